@@ -1,0 +1,12 @@
+// Monotonic time from the standard steady clock.
+#include "base/clock.h"
+
+#include <chrono>
+
+namespace moraine {
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace moraine

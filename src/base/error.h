@@ -1,0 +1,49 @@
+// Error: what the world did wrong, with the decision that follows from it.
+//
+// Thrown where it is found, caught in three places: main, the request boundary of the server, the step
+// boundary of the trainer. The process exits with 10 + code. A message has three parts: what we were
+// doing, what we found, what we wanted. Our own bugs are MR_CHECK (base/check.h), never an Error.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace moraine {
+
+// Each value is a decision of the person or the supervisor that reads it.
+enum class Code {
+  kInvalidArgument = 0,  // flag, config, request: stop and tell a person
+  kNotFound = 1,         // file, tensor, step: stop and tell a person
+  kCorrupt = 2,          // checksum, format, cut file: take the checkpoint before
+  kIo = 3,               // disk full, permission, read error: look at the disk
+  kDiverged = 4,         // NaN, loss spike: reload and skip data
+  kPeerLost = 5,         // a rank is gone: regroup and reload
+  kTimeout = 6,          // a deadline passed: regroup and reload
+  kDevice = 7,           // device fault: exclude the node
+  kInterrupted = 8,      // SIGTERM, SIGINT or time limit: state is saved, run again to go on
+};
+
+constexpr int kExitOk = 0;
+constexpr int kExitUsage = 2;
+inline int exit_code(Code code) { return 10 + static_cast<int>(code); }
+const char* code_name(Code code);
+
+class Error : public std::runtime_error {
+ public:
+  Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Code code() const { return code_; }
+
+ private:
+  Code code_;
+};
+
+// throw_error(Code::kCorrupt, "read {}: checksum {:x}, wanted {:x}", path, got, want)
+template <class... Args>
+[[noreturn]] void throw_error(Code code, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace moraine

@@ -1,0 +1,211 @@
+// The real disk, through POSIX calls with every result checked.
+#include "base/file_system.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+
+namespace moraine {
+namespace {
+
+[[noreturn]] void fail(const char* what, const std::string& path) {
+  const int code = errno;
+  throw_error(code == ENOENT ? Code::kNotFound : Code::kIo, "{} {}: {}", what, path,
+              std::strerror(code));
+}
+
+class PosixWritableFile : public WritableFile {
+ public:
+  PosixWritableFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  ~PosixWritableFile() override {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  void append(const void* data, int64_t bytes) override {
+    const char* at = static_cast<const char*>(data);
+    while (bytes > 0) {
+      const ssize_t n = ::write(fd_, at, static_cast<size_t>(bytes));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) fail("write", path_);
+      at += n;
+      bytes -= n;
+    }
+  }
+  void sync() override {
+    if (::fsync(fd_) != 0) fail("sync", path_);
+  }
+  void close() override {
+    if (fd_ < 0) return;
+    const int fd = fd_;
+    fd_ = -1;
+    if (::close(fd) != 0) fail("close", path_);
+  }
+
+ private:
+  int fd_;
+  std::string path_;
+};
+
+struct stat status(const std::string& path) {
+  struct stat s {};
+  if (::stat(path.c_str(), &s) != 0) fail("stat", path);
+  return s;
+}
+
+class PosixFileSystem : public FileSystem {
+ public:
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
+    return open_for_write(path, O_TRUNC);
+  }
+  std::unique_ptr<WritableFile> append_to(const std::string& path) override {
+    return open_for_write(path, O_APPEND);
+  }
+  std::string read(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) fail("open", path);
+    std::string content;
+    char buffer[1 << 16];
+    while (true) {
+      const ssize_t n = ::read(fd, buffer, sizeof buffer);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) {
+        const int code = errno;
+        ::close(fd);
+        errno = code;
+        fail("read", path);
+      }
+      if (n == 0) break;
+      content.append(buffer, static_cast<size_t>(n));
+    }
+    ::close(fd);
+    return content;
+  }
+  std::unique_ptr<MappedFile> map(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) fail("open", path);
+    struct stat s {};
+    if (::fstat(fd, &s) != 0 || !S_ISREG(s.st_mode)) {
+      ::close(fd);
+      throw_error(Code::kIo, "map {}: not a regular file", path);
+    }
+    const int64_t bytes = s.st_size;
+    void* data = nullptr;
+    if (bytes > 0) {
+      data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ, MAP_SHARED, fd, 0);
+      if (data == MAP_FAILED) {
+        const int code = errno;
+        ::close(fd);
+        errno = code;
+        fail("map", path);
+      }
+    }
+    ::close(fd);
+    return std::make_unique<MappedFile>(static_cast<const uint8_t*>(data), bytes);
+  }
+  bool exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
+  bool is_directory(const std::string& path) override {
+    struct stat s {};
+    return ::stat(path.c_str(), &s) == 0 && S_ISDIR(s.st_mode);
+  }
+  int64_t file_bytes(const std::string& path) override { return status(path).st_size; }
+  std::vector<std::string> list(const std::string& path) override {
+    DIR* folder = ::opendir(path.c_str());
+    if (folder == nullptr) fail("list", path);
+    std::vector<std::string> names;
+    while (const dirent* entry = ::readdir(folder)) {
+      const std::string name = entry->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+    }
+    ::closedir(folder);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  void make_directories(const std::string& path) override {
+    std::error_code code;
+    std::filesystem::create_directories(path, code);
+    if (code) throw_error(Code::kIo, "make directory {}: {}", path, code.message());
+  }
+  void rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) fail("rename", from + " to " + to);
+  }
+  void remove_all(const std::string& path) override {
+    std::error_code code;
+    std::filesystem::remove_all(path, code);
+    if (code) throw_error(Code::kIo, "remove {}: {}", path, code.message());
+  }
+  void truncate(const std::string& path, int64_t bytes) override {
+    if (::truncate(path.c_str(), bytes) != 0) fail("truncate", path);
+  }
+  void sync_directory(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) fail("open directory", path);
+    const int result = ::fsync(fd);
+    ::close(fd);
+    if (result != 0) fail("sync directory", path);
+  }
+
+ private:
+  std::unique_ptr<WritableFile> open_for_write(const std::string& path, int mode) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, 0644);
+    if (fd < 0) fail("create", path);
+    return std::make_unique<PosixWritableFile>(fd, path);
+  }
+};
+
+}  // namespace
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), static_cast<size_t>(bytes_));
+}
+
+static void advise(const uint8_t* data, int64_t total, int64_t offset, int64_t bytes, int advice) {
+  const int64_t page = ::sysconf(_SC_PAGESIZE);
+  const int64_t begin = std::max<int64_t>(0, offset / page * page);
+  const int64_t end = std::min(total, offset + bytes);
+  if (data == nullptr || begin >= end) return;
+  ::madvise(const_cast<uint8_t*>(data) + begin, static_cast<size_t>(end - begin), advice);
+}
+
+void MappedFile::will_need(int64_t offset, int64_t bytes) const {
+  advise(data_, bytes_, offset, bytes, MADV_WILLNEED);
+}
+
+void MappedFile::will_not_need(int64_t offset, int64_t bytes) const {
+  advise(data_, bytes_, offset, bytes, MADV_DONTNEED);
+}
+
+void FileSystem::write_atomic(const std::string& path, const std::string& content) {
+  const std::string partial = path + ".partial";
+  const std::unique_ptr<WritableFile> file = create(partial);
+  file->append(content.data(), static_cast<int64_t>(content.size()));
+  file->sync();
+  file->close();
+  rename(partial, path);
+  sync_directory(parent_path(path));
+}
+
+FileSystem& posix_file_system() {
+  static PosixFileSystem file_system;
+  return file_system;
+}
+
+std::string join_path(const std::string& folder, const std::string& name) {
+  if (folder.empty()) return name;
+  return folder.back() == '/' ? folder + name : folder + "/" + name;
+}
+
+std::string parent_path(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+}  // namespace moraine

@@ -1,0 +1,69 @@
+// FileSystem: the one door to the disk, so that tests can cut any write.
+//
+// Errors: every call throws Error: kNotFound (no such file), kIo (anything else), with the path and the
+//         reason in the message.
+// Threads: a FileSystem may be used from any thread; a WritableFile from one at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace moraine {
+
+// A file being written. Closing without sync leaves the bytes to the kernel.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual void append(const void* data, int64_t bytes) = 0;  // all bytes, or kIo
+  virtual void sync() = 0;                                   // to stable storage
+  virtual void close() = 0;                                  // idempotent; the destructor also closes
+};
+
+// A file mapped read-only. The view lives as long as the object.
+class MappedFile {
+ public:
+  MappedFile(const uint8_t* data, int64_t bytes) : data_(data), bytes_(bytes) {}
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  const uint8_t* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  void will_need(int64_t offset, int64_t bytes) const;  // read-ahead hint
+  void will_not_need(int64_t offset, int64_t bytes) const;  // drop-from-memory hint
+
+ private:
+  const uint8_t* data_;
+  int64_t bytes_;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  virtual std::unique_ptr<WritableFile> create(const std::string& path) = 0;  // truncates
+  virtual std::unique_ptr<WritableFile> append_to(const std::string& path) = 0;  // makes it if absent
+  virtual std::string read(const std::string& path) = 0;                         // the whole file
+  virtual std::unique_ptr<MappedFile> map(const std::string& path) = 0;
+  virtual bool exists(const std::string& path) = 0;
+  virtual bool is_directory(const std::string& path) = 0;
+  virtual int64_t file_bytes(const std::string& path) = 0;
+  virtual std::vector<std::string> list(const std::string& path) = 0;  // names, sorted
+  virtual void make_directories(const std::string& path) = 0;          // and parents; ok if there
+  virtual void rename(const std::string& from, const std::string& to) = 0;
+  virtual void remove_all(const std::string& path) = 0;  // ok if absent
+  virtual void truncate(const std::string& path, int64_t bytes) = 0;
+  virtual void sync_directory(const std::string& path) = 0;
+
+  // Writes `path`.partial, syncs, renames: readers see the old file or the new, never a mixture.
+  void write_atomic(const std::string& path, const std::string& content);
+};
+
+// The real disk.
+FileSystem& posix_file_system();
+
+std::string join_path(const std::string& folder, const std::string& name);
+std::string parent_path(const std::string& path);  // "." if there is none
+
+}  // namespace moraine

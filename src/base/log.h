@@ -1,0 +1,29 @@
+// Log: one event, one line on stderr, for operators and the supervisor.
+//
+//   <utc> rank=<r> <I|W|E> <event.name> key=value ...
+//
+// Event names are constants: they are an interface (docs/operations.md). Kernels, layers and
+// collectives never log.
+// Threads: any thread may log; a line is written with one write call.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace moraine {
+
+enum class Level : char { kInfo = 'I', kWarning = 'W', kError = 'E' };
+
+void log_line(Level level, std::string_view event, const std::string& fields);
+
+// log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={}", step, bytes)
+template <class... Args>
+void log_event(Level level, std::string_view event, fmt::format_string<Args...> format,
+               Args&&... args) {
+  log_line(level, event, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace moraine

@@ -1,0 +1,134 @@
+// Workers wait for a generation number to change, then take task indices from one counter.
+#include "base/pool.h"
+
+#include <sched.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace moraine {
+namespace {
+
+constexpr double kSpinSeconds = 50e-6;  // longer than the gap between two kernels of a layer
+
+void cpu_relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Spins until `ready` is true; false if the time ran out first.
+template <class F>
+bool spin_until(const F& ready) {
+  const double deadline = now_seconds() + kSpinSeconds;
+  while (true) {
+    for (int i = 0; i < 64; ++i) {
+      if (ready()) return true;
+      cpu_relax();
+    }
+    if (now_seconds() > deadline) return false;
+  }
+}
+
+}  // namespace
+
+struct Pool::Shared {
+  std::vector<std::thread> workers;
+  std::mutex mutex;
+  std::condition_variable start, done;
+  std::atomic<uint64_t> generation{0};  // one more for every loop
+  std::atomic<int> finished{0};         // workers done with this generation
+  std::atomic<bool> stop{false};
+
+  int64_t tasks = 0;
+  const void* function = nullptr;
+  Call call = nullptr;
+  alignas(64) std::atomic<int64_t> next{0};
+
+  void take_tasks(int worker) {
+    while (true) {
+      const int64_t task = next.fetch_add(1, std::memory_order_relaxed);
+      if (task >= tasks) return;
+      call(function, task, worker);
+    }
+  }
+
+  void work(int worker, int helpers) {
+    uint64_t seen = 0;
+    while (true) {
+      const auto changed = [&] {
+        return generation.load(std::memory_order_acquire) != seen || stop.load();
+      };
+      if (!spin_until(changed)) {
+        std::unique_lock<std::mutex> lock(mutex);
+        start.wait(lock, changed);
+      }
+      if (stop.load()) return;
+      seen = generation.load(std::memory_order_acquire);
+      take_tasks(worker);
+      if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 == helpers) {
+        { std::lock_guard<std::mutex> lock(mutex); }
+        done.notify_one();
+      }
+    }
+  }
+};
+
+Pool::Pool(int threads) : threads_(threads), shared_(std::make_unique<Shared>()) {
+  MR_CHECK(threads >= 1, "threads=%d", threads);
+  for (int worker = 1; worker < threads; ++worker) {
+    shared_->workers.emplace_back([this, worker] { shared_->work(worker, threads_ - 1); });
+  }
+}
+
+Pool::~Pool() {
+  {
+    std::lock_guard<std::mutex> lock(shared_->mutex);
+    shared_->stop.store(true);
+  }
+  shared_->start.notify_all();
+  for (std::thread& worker : shared_->workers) worker.join();
+}
+
+void Pool::run(int64_t tasks, const void* function, Call call) {
+  if (tasks <= 0) return;
+  if (threads_ == 1 || tasks == 1) {
+    for (int64_t task = 0; task < tasks; ++task) call(function, task, 0);
+    return;
+  }
+  Shared& s = *shared_;
+  {
+    std::lock_guard<std::mutex> lock(s.mutex);
+    s.tasks = tasks;
+    s.function = function;
+    s.call = call;
+    s.next.store(0, std::memory_order_relaxed);
+    s.finished.store(0, std::memory_order_relaxed);
+    s.generation.fetch_add(1, std::memory_order_release);
+  }
+  s.start.notify_all();
+  s.take_tasks(0);
+  const auto all_done = [&] { return s.finished.load(std::memory_order_acquire) == threads_ - 1; };
+  if (!spin_until(all_done)) {
+    std::unique_lock<std::mutex> lock(s.mutex);
+    s.done.wait(lock, all_done);
+  }
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  const int cores = CPU_COUNT(&set);
+  return cores > 0 ? cores : 1;
+}
+
+}  // namespace moraine

@@ -1,0 +1,27 @@
+// Random: counter-based random numbers; a draw is a function of where it is used.
+//
+//   bits(seed, stream, step, index) -> 64 bits
+//
+// There is no generator state, so nothing is saved, and any thread or rank may draw any number.
+// `stream` separates uses (weights, data order, sampling); the constants below name them.
+// Source: Philox4x32-10, Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+#pragma once
+
+#include <cstdint>
+
+namespace moraine {
+
+enum class Stream : uint32_t { kInit = 1, kDataOrder = 2, kDataSplit = 3, kSample = 4, kTest = 5 };
+
+uint64_t random_bits(uint64_t seed, Stream stream, uint64_t step, uint64_t index);
+
+// Uniform in (0, 1), 53 bits; never 0 or 1.
+double random_uniform(uint64_t seed, Stream stream, uint64_t step, uint64_t index);
+
+// Standard normal (Box-Muller on the two halves of one Philox block).
+double random_normal(uint64_t seed, Stream stream, uint64_t step, uint64_t index);
+
+// Uniform integer in [0, n), n > 0; bias below 2^-32 for n < 2^32.
+uint64_t random_below(uint64_t n, uint64_t seed, Stream stream, uint64_t step, uint64_t index);
+
+}  // namespace moraine

@@ -1,0 +1,99 @@
+// One mapping for each large buffer, one shared mapping for many small ones.
+#include "tensor/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+
+namespace moraine {
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;    // x86-64 and arm64 transparent huge page
+constexpr int64_t kSmall = int64_t{256} << 10;     // below this, buffers share a mapping
+constexpr int64_t kAlignment = 64;                 // cache line and widest vector
+
+int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+}  // namespace
+
+Arena::~Arena() {
+  for (const Mapping& m : mappings_) munmap(m.data, static_cast<size_t>(m.bytes));
+}
+
+void* Arena::take_bytes(const std::string& name, const std::string& category, int64_t bytes) {
+  MR_CHECK(!sealed_, "%s taken after the arena was sealed", name.c_str());
+  MR_CHECK(bytes >= 0);
+  entries_.push_back({.name = name, .category = category, .bytes = bytes});
+  if (dry() || bytes == 0) return nullptr;
+  const auto map = [&](int64_t size) {
+    void* data = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+      throw_error(Code::kInvalidArgument,
+                  "take memory for {}: {} bytes are not to be had; `moraine plan memory` prints what "
+                  "this run needs",
+                  name, bytes);
+    }
+    mappings_.push_back({data, size});
+    return static_cast<char*>(data);
+  };
+  const int64_t padded = round_up(bytes, kAlignment);
+  if (padded >= kSmall) {
+    // Huge pages need an address on a huge-page border: map one more and start inside.
+    if (padded < kHugePage) return map(round_up(padded, 4096));
+    const int64_t size = round_up(padded, 4096) + kHugePage;
+    char* data = map(size);
+    char* start = data + (kHugePage - reinterpret_cast<uintptr_t>(data) % kHugePage) % kHugePage;
+    madvise(start, static_cast<size_t>(padded / kHugePage * kHugePage), MADV_HUGEPAGE);
+    return start;
+  }
+  if (small_left_ < padded) {
+    small_left_ = kHugePage;
+    small_ = map(small_left_);
+  }
+  char* data = small_;
+  small_ += padded;
+  small_left_ -= padded;
+  return data;
+}
+
+Tensor Arena::take(const std::string& name, const std::string& category, DType dtype,
+                   std::initializer_list<int64_t> dims) {
+  Tensor t = make_tensor(nullptr, dtype, dims);
+  t.data = take_bytes(name, category, t.bytes());
+  return t;
+}
+
+int64_t Arena::bytes() const {
+  int64_t total = 0;
+  for (const Entry& e : entries_) total += e.bytes;
+  return total;
+}
+
+std::string memory_table(const Arena& arena) {
+  std::map<std::string, int64_t> categories;
+  std::map<std::string, std::pair<std::string, int64_t>> names;  // name without layer number
+  for (const Arena::Entry& e : arena.entries()) {
+    categories[e.category] += e.bytes;
+    names[e.name].first = e.category;
+    names[e.name].second += e.bytes;
+  }
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  std::vector<std::pair<int64_t, std::string>> rows;
+  for (const auto& [name, entry] : names) {
+    rows.emplace_back(-entry.second, fmt::format("  {:<12} {:<36} {:>10.2f}\n", entry.first, name,
+                                                 mib(entry.second)));
+  }
+  std::sort(rows.begin(), rows.end());
+  std::string text = fmt::format("  {:<12} {:<36} {:>10}\n", "category", "buffer", "MiB");
+  for (const auto& [order, row] : rows) text += row;
+  for (const auto& [category, bytes] : categories) {
+    text += fmt::format("  {:<12} {:<36} {:>10.2f}\n", category, "(all)", mib(bytes));
+  }
+  return text + fmt::format("  {:<12} {:<36} {:>10.2f}\n", "total", "", mib(arena.bytes()));
+}
+
+}  // namespace moraine

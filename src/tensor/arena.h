@@ -1,0 +1,63 @@
+// Arena: owns every large buffer of a run, by name.
+//
+// The same code that takes the memory also plans it: a dry arena only records, so `moraine plan memory`
+// runs the constructors of a run with a dry arena and prints the table; the two can not disagree.
+// Memory is zeroed and page-aligned (huge pages where the kernel gives them), and is freed with the arena.
+//
+// Errors: kInvalidArgument if the system has not enough memory (with the table's largest rows).
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace moraine {
+
+class Arena {
+ public:
+  enum class Mode { kReal, kDry };
+
+  struct Entry {
+    std::string name;      // "gradients.level0"
+    std::string category;  // weights, gradients, optimizer, activations, cache, scratch, comm, copy
+    int64_t bytes = 0;
+  };
+
+  explicit Arena(Mode mode) : mode_(mode) {}
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  bool dry() const { return mode_ == Mode::kDry; }
+
+  // Zeroed memory of this shape; a dry arena returns the shape with data == nullptr.
+  Tensor take(const std::string& name, const std::string& category, DType dtype,
+              std::initializer_list<int64_t> dims);
+  void* take_bytes(const std::string& name, const std::string& category, int64_t bytes);
+
+  // After this, taking is a bug: allocation ends before step one.
+  void seal() { sealed_ = true; }
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  int64_t bytes() const;  // sum over the entries
+
+ private:
+  struct Mapping {
+    void* data;
+    int64_t bytes;
+  };
+  Mode mode_;
+  bool sealed_ = false;
+  std::vector<Entry> entries_;
+  std::vector<Mapping> mappings_;
+  char* small_ = nullptr;  // the rest of a mapping shared by small buffers
+  int64_t small_left_ = 0;
+};
+
+// The table by name and by category, largest first, as `plan memory` and `train` print it.
+std::string memory_table(const Arena& arena);
+
+}  // namespace moraine
