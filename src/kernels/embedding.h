@@ -1,0 +1,40 @@
+// Embedding: token ids to rows of a table.
+//
+//   forward   x[t] = table[token[t]] rounded to x's type
+//   backward  dtable[token[t]] += dx[t], t ascending
+//
+// Shapes:   T tokens, V rows, D channels. 0 <= token < V is the caller's duty (checked).
+// Types:    table, dtable f32; x, dx f32 or bf16.
+// Order:    for each table row over t ascending, on any thread count.
+#pragma once
+
+#include "kernels/context.h"
+#include "tensor/tensor.h"
+
+namespace moraine {
+
+struct EmbeddingForward {
+  Tensor x;      // [T, D] out
+  Tensor table;  // [V, D] in
+  Tensor token;  // [T] i32 in
+};
+
+struct EmbeddingBackward {
+  Tensor dtable;  // [V, D] added to
+  Tensor dx;      // [T, D] in
+  Tensor token;   // [T] i32 in
+};
+
+void embedding_forward(Context& ctx, const EmbeddingForward& a);
+void embedding_backward(Context& ctx, const EmbeddingBackward& a);
+
+namespace ref {
+void embedding_forward(const EmbeddingForward& a);
+void embedding_backward(const EmbeddingBackward& a);
+}  // namespace ref
+namespace cpu {
+void embedding_forward(Context& ctx, const EmbeddingForward& a);
+void embedding_backward(Context& ctx, const EmbeddingBackward& a);
+}  // namespace cpu
+
+}  // namespace moraine
