@@ -16,7 +16,8 @@
 //
 // Shapes:   T rows, G = H + K heads of d channels, C = G*d, N >= C columns of qkv, S segments.
 // Types:    qkv, pair, halo: f32 or bf16; w, b and gradients f32. Sums f32.
-// Aliasing: none. dqkv: columns [0, C) are out, the rest is untouched.
+// Aliasing: none. dqkv: columns [0, C) are ADDED TO (qk_norm_rope_backward, which runs before because it
+//           makes dz and so dpair, wrote the q-k mean's part there), the rest is untouched.
 // Order:    each output depends on its own rows only; dw, db sum over t in fixed blocks.
 // Cost:     memory-bound: reads C, writes 2C values per row.
 // Source:   CCA, arXiv:2510.04476; zaya1.md A.3 (one left pad of two columns).
@@ -38,7 +39,7 @@ struct CcaConvForward {
 };
 
 struct CcaConvBackward {
-  Tensor dqkv;        // [T, N] columns [0, C) out
+  Tensor dqkv;        // [T, N] columns [0, C) added to
   Tensor dw;          // [C, 2] added to
   Tensor db;          // [C] added to
   Tensor dpair;       // [G, T, 2*d] in

@@ -11,8 +11,8 @@
 //   plain form (gqa baseline): z is empty: no mean, no norm, no temperature; q, k = rope(p).
 //
 //   backward  the transposed rotation, then dx = n * (dy - xhat (xhat . dy)), dtemp[g] += sum_t dn_k . a_k nk,
-//             then dz (out), and the mean's gradient into dqkv columns [0, (H+K)*d) (ADDED TO: cca_conv_backward
-//             wrote them before; in the plain form they are out).
+//             then dz (out), and the mean's gradient into dqkv columns [0, (H+K)*d) (OUT in both forms;
+//             cca_conv_backward runs after this one and ADDS its part to the same columns).
 //
 // Shapes:   T rows, H query heads, K key heads (H % K == 0), d channels, G = H+K.
 // Types:    qkv, z, q, k and their gradients: f32 or bf16. temp, dtemp, inverse norms f32. position i32.
@@ -48,7 +48,7 @@ struct QkNormRopeForward {
 };
 
 struct QkNormRopeBackward {
-  Tensor dqkv;      // [T, N] columns [0, G*d) added to (plain form: out)
+  Tensor dqkv;      // [T, N] columns [0, G*d) out
   Tensor dz;        // [G, T, d] out, or empty
   Tensor dtemp;     // [K] added to, or empty
   Tensor dq;        // [T, H, d] in
