@@ -1,0 +1,288 @@
+// TOML through toml++; the only file that includes it.
+#include "base/settings.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/nearest.h"
+
+namespace moraine {
+
+struct SettingsTable::Node {
+  std::shared_ptr<toml::table> root;  // keeps the tree alive
+  toml::table* table = nullptr;       // null: absent
+  std::string path;                   // "model", "" for the document
+  std::string name;                   // file
+};
+
+namespace {
+
+template <class... F>
+struct Overload : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overload(F...) -> Overload<F...>;
+
+std::string key_path(const std::string& path, const std::string& key) {
+  return path.empty() ? key : path + "." + key;
+}
+
+std::string place(const std::string& name, const toml::node* node, const std::string& path) {
+  if (node == nullptr || node->source().begin.line == 0) return fmt::format("{}: {}", name, path);
+  return fmt::format("{}:{}: {}", name, static_cast<int64_t>(node->source().begin.line), path);
+}
+
+std::string range_text(const Field& field) {
+  const bool low = std::isfinite(field.min), high = std::isfinite(field.max);
+  if (low && high) return fmt::format("from {} to {}", field.min, field.max);
+  if (low) return fmt::format("at least {}", field.min);
+  if (high) return fmt::format("at most {}", field.max);
+  return "any";
+}
+
+void check_range(const Field& field, double value, const std::string& where) {
+  if (value >= field.min && value <= field.max) return;
+  throw_error(Code::kInvalidArgument, "{} = {}: allowed is {}{}{}", where, value, range_text(field),
+              field.unit.empty() ? "" : " ", field.unit);
+}
+
+[[noreturn]] void wrong_type(const std::string& where, const toml::node& node, const char* wanted) {
+  std::ostringstream type;
+  type << node.type();
+  throw_error(Code::kInvalidArgument, "{}: found a {}, wanted {}", where, type.str(), wanted);
+}
+
+void read_field(const Field& field, const toml::node& node, const std::string& where) {
+  std::visit(
+      Overload{
+          [&](int64_t* out) {
+            const auto integer = node.as_integer();
+            if (integer == nullptr) wrong_type(where, node, "an integer");
+            check_range(field, static_cast<double>(integer->get()), where);
+            *out = integer->get();
+          },
+          [&](double* out) {
+            if (!node.is_number()) wrong_type(where, node, "a number");
+            const double value = node.value<double>().value_or(NAN);
+            check_range(field, value, where);
+            *out = value;
+          },
+          [&](bool* out) {
+            if (!node.is_boolean()) wrong_type(where, node, "true or false");
+            *out = node.as_boolean()->get();
+          },
+          [&](std::string* out) {
+            if (!node.is_string()) wrong_type(where, node, "text in quotes");
+            const std::string value = node.as_string()->get();
+            if (!field.choices.empty() &&
+                std::find(field.choices.begin(), field.choices.end(), value) == field.choices.end()) {
+              std::string allowed;
+              for (const std::string& choice : field.choices) {
+                allowed += (allowed.empty() ? "\"" : ", \"") + choice + "\"";
+              }
+              throw_error(Code::kInvalidArgument, "{} = \"{}\": allowed is one of {}; nearest: \"{}\"",
+                          where, value, allowed, nearest_name(value, field.choices));
+            }
+            *out = value;
+          },
+          [&](std::vector<int64_t>* out) {
+            const toml::array* list = node.as_array();
+            if (list == nullptr) wrong_type(where, node, "a list of integers");
+            out->clear();
+            for (const toml::node& element : *list) {
+              if (!element.is_integer()) wrong_type(where, element, "a list of integers");
+              check_range(field, static_cast<double>(element.as_integer()->get()), where);
+              out->push_back(element.as_integer()->get());
+            }
+          },
+      },
+      field.variable);
+}
+
+std::string number_text(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string quoted(const std::string& value) {
+  std::ostringstream out;
+  out << toml::value<std::string>(value);
+  return out.str();
+}
+
+std::string value_text(const Field& field) {
+  return std::visit(Overload{[](const int64_t* v) { return fmt::format("{}", *v); },
+                             [](const double* v) { return number_text(*v); },
+                             [](const bool* v) { return std::string(*v ? "true" : "false"); },
+                             [](const std::string* v) { return quoted(*v); },
+                             [](const std::vector<int64_t>* v) {
+                               return fmt::format("[{}]", fmt::join(*v, ", "));
+                             }},
+                    field.variable);
+}
+
+const char* type_text(const Field& field) {
+  return std::visit(
+      Overload{[](const int64_t*) { return "integer"; }, [](const double*) { return "number"; },
+               [](const bool*) { return "true/false"; }, [](const std::string*) { return "text"; },
+               [](const std::vector<int64_t>*) { return "list of integers"; }},
+      field.variable);
+}
+
+}  // namespace
+
+SettingsTable SettingsTable::parse(const std::string& text, const std::string& name) {
+  SettingsTable settings;
+  settings.node_ = std::make_shared<Node>();
+  settings.node_->name = name;
+  try {
+    settings.node_->root = std::make_shared<toml::table>(toml::parse(text, name));
+  } catch (const toml::parse_error& e) {
+    throw_error(Code::kInvalidArgument, "{}:{}: {}", name,
+                static_cast<int64_t>(e.source().begin.line), std::string(e.description()));
+  }
+  settings.node_->table = settings.node_->root.get();
+  return settings;
+}
+
+SettingsTable SettingsTable::table(const std::string& key) const {
+  SettingsTable child;
+  child.node_ = std::make_shared<Node>(*node_);
+  child.node_->path = key_path(node_->path, key);
+  child.node_->table = nullptr;
+  if (node_->table == nullptr) return child;
+  toml::node* found = node_->table->get(key);
+  if (found == nullptr) return child;
+  if (!found->is_table()) wrong_type(where(key), *found, "a table");
+  child.node_->table = found->as_table();
+  return child;
+}
+
+std::vector<SettingsTable> SettingsTable::tables(const std::string& key) const {
+  std::vector<SettingsTable> all;
+  toml::node* found = node_->table == nullptr ? nullptr : node_->table->get(key);
+  if (found == nullptr) return all;
+  toml::array* list = found->as_array();
+  if (list == nullptr) wrong_type(where(key), *found, "a list of tables");
+  for (size_t i = 0; i < list->size(); ++i) {
+    toml::node& element = (*list)[i];
+    if (!element.is_table()) wrong_type(where(key), element, "a list of tables");
+    SettingsTable child;
+    child.node_ = std::make_shared<Node>(*node_);
+    child.node_->path = fmt::format("{}[{}]", key_path(node_->path, key), i);
+    child.node_->table = element.as_table();
+    all.push_back(child);
+  }
+  return all;
+}
+
+bool SettingsTable::has(const std::string& key) const {
+  return node_->table != nullptr && node_->table->get(key) != nullptr;
+}
+
+bool SettingsTable::is_text(const std::string& key) const {
+  return has(key) && node_->table->get(key)->is_string();
+}
+
+std::vector<std::string> SettingsTable::keys() const {
+  std::vector<std::string> all;
+  if (node_->table == nullptr) return all;
+  for (const auto& [key, value] : *node_->table) all.emplace_back(key.str());
+  return all;
+}
+
+std::string SettingsTable::where(const std::string& key) const {
+  const toml::node* found = node_->table == nullptr ? nullptr : node_->table->get(key);
+  return place(node_->name, found, key_path(node_->path, key));
+}
+
+void SettingsTable::set(const std::string& assignment) {
+  const size_t equal = assignment.find('=');
+  if (equal == std::string::npos || equal == 0) {
+    throw_error(Code::kInvalidArgument, "--set {}: wanted key=value, for example train.tokens=1000000",
+                assignment);
+  }
+  const std::string path = assignment.substr(0, equal), value = assignment.substr(equal + 1);
+  // The whole tree is copied, so that other tables keep what they had.
+  const auto root = std::make_shared<toml::table>(*node_->root);
+  toml::table* at = root.get();
+  size_t begin = 0;
+  while (true) {
+    const size_t dot = path.find('.', begin);
+    const std::string key = path.substr(begin, dot == std::string::npos ? dot : dot - begin);
+    if (key.empty()) throw_error(Code::kInvalidArgument, "--set {}: empty key", assignment);
+    if (dot == std::string::npos) {
+      toml::table parsed;
+      try {
+        parsed = toml::parse("v = " + value, "--set " + path);
+      } catch (const toml::parse_error&) {
+        parsed.insert_or_assign("v", value);  // bare text
+      }
+      parsed.get("v")->visit([&](const auto& v) { at->insert_or_assign(key, v); });
+      break;
+    }
+    if (at->get(key) == nullptr) at->insert_or_assign(key, toml::table{});
+    toml::node* next = at->get(key);
+    if (!next->is_table()) throw_error(Code::kInvalidArgument, "--set {}: {} is no table", assignment, key);
+    at = next->as_table();
+    begin = dot + 1;
+  }
+  const auto node = std::make_shared<Node>(*node_);
+  node->root = root;
+  node->table = root.get();
+  node_ = node;
+}
+
+void SettingsTable::read(const Fields& fields, const std::vector<std::string>& ignore) const {
+  if (node_->table == nullptr) return;
+  for (const auto& [toml_key, value] : *node_->table) {
+    const std::string key(toml_key.str());
+    const auto field = std::find_if(fields.begin(), fields.end(),
+                                    [&](const Field& f) { return f.name == key; });
+    if (field != fields.end()) {
+      read_field(*field, value, where(key));
+      continue;
+    }
+    if (std::find(ignore.begin(), ignore.end(), key) != ignore.end()) continue;
+    std::vector<std::string> known = ignore;
+    for (const Field& f : fields) known.push_back(f.name);
+    throw_error(Code::kInvalidArgument, "{}: unknown key; did you mean \"{}\"?", where(key),
+                nearest_name(key, known));
+  }
+}
+
+std::string SettingsTable::to_text() const {
+  std::ostringstream out;
+  if (node_->table != nullptr) out << *node_->table;
+  return out.str();
+}
+
+std::string print_fields(const Fields& fields) {
+  std::string text;
+  for (const Field& field : fields) text += field.name + " = " + value_text(field) + "\n";
+  return text;
+}
+
+std::string document_fields(const std::string& table, const Fields& fields) {
+  std::string text = "### [" + table + "]\n\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
+  for (const Field& field : fields) {
+    std::string allowed = field.choices.empty()
+                              ? std::holds_alternative<bool*>(field.variable) ||
+                                        std::holds_alternative<std::string*>(field.variable)
+                                    ? ""
+                                    : range_text(field)
+                              : fmt::format("{}", fmt::join(field.choices, ", "));
+    if (!field.unit.empty()) allowed += (allowed.empty() ? "" : " ") + field.unit;
+    text += fmt::format("| `{}` | {} | `{}` | {} | {} |\n", field.name, type_text(field),
+                        value_text(field), allowed, field.help);
+  }
+  return text + "\n";
+}
+
+}  // namespace moraine

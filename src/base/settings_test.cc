@@ -1,0 +1,79 @@
+// Settings: fails if a typo, a wrong type or an impossible value in a config is taken silently, or its
+// message does not name the place and what is allowed.
+#include "base/settings.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace moraine {
+namespace {
+
+struct Example {
+  int64_t hidden = 256;
+  double rate = 0.5;
+  bool tied = true;
+  std::string kind = "cca";
+  std::vector<int64_t> list = {1};
+};
+
+Fields fields(Example& e) {
+  return {{"hidden", &e.hidden, "channels", "Model width.", 1, 1e6},
+          {"rate", &e.rate, "", "A rate.", 0, 1},
+          {"tied", &e.tied, "", "Tied."},
+          {"kind", &e.kind, "", "Kind.", 0, 0, {"cca", "gqa"}},
+          {"list", &e.list, "", "List.", 0, 9}};
+}
+
+std::string error_of(const std::string& text) {
+  Example e;
+  try {
+    SettingsTable::parse(text, "run.toml").table("model").read(fields(e));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Settings, ReadsWhatItPrints) {
+  Example e;
+  SettingsTable::parse("[model]\nhidden = 64\nrate = 1\ntied = false\nkind = \"gqa\"\nlist = [2, 3]\n", "a")
+      .table("model").read(fields(e));
+  EXPECT_EQ(e.hidden, 64);
+  EXPECT_EQ(e.rate, 1.0);
+  EXPECT_FALSE(e.tied);
+  Example again;
+  SettingsTable::parse("[model]\n" + print_fields(fields(e)), "b").table("model").read(fields(again));
+  EXPECT_EQ(print_fields(fields(again)), print_fields(fields(e)));
+}
+
+TEST(Settings, ErrorsNamePlaceAndRemedy) {
+  EXPECT_EQ(error_of("[model]\nhiden = 3"), "run.toml:2: model.hiden: unknown key; did you mean \"hidden\"?");
+  EXPECT_EQ(error_of("[model]\n\nhidden = \"x\""), "run.toml:3: model.hidden: found a string, wanted an integer");
+  EXPECT_EQ(error_of("[model]\nhidden = 1.5"), "run.toml:2: model.hidden: found a floating-point, wanted an integer");
+  EXPECT_EQ(error_of("[model]\nhidden = 0"), "run.toml:2: model.hidden = 0: allowed is from 1 to 1000000 channels");
+  EXPECT_EQ(error_of("[model]\nrate = nan"), "run.toml:2: model.rate = nan: allowed is from 0 to 1");
+  EXPECT_EQ(error_of("[model]\nkind = \"gqaa\""),
+            "run.toml:2: model.kind = \"gqaa\": allowed is one of \"cca\", \"gqa\"; nearest: \"gqa\"");
+  EXPECT_EQ(error_of("[model]\nlist = [1, \"a\"]"), "run.toml:2: model.list: found a string, wanted a list of integers");
+  EXPECT_NE(error_of("model = 3").find("wanted a table"), std::string::npos);
+  EXPECT_NE(error_of("[model\n").find("run.toml:1"), std::string::npos);
+}
+
+TEST(Settings, CommandLineWins) {
+  SettingsTable settings = SettingsTable::parse("[model]\nhidden = 3\n", "run.toml");
+  settings.set("model.hidden=7");
+  settings.set("model.kind=gqa");
+  settings.set("model.list=[4, 5]");
+  Example e;
+  settings.table("model").read(fields(e));
+  EXPECT_EQ(e.hidden, 7);
+  EXPECT_EQ(e.kind, "gqa");
+  EXPECT_EQ(e.list, (std::vector<int64_t>{4, 5}));
+  EXPECT_THROW(settings.set("model.hidden"), Error);
+  EXPECT_THROW(settings.set("model.hidden.x=3"), Error);
+}
+
+}  // namespace
+}  // namespace moraine
