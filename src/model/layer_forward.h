@@ -1,0 +1,30 @@
+// LayerForward: one decoder layer, forward.
+#pragma once
+
+#include "kernels/context.h"
+#include "model/activations.h"
+#include "model/batch.h"
+#include "model/cache.h"
+#include "model/weights.h"
+
+namespace moraine {
+
+// Where a layer stands: its config, its index, its rotary table [P, rotary/2, 2].
+struct LayerPlace {
+  const ModelConfig& config;
+  int64_t index;
+  Tensor rope;
+};
+
+// Keys and values that came before, or none.
+struct LayerMemory {
+  LayerCache* cache = nullptr;             // null: the batch is all there is
+  std::span<const int64_t> slot_of = {};   // by segment
+};
+
+// Reads `below` (r, x, s), writes `above`. Leaves in `a` what layer_backward reads.
+void layer_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w, const Batch& batch,
+                   const Boundary& below, const Boundary& above, LayerActs& a, const Scratch& scratch,
+                   const LayerMemory& memory);
+
+}  // namespace moraine

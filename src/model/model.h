@@ -1,0 +1,82 @@
+// Model: the loop over layers, forward and backward, for one batch of rows.
+//
+// A Model owns nothing but its plan: weights, activations and gradients are taken from an arena by
+// make_model, and may be planned by a dry one.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "model/batch.h"
+#include "model/cache.h"
+#include "model/head.h"
+#include "model/layer_forward.h"
+
+namespace moraine {
+
+struct ModelOptions {
+  DType compute = DType::kBF16;  // f32, bf16, or f64 on the reference backend
+  int64_t tokens = 0;            // most rows of a batch
+  int64_t positions = 0;         // longest document (rotary table)
+  bool training = false;
+  Recompute recompute = Recompute::kNone;
+};
+
+class Model {
+ public:
+  // `master` is the flat buffer of all parameters, [table().total_count] f32 (f64 for f64 compute).
+  Model(Arena& arena, const ModelConfig& config, const ModelOptions& options, const Tensor& master);
+
+  const ModelConfig& config() const { return config_; }
+  const ParameterTable& table() const { return table_; }
+  const ModelOptions& options() const { return options_; }
+
+  // After the master weights changed (also after loading them).
+  void refresh(Context& ctx);
+
+  // The rotary base of full and of sliding layers changes at a phase border.
+  void set_rope_theta(Context& ctx, double theta, double sliding_theta);
+
+  // Final hidden rows [T, D] (after the last norm), valid until the next call. With a cache, segment i of the
+  // batch continues slot slot_of[i], and lengths are the caller's to advance.
+  Tensor forward(Context& ctx, const Batch& batch, Cache* cache = nullptr,
+                 std::span<const int64_t> slot_of = {});
+
+  // Sum of -log p over targets >= 0, in a fixed order, without gradient.
+  double loss(Context& ctx, const Batch& batch, const Tensor& target, Tensor* losses = nullptr);
+
+  // Forward and backward: gradients of the SUM of losses are added to the flat buffer `gradients`; the load of
+  // each layer's experts ([L, E+1] i64) is added to `load` (may be empty). Returns the sum of losses.
+  double loss_and_gradients(Context& ctx, const Batch& batch, const Tensor& target, const Tensor& gradients,
+                            const Tensor& load);
+
+  // Logits of at most kHeadRows rows of what forward returned.
+  Tensor logits(Context& ctx, const Tensor& hidden) { return head_logits(ctx, weights_.head, head_, hidden); }
+
+  // After forward: the layer's activations (tests, inspection). With one LayerActs: the last layer's.
+  const LayerActs& acts(int64_t layer) { return acts_.acts(layer); }
+  const Boundary& boundary_above(int64_t layer) { return acts_.above(layer); }
+
+  // Called after each layer of a forward pass; null: not.
+  std::function<void(int64_t layer)> after_layer;
+
+ private:
+  LayerPlace place(int64_t layer) const;
+  void embed(Context& ctx, const Batch& batch, const Activations& acts);
+  void run_layer(Context& ctx, int64_t layer, const Batch& batch, Activations& acts, Cache* cache,
+                 std::span<const int64_t> slot_of);
+  double sum_losses(int64_t T) const;
+
+  ModelConfig config_;
+  ModelOptions options_;
+  ParameterTable table_;
+  Tensor master_;
+  ModelWeights weights_;
+  Activations acts_;
+  HeadScratch head_;
+  Tensor losses_;                       // [tokens] wide
+  Tensor rope_full_, rope_sliding_;     // [positions, rotary/2, 2]
+  double theta_ = 0, sliding_theta_ = 0;
+};
+
+}  // namespace moraine

@@ -1,0 +1,141 @@
+// Finds out what a path is, and reads config, weights and tokenizer from it.
+#include "model/model_directory.h"
+
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/history.h"
+#include "model/public_layout.h"
+
+namespace moraine {
+
+struct ModelDirectory::State {
+  std::string path;
+  ModelConfig config;
+  DType dtype = DType::kF32;
+  std::string tokenizer_json;
+  std::optional<Checkpoint> checkpoint;  // one of these two
+  std::optional<SafetensorsSet> public_set;
+  Layout layout = Layout::kNative;
+};
+
+namespace {
+
+ModelConfig config_of(const Checkpoint& checkpoint) {
+  const std::string name = checkpoint.directory() + ": config";
+  const SettingsTable settings = SettingsTable::parse(checkpoint.info().config, name);
+  return read_model_config(settings.table("model"));
+}
+
+std::string read_if_there(FileSystem& fs, const std::string& path) { return fs.exists(path) ? fs.read(path) : ""; }
+
+DType main_dtype(const SafetensorsSet& set) {
+  int64_t bf16 = 0, all = 0;
+  for (const SafetensorsEntry* entry : set.entries()) {
+    all += entry->count;
+    if (entry->type == "BF16") bf16 += entry->count;
+  }
+  return 2 * bf16 > all ? DType::kBF16 : DType::kF32;
+}
+
+}  // namespace
+
+ModelDirectory::ModelDirectory(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ModelDirectory::ModelDirectory(ModelDirectory&&) noexcept = default;
+ModelDirectory::~ModelDirectory() = default;
+
+ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path) {
+  auto state = std::make_unique<State>();
+  state->path = path;
+  if (!fs.is_directory(path)) {
+    throw_error(Code::kNotFound, "open model {}: no such directory; wanted a checkpoint, a run, or a folder with config.json", path);
+  }
+  if (fs.exists(join_path(path, "manifest.json"))) {
+    state->checkpoint = Checkpoint::open(fs, path, /*verify=*/true);
+  } else if (fs.exists(join_path(path, "config.json"))) {
+    const PublicConfig config = read_public_config(fs.read(join_path(path, "config.json")), join_path(path, "config.json"));
+    state->config = config.config;
+    state->layout = config.layout;
+    state->public_set = SafetensorsSet::open(fs, path);
+    state->dtype = main_dtype(*state->public_set);
+    state->tokenizer_json = read_if_there(fs, join_path(path, "tokenizer.json"));
+    return ModelDirectory(std::move(state));
+  } else {
+    state->checkpoint = newest_good(fs, path, [](const std::string& directory, const std::string& reason) {
+      log_event(Level::kWarning, "checkpoint.bad", "directory={} reason=\"{}\"", directory, reason);
+    });
+    if (!state->checkpoint) {
+      throw_error(Code::kNotFound, "open model {}: it holds neither manifest.json (a checkpoint), config.json (a public model) nor a good step-<n> (a run)", path);
+    }
+    state->path = state->checkpoint->directory();
+  }
+  const Checkpoint& checkpoint = *state->checkpoint;
+  state->config = config_of(checkpoint);
+  state->dtype = checkpoint.entry(std::string(kWeightPrefix) + "model.embed_tokens.weight").dtype;
+  for (const std::string& name : checkpoint.file_names()) {
+    if (name == "tokenizer.json") state->tokenizer_json = checkpoint.file(name);
+  }
+  return ModelDirectory(std::move(state));
+}
+
+const std::string& ModelDirectory::path() const { return state_->path; }
+const ModelConfig& ModelDirectory::config() const { return state_->config; }
+DType ModelDirectory::stored_dtype() const { return state_->dtype; }
+const std::string& ModelDirectory::tokenizer_json() const { return state_->tokenizer_json; }
+
+void ModelDirectory::read_weights(const Tensor& master) const {
+  const ParameterTable table = build_parameters(state_->config);
+  if (state_->public_set) {
+    read_public_weights(*state_->public_set, state_->config, state_->layout, table, master);
+    return;
+  }
+  std::vector<BF16> narrow;
+  for (const Parameter& p : table.all) {
+    const std::string name = kWeightPrefix + p.name;
+    Tensor out = view(p, master);
+    if (state_->checkpoint->entry(name).dtype != DType::kBF16) {
+      state_->checkpoint->read(name, out);
+      continue;
+    }
+    narrow.resize(static_cast<size_t>(out.count()));
+    Tensor stored = out;
+    stored.dtype = DType::kBF16;
+    stored.data = narrow.data();
+    state_->checkpoint->read(name, stored);
+    for (int64_t i = 0; i < out.count(); ++i) out.as<float>()[i] = to_float(narrow[static_cast<size_t>(i)]);
+  }
+}
+
+void write_model_directory(FileSystem& fs, const std::string& directory, const ModelConfig& config, const Tensor& master,
+                           DType dtype, const std::string& tokenizer_json) {
+  if (fs.exists(directory)) throw_error(Code::kInvalidArgument, "write model {}: it exists already; remove it or choose another name", directory);
+  ModelConfig printed = config;
+  CheckpointInfo info;
+  info.config = "[model]\n" + print_fields(model_fields(printed));
+  const ParameterTable table = build_parameters(config);
+  std::vector<CheckpointTensor> tensors;
+  std::vector<std::vector<BF16>> narrow;
+  for (const Parameter& p : table.all) {
+    Tensor t = view(p, master);
+    if (dtype == DType::kBF16 && p.kind != Parameter::Kind::kBalance) {
+      std::vector<BF16>& values = narrow.emplace_back();
+      for (int64_t i = 0; i < t.count(); ++i) values.push_back(to_bf16(t.as<float>()[i]));
+      t.dtype = DType::kBF16;
+      t.data = values.data();
+    }
+    tensors.push_back({kWeightPrefix + p.name, t});
+  }
+  std::vector<CheckpointFile> files;
+  if (!tokenizer_json.empty()) files.push_back({"tokenizer.json", tokenizer_json});
+  // A checkpoint is written under its step's name; a model directory has its own.
+  const std::string root = directory + ".partial";
+  fs.remove_all(root);
+  fs.make_directories(root);
+  const CheckpointWritten written = write_checkpoint(fs, root, info, tensors, files);
+  fs.rename(written.directory, directory);
+  fs.sync_directory(parent_path(directory));
+  fs.remove_all(root);
+}
+
+}  // namespace moraine

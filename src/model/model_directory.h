@@ -1,0 +1,44 @@
+// ModelDirectory: a model on disk, whatever wrote it: our checkpoint, a run, or a public folder.
+//
+//   checkpoint  step-<n>/ or an imported model: manifest.json, weights, config, tokenizer
+//   run         a training output: its newest checkpoint that verifies
+//   public      config.json and safetensors in the native or legacy layout
+//
+// Errors: kNotFound if the path is none of these; else those of the formats.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/file_system.h"
+#include "checkpoint/checkpoint.h"
+#include "model/parameters.h"
+
+namespace moraine {
+
+constexpr const char* kWeightPrefix = "weights.";  // of parameter names in checkpoints
+
+class ModelDirectory {
+ public:
+  static ModelDirectory open(FileSystem& fs, const std::string& path);
+  ModelDirectory(ModelDirectory&&) noexcept;
+  ~ModelDirectory();
+
+  const std::string& path() const;       // the directory that was chosen
+  const ModelConfig& config() const;
+  DType stored_dtype() const;            // bf16 if most weights are stored so, else f32
+  const std::string& tokenizer_json() const;  // "" if the model came without
+  // Fills the flat f32 buffer, [build_parameters(config()).total_count].
+  void read_weights(const Tensor& master) const;
+
+ private:
+  struct State;
+  explicit ModelDirectory(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// Writes a model without training state, as a checkpoint of step 0 in `directory` (made whole or not at all).
+void write_model_directory(FileSystem& fs, const std::string& directory, const ModelConfig& config,
+                           const Tensor& master, DType dtype, const std::string& tokenizer_json);
+
+}  // namespace moraine

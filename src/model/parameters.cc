@@ -1,0 +1,155 @@
+// The list of weights of a config, in one order.
+#include "model/parameters.h"
+
+#include "base/hash.h"
+#include "base/random.h"
+
+namespace moraine {
+namespace {
+
+using Kind = Parameter::Kind;
+using Init = Parameter::Init;
+
+class Builder {
+ public:
+  void matrix(const std::string& name, std::vector<int64_t> dims, Kind kind = Kind::kMatrix) {
+    matrices_.push_back({name, std::move(dims), kind, Init::kNormal});
+  }
+  void vector(const std::string& name, std::vector<int64_t> dims, Init init, Kind kind = Kind::kVector) {
+    vectors_.push_back({name, std::move(dims), kind, init});
+  }
+  ParameterTable build() {
+    ParameterTable table;
+    for (std::vector<Parameter>* part : {&matrices_, &vectors_}) {
+      for (Parameter& p : *part) {
+        p.offset = table.total_count;
+        table.total_count += p.count();
+        table.all.push_back(std::move(p));
+      }
+      if (part == &matrices_) table.matrix_count = table.total_count;
+    }
+    return table;
+  }
+
+ private:
+  std::vector<Parameter> matrices_, vectors_;
+};
+
+void add_residual_scale(Builder& b, const std::string& prefix, int64_t D) {
+  b.vector(prefix + "hidden_states_scale", {D}, Init::kOnes);
+  b.vector(prefix + "hidden_states_bias", {D}, Init::kZeros);
+  b.vector(prefix + "residual_scale", {D}, Init::kOnes);
+  b.vector(prefix + "residual_bias", {D}, Init::kZeros);
+}
+
+void add_attention(Builder& b, const ModelConfig& c, const std::string& layer) {
+  const int64_t D = c.hidden, d = c.head_dim, half = c.value_width() / 2;
+  const std::string qkv = layer + "self_attn.qkv_proj.";
+  b.matrix(qkv + "q_proj.weight", {c.heads * d, D});
+  b.matrix(qkv + "k_proj.weight", {c.kv_heads * d, D});
+  if (c.cca()) {
+    b.matrix(qkv + "v_proj_current.weight", {half, D});
+    b.matrix(qkv + "v_proj_delayed.weight", {half, D});
+    b.matrix(qkv + "conv_qk_grouped.weight", {c.conv_channels(), d, 2}, Kind::kConv);
+    b.vector(qkv + "conv_qk_grouped.bias", {c.conv_channels()}, Init::kZeros);
+    b.vector(qkv + "conv_qk_depthwise.weight", {c.conv_channels(), 1, 2}, Init::kNormal, Kind::kConv);
+    b.vector(qkv + "conv_qk_depthwise.bias", {c.conv_channels()}, Init::kZeros);
+    b.vector(layer + "self_attn.qk_norm.temp", {c.kv_heads}, Init::kOnes);
+  } else {
+    b.matrix(qkv + "v_proj.weight", {c.value_width(), D});
+  }
+  b.matrix(layer + "self_attn.o_proj.weight", {D, c.heads * d});
+}
+
+void add_router(Builder& b, const ModelConfig& c, int64_t index, const std::string& gate) {
+  const int64_t D = c.hidden, R = c.router_hidden, classes = c.classes();
+  if (c.zaya_router()) {
+    b.matrix(gate + "down_proj.weight", {R, D});
+    b.vector(gate + "down_proj.bias", {R}, Init::kZeros);
+    if (index > 0) b.vector(gate + "router_states_scale", {R}, Init::kOnes);
+    b.vector(gate + "router_mlp.norm.weight", {R}, Init::kOnes);
+    for (const std::string fc : {"fc1", "fc2"}) {
+      b.matrix(gate + "router_mlp." + fc + ".weight", {R, R});
+      b.vector(gate + "router_mlp." + fc + ".bias", {R}, Init::kZeros);
+    }
+    b.matrix(gate + "router_mlp.out_proj.weight", {classes, R});
+  } else {
+    b.matrix(gate + "weight", {classes, D});
+  }
+  b.vector(gate + "balancing_biases", {classes}, Init::kSkipBias, Kind::kBalance);
+}
+
+}  // namespace
+
+int64_t Parameter::count() const {
+  int64_t n = 1;
+  for (const int64_t dim : dims) n *= dim;
+  return n;
+}
+
+const Parameter* ParameterTable::find(const std::string& name) const {
+  for (const Parameter& p : all) {
+    if (p.name == name) return &p;
+  }
+  return nullptr;
+}
+
+ParameterTable build_parameters(const ModelConfig& c) {
+  Builder b;
+  const int64_t D = c.hidden, E = c.experts, F = c.expert_hidden;
+  b.matrix("model.embed_tokens.weight", {c.vocab_size, D}, Kind::kEmbedding);
+  if (c.scaled()) {
+    b.vector("model.input_hidden_states_scale", {D}, Init::kOnes);
+    b.vector("model.input_hidden_states_bias", {D}, Init::kZeros);
+  }
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string layer = "model.layers." + std::to_string(i) + ".";
+    b.vector(layer + "input_layernorm.weight", {D}, Init::kOnes);
+    add_attention(b, c, layer);
+    if (c.scaled()) add_residual_scale(b, layer + "post_attention_residual_scale.", D);
+    b.vector(layer + "post_attention_layernorm.weight", {D}, Init::kOnes);
+    if (c.dense()) {
+      b.matrix(layer + "mlp.gate_up_proj.weight", {2 * F, D});
+      b.matrix(layer + "mlp.down_proj.weight", {D, F});
+    } else {
+      add_router(b, c, i, layer + "mlp.gate.");
+      b.matrix(layer + "mlp.experts.gate_up_proj", {E, 2 * F, D}, Kind::kExperts);
+      b.matrix(layer + "mlp.experts.down_proj", {E, D, F}, Kind::kExperts);
+    }
+    if (c.scaled()) add_residual_scale(b, layer + "post_mlp_residual_scale.", D);
+  }
+  b.vector("model.norm.weight", {D}, Init::kOnes);
+  return b.build();
+}
+
+Tensor view(const Parameter& p, const Tensor& flat) {
+  Tensor t;
+  t.dtype = flat.dtype;
+  t.rank = static_cast<int>(p.dims.size());
+  for (size_t i = 0; i < p.dims.size(); ++i) t.dims[i] = p.dims[i];
+  if (flat.data != nullptr) t.data = static_cast<char*>(flat.data) + p.offset * dtype_bytes(flat.dtype);
+  return t;
+}
+
+void initialize_parameters(const ParameterTable& table, const ModelConfig& config, uint64_t seed,
+                           const Tensor& flat) {
+  check_shape(flat, "flat", {table.total_count});
+  for (const Parameter& p : table.all) {
+    const Tensor t = view(p, flat);
+    const uint64_t stream = hash_bytes(p.name.data(), static_cast<int64_t>(p.name.size())).low;
+    for (int64_t i = 0; i < t.count(); ++i) {
+      double value = p.init == Init::kOnes ? 1 : 0;
+      if (p.init == Init::kNormal) {
+        value = config.init_std * random_normal(seed, Stream::kInit, stream, static_cast<uint64_t>(i));
+      }
+      if (p.init == Init::kSkipBias) value = config.has_skip() && i == config.experts ? -1 : 0;
+      if (t.dtype == DType::kF64) {
+        t.as<double>()[i] = value;
+      } else {
+        t.as<float>()[i] = static_cast<float>(value);
+      }
+    }
+  }
+}
+
+}  // namespace moraine

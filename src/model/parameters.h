@@ -1,0 +1,54 @@
+// Parameters: every weight of a model by name, shape and place in one flat buffer.
+//
+// The flat buffer is the unit of gradients, optimizer state, sharding and checkpoints. Names and shapes are
+// those of the public HF-native layout (zaya1.md A.9). Matrices come first, then the small vectors; within a
+// layer q, k, v_current, v_delayed are adjacent, so that they are also one [C + K*d, D] matrix.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "tensor/tensor.h"
+
+namespace moraine {
+
+struct Parameter {
+  enum class Kind : uint8_t {
+    kEmbedding,  // [V, D]
+    kMatrix,     // [n, k]
+    kExperts,    // [E, n, k]: each expert a matrix by itself
+    kConv,       // [C, taps] or [C, d, taps]
+    kVector,     // norms, scales, biases, temperature
+    kBalance,    // balancing biases: no gradient, own rule
+  };
+  enum class Init : uint8_t { kNormal, kOnes, kZeros, kSkipBias };
+
+  std::string name;
+  std::vector<int64_t> dims;
+  Kind kind;
+  Init init;
+  int64_t offset = 0;  // elements from the start of the flat buffer
+
+  int64_t count() const;
+};
+
+struct ParameterTable {
+  std::vector<Parameter> all;  // in order of offset
+  int64_t matrix_count = 0;    // elements of the matrices: [0, matrix_count) of the flat buffer
+  int64_t total_count = 0;     // elements in all
+
+  const Parameter* find(const std::string& name) const;  // null if absent
+};
+
+ParameterTable build_parameters(const ModelConfig& config);
+
+// A parameter's part of a flat buffer.
+Tensor view(const Parameter& parameter, const Tensor& flat);
+
+// Fills `flat` with initial values: a function of (seed, name, index).
+void initialize_parameters(const ParameterTable& table, const ModelConfig& config, uint64_t seed,
+                           const Tensor& flat);
+
+}  // namespace moraine

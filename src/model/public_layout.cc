@@ -1,0 +1,225 @@
+// The name mapping, and the two directions of copying.
+#include "model/public_layout.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "base/error.h"
+#include "checkpoint/safetensors_writer.h"
+
+namespace moraine {
+namespace {
+
+struct Rename {
+  const char* native;
+  const char* legacy;
+};
+
+// Inside a block: attention parts live in legacy layer 2i, the rest in 2i + 1.
+constexpr Rename kAttention[] = {
+    {"input_layernorm.weight", "input_norm.weight"},
+    {"self_attn.qkv_proj.q_proj.weight", "self_attn.qkv.linear_q.weight"},
+    {"self_attn.qkv_proj.k_proj.weight", "self_attn.qkv.linear_k.weight"},
+    {"self_attn.qkv_proj.v_proj_current.weight", "self_attn.qkv.val_proj1.weight"},
+    {"self_attn.qkv_proj.v_proj_delayed.weight", "self_attn.qkv.val_proj2.weight"},
+    {"self_attn.qkv_proj.conv_qk_depthwise.weight", "self_attn.qkv.conv_qk.0.weight"},
+    {"self_attn.qkv_proj.conv_qk_depthwise.bias", "self_attn.qkv.conv_qk.0.bias"},
+    {"self_attn.qkv_proj.conv_qk_grouped.weight", "self_attn.qkv.conv_qk.1.weight"},
+    {"self_attn.qkv_proj.conv_qk_grouped.bias", "self_attn.qkv.conv_qk.1.bias"},
+    {"self_attn.qk_norm.temp", "self_attn.qkv.temp"},
+    {"self_attn.o_proj.weight", "self_attn.o_proj.weight"},
+};
+constexpr Rename kExperts[] = {
+    {"post_attention_layernorm.weight", "input_norm.weight"},
+    {"mlp.gate.down_proj.weight", "zaya_block.router.down_proj.weight"},
+    {"mlp.gate.down_proj.bias", "zaya_block.router.down_proj.bias"},
+    {"mlp.gate.router_states_scale", "zaya_block.router.router_states_scale"},
+    {"mlp.gate.balancing_biases", "zaya_block.router.balancing_biases"},
+    {"mlp.gate.router_mlp.norm.weight", "zaya_block.router.rmsnorm_eda.weight"},
+    {"mlp.gate.router_mlp.fc1.weight", "zaya_block.router.router_mlp.0.weight"},
+    {"mlp.gate.router_mlp.fc1.bias", "zaya_block.router.router_mlp.0.bias"},
+    {"mlp.gate.router_mlp.fc2.weight", "zaya_block.router.router_mlp.2.weight"},
+    {"mlp.gate.router_mlp.fc2.bias", "zaya_block.router.router_mlp.2.bias"},
+    {"mlp.gate.router_mlp.out_proj.weight", "zaya_block.router.router_mlp.4.weight"},
+};
+
+std::string legacy_layer(int64_t i) { return "model.layers." + std::to_string(i) + "."; }
+
+// "post_mlp_residual_scale.residual_bias" -> "residual_bias" if the prefix fits, else "".
+std::string after(const std::string& name, const std::string& prefix) {
+  return name.compare(0, prefix.size(), prefix) == 0 ? name.substr(prefix.size()) : "";
+}
+
+std::vector<std::string> legacy_block_names(const ModelConfig& c, int64_t block, const std::string& part) {
+  for (const Rename& r : kAttention) {
+    if (part == r.native) return {legacy_layer(2 * block) + r.legacy};
+  }
+  for (const Rename& r : kExperts) {
+    if (part == r.native) return {legacy_layer(2 * block + 1) + r.legacy};
+  }
+  if (const std::string v = after(part, "post_attention_residual_scale."); !v.empty()) {
+    return {legacy_layer(2 * block + 1) + "res_scale." + v};
+  }
+  if (const std::string v = after(part, "post_mlp_residual_scale."); !v.empty()) {
+    return {block + 1 < c.layers ? legacy_layer(2 * block + 2) + "res_scale." + v : "model.res_scale." + v};
+  }
+  const char* fc = part == "mlp.experts.gate_up_proj" ? "linear_fc1" : part == "mlp.experts.down_proj" ? "linear_fc2" : nullptr;
+  MR_CHECK(fc != nullptr, "%s", part.c_str());
+  std::vector<std::string> names;
+  for (int64_t e = 0; e < c.experts; ++e) {
+    names.push_back(legacy_layer(2 * block + 1) + "zaya_block.experts.local_experts." + std::to_string(e) + "." + fc + ".weight");
+  }
+  return names;
+}
+
+std::vector<int64_t> stored_shape(const Parameter& p, size_t num_names) {
+  return num_names == 1 ? p.dims : std::vector<int64_t>(p.dims.begin() + 1, p.dims.end());
+}
+
+void check_head(const SafetensorsSet& set, const ParameterTable& table, const Tensor& master) {
+  const SafetensorsEntry* head = set.find("lm_head.weight");
+  if (head == nullptr) return;
+  const Tensor embedding = view(*table.find("model.embed_tokens.weight"), master);
+  std::vector<float> values(static_cast<size_t>(head->count));
+  read_as_f32(*head, values.data());
+  if (head->count == embedding.count() && std::memcmp(values.data(), embedding.data, static_cast<size_t>(embedding.bytes())) == 0) return;
+  throw_error(Code::kInvalidArgument, "{}: lm_head.weight differs from model.embed_tokens.weight; only tied heads are supported", head->file);
+}
+
+void check_all_known(const SafetensorsSet& set, const ModelConfig& c, Layout layout, const ParameterTable& table) {
+  std::vector<std::string> known = {"lm_head.weight"};
+  for (const Parameter& p : table.all) {
+    for (const std::string& name : stored_names(c, p, layout)) known.push_back(name);
+  }
+  std::sort(known.begin(), known.end());
+  for (const SafetensorsEntry* entry : set.entries()) {
+    if (std::binary_search(known.begin(), known.end(), entry->name)) continue;
+    throw_error(Code::kInvalidArgument, "{}: tensor {} is no part of a {} ZAYA model with this config.json", entry->file, entry->name,
+                layout == Layout::kNative ? "native" : "legacy");
+  }
+}
+
+struct Slice {
+  std::string name;
+  const Parameter* parameter;
+  Tensor tensor;  // f32, in the master buffer
+  DType dtype;    // as written
+};
+
+std::vector<Slice> slices_of(const ModelConfig& c, const ParameterTable& table, const Tensor& master, const ExportOptions& options) {
+  std::vector<Slice> slices;
+  for (const Parameter& p : table.all) {
+    const std::vector<std::string> names = stored_names(c, p, options.layout);
+    const Tensor whole = view(p, master);
+    for (size_t i = 0; i < names.size(); ++i) {
+      Tensor t = whole;
+      if (names.size() > 1) {
+        t = whole.rows(static_cast<int64_t>(i), static_cast<int64_t>(i) + 1);
+        t = t.reshaped({p.dims[1], p.dims[2]});
+      }
+      slices.push_back({names[i], &p, t, p.kind == Parameter::Kind::kBalance ? DType::kF32 : options.dtype});
+    }
+  }
+  return slices;
+}
+
+void append_slice(SafetensorsWriter& writer, const Slice& slice) {
+  if (slice.dtype == DType::kF32) {
+    writer.append(slice.tensor.data, slice.tensor.bytes());
+    return;
+  }
+  const float* values = slice.tensor.as<float>();
+  std::vector<BF16> block;
+  constexpr int64_t kBlock = int64_t{1} << 20;
+  for (int64_t begin = 0; begin < slice.tensor.count(); begin += kBlock) {
+    const int64_t end = std::min(slice.tensor.count(), begin + kBlock);
+    block.clear();
+    for (int64_t i = begin; i < end; ++i) block.push_back(to_bf16(values[i]));
+    writer.append(block.data(), (end - begin) * 2);
+  }
+}
+
+void write_file(FileSystem& fs, const std::string& path, const std::vector<Slice>& slices) {
+  std::vector<SafetensorsSpec> specs;
+  for (const Slice& s : slices) {
+    specs.push_back({s.name, s.dtype, std::vector<int64_t>(s.tensor.dims, s.tensor.dims + s.tensor.rank)});
+  }
+  std::vector<SafetensorsSpec> ordered;
+  const std::vector<size_t> order = aligned_order(specs);
+  for (const size_t i : order) ordered.push_back(specs[i]);
+  SafetensorsWriter writer(fs, path, ordered);
+  for (const size_t i : order) append_slice(writer, slices[i]);
+  writer.finish();
+}
+
+}  // namespace
+
+std::vector<std::string> stored_names(const ModelConfig& c, const Parameter& p, Layout layout) {
+  if (layout == Layout::kNative) return {p.name};
+  if (p.name == "model.norm.weight") return {"model.final_norm.weight"};
+  if (const std::string v = after(p.name, "model.input_"); !v.empty()) return {"model.layers.0.res_scale." + v};
+  const std::string rest = after(p.name, "model.layers.");
+  if (rest.empty()) return {p.name};  // the embedding
+  const size_t dot = rest.find('.');
+  return legacy_block_names(c, std::stoll(rest.substr(0, dot)), rest.substr(dot + 1));
+}
+
+void read_public_weights(const SafetensorsSet& set, const ModelConfig& c, Layout layout, const ParameterTable& table,
+                         const Tensor& master) {
+  check_all_known(set, c, layout, table);
+  for (const Parameter& p : table.all) {
+    const std::vector<std::string> names = stored_names(c, p, layout);
+    const std::vector<int64_t> wanted = stored_shape(p, names.size());
+    float* out = view(p, master).as<float>();
+    for (const std::string& name : names) {
+      const SafetensorsEntry& entry = set.get(name);
+      if (entry.shape != wanted) {
+        throw_error(Code::kInvalidArgument, "{}: {} has shape {}, config.json says {}", entry.file, name, shape_text(entry.shape), shape_text(wanted));
+      }
+      if (!is_float_type(entry.type)) {
+        throw_error(Code::kInvalidArgument, "{}: {} is {}; supported are F32, F16, BF16 and F64", entry.file, name, entry.type);
+      }
+      read_as_f32(entry, out);
+      out += entry.count;
+    }
+  }
+  check_head(set, table, master);
+}
+
+void write_public_model(FileSystem& fs, const std::string& folder, const ModelConfig& c, const ParameterTable& table,
+                        const Tensor& master, const std::string& tokenizer_json, const ExportOptions& options) {
+  const std::string reason = not_exportable(c);
+  if (!reason.empty()) throw_error(Code::kInvalidArgument, "export to {}: the model has {}", folder, reason);
+  fs.make_directories(folder);
+  // Shards in parameter order; config.json last, so that a cut export is not taken for a model.
+  std::vector<std::vector<Slice>> shards(1);
+  int64_t bytes = 0, total = 0;
+  for (const Slice& slice : slices_of(c, table, master, options)) {
+    const int64_t size = slice.tensor.count() * dtype_bytes(slice.dtype);
+    if (bytes > 0 && bytes + size > options.shard_bytes) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    shards.back().push_back(slice);
+    bytes += size;
+    total += size;
+  }
+  Json map = Json::object();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string name = shards.size() == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    write_file(fs, join_path(folder, name), shards[i]);
+    for (const Slice& s : shards[i]) map[s.name] = name;
+  }
+  if (shards.size() > 1) {
+    const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
+    fs.write_atomic(join_path(folder, "model.safetensors.index.json"), index.dump(2) + "\n");
+  }
+  if (!tokenizer_json.empty()) {
+    fs.write_atomic(join_path(folder, "tokenizer.json"), tokenizer_json);
+    fs.write_atomic(join_path(folder, "tokenizer_config.json"), Json{{"tokenizer_class", "PreTrainedTokenizerFast"}}.dump(2) + "\n");
+  }
+  fs.write_atomic(join_path(folder, "config.json"), write_public_config(c, options.layout, dtype_name(options.dtype)));
+}
+
+}  // namespace moraine

@@ -1,0 +1,190 @@
+// Names to places: the one file that knows which parameter is which field.
+#include "model/weights.h"
+
+#include <cstring>
+
+namespace moraine {
+namespace {
+
+// Finds parameters of one flat buffer by the suffix of a layer.
+class Lookup {
+ public:
+  Lookup(const ParameterTable& table, const Tensor& flat) : table_(table), flat_(flat) {}
+
+  Tensor get(const std::string& name) const {
+    const Parameter* p = table_.find(name);
+    MR_CHECK(p != nullptr, "%s", name.c_str());
+    return view(*p, flat_);
+  }
+  Tensor optional(const std::string& name) const {
+    return table_.find(name) == nullptr ? Tensor() : get(name);
+  }
+  ResidualScale scale(const std::string& prefix) const {
+    return {.h_scale = optional(prefix + "hidden_states_scale"),
+            .h_bias = optional(prefix + "hidden_states_bias"),
+            .r_scale = optional(prefix + "residual_scale"),
+            .r_bias = optional(prefix + "residual_bias")};
+  }
+
+ private:
+  const ParameterTable& table_;
+  const Tensor flat_;
+};
+
+std::string layer_name(int64_t i) { return "model.layers." + std::to_string(i) + "."; }
+
+// q, k and v adjacent in the flat buffer, as one matrix.
+Tensor fused_qkv(const ModelConfig& c, const Lookup& at, const std::string& layer) {
+  Tensor qkv = at.get(layer + "self_attn.qkv_proj.q_proj.weight");
+  qkv.dims[0] = c.qkv_width();
+  return qkv;
+}
+
+std::string next_norm_name(const ModelConfig& c, int64_t i) {
+  return i + 1 < c.layers ? layer_name(i + 1) + "input_layernorm.weight" : "model.norm.weight";
+}
+
+// Every matrix of a layer with its pack: visit(pack, tensor [groups*n, k], groups).
+template <class F>
+void for_each_pack(const ModelConfig& c, const Lookup& at, int64_t i, LayerWeights& w, const F& visit) {
+  const std::string layer = layer_name(i), gate = layer + "mlp.gate.";
+  const auto flat = [](Tensor t, int64_t n, int64_t k) { return t.reshaped({n, k}); };
+  visit(w.qkv, fused_qkv(c, at, layer), 1);
+  if (c.cca()) {
+    const Tensor conv = at.get(layer + "self_attn.qkv_proj.conv_qk_grouped.weight");
+    visit(w.conv_grouped, flat(conv, c.conv_channels(), 2 * c.head_dim), c.conv_groups());
+  }
+  visit(w.o, at.get(layer + "self_attn.o_proj.weight"), 1);
+  if (c.dense()) {
+    visit(w.gate_up, at.get(layer + "mlp.gate_up_proj.weight"), 1);
+    visit(w.down, at.get(layer + "mlp.down_proj.weight"), 1);
+    return;
+  }
+  if (c.zaya_router()) {
+    visit(w.router_down, at.get(gate + "down_proj.weight"), 1);
+    visit(w.router_fc1, at.get(gate + "router_mlp.fc1.weight"), 1);
+    visit(w.router_fc2, at.get(gate + "router_mlp.fc2.weight"), 1);
+    visit(w.router_out, at.get(gate + "router_mlp.out_proj.weight"), 1);
+  } else {
+    visit(w.router_out, at.get(gate + "weight"), 1);
+  }
+  const int64_t E = c.experts, F2 = 2 * c.expert_hidden;
+  visit(w.gate_up, flat(at.get(layer + "mlp.experts.gate_up_proj"), E * F2, c.hidden), E);
+  visit(w.down, flat(at.get(layer + "mlp.experts.down_proj"), E * c.hidden, c.expert_hidden), E);
+}
+
+// Fills the vector fields that weights and gradients share by name.
+template <class L>
+void find_vectors(const ModelConfig& c, const Lookup& at, int64_t i, L& w) {
+  const std::string layer = layer_name(i), qkv = layer + "self_attn.qkv_proj.", gate = layer + "mlp.gate.";
+  if (c.cca()) {
+    w.conv_depthwise_w = at.get(qkv + "conv_qk_depthwise.weight").reshaped({c.conv_channels(), 2});
+    w.conv_depthwise_b = at.get(qkv + "conv_qk_depthwise.bias");
+    w.conv_grouped_b = at.get(qkv + "conv_qk_grouped.bias").reshaped({c.conv_groups(), c.head_dim});
+    w.temp = at.get(layer + "self_attn.qk_norm.temp");
+  }
+  w.merge_attention = at.scale(layer + "post_attention_residual_scale.");
+  w.merge_experts = at.scale(layer + "post_mlp_residual_scale.");
+  w.norm_experts = at.get(layer + "post_attention_layernorm.weight");
+  w.norm_next = at.get(next_norm_name(c, i));
+  if (c.dense() || !c.zaya_router()) return;
+  w.router_down_b = at.get(gate + "down_proj.bias");
+  w.router_gamma = at.optional(gate + "router_states_scale");
+  w.router_norm = at.get(gate + "router_mlp.norm.weight");
+  w.router_fc1_b = at.get(gate + "router_mlp.fc1.bias");
+  w.router_fc2_b = at.get(gate + "router_mlp.fc2.bias");
+}
+
+// A flat buffer of which only the vector part exists: offsets of vectors land in `vectors`.
+Tensor shifted(const ParameterTable& table, const Tensor& vectors) {
+  Tensor flat = vectors;
+  flat.dims[0] = table.total_count;
+  if (vectors.data != nullptr) {
+    flat.data = static_cast<char*>(vectors.data) - table.matrix_count * dtype_bytes(vectors.dtype);
+  }
+  return flat;
+}
+
+}  // namespace
+
+ModelWeights make_weights(Arena& arena, const ModelConfig& c, const ParameterTable& table,
+                          const Tensor& master, DType compute, bool training) {
+  ModelWeights w;
+  w.vectors = arena.take("weights.vectors", "weights", master.dtype, {table.total_count - table.matrix_count});
+  const Lookup masters(table, master), vectors(table, shifted(table, w.vectors));
+  const auto take = [&](MatrixPack& pack, const Tensor& t, int64_t groups) {
+    const int64_t n = t.dims[0] / groups, k = t.dims[1];
+    pack.forward = take_packed(arena, "weights.packed", compute, groups, n, k);
+    if (training) pack.backward = take_packed(arena, "weights.packed_transposed", compute, groups, k, n);
+  };
+  w.embedding = masters.get("model.embed_tokens.weight");
+  w.merge_input = vectors.scale("model.input_");
+  w.norm_first = vectors.get(layer_name(0) + "input_layernorm.weight");
+  w.layers.resize(static_cast<size_t>(c.layers));
+  for (int64_t i = 0; i < c.layers; ++i) {
+    LayerWeights& layer = w.layers[static_cast<size_t>(i)];
+    for_each_pack(c, masters, i, layer, take);
+    find_vectors(c, vectors, i, layer);
+    if (!c.dense()) layer.balance = vectors.get(layer_name(i) + "mlp.gate.balancing_biases");
+  }
+  take(w.head, w.embedding, 1);
+  return w;
+}
+
+void refresh_weights(Context& ctx, const ModelConfig& c, const ParameterTable& table, const Tensor& master,
+                     ModelWeights& w) {
+  const Lookup masters(table, master);
+  const auto pack = [&](MatrixPack& p, const Tensor& t, int64_t) {
+    pack_matrix(ctx, {.packed = p.forward, .w = t, .transpose = false});
+    if (p.backward.data != nullptr) pack_matrix(ctx, {.packed = p.backward, .w = t, .transpose = true});
+  };
+  for (int64_t i = 0; i < c.layers; ++i) for_each_pack(c, masters, i, w.layers[static_cast<size_t>(i)], pack);
+  pack(w.head, w.embedding, 1);
+
+  const bool round = w.head.forward.dtype == DType::kBF16;
+  for (const Parameter& p : table.all) {
+    if (p.offset < table.matrix_count) continue;
+    const Tensor from = view(p, master), to = view(p, shifted(table, w.vectors));
+    if (round && p.kind != Parameter::Kind::kBalance) {
+      for (int64_t j = 0; j < from.count(); ++j) to.as<float>()[j] = round_bf16(from.as<float>()[j]);
+    } else {
+      std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+    }
+  }
+}
+
+ModelGradients view_gradients(const ModelConfig& c, const ParameterTable& table, const Tensor& flat) {
+  const Lookup at(table, flat);
+  ModelGradients g;
+  g.embedding = at.get("model.embed_tokens.weight");
+  g.merge_input = at.scale("model.input_");
+  g.norm_first = at.get(layer_name(0) + "input_layernorm.weight");
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string layer = layer_name(i), gate = layer + "mlp.gate.";
+    LayerGradients l;
+    find_vectors(c, at, i, l);
+    l.qkv = fused_qkv(c, at, layer);
+    if (c.cca()) {
+      l.conv_grouped = at.get(layer + "self_attn.qkv_proj.conv_qk_grouped.weight")
+                           .reshaped({c.conv_groups(), c.head_dim, 2 * c.head_dim});
+    }
+    l.o = at.get(layer + "self_attn.o_proj.weight");
+    if (c.dense()) {
+      l.gate_up = at.get(layer + "mlp.gate_up_proj.weight");
+      l.down = at.get(layer + "mlp.down_proj.weight");
+    } else {
+      if (c.zaya_router()) {
+        l.router_down = at.get(gate + "down_proj.weight");
+        l.router_fc1 = at.get(gate + "router_mlp.fc1.weight");
+        l.router_fc2 = at.get(gate + "router_mlp.fc2.weight");
+      }
+      l.router_out = at.get(gate + (c.zaya_router() ? "router_mlp.out_proj.weight" : "weight"));
+      l.gate_up = at.get(layer + "mlp.experts.gate_up_proj");
+      l.down = at.get(layer + "mlp.experts.down_proj");
+    }
+    g.layers.push_back(l);
+  }
+  return g;
+}
+
+}  // namespace moraine
