@@ -38,7 +38,7 @@ HWY_INLINE VF load(DF df, const BF16* p) {
 
 HWY_INLINE void store(VF v, DF df, float* p) { hn::StoreU(v, df, p); }
 
-HWY_INLINE void store(VF v, DF df, BF16* p) {
+HWY_INLINE void store(VF v, DF, BF16* p) {
   const hn::Rebind<uint16_t, DF> d16;
   const hn::RebindToUnsigned<DF> d32;
   const auto bits = hn::BitCast(d32, v);
