@@ -1,0 +1,214 @@
+// The bf16 engine of dense products: vdpbf16ps on pairs along the sum, for AVX-512 machines that
+// have it.
+//
+// Highway (1.0) has no bf16 dot product, hence raw intrinsics. vdpbf16ps adds the product of the
+// upper halves, then that of the lower ones, and treats denormal numbers as zero.
+#include "kernels/cpu/linear_engine.h"
+
+#if defined(__x86_64__)
+
+#include <hwy/base.h>
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,avx2,bmi,bmi2")
+
+namespace moraine::cpu {
+namespace {
+
+constexpr int kTileRows = kMaxTileRows;
+constexpr int kColumnWidth = 16;  // one vector of words
+constexpr int kLanes = 16;
+
+// Column vectors held at once: 8 chains at least hide the latency of 4 cycles at 2 per cycle.
+constexpr int vectors_for(int rows) { return rows <= 2 ? 8 : rows == 3 ? 4 : 2; }
+
+template <bool kColumns>
+HWY_INLINE __m512bh left(const uint32_t* a, int64_t row, int64_t step) {
+  const uint32_t word = kColumns ? a[step * kColumnWidth + row] : a[row * kRowWords + step];
+  return reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(word)));
+}
+
+// V column vectors (V / 2 panels) from panel `panel` on, for M rows.
+template <int M, int V, bool kColumns>
+HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
+  const uint32_t* a = static_cast<const uint32_t*>(t.a);
+  const uint8_t* b = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
+  __m512 sums[M][V];
+  HWY_UNROLL(16)
+  for (int i = 0; i < M; ++i) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < V; ++v) sums[i][v] = _mm512_setzero_ps();
+  }
+  for (int64_t step = 0; step < t.steps; ++step) {
+    __m512bh bv[V];
+    HWY_UNROLL(8)
+    for (int v = 0; v < V; ++v) {
+      const uint8_t* from = b + v / 2 * t.b_stride + (step * 2 + v % 2) * 64;
+      bv[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(from));
+    }
+    HWY_UNROLL(16)
+    for (int i = 0; i < M; ++i) {
+      const __m512bh ai = left<kColumns>(a, i, step);
+      HWY_UNROLL(8)
+      for (int v = 0; v < V; ++v) sums[i][v] = _mm512_dpbf16_ps(sums[i][v], ai, bv[v]);
+    }
+  }
+  float* c = t.c + panel * kPanel;
+  HWY_UNROLL(16)
+  for (int i = 0; i < M; ++i) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < V; ++v) {
+      float* to = c + i * t.c_stride + v * kLanes;
+      const __m512 sum = sums[i][v];
+      _mm512_storeu_ps(to, t.add ? _mm512_add_ps(_mm512_loadu_ps(to), sum) : sum);
+    }
+  }
+}
+
+template <int M, bool kColumns>
+void tile_rows(const Tile& t) {
+  constexpr int V = vectors_for(M);
+  int64_t panel = 0;
+  for (; panel + V / 2 <= t.panels; panel += V / 2) tile_part<M, V, kColumns>(t, panel);
+  if constexpr (V > 2) {
+    for (; panel < t.panels; ++panel) tile_part<M, 2, kColumns>(t, panel);
+  }
+}
+
+template <bool kColumns, int... M>
+void tile_of(const Tile& t, std::integer_sequence<int, M...>) {
+  static constexpr void (*kTiles[])(const Tile&) = {tile_rows<M + 1, kColumns>...};
+  kTiles[t.rows - 1](t);
+}
+
+template <bool kColumns>
+void tile(const Tile& t) {
+  tile_of<kColumns>(t, std::make_integer_sequence<int, kTileRows>());
+}
+
+HWY_INLINE __m512i round_32(const float* from) {
+  return reinterpret_cast<__m512i>(
+      _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + kLanes), _mm512_loadu_ps(from)));
+}
+
+HWY_INLINE __mmask16 first(int64_t n) {
+  return static_cast<__mmask16>(_bzhi_u32(0xffff, static_cast<unsigned>(n)));
+}
+
+HWY_INLINE __mmask32 first_32(int64_t n) {
+  return _bzhi_u32(0xffffffffu, static_cast<unsigned>(n));
+}
+
+// The last, partial 32 elements, zeros behind them.
+HWY_INLINE __m512i rest_32(const float* from, int64_t n) {
+  const __m512 low = _mm512_maskz_loadu_ps(first(std::min<int64_t>(n, 16)), from);
+  const __m512 high = _mm512_maskz_loadu_ps(n > 16 ? first(n - 16) : 0, from + kLanes);
+  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+}
+
+void copy_rows(const RowCopy& r) {
+  for (int64_t i = 0; i < r.rows; ++i) {
+    uint16_t* to = static_cast<uint16_t*>(r.panel) + i * kRowWords * 2;
+    int64_t j = 0;
+    if (r.dtype == DType::kBF16) {
+      const uint16_t* from = static_cast<const uint16_t*>(r.from) + i * r.stride;
+      for (; j + 32 <= r.sum; j += 32) _mm512_storeu_si512(to + j, _mm512_loadu_si512(from + j));
+      const __mmask32 rest = first_32(r.sum - j);
+      if (j < r.sum) _mm512_storeu_si512(to + j, _mm512_maskz_loadu_epi16(rest, from + j));
+    } else {
+      const float* from = static_cast<const float*>(r.from) + i * r.stride;
+      for (; j + 32 <= r.sum; j += 32) _mm512_storeu_si512(to + j, round_32(from + j));
+      if (j < r.sum) _mm512_storeu_si512(to + j, rest_32(from + j, r.sum - j));
+    }
+  }
+}
+
+// Word j of the result: element j of `upper` above element j of `lower`, j < 16.
+HWY_INLINE __m512i zip(__m256i lower, __m256i upper) {
+  constexpr __mmask16 kAll = 0xffff;  // the forms without a mask trip -Wmaybe-uninitialized in gcc 12
+  const __m512i high = _mm512_maskz_cvtepu16_epi32(kAll, upper);
+  return _mm512_or_si512(_mm512_maskz_cvtepu16_epi32(kAll, lower),
+                         _mm512_maskz_slli_epi32(kAll, high, 16));
+}
+
+HWY_INLINE void copy_words(uint32_t* to, const uint16_t* lower, const uint16_t* upper,
+                           int64_t width, int64_t n) {
+  for (int64_t j = 0; j < width; j += kLanes) {
+    const __mmask16 mask = n - j >= kLanes ? 0xffff : n > j ? first(n - j) : 0;
+    const __m256i low = _mm256_maskz_loadu_epi16(mask, lower + j);
+    const __m256i high =
+        upper == nullptr ? _mm256_setzero_si256() : _mm256_maskz_loadu_epi16(mask, upper + j);
+    _mm512_storeu_si512(to + j, zip(low, high));
+  }
+}
+
+// Rows s and s + 1 of bf16 become step s / 2.
+void copy_columns(const ColumnCopy& c) {
+  constexpr int64_t kRowsAtOnce = 16;  // few open rows, and cache lines written in runs of 8
+  const uint16_t* rows = static_cast<const uint16_t*>(c.from);
+  for (int64_t s0 = 0; s0 < c.sum; s0 += kRowsAtOnce) {
+    const int64_t s1 = std::min(s0 + kRowsAtOnce, c.sum);
+    for (int64_t p = 0; p < c.count; ++p) {
+      const int64_t begin = c.even ? even_begin(c.columns, c.count, p) : p * c.width;
+      const int64_t n = std::min(c.width, c.columns - begin);
+      uint32_t* to =
+          reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(c.panels) + p * c.panel_bytes);
+      for (int64_t s = s0; s < s1; s += 2) {
+        const uint16_t* lower = rows + s * c.stride + begin;
+        copy_words(to + s / 2 * c.width, lower, s + 1 < s1 ? lower + c.stride : nullptr, c.width,
+                   n);
+      }
+    }
+  }
+}
+
+// Sixteen finished sums.
+HWY_INLINE __m512 finished(const Finish& f, int64_t row, int64_t j, __mmask16 mask) {
+  __m512 v = _mm512_loadu_ps(f.c + row * f.c_stride + j);  // c is padded to whole panels
+  if (f.alpha != 1 || f.y0 != nullptr) v = _mm512_mul_ps(_mm512_set1_ps(f.alpha), v);
+  if (f.bias != nullptr) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, f.bias + j));
+  if (f.y0 != nullptr) {
+    const __m512 old = _mm512_maskz_loadu_ps(mask, f.y0 + row * f.y_stride + j);
+    v = _mm512_fmadd_ps(_mm512_set1_ps(f.beta), old, v);
+  }
+  return v;
+}
+
+void finish(const Finish& f) {
+  for (int64_t i = 0; i < f.rows; ++i) {
+    for (int64_t j = 0; j < f.columns; j += kLanes) {
+      const __mmask16 mask = f.columns - j >= kLanes ? 0xffff : first(f.columns - j);
+      const __m512 v = finished(f, i, j, mask);
+      const int64_t at = i * f.y_stride + j;
+      if (f.dtype == DType::kBF16) {
+        const __m256i rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v));
+        _mm256_mask_storeu_epi16(static_cast<uint16_t*>(f.y) + at, mask, rounded);
+      } else {
+        _mm512_mask_storeu_ps(static_cast<float*>(f.y) + at, mask, v);
+      }
+    }
+  }
+}
+
+constexpr LinearEngine kEngine = {kTileRows, kColumnWidth, 2 * kBlockWords, 2,          2,
+                                  copy_rows, copy_columns, tile<false>,     tile<true>, finish};
+
+}  // namespace
+
+const LinearEngine* bf16_engine() { return &kEngine; }
+
+}  // namespace moraine::cpu
+
+HWY_POP_ATTRIBUTES
+
+#else
+
+namespace moraine::cpu {
+const LinearEngine* bf16_engine() { return nullptr; }
+}  // namespace moraine::cpu
+
+#endif

@@ -1,0 +1,103 @@
+// LinearEngine: the inner functions of dense products for one instruction set.
+//
+// Every product is  c[i,j] (+)= sum_s a[i,s] * b[s,j]  over blocks of the sum. The right operand is
+// made of panels of 32 columns, step after step; the left one of panels of up to `tile_rows` rows,
+// which the tile functions broadcast from. A step is one f32, or a pair of bf16 neighbours along
+// the sum in one word.
+//
+//   right panel    [step][32]                    packed weights, or columns of x (weight gradient)
+//   row panel      [row][kRowWords]              rows of x, copied; steps of one row are contiguous
+//   column panel   [step][column_width]          columns of dy, copied
+//
+// Order:   an element's sum within a block is one chain of fused multiply-adds over ascending steps
+// from
+//          zero, the same for every number of rows in the tile and every position. Blocks have
+//          sum_block elements; their sums are added in ascending order.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace moraine::cpu {
+
+constexpr int64_t kPanel = 32;        // columns of a right panel: two 512-bit vectors
+constexpr int64_t kBlockWords = 512;  // steps of a block: 14 rows x 2 KiB stay in L1
+constexpr int64_t kRowWords =
+    kBlockWords + 16;                 // an odd number of cache lines: rows spread over the sets
+constexpr int64_t kMaxTileRows = 14;  // 14 x 2 sums, 2 right vectors, 1 broadcast: 31 of 32
+
+struct Tile {
+  const void* a;     // row or column panel
+  const void* b;     // right panels
+  int64_t b_stride;  // bytes from one right panel to the next
+  int64_t panels;    // right panels, 32 columns of c each
+  int64_t steps;     // of the sum
+  float* c;          // [rows, 32 * panels] out, or added to
+  int64_t c_stride;  // elements
+  int64_t rows;      // 1 .. tile_rows
+  bool add;
+};
+
+// Rows of a row-major matrix into a row panel.
+struct RowCopy {
+  void* panel;
+  const void* from;
+  DType dtype;
+  int64_t stride;  // elements
+  int64_t rows;
+  int64_t sum;  // elements of each row, at most sum_block
+};
+
+// Columns of a row-major matrix into panels of `width` words; missing columns and steps are zero.
+struct ColumnCopy {
+  void* panels;
+  int64_t panel_bytes;  // from one panel to the next
+  int64_t count;        // panels
+  int64_t width;        // words per step
+  int64_t columns;      // of all panels together
+  bool even;            // panel p begins at column even_begin(columns, count, p), else at p * width
+  const void* from;
+  DType dtype;
+  int64_t stride;  // elements
+  int64_t sum;     // rows of `from`
+};
+
+// Finished sums to their destination: y = alpha * c + bias + beta * y0.
+struct Finish {
+  void* y;
+  DType dtype;       // f32 or bf16
+  int64_t y_stride;  // elements
+  const float* c;
+  int64_t c_stride;
+  int64_t rows, columns;
+  const float* bias;  // [columns] or null
+  float alpha, beta;
+  const float* y0;  // like y, or null; may be y
+};
+
+struct LinearEngine {
+  int64_t tile_rows;
+  int64_t column_width;  // >= tile_rows
+  int64_t sum_block;     // elements, even
+  int64_t row_step;      // elements of the sum in one step of row_tile
+  int64_t column_step;   // and of column_tile
+  void (*copy_rows)(const RowCopy&);
+  void (*copy_columns)(const ColumnCopy&);
+  void (*row_tile)(const Tile&);
+  void (*column_tile)(const Tile&);
+  void (*finish)(const Finish&);
+};
+
+inline int64_t even_begin(int64_t extent, int64_t parts, int64_t part) {
+  return extent * part / parts;
+}
+
+// The engine for packs of this type on the current Isa.
+const LinearEngine& linear_engine(DType dtype);
+
+// Implementations, by file.
+const LinearEngine& f32_engine(DType dtype);  // linear_f32.cc: any Isa; widens bf16
+const LinearEngine* bf16_engine();            // linear_bf16.cc: kAvx512Bf16, else null
+
+}  // namespace moraine::cpu

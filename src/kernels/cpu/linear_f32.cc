@@ -1,0 +1,257 @@
+// The f32 engine of dense products: Highway vectors along the columns of a right panel.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/linear_f32.cc"
+#include "hwy/foreach_target.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/cpu/linear_engine.h"
+#include "kernels/cpu/simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace moraine::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using moraine::HWY_NAMESPACE::DF;
+using moraine::HWY_NAMESPACE::load;
+using moraine::HWY_NAMESPACE::load_n;
+using moraine::HWY_NAMESPACE::store;
+using moraine::HWY_NAMESPACE::store_n;
+using moraine::HWY_NAMESPACE::VF;
+
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
+constexpr bool kManyRegisters = kLanes == 16 || HWY_TARGET == HWY_NEON;  // 32, else 16
+constexpr int kTileRows = kLanes == 16 ? 14 : 6;
+constexpr int kColumnWidth = kLanes == 16 ? 16 : 8;
+constexpr int kPanelVectors = static_cast<int>(kPanel) / kLanes;
+// Vectors of a tile in registers: rows * vectors sums, at least 8 chains where the registers allow.
+constexpr int kWideVectors = kLanes == 16 || !kManyRegisters ? 2 : 4;
+
+// Column vectors held at once for a tile of `rows` rows; a multiple of kPanelVectors spans panels.
+constexpr int vectors_for(int rows) {
+  if (kLanes == 16) return rows <= 2 ? 8 : rows == 3 ? 4 : 2;
+  const int few = kManyRegisters ? 8 : 4;
+  return rows <= 2 ? std::min(few, kPanelVectors) : std::min(kWideVectors, kPanelVectors);
+}
+
+template <bool kColumns>
+HWY_INLINE float left(const float* a, int64_t row, int64_t step) {
+  return kColumns ? a[step * kColumnWidth + row] : a[row * kRowWords + step];
+}
+
+// Where vector v of the columns from `first` on (in vectors) lies in panels of `bytes` each.
+HWY_INLINE const uint8_t* right(const void* b, int64_t stride, int64_t vector) {
+  return static_cast<const uint8_t*>(b) + vector / kPanelVectors * stride +
+         vector % kPanelVectors * kLanes * 4;
+}
+
+// One step of f32: sums[i][v] += a[i] * b[v].
+template <int M, int V, bool kColumns>
+HWY_INLINE void step_f32(const float* a, const uint8_t* const* b, int64_t step, VF (&sums)[M][V]) {
+  const DF df;
+  VF bv[V];
+  HWY_UNROLL(8)
+  for (int v = 0; v < V; ++v)
+    bv[v] = load(df, reinterpret_cast<const float*>(b[v]) + step * kPanel);
+  HWY_UNROLL(16)
+  for (int i = 0; i < M; ++i) {
+    const VF ai = hn::Set(df, left<kColumns>(a, i, step));
+    HWY_UNROLL(8)
+    for (int v = 0; v < V; ++v) sums[i][v] = hn::MulAdd(ai, bv[v], sums[i][v]);
+  }
+}
+
+// One step of a pair of bf16: the lower half of each word first.
+template <int M, int V>
+HWY_INLINE void step_bf16(const float* a, const uint8_t* const* b, int64_t step, VF (&sums)[M][V]) {
+  const DF df;
+  const hn::RebindToUnsigned<DF> du;
+  VF bv[V];
+  HWY_UNROLL(8)
+  for (int v = 0; v < V; ++v) {
+    const auto word = hn::LoadU(du, reinterpret_cast<const uint32_t*>(b[v]) + step * kPanel);
+    bv[v] = hn::BitCast(df, hn::ShiftLeft<16>(word));
+  }
+  HWY_UNROLL(16)
+  for (int i = 0; i < M; ++i) {
+    const VF ai = hn::Set(df, a[i * kRowWords + 2 * step]);
+    HWY_UNROLL(8)
+    for (int v = 0; v < V; ++v) sums[i][v] = hn::MulAdd(ai, bv[v], sums[i][v]);
+  }
+  HWY_UNROLL(8)
+  for (int v = 0; v < V; ++v) {
+    const auto word = hn::LoadU(du, reinterpret_cast<const uint32_t*>(b[v]) + step * kPanel);
+    bv[v] = hn::BitCast(df, hn::And(word, hn::Set(du, 0xffff0000u)));
+  }
+  HWY_UNROLL(16)
+  for (int i = 0; i < M; ++i) {
+    const VF ai = hn::Set(df, a[i * kRowWords + 2 * step + 1]);
+    HWY_UNROLL(8)
+    for (int v = 0; v < V; ++v) sums[i][v] = hn::MulAdd(ai, bv[v], sums[i][v]);
+  }
+}
+
+// V column vectors from vector `first` on, for M rows.
+template <int M, int V, class B, bool kColumns>
+HWY_INLINE void tile_part(const Tile& t, int64_t first) {
+  const DF df;
+  const float* a = static_cast<const float*>(t.a);
+  const uint8_t* b[V];
+  HWY_UNROLL(8)
+  for (int v = 0; v < V; ++v) b[v] = right(t.b, t.b_stride, first + v);
+  VF sums[M][V];
+  HWY_UNROLL(16)
+  for (int i = 0; i < M; ++i) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < V; ++v) sums[i][v] = hn::Zero(df);
+  }
+  for (int64_t step = 0; step < t.steps; ++step) {
+    if constexpr (std::is_same_v<B, BF16>) {
+      step_bf16<M, V>(a, b, step, sums);
+    } else {
+      step_f32<M, V, kColumns>(a, b, step, sums);
+    }
+  }
+  float* c = t.c + first * kLanes;
+  HWY_UNROLL(16)
+  for (int i = 0; i < M; ++i) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < V; ++v) {
+      float* to = c + i * t.c_stride + v * kLanes;
+      store(t.add ? hn::Add(load(df, to), sums[i][v]) : sums[i][v], df, to);
+    }
+  }
+}
+
+template <int M, class B, bool kColumns>
+void tile_rows(const Tile& t) {
+  constexpr int kFew = std::min(2, kPanelVectors);
+  constexpr int V = vectors_for(M);
+  const int64_t vectors = t.panels * kPanelVectors;
+  int64_t first = 0;
+  for (; first + V <= vectors; first += V) tile_part<M, V, B, kColumns>(t, first);
+  if constexpr (V > kFew) {
+    for (; first < vectors; first += kFew) tile_part<M, kFew, B, kColumns>(t, first);
+  }
+}
+
+template <class B, bool kColumns, int... M>
+void tile_of(const Tile& t, std::integer_sequence<int, M...>) {
+  static constexpr void (*kTiles[])(const Tile&) = {tile_rows<M + 1, B, kColumns>...};
+  MR_DCHECK(t.rows >= 1 && t.rows <= kTileRows);
+  kTiles[t.rows - 1](t);
+}
+
+template <class B, bool kColumns>
+void tile(const Tile& t) {
+  tile_of<B, kColumns>(t, std::make_integer_sequence<int, kTileRows>());
+}
+
+HWY_INLINE float widened(float value) { return value; }
+HWY_INLINE float widened(BF16 value) { return to_float(value); }
+
+// n elements as f32.
+template <class E>
+HWY_INLINE void widen(float* to, const E* from, int64_t n) {
+  const DF df;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(load(df, from + i), df, to + i);
+  for (; i < n; ++i) to[i] = widened(from[i]);
+}
+
+template <class E>
+HWY_INLINE void copy_rows_of(const RowCopy& r, bool round) {
+  const DF df;
+  for (int64_t i = 0; i < r.rows; ++i) {
+    float* to = static_cast<float*>(r.panel) + i * kRowWords;
+    widen(to, static_cast<const E*>(r.from) + i * r.stride, r.sum);
+    for (int64_t j = r.sum; j < (r.sum + 1) / 2 * 2; ++j) to[j] = 0;
+    if (!round) continue;
+    for (int64_t j = 0; j < (r.sum + kLanes - 1) / kLanes * kLanes; j += kLanes) {
+      BF16 rounded[kLanes];
+      store(load(df, to + j), df, rounded);
+      store(load(df, rounded), df, to + j);
+    }
+  }
+}
+
+void copy_rows_f32(const RowCopy& r) { copy_rows_of<float>(r, false); }
+
+// For a bf16 pack: f32 rows are rounded.
+void copy_rows_bf16(const RowCopy& r) {
+  r.dtype == DType::kBF16 ? copy_rows_of<BF16>(r, false) : copy_rows_of<float>(r, true);
+}
+
+template <class E>
+HWY_INLINE void copy_columns_of(const ColumnCopy& c) {
+  constexpr int64_t kRowsAtOnce = 8;  // few open rows, and whole cache lines written in a run
+  for (int64_t s0 = 0; s0 < c.sum; s0 += kRowsAtOnce) {
+    const int64_t s1 = std::min(s0 + kRowsAtOnce, c.sum);
+    for (int64_t p = 0; p < c.count; ++p) {
+      const int64_t begin = c.even ? even_begin(c.columns, c.count, p) : p * c.width;
+      const int64_t n = std::min(c.width, c.columns - begin);
+      const E* from = static_cast<const E*>(c.from) + begin;
+      float* to = reinterpret_cast<float*>(static_cast<uint8_t*>(c.panels) + p * c.panel_bytes);
+      for (int64_t s = s0; s < s1; ++s) {
+        widen(to + s * c.width, from + s * c.stride, n);
+        for (int64_t j = n; j < c.width; ++j) to[s * c.width + j] = 0;
+      }
+    }
+  }
+}
+
+void copy_columns(const ColumnCopy& c) {
+  c.dtype == DType::kBF16 ? copy_columns_of<BF16>(c) : copy_columns_of<float>(c);
+}
+
+template <class E>
+HWY_INLINE void finish_of(const Finish& f) {
+  const DF df;
+  const VF alpha = hn::Set(df, f.alpha), beta = hn::Set(df, f.beta);
+  const bool plain = f.alpha == 1 && f.y0 == nullptr;
+  for (int64_t i = 0; i < f.rows; ++i) {
+    E* y = static_cast<E*>(f.y) + i * f.y_stride;
+    const float* c = f.c + i * f.c_stride;
+    const float* y0 = f.y0 == nullptr ? nullptr : f.y0 + i * f.y_stride;
+    for (int64_t j = 0; j < f.columns; j += kLanes) {
+      const int64_t left = f.columns - j;
+      const bool whole = left >= kLanes;
+      VF v = load(df, c + j);  // c is padded to whole panels
+      if (!plain) v = hn::Mul(alpha, v);
+      if (f.bias != nullptr) {
+        v = hn::Add(v, whole ? load(df, f.bias + j) : load_n(df, f.bias + j, left));
+      }
+      if (y0 != nullptr)
+        v = hn::MulAdd(beta, whole ? load(df, y0 + j) : load_n(df, y0 + j, left), v);
+      whole ? store(v, df, y + j) : store_n(v, df, y + j, left);
+    }
+  }
+}
+
+void finish(const Finish& f) { f.dtype == DType::kBF16 ? finish_of<BF16>(f) : finish_of<float>(f); }
+
+const LinearEngine* engine(bool bf16) {
+  static constexpr LinearEngine kF32 = {
+      kTileRows,    kColumnWidth,       kBlockWords,       1,     1, copy_rows_f32,
+      copy_columns, tile<float, false>, tile<float, true>, finish};
+  static constexpr LinearEngine kBf16 = {
+      kTileRows,    kColumnWidth,      kBlockWords,       2,     1, copy_rows_bf16,
+      copy_columns, tile<BF16, false>, tile<float, true>, finish};
+  return bf16 ? &kBf16 : &kF32;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace moraine::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace moraine::cpu {
+HWY_EXPORT(engine);
+const LinearEngine& f32_engine(DType dtype) {
+  return *HWY_DYNAMIC_DISPATCH(engine)(dtype == DType::kBF16);
+}
+}  // namespace moraine::cpu
+#endif  // HWY_ONCE

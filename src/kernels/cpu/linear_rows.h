@@ -1,0 +1,25 @@
+// RowsProduct: y = alpha * x w^T + bias + beta * y0 for rows grouped by weight.
+#pragma once
+
+#include <span>
+
+#include "kernels/cpu/linear_engine.h"
+#include "kernels/linear.h"
+
+namespace moraine::cpu {
+
+constexpr int64_t kRowPanelBytes = kMaxTileRows * kRowWords * 4;
+
+struct RowsProduct {
+  Tensor y;                       // [T, n] out, f32 or bf16
+  Tensor x;                       // [T, k] in, the pack's type, or f32 (rounded to it)
+  PackedMatrix w;                 // G groups of n x k
+  const float* bias;              // [G, n] or null
+  std::span<const int64_t> rows;  // [G+1]
+  float alpha, beta;
+  const float* y0;  // [T, n] or null; y is f32 then, and may be y0
+  bool symmetric;   // one group, n == T: only panels on or above the diagonal are computed
+};
+void run_rows_product(Context& ctx, const RowsProduct& p);
+
+}  // namespace moraine::cpu
