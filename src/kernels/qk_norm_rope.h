@@ -71,6 +71,7 @@ void qk_norm_rope_forward(const QkNormRopeForward& a);
 void qk_norm_rope_backward(const QkNormRopeBackward& a);
 }  // namespace ref
 namespace cpu {
+void rope_table(Context& ctx, const RopeTable& a);
 void qk_norm_rope_forward(Context& ctx, const QkNormRopeForward& a);
 void qk_norm_rope_backward(Context& ctx, const QkNormRopeBackward& a);
 }  // namespace cpu

@@ -1,0 +1,189 @@
+// RouterState: fails if a term of the depth average, of RMSNorm or of their gradients is lost, if a
+// backend overwrites where it should add, or if a row's bits depend on the batch or the threads.
+#include "kernels/router_state.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/check_tensor.h"
+#include "kernels/ref/element.h"
+#include "testing/rig.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+struct Case {
+  int64_t T, R;
+  DType dtype;
+  bool first, later;  // no s_prev; ds is given
+};
+
+constexpr Case kCases[] = {
+    {1, 1, DType::kF32, false, true},       // smallest
+    {3, 31, DType::kF32, true, true},       // the first layer; no vector width divides R
+    {65, 64, DType::kBF16, false, true},    // one past a block of rows
+    {131, 20, DType::kBF16, false, false},  // the last layer
+    {5, 17, DType::kF32, true, false},      // the only layer
+    {70, 256, DType::kBF16, false, true},   // the width of the model
+    {0, 64, DType::kBF16, false, true},     // no rows
+};
+
+struct Data {
+  RouterStateForward forward;
+  RouterStateBackward backward;
+};
+
+Data make_data(Rig& rig, const Case& c) {
+  const DType wide = wide_dtype(c.dtype);
+  const auto rows = [&](bool present, DType dtype, uint64_t seed) {
+    return present ? rig.normal({c.T, c.R}, dtype, seed) : Tensor();
+  };
+  Data data;
+  data.forward = {.s = rows(true, wide, 1),
+                  .x = rows(true, c.dtype, 2),
+                  .rstd = rig.normal({c.T}, wide, 3),
+                  .y = rows(true, wide, 4),
+                  .s_prev = rows(!c.first, wide, 5),
+                  .gamma = c.first ? Tensor() : rig.normal({c.R}, wide, 6),
+                  .norm = rig.normal({c.R}, wide, 7),
+                  .eps = 1e-2f};  // large, so that leaving it out shows
+  RouterStateForward truth = data.forward;
+  truth.s = rig.copy(truth.s);
+  truth.x = rig.copy(truth.x);
+  truth.rstd = rig.copy(truth.rstd);
+  ref::router_state_forward(truth);
+  data.backward = {.dy = rows(true, c.dtype, 8),
+                   .ds_prev = rows(!c.first, wide, 9),
+                   .dgamma = c.first ? Tensor() : rig.normal({c.R}, wide, 10),
+                   .dnorm = rig.normal({c.R}, wide, 11),
+                   .dx = rows(true, c.dtype, 12),
+                   .ds = rows(c.later, wide, 13),
+                   .s = truth.s,
+                   .rstd = truth.rstd,
+                   .s_prev = data.forward.s_prev,
+                   .gamma = data.forward.gamma,
+                   .norm = data.forward.norm};
+  return data;
+}
+
+template <class F>
+void for_outputs(Data& data, const F& f) {
+  const auto visit = [&](Tensor& t, const char* name) {
+    if (!t.empty()) f(t, name);
+  };
+  visit(data.forward.s, "s");
+  visit(data.forward.x, "x");
+  visit(data.forward.rstd, "rstd");
+  visit(data.backward.dy, "dy");
+  visit(data.backward.ds_prev, "ds_prev");
+  visit(data.backward.dgamma, "dgamma");
+  visit(data.backward.dnorm, "dnorm");
+}
+
+std::vector<Tensor> outputs(Data data) {
+  std::vector<Tensor> all;
+  for_outputs(data, [&](Tensor& t, const char*) { all.push_back(t); });
+  return all;
+}
+
+Data run_copy(Rig& rig, Data data, Context& ctx) {
+  for_outputs(data, [&](Tensor& t, const char*) { t = rig.copy(t); });
+  router_state_forward(ctx, data.forward);
+  router_state_backward(ctx, data.backward);
+  return data;
+}
+
+TEST(RouterState, EveryIsaMatchesTheReference) {
+  for (const Case& c : kCases) {
+    Rig rig, slow(Backend::kRef);
+    const Data data = make_data(rig, c);
+    const std::vector<Tensor> wanted = outputs(run_copy(rig, data, slow.ctx));
+    for_each_isa([&](Isa isa) {
+      SCOPED_TRACE(std::string(isa_name(isa)) + " T=" + std::to_string(c.T) +
+                   " R=" + std::to_string(c.R));
+      Data got = run_copy(rig, data, rig.ctx);
+      size_t i = 0;
+      for_outputs(got, [&](Tensor& t, const char* name) {
+        expect_close(t, wanted[i++], tolerance(t.dtype, c.T + c.R), name);
+      });
+    });
+  }
+}
+
+TEST(RouterState, ThreadsDoNotChangeTheBits) {
+  const Case c = {200, 72, DType::kBF16, false, true};
+  Rig one(Backend::kCpu, 1), three(Backend::kCpu, 3);
+  const Data data = make_data(one, c);
+  const std::vector<Tensor> a = outputs(run_copy(one, data, one.ctx));
+  const std::vector<Tensor> b = outputs(run_copy(one, data, three.ctx));
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_SAME_BITS(b[i], a[i]);
+}
+
+TEST(RouterState, RowsDoNotDependOnTheBatch) {
+  const Case c = {70, 72, DType::kBF16, false, true};
+  Rig rig;
+  const Data data = make_data(rig, c);
+  const Data all = run_copy(rig, data, rig.ctx);
+  for (const int64_t t : {int64_t{0}, int64_t{1}, int64_t{64}, int64_t{69}}) {
+    Data one = data;
+    for (Tensor* tensor :
+         {&one.forward.s, &one.forward.x, &one.forward.rstd, &one.forward.y, &one.forward.s_prev,
+          &one.backward.dy, &one.backward.ds_prev, &one.backward.dx, &one.backward.ds,
+          &one.backward.s, &one.backward.rstd, &one.backward.s_prev}) {
+      *tensor = tensor->rows(t, t + 1);
+    }
+    one = run_copy(rig, one, rig.ctx);
+    EXPECT_SAME_BITS(one.forward.x, all.forward.x.rows(t, t + 1));
+    EXPECT_SAME_BITS(one.forward.s, all.forward.s.rows(t, t + 1));
+    EXPECT_SAME_BITS(one.backward.dy, all.backward.dy.rows(t, t + 1));
+    EXPECT_SAME_BITS(one.backward.ds_prev, all.backward.ds_prev.rows(t, t + 1));
+  }
+}
+
+TEST(RouterState, TheStateGradientMayBeInPlace) {
+  const Case c = {67, 40, DType::kBF16, false, true};
+  for (const Backend backend : {Backend::kRef, Backend::kCpu}) {
+    Rig rig(backend);
+    const Data data = make_data(rig, c);
+    const Data apart = run_copy(rig, data, rig.ctx);
+    Data shared = data;
+    shared.backward.ds_prev = shared.backward.ds;
+    router_state_backward(rig.ctx, shared.backward);
+    EXPECT_SAME_BITS(shared.backward.ds_prev, apart.backward.ds_prev);
+  }
+}
+
+double weighted(const Tensor& weight, const Tensor& value) {
+  double sum = 0;
+  for (int64_t i = 0; i < value.count() && !weight.empty(); ++i) {
+    sum += ref::get(weight, i) * ref::get(value, i);
+  }
+  return sum;
+}
+
+TEST(RouterState, ReferenceGradientsMatchFiniteDifferences) {
+  for (Case c : kCases) {
+    if (c.T == 0 || c.R > 100) continue;
+    c.T = std::min<int64_t>(c.T, 7);
+    c.dtype = DType::kF64;
+    Rig rig(Backend::kRef);
+    Data data = make_data(rig, c);
+    RouterStateBackward& b = data.backward;
+    b.dnorm = rig.zeros({c.R}, DType::kF64);
+    if (!c.first) b.dgamma = rig.zeros({c.R}, DType::kF64);
+    router_state_backward(rig.ctx, b);
+    const auto loss = [&] {
+      router_state_forward(rig.ctx, data.forward);
+      return weighted(b.dx, data.forward.x) + weighted(b.ds, data.forward.s);
+    };
+    expect_gradient(data.forward.y, b.dy, loss, "y");
+    expect_gradient(data.forward.norm, b.dnorm, loss, "norm");
+    if (c.first) continue;
+    expect_gradient(data.forward.s_prev, b.ds_prev, loss, "s_prev");
+    expect_gradient(data.forward.gamma, b.dgamma, loss, "gamma");
+  }
+}
+
+}  // namespace
+}  // namespace moraine
