@@ -30,6 +30,10 @@ struct Descriptor {
   ~Descriptor() { ::close(fd); }
 };
 
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
 struct Reader {  // one thread's result
   std::vector<float> latencies_us;
   int error = 0;
@@ -51,8 +55,8 @@ void read_pages(int fd, int64_t pages, int thread, const StorageProbeOptions& o,
                 Reader* out) {
   constexpr size_t kAlign = 4096;  // what O_DIRECT asks of memory
   const size_t bytes = static_cast<size_t>(o.page_bytes);
-  const std::unique_ptr<void, decltype(&std::free)> buffer(
-      std::aligned_alloc(kAlign, (bytes + kAlign - 1) / kAlign * kAlign), &std::free);
+  const std::unique_ptr<void, Free> buffer(
+      std::aligned_alloc(kAlign, (bytes + kAlign - 1) / kAlign * kAlign));
   for (int64_t i = 0; i < kReadsMax; ++i) {
     const double begin = now_seconds();
     if (begin > deadline && i > 0) return;

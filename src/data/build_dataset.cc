@@ -1,0 +1,225 @@
+// Read a batch, encode it in parallel, append it in order; manifests last.
+#include "data/build_dataset.h"
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/random.h"
+
+namespace moraine {
+namespace {
+
+constexpr int64_t kBatchTextBytes = int64_t{16} << 20;  // large enough to keep many threads busy
+constexpr int64_t kBatchDocuments = 8192;
+
+struct Item {
+  std::string text;
+  int64_t document = 0;         // number among all documents
+  std::vector<int32_t> tokens;  // out
+  std::exception_ptr error;     // out: what the encoder threw
+};
+
+// One dataset being written: shards of about the wanted size.
+class DatasetWriter {
+ public:
+  DatasetWriter(FileSystem& files, std::string folder, const BuildOptions& options)
+      : files_(files), folder_(std::move(folder)), options_(options) {
+    manifest_.meaning = options.meaning;
+    for (const std::string& input : options.inputs) {
+      manifest_.source += (manifest_.source.empty() ? "" : " ") + input;
+    }
+  }
+
+  // Makes the folder, and removes the shards of an unfinished or replaced build.
+  void clear() {
+    files_.make_directories(folder_);
+    const std::string manifest = join_path(folder_, kManifestName);
+    if (files_.exists(manifest)) {
+      files_.remove_all(manifest);  // first: a folder with a manifest is complete
+      files_.sync_directory(folder_);
+    }
+    for (const std::string& name : files_.list(folder_)) {
+      const bool ours =
+          name.starts_with("shard-") && (name.ends_with(".bin") || name.ends_with(".bin.partial"));
+      if (ours) files_.remove_all(join_path(folder_, name));
+    }
+  }
+
+  void add(const Item& item) {
+    if (!shard_) {
+      name_ = fmt::format("shard-{:05}.bin", manifest_.shards.size());
+      shard_ = std::make_unique<ShardWriter>(files_, join_path(folder_, name_), options_.meaning);
+    }
+    shard_->add_document(item.tokens, static_cast<int64_t>(item.text.size()));
+    manifest_.documents += 1;
+    manifest_.tokens += static_cast<int64_t>(item.tokens.size());
+    manifest_.source_bytes += static_cast<int64_t>(item.text.size());
+    if (shard_->file_bytes() >= options_.shard_bytes) close_shard();
+  }
+
+  void close_shard() {
+    if (!shard_) return;
+    manifest_.shards.push_back({name_, shard_->finish()});
+    shard_.reset();
+  }
+
+  void commit() { write_manifest(files_, folder_, manifest_); }
+
+  const DatasetManifest& manifest() const { return manifest_; }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  FileSystem& files_;
+  std::string folder_, name_;
+  const BuildOptions& options_;
+  DatasetManifest manifest_;
+  std::unique_ptr<ShardWriter> shard_;
+};
+
+class Builder {
+ public:
+  Builder(FileSystem& files, Pool& pool, const BuildOptions& options)
+      : files_(files), pool_(pool), options_(options) {
+    const bool split = options.valid_fraction > 0;
+    train_ = std::make_unique<DatasetWriter>(
+        files, split ? join_path(options.out, "train") : options.out, options);
+    if (split) {
+      valid_ = std::make_unique<DatasetWriter>(files, join_path(options.out, "valid"), options);
+    }
+  }
+
+  BuildResult run() {
+    const std::vector<std::string> inputs = expand_inputs(files_, options_.inputs);
+    for (const std::string& path : inputs) progress_.bytes_total += files_.file_bytes(path);
+    refuse_to_overwrite();
+    train_->clear();
+    if (valid_) valid_->clear();
+    for (const std::string& path : inputs) read_file(path);
+    flush();
+    train_->close_shard();
+    if (valid_) valid_->close_shard();
+    check_not_empty();
+    if (valid_) valid_->commit();
+    train_->commit();
+    result_.train = train_->manifest();
+    if (valid_) result_.valid = valid_->manifest();
+    return result_;
+  }
+
+ private:
+  void refuse_to_overwrite() {
+    if (options_.overwrite) return;
+    for (const DatasetWriter* writer : {train_.get(), valid_.get()}) {
+      if (writer == nullptr || !files_.exists(join_path(writer->folder(), kManifestName))) continue;
+      throw_error(
+          Code::kInvalidArgument,
+          "build dataset: {} holds a dataset already; choose another folder or allow overwriting",
+          writer->folder());
+    }
+  }
+
+  void read_file(const std::string& path) {
+    TextInput input(files_, path, options_.text);
+    std::string text;
+    while (input.next(&text)) {
+      if (text.empty()) {
+        ++result_.empty_documents;
+        continue;
+      }
+      batch_bytes_ += static_cast<int64_t>(text.size());
+      batch_.push_back(
+          {.text = std::move(text), .document = next_document_++, .tokens = {}, .error = {}});
+      text = std::string();
+      if (batch_bytes_ >= kBatchTextBytes ||
+          static_cast<int64_t>(batch_.size()) >= kBatchDocuments) {
+        progress_.bytes_done = files_done_bytes_ + input.file_offset();
+        flush();
+      }
+    }
+    files_done_bytes_ += files_.file_bytes(path);
+    result_.invalid_utf8_bytes += input.invalid_utf8_bytes();
+    progress_.bytes_done = files_done_bytes_;
+  }
+
+  void flush() {
+    pool_.parallel_for(static_cast<int64_t>(batch_.size()), [&](int64_t task, int) {
+      Item& item = batch_[static_cast<size_t>(task)];
+      try {
+        options_.encode(item.text, &item.tokens);
+      } catch (...) {
+        item.error =
+            std::current_exception();  // a task must not throw; the first in order is thrown below
+      }
+    });
+    for (Item& item : batch_) append(item);
+    batch_.clear();
+    batch_bytes_ = 0;
+    if (options_.progress) options_.progress(progress_);
+  }
+
+  void append(Item& item) {
+    if (item.error) std::rethrow_exception(item.error);
+    const TokenMeaning& meaning = options_.meaning;
+    for (const int32_t token : item.tokens) {
+      if (token >= 0 && token < meaning.vocabulary_size) continue;
+      throw_error(Code::kInvalidArgument,
+                  "build dataset: document {} has token id {}, the tokenizer's vocabulary has {}",
+                  item.document, token, meaning.vocabulary_size);
+    }
+    if (meaning.eos_id >= 0) item.tokens.push_back(meaning.eos_id);
+    const bool held_out =
+        valid_ && random_uniform(options_.seed, Stream::kDataSplit, 0,
+                                 static_cast<uint64_t>(item.document)) < options_.valid_fraction;
+    (held_out ? valid_ : train_)->add(item);
+    progress_.documents += 1;
+    progress_.tokens += static_cast<int64_t>(item.tokens.size());
+  }
+
+  void check_not_empty() const {
+    if (progress_.documents == 0) {
+      throw_error(Code::kInvalidArgument, "build dataset {}: the inputs hold no document with text",
+                  options_.out);
+    }
+    for (const DatasetWriter* writer : {train_.get(), valid_.get()}) {
+      if (writer == nullptr || writer->manifest().documents > 0) continue;
+      throw_error(Code::kInvalidArgument,
+                  "build dataset: none of {} documents fell into {}; change valid_fraction ({}) or "
+                  "the seed, or "
+                  "give held-out files apart",
+                  progress_.documents, writer->folder(), options_.valid_fraction);
+    }
+  }
+
+  FileSystem& files_;
+  Pool& pool_;
+  const BuildOptions& options_;
+  std::unique_ptr<DatasetWriter> train_, valid_;
+  std::vector<Item> batch_;
+  int64_t batch_bytes_ = 0, next_document_ = 0, files_done_bytes_ = 0;
+  BuildProgress progress_;
+  BuildResult result_;
+};
+
+}  // namespace
+
+BuildResult build_dataset(FileSystem& files, Pool& pool, const BuildOptions& options) {
+  MR_CHECK(options.encode != nullptr);
+  MR_CHECK(options.meaning.vocabulary_size > 0);
+  if (!(options.valid_fraction >= 0 && options.valid_fraction < 1)) {
+    throw_error(Code::kInvalidArgument,
+                "build dataset: valid_fraction is {}, want 0 <= fraction < 1",
+                options.valid_fraction);
+  }
+  if (options.shard_bytes < 1) {
+    throw_error(Code::kInvalidArgument, "build dataset: shard size is {} bytes, want at least 1",
+                options.shard_bytes);
+  }
+  if (options.inputs.empty())
+    throw_error(Code::kInvalidArgument, "build dataset: no input was given");
+  return Builder(files, pool, options).run();
+}
+
+}  // namespace moraine

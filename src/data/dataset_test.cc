@@ -1,0 +1,350 @@
+// Datasets: the same files whatever the thread count, nothing half-written, no manifest believed.
+#include "data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "data/build_dataset.h"
+#include "data/inspect_dataset.h"
+#include "data/test_dataset.h"
+#include "testing/rig.h"
+
+namespace moraine {
+namespace {
+
+// Bytes as tokens, and 300 for a space: enough to tell documents apart.
+void encode_bytes(std::string_view text, std::vector<int32_t>* tokens) {
+  tokens->clear();
+  for (const char c : text) tokens->push_back(c == ' ' ? 300 : static_cast<unsigned char>(c));
+}
+
+// Passes everything on, but throws kIo at the n-th change of the disk.
+class FailingFileSystem : public FileSystem {
+ public:
+  FailingFileSystem(FileSystem& real, int64_t changes) : real_(real), left_(changes) {}
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
+    change();
+    return std::make_unique<File>(*this, real_.create(path));
+  }
+  std::unique_ptr<WritableFile> append_to(const std::string& path) override {
+    return real_.append_to(path);
+  }
+  std::string read(const std::string& path) override { return real_.read(path); }
+  std::unique_ptr<MappedFile> map(const std::string& path) override { return real_.map(path); }
+  bool exists(const std::string& path) override { return real_.exists(path); }
+  bool is_directory(const std::string& path) override { return real_.is_directory(path); }
+  int64_t file_bytes(const std::string& path) override { return real_.file_bytes(path); }
+  std::vector<std::string> list(const std::string& path) override { return real_.list(path); }
+  void make_directories(const std::string& path) override {
+    change(), real_.make_directories(path);
+  }
+  void rename(const std::string& from, const std::string& to) override {
+    change(), real_.rename(from, to);
+  }
+  void remove_all(const std::string& path) override { change(), real_.remove_all(path); }
+  void truncate(const std::string& path, int64_t bytes) override { real_.truncate(path, bytes); }
+  void sync_directory(const std::string& path) override { change(), real_.sync_directory(path); }
+
+ private:
+  struct File : WritableFile {
+    File(FailingFileSystem& owner, std::unique_ptr<WritableFile> file)
+        : owner(owner), file(std::move(file)) {}
+    void append(const void* data, int64_t bytes) override {
+      owner.change(), file->append(data, bytes);
+    }
+    void sync() override { owner.change(), file->sync(); }
+    void close() override { file->close(); }
+    FailingFileSystem& owner;
+    std::unique_ptr<WritableFile> file;
+  };
+  void change() {
+    if (left_-- == 0) throw_error(Code::kIo, "the disk is full (test)");
+  }
+  FileSystem& real_;
+  int64_t left_;
+};
+
+class DatasetTest : public ::testing::Test {
+ protected:
+  std::string at(const std::string& name) const { return join_path(folder_.path(), name); }
+  std::string write(const std::string& name, const std::string& content) {
+    files_.write_atomic(at(name), content);
+    return at(name);
+  }
+  BuildOptions options(const std::string& out, std::vector<std::string> inputs) {
+    BuildOptions o;
+    o.inputs = std::move(inputs);
+    o.out = at(out);
+    o.meaning = {.vocabulary_size = 301, .eos_id = 256, .tokenizer_hash = {7, 8}};
+    o.encode = encode_bytes;
+    return o;
+  }
+  // A .jsonl of `documents` texts "d<i> <random letters>".
+  std::string write_corpus(int64_t documents) {
+    std::string lines;
+    for (int64_t d = 0; d < documents; ++d) {
+      lines += fmt::format("{{\"text\":\"d{} ", d);
+      const uint64_t n = random_below(400, 1, Stream::kTest, 50, static_cast<uint64_t>(d));
+      for (uint64_t i = 0; i < n; ++i) {
+        lines += static_cast<char>(
+            'a' + random_below(26, 1, Stream::kTest, 51 + static_cast<uint64_t>(d), i));
+      }
+      lines += "\"}\n";
+    }
+    return write("corpus.jsonl", lines);
+  }
+  std::string text_of(const Dataset& dataset, int64_t document) {
+    std::vector<int32_t> tokens;
+    dataset.read_document(document, &tokens);
+    EXPECT_EQ(tokens.back(), 256);
+    std::string text;
+    for (size_t i = 0; i + 1 < tokens.size(); ++i)
+      text += static_cast<char>(tokens[i] == 300 ? ' ' : tokens[i]);
+    return text;
+  }
+  std::string all_bytes(const std::string& folder) {
+    std::string all;
+    for (const std::string& name : files_.list(folder)) {
+      if (name != kManifestName) all += name + ":" + files_.read(join_path(folder, name));
+    }
+    return all;
+  }
+
+  FileSystem& files_ = posix_file_system();
+  testing::TempFolder folder_;
+  Pool one_{1}, two_{2}, three_{3};
+};
+
+TEST_F(DatasetTest, build_and_read_back) {
+  const std::string novel = write("b.txt", "first\n\f\nsecond one\n");
+  const std::string lines = write("a.jsonl", "{\"text\":\"third\"}\n{\"text\":\"\"}\n");
+  BuildOptions o = options("out", {novel, lines});
+  o.text.separator = "\f";
+  int64_t calls = 0;
+  BuildProgress last;
+  o.progress = [&](const BuildProgress& p) { ++calls, last = p; };
+  const BuildResult result = build_dataset(files_, two_, o);
+  EXPECT_EQ(result.empty_documents, 1);
+  EXPECT_GE(calls, 1);
+  EXPECT_EQ(last.bytes_done, last.bytes_total);
+  EXPECT_EQ(last.documents, 3);
+
+  const Dataset dataset(files_, at("out"));
+  ASSERT_EQ(dataset.num_documents(), 3);
+  EXPECT_EQ(text_of(dataset, 0), "first\n");
+  EXPECT_EQ(text_of(dataset, 1), "second one\n");
+  EXPECT_EQ(text_of(dataset, 2), "third");
+  EXPECT_EQ(dataset.document_source_bytes(1), 11);
+  EXPECT_EQ(dataset.document_tokens(1), 12);
+  EXPECT_EQ(dataset.manifest().source_bytes, 6 + 11 + 5);
+  EXPECT_EQ(dataset.num_tokens(), 22 + 3);
+  EXPECT_EQ(dataset.manifest().meaning, o.meaning);
+  EXPECT_EQ(last.tokens, dataset.num_tokens());
+}
+
+TEST_F(DatasetTest, thread_count_changes_nothing) {
+  const std::string corpus = write_corpus(3000);
+  std::string want;
+  for (Pool* pool : {&one_, &two_, &three_}) {
+    const std::string name = fmt::format("t{}", pool->threads());
+    BuildOptions o = options(name, {corpus});
+    o.valid_fraction = 0.2;
+    o.shard_bytes = 100000;
+    build_dataset(files_, *pool, o);
+    const std::string got = all_bytes(at(name + "/train")) + all_bytes(at(name + "/valid"));
+    if (want.empty()) want = got;
+    EXPECT_EQ(hash_hex(hash_bytes(got.data(), static_cast<int64_t>(got.size()))),
+              hash_hex(hash_bytes(want.data(), static_cast<int64_t>(want.size()))));
+  }
+  const Dataset train(files_, at("t2/train"));
+  EXPECT_GE(train.num_shards(), 3);
+  for (int64_t d = 0; d < train.num_documents(); ++d) {
+    ASSERT_EQ(text_of(train, d).size(), static_cast<size_t>(train.document_source_bytes(d)));
+  }
+}
+
+TEST_F(DatasetTest, split_is_disjoint_and_complete) {
+  const std::string corpus = write_corpus(2000);
+  BuildOptions o = options("s", {corpus});
+  o.valid_fraction = 0.1;
+  o.seed = 3;
+  build_dataset(files_, two_, o);
+  std::vector<int> seen(2000, 0);
+  const Dataset train(files_, at("s/train")), valid(files_, at("s/valid"));
+  for (const Dataset* dataset : {&train, &valid}) {
+    for (int64_t d = 0; d < dataset->num_documents(); ++d) {
+      ++seen[static_cast<size_t>(std::stol(text_of(*dataset, d).substr(1)))];
+    }
+  }
+  EXPECT_EQ(seen, std::vector<int>(2000, 1));
+  EXPECT_NEAR(static_cast<double>(valid.num_documents()), 200,
+              5 * 13.4);  // binomial, five deviations
+  o.out = at("other");
+  o.seed = 4;
+  EXPECT_NE(build_dataset(files_, two_, o).valid.tokens, valid.num_tokens());
+}
+
+TEST_F(DatasetTest, wide_vocabulary_takes_32_bits) {
+  BuildOptions o = options("w", {write("a.txt", "hello")});
+  o.meaning = {.vocabulary_size = 262272, .eos_id = 262271, .tokenizer_hash = {1, 1}};
+  build_dataset(files_, one_, o);
+  std::vector<int32_t> tokens;
+  Dataset(files_, at("w")).read_document(0, &tokens);
+  EXPECT_EQ(tokens, (std::vector<int32_t>{'h', 'e', 'l', 'l', 'o', 262271}));
+  o.out = at("none");
+  o.meaning.eos_id = -1;
+  build_dataset(files_, one_, o);
+  EXPECT_EQ(Dataset(files_, at("none")).num_tokens(), 5);
+}
+
+TEST_F(DatasetTest, user_errors_are_errors) {
+  const std::string text = write("a.txt", "hello"), empty = write("e.txt", "");
+  const auto code = [&](const BuildOptions& o) {
+    try {
+      build_dataset(files_, two_, o);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return Code::kDevice;  // none of those expected
+  };
+  EXPECT_EQ(code(options("x", {})), Code::kInvalidArgument);
+  EXPECT_EQ(code(options("x", {empty})), Code::kInvalidArgument);
+  EXPECT_EQ(code(options("x", {at("missing.txt")})), Code::kNotFound);
+  BuildOptions o = options("x", {text});
+  o.valid_fraction = 1;
+  EXPECT_EQ(code(o), Code::kInvalidArgument);
+  o.valid_fraction = 0.5;  // one document cannot be on both sides
+  EXPECT_EQ(code(o), Code::kInvalidArgument);
+  o = options("x", {text});
+  o.encode = [](std::string_view, std::vector<int32_t>* tokens) { *tokens = {301}; };
+  EXPECT_EQ(code(o), Code::kInvalidArgument);
+  o.encode = [](std::string_view, std::vector<int32_t>*) {
+    throw_error(Code::kIo, "from the encoder");
+  };
+  EXPECT_EQ(code(o), Code::kIo);
+  EXPECT_FALSE(files_.exists(at("x/dataset.json")));
+
+  build_dataset(files_, two_, options("x", {text}));
+  EXPECT_EQ(code(options("x", {text})), Code::kInvalidArgument);  // is there already
+  o = options("x", {write("b.txt", "other")});
+  o.overwrite = true;
+  build_dataset(files_, two_, o);
+  EXPECT_EQ(text_of(Dataset(files_, at("x")), 0), "other");
+  EXPECT_THROW(Dataset(files_, at("nowhere")), Error);
+}
+
+TEST_F(DatasetTest, a_full_disk_leaves_no_dataset_and_the_next_build_succeeds) {
+  const std::string corpus = write_corpus(300);
+  BuildOptions o = options("f", {corpus});
+  o.shard_bytes = 20000;
+  o.overwrite = true;
+  bool finished = false;
+  for (int64_t n = 0; !finished; ++n) {
+    ASSERT_LT(n, 300);
+    FailingFileSystem failing(files_, n);
+    try {
+      build_dataset(failing, two_, o);
+      finished = true;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kIo);
+    }
+    // Whenever a manifest is there, all of the dataset is.
+    if (files_.exists(at("f/dataset.json"))) {
+      EXPECT_EQ(Dataset(files_, at("f")).num_documents(), 300);
+    } else {
+      EXPECT_THROW(Dataset(files_, at("f")), Error);
+    }
+  }
+  const Dataset dataset(files_, at("f"));
+  EXPECT_GE(dataset.num_shards(), 2);
+  EXPECT_EQ(static_cast<int64_t>(files_.list(at("f")).size()),
+            dataset.num_shards() + 1);  // no rubble
+}
+
+TEST_F(DatasetTest, damaged_manifests_are_refused) {
+  testing::write_dataset(files_, at("m"), {5, 6, 7, 8}, {.vocabulary_size = 10}, 2,
+                         [](int64_t d, int64_t t) { return static_cast<int32_t>((d + t) % 10); });
+  const std::string path = at("m/dataset.json"), whole = files_.read(path);
+  const auto opens = [&] {
+    try {
+      const Dataset dataset(files_, at("m"));
+      EXPECT_EQ(dataset.num_tokens(), 26);
+      return true;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kCorrupt) << error.what();
+      EXPECT_NE(std::string(error.what()).find(at("m")), std::string::npos) << error.what();
+    }
+    return false;
+  };
+  EXPECT_TRUE(opens());
+  for (size_t size = 0; size + 2 < whole.size(); size += 3) {  // without the last "}\n"
+    testing::write_file(files_, path, whole.substr(0, size));
+    EXPECT_FALSE(opens()) << "cut to " << size;
+  }
+  for (uint64_t i = 0; i < 400;
+       ++i) {  // a flip may hide in white space or the `source`; else it is found
+    std::string bad = whole;
+    const uint64_t byte = random_below(whole.size(), 5, Stream::kTest, 0, i);
+    bad[byte] = static_cast<char>(bad[byte] ^ (1 << random_below(8, 5, Stream::kTest, 1, i)));
+    testing::write_file(files_, path, bad);
+    opens();  // asserts inside: right content or kCorrupt
+  }
+  const auto edited = [&](const std::function<void(nlohmann::ordered_json&)>& edit) {
+    nlohmann::ordered_json json = nlohmann::ordered_json::parse(whole);
+    edit(json);
+    files_.write_atomic(path, json.dump());
+    return opens();
+  };
+  using J = nlohmann::ordered_json&;
+  EXPECT_TRUE(edited([](J) {}));
+  EXPECT_FALSE(edited([](J j) { j["version"] = 2; }));
+  EXPECT_FALSE(edited([](J j) { j["format"] = "else"; }));
+  EXPECT_FALSE(edited([](J j) { j["vocabulary_size"] = 11; }));
+  EXPECT_FALSE(edited([](J j) { j["eos_id"] = 9; }));
+  EXPECT_FALSE(edited([](J j) { j["tokens"] = 27; }));
+  EXPECT_FALSE(edited([](J j) { j["tokens"] = -1; }));
+  EXPECT_FALSE(edited([](J j) { j["tokenizer_hash"] = "x"; }));
+  EXPECT_FALSE(edited([](J j) { j["shards"] = 3; }));
+  EXPECT_FALSE(edited([](J j) { j["shards"][0] = 3; }));
+  EXPECT_FALSE(edited([](J j) { j["shards"][0]["file"] = "../m/shard-00000.bin"; }));
+  EXPECT_FALSE(edited([](J j) { j["shards"][0]["file"] = "shard-00009.bin"; }));
+  EXPECT_FALSE(edited([](J j) { std::swap(j["shards"][0]["file"], j["shards"][1]["file"]); }));
+  EXPECT_FALSE(edited([](J j) { j["shards"][0]["tokens"] = int64_t{1} << 62; }));
+  EXPECT_FALSE(edited([](J j) {
+    for (int i = 0; i < 8; ++i) j["shards"].push_back(j["shards"][0]);
+    for (auto& shard : j["shards"]) shard["tokens"] = int64_t{1} << 62;  // a sum that wraps around
+  }));
+  files_.write_atomic(path, std::string(200000, '['));
+  EXPECT_FALSE(opens());
+}
+
+TEST_F(DatasetTest, inspection_describes_and_finds_damage) {
+  testing::write_dataset(files_, at("i"), {5, 6, 70000, 8}, {.vocabulary_size = 10}, 1,
+                         [](int64_t d, int64_t t) { return static_cast<int32_t>((d + t) % 10); });
+  const Inspection described = describe_dataset(Dataset(files_, at("i")));
+  const auto json = nlohmann::json::parse(described.json);
+  EXPECT_EQ(json["documents"], 4);
+  EXPECT_EQ(json["tokens"], 70019);
+  EXPECT_EQ(json["document_tokens"]["max"], 70000);
+  EXPECT_NE(described.text.find("70019"), std::string::npos);
+  EXPECT_TRUE(verify_dataset(files_, two_, at("i")).problems.empty());
+
+  for (const char* name : {"i/shard-00000.bin", "i/shard-00002.bin"}) {
+    std::string bytes = files_.read(at(name));
+    bytes[70] = static_cast<char>(bytes[70] ^ 1);
+    files_.write_atomic(at(name), bytes);
+  }
+  const Verification found = verify_dataset(files_, two_, at("i"));
+  ASSERT_EQ(found.problems.size(), 2u);
+  EXPECT_NE(found.problems[0].find("shard-00000.bin: at byte 0"), std::string::npos)
+      << found.problems[0];
+  EXPECT_NE(found.problems[1].find("shard-00002.bin"), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(found.report().json)["ok"], false);
+  EXPECT_THROW(verify_dataset(files_, two_, at("nowhere")), Error);
+}
+
+}  // namespace
+}  // namespace moraine

@@ -1,0 +1,131 @@
+// Numbers of a dataset in a table and in JSON; every shard read once more.
+#include "data/inspect_dataset.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace moraine {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// What is wrong with one shard; "" if nothing.
+std::string check_shard(FileSystem& files, const std::string& folder,
+                        const DatasetManifest& manifest, const ShardEntry& entry) {
+  const std::string path = join_path(folder, entry.file);
+  try {
+    const Shard shard(files, path);
+    if (shard.summary().hash != entry.summary.hash || !(shard.meaning() == manifest.meaning)) {
+      return fmt::format("{}: is not the shard that {} names", path, kManifestName);
+    }
+    shard.verify();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+Inspection describe_dataset(const Dataset& dataset) {
+  const DatasetManifest& m = dataset.manifest();
+  std::vector<int64_t> lengths;
+  for (int64_t d = 0; d < dataset.num_documents(); ++d)
+    lengths.push_back(dataset.document_tokens(d));
+  std::sort(lengths.begin(), lengths.end());
+  const auto quantile = [&](double q) -> int64_t {
+    if (lengths.empty()) return 0;
+    return lengths[static_cast<size_t>(q * static_cast<double>(lengths.size() - 1))];
+  };
+  const double bytes_per_token =
+      m.tokens > 0 ? static_cast<double>(m.source_bytes) / static_cast<double>(m.tokens) : 0;
+  int64_t file_bytes = 0;
+  for (const ShardEntry& shard : m.shards) file_bytes += shard.summary.file_bytes;
+
+  Json json;
+  json["kind"] = "dataset";
+  json["path"] = dataset.folder();
+  json["hash"] = hash_hex(dataset.hash());
+  json["documents"] = m.documents;
+  json["tokens"] = m.tokens;
+  json["source_bytes"] = m.source_bytes;
+  json["bytes_per_token"] = bytes_per_token;
+  json["vocabulary_size"] = m.meaning.vocabulary_size;
+  json["token_bytes"] = m.meaning.token_bytes();
+  json["eos_id"] = m.meaning.eos_id;
+  json["tokenizer_hash"] = hash_hex(m.meaning.tokenizer_hash);
+  json["shards"] = dataset.num_shards();
+  json["file_bytes"] = file_bytes;
+  json["document_tokens"] = {{"min", quantile(0)},
+                             {"median", quantile(0.5)},
+                             {"p90", quantile(0.9)},
+                             {"max", quantile(1)}};
+  json["source"] = m.source;
+  const std::string text = fmt::format(
+      "dataset {}\n"
+      "  hash        {}\n"
+      "  documents   {}\n"
+      "  tokens      {} ({} bits each, {:.3f} bytes of text per token)\n"
+      "  text        {} bytes\n"
+      "  lengths     min {}, median {}, p90 {}, max {} tokens\n"
+      "  tokenizer   {} ({} tokens, end of document {})\n"
+      "  shards      {} ({} bytes)\n"
+      "  source      {}\n",
+      dataset.folder(), hash_hex(dataset.hash()), m.documents, m.tokens,
+      8 * m.meaning.token_bytes(), bytes_per_token, m.source_bytes, quantile(0), quantile(0.5),
+      quantile(0.9), quantile(1), hash_hex(m.meaning.tokenizer_hash), m.meaning.vocabulary_size,
+      m.meaning.eos_id < 0 ? "not marked" : fmt::format("{}", m.meaning.eos_id),
+      dataset.num_shards(), file_bytes, m.source);
+  return {text, dump(json)};
+}
+
+Inspection Verification::report() const {
+  Json json;
+  json["ok"] = problems.empty();
+  json["shards"] = shards;
+  json["bytes"] = bytes;
+  json["problems"] = problems;
+  std::string text;
+  for (const std::string& problem : problems) text += "BAD  " + problem + "\n";
+  text += fmt::format("{}: {} shards, {} bytes read, {} problems\n",
+                      problems.empty() ? "ok" : "DAMAGED", shards, bytes, problems.size());
+  return {text, dump(json)};
+}
+
+Verification verify_dataset(FileSystem& files, Pool& pool, const std::string& folder) {
+  Verification result;
+  DatasetManifest manifest;
+  try {
+    manifest = read_manifest(files, folder);
+  } catch (const Error& error) {
+    if (error.code() == Code::kNotFound) throw;
+    result.problems.push_back(error.what());
+    return result;
+  }
+  std::vector<std::string> found(manifest.shards.size());
+  pool.parallel_for(static_cast<int64_t>(found.size()), [&](int64_t i, int) {
+    const size_t s = static_cast<size_t>(i);
+    found[s] = check_shard(files, folder, manifest, manifest.shards[s]);
+  });
+  for (size_t s = 0; s < found.size(); ++s) {
+    if (!found[s].empty()) result.problems.push_back(found[s]);
+    result.shards += 1;
+    result.bytes += manifest.shards[s].summary.file_bytes;
+  }
+  if (result.problems.empty()) {
+    try {
+      const Dataset whole(files, folder);  // manifest against shards: counts and order
+    } catch (const Error& error) {
+      result.problems.push_back(error.what());
+    }
+  }
+  return result;
+}
+
+}  // namespace moraine

@@ -1,0 +1,153 @@
+// The text of dataset.json, out of and into a DatasetManifest.
+#include <simdjson.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "data/dataset.h"
+
+namespace moraine {
+namespace {
+
+constexpr const char* kFormat = "moraine-dataset";
+constexpr int64_t kVersion = 1;
+constexpr int64_t kManifestBytesMax = int64_t{64}
+                                      << 20;  // 300,000 shards; anything larger is no manifest
+
+// Typed look-ups in one JSON object, each failing with the file and the key.
+struct Object {
+  simdjson::dom::object json;
+  const std::string& path;
+
+  [[noreturn]] void bad(const char* key, const char* wanted) const {
+    throw_error(Code::kCorrupt, "read {}: '{}' is missing or not {}; build the dataset again", path,
+                key, wanted);
+  }
+  int64_t integer(const char* key, int64_t min = 0, int64_t max = int64_t{1} << 62) const {
+    int64_t value;
+    if (json.at_key(key).get(value) != simdjson::SUCCESS || value < min || value > max) {
+      bad(key, "an integer in range");
+    }
+    return value;
+  }
+  std::string text(const char* key) const {
+    std::string_view value;
+    if (json.at_key(key).get(value) != simdjson::SUCCESS) bad(key, "a string");
+    return std::string(value);
+  }
+  Hash128 hash(const char* key) const {
+    Hash128 value;
+    if (!parse_hash(text(key), &value)) bad(key, "32 hexadecimal digits");
+    return value;
+  }
+};
+
+ShardEntry read_entry(const Object& shard) {
+  ShardEntry entry;
+  entry.file = shard.text("file");
+  if (entry.file.empty() || entry.file[0] == '.' || entry.file.find('/') != std::string::npos ||
+      entry.file.find('\0') != std::string::npos) {
+    shard.bad("file", "the plain name of a file in the same folder");
+  }
+  entry.summary = {.documents = shard.integer("documents"),
+                   .tokens = shard.integer("tokens"),
+                   .source_bytes = shard.integer("bytes"),
+                   .file_bytes = shard.integer("file_bytes"),
+                   .hash = shard.hash("hash")};
+  return entry;
+}
+
+void add_totals(DatasetManifest* manifest) {
+  manifest->documents = manifest->tokens = manifest->source_bytes = 0;
+  for (const ShardEntry& shard : manifest->shards) {
+    // Saturating: three hostile entries must not wrap around to a plausible sum.
+    const auto add = [](int64_t* sum, int64_t value) {
+      if (__builtin_add_overflow(*sum, value, sum)) *sum = std::numeric_limits<int64_t>::max();
+    };
+    add(&manifest->documents, shard.summary.documents);
+    add(&manifest->tokens, shard.summary.tokens);
+    add(&manifest->source_bytes, shard.summary.source_bytes);
+  }
+}
+
+}  // namespace
+
+void write_manifest(FileSystem& files, const std::string& folder, DatasetManifest manifest) {
+  add_totals(&manifest);
+  nlohmann::ordered_json json;
+  json["format"] = kFormat;
+  json["version"] = kVersion;
+  json["vocabulary_size"] = manifest.meaning.vocabulary_size;
+  json["eos_id"] = manifest.meaning.eos_id;
+  json["tokenizer_hash"] = hash_hex(manifest.meaning.tokenizer_hash);
+  json["documents"] = manifest.documents;
+  json["tokens"] = manifest.tokens;
+  json["bytes"] = manifest.source_bytes;
+  json["source"] = manifest.source;
+  json["shards"] = nlohmann::ordered_json::array();
+  for (const ShardEntry& shard : manifest.shards) {
+    json["shards"].push_back({{"file", shard.file},
+                              {"documents", shard.summary.documents},
+                              {"tokens", shard.summary.tokens},
+                              {"bytes", shard.summary.source_bytes},
+                              {"file_bytes", shard.summary.file_bytes},
+                              {"hash", hash_hex(shard.summary.hash)}});
+  }
+  // `source` may hold a file name in any encoding: replace what is no UTF-8 instead of throwing.
+  files.write_atomic(join_path(folder, kManifestName),
+                     json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+DatasetManifest read_manifest(FileSystem& files, const std::string& folder) {
+  const std::string path = join_path(folder, kManifestName);
+  if (!files.exists(path)) {
+    throw_error(Code::kNotFound, "open dataset {}: no {} in it; make it with `moraine data build`",
+                folder, kManifestName);
+  }
+  const int64_t bytes = files.file_bytes(path);
+  if (bytes > kManifestBytesMax) {
+    throw_error(Code::kCorrupt, "read {}: {} bytes, a manifest has at most {}", path, bytes,
+                kManifestBytesMax);
+  }
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  const simdjson::padded_string text(files.read(path));
+  const simdjson::error_code broken = parser.parse(text).get(root);
+  simdjson::dom::object object;
+  if (broken != simdjson::SUCCESS || root.get(object) != simdjson::SUCCESS) {
+    throw_error(Code::kCorrupt, "read {}: broken JSON ({}); build the dataset again", path,
+                broken != simdjson::SUCCESS ? simdjson::error_message(broken) : "not an object");
+  }
+  const Object top{object, path};
+  if (top.text("format") != kFormat) top.bad("format", "'moraine-dataset'");
+  const int64_t version = top.integer("version");
+  if (version != kVersion) {
+    throw_error(Code::kCorrupt, "read {}: version {}, this program reads version {}", path, version,
+                kVersion);
+  }
+  DatasetManifest manifest;
+  manifest.meaning.vocabulary_size =
+      top.integer("vocabulary_size", 1, std::numeric_limits<int32_t>::max());
+  manifest.meaning.eos_id =
+      static_cast<int32_t>(top.integer("eos_id", -1, manifest.meaning.vocabulary_size - 1));
+  manifest.meaning.tokenizer_hash = top.hash("tokenizer_hash");
+  manifest.source = top.text("source");
+  simdjson::dom::array shards;
+  if (object.at_key("shards").get(shards) != simdjson::SUCCESS) top.bad("shards", "an array");
+  for (const simdjson::dom::element element : shards) {
+    simdjson::dom::object shard;
+    if (element.get(shard) != simdjson::SUCCESS) top.bad("shards", "an array of objects");
+    manifest.shards.push_back(read_entry({shard, path}));
+  }
+  add_totals(&manifest);
+  if (manifest.documents != top.integer("documents") || manifest.tokens != top.integer("tokens") ||
+      manifest.source_bytes != top.integer("bytes")) {
+    throw_error(Code::kCorrupt,
+                "read {}: the totals are not the sums over the shards; build the dataset again",
+                path);
+  }
+  return manifest;
+}
+
+}  // namespace moraine

@@ -1,0 +1,59 @@
+// Shard: a mapped file of tokenised documents, every byte checked before it is used.
+//
+// Opening checks the header, the trailer, the block table and the document table. A block of tokens
+// is checked (its hash, and every id against the vocabulary size) when it is first touched, once.
+//
+// Errors:  kNotFound, kIo; kCorrupt with the path and the offset: cut, flipped, unknown version,
+// ids out
+//          of range. No size in the file is believed before the file's own size confirms it.
+// Threads: const calls from any thread.
+// Cost:    a first touch reads and hashes 64 KiB; afterwards a read is a copy.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file_system.h"
+#include "data/shard_format.h"
+#include "data/shard_writer.h"
+
+namespace moraine {
+
+class Shard {
+ public:
+  Shard(FileSystem& files, std::string path);
+
+  const TokenMeaning& meaning() const { return meaning_; }
+  const ShardSummary& summary() const { return summary_; }
+
+  // Document i in [0, documents]; i == documents gives the totals.
+  int64_t token_begin(int64_t i) const { return static_cast<int64_t>(documents_[i].token_begin); }
+  int64_t source_begin(int64_t i) const { return static_cast<int64_t>(documents_[i].source_begin); }
+
+  // Copies tokens [begin, begin + count) to `out`. 0 <= begin, begin + count <= tokens.
+  void read(int64_t begin, int64_t count, int32_t* out) const;
+  void prefetch(int64_t begin, int64_t count) const;  // read-ahead hint, same range
+
+  // Checks every block again, also those seen before.
+  void verify() const;
+
+ private:
+  void open();
+  void check_document_table() const;
+  void need(int64_t byte_begin, int64_t byte_end) const;  // check the blocks of this range once
+  void check_block(int64_t block) const;
+
+  std::string path_;
+  std::unique_ptr<MappedFile> file_;
+  TokenMeaning meaning_;
+  ShardSummary summary_;
+  const ShardDocument* documents_ = nullptr;
+  const ShardHash* blocks_ = nullptr;
+  int64_t token_bytes_ = 0, tokens_end_ = 0, blocks_begin_ = 0;
+  mutable std::vector<std::atomic<uint8_t>> checked_;  // one per block
+};
+
+}  // namespace moraine
