@@ -1,0 +1,127 @@
+// Fails if a term of AdamW is wrong, if a split of the ranges changes a bit, or if a neighbour is
+// touched.
+#include "optim/adamw.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "testing/rig.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+struct Buffers {
+  Tensor w, m, v, g;
+};
+
+Buffers make_buffers(Rig& rig, int64_t N, int64_t S) {
+  return {rig.normal({N}, DType::kF32, 1), rig.zeros({S}, DType::kF32), rig.zeros({S}, DType::kF32),
+          rig.normal({N}, DType::kF32, 2)};
+}
+
+void step(Rig& rig, const Buffers& r, std::span<const AdamWRange> ranges, int64_t t,
+          const AdamWOptions& o, double lr = 0.01) {
+  adamw_step(rig.ctx, {.weights = r.w,
+                       .m = r.m,
+                       .v = r.v,
+                       .gradients = r.g,
+                       .ranges = ranges,
+                       .gradient_scale = 0.5,
+                       .lr = lr,
+                       .step = t,
+                       .options = o});
+}
+
+// The formulas of the header in double, one element at a time.
+void reference_step(const Buffers& r, const AdamWRange& range, int64_t t, const AdamWOptions& o,
+                    double lr) {
+  for (int64_t i = 0; i < range.count; ++i) {
+    const double g = 0.5 * r.g.as<double>()[range.offset + i];
+    double &m = r.m.as<double>()[range.state_offset + i],
+           &v = r.v.as<double>()[range.state_offset + i];
+    m = o.beta1 * m + (1 - o.beta1) * g;
+    v = o.beta2 * v + (1 - o.beta2) * g * g;
+    const double m_hat = m / (1 - std::pow(o.beta1, double(t))),
+                 v_hat = v / (1 - std::pow(o.beta2, double(t)));
+    const double rate = lr * range.lr_scale;
+    double& w = r.w.as<double>()[range.offset + i];
+    w = w * (1 - rate * (range.weight_decay ? o.weight_decay : 0)) -
+        rate * m_hat / (std::sqrt(v_hat) + o.eps);
+  }
+}
+
+const AdamWOptions kOptions = {
+    .lr = 0, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+
+TEST(AdamW, MatchesTheFormulasOverSteps) {
+  for_each_isa([](Isa) {
+    Rig rig;
+    const std::vector<AdamWRange> ranges = {
+        {.offset = 3, .state_offset = 0, .count = 1, .weight_decay = true},
+        {.offset = 5, .state_offset = 1, .count = 97, .lr_scale = 0.1, .weight_decay = false},
+        {.offset = 110, .state_offset = 98, .count = 0},
+        {.offset = 120, .state_offset = 98, .count = 70001, .weight_decay = true}};
+    const Buffers run = make_buffers(rig, 70200, 70100);
+    const Buffers want = {rig.copy_as(run.w, DType::kF64), rig.copy_as(run.m, DType::kF64),
+                          rig.copy_as(run.v, DType::kF64), rig.copy_as(run.g, DType::kF64)};
+    for (int64_t t = 1; t <= 5; ++t) {
+      step(rig, run, ranges, t, kOptions);
+      for (const AdamWRange& range : ranges) reference_step(want, range, t, kOptions, 0.01);
+    }
+    // Five steps of about ten roundings each.
+    EXPECT_CLOSE(run.m, want.m, tolerance(DType::kF32, 50));
+    EXPECT_CLOSE(run.v, want.v, tolerance(DType::kF32, 50));
+    EXPECT_CLOSE(run.w, want.w, tolerance(DType::kF32, 50));
+    const Tensor start = rig.normal({70200}, DType::kF32, 1);
+    for (const int64_t gap : {0, 2, 4, 102, 119, 70121, 70199}) {
+      EXPECT_EQ(run.w.as<float>()[gap], start.as<float>()[gap]) << gap;
+    }
+  });
+}
+
+TEST(AdamW, SplitsAndThreadsDoNotChangeABit) {
+  Rig one(Backend::kCpu, 1), two(Backend::kCpu, 2);
+  const int64_t N = 70000;
+  const std::vector<AdamWRange> whole = {
+      {.offset = 0, .state_offset = 0, .count = N, .weight_decay = true}};
+  std::vector<AdamWRange> parts;
+  for (int64_t at = 0; at < N;) {
+    const int64_t n =
+        std::min<int64_t>(N - at, 1 + 7919 * static_cast<int64_t>(parts.size()) % 1013);
+    parts.push_back({.offset = at, .state_offset = at, .count = n, .weight_decay = true});
+    at += n;
+  }
+  const Buffers a = make_buffers(one, N, N), b = make_buffers(two, N, N),
+                c = make_buffers(one, N, N);
+  for (int64_t t = 1; t <= 3; ++t) {
+    step(one, a, whole, t, kOptions);
+    step(two, b, whole, t, kOptions);
+    step(one, c, parts, t, kOptions);
+  }
+  for (const Buffers& other : {b, c}) {
+    EXPECT_SAME_BITS(other.w, a.w);
+    EXPECT_SAME_BITS(other.m, a.m);
+    EXPECT_SAME_BITS(other.v, a.v);
+  }
+}
+
+TEST(AdamW, ZeroGradientOnlyDecays) {
+  Rig rig;
+  const Buffers run = make_buffers(rig, 100, 100);
+  std::fill(run.g.as<float>(), run.g.as<float>() + 100, 0.0f);
+  const Tensor before = rig.copy(run.w);
+  const std::vector<AdamWRange> still = {{.offset = 0, .state_offset = 0, .count = 100}};
+  step(rig, run, still, 1, kOptions);
+  EXPECT_SAME_BITS(run.w, before);
+  const std::vector<AdamWRange> decaying = {
+      {.offset = 0, .state_offset = 0, .count = 100, .weight_decay = true}};
+  step(rig, run, decaying, 2, kOptions);
+  for (int i = 0; i < 100; ++i)
+    EXPECT_FLOAT_EQ(run.w.as<float>()[i], before.as<float>()[i] * 0.999f);
+}
+
+}  // namespace
+}  // namespace moraine

@@ -1,0 +1,159 @@
+// Small matrices first, one per task; then large ones, each on all threads.
+#include "optim/muon.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/check_tensor.h"
+#include "optim/flat_math.h"
+
+namespace moraine {
+namespace {
+
+constexpr double kAdamWRms = 0.2;    // Moonlight section 2.2
+constexpr int64_t kBlock = 1 << 15;  // elements moved by one task
+constexpr int64_t kSmallElements =
+    1 << 20;  // up to 1024 x 1024: X and its scratch stay near one core
+
+bool is_small(const MuonMatrix& matrix) { return matrix.rows * matrix.cols <= kSmallElements; }
+int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// X, its transpose, and what Newton-Schulz needs.
+struct Layout {
+  int64_t m, n, matrix_bytes, newton_schulz_bytes;
+  Layout(const MuonMatrix& matrix, DType compute)
+      : m(std::min(matrix.rows, matrix.cols)),
+        n(std::max(matrix.rows, matrix.cols)),
+        matrix_bytes(padded(m * n * 4)),
+        newton_schulz_bytes(padded(newton_schulz_scratch_bytes(m, n, compute))) {}
+  int64_t bytes() const { return 2 * matrix_bytes + newton_schulz_bytes; }
+};
+
+template <class F>
+void for_blocks(Context& ctx, int64_t count, const F& f) {
+  ctx.pool->parallel_for((count + kBlock - 1) / kBlock, [&](int64_t block, int) {
+    f(block * kBlock, std::min(kBlock, count - block * kBlock));
+  });
+}
+
+void update_matrix(Context& ctx, const MuonStep& a, const MuonMatrix& matrix, uint8_t* scratch) {
+  const Layout layout(matrix, a.options.ns_dtype);
+  const int64_t count = matrix.rows * matrix.cols;
+  const bool tall = matrix.rows > matrix.cols;
+  const Tensor x = make_tensor(scratch, DType::kF32, {layout.m, layout.n});
+  const Tensor transposed =
+      make_tensor(scratch + layout.matrix_bytes, DType::kF32, {layout.n, layout.m});
+  const Tensor rest =
+      make_tensor(scratch + 2 * layout.matrix_bytes, DType::kU8, {layout.newton_schulz_bytes});
+
+  float* upright = (tall ? transposed : x).as<float>();  // [rows, cols]
+  const float* g = a.gradients.as<float>() + matrix.offset;
+  uint8_t* momentum = static_cast<uint8_t*>(a.momentum.data);
+  const int64_t momentum_bytes = dtype_bytes(a.momentum.dtype);
+  for_blocks(ctx, count, [&](int64_t begin, int64_t n) {
+    momentum_block({.out = upright + begin,
+                    .momentum = momentum + (matrix.momentum_offset + begin) * momentum_bytes,
+                    .g = g + begin,
+                    .n = n,
+                    .momentum_dtype = a.momentum.dtype,
+                    .g_scale = static_cast<float>(a.gradient_scale),
+                    .mu = static_cast<float>(a.options.momentum),
+                    .nesterov = a.options.nesterov});
+  });
+  if (tall) transpose(ctx, x, transposed);
+  newton_schulz(ctx, {.x = x,
+                      .transposed = transposed,
+                      .scratch = rest,
+                      .kind = a.options.coefficients,
+                      .steps = a.options.ns_steps,
+                      .compute = a.options.ns_dtype});
+  if (tall) transpose(ctx, transposed, x);
+
+  const double lr = a.lr * matrix.lr_scale;
+  const double decay = matrix.weight_decay ? a.options.weight_decay : 0;
+  const float keep = static_cast<float>(1 - lr * decay);
+  const float rate = static_cast<float>(lr * kAdamWRms * std::sqrt(static_cast<double>(layout.n)));
+  float* w = a.weights.as<float>() + matrix.offset;
+  for_blocks(ctx, count, [&](int64_t begin, int64_t n) {
+    decay_and_subtract_block(w + begin, upright + begin, n, keep, rate);
+  });
+}
+
+struct ScratchPlan {
+  int64_t small_bytes = 0;  // of one worker
+  int64_t large_bytes = 0;
+};
+
+ScratchPlan plan_scratch(std::span<const MuonMatrix> matrices, DType compute) {
+  ScratchPlan plan;
+  for (const MuonMatrix& matrix : matrices) {
+    int64_t& bytes = is_small(matrix) ? plan.small_bytes : plan.large_bytes;
+    bytes = std::max(bytes, Layout(matrix, compute).bytes());
+  }
+  return plan;
+}
+
+}  // namespace
+
+int64_t muon_scratch_bytes(std::span<const MuonMatrix> matrices, DType compute, int threads) {
+  const ScratchPlan plan = plan_scratch(matrices, compute);
+  return std::max(plan.small_bytes * threads, plan.large_bytes);
+}
+
+double muon_flops(int64_t rows, int64_t cols, int ns_steps) {
+  return newton_schulz_flops(std::min(rows, cols), std::max(rows, cols), ns_steps);
+}
+
+void muon_step(Context& ctx, const MuonStep& a) {
+  if (a.matrices.empty()) return;
+  check_dtype(a.weights, "weights", DType::kF32);
+  check_tensor(a.gradients, "gradients", DType::kF32, {a.weights.dims[0]});
+  check_dtype(a.scratch, "scratch", DType::kU8);
+  const DType compute = a.options.ns_dtype;
+  const int threads = ctx.pool->threads();
+  MR_CHECK(a.scratch.bytes() >= muon_scratch_bytes(a.matrices, compute, threads),
+           "scratch has %ld bytes", long(a.scratch.bytes()));
+  double flops = 0, elements = 0;
+  std::vector<int64_t> small, large;
+  for (size_t i = 0; i < a.matrices.size(); ++i) {
+    const MuonMatrix& matrix = a.matrices[i];
+    const int64_t count = matrix.rows * matrix.cols;
+    MR_CHECK(matrix.offset >= 0 && matrix.offset + count <= a.weights.count());
+    MR_CHECK(matrix.momentum_offset >= 0 && matrix.momentum_offset + count <= a.momentum.count());
+    if (count == 0) continue;
+    flops += muon_flops(matrix.rows, matrix.cols, a.options.ns_steps);
+    elements += static_cast<double>(count);
+    (is_small(matrix) ? small : large).push_back(static_cast<int64_t>(i));
+  }
+  const OpTimer timer(ctx.profile, "muon", flops,
+                      elements * (16.0 + 2.0 * dtype_bytes(a.momentum.dtype)));
+  uint8_t* scratch = a.scratch.as<uint8_t>();
+  Context inner = ctx;
+  inner.profile =
+      nullptr;  // this timer counts the products already; and a profile is no thread's friend
+
+  if (static_cast<int64_t>(small.size()) < 2 * threads) {  // too few tasks to fill the threads
+    large.insert(large.end(), small.begin(), small.end());
+    small.clear();
+  }
+  // Longest first, so that the threads end together.
+  std::stable_sort(small.begin(), small.end(), [&](int64_t i, int64_t j) {
+    const MuonMatrix &x = a.matrices[static_cast<size_t>(i)],
+                     &y = a.matrices[static_cast<size_t>(j)];
+    return muon_flops(x.rows, x.cols, 1) > muon_flops(y.rows, y.cols, 1);
+  });
+  const int64_t small_bytes = plan_scratch(a.matrices, compute).small_bytes;
+  Pool alone(1);  // runs on whichever thread calls it; has no threads and no state of its own
+  ctx.pool->parallel_for(static_cast<int64_t>(small.size()), [&](int64_t task, int worker) {
+    Context own = inner;
+    own.pool = &alone;
+    own.scratch = ctx.scratch.rows(worker, worker + 1);
+    const int64_t index = small[static_cast<size_t>(task)];
+    update_matrix(own, a, a.matrices[static_cast<size_t>(index)], scratch + worker * small_bytes);
+  });
+  for (const int64_t index : large)
+    update_matrix(inner, a, a.matrices[static_cast<size_t>(index)], scratch);
+}
+
+}  // namespace moraine

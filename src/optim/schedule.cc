@@ -1,0 +1,84 @@
+// Shapes run from 1 to 0; warm-up multiplies from below, the floor lifts from above.
+#include "optim/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/nearest.h"
+
+namespace moraine {
+namespace {
+
+[[noreturn]] void unknown(const char* what, const std::string& name,
+                          std::span<const std::string> names) {
+  std::string list;
+  for (const std::string& known : names) list += (list.empty() ? "" : ", ") + known;
+  throw_error(Code::kInvalidArgument, "{} '{}': wanted one of {}; did you mean {}?", what, name,
+              list, nearest_name(name, names));
+}
+
+// Share of [first, last) done at `position`, in [0, 1].
+double progress(double position, double first, double last) {
+  if (position >= last) return 1;
+  return position <= first ? 0 : (position - first) / (last - first);
+}
+
+double shape_value(const Schedule& s, double begin) {
+  const double warmup = static_cast<double>(s.warmup), total = static_cast<double>(s.total);
+  const double p = progress(begin, warmup, total);
+  switch (s.shape) {
+    case Schedule::Shape::kConstant:
+      return 1;
+    case Schedule::Shape::kLinear:
+      return 1 - p;
+    case Schedule::Shape::kCosine:
+      return 0.5 * (1 + std::cos(M_PI * p));
+    case Schedule::Shape::kWsd:
+      break;
+  }
+  const double q = progress(begin, std::max(warmup, total - s.decay_fraction * total), total);
+  return s.decay == Schedule::Decay::kLinear ? 1 - q : 1 - std::sqrt(q);
+}
+
+}  // namespace
+
+Schedule::Shape schedule_shape(const std::string& name) {
+  const std::string names[] = {"constant", "linear", "cosine", "wsd"};
+  for (size_t i = 0; i < std::size(names); ++i) {
+    if (name == names[i]) return static_cast<Schedule::Shape>(i);
+  }
+  unknown("learning-rate schedule", name, names);
+}
+
+Schedule::Decay schedule_decay(const std::string& name) {
+  const std::string names[] = {"linear", "1-sqrt"};
+  for (size_t i = 0; i < std::size(names); ++i) {
+    if (name == names[i]) return static_cast<Schedule::Decay>(i);
+  }
+  unknown("learning-rate decay", name, names);
+}
+
+void check_schedule(const Schedule& s) {
+  const auto check = [](bool good, const char* what, double found, const char* wanted) {
+    if (!good)
+      throw_error(Code::kInvalidArgument, "learning-rate schedule: {} is {}, wanted {}", what,
+                  found, wanted);
+  };
+  check(s.warmup >= 0, "warm-up", static_cast<double>(s.warmup), "at least 0");
+  check(s.total >= 0, "total", static_cast<double>(s.total), "at least 0");
+  check(s.decay_fraction >= 0 && s.decay_fraction <= 1, "decay fraction", s.decay_fraction,
+        "0 to 1");
+  check(s.floor >= 0 && s.floor <= 1, "floor", s.floor, "0 to 1");
+}
+
+double lr_multiplier(const Schedule& s, int64_t begin, int64_t end) {
+  MR_CHECK(begin >= 0 && begin < end, "begin=%ld end=%ld", long(begin), long(end));
+  if (end < s.warmup) return static_cast<double>(end) / static_cast<double>(s.warmup);
+  const double shape = std::clamp(shape_value(s, static_cast<double>(begin)), 0.0, 1.0);
+  return s.floor + (1 - s.floor) * shape;
+}
+
+}  // namespace moraine
