@@ -1,7 +1,8 @@
 // RouterChoice: softmax over the router's classes, biased choice, unbiased gate.
 //
-//   prob[t,:]   = softmax(logits[t,:])                  over C = E (+1 with a skip class, index E) classes
-//   expert[t,j] = the j-th largest of prob[t,:] + bias  (ties: the lower index); after a skip every later
+//   prob[t,:]   = softmax(logits[t,:])                  over C = E (+1 with a skip class, index E)
+//   classes expert[t,j] = the j-th largest of prob[t,:] + bias  (ties: the lower index); after a
+//   skip every later
 //                 choice is a skip too
 //   gate[t,j]   = prob[t, expert[t,j]]                  0 for a choice forced by an earlier skip
 //   backward    dlogits[t,c] = prob[t,c] * (dprob[t,c] - sum_c' dprob[t,c'] prob[t,c']),
@@ -20,12 +21,12 @@
 namespace moraine {
 
 struct RouterChoiceForward {
-  Tensor prob;      // [T, C] out
-  Tensor expert;    // [T, n] out
-  Tensor gate;      // [T, n] out
-  Tensor logits;    // [T, C] in
-  Tensor bias;      // [C] in
-  int32_t skip;     // the skip class (== C-1), or -1: none
+  Tensor prob;    // [T, C] out
+  Tensor expert;  // [T, n] out
+  Tensor gate;    // [T, n] out
+  Tensor logits;  // [T, C] in
+  Tensor bias;    // [C] in
+  int32_t skip;   // the skip class (== C-1), or -1: none
 };
 
 struct RouterChoiceBackward {

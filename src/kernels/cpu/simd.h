@@ -45,7 +45,7 @@ HWY_INLINE void store(VF v, DF, BF16* p) {
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1));
   const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fff))));
   const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d32, 0x40));
-  const auto nan = hn::RebindMask(d32, hn::Ne(v, v));
+  const auto nan = hn::RebindMask(d32, hn::IsNaN(v));
   const auto both = hn::IfThenElse(nan, quiet, rounded);
   // The values are below 2^16, so the saturating signed-to-unsigned demotion is exact.
   hn::StoreU(hn::DemoteTo(d16, hn::BitCast(hn::RebindToSigned<DF>(), both)), d16,

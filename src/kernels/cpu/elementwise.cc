@@ -1,0 +1,226 @@
+// Elementwise: a task takes one block of a flat buffer.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cc"
+#include "hwy/foreach_target.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/row_blocks.h"
+#include "kernels/elementwise.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace moraine {
+namespace HWY_NAMESPACE {
+namespace {
+
+// The exported functions work on elements [begin, end).
+
+template <class E>
+void add_elements(float* y, const E* x, int64_t n) {
+  const DF df;
+  for_lanes(n, [&](int64_t i, auto part) MR_LANES {
+    put(hn::Add(get(df, y + i, part), get(df, x + i, part)), df, y + i, part);
+  });
+}
+
+void add_range(const Tensor& y, const Tensor& x, int64_t begin, int64_t end) {
+  float* to = y.as<float>() + begin;
+  x.dtype == DType::kBF16 ? add_elements(to, x.as<BF16>() + begin, end - begin)
+                          : add_elements(to, x.as<float>() + begin, end - begin);
+}
+
+template <class E>
+void scale_elements(E* y, int64_t n, float factor) {
+  const DF df;
+  const VF f = hn::Set(df, factor);
+  for_lanes(n, [&](int64_t i, auto part)
+                   MR_LANES { put(hn::Mul(get(df, y + i, part), f), df, y + i, part); });
+}
+
+void scale_range(const Tensor& y, int64_t begin, int64_t end, float factor) {
+  y.dtype == DType::kBF16 ? scale_elements(y.as<BF16>() + begin, end - begin, factor)
+                          : scale_elements(y.as<float>() + begin, end - begin, factor);
+}
+
+// The nearest bf16 value, as a float.
+HWY_INLINE VF to_bf16_value(DF df, VF v) { return hn::BitCast(df, upper_bf16(df, v)); }
+
+template <class To, class From>
+void copy_elements(To* y, const From* x, int64_t n, bool round) {
+  const DF df;
+  if (round) {
+    for_lanes(n, [&](int64_t i, auto part)
+                     MR_LANES { put(to_bf16_value(df, get(df, x + i, part)), df, y + i, part); });
+  } else {
+    for_lanes(n,
+              [&](int64_t i, auto part) MR_LANES { put(get(df, x + i, part), df, y + i, part); });
+  }
+}
+
+void copy_range(const Tensor& y, const Tensor& x, int64_t begin, int64_t end, bool round) {
+  const int64_t n = end - begin;
+  if (y.dtype == DType::kBF16) {  // the store rounds
+    copy_elements(y.as<BF16>() + begin, x.as<float>() + begin, n, false);
+  } else if (x.dtype == DType::kBF16) {  // nothing to round
+    copy_elements(y.as<float>() + begin, x.as<BF16>() + begin, n, false);
+  } else {
+    copy_elements(y.as<float>() + begin, x.as<float>() + begin, n, round);
+  }
+}
+
+using DD = hn::ScalableTag<double>;
+using VD = hn::Vec<DD>;
+
+HWY_INLINE VD load_wide(DD dd, const float* p) {
+  const hn::Rebind<float, DD> half;
+  return hn::PromoteTo(dd, hn::LoadU(half, p));
+}
+
+HWY_INLINE VD load_wide(DD dd, const BF16* p) {
+  const hn::Rebind<float, DD> half;
+  const hn::Rebind<uint32_t, DD> words;
+  const hn::Rebind<uint16_t, DD> d16;
+  const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p));
+  return hn::PromoteTo(dd, hn::BitCast(half, hn::ShiftLeft<16>(hn::PromoteTo(words, bits))));
+}
+
+HWY_INLINE double widen(float value) { return static_cast<double>(value); }
+HWY_INLINE double widen(BF16 value) { return static_cast<double>(to_float(value)); }
+
+// Four sums in turn; a square of two floats is exact in double.
+template <class E>
+double squares(const E* x, int64_t n) {
+  const DD dd;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(dd));
+  VD s0 = hn::Zero(dd), s1 = s0, s2 = s0, s3 = s0;
+  int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    const VD v0 = load_wide(dd, x + i), v1 = load_wide(dd, x + i + lanes);
+    const VD v2 = load_wide(dd, x + i + 2 * lanes), v3 = load_wide(dd, x + i + 3 * lanes);
+    s0 = hn::MulAdd(v0, v0, s0);
+    s1 = hn::MulAdd(v1, v1, s1);
+    s2 = hn::MulAdd(v2, v2, s2);
+    s3 = hn::MulAdd(v3, v3, s3);
+  }
+  double sum = hn::GetLane(hn::SumOfLanes(dd, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+  for (; i < n; ++i) sum += widen(x[i]) * widen(x[i]);
+  return sum;
+}
+
+double squares_range(const Tensor& x, int64_t begin, int64_t end) {
+  return x.dtype == DType::kBF16 ? squares(x.as<BF16>() + begin, end - begin)
+                                 : squares(x.as<float>() + begin, end - begin);
+}
+
+// x - x is NaN for infinities and NaN, else 0.
+template <class E>
+bool finite(const E* x, int64_t n) {
+  const DF df;
+  VF sum = hn::Zero(df);
+  for_lanes(n, [&](int64_t i, auto part) MR_LANES {
+    const VF v = get(df, x + i, part);
+    sum = hn::Add(sum, hn::Sub(v, v));
+  });
+  return hn::AllTrue(df, hn::Eq(sum, hn::Zero(df)));
+}
+
+bool finite_range(const Tensor& x, int64_t begin, int64_t end) {
+  return x.dtype == DType::kBF16 ? finite(x.as<BF16>() + begin, end - begin)
+                                 : finite(x.as<float>() + begin, end - begin);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace moraine
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace moraine::cpu {
+
+HWY_EXPORT(add_range);
+HWY_EXPORT(scale_range);
+HWY_EXPORT(copy_range);
+HWY_EXPORT(squares_range);
+HWY_EXPORT(finite_range);
+
+namespace {
+
+constexpr int64_t kTaskElements = 65536;  // 256 KiB of f32: a few tens of microseconds
+
+template <class F>
+void for_blocks(const Context& ctx, int64_t count, const F& f) {
+  for_row_tasks(ctx, count, kTaskElements, [&](int64_t begin, int64_t end, int) { f(begin, end); });
+}
+
+}  // namespace
+
+void zero(Context& ctx, const Tensor& y) {
+  const int64_t size = dtype_bytes(y.dtype);
+  for_blocks(ctx, y.count(), [&](int64_t begin, int64_t end) {
+    std::memset(static_cast<char*>(y.data) + begin * size, 0,
+                static_cast<size_t>((end - begin) * size));
+  });
+}
+
+void add_into(Context& ctx, const Tensor& y, const Tensor& x) {
+  for_blocks(ctx, y.count(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(add_range)(y, x, begin, end);
+  });
+}
+
+void scale(Context& ctx, const Tensor& y, float factor) {
+  for_blocks(ctx, y.count(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(scale_range)(y, begin, end, factor);
+  });
+}
+
+void round_copy(Context& ctx, const Tensor& y, const Tensor& x, DType precision) {
+  MR_CHECK(y.dtype != DType::kF64 && x.dtype != DType::kF64);
+  const bool plain = y.dtype == x.dtype && (x.dtype == DType::kBF16 || precision == DType::kF32);
+  const int64_t size = dtype_bytes(y.dtype);
+  if (plain && y.data == x.data) return;
+  for_blocks(ctx, y.count(), [&](int64_t begin, int64_t end) {
+    if (plain) {
+      std::memcpy(static_cast<char*>(y.data) + begin * size,
+                  static_cast<const char*>(x.data) + begin * size,
+                  static_cast<size_t>((end - begin) * size));
+    } else {
+      HWY_DYNAMIC_DISPATCH(copy_range)(y, x, begin, end, precision == DType::kBF16);
+    }
+  });
+}
+
+double sum_of_squares(Context& ctx, const Tensor& x) {
+  constexpr int64_t kRound = kWorkerScratchBytes / static_cast<int64_t>(sizeof(double));
+  double* const sums = ctx.worker_scratch<double>(0);  // one per block of a round
+  const int64_t blocks = (x.count() + kSquaresBlock - 1) / kSquaresBlock;
+  double total = 0;
+  for (int64_t first = 0; first < blocks; first += kRound) {
+    const int64_t last = std::min(blocks, first + kRound);
+    for_row_tasks(ctx, last - first, kTaskElements / kSquaresBlock,
+                  [&](int64_t begin, int64_t end, int) {
+                    for (int64_t b = first + begin; b < first + end; ++b) {
+                      sums[b - first] = HWY_DYNAMIC_DISPATCH(squares_range)(
+                          x, b * kSquaresBlock, std::min(x.count(), (b + 1) * kSquaresBlock));
+                    }
+                  });
+    for (int64_t b = first; b < last; ++b) total += sums[b - first];
+  }
+  return total;
+}
+
+bool all_finite(Context& ctx, const Tensor& x) {
+  std::atomic<bool> finite = true;
+  for_blocks(ctx, x.count(), [&](int64_t begin, int64_t end) {
+    if (!finite.load(std::memory_order_relaxed)) return;
+    if (!HWY_DYNAMIC_DISPATCH(finite_range)(x, begin, end))
+      finite.store(false, std::memory_order_relaxed);
+  });
+  return finite.load();
+}
+
+}  // namespace moraine::cpu
+#endif  // HWY_ONCE

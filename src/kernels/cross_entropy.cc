@@ -1,0 +1,31 @@
+// Argument checks and backend choice for CrossEntropy. No arithmetic here.
+#include "kernels/cross_entropy.h"
+
+#include "kernels/check_tensor.h"
+
+namespace moraine {
+
+void cross_entropy(Context& ctx, const CrossEntropy& a) {
+  MR_CHECK(a.logits.rank == 2, "logits has rank %d", a.logits.rank);
+  const int64_t T = a.logits.dims[0], V = a.logits.dims[1];
+  const DType wide = wide_dtype(a.logits.dtype);
+  check_tensor(a.logits, "logits", wide, {T, V});
+  check_tensor(a.loss, "loss", wide, {T});
+  check_tensor(a.target, "target", DType::kI32, {T});
+  if (!a.dlogits.empty()) {
+    check_activation(a.dlogits, "dlogits");
+    check_shape(a.dlogits, "dlogits", {T, V});
+    MR_CHECK(wide_dtype(a.dlogits.dtype) == wide, "dlogits is %s", dtype_name(a.dlogits.dtype));
+  }
+  for (int64_t t = 0; t < T; ++t) {
+    const int32_t id = a.target.as<int32_t>()[t];
+    MR_CHECK(id < V, "target[%ld] = %d of %ld", long(t), id, long(V));
+  }
+  const bool both = !a.dlogits.empty();
+  const OpTimer timer(ctx.profile, "cross_entropy", (both ? 5.0 : 3.0) * double(T * V),
+                      double((both ? 2 : 1) * a.logits.bytes() + (both ? a.dlogits.bytes() : 0)));
+  if (T == 0) return;
+  ctx.backend == Backend::kRef ? ref::cross_entropy(a) : cpu::cross_entropy(ctx, a);
+}
+
+}  // namespace moraine

@@ -1,0 +1,67 @@
+// Argument checks and backend choice for Elementwise. No arithmetic here.
+#include "kernels/elementwise.h"
+
+#include "kernels/check_tensor.h"
+
+namespace moraine {
+namespace {
+
+void check_counts(const Tensor& y, const Tensor& x) {
+  MR_CHECK(y.count() == x.count(), "y is %s, x is %s", shape_text(y).c_str(),
+           shape_text(x).c_str());
+}
+
+}  // namespace
+
+void zero(Context& ctx, const Tensor& y) {
+  const OpTimer timer(ctx.profile, "zero", 0, double(y.bytes()));
+  if (y.count() == 0) return;
+  ctx.backend == Backend::kRef ? ref::zero(y) : cpu::zero(ctx, y);
+}
+
+void add_into(Context& ctx, const Tensor& y, const Tensor& x) {
+  check_activation(x, "x");
+  check_dtype(y, "y", wide_dtype(x.dtype));
+  check_counts(y, x);
+  const OpTimer timer(ctx.profile, "add_into", double(y.count()),
+                      double(2 * y.bytes() + x.bytes()));
+  if (y.count() == 0) return;
+  ctx.backend == Backend::kRef ? ref::add_into(y, x) : cpu::add_into(ctx, y, x);
+}
+
+void scale(Context& ctx, const Tensor& y, float factor) {
+  check_activation(y, "y");
+  const OpTimer timer(ctx.profile, "scale", double(y.count()), 2.0 * double(y.bytes()));
+  if (y.count() == 0) return;
+  ctx.backend == Backend::kRef ? ref::scale(y, factor) : cpu::scale(ctx, y, factor);
+}
+
+void round_copy(Context& ctx, const Tensor& y, const Tensor& x, DType precision) {
+  check_activation(y, "y");
+  check_activation(x, "x");
+  check_counts(y, x);
+  MR_CHECK(precision == DType::kF32 || precision == DType::kBF16, "precision %s",
+           dtype_name(precision));
+  MR_CHECK(y.data != x.data || y.dtype == x.dtype, "x is y, but %s is not %s", dtype_name(x.dtype),
+           dtype_name(y.dtype));
+  const OpTimer timer(ctx.profile, "round_copy", 0, double(y.bytes() + x.bytes()));
+  if (y.count() == 0) return;
+  ctx.backend == Backend::kRef ? ref::round_copy(y, x, precision)
+                               : cpu::round_copy(ctx, y, x, precision);
+}
+
+double sum_of_squares(Context& ctx, const Tensor& x) {
+  check_activation(x, "x");
+  const OpTimer timer(ctx.profile, "sum_of_squares", 2.0 * double(x.count()), double(x.bytes()));
+  if (x.count() == 0) return 0;
+  return ctx.backend == Backend::kRef ? ref::sum_of_squares(x) : cpu::sum_of_squares(ctx, x);
+}
+
+bool all_finite(Context& ctx, const Tensor& x) {
+  check_activation(x, "x");
+  const OpTimer timer(ctx.profile, "all_finite", 0, double(x.bytes()));
+  if (x.count() == 0) return true;
+  return ctx.backend == Backend::kRef ? ref::all_finite(x) : cpu::all_finite(ctx, x);
+}
+
+}  // namespace moraine

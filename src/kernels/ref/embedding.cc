@@ -1,0 +1,24 @@
+// Embedding by its formulas, in double.
+#include "kernels/embedding.h"
+
+#include "kernels/ref/element.h"
+
+namespace moraine::ref {
+
+void embedding_forward(const EmbeddingForward& a) {
+  const int64_t T = a.x.dims[0], D = a.x.dims[1];
+  for (int64_t t = 0; t < T; ++t) {
+    const int64_t v = a.token.as<int32_t>()[t];
+    for (int64_t d = 0; d < D; ++d) set(a.x, t * D + d, get(a.table, v * D + d));
+  }
+}
+
+void embedding_backward(const EmbeddingBackward& a) {
+  const int64_t T = a.dx.dims[0], D = a.dx.dims[1];
+  for (int64_t t = 0; t < T; ++t) {
+    const int64_t v = a.token.as<int32_t>()[t];
+    for (int64_t d = 0; d < D; ++d) add(a.dtable, v * D + d, get(a.dx, t * D + d));
+  }
+}
+
+}  // namespace moraine::ref

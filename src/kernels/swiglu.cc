@@ -1,0 +1,41 @@
+// Argument checks and backend choice for Swiglu. No arithmetic here.
+#include "kernels/swiglu.h"
+
+#include "kernels/check_tensor.h"
+
+namespace moraine {
+namespace {
+
+double size_of(const Tensor& wide, int64_t rows) { return double(rows) * double(wide.dims[1]); }
+
+void check(const Tensor& narrow, const char* narrow_name, const Tensor& wide, const char* wide_name,
+           int64_t rows) {
+  check_activation(narrow, narrow_name);
+  MR_CHECK(narrow.rank == 2, "%s has rank %d", narrow_name, narrow.rank);
+  check_tensor(wide, wide_name, narrow.dtype, {narrow.dims[0], 2 * narrow.dims[1]});
+  MR_CHECK(rows >= 0 && rows <= narrow.dims[0], "rows=%ld of %ld", long(rows),
+           long(narrow.dims[0]));
+}
+
+}  // namespace
+
+void swiglu_forward(Context& ctx, const SwigluForward& a) {
+  check(a.y, "y", a.gate_up, "gate_up", a.rows);
+  const double wide = size_of(a.gate_up, a.rows);
+  const OpTimer timer(ctx.profile, "swiglu_forward", 2.5 * wide,
+                      1.5 * wide * double(dtype_bytes(a.y.dtype)));
+  if (a.rows == 0) return;
+  ctx.backend == Backend::kRef ? ref::swiglu_forward(a) : cpu::swiglu_forward(ctx, a);
+}
+
+void swiglu_backward(Context& ctx, const SwigluBackward& a) {
+  check(a.dy, "dy", a.gate_up, "gate_up", a.rows);
+  check(a.dy, "dy", a.dgate_up, "dgate_up", a.rows);
+  const double wide = size_of(a.gate_up, a.rows);
+  const OpTimer timer(ctx.profile, "swiglu_backward", 5 * wide,
+                      2.5 * wide * double(dtype_bytes(a.dy.dtype)));
+  if (a.rows == 0) return;
+  ctx.backend == Backend::kRef ? ref::swiglu_backward(a) : cpu::swiglu_backward(ctx, a);
+}
+
+}  // namespace moraine
