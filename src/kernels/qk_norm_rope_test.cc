@@ -22,8 +22,10 @@ struct Case {
   bool plain;
 };
 
+// d >= 5: the gradient before the norm loses its part along the head. Of d = 2 one direction is
+// left, whose size says nothing about that of the terms which cancel in it; of d = 1 nothing.
 constexpr Case kCases[] = {
-    {1, 1, 1, 2, 0, 0, DType::kF32, false},         // smallest with a gradient; nothing to rotate
+    {1, 1, 1, 5, 0, 0, DType::kF32, false},         // nothing to rotate
     {3, 4, 2, 7, 2, 3, DType::kF32, false},         // no vector width divides d
     {5, 6, 2, 34, 34, 4, DType::kBF16, false},      // all channels rotated
     {65, 3, 3, 16, 8, 16, DType::kBF16, false},     // one past a block of rows; no groups
