@@ -1,0 +1,176 @@
+// Elementwise: the fast kernels against the reference at lengths around a vector and a task; fails
+// if a tail, a block of the sum, a rounding or a NaN is lost.
+#include "kernels/elementwise.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "kernels/ref/element.h"
+#include "testing/rig.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+constexpr int64_t kLengths[] = {0, 1, 15, 16, 127, 16384, 16385, 65536 + 7, 200001};
+constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(),
+                kInf = std::numeric_limits<float>::infinity();
+
+TEST(Elementwise, MatchesReference) {
+  for_each_isa([](Isa) {
+    for (const int64_t n : kLengths) {
+      for (const DType type : kTypes) {
+        SCOPED_TRACE(::testing::Message() << n << " " << dtype_name(type));
+        Rig rig;
+        const Tensor x = rig.normal({n}, type, 1), y = rig.normal({n}, DType::kF32, 2),
+                     want = rig.copy(y);
+        add_into(rig.ctx, y, x);
+        ref::add_into(want, x);
+        EXPECT_SAME_BITS(y, want);  // one rounding each
+
+        const Tensor s = rig.copy(x), want_s = rig.copy(x);
+        scale(rig.ctx, s, 0.3f);
+        ref::scale(want_s, 0.3f);
+        EXPECT_CLOSE(s, want_s, tolerance(type, 1));
+
+        // Double sums of exact squares: 2^-53 for each addition, far below 1e-13.
+        const double squares = ref::sum_of_squares(x);
+        EXPECT_NEAR(sum_of_squares(rig.ctx, x), squares, 1e-13 * squares);
+        EXPECT_TRUE(all_finite(rig.ctx, x));
+
+        zero(rig.ctx, s);
+        for (int64_t i = 0; i < n; ++i) ASSERT_EQ(ref::get(s, i), 0) << i;
+      }
+    }
+  });
+}
+
+TEST(Elementwise, CopiesRoundAsAsked) {
+  for_each_isa([](Isa) {
+    for (const int64_t n : kLengths) {
+      for (const DType from : kTypes) {
+        for (const DType to : kTypes) {
+          for (const DType precision : kTypes) {
+            Rig rig;
+            const Tensor x = rig.normal({n}, from, 1), y = rig.normal({n}, to, 2),
+                         want = rig.copy(y);
+            round_copy(rig.ctx, y, x, precision);
+            ref::round_copy(want, x, precision);
+            EXPECT_SAME_BITS(y, want);
+          }
+        }
+      }
+      Rig rig;
+      const Tensor x = rig.normal({n}, DType::kF32, 1), y = rig.copy(x), want = rig.copy(x);
+      round_copy(rig.ctx, x, x, DType::kF32);
+      EXPECT_SAME_BITS(x, y);
+      round_copy(rig.ctx, x, x, DType::kBF16);
+      ref::round_copy(want, want, DType::kBF16);
+      EXPECT_SAME_BITS(x, want);
+    }
+  });
+}
+
+// Ties, overflow to infinity, subnormals, signed zeros, NaN whose payload is all ones.
+TEST(Elementwise, RoundingOfEveryKindOfNumber) {
+  for_each_isa([](Isa) {
+    constexpr uint32_t kBits[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x3f807fff, 0x7f7fffff,
+                                  0xff7fffff, 0x00000001, 0x80018000, 0x80000000, 0x7f800000,
+                                  0xff800000, 0x7fc00000, 0x7fffffff, 0xffffffff, 0x7f800001,
+                                  0x7f80ffff, 0x007f8000};
+    const int64_t n = std::size(kBits);
+    Rig rig;
+    const Tensor x = rig.zeros({n}, DType::kF32), wide = rig.zeros({n}, DType::kF32),
+                 narrow = rig.zeros({n}, DType::kBF16);
+    std::memcpy(x.data, kBits, sizeof kBits);
+    round_copy(rig.ctx, wide, x, DType::kBF16);
+    round_copy(rig.ctx, narrow, x, DType::kBF16);
+    for (int64_t i = 0; i < n; ++i) {
+      const BF16 want = to_bf16(std::bit_cast<float>(kBits[i]));
+      EXPECT_EQ(narrow.as<BF16>()[i].bits, want.bits) << std::hex << kBits[i];
+      EXPECT_EQ(std::bit_cast<uint32_t>(wide.as<float>()[i]), uint32_t{want.bits} << 16)
+          << std::hex << kBits[i];
+    }
+  });
+}
+
+TEST(Elementwise, FindsOneBadNumberAnywhere) {
+  for_each_isa([](Isa) {
+    Rig rig;
+    for (const DType type : kTypes) {
+      const Tensor x = rig.normal({70001}, type, 1);
+      for (const int64_t at : {0, 17, 65535, 65536, 70000}) {
+        for (const float bad : {kNaN, kInf, -kInf}) {
+          const double before = ref::get(x, at);
+          ref::set(x, at, bad);
+          EXPECT_FALSE(all_finite(rig.ctx, x)) << at << " " << bad;
+          ref::set(x, at, before);
+        }
+      }
+      ref::set(x, 5, 3.3e38);
+      ref::set(x, 6, -3.3e38);
+      EXPECT_TRUE(all_finite(rig.ctx, x));
+    }
+  });
+}
+
+TEST(Elementwise, SumOfSquaresHasOneOrder) {
+  for_each_isa([](Isa) {
+    Rig one(Backend::kCpu, 1), two(Backend::kCpu, 2), four(Backend::kCpu, 4);
+    const Tensor x = one.normal({300007}, DType::kF32, 1);
+    for (int64_t i = 0; i < x.count(); i += 3) x.as<float>()[i] *= 1e6f;
+    const double a = sum_of_squares(one.ctx, x);
+    EXPECT_EQ(a, sum_of_squares(two.ctx, x));
+    EXPECT_EQ(a, sum_of_squares(four.ctx, x));
+    // The definition: blocks alone, then one after another.
+    double blocks = 0;
+    for (int64_t b = 0; b < x.count(); b += kSquaresBlock) {
+      blocks += sum_of_squares(one.ctx, x.rows(b, std::min(x.count(), b + kSquaresBlock)));
+    }
+    EXPECT_EQ(a, blocks);
+    // Squares leave the range of a float.
+    const Tensor big = one.normal({100}, DType::kF32, 2, 1e30);
+    EXPECT_NEAR(sum_of_squares(one.ctx, big) / ref::sum_of_squares(big), 1, 1e-13);
+  });
+}
+
+// A slice of a flat buffer starts at any element.
+TEST(Elementwise, SlicesNeedNoAlignment) {
+  for_each_isa([](Isa) {
+    Rig rig;
+    const Tensor buffer = rig.normal({1003}, DType::kF32, 1),
+                 y = rig.normal({1003}, DType::kF32, 2), want = rig.copy(y);
+    for (const int64_t begin : {1, 3, 15}) {
+      const Tensor x = buffer.rows(begin, begin + 900), to = y.rows(begin + 2, begin + 902),
+                   expected = want.rows(begin + 2, begin + 902);
+      add_into(rig.ctx, to, x);
+      ref::add_into(expected, x);
+      EXPECT_SAME_BITS(y, want);
+      round_copy(rig.ctx, to, x, DType::kBF16);
+      ref::round_copy(expected, x, DType::kBF16);
+      EXPECT_SAME_BITS(y, want);
+      zero(rig.ctx, to.rows(5, 800));
+      ref::zero(expected.rows(5, 800));
+      EXPECT_SAME_BITS(y, want);
+    }
+  });
+}
+
+TEST(Elementwise, ZeroClearsIntegersAndReferenceTakesF64) {
+  Rig rig, reference(Backend::kRef);
+  const Tensor ids = rig.integers({100}, 1000, 1), wide = rig.normal({50}, DType::kF64, 2),
+               y = rig.normal({50}, DType::kF64, 3);
+  zero(rig.ctx, ids);
+  for (int64_t i = 0; i < 100; ++i) EXPECT_EQ(ids.as<int32_t>()[i], 0);
+  zero(rig.ctx, y);
+  add_into(reference.ctx, y, wide);
+  EXPECT_SAME_BITS(y, wide);
+}
+
+}  // namespace
+}  // namespace moraine
