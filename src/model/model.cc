@@ -101,9 +101,8 @@ double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor&
     if (acts.recompute && i < L - 1) run_layer(ctx, i, batch, acts, nullptr, {});
     const LayerActs& a = acts.acts(i);
     if (!load.empty()) {
-      for (int64_t e = 0; e <= config_.experts; ++e) {
-        load.as<int64_t>()[i * (config_.experts + 1) + e] += a.load.as<int64_t>()[e];
-      }
+      const int64_t classes = config_.classes();
+      for (int64_t e = 0; e < classes; ++e) load.as<int64_t>()[i * classes + e] += a.load.as<int64_t>()[e];
     }
     layer_backward(ctx, place(i), weights_.layers[static_cast<size_t>(i)], g.layers[static_cast<size_t>(i)], batch,
                    acts.below(i), acts.above(i), a, b);

@@ -46,7 +46,7 @@ class Model {
   double loss(Context& ctx, const Batch& batch, const Tensor& target, Tensor* losses = nullptr);
 
   // Forward and backward: gradients of the SUM of losses are added to the flat buffer `gradients`; the load of
-  // each layer's experts ([L, E+1] i64) is added to `load` (may be empty). Returns the sum of losses.
+  // each layer's classes ([L, classes] i64) is added to `load` (may be empty). Returns the sum of losses.
   double loss_and_gradients(Context& ctx, const Batch& batch, const Tensor& target, const Tensor& gradients,
                             const Tensor& load);
 

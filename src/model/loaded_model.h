@@ -1,0 +1,47 @@
+// LoadedModel: a model read from disk, ready to compute: threads, memory, weights.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/file_system.h"
+#include "model/model.h"
+
+namespace moraine {
+
+struct LoadOptions {
+  std::string dtype;          // "f32", "bf16", or "": as the weights are stored
+  int64_t threads = 0;        // 0: one per usable core
+  int64_t tokens = 512;       // most rows of a forward pass
+  int64_t positions = 0;      // longest document; 0: the model's max_positions
+  int64_t cache_slots = 0;    // sequences with a cache of `positions`; 0: none
+};
+
+class LoadedModel {
+ public:
+  // Errors: those of ModelDirectory; kInvalidArgument for a dtype or a length that the model can not take.
+  static std::unique_ptr<LoadedModel> open(FileSystem& fs, const std::string& path, const LoadOptions& options);
+
+  Context& ctx() { return ctx_; }
+  Model& model() { return *model_; }
+  Cache& cache() { return cache_; }
+  const ModelConfig& config() const { return model_->config(); }
+  const std::string& path() const { return path_; }
+  const std::string& tokenizer_json() const { return tokenizer_json_; }
+  const Arena& arena() const { return arena_; }
+
+  // One segment of `ids` that begins a document (or continues cache slot 0 at `position`).
+  Batch single(std::span<const int32_t> ids, int64_t position);
+
+ private:
+  LoadedModel(int threads) : pool_(threads), arena_(Arena::Mode::kReal) {}
+  Pool pool_;
+  Arena arena_;
+  Context ctx_;
+  std::unique_ptr<Model> model_;
+  Cache cache_;
+  Tensor token_, position_;  // [tokens] i32
+  std::string path_, tokenizer_json_;
+};
+
+}  // namespace moraine

@@ -1,0 +1,117 @@
+// RunConfig: everything that decides a run's answer, and what is around it.
+//
+// Declared once (fields), read from TOML, printed as the effective config, documented in
+// docs/configuration.md. A phase overrides what it names.
+//
+// Errors: kInvalidArgument with file, line, key and what is allowed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/settings.h"
+#include "model/config.h"
+#include "model/model.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
+
+namespace moraine {
+
+struct DataSource {
+  std::string path;
+  double weight = 1;
+};
+
+struct DataConfig {
+  std::vector<DataSource> train;  // directories made by `moraine data build`
+  std::string valid;              // likewise, or ""
+  std::string tokenizer;          // directory with tokenizer.json
+  bool pack = true;
+};
+
+struct TrainConfig {
+  int64_t seed = 1;
+  int64_t slots = 8;            // power of two
+  int64_t sequence = 512;       // positions
+  int64_t batch_tokens = 16384; // per optimizer step, all slots together
+  int64_t tokens = 0, steps = 0;  // one of the two (without phases)
+  std::string dtype = "bf16";
+  std::string recompute = "none";
+  std::string init;  // a model directory to start from, or ""
+  int64_t micro_sequences = 0;
+  double clip_norm = 1;
+  std::vector<int64_t> ramp_tokens, ramp_batch_tokens;
+  int64_t threads = 0;
+  double time_limit_seconds = 0;
+};
+
+struct OptimizerConfig {
+  double learning_rate = 2e-3;        // of Muon's matrices
+  double adamw_learning_rate = 0;     // 0: learning_rate
+  double embedding_lr_scale = 1;
+  double balance_learning_rate = 1e-3;
+  double weight_decay = 0.1, momentum = 0.95, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double balance_beta1 = 0.9, balance_beta2 = 0.95;
+  bool nesterov = true;
+  std::string matrices = "muon";      // or adamw
+  std::string coefficients = "classic";
+  std::string newton_schulz_dtype = "bf16", momentum_dtype = "f32";
+  int64_t newton_schulz_steps = 5;
+  std::string schedule = "wsd", decay = "1-sqrt";
+  double warmup_fraction = 0.02, decay_fraction = 0.3, floor = 0;
+};
+
+struct SpikeConfig {
+  double sigma = 0;            // z-score of the loss that counts as a spike; 0: only NaN and infinity do
+  std::string policy = "skip"; // skip | rollback | stop
+  int64_t patience = 5;        // bad steps in a row before a skip becomes a rollback
+  int64_t rollbacks_max = 3;
+};
+
+struct CheckpointConfig {
+  int64_t every_steps = 100;
+  int64_t keep = 3;
+  int64_t permanent_every_steps = 0;
+};
+
+struct ReportConfig {
+  int64_t valid_every_steps = 100;
+  int64_t valid_tokens = 65536;
+  int64_t sample_every_steps = 200;
+  int64_t sample_tokens = 80;
+  std::string sample_prompt;
+  int64_t log_every_steps = 1;
+};
+
+struct PhaseConfig {
+  int64_t tokens = 0;
+  int64_t steps = 0;  // instead of tokens; only the single phase that [train] with steps stands for
+  std::vector<DataSource> train;
+  int64_t sequence = 0, batch_tokens = 0;  // 0: as [train]
+  double rope_theta = 0, learning_rate = 0;
+};
+
+struct RunConfig {
+  ModelConfig model;
+  DataConfig data;
+  TrainConfig train;
+  OptimizerConfig optimizer;
+  SpikeConfig spike;
+  CheckpointConfig checkpoint;
+  ReportConfig report;
+  std::vector<PhaseConfig> phases;  // at least one after read_run_config
+};
+
+RunConfig read_run_config(const SettingsTable& settings);
+std::string print_run_config(const RunConfig& config);  // TOML that reads back the same
+std::string document_run_config();                       // docs/configuration.md
+
+// The part of the printed config that decides the answer; a resumed run must have the same.
+std::string answer_text(const RunConfig& config);
+
+DType compute_dtype(const RunConfig& config);
+OptimizerOptions optimizer_options(const RunConfig& config);
+Schedule learning_rate_schedule(const RunConfig& config);  // in tokens
+std::vector<ParameterSpec> optimizer_specs(const RunConfig& config, const ParameterTable& table);
+
+}  // namespace moraine

@@ -1,0 +1,36 @@
+// The carry of a binary counter, with buffers for digits.
+#include "train/slot_tree.h"
+
+#include "kernels/elementwise.h"
+
+namespace moraine {
+
+SlotTree::SlotTree(Arena& arena, int64_t slots, int64_t count, DType dtype) : slots_(slots) {
+  MR_CHECK(slots > 0 && (slots & (slots - 1)) == 0, "slots=%ld", long(slots));
+  int64_t size = 1;
+  for (; size < slots; size *= 2) {
+    levels_.push_back(arena.take("gradients.level" + std::to_string(levels_.size()), "gradients", dtype, {count}));
+  }
+  current_ = arena.take("gradients.slot", "gradients", dtype, {count});
+}
+
+Tensor SlotTree::begin_slot(Context& ctx) {
+  if (added_ == slots_) added_ = 0;
+  zero(ctx, current_);
+  return current_;
+}
+
+void SlotTree::add(Context& ctx) {
+  // Carry: left neighbour + this one, for every set bit from below. Addition commutes to the bit.
+  size_t level = 0;
+  for (; (added_ >> level & 1) != 0; ++level) add_into(ctx, current_, levels_[level]);
+  ++added_;
+  if (added_ < slots_) std::swap(current_, levels_[level]);
+}
+
+Tensor SlotTree::root() {
+  MR_CHECK(added_ == slots_, "%ld of %ld slots", long(added_), long(slots_));
+  return current_;
+}
+
+}  // namespace moraine

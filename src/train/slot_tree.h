@@ -1,0 +1,37 @@
+// SlotTree: sums the gradients of a step's slots in a fixed binary tree.
+//
+// Slots are added in order, like one to a binary counter: the buffer of level i holds the sum of 2^i
+// neighbouring slots. Whoever sums a whole subtree (one process with all slots, or a rank with its share)
+// performs the same additions, so the bits do not depend on who summed what.
+//
+//   slots 0 1 2 3:  level 0: 0      -> add 1: (0+1) to level 1; 2 to level 0; add 3: (2+3), then (0+1)+(2+3)
+//
+// Memory: log2(slots) + 1 buffers of the parameter count, f32.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/context.h"
+
+namespace moraine {
+
+class SlotTree {
+ public:
+  SlotTree(Arena& arena, int64_t slots, int64_t count, DType dtype = DType::kF32);
+
+  // A zeroed buffer [count] for the next slot's sum; it stays valid until add().
+  Tensor begin_slot(Context& ctx);
+  // Folds it into the tree.
+  void add(Context& ctx);
+  // After all `slots` were added: the root. Starts over with the next begin_slot.
+  Tensor root();
+
+ private:
+  int64_t slots_, added_ = 0;
+  std::vector<Tensor> levels_;  // levels_[i] holds 2^i slots while bit i of added_ is set
+  Tensor current_;
+};
+
+}  // namespace moraine
