@@ -34,7 +34,8 @@ Json to_json(const StepMetrics& m) {
     Json layers = Json::array();
     for (const std::vector<float>& layer : m.layer_loads) {
       Json row = Json::array();
-      for (const float load : layer) row.push_back(std::round(static_cast<double>(load) * 1e3) / 1e3);
+      for (const float load : layer)
+        row.push_back(std::round(static_cast<double>(load) * 1e3) / 1e3);
       layers.push_back(row);
     }
     j["layer_loads"] = layers;
@@ -100,12 +101,15 @@ void set_load(StepMetrics* metrics, const Tensor& load, bool skip, bool with_lay
     double entropy = 0;
     std::vector<float> layer;
     for (int64_t e = 0; e < E; ++e) {
-      const double share = real > 0 ? static_cast<double>(counts[e]) / static_cast<double>(real) : 0;
+      const double share =
+          real > 0 ? static_cast<double>(counts[e]) / static_cast<double>(real) : 0;
       if (share > 0) entropy -= share * std::log(share);
       layer.push_back(static_cast<float>(share * static_cast<double>(E)));
     }
     metrics->load_entropy += E > 1 ? entropy / std::log(static_cast<double>(E)) : 1;
-    if (real > 0) metrics->load_max_over_mean = std::max(metrics->load_max_over_mean, static_cast<double>(most) / mean);
+    if (real > 0)
+      metrics->load_max_over_mean =
+          std::max(metrics->load_max_over_mean, static_cast<double>(most) / mean);
     if (with_layers) metrics->layer_loads.push_back(layer);
   }
   metrics->load_entropy /= static_cast<double>(std::max<int64_t>(L, 1));
@@ -136,7 +140,8 @@ std::string format_count(double count) {
 }
 
 std::string human_line(const StepMetrics& m) {
-  std::string line = m.steps_total > 0 ? fmt::format("step {}/{}", m.step, m.steps_total) : fmt::format("step {}", m.step);
+  std::string line = m.steps_total > 0 ? fmt::format("step {}/{}", m.step, m.steps_total)
+                                       : fmt::format("step {}", m.step);
   const auto add = [&](double value, const std::string& text) {
     if (!std::isnan(value)) line += text;
   };
@@ -148,11 +153,13 @@ std::string human_line(const StepMetrics& m) {
   const size_t zero = lr.find("e-0");
   if (zero != std::string::npos) lr.erase(zero + 2, 1);
   add(m.lr, "  lr " + lr);
-  add(m.seconds, m.seconds < 10 ? fmt::format("  {:.0f} ms", m.seconds * 1e3) : fmt::format("  {:.1f} s", m.seconds));
+  add(m.seconds, m.seconds < 10 ? fmt::format("  {:.0f} ms", m.seconds * 1e3)
+                                : fmt::format("  {:.1f} s", m.seconds));
   add(m.tokens_per_s, fmt::format("  {} tok/s", format_count(m.tokens_per_s)));
   add(m.percent_of_peak, fmt::format("  {:.1f}% of peak", m.percent_of_peak));
-  add(m.load_max_over_mean, fmt::format("  balance {:.2f} ent {:.2f} skip {:.1f}% dead {}", m.load_max_over_mean,
-                                        m.load_entropy, m.skip_rate * 100, m.dead_experts));
+  add(m.load_max_over_mean,
+      fmt::format("  balance {:.2f} ent {:.2f} skip {:.1f}% dead {}", m.load_max_over_mean,
+                  m.load_entropy, m.skip_rate * 100, m.dead_experts));
   add(m.seconds_left, "  left " + format_duration(m.seconds_left));
   return line;
 }
@@ -190,7 +197,8 @@ std::vector<StepMetrics> read_metrics(FileSystem& fs, const std::string& path) {
     StepMetrics m;
     if (parse_metrics(line, &m)) all.push_back(std::move(m));
   });
-  std::stable_sort(all.begin(), all.end(), [](const StepMetrics& a, const StepMetrics& b) { return a.step < b.step; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const StepMetrics& a, const StepMetrics& b) { return a.step < b.step; });
   return all;
 }
 

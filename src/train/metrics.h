@@ -1,8 +1,8 @@
 // Metrics: one JSON object per step in metrics.jsonl, with the line a person reads beside it.
 //
-// Fixed keys with units in their names (docs/formats/metrics.md). A number that is not known is NaN here and
-// null there. When a run resumes, lines after the resumed step and a line cut by the crash are dropped, so
-// the file always tells one history.
+// Fixed keys with units in their names (docs/formats/metrics.md). A number that is not known is NaN
+// here and null there. When a run resumes, lines after the resumed step and a line cut by the crash
+// are dropped, so the file always tells one history.
 //
 // Errors:   kIo from the disk. Unreadable lines are dropped, never an error.
 // Threads:  one at a time.

@@ -15,20 +15,25 @@ using namespace testing;
 StepMetrics example() {
   StepMetrics m;
   m.step = 1200, m.steps_total = 50000, m.tokens_seen = 12345678901;
-  m.loss = 2.31412, m.gradient_norm = 0.4123, m.lr = 3e-4, m.tokens_per_s = 12900, m.percent_of_peak = 41.23;
-  m.seconds = 0.8124, m.seconds_left = 723, m.load_max_over_mean = 1.21, m.load_entropy = 0.99, m.skip_rate = 0.0004;
+  m.loss = 2.31412, m.gradient_norm = 0.4123, m.lr = 3e-4, m.tokens_per_s = 12900,
+  m.percent_of_peak = 41.23;
+  m.seconds = 0.8124, m.seconds_left = 723, m.load_max_over_mean = 1.21, m.load_entropy = 0.99,
+  m.skip_rate = 0.0004;
   return m;
 }
 
 TEST(Metrics, HumanLine) {
   StepMetrics m = example();
-  EXPECT_EQ(human_line(m),
-            "step 1200/50000  loss 2.3141  norm 0.41  lr 3.0e-4  812 ms  12.9k tok/s  41.2% of peak  "
-            "balance 1.21 ent 0.99 skip 0.0% dead 0  left 12m03s");
-  m.valid_loss = 2.5, m.bits_per_byte = 1.0234, m.load_max_over_mean = StepMetrics::kUnknown, m.steps_total = 0;
+  EXPECT_EQ(
+      human_line(m),
+      "step 1200/50000  loss 2.3141  norm 0.41  lr 3.0e-4  812 ms  12.9k tok/s  41.2% of peak  "
+      "balance 1.21 ent 0.99 skip 0.0% dead 0  left 12m03s");
+  m.valid_loss = 2.5, m.bits_per_byte = 1.0234, m.load_max_over_mean = StepMetrics::kUnknown,
+  m.steps_total = 0;
   m.percent_of_peak = m.seconds_left = StepMetrics::kUnknown, m.seconds = 12.34, m.lr = 2.5e-12;
   EXPECT_EQ(human_line(m),
-            "step 1200  loss 2.3141  valid 2.5000  1.023 bits/byte  norm 0.41  lr 2.5e-12  12.3 s  12.9k tok/s");
+            "step 1200  loss 2.3141  valid 2.5000  1.023 bits/byte  norm 0.41  lr 2.5e-12  12.3 s  "
+            "12.9k tok/s");
   EXPECT_EQ(human_line({}), "step 0  loss nan  norm nan");
 }
 
@@ -51,7 +56,8 @@ TEST(Metrics, DurationsAndCounts) {
 
 TEST(Metrics, EveryFieldSurvivesTheFile) {
   StepMetrics m = example();
-  m.dead_experts = 3, m.valid_loss = 2.5, m.bits_per_byte = 1.02, m.layer_loads = {{0.5f, 1.5f}, {1.0f, 1.0f}};
+  m.dead_experts = 3, m.valid_loss = 2.5, m.bits_per_byte = 1.02,
+  m.layer_loads = {{0.5f, 1.5f}, {1.0f, 1.0f}};
   StepMetrics back;
   ASSERT_TRUE(parse_metrics(metrics_json(m), &back));
   EXPECT_EQ(metrics_json(back), metrics_json(m));
@@ -68,10 +74,12 @@ TEST(Metrics, EveryFieldSurvivesTheFile) {
 
 TEST(Metrics, ParsingHostileLines) {
   StepMetrics m;
-  for (const char* line : {"", "{", "null", "[1]", "{\"step\":\"x\"}", "{\"step\":-1}", "{\"step\":1e300}", "{\"step\":0}", "\xff\xfe"}) {
+  for (const char* line : {"", "{", "null", "[1]", "{\"step\":\"x\"}", "{\"step\":-1}",
+                           "{\"step\":1e300}", "{\"step\":0}", "\xff\xfe"}) {
     EXPECT_FALSE(parse_metrics(line, &m)) << line;
   }
-  EXPECT_TRUE(parse_metrics(R"({"step":5,"loss":"much","tokens_seen":1e300,"layer_loads":[[1,"a"],[]]})", &m));
+  EXPECT_TRUE(parse_metrics(
+      R"({"step":5,"loss":"much","tokens_seen":1e300,"layer_loads":[[1,"a"],[]]})", &m));
   EXPECT_TRUE(std::isnan(m.loss));
   EXPECT_EQ(m.tokens_seen, 0);
   EXPECT_EQ(m.layer_loads.size(), 2u);

@@ -25,7 +25,8 @@ constexpr std::array<uint32_t, 256> kCrcTable = make_crc_table();
 
 template <class T>
 void append_little_endian(std::string* out, T value) {
-  for (size_t i = 0; i < sizeof value; ++i) out->push_back(static_cast<char>(value >> (8 * i) & 0xff));
+  for (size_t i = 0; i < sizeof value; ++i)
+    out->push_back(static_cast<char>(value >> (8 * i) & 0xff));
 }
 
 // A checksum of data that holds checksums would be weak, hence the mask.
@@ -76,7 +77,8 @@ struct Message {
 };
 
 // Field numbers of event.proto and summary.proto.
-constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5, kEventSessionLog = 7;
+constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
+              kEventSessionLog = 7;
 constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimple = 2;
 constexpr int kSessionStatus = 1, kSessionStart = 1;
 
@@ -94,7 +96,8 @@ uint32_t crc32c(const void* data, int64_t bytes) {
   return ~crc;
 }
 
-EventWriter::EventWriter(FileSystem& fs, const std::string& folder, int64_t resumed_step, double wall_seconds) {
+EventWriter::EventWriter(FileSystem& fs, const std::string& folder, int64_t resumed_step,
+                         double wall_seconds) {
   MR_CHECK(resumed_step >= 0, "resumed_step=%ld", long(resumed_step));
   fs.make_directories(folder);
   // TensorBoard reads files in the order of their names: never reuse a second.
@@ -147,9 +150,11 @@ void EventWriter::write(const StepMetrics& m, double wall_seconds) {
       {"experts/load_entropy", m.load_entropy},
       {"experts/skip_rate", m.skip_rate},
   };
-  if (!std::isnan(m.load_max_over_mean)) scalars.push_back({"experts/dead", static_cast<double>(m.dead_experts)});
+  if (!std::isnan(m.load_max_over_mean))
+    scalars.push_back({"experts/dead", static_cast<double>(m.dead_experts)});
   // A loss that is NaN is news: TensorBoard marks it.
-  std::erase_if(scalars, [](const Scalar& s) { return std::isnan(s.value) && s.tag != "train/loss"; });
+  std::erase_if(scalars,
+                [](const Scalar& s) { return std::isnan(s.value) && s.tag != "train/loss"; });
   write(m.step, wall_seconds, scalars);
 }
 

@@ -1,9 +1,9 @@
 // Tensorboard: scalars of a run as event files that TensorBoard opens.
 //
-// A file is a sequence of TFRecords (length, its checksum, data, its checksum; CRC32C, masked); the data of
-// each is an Event protocol buffer: first the file version, then one event per step with all its scalars.
-// A resumed run starts a new file with a session start at its first step, on which TensorBoard forgets what
-// older files say of that step and later ones.
+// A file is a sequence of TFRecords (length, its checksum, data, its checksum; CRC32C, masked); the
+// data of each is an Event protocol buffer: first the file version, then one event per step with
+// all its scalars. A resumed run starts a new file with a session start at its first step, on which
+// TensorBoard forgets what older files say of that step and later ones.
 //
 // Errors:   kIo from the disk.
 // Threads:  one at a time.
@@ -27,7 +27,8 @@ struct Scalar {
 
 class EventWriter {
  public:
-  // Starts a file in `folder` (made if absent). wall_seconds: time since 1970, names the file and orders it.
+  // Starts a file in `folder` (made if absent). wall_seconds: time since 1970, names the file and
+  // orders it.
   EventWriter(FileSystem& fs, const std::string& folder, int64_t resumed_step, double wall_seconds);
 
   void write(int64_t step, double wall_seconds, std::span<const Scalar> scalars);

@@ -1,4 +1,5 @@
-// Fails if one byte of an event file moves. The golden bytes were written by TensorBoard's own writer.
+// Fails if one byte of an event file moves. The golden bytes were written by TensorBoard's own
+// writer.
 #include "train/tensorboard.h"
 
 #include <gtest/gtest.h>
@@ -32,11 +33,12 @@ TEST(Tensorboard, GoldenBytes) {
   const Scalar scalars[] = {{"train/loss", 2.5}, {"train/lr", 0.001}};
   writer.write(300, 1700000001.0, scalars);
   EXPECT_TRUE(writer.path().ends_with("tb/events.out.tfevents.1700000000.moraine"));
-  EXPECT_EQ(hex(posix_file_system().read(writer.path())),
-            "1800000000000000a37f4b220900002040fc54d9411a0d627261696e2e4576656e743a322b35311010000000"
-            "0000000095fbfe180900002040fc54d94110ac023a020801b94512a33200000000000000241956ec09000040"
-            "40fc54d94110ac022a240a110a0a747261696e2f6c6f737315000020400a0f0a08747261696e2f6c72156f12"
-            "833ae876fc16");
+  EXPECT_EQ(
+      hex(posix_file_system().read(writer.path())),
+      "1800000000000000a37f4b220900002040fc54d9411a0d627261696e2e4576656e743a322b35311010000000"
+      "0000000095fbfe180900002040fc54d94110ac023a020801b94512a33200000000000000241956ec09000040"
+      "40fc54d94110ac022a240a110a0a747261696e2f6c6f737315000020400a0f0a08747261696e2f6c72156f12"
+      "833ae876fc16");
 }
 
 TEST(Tensorboard, ANewRunHasNoSessionStartAndFilesNeverCollide) {
