@@ -1,9 +1,8 @@
-// Attention, first version: the reference's sums.
+// Attention backward, first version: the reference's sums.
 #include "kernels/attention.h"
 
 namespace moraine::cpu {
 
-void attention_forward(Context&, const AttentionForward& a) { ref::attention_forward(a); }
 void attention_backward(Context&, const AttentionBackward& a) { ref::attention_backward(a); }
 
 }  // namespace moraine::cpu

@@ -1,0 +1,73 @@
+// AttentionBlocks: which positions are computed together, which is a function of the position
+// alone.
+//
+// Rows and keys of a document are cut into groups of kGroup positions, counted from position 0; all
+// rows of a group walk the same groups of keys (those that any of its 16 positions could see), also
+// when some of the rows are not in the batch. Softmax is rescaled once per block of kBlock keys.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/segment_rows.h"
+
+namespace moraine {
+
+using Word = float;  // 32 bits of a panel: one f32, or two bf16
+
+namespace attention {
+
+constexpr int64_t kGroup = 16;  // positions; the lanes of the widest vector
+constexpr int64_t kBlock = 64;  // keys per softmax step: their panels fit L1 at d = 64
+constexpr int64_t kBlockGroups = kBlock / kGroup;
+constexpr int64_t kMaxWidth = 1024;  // of a head: panels of a block must fit a worker's scratch
+
+inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// First and last group of keys for rows of group g.
+inline int64_t first_key_group(int64_t g, int64_t window) {
+  return window > 0 ? std::max<int64_t>(0, g * kGroup - window + 1) / kGroup : 0;
+}
+// Last group of rows, of those below `groups`, that sees keys of group g.
+inline int64_t last_row_group(int64_t g, int64_t groups, int64_t window) {
+  if (window == 0) return groups - 1;
+  return std::min(groups - 1, (g * kGroup + kGroup - 1 + window - 1) / kGroup);
+}
+
+// Positions [begin, end) of one segment.
+struct Part {
+  const Segment* segment;
+  int64_t begin, end;
+  int64_t row(int64_t position) const {
+    return segment->row_begin + position - segment->position_begin;
+  }
+  int64_t key_row(int64_t position) const { return segment->key_begin + position; }
+  int64_t segment_end() const { return segment->position_begin + segment->rows; }
+};
+
+// Calls f(part) for the groups whose first row in the batch is in [row_begin, row_end): so
+// consecutive ranges of rows own each group once, and whole.
+template <class F>
+void for_parts(Segments segments, int64_t row_begin, int64_t row_end, const F& f) {
+  auto s = static_cast<size_t>(segment_index(segments, row_begin));
+  for (; s < segments.size() && segments[s].row_begin < row_end; ++s) {
+    const Segment& segment = segments[s];
+    const auto boundary = [&](int64_t row) {  // first position that a range from `row` on owns
+      if (row <= segment.row_begin) return segment.position_begin;
+      const int64_t position = segment.position_begin + row - segment.row_begin;
+      return std::min(round_up(position, kGroup), segment.position_begin + segment.rows);
+    };
+    const Part part = {&segment, boundary(row_begin), boundary(row_end)};
+    if (part.begin < part.end) f(part);
+  }
+}
+
+// What a task of the forward computes: rows that begin in [row_begin, row_end), query heads
+// [head_begin, head_end) of key head `key_head`.
+struct ForwardTask {
+  int64_t row_begin, row_end;
+  int64_t key_head, head_begin, head_end;
+};
+
+}  // namespace attention
+}  // namespace moraine

@@ -1,0 +1,344 @@
+// Forward attention with SIMD: a panel of sixteen rows keeps its running maximum, sum and output
+// while the blocks of keys of its document go by.
+//
+// A task owns some groups of rows for one key head and the query heads that share it. It packs each
+// block of keys once, and all its panels use it. The rows of a panel belong to one group of
+// positions: sixteen rows of one head, or, where the batch has few rows of a document (decoding),
+// several heads.
+#include "kernels/attention.h"
+
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention_forward.cc"
+#include "hwy/foreach_target.h"
+
+#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention_tiles.h"
+#include "kernels/isa.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace moraine {
+namespace HWY_NAMESPACE {
+namespace {
+
+using namespace attention;
+
+// Sixteen slots, each one row of one head; all rows in the same group of positions.
+struct Panel {
+  int64_t group;
+  int64_t slots;
+  int64_t slot_row[kGroup];   // row * H + head: which row of q, o and lse
+  int64_t slot_lane[kGroup];  // position in the group
+  Word* q;                    // [words, kGroup]
+  float* o;                   // [kGroup, width]
+  float maximum[kGroup];      // of scores in units of log 2
+  float sum[kGroup][kGroup];  // by position of the key modulo kGroup
+};
+
+template <class F>
+class ForwardWorker {
+ public:
+  using Element = typename F::Element;
+
+  ForwardWorker(const AttentionForward& a, const ForwardTask& task, Word* scratch)
+      : a_(a),
+        task_(task),
+        H_(a.q.dims[1]),
+        K_(a.k.dims[1]),
+        d_(a.q.dims[2]),
+        words_(words<F>(d_)),
+        width_(round_up(d_, kGroup)),
+        log2_scale_(a.scale * 0x1.715476p0f) {  // log2(e)
+    Word* end = scratch + kWorkerScratchBytes / sizeof(Word);
+    keys_ = take(scratch, words_ * kBlock);
+    values_ = take(scratch, kBlock / F::kPair * width_);
+    scores_ = take(scratch, kGroup * kBlock);
+    weights_ = take(scratch, kGroup * kBlock);
+    const auto panel_words = static_cast<int64_t>(sizeof(Panel) / sizeof(Word)) + 16;
+    const int64_t each = panel_words + round_up(kGroup * (words_ + width_), 16);
+    capacity_ = (end - scratch) / each;
+    MR_CHECK(capacity_ > 0, "width %ld", long(d_));
+    panels_ = reinterpret_cast<Panel*>(take(scratch, capacity_ * panel_words));
+    rows_ = scratch;
+  }
+
+  void run() {
+    for_parts(a_.segments, task_.row_begin, task_.row_end, [&](const Part& part) {
+      for (int64_t g = part.begin / kGroup; g * kGroup < part.end; ++g) {
+        const int64_t begin = std::max(part.begin, g * kGroup),
+                      end = std::min(part.end, (g + 1) * kGroup);
+        add_group(part, g, begin, end);
+      }
+      flush(part);
+    });
+  }
+
+ private:
+  static Word* take(Word*& from, int64_t n) {
+    Word* p = from;
+    from += round_up(n, 16);  // 64 bytes
+    return p;
+  }
+
+  // Panels for rows [begin, end) of group g: every head's rows, in this order, by sixteens.
+  void add_group(const Part& part, int64_t g, int64_t begin, int64_t end) {
+    int64_t head = task_.head_begin, position = begin;
+    while (head < task_.head_end) {
+      if (num_panels_ == capacity_) flush(part);
+      Panel& panel = panels_[num_panels_];
+      panel.q = rows_ + num_panels_ * round_up(kGroup * (words_ + width_), 16);
+      panel.o = panel.q + kGroup * words_;
+      ++num_panels_;
+      panel.group = g;
+      panel.slots = 0;
+      while (panel.slots < kGroup && head < task_.head_end) {
+        panel.slot_row[panel.slots] = part.row(position) * H_ + head;
+        panel.slot_lane[panel.slots++] = position - g * kGroup;
+        if (++position == end) {
+          position = begin;
+          ++head;
+        }
+      }
+      start(panel);
+    }
+  }
+
+  void start(Panel& panel) {
+    const Element* q = a_.q.as<Element>();
+    std::memset(panel.sum, 0, sizeof panel.sum);
+    std::memset(panel.o, 0, static_cast<size_t>(kGroup * width_) * sizeof(float));
+    for (float& m : panel.maximum) m = -HUGE_VALF;
+    bool regular = panel.slots == kGroup;  // one head: a fixed distance between slots
+    for (int64_t s = 1; s < panel.slots; ++s) {
+      regular = regular && panel.slot_row[s] == panel.slot_row[0] + s * H_;
+    }
+    if (regular) {
+      pack_columns<F>(q + panel.slot_row[0] * d_, H_ * d_, kGroup, d_, panel.q, kGroup);
+      return;
+    }
+    for (int64_t s = 0; s < kGroup; ++s) {
+      for (int64_t w = 0; w < words_; ++w) {
+        const Element* p = q + panel.slot_row[s < panel.slots ? s : 0] * d_ + w * F::kPair;
+        panel.q[w * kGroup + s] = s < panel.slots ? load_word(F(), p, w * F::kPair, d_) : 0;
+      }
+    }
+  }
+
+  // All keys that the panels see, block by block; then the panels are done.
+  void flush(const Part& part) {
+    if (num_panels_ == 0) return;
+    const int64_t first = first_key_group(panels_[0].group, a_.window),
+                  last = panels_[num_panels_ - 1].group;
+    for (int64_t block = first / kBlockGroups; block <= last / kBlockGroups; ++block) {
+      const int64_t begin = block * kBlockGroups, end = begin + kBlockGroups - 1;
+      pack_keys(part, block, std::max(begin, first), std::min(end, last));
+      for (int64_t i = 0; i < num_panels_; ++i) {
+        Panel& panel = panels_[i];
+        const int64_t from = std::max(begin, first_key_group(panel.group, a_.window)),
+                      to = std::min(end, panel.group);
+        if (from <= to) add_block(panel, block, from, to);
+      }
+    }
+    for (int64_t i = 0; i < num_panels_; ++i) finish(panels_[i]);
+    num_panels_ = 0;
+  }
+
+  // Groups [from, to] of keys; positions that the document does not have yet become zeros.
+  HWY_NOINLINE void pack_keys(const Part& part, int64_t block, int64_t from, int64_t to) {
+    const Element *k = a_.k.as<Element>(), *v = a_.v.as<Element>();
+    for (int64_t g = from; g <= to; ++g) {
+      const int64_t first = g * kGroup, column = first - block * kBlock,
+                    rows = std::min(kGroup, part.segment_end() - first),
+                    offset = (part.key_row(first) * K_ + task_.key_head) * d_;
+      pack_columns<F>(k + offset, K_ * d_, rows, d_, keys_ + column, kBlock);
+      pack_rows<F>(v + offset, K_ * d_, rows, kGroup, d_, values_ + column / F::kPair * width_,
+                   width_);
+    }
+  }
+
+  // Adds keys of groups [from, to] of a block to a panel.
+  void add_block(Panel& panel, int64_t block, int64_t from, int64_t to) {
+    const int64_t column = from * kGroup - block * kBlock, columns = (to - from + 1) * kGroup;
+    multiply<F, 1, kGroup, Start::kZero>({.a = panel.q,
+                                          .b = keys_ + column,
+                                          .c = scores_,
+                                          .b_step = kBlock,
+                                          .c_row = kBlock,
+                                          .steps = words_,
+                                          .rows = panel.slots,
+                                          .columns = columns,
+                                          .scale = nullptr});
+    mask(panel, from, to);
+    alignas(64) float rescale[kGroup];
+    weigh(panel, to - from + 1, rescale);
+    multiply<F, kBlock / F::kPair, 1, Start::kScale>({.a = weights_,
+                                                      .b = values_ + column / F::kPair * width_,
+                                                      .c = panel.o,
+                                                      .b_step = width_,
+                                                      .c_row = width_,
+                                                      .steps = columns / F::kPair,
+                                                      .rows = panel.slots,
+                                                      .columns = width_,
+                                                      .scale = rescale});
+  }
+
+  // Scores of keys that a row does not see become -inf. Only the row's own group and the lower edge
+  // of a window hold any.
+  void mask(const Panel& panel, int64_t from, int64_t to) {
+    const DF df;
+    for (int64_t g = from; g <= to; ++g) {
+      const int64_t ahead = (panel.group - g) * kGroup;
+      const bool edge = a_.window > 0 && ahead + kGroup > a_.window;
+      if (g != panel.group && !edge) continue;
+      for (int64_t s = 0; s < panel.slots; ++s) {
+        const int64_t hi = ahead + panel.slot_lane[s], lo = edge ? hi - a_.window + 1 : 0;
+        float* score = scores_ + s * kBlock + (g - from) * kGroup;
+        for (int v = 0; v < kGroupVectors; ++v) {
+          const VF masked = hn::IfThenElse(
+              visible(df, v, lo, hi), hn::LoadU(df, score + v * kLanes), hn::Set(df, -HUGE_VALF));
+          hn::StoreU(masked, df, score + v * kLanes);
+        }
+      }
+    }
+  }
+
+  // Scores become weights exp(score - maximum); rescale: what earlier sums are worth now.
+  HWY_NOINLINE void weigh(Panel& panel, int64_t groups, float* rescale) {
+    const DF df;
+    const VF scale = hn::Set(df, log2_scale_);
+    alignas(64) float largest[kGroup] = {};
+    for (int64_t s = 0; s < panel.slots; ++s) {
+      const float* score = scores_ + s * kBlock;
+      VF most = hn::LoadU(df, score);
+      for (int64_t j = kLanes; j < groups * kGroup; j += kLanes) {
+        most = hn::Max(most, hn::LoadU(df, score + j));
+      }
+      largest[s] = hn::GetLane(hn::MaxOfLanes(df, most));
+    }
+    for (int64_t s = 0; s < kGroup; s += kLanes) {
+      const VF before = hn::LoadU(df, panel.maximum + s);
+      const VF now = hn::Max(before, hn::Mul(hn::LoadU(df, largest + s), scale));
+      hn::StoreU(now, df, panel.maximum + s);
+      // A row that has seen no key yet (a window's edge) subtracts 0 in place of -inf.
+      const VF shift = hn::IfThenZeroElse(hn::Eq(now, hn::Set(df, -HUGE_VALF)), now);
+      hn::StoreU(shift, df, largest + s);
+      hn::StoreU(exp2_f(df, hn::Sub(before, shift)), df, rescale + s);
+    }
+    for (int64_t s = 0; s < panel.slots; ++s) {
+      const VF shift = hn::Set(df, largest[s]), factor = hn::Set(df, rescale[s]);
+      VF sum[kGroupVectors];
+      for (int v = 0; v < kGroupVectors; ++v) {
+        sum[v] = hn::Mul(hn::LoadU(df, panel.sum[s] + v * kLanes), factor);
+      }
+      const float* score = scores_ + s * kBlock;
+      Word* weight = weights_ + s * (kBlock / F::kPair);
+      for (int64_t g = 0; g < groups; ++g) {
+        for (int v = 0; v < kGroupVectors; ++v) {
+          const int64_t j = g * kGroup + v * kLanes;
+          const VF p = exp2_f(df, hn::MulSub(hn::LoadU(df, score + j), scale, shift));
+          sum[v] = hn::Add(sum[v], p);
+          store_left(F(), p, weight + j / F::kPair);
+        }
+      }
+      for (int v = 0; v < kGroupVectors; ++v) hn::StoreU(sum[v], df, panel.sum[s] + v * kLanes);
+    }
+  }
+
+  void finish(Panel& panel) {
+    const DF df;
+    Element* o = a_.o.as<Element>();
+    alignas(64) float total[kGroup] = {};
+    for (int64_t s = 0; s < kGroup; ++s) {
+      VF sum = hn::LoadU(df, panel.sum[s]);
+      for (int v = 1; v < kGroupVectors; ++v) {
+        sum = hn::Add(sum, hn::LoadU(df, panel.sum[s] + v * kLanes));
+      }
+      total[s] = s < panel.slots ? hn::GetLane(hn::SumOfLanes(df, sum)) : 1.0f;
+    }
+    alignas(64) float lse[kGroup];
+    for (int64_t s = 0; s < kGroup; s += kLanes) {
+      const VF log2 = hn::Log2(df, hn::LoadU(df, total + s));
+      const VF both = hn::Add(log2, hn::LoadU(df, panel.maximum + s));
+      hn::StoreU(hn::Mul(both, hn::Set(df, 0x1.62e430p-1f)), df, lse + s);  // log(2)
+    }
+    for (int64_t s = 0; s < panel.slots; ++s) {
+      const VF norm = hn::Set(df, 1 / total[s]);
+      const float* from = panel.o + s * width_;
+      Element* to = o + panel.slot_row[s] * d_;
+      for (int64_t c = 0; c < d_; c += kLanes) {
+        const VF value = hn::Mul(hn::LoadU(df, from + c), norm);
+        if (c + kLanes <= d_) {
+          store(value, df, to + c);
+        } else {
+          store_n(value, df, to + c, static_cast<size_t>(d_ - c));
+        }
+      }
+      a_.lse.as<float>()[panel.slot_row[s]] = lse[s];
+    }
+  }
+
+  const AttentionForward& a_;
+  const ForwardTask& task_;
+  const int64_t H_, K_, d_, words_, width_;
+  const float log2_scale_;
+  Word *keys_, *values_, *weights_, *rows_;
+  float* scores_;
+  Panel* panels_;
+  int64_t capacity_, num_panels_ = 0;
+};
+
+void run_forward(const AttentionForward& a, const ForwardTask& task, Isa isa, Word* scratch) {
+  if (a.q.dtype == DType::kF32) {
+    ForwardWorker<WideF32>(a, task, scratch).run();
+    return;
+  }
+#if HWY_TARGET == HWY_AVX3
+  if (isa == Isa::kAvx512Bf16) {
+    ForwardWorker<Bf16Dot>(a, task, scratch).run();
+    return;
+  }
+#endif
+  (void)isa;
+  ForwardWorker<WideBf16>(a, task, scratch).run();
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace moraine
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace moraine::cpu {
+
+HWY_EXPORT(run_forward);
+
+// Any split gives the same bits. Long tasks share packed keys among more rows; the machine wants
+// several tasks per thread. The last rows of the batch, which tend to see most keys, go first.
+void attention_forward(Context& ctx, const AttentionForward& a) {
+  constexpr int64_t kMostRows = 128, kTasksPerThread = 4;
+  const int64_t T = a.q.dims[0], H = a.q.dims[1], K = a.k.dims[1], group = H / K;
+  MR_CHECK(a.q.dtype != DType::kF64, "f64 is for the reference");
+  MR_CHECK(a.q.dims[2] <= attention::kMaxWidth, "head width %ld", long(a.q.dims[2]));
+  const int64_t wanted = kTasksPerThread * ctx.pool->threads();
+  int64_t rows = kMostRows;
+  while (rows > 1 && (T + rows - 1) / rows * K < wanted) rows /= 2;
+  const int64_t blocks = (T + rows - 1) / rows;
+  const bool split_heads = blocks * K < ctx.pool->threads();
+  const int64_t splits = split_heads ? group : 1, heads = group / splits;
+  const auto run = HWY_DYNAMIC_DISPATCH(run_forward);
+  const Isa best = isa();
+  ctx.pool->parallel_for(blocks * K * splits, [&](int64_t index, int worker) {
+    const int64_t block = blocks - 1 - index / (K * splits), head = index % (K * splits) * heads;
+    run(a,
+        {.row_begin = block * rows,
+         .row_end = std::min(T, (block + 1) * rows),
+         .key_head = head / group,
+         .head_begin = head,
+         .head_end = head + heads},
+        best, ctx.worker_scratch<Word>(worker));
+  });
+}
+
+}  // namespace moraine::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,347 @@
+// AttentionTiles: packing, small products and exponentials that both directions of attention share.
+//
+// Compiled once per Highway target, as simd.h. Everything is counted in words of 32 bits: one f32,
+// or, where the machine multiplies pairs (Bf16Dot), two neighbours along the sum in bf16, the first
+// one low. A product is sums over `steps` words in ascending order, one chain of multiply-adds per
+// output element, whatever the tile of rows it is computed in: that is what makes a row's bits
+// independent of its company.
+#include "kernels/cpu/simd.h"
+
+#if defined(MORAINE_KERNELS_CPU_ATTENTION_TILES_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MORAINE_KERNELS_CPU_ATTENTION_TILES_H_
+#undef MORAINE_KERNELS_CPU_ATTENTION_TILES_H_
+#else
+#define MORAINE_KERNELS_CPU_ATTENTION_TILES_H_
+#endif
+
+#include "kernels/cpu/attention_blocks.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace moraine {
+namespace HWY_NAMESPACE {
+
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
+static_assert(attention::kGroup % kLanes == 0);
+constexpr int kGroupVectors = attention::kGroup / kLanes;
+
+// Rows of a full tile: with two columns of vectors they take 16 of 32 registers, or 8 of 16.
+constexpr int kTileRows = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 8 : 4;
+
+// f32 tensors.
+struct WideF32 {
+  using Element = float;
+  static constexpr int kPair = 1;
+  static constexpr bool kRound = false;
+  static HWY_INLINE VF step(VF sum, VF a, VF b) { return hn::MulAdd(a, b, sum); }
+};
+
+// bf16 tensors, widened on the way into panels; P and dS are rounded where the products read them.
+struct WideBf16 {
+  using Element = BF16;
+  static constexpr int kPair = 1;
+  static constexpr bool kRound = true;
+  static HWY_INLINE VF step(VF sum, VF a, VF b) { return hn::MulAdd(a, b, sum); }
+};
+
+#if HWY_TARGET == HWY_AVX3
+// bf16 tensors on machines with AVX512_BF16 (the caller asks isa()). The two instructions are
+// written in assembly: Highway 1.0 has neither, and an intrinsic would need a second compilation of
+// all callers under another target. vdpbf16ps treats denormal numbers as zero.
+struct Bf16Dot {
+  using Element = BF16;
+  static constexpr int kPair = 2;
+  static constexpr bool kRound = true;
+  static HWY_INLINE VF step(VF sum, VF a, VF b) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(b.raw), "v"(a.raw));
+    return sum;
+  }
+  static HWY_INLINE __m256i round(VF v) {
+    __m256i half;
+    asm("vcvtneps2bf16 %1, %0" : "=v"(half) : "v"(v.raw));
+    return half;
+  }
+};
+#endif
+
+template <class F>
+HWY_INLINE int64_t words(int64_t d) {
+  return (d + F::kPair - 1) / F::kPair;
+}
+
+// ------------------------------------------------------------------------------------- exponential
+
+// 2^x for x <= 1, lane by lane: 1 ulp (the polynomial alone: 2^-25), zero below 2^-125, 1 for 0.
+HWY_INLINE VF exp2_f(DF df, VF x) {
+  const hn::RebindToSigned<DF> di;
+  const VF magic = hn::Set(df, 0x1.8p23f);  // adding it rounds to an integer, found in the low bits
+  const VF shifted = hn::Add(x, magic);
+  const VF f = hn::Sub(x, hn::Sub(shifted, magic));
+  VF p = hn::Set(df, 0x1.41fbbap-13f);  // minimax on [-1/2, 1/2] with p(0) = 1
+  p = hn::MulAdd(p, f, hn::Set(df, 0x1.5f3e54p-10f));
+  p = hn::MulAdd(p, f, hn::Set(df, 0x1.3b2d4cp-7f));
+  p = hn::MulAdd(p, f, hn::Set(df, 0x1.c6aee8p-5f));
+  p = hn::MulAdd(p, f, hn::Set(df, 0x1.ebfbdcp-3f));
+  p = hn::MulAdd(p, f, hn::Set(df, 0x1.62e430p-1f));
+  p = hn::MulAdd(p, f, hn::Set(df, 1.0f));
+  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
+  const VF power = hn::BitCast(df, hn::Add(hn::BitCast(di, p), exponent));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(df, -125.0f)), power);
+}
+
+// Nearest bf16, ties to even, as f32; v is finite or NaN.
+HWY_INLINE VF round_bf16(VF v) {
+  const hn::RebindToUnsigned<DF> d32;
+  const auto bits = hn::BitCast(d32, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1));
+  const auto sum = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fff)));
+  const VF rounded = hn::BitCast(DF(), hn::And(sum, hn::Set(d32, 0xffff0000u)));
+  return hn::IfThenElse(hn::Eq(v, v), rounded, v);
+}
+
+// Lanes of a group of keys (vector v of it) that lie in [lo, hi], counted from the group's first
+// key.
+HWY_INLINE hn::Mask<DF> visible(DF df, int v, int64_t lo, int64_t hi) {
+  const auto clamp = [](int64_t n) { return static_cast<float>(n < -1 ? -1 : n > 16 ? 16 : n); };
+  const VF lane = hn::Iota(df, static_cast<float>(v * kLanes));
+  return hn::And(hn::Ge(lane, hn::Set(df, clamp(lo))), hn::Le(lane, hn::Set(df, clamp(hi))));
+}
+
+// ----------------------------------------------------------------------------------------- packing
+
+HWY_INLINE float load_word(WideF32, const float* p, int64_t, int64_t) { return *p; }
+HWY_INLINE float load_word(WideBf16, const BF16* p, int64_t, int64_t) { return to_float(*p); }
+#if HWY_TARGET == HWY_AVX3
+// The pair at p, whose first element is number c of d.
+HWY_INLINE float load_word(Bf16Dot, const BF16* p, int64_t c, int64_t d) {
+  const uint32_t low = p[0].bits, high = c + 1 < d ? p[1].bits : 0;
+  const uint32_t both = low | high << 16;
+  float word;
+  std::memcpy(&word, &both, sizeof word);
+  return word;
+}
+#endif
+
+#if HWY_TARGET == HWY_SCALAR
+template <class F, bool kAll>
+HWY_INLINE int64_t pack_fours(const typename F::Element*, int64_t, int64_t, int64_t, Word*,
+                              int64_t) {
+  return 0;
+}
+#else
+using D4 = hn::Simd<float, 4, 0>;
+
+HWY_INLINE hn::Vec<D4> load_four(WideF32, const float* p) { return hn::LoadU(D4(), p); }
+HWY_INLINE hn::Vec<D4> load_four(WideBf16, const BF16* p) {
+  const hn::Rebind<uint16_t, D4> d16;
+  const hn::RebindToUnsigned<D4> d32;
+  const auto half = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p));
+  return hn::BitCast(D4(), hn::ShiftLeft<16>(hn::PromoteTo(d32, half)));
+}
+#if HWY_TARGET == HWY_AVX3
+HWY_INLINE hn::Vec<D4> load_four(Bf16Dot, const BF16* p) {
+  return hn::BitCast(
+      D4(), hn::LoadU(hn::Repartition<uint16_t, D4>(), reinterpret_cast<const uint16_t*>(p)));
+}
+#endif
+
+// Four words from each of rows i, i + 4, i + 8, ... (as many as lanes allow), one row per 128 bits.
+template <class F, bool kAll>
+HWY_INLINE VF load_rows(const typename F::Element* from, int64_t stride, int64_t i, int64_t rows) {
+  const auto row = [&](int64_t r) {
+    if (!kAll && r >= rows) return hn::Zero(D4());
+    return load_four(F(), from + r * stride);
+  };
+  if constexpr (kLanes == 4) {
+    return row(i);
+  } else if constexpr (kLanes == 8) {
+    return hn::Combine(DF(), row(i + 4), row(i));
+  } else {
+    const hn::Half<DF> half;
+    return hn::Combine(DF(), hn::Combine(half, row(i + 12), row(i + 8)),
+                       hn::Combine(half, row(i + 4), row(i)));
+  }
+}
+
+// The part of pack_group_columns that comes in fours; returns how many words of a row.
+template <class F, bool kAll>
+HWY_INLINE int64_t pack_fours(const typename F::Element* from, int64_t stride, int64_t rows,
+                              int64_t d, Word* to, int64_t to_step) {
+  const DF df;
+  const hn::Repartition<double, DF> d64;
+  const auto pair = [&](VF x, VF y, bool upper) {
+    const auto x64 = hn::BitCast(d64, x), y64 = hn::BitCast(d64, y);
+    return hn::BitCast(
+        df, upper ? hn::InterleaveUpper(d64, x64, y64) : hn::InterleaveLower(d64, x64, y64));
+  };
+  const int64_t whole = d / (4 * F::kPair) * 4;  // words in fours
+  for (int64_t s = 0; s < whole; s += 4) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < kGroupVectors; ++v) {
+      const typename F::Element* p = from + s * F::kPair;
+      const int64_t i = v * kLanes;
+      const VF a = load_rows<F, kAll>(p, stride, i, rows),
+               b = load_rows<F, kAll>(p, stride, i + 1, rows),
+               c = load_rows<F, kAll>(p, stride, i + 2, rows),
+               e = load_rows<F, kAll>(p, stride, i + 3, rows);
+      const VF ab = hn::InterleaveLower(df, a, b), ce = hn::InterleaveLower(df, c, e),
+               ab2 = hn::InterleaveUpper(df, a, b), ce2 = hn::InterleaveUpper(df, c, e);
+      Word* out = to + s * to_step + i;
+      hn::StoreU(pair(ab, ce, false), df, out);
+      hn::StoreU(pair(ab, ce, true), df, out + to_step);
+      hn::StoreU(pair(ab2, ce2, false), df, out + 2 * to_step);
+      hn::StoreU(pair(ab2, ce2, true), df, out + 3 * to_step);
+    }
+  }
+  return whole;
+}
+#endif
+
+template <class F, bool kAll>
+HWY_INLINE void pack_group_columns(const typename F::Element* from, int64_t stride, int64_t rows,
+                                   int64_t d, Word* to, int64_t to_step) {
+  const int64_t whole = pack_fours<F, kAll>(from, stride, rows, d, to, to_step);
+  for (int64_t s = whole; s < words<F>(d); ++s) {
+    for (int64_t i = 0; i < attention::kGroup; ++i) {
+      const typename F::Element* p = from + i * stride + s * F::kPair;
+      to[s * to_step + i] = kAll || i < rows ? load_word(F(), p, s * F::kPair, d) : 0;
+    }
+  }
+}
+
+// to[s * to_step + i] = word s of row i, for a group of kGroup rows of which `rows` exist; the
+// others are zero. The words of a row become the steps of a product, its rows the columns.
+template <class F>
+HWY_INLINE void pack_columns(const typename F::Element* from, int64_t stride, int64_t rows,
+                             int64_t d, Word* to, int64_t to_step) {
+  if (rows >= attention::kGroup) {
+    pack_group_columns<F, true>(from, stride, rows, d, to, to_step);
+  } else {
+    pack_group_columns<F, false>(from, stride, rows, d, to, to_step);
+  }
+}
+
+// Lanes [0, n) of p as bf16 bits (or f32), the others zero.
+template <class F>
+HWY_INLINE VF load_wide(DF df, const typename F::Element* p, int64_t n) {
+  return n >= kLanes ? load(df, p) : n > 0 ? load_n(df, p, static_cast<size_t>(n)) : hn::Zero(df);
+}
+
+// to[s * width + c] = element c of row s, or of rows 2 s (low) and 2 s + 1 (high); zero beyond
+// `rows` and d. Rows become the steps of a product. `padded` rows are written, a multiple of kPair.
+template <class F>
+HWY_INLINE void pack_rows(const typename F::Element* from, int64_t stride, int64_t rows,
+                          int64_t padded, int64_t d, Word* to, int64_t width) {
+  const DF df;
+  const hn::RebindToUnsigned<DF> d32;
+  for (int64_t r = 0; r < padded; r += F::kPair, to += width) {
+    const typename F::Element* p = from + r * stride;
+    for (int64_t c = 0; c < width; c += kLanes) {
+      VF word = load_wide<F>(df, p + c, r < rows ? d - c : 0);
+      if constexpr (F::kPair == 2) {
+        const VF second = load_wide<F>(df, p + stride + c, r + 1 < rows ? d - c : 0);
+        const auto low = hn::ShiftRight<16>(hn::BitCast(d32, word));
+        word = hn::BitCast(df, hn::Or(low, hn::BitCast(d32, second)));
+      }
+      hn::StoreU(word, df, to + c);
+    }
+  }
+}
+
+// kLanes weights, neighbours along the sum, as the left factor of a product.
+HWY_INLINE void store_left(WideF32, VF v, Word* to) { hn::StoreU(v, DF(), to); }
+HWY_INLINE void store_left(WideBf16, VF v, Word* to) { hn::StoreU(round_bf16(v), DF(), to); }
+#if HWY_TARGET == HWY_AVX3
+HWY_INLINE void store_left(Bf16Dot, VF v, Word* to) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), Bf16Dot::round(v));
+}
+#endif
+
+// ---------------------------------------------------------------------------------------- products
+
+enum class Start { kZero, kAdd, kScale };
+
+// c[i * c_row + j] = start + sum_s a[i * kRow + s * kStep] * b[s * b_step + j].
+struct Product {
+  const Word* a;
+  const Word* b;
+  float* c;
+  int64_t b_step, c_row, steps;
+  int64_t rows, columns;  // columns: a multiple of kGroup
+  const float* scale;     // [rows] kScale: c starts as scale[i] * c[i, j]
+};
+
+template <class F, int kRow, int kStep, Start kStart, int M, int V>
+HWY_INLINE void tile(const Product& p, int64_t i0, int64_t j0) {
+  const DF df;
+  VF sum[M][V];
+  const Word* a = p.a + i0 * kRow;
+  const Word* b = p.b + j0;
+  float* c = p.c + i0 * p.c_row + j0;
+  HWY_UNROLL(8)
+  for (int i = 0; i < M; ++i) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < V; ++v) {
+      if constexpr (kStart == Start::kZero) {
+        sum[i][v] = hn::Zero(df);
+      } else {
+        sum[i][v] = hn::LoadU(df, c + i * p.c_row + v * kLanes);
+      }
+      if constexpr (kStart == Start::kScale) {
+        sum[i][v] = hn::Mul(sum[i][v], hn::Set(df, p.scale[i0 + i]));
+      }
+    }
+  }
+  for (int64_t s = 0; s < p.steps; ++s, a += kStep, b += p.b_step) {
+    VF column[V];
+    HWY_UNROLL(4)
+    for (int v = 0; v < V; ++v) column[v] = hn::LoadU(df, b + v * kLanes);
+    HWY_UNROLL(8)
+    for (int i = 0; i < M; ++i) {
+      const VF row = hn::Set(df, a[i * kRow]);
+      HWY_UNROLL(4)
+      for (int v = 0; v < V; ++v) sum[i][v] = F::step(sum[i][v], row, column[v]);
+    }
+  }
+  HWY_UNROLL(8)
+  for (int i = 0; i < M; ++i) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < V; ++v) hn::StoreU(sum[i][v], df, c + i * p.c_row + v * kLanes);
+  }
+}
+
+template <class F, int kRow, int kStep, Start kStart, int M, int V>
+HWY_INLINE void tile_row(const Product& p, int64_t i) {
+  int64_t j = 0;
+  for (; j + V * kLanes <= p.columns; j += V * kLanes) {
+    tile<F, kRow, kStep, kStart, M, V>(p, i, j);
+  }
+  if constexpr (V > 2) {
+    for (; j + 2 * kLanes <= p.columns; j += 2 * kLanes) {
+      tile<F, kRow, kStep, kStart, M, 2>(p, i, j);
+    }
+  }
+  if constexpr (kLanes == attention::kGroup) {
+    for (; j < p.columns; j += kLanes) tile<F, kRow, kStep, kStart, M, 1>(p, i, j);
+  }
+}
+
+// Few rows take more columns at a time, to keep as many chains going.
+template <class F, int kRow, int kStep, Start kStart>
+HWY_NOINLINE void multiply(const Product& p) {
+  constexpr int kWide = kTileRows == 8 ? 4 : 2;
+  int64_t i = 0;
+  for (; i + kTileRows <= p.rows; i += kTileRows) {
+    tile_row<F, kRow, kStep, kStart, kTileRows, 2>(p, i);
+  }
+  if constexpr (kTileRows > 4) {
+    for (; i + 4 <= p.rows; i += 4) tile_row<F, kRow, kStep, kStart, 4, kWide>(p, i);
+  }
+  for (; i + 2 <= p.rows; i += 2) tile_row<F, kRow, kStep, kStart, 2, kWide>(p, i);
+  for (; i < p.rows; ++i) tile_row<F, kRow, kStep, kStart, 1, kWide>(p, i);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace moraine
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
