@@ -7,7 +7,7 @@
 
 #if defined(__x86_64__)
 
-#include <hwy/base.h>
+#include <hwy/cache_control.h>
 #include <immintrin.h>
 
 #include <algorithm>
@@ -37,6 +37,14 @@ template <int M, int V, bool kColumns>
 HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
   const uint32_t* a = static_cast<const uint32_t*>(t.a);
   const uint8_t* b = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
+  float* c = t.c + panel * kPanel;
+  if (t.add) {  // old sums arrive while the new ones are made
+    HWY_UNROLL(16)
+    for (int i = 0; i < M; ++i) {
+      HWY_UNROLL(8)
+      for (int v = 0; v < V; ++v) hwy::Prefetch(c + i * t.c_stride + v * kLanes);
+    }
+  }
   __m512 sums[M][V];
   HWY_UNROLL(16)
   for (int i = 0; i < M; ++i) {
@@ -57,7 +65,6 @@ HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
       for (int v = 0; v < V; ++v) sums[i][v] = _mm512_dpbf16_ps(sums[i][v], ai, bv[v]);
     }
   }
-  float* c = t.c + panel * kPanel;
   HWY_UNROLL(16)
   for (int i = 0; i < M; ++i) {
     HWY_UNROLL(8)
@@ -129,7 +136,8 @@ void copy_rows(const RowCopy& r) {
 
 // Word j of the result: element j of `upper` above element j of `lower`, j < 16.
 HWY_INLINE __m512i zip(__m256i lower, __m256i upper) {
-  constexpr __mmask16 kAll = 0xffff;  // the forms without a mask trip -Wmaybe-uninitialized in gcc 12
+  constexpr __mmask16 kAll =
+      0xffff;  // the forms without a mask trip -Wmaybe-uninitialized in gcc 12
   const __m512i high = _mm512_maskz_cvtepu16_epi32(kAll, upper);
   return _mm512_or_si512(_mm512_maskz_cvtepu16_epi32(kAll, lower),
                          _mm512_maskz_slli_epi32(kAll, high, 16));
@@ -152,6 +160,7 @@ void copy_columns(const ColumnCopy& c) {
   const uint16_t* rows = static_cast<const uint16_t*>(c.from);
   for (int64_t s0 = 0; s0 < c.sum; s0 += kRowsAtOnce) {
     const int64_t s1 = std::min(s0 + kRowsAtOnce, c.sum);
+    prefetch_rows(c, s1, std::min(s1 + kRowsAtOnce, c.sum));
     for (int64_t p = 0; p < c.count; ++p) {
       const int64_t begin = c.even ? even_begin(c.columns, c.count, p) : p * c.width;
       const int64_t n = std::min(c.width, c.columns - begin);

@@ -15,6 +15,7 @@
 //          sum_block elements; their sums are added in ascending order.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "tensor/dtype.h"
@@ -88,6 +89,19 @@ struct LinearEngine {
   void (*column_tile)(const Tile&);
   void (*finish)(const Finish&);
 };
+
+// Asks for rows [s0, s1) of a copy: runs of a few lines per row are too short for the machine to
+// foresee.
+inline void prefetch_rows(const ColumnCopy& c, int64_t s0, int64_t s1) {
+  constexpr int64_t kLine = 64;
+  const int64_t size = dtype_bytes(c.dtype), bytes = c.columns * size;
+  for (int64_t s = s0; s < s1; ++s) {
+    const char* row = static_cast<const char*>(c.from) + s * c.stride * size;
+    for (int64_t at = 0; at < bytes + kLine - 1; at += kLine) {
+      __builtin_prefetch(row + std::min(at, bytes - 1));
+    }
+  }
+}
 
 inline int64_t even_begin(int64_t extent, int64_t parts, int64_t part) {
   return extent * part / parts;

@@ -3,6 +3,8 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/linear_f32.cc"
 #include "hwy/foreach_target.h"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -102,6 +104,14 @@ HWY_INLINE void tile_part(const Tile& t, int64_t first) {
   const uint8_t* b[V];
   HWY_UNROLL(8)
   for (int v = 0; v < V; ++v) b[v] = right(t.b, t.b_stride, first + v);
+  float* c = t.c + first * kLanes;
+  if (t.add) {  // old sums arrive while the new ones are made
+    HWY_UNROLL(16)
+    for (int i = 0; i < M; ++i) {
+      HWY_UNROLL(8)
+      for (int v = 0; v < V; ++v) hwy::Prefetch(c + i * t.c_stride + v * kLanes);
+    }
+  }
   VF sums[M][V];
   HWY_UNROLL(16)
   for (int i = 0; i < M; ++i) {
@@ -115,7 +125,6 @@ HWY_INLINE void tile_part(const Tile& t, int64_t first) {
       step_f32<M, V, kColumns>(a, b, step, sums);
     }
   }
-  float* c = t.c + first * kLanes;
   HWY_UNROLL(16)
   for (int i = 0; i < M; ++i) {
     HWY_UNROLL(8)
@@ -190,6 +199,7 @@ HWY_INLINE void copy_columns_of(const ColumnCopy& c) {
   constexpr int64_t kRowsAtOnce = 8;  // few open rows, and whole cache lines written in a run
   for (int64_t s0 = 0; s0 < c.sum; s0 += kRowsAtOnce) {
     const int64_t s1 = std::min(s0 + kRowsAtOnce, c.sum);
+    prefetch_rows(c, s1, std::min(s1 + kRowsAtOnce, c.sum));
     for (int64_t p = 0; p < c.count; ++p) {
       const int64_t begin = c.even ? even_begin(c.columns, c.count, p) : p * c.width;
       const int64_t n = std::min(c.width, c.columns - begin);

@@ -8,9 +8,11 @@
 namespace moraine::cpu {
 namespace {
 
-constexpr int64_t kL2Bytes = 768 << 10;  // of panels: most of 1 MiB
-constexpr int64_t kPanelPad = 64;  // bytes: panels a power of two apart would share cache sets
-constexpr int64_t kMinTaskColumns = 128;  // smaller tasks copy more than they multiply
+constexpr int64_t kRightBytes = 512 << 10;  // of right panels: half of a 1 MiB L2
+constexpr int64_t kLeftBytes = 128
+                               << 10;  // of left panels copied at a time: whole cache lines of dy
+constexpr int64_t kPanelPad = 64;      // bytes: panels a power of two apart would share cache sets
+constexpr int64_t kMinLeftColumns = 112;  // of a task: fewer copy more than they multiply
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -18,92 +20,107 @@ struct Cut {
   int64_t left_parts, right_parts;  // of the n and of the k columns
 };
 
-// Few enough parts that copying stays small, enough that the panels fit L2 and every thread has
-// work.
+// Right panels of a task fit L2; the left columns are cut only to have work for every thread.
 Cut choose_cut(const GroupedLinearBackwardWeight& a, const LinearEngine& e, int threads) {
   const int64_t n = a.dy.dims[1], k = a.x.dims[1], groups = a.dw.dims[0];
   int64_t longest = 1;
   for (int64_t g = 0; g < groups; ++g) longest = std::max(longest, a.rows[g + 1] - a.rows[g]);
   const int64_t steps = std::min(ceil_div(longest, e.column_step), kBlockWords);
-  const int64_t budget = kL2Bytes / (4 * steps);  // columns, left and right together
+  const int64_t right = std::max<int64_t>(1, ceil_div(k, kRightBytes / (4 * steps)));
   const int64_t wanted = threads == 1 ? 1 : 4 * threads;
-  Cut cut = {1, 1};
-  while (true) {
-    const int64_t left = ceil_div(n, cut.left_parts), right = ceil_div(k, cut.right_parts);
-    const bool fits = left * 8 / 7 + right <= budget;
-    const bool busy = groups * cut.left_parts * cut.right_parts >= wanted;
-    const int64_t smallest = fits ? kMinTaskColumns : kPanel;
-    if ((fits && busy) || std::max(left, right) < 2 * smallest) return cut;
-    ++(left > right ? cut.left_parts : cut.right_parts);
-  }
+  const int64_t left = ceil_div(wanted, groups * right);
+  return {std::clamp<int64_t>(left, 1, std::max<int64_t>(1, n / kMinLeftColumns)), right};
 }
 
 struct Block {
   int64_t group, n0, n1, k0, k1;
 };
 
-void run_block(const GroupedLinearBackwardWeight& a, const LinearEngine& e, const Block& b,
-               uint8_t* scratch) {
-  const int64_t n = a.dy.dims[1], k = a.x.dims[1], element = dtype_bytes(a.x.dtype);
-  const int64_t left_panels = ceil_div(b.n1 - b.n0, e.tile_rows);
-  const int64_t right_panels = ceil_div(b.k1 - b.k0, kPanel), whole = (b.k1 - b.k0) / kPanel;
-  const int64_t block_rows = kBlockWords * e.column_step, end = a.rows[b.group + 1];
-  float* dw = a.dw.as<float>() + (b.group * n + b.n0) * k + b.k0;
-  for (int64_t t0 = a.rows[b.group]; t0 < end; t0 += block_rows) {
-    const int64_t rows = std::min(block_rows, end - t0), steps = ceil_div(rows, e.column_step);
-    const int64_t left_bytes = steps * e.column_width * 4 + kPanelPad;
-    const int64_t right_bytes = steps * kPanel * 4 + kPanelPad;
-    uint8_t* left = scratch;
-    uint8_t* right = left + left_panels * left_bytes;
-    float* edge = reinterpret_cast<float*>(right + right_panels * right_bytes);  // [tile_rows, 32]
-    e.copy_columns({.panels = left,
-                    .panel_bytes = left_bytes,
-                    .count = left_panels,
-                    .width = e.column_width,
-                    .columns = b.n1 - b.n0,
-                    .even = true,
-                    .from = static_cast<const uint8_t*>(a.dy.data) + (t0 * n + b.n0) * element,
-                    .dtype = a.dy.dtype,
-                    .stride = n,
-                    .sum = rows});
-    e.copy_columns({.panels = right,
-                    .panel_bytes = right_bytes,
-                    .count = right_panels,
-                    .width = kPanel,
-                    .columns = b.k1 - b.k0,
-                    .even = false,
-                    .from = static_cast<const uint8_t*>(a.x.data) + (t0 * k + b.k0) * element,
-                    .dtype = a.x.dtype,
-                    .stride = k,
-                    .sum = rows});
-    for (int64_t p = 0; p < left_panels; ++p) {
-      const int64_t i0 = even_begin(b.n1 - b.n0, left_panels, p);
-      const int64_t i1 = even_begin(b.n1 - b.n0, left_panels, p + 1);
-      Tile tile = {.a = left + p * left_bytes,
-                   .b = right,
-                   .b_stride = right_bytes,
-                   .panels = whole,
-                   .steps = steps,
-                   .c = dw + i0 * k,
-                   .c_stride = k,
-                   .rows = i1 - i0,
-                   .add = true};
-      if (whole > 0) e.column_tile(tile);
-      if (whole == right_panels) continue;
-      tile.b = right + whole * right_bytes;
-      tile.panels = 1;
-      tile.c = edge;
-      tile.c_stride = kPanel;
-      tile.add = false;
-      e.column_tile(tile);
-      const int64_t rest = b.k1 - b.k0 - whole * kPanel;
-      for (int64_t i = 0; i < i1 - i0; ++i) {
-        float* to = dw + (i0 + i) * k + whole * kPanel;
-        for (int64_t j = 0; j < rest; ++j) to[j] += edge[i * kPanel + j];
+// One block of rows of one task.
+class BlockTask {
+ public:
+  BlockTask(const GroupedLinearBackwardWeight& a, const LinearEngine& e, const Block& b,
+            uint8_t* scratch)
+      : a_(a), e_(e), b_(b), n_(a.dy.dims[1]), k_(a.x.dims[1]), scratch_(scratch) {}
+
+  void run(int64_t t0, int64_t t1) const {
+    const int64_t steps = ceil_div(t1 - t0, e_.column_step), columns = b_.k1 - b_.k0;
+    const Panels right = {scratch_, ceil_div(columns, kPanel), steps * kPanel * 4 + kPanelPad};
+    copy(right, a_.x, t0, t1, b_.k0, columns, kPanel);
+    uint8_t* rest = scratch_ + right.count * right.bytes;
+    const int64_t left_bytes = steps * e_.column_width * 4 + kPanelPad;
+    const int64_t panels = ceil_div(b_.n1 - b_.n0, e_.tile_rows);
+    const int64_t groups = ceil_div(panels, std::max<int64_t>(1, kLeftBytes / left_bytes));
+    for (int64_t group = 0; group < groups; ++group) {
+      const int64_t i0 = b_.n0 + even_begin(b_.n1 - b_.n0, groups, group);
+      const int64_t i1 = b_.n0 + even_begin(b_.n1 - b_.n0, groups, group + 1);
+      const Panels left = {rest, ceil_div(i1 - i0, e_.tile_rows), left_bytes};
+      copy(left, a_.dy, t0, t1, i0, i1 - i0, e_.column_width);
+      for (int64_t p = 0; p < left.count; ++p) {
+        const int64_t row = i0 + even_begin(i1 - i0, left.count, p);
+        const int64_t rows = i0 + even_begin(i1 - i0, left.count, p + 1) - row;
+        float* edge = reinterpret_cast<float*>(rest + left.count * left_bytes);
+        multiply(left.data + p * left_bytes, right, steps, row, rows, edge);
       }
     }
   }
-}
+
+ private:
+  struct Panels {
+    uint8_t* data;
+    int64_t count, bytes;
+  };
+
+  // Columns [begin, begin + columns) of rows [t0, t1) of m. Left panels are as even as can be.
+  void copy(const Panels& panels, const Tensor& m, int64_t t0, int64_t t1, int64_t begin,
+            int64_t columns, int64_t width) const {
+    const int64_t at = (t0 * m.dims[1] + begin) * dtype_bytes(m.dtype);
+    e_.copy_columns({.panels = panels.data,
+                     .panel_bytes = panels.bytes,
+                     .count = panels.count,
+                     .width = width,
+                     .columns = columns,
+                     .even = width != kPanel,
+                     .from = static_cast<const uint8_t*>(m.data) + at,
+                     .dtype = m.dtype,
+                     .stride = m.dims[1],
+                     .sum = t1 - t0});
+  }
+
+  // dw[row .. row + rows, k0 .. k1) += left right; a last, partial panel goes through `edge`.
+  void multiply(const uint8_t* left, const Panels& right, int64_t steps, int64_t row, int64_t rows,
+                float* edge) const {
+    float* dw = a_.dw.as<float>() + (b_.group * n_ + row) * k_ + b_.k0;
+    const int64_t whole = (b_.k1 - b_.k0) / kPanel, rest = (b_.k1 - b_.k0) % kPanel;
+    Tile tile = {.a = left,
+                 .b = right.data,
+                 .b_stride = right.bytes,
+                 .panels = whole,
+                 .steps = steps,
+                 .c = dw,
+                 .c_stride = k_,
+                 .rows = rows,
+                 .add = true};
+    if (whole > 0) e_.column_tile(tile);
+    if (rest == 0) return;
+    tile.b = right.data + whole * right.bytes;
+    tile.panels = 1;
+    tile.c = edge;
+    tile.c_stride = kPanel;
+    tile.add = false;
+    e_.column_tile(tile);
+    for (int64_t i = 0; i < rows; ++i) {
+      float* to = dw + i * k_ + whole * kPanel;
+      for (int64_t j = 0; j < rest; ++j) to[j] += edge[i * kPanel + j];
+    }
+  }
+
+  const GroupedLinearBackwardWeight& a_;
+  const LinearEngine& e_;
+  const Block b_;
+  const int64_t n_, k_;
+  uint8_t* scratch_;
+};
 
 }  // namespace
 
@@ -120,8 +137,11 @@ void grouped_linear_backward_weight(Context& ctx, const GroupedLinearBackwardWei
         .n1 = even_begin(n, cut.left_parts, left + 1),
         .k0 = kPanel * even_begin(panels, cut.right_parts, right),
         .k1 = std::min(k, kPanel * even_begin(panels, cut.right_parts, right + 1))};
-    if (block.n0 < block.n1 && block.k0 < block.k1) {
-      run_block(a, e, block, ctx.worker_scratch<uint8_t>(worker));
+    if (block.n0 >= block.n1 || block.k0 >= block.k1) return;
+    const BlockTask block_task(a, e, block, ctx.worker_scratch<uint8_t>(worker));
+    const int64_t end = a.rows[block.group + 1], block_rows = kBlockWords * e.column_step;
+    for (int64_t t = a.rows[block.group]; t < end; t += block_rows) {
+      block_task.run(t, std::min(t + block_rows, end));
     }
   });
   if (!a.dbias.empty()) add_column_sums(ctx, a.dbias.as<float>(), a.dy, a.rows);

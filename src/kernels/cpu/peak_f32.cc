@@ -1,0 +1,112 @@
+// Register-only multiply-adds and long memory streams, by Highway vectors of the current target.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/peak_f32.cc"
+#include "hwy/foreach_target.h"
+
+#include <hwy/cache_control.h>
+
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/peak_loops.h"
+#include "kernels/isa.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace moraine::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+constexpr int kChains = 12;  // hide 4 to 6 cycles of latency at 2 per cycle, within 16 registers
+
+// The compiler must neither drop nor merge the chains: it may not know what `value` is.
+HWY_INLINE void hide(V& value) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  asm volatile("" : "+x"(value.raw));
+#elif HWY_ARCH_ARM && HWY_TARGET != HWY_SCALAR
+  asm volatile("" : "+w"(value.raw));
+#else
+  asm volatile("" : "+m"(value));
+#endif
+}
+
+void run_f32(int64_t iterations) {
+  const D d;
+  V a = hn::Set(d, 0.5f), b = hn::Set(d, 1.0f);
+  V c0 = b, c1 = b, c2 = b, c3 = b, c4 = b, c5 = b, c6 = b, c7 = b, c8 = b, c9 = b, c10 = b,
+    c11 = b;
+  for (int64_t i = 0; i < iterations; ++i) {
+    hide(a);
+    c0 = hn::MulAdd(c0, a, b);
+    c1 = hn::MulAdd(c1, a, b);
+    c2 = hn::MulAdd(c2, a, b);
+    c3 = hn::MulAdd(c3, a, b);
+    c4 = hn::MulAdd(c4, a, b);
+    c5 = hn::MulAdd(c5, a, b);
+    c6 = hn::MulAdd(c6, a, b);
+    c7 = hn::MulAdd(c7, a, b);
+    c8 = hn::MulAdd(c8, a, b);
+    c9 = hn::MulAdd(c9, a, b);
+    c10 = hn::MulAdd(c10, a, b);
+    c11 = hn::MulAdd(c11, a, b);
+    hide(c0), hide(c1), hide(c2), hide(c3), hide(c4), hide(c5);
+    hide(c6), hide(c7), hide(c8), hide(c9), hide(c10), hide(c11);
+  }
+}
+
+PeakLoop f32_loop() { return {run_f32, 2.0 * kChains * static_cast<double>(hn::Lanes(D()))}; }
+
+// Four streams of a page each in turn would confuse no prefetcher; one is what kernels do.
+void stream(StreamKind kind, uint8_t* to_bytes, const uint8_t* from_bytes, int64_t bytes) {
+  const D d;
+  const float* from = reinterpret_cast<const float*>(from_bytes);
+  float* to = reinterpret_cast<float*>(to_bytes);
+  const int64_t n = bytes / 4, lanes = static_cast<int64_t>(hn::Lanes(d));
+  if (kind == StreamKind::kRead) {
+    V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+    for (int64_t i = 0; i < n; i += 4 * lanes) {
+      s0 = hn::Add(s0, hn::Load(d, from + i));
+      s1 = hn::Add(s1, hn::Load(d, from + i + lanes));
+      s2 = hn::Add(s2, hn::Load(d, from + i + 2 * lanes));
+      s3 = hn::Add(s3, hn::Load(d, from + i + 3 * lanes));
+    }
+    hide(s0), hide(s1), hide(s2), hide(s3);
+    return;
+  }
+  const bool non_temporal = kind == StreamKind::kCopyNonTemporal;
+  for (int64_t i = 0; i < n; i += 2 * lanes) {
+    const V v0 = hn::Load(d, from + i), v1 = hn::Load(d, from + i + lanes);
+    if (non_temporal) {
+      hn::Stream(v0, d, to + i);
+      hn::Stream(v1, d, to + i + lanes);
+    } else {
+      hn::Store(v0, d, to + i);
+      hn::Store(v1, d, to + i + lanes);
+    }
+  }
+  if (non_temporal) hwy::FlushStream();
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace moraine::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace moraine::cpu {
+HWY_EXPORT(f32_loop);
+HWY_EXPORT(stream);
+
+PeakLoop f32_peak_loop() { return HWY_DYNAMIC_DISPATCH(f32_loop)(); }
+
+void run_stream(StreamKind kind, uint8_t* to, const uint8_t* from, int64_t bytes) {
+  HWY_DYNAMIC_DISPATCH(stream)(kind, to, from, bytes);
+}
+
+PeakLoop peak_loop(PeakKind kind) {
+  if (kind == PeakKind::kF32) return f32_peak_loop();
+  // Capped machines keep to what their kernels use.
+  if (kind == PeakKind::kBf16) return isa() == Isa::kAvx512Bf16 ? bf16_peak_loop() : PeakLoop();
+  return isa() >= Isa::kAvx512 ? int8_peak_loop() : PeakLoop();
+}
+}  // namespace moraine::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,78 @@
+// Medians of many short bursts: a busy neighbour disturbs single bursts, not the middle one.
+#include "kernels/peak.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "kernels/cpu/peak_loops.h"
+
+namespace moraine {
+namespace {
+
+constexpr int64_t kMinBursts = 11;
+constexpr int64_t kMaxBursts = 1000;
+
+// Rates of bursts until the time is over.
+template <class F>
+Spread repeat(double seconds, const F& burst) {
+  std::vector<double> rates;
+  burst();  // warm up: clock, pages, threads
+  const double start = now_seconds();
+  do {
+    rates.push_back(burst());
+  } while (static_cast<int64_t>(rates.size()) < kMaxBursts &&
+           (static_cast<int64_t>(rates.size()) < kMinBursts || now_seconds() - start < seconds));
+  return spread_of(rates.data(), static_cast<int64_t>(rates.size()));
+}
+
+}  // namespace
+
+Spread spread_of(double* values, int64_t count) {
+  MR_CHECK(count > 0);
+  std::sort(values, values + count);
+  return {values[count / 2], values[count / 10], values[count - 1 - count / 10]};
+}
+
+double peak_burst(Pool& pool, PeakKind kind, int64_t iterations) {
+  const cpu::PeakLoop loop = cpu::peak_loop(kind);
+  if (loop.run == nullptr) return 0;
+  const double start = now_seconds();
+  pool.parallel_for(pool.threads(), [&](int64_t, int) { loop.run(iterations); });
+  const double seconds = now_seconds() - start;
+  return loop.operations * static_cast<double>(iterations * pool.threads()) / seconds;
+}
+
+Spread measure_peak(Pool& pool, PeakKind kind, double seconds) {
+  if (cpu::peak_loop(kind).run == nullptr) return {};
+  // Bursts of about a millisecond: long against the start of a loop, short against a time slice.
+  constexpr int64_t kProbe = 20000;
+  peak_burst(pool, kind, kProbe);
+  const double operations = cpu::peak_loop(kind).operations * pool.threads();
+  const double rate = peak_burst(pool, kind, kProbe);
+  const int64_t iterations =
+      std::max<int64_t>(kProbe, static_cast<int64_t>(1e-3 * rate / operations));
+  const Spread s = repeat(seconds, [&] { return peak_burst(pool, kind, iterations); });
+  return {s.median * 1e-9, s.p10 * 1e-9, s.p90 * 1e-9};
+}
+
+Spread measure_stream(Pool& pool, StreamKind kind, const Tensor& buffer, double seconds) {
+  check_dtype(buffer, "buffer", DType::kU8);
+  const int64_t half = buffer.count() / 2, threads = pool.threads();
+  constexpr int64_t kLine = 4096;  // threads share no page
+  const int64_t whole = kind == StreamKind::kRead ? buffer.count() : half;
+  const int64_t part = whole / threads / kLine * kLine;
+  MR_CHECK(part > 0, "buffer of %ld bytes", static_cast<long>(buffer.count()));
+  uint8_t* data = buffer.as<uint8_t>();
+  const double moved = static_cast<double>(part * threads * (kind == StreamKind::kRead ? 1 : 2));
+  return repeat(seconds, [&] {
+    const double start = now_seconds();
+    pool.parallel_for(threads, [&](int64_t task, int) {
+      cpu::run_stream(kind, data + half + task * part, data + task * part, part);
+    });
+    return moved / (now_seconds() - start) * 1e-9;
+  });
+}
+
+}  // namespace moraine

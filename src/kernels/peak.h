@@ -1,0 +1,40 @@
+// Peak: what this machine can do at most, measured: arithmetic from registers, memory by long
+// streams.
+//
+// Arithmetic: independent chains of multiply-adds on registers only, of the widest vectors of the
+// current Isa, on every thread of the pool. A multiply-add counts as two operations. Memory: every
+// thread streams its own part of buffers far larger than the caches (huge pages).
+//
+// Types:   f32 fused multiply-add; bf16 pair dot product (f32 sums); int8 dot product (i32 sums).
+// An Isa
+//          without an instruction for a type reports 0.
+// Units:   1e9 operations per second (gops), 1e9 bytes per second (gb_s). A copy counts its read
+// and its write. Cost:    about `seconds` of wall time per call. Threads: as Pool::parallel_for.
+#pragma once
+
+#include <cstdint>
+
+#include "base/pool.h"
+#include "tensor/tensor.h"
+
+namespace moraine {
+
+struct Spread {
+  double median = 0, p10 = 0, p90 = 0;
+};
+Spread spread_of(double* values, int64_t count);  // sorts the values
+
+enum class PeakKind : uint8_t { kF32, kBf16, kInt8 };
+
+Spread measure_peak(Pool& pool, PeakKind kind, double seconds);
+
+enum class StreamKind : uint8_t { kRead, kCopy, kCopyNonTemporal };
+
+// `buffer` is u8 memory to stream over: the upper half is the destination of copies. Take it from
+// an arena (zeroed, huge pages), at least 8 times the last-level cache for a DRAM number.
+Spread measure_stream(Pool& pool, StreamKind kind, const Tensor& buffer, double seconds);
+
+// One burst of the arithmetic loop: operations per second of this call. For paired measurements.
+double peak_burst(Pool& pool, PeakKind kind, int64_t iterations);
+
+}  // namespace moraine
