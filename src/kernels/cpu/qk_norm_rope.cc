@@ -1,7 +1,9 @@
-// QkNormRope with SIMD: one head at a time through a few rows of scratch that stay in L1.
+// QkNormRope with SIMD: all heads of a row wait in scratch while their lengths are found.
+//
+// A head's sum, root and division take longer than the rest of its work; done for all heads of a
+// row at once they overlap. The scratch of a row (two values per channel) stays in L1.
 #include "kernels/qk_norm_rope.h"
 
-#include <algorithm>
 #include <cmath>
 
 #undef HWY_TARGET_INCLUDE
@@ -92,8 +94,16 @@ HWY_INLINE float add_mean(const E* z, const F* first, float weight, const E* sec
   return sum_lanes(df, square);
 }
 
-HWY_INLINE float inverse_norm(float square, int64_t d) {
-  return std::sqrt(static_cast<float>(d)) / std::max(std::sqrt(square), kTiny);
+// n[i] = sqrt(d) / max(sqrt(square[i]), tiny) for `count` heads; both arrays are padded to whole
+// vectors.
+HWY_INLINE void inverse_norms(const float* square, int64_t count, int64_t d, float* n) {
+  const DF df;
+  const VF root_d = hn::Sqrt(hn::Set(df, static_cast<float>(d))), tiny = hn::Set(df, kTiny);
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(df));
+  for (int64_t i = 0; i < count; i += lanes) {
+    const VF length = hn::Max(hn::Sqrt(load(df, square + i)), tiny);
+    store(hn::Div(root_d, length), df, n + i);
+  }
 }
 
 HWY_INLINE float dot(const float* x, const float* y, int64_t d) {
@@ -104,22 +114,46 @@ HWY_INLINE float dot(const float* x, const float* y, int64_t d) {
   return sum_lanes(df, sum);
 }
 
-// da = factor * n * (dn - xhat (xhat . dn)), xhat = a / |a|, into da and, rounded, dz. Products of
-// n are ordered so that the largest n (|a| near tiny) does not overflow.
+// Scratch of one row: [H+K, d] each, then a number per head, padded to whole vectors.
+struct Rows {
+  float* before;         // a of the header: queries, then keys
+  float* dn;             // gradient after the norm
+  float *square, *n;     // |a|^2; sqrt(d) / |a|
+  float *scale, *along;  // of the backward pass: da = (dn - a along) scale
+  float* sum;            // [d] of one group's queries
+};
+
+constexpr int64_t padded(int64_t count) { return (count + 15) / 16 * 16; }
+
+Rows rows_in(float* scratch, int64_t G, int64_t d) {
+  Rows rows;
+  rows.before = scratch;
+  rows.dn = rows.before + padded(G * d);
+  rows.square = rows.dn + padded(G * d);
+  rows.n = rows.square + padded(G);
+  rows.scale = rows.n + padded(G);
+  rows.along = rows.scale + padded(G);
+  rows.sum = rows.along + padded(G);
+  return rows;
+}
+
+// before[head] and square[head] of row t.
 template <class E>
-HWY_INLINE void norm_backward(const float* a, const float* dn, float n, float a_dot_dn,
-                              float factor, int64_t d, float* da, E* dz) {
-  const DF df;
-  // Below tiny the length is a constant: no second term. n is then exactly this value.
-  const bool constant = n >= inverse_norm(0, d);
-  const float along = constant ? 0 : a_dot_dn * n / static_cast<float>(d) * n;
-  const VF scale = hn::Set(df, n * factor), share = hn::Set(df, along);
-  for_lanes(d, [&](int64_t j, auto part) MR_LANES {
-    const VF across = hn::NegMulAdd(get(df, a + j, part), share, get(df, dn + j, part));
-    const VF v = hn::Mul(across, scale);
-    put(v, df, da + j, part);
-    put(v, df, dz + j, part);
-  });
+HWY_INLINE void heads_before_norm(const Tensor& qkv, const Tensor& z, int64_t t, int64_t H,
+                                  const Rows& rows) {
+  const int64_t G = z.dims[0], T = z.dims[1], d = z.dims[2], N = qkv.dims[1];
+  const int64_t K = G - H, repeat = H / K;
+  for (int64_t g = 0; g < K; ++g) {
+    const E* pk = at<E>(qkv, t * N + (H + g) * d);
+    for (int64_t h = g * repeat; h < (g + 1) * repeat; ++h) {
+      rows.square[h] = add_mean(at<E>(z, (h * T + t) * d), at<E>(qkv, t * N + h * d), 1.0f, pk, d,
+                                rows.before + h * d);
+    }
+    sum_heads(at<E>(qkv, t * N + g * repeat * d), repeat, d, rows.sum);
+    rows.square[H + g] =
+        add_mean(at<E>(z, ((H + g) * T + t) * d), rows.sum, 1.0f / static_cast<float>(repeat), pk,
+                 d, rows.before + (H + g) * d);
+  }
 }
 
 template <class E>
@@ -143,28 +177,23 @@ void forward_plain(const QkNormRopeForward& a, int64_t row_begin, int64_t row_en
 template <class E>
 void forward_normed(const QkNormRopeForward& a, int64_t row_begin, int64_t row_end,
                     float* scratch) {
-  const int64_t T = a.q.dims[0], H = a.q.dims[1], K = a.k.dims[1], d = a.q.dims[2];
-  const int64_t N = a.qkv.dims[1], half = a.rope.dims[1], repeat = H / K;
-  const float weight = 1.0f / static_cast<float>(repeat);
-  float *before = scratch, *pq_sum = scratch + d;
+  const int64_t H = a.q.dims[1], K = a.k.dims[1], d = a.q.dims[2], half = a.rope.dims[1];
+  const float* temp = at<float>(a.temp, 0);
+  const Rows rows = rows_in(scratch, H + K, d);
   for (int64_t t = row_begin; t < row_end; ++t) {
     const float* rope = at<float>(a.rope, int64_t{at<int32_t>(a.position, t)[0]} * half * 2);
+    heads_before_norm<E>(a.qkv, a.z, t, H, rows);
+    inverse_norms(rows.square, H + K, d, rows.n);
+    for (int64_t h = 0; h < H; ++h) {
+      const float n = rows.n[h];
+      out_at<float>(a.nq, t * H + h)[0] = n;
+      rotate(rows.before + h * d, n, rope, 2 * half, d, out_at<E>(a.q, (t * H + h) * d));
+    }
     for (int64_t g = 0; g < K; ++g) {
-      const E* pk = at<E>(a.qkv, t * N + (H + g) * d);
-      const E* pq = at<E>(a.qkv, t * N + g * repeat * d);
-      for (int64_t h = g * repeat; h < (g + 1) * repeat; ++h) {
-        const E* z = at<E>(a.z, (h * T + t) * d);
-        const float square = add_mean(z, at<E>(a.qkv, t * N + h * d), 1.0f, pk, d, before);
-        const float n = inverse_norm(square, d);
-        out_at<float>(a.nq, t * H + h)[0] = n;
-        rotate(before, n, rope, 2 * half, d, out_at<E>(a.q, (t * H + h) * d));
-      }
-      sum_heads(pq, repeat, d, pq_sum);
-      const E* z = at<E>(a.z, ((H + g) * T + t) * d);
-      const float n = inverse_norm(add_mean(z, pq_sum, weight, pk, d, before), d);
+      const float n = rows.n[H + g];
       out_at<float>(a.nk, t * K + g)[0] = n;
-      const float temp = at<float>(a.temp, g)[0];
-      rotate(before, n * temp, rope, 2 * half, d, out_at<E>(a.k, (t * K + g) * d));
+      rotate(rows.before + (H + g) * d, n * temp[g], rope, 2 * half, d,
+             out_at<E>(a.k, (t * K + g) * d));
     }
   }
 }
@@ -183,71 +212,69 @@ void backward_plain(const QkNormRopeBackward& a, int64_t row_begin, int64_t row_
   }
 }
 
-// Rows of scratch of the backward pass, [d] each.
-struct Rows {
-  float *before, *dn, *da, *da_key, *sum;
-};
-
-// One row and key head: the gradient of a_k into da_key and dz; adds to the sum of dtemp.
-template <class E>
-HWY_INLINE void backward_key(const QkNormRopeBackward& a, const Rows& rows, const float* rope,
-                             int64_t t, int64_t g, float* dtemp) {
-  const int64_t T = a.dq.dims[0], H = a.dq.dims[1], K = a.dk.dims[1], d = a.dq.dims[2];
-  const int64_t N = a.qkv.dims[1], half = a.rope.dims[1], repeat = H / K;
-  sum_heads(at<E>(a.qkv, t * N + g * repeat * d), repeat, d, rows.sum);
-  const int64_t z_row = ((H + g) * T + t) * d;
-  add_mean(at<E>(a.z, z_row), rows.sum, 1.0f / static_cast<float>(repeat),
-           at<E>(a.qkv, t * N + (H + g) * d), d, rows.before);
-  rotate_back(at<E>(a.dk, (t * K + g) * d), rope, 2 * half, d, rows.dn);
-  const float a_dot_dn = dot(rows.before, rows.dn, d), n = at<float>(a.nk, t * K + g)[0];
-  dtemp[g] += a_dot_dn * n;
-  norm_backward(rows.before, rows.dn, n, a_dot_dn, at<float>(a.temp, g)[0], d, rows.da_key,
-                out_at<E>(a.dz, z_row));
+// scale and along of every head of row t, so that da = (dn - a along) scale; adds to the sums of
+// dtemp. With xhat = a / |a|: da = n temp (dn - xhat (xhat . dn)). Products of n are ordered so
+// that the largest n
+// (|a| near tiny) does not overflow. Below tiny the length is a constant, without a second term.
+HWY_INLINE void head_factors(const QkNormRopeBackward& a, int64_t t, const Rows& rows,
+                             float* dtemp) {
+  const int64_t H = a.dq.dims[1], K = a.dk.dims[1], d = a.dq.dims[2];
+  // The quotient at `tiny`, less a few roundings: another backend may have made n.
+  const float n_constant = std::sqrt(static_cast<float>(d)) / kTiny * (1 - 0x1p-21f);
+  for (int64_t head = 0; head < H + K; ++head) {
+    const bool query = head < H;
+    const float n = query ? at<float>(a.nq, t * H + head)[0] : at<float>(a.nk, t * K + head - H)[0];
+    const float a_dot_dn = dot(rows.before + head * d, rows.dn + head * d, d);
+    if (!query) dtemp[head - H] += a_dot_dn * n;
+    rows.scale[head] = query ? n : n * at<float>(a.temp, head - H)[0];
+    rows.along[head] = n >= n_constant ? 0 : a_dot_dn * n / static_cast<float>(d) * n;
+  }
 }
 
-// One row and group: the gradients of its query heads, then the mean's share of dqkv.
+// dz of one group's heads, and the mean's gradient into dqkv: dmq[h] = da_q[h] + da_k / repeat.
 template <class E>
-HWY_INLINE void backward_queries(const QkNormRopeBackward& a, const Rows& rows, const float* rope,
-                                 int64_t t, int64_t g) {
+HWY_INLINE void group_gradients(const QkNormRopeBackward& a, int64_t t, int64_t g,
+                                const Rows& rows) {
   const DF df;
-  const int64_t T = a.dq.dims[0], H = a.dq.dims[1], d = a.dq.dims[2];
-  const int64_t N = a.qkv.dims[1], half = a.rope.dims[1], repeat = H / a.dk.dims[1];
-  const E* pk = at<E>(a.qkv, t * N + (H + g) * d);
-  const VF half_of = hn::Set(df, 0.5f);
-  const VF share = hn::Set(df, 1.0f / static_cast<float>(repeat));
-  float* const dpk = rows.sum;  // twice the gradient: the sum of da over the group, a_k among it
-  for_lanes(d, [&](int64_t j, auto part)
-                   MR_LANES { put(get(df, rows.da_key + j, part), df, dpk + j, part); });
-  for (int64_t h = g * repeat; h < (g + 1) * repeat; ++h) {
-    const int64_t z_row = (h * T + t) * d;
-    add_mean(at<E>(a.z, z_row), at<E>(a.qkv, t * N + h * d), 1.0f, pk, d, rows.before);
-    rotate_back(at<E>(a.dq, (t * H + h) * d), rope, 2 * half, d, rows.dn);
-    norm_backward(rows.before, rows.dn, at<float>(a.nq, t * H + h)[0], dot(rows.before, rows.dn, d),
-                  1.0f, d, rows.da, out_at<E>(a.dz, z_row));
-    E* dpq = out_at<E>(a.dqkv, t * N + h * d);
-    for_lanes(d, [&](int64_t j, auto part) MR_LANES {
-      const VF da = get(df, rows.da + j, part);
-      const VF dmq = hn::MulAdd(get(df, rows.da_key + j, part), share, da);
-      put(hn::Mul(dmq, half_of), df, dpq + j, part);
-      put(hn::Add(get(df, dpk + j, part), da), df, dpk + j, part);
-    });
-  }
-  E* const to = out_at<E>(a.dqkv, t * N + (H + g) * d);
-  for_lanes(d, [&](int64_t j, auto part)
-                   MR_LANES { put(hn::Mul(get(df, dpk + j, part), half_of), df, to + j, part); });
+  const int64_t T = a.dq.dims[0], H = a.dq.dims[1], d = a.dq.dims[2], N = a.dqkv.dims[1];
+  const int64_t repeat = H / a.dk.dims[1], key = H + g;
+  const VF half = hn::Set(df, 0.5f), share = hn::Set(df, 1.0f / static_cast<float>(repeat));
+  for_lanes(d, [&](int64_t j, auto part) MR_LANES {
+    const auto gradient = [&](int64_t head) MR_LANES {
+      const VF before = get(df, rows.before + head * d + j, part);
+      const VF across = hn::NegMulAdd(before, hn::Set(df, rows.along[head]),
+                                      get(df, rows.dn + head * d + j, part));
+      const VF da = hn::Mul(across, hn::Set(df, rows.scale[head]));
+      put(da, df, out_at<E>(a.dz, (head * T + t) * d + j), part);
+      return da;
+    };
+    const VF da_key = gradient(key), da_shared = hn::Mul(da_key, share);
+    VF sum = da_key;
+    for (int64_t h = g * repeat; h < (g + 1) * repeat; ++h) {
+      const VF da = gradient(h);
+      sum = hn::Add(sum, da);
+      put(hn::Mul(hn::Add(da, da_shared), half), df, out_at<E>(a.dqkv, t * N + h * d + j), part);
+    }
+    put(hn::Mul(sum, half), df, out_at<E>(a.dqkv, t * N + key * d + j), part);
+  });
 }
 
 template <class E>
 void backward_normed(const QkNormRopeBackward& a, int64_t row_begin, int64_t row_end, float* dtemp,
                      float* scratch) {
-  const int64_t K = a.dk.dims[1], d = a.dq.dims[2], half = a.rope.dims[1];
-  const Rows rows = {scratch, scratch + d, scratch + 2 * d, scratch + 3 * d, scratch + 4 * d};
+  const int64_t H = a.dq.dims[1], K = a.dk.dims[1], d = a.dq.dims[2], half = a.rope.dims[1];
+  const Rows rows = rows_in(scratch, H + K, d);
   for (int64_t t = row_begin; t < row_end; ++t) {
     const float* rope = at<float>(a.rope, int64_t{at<int32_t>(a.position, t)[0]} * half * 2);
-    for (int64_t g = 0; g < K; ++g) {
-      backward_key<E>(a, rows, rope, t, g, dtemp);
-      backward_queries<E>(a, rows, rope, t, g);
+    heads_before_norm<E>(a.qkv, a.z, t, H, rows);
+    for (int64_t h = 0; h < H; ++h) {
+      rotate_back(at<E>(a.dq, (t * H + h) * d), rope, 2 * half, d, rows.dn + h * d);
     }
+    for (int64_t g = 0; g < K; ++g) {
+      rotate_back(at<E>(a.dk, (t * K + g) * d), rope, 2 * half, d, rows.dn + (H + g) * d);
+    }
+    head_factors(a, t, rows, dtemp);
+    for (int64_t g = 0; g < K; ++g) group_gradients<E>(a, t, g, rows);
   }
 }
 
@@ -288,10 +315,11 @@ namespace {
 HWY_EXPORT(qk_norm_rope_forward_rows);
 HWY_EXPORT(qk_norm_rope_backward_rows);
 
-constexpr int64_t kScratchRows = 5;  // struct Rows
-
-void check_head(int64_t d) {
-  MR_CHECK(kScratchRows * d * 4 <= kWorkerScratchBytes - cpu::kSumsBytes, "d=%ld", long(d));
+// struct Rows fits the scratch: about 200,000 channels of q and k.
+void check_heads(int64_t G, int64_t d) {
+  const int64_t floats = 2 * (G * d + 15) + 4 * (G + 15) + d;
+  MR_CHECK(floats * 4 <= kWorkerScratchBytes - cpu::kSumsBytes, "%ld heads of %ld", long(G),
+           long(d));
 }
 
 }  // namespace
@@ -318,7 +346,7 @@ void rope_table(Context& ctx, const RopeTable& a) {
 void qk_norm_rope_forward(Context& ctx, const QkNormRopeForward& a) {
   MR_CHECK(a.q.dtype != DType::kF64);
   const int64_t T = a.q.dims[0], d = a.q.dims[2], heads = a.q.dims[1] + a.k.dims[1];
-  check_head(d);
+  check_heads(heads, d);
   for_row_tasks(ctx, T, rows_per_task(heads * d), [&](int64_t begin, int64_t end, int worker) {
     HWY_DYNAMIC_DISPATCH(qk_norm_rope_forward_rows)(a, begin, end, spare_scratch(ctx, worker));
   });
@@ -327,7 +355,7 @@ void qk_norm_rope_forward(Context& ctx, const QkNormRopeForward& a) {
 void qk_norm_rope_backward(Context& ctx, const QkNormRopeBackward& a) {
   MR_CHECK(a.dq.dtype != DType::kF64);
   const int64_t T = a.dq.dims[0], K = a.dk.dims[1], d = a.dq.dims[2];
-  check_head(d);
+  check_heads(a.dq.dims[1] + K, d);
   const auto block = [&](int64_t begin, int64_t end, float* dtemp, int worker) {
     float* const scratch = spare_scratch(ctx, worker);
     HWY_DYNAMIC_DISPATCH(qk_norm_rope_backward_rows)(a, begin, end, dtemp, scratch);
