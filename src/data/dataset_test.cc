@@ -311,6 +311,9 @@ TEST_F(DatasetTest, damaged_manifests_are_refused) {
   EXPECT_FALSE(edited([](J j) { j["shards"][0] = 3; }));
   EXPECT_FALSE(edited([](J j) { j["shards"][0]["file"] = "../m/shard-00000.bin"; }));
   EXPECT_FALSE(edited([](J j) { j["shards"][0]["file"] = "shard-00009.bin"; }));
+  files_.make_directories(at("m/x"));
+  EXPECT_FALSE(
+      edited([](J j) { j["shards"][0]["file"] = "x/../shard-00000.bin"; }));  // would be found
   EXPECT_FALSE(edited([](J j) { std::swap(j["shards"][0]["file"], j["shards"][1]["file"]); }));
   EXPECT_FALSE(edited([](J j) { j["shards"][0]["tokens"] = int64_t{1} << 62; }));
   EXPECT_FALSE(edited([](J j) {
@@ -319,6 +322,39 @@ TEST_F(DatasetTest, damaged_manifests_are_refused) {
   }));
   files_.write_atomic(path, std::string(200000, '['));
   EXPECT_FALSE(opens());
+}
+
+TEST_F(DatasetTest, a_shard_of_another_build_is_noticed) {
+  for (const int32_t base : {0, 1}) {  // equal counts, other tokens
+    testing::write_dataset(files_, at(base == 0 ? "one" : "two"), {5, 6}, {.vocabulary_size = 10},
+                           9, [&](int64_t, int64_t t) { return base + static_cast<int32_t>(t); });
+  }
+  testing::write_file(files_, at("one/shard-00000.bin"), files_.read(at("two/shard-00000.bin")));
+  EXPECT_THROW(Dataset(files_, at("one")), Error);
+  EXPECT_EQ(verify_dataset(files_, two_, at("one")).problems.size(), 1u);
+}
+
+TEST_F(DatasetTest, replacing_a_dataset_is_old_or_none_or_new) {
+  BuildOptions o = options("r", {write("old.txt", "old text")});
+  o.overwrite = true;
+  const std::string novel = write("new.txt", "new text, and longer");
+  bool finished = false;
+  for (int64_t n = 0; !finished; ++n) {
+    ASSERT_LT(n, 100);
+    o.inputs = {at("old.txt")};
+    build_dataset(files_, two_, o);
+    o.inputs = {novel};
+    FailingFileSystem failing(files_, n);
+    try {
+      build_dataset(failing, two_, o);
+      finished = true;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kIo);
+    }
+    if (!files_.exists(at("r/dataset.json"))) continue;
+    const std::string text = text_of(Dataset(files_, at("r")), 0);
+    EXPECT_TRUE(text == "old text" || text == "new text, and longer") << text;
+  }
 }
 
 TEST_F(DatasetTest, inspection_describes_and_finds_damage) {

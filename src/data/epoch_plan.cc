@@ -63,9 +63,10 @@ struct Packer {
   void pack_window(std::vector<Piece> window) {
     window.insert(window.end(), rest.begin(), rest.end());
     rest.clear();
-    std::sort(window.begin(), window.end(), [](const Piece& a, const Piece& b) {
-      return a.positions != b.positions ? a.positions > b.positions : a.token_begin < b.token_begin;
-    });
+    // Stable: pieces of equal length stay shuffled, else neighbours in the dataset meet every
+    // epoch.
+    std::stable_sort(window.begin(), window.end(),
+                     [](const Piece& a, const Piece& b) { return a.positions > b.positions; });
     std::set<std::pair<int64_t, size_t>>
         open;  // (room, bin): first that fits is the fullest, then the oldest
     bins.clear();

@@ -16,7 +16,8 @@
 //          the sequences are shuffled, because best-fit decreasing puts the long pieces first.
 //
 // Order:  a pure function of (document_begins, options, epoch).
-// Cost:   O(pieces log kWindowPieces), about 0.3 microseconds a piece; memory is 16 bytes a piece.
+// Cost:   O(pieces log kWindowPieces), about 0.3 microseconds a piece (a million documents of
+//         820 million tokens: 0.24 s on one core); memory is 16 bytes a piece.
 // Source: best-fit packing, Ding et al. 2024, arXiv:2404.10830 (there without windows and
 // end-of-window cuts).
 #pragma once

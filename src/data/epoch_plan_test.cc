@@ -161,6 +161,26 @@ TEST(EpochPlanTest, order_is_well_mixed) {
   EXPECT_LT(std::abs(correlation), 5 / std::sqrt(n));  // five standard deviations
 }
 
+TEST(EpochPlanTest, documents_meet_others_each_epoch) {
+  // 64 short documents to a sequence: neighbours in the dataset must not stay together.
+  std::vector<int64_t> begins;
+  for (int64_t d = 0; d <= 3200; ++d) begins.push_back(d * 5);
+  const auto together = [&](int64_t epoch) {  // pairs (d, d + 1) in one sequence
+    const EpochPlan plan = plan_epoch(begins, {.sequence = 256, .seed = 1}, epoch);
+    std::vector<int64_t> home(3200);
+    for (int64_t i = 0; i < plan.num_sequences(); ++i) {
+      for (const Piece& piece : plan.pieces_of(i))
+        home[static_cast<size_t>(piece.token_begin / 5)] = i;
+    }
+    int64_t pairs = 0;
+    for (size_t d = 0; d + 1 < home.size(); ++d) pairs += home[d] == home[d + 1];
+    return pairs;
+  };
+  // By chance one pair in 50 sequences: 64 expected, deviation 8.
+  for (int64_t epoch = 0; epoch < 3; ++epoch)
+    EXPECT_NEAR(static_cast<double>(together(epoch)), 64, 40);
+}
+
 TEST(EpochPlanTest, lengths_do_not_follow_the_order) {
   // Best-fit decreasing emits long pieces first; the last shuffle must undo that.
   const std::vector<int64_t> begins = begins_of(Lengths::kMixed, 4, 4000, 256);

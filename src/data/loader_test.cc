@@ -204,6 +204,15 @@ TEST_F(LoaderTest, a_new_phase_goes_on_where_the_last_one_stopped) {
   }
 }
 
+TEST_F(LoaderTest, datasets_of_equal_shape_have_their_own_order) {
+  const std::vector<int64_t> lengths(64, 17);
+  const Loader a(files_, {.sources = {{make("a", lengths, 0)}}, .sequence = 16});
+  const Loader b(files_, {.sources = {{make("b", lengths, 10000)}}, .sequence = 16});
+  std::vector<int32_t> from_a = read(a, 0, 64).tokens, from_b = read(b, 0, 64).tokens;
+  for (int32_t& token : from_b) token -= 10000;
+  EXPECT_NE(from_a, from_b);
+}
+
 TEST_F(LoaderTest, dataset_smaller_than_one_sequence) {
   const Loader loader(files_,
                       {.sources = {{make("tiny", {3, 1, 0, 4}, 5)}}, .sequence = 100, .seed = 1});

@@ -149,6 +149,15 @@ TEST_F(ShardTest, damage_is_named_and_spares_the_other_blocks) {
   EXPECT_NE(damage().find("at byte 65536: the checksum of block 1"), std::string::npos) << damage();
 }
 
+TEST_F(ShardTest, a_plausible_document_table_is_checked_before_it_is_used) {
+  const ShardSummary summary = write(random_documents(5, 10, 50, 1000), kNarrow);
+  std::string bad = files_.read(path_);
+  bad[static_cast<size_t>(ShardLayout(10, summary.tokens, 2).documents_begin) + 5 * 16 + 8] ^=
+      1;  // still ascending
+  overwrite(bad);
+  EXPECT_THROW(Shard(files_, path_), Error);
+}
+
 // Rebuilds every checksum after `forge` changed a field: what a hostile author would do.
 std::string reseal(std::string file,
                    const std::function<void(ShardHeader*, ShardDocument*, ShardTrailer*)>& forge,
