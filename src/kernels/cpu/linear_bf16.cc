@@ -32,6 +32,19 @@ HWY_INLINE __m512bh left(const uint32_t* a, int64_t row, int64_t step) {
   return reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(word)));
 }
 
+template <int M, int V, bool kAdd>
+HWY_INLINE void put(float* c, int64_t stride, const __m512 (&sums)[M][V]) {
+  HWY_UNROLL(16)
+  for (int i = 0; i < M; ++i) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < V; ++v) {
+      float* to = c + i * stride + v * kLanes;
+      const __m512 sum = kAdd ? _mm512_add_ps(_mm512_loadu_ps(to), sums[i][v]) : sums[i][v];
+      _mm512_storeu_ps(to, sum);
+    }
+  }
+}
+
 // V column vectors (V / 2 panels) from panel `panel` on, for M rows.
 template <int M, int V, bool kColumns>
 HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
@@ -65,15 +78,7 @@ HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
       for (int v = 0; v < V; ++v) sums[i][v] = _mm512_dpbf16_ps(sums[i][v], ai, bv[v]);
     }
   }
-  HWY_UNROLL(16)
-  for (int i = 0; i < M; ++i) {
-    HWY_UNROLL(8)
-    for (int v = 0; v < V; ++v) {
-      float* to = c + i * t.c_stride + v * kLanes;
-      const __m512 sum = sums[i][v];
-      _mm512_storeu_ps(to, t.add ? _mm512_add_ps(_mm512_loadu_ps(to), sum) : sum);
-    }
-  }
+  t.add ? put<M, V, true>(c, t.c_stride, sums) : put<M, V, false>(c, t.c_stride, sums);
 }
 
 template <int M, bool kColumns>

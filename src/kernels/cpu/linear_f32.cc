@@ -96,6 +96,19 @@ HWY_INLINE void step_bf16(const float* a, const uint8_t* const* b, int64_t step,
   }
 }
 
+template <int M, int V, bool kAdd>
+HWY_INLINE void put(float* c, int64_t stride, const VF (&sums)[M][V]) {
+  const DF df;
+  HWY_UNROLL(16)
+  for (int i = 0; i < M; ++i) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < V; ++v) {
+      float* to = c + i * stride + v * kLanes;
+      store(kAdd ? hn::Add(load(df, to), sums[i][v]) : sums[i][v], df, to);
+    }
+  }
+}
+
 // V column vectors from vector `first` on, for M rows.
 template <int M, int V, class B, bool kColumns>
 HWY_INLINE void tile_part(const Tile& t, int64_t first) {
@@ -125,14 +138,7 @@ HWY_INLINE void tile_part(const Tile& t, int64_t first) {
       step_f32<M, V, kColumns>(a, b, step, sums);
     }
   }
-  HWY_UNROLL(16)
-  for (int i = 0; i < M; ++i) {
-    HWY_UNROLL(8)
-    for (int v = 0; v < V; ++v) {
-      float* to = c + i * t.c_stride + v * kLanes;
-      store(t.add ? hn::Add(load(df, to), sums[i][v]) : sums[i][v], df, to);
-    }
-  }
+  t.add ? put<M, V, true>(c, t.c_stride, sums) : put<M, V, false>(c, t.c_stride, sums);
 }
 
 template <int M, class B, bool kColumns>

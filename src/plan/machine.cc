@@ -1,0 +1,108 @@
+// The machine file in JSON, and a brief measurement for when there is none.
+#include "plan/machine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "kernels/isa.h"
+#include "kernels/peak.h"
+#include "tensor/arena.h"
+
+namespace moraine {
+namespace {
+
+constexpr const char* kRemedy =
+    "run `moraine bench memory` and `moraine bench gemm` to write a new one";
+
+const Json& field(const Json& json, const char* name, const std::string& path) {
+  if (!json.is_object() || !json.contains(name)) {
+    throw_error(Code::kCorrupt, "read machine file {}: no field \"{}\"; {}", path, name, kRemedy);
+  }
+  return json.at(name);
+}
+
+std::string text(const Json& json, const char* name, const std::string& path) {
+  const Json& value = field(json, name, path);
+  if (!value.is_string()) {
+    throw_error(Code::kCorrupt, "read machine file {}: \"{}\" is no text; {}", path, name, kRemedy);
+  }
+  return value.get<std::string>();
+}
+
+// A rate above 1e9 (an exaflop in GFLOP/s) is a damaged file, not a machine.
+double number(const Json& json, const char* name, const std::string& path, double least) {
+  constexpr double kMost = 1e9;
+  const Json& value = field(json, name, path);
+  const double n = value.is_number() ? value.get<double>() : -1;
+  if (!std::isfinite(n) || n < least || n > kMost) {
+    throw_error(Code::kCorrupt,
+                "read machine file {}: \"{}\" is {}, wanted a number from {} to {}; {}", path, name,
+                value.dump().substr(0, 40), least, kMost, kRemedy);
+  }
+  return n;
+}
+
+}  // namespace
+
+Machine load_machine(FileSystem& fs, const std::string& path) {
+  const Json json = parse_json(fs.read(path), path);
+  constexpr double kSlowest = 1e-3;  // of a rate that something is divided by
+  Machine m;
+  m.isa = text(json, "isa", path);
+  m.threads = static_cast<int32_t>(number(json, "threads", path, 1));
+  m.f32_gflops = number(json, "f32_gflops", path, kSlowest);
+  m.bf16_gflops = number(json, "bf16_gflops", path, 0);
+  m.int8_gops = number(json, "int8_gops", path, 0);
+  m.read_gb_s = number(json, "read_gb_s", path, kSlowest);
+  m.copy_gb_s = number(json, "copy_gb_s", path, kSlowest);
+  m.measured_utc = text(json, "measured_utc", path);
+  return m;
+}
+
+void save_machine(FileSystem& fs, const std::string& path, const Machine& m) {
+  const Json json = {{"isa", m.isa},
+                     {"threads", m.threads},
+                     {"f32_gflops", m.f32_gflops},
+                     {"bf16_gflops", m.bf16_gflops},
+                     {"int8_gops", m.int8_gops},
+                     {"read_gb_s", m.read_gb_s},
+                     {"copy_gb_s", m.copy_gb_s},
+                     {"measured_utc", m.measured_utc}};
+  fs.write_atomic(path, json.dump(2) + "\n");
+}
+
+Machine measure_machine_quick(Pool& pool) {
+  constexpr double kSecondsEach = 0.06;
+  constexpr int64_t kBufferBytes = int64_t{256} << 20;  // 8 times a 32 MiB cache
+  Arena arena(Arena::Mode::kReal);
+  const Tensor buffer = arena.take("machine.stream", "scratch", DType::kU8, {kBufferBytes});
+  Machine m;
+  m.isa = isa_name(isa());
+  m.threads = pool.threads();
+  m.f32_gflops = measure_peak(pool, PeakKind::kF32, kSecondsEach).median;
+  m.bf16_gflops = measure_peak(pool, PeakKind::kBf16, kSecondsEach).median;
+  m.int8_gops = measure_peak(pool, PeakKind::kInt8, kSecondsEach).median;
+  m.read_gb_s = measure_stream(pool, StreamKind::kRead, buffer, kSecondsEach).median;
+  m.copy_gb_s =
+      std::max(measure_stream(pool, StreamKind::kCopy, buffer, kSecondsEach).median,
+               measure_stream(pool, StreamKind::kCopyNonTemporal, buffer, kSecondsEach).median);
+  m.measured_utc = utc_now();
+  return m;
+}
+
+double matmul_gflops(const Machine& machine, bool bf16) {
+  return bf16 && machine.bf16_gflops > 0 ? machine.bf16_gflops : machine.f32_gflops;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1,
+                     utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
+}
+
+}  // namespace moraine
