@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -37,15 +39,6 @@ int64_t rows_of(const std::vector<Segment>& segments) {
 }
 
 double scale_of(int64_t d) { return 1 / std::sqrt(static_cast<double>(d)); }
-
-// A bf16 product rounds its left factor P (or dS): a relative error uniform in 2^-9, independent
-// from key to key, so that a sum of them is off by 2^-9 / sqrt(3) of its own rms at one sigma; six
-// sigmas, as in tolerance(). Scores are f32 sums of d terms, and their error is the weight's
-// relative error.
-Tolerance attention_tolerance(DType dtype, int64_t keys, int64_t d) {
-  const double products = dtype == DType::kBF16 ? 6 * 0x1.0p-9 / std::sqrt(3.0) : 0;
-  return {tolerance(dtype, keys + d).relative + products};
-}
 
 TEST(Attention, VisiblePairs) {
   const std::vector<Segment> cached = {{0, 3, 4, 0},
@@ -177,38 +170,308 @@ struct Problem {
   Tensor q, k, v, do_, o, lse, delta, dq, dk, dv;
 };
 
+// What a correct kernel may be off by, element by element. A bf16 product rounds its left factor, P
+// or dS: a relative error uniform in +-2^-9, independent from term to term, so variances add. In
+// f32, a score is off by about 2^-24 |q| |k|, which is a relative error of P; dP - delta by 2^-24
+// (|do| |v| + |delta|); and a sum of terms by one rounding each. These may be shared by all terms
+// of a row, so they add linearly.
+class Allowed {
+ public:
+  explicit Allowed(const AttentionBackward& a)
+      : H_(a.q.dims[1]),
+        K_(a.k.dims[1]),
+        d_(a.q.dims[2]),
+        rounding_(a.q.dtype == DType::kBF16 ? 0x1.0p-9 / std::sqrt(3.0) : 0),
+        o(static_cast<size_t>(a.o.count())),
+        dq(o.size()),
+        dk(static_cast<size_t>(a.k.count())),
+        dv(dk.size()) {
+    for (const Segment& s : a.segments) {
+      for (int64_t i = 0; i < s.rows; ++i) {
+        const int64_t lo = a.window > 0 ? std::max<int64_t>(0, i - a.window + 1) : 0;
+        for (int64_t j = lo; j <= i; ++j) {
+          for (int64_t h = 0; h < H_; ++h) add_pair(a, s.row_begin + i, s.row_begin + j, h);
+        }
+      }
+    }
+  }
+
+  struct Error {
+    double variance = 0, linear = 0;
+    void add(double term, double random, double shared) {
+      variance += term * random * term * random;
+      linear += std::abs(term) * shared;
+    }
+  };
+
+  static void expect(const Tensor& got, const Tensor& want, const std::vector<Error>& errors,
+                     const char* what) {
+    const double step = got.dtype == DType::kBF16 ? 0x1.0p-8 : 0x1.0p-23;
+    for (int64_t e = 0; e < got.count(); ++e) {
+      const Error& error = errors[static_cast<size_t>(e)];
+      const double w = ref::get(want, e), g = ref::get(got, e);
+      const double allowed = step * std::abs(w) + 6 * std::sqrt(error.variance) + error.linear;
+      if (std::abs(g - w) <= allowed * (1 + step)) continue;
+      ADD_FAILURE() << what << " " << shape_text(got) << " at " << e << ": got " << g << ", want "
+                    << w << ", allowed " << allowed;
+      return;
+    }
+  }
+
+ private:
+  static double norm(const Tensor& x, int64_t begin, int64_t d) {
+    double sum = 0;
+    for (int64_t c = begin; c < begin + d; ++c) sum += ref::get(x, c) * ref::get(x, c);
+    return std::sqrt(sum);
+  }
+  static double dot(const Tensor& x, int64_t x_begin, const Tensor& y, int64_t y_begin, int64_t d) {
+    double sum = 0;
+    for (int64_t c = 0; c < d; ++c) sum += ref::get(x, x_begin + c) * ref::get(y, y_begin + c);
+    return sum;
+  }
+
+  void add_pair(const AttentionBackward& a, int64_t t, int64_t j, int64_t h) {
+    const int64_t row = (t * H_ + h) * d_, key = (j * K_ + h / (H_ / K_)) * d_;
+    const double lse = ref::get(a.lse, t * H_ + h), delta = ref::get(a.delta, t * H_ + h);
+    const double score = a.scale * dot(a.q, row, a.k, key, d_);
+    const double p = std::exp(score - lse), slope = dot(a.do_, row, a.v, key, d_) - delta;
+    constexpr double kStep = 4 * 0x1.0p-24;  // a few roundings: of the dot, the scale, exp, the sum
+    const double p_error =
+        kStep * (2 + a.scale * norm(a.q, row, d_) * norm(a.k, key, d_) + std::abs(lse));
+    const double slope_error =
+        kStep * (norm(a.do_, row, d_) * norm(a.v, key, d_) + std::abs(delta));
+    for (int64_t c = 0; c < d_; ++c) {
+      o[static_cast<size_t>(row + c)].add(p * ref::get(a.v, key + c), rounding_, p_error);
+      dv[static_cast<size_t>(key + c)].add(p * ref::get(a.do_, row + c), rounding_, p_error);
+      add_slope(dq[static_cast<size_t>(row + c)], a.scale * p * ref::get(a.k, key + c), slope,
+                slope_error, p_error);
+      add_slope(dk[static_cast<size_t>(key + c)], a.scale * p * ref::get(a.q, row + c), slope,
+                slope_error, p_error);
+    }
+  }
+  void add_slope(Error& error, double term, double slope, double slope_error,
+                 double p_error) const {
+    error.add(term * slope, rounding_, p_error);
+    error.add(term * slope_error, rounding_, 1);
+  }
+
+  const int64_t H_, K_, d_;
+  const double rounding_;
+
+ public:
+  std::vector<Error> o, dq, dk, dv;
+};
+
+void expect_matches_reference(const Case& test, DType dtype, uint64_t seed) {
+  Rig rig;
+  const std::vector<Segment> segments = documents(test.lengths);
+  const int64_t T = rows_of(segments), d = test.d;
+  const int64_t longest = *std::max_element(test.lengths.begin(), test.lengths.end());
+  Problem want(rig, segments, T, test.H, test.K, d, dtype, seed);
+  want.window = test.window;
+  for (Tensor* t : {&want.o, &want.lse, &want.delta, &want.dq, &want.dk, &want.dv}) {
+    *t = rig.copy_as(*t, DType::kF64);
+  }
+  ref::attention_forward(want.forward());
+  const Tensor want_o = want.o, want_lse = want.lse;
+  want.o = rig.copy_as(want_o, dtype);  // the backward is compared on equal inputs
+  want.lse = rig.copy_as(want_lse, DType::kF32);
+  ref::attention_backward(want.backward());
+  const Allowed allowed(want.backward());
+
+  for_each_isa([&](Isa isa) {
+    SCOPED_TRACE(isa_name(isa));
+    Problem p(rig, segments, T, test.H, test.K, d, dtype, seed);
+    p.window = test.window;
+    attention_forward(rig.ctx, p.forward());
+    Allowed::expect(p.o, want_o, allowed.o, "o");
+    EXPECT_CLOSE(p.lse, want_lse, tolerance(DType::kF32, longest + d));
+    p.o = want.o;
+    p.lse = want.lse;
+    attention_backward(rig.ctx, p.backward());
+    EXPECT_CLOSE(p.delta, want.delta, tolerance(DType::kF32, d));
+    Allowed::expect(p.dq, want.dq, allowed.dq, "dq");
+    Allowed::expect(p.dk, want.dk, allowed.dk, "dk");
+    Allowed::expect(p.dv, want.dv, allowed.dv, "dv");
+  });
+}
+
 TEST(Attention, CpuMatchesReference) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (size_t c = 0; c < cases().size(); ++c) {
+      SCOPED_TRACE(std::string(dtype_name(dtype)) + " case " + std::to_string(c));
+      expect_matches_reference(cases()[c], dtype, 100 * c);
+    }
+  }
+}
+
+TEST(Attention, NoRowsIsNoWork) {
+  Rig rig;
+  const Problem p(rig, {}, 0, 2, 1, 16, DType::kBF16, 1);
+  attention_forward(rig.ctx, p.forward());
+  attention_backward(rig.ctx, p.backward());
+  const Problem cached(rig, {}, 5, 2, 1, 16, DType::kF32, 1);  // keys, but no rows
+  attention_forward(rig.ctx, cached.forward());
+}
+
+// A cache that holds garbage where the documents have no keys (yet).
+TEST(Attention, UnwrittenKeysAreNotRead) {
   for_each_isa([](Isa isa) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      for (size_t c = 0; c < cases().size(); ++c) {
-        SCOPED_TRACE(std::string(isa_name(isa)) + " " + dtype_name(dtype) + " case " +
-                     std::to_string(c));
-        const Case& test = cases()[c];
-        Rig rig;
-        const std::vector<Segment> segments = documents(test.lengths);
-        const int64_t T = rows_of(segments), d = test.d;
-        const int64_t longest = *std::max_element(test.lengths.begin(), test.lengths.end());
-        Problem p(rig, segments, T, test.H, test.K, d, dtype, 100 * c);
-        p.window = test.window;
-        Problem want = p;
-        for (Tensor* t : {&want.o, &want.lse, &want.delta, &want.dq, &want.dk, &want.dv}) {
-          *t = rig.copy(*t);
+      SCOPED_TRACE(isa_name(isa));
+      Rig rig;
+      const std::vector<Segment> segments = {{0, 1, 20, 3}, {1, 5, 64, 30}};
+      Problem p(rig, segments, 110, 4, 2, 24, dtype, 7);
+      for (const int64_t row : {0, 1, 2, 24, 25, 29, 99, 100, 109}) {
+        for (int64_t e = row * 48; e < (row + 1) * 48; ++e) {
+          ref::set(p.k, e, NAN);
+          ref::set(p.v, e, INFINITY);
         }
-        attention_forward(rig.ctx, p.forward());
-        ref::attention_forward(want.forward());
-        EXPECT_CLOSE(p.o, want.o, attention_tolerance(dtype, longest, d));
-        EXPECT_CLOSE(p.lse, want.lse, tolerance(DType::kF32, longest + d));
-
-        p.o = want.o;  // backward is compared on equal inputs
-        p.lse = want.lse;
-        attention_backward(rig.ctx, p.backward());
-        ref::attention_backward(want.backward());
-        const int64_t terms = longest * test.H / test.K;
-        EXPECT_CLOSE(p.delta, want.delta, tolerance(DType::kF32, d));
-        EXPECT_CLOSE(p.dq, want.dq, attention_tolerance(dtype, longest, d));
-        EXPECT_CLOSE(p.dk, want.dk, attention_tolerance(dtype, terms, d));
-        EXPECT_CLOSE(p.dv, want.dv, attention_tolerance(dtype, terms, d));
       }
+      attention_forward(rig.ctx, p.forward());
+      for (int64_t e = 0; e < p.o.count(); ++e) ASSERT_TRUE(std::isfinite(ref::get(p.o, e))) << e;
+      for (int64_t e = 0; e < p.lse.count(); ++e) ASSERT_TRUE(std::isfinite(ref::get(p.lse, e)));
+    }
+  });
+}
+
+// Scores far beyond what exp can hold, of both signs.
+TEST(Attention, LargeScoresStayFinite) {
+  for_each_isa([](Isa isa) {
+    SCOPED_TRACE(isa_name(isa));
+    Rig rig;
+    Problem p(rig, documents({90}), 90, 2, 1, 32, DType::kF32, 3);
+    p.scale = 60;
+    Problem want = p;
+    want.o = rig.zeros({90, 2, 32}, DType::kF64);
+    want.lse = rig.zeros({90, 2}, DType::kF64);
+    attention_forward(rig.ctx, p.forward());
+    ref::attention_forward(want.forward());
+    // Scores of 60 * 32 * 2.25 have f32 steps of 2^-11, which are relative errors of the weights.
+    expect_close(p.o, want.o, {0x1.0p-7}, "o");
+    EXPECT_CLOSE(p.lse, want.lse, tolerance(DType::kF32, 32));
+    attention_backward(rig.ctx, p.backward());
+    for (const Tensor& t : {p.dq, p.dk, p.dv}) {
+      for (int64_t e = 0; e < t.count(); ++e) ASSERT_TRUE(std::isfinite(ref::get(t, e)));
+    }
+  });
+}
+
+// ---------------------------------------------------------------------------------- same bits
+
+struct BitCase {
+  int64_t rows, H, K, d, window;
+};
+
+constexpr BitCase kBitCases[] = {
+    {150, 4, 2, 64, 0}, {97, 3, 1, 20, 0}, {200, 2, 2, 33, 50},
+    {130, 8, 2, 16, 5}, {70, 20, 1, 8, 0},
+};
+
+void for_bit_cases(const std::function<void(const BitCase&, DType)>& f) {
+  for_each_isa([&](Isa isa) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const BitCase& c : kBitCases) {
+        SCOPED_TRACE(std::string(isa_name(isa)) + " " + dtype_name(dtype) + " rows " +
+                     std::to_string(c.rows) + " window " + std::to_string(c.window));
+        f(c, dtype);
+      }
+    }
+  });
+}
+
+void copy_rows(const Tensor& from, int64_t begin, int64_t end, const Tensor& to, int64_t at) {
+  const Tensor source = from.rows(begin, end), target = to.rows(at, at + end - begin);
+  std::memcpy(target.data, source.data, static_cast<size_t>(source.bytes()));
+}
+
+// Rows of a document computed in chunks against a cache equal those computed at once; the cache
+// lies anywhere, and other documents' chunks are in the same batch.
+TEST(Attention, ChunksHaveTheBitsOfTheWhole) {
+  for_bit_cases([](const BitCase& c, DType dtype) {
+    Rig rig;
+    Problem whole(rig, documents({c.rows}), c.rows, c.H, c.K, c.d, dtype, 11);
+    whole.window = c.window;
+    attention_forward(rig.ctx, whole.forward());
+    const int64_t R = c.rows + 60, key_begin = 37;
+    const Problem noise(rig, documents({68}), R, c.H, c.K, c.d, dtype, 12);
+    for (const int64_t chunk : {1, 3, 16, 29, 64}) {
+      const Tensor k = rig.copy(noise.k), v = rig.copy(noise.v);  // later keys are noise
+      for (int64_t begin = 0; begin < c.rows; begin += chunk) {
+        const int64_t rows = std::min(chunk, c.rows - begin), end = begin + rows;
+        copy_rows(whole.k, begin, end, k, key_begin + begin);
+        copy_rows(whole.v, begin, end, v, key_begin + begin);
+        if (chunk < 16 && begin % 7 != 0 && end + 9 < c.rows) continue;  // a sample is enough
+        const int64_t other = 1 + begin % 4;  // rows of another document before it
+        const Problem part = [&] {
+          Problem p = noise;
+          p.segments = {{0, other, 13, 2}, {other, rows, begin, key_begin}};
+          p.window = c.window;
+          p.k = k;
+          p.v = v;
+          for (Tensor* t : {&p.q, &p.o, &p.lse}) *t = t->rows(0, other + rows);
+          return p;
+        }();
+        copy_rows(whole.q, begin, end, part.q, other);
+        attention_forward(rig.ctx, part.forward());
+        EXPECT_SAME_BITS(part.o.rows(other, other + rows), whole.o.rows(begin, end));
+        EXPECT_SAME_BITS(part.lse.rows(other, other + rows), whole.lse.rows(begin, end));
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+  });
+}
+
+// A document's forward and backward among others equal those alone.
+TEST(Attention, PackedHasTheBitsOfAlone) {
+  for_bit_cases([](const BitCase& c, DType dtype) {
+    Rig rig;
+    for (const int64_t before : {1, 21, 128}) {
+      const std::vector<Segment> segments = documents({before, c.rows, 40});
+      const int64_t begin = before, end = begin + c.rows;
+      Problem packed(rig, segments, end + 40, c.H, c.K, c.d, dtype, 21);
+      Problem alone(rig, documents({c.rows}), c.rows, c.H, c.K, c.d, dtype, 22);
+      packed.window = alone.window = c.window;
+      copy_rows(packed.q, begin, end, alone.q, 0);
+      copy_rows(packed.k, begin, end, alone.k, 0);
+      copy_rows(packed.v, begin, end, alone.v, 0);
+      copy_rows(packed.do_, begin, end, alone.do_, 0);
+      for (const Problem* p : {&packed, &alone}) {
+        attention_forward(rig.ctx, p->forward());
+        attention_backward(rig.ctx, p->backward());
+      }
+      EXPECT_SAME_BITS(alone.o, packed.o.rows(begin, end));
+      EXPECT_SAME_BITS(alone.lse, packed.lse.rows(begin, end));
+      EXPECT_SAME_BITS(alone.delta, packed.delta.rows(begin, end));
+      EXPECT_SAME_BITS(alone.dq, packed.dq.rows(begin, end));
+      EXPECT_SAME_BITS(alone.dk, packed.dk.rows(begin, end));
+      EXPECT_SAME_BITS(alone.dv, packed.dv.rows(begin, end));
+      if (::testing::Test::HasFailure()) return;
+    }
+  });
+}
+
+// More threads make other tasks: finer rows, heads apart, documents cut instead of whole.
+TEST(Attention, ThreadsDoNotChangeBits) {
+  for_bit_cases([](const BitCase& c, DType dtype) {
+    const std::vector<Segment> segments = documents({c.rows, 30, 64, 3});
+    const int64_t T = rows_of(segments);
+    Rig one(Backend::kCpu, 1);
+    Problem want(one, segments, T, c.H, c.K, c.d, dtype, 31);
+    want.window = c.window;
+    attention_forward(one.ctx, want.forward());
+    attention_backward(one.ctx, want.backward());
+    for (const int threads : {2, 9}) {
+      Rig rig(Backend::kCpu, threads);
+      Problem got(rig, segments, T, c.H, c.K, c.d, dtype, 31);
+      got.window = c.window;
+      attention_forward(rig.ctx, got.forward());
+      attention_backward(rig.ctx, got.backward());
+      EXPECT_SAME_BITS(got.o, want.o);
+      EXPECT_SAME_BITS(got.lse, want.lse);
+      EXPECT_SAME_BITS(got.dq, want.dq);
+      EXPECT_SAME_BITS(got.dk, want.dk);
+      EXPECT_SAME_BITS(got.dv, want.dv);
     }
   });
 }

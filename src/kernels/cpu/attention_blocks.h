@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/attention.h"
 #include "kernels/segment_rows.h"
 
 namespace moraine {
@@ -67,6 +68,36 @@ void for_parts(Segments segments, int64_t row_begin, int64_t row_end, const F& f
 struct ForwardTask {
   int64_t row_begin, row_end;
   int64_t key_head, head_begin, head_end;
+};
+
+// Which documents one task per key head takes whole in the backward, which changes no bit.
+struct BackwardPlan {
+  int64_t most_rows;   // whose keys and gradients fit a worker's scratch
+  int64_t most_pairs;  // a thread's share of the work
+  int64_t window;
+
+  bool whole(const Segment& s) const {
+    return s.rows <= most_rows && visible_pairs({&s, 1}, window) <= most_pairs;
+  }
+};
+
+inline BackwardPlan make_backward_plan(const AttentionBackward& a, int64_t threads) {
+  const int64_t width = round_up(a.q.dims[2], kGroup), scratch = kWorkerScratchBytes / 4,
+                block = kBlock * 5 * width + kGroup,  // words, f32: k, v, k again, dk, dv
+      fixed = 5 * kBlock * width + 4 * kBlock * kBlock + 4 * kGroup * kBlock;
+  return {.most_rows = (scratch - fixed) / block * kBlock,
+          .most_pairs = visible_pairs(a.segments, a.window) * a.k.dims[1] / threads,
+          .window = a.window};
+}
+
+// Either a document, or the rows (for dq) or keys (for dk, dv) of the others in [row_begin,
+// row_end).
+struct BackwardTask {
+  const BackwardPlan* plan;
+  const Segment* whole = nullptr;
+  int64_t key_head = 0;
+  bool owns_keys = false;
+  int64_t row_begin = 0, row_end = 0;
 };
 
 }  // namespace attention

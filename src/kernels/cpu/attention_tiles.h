@@ -256,6 +256,24 @@ HWY_INLINE void store_left(Bf16Dot, VF v, Word* to) {
 }
 #endif
 
+// kLanes columns of kPair rows, neighbours along the sum, as the left factor of a product with
+// kRow 1.
+HWY_INLINE void store_pairs(WideF32, const VF* v, Word* to) { hn::StoreU(v[0], DF(), to); }
+HWY_INLINE void store_pairs(WideBf16, const VF* v, Word* to) {
+  hn::StoreU(round_bf16(v[0]), DF(), to);
+}
+#if HWY_TARGET == HWY_AVX3
+HWY_INLINE void store_pairs(Bf16Dot, const VF* v, Word* to) {
+  alignas(64) static constexpr uint16_t kZip[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
+                                                    37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
+                                                    11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const __m512i zipped = _mm512_permutex2var_epi16(_mm512_castsi256_si512(Bf16Dot::round(v[0])),
+                                                   _mm512_load_si512(kZip),
+                                                   _mm512_castsi256_si512(Bf16Dot::round(v[1])));
+  _mm512_storeu_si512(to, zipped);
+}
+#endif
+
 // ---------------------------------------------------------------------------------------- products
 
 enum class Start { kZero, kAdd, kScale };

@@ -1,0 +1,513 @@
+// Backward attention with SIMD: four groups of rows meet four groups of keys, one tile after
+// another.
+//
+// A tile recomputes the weights P from lse, makes dS, and adds to dq of its rows and to dk, dv of
+// its keys; sums of a row run over keys ascending, sums of a key over heads, then rows ascending,
+// in f32, whichever way tiles are handed to tasks. Where all keys of a document fit a worker's
+// scratch, one task per key head does everything (10 d flops per pair). Longer documents are cut
+// into tasks that own rows and tasks that own keys, which both compute P and dS (14 d).
+#include "kernels/attention.h"
+
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention_backward.cc"
+#include "hwy/foreach_target.h"
+
+#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention_tiles.h"
+#include "kernels/isa.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace moraine {
+namespace HWY_NAMESPACE {
+namespace {
+
+using namespace attention;
+
+// Up to kBlockGroups groups of keys from `group` on.
+struct KeyPack {
+  int64_t group, groups;
+  Word* k_columns;  // [words, kBlock]
+  Word* v_columns;  // [words, kBlock]
+  Word* k_rows;     // [kBlock / kPair, width]
+  float* dk;        // [kBlock, width]
+  float* dv;        // [kBlock, width]
+};
+
+// Up to kBlockGroups groups of rows of one head.
+struct RowPack {
+  int64_t group, groups, head;
+  Word* q_columns;    // [kBlockGroups, words, kGroup]
+  Word* do_columns;   // [kBlockGroups, words, kGroup]
+  Word* q_rows;       // [kBlock / kPair, width]
+  Word* do_rows;      // [kBlock / kPair, width]
+  float* dq;          // [kBlock, width]
+  float lse[kBlock];  // in units of log 2; +inf behind the document's end, so that weights are zero
+  float delta[kBlock];
+};
+
+// Hands out a worker's scratch from its beginning.
+class Carver {
+ public:
+  explicit Carver(Word* begin) : next_(begin), end_(begin + kWorkerScratchBytes / sizeof(Word)) {}
+  Word* take(int64_t n) {
+    Word* p = next_;
+    next_ += round_up(n, kGroup);  // 64 bytes
+    MR_CHECK(next_ <= end_);
+    return p;
+  }
+  int64_t left() const { return end_ - next_; }
+
+ private:
+  Word *next_, *end_;
+};
+
+template <class F>
+class BackwardWorker {
+ public:
+  using Element = typename F::Element;
+
+  BackwardWorker(const AttentionBackward& a, int64_t key_head, Word* scratch)
+      : a_(a),
+        key_head_(key_head),
+        H_(a.q.dims[1]),
+        K_(a.k.dims[1]),
+        d_(a.q.dims[2]),
+        words_(words<F>(d_)),
+        width_(round_up(d_, kGroup)),
+        log2_scale_(a.scale * 0x1.715476p0f),  // log2(e)
+        carver_(scratch) {
+    scores_ = carver_.take(kGroup * kBlock);
+    slopes_ = carver_.take(kGroup * kBlock);
+    weights_ = carver_.take(kBlock * kBlock / F::kPair);
+    ds_by_row_ = carver_.take(kBlock * kBlock / F::kPair);
+    ds_by_key_ = F::kPair == 1 ? ds_by_row_ : carver_.take(kBlock * kBlock / F::kPair);
+  }
+
+  // dk, dv of the keys of `part`; dq too if that is a whole document that fits.
+  void run_keys(const Part& part, bool with_dq) {
+    RowPack& rows = *take_row_packs(1, true);
+    const int64_t first = part.begin / kGroup, end = (part.end + kGroup - 1) / kGroup;
+    int64_t capacity = carver_.left() / key_pack_words(true);
+    const int64_t wanted = (end - first + kBlockGroups - 1) / kBlockGroups;
+    MR_CHECK(capacity > 0 && (!with_dq || capacity >= wanted), "%ld keys of width %ld",
+             long(part.end - part.begin), long(d_));
+    capacity = std::min(capacity, wanted);
+    KeyPack* packs = take_key_packs(capacity, true);
+    for (int64_t g = first; g < end; g += capacity * kBlockGroups) {
+      const int64_t stop = std::min(end, g + capacity * kBlockGroups);
+      int64_t num_packs = 0;
+      for (int64_t at = g; at < stop; at += kBlockGroups) {
+        pack_keys(part, at, std::min(kBlockGroups, stop - at), packs[num_packs++], true);
+      }
+      walk_rows(part, g, stop, packs, num_packs, rows, with_dq);
+      for (int64_t i = 0; i < num_packs; ++i) store_keys(part, packs[i]);
+    }
+  }
+
+  // dq of the rows of `part`.
+  void run_rows(const Part& part) {
+    KeyPack& keys = *take_key_packs(1, false);
+    const int64_t first = part.begin / kGroup, end = (part.end + kGroup - 1) / kGroup,
+                  group = H_ / K_, blocks = (end - first + kBlockGroups - 1) / kBlockGroups;
+    const int64_t capacity = std::min(group * blocks, carver_.left() / row_pack_words(false));
+    MR_CHECK(capacity > 0, "width %ld", long(d_));
+    RowPack* packs = take_row_packs(capacity, false);
+    int64_t num_packs = 0;
+    for (int64_t i = 0; i < group * blocks; ++i) {  // heads inside, to keep the walk short
+      const int64_t g = first + i / group * kBlockGroups;
+      pack_rows_of(part, key_head_ * group + i % group, g, std::min(kBlockGroups, end - g),
+                   packs[num_packs++], false);
+      if (num_packs == capacity || i + 1 == group * blocks) {
+        walk_keys(part, packs, num_packs, keys);
+        num_packs = 0;
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t struct_words(size_t bytes) {
+    return round_up(static_cast<int64_t>(bytes / sizeof(Word)), kGroup);
+  }
+  int64_t key_pack_words(bool gradients) const {
+    return struct_words(sizeof(KeyPack)) + 2 * words_ * kBlock + kBlock / F::kPair * width_ +
+           (gradients ? 2 * kBlock * width_ : 0);
+  }
+  int64_t row_pack_words(bool as_rows) const {
+    return struct_words(sizeof(RowPack)) + 2 * words_ * kBlock + kBlock * width_ +
+           (as_rows ? 2 * (kBlock / F::kPair) * width_ : 0);
+  }
+
+  KeyPack* take_key_packs(int64_t n, bool gradients) {
+    auto* packs = reinterpret_cast<KeyPack*>(carver_.take(n * struct_words(sizeof(KeyPack))));
+    for (int64_t i = 0; i < n; ++i) {
+      KeyPack& p = packs[i];
+      p.k_columns = carver_.take(words_ * kBlock);
+      p.v_columns = carver_.take(words_ * kBlock);
+      p.k_rows = carver_.take(kBlock / F::kPair * width_);
+      p.dk = gradients ? carver_.take(kBlock * width_) : nullptr;
+      p.dv = gradients ? carver_.take(kBlock * width_) : nullptr;
+    }
+    return packs;
+  }
+  RowPack* take_row_packs(int64_t n, bool as_rows) {
+    auto* packs = reinterpret_cast<RowPack*>(carver_.take(n * struct_words(sizeof(RowPack))));
+    for (int64_t i = 0; i < n; ++i) {
+      RowPack& p = packs[i];
+      p.q_columns = carver_.take(words_ * kBlock);
+      p.do_columns = carver_.take(words_ * kBlock);
+      p.q_rows = as_rows ? carver_.take(kBlock / F::kPair * width_) : nullptr;
+      p.do_rows = as_rows ? carver_.take(kBlock / F::kPair * width_) : nullptr;
+      p.dq = carver_.take(kBlock * width_);
+    }
+    return packs;
+  }
+
+  // Rows of group g that the document has.
+  static int64_t rows_in(const Part& part, int64_t g) {
+    return std::min(kGroup, part.segment_end() - g * kGroup);
+  }
+
+  HWY_NOINLINE void pack_keys(const Part& part, int64_t group, int64_t groups, KeyPack& pack,
+                              bool gradients) {
+    const Element *k = a_.k.as<Element>(), *v = a_.v.as<Element>();
+    pack.group = group;
+    pack.groups = groups;
+    for (int64_t i = 0; i < groups; ++i) {
+      const int64_t rows = rows_in(part, group + i),
+                    offset = (part.row((group + i) * kGroup) * K_ + key_head_) * d_;
+      pack_columns<F>(k + offset, K_ * d_, rows, d_, pack.k_columns + i * kGroup, kBlock);
+      pack_columns<F>(v + offset, K_ * d_, rows, d_, pack.v_columns + i * kGroup, kBlock);
+      pack_rows<F>(k + offset, K_ * d_, rows, kGroup, d_,
+                   pack.k_rows + i * kGroup / F::kPair * width_, width_);
+    }
+    if (gradients) {
+      const auto bytes = static_cast<size_t>(kBlock * width_) * sizeof(float);
+      std::memset(pack.dk, 0, bytes);
+      std::memset(pack.dv, 0, bytes);
+    }
+  }
+
+  HWY_NOINLINE void pack_rows_of(const Part& part, int64_t head, int64_t group, int64_t groups,
+                                 RowPack& pack, bool as_rows) {
+    const Element *q = a_.q.as<Element>(), *do_ = a_.do_.as<Element>();
+    const float *lse = a_.lse.as<float>(), *delta = a_.delta.as<float>();
+    pack.group = group;
+    pack.groups = groups;
+    pack.head = head;
+    for (int64_t i = 0; i < groups; ++i) {
+      const int64_t rows = rows_in(part, group + i), stride = H_ * d_,
+                    row = part.row((group + i) * kGroup) * H_ + head;
+      pack_columns<F>(q + row * d_, stride, rows, d_, pack.q_columns + i * words_ * kGroup, kGroup);
+      pack_columns<F>(do_ + row * d_, stride, rows, d_, pack.do_columns + i * words_ * kGroup,
+                      kGroup);
+      if (as_rows) {
+        const int64_t offset = i * kGroup / F::kPair * width_;
+        pack_rows<F>(q + row * d_, stride, rows, kGroup, d_, pack.q_rows + offset, width_);
+        pack_rows<F>(do_ + row * d_, stride, rows, kGroup, d_, pack.do_rows + offset, width_);
+      }
+      for (int64_t r = 0; r < kGroup; ++r) {
+        pack.lse[i * kGroup + r] = r < rows ? lse[row + r * H_] * 0x1.715476p0f : HUGE_VALF;
+        pack.delta[i * kGroup + r] = r < rows ? delta[row + r * H_] : 0;
+      }
+    }
+    std::memset(pack.dq, 0, static_cast<size_t>(kBlock * width_) * sizeof(float));
+  }
+
+  // All rows that see keys of groups [begin, end), which are packed.
+  void walk_rows(const Part& part, int64_t begin, int64_t end, KeyPack* packs, int64_t num_packs,
+                 RowPack& rows, bool with_dq) {
+    const int64_t groups = (part.segment_end() + kGroup - 1) / kGroup, heads = H_ / K_;
+    const int64_t last = last_row_group(end - 1, groups, a_.window);
+    for (int64_t head = key_head_ * heads; head < (key_head_ + 1) * heads; ++head) {
+      for (int64_t g = begin; g <= last; g += kBlockGroups) {
+        pack_rows_of(part, head, g, std::min(kBlockGroups, last + 1 - g), rows, true);
+        const int64_t key_begin = std::max(begin, first_key_group(g, a_.window)),
+                      key_last = std::min(end, g + rows.groups) - 1;
+        for (int64_t i = (key_begin - begin) / kBlockGroups;
+             i <= (key_last - begin) / kBlockGroups && i < num_packs; ++i) {
+          meet(rows, packs[i], with_dq, true);
+        }
+        if (with_dq) store_rows(part, rows);
+      }
+    }
+  }
+
+  // All keys that the packed rows see.
+  void walk_keys(const Part& part, RowPack* packs, int64_t num_packs, KeyPack& keys) {
+    const int64_t first = first_key_group(packs[0].group, a_.window),
+                  end = packs[num_packs - 1].group + packs[num_packs - 1].groups;
+    for (int64_t g = first; g < end; g += kBlockGroups) {
+      pack_keys(part, g, std::min(kBlockGroups, end - g), keys, false);
+      for (int64_t i = 0; i < num_packs; ++i) meet(packs[i], keys, true, false);
+    }
+    for (int64_t i = 0; i < num_packs; ++i) store_rows(part, packs[i]);
+  }
+
+  // Adds what rows and keys owe each other.
+  void meet(RowPack& rows, KeyPack& keys, bool with_dq, bool with_dkdv) {
+    for (int64_t i = 0; i < rows.groups; ++i) {
+      const int64_t g = rows.group + i, from = std::max(keys.group, first_key_group(g, a_.window)),
+                    to = std::min(keys.group + keys.groups - 1, g);
+      if (from > to) continue;
+      meet_group(rows, i, keys, from - keys.group, to - keys.group, with_dkdv);
+      if (with_dq) add_dq(rows, i, keys, from - keys.group, to - keys.group);
+    }
+    if (!with_dkdv) return;
+    for (int64_t j = 0; j < keys.groups; ++j) {
+      const int64_t g = keys.group + j, end = rows.group + rows.groups,
+                    from = std::max(rows.group, g), to = last_row_group(g, end, a_.window);
+      if (from <= to) add_dkdv(rows, from - rows.group, to - rows.group, keys, j);
+    }
+  }
+
+  // P and dS of group i of the rows with groups [from, to] of the keys.
+  void meet_group(const RowPack& rows, int64_t i, const KeyPack& keys, int64_t from, int64_t to,
+                  bool by_key) {
+    const int64_t column = from * kGroup;
+    Product product = {.a = rows.q_columns + i * words_ * kGroup,
+                       .b = keys.k_columns + column,
+                       .c = scores_ + column,
+                       .b_step = kBlock,
+                       .c_row = kBlock,
+                       .steps = words_,
+                       .rows = kGroup,
+                       .columns = (to - from + 1) * kGroup,
+                       .scale = nullptr};
+    multiply<F, 1, kGroup, Start::kZero>(product);
+    product.a = rows.do_columns + i * words_ * kGroup;
+    product.b = keys.v_columns + column;
+    product.c = slopes_ + column;
+    multiply<F, 1, kGroup, Start::kZero>(product);
+    weigh(rows, i, keys, from, to, by_key);
+  }
+
+  HWY_NOINLINE void weigh(const RowPack& rows, int64_t i, const KeyPack& keys, int64_t from,
+                          int64_t to, bool by_key) {
+    const DF df;
+    const VF scale = hn::Set(df, log2_scale_);
+    for (int64_t j = from; j <= to; ++j) {
+      const int64_t ahead = (rows.group + i - keys.group - j) * kGroup;
+      const bool window_edge = a_.window > 0 && ahead + kGroup > a_.window;
+      const bool edge = window_edge || ahead == 0;
+      for (int64_t r = 0; r < kGroup; r += F::kPair) {
+        for (int v = 0; v < kGroupVectors; ++v) {
+          const int64_t column = j * kGroup + v * kLanes;
+          VF p[F::kPair], ds[F::kPair];
+          for (int e = 0; e < F::kPair; ++e) {
+            const float *score = scores_ + (r + e) * kBlock + column,
+                        *slope = slopes_ + (r + e) * kBlock + column;
+            const int64_t row = i * kGroup + r + e;
+            p[e] = exp2_f(df, hn::MulSub(hn::LoadU(df, score), scale, hn::Set(df, rows.lse[row])));
+            if (edge) {
+              const int64_t hi = ahead + r + e, lo = window_edge ? hi - a_.window + 1 : 0;
+              p[e] = hn::IfThenElseZero(visible(df, v, lo, hi), p[e]);
+            }
+            ds[e] = hn::Mul(p[e], hn::Sub(hn::LoadU(df, slope), hn::Set(df, rows.delta[row])));
+            store_left(F(), ds[e], ds_by_row_ + (row * kBlock + column) / F::kPair);
+          }
+          if (by_key) {
+            const int64_t at = (i * kGroup + r) / F::kPair * kBlock + column;
+            store_pairs(F(), p, weights_ + at);
+            if constexpr (F::kPair > 1) store_pairs(F(), ds, ds_by_key_ + at);
+          }
+        }
+      }
+    }
+  }
+
+  void add_dq(RowPack& rows, int64_t i, const KeyPack& keys, int64_t from, int64_t to) {
+    multiply<F, kBlock / F::kPair, 1, Start::kAdd>(
+        {.a = ds_by_row_ + (i * kGroup * kBlock + from * kGroup) / F::kPair,
+         .b = keys.k_rows + from * kGroup / F::kPair * width_,
+         .c = rows.dq + i * kGroup * width_,
+         .b_step = width_,
+         .c_row = width_,
+         .steps = (to - from + 1) * kGroup / F::kPair,
+         .rows = kGroup,
+         .columns = width_,
+         .scale = nullptr});
+  }
+
+  void add_dkdv(const RowPack& rows, int64_t from, int64_t to, KeyPack& keys, int64_t j) {
+    const int64_t left = from * kGroup / F::kPair * kBlock + j * kGroup,
+                  right = from * kGroup / F::kPair * width_;
+    Product product = {.a = weights_ + left,
+                       .b = rows.do_rows + right,
+                       .c = keys.dv + j * kGroup * width_,
+                       .b_step = width_,
+                       .c_row = width_,
+                       .steps = (to - from + 1) * kGroup / F::kPair,
+                       .rows = kGroup,
+                       .columns = width_,
+                       .scale = nullptr};
+    multiply<F, 1, kBlock, Start::kAdd>(product);
+    product.a = ds_by_key_ + left;
+    product.b = rows.q_rows + right;
+    product.c = keys.dk + j * kGroup * width_;
+    multiply<F, 1, kBlock, Start::kAdd>(product);
+  }
+
+  void store_row(const float* from, float scale, Element* to) {
+    const DF df;
+    for (int64_t c = 0; c < d_; c += kLanes) {
+      const VF value = hn::Mul(hn::LoadU(df, from + c), hn::Set(df, scale));
+      if (c + kLanes <= d_) {
+        store(value, df, to + c);
+      } else {
+        store_n(value, df, to + c, static_cast<size_t>(d_ - c));
+      }
+    }
+  }
+
+  HWY_NOINLINE void store_rows(const Part& part, const RowPack& pack) {
+    const int64_t begin = pack.group * kGroup,
+                  end = std::min(begin + pack.groups * kGroup, part.segment_end());
+    for (int64_t i = begin; i < end; ++i) {
+      store_row(pack.dq + (i - begin) * width_, a_.scale,
+                a_.dq.as<Element>() + (part.row(i) * H_ + pack.head) * d_);
+    }
+  }
+
+  HWY_NOINLINE void store_keys(const Part& part, const KeyPack& pack) {
+    const int64_t begin = pack.group * kGroup,
+                  end = std::min(begin + pack.groups * kGroup, part.segment_end());
+    for (int64_t j = begin; j < end; ++j) {
+      const int64_t to = (part.row(j) * K_ + key_head_) * d_;
+      store_row(pack.dk + (j - begin) * width_, a_.scale, a_.dk.as<Element>() + to);
+      store_row(pack.dv + (j - begin) * width_, 1, a_.dv.as<Element>() + to);
+    }
+  }
+
+  const AttentionBackward& a_;
+  const int64_t key_head_, H_, K_, d_, words_, width_;
+  const float log2_scale_;
+  Carver carver_;
+  float *scores_, *slopes_;  // [kGroup, kBlock] q . k and do . v of one group of rows
+  Word* weights_;            // [kBlock rows / kPair, kBlock] P, pairs of rows
+  Word* ds_by_key_;          // the same of dS
+  Word* ds_by_row_;          // [kBlock rows, kBlock / kPair] dS, pairs of keys
+};
+
+template <class F>
+void run_task(const AttentionBackward& a, const BackwardTask& task, Word* scratch) {
+  if (task.whole != nullptr) {
+    const Part part = {task.whole, 0, task.whole->rows};
+    BackwardWorker<F>(a, task.key_head, scratch).run_keys(part, true);
+    return;
+  }
+  for_parts(a.segments, task.row_begin, task.row_end, [&](const Part& part) {
+    if (task.plan->whole(*part.segment)) return;
+    BackwardWorker<F> worker(a, task.key_head, scratch);
+    task.owns_keys ? worker.run_keys(part, false) : worker.run_rows(part);
+  });
+}
+
+void run_backward(const AttentionBackward& a, const BackwardTask& task, Isa isa, Word* scratch) {
+  if (a.q.dtype == DType::kF32) {
+    run_task<WideF32>(a, task, scratch);
+    return;
+  }
+#if HWY_TARGET == HWY_AVX3
+  if (isa == Isa::kAvx512Bf16) {
+    run_task<Bf16Dot>(a, task, scratch);
+    return;
+  }
+#endif
+  (void)isa;
+  run_task<WideBf16>(a, task, scratch);
+}
+
+// delta of rows [begin, end): do . o, vectors along d.
+template <class E>
+void delta_rows(const AttentionBackward& a, int64_t begin, int64_t end) {
+  const DF df;
+  const int64_t H = a.q.dims[1], d = a.q.dims[2];
+  for (int64_t row = begin * H; row < end * H; ++row) {
+    const E *x = a.do_.as<E>() + row * d, *y = a.o.as<E>() + row * d;
+    VF sum = hn::Zero(df);
+    int64_t c = 0;
+    for (; c + kLanes <= d; c += kLanes) sum = hn::MulAdd(load(df, x + c), load(df, y + c), sum);
+    if (c < d) {
+      const auto rest = static_cast<size_t>(d - c);
+      sum = hn::MulAdd(load_n(df, x + c, rest), load_n(df, y + c, rest), sum);
+    }
+    a.delta.as<float>()[row] = hn::GetLane(hn::SumOfLanes(df, sum));
+  }
+}
+
+void run_delta(const AttentionBackward& a, int64_t begin, int64_t end) {
+  a.q.dtype == DType::kF32 ? delta_rows<float>(a, begin, end) : delta_rows<BF16>(a, begin, end);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace moraine
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace moraine::cpu {
+
+HWY_EXPORT(run_backward);
+HWY_EXPORT(run_delta);
+
+namespace {
+
+constexpr int64_t kMostRows = 128;  // of a task that owns rows or keys: they share what it packs
+constexpr int64_t kLeastRows = 64;
+constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kSizes = 4;  // passes over whole documents, halving sizes: long ones first
+
+// Which of kSizes passes takes a document of `rows`.
+int64_t size_class(int64_t rows, int64_t longest) {
+  int64_t c = 0;
+  while (c + 1 < kSizes && rows <= longest >> (c + 1)) ++c;
+  return c;
+}
+
+}  // namespace
+
+void attention_backward(Context& ctx, const AttentionBackward& a) {
+  const int64_t T = a.q.dims[0], K = a.k.dims[1], threads = ctx.pool->threads();
+  const auto num_segments = static_cast<int64_t>(a.segments.size());
+  MR_CHECK(a.q.dtype != DType::kF64, "f64 is for the reference");
+  MR_CHECK(a.q.dims[2] <= attention::kMaxWidth, "head width %ld", long(a.q.dims[2]));
+  const auto delta = HWY_DYNAMIC_DISPATCH(run_delta);
+  ctx.pool->parallel_for((T + kMostRows - 1) / kMostRows, [&](int64_t i, int) {
+    delta(a, i * kMostRows, std::min(T, (i + 1) * kMostRows));
+  });
+
+  const attention::BackwardPlan plan = attention::make_backward_plan(a, threads);
+  int64_t longest = 0;
+  bool all_whole = true;
+  for (const Segment& s : a.segments) {
+    plan.whole(s) ? void(longest = std::max(longest, s.rows)) : void(all_whole = false);
+  }
+  int64_t rows = kMostRows;
+  while (rows > kLeastRows && (T + rows - 1) / rows * K < kTasksPerThread * threads) rows /= 2;
+  const int64_t blocks = all_whole ? 0 : (T + rows - 1) / rows, cut = 2 * blocks * K,
+                whole = longest > 0 ? kSizes * num_segments * K : 0;
+  const auto run = HWY_DYNAMIC_DISPATCH(run_backward);
+  const Isa best = isa();
+  ctx.pool->parallel_for(cut + whole, [&](int64_t index, int worker) {
+    attention::BackwardTask task = {.plan = &plan};
+    task.key_head = index % K;
+    if (index < cut) {
+      // Keys in order and rows from the last on: long walks first.
+      task.owns_keys = index < blocks * K;
+      const int64_t i = index / K, block = task.owns_keys ? i : 2 * blocks - 1 - i;
+      task.row_begin = block * rows;
+      task.row_end = std::min(T, task.row_begin + rows);
+    } else {
+      const int64_t i = (index - cut) / K;
+      const Segment& s = a.segments[static_cast<size_t>(i % num_segments)];
+      if (!plan.whole(s) || size_class(s.rows, longest) != i / num_segments) return;
+      task.whole = &s;
+    }
+    run(a, task, best, ctx.worker_scratch<Word>(worker));
+  });
+}
+
+}  // namespace moraine::cpu
+#endif  // HWY_ONCE
