@@ -1,0 +1,72 @@
+// Every published style of tokenizer.json against what the Hugging Face library does with
+// adversarial text (tools/make_tokenizer_golden.py). Fails if any step, the order of merging, an
+// added token's rule, the post-processor or the decoder differs.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/file_system.h"
+#include "base/json.h"
+#include "tokenizer/stream_decoder.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/utf8.h"
+
+namespace moraine {
+namespace {
+
+const char* const kStyles[] = {"falcon", "gemma3",          "gpt2",   "gpt2_prefix",
+                               "llama2", "llama3",          "o200k",  "metaspace_always",
+                               "qwen",   "metaspace_first", "splits", "starcoder"};
+
+std::string golden(const std::string& file) {
+  return std::string(MORAINE_SOURCE_DIR) + "/tests/golden/tokenizer/" + file;
+}
+
+class Golden : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const std::string name = GetParam();
+    tokenizer_ = Tokenizer::load(posix_file_system(), golden(name + ".json"));
+    cases_ = parse_json(posix_file_system().read(golden(name + ".cases.json")), name);
+    ASSERT_GT(cases_.size(), 100u);
+  }
+  std::unique_ptr<Tokenizer> tokenizer_;
+  Json cases_;
+};
+
+TEST_P(Golden, EncodesAsHuggingFace) {
+  for (const Json& c : cases_) {
+    const std::string text = c["text"];
+    EXPECT_EQ(tokenizer_->encode(text, false), c["ids"].get<std::vector<int32_t>>()) << c["text"];
+    EXPECT_EQ(tokenizer_->encode(text, true), c["special_ids"].get<std::vector<int32_t>>())
+        << c["text"];
+  }
+}
+
+TEST_P(Golden, DecodesAsHuggingFace) {
+  for (const Json& c : cases_) {
+    const std::vector<int32_t> ids = c["special_ids"];
+    EXPECT_EQ(to_valid_utf8(tokenizer_->decode(ids, false)), c["decoded"]) << c["text"];
+    EXPECT_EQ(to_valid_utf8(tokenizer_->decode(ids, true)), c["skipped"]) << c["text"];
+  }
+}
+
+TEST_P(Golden, StreamsTheSameTextInWholeCharacters) {
+  for (const Json& c : cases_) {
+    StreamDecoder stream(*tokenizer_, true);
+    std::string all;
+    for (const int32_t id : c["special_ids"]) {
+      const std::string piece = stream.push(id);
+      EXPECT_EQ(valid_utf8_prefix(piece), static_cast<int64_t>(piece.size())) << c["text"];
+      all += piece;
+    }
+    EXPECT_EQ(all + stream.finish(), c["skipped"]) << c["text"];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Styles, Golden, ::testing::ValuesIn(kStyles),
+                         [](const auto& style) { return std::string(style.param); });
+
+}  // namespace
+}  // namespace moraine

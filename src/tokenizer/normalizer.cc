@@ -1,0 +1,102 @@
+// The steps, one function each.
+#include "tokenizer/normalizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tokenizer/byte_alphabet.h"
+#include "tokenizer/utf8.h"
+
+namespace moraine {
+namespace {
+
+void replace(const NormalizerStep& step, NormalizedText* t) {
+  std::vector<TextRange> matches;
+  if (step.regex != nullptr) {
+    step.regex->find_all(t->text, &matches);
+  } else {
+    find_all_text(t->text, step.pattern, &matches);
+  }
+  if (matches.empty()) return;
+  // New characters count as coming from the last one they replace.
+  const TextRange first = matches[0];
+  if (first.begin == 0 && first.end > 0) {
+    const bool one_character = utf8_previous(t->text, first.end) == 0;
+    if (!one_character || step.content.empty()) t->from_start = false;
+  }
+  std::string out;
+  out.reserve(t->text.size() + matches.size() * step.content.size());
+  int64_t copied = 0;
+  for (const TextRange& match : matches) {
+    out.append(t->text, copied, match.begin - copied);
+    out.append(step.content);
+    copied = match.end;
+  }
+  out.append(t->text, copied);
+  t->text = std::move(out);
+}
+
+void strip(const NormalizerStep& step, NormalizedText* t) {
+  std::string_view text = t->text;
+  if (step.left) {
+    while (!text.empty() && is_white_space(utf8_code_point(text, 0))) {
+      text.remove_prefix(utf8_bytes_of_lead(text[0]));
+      t->from_start = false;
+    }
+  }
+  while (step.right && !text.empty()) {
+    const int64_t last = utf8_previous(text, static_cast<int64_t>(text.size()));
+    if (!is_white_space(utf8_code_point(text, last))) break;
+    text = text.substr(0, last);
+  }
+  t->text = std::string(text);
+}
+
+void apply_step(const NormalizerStep& step, NormalizedText* t) {
+  switch (step.kind) {
+    case NormalizerStep::Kind::kForm:
+      t->text = normalize_unicode(t->text, step.form);
+      return;
+    case NormalizerStep::Kind::kLowercase:
+      t->text = lowercase(t->text);
+      return;
+    case NormalizerStep::Kind::kReplace:
+      replace(step, t);
+      return;
+    case NormalizerStep::Kind::kStrip:
+      strip(step, t);
+      return;
+    case NormalizerStep::Kind::kPrepend:
+      if (!t->text.empty() && t->may_prefix) t->text.insert(0, step.content);
+      return;
+    case NormalizerStep::Kind::kByteLevel: {
+      std::string out;
+      append_byte_characters(t->text, &out);
+      t->text = std::move(out);
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+bool Normalizer::maps_bytes() const {
+  const auto maps = [](const NormalizerStep& step) {
+    return step.kind == NormalizerStep::Kind::kByteLevel;
+  };
+  return std::any_of(steps_.begin(), steps_.end(), maps);
+}
+
+void Normalizer::apply(NormalizedText* text) const {
+  for (const NormalizerStep& step : steps_) apply_step(step, text);
+}
+
+void find_all_text(std::string_view text, std::string_view pattern,
+                   std::vector<TextRange>* matches) {
+  for (size_t at = text.find(pattern); at != std::string_view::npos;
+       at = text.find(pattern, at + pattern.size())) {
+    matches->push_back({static_cast<int64_t>(at), static_cast<int64_t>(at + pattern.size())});
+  }
+}
+
+}  // namespace moraine

@@ -1,0 +1,239 @@
+// Words as symbols, merged round by round, then written as JSON.
+#include "tokenizer/train.h"
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "tokenizer/byte_alphabet.h"
+#include "tokenizer/pair_heap.h"
+#include "tokenizer/token_table.h"
+#include "tokenizer/utf8.h"
+#include "tokenizer/word_counts.h"
+
+namespace moraine {
+
+const char* const kTrainPattern =
+    "(?i:['’](?:s|t|re|ve|m|ll|d)(?!\\p{L}))| ?\\p{L}[\\p{L}\\p{M}]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+|"
+    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+
+namespace {
+
+constexpr int64_t kBytes = 256;
+constexpr int64_t kProgressEvery = 256;  // merges
+
+// The tokens so far, in order of id, written in the byte alphabet.
+struct Vocabulary {
+  std::vector<std::string> texts;
+  TokenTable ids;
+  int32_t byte_ids[kBytes];
+
+  int32_t add(const std::string& text) {
+    const int32_t there = ids.find(text);
+    if (there >= 0) return there;
+    const int32_t id = static_cast<int32_t>(texts.size());
+    ids.insert(text, id);
+    texts.push_back(text);
+    return id;
+  }
+};
+
+void check_options(const BpeTrainOptions& options) {
+  const int64_t least = static_cast<int64_t>(options.special_tokens.size()) + kBytes;
+  if (options.vocab_size < least || options.vocab_size > INT32_MAX) {
+    throw_error(Code::kInvalidArgument,
+                "train tokenizer: the vocabulary size is {}, wanted at least {}: {} special tokens "
+                "and 256 bytes",
+                options.vocab_size, least, options.special_tokens.size());
+  }
+  for (const std::string& token : options.special_tokens) {
+    std::string bytes;
+    if (token.empty() || valid_utf8_prefix(token) != static_cast<int64_t>(token.size())) {
+      throw_error(Code::kInvalidArgument, "train tokenizer: a special token is empty or not UTF-8");
+    }
+    if (append_character_bytes(token, &bytes) && bytes.size() == 1) {
+      throw_error(Code::kInvalidArgument,
+                  "train tokenizer: the special token «{}» is the token of a byte; choose a longer "
+                  "one",
+                  token);
+    }
+    if (std::count(options.special_tokens.begin(), options.special_tokens.end(), token) > 1) {
+      throw_error(Code::kInvalidArgument, "train tokenizer: the special token «{}» is there twice",
+                  token);
+    }
+  }
+}
+
+Vocabulary first_tokens(const BpeTrainOptions& options) {
+  Vocabulary vocabulary;
+  for (const std::string& token : options.special_tokens) vocabulary.add(token);
+  std::vector<int32_t> characters;
+  for (int byte = 0; byte < kBytes; ++byte) {
+    characters.push_back(character_of_byte(static_cast<uint8_t>(byte)));
+  }
+  std::sort(characters.begin(), characters.end());
+  for (const int32_t character : characters) {
+    std::string text;
+    append_utf8(character, &text);
+    vocabulary.byte_ids[byte_of_character(character)] = vocabulary.add(text);
+  }
+  return vocabulary;
+}
+
+struct Word {
+  int64_t begin;   // in Merger::symbols_
+  int32_t length;  // symbols left
+  int64_t count;
+};
+
+// The words, as symbols that become fewer.
+class Merger {
+ public:
+  Merger(const WordCounts& counts, const Vocabulary& vocabulary) {
+    for (int64_t i = 0; i < counts.size(); ++i) {
+      const std::string_view bytes = counts.word(i);
+      if (bytes.size() < 2) continue;
+      const int32_t word = static_cast<int32_t>(words_.size());
+      words_.push_back({static_cast<int64_t>(symbols_.size()), static_cast<int32_t>(bytes.size()),
+                        counts.count(i)});
+      for (char byte : bytes) {
+        symbols_.push_back(vocabulary.byte_ids[static_cast<uint8_t>(byte)]);
+      }
+      const int32_t* symbols = symbols_.data() + words_[word].begin;
+      for (int32_t k = 0; k + 1 < words_[word].length; ++k) {
+        pairs_.add(symbols[k], symbols[k + 1], counts.count(i), word);
+      }
+    }
+    pairs_.settle();
+  }
+
+  bool most_frequent(CountedPair* pair) { return pairs_.pop(pair); }
+
+  void merge(const CountedPair& pair, int32_t merged) {
+    for (const int32_t word : pair.words) merge_word(pair, merged, word);
+    pairs_.settle();
+  }
+
+ private:
+  void merge_word(const CountedPair& pair, int32_t merged, int32_t index) {
+    Word& word = words_[index];
+    int32_t* symbols = symbols_.data() + word.begin;
+    const auto change = [&](int32_t left, int32_t right, int64_t times) {
+      // The pair that is being merged is gone for good: its overlaps ("aaa") count no more.
+      if (left == pair.left && right == pair.right) return;
+      pairs_.add(left, right, times * word.count, index);
+    };
+    int32_t kept = 0;
+    for (int32_t i = 0; i < word.length; ++i) {
+      const bool found =
+          i + 1 < word.length && symbols[i] == pair.left && symbols[i + 1] == pair.right;
+      if (!found) {
+        symbols[kept++] = symbols[i];
+        continue;
+      }
+      if (kept > 0) {
+        change(symbols[kept - 1], pair.left, -1);
+        change(symbols[kept - 1], merged, 1);
+      }
+      if (i + 2 < word.length) {
+        change(pair.right, symbols[i + 2], -1);
+        change(merged, symbols[i + 2], 1);
+      }
+      symbols[kept++] = merged;
+      ++i;
+    }
+    word.length = kept;
+  }
+
+  std::vector<int32_t> symbols_;
+  std::vector<Word> words_;
+  PairHeap pairs_;
+};
+
+Json added_token(const std::string& content, int32_t id) {
+  return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", true}};
+}
+
+std::string to_json(const Vocabulary& vocabulary, const Json& merges,
+                    const BpeTrainOptions& options) {
+  Json added = Json::array();
+  for (const std::string& token : options.special_tokens) {
+    added.push_back(added_token(token, vocabulary.ids.find(token)));
+  }
+  Json ids = Json::object();
+  for (size_t i = 0; i < vocabulary.texts.size(); ++i) ids.emplace(vocabulary.texts[i], i);
+  const Json split = {{"type", "Split"},
+                      {"pattern", {{"Regex", options.pattern}}},
+                      {"behavior", "Isolated"},
+                      {"invert", false}};
+  const auto byte_level = [](bool prefix_space, bool regex) {
+    return Json{{"type", "ByteLevel"},
+                {"add_prefix_space", prefix_space},
+                {"trim_offsets", true},
+                {"use_regex", regex}};
+  };
+  const Json root = {
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens", added},
+      {"normalizer", nullptr},
+      {"pre_tokenizer",
+       {{"type", "Sequence"}, {"pretokenizers", Json::array({split, byte_level(false, false)})}}},
+      {"post_processor", nullptr},
+      {"decoder", byte_level(true, true)},
+      {"model",
+       {{"type", "BPE"},
+        {"dropout", nullptr},
+        {"unk_token", nullptr},
+        {"continuing_subword_prefix", nullptr},
+        {"end_of_word_suffix", nullptr},
+        {"fuse_unk", false},
+        {"byte_fallback", false},
+        {"ignore_merges", false},
+        {"vocab", ids},
+        {"merges", merges}}}};
+  return root.dump(2) + "\n";
+}
+
+}  // namespace
+
+std::string train_bpe(const std::function<bool(std::string* text)>& next,
+                      const BpeTrainOptions& options, Pool& pool,
+                      const std::function<void(const BpeTrainProgress&)>& progress) {
+  check_options(options);
+  PreTokenizer pre_tokenizer;
+  PreTokenizerStep split{.kind = PreTokenizerStep::Kind::kRegex};
+  split.regex = std::make_unique<Regex>(options.pattern, "train tokenizer");
+  pre_tokenizer.add(std::move(split));
+  std::vector<std::pair<std::string, int32_t>> specials;
+  for (const std::string& token : options.special_tokens) specials.emplace_back(token, 0);
+  Trie special_tokens;
+  special_tokens.build(std::move(specials));
+
+  WordCounts counts;
+  const auto counted = [&](int64_t bytes) { progress({true, bytes, 0}); };
+  count_words(next, pre_tokenizer, special_tokens, pool, counted, &counts);
+
+  Vocabulary vocabulary = first_tokens(options);
+  Merger merger(counts, vocabulary);
+  Json merges = Json::array();
+  CountedPair pair;
+  const auto size = [&] { return static_cast<int64_t>(vocabulary.texts.size()); };
+  while (size() < options.vocab_size && merger.most_frequent(&pair)) {
+    if (pair.count < options.min_frequency) break;
+    const std::string& left = vocabulary.texts[pair.left];
+    const std::string& right = vocabulary.texts[pair.right];
+    merges.push_back(left + " " + right);
+    merger.merge(pair, vocabulary.add(left + right));
+    if (merges.size() % kProgressEvery == 0) progress({false, size(), options.vocab_size});
+  }
+  progress({false, size(), options.vocab_size});
+  return to_json(vocabulary, merges, options);
+}
+
+}  // namespace moraine

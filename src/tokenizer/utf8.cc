@@ -1,0 +1,128 @@
+// UTF-8 after table 3-7 of the Unicode standard.
+#include "tokenizer/utf8.h"
+
+#include <cstring>
+
+namespace moraine {
+namespace {
+
+bool is_trail(uint8_t byte) { return (byte & 0xC0) == 0x80; }
+
+// Bytes that a sequence with this lead byte must have; 0 if it cannot lead.
+int wanted_bytes(uint8_t lead) {
+  if (lead < 0x80) return 1;
+  if (lead < 0xC2) return 0;
+  if (lead < 0xE0) return 2;
+  if (lead < 0xF0) return 3;
+  return lead < 0xF5 ? 4 : 0;
+}
+
+// Whether `second` may follow `lead`: excludes long forms, surrogates and values past U+10FFFF.
+bool is_second(uint8_t lead, uint8_t second) {
+  if (!is_trail(second)) return false;
+  if (lead == 0xE0) return second >= 0xA0;
+  if (lead == 0xED) return second < 0xA0;
+  if (lead == 0xF0) return second >= 0x90;
+  if (lead == 0xF4) return second < 0x90;
+  return true;
+}
+
+// Bytes at text[at] that are the beginning of some valid sequence: 0 if none, all of it if
+// complete.
+int matching_bytes(std::string_view text, int64_t at, int wanted) {
+  const int64_t left = static_cast<int64_t>(text.size()) - at;
+  if (wanted == 0) return 0;
+  if (wanted == 1 || left < 2) return 1;
+  if (!is_second(static_cast<uint8_t>(text[at]), static_cast<uint8_t>(text[at + 1]))) return 1;
+  int count = 2;
+  while (count < wanted && count < left && is_trail(static_cast<uint8_t>(text[at + count])))
+    ++count;
+  return count;
+}
+
+}  // namespace
+
+int utf8_sequence_bytes(std::string_view text, int64_t at) {
+  const int wanted = wanted_bytes(static_cast<uint8_t>(text[at]));
+  return matching_bytes(text, at, wanted) == wanted ? wanted : 0;
+}
+
+int32_t utf8_code_point(std::string_view text, int64_t at) {
+  const auto byte = [&](int64_t i) { return static_cast<uint8_t>(text[at + i]); };
+  const uint8_t lead = byte(0);
+  if (lead < 0x80) return lead;
+  if (lead < 0xE0) return (lead & 0x1F) << 6 | (byte(1) & 0x3F);
+  if (lead < 0xF0) return (lead & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
+  return (lead & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
+}
+
+int64_t utf8_previous(std::string_view text, int64_t end) {
+  int64_t at = end - 1;
+  while (at > 0 && is_trail(static_cast<uint8_t>(text[at]))) --at;
+  return at;
+}
+
+void append_utf8(int32_t code_point, std::string* out) {
+  const auto put = [&](int32_t byte) { out->push_back(static_cast<char>(byte)); };
+  if (code_point < 0x80) {
+    put(code_point);
+  } else if (code_point < 0x800) {
+    put(0xC0 | code_point >> 6);
+    put(0x80 | (code_point & 0x3F));
+  } else if (code_point < 0x10000) {
+    put(0xE0 | code_point >> 12);
+    put(0x80 | (code_point >> 6 & 0x3F));
+    put(0x80 | (code_point & 0x3F));
+  } else {
+    put(0xF0 | code_point >> 18);
+    put(0x80 | (code_point >> 12 & 0x3F));
+    put(0x80 | (code_point >> 6 & 0x3F));
+    put(0x80 | (code_point & 0x3F));
+  }
+}
+
+int64_t valid_utf8_prefix(std::string_view text) {
+  const int64_t size = static_cast<int64_t>(text.size());
+  int64_t at = 0;
+  while (at < size) {
+    uint64_t eight;
+    if (at + 8 <= size) {
+      std::memcpy(&eight, text.data() + at, 8);
+      if ((eight & 0x8080808080808080u) == 0) {
+        at += 8;
+        continue;
+      }
+    }
+    const int bytes = utf8_sequence_bytes(text, at);
+    if (bytes == 0) return at;
+    at += bytes;
+  }
+  return at;
+}
+
+int64_t incomplete_utf8_tail(std::string_view text) {
+  const int64_t size = static_cast<int64_t>(text.size());
+  for (int64_t back = 1; back <= 3 && back <= size; ++back) {
+    const uint8_t byte = static_cast<uint8_t>(text[size - back]);
+    if (is_trail(byte)) continue;
+    const int wanted = wanted_bytes(byte);
+    return wanted > back && matching_bytes(text, size - back, wanted) == back ? back : 0;
+  }
+  return 0;
+}
+
+std::string to_valid_utf8(std::string_view bytes) {
+  std::string out;
+  while (!bytes.empty()) {
+    const int64_t valid = valid_utf8_prefix(bytes);
+    out.append(bytes.substr(0, valid));
+    bytes.remove_prefix(valid);
+    if (bytes.empty()) break;
+    const int matching = matching_bytes(bytes, 0, wanted_bytes(static_cast<uint8_t>(bytes[0])));
+    bytes.remove_prefix(matching > 0 ? matching : 1);
+    append_utf8(0xFFFD, &out);
+  }
+  return out;
+}
+
+}  // namespace moraine
