@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/linear_engine.h"
+#include "kernels/cpu/linear_transpose.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/linear.h"
 
@@ -55,13 +56,15 @@ void pack_words(uint32_t* panel, const PanelSource& p, bool transpose, bool bf16
 
 #if HWY_TARGET != HWY_SCALAR
 using D4 = hn::FixedTag<float, 4>;
-using U4 = hn::FixedTag<uint32_t, 4>;
-using V4 = hn::Vec<U4>;
+using moraine::HWY_NAMESPACE::DF;
+using moraine::HWY_NAMESPACE::transpose_4x4;
+using moraine::HWY_NAMESPACE::U4;
+using moraine::HWY_NAMESPACE::V4;
 
 // The bits of v rounded to bf16, in the upper half of each lane.
 template <class V>
-HWY_INLINE hn::Vec<U4> rounded(V v) {
-  const U4 du;
+HWY_INLINE auto rounded(V v) {
+  const hn::RebindToUnsigned<hn::DFromV<V>> du;
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
   const auto sum = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff)));
@@ -69,8 +72,9 @@ HWY_INLINE hn::Vec<U4> rounded(V v) {
   return hn::IfThenElse(nan, hn::Or(bits, hn::Set(du, 0x400000)), sum);
 }
 
-HWY_INLINE V4 pair_words(V4 lower, V4 upper) {
-  return hn::Or(hn::ShiftRight<16>(lower), hn::And(upper, hn::Set(U4(), 0xffff0000u)));
+template <class V>
+HWY_INLINE V pair_words(V lower, V upper) {
+  return hn::Or(hn::ShiftRight<16>(lower), hn::And(upper, hn::Set(hn::DFromV<V>(), 0xffff0000u)));
 }
 
 // Four words along k of one row: steps s .. s + 3.
@@ -80,19 +84,6 @@ HWY_INLINE V4 four_words(const float* row, int64_t s, bool bf16) {
   const auto first = hn::LoadU(d, row + 2 * s), second = hn::LoadU(d, row + 2 * s + 4);
   return pair_words(rounded(hn::ConcatEven(d, second, first)),
                     rounded(hn::ConcatOdd(d, second, first)));
-}
-
-HWY_INLINE void transpose_4x4(V4& a, V4& b, V4& c, V4& d) {
-  const U4 du;
-  const hn::FixedTag<uint64_t, 2> dw;
-  const auto ab0 = hn::BitCast(dw, hn::InterleaveLower(du, a, b));
-  const auto ab1 = hn::BitCast(dw, hn::InterleaveUpper(du, a, b));
-  const auto cd0 = hn::BitCast(dw, hn::InterleaveLower(du, c, d));
-  const auto cd1 = hn::BitCast(dw, hn::InterleaveUpper(du, c, d));
-  a = hn::BitCast(du, hn::InterleaveLower(dw, ab0, cd0));
-  b = hn::BitCast(du, hn::InterleaveUpper(dw, ab0, cd0));
-  c = hn::BitCast(du, hn::InterleaveLower(dw, ab1, cd1));
-  d = hn::BitCast(du, hn::InterleaveUpper(dw, ab1, cd1));
 }
 
 // Rows of the source are outputs: blocks of 4 outputs x 4 steps are transposed in registers.
@@ -122,17 +113,19 @@ void pack_rows(uint32_t* panel, const PanelSource& p, bool bf16) {
 
 // Rows of the source are inputs: whole vectors are copied, two rows at a time for bf16.
 void pack_columns(uint32_t* panel, const PanelSource& p, bool bf16) {
-  const D4 d;
+  const DF d;
+  const hn::RebindToUnsigned<DF> du;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t steps = bf16 ? (p.k + 1) / 2 : p.k, whole = bf16 ? p.k / 2 : p.k;
-  const int64_t outputs = p.outputs / 4 * 4, ld = p.row_stride;
+  const int64_t outputs = p.outputs / lanes * lanes, ld = p.row_stride;
   for (int64_t s = 0; s < whole; ++s) {
     const float* row = p.from + (bf16 ? 2 * s : s) * ld;
     uint32_t* to = panel + s * kPanel;
-    for (int64_t j = 0; j < outputs; j += 4) {
+    for (int64_t j = 0; j < outputs; j += lanes) {
       const auto lower = hn::LoadU(d, row + j);
-      hn::StoreU(bf16 ? pair_words(rounded(lower), rounded(hn::LoadU(d, row + ld + j)))
-                      : hn::BitCast(U4(), lower),
-                 U4(), to + j);
+      auto words = hn::BitCast(du, lower);
+      if (bf16) words = pair_words(rounded(lower), rounded(hn::LoadU(d, row + ld + j)));
+      hn::StoreU(words, du, to + j);
     }
   }
   pack_words(panel, p, true, bf16, 0, whole, outputs, kPanel);

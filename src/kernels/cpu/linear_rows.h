@@ -22,4 +22,7 @@ struct RowsProduct {
 };
 void run_rows_product(Context& ctx, const RowsProduct& p);
 
+// c[j,i] = c[i,j] for j > i of a square f32 matrix.
+void mirror(Context& ctx, const Tensor& c);
+
 }  // namespace moraine::cpu

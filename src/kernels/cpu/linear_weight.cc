@@ -8,6 +8,10 @@
 namespace moraine::cpu {
 namespace {
 
+// Steps of a block of the sum. Shorter ones add to dw more often, longer ones leave fewer columns
+// in L2: bf16 2048 x 1024 x 512 runs at 79 % of peak with 512, at 93 % with 256.
+constexpr int64_t kColumnSteps = 256;
+
 constexpr int64_t kRightBytes = 512 << 10;  // of right panels: half of a 1 MiB L2
 constexpr int64_t kLeftBytes = 128
                                << 10;  // of left panels copied at a time: whole cache lines of dy
@@ -25,7 +29,7 @@ Cut choose_cut(const GroupedLinearBackwardWeight& a, const LinearEngine& e, int 
   const int64_t n = a.dy.dims[1], k = a.x.dims[1], groups = a.dw.dims[0];
   int64_t longest = 1;
   for (int64_t g = 0; g < groups; ++g) longest = std::max(longest, a.rows[g + 1] - a.rows[g]);
-  const int64_t steps = std::min(ceil_div(longest, e.column_step), kBlockWords);
+  const int64_t steps = std::min(ceil_div(longest, e.column_step), kColumnSteps);
   const int64_t right = std::max<int64_t>(1, ceil_div(k, kRightBytes / (4 * steps)));
   const int64_t wanted = threads == 1 ? 1 : 4 * threads;
   const int64_t left = ceil_div(wanted, groups * right);
@@ -139,7 +143,7 @@ void grouped_linear_backward_weight(Context& ctx, const GroupedLinearBackwardWei
         .k1 = std::min(k, kPanel * even_begin(panels, cut.right_parts, right + 1))};
     if (block.n0 >= block.n1 || block.k0 >= block.k1) return;
     const BlockTask block_task(a, e, block, ctx.worker_scratch<uint8_t>(worker));
-    const int64_t end = a.rows[block.group + 1], block_rows = kBlockWords * e.column_step;
+    const int64_t end = a.rows[block.group + 1], block_rows = kColumnSteps * e.column_step;
     for (int64_t t = a.rows[block.group]; t < end; t += block_rows) {
       block_task.run(t, std::min(t + block_rows, end));
     }
