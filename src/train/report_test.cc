@@ -121,7 +121,6 @@ TEST(ReportChart, LongRunsStaySmallAndKeepTheirPeaks) {
   const std::string svg = line_chart_svg({.title = "t", .unit = "", .series = {s}});
   EXPECT_LT(svg.size(), 60000u);
   EXPECT_GT(count(svg, " 42.5"), 0);  // 5 % of the range below the top: 34 + 188 * 0.4 / 8.8
-  << svg.substr(0, 300);              // the peak, 5 % below the top: 34 + 188 * 0.05 / 1.1
 }
 
 TEST(ReportChart, NanBreaksTheLine) {
