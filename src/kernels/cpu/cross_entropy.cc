@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/exp.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cross_entropy.h"
 
@@ -17,9 +18,6 @@ namespace HWY_NAMESPACE {
 namespace {
 
 constexpr int64_t kChunk = 4096;  // 16 KiB of logits: read twice, once from memory
-
-// e^d for d <= 0; NaN stays NaN (exp_f makes it 0).
-HWY_INLINE VF exp_difference(DF df, VF d) { return hn::IfThenElse(hn::IsNaN(d), d, exp_f(df, d)); }
 
 HWY_INLINE float max_of(const float* x, int64_t n) {
   const DF df;
@@ -44,17 +42,17 @@ HWY_INLINE float sum_of_exp(const float* x, int64_t n, float top) {
   VF s0 = hn::Zero(df), s1 = s0, s2 = s0, s3 = s0;
   int64_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    s0 = hn::Add(s0, exp_difference(df, hn::Sub(load(df, x + i), shift)));
-    s1 = hn::Add(s1, exp_difference(df, hn::Sub(load(df, x + i + lanes), shift)));
-    s2 = hn::Add(s2, exp_difference(df, hn::Sub(load(df, x + i + 2 * lanes), shift)));
-    s3 = hn::Add(s3, exp_difference(df, hn::Sub(load(df, x + i + 3 * lanes), shift)));
+    s0 = hn::Add(s0, exp_nonpositive(df, hn::Sub(load(df, x + i), shift)));
+    s1 = hn::Add(s1, exp_nonpositive(df, hn::Sub(load(df, x + i + lanes), shift)));
+    s2 = hn::Add(s2, exp_nonpositive(df, hn::Sub(load(df, x + i + 2 * lanes), shift)));
+    s3 = hn::Add(s3, exp_nonpositive(df, hn::Sub(load(df, x + i + 3 * lanes), shift)));
   }
   for (; i + lanes <= n; i += lanes) {
-    s0 = hn::Add(s0, exp_difference(df, hn::Sub(load(df, x + i), shift)));
+    s0 = hn::Add(s0, exp_nonpositive(df, hn::Sub(load(df, x + i), shift)));
   }
   if (i < n) {
     const size_t rest = static_cast<size_t>(n - i);
-    const VF e = exp_difference(df, hn::Sub(load_n(df, x + i, rest), shift));
+    const VF e = exp_nonpositive(df, hn::Sub(load_n(df, x + i, rest), shift));
     s1 = hn::Add(s1, hn::IfThenElseZero(hn::FirstN(df, rest), e));
   }
   return sum_lanes(df, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
@@ -86,7 +84,7 @@ void gradient_row(E* dlogits, const float* x, int64_t V, const Normalizer& z, in
   const DF df;
   const VF shift = hn::Set(df, z.top), scale = hn::Set(df, static_cast<float>(1 / z.sum));
   for_lanes(V, [&](int64_t v, auto part) MR_LANES {
-    put(hn::Mul(exp_difference(df, hn::Sub(get(df, x + v, part), shift)), scale), df, dlogits + v,
+    put(hn::Mul(exp_nonpositive(df, hn::Sub(get(df, x + v, part), shift)), scale), df, dlogits + v,
         part);
   });
   const float p = static_cast<float>(std::exp(static_cast<double>(x[target]) - z.top) / z.sum - 1);

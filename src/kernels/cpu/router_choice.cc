@@ -1,4 +1,4 @@
-// RouterChoice: one row at a time in vectors over the classes, padded in scratch.
+// RouterChoice forward takes as many rows at a time as a vector has lanes, transposed in scratch.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/router_choice.cc"
 #include "hwy/foreach_target.h"
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/cpu/exp.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/router_choice.h"
@@ -30,73 +31,93 @@ HWY_INLINE VI order_key(VF score) {
   return hn::IfThenElse(hn::RebindMask(di, hn::IsNaN(score)), hn::Set(di, kNanKey), key);
 }
 
-// The index of the largest of `padded` keys, the lowest among equals.
-HWY_INLINE int32_t best_key(const int32_t* key, int64_t padded) {
-  const DI di;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(di));
-  VI best = hn::LoadU(di, key), index = hn::Iota(di, 0), best_index = index;
-  for (int64_t c = lanes; c < padded; c += lanes) {
-    index = hn::Add(index, hn::Set(di, static_cast<int32_t>(lanes)));
-    const VI k = hn::LoadU(di, key + c);
-    const auto more = hn::Gt(k, best);
-    best = hn::IfThenElse(more, k, best);
-    best_index = hn::IfThenElse(more, index, best_index);
-  }
-  const VI top = hn::MaxOfLanes(di, best);
-  const VI none = hn::Set(di, std::numeric_limits<int32_t>::max());
-  return hn::GetLane(hn::MinOfLanes(di, hn::IfThenElse(hn::Eq(best, top), best_index, none)));
-}
-
-// row: C logits and padding of -inf in, probabilities and zeros out.
-HWY_INLINE void softmax_row(float* row, int64_t padded) {
+// Softmax down the columns: x[c] holds class c of `lanes` rows. NaN in a column fills it.
+HWY_INLINE void softmax_columns(float* x, int64_t C) {
   const DF df;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(df));
-  VF top = load(df, row);
-  for (int64_t c = lanes; c < padded; c += lanes) top = hn::Max(top, load(df, row + c));
-  top = hn::MaxOfLanes(df, top);
-  VF sum = hn::Zero(df);
-  for (int64_t c = 0; c < padded; c += lanes) {
-    const VF d = hn::Sub(load(df, row + c), top);
-    const VF e = hn::IfThenElse(hn::IsNaN(d), d, exp_f(df, d));  // exp_f(NaN) is 0: NaN must show
-    store(e, df, row + c);
+  VF top = load(df, x), sum = hn::Zero(df);
+  for (int64_t c = 1; c < C; ++c) top = hn::Max(top, load(df, x + c * lanes));
+  for (int64_t c = 0; c < C; ++c) {
+    const VF e = exp_nonpositive(df, hn::Sub(load(df, x + c * lanes), top));
+    store(e, df, x + c * lanes);
     sum = hn::Add(sum, e);
   }
-  const VF scale = hn::Div(hn::Set(df, 1.0f), hn::SumOfLanes(df, sum));
-  for (int64_t c = 0; c < padded; c += lanes) store(hn::Mul(load(df, row + c), scale), df, row + c);
+  const VF scale = hn::Div(hn::Set(df, 1.0f), sum);
+  for (int64_t c = 0; c < C; ++c) store(hn::Mul(load(df, x + c * lanes), scale), df, x + c * lanes);
 }
 
-// scratch: 3 * padded floats, 64-byte aligned.
-void router_choice_forward_rows(const RouterChoiceForward& a, int64_t begin, int64_t end,
-                                float* scratch) {
+struct Best {
+  VI index;
+  VF prob;
+};
+
+// The largest key of each column that is not `before`, the lowest class among equals; marks
+// `before` as taken.
+HWY_INLINE Best best_keys(int32_t* key, const float* prob, int64_t C, VI before) {
+  const DF df;
+  const DI di;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(df));
+  VI top = hn::Set(di, kTaken);
+  Best best = {.index = hn::Zero(di), .prob = load(df, prob)};
+  for (int64_t c = 0; c < C; ++c) {
+    const VI at = hn::Set(di, static_cast<int32_t>(c));
+    const VI k =
+        hn::IfThenElse(hn::Eq(at, before), hn::Set(di, kTaken), hn::LoadU(di, key + c * lanes));
+    hn::StoreU(k, di, key + c * lanes);
+    const auto more = hn::Gt(k, top);
+    top = hn::IfThenElse(more, k, top);
+    best.index = hn::IfThenElse(more, at, best.index);
+    best.prob = hn::IfThenElse(hn::RebindMask(df, more), load(df, prob + c * lanes), best.prob);
+  }
+  return best;
+}
+
+// One transposed block: lanes rows from row `begin`, of which `rows` exist.
+// scratch: prob and key [C][lanes], then index and gate [n][lanes].
+HWY_INLINE void forward_block(const RouterChoiceForward& a, int64_t begin, int64_t rows,
+                              float* scratch) {
   const DF df;
   const DI di;
   const int64_t C = a.logits.dims[1], n = a.expert.dims[1],
                 lanes = static_cast<int64_t>(hn::Lanes(df));
-  const int64_t padded = (C + lanes - 1) / lanes * lanes;
-  float *row = scratch, *bias = scratch + padded;
-  int32_t* key = reinterpret_cast<int32_t*>(scratch + 2 * padded);
-  std::fill_n(bias, padded, 0.0f);
-  std::copy_n(a.bias.as<float>(), C, bias);
-  for (int64_t t = begin; t < end; ++t) {
-    std::fill_n(row + padded - lanes, lanes, -std::numeric_limits<float>::infinity());
-    std::copy_n(a.logits.as<float>() + t * C, C, row);
-    softmax_row(row, padded);
-    std::copy_n(row, C, a.prob.as<float>() + t * C);
-    for (int64_t c = 0; c < padded; c += lanes) {
-      hn::StoreU(order_key(hn::Add(load(df, row + c), load(df, bias + c))), di, key + c);
-    }
-    std::fill(key + C, key + padded, kTaken);
-    int32_t* expert = a.expert.as<int32_t>() + t * n;
-    float* gate = a.gate.as<float>() + t * n;
-    bool skipped = false;
+  const float *logits = a.logits.as<float>() + begin * C, *bias = a.bias.as<float>();
+  float *prob = scratch, *gate = scratch + 2 * C * lanes;
+  int32_t *key = reinterpret_cast<int32_t*>(scratch + C * lanes),
+          *index = reinterpret_cast<int32_t*>(gate + n * lanes);
+  for (int64_t r = 0; r < lanes; ++r) {
+    const float* from = logits + std::min(r, rows - 1) * C;  // missing rows repeat the last
+    for (int64_t c = 0; c < C; ++c) prob[c * lanes + r] = from[c];
+  }
+  softmax_columns(prob, C);
+  for (int64_t c = 0; c < C; ++c) {
+    const VF score = hn::Add(load(df, prob + c * lanes), hn::Set(df, bias[c]));
+    hn::StoreU(order_key(score), di, key + c * lanes);
+  }
+  const VI skip = hn::Set(di, a.skip);  // -1: never equal
+  VI before = hn::Set(di, -1);
+  auto skipped = hn::Lt(hn::Zero(di), hn::Zero(di));
+  for (int64_t j = 0; j < n; ++j) {
+    const Best best = best_keys(key, prob, C, before);
+    before = best.index;
+    hn::StoreU(hn::IfThenElse(skipped, skip, best.index), di, index + j * lanes);
+    store(hn::IfThenZeroElse(hn::RebindMask(df, skipped), best.prob), df, gate + j * lanes);
+    skipped = hn::Or(skipped, hn::Eq(best.index, skip));
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    float* to = a.prob.as<float>() + (begin + r) * C;
+    for (int64_t c = 0; c < C; ++c) to[c] = prob[c * lanes + r];
     for (int64_t j = 0; j < n; ++j) {
-      const int32_t e = skipped ? a.skip : best_key(key, padded);
-      expert[j] = e;
-      gate[j] = skipped ? 0 : row[e];
-      key[e] = kTaken;
-      skipped = e == a.skip;
+      a.expert.as<int32_t>()[(begin + r) * n + j] = index[j * lanes + r];
+      a.gate.as<float>()[(begin + r) * n + j] = gate[j * lanes + r];
     }
   }
+}
+
+void router_choice_forward_rows(const RouterChoiceForward& a, int64_t begin, int64_t end,
+                                float* scratch) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(DF()));
+  for (; begin < end; begin += lanes)
+    forward_block(a, begin, std::min(lanes, end - begin), scratch);
 }
 
 template <class E>
@@ -149,22 +170,23 @@ HWY_EXPORT(router_choice_forward_rows);
 HWY_EXPORT(router_choice_backward_rows);
 
 namespace {
+constexpr int64_t kRowsPerTask = 64;  // whole vectors, a few microseconds
+// Four transposed blocks of 16 rows, the widest vector, fit the scratch (n <= C).
 constexpr int64_t kMaxClasses =
-    kWorkerScratchBytes / 32;  // three padded rows of floats fit the scratch
-}
+    kWorkerScratchBytes / (4 * 16 * static_cast<int64_t>(sizeof(float)));
+}  // namespace
 
 void router_choice_forward(Context& ctx, const RouterChoiceForward& a) {
   const int64_t T = a.logits.dims[0], C = a.logits.dims[1];
   MR_CHECK(C <= kMaxClasses, "%ld classes", long(C));
-  for_row_tasks(ctx, T, rows_per_task(C), [&](int64_t begin, int64_t end, int worker) {
+  for_row_tasks(ctx, T, kRowsPerTask, [&](int64_t begin, int64_t end, int worker) {
     HWY_DYNAMIC_DISPATCH(router_choice_forward_rows)
     (a, begin, end, ctx.worker_scratch<float>(worker));
   });
 }
 
 void router_choice_backward(Context& ctx, const RouterChoiceBackward& a) {
-  const int64_t T = a.prob.dims[0], C = a.prob.dims[1];
-  for_row_tasks(ctx, T, rows_per_task(C), [&](int64_t begin, int64_t end, int) {
+  for_row_tasks(ctx, a.prob.dims[0], kRowsPerTask, [&](int64_t begin, int64_t end, int) {
     HWY_DYNAMIC_DISPATCH(router_choice_backward_rows)(a, begin, end);
   });
 }

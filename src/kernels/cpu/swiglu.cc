@@ -3,6 +3,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/swiglu.cc"
 #include "hwy/foreach_target.h"
 
+#include "kernels/cpu/exp.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/swiglu.h"
@@ -14,7 +15,7 @@ namespace {
 
 // exp only ever sees -|v|: no overflow at either end.
 HWY_INLINE VF sigmoid(DF df, VF v) {
-  const VF one = hn::Set(df, 1.0f), e = exp_f(df, hn::Neg(hn::Abs(v)));
+  const VF one = hn::Set(df, 1.0f), e = exp_nonpositive(df, hn::Neg(hn::Abs(v)));
   const VF top = hn::IfThenElse(hn::Lt(v, hn::Zero(df)), e, one);
   return hn::Div(top, hn::Add(one, e));
 }
