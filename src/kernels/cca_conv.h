@@ -15,7 +15,8 @@
 //              Halo rows get no gradient (training has none: position_begin == 0 and halo empty).
 //
 // Shapes:   T rows, G = H + K heads of d channels, C = G*d, N >= C columns of qkv, S segments.
-// Types:    qkv, pair, halo: f32 or bf16; w, b and gradients f32. Sums f32.
+// Types:    qkv, pair, halo: f32 or bf16; w, b and their gradients f32. Sums f32. A bf16 dqkv rounds twice: the
+//           mean's part when it was written, its sum with this part here.
 // Aliasing: none. dqkv: columns [0, C) are ADDED TO (qk_norm_rope_backward, which runs before because it
 //           makes dz and so dpair, wrote the q-k mean's part there), the rest is untouched.
 // Order:    each output depends on its own rows only; dw, db sum over t in fixed blocks.

@@ -45,7 +45,7 @@ TEST(RowBlocks, SumsEveryRowOnce) {
     const std::vector<float> sums = sums_of(one.ctx, c.rows, c.width, &rounds);
     EXPECT_EQ(rounds, c.rounds);
     EXPECT_EQ(sums_of(three.ctx, c.rows, c.width, &rounds), sums);
-    for (const int64_t column : {int64_t{0}, c.width / 2, c.width - 1}) {
+    for (int64_t column = 0; column < c.width; column += column < 128 ? 1 : 997) {
       double want = 0;
       for (int64_t t = 0; t < c.rows; ++t) want += 1.0 / static_cast<double>(t + column + 1);
       EXPECT_NEAR(sums[static_cast<size_t>(column)], want, 1e-5 * want);
