@@ -76,7 +76,7 @@ TEST(Balance, NoTokensNoMove) {
 }
 
 TEST(Balance, BringsASimulatedRouterToBalance) {
-  constexpr int64_t kExperts = 8, kTokens = 4000;
+  constexpr int64_t kExperts = 8, kTokens = 1000;
   Layer layer(1, kExperts + 1, std::vector<int64_t>(kExperts + 1, 0));
   layer.bias.as<float>()[kExperts] = -1;
   double worst = 0;
