@@ -1,0 +1,47 @@
+// TestFolder: a folder of its own for one test, removed with everything in it.
+//
+// In memory where the system offers that and TEST_TMPDIR is not set: the fault tests make ten
+// thousands of small files, 6 s of a disk's file system against 1 s.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "base/file_system.h"
+
+namespace moraine::testing {
+
+class TestFolder {
+ public:
+  TestFolder() {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    const bool in_memory = std::getenv("TEST_TMPDIR") == nullptr && ::access("/dev/shm", W_OK) == 0;
+    path_ = join_path(in_memory ? "/dev/shm" : ::testing::TempDir(),
+                      std::string("moraine-") + info->test_suite_name() + "-" + info->name() + "-" +
+                          std::to_string(::getpid()));
+    clear();
+  }
+  ~TestFolder() { posix_file_system().remove_all(path_); }
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string file(const std::string& name) const { return join_path(path_, name); }
+  void clear() {
+    posix_file_system().remove_all(path_);
+    posix_file_system().make_directories(path_);
+  }
+  void write(const std::string& name, const std::string& content) const {
+    const auto out = posix_file_system().create(file(name));
+    out->append(content.data(), static_cast<int64_t>(content.size()));
+    out->close();
+  }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace moraine::testing
