@@ -1,0 +1,121 @@
+// Checkpoints: save a run so that loading it continues the run exactly.
+//
+// A checkpoint is a directory, `step-<n>/`, of one manifest and any number of data files
+// (docs/formats/checkpoint.md). It stores named tensors with their global shapes, each in parts of
+// whole rows, so a run may load it on a different number of ranks than wrote it.
+//
+// Commit rule: everything is written to `step-<n>.partial/`, synced, then renamed. A directory
+// without the suffix is complete; anything else is rubble from a crash, is ignored, and is removed
+// by the next save. A step that exists already is replaced by the same rule (history.h).
+//
+// Hash: one number over every tensor (name, type, global shape, bytes, in name order) and the step.
+// It does not depend on the cut into parts and files, nor on the config or the files carried along.
+//
+// Knows nothing of the model or the optimizer: it moves names, shapes and bytes.
+// Errors:  kNotFound (no such directory, file or name), kInvalidArgument (another shape or type
+// than
+//          stored; a version that we do not know), kCorrupt (cut or flipped: says where), kIo.
+// Threads: one writer per directory. Const calls of a Checkpoint may run at once.
+// Cost:    one pass over the bytes; checksums run at memory speed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file_system.h"
+#include "base/hash.h"
+#include "tensor/tensor.h"
+
+namespace moraine {
+
+struct CheckpointTensor {
+  std::string name;  // "weights.layers.3.experts.down", unique in the run
+  Tensor tensor;
+};
+
+// State that is not a tensor.
+struct CheckpointInfo {
+  int64_t step = 0;                           // optimizer steps completed
+  int64_t tokens_seen = 0;                    // tokens consumed by all ranks together
+  uint64_t seed = 0;                          // with step, fixes every random draw
+  std::map<std::string, std::string> values;  // small named strings of the training loop
+  std::string config;                         // the effective config, as text
+};
+
+// Carried along unread, so that the directory is a whole model: tokenizer.json, config.toml.
+struct CheckpointFile {
+  std::string name;
+  std::string content;
+};
+
+struct CheckpointOptions {
+  int64_t max_file_bytes = int64_t{4}
+                           << 30;  // of tensor data in one file; a single row may exceed it
+};
+
+struct CheckpointWritten {
+  std::string directory;
+  int64_t bytes = 0;  // of all files
+  Hash128 hash;       // = Checkpoint::hash()
+};
+
+// Writes `root`/step-<info.step>. After an error the checkpoints that were there are untouched.
+CheckpointWritten write_checkpoint(FileSystem& fs, const std::string& root,
+                                   const CheckpointInfo& info,
+                                   std::span<const CheckpointTensor> tensors,
+                                   std::span<const CheckpointFile> files,
+                                   const CheckpointOptions& options = {});
+
+// What Checkpoint::hash() of these tensors would be, without a disk.
+Hash128 checkpoint_hash(int64_t step, std::span<const CheckpointTensor> tensors);
+
+struct CheckpointEntry {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;  // global
+  int64_t bytes = 0;
+  int64_t num_parts = 0;
+};
+
+class Checkpoint {
+ public:
+  // `directory` may have any name. With `verify` every byte is read and checked now; without, only
+  // sizes and headers are, and each part is checked when it is first read.
+  static Checkpoint open(FileSystem& fs, const std::string& directory, bool verify = true);
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+  ~Checkpoint();
+
+  const std::string& directory() const;
+  const CheckpointInfo& info() const;
+  int64_t bytes() const;                                // of all files
+  const std::vector<CheckpointEntry>& entries() const;  // in name order
+  bool has(std::string_view name) const;
+  const CheckpointEntry& entry(std::string_view name) const;  // kNotFound, with the nearest name
+
+  // Fills `out`, which must have the stored type and shape; rows: of the first dimension, from
+  // `row_begin` on, as many as `out` has. A scalar counts as one row.
+  void read(std::string_view name, const Tensor& out) const;
+  void read_rows(std::string_view name, int64_t row_begin, const Tensor& out) const;
+
+  std::vector<std::string> file_names() const;  // carried along
+  std::string file(std::string_view name) const;
+
+  Hash128 hash() const;
+  Hash128 hash(std::string_view prefix) const;  // tensors whose names begin so; without the step
+
+  // Every damaged part and carried file, each with its place; empty if all is well.
+  std::vector<std::string> problems() const;
+
+ private:
+  struct State;
+  explicit Checkpoint(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace moraine

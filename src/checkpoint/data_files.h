@@ -1,0 +1,40 @@
+// DataFiles: one writer's tensors, cut into safetensors files of bounded size.
+//
+// Tensors are taken in aligned_order and packed first come, first served; one that is larger than a
+// file is cut into parts of whole rows. Files are named data-<writer>-<index>.safetensors. The same
+// tensors give the same files.
+//
+// Errors: kIo; kInvalidArgument for names that are double, reserved or no UTF-8.
+// Cost:   one pass: each piece is hashed and written while it is in the cache.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file_system.h"
+#include "base/hash.h"
+#include "checkpoint/manifest.h"
+#include "tensor/tensor.h"
+
+namespace moraine {
+
+// Rows [row_begin, row_begin + rows of `local`) of a global tensor; a scalar has one row.
+struct TensorRows {
+  std::string name;
+  Tensor local;
+  int64_t row_begin = 0;
+};
+
+struct DataFilesWritten {
+  std::vector<ManifestData> data;
+  std::vector<std::vector<ManifestPart>> parts;  // for each input; file: position in `data`
+  std::vector<Hash128> hashes;                   // for each input: of all its bytes
+};
+
+// Writes and syncs the files in `folder`; the folder itself is left to the caller to sync.
+DataFilesWritten write_data_files(FileSystem& fs, const std::string& folder, int64_t writer,
+                                  std::span<const TensorRows> tensors, int64_t max_file_bytes);
+
+}  // namespace moraine

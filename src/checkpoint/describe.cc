@@ -1,0 +1,302 @@
+// Describe: collects the rows, then lays them out.
+#include "checkpoint/describe.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/ranges.h>  // fmt::join, in newer versions
+
+#include "base/error.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/content_hash.h"
+#include "checkpoint/history.h"
+#include "checkpoint/json_document.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_set.h"
+
+namespace moraine {
+namespace {
+
+std::string bytes_text(int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, kUnits[unit]);
+}
+
+Hash128 hash_of_set(const SafetensorsSet& set) {
+  ContentHash hash;
+  for (const SafetensorsEntry* e : set.entries()) {
+    DType dtype;
+    const bool ours = dtype_of_safetensors(e->type, &dtype);
+    hash.add_tensor(e->name, ours ? dtype_name(dtype) : e->type, e->shape,
+                    hash_bytes(e->data, e->bytes));
+  }
+  return hash.digest();
+}
+
+// Names come from files of strangers: nothing of them may move the cursor.
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if ((c >= 0 && c < 32) || c == 127) c = '?';
+  }
+  return text;
+}
+
+Description describe_checkpoint(FileSystem& fs, const std::string& path,
+                                const DescribeOptions& options) {
+  const Checkpoint checkpoint = Checkpoint::open(fs, path, false);
+  Description d;
+  d.kind = "checkpoint";
+  d.path = path;
+  d.step = checkpoint.info().step;
+  d.tokens_seen = checkpoint.info().tokens_seen;
+  d.seed = checkpoint.info().seed;
+  d.config = checkpoint.info().config;
+  d.files = checkpoint.file_names();
+  for (const auto& [key, value] : checkpoint.info().values) {
+    d.values.push_back(fmt::format("{} = {}", key, value));
+  }
+  for (const CheckpointEntry& e : checkpoint.entries()) {
+    d.tensors.push_back({.name = e.name,
+                         .type = dtype_name(e.dtype),
+                         .shape = e.shape,
+                         .count = e.bytes / dtype_bytes(e.dtype),
+                         .bytes = e.bytes,
+                         .num_parts = e.num_parts});
+  }
+  d.num_files = static_cast<int64_t>(fs.list(path).size());
+  d.verified = options.verify || options.hash;
+  if (d.verified) d.problems = checkpoint.problems();
+  if (options.hash && d.problems.empty()) d.hash = hash_hex(checkpoint.hash());
+  return d;
+}
+
+Description describe_set(FileSystem& fs, const std::string& path) {
+  const SafetensorsSet set = SafetensorsSet::open(fs, path);
+  Description d;
+  d.kind = "safetensors";
+  d.path = path;
+  d.num_files = static_cast<int64_t>(set.files().size());
+  for (const SafetensorsEntry* e : set.entries()) {
+    d.tensors.push_back({.name = e->name,
+                         .type = e->type,
+                         .shape = e->shape,
+                         .count = e->count,
+                         .bytes = e->bytes,
+                         .num_parts = 1});
+  }
+  return d;
+}
+
+Description describe_run(FileSystem& fs, const std::string& path, const DescribeOptions& options) {
+  Description d;
+  d.kind = "run";
+  d.path = path;
+  for (const int64_t step : list_checkpoints(fs, path)) {
+    CheckpointRow row{.step = step, .bytes = 0, .state = options.verify ? "ok" : "not verified"};
+    try {
+      row.bytes = Checkpoint::open(fs, checkpoint_path(fs, path, step), options.verify).bytes();
+    } catch (const Error& error) {
+      row.state = error.what();
+      d.problems.push_back(error.what());
+    }
+    d.checkpoints.push_back(row);
+  }
+  d.verified = options.verify;
+  d.last_good = last_good(fs, path).value_or(-1);
+  return d;
+}
+
+enum class Kind { kCheckpoint, kRun, kSafetensors };
+
+Kind kind_of(FileSystem& fs, const std::string& path) {
+  if (!fs.exists(path)) throw_error(Code::kNotFound, "inspect {}: there is no such path", path);
+  if (!fs.is_directory(path)) return Kind::kSafetensors;
+  if (fs.exists(join_path(path, kManifestName))) return Kind::kCheckpoint;
+  if (!list_checkpoints(fs, path).empty()) return Kind::kRun;
+  if (fs.exists(join_path(path, "model.safetensors")) ||
+      fs.exists(join_path(path, "model.safetensors.index.json"))) {
+    return Kind::kSafetensors;
+  }
+  throw_error(Code::kNotFound,
+              "inspect {}: found no {}, no step-<n> folder and no model.safetensors", path,
+              kManifestName);
+}
+
+// The parts of a name: "adam.m.embed" -> adam, m, embed.
+std::vector<std::string_view> name_parts(std::string_view name) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t end = name.find_first_of("./");
+    parts.push_back(name.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    name.remove_prefix(end + 1);
+  }
+}
+
+std::string json_list(const std::vector<std::string>& items) {
+  std::string text;
+  for (const std::string& item : items) text += (text.empty() ? "" : ", ") + json_quote(item);
+  return "[" + text + "]";
+}
+
+std::string checkpoint_text(const Description& d) {
+  std::string text =
+      fmt::format("checkpoint {}\n  step         {}\n  tokens seen  {}\n  seed         {}\n",
+                  d.path, d.step, d.tokens_seen, d.seed);
+  for (const std::string& value : d.values) {
+    text += fmt::format("  value        {}\n", printable(value));
+  }
+  text += fmt::format("  files        {}{}{}\n", d.num_files,
+                      d.files.empty() ? "" : ", carried along: ", fmt::join(d.files, ", "));
+  return text;
+}
+
+std::string run_text(const Description& d) {
+  std::string text = fmt::format("run {}\n", d.path);
+  for (const CheckpointRow& row : d.checkpoints) {
+    text += fmt::format("  step {:>10}  {:>12}  {}{}\n", row.step, bytes_text(row.bytes), row.state,
+                        row.step == d.last_good ? " (last good)" : "");
+  }
+  return text;
+}
+
+std::string tables_text(const Description& d) {
+  size_t width = 6;
+  for (const TensorRow& t : d.tensors) width = std::max(width, t.name.size());
+  std::string text = fmt::format("\n{:<{}}  {:<5} {:>14} {:>12} {:>5}  shape\n", "tensor", width,
+                                 "type", "elements", "bytes", "parts");
+  for (const TensorRow& t : d.tensors) {
+    text += fmt::format("{:<{}}  {:<5} {:>14} {:>12} {:>5}  {}\n", printable(t.name), width, t.type,
+                        t.count, bytes_text(t.bytes), t.num_parts, shape_text(t.shape));
+  }
+  text += fmt::format("\n{:<{}}  {:>7} {:>14} {:>12}\n", "total", width, "tensors", "elements",
+                      "bytes");
+  for (const TotalRow& t : d.totals) {
+    text += fmt::format("{:<{}}  {:>7} {:>14} {:>12}\n", printable(t.prefix), width, t.num_tensors,
+                        t.count, bytes_text(t.bytes));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<TotalRow> totals_by_prefix(const std::vector<TensorRow>& tensors) {
+  // How many leading parts all names share; the next one tells them apart.
+  std::vector<std::vector<std::string_view>> parts;
+  for (const TensorRow& t : tensors) parts.push_back(name_parts(t.name));
+  size_t depth = 0;
+  const auto all_share = [&](size_t i) {
+    return !parts.empty() && std::all_of(parts.begin(), parts.end(), [&](const auto& p) {
+      return p.size() > i + 1 && p[i] == parts[0][i];
+    });
+  };
+  while (all_share(depth)) ++depth;
+
+  std::map<std::string, TotalRow> groups;
+  TotalRow all{.prefix = "all"};
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto end = parts[i].begin() + static_cast<std::ptrdiff_t>(depth) + 1;
+    const std::string prefix = fmt::format("{}{}", fmt::join(parts[i].begin(), end, "."),
+                                           end == parts[i].end() ? "" : ".*");
+    for (TotalRow* row : {&groups[prefix], &all}) {
+      row->num_tensors += 1;
+      row->count += tensors[i].count;
+      row->bytes += tensors[i].bytes;
+    }
+  }
+  std::vector<TotalRow> result;
+  for (auto& [prefix, row] : groups) {
+    row.prefix = prefix;
+    result.push_back(row);
+  }
+  result.push_back(all);
+  return result;
+}
+
+Description describe(FileSystem& fs, const std::string& path, const DescribeOptions& options) {
+  Description d;
+  switch (kind_of(fs, path)) {
+    case Kind::kCheckpoint:
+      d = describe_checkpoint(fs, path, options);
+      break;
+    case Kind::kRun:
+      return describe_run(fs, path, options);
+    case Kind::kSafetensors:
+      d = describe_set(fs, path);
+      break;
+  }
+  if (options.hash && d.kind == "safetensors") d.hash = content_hash_hex(fs, path);
+  d.totals = totals_by_prefix(d.tensors);
+  return d;
+}
+
+std::string content_hash_hex(FileSystem& fs, const std::string& path) {
+  switch (kind_of(fs, path)) {
+    case Kind::kCheckpoint:
+      return hash_hex(Checkpoint::open(fs, path, false).hash());
+    case Kind::kSafetensors:
+      return hash_hex(hash_of_set(SafetensorsSet::open(fs, path)));
+    case Kind::kRun:
+      break;
+  }
+  const std::vector<int64_t> steps = list_checkpoints(fs, path);
+  throw_error(Code::kInvalidArgument, "hash {}: it holds {} checkpoints, name one of them ({})",
+              path, steps.size(), checkpoint_path(fs, path, steps.back()));
+}
+
+std::string description_text(const Description& d) {
+  std::string text;
+  if (d.kind == "checkpoint") text += checkpoint_text(d);
+  if (d.kind == "run") text += run_text(d);
+  if (d.kind == "safetensors") {
+    text += fmt::format("safetensors {}\n  files        {}\n", d.path, d.num_files);
+  }
+  if (d.kind != "run") text += tables_text(d);
+  if (d.verified) text += d.problems.empty() ? "\nverified: every byte\n" : "\nDAMAGED:\n";
+  for (const std::string& problem : d.problems) text += fmt::format("  {}\n", problem);
+  if (!d.hash.empty()) text += fmt::format("hash: {}\n", d.hash);
+  return text;
+}
+
+std::string description_json(const Description& d) {
+  std::string text = fmt::format("{{\"kind\": \"{}\", \"path\": {}", d.kind, json_quote(d.path));
+  if (d.kind == "checkpoint") {
+    text += fmt::format(
+        ", \"step\": {}, \"tokens_seen\": {}, \"seed\": {}, \"files\": {}, "
+        "\"values\": {}, \"config\": {}",
+        d.step, d.tokens_seen, d.seed, json_list(d.files), json_list(d.values),
+        json_quote(d.config));
+  }
+  std::vector<std::string> rows;
+  for (const CheckpointRow& row : d.checkpoints) {
+    rows.push_back(fmt::format("{{\"step\": {}, \"bytes\": {}, \"state\": {}}}", row.step,
+                               row.bytes, json_quote(row.state)));
+  }
+  if (d.kind == "run") {
+    text += fmt::format(", \"checkpoints\": [{}], \"last_good\": {}", fmt::join(rows, ", "),
+                        d.last_good < 0 ? "null" : fmt::format("{}", d.last_good));
+  } else {
+    for (const TensorRow& t : d.tensors) {
+      rows.push_back(fmt::format(
+          "{{\"name\": {}, \"type\": {}, \"shape\": {}, \"bytes\": {}, \"parts\": {}}}",
+          json_quote(t.name), json_quote(t.type), shape_text(t.shape), t.bytes, t.num_parts));
+    }
+    text += fmt::format(", \"tensors\": [{}]", fmt::join(rows, ", "));
+    rows.clear();
+    for (const TotalRow& t : d.totals) {
+      rows.push_back(
+          fmt::format("{{\"prefix\": {}, \"tensors\": {}, \"elements\": {}, \"bytes\": {}}}",
+                      json_quote(t.prefix), t.num_tensors, t.count, t.bytes));
+    }
+    text += fmt::format(", \"totals\": [{}]", fmt::join(rows, ", "));
+  }
+  if (d.verified) text += fmt::format(", \"problems\": {}", json_list(d.problems));
+  if (!d.hash.empty()) text += fmt::format(", \"hash\": \"{}\"", d.hash);
+  return text + "}";
+}
+
+}  // namespace moraine

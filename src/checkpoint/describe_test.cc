@@ -1,0 +1,156 @@
+// Describe: fails if `inspect` shows other tensors, totals, hashes or damage than there are.
+#include "checkpoint/describe.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/history.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_writer.h"
+#include "checkpoint/test_checkpoint.h"
+#include "checkpoint/test_folder.h"
+
+namespace moraine {
+namespace {
+
+using testing::TestCheckpoint;
+using testing::TestFolder;
+
+FileSystem& disk() { return posix_file_system(); }
+const std::string kTiny = std::string(MORAINE_SOURCE_DIR) + "/tests/golden/native-tiny";
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Describe, ACheckpoint) {
+  const TestFolder folder;
+  const TestCheckpoint content(1200, 1);
+  const std::string directory =
+      content.write(disk(), folder.path(), {.max_file_bytes = 64}).directory;
+  const Description d = describe(disk(), directory);
+  EXPECT_EQ(d.kind, "checkpoint");
+  EXPECT_EQ(d.step, 1200);
+  ASSERT_EQ(d.tensors.size(), 6u);
+  EXPECT_EQ(d.tensors[0].name, "adam.m.embed");
+  EXPECT_EQ(d.tensors[0].count, 36);
+  EXPECT_EQ(d.tensors[0].bytes, 144);
+  EXPECT_EQ(d.tensors[0].num_parts, 3);
+  EXPECT_TRUE(d.problems.empty());
+  EXPECT_EQ(d.hash, hash_hex(content.hash()));
+  EXPECT_EQ(content_hash_hex(disk(), directory), d.hash);
+  ASSERT_EQ(d.totals.size(), 5u);
+  EXPECT_EQ(d.totals[0].prefix, "adam.*");
+  EXPECT_EQ(d.totals[0].num_tensors, 2);
+  EXPECT_EQ(d.totals[0].bytes, 144 + 8);
+  EXPECT_EQ(d.totals.back().prefix, "all");
+  EXPECT_EQ(d.totals.back().bytes, 144 + 8 + 0 + 6 + 144 + 30);
+
+  const std::string text = description_text(d);
+  EXPECT_TRUE(contains(text, "1200")) << text;
+  EXPECT_TRUE(contains(text, "[9, 4]")) << text;
+  EXPECT_TRUE(contains(text, "verified: every byte")) << text;
+  EXPECT_TRUE(contains(text, "hash: " + d.hash)) << text;
+
+  const Json json = parse_json(description_json(d), "description");
+  EXPECT_EQ(json["hash"], d.hash);
+  EXPECT_EQ(json["tensors"].size(), 6u);
+  EXPECT_EQ(json["tensors"][0]["shape"], Json::parse("[9, 4]"));
+  EXPECT_EQ(json["totals"][0]["elements"], 37);
+  EXPECT_EQ(json["seed"], content.info.seed);
+  EXPECT_EQ(json["config"], content.info.config);
+  EXPECT_TRUE(json["problems"].empty());
+}
+
+TEST(Describe, DamageIsListedNotThrown) {
+  const TestFolder folder;
+  const std::string directory = TestCheckpoint(3, 1).write(disk(), folder.path()).directory;
+  folder.write("step-3/tokenizer.json", "{\"a\": 2}");
+  const std::string data = directory + "/data-00000-00000.safetensors";
+  std::string content = disk().read(data);
+  content.back() = static_cast<char>(content.back() ^ 1);
+  folder.write("step-3/data-00000-00000.safetensors", content);
+  const Description d = describe(disk(), directory);
+  ASSERT_EQ(d.problems.size(), 2u);
+  EXPECT_TRUE(contains(d.problems[0], "'flags'")) << d.problems[0];
+  EXPECT_TRUE(contains(d.problems[1], "tokenizer.json")) << d.problems[1];
+  EXPECT_EQ(d.hash, "");
+  EXPECT_TRUE(contains(description_text(d), "DAMAGED"));
+  EXPECT_EQ(parse_json(description_json(d), "description")["problems"].size(), 2u);
+  EXPECT_THROW(content_hash_hex(disk(), directory), Error);
+
+  const Description quick = describe(disk(), directory, {.verify = false, .hash = false});
+  EXPECT_TRUE(quick.problems.empty());
+  EXPECT_FALSE(contains(description_text(quick), "verified"));
+}
+
+TEST(Describe, AWeightFileAndItsFolder) {
+  const Description d = describe(disk(), kTiny);
+  EXPECT_EQ(d.kind, "safetensors");
+  EXPECT_EQ(d.tensors.size(), 99u);
+  EXPECT_EQ(d.totals.back().bytes, 785748 - 8 - 11128);
+  EXPECT_EQ(d.totals[0].prefix, "model.embed_tokens.*");  // names differ only after "model."
+  EXPECT_EQ(describe(disk(), kTiny + "/model.safetensors").hash, d.hash);
+  EXPECT_TRUE(contains(description_text(d), "model.embed_tokens.weight"));
+  EXPECT_EQ(parse_json(description_json(d), "description")["tensors"].size(), 99u);
+}
+
+// The same tensors have one hash, whether in a weight file or (but for the step) in a checkpoint.
+TEST(Describe, HashOfAWeightFileIsThatOfTheSameTensorsInACheckpoint) {
+  const TestFolder folder;
+  const TestCheckpoint content(3, 1);
+  const std::string directory = content.write(disk(), folder.path()).directory;
+  std::vector<NamedTensor> tensors;
+  for (const CheckpointTensor& t : content.tensors) tensors.push_back({t.name, t.tensor});
+  write_safetensors(disk(), folder.file("w.safetensors"), tensors);
+  EXPECT_EQ(content_hash_hex(disk(), folder.file("w.safetensors")),
+            hash_hex(Checkpoint::open(disk(), directory).hash("")));
+}
+
+TEST(Describe, ARunFolder) {
+  const TestFolder folder;
+  const CheckpointWritten written = TestCheckpoint(3, 1).write(disk(), folder.path());
+  TestCheckpoint(4, 1).write(disk(), folder.path());
+  mark_last_good(disk(), folder.path(), 3);
+  folder.write("step-4/config.toml", "x");
+  const Description d = describe(disk(), folder.path());
+  EXPECT_EQ(d.kind, "run");
+  ASSERT_EQ(d.checkpoints.size(), 2u);
+  EXPECT_EQ(d.checkpoints[0].bytes, written.bytes);
+  EXPECT_EQ(d.checkpoints[0].state, "ok");
+  EXPECT_TRUE(contains(d.checkpoints[1].state, "config.toml")) << d.checkpoints[1].state;
+  EXPECT_EQ(d.problems.size(), 1u);
+  EXPECT_TRUE(contains(description_text(d), "last good"));
+  EXPECT_EQ(parse_json(description_json(d), "description")["last_good"], 3);
+  EXPECT_THROW(content_hash_hex(disk(), folder.path()), Error);
+}
+
+TEST(Describe, NothingToDescribe) {
+  const TestFolder folder;
+  for (const std::string& path : {folder.path(), folder.file("absent")}) {
+    try {
+      describe(disk(), path);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kNotFound);
+      EXPECT_TRUE(contains(error.what(), path)) << error.what();
+    }
+  }
+  folder.write("notes.txt", "no weights at all");
+  EXPECT_THROW(describe(disk(), folder.file("notes.txt")), Error);
+}
+
+TEST(Describe, NamesOfStrangersMoveNoCursor) {
+  const TestFolder folder;
+  float value = 1;
+  const NamedTensor tensor{"a\x1b[2J\n", make_tensor(&value, DType::kF32, {1})};
+  write_safetensors(disk(), folder.file("f"), {&tensor, 1});
+  const Description d = describe(disk(), folder.file("f"));
+  EXPECT_FALSE(contains(description_text(d), "\x1b"));
+  EXPECT_EQ(parse_json(description_json(d), "description")["tensors"][0]["name"], tensor.name);
+}
+
+}  // namespace
+}  // namespace moraine
