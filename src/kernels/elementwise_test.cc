@@ -16,64 +16,64 @@ namespace {
 
 using namespace testing;
 
-constexpr int64_t kLengths[] = {0, 1, 15, 16, 127, 16384, 16385, 65536 + 7, 200001};
+constexpr int64_t kLengths[] = {0, 1, 15, 16, 127, 16384, 16385, 65536 + 7, 131073};
 constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(),
                 kInf = std::numeric_limits<float>::infinity();
 
 TEST(Elementwise, MatchesReference) {
-  for_each_isa([](Isa) {
-    for (const int64_t n : kLengths) {
-      for (const DType type : kTypes) {
-        SCOPED_TRACE(::testing::Message() << n << " " << dtype_name(type));
-        Rig rig;
-        const Tensor x = rig.normal({n}, type, 1), y = rig.normal({n}, DType::kF32, 2),
-                     want = rig.copy(y);
+  for (const int64_t n : kLengths) {
+    for (const DType type : kTypes) {
+      SCOPED_TRACE(::testing::Message() << n << " " << dtype_name(type));
+      Rig rig;
+      const Tensor x = rig.normal({n}, type, 1), before = rig.normal({n}, DType::kF32, 2);
+      const Tensor want = rig.copy(before), want_s = rig.copy(x);
+      ref::add_into(want, x);
+      ref::scale(want_s, 0.3f);
+      for_each_isa([&](Isa) {
+        const Tensor y = rig.copy(before), s = rig.copy(x);
         add_into(rig.ctx, y, x);
-        ref::add_into(want, x);
         EXPECT_SAME_BITS(y, want);  // one rounding each
-
-        const Tensor s = rig.copy(x), want_s = rig.copy(x);
         scale(rig.ctx, s, 0.3f);
-        ref::scale(want_s, 0.3f);
         EXPECT_CLOSE(s, want_s, tolerance(type, 1));
-
         // Double sums of exact squares: 2^-53 for each addition, far below 1e-13.
         const double squares = ref::sum_of_squares(x);
         EXPECT_NEAR(sum_of_squares(rig.ctx, x), squares, 1e-13 * squares);
         EXPECT_TRUE(all_finite(rig.ctx, x));
-
         zero(rig.ctx, s);
         for (int64_t i = 0; i < n; ++i) ASSERT_EQ(ref::get(s, i), 0) << i;
-      }
+      });
     }
-  });
+  }
 }
 
 TEST(Elementwise, CopiesRoundAsAsked) {
-  for_each_isa([](Isa) {
-    for (const int64_t n : kLengths) {
-      for (const DType from : kTypes) {
-        for (const DType to : kTypes) {
-          for (const DType precision : kTypes) {
-            Rig rig;
-            const Tensor x = rig.normal({n}, from, 1), y = rig.normal({n}, to, 2),
-                         want = rig.copy(y);
+  for (const int64_t n : kLengths) {
+    Rig rig;
+    const Tensor numbers = rig.normal({n}, DType::kF32, 1);
+    for (const DType from : kTypes) {
+      for (const DType to : kTypes) {
+        for (const DType precision : kTypes) {
+          const Tensor x = rig.copy_as(numbers, from), y = rig.zeros({n}, to),
+                       want = rig.zeros({n}, to);
+          ref::round_copy(want, x, precision);
+          for_each_isa([&](Isa) {
+            zero(rig.ctx, y);
             round_copy(rig.ctx, y, x, precision);
-            ref::round_copy(want, x, precision);
             EXPECT_SAME_BITS(y, want);
-          }
+          });
         }
       }
-      Rig rig;
-      const Tensor x = rig.normal({n}, DType::kF32, 1), y = rig.copy(x), want = rig.copy(x);
+    }
+    for_each_isa([&](Isa) {
+      const Tensor x = rig.copy(numbers), want = rig.copy(numbers);
       round_copy(rig.ctx, x, x, DType::kF32);
-      EXPECT_SAME_BITS(x, y);
+      EXPECT_SAME_BITS(x, numbers);
       round_copy(rig.ctx, x, x, DType::kBF16);
       ref::round_copy(want, want, DType::kBF16);
       EXPECT_SAME_BITS(x, want);
-    }
-  });
+    });
+  }
 }
 
 // Ties, overflow to infinity, subnormals, signed zeros, NaN whose payload is all ones.
@@ -157,6 +157,44 @@ TEST(Elementwise, SlicesNeedNoAlignment) {
       zero(rig.ctx, to.rows(5, 800));
       ref::zero(expected.rows(5, 800));
       EXPECT_SAME_BITS(y, want);
+    }
+  });
+}
+
+// Past 32 MiB results are written around the caches; below an aligned start they are not.
+TEST(Elementwise, LargeBuffersAreWrittenWhole) {
+  for_each_isa([](Isa) {
+    Rig rig;
+    const int64_t n = (int64_t{32} << 20) / 2 + 77;  // bf16: just over the limit
+    const Tensor f = rig.zeros({n + 1}, DType::kF32), g = rig.zeros({n + 1}, DType::kF32),
+                 h = rig.zeros({n + 1}, DType::kBF16);
+    uint32_t state = 1;
+    for (int64_t i = 0; i <= n; ++i) {
+      state = state * 1664525u + 1013904223u;
+      f.as<float>()[i] = static_cast<float>(state >> 8) * 0x1p-24f;
+    }
+    // Every lane and every task's end, not every element: this must be fast under a sanitizer.
+    const auto step = [n](int64_t i) {
+      return i < 1000 || i > n - 1000 || i % 65536 > 65400 ? 1 : 61;
+    };
+    for (const int64_t begin : {0, 1}) {
+      const Tensor from = f.rows(begin, begin + n), to = g.rows(begin, begin + n),
+                   narrow = h.rows(begin, begin + n);
+      int64_t wrong = 0;
+      round_copy(rig.ctx, to, from, DType::kF32);
+      wrong += std::memcmp(to.data, from.data, static_cast<size_t>(n * 4)) != 0;
+      round_copy(rig.ctx, narrow, from, DType::kF32);
+      for (int64_t i = 0; i < n; i += step(i))
+        wrong += narrow.as<BF16>()[i].bits != to_bf16(from.as<float>()[i]).bits;
+      zero(rig.ctx, to);
+      for (int64_t i = 0; i < n; i += step(i)) wrong += to.as<float>()[i] != 0;
+      round_copy(rig.ctx, to, narrow, DType::kF32);
+      for (int64_t i = 0; i < n; i += step(i))
+        wrong += to.as<float>()[i] != to_float(narrow.as<BF16>()[i]);
+      round_copy(rig.ctx, to, from, DType::kBF16);
+      for (int64_t i = 0; i < n; i += step(i))
+        wrong += to.as<float>()[i] != round_bf16(from.as<float>()[i]);
+      EXPECT_EQ(wrong, 0) << begin;
     }
   });
 }
