@@ -1,15 +1,12 @@
 // Opens a model directory and takes everything it needs from one arena.
 #include "model/loaded_model.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "model/model_directory.h"
 
 namespace moraine {
 
-std::unique_ptr<LoadedModel> LoadedModel::open(FileSystem& fs, const std::string& path, const LoadOptions& options) {
-  const ModelDirectory directory = ModelDirectory::open(fs, path);
+std::unique_ptr<LoadedModel> LoadedModel::open(const ModelDirectory& directory, const LoadOptions& options) {
   const ModelConfig& config = directory.config();
   if (!options.dtype.empty() && options.dtype != "f32" && options.dtype != "bf16") {
     throw_error(Code::kInvalidArgument, "dtype {}: wanted f32 or bf16", options.dtype);
@@ -22,27 +19,14 @@ std::unique_ptr<LoadedModel> LoadedModel::open(FileSystem& fs, const std::string
   const ParameterTable table = build_parameters(config);
   const Tensor master = m->arena_.take("weights.master", "weights", DType::kF32, {table.total_count});
   directory.read_weights(master);
-  const DType compute = options.dtype.empty() ? directory.stored_dtype() : options.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+  const DType compute = options.dtype.empty() ? directory.compute_dtype() : options.dtype == "bf16" ? DType::kBF16 : DType::kF32;
   m->ctx_ = make_context(Backend::kCpu, m->pool_, m->arena_);
   m->model_ = std::make_unique<Model>(
       m->arena_, config, ModelOptions{.compute = compute, .tokens = options.tokens, .positions = positions}, master);
   m->model_->refresh(m->ctx_);
   if (options.cache_slots > 0) m->cache_ = make_cache(m->arena_, config, compute, options.cache_slots, positions);
-  m->token_ = m->arena_.take("batch.token", "scratch", DType::kI32, {options.tokens});
-  m->position_ = m->arena_.take("batch.position", "scratch", DType::kI32, {options.tokens});
-  m->path_ = directory.path();
-  m->tokenizer_json_ = directory.tokenizer_json();
   m->arena_.seal();
   return m;
-}
-
-Batch LoadedModel::single(std::span<const int32_t> ids, int64_t position) {
-  const int64_t T = static_cast<int64_t>(ids.size());
-  Batch batch{.token = token_.rows(0, T), .position = position_.rows(0, T), .segments = {}};
-  std::copy(ids.begin(), ids.end(), batch.token.as<int32_t>());
-  for (int64_t t = 0; t < T; ++t) batch.position.as<int32_t>()[t] = static_cast<int32_t>(position + t);
-  if (T > 0) batch.segments = {{.row_begin = 0, .rows = T, .position_begin = position, .key_begin = 0}};
-  return batch;
 }
 
 }  // namespace moraine

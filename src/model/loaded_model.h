@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "base/file_system.h"
 #include "model/model.h"
+#include "model/model_directory.h"
 
 namespace moraine {
 
@@ -20,18 +20,13 @@ struct LoadOptions {
 class LoadedModel {
  public:
   // Errors: those of ModelDirectory; kInvalidArgument for a dtype or a length that the model can not take.
-  static std::unique_ptr<LoadedModel> open(FileSystem& fs, const std::string& path, const LoadOptions& options);
+  static std::unique_ptr<LoadedModel> open(const ModelDirectory& directory, const LoadOptions& options);
 
   Context& ctx() { return ctx_; }
   Model& model() { return *model_; }
   Cache& cache() { return cache_; }
   const ModelConfig& config() const { return model_->config(); }
-  const std::string& path() const { return path_; }
-  const std::string& tokenizer_json() const { return tokenizer_json_; }
   const Arena& arena() const { return arena_; }
-
-  // One segment of `ids` that begins a document (or continues cache slot 0 at `position`).
-  Batch single(std::span<const int32_t> ids, int64_t position);
 
  private:
   LoadedModel(int threads) : pool_(threads), arena_(Arena::Mode::kReal) {}
@@ -40,8 +35,6 @@ class LoadedModel {
   Context ctx_;
   std::unique_ptr<Model> model_;
   Cache cache_;
-  Tensor token_, position_;  // [tokens] i32
-  std::string path_, tokenizer_json_;
 };
 
 }  // namespace moraine

@@ -13,7 +13,7 @@ namespace moraine {
 struct ModelDirectory::State {
   std::string path;
   ModelConfig config;
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32, compute = DType::kF32;
   std::string tokenizer_json;
   std::optional<Checkpoint> checkpoint;  // one of these two
   std::optional<SafetensorsSet> public_set;
@@ -22,10 +22,17 @@ struct ModelDirectory::State {
 
 namespace {
 
-ModelConfig config_of(const Checkpoint& checkpoint) {
-  const std::string name = checkpoint.directory() + ": config";
-  const SettingsTable settings = SettingsTable::parse(checkpoint.info().config, name);
-  return read_model_config(settings.table("model"));
+SettingsTable settings_of(const Checkpoint& checkpoint) {
+  return SettingsTable::parse(checkpoint.info().config, checkpoint.directory() + ": config");
+}
+
+ModelConfig config_of(const Checkpoint& checkpoint) { return read_model_config(settings_of(checkpoint).table("model")); }
+
+DType compute_of(const Checkpoint& checkpoint, DType stored) {
+  const SettingsTable train = settings_of(checkpoint).table("train");
+  std::string dtype;
+  if (train.has("dtype")) train.read({{"dtype", &dtype, "", ""}}, train.keys());
+  return dtype.empty() ? stored : dtype == "bf16" ? DType::kBF16 : DType::kF32;
 }
 
 std::string read_if_there(FileSystem& fs, const std::string& path) { return fs.exists(path) ? fs.read(path) : ""; }
@@ -58,7 +65,7 @@ ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path) {
     state->config = config.config;
     state->layout = config.layout;
     state->public_set = SafetensorsSet::open(fs, path);
-    state->dtype = main_dtype(*state->public_set);
+    state->dtype = state->compute = main_dtype(*state->public_set);
     state->tokenizer_json = read_if_there(fs, join_path(path, "tokenizer.json"));
     return ModelDirectory(std::move(state));
   } else {
@@ -73,6 +80,7 @@ ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path) {
   const Checkpoint& checkpoint = *state->checkpoint;
   state->config = config_of(checkpoint);
   state->dtype = checkpoint.entry(std::string(kWeightPrefix) + "model.embed_tokens.weight").dtype;
+  state->compute = compute_of(checkpoint, state->dtype);
   for (const std::string& name : checkpoint.file_names()) {
     if (name == "tokenizer.json") state->tokenizer_json = checkpoint.file(name);
   }
@@ -82,6 +90,7 @@ ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path) {
 const std::string& ModelDirectory::path() const { return state_->path; }
 const ModelConfig& ModelDirectory::config() const { return state_->config; }
 DType ModelDirectory::stored_dtype() const { return state_->dtype; }
+DType ModelDirectory::compute_dtype() const { return state_->compute; }
 const std::string& ModelDirectory::tokenizer_json() const { return state_->tokenizer_json; }
 
 void ModelDirectory::read_weights(const Tensor& master) const {

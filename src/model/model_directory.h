@@ -27,6 +27,9 @@ class ModelDirectory {
   const std::string& path() const;       // the directory that was chosen
   const ModelConfig& config() const;
   DType stored_dtype() const;            // bf16 if most weights are stored so, else f32
+  // What the model computes in if nobody says: a training run's own type (its validation loss and this
+  // directory's answers are then the same bits), else stored_dtype().
+  DType compute_dtype() const;
   const std::string& tokenizer_json() const;  // "" if the model came without
   // Fills the flat f32 buffer, [build_parameters(config()).total_count].
   void read_weights(const Tensor& master) const;

@@ -1,0 +1,53 @@
+// `moraine inspect`: what is in a checkpoint, a run, a dataset, a shard or a weight file, and whether it is whole.
+#include "base/error.h"
+#include "checkpoint/describe.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "data/inspect_dataset.h"
+
+namespace moraine {
+namespace {
+
+void inspect_data(const std::string& path, bool json, bool verify) {
+  FileSystem& fs = posix_file_system();
+  const Dataset dataset(fs, path);
+  const Inspection description = describe_dataset(dataset);
+  fmt::print("{}\n", json ? description.json : description.text);
+  if (!verify) return;
+  Pool pool(usable_cores());
+  const Verification verification = verify_dataset(fs, pool, path);
+  fmt::print("{}\n", json ? verification.report().json : verification.report().text);
+  if (!verification.problems.empty()) throw_error(Code::kCorrupt, "inspect {}: {}", path, verification.problems.front());
+}
+
+}  // namespace
+
+void cmd_inspect(std::span<char*> args) {
+  std::string path;
+  bool hash = false, json = false, quick = false;
+  Flags flags("inspect", "Show and verify a checkpoint, run, dataset, public model or safetensors file.");
+  flags.positional("path", &path, "Directory or file.")
+      .flag("hash", &hash, "Print one hash over every tensor and the step, and nothing else.")
+      .flag("quick", &quick, "Read headers only; verify no bytes.")
+      .flag("json", &json, "Print JSON.");
+  if (!flags.parse(args)) return;
+  FileSystem& fs = posix_file_system();
+  if (!fs.exists(path)) throw_error(Code::kNotFound, "inspect {}: no such file or directory", path);
+  if (fs.exists(join_path(path, kManifestName))) {
+    if (hash) {
+      fmt::print("{}\n", hash_hex(Dataset(fs, path).hash()));
+    } else {
+      inspect_data(path, json, !quick);
+    }
+    return;
+  }
+  if (hash) {
+    fmt::print("{}\n", content_hash_hex(fs, path));
+    return;
+  }
+  const Description description = describe(fs, path, {.verify = !quick, .hash = !quick});
+  fmt::print("{}\n", json ? description_json(description) : description_text(description));
+  if (!description.problems.empty()) throw_error(Code::kCorrupt, "inspect {}: {}", path, description.problems.front());
+}
+
+}  // namespace moraine

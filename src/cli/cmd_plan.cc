@@ -1,0 +1,40 @@
+// `moraine plan memory`: every large buffer of a run, by name, without taking any.
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "train/run.h"
+
+namespace moraine {
+
+void cmd_plan(std::span<char*> args) {
+  std::string action, config_path;
+  std::vector<std::string> assignments;
+  bool json = false;
+  Flags flags("plan", "memory: the table that `train` prints before step one, made by the same code, without running.");
+  flags.choice_positional("action", &action, {"memory"}, "memory")
+      .required("config", &config_path, "Config file of the run.")
+      .list("set", &assignments, "key=value that wins over the file.")
+      .flag("json", &json, "Print JSON.");
+  if (!flags.parse(args)) return;
+  FileSystem& fs = posix_file_system();
+  SettingsTable settings = SettingsTable::parse(fs.read(config_path), config_path);
+  for (const std::string& assignment : assignments) settings.set(assignment);
+  RunConfig config = read_run_config(settings);
+  const bool has_data = fs.exists(join_path(config.phases.front().train.front().path, kManifestName));
+  if (has_data || !config.train.init.empty()) config = complete_config(fs, config);
+  if (config.model.vocab_size == 0) {
+    throw_error(Code::kInvalidArgument, "plan memory: model.vocab_size is not given and {} is not built yet; set model.vocab_size", config.phases.front().train.front().path);
+  }
+  Arena arena(Arena::Mode::kDry);
+  plan_run_memory(arena, config);
+  if (!json) {
+    fmt::print("{}", memory_table(arena));
+    return;
+  }
+  Json rows = Json::array();
+  for (const Arena::Entry& e : arena.entries()) rows.push_back({{"name", e.name}, {"category", e.category}, {"bytes", e.bytes}});
+  fmt::print("{}\n", Json{{"bytes", arena.bytes()}, {"buffers", rows}}.dump());
+}
+
+}  // namespace moraine

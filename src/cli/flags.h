@@ -1,0 +1,38 @@
+// Flags: one command's options, declared once: parsing, --help and messages come from the declaration.
+//
+// Errors: kInvalidArgument; an unknown flag names the nearest known one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace moraine {
+
+class Flags {
+ public:
+  Flags(const std::string& command, const std::string& summary);
+  ~Flags();
+
+  Flags& text(const std::string& name, std::string* variable, const std::string& help);
+  Flags& required(const std::string& name, std::string* variable, const std::string& help);
+  Flags& choice(const std::string& name, std::string* variable, std::vector<std::string> choices, const std::string& help);
+  Flags& integer(const std::string& name, int64_t* variable, const std::string& help, int64_t min, int64_t max);
+  Flags& number(const std::string& name, double* variable, const std::string& help);
+  Flags& flag(const std::string& name, bool* variable, const std::string& help);
+  Flags& list(const std::string& name, std::vector<std::string>* variable, const std::string& help);
+  Flags& positional(const std::string& name, std::string* variable, const std::string& help);
+  Flags& choice_positional(const std::string& name, std::string* variable, std::vector<std::string> choices, const std::string& help);
+
+  // False if --help was printed: nothing more is to do.
+  bool parse(std::span<char*> args);
+  bool given(const std::string& name) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace moraine

@@ -1,0 +1,170 @@
+// The training run: open, then step by step to the end.
+#include "train/loop.h"
+
+#include <cmath>
+#include <ctime>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "data/storage_model.h"
+#include "train/observe.h"
+#include "train/report.h"
+
+namespace moraine {
+namespace {
+
+void print_start(const Run& run);
+void roll_back(Run& run);
+void observe_step(Run& run, Observer& observer, StepMetrics& m);
+void write_report(Run& run, const std::string& sample);
+RunResult finish(Run& run);
+
+// Why a run stops before its end: a signal or the time limit. Null: it goes on.
+const char* stop_reason(const Run& run, double started) {
+  if (run.options.stop_signal != nullptr && run.options.stop_signal->load() != 0) return "signal";
+  const double limit = run.config.train.time_limit_seconds;
+  return limit > 0 && now_seconds() - started > limit ? "time limit" : nullptr;
+}
+
+// What the loop measures about itself.
+struct Pace {
+  double started = now_seconds();
+  double average_seconds = 0;  // per step, exponential average
+  Profile profile;
+};
+
+StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult& result, double lr, double seconds, Pace& pace) {
+  StepMetrics m;
+  m.step = run.step;
+  m.steps_total = run.timeline.steps();
+  m.tokens_seen = plan.tokens_before + plan.batch_tokens;
+  m.loss = result.loss;
+  m.gradient_norm = result.gradient_norm;
+  m.lr = lr;
+  m.seconds = seconds;
+  m.tokens_per_s = static_cast<double>(plan.batch_tokens) / seconds;
+  const double peak = matmul_gflops(run.machine, run.config.train.dtype == "bf16");
+  if (peak > 0) m.percent_of_peak = 100 * (pace.profile.flops() + run.trainer->optimizer().flops()) / seconds / (peak * 1e9);
+  pace.average_seconds = pace.average_seconds == 0 ? seconds : 0.95 * pace.average_seconds + 0.05 * seconds;
+  m.seconds_left = pace.average_seconds * static_cast<double>(run.timeline.steps() - run.step);
+  if (!run.trainer->load().empty()) set_load(&m, run.trainer->load(), run.config.model.has_skip(), run.step % 16 == 0);
+  return m;
+}
+
+}  // namespace
+
+RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& options) {
+  const std::unique_ptr<Run> run = open_run(fs, config, options);
+  Observer observer(*run);
+  run->arena.seal();
+  print_start(*run);
+  Pace pace;
+  run->trainer->ctx().profile = &pace.profile;
+  while (run->step < run->timeline.steps()) {
+    if (const char* reason = stop_reason(*run, pace.started)) {
+      const CheckpointWritten written = save_now(*run);
+      throw_error(Code::kInterrupted, "{} after step {} of {}; saved {}; run the same command again to go on", reason, run->step, run->timeline.steps(), written.directory);
+    }
+    const StepPlan plan = run->timeline.at(run->step);
+    const double begin = now_seconds();
+    pace.profile.clear();
+    const StepResult result = run->trainer->compute_gradients(
+        plan, [&](int64_t first, int64_t count, SequenceBatch* out) { run->data->read(plan, run->skip_sequences, first, count, out); });
+    Schedule schedule = learning_rate_schedule(run->config);
+    schedule.total = run->timeline.tokens();
+    schedule.warmup = static_cast<int64_t>(run->config.optimizer.warmup_fraction * static_cast<double>(schedule.total));
+    const double multiplier = lr_multiplier(schedule, plan.tokens_before, plan.tokens_before + plan.batch_tokens);
+    const bool bad = run->spike.observe(result.loss, result.gradient_norm) || !result.finite;
+    if (bad) log_event(Level::kWarning, "step.bad", "step={} loss={} norm={} z={:.1f} in_a_row={} policy={}", run->step + 1, result.loss, result.gradient_norm, run->spike.z_score(), run->spike.bad_in_a_row(), run->config.spike.policy);
+    if (bad && run->config.spike.policy == "stop") throw_error(Code::kDiverged, "step {}: loss {}, gradient norm {}; spike.policy is stop; the last good checkpoint is in {}", run->step + 1, result.loss, result.gradient_norm, options.out);
+    if (bad && (run->config.spike.policy == "rollback" || run->spike.bad_in_a_row() >= run->config.spike.patience)) {
+      roll_back(*run);
+      continue;
+    }
+    if (!bad) run->trainer->apply(plan, result, multiplier);
+    run->loss = result.loss;
+    ++run->step;
+    StepMetrics m = step_metrics(*run, plan, result, multiplier * run->config.optimizer.learning_rate, now_seconds() - begin, pace);
+    observe_step(*run, observer, m);
+    if (run->step % run->config.checkpoint.every_steps == 0 && run->step < run->timeline.steps()) save_in_background(*run);
+    report_save(*run, /*wait=*/false);
+  }
+  const RunResult done = finish(*run);
+  write_report(*run, observer.can_sample() ? observer.sample() : "");
+  return done;
+}
+
+namespace {
+
+std::string hardware_text(const Run& run) {
+  return fmt::format("machine: {} threads, {}, measured peak {:.0f} GFLOP/s ({}), {:.0f} GB/s read", run.machine.threads, run.machine.isa,
+                     matmul_gflops(run.machine, run.config.train.dtype == "bf16"), run.config.train.dtype, run.machine.read_gb_s);
+}
+
+void print_start(const Run& run) {
+  const ParameterCount count = count_parameters(run.config.model);
+  const RunConfig& c = run.config;
+  fmt::print(stderr, "{}\n", print_run_config(c));
+  fmt::print(stderr, "{}\n", hardware_text(run));
+  fmt::print(stderr, "model: {} parameters, {} active per token, {} in the embedding\n", format_count(static_cast<double>(count.total)), format_count(static_cast<double>(count.active)), format_count(static_cast<double>(count.embedding)));
+  fmt::print(stderr, "\n{}\n", optimizer_table(optimizer_specs(c, run.trainer->model().table()), optimizer_options(c)));
+  fmt::print(stderr, "memory:\n{}\n", memory_table(run.arena));
+  const auto plan = run.data->loader(0).plan(0, 0);
+  fmt::print(stderr, "data: {} tokens; packing fills {:.2f}% of {} sequences an epoch\n", format_count(static_cast<double>(run.data->loader(0).total_tokens())), 100 * plan->efficiency(), plan->num_sequences());
+  fmt::print(stderr, "run: {} steps, {} tokens, from step {}\n\n", run.timeline.steps(), format_count(static_cast<double>(run.timeline.tokens())), run.step);
+}
+
+// Gives up the steps since the last good checkpoint, and the data that they read.
+void roll_back(Run& run) {
+  report_save(run, /*wait=*/true);
+  const std::optional<int64_t> good = last_good(run.fs, run.options.out);
+  if (!good || run.rollbacks >= run.config.spike.rollbacks_max) {
+    throw_error(Code::kDiverged, "step {}: {} bad steps in a row, {}; look at the learning rate and at the data near step {}", run.step + 1, run.spike.bad_in_a_row(),
+                good ? fmt::format("{} rollbacks are used up", run.rollbacks) : std::string("no checkpoint to go back to"), run.step + 1);
+  }
+  const StepPlan bad = run.timeline.at(run.step);
+  const int64_t rollbacks = run.rollbacks + 1, bad_step = run.step, skip_before = run.skip_sequences;
+  const Checkpoint checkpoint = Checkpoint::open(run.fs, checkpoint_path(run.fs, run.options.out, *good));
+  run.trainer->restore(checkpoint);
+  run.read_info(checkpoint.info());
+  const StepPlan from = run.timeline.at(run.step);
+  const int64_t passed = from.phase == bad.phase ? bad.first_sequence + bad.num_sequences - from.first_sequence : bad.num_sequences;
+  run.skip_sequences = skip_before + passed;
+  run.rollbacks = rollbacks;
+  run.spike.forget_bad();
+  run.metrics = std::make_unique<MetricsWriter>(run.fs, join_path(run.options.out, "metrics.jsonl"), run.step);
+  run.events = std::make_unique<EventWriter>(run.fs, join_path(run.options.out, "tensorboard"), run.step, static_cast<double>(std::time(nullptr)));
+  remove_checkpoints_after(run.fs, run.options.out, run.step);
+  // Saved at once, so that a crash from here on does not read the bad data again.
+  write_checkpoint(run.fs, run.options.out, run.info(), run.trainer->state(), run.files());
+  log_event(Level::kWarning, "run.rolled_back", "from_step={} to_step={} skipped_sequences={} rollbacks={}", bad_step + 1, run.step, passed, run.rollbacks);
+}
+
+void observe_step(Run& run, Observer& observer, StepMetrics& m) {
+  const ReportConfig& r = run.config.report;
+  const bool last = run.step == run.timeline.steps();
+  const auto due = [&](int64_t every) { return every > 0 && (run.step % every == 0 || last); };
+  if (observer.can_validate() && due(r.valid_every_steps)) {
+    const Observer::Validation v = observer.validate();
+    m.valid_loss = v.loss;
+    m.bits_per_byte = v.bits_per_byte;
+  }
+  run.metrics->write(m);
+  run.events->write(m, static_cast<double>(std::time(nullptr)));
+  if (due(r.log_every_steps) || run.step == 1) fmt::print(stderr, "{}\n", human_line(m));
+  if (observer.can_sample() && due(r.sample_every_steps)) fmt::print(stderr, "--- sample at step {}\n{}\n---\n", run.step, observer.sample());
+}
+
+void write_report(Run& run, const std::string& sample) {
+  moraine::write_report(run.fs, join_path(run.options.out, "report.html"), join_path(run.options.out, "metrics.jsonl"),
+                        {.title = run.options.out, .config = print_run_config(run.config), .hardware = hardware_text(run), .sample = sample});
+}
+
+RunResult finish(Run& run) {
+  const CheckpointWritten written = save_now(run);
+  return {.step = run.step, .tokens = run.timeline.tokens(), .loss = run.loss, .hash = hash_hex(written.hash), .checkpoint = written.directory};
+}
+
+}  // namespace
+}  // namespace moraine

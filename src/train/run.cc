@@ -1,0 +1,223 @@
+// Opening, resuming and saving a run.
+#include "train/run.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "model/model_directory.h"
+
+namespace moraine {
+namespace {
+
+std::string tokenizer_text(FileSystem& fs, const RunConfig& c) {
+  if (!c.data.tokenizer.empty()) {
+    const bool folder = fs.is_directory(c.data.tokenizer);
+    return fs.read(folder ? join_path(c.data.tokenizer, "tokenizer.json") : c.data.tokenizer);
+  }
+  return c.train.init.empty() ? "" : ModelDirectory::open(fs, c.train.init).tokenizer_json();
+}
+
+void check_tokenizer(const RunConfig& c, const RunData& data, const Tokenizer& tokenizer) {
+  const Hash128 hash = hash_bytes(tokenizer.json().data(), static_cast<int64_t>(tokenizer.json().size()));
+  if (hash == data.meaning().tokenizer_hash) return;
+  throw_error(Code::kInvalidArgument, "data.tokenizer {}: the data was built with another tokenizer; build it again, or name the one it was built with",
+              c.data.tokenizer.empty() ? c.train.init : c.data.tokenizer);
+}
+
+// First line in which two configs differ, for a message.
+std::string first_difference(const std::string& a, const std::string& b) {
+  size_t i = 0, j = 0;
+  while (i < a.size() || j < b.size()) {
+    const size_t ae = std::min(a.find('\n', i), a.size()), be = std::min(b.find('\n', j), b.size());
+    const std::string x = a.substr(i, ae - i), y = b.substr(j, be - j);
+    if (x != y) return fmt::format("the run has `{}`, this config says `{}`", x, y);
+    i = ae + 1, j = be + 1;
+  }
+  return "";
+}
+
+void check_same_run(const Run& run, const Checkpoint& checkpoint) {
+  const RunConfig before = read_run_config(SettingsTable::parse(checkpoint.info().config, checkpoint.directory() + ": config"));
+  const std::string difference = first_difference(answer_text(before), answer_text(run.config));
+  if (!difference.empty()) {
+    throw_error(Code::kInvalidArgument, "resume {}: {}; a run must go on as it began: restore the value, or start a new run (another --out, or --resume never)",
+                checkpoint.directory(), difference);
+  }
+  const auto& values = checkpoint.info().values;
+  const auto data = values.find("data.hash");
+  if (data != values.end() && data->second != hash_hex(run.data->hash())) {
+    throw_error(Code::kInvalidArgument, "resume {}: the training data has other content than when the run began; restore it, or start a new run",
+                checkpoint.directory());
+  }
+}
+
+void resume_from(Run& run, const Checkpoint& checkpoint) {
+  check_same_run(run, checkpoint);
+  run.trainer->restore(checkpoint);
+  run.read_info(checkpoint.info());
+  log_event(Level::kInfo, "checkpoint.loaded", "directory={} step={} tokens={}", checkpoint.directory(), run.step, checkpoint.info().tokens_seen);
+}
+
+void warn_bad(const std::string& directory, const std::string& reason) {
+  log_event(Level::kWarning, "checkpoint.bad", "directory={} reason=\"{}\"", directory, reason);
+}
+
+bool resume(Run& run) {
+  const std::string& how = run.options.resume;
+  if (how == "never") {
+    if (!list_checkpoints(run.fs, run.options.out).empty()) {
+      throw_error(Code::kInvalidArgument, "--resume never: {} holds a run already; remove it or choose another --out", run.options.out);
+    }
+    return false;
+  }
+  if (how != "auto") {
+    resume_from(run, Checkpoint::open(run.fs, how));
+    return true;
+  }
+  if (!run.fs.exists(run.options.out)) return false;
+  const auto checkpoint = newest_good(run.fs, run.options.out, warn_bad);
+  if (checkpoint) resume_from(run, *checkpoint);
+  return checkpoint.has_value();
+}
+
+void start_new(Run& run) {
+  const uint64_t seed = static_cast<uint64_t>(run.config.train.seed);
+  if (run.config.train.init.empty()) {
+    run.trainer->initialize(seed);
+  } else {
+    const ModelDirectory directory = ModelDirectory::open(run.fs, run.config.train.init);
+    directory.read_weights(run.trainer->master());
+    log_event(Level::kInfo, "model.loaded", "directory={}", directory.path());
+  }
+  run.trainer->refresh();
+}
+
+int run_threads(const RunConfig& c) { return c.train.threads > 0 ? static_cast<int>(c.train.threads) : usable_cores(); }
+
+// [model] of a run that starts from a model: the model's own, with what no shape depends on overridden.
+void adopt_model(FileSystem& fs, RunConfig& c) {
+  const ModelDirectory directory = ModelDirectory::open(fs, c.train.init);
+  c.model = directory.config();
+}
+
+}  // namespace
+
+Run::Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timeline& t, std::unique_ptr<RunData> d)
+    : fs(files), config(c), options(o), timeline(t), data(std::move(d)), pool(run_threads(c)), arena(Arena::Mode::kReal), spike(c.spike.sigma) {}
+
+CheckpointInfo Run::info() const {
+  CheckpointInfo info;
+  info.step = step;
+  info.tokens_seen = step < timeline.steps() ? timeline.at(step).tokens_before : timeline.tokens();
+  info.seed = static_cast<uint64_t>(config.train.seed);
+  char text[64];
+  std::snprintf(text, sizeof text, "%a", loss);
+  info.values = {{"spike", spike.save()}, {"skip_sequences", std::to_string(skip_sequences)}, {"rollbacks", std::to_string(rollbacks)},
+                 {"loss", text}, {"data.hash", hash_hex(data->hash())}};
+  info.config = print_run_config(config);
+  return info;
+}
+
+void Run::read_info(const CheckpointInfo& info) {
+  const auto value = [&](const char* key) {
+    const auto found = info.values.find(key);
+    if (found == info.values.end()) throw_error(Code::kCorrupt, "checkpoint step {}: value {} is missing; is it a model without training state?", info.step, key);
+    return found->second;
+  };
+  step = info.step;
+  spike.restore(value("spike"));
+  skip_sequences = std::strtoll(value("skip_sequences").c_str(), nullptr, 10);
+  rollbacks = std::strtoll(value("rollbacks").c_str(), nullptr, 10);
+  loss = std::strtod(value("loss").c_str(), nullptr);
+}
+
+std::vector<CheckpointFile> Run::files() const {
+  std::vector<CheckpointFile> carried = {{"config.toml", print_run_config(config)}};
+  if (tokenizer != nullptr) carried.push_back({"tokenizer.json", tokenizer->json()});
+  return carried;
+}
+
+RunConfig complete_config(FileSystem& fs, RunConfig c) {
+  if (!c.train.init.empty()) adopt_model(fs, c);
+  if (c.phases.front().train.empty()) return c;
+  const TokenMeaning meaning = read_manifest(fs, c.phases.front().train.front().path).meaning;
+  if (c.model.vocab_size == 0) c.model.vocab_size = meaning.vocabulary_size;
+  if (c.model.vocab_size < meaning.vocabulary_size) {
+    throw_error(Code::kInvalidArgument, "model.vocab_size = {}: the data has tokens up to {}; wanted at least {} (or 0: as the data)", c.model.vocab_size,
+                meaning.vocabulary_size - 1, meaning.vocabulary_size);
+  }
+  if (c.model.eos_id < 0) c.model.eos_id = meaning.eos_id;
+  return c;
+}
+
+std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunOptions& options) {
+  const RunConfig config = complete_config(fs, given);
+  const Timeline timeline(config);
+  auto data = std::make_unique<RunData>(fs, config, timeline);
+  auto run = std::make_unique<Run>(fs, config, options, timeline, std::move(data));
+  const std::string tokenizer = tokenizer_text(fs, config);
+  if (!tokenizer.empty()) {
+    run->tokenizer = Tokenizer::parse(tokenizer, "tokenizer.json");
+    check_tokenizer(config, *run->data, *run->tokenizer);
+  }
+  run->machine = options.machine_file.empty() ? measure_machine_quick(run->pool) : load_machine(fs, options.machine_file);
+  run->trainer = std::make_unique<Trainer>(run->arena, run->pool, config, timeline);
+  fs.make_directories(options.out);
+  if (!resume(*run)) start_new(*run);
+  fs.write_atomic(join_path(options.out, "config.toml"), print_run_config(config));
+  const SaverOptions saver{.retention = {.keep = config.checkpoint.keep, .permanent_every = config.checkpoint.permanent_every_steps}, .checkpoint = {}};
+  run->saver = std::make_unique<CheckpointSaver>(fs, options.out, saver);
+  run->metrics = std::make_unique<MetricsWriter>(fs, join_path(options.out, "metrics.jsonl"), run->step);
+  run->events = std::make_unique<EventWriter>(fs, join_path(options.out, "tensorboard"), run->step, static_cast<double>(std::time(nullptr)));
+  return run;
+}
+
+Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer) {
+  return make_cache(arena, config.model, compute_dtype(config), 1, trainer.model().options().positions);
+}
+
+void plan_run_memory(Arena& arena, const RunConfig& config) {
+  const Timeline timeline(config);
+  Pool pool(run_threads(config));
+  Trainer trainer(arena, pool, config, timeline);
+  if (!config.data.tokenizer.empty() || !config.train.init.empty()) make_sample_cache(arena, config, trainer);
+}
+
+void report_save(Run& run, bool wait) {
+  try {
+    const std::optional<SaveResult> saved = wait ? run.saver->wait() : run.saver->poll();
+    if (!saved) return;
+    log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} ms={:.0f} hash={}", saved->step, saved->written.bytes, saved->seconds * 1e3, hash_hex(saved->written.hash));
+    if (!saved->warning.empty()) log_event(Level::kWarning, "checkpoint.retention", "{}", saved->warning);
+    mark_last_good(run.fs, run.options.out, saved->step);
+  } catch (const Error& e) {
+    if (wait && run.step == run.timeline.steps()) throw;  // the run's result is not on disk
+    log_event(Level::kError, "checkpoint.failed", "code={} reason=\"{}\" remedy=\"training goes on, the next save tries again\"", code_name(e.code()), e.what());
+  }
+}
+
+void save_in_background(Run& run) {
+  report_save(run, /*wait=*/true);
+  run.saver->start(run.info(), run.trainer->copy_state(), run.files());
+}
+
+CheckpointWritten save_now(Run& run) {
+  report_save(run, /*wait=*/true);
+  const std::string directory = checkpoint_path(run.fs, run.options.out, run.step);
+  const std::vector<int64_t> have = list_checkpoints(run.fs, run.options.out);
+  if (std::find(have.begin(), have.end(), run.step) != have.end()) {  // the background save wrote it
+    const Checkpoint checkpoint = Checkpoint::open(run.fs, directory, /*verify=*/false);
+    return {.directory = directory, .bytes = checkpoint.bytes(), .hash = checkpoint.hash()};
+  }
+  const CheckpointWritten written = write_checkpoint(run.fs, run.options.out, run.info(), run.trainer->state(), run.files());
+  mark_last_good(run.fs, run.options.out, run.step);
+  log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} hash={}", run.step, written.bytes, hash_hex(written.hash));
+  apply_retention(run.fs, run.options.out, {.keep = run.config.checkpoint.keep, .permanent_every = run.config.checkpoint.permanent_every_steps}, run.step);
+  return written;
+}
+
+}  // namespace moraine

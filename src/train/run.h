@@ -1,0 +1,89 @@
+// Run: a training run around the optimizer step: resume, checkpoints, metrics, validation, samples, spikes.
+//
+//   open run -> resume (newest good checkpoint) or start (random or from a model) -> step ... -> done
+//
+// After a crash at any instant, opening again and going on gives the bits of the undisturbed run.
+// Errors: kInvalidArgument (config differs from the run's), kDiverged (spike policy), kInterrupted (signal or
+//         time limit; state is saved), and those of files.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "checkpoint/history.h"
+#include "checkpoint/saver.h"
+#include "plan/machine.h"
+#include "tokenizer/tokenizer.h"
+#include "train/metrics.h"
+#include "train/run_data.h"
+#include "train/spike.h"
+#include "train/tensorboard.h"
+#include "train/trainer.h"
+
+namespace moraine {
+
+struct RunOptions {
+  std::string out;              // run directory
+  std::string resume = "auto";  // auto | never | a checkpoint directory
+  std::string machine_file;     // limits for the percentage; "": measured quickly
+  bool progress_line = false;   // rewrite one line on a terminal instead of adding lines
+  const std::atomic<int>* stop_signal = nullptr;  // not 0: save and stop
+};
+
+struct RunResult {
+  int64_t step = 0, tokens = 0;
+  double loss = 0;
+  std::string hash, checkpoint;
+};
+
+// Everything a run has open. Built by open_run; moved along by train/loop.cc.
+struct Run {
+  Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timeline& t, std::unique_ptr<RunData> d);
+
+  FileSystem& fs;
+  RunConfig config;
+  RunOptions options;
+  Timeline timeline;
+  std::unique_ptr<RunData> data;
+  std::unique_ptr<Tokenizer> tokenizer;  // null: none
+  Machine machine;
+  Pool pool;
+  Arena arena;
+  std::unique_ptr<Trainer> trainer;
+  SpikeDetector spike;
+  std::unique_ptr<CheckpointSaver> saver;
+  std::unique_ptr<MetricsWriter> metrics;
+  std::unique_ptr<EventWriter> events;
+
+  // State beside the tensors; in every checkpoint.
+  int64_t step = 0;             // completed
+  int64_t skip_sequences = 0;   // left out by rollbacks
+  int64_t rollbacks = 0;
+  double loss = 0;              // of the last step
+
+  CheckpointInfo info() const;
+  void read_info(const CheckpointInfo& info);
+  std::vector<CheckpointFile> files() const;
+};
+
+std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& config, const RunOptions& options);
+
+// What open_run would do to `config` before it is used: vocabulary from the data, model from train.init.
+RunConfig complete_config(FileSystem& fs, RunConfig config);
+
+// One sequence as long as the longest training sequence, for samples.
+Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer);
+
+// Takes what a run of this config takes, from a (dry) arena.
+void plan_run_memory(Arena& arena, const RunConfig& config);
+
+// The last checkpoint, in the foreground. Returns its directory.
+CheckpointWritten save_now(Run& run);
+// A checkpoint in the background; waits for the one before.
+void save_in_background(Run& run);
+// Reports a background save that has finished, or failed.
+void report_save(Run& run, bool wait);
+
+}  // namespace moraine
