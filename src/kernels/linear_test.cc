@@ -353,7 +353,7 @@ TEST(Linear, NotANumberStaysInItsRow) {
       const int64_t T = 17, n = 35, k = 9;
       const Tensor x = rig.normal({T, k}, dtype, 1), w = rig.normal({n, k}, DType::kF32, 2);
       ref::set(x, 4 * k + 8, std::numeric_limits<double>::infinity());
-      ref::set(x, 6 * k + 3, std::numeric_limits<double>::quiet_NaN());
+      ref::set(x, 6 * k, std::numeric_limits<double>::quiet_NaN());  // right behind row 5
       const Tensor y = rig.zeros({T, n}, dtype);
       linear_forward(rig.ctx,
                      {.y = y, .x = x, .w = pack(rig, w, dtype, 1, n, k, false), .bias = Tensor()});
@@ -369,38 +369,41 @@ TEST(Linear, NotANumberStaysInItsRow) {
 }
 
 TEST(Linear, MatmulMatchesReference) {
-  for_each_isa([](Isa cap) {
-    for (const DType compute : kTypes) {
-      for (const Shape& s : {Shape{1, 1, 1}, Shape{30, 47, 33}, Shape{65, 65, 1100},
-                             Shape{128, 96, 64}, Shape{0, 5, 5}}) {
-        for (const bool symmetric : {false, true}) {
-          for (const float beta : {0.0f, -0.5f}) {
-            for (const bool in_place : {false, true}) {
-              SCOPED_TRACE(fmt::format("{} {} m={} n={} k={} symmetric={} beta={} in_place={}",
-                                       isa_name(cap), dtype_name(compute), s.rows, s.n, s.k,
-                                       symmetric, beta, in_place));
-              const int64_t m = s.rows, n = symmetric ? m : s.n, k = s.k;
-              Rig rig, slow(Backend::kRef);
-              const Tensor a = rig.normal({m, k}, DType::kF32, 1),
-                           b = symmetric ? a : rig.normal({n, k}, DType::kF32, 2);
-              const Tensor c0 = rig.normal({m, n}, DType::kF32, 3);
-              for (int64_t i = 0; symmetric && i < m * m; ++i) {
-                if (i % m < i / m) ref::set(c0, i, ref::get(c0, i % m * m + i / m));
-              }
-              const Tensor want = slow.zeros({m, n}, DType::kF64);
-              matmul_nt(slow.ctx, {.c = want,
-                                   .c0 = f64(slow, c0),
-                                   .a = f64(slow, a),
-                                   .b = f64(slow, b),
-                                   .alpha = 1.5f,
-                                   .beta = beta,
-                                   .symmetric = symmetric,
-                                   .compute = compute,
-                                   .scratch = Tensor()});
-              const Tensor c = in_place ? c0 : rig.normal({m, n}, DType::kF32, 4);
+  for (const DType compute : kTypes) {
+    for (const Shape& s : {Shape{1, 1, 1}, Shape{30, 47, 33}, Shape{65, 65, 1100},
+                           Shape{128, 96, 64}, Shape{0, 5, 5}}) {
+      for (const bool symmetric : {false, true}) {
+        for (const float beta : {0.0f, -0.5f}) {
+          for (const bool in_place : {false, true}) {
+            SCOPED_TRACE(fmt::format("{} m={} n={} k={} symmetric={} beta={} in_place={}",
+                                     dtype_name(compute), s.rows, s.n, s.k, symmetric, beta,
+                                     in_place));
+            const int64_t m = s.rows, n = symmetric ? m : s.n, k = s.k;
+            Rig rig, slow(Backend::kRef);
+            const Tensor a = rig.normal({m, k}, DType::kF32, 1),
+                         b = symmetric ? a : rig.normal({n, k}, DType::kF32, 2);
+            const Tensor c0 = rig.normal({m, n}, DType::kF32, 3);
+            for (int64_t i = 0; symmetric && i < m * m; ++i) {
+              if (i % m < i / m) ref::set(c0, i, ref::get(c0, i % m * m + i / m));
+            }
+            const Tensor want = slow.zeros({m, n}, DType::kF64);
+            matmul_nt(slow.ctx, {.c = want,
+                                 .c0 = f64(slow, c0),
+                                 .a = f64(slow, a),
+                                 .b = f64(slow, b),
+                                 .alpha = 1.5f,
+                                 .beta = beta,
+                                 .symmetric = symmetric,
+                                 .compute = compute,
+                                 .scratch = Tensor()});
+            for_each_isa([&](Isa cap) {
+              SCOPED_TRACE(isa_name(cap));
+              const Tensor c = in_place ? rig.copy(c0) : rig.normal({m, n}, DType::kF32, 4);
               matmul_nt(rig.ctx,
                         {.c = c,
-                         .c0 = beta == 0 ? Tensor() : c0,
+                         .c0 = beta == 0  ? Tensor()
+                               : in_place ? c
+                                          : c0,
                          .a = a,
                          .b = b,
                          .alpha = 1.5f,
@@ -412,12 +415,12 @@ TEST(Linear, MatmulMatchesReference) {
               for (int64_t i = 0; symmetric && i < m * m; ++i) {
                 ASSERT_EQ(ref::get(c, i), ref::get(c, i % m * m + i / m));
               }
-            }
+            });
           }
         }
       }
     }
-  });
+  }
 }
 
 TEST(Linear, WorkIsCounted) {

@@ -21,12 +21,12 @@ constexpr int kChains = 12;  // hide 4 to 6 cycles of latency at 2 per cycle, wi
 
 // The compiler must neither drop nor merge the chains: it may not know what `value` is.
 HWY_INLINE void hide(V& value) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#if HWY_ARCH_X86
   asm volatile("" : "+x"(value.raw));
-#elif HWY_ARCH_ARM && HWY_TARGET != HWY_SCALAR
+#elif HWY_ARCH_ARM
   asm volatile("" : "+w"(value.raw));
 #else
-  asm volatile("" : "+m"(value));
+  asm volatile("" : : "m"(value) : "memory");
 #endif
 }
 
