@@ -1,9 +1,12 @@
 // Takes the scratch of a context from the arena.
 #include "kernels/context.h"
 
+#include "kernels/isa.h"
+
 namespace moraine {
 
 Context make_context(Backend backend, Pool& pool, Arena& arena) {
+  isa();  // the first call applies MORAINE_ISA to Highway: before any kernel runs
   Context ctx;
   ctx.backend = backend;
   ctx.pool = &pool;
