@@ -10,7 +10,7 @@
 //             dq[t,h] = scale * sum_j dS k[j] ; dk[j,g] = scale * sum_{h in g, t} dS q[t,h] ;
 //             dv[j,g] = sum_{h in g, t} P do[t,h]
 //
-// Shapes:   T rows, R >= T rows of k and v (a cache, or R == T), H % K == 0, d any (16..256 fast).
+// Shapes:   T rows, R >= T rows of k and v (a cache, or R == T), H % K == 0, d any up to 1024 (16..256 fast).
 // Types:    q, k, v, o and gradients: all f32 or all bf16; lse, delta f32. Scores, softmax and sums in f32;
 //           with bf16, P and dS are rounded to bf16 for their products.
 // Aliasing: none.
@@ -38,7 +38,7 @@ struct AttentionForward {
   Tensor v;           // [R, K, d] in
   Segments segments;  // cover [0, T)
   int64_t window;     // keys a row sees, itself included; 0: all
-  float scale;        // 1/sqrt(d)
+  float scale;        // 1/sqrt(d); > 0
 };
 
 struct AttentionBackward {

@@ -25,26 +25,26 @@ namespace {
 
 using namespace attention;
 
-// Up to kBlockGroups groups of keys from `group` on.
+// Up to kTileGroups groups of keys from `group` on.
 struct KeyPack {
   int64_t group, groups;
-  Word* k_columns;  // [words, kBlock]
-  Word* v_columns;  // [words, kBlock]
-  Word* k_rows;     // [kBlock / kPair, width]
-  float* dk;        // [kBlock, width]
-  float* dv;        // [kBlock, width]
+  Word* k_columns;  // [words, kTile]
+  Word* v_columns;  // [words, kTile]
+  Word* k_rows;     // [kTile / kPair, width]
+  float* dk;        // [kTile, width]
+  float* dv;        // [kTile, width]
 };
 
-// Up to kBlockGroups groups of rows of one head.
+// Up to kTileGroups groups of rows of one head.
 struct RowPack {
   int64_t group, groups, head;
-  Word* q_columns;    // [kBlockGroups, words, kGroup]
-  Word* do_columns;   // [kBlockGroups, words, kGroup]
-  Word* q_rows;       // [kBlock / kPair, width]
-  Word* do_rows;      // [kBlock / kPair, width]
-  float* dq;          // [kBlock, width]
-  float lse[kBlock];  // in units of log 2; +inf behind the document's end, so that weights are zero
-  float delta[kBlock];
+  Word* q_columns;   // [kTileGroups, words, kGroup]
+  Word* do_columns;  // [kTileGroups, words, kGroup]
+  Word* q_rows;      // [kTile / kPair, width]
+  Word* do_rows;     // [kTile / kPair, width]
+  float* dq;         // [kTile, width]
+  float lse[kTile];  // in units of log 2; +inf behind the document's end, so that weights are zero
+  float delta[kTile];
 };
 
 // Hands out a worker's scratch from its beginning.
@@ -78,11 +78,11 @@ class BackwardWorker {
         width_(round_up(d_, kGroup)),
         log2_scale_(a.scale * 0x1.715476p0f),  // log2(e)
         carver_(scratch) {
-    scores_ = carver_.take(kGroup * kBlock);
-    slopes_ = carver_.take(kGroup * kBlock);
-    weights_ = carver_.take(kBlock * kBlock / F::kPair);
-    ds_by_row_ = carver_.take(kBlock * kBlock / F::kPair);
-    ds_by_key_ = F::kPair == 1 ? ds_by_row_ : carver_.take(kBlock * kBlock / F::kPair);
+    scores_ = carver_.take(kGroup * kTile);
+    slopes_ = carver_.take(kGroup * kTile);
+    weights_ = carver_.take(kTile * kTile / F::kPair);
+    ds_by_row_ = carver_.take(kTile * kTile / F::kPair);
+    ds_by_key_ = F::kPair == 1 ? ds_by_row_ : carver_.take(kTile * kTile / F::kPair);
   }
 
   // dk, dv of the keys of `part`; dq too if that is a whole document that fits.
@@ -90,16 +90,16 @@ class BackwardWorker {
     RowPack& rows = *take_row_packs(1, true);
     const int64_t first = part.begin / kGroup, end = (part.end + kGroup - 1) / kGroup;
     int64_t capacity = carver_.left() / key_pack_words(true);
-    const int64_t wanted = (end - first + kBlockGroups - 1) / kBlockGroups;
+    const int64_t wanted = (end - first + kTileGroups - 1) / kTileGroups;
     MR_CHECK(capacity > 0 && (!with_dq || capacity >= wanted), "%ld keys of width %ld",
              long(part.end - part.begin), long(d_));
     capacity = std::min(capacity, wanted);
     KeyPack* packs = take_key_packs(capacity, true);
-    for (int64_t g = first; g < end; g += capacity * kBlockGroups) {
-      const int64_t stop = std::min(end, g + capacity * kBlockGroups);
+    for (int64_t g = first; g < end; g += capacity * kTileGroups) {
+      const int64_t stop = std::min(end, g + capacity * kTileGroups);
       int64_t num_packs = 0;
-      for (int64_t at = g; at < stop; at += kBlockGroups) {
-        pack_keys(part, at, std::min(kBlockGroups, stop - at), packs[num_packs++], true);
+      for (int64_t at = g; at < stop; at += kTileGroups) {
+        pack_keys(part, at, std::min(kTileGroups, stop - at), packs[num_packs++], true);
       }
       walk_rows(part, g, stop, packs, num_packs, rows, with_dq);
       for (int64_t i = 0; i < num_packs; ++i) store_keys(part, packs[i]);
@@ -110,14 +110,14 @@ class BackwardWorker {
   void run_rows(const Part& part) {
     KeyPack& keys = *take_key_packs(1, false);
     const int64_t first = part.begin / kGroup, end = (part.end + kGroup - 1) / kGroup,
-                  group = H_ / K_, blocks = (end - first + kBlockGroups - 1) / kBlockGroups;
+                  group = H_ / K_, blocks = (end - first + kTileGroups - 1) / kTileGroups;
     const int64_t capacity = std::min(group * blocks, carver_.left() / row_pack_words(false));
     MR_CHECK(capacity > 0, "width %ld", long(d_));
     RowPack* packs = take_row_packs(capacity, false);
     int64_t num_packs = 0;
     for (int64_t i = 0; i < group * blocks; ++i) {  // heads inside, to keep the walk short
-      const int64_t g = first + i / group * kBlockGroups;
-      pack_rows_of(part, key_head_ * group + i % group, g, std::min(kBlockGroups, end - g),
+      const int64_t g = first + i / group * kTileGroups;
+      pack_rows_of(part, key_head_ * group + i % group, g, std::min(kTileGroups, end - g),
                    packs[num_packs++], false);
       if (num_packs == capacity || i + 1 == group * blocks) {
         walk_keys(part, packs, num_packs, keys);
@@ -131,23 +131,23 @@ class BackwardWorker {
     return round_up(static_cast<int64_t>(bytes / sizeof(Word)), kGroup);
   }
   int64_t key_pack_words(bool gradients) const {
-    return struct_words(sizeof(KeyPack)) + 2 * words_ * kBlock + kBlock / F::kPair * width_ +
-           (gradients ? 2 * kBlock * width_ : 0);
+    return struct_words(sizeof(KeyPack)) + 2 * words_ * kTile + kTile / F::kPair * width_ +
+           (gradients ? 2 * kTile * width_ : 0);
   }
   int64_t row_pack_words(bool as_rows) const {
-    return struct_words(sizeof(RowPack)) + 2 * words_ * kBlock + kBlock * width_ +
-           (as_rows ? 2 * (kBlock / F::kPair) * width_ : 0);
+    return struct_words(sizeof(RowPack)) + 2 * words_ * kTile + kTile * width_ +
+           (as_rows ? 2 * (kTile / F::kPair) * width_ : 0);
   }
 
   KeyPack* take_key_packs(int64_t n, bool gradients) {
     auto* packs = reinterpret_cast<KeyPack*>(carver_.take(n * struct_words(sizeof(KeyPack))));
     for (int64_t i = 0; i < n; ++i) {
       KeyPack& p = packs[i];
-      p.k_columns = carver_.take(words_ * kBlock);
-      p.v_columns = carver_.take(words_ * kBlock);
-      p.k_rows = carver_.take(kBlock / F::kPair * width_);
-      p.dk = gradients ? carver_.take(kBlock * width_) : nullptr;
-      p.dv = gradients ? carver_.take(kBlock * width_) : nullptr;
+      p.k_columns = carver_.take(words_ * kTile);
+      p.v_columns = carver_.take(words_ * kTile);
+      p.k_rows = carver_.take(kTile / F::kPair * width_);
+      p.dk = gradients ? carver_.take(kTile * width_) : nullptr;
+      p.dv = gradients ? carver_.take(kTile * width_) : nullptr;
     }
     return packs;
   }
@@ -155,11 +155,11 @@ class BackwardWorker {
     auto* packs = reinterpret_cast<RowPack*>(carver_.take(n * struct_words(sizeof(RowPack))));
     for (int64_t i = 0; i < n; ++i) {
       RowPack& p = packs[i];
-      p.q_columns = carver_.take(words_ * kBlock);
-      p.do_columns = carver_.take(words_ * kBlock);
-      p.q_rows = as_rows ? carver_.take(kBlock / F::kPair * width_) : nullptr;
-      p.do_rows = as_rows ? carver_.take(kBlock / F::kPair * width_) : nullptr;
-      p.dq = carver_.take(kBlock * width_);
+      p.q_columns = carver_.take(words_ * kTile);
+      p.do_columns = carver_.take(words_ * kTile);
+      p.q_rows = as_rows ? carver_.take(kTile / F::kPair * width_) : nullptr;
+      p.do_rows = as_rows ? carver_.take(kTile / F::kPair * width_) : nullptr;
+      p.dq = carver_.take(kTile * width_);
     }
     return packs;
   }
@@ -177,13 +177,13 @@ class BackwardWorker {
     for (int64_t i = 0; i < groups; ++i) {
       const int64_t rows = rows_in(part, group + i),
                     offset = (part.row((group + i) * kGroup) * K_ + key_head_) * d_;
-      pack_columns<F>(k + offset, K_ * d_, rows, d_, pack.k_columns + i * kGroup, kBlock);
-      pack_columns<F>(v + offset, K_ * d_, rows, d_, pack.v_columns + i * kGroup, kBlock);
+      pack_columns<F>(k + offset, K_ * d_, rows, d_, pack.k_columns + i * kGroup, kTile);
+      pack_columns<F>(v + offset, K_ * d_, rows, d_, pack.v_columns + i * kGroup, kTile);
       pack_rows<F>(k + offset, K_ * d_, rows, kGroup, d_,
                    pack.k_rows + i * kGroup / F::kPair * width_, width_);
     }
     if (gradients) {
-      const auto bytes = static_cast<size_t>(kBlock * width_) * sizeof(float);
+      const auto bytes = static_cast<size_t>(kTile * width_) * sizeof(float);
       std::memset(pack.dk, 0, bytes);
       std::memset(pack.dv, 0, bytes);
     }
@@ -212,7 +212,7 @@ class BackwardWorker {
         pack.delta[i * kGroup + r] = r < rows ? delta[row + r * H_] : 0;
       }
     }
-    std::memset(pack.dq, 0, static_cast<size_t>(kBlock * width_) * sizeof(float));
+    std::memset(pack.dq, 0, static_cast<size_t>(kTile * width_) * sizeof(float));
   }
 
   // All rows that see keys of groups [begin, end), which are packed.
@@ -221,12 +221,12 @@ class BackwardWorker {
     const int64_t groups = (part.segment_end() + kGroup - 1) / kGroup, heads = H_ / K_;
     const int64_t last = last_row_group(end - 1, groups, a_.window);
     for (int64_t head = key_head_ * heads; head < (key_head_ + 1) * heads; ++head) {
-      for (int64_t g = begin; g <= last; g += kBlockGroups) {
-        pack_rows_of(part, head, g, std::min(kBlockGroups, last + 1 - g), rows, true);
+      for (int64_t g = begin; g <= last; g += kTileGroups) {
+        pack_rows_of(part, head, g, std::min(kTileGroups, last + 1 - g), rows, true);
         const int64_t key_begin = std::max(begin, first_key_group(g, a_.window)),
                       key_last = std::min(end, g + rows.groups) - 1;
-        for (int64_t i = (key_begin - begin) / kBlockGroups;
-             i <= (key_last - begin) / kBlockGroups && i < num_packs; ++i) {
+        for (int64_t i = (key_begin - begin) / kTileGroups;
+             i <= (key_last - begin) / kTileGroups && i < num_packs; ++i) {
           meet(rows, packs[i], with_dq, true);
         }
         if (with_dq) store_rows(part, rows);
@@ -238,8 +238,8 @@ class BackwardWorker {
   void walk_keys(const Part& part, RowPack* packs, int64_t num_packs, KeyPack& keys) {
     const int64_t first = first_key_group(packs[0].group, a_.window),
                   end = packs[num_packs - 1].group + packs[num_packs - 1].groups;
-    for (int64_t g = first; g < end; g += kBlockGroups) {
-      pack_keys(part, g, std::min(kBlockGroups, end - g), keys, false);
+    for (int64_t g = first; g < end; g += kTileGroups) {
+      pack_keys(part, g, std::min(kTileGroups, end - g), keys, false);
       for (int64_t i = 0; i < num_packs; ++i) meet(packs[i], keys, true, false);
     }
     for (int64_t i = 0; i < num_packs; ++i) store_rows(part, packs[i]);
@@ -269,8 +269,8 @@ class BackwardWorker {
     Product product = {.a = rows.q_columns + i * words_ * kGroup,
                        .b = keys.k_columns + column,
                        .c = scores_ + column,
-                       .b_step = kBlock,
-                       .c_row = kBlock,
+                       .b_step = kTile,
+                       .c_row = kTile,
                        .steps = words_,
                        .rows = kGroup,
                        .columns = (to - from + 1) * kGroup,
@@ -296,8 +296,8 @@ class BackwardWorker {
           const int64_t column = j * kGroup + v * kLanes;
           VF p[F::kPair], ds[F::kPair];
           for (int e = 0; e < F::kPair; ++e) {
-            const float *score = scores_ + (r + e) * kBlock + column,
-                        *slope = slopes_ + (r + e) * kBlock + column;
+            const float *score = scores_ + (r + e) * kTile + column,
+                        *slope = slopes_ + (r + e) * kTile + column;
             const int64_t row = i * kGroup + r + e;
             p[e] = exp2_f(df, hn::MulSub(hn::LoadU(df, score), scale, hn::Set(df, rows.lse[row])));
             if (edge) {
@@ -305,10 +305,10 @@ class BackwardWorker {
               p[e] = hn::IfThenElseZero(visible(df, v, lo, hi), p[e]);
             }
             ds[e] = hn::Mul(p[e], hn::Sub(hn::LoadU(df, slope), hn::Set(df, rows.delta[row])));
-            store_left(F(), ds[e], ds_by_row_ + (row * kBlock + column) / F::kPair);
+            store_left(F(), ds[e], ds_by_row_ + (row * kTile + column) / F::kPair);
           }
           if (by_key) {
-            const int64_t at = (i * kGroup + r) / F::kPair * kBlock + column;
+            const int64_t at = (i * kGroup + r) / F::kPair * kTile + column;
             store_pairs(F(), p, weights_ + at);
             if constexpr (F::kPair > 1) store_pairs(F(), ds, ds_by_key_ + at);
           }
@@ -318,8 +318,8 @@ class BackwardWorker {
   }
 
   void add_dq(RowPack& rows, int64_t i, const KeyPack& keys, int64_t from, int64_t to) {
-    multiply<F, kBlock / F::kPair, 1, Start::kAdd>(
-        {.a = ds_by_row_ + (i * kGroup * kBlock + from * kGroup) / F::kPair,
+    multiply<F, kTile / F::kPair, 1, Start::kAdd>(
+        {.a = ds_by_row_ + (i * kGroup * kTile + from * kGroup) / F::kPair,
          .b = keys.k_rows + from * kGroup / F::kPair * width_,
          .c = rows.dq + i * kGroup * width_,
          .b_step = width_,
@@ -331,7 +331,7 @@ class BackwardWorker {
   }
 
   void add_dkdv(const RowPack& rows, int64_t from, int64_t to, KeyPack& keys, int64_t j) {
-    const int64_t left = from * kGroup / F::kPair * kBlock + j * kGroup,
+    const int64_t left = from * kGroup / F::kPair * kTile + j * kGroup,
                   right = from * kGroup / F::kPair * width_;
     Product product = {.a = weights_ + left,
                        .b = rows.do_rows + right,
@@ -342,11 +342,11 @@ class BackwardWorker {
                        .rows = kGroup,
                        .columns = width_,
                        .scale = nullptr};
-    multiply<F, 1, kBlock, Start::kAdd>(product);
+    multiply<F, 1, kTile, Start::kAdd>(product);
     product.a = ds_by_key_ + left;
     product.b = rows.q_rows + right;
     product.c = keys.dk + j * kGroup * width_;
-    multiply<F, 1, kBlock, Start::kAdd>(product);
+    multiply<F, 1, kTile, Start::kAdd>(product);
   }
 
   void store_row(const float* from, float scale, Element* to) {
@@ -384,10 +384,10 @@ class BackwardWorker {
   const int64_t key_head_, H_, K_, d_, words_, width_;
   const float log2_scale_;
   Carver carver_;
-  float *scores_, *slopes_;  // [kGroup, kBlock] q . k and do . v of one group of rows
-  Word* weights_;            // [kBlock rows / kPair, kBlock] P, pairs of rows
+  float *scores_, *slopes_;  // [kGroup, kTile] q . k and do . v of one group of rows
+  Word* weights_;            // [kTile rows / kPair, kTile] P, pairs of rows
   Word* ds_by_key_;          // the same of dS
-  Word* ds_by_row_;          // [kBlock rows, kBlock / kPair] dS, pairs of keys
+  Word* ds_by_row_;          // [kTile rows, kTile / kPair] dS, pairs of keys
 };
 
 template <class F>
@@ -478,7 +478,9 @@ void attention_backward(Context& ctx, const AttentionBackward& a) {
     delta(a, i * kMostRows, std::min(T, (i + 1) * kMostRows));
   });
 
-  const attention::BackwardPlan plan = attention::make_backward_plan(a, threads);
+  const Isa best = isa();
+  const int64_t pair = a.q.dtype == DType::kBF16 && best == Isa::kAvx512Bf16 ? 2 : 1;
+  const attention::BackwardPlan plan = attention::make_backward_plan(a, threads, pair);
   int64_t longest = 0;
   bool all_whole = true;
   for (const Segment& s : a.segments) {
@@ -489,7 +491,6 @@ void attention_backward(Context& ctx, const AttentionBackward& a) {
   const int64_t blocks = all_whole ? 0 : (T + rows - 1) / rows, cut = 2 * blocks * K,
                 whole = longest > 0 ? kSizes * num_segments * K : 0;
   const auto run = HWY_DYNAMIC_DISPATCH(run_backward);
-  const Isa best = isa();
   ctx.pool->parallel_for(cut + whole, [&](int64_t index, int worker) {
     attention::BackwardTask task = {.plan = &plan};
     task.key_head = index % K;

@@ -18,10 +18,12 @@ using Word = float;  // 32 bits of a panel: one f32, or two bf16
 
 namespace attention {
 
-constexpr int64_t kGroup = 16;  // positions; the lanes of the widest vector
-constexpr int64_t kBlock = 64;  // keys per softmax step: their panels fit L1 at d = 64
+constexpr int64_t kGroup = 16;   // positions; the lanes of the widest vector
+constexpr int64_t kBlock = 128;  // keys per step of the softmax
 constexpr int64_t kBlockGroups = kBlock / kGroup;
-constexpr int64_t kMaxWidth = 1024;  // of a head: panels of a block must fit a worker's scratch
+constexpr int64_t kTile = 64;  // rows, and keys, of a tile of the backward
+constexpr int64_t kTileGroups = kTile / kGroup;
+constexpr int64_t kMaxWidth = 1024;  // of a head: what is packed must fit a worker's scratch
 
 inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -81,11 +83,14 @@ struct BackwardPlan {
   }
 };
 
-inline BackwardPlan make_backward_plan(const AttentionBackward& a, int64_t threads) {
+// pair: elements per word of the kernels that will run (BackwardWorker::run_keys takes the memory).
+inline BackwardPlan make_backward_plan(const AttentionBackward& a, int64_t threads, int64_t pair) {
   const int64_t width = round_up(a.q.dims[2], kGroup), scratch = kWorkerScratchBytes / 4,
-                block = kBlock * 5 * width + kGroup,  // words, f32: k, v, k again, dk, dv
-      fixed = 5 * kBlock * width + 4 * kBlock * kBlock + 4 * kGroup * kBlock;
-  return {.most_rows = (scratch - fixed) / block * kBlock,
+                packed = (width + pair - 1) / pair * kTile,  // words of one operand of a tile
+      keys = 3 * packed + 2 * kTile * width + kGroup,        // k, v, k by rows; dk, dv
+      rows = 4 * packed + kTile * width + 5 * kTile,         // q, do in both orders; dq; lse, delta
+      tile = 3 * kTile * kTile / pair + 2 * kGroup * kTile;
+  return {.most_rows = std::max<int64_t>(0, (scratch - rows - tile) / keys * kTile),
           .most_pairs = visible_pairs(a.segments, a.window) * a.k.dims[1] / threads,
           .window = a.window};
 }

@@ -104,7 +104,7 @@ class ForwardWorker {
     }
   }
 
-  void start(Panel& panel) {
+  HWY_NOINLINE void start(Panel& panel) {
     const Element* q = a_.q.as<Element>();
     std::memset(panel.sum, 0, sizeof panel.sum);
     std::memset(panel.o, 0, static_cast<size_t>(kGroup * width_) * sizeof(float));
@@ -185,7 +185,7 @@ class ForwardWorker {
 
   // Scores of keys that a row does not see become -inf. Only the row's own group and the lower edge
   // of a window hold any.
-  void mask(const Panel& panel, int64_t from, int64_t to) {
+  HWY_NOINLINE void mask(const Panel& panel, int64_t from, int64_t to) {
     const DF df;
     for (int64_t g = from; g <= to; ++g) {
       const int64_t ahead = (panel.group - g) * kGroup;
@@ -245,7 +245,7 @@ class ForwardWorker {
     }
   }
 
-  void finish(Panel& panel) {
+  HWY_NOINLINE void finish(Panel& panel) {
     const DF df;
     Element* o = a_.o.as<Element>();
     alignas(64) float total[kGroup] = {};
@@ -316,7 +316,7 @@ HWY_EXPORT(run_forward);
 // Any split gives the same bits. Long tasks share packed keys among more rows; the machine wants
 // several tasks per thread. The last rows of the batch, which tend to see most keys, go first.
 void attention_forward(Context& ctx, const AttentionForward& a) {
-  constexpr int64_t kMostRows = 128, kTasksPerThread = 4;
+  constexpr int64_t kMostRows = 256, kTasksPerThread = 4;
   const int64_t T = a.q.dims[0], H = a.q.dims[1], K = a.k.dims[1], group = H / K;
   MR_CHECK(a.q.dtype != DType::kF64, "f64 is for the reference");
   MR_CHECK(a.q.dims[2] <= attention::kMaxWidth, "head width %ld", long(a.q.dims[2]));

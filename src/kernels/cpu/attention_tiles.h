@@ -70,22 +70,34 @@ HWY_INLINE int64_t words(int64_t d) {
 
 // ------------------------------------------------------------------------------------- exponential
 
-// 2^x for x <= 1, lane by lane: 1 ulp (the polynomial alone: 2^-25), zero below 2^-125, 1 for 0.
-HWY_INLINE VF exp2_f(DF df, VF x) {
-  const hn::RebindToSigned<DF> di;
-  const VF magic = hn::Set(df, 0x1.8p23f);  // adding it rounds to an integer, found in the low bits
-  const VF shifted = hn::Add(x, magic);
-  const VF f = hn::Sub(x, hn::Sub(shifted, magic));
-  VF p = hn::Set(df, 0x1.41fbbap-13f);  // minimax on [-1/2, 1/2] with p(0) = 1
+// 2^f for 0 <= |f| <= 1/2, and 1 for 0; minimax, relative error 2^-25 before rounding.
+HWY_INLINE VF exp2_fraction(DF df, VF f) {
+  VF p = hn::Set(df, 0x1.41fbbap-13f);
   p = hn::MulAdd(p, f, hn::Set(df, 0x1.5f3e54p-10f));
   p = hn::MulAdd(p, f, hn::Set(df, 0x1.3b2d4cp-7f));
   p = hn::MulAdd(p, f, hn::Set(df, 0x1.c6aee8p-5f));
   p = hn::MulAdd(p, f, hn::Set(df, 0x1.ebfbdcp-3f));
   p = hn::MulAdd(p, f, hn::Set(df, 0x1.62e430p-1f));
-  p = hn::MulAdd(p, f, hn::Set(df, 1.0f));
+  return hn::MulAdd(p, f, hn::Set(df, 1.0f));
+}
+
+// 2^x for x <= 1, lane by lane: 1 ulp, zero below 2^-125 (without AVX-512; with it, denormal), 1
+// for 0.
+HWY_INLINE VF exp2_f(DF df, VF x) {
+#if HWY_TARGET == HWY_AVX3
+  // Rounded as the nearest integer: x - f. scalef multiplies by 2^floor(.), also where that is 0.
+  const VF whole{_mm512_roundscale_ps(x.raw, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  const VF f{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  return VF{_mm512_scalef_ps(exp2_fraction(df, f).raw, whole.raw)};
+#else
+  const hn::RebindToSigned<DF> di;
+  const VF magic = hn::Set(df, 0x1.8p23f);  // adding it rounds to an integer, found in the low bits
+  const VF shifted = hn::Add(x, magic);
+  const VF p = exp2_fraction(df, hn::Sub(x, hn::Sub(shifted, magic)));
   const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
   const VF power = hn::BitCast(df, hn::Add(hn::BitCast(di, p), exponent));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(df, -125.0f)), power);
+#endif
 }
 
 // Nearest bf16, ties to even, as f32; v is finite or NaN.
@@ -101,9 +113,11 @@ HWY_INLINE VF round_bf16(VF v) {
 // Lanes of a group of keys (vector v of it) that lie in [lo, hi], counted from the group's first
 // key.
 HWY_INLINE hn::Mask<DF> visible(DF df, int v, int64_t lo, int64_t hi) {
-  const auto clamp = [](int64_t n) { return static_cast<float>(n < -1 ? -1 : n > 16 ? 16 : n); };
-  const VF lane = hn::Iota(df, static_cast<float>(v * kLanes));
-  return hn::And(hn::Ge(lane, hn::Set(df, clamp(lo))), hn::Le(lane, hn::Set(df, clamp(hi))));
+  const auto below = [&](int64_t n) {
+    n -= v * kLanes;
+    return hn::FirstN(df, static_cast<size_t>(n < 0 ? 0 : n > kLanes ? kLanes : n));
+  };
+  return hn::AndNot(below(lo), below(hi + 1));
 }
 
 // ----------------------------------------------------------------------------------------- packing
