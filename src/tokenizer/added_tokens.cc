@@ -127,6 +127,7 @@ void AddedTokens::split(const Trie& trie, std::string_view text, bool specials,
     if (token.single_word && (word_before(text, begin) || word_after(text, end))) continue;
     if (token.lstrip) begin = std::max(skip_space_back(text, begin), done);
     if (token.rstrip) end = skip_space(text, end);
+    if (begin >= end) continue;  // the token before took this white space along
     if (done < begin) parts->push_back({-1, {done, begin}});
     parts->push_back({found.id, {begin, end}});
     done = end;

@@ -39,13 +39,13 @@ BpeModel::BpeModel(const BpeOptions& options, TokenTable vocabulary,
                    const std::vector<BpeMerge>& merges)
     : options_(options), vocabulary_(std::move(vocabulary)) {
   for (int byte = 0; byte < 256; ++byte) {
-    std::string text;
-    if (options_.byte_level || options_.byte_characters) {
-      append_utf8(character_of_byte(static_cast<uint8_t>(byte)), &text);
-    } else if (options_.byte_fallback) {
-      text = fmt::format("<0x{:02X}>", byte);
-    }
-    byte_ids_[byte] = vocabulary_.find(text);
+    std::string character;
+    append_utf8(character_of_byte(static_cast<uint8_t>(byte)), &character);
+    fallback_ids_[byte] =
+        options_.byte_fallback ? vocabulary_.find(fmt::format("<0x{:02X}>", byte)) : -1;
+    const bool mapped = options_.byte_level || options_.byte_characters;
+    byte_ids_[byte] = mapped ? vocabulary_.find(character) : -1;
+    if (byte_ids_[byte] < 0) byte_ids_[byte] = fallback_ids_[byte];
     MR_CHECK(!options_.byte_level || byte_ids_[byte] >= 0, "byte %d has no token", byte);
   }
   int32_t largest = -1;
@@ -114,7 +114,7 @@ void BpeModel::find_cuts(const std::vector<BpeMerge>& merges) {
   if (vocabulary_.find(kWordStartText) < 0) return;
   std::vector<bool> stands_in(whole_.size(), false);
   if (options_.unknown_id >= 0) stands_in[options_.unknown_id] = true;
-  for (const int32_t id : byte_ids_) {
+  for (const int32_t id : fallback_ids_) {
     if (id >= 0) stands_in[id] = true;
   }
   std::vector<bool> made(whole_.size(), false);
@@ -189,7 +189,8 @@ void BpeModel::symbols(std::string_view chunk, std::vector<int32_t>* ids) const 
     return;
   }
   bool unknown_waits = false;  // written before the next known character, after any <0xHH>
-  const auto has_id = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] >= 0; };
+  const auto fallback = [&](char byte) { return fallback_ids_[static_cast<uint8_t>(byte)]; };
+  const auto has_id = [&](char byte) { return fallback(byte) >= 0; };
   for (int64_t at = 0; at < static_cast<int64_t>(chunk.size());) {
     const int bytes = utf8_bytes_of_lead(chunk[at]);
     const int32_t id = character_id(chunk, at, bytes);
@@ -200,7 +201,7 @@ void BpeModel::symbols(std::string_view chunk, std::vector<int32_t>* ids) const 
       unknown_waits = false;
       ids->push_back(id);
     } else if (options_.byte_fallback && std::all_of(character.begin(), character.end(), has_id)) {
-      for (char byte : character) ids->push_back(byte_ids_[static_cast<uint8_t>(byte)]);
+      for (char byte : character) ids->push_back(fallback(byte));
     } else if (options_.unknown_id >= 0) {
       if (unknown_waits && !options_.fuse_unknown) ids->push_back(options_.unknown_id);
       unknown_waits = true;

@@ -74,13 +74,14 @@ class BpeModel {
 
   BpeOptions options_;
   TokenTable vocabulary_;
-  TokenTable raw_tokens_;                // byte_level: the same tokens as raw bytes
-  std::vector<Pair> pairs_;              // open addressing, a power of two
-  std::array<int32_t, 256> byte_ids_{};  // -1 if absent
-  std::vector<int32_t> character_ids_;   // of the basic plane; empty for byte_level
-  std::vector<bool> whole_;              // by id: merging the token's text gives the token
-  bool cuts_ = false;                    // whether a piece may be cut before U+2581
-  std::vector<bool> joins_;              // by code point: some token has it before U+2581
+  TokenTable raw_tokens_;                    // byte_level: the same tokens as raw bytes
+  std::vector<Pair> pairs_;                  // open addressing, a power of two
+  std::array<int32_t, 256> byte_ids_{};      // of a byte alone; -1 if absent
+  std::array<int32_t, 256> fallback_ids_{};  // of <0xHH>; -1 if absent or no byte_fallback
+  std::vector<int32_t> character_ids_;       // of the basic plane; empty for byte_level
+  std::vector<bool> whole_;                  // by id: merging the token's text gives the token
+  bool cuts_ = false;                        // whether a piece may be cut before U+2581
+  std::vector<bool> joins_;                  // by code point: some token has it before U+2581
 };
 
 }  // namespace moraine

@@ -17,7 +17,10 @@ namespace {
 constexpr int kNestingMost = 100;
 constexpr int64_t kRepeatMost = 65535;  // PCRE2's limit
 constexpr const char* kAnyCharacter = "[\\x{0}-\\x{10FFFF}]";
-constexpr const char* kWord = "\\p{L}\\p{M}\\p{Nd}\\p{Pc}";
+constexpr const char* kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+// Outside a class Oniguruma also takes the numbers of Latin-1 for word characters.
+constexpr const char* kWordAlone =
+    "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
 
 // A set of characters: what stands in [...] directly, and what can only be written as an
 // expression.
@@ -66,6 +69,7 @@ const std::map<std::string, std::string>& property_names() {
       {"uppercase", "\\p{Uppercase}"},
       {"word", kWord},
       {"xdigit", "0-9A-Fa-f"},
+      {"punct", "\\p{P}"},
       {"emoji", "\\p{Emoji}"},
       {"ideographic", "\\p{Ideographic}"},
       {"extendedpictographic", "\\p{Extended_Pictographic}"},
@@ -331,10 +335,10 @@ class Translator {
         out_ += c;
         return;
       case 'b':
-        out_ += fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWord);
+        out_ += fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWordAlone);
         return;
       case 'B':
-        out_ += fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWord);
+        out_ += fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWordAlone);
         return;
       case 'R':
         out_ += "(?>\\r\\n|[\\n-\\r\\x{85}\\x{2028}\\x{2029}])";
@@ -343,7 +347,8 @@ class Translator {
         break;
     }
     --at_;
-    const ClassAtom atom = escaped_atom();
+    ClassAtom atom = escaped_atom();
+    if (atom.is_set && atom.set.items == kWord) atom.set.items = kWordAlone;
     if (atom.is_set) {
       out_ += atom.set.text();
     } else {
@@ -477,6 +482,7 @@ class Translator {
     if (known == property_names().end()) unsupported(fmt::format("the class [:{}:]", name));
     at_ = end + 2;
     set->items = known->second;
+    if (name == "punct") set->items = "\\p{P}\\p{S}";  // here with symbols, in \p{Punct} without
     set->negated = negated;
     return true;
   }

@@ -1,7 +1,8 @@
 // Regex syntax: an Oniguruma pattern, as tokenizer.json files hold it, in the syntax of PCRE2.
 //
 //   \s           property White_Space (PCRE2's own also takes U+180E)
-//   \w           letters, marks, decimal digits, connectors (PCRE2's own varies with its version)
+//   \w           alphabetic, marks, decimal digits, connectors (PCRE2's own varies); outside a
+//                class also the superscripts and fractions of Latin-1
 //   \h           hexadecimal digit
 //   \p{Han}      the script; PCRE2's default is the script extensions
 //   ^ $          at lines; (?m) lets . match a newline

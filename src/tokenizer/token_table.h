@@ -36,14 +36,13 @@ class TokenTable {
     int64_t begin;
     int32_t bytes;
     int32_t id;
-    uint64_t hash;
   };
   void resize_slots(int64_t slots);
-  uint64_t slot_of(std::string_view token, uint64_t hash) const;
+  uint64_t place_of(std::string_view token, uint64_t hash) const;
 
   std::string bytes_;
   std::vector<Entry> entries_;
-  std::vector<int32_t> slots_;  // index into entries_, -1 for empty; a power of two of them
+  std::vector<uint64_t> slots_;  // high half of the hash, then index + 1; 0 for empty
 };
 
 }  // namespace moraine

@@ -112,6 +112,22 @@ TEST(Tokenizer, OrdinaryTextMakesNoSpecialToken) {
   EXPECT_EQ(tokenizer->decode(ids, true), text);
 }
 
+// Hugging Face tokenizers 0.23.3 gives the same.
+TEST(Tokenizer, AddedTokensThatTakeWhiteSpace) {
+  const auto encode = [](const std::string& flags, const std::string& text) {
+    return Tokenizer::parse(
+               R"({"model":{"vocab":{"x":0,"\n":1},"merges":[]},"added_tokens":[{"id":2,)"
+               R"("content":"\n\n",)" +
+                   flags + "}]}",
+               "test")
+        ->encode(text, false);
+  };
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(encode(R"("rstrip":true)", "\n\n\n\n\n\nx"), (Ids{2, 2, 2, 0}));
+  EXPECT_EQ(encode(R"("rstrip":true,"lstrip":true)", "x\n\n\n\n\n\nx"), (Ids{0, 2, 0}));
+  EXPECT_EQ(encode(R"("rstrip":true,"single_word":true)", "x\n\n\n\n\n\nx"), (Ids{0, 1, 1, 2, 0}));
+}
+
 TEST(Tokenizer, Ids) {
   const auto tokenizer = load("gemma3");
   EXPECT_EQ(tokenizer->bos_id(), tokenizer->id_of("<bos>"));
