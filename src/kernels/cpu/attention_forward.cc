@@ -7,6 +7,8 @@
 // several heads.
 #include "kernels/attention.h"
 
+#include <hwy/cache_control.h>
+
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
@@ -75,6 +77,8 @@ class ForwardWorker {
   }
 
  private:
+  static constexpr int64_t kGroupsAhead = 2;  // of prefetches: 16 KiB at width 128
+
   static Word* take(Word*& from, int64_t n) {
     Word* p = from;
     from += round_up(n, 16);  // 64 bytes
@@ -148,12 +152,27 @@ class ForwardWorker {
   HWY_NOINLINE void pack_keys(const Part& part, int64_t block, int64_t from, int64_t to) {
     const Element *k = a_.k.as<Element>(), *v = a_.v.as<Element>();
     for (int64_t g = from; g <= to; ++g) {
+      prefetch_keys(part, g + kGroupsAhead);
       const int64_t first = g * kGroup, column = first - block * kBlock,
                     rows = std::min(kGroup, part.segment_end() - first),
                     offset = (part.key_row(first) * K_ + task_.key_head) * d_;
       pack_columns<F>(k + offset, K_ * d_, rows, d_, keys_ + column, kBlock);
       pack_rows<F>(v + offset, K_ * d_, rows, kGroup, d_, values_ + column / F::kPair * width_,
                    width_);
+    }
+  }
+
+  // Rows of one head are short runs far apart, which hardware prefetchers do not follow: decoding
+  // waits for nothing else.
+  HWY_INLINE void prefetch_keys(const Part& part, int64_t g) {
+    const int64_t end = std::min((g + 1) * kGroup, part.segment_end());
+    const auto bytes = d_ * static_cast<int64_t>(sizeof(Element));
+    for (int64_t j = g * kGroup; j < end; ++j) {
+      const int64_t offset = (part.key_row(j) * K_ + task_.key_head) * bytes;
+      for (int64_t b = 0; b < bytes; b += 64) {
+        hwy::Prefetch(static_cast<const char*>(a_.k.data) + offset + b);
+        hwy::Prefetch(static_cast<const char*>(a_.v.data) + offset + b);
+      }
     }
   }
 
