@@ -42,11 +42,10 @@ struct Result {
   double seconds_all = 0;
 };
 
-void print_result(const Result& r, const Arena& arena, int64_t resident_before) {
+void print_result(const Result& r, const Arena& arena, int64_t resident) {
   fmt::print("step {:.1f} ms  {} tok/s  {:.1f} GFLOP/s  {:.1f}% of the measured peak {:.1f} GFLOP/s\n", r.seconds_median * 1e3, format_count(r.tokens_per_s), r.gflops,
              100 * r.gflops / r.peak_gflops, r.peak_gflops);
-  fmt::print("memory: plan {:.1f} MiB, peak resident {:.1f} MiB (program before the run: {:.1f})\n\n", static_cast<double>(arena.bytes()) / (1 << 20),
-             static_cast<double>(peak_resident_bytes()) / (1 << 20), static_cast<double>(resident_before) / (1 << 20));
+  fmt::print("memory: plan {:.1f} MiB, peak resident {:.1f} MiB\n\n", static_cast<double>(arena.bytes()) / (1 << 20), static_cast<double>(resident) / (1 << 20));
   fmt::print("{:<34} {:>8} {:>9} {:>7} {:>9} {:>7}\n", "operation", "calls", "ms", "time%", "GFLOP/s", "GB/s");
   double seconds = 0;
   for (const Profile::Row& row : r.rows) {
@@ -71,7 +70,6 @@ void bench_train(const BenchTrainOptions& options) {
   Result r;
   const bool bf16 = config.train.dtype == "bf16";
   const double peak_before = matmul_gflops(measure_machine_quick(pool), bf16);
-  const int64_t resident_before = peak_resident_bytes();
   Arena arena(Arena::Mode::kReal);
   Trainer trainer(arena, pool, config, timeline);
   arena.seal();
@@ -88,6 +86,7 @@ void bench_train(const BenchTrainOptions& options) {
     if (result.finite) trainer.apply(plan, result, 1e-3);
     if (step >= 0) seconds.push_back(now_seconds() - begin);
   }
+  const int64_t resident = peak_resident_bytes();  // before the second measurement takes memory of its own
   for (const double s : seconds) r.seconds_all += s;
   std::sort(seconds.begin(), seconds.end());
   flops = profile.flops() / static_cast<double>(options.steps);
@@ -97,7 +96,7 @@ void bench_train(const BenchTrainOptions& options) {
   r.peak_gflops = (peak_before + matmul_gflops(measure_machine_quick(pool), bf16)) / 2;
   r.rows = profile.rows();
   if (!options.json) {
-    print_result(r, arena, resident_before);
+    print_result(r, arena, resident);
     return;
   }
   fmt::print("{}\n", Json{{"bench", "train"}, {"threads", threads}, {"step_ms_median", r.seconds_median * 1e3}, {"tokens_per_s", r.tokens_per_s}, {"gflop_per_s", r.gflops}, {"peak_gflop_per_s", r.peak_gflops}, {"percent_of_peak", 100 * r.gflops / r.peak_gflops}}.dump());

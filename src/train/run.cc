@@ -169,6 +169,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   fs.make_directories(options.out);
   if (!resume(*run)) start_new(*run);
   fs.write_atomic(join_path(options.out, "config.toml"), print_run_config(config));
+  if (run->tokenizer != nullptr) fs.write_atomic(join_path(options.out, "tokenizer.json"), run->tokenizer->json());
   const SaverOptions saver{.retention = {.keep = config.checkpoint.keep, .permanent_every = config.checkpoint.permanent_every_steps}, .checkpoint = {}};
   run->saver = std::make_unique<CheckpointSaver>(fs, options.out, saver);
   run->metrics = std::make_unique<MetricsWriter>(fs, join_path(options.out, "metrics.jsonl"), run->step);
