@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/storage_model.h"
+#include "data/storage_probe.h"
 #include "train/observe.h"
 #include "train/report.h"
 
@@ -17,6 +18,7 @@ namespace {
 void print_start(const Run& run);
 void roll_back(Run& run);
 void observe_step(Run& run, Observer& observer, StepMetrics& m);
+void print_storage(const Run& run, const StepPlan& plan, double step_seconds);
 void write_report(Run& run, const std::string& sample);
 RunResult finish(Run& run);
 
@@ -27,10 +29,13 @@ const char* stop_reason(const Run& run, double started) {
   return limit > 0 && now_seconds() - started > limit ? "time limit" : nullptr;
 }
 
+constexpr int64_t kStorageAfterSteps = 8;  // the step time is known by then
+
 // What the loop measures about itself.
 struct Pace {
   double started = now_seconds();
   double average_seconds = 0;  // per step, exponential average
+  int64_t steps = 0;           // of this process
   Profile profile;
 };
 
@@ -87,6 +92,7 @@ RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& optio
     ++run->step;
     StepMetrics m = step_metrics(*run, plan, result, multiplier * run->config.optimizer.learning_rate, now_seconds() - begin, pace);
     observe_step(*run, observer, m);
+    if (++pace.steps == kStorageAfterSteps) print_storage(*run, plan, pace.average_seconds);
     if (run->step % run->config.checkpoint.every_steps == 0 && run->step < run->timeline.steps()) save_in_background(*run);
     report_save(*run, /*wait=*/false);
   }
@@ -96,6 +102,22 @@ RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& optio
 }
 
 namespace {
+
+// What this run asks of its storage, against what the device under the data can do (zaya1.md C.7).
+void print_storage(const Run& run, const StepPlan& plan, double step_seconds) {
+  const Dataset& data = run.data->loader(plan.phase).dataset(0);
+  const std::string shard = join_path(data.folder(), data.manifest().shards.front().file);
+  constexpr double kProbeSeconds = 0.2;
+  try {
+    const StorageProbe probe = measure_storage_iops(run.fs, shard, {.threads = 8, .seconds = kProbeSeconds, .page_bytes = 4096, .seed = 1});
+    const StorageLoad load{.sequences_per_step = static_cast<double>(plan.num_sequences), .tokens_per_sequence = static_cast<double>(plan.sequence),
+                           .bytes_per_token = static_cast<double>(data.manifest().meaning.token_bytes()), .page_bytes = 4096, .step_seconds = step_seconds,
+                           .extra_pages_per_sequence = 1, .iops_max = probe.iops};
+    fmt::print(stderr, "storage: {}\n{}\n", storage_probe_text(probe), storage_need_text(load, storage_need(load)));
+  } catch (const Error& e) {
+    log_event(Level::kWarning, "storage.not_measured", "reason=\"{}\"", e.what());
+  }
+}
 
 std::string hardware_text(const Run& run) {
   return fmt::format("machine: {} threads, {}, measured peak {:.0f} GFLOP/s ({}), {:.0f} GB/s read", run.machine.threads, run.machine.isa,

@@ -68,7 +68,7 @@ HWY_INLINE auto rounded(V v) {
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
   const auto sum = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff)));
-  const auto nan = hn::RebindMask(du, hn::Ne(v, v));
+  const auto nan = hn::RebindMask(du, hn::IsNaN(v));
   return hn::IfThenElse(nan, hn::Or(bits, hn::Set(du, 0x400000)), sum);
 }
 
