@@ -62,6 +62,10 @@ void resume_from(Run& run, const Checkpoint& checkpoint) {
   log_event(Level::kInfo, "checkpoint.loaded", "directory={} step={} tokens={}", checkpoint.directory(), run.step, checkpoint.info().tokens_seen);
 }
 
+// Steps that every run of this config saves, however often it was stopped: only to these may it roll back, or the
+// answer would depend on the stops.
+bool is_regular_save(const RunConfig& c, int64_t step) { return step > 0 && step % c.checkpoint.every_steps == 0; }
+
 void warn_bad(const std::string& directory, const std::string& reason) {
   log_event(Level::kWarning, "checkpoint.bad", "directory={} reason=\"{}\"", directory, reason);
 }
@@ -80,8 +84,12 @@ bool resume(Run& run) {
   }
   if (!run.fs.exists(run.options.out)) return false;
   const auto checkpoint = newest_good(run.fs, run.options.out, warn_bad);
-  if (checkpoint) resume_from(run, *checkpoint);
-  return checkpoint.has_value();
+  if (!checkpoint) return false;
+  resume_from(run, *checkpoint);
+  run.saved_step = run.step;
+  // A crash may have come between the checkpoint and its mark.
+  if (is_regular_save(run.config, run.step)) mark_last_good(run.fs, run.options.out, run.step);
+  return true;
 }
 
 void start_new(Run& run) {
@@ -118,6 +126,9 @@ CheckpointInfo Run::info() const {
   std::snprintf(text, sizeof text, "%a", loss);
   info.values = {{"spike", spike.save()}, {"skip_sequences", std::to_string(skip_sequences)}, {"rollbacks", std::to_string(rollbacks)},
                  {"loss", text}, {"data.hash", hash_hex(data->hash())}};
+  // What the weights were last trained with, for who reads them as a model.
+  const double theta = config.phases[static_cast<size_t>(step > 0 ? timeline.at(step - 1).phase : 0)].rope_theta;
+  if (theta > 0) info.values["rope_theta"] = fmt::format("{}", theta);
   info.config = print_run_config(config);
   return info;
 }
@@ -129,6 +140,7 @@ void Run::read_info(const CheckpointInfo& info) {
     return found->second;
   };
   step = info.step;
+  saved_step = -1;
   spike.restore(value("spike"));
   skip_sequences = std::strtoll(value("skip_sequences").c_str(), nullptr, 10);
   rollbacks = std::strtoll(value("rollbacks").c_str(), nullptr, 10);
@@ -194,6 +206,7 @@ void report_save(Run& run, bool wait) {
     if (!saved) return;
     log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} ms={:.0f} hash={}", saved->step, saved->written.bytes, saved->seconds * 1e3, hash_hex(saved->written.hash));
     if (!saved->warning.empty()) log_event(Level::kWarning, "checkpoint.retention", "{}", saved->warning);
+    run.saved_step = saved->step;
     mark_last_good(run.fs, run.options.out, saved->step);
   } catch (const Error& e) {
     if (wait && run.step == run.timeline.steps()) throw;  // the run's result is not on disk
@@ -208,14 +221,14 @@ void save_in_background(Run& run) {
 
 CheckpointWritten save_now(Run& run) {
   report_save(run, /*wait=*/true);
-  const std::string directory = checkpoint_path(run.fs, run.options.out, run.step);
-  const std::vector<int64_t> have = list_checkpoints(run.fs, run.options.out);
-  if (std::find(have.begin(), have.end(), run.step) != have.end()) {  // the background save wrote it
+  if (run.saved_step == run.step) {  // the background save wrote it, or the run was resumed from it
+    const std::string directory = checkpoint_path(run.fs, run.options.out, run.step);
     const Checkpoint checkpoint = Checkpoint::open(run.fs, directory, /*verify=*/false);
     return {.directory = directory, .bytes = checkpoint.bytes(), .hash = checkpoint.hash()};
   }
   const CheckpointWritten written = write_checkpoint(run.fs, run.options.out, run.info(), run.trainer->state(), run.files());
-  mark_last_good(run.fs, run.options.out, run.step);
+  run.saved_step = run.step;
+  if (is_regular_save(run.config, run.step)) mark_last_good(run.fs, run.options.out, run.step);
   log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} hash={}", run.step, written.bytes, hash_hex(written.hash));
   apply_retention(run.fs, run.options.out, {.keep = run.config.checkpoint.keep, .permanent_every = run.config.checkpoint.permanent_every_steps}, run.step);
   return written;

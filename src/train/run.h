@@ -62,6 +62,7 @@ struct Run {
   int64_t skip_sequences = 0;   // left out by rollbacks
   int64_t rollbacks = 0;
   double loss = 0;              // of the last step
+  int64_t saved_step = -1;      // newest checkpoint in options.out that holds this state's past, whole
 
   CheckpointInfo info() const;
   void read_info(const CheckpointInfo& info);
