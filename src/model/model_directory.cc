@@ -1,6 +1,7 @@
 // Finds out what a path is, and reads config, weights and tokenizer from it.
 #include "model/model_directory.h"
 
+#include <cstdlib>
 #include <optional>
 
 #include "base/error.h"
@@ -26,7 +27,13 @@ SettingsTable settings_of(const Checkpoint& checkpoint) {
   return SettingsTable::parse(checkpoint.info().config, checkpoint.directory() + ": config");
 }
 
-ModelConfig config_of(const Checkpoint& checkpoint) { return read_model_config(settings_of(checkpoint).table("model")); }
+ModelConfig config_of(const Checkpoint& checkpoint) {
+  ModelConfig config = read_model_config(settings_of(checkpoint).table("model"));
+  // A phase of the run may have changed the base.
+  const auto theta = checkpoint.info().values.find("rope_theta");
+  if (theta != checkpoint.info().values.end()) config.rope_theta = std::strtod(theta->second.c_str(), nullptr);
+  return config;
+}
 
 DType compute_of(const Checkpoint& checkpoint, DType stored) {
   const SettingsTable train = settings_of(checkpoint).table("train");
