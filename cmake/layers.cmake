@@ -54,3 +54,24 @@ if(cli_sources)
   add_executable(moraine ${cli_sources})
   target_link_libraries(moraine PRIVATE mr_train mr_infer mr_eval mr_plan)
 endif()
+
+# The tests of whole runs: tests/<level>/*_test.cc make one program <level>_test, which knows where the sources are
+# and which program to start.
+function(moraine_tests level)
+  file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${level}/*_test.cc)
+  if(NOT MORAINE_TESTS OR NOT tests)
+    return()
+  endif()
+  add_executable(${level}_test ${tests})
+  target_include_directories(${level}_test PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${level}_test PRIVATE mr_train mr_infer mr_eval mr_testing GTest::gtest GTest::gtest_main)
+  add_dependencies(${level}_test moraine)
+  target_compile_definitions(${level}_test PRIVATE MORAINE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                             MORAINE_PROGRAM="$<TARGET_FILE:moraine>")
+  gtest_discover_tests(${level}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT 900)
+endfunction()
+
+moraine_tests(resume)
+moraine_tests(faults)
+moraine_tests(cli)

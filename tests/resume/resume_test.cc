@@ -1,0 +1,304 @@
+// Resume: a run that was stopped anywhere, any number of times, ends in the bits of the undisturbed run.
+//
+// Fails if any number that the answer depends on is missing from checkpoints, or depends on threads,
+// recomputation, validation, or on how many processes the run took.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "checkpoint/history.h"
+#include "checkpoint/test_folder.h"
+#include "tests/tiny_run.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+class Resume : public ::testing::TestWithParam<const char*> {
+ protected:
+  TestFolder folder;
+  TinyRun tiny{folder.path()};
+};
+INSTANTIATE_TEST_SUITE_P(Types, Resume, ::testing::Values("f32", "bf16"));
+
+TEST_P(Resume, AfterEachStepFromItsCheckpoint) {
+  const RunConfig config = tiny.config(tiny.rich(GetParam()));
+  const std::string out = tiny.out("run");
+  const Outcome whole = tiny.train(config, out);
+  ASSERT_TRUE(whole.result) << whole.hash();
+  const int64_t steps = whole.result->step;
+  EXPECT_EQ(steps, 9);
+  for (int64_t s = steps - 1; s >= 1; --s) {
+    remove_checkpoints_after(posix_file_system(), out, s);
+    const Outcome again = tiny.train(config, out);
+    EXPECT_EQ(again.hash(), whole.hash()) << "resumed after step " << s;
+    EXPECT_NE(again.log.find("checkpoint.loaded directory=" + out + "/step-" + std::to_string(s) + " "), std::string::npos) << again.log;
+  }
+}
+
+TEST_P(Resume, StoppedBySignalAfterEveryStep) {
+  RunConfig config = tiny.config(tiny.rich(GetParam()));
+  const Outcome whole = tiny.train(config, tiny.out("whole"));
+  config.checkpoint = {.every_steps = 1000, .keep = 1, .permanent_every_steps = 0};
+  for (int stops = 1;; ++stops) {
+    const Outcome part = tiny.train_steps(config, tiny.out("parts"), 1);
+    if (part.result) {
+      EXPECT_EQ(part.hash(), whole.hash());
+      EXPECT_EQ(part.result->loss, whole.result->loss);
+      EXPECT_EQ(stops, 9);
+      break;
+    }
+    ASSERT_EQ(part.error->code(), Code::kInterrupted) << part.error->what();
+    ASSERT_LE(stops, 9);
+  }
+}
+
+TEST_P(Resume, ThreadsRecomputationAndReportsChangeNoBit) {
+  const RunConfig config = tiny.config(tiny.rich(GetParam()));
+  const std::string want = tiny.train(config, tiny.out("whole")).hash();
+  RunConfig other = config;
+  other.train.threads = 2;
+  EXPECT_EQ(tiny.train(other, tiny.out("threads")).hash(), want);
+  other.train.recompute = "layer";
+  EXPECT_EQ(tiny.train(other, tiny.out("recompute")).hash(), want);
+  // All of them change in the middle.
+  other.report.valid_every_steps = 0;
+  const std::string out = tiny.out("mixed");
+  EXPECT_FALSE(tiny.train_steps(config, out, 4).result);
+  EXPECT_FALSE(tiny.train_steps(other, out, 3).result);
+  EXPECT_EQ(tiny.train(config, out).hash(), want);
+}
+
+TEST_P(Resume, FinishedRunAnswersAgain) {
+  const RunConfig config = tiny.config(tiny.rich(GetParam()));
+  const Outcome whole = tiny.train(config, tiny.out("run")), again = tiny.train(config, tiny.out("run"));
+  EXPECT_EQ(again.hash(), whole.hash());
+  EXPECT_EQ(again.result->loss, whole.result->loss);
+}
+
+class ResumeF32 : public Resume {};
+INSTANTIATE_TEST_SUITE_P(Types, ResumeF32, ::testing::Values("f32"));
+
+// The configuration above is only worth its name if clipping, skipping, ramp and phases really happen.
+TEST_P(ResumeF32, RichRunIsRich) {
+  const RunConfig config = tiny.config(tiny.rich("f32"));
+  ASSERT_TRUE(tiny.train(config, tiny.out("run")).result);
+  const std::string metrics = posix_file_system().read(tiny.out("run") + "/metrics.jsonl");
+  double skipped = 0, lines = 0;
+  for (size_t at = metrics.find("\"skip"); at != std::string::npos; at = metrics.find("\"skip", at + 1)) {
+    skipped = std::max(skipped, std::strtod(metrics.c_str() + metrics.find(':', at) + 1, nullptr));
+  }
+  for (size_t at = metrics.find("\"gradient_norm\""); at != std::string::npos; at = metrics.find("\"gradient_norm\"", at + 1)) {
+    EXPECT_GT(std::strtod(metrics.c_str() + at + 16, nullptr), config.train.clip_norm);
+    ++lines;
+  }
+  EXPECT_EQ(lines, 9) << metrics;
+  EXPECT_GT(skipped, 0) << metrics;
+  const auto differs = [&](const std::function<void(RunConfig&)>& change) {
+    RunConfig other = config;
+    change(other);
+    tiny.train(other, tiny.out("other"));
+    const std::string hash = tiny.train(other, tiny.out("other")).hash();
+    posix_file_system().remove_all(tiny.out("other"));
+    return hash;
+  };
+  const std::string want = tiny.train(config, tiny.out("run")).hash();
+  EXPECT_NE(differs([](RunConfig& c) { c.train.clip_norm = 0; }), want);
+  EXPECT_NE(differs([](RunConfig& c) { c.train.seed = 2; }), want);
+  EXPECT_NE(differs([](RunConfig& c) { c.phases[1].rope_theta = 0; }), want);
+  EXPECT_NE(differs([](RunConfig& c) { c.phases[1].learning_rate = 0; }), want);
+  EXPECT_NE(differs([](RunConfig& c) { c.phases[1].train[1].weight = 1; }), want);
+}
+
+TEST_P(ResumeF32, RefusesAnotherConfigOrOtherData) {
+  const RunConfig config = tiny.config(tiny.rich("f32"));
+  const std::string out = tiny.out("run");
+  ASSERT_FALSE(tiny.train_steps(config, out, 2).result);
+  RunConfig other = config;
+  other.optimizer.learning_rate = 0.03;
+  const Outcome refused = tiny.train(other, out);
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.error->code(), Code::kInvalidArgument);
+  EXPECT_NE(std::string(refused.error->what()).find("the run has `learning_rate = 0.02`, this config says `learning_rate = 0.03`"), std::string::npos) << refused.error->what();
+
+  other = config;  // the same numbers, other text
+  build_tiny_dataset(tiny.root() + "/c", 3, 60);
+  other.data.train[0].path = other.phases[0].train[0].path = other.phases[1].train[0].path = tiny.root() + "/c";
+  const Outcome other_data = tiny.train(other, out);
+  ASSERT_TRUE(other_data.error);
+  EXPECT_NE(std::string(other_data.error->what()).find("training data has other content"), std::string::npos) << other_data.error->what();
+
+  RunOptions never;
+  never.out = out;
+  never.resume = "never";
+  never.machine_file = tiny.root() + "/machine.json";
+  EXPECT_THROW(train(posix_file_system(), config, never), Error);
+}
+
+// The same data elsewhere, and a named checkpoint of another folder.
+TEST_P(ResumeF32, MovedDataAndNamedCheckpoint) {
+  const RunConfig config = tiny.config(tiny.rich("f32"));
+  const std::string want = tiny.train(config, tiny.out("run")).hash();
+  FileSystem& fs = posix_file_system();
+  fs.rename(tiny.root() + "/a", tiny.root() + "/moved");
+  RunConfig moved = config;
+  moved.data.train[0].path = moved.phases[0].train[0].path = moved.phases[1].train[0].path = tiny.root() + "/moved";
+  EXPECT_EQ(tiny.train(fs, moved, tiny.out("second"), nullptr, tiny.out("run") + "/step-3").hash(), want);
+}
+
+TEST_P(ResumeF32, TimeLimitStopsAndGoesOn) {
+  RunConfig config = tiny.config(tiny.rich("f32"));
+  const std::string want = tiny.train(config, tiny.out("whole")).hash();
+  config.train.time_limit_seconds = 1e-9;
+  const Outcome limited = tiny.train(config, tiny.out("run"));
+  ASSERT_TRUE(limited.error);
+  EXPECT_EQ(limited.error->code(), Code::kInterrupted);
+  EXPECT_NE(std::string(limited.error->what()).find("time limit after step 0 of 9"), std::string::npos) << limited.error->what();
+  config.train.time_limit_seconds = 0;
+  EXPECT_EQ(tiny.train(config, tiny.out("run")).hash(), want);
+}
+
+// The model of a run computes what the run computed: its validation is the reference.
+TEST_P(ResumeF32, ModelOfARunHasTheBaseOfItsPhase) {
+  ASSERT_TRUE(tiny.train(tiny.config(tiny.rich("f32")), tiny.out("run")).result);
+  EXPECT_EQ(ModelDirectory::open(posix_file_system(), tiny.out("run") + "/step-5").config().rope_theta, 10000);
+  EXPECT_EQ(ModelDirectory::open(posix_file_system(), tiny.out("run")).config().rope_theta, 50000);
+}
+
+// ------------------------------------------------------------------------------------------ slots
+
+// Random tokens; a function of the step and the sequence.
+void read_tokens(const StepPlan& plan, int64_t first, int64_t count, SequenceBatch* out) {
+  out->tokens.clear();
+  out->targets.clear();
+  out->segment_begin.clear();
+  for (int64_t s = 0; s < count; ++s) {
+    out->segment_begin.push_back(s * plan.sequence);
+    for (int64_t i = 0; i < plan.sequence; ++i) {
+      const uint64_t index = static_cast<uint64_t>((first + s) * plan.sequence + i);
+      out->tokens.push_back(static_cast<int32_t>(random_below(257, 1, Stream::kTest, static_cast<uint64_t>(plan.step), index)));
+      out->targets.push_back(static_cast<int32_t>(random_below(257, 2, Stream::kTest, static_cast<uint64_t>(plan.step), index)));
+    }
+  }
+  out->num_targets = count * plan.sequence;
+}
+
+// Two owners of two slots each, merged by one addition, against one owner of four.
+TEST_P(Resume, SlotsInOneGoOrSplitGiveTheSameBits) {
+  RunConfig config = tiny.config(tiny.rich(GetParam()));
+  config.model.vocab_size = 257;
+  const Timeline timeline(config);
+  Pool pool(2);
+  Arena arena(Arena::Mode::kReal);
+  Trainer trainer(arena, pool, config, timeline);
+  trainer.initialize(7);
+  trainer.refresh();
+  const int64_t count = trainer.model().table().total_count;
+  SlotTree all(arena, 4, count), left(arena, 2, count), right(arena, 2, count);
+  for (const int64_t step : {int64_t{0}, int64_t{5}, int64_t{8}}) {
+    const StepPlan plan = timeline.at(step);
+    const auto read = [&](int64_t first, int64_t n, SequenceBatch* out) { read_tokens(plan, first, n, out); };
+    std::vector<double> losses(4), losses_split(4);
+    int64_t targets = 0, targets_split = 0;
+    std::memset(trainer.load().data, 0, static_cast<size_t>(trainer.load().bytes()));
+    trainer.compute_slots(plan, read, 0, 4, all, losses, targets);
+    const std::vector<int64_t> load(trainer.load().as<int64_t>(), trainer.load().as<int64_t>() + trainer.load().count());
+    std::memset(trainer.load().data, 0, static_cast<size_t>(trainer.load().bytes()));
+    trainer.compute_slots(plan, read, 2, 4, right, losses_split, targets_split);  // in any order
+    trainer.compute_slots(plan, read, 0, 2, left, losses_split, targets_split);
+    const float *whole = all.root().as<float>(), *l = left.root().as<float>(), *r = right.root().as<float>();
+    int64_t different = 0, not_zero = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const float sum = l[i] + r[i];
+      different += std::memcmp(&sum, &whole[i], 4) != 0;
+      not_zero += sum != 0;
+    }
+    EXPECT_EQ(different, 0) << "step " << step;
+    EXPECT_GT(not_zero, count / 4);
+    EXPECT_EQ(losses, losses_split);
+    EXPECT_EQ(targets, targets_split);
+    EXPECT_EQ(std::vector<int64_t>(trainer.load().as<int64_t>(), trainer.load().as<int64_t>() + trainer.load().count()), load);
+  }
+}
+
+// --------------------------------------------------------------------------------------- bad steps
+
+class BadSteps : public ::testing::Test {
+ protected:
+  // The loss hardly falls, so that chance alone makes steps bad once the detector is warm (after 32).
+  RunConfig config(const std::string& spike, int64_t every) const {
+    return tiny.config("[train]\nslots = 4\nsequence = 32\nbatch_tokens = 128\nthreads = 1\ndtype = \"f32\"\nsteps = 44\n"
+                       "[optimizer]\nlearning_rate = 1e-7\n[spike]\nsigma = 0.3\n" + spike +
+                       "\n[checkpoint]\nevery_steps = " + std::to_string(every) + "\nkeep = 2\n");
+  }
+  TestFolder folder;
+  TinyRun tiny{folder.path()};
+
+  int64_t count(const std::string& text, const std::string& what) const {
+    int64_t n = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  }
+  std::string in_parts(const RunConfig& c, const std::string& out, int64_t steps) const {
+    for (int stops = 0; stops < 200; ++stops) {
+      const Outcome part = tiny.train_steps(c, out, steps);
+      if (part.result || part.error->code() != Code::kInterrupted) return part.hash();
+    }
+    return "never done";
+  }
+};
+
+TEST_F(BadSteps, SkipLeavesTheStepOut) {
+  const RunConfig c = config("policy = \"skip\"\npatience = 50", 10);
+  const Outcome whole = tiny.train(c, tiny.out("whole"));
+  ASSERT_TRUE(whole.result) << whole.hash();
+  EXPECT_GE(count(whole.log, "step.bad"), 2) << whole.log;
+  EXPECT_EQ(count(whole.log, "run.rolled_back"), 0);
+  EXPECT_EQ(in_parts(c, tiny.out("parts"), 1), whole.hash());
+}
+
+TEST_F(BadSteps, RollbackIsTheSameInAnyNumberOfProcesses) {
+  const RunConfig c = config("policy = \"rollback\"\nrollbacks_max = 100", 4);
+  const Outcome whole = tiny.train(c, tiny.out("whole"));
+  ASSERT_TRUE(whole.result) << whole.hash();
+  EXPECT_GE(count(whole.log, "run.rolled_back"), 2) << whole.log;
+  EXPECT_EQ(in_parts(c, tiny.out("ones"), 1), whole.hash());
+  EXPECT_EQ(in_parts(c, tiny.out("threes"), 3), whole.hash());
+  EXPECT_EQ(in_parts(c, tiny.out("fours"), 4), whole.hash());
+}
+
+TEST_F(BadSteps, RollbacksEnd) {
+  const Outcome whole = tiny.train(config("policy = \"rollback\"\nrollbacks_max = 1", 4), tiny.out("run"));
+  ASSERT_TRUE(whole.error);
+  EXPECT_EQ(whole.error->code(), Code::kDiverged);
+  EXPECT_NE(std::string(whole.error->what()).find("1 rollbacks are used up"), std::string::npos) << whole.error->what();
+}
+
+TEST_F(BadSteps, StopStops) {
+  const Outcome whole = tiny.train(config("policy = \"stop\"", 4), tiny.out("run"));
+  ASSERT_TRUE(whole.error);
+  EXPECT_EQ(whole.error->code(), Code::kDiverged);
+  EXPECT_NE(std::string(whole.error->what()).find("spike.policy is stop"), std::string::npos) << whole.error->what();
+  EXPECT_FALSE(list_checkpoints(posix_file_system(), tiny.out("run")).empty());
+}
+
+// A model with one weight that is no number: every step is bad.
+TEST_F(BadSteps, NotANumberDivergesUnderEveryPolicy) {
+  RunConfig c = config("policy = \"skip\"\npatience = 3", 4);
+  c.spike.sigma = 0;
+  write_tiny_model(tiny.out("nan"), c.model, [](const ParameterTable&, float* weights) { weights[100] = NAN; });
+  c.train.init = tiny.out("nan");
+  for (const char* policy : {"skip", "rollback", "stop"}) {
+    c.spike.policy = policy;
+    const Outcome whole = tiny.train(c, tiny.out(policy));
+    ASSERT_TRUE(whole.error) << policy;
+    EXPECT_EQ(whole.error->code(), Code::kDiverged) << whole.error->what();
+    EXPECT_NE(std::string(whole.error->what()).find("loss nan") == std::string::npos, std::string(policy) == "stop") << whole.error->what();
+    EXPECT_EQ(count(whole.log, "step.bad"), std::string(policy) == "skip" ? 3 : 1) << whole.log;
+  }
+}
+
+}  // namespace
+}  // namespace moraine
