@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# Checks the structure of src/: who includes whom, first lines, include guards, one file per vendor library.
+#   scripts/check_layers.sh [ROOT]     ROOT: a checkout; default: the one this script is in
+# Reads text only: builds nothing, needs no more than bash, find, sort and awk.
+set -euo pipefail
+shopt -s inherit_errexit
+cd "${1:-$(dirname "$0")/..}"
+
+# <folder>: every folder that it may include. A folder names only folders on lines above its own, so there
+# is no cycle. ARCHITECTURE.md shows the same table, cmake/layers.cmake links the same; both are compared below.
+layers='
+base:
+tensor: base
+kernels: base tensor
+testing: base tensor kernels
+tokenizer: base
+data: base tokenizer
+checkpoint: base tensor
+model: base tensor kernels checkpoint
+optim: base tensor kernels
+plan: base tensor kernels checkpoint model optim
+eval: base tensor kernels tokenizer data checkpoint model
+infer: base tensor kernels tokenizer checkpoint model
+train: base tensor kernels tokenizer data checkpoint model optim plan eval infer
+cli: base tensor kernels tokenizer data checkpoint model optim plan eval infer train
+'
+
+# <how an include begins>: the files or folders (with a slash at the end) that may have it. *_test.cc may include
+# any of them: a test makes the foreign inputs that the one file of ours reads.
+vendors='
+toml++/: base/settings.cc
+CLI/: cli/flags.cc
+xxhash: base/hash.cc
+zlib: data/gzip_reader.cc
+zstd: data/zstd_reader.cc
+pcre2: tokenizer/regex.cc
+utf8proc: tokenizer/unicode.cc
+simdjson: checkpoint/json_document.cc data/json_line.cc data/manifest.cc data/utf8.cc tokenizer/json_view.cc
+nlohmann/: base/json.h data/inspect_dataset.cc data/manifest.cc
+immintrin: kernels/cpu/linear_bf16.cc
+hwy/: kernels/ optim/
+'
+
+problems=$(
+  find src \( -name '*.cc' -o -name '*.h' \) -size 0 | sed 's/$/:1: empty file/'
+  find src \( -name '*.cc' -o -name '*.h' \) -size +0 -print | LC_ALL=C sort |
+    LAYERS=$layers VENDORS=$vendors awk '
+    BEGIN {
+      n = split(ENVIRON["LAYERS"], lines, "\n")
+      for (i = 1; i <= n; ++i) {
+        if (lines[i] == "") continue
+        m = split(lines[i], words, /[: ]+/)
+        folder = words[1]
+        for (j = 2; j <= m; ++j) {
+          if (words[j] == "") continue
+          if (!(words[j] in known)) print "scripts/check_layers.sh:1: " folder " names " words[j] ", which is not above it"
+          allowed[folder, words[j]] = 1
+        }
+        known[folder] = 1
+      }
+      n = split(ENVIRON["VENDORS"], lines, "\n")
+      for (i = 1; i <= n; ++i) {
+        if (lines[i] == "") continue
+        m = split(lines[i], words, /: | /)
+        vendor[words[1]] = substr(lines[i], length(words[1]) + 3)
+        for (j = 2; j <= m; ++j) holder[words[1], words[j]] = 1
+      }
+    }
+    function problem(line, text) { print path ":" line ": " text }
+    function check_include(line, name,    to, v) {
+      to = name
+      sub(/\/.*/, "", to)
+      if (name ~ /\// && to in known) {
+        if (to == folder || (folder, to) in allowed || (is_test && to == "testing")) return
+        problem(line, "src/" folder " may not include \"" name "\" (table in scripts/check_layers.sh)")
+        return
+      }
+      if (is_test) return
+      for (v in vendor) {
+        if (index(name, v) != 1 || (v, file) in holder || (v, folder "/") in holder) continue
+        problem(line, "<" name "> is only for " vendor[v])
+      }
+    }
+    function check_file(    line, text, guarded, number) {
+      file = substr(path, 5)
+      folder = file
+      sub(/\/.*/, "", folder)
+      is_test = file ~ /_test\.cc$/
+      if (!(folder in known)) problem(1, "src/" folder " is not in the table in scripts/check_layers.sh")
+      number = 0
+      guarded = file !~ /\.h$/
+      while ((getline text < path) > 0) {
+        ++number
+        if (number == 1 && (text !~ /^\/\/ [A-Za-z0-9`"]/ || length(text) < 20)) problem(1, "the first line must be a comment that says the idea of the file in a sentence")
+        # A header that Highway compiles once for each instruction set has a guard that turns over instead.
+        if (text ~ /^#pragma once/ || text ~ /HWY_TARGET_TOGGLE/) guarded = 1
+        if (text !~ /^[ \t]*#[ \t]*include[ \t]*[<"]/) continue
+        gsub(/^[^<"]*[<"]|[>"].*$/, "", text)
+        check_include(number, text)
+      }
+      close(path)
+      if (!guarded) problem(1, "#pragma once is missing")
+    }
+    { path = $0; check_file() }
+  '
+
+  # The tables of ARCHITECTURE.md and cmake/layers.cmake say the same as the one above.
+  LAYERS=$layers awk '
+    function fold(folder, list,    n, i, words, out) {  # "name: a b" in the order of the table
+      split("", have)
+      n = split(list, words, /[ ,`]+/)
+      for (i = 1; i <= n; ++i) if (words[i] != "") have[words[i]] = 1
+      out = folder ":"
+      for (i = 1; i <= count; ++i) if (order[i] in have) { out = out " " order[i]; delete have[order[i]] }
+      for (i in have) out = out " " i
+      return out
+    }
+    BEGIN {
+      n = split(ENVIRON["LAYERS"], lines, "\n")
+      for (i = 1; i <= n; ++i) if (lines[i] != "") { split(lines[i], w, ":"); order[++count] = w[1]; want[w[1]] = w[2] }
+      for (i = 1; i <= count; ++i) want[order[i]] = fold(order[i], want[order[i]])
+    }
+    FILENAME ~ /ARCHITECTURE/ && /^\| `[a-z]+` \| / {
+      split($0, cell, "|")
+      name = cell[2]
+      gsub(/[ `]/, "", name)
+      if (name in shown || !(name in want)) { if (!(name in want)) print FILENAME ":" FNR ": src/" name " is not in the table of scripts/check_layers.sh"; next }
+      shown[name] = 1
+      gsub(/nothing/, "", cell[3])
+      if (fold(name, cell[3]) != want[name]) print FILENAME ":" FNR ": says " fold(name, cell[3]) "; scripts/check_layers.sh says " want[name]
+    }
+    FILENAME ~ /layers.cmake/ && /^moraine_layer\(/ {
+      line = $0
+      gsub(/^moraine_layer\(|\)$/, "", line)
+      n = split(line, w, " ")
+      linked[w[1]] = 1
+      for (i = 2; i <= n && w[i] != "LIBRARIES"; ++i) if (w[i] != "DEPENDS") { reach[w[1], w[i]] = 1; for (j = 1; j <= count; ++j) if ((w[i], order[j]) in reach) reach[w[1], order[j]] = 1 }
+    }
+    FILENAME ~ /layers.cmake/ && /target_link_libraries\(moraine / {
+      linked["cli"] = 1
+      while (match($0, /mr_[a-z]+/)) {
+        to = substr($0, RSTART + 3, RLENGTH - 3)
+        $0 = substr($0, RSTART + RLENGTH)
+        reach["cli", to] = 1
+        for (j = 1; j <= count; ++j) if ((to, order[j]) in reach) reach["cli", order[j]] = 1
+      }
+    }
+    END {
+      for (i = 1; i <= count; ++i) {
+        name = order[i]
+        if (!(name in shown)) print "ARCHITECTURE.md:1: the table of layers has no row for src/" name
+        list = ""
+        for (j = 1; j <= count; ++j) if ((name, order[j]) in reach) list = list " " order[j]
+        if (!(name in linked)) print "cmake/layers.cmake:1: no library of src/" name
+        else if (fold(name, list) != want[name]) print "cmake/layers.cmake:1: links " fold(name, list) "; scripts/check_layers.sh says " want[name]
+      }
+    }
+  ' ARCHITECTURE.md cmake/layers.cmake
+)
+
+if [ -n "$problems" ]; then
+  printf '%s\n' "$problems" >&2
+  echo "check_layers: problems: $(printf '%s\n' "$problems" | wc -l)" >&2
+  exit 1
+fi
+echo "check_layers: $(find src \( -name '*.cc' -o -name '*.h' \) | wc -l) files, no problems"
