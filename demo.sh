@@ -22,13 +22,15 @@ if ! fresh data/demo/tokenizer/tokenizer.json data/demo/text/manifest.json; then
   say "tokenizer"
   "$moraine" tokenizer train --input data/demo/text/train --vocab-size 4096 --out data/demo/tokenizer
 fi
-if ! fresh data/demo/train/dataset.json data/demo/tokenizer/tokenizer.json || ! fresh data/demo/valid/dataset.json data/demo/tokenizer/tokenizer.json; then
-  say "shards"
-  "$moraine" data build --tokenizer data/demo/tokenizer --input data/demo/text/train --out data/demo/train --overwrite
-  "$moraine" data build --tokenizer data/demo/tokenizer --input data/demo/text/heldout/persuasion.txt --out data/demo/valid --overwrite
-fi
+build_data() {  # NAME INPUT
+  fresh "data/demo/$1/dataset.json" data/demo/tokenizer/tokenizer.json && return
+  "$moraine" data build --tokenizer data/demo/tokenizer --input "$2" --out "data/demo/$1" --overwrite
+}
+say "shards"
+for source in austen bible cfi; do build_data "$source" "data/demo/text/train/$source"; done
+build_data valid data/demo/text/heldout/persuasion.txt
 
-say "training (${MORAINE_DEMO_SET:-configs/demo.toml}); Ctrl-C saves, ./demo.sh goes on"
+say "training; Ctrl-C saves, ./demo.sh goes on"
 # shellcheck disable=SC2086
 "$moraine" train --config configs/demo.toml --out "$out" ${MORAINE_DEMO_SET:+--set $MORAINE_DEMO_SET}
 

@@ -22,13 +22,6 @@ void print_storage(const Run& run, const StepPlan& plan, double step_seconds);
 void write_report(Run& run, const std::string& sample);
 RunResult finish(Run& run);
 
-// Why a run stops before its end: a signal or the time limit. Null: it goes on.
-const char* stop_reason(const Run& run, double started) {
-  if (run.options.stop_signal != nullptr && run.options.stop_signal->load() != 0) return "signal";
-  const double limit = run.config.train.time_limit_seconds;
-  return limit > 0 && now_seconds() - started > limit ? "time limit" : nullptr;
-}
-
 constexpr int64_t kStorageAfterSteps = 8;  // the step time is known by then
 
 // What the loop measures about itself.
@@ -38,6 +31,46 @@ struct Pace {
   int64_t steps = 0;           // of this process
   Profile profile;
 };
+
+// A signal or the time limit: save, then stop with kInterrupted.
+void stop_if_asked(Run& run, const Pace& pace) {
+  const double limit = run.config.train.time_limit_seconds;
+  const bool signal = run.options.stop_signal != nullptr && run.options.stop_signal->load() != 0;
+  if (!signal && !(limit > 0 && now_seconds() - pace.started > limit)) return;
+  const CheckpointWritten written = save_now(run);
+  throw_error(Code::kInterrupted, "{} after step {} of {}; saved {}; run the same command again to go on", signal ? "signal" : "time limit", run.step, run.timeline.steps(),
+              written.directory);
+}
+
+// The rate of this step, as a share of optimizer.learning_rate: the schedule, and the phase's own peak.
+double learning_rate_at(const Run& run, const StepPlan& plan) {
+  Schedule schedule = learning_rate_schedule(run.config);
+  schedule.total = run.timeline.tokens();
+  schedule.warmup = static_cast<int64_t>(run.config.optimizer.warmup_fraction * static_cast<double>(schedule.total));
+  const double peak = run.config.phases[static_cast<size_t>(plan.phase)].learning_rate;
+  const double phase = peak > 0 ? peak / run.config.optimizer.learning_rate : 1;
+  return phase * lr_multiplier(schedule, plan.tokens_before, plan.tokens_before + plan.batch_tokens);
+}
+
+StepResult compute_gradients(Run& run, const StepPlan& plan) {
+  if (run.step + 1 < run.timeline.steps()) {
+    const StepPlan next = run.timeline.at(run.step + 1);
+    run.data->prefetch(next, run.skip(next));
+  }
+  return run.trainer->compute_gradients(plan, [&](int64_t first, int64_t count, SequenceBatch* out) { run.data->read(plan, run.skip(plan), first, count, out); });
+}
+
+// Logs a bad step. True: back to the last good checkpoint; false: the step is skipped.
+bool must_roll_back(const Run& run, const StepResult& result) {
+  const SpikeConfig& c = run.config.spike;
+  log_event(Level::kWarning, "step.bad", "step={} loss={} norm={} z={:.1f} in_a_row={} policy={}", run.step + 1, result.loss, result.gradient_norm, run.spike.z_score(),
+            run.spike.bad_in_a_row(), c.policy);
+  if (c.policy == "stop") {
+    throw_error(Code::kDiverged, "step {}: loss {}, gradient norm {}; spike.policy is stop; the last good checkpoint is in {}", run.step + 1, result.loss,
+                result.gradient_norm, run.options.out);
+  }
+  return c.policy == "rollback" || run.spike.bad_in_a_row() >= c.patience;
+}
 
 StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult& result, double lr, double seconds, Pace& pace) {
   StepMetrics m;
@@ -50,7 +83,7 @@ StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult&
   m.seconds = seconds;
   m.tokens_per_s = static_cast<double>(plan.batch_tokens) / seconds;
   const double peak = matmul_gflops(run.machine, run.config.train.dtype == "bf16");
-  if (peak > 0) m.percent_of_peak = 100 * (pace.profile.flops() + run.trainer->optimizer().flops()) / seconds / (peak * 1e9);
+  if (peak > 0) m.percent_of_peak = 100 * pace.profile.flops() / seconds / (peak * 1e9);
   pace.average_seconds = pace.average_seconds == 0 ? seconds : 0.95 * pace.average_seconds + 0.05 * seconds;
   m.seconds_left = pace.average_seconds * static_cast<double>(run.timeline.steps() - run.step);
   if (!run.trainer->load().empty()) set_load(&m, run.trainer->load(), run.config.model.has_skip(), run.step % 16 == 0);
@@ -67,30 +100,20 @@ RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& optio
   Pace pace;
   run->trainer->ctx().profile = &pace.profile;
   while (run->step < run->timeline.steps()) {
-    if (const char* reason = stop_reason(*run, pace.started)) {
-      const CheckpointWritten written = save_now(*run);
-      throw_error(Code::kInterrupted, "{} after step {} of {}; saved {}; run the same command again to go on", reason, run->step, run->timeline.steps(), written.directory);
-    }
+    stop_if_asked(*run, pace);
     const StepPlan plan = run->timeline.at(run->step);
-    const double begin = now_seconds();
+    const double begin = now_seconds(), lr_scale = learning_rate_at(*run, plan);
     pace.profile.clear();
-    const StepResult result = run->trainer->compute_gradients(
-        plan, [&](int64_t first, int64_t count, SequenceBatch* out) { run->data->read(plan, run->skip_sequences, first, count, out); });
-    Schedule schedule = learning_rate_schedule(run->config);
-    schedule.total = run->timeline.tokens();
-    schedule.warmup = static_cast<int64_t>(run->config.optimizer.warmup_fraction * static_cast<double>(schedule.total));
-    const double multiplier = lr_multiplier(schedule, plan.tokens_before, plan.tokens_before + plan.batch_tokens);
+    const StepResult result = compute_gradients(*run, plan);
     const bool bad = run->spike.observe(result.loss, result.gradient_norm) || !result.finite;
-    if (bad) log_event(Level::kWarning, "step.bad", "step={} loss={} norm={} z={:.1f} in_a_row={} policy={}", run->step + 1, result.loss, result.gradient_norm, run->spike.z_score(), run->spike.bad_in_a_row(), run->config.spike.policy);
-    if (bad && run->config.spike.policy == "stop") throw_error(Code::kDiverged, "step {}: loss {}, gradient norm {}; spike.policy is stop; the last good checkpoint is in {}", run->step + 1, result.loss, result.gradient_norm, options.out);
-    if (bad && (run->config.spike.policy == "rollback" || run->spike.bad_in_a_row() >= run->config.spike.patience)) {
+    if (bad && must_roll_back(*run, result)) {
       roll_back(*run);
       continue;
     }
-    if (!bad) run->trainer->apply(plan, result, multiplier);
+    if (!bad) run->trainer->apply(plan, result, lr_scale);
     run->loss = result.loss;
     ++run->step;
-    StepMetrics m = step_metrics(*run, plan, result, multiplier * run->config.optimizer.learning_rate, now_seconds() - begin, pace);
+    StepMetrics m = step_metrics(*run, plan, result, lr_scale * run->config.optimizer.learning_rate, now_seconds() - begin, pace);
     observe_step(*run, observer, m);
     if (++pace.steps == kStorageAfterSteps) print_storage(*run, plan, pace.average_seconds);
     if (run->step % run->config.checkpoint.every_steps == 0 && run->step < run->timeline.steps()) save_in_background(*run);
@@ -146,13 +169,14 @@ void roll_back(Run& run) {
                 good ? fmt::format("{} rollbacks are used up", run.rollbacks) : std::string("no checkpoint to go back to"), run.step + 1);
   }
   const StepPlan bad = run.timeline.at(run.step);
-  const int64_t rollbacks = run.rollbacks + 1, bad_step = run.step, skip_before = run.skip_sequences;
+  const int64_t rollbacks = run.rollbacks + 1, bad_step = run.step, skip_before = run.skip(bad);
   const Checkpoint checkpoint = Checkpoint::open(run.fs, checkpoint_path(run.fs, run.options.out, *good));
   run.trainer->restore(checkpoint);
   run.read_info(checkpoint.info());
   const StepPlan from = run.timeline.at(run.step);
-  const int64_t passed = from.phase == bad.phase ? bad.first_sequence + bad.num_sequences - from.first_sequence : bad.num_sequences;
+  const int64_t passed = bad.first_sequence + bad.num_sequences - (from.phase == bad.phase ? from.first_sequence : 0);
   run.skip_sequences = skip_before + passed;
+  run.skip_phase = bad.phase;
   run.rollbacks = rollbacks;
   run.spike.forget_bad();
   run.metrics = std::make_unique<MetricsWriter>(run.fs, join_path(run.options.out, "metrics.jsonl"), run.step);

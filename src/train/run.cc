@@ -106,10 +106,24 @@ void start_new(Run& run) {
 
 int run_threads(const RunConfig& c) { return c.train.threads > 0 ? static_cast<int>(c.train.threads) : usable_cores(); }
 
-// [model] of a run that starts from a model: the model's own, with what no shape depends on overridden.
+// [model] of a run that starts from a model is the model's own.
 void adopt_model(FileSystem& fs, RunConfig& c) {
-  const ModelDirectory directory = ModelDirectory::open(fs, c.train.init);
-  c.model = directory.config();
+  ModelConfig given = c.model, unset;
+  c.model = ModelDirectory::open(fs, c.train.init).config();
+  const std::string difference = first_difference(print_fields(model_fields(c.model)), print_fields(model_fields(given)));
+  if (difference.empty() || print_fields(model_fields(given)) == print_fields(model_fields(unset))) return;
+  throw_error(Code::kInvalidArgument, "train.init = {}: {}; the shape comes with the model: leave [model] out", c.train.init, difference);
+}
+
+// The shape and tokenizer of a run that has begun are its own: the model it started from may be gone.
+void adopt_own_model(FileSystem& fs, const RunOptions& options, RunConfig& c) {
+  const std::vector<int64_t> steps = list_checkpoints(fs, options.out);
+  const std::string saved = join_path(options.out, "config.toml");
+  if (steps.empty() || options.resume == "never" || !fs.exists(saved)) return;
+  const RunConfig own = read_run_config(SettingsTable::parse(fs.read(saved), saved));
+  if (own.train.init != c.train.init) return;  // check_same_run will say so
+  c.model = own.model;
+  if (c.data.tokenizer.empty() && fs.exists(join_path(options.out, "tokenizer.json"))) c.data.tokenizer = options.out;
 }
 
 }  // namespace
@@ -124,7 +138,7 @@ CheckpointInfo Run::info() const {
   info.seed = static_cast<uint64_t>(config.train.seed);
   char text[64];
   std::snprintf(text, sizeof text, "%a", loss);
-  info.values = {{"spike", spike.save()}, {"skip_sequences", std::to_string(skip_sequences)}, {"rollbacks", std::to_string(rollbacks)},
+  info.values = {{"spike", spike.save()}, {"skip_sequences", std::to_string(skip_sequences)}, {"skip_phase", std::to_string(skip_phase)}, {"rollbacks", std::to_string(rollbacks)},
                  {"loss", text}, {"data.hash", hash_hex(data->hash())}};
   // What the weights were last trained with, for who reads them as a model.
   const double theta = config.phases[static_cast<size_t>(step > 0 ? timeline.at(step - 1).phase : 0)].rope_theta;
@@ -143,6 +157,7 @@ void Run::read_info(const CheckpointInfo& info) {
   saved_step = -1;
   spike.restore(value("spike"));
   skip_sequences = std::strtoll(value("skip_sequences").c_str(), nullptr, 10);
+  skip_phase = std::strtoll(value("skip_phase").c_str(), nullptr, 10);
   rollbacks = std::strtoll(value("rollbacks").c_str(), nullptr, 10);
   loss = std::strtod(value("loss").c_str(), nullptr);
 }
@@ -154,7 +169,7 @@ std::vector<CheckpointFile> Run::files() const {
 }
 
 RunConfig complete_config(FileSystem& fs, RunConfig c) {
-  if (!c.train.init.empty()) adopt_model(fs, c);
+  if (!c.train.init.empty() && c.model.vocab_size == 0) adopt_model(fs, c);
   if (c.phases.front().train.empty()) return c;
   const TokenMeaning meaning = read_manifest(fs, c.phases.front().train.front().path).meaning;
   if (c.model.vocab_size == 0) c.model.vocab_size = meaning.vocabulary_size;
@@ -167,7 +182,9 @@ RunConfig complete_config(FileSystem& fs, RunConfig c) {
 }
 
 std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunOptions& options) {
-  const RunConfig config = complete_config(fs, given);
+  RunConfig config = given;
+  if (!given.train.init.empty()) adopt_own_model(fs, options, config);
+  config = complete_config(fs, config);
   const Timeline timeline(config);
   auto data = std::make_unique<RunData>(fs, config, timeline);
   auto run = std::make_unique<Run>(fs, config, options, timeline, std::move(data));

@@ -59,11 +59,13 @@ struct Run {
 
   // State beside the tensors; in every checkpoint.
   int64_t step = 0;             // completed
-  int64_t skip_sequences = 0;   // left out by rollbacks
+  int64_t skip_sequences = 0;   // left out by rollbacks, of phase skip_phase
+  int64_t skip_phase = 0;
   int64_t rollbacks = 0;
   double loss = 0;              // of the last step
   int64_t saved_step = -1;      // newest checkpoint in options.out that holds this state's past, whole
 
+  int64_t skip(const StepPlan& plan) const { return plan.phase == skip_phase ? skip_sequences : 0; }
   CheckpointInfo info() const;
   void read_info(const CheckpointInfo& info);
   std::vector<CheckpointFile> files() const;

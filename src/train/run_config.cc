@@ -177,6 +177,17 @@ void check_train(const SettingsTable& settings, const RunConfig& c) {
   }
 }
 
+// Tokens of the whole run must be countable, with room for a batch more in each phase.
+void check_length(const RunConfig& c) {
+  double batch = static_cast<double>(c.train.batch_tokens), tokens = 0;
+  for (const int64_t b : c.train.ramp_batch_tokens) batch = std::max(batch, static_cast<double>(b));
+  for (const PhaseConfig& phase : c.phases) {
+    const double most = std::max(batch, static_cast<double>(phase.batch_tokens));
+    tokens += std::max(static_cast<double>(phase.tokens), static_cast<double>(phase.steps) * most) + most;
+  }
+  if (tokens > 2 * kMany) throw_error(Code::kInvalidArgument, "the run would have {:.1e} tokens; the limit is {:.0e}", tokens, kMany);
+}
+
 // One phase that is the whole run, if none are given.
 void complete_phases(const SettingsTable& settings, RunConfig& c) {
   const SettingsTable table = settings.table("train");
@@ -196,8 +207,12 @@ void complete_phases(const SettingsTable& settings, RunConfig& c) {
     if (phase.tokens == 0 && phase.steps == 0) throw_error(Code::kInvalidArgument, "{}.tokens is missing", where);
     const int64_t sequence = phase.sequence > 0 ? phase.sequence : c.train.sequence;
     if (phase.batch_tokens > 0) check_batch(where + ".batch_tokens", phase.batch_tokens, c.train.slots, sequence);
-    if (phase.sequence > 0 && phase.batch_tokens == 0) check_batch(where + ".sequence: train.batch_tokens", c.train.batch_tokens, c.train.slots, sequence);
+    if (phase.sequence > 0 && phase.batch_tokens == 0) {
+      check_batch(where + ".sequence: train.batch_tokens", c.train.batch_tokens, c.train.slots, sequence);
+      for (const int64_t batch : c.train.ramp_batch_tokens) check_batch(where + ".sequence: train.ramp_batch_tokens", batch, c.train.slots, sequence);
+    }
   }
+  check_length(c);
 }
 
 }  // namespace
@@ -240,10 +255,11 @@ std::string print_sources(const std::vector<DataSource>& sources) {
   if (sources.empty()) return "";
   std::string text = "train = [";
   for (DataSource source : sources) {
-    const std::string path = print_fields({source_fields(source)[0]});
-    text += fmt::format("{}{{{}, weight = {}}}", text.back() == '[' ? "" : ", ", path.substr(0, path.size() - 1),
-                        print_fields({source_fields(source)[1]}).substr(9, std::string::npos));
-    text.erase(std::remove(text.begin(), text.end(), '\n'), text.end());
+    const auto field = [&](size_t i) {
+      const std::string line = print_fields({source_fields(source)[i]});
+      return line.substr(0, line.size() - 1);
+    };
+    text += fmt::format("{}{{{}, {}}}", text.back() == '[' ? "" : ", ", field(0), field(1));
   }
   return text + "]\n";
 }

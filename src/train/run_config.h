@@ -49,7 +49,7 @@ struct OptimizerConfig {
   double learning_rate = 2e-3;        // of Muon's matrices
   double adamw_learning_rate = 0;     // 0: learning_rate
   double embedding_lr_scale = 1;
-  double balance_learning_rate = 1e-3;
+  double balance_learning_rate = 1e-2;
   double weight_decay = 0.1, momentum = 0.95, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double balance_beta1 = 0.9, balance_beta2 = 0.95;
   bool nesterov = true;

@@ -56,6 +56,12 @@ StepPlan Timeline::at(int64_t step) const {
           .first_sequence = run.first_sequence + index * sequences, .num_sequences = sequences};
 }
 
+std::vector<StepPlan> Timeline::kinds() const {
+  std::vector<StepPlan> kinds;
+  for (const Run& run : runs_) kinds.push_back(at(run.first_step));
+  return kinds;
+}
+
 int64_t Timeline::phase_sequences(int64_t phase) const {
   int64_t sequences = 0;
   for (const Run& run : runs_) {

@@ -28,6 +28,8 @@ class Timeline {
   int64_t steps() const { return steps_; }
   int64_t tokens() const { return tokens_; }
   StepPlan at(int64_t step) const;  // 0 <= step < steps()
+  // The first step of each phase and batch size.
+  std::vector<StepPlan> kinds() const;
   // Sequences that phase `phase` has in all.
   int64_t phase_sequences(int64_t phase) const;
 

@@ -22,13 +22,10 @@ int64_t micro_sequences(const RunConfig& c, const StepPlan& plan) {
   return c.train.micro_sequences > 0 && per_slot % c.train.micro_sequences == 0 ? c.train.micro_sequences : per_slot;
 }
 
-// Over all phases and ramp sizes: the first and last step of each phase see every batch size's extremes, but a
-// ramp inside a phase may pass more; steps are cheap to ask, so a few thousand are asked.
+// Over all phases and ramp sizes. Validation reads sequences of train.sequence, though no phase may.
 Extents extents(const RunConfig& c, const Timeline& timeline) {
-  Extents e;
-  const int64_t stride = std::max<int64_t>(1, timeline.steps() / 100000);
-  for (int64_t step = 0; step < timeline.steps(); step += stride) {
-    const StepPlan plan = timeline.at(step);
+  Extents e{.rows = c.train.sequence, .positions = c.train.sequence};
+  for (const StepPlan& plan : timeline.kinds()) {
     e.rows = std::max(e.rows, micro_sequences(c, plan) * plan.sequence);
     e.positions = std::max(e.positions, plan.sequence);
   }
@@ -117,12 +114,10 @@ StepResult Trainer::compute_gradients(const StepPlan& plan, const Read& read) {
   return result;
 }
 
-void Trainer::apply(const StepPlan& plan, const StepResult& result, double multiplier) {
+void Trainer::apply(const StepPlan& plan, const StepResult& result, double lr_scale) {
   MR_CHECK(result.finite);
-  const PhaseConfig& phase = config_.phases[static_cast<size_t>(plan.phase)];
-  const double phase_scale = phase.learning_rate > 0 ? phase.learning_rate / config_.optimizer.learning_rate : 1;
   optimizer_->step(ctx_, {.weights = master_, .gradients = gradients_, .load = load_, .gradient_scale = result.gradient_scale,
-                          .lr_scale = multiplier * phase_scale, .step = plan.step + 1});
+                          .lr_scale = lr_scale, .step = plan.step + 1});
   refresh();
 }
 

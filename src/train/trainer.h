@@ -36,8 +36,8 @@ class Trainer {
 
   // Sums gradients over all slots. Weights do not change.
   StepResult compute_gradients(const StepPlan& plan, const Read& read);
-  // Moves the weights by what compute_gradients left. `multiplier` is the schedule's.
-  void apply(const StepPlan& plan, const StepResult& result, double multiplier);
+  // Moves the weights by what compute_gradients left. lr_scale: of the schedule and the phase.
+  void apply(const StepPlan& plan, const StepResult& result, double lr_scale);
 
   // Gradients of slots [begin, end) only, as the root of their subtree (end - begin a power of two, begin its
   // multiple): what a rank computes. Adds to load, losses [slots] and targets.
