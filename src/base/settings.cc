@@ -110,10 +110,20 @@ std::string number_text(double value) {
   return text;
 }
 
+// On one line, whatever it holds: the library's own printer breaks lines, and not always so that it reads them.
 std::string quoted(const std::string& value) {
-  std::ostringstream out;
-  out << toml::value<std::string>(value);
-  return out.str();
+  const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (value.find('\'') == std::string::npos && std::none_of(value.begin(), value.end(), control)) return "'" + value + "'";
+  std::string text = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') text += '\\';
+    if (control(c)) {
+      text += fmt::format("\\u{:04X}", static_cast<unsigned char>(c));
+    } else {
+      text += c;
+    }
+  }
+  return text + "\"";
 }
 
 std::string value_text(const Field& field) {
