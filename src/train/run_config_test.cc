@@ -137,7 +137,7 @@ TEST(RunConfig, RulesBetweenKeys) {
 TEST(RunConfig, SetWinsOverTheFile) {
   SettingsTable settings = SettingsTable::parse(std::string(kData) + "[train]\ntokens = 1\n", "run.toml");
   settings.set("train.tokens=5");
-  settings.set("model.hidden = 64");
+  settings.set("model.hidden=64");
   settings.set("train.dtype=f32");
   settings.set("data.valid=some path");
   settings.set("optimizer.learning_rate=1e-3");
@@ -181,6 +181,8 @@ TEST(RunConfig, AnswerTextHoldsWhatDecidesTheAnswer) {
 TEST(RunConfig, BrokenTextGivesAnErrorOnly) {
   std::string text = posix_file_system().read(std::string(MORAINE_SOURCE_DIR) + "/configs/demo.toml");
   text += "[[phase]]\ntokens = 5\nsequence = 1024\ntrain = [{path = \"x\", weight = 2}, {path = 'y'}]\n";
+  text.erase(text.find("tokens = 11_000_000"), 19);  // phases have their own
+  ASSERT_NO_THROW(parse(text));
   int64_t configs = 0, errors = 0;
   for (uint64_t seed = 0; seed < 4000; ++seed) {
     std::string broken = text;

@@ -1,0 +1,62 @@
+// Fails if slots are added in another order than neighbours first, or what one step left is in the next.
+#include "train/slot_tree.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/random.h"
+#include "testing/rig.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+float slot_value(int64_t slot, int64_t i, uint64_t step) {
+  return static_cast<float>(random_uniform(step, Stream::kTest, static_cast<uint64_t>(slot), static_cast<uint64_t>(i)) * 1e3 - 500);
+}
+
+// The sum of slots [begin, end), by halves.
+float tree(int64_t begin, int64_t end, int64_t i, uint64_t step) {
+  if (end - begin == 1) return slot_value(begin, i, step);
+  const int64_t middle = (begin + end) / 2;
+  return tree(begin, middle, i, step) + tree(middle, end, i, step);
+}
+
+TEST(SlotTree, SumsNeighboursFirstForEveryNumberOfSlots) {
+  constexpr int64_t kCount = 1000;
+  for (int64_t slots = 1; slots <= 64; slots *= 2) {
+    Rig rig;
+    Arena arena(Arena::Mode::kReal);
+    SlotTree sum(arena, slots, kCount);
+    int64_t buffers = 1;
+    for (int64_t s = 1; s < slots; s *= 2) ++buffers;
+    EXPECT_EQ(static_cast<int64_t>(arena.entries().size()), buffers);
+    for (uint64_t step = 0; step < 3; ++step) {  // again and again, with no trace of the step before
+      for (int64_t slot = 0; slot < slots; ++slot) {
+        const Tensor t = sum.begin_slot(rig.ctx);
+        for (int64_t i = 0; i < kCount; ++i) {
+          ASSERT_EQ(t.as<float>()[i], 0);
+          t.as<float>()[i] = slot_value(slot, i, step);
+        }
+        sum.add(rig.ctx);
+      }
+      const Tensor root = sum.root();
+      for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(root.as<float>()[i], tree(0, slots, i, step)) << "slots=" << slots << " i=" << i;
+    }
+  }
+}
+
+TEST(SlotTreeDeathTest, OnlyPowersOfTwoAndOnlyWholeSums) {
+  Rig rig;
+  Arena arena(Arena::Mode::kReal);
+  EXPECT_DEATH(SlotTree(arena, 3, 8), "slots=3");
+  SlotTree sum(arena, 4, 8);
+  sum.begin_slot(rig.ctx);
+  sum.add(rig.ctx);
+  EXPECT_DEATH(sum.root(), "1 of 4");
+}
+
+}  // namespace
+}  // namespace moraine
