@@ -142,7 +142,8 @@ class TinyRun {
 
   // [train] of `text`, with the model and data of every tiny run.
   std::string toml(const std::string& text) const {
-    return "[model]\nhidden = 32\nlayers = 2\nheads = 2\nkv_heads = 1\nhead_dim = 16\nexperts = 4\nexpert_hidden = 24\nrouter_hidden = 16\n"
+    const std::string model = "[model]\nhidden = 32\nlayers = 2\nheads = 2\nkv_heads = 1\nhead_dim = 16\nexperts = 4\nexpert_hidden = 24\nrouter_hidden = 16\n";
+    return (text.find("init = ") == std::string::npos ? model : "") +
            "[data]\ntrain = \"" + root_ + "/a\"\nvalid = \"" + root_ + "/b\"\n"
            "[report]\nvalid_every_steps = 4\nvalid_tokens = 64\n" + text;
   }

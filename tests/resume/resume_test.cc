@@ -188,7 +188,7 @@ void read_tokens(const StepPlan& plan, int64_t first, int64_t count, SequenceBat
 // Two owners of two slots each, merged by one addition, against one owner of four.
 TEST_P(Resume, SlotsInOneGoOrSplitGiveTheSameBits) {
   RunConfig config = tiny.config(tiny.rich(GetParam()));
-  config.model.vocab_size = 257;
+  config = complete_config(posix_file_system(), config);
   const Timeline timeline(config);
   Pool pool(2);
   Arena arena(Arena::Mode::kReal);
@@ -290,6 +290,7 @@ TEST_F(BadSteps, NotANumberDivergesUnderEveryPolicy) {
   c.spike.sigma = 0;
   write_tiny_model(tiny.out("nan"), c.model, [](const ParameterTable&, float* weights) { weights[100] = NAN; });
   c.train.init = tiny.out("nan");
+  c.model = ModelConfig();  // the shape comes with the model
   for (const char* policy : {"skip", "rollback", "stop"}) {
     c.spike.policy = policy;
     const Outcome whole = tiny.train(c, tiny.out(policy));
