@@ -27,7 +27,7 @@ build_data() {  # NAME INPUT
   "$moraine" data build --tokenizer data/demo/tokenizer --input "$2" --out "data/demo/$1" --overwrite
 }
 say "shards"
-for source in austen bible cfi; do build_data "$source" "data/demo/text/train/$source"; done
+build_data train data/demo/text/train
 build_data valid data/demo/text/heldout/persuasion.txt
 
 say "training; Ctrl-C saves, ./demo.sh goes on"
