@@ -118,7 +118,7 @@ void check_request(const Model& model, const Cache& cache, const Tokenizer* toke
   for (const int32_t id : r.prompt) {
     if (id < 0 || id >= V) throw_error(Code::kInvalidArgument, "generate: token {} is not in the vocabulary of {}", id, V);
   }
-  if (n + r.max_tokens > cache.positions) {
+  if (r.max_tokens > cache.positions - n) {
     throw_error(Code::kInvalidArgument, "generate: {} prompt tokens and {} new ones are more than the {} positions there are", n, r.max_tokens, cache.positions);
   }
   for (const std::string& stop : r.stop) {

@@ -12,12 +12,28 @@
 namespace moraine {
 namespace {
 
+// A logit that is no number (of a model that diverged) is below all others.
+float order(float logit) { return std::isnan(logit) ? -INFINITY : logit; }
+
+int32_t most_likely(std::span<const float> logits) {
+  size_t best = 0;
+  for (size_t i = 1; i < logits.size(); ++i) {
+    if (order(logits[i]) > order(logits[best])) best = i;
+  }
+  return static_cast<int32_t>(best);
+}
+
+// Log of how many times as likely as the most likely. At most 0, so that no temperature is too cold for it.
+double log_ratio(float logit, float top, double temperature) {
+  return order(logit) == order(top) ? 0 : (static_cast<double>(order(logit)) - static_cast<double>(top)) / temperature;
+}
+
 // Ids by falling logit, ties by rising id.
 std::vector<int32_t> by_likelihood(std::span<const float> logits) {
   std::vector<int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
   std::sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    const float x = order(logits[static_cast<size_t>(a)]), y = order(logits[static_cast<size_t>(b)]);
     return x != y ? x > y : a < b;
   });
   return ids;
@@ -26,9 +42,9 @@ std::vector<int32_t> by_likelihood(std::span<const float> logits) {
 // Keeps the ids that pass top_k, top_p and min_p; `ids` are by falling likelihood.
 void filter(std::vector<int32_t>& ids, std::span<const float> logits, const SamplingOptions& o) {
   if (o.top_k > 0 && o.top_k < static_cast<int64_t>(ids.size())) ids.resize(static_cast<size_t>(o.top_k));
-  const double top = static_cast<double>(logits[static_cast<size_t>(ids[0])]);
+  const float top = logits[static_cast<size_t>(ids[0])];
   std::vector<double> weight;
-  for (const int32_t id : ids) weight.push_back(std::exp((static_cast<double>(logits[static_cast<size_t>(id)]) - top) / o.temperature));
+  for (const int32_t id : ids) weight.push_back(std::exp(log_ratio(logits[static_cast<size_t>(id)], top, o.temperature)));
   const double total = std::accumulate(weight.begin(), weight.end(), 0.0);
   size_t kept = 0;
   double sum = 0;
@@ -49,9 +65,9 @@ void check_sampling(const SamplingOptions& o) {
 }
 
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, int64_t position) {
-  if (o.temperature == 0) {
-    return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-  }
+  const int32_t first = most_likely(logits);
+  if (o.temperature == 0) return first;
+  const float top = logits[static_cast<size_t>(first)];
   std::vector<int32_t> ids;
   if (o.top_k > 0 || o.top_p < 1 || o.min_p > 0) {
     ids = by_likelihood(logits);
@@ -65,7 +81,7 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, in
   double best_score = -INFINITY;
   for (const int32_t id : ids) {
     const double u = random_uniform(o.seed, Stream::kSample, static_cast<uint64_t>(position), static_cast<uint64_t>(id));
-    const double score = static_cast<double>(logits[static_cast<size_t>(id)]) / o.temperature - std::log(-std::log(u));
+    const double score = log_ratio(logits[static_cast<size_t>(id)], top, o.temperature) - std::log(-std::log(u));
     if (score > best_score) {
       best_score = score;
       best = id;
