@@ -4,8 +4,11 @@
 #include <cstring>
 #include <new>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "cli/commands.h"
 
 namespace moraine {
@@ -62,6 +65,8 @@ int main(int argc, char** argv) {
   for (const Command& c : kCommands) {
     if (!std::strcmp(argv[1], c.name)) return run(c, {argv + 2, argv + argc});
   }
-  std::fprintf(stderr, "moraine: no command '%s'\n\n", argv[1]);
+  std::vector<std::string> names;
+  for (const Command& c : kCommands) names.push_back(c.name);
+  std::fprintf(stderr, "moraine: no command '%s'; did you mean %s?\n\n", argv[1], nearest_name(argv[1], names).c_str());
   return usage(stderr, kExitUsage);
 }
