@@ -15,6 +15,12 @@
 
 namespace moraine::testing {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kLimitsMemory = false;  // sanitizers reserve terabytes of address space
+#else
+constexpr bool kLimitsMemory = true;
+#endif
+
 struct Ended {
   int exit_code = -1;  // of the process, or -signal
   std::string out, err;
@@ -38,7 +44,7 @@ class Program {
     ::dup2(err_fd, 2);
     const rlimit no_core{0, 0};
     ::setrlimit(RLIMIT_CORE, &no_core);
-    if (memory_bytes > 0) {
+    if (kLimitsMemory && memory_bytes > 0) {
       const rlimit limit{static_cast<rlim_t>(memory_bytes), static_cast<rlim_t>(memory_bytes)};
       ::setrlimit(RLIMIT_AS, &limit);
     }
