@@ -84,7 +84,11 @@ bool resume(Run& run) {
   }
   if (!run.fs.exists(run.options.out)) return false;
   const auto checkpoint = newest_good(run.fs, run.options.out, warn_bad);
-  if (!checkpoint) return false;
+  if (!checkpoint) {
+    if (list_checkpoints(run.fs, run.options.out).empty()) return false;
+    throw_error(Code::kCorrupt, "resume {}: it holds checkpoints, and none of them is whole; `moraine inspect {}` names the damage; to start again, choose another --out",
+                run.options.out, run.options.out);
+  }
   resume_from(run, *checkpoint);
   run.saved_step = run.step;
   // A crash may have come between the checkpoint and its mark.

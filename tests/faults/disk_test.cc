@@ -59,13 +59,15 @@ TEST_F(Disk, DamagedNewestCheckpointFallsBack) {
   }
 }
 
-TEST_F(Disk, AllCheckpointsDamagedStartsOver) {
+TEST_F(Disk, AllCheckpointsDamagedStops) {
   const RunConfig c = config();
   const std::string out = tiny.out("run");
   const Outcome whole = tiny.train(c, out);
   for (const int64_t step : list_checkpoints(fs, out)) write_file(checkpoint_path(fs, out, step) + "/manifest.json", "{}");
-  const Outcome again = tiny.train(c, out);
-  EXPECT_EQ(again.hash(), whole.hash());
+  const Outcome again = tiny.train(c, out);  // starting over would hide that the work is lost
+  ASSERT_TRUE(again.error);
+  EXPECT_EQ(again.error->code(), Code::kCorrupt);
+  EXPECT_NE(std::string(again.error->what()).find("none of them is whole"), std::string::npos);
   EXPECT_NE(again.log.find("checkpoint.bad"), std::string::npos);
 }
 

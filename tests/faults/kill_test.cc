@@ -28,35 +28,48 @@ class Kill : public ::testing::Test {
   }
   Ended finish(const std::string& out) const { return run_program(folder.path(), arguments(out)); }
 
+  // Kills and restarts, `seeds` times, and compares the ends with the undisturbed one.
+  void kill_and_go_on(uint64_t seeds) const {
+    const double begin = now_seconds();
+    const Ended whole = finish("whole");
+    const double seconds = now_seconds() - begin;
+    ASSERT_EQ(whole.exit_code, 0) << whole.err;
+    const std::string want = value_of(whole.out, "hash");
+    EXPECT_EQ(want.size(), 32u);
+    uint64_t killed = 0, resumed = 0;
+    for (uint64_t seed = 0; seed < seeds; ++seed) {
+      const std::string out = "killed-" + std::to_string(seed);
+      for (uint64_t attempt = 0; attempt < 3; ++attempt) {
+        Program program(folder.path(), arguments(out));
+        const double after = seconds * random_uniform(1, Stream::kTest, seed, attempt);
+        std::this_thread::sleep_for(std::chrono::duration<double>(after));  // the fault itself, not a wait for it
+        program.send(SIGKILL);
+        killed += program.wait().exit_code == -SIGKILL;
+      }
+      const Ended end = finish(out);
+      EXPECT_EQ(end.exit_code, 0) << end.err;
+      EXPECT_EQ(value_of(end.out, "hash"), want) << "seed " << seed << "\n" << end.err;
+      resumed += end.err.find("checkpoint.loaded") != std::string::npos;
+      posix_file_system().remove_all(tiny.out(out));
+    }
+    EXPECT_GT(killed, seeds / 2);
+    EXPECT_GT(resumed, seeds / 4);
+  }
+
   TestFolder folder;
   TinyRun tiny{folder.path()};
 };
 
-TEST_F(Kill, AtRandomInstants) {
-  const double begin = now_seconds();
-  const Ended whole = finish("whole");
-  const double seconds = now_seconds() - begin;
-  ASSERT_EQ(whole.exit_code, 0) << whole.err;
-  const std::string want = value_of(whole.out, "hash");
-  EXPECT_EQ(want.size(), 32u);
-  int killed = 0, resumed = 0;
-  for (uint64_t seed = 0; seed < 12; ++seed) {
-    const std::string out = "killed-" + std::to_string(seed);
-    for (uint64_t attempt = 0; attempt < 3; ++attempt) {
-      Program program(folder.path(), arguments(out));
-      const double after = seconds * random_uniform(1, Stream::kTest, seed, attempt);
-      std::this_thread::sleep_for(std::chrono::duration<double>(after));  // the fault itself, not a wait for it
-      program.send(SIGKILL);
-      killed += program.wait().exit_code == -SIGKILL;
-    }
-    const Ended end = finish(out);
-    EXPECT_EQ(end.exit_code, 0) << end.err;
-    EXPECT_EQ(value_of(end.out, "hash"), want) << "seed " << seed << "\n" << end.err;
-    resumed += end.err.find("checkpoint.loaded") != std::string::npos;
-    posix_file_system().remove_all(tiny.out(out));
-  }
-  EXPECT_GT(killed, 6);
-  EXPECT_GT(resumed, 3);
+TEST_F(Kill, AtRandomInstants) { kill_and_go_on(12); }
+
+// A rollback rewrites history on disk: its steps, its marks, its checkpoints.
+TEST_F(Kill, BetweenRollbacks) {
+  write_file(folder.file("run.toml"),
+             tiny.toml("[train]\nslots = 4\nsequence = 32\nbatch_tokens = 128\nthreads = 1\ndtype = \"f32\"\nsteps = 60\n[optimizer]\nlearning_rate = 1e-7\n"
+                       "[spike]\nsigma = 0.3\npolicy = \"rollback\"\nrollbacks_max = 1000\n[checkpoint]\nevery_steps = 3\nkeep = 2\n"));
+  const Ended whole = finish("look");
+  EXPECT_NE(whole.err.find("run.rolled_back"), std::string::npos) << whole.err;
+  kill_and_go_on(6);
 }
 
 TEST_F(Kill, SignalsSaveAndExitWith18) {
