@@ -112,6 +112,14 @@ TEST_P(ResumeF32, RichRunIsRich) {
   EXPECT_NE(differs([](RunConfig& c) { c.phases[1].train[1].weight = 1; }), want);
 }
 
+// Sequences of validation may be longer than those of every phase.
+TEST_P(ResumeF32, ShortPhasesValidateLongSequences) {
+  const RunConfig c = tiny.config("[train]\nslots = 2\nsequence = 128\nbatch_tokens = 256\nthreads = 1\nmicro_sequences = 1\n[[phase]]\ntokens = 1024\nsequence = 32\nbatch_tokens = 128\n");
+  const Outcome whole = tiny.train(c, tiny.out("run"));
+  ASSERT_TRUE(whole.result) << whole.hash();
+  EXPECT_NE(whole.log.find("valid"), std::string::npos);
+}
+
 TEST_P(ResumeF32, RefusesAnotherConfigOrOtherData) {
   const RunConfig config = tiny.config(tiny.rich("f32"));
   const std::string out = tiny.out("run");
