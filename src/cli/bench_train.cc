@@ -2,13 +2,13 @@
 #include "cli/bench_train.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/random.h"
+#include "base/resident.h"
 #include "plan/machine.h"
 #include "train/metrics.h"
 #include "train/trainer.h"
@@ -28,12 +28,6 @@ void read_random(const StepPlan& plan, int64_t vocab, int64_t first, int64_t cou
     out->targets[static_cast<size_t>(i)] = static_cast<int32_t>(random_below(static_cast<uint64_t>(vocab), 2, Stream::kTest, 0, index));
   }
   for (int64_t i = 0; i < count; ++i) out->segment_begin.push_back(i * plan.sequence);
-}
-
-int64_t peak_resident_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
 }
 
 struct Result {

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/resident.h"
 #include "data/storage_model.h"
 #include "data/storage_probe.h"
 #include "train/observe.h"
@@ -209,6 +210,8 @@ void write_report(Run& run, const std::string& sample) {
 
 RunResult finish(Run& run) {
   const CheckpointWritten written = save_now(run);
+  log_event(Level::kInfo, "run.memory", "plan_mib={:.1f} peak_resident_mib={:.1f}", static_cast<double>(run.arena.bytes()) / (1 << 20),
+            static_cast<double>(peak_resident_bytes()) / (1 << 20));
   return {.step = run.step, .tokens = run.timeline.tokens(), .loss = run.loss, .hash = hash_hex(written.hash), .checkpoint = written.directory};
 }
 
