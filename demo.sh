@@ -49,5 +49,6 @@ Next:
   $moraine inspect $out
   $moraine bench train --config configs/demo.toml
   $moraine export --model $out --layout native --out $out/hf          # for Hugging Face transformers
-  $moraine train --config configs/adapt.toml                           # adapt the model to your own text
+  $moraine data build --tokenizer $out --input YOUR_TEXT --out data/mine \\
+    && $moraine train --config configs/adapt.toml --out runs/mine      # adapt the model to your own text
 EOF
