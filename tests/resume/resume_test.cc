@@ -277,6 +277,29 @@ TEST_F(BadSteps, RollbackIsTheSameInAnyNumberOfProcesses) {
   EXPECT_EQ(in_parts(c, tiny.out("fours"), 4), whole.hash());
 }
 
+// Deaths between a checkpoint and its mark: whenever a process ends on a regular step, the mark is of the one before.
+TEST_F(BadSteps, RollbackDoesNotNeedTheMarkOfTheLastProcess) {
+  const RunConfig c = config("policy = \"rollback\"\nrollbacks_max = 100", 2);
+  const Outcome whole = tiny.train(c, tiny.out("whole"));
+  FileSystem& fs = posix_file_system();
+  const std::string out = tiny.out("parts");
+  int64_t late_marks = 0;
+  for (int stops = 0; stops < 200; ++stops) {
+    const Outcome part = tiny.train_steps(c, out, 1);
+    if (part.result) {
+      EXPECT_EQ(part.hash(), whole.hash());
+      break;
+    }
+    ASSERT_EQ(part.error->code(), Code::kInterrupted) << part.error->what();
+    const std::vector<int64_t> steps = list_checkpoints(fs, out);
+    if (steps.back() % 2 == 0 && steps.size() > 1) {
+      mark_last_good(fs, out, steps.front());
+      ++late_marks;
+    }
+  }
+  EXPECT_GT(late_marks, 5) << whole.log;
+}
+
 TEST_F(BadSteps, RollbacksEnd) {
   const Outcome whole = tiny.train(config("policy = \"rollback\"\nrollbacks_max = 1", 4), tiny.out("run"));
   ASSERT_TRUE(whole.error);
