@@ -29,7 +29,8 @@ struct Ended {
 class Program {
  public:
   // `folder` takes the output files. The child may use `memory_bytes` of address space (0: any).
-  Program(const std::string& folder, const std::vector<std::string>& args, int64_t memory_bytes = 0) : folder_(folder) {
+  Program(const std::string& folder, const std::vector<std::string>& args, int64_t memory_bytes = 0)
+      : folder_(folder) {
     std::vector<char*> argv;
     std::string program = MORAINE_PROGRAM;
     argv.push_back(program.data());
@@ -39,7 +40,8 @@ class Program {
     const std::string out = folder + "/child.out", err = folder + "/child.err";
     pid_ = ::fork();
     if (pid_ != 0) return;
-    const int out_fd = ::open(out.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644), err_fd = ::open(err.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
+    const int out_fd = ::open(out.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644),
+              err_fd = ::open(err.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
     ::dup2(out_fd, 1);
     ::dup2(err_fd, 2);
     const rlimit no_core{0, 0};
@@ -77,7 +79,8 @@ class Program {
   pid_t pid_ = -1;
 };
 
-inline Ended run_program(const std::string& folder, const std::vector<std::string>& args, int64_t memory_bytes = 0) {
+inline Ended run_program(const std::string& folder, const std::vector<std::string>& args,
+                         int64_t memory_bytes = 0) {
   return Program(folder, args, memory_bytes).wait();
 }
 

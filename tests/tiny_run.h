@@ -36,7 +36,8 @@ inline std::string tiny_text(uint64_t seed, int64_t documents) {
     text += "{\"text\": \"";
     for (uint64_t w = 0; w < words; ++w) {
       const uint64_t word = random_below(40, seed, Stream::kTest, 2, index++);
-      for (uint64_t i = 0; i < 2 + word % 5; ++i) text += static_cast<char>('a' + (word * 7 + i * 5) % 26);
+      for (uint64_t i = 0; i < 2 + word % 5; ++i)
+        text += static_cast<char>('a' + (word * 7 + i * 5) % 26);
       text += ' ';
     }
     text += "\"}\n";
@@ -51,7 +52,8 @@ inline void build_tiny_dataset(const std::string& folder, uint64_t seed, int64_t
   BuildOptions options;
   options.inputs = {input};
   options.out = folder;
-  options.meaning = {.vocabulary_size = kByteVocabulary, .eos_id = 256, .tokenizer_hash = hash_bytes("bytes", 5)};
+  options.meaning = {
+      .vocabulary_size = kByteVocabulary, .eos_id = 256, .tokenizer_hash = hash_bytes("bytes", 5)};
   options.encode = [](std::string_view text, std::vector<int32_t>* tokens) {
     tokens->clear();
     for (const char c : text) tokens->push_back(static_cast<uint8_t>(c));
@@ -61,7 +63,8 @@ inline void build_tiny_dataset(const std::string& folder, uint64_t seed, int64_t
 }
 
 // A model directory of initial weights, `change`d.
-inline void write_tiny_model(const std::string& folder, ModelConfig config, const std::function<void(const ParameterTable&, float*)>& change) {
+inline void write_tiny_model(const std::string& folder, ModelConfig config,
+                             const std::function<void(const ParameterTable&, float*)>& change) {
   config.vocab_size = kByteVocabulary;
   const ParameterTable table = build_parameters(config);
   std::vector<float> weights(static_cast<size_t>(table.total_count));
@@ -76,8 +79,12 @@ class WatchedFileSystem : public FileSystem {
  public:
   WatchedFileSystem(FileSystem& base, std::function<void(const std::string& path)> on_append)
       : base_(base), on_append_(std::move(on_append)) {}
-  std::unique_ptr<WritableFile> create(const std::string& path) override { return std::make_unique<File>(*this, path, base_.create(path)); }
-  std::unique_ptr<WritableFile> append_to(const std::string& path) override { return std::make_unique<File>(*this, path, base_.append_to(path)); }
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
+    return std::make_unique<File>(*this, path, base_.create(path));
+  }
+  std::unique_ptr<WritableFile> append_to(const std::string& path) override {
+    return std::make_unique<File>(*this, path, base_.append_to(path));
+  }
   std::string read(const std::string& path) override { return base_.read(path); }
   std::unique_ptr<MappedFile> map(const std::string& path) override { return base_.map(path); }
   bool exists(const std::string& path) override { return base_.exists(path); }
@@ -93,7 +100,8 @@ class WatchedFileSystem : public FileSystem {
  private:
   class File : public WritableFile {
    public:
-    File(WatchedFileSystem& fs, std::string path, std::unique_ptr<WritableFile> base) : fs_(fs), path_(std::move(path)), base_(std::move(base)) {}
+    File(WatchedFileSystem& fs, std::string path, std::unique_ptr<WritableFile> base)
+        : fs_(fs), path_(std::move(path)), base_(std::move(base)) {}
     void append(const void* data, int64_t bytes) override {
       base_->append(data, bytes);
       fs_.on_append_(path_);
@@ -115,7 +123,9 @@ struct Outcome {
   std::optional<RunResult> result;
   std::optional<Error> error;
   std::string log;  // stderr
-  std::string hash() const { return result ? result->hash : "no result: " + (error ? std::string(error->what()) : ""); }
+  std::string hash() const {
+    return result ? result->hash : "no result: " + (error ? std::string(error->what()) : "");
+  }
 };
 
 // A folder with two datasets, a machine file, and runs.
@@ -126,7 +136,15 @@ class TinyRun {
     fs.make_directories(root);
     build_tiny_dataset(root + "/a", 1, 60);
     build_tiny_dataset(root + "/b", 2, 50);
-    save_machine(fs, root + "/machine.json", {.isa = "test", .threads = 1, .f32_gflops = 10, .bf16_gflops = 20, .int8_gops = 0, .read_gb_s = 10, .copy_gb_s = 10, .measured_utc = utc_now()});
+    save_machine(fs, root + "/machine.json",
+                 {.isa = "test",
+                  .threads = 1,
+                  .f32_gflops = 10,
+                  .bf16_gflops = 20,
+                  .int8_gops = 0,
+                  .read_gb_s = 10,
+                  .copy_gb_s = 10,
+                  .measured_utc = utc_now()});
     // The skip class starts as likely as the experts, and the router with an opinion.
     ModelConfig model = config("[train]\nsteps = 1\n").model;
     model.init_std = 0.2;
@@ -142,26 +160,36 @@ class TinyRun {
 
   // [train] of `text`, with the model and data of every tiny run.
   std::string toml(const std::string& text) const {
-    const std::string model = "[model]\nhidden = 32\nlayers = 2\nheads = 2\nkv_heads = 1\nhead_dim = 16\nexperts = 4\nexpert_hidden = 24\nrouter_hidden = 16\n";
-    return (text.find("init = ") == std::string::npos ? model : "") +
-           "[data]\ntrain = \"" + root_ + "/a\"\nvalid = \"" + root_ + "/b\"\n"
-           "[report]\nvalid_every_steps = 4\nvalid_tokens = 64\n" + text;
+    const std::string model =
+        "[model]\nhidden = 32\nlayers = 2\nheads = 2\nkv_heads = 1\nhead_dim = 16\nexperts = "
+        "4\nexpert_hidden = 24\nrouter_hidden = 16\n";
+    return (text.find("init = ") == std::string::npos ? model : "") + "[data]\ntrain = \"" + root_ +
+           "/a\"\nvalid = \"" + root_ +
+           "/b\"\n"
+           "[report]\nvalid_every_steps = 4\nvalid_tokens = 64\n" +
+           text;
   }
-  RunConfig config(const std::string& text) const { return read_run_config(SettingsTable::parse(toml(text), "tiny.toml")); }
+  RunConfig config(const std::string& text) const {
+    return read_run_config(SettingsTable::parse(toml(text), "tiny.toml"));
+  }
 
-  // Everything at once: a batch ramp, clipping in each step, skipped tokens, and a second phase with another
-  // length, rotary base, rate and mixture. Nine steps, from a model.
+  // Everything at once: a batch ramp, clipping in each step, skipped tokens, and a second phase
+  // with another length, rotary base, rate and mixture. Nine steps, from a model.
   std::string rich(const std::string& dtype) const {
-    return "[train]\ninit = \"" + root_ + "/start\"\nslots = 4\nsequence = 32\nbatch_tokens = 512\nthreads = 1\ndtype = \"" + dtype +
+    return "[train]\ninit = \"" + root_ +
+           "/start\"\nslots = 4\nsequence = 32\nbatch_tokens = 512\nthreads = 1\ndtype = \"" +
+           dtype +
            "\"\nclip_norm = 0.1\nramp_tokens = [512]\nramp_batch_tokens = [256]\n"
            "[optimizer]\nlearning_rate = 0.02\nbalance_learning_rate = 0.02\n"
            "[checkpoint]\nevery_steps = 1\nkeep = 100\n"
            "[[phase]]\ntokens = 2048\n"
            "[[phase]]\ntokens = 2048\nsequence = 64\nrope_theta = 50000.0\nlearning_rate = 0.01\n"
-           "train = [{path = \"" + root_ + "/a\", weight = 1}, {path = \"" + root_ + "/b\", weight = 3}]\n";
+           "train = [{path = \"" +
+           root_ + "/a\", weight = 1}, {path = \"" + root_ + "/b\", weight = 3}]\n";
   }
 
-  Outcome train(FileSystem& fs, const RunConfig& config, const std::string& out, const std::atomic<int>* stop = nullptr, const std::string& resume = "auto") const {
+  Outcome train(FileSystem& fs, const RunConfig& config, const std::string& out,
+                const std::atomic<int>* stop = nullptr, const std::string& resume = "auto") const {
     RunOptions options;
     options.out = out;
     options.resume = resume;

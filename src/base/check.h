@@ -14,10 +14,10 @@ namespace moraine {
 
 }  // namespace moraine
 
-#define MR_CHECK(condition, ...)                                                        \
-  do {                                                                                  \
-    if (!(condition)) [[unlikely]]                                                      \
-      ::moraine::check_failed(__FILE__, __LINE__, #condition, "" __VA_ARGS__);          \
+#define MR_CHECK(condition, ...)                                               \
+  do {                                                                         \
+    if (!(condition)) [[unlikely]]                                             \
+      ::moraine::check_failed(__FILE__, __LINE__, #condition, "" __VA_ARGS__); \
   } while (false)
 
 #ifdef NDEBUG

@@ -5,15 +5,24 @@ namespace moraine {
 
 const char* code_name(Code code) {
   switch (code) {
-    case Code::kInvalidArgument: return "invalid_argument";
-    case Code::kNotFound: return "not_found";
-    case Code::kCorrupt: return "corrupt";
-    case Code::kIo: return "io";
-    case Code::kDiverged: return "diverged";
-    case Code::kPeerLost: return "peer_lost";
-    case Code::kTimeout: return "timeout";
-    case Code::kDevice: return "device";
-    case Code::kInterrupted: return "interrupted";
+    case Code::kInvalidArgument:
+      return "invalid_argument";
+    case Code::kNotFound:
+      return "not_found";
+    case Code::kCorrupt:
+      return "corrupt";
+    case Code::kIo:
+      return "io";
+    case Code::kDiverged:
+      return "diverged";
+    case Code::kPeerLost:
+      return "peer_lost";
+    case Code::kTimeout:
+      return "timeout";
+    case Code::kDevice:
+      return "device";
+    case Code::kInterrupted:
+      return "interrupted";
   }
   return "unknown";
 }

@@ -1,8 +1,9 @@
 // Error: what the world did wrong, with the decision that follows from it.
 //
-// Thrown where it is found, caught in three places: main, the request boundary of the server, the step
-// boundary of the trainer. The process exits with 10 + code. A message has three parts: what we were
-// doing, what we found, what we wanted. Our own bugs are MR_CHECK (base/check.h), never an Error.
+// Thrown where it is found, caught in three places: main, the request boundary of the server, the
+// step boundary of the trainer. The process exits with 10 + code. A message has three parts: what
+// we were doing, what we found, what we wanted. Our own bugs are MR_CHECK (base/check.h), never an
+// Error.
 #pragma once
 
 #include <fmt/format.h>

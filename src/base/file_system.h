@@ -1,6 +1,7 @@
 // FileSystem: the one door to the disk, so that tests can cut any write.
 //
-// Errors: every call throws Error: kNotFound (no such file), kIo (anything else), with the path and the
+// Errors: every call throws Error: kNotFound (no such file), kIo (anything else), with the path and
+// the
 //         reason in the message.
 // Threads: a FileSystem may be used from any thread; a WritableFile from one at a time.
 #pragma once
@@ -19,7 +20,7 @@ class WritableFile {
   virtual ~WritableFile() = default;
   virtual void append(const void* data, int64_t bytes) = 0;  // all bytes, or kIo
   virtual void sync() = 0;                                   // to stable storage
-  virtual void close() = 0;                                  // idempotent; the destructor also closes
+  virtual void close() = 0;  // idempotent; the destructor also closes
 };
 
 // A file mapped read-only. The view lives as long as the object.
@@ -31,7 +32,7 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
   const uint8_t* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  void will_need(int64_t offset, int64_t bytes) const;  // read-ahead hint
+  void will_need(int64_t offset, int64_t bytes) const;      // read-ahead hint
   void will_not_need(int64_t offset, int64_t bytes) const;  // drop-from-memory hint
 
  private:
@@ -43,8 +44,9 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
   virtual std::unique_ptr<WritableFile> create(const std::string& path) = 0;  // truncates
-  virtual std::unique_ptr<WritableFile> append_to(const std::string& path) = 0;  // makes it if absent
-  virtual std::string read(const std::string& path) = 0;                         // the whole file
+  virtual std::unique_ptr<WritableFile> append_to(
+      const std::string& path) = 0;                       // makes it if absent
+  virtual std::string read(const std::string& path) = 0;  // the whole file
   virtual std::unique_ptr<MappedFile> map(const std::string& path) = 0;
   virtual bool exists(const std::string& path) = 0;
   virtual bool is_directory(const std::string& path) = 0;

@@ -10,7 +10,7 @@ namespace {
 using Block = std::array<uint32_t, 4>;
 
 Block philox(uint64_t seed, Stream stream, uint64_t step, uint64_t index) {
-  constexpr uint32_t kMul0 = 0xD2511F53u, kMul1 = 0xCD9E8D57u;   // multipliers of the paper
+  constexpr uint32_t kMul0 = 0xD2511F53u, kMul1 = 0xCD9E8D57u;    // multipliers of the paper
   constexpr uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;  // key increments of the paper
   const uint64_t mixed = seed + 0x9E3779B97F4A7C15ull * static_cast<uint64_t>(stream);
   uint32_t key0 = static_cast<uint32_t>(mixed), key1 = static_cast<uint32_t>(mixed >> 32);
@@ -43,12 +43,14 @@ double random_uniform(uint64_t seed, Stream stream, uint64_t step, uint64_t inde
 
 double random_normal(uint64_t seed, Stream stream, uint64_t step, uint64_t index) {
   const Block b = philox(seed, stream, step, index);
-  const double u = open_unit(uint64_t{b[0]} << 32 | b[1]), v = open_unit(uint64_t{b[2]} << 32 | b[3]);
+  const double u = open_unit(uint64_t{b[0]} << 32 | b[1]),
+               v = open_unit(uint64_t{b[2]} << 32 | b[3]);
   return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * M_PI * v);
 }
 
 uint64_t random_below(uint64_t n, uint64_t seed, Stream stream, uint64_t step, uint64_t index) {
-  const unsigned __int128 product = static_cast<unsigned __int128>(random_bits(seed, stream, step, index)) * n;
+  const unsigned __int128 product =
+      static_cast<unsigned __int128>(random_bits(seed, stream, step, index)) * n;
   return static_cast<uint64_t>(product >> 64);
 }
 

@@ -58,50 +58,51 @@ void check_range(const Field& field, double value, const std::string& where) {
 }
 
 void read_field(const Field& field, const toml::node& node, const std::string& where) {
-  std::visit(
-      Overload{
-          [&](int64_t* out) {
-            const auto integer = node.as_integer();
-            if (integer == nullptr) wrong_type(where, node, "an integer");
-            check_range(field, static_cast<double>(integer->get()), where);
-            *out = integer->get();
-          },
-          [&](double* out) {
-            if (!node.is_number()) wrong_type(where, node, "a number");
-            const double value = node.value<double>().value_or(NAN);
-            check_range(field, value, where);
-            *out = value;
-          },
-          [&](bool* out) {
-            if (!node.is_boolean()) wrong_type(where, node, "true or false");
-            *out = node.as_boolean()->get();
-          },
-          [&](std::string* out) {
-            if (!node.is_string()) wrong_type(where, node, "text in quotes");
-            const std::string value = node.as_string()->get();
-            if (!field.choices.empty() &&
-                std::find(field.choices.begin(), field.choices.end(), value) == field.choices.end()) {
-              std::string allowed;
-              for (const std::string& choice : field.choices) {
-                allowed += (allowed.empty() ? "\"" : ", \"") + choice + "\"";
-              }
-              throw_error(Code::kInvalidArgument, "{} = \"{}\": allowed is one of {}; nearest: \"{}\"",
-                          where, value, allowed, nearest_name(value, field.choices));
-            }
-            *out = value;
-          },
-          [&](std::vector<int64_t>* out) {
-            const toml::array* list = node.as_array();
-            if (list == nullptr) wrong_type(where, node, "a list of integers");
-            out->clear();
-            for (const toml::node& element : *list) {
-              if (!element.is_integer()) wrong_type(where, element, "a list of integers");
-              check_range(field, static_cast<double>(element.as_integer()->get()), where);
-              out->push_back(element.as_integer()->get());
-            }
-          },
-      },
-      field.variable);
+  std::visit(Overload{
+                 [&](int64_t* out) {
+                   const auto integer = node.as_integer();
+                   if (integer == nullptr) wrong_type(where, node, "an integer");
+                   check_range(field, static_cast<double>(integer->get()), where);
+                   *out = integer->get();
+                 },
+                 [&](double* out) {
+                   if (!node.is_number()) wrong_type(where, node, "a number");
+                   const double value = node.value<double>().value_or(NAN);
+                   check_range(field, value, where);
+                   *out = value;
+                 },
+                 [&](bool* out) {
+                   if (!node.is_boolean()) wrong_type(where, node, "true or false");
+                   *out = node.as_boolean()->get();
+                 },
+                 [&](std::string* out) {
+                   if (!node.is_string()) wrong_type(where, node, "text in quotes");
+                   const std::string value = node.as_string()->get();
+                   if (!field.choices.empty() &&
+                       std::find(field.choices.begin(), field.choices.end(), value) ==
+                           field.choices.end()) {
+                     std::string allowed;
+                     for (const std::string& choice : field.choices) {
+                       allowed += (allowed.empty() ? "\"" : ", \"") + choice + "\"";
+                     }
+                     throw_error(Code::kInvalidArgument,
+                                 "{} = \"{}\": allowed is one of {}; nearest: \"{}\"", where, value,
+                                 allowed, nearest_name(value, field.choices));
+                   }
+                   *out = value;
+                 },
+                 [&](std::vector<int64_t>* out) {
+                   const toml::array* list = node.as_array();
+                   if (list == nullptr) wrong_type(where, node, "a list of integers");
+                   out->clear();
+                   for (const toml::node& element : *list) {
+                     if (!element.is_integer()) wrong_type(where, element, "a list of integers");
+                     check_range(field, static_cast<double>(element.as_integer()->get()), where);
+                     out->push_back(element.as_integer()->get());
+                   }
+                 },
+             },
+             field.variable);
 }
 
 std::string number_text(double value) {
@@ -110,10 +111,12 @@ std::string number_text(double value) {
   return text;
 }
 
-// On one line, whatever it holds: the library's own printer breaks lines, and not always so that it reads them.
+// On one line, whatever it holds: the library's own printer breaks lines, and not always so that it
+// reads them.
 std::string quoted(const std::string& value) {
   const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  if (value.find('\'') == std::string::npos && std::none_of(value.begin(), value.end(), control)) return "'" + value + "'";
+  if (value.find('\'') == std::string::npos && std::none_of(value.begin(), value.end(), control))
+    return "'" + value + "'";
   std::string text = "\"";
   for (const char c : value) {
     if (c == '"' || c == '\\') text += '\\';
@@ -215,8 +218,8 @@ std::string SettingsTable::where(const std::string& key) const {
 void SettingsTable::set(const std::string& assignment) {
   const size_t equal = assignment.find('=');
   if (equal == std::string::npos || equal == 0) {
-    throw_error(Code::kInvalidArgument, "--set {}: wanted key=value, for example train.tokens=1000000",
-                assignment);
+    throw_error(Code::kInvalidArgument,
+                "--set {}: wanted key=value, for example train.tokens=1000000", assignment);
   }
   const std::string path = assignment.substr(0, equal), value = assignment.substr(equal + 1);
   // The whole tree is copied, so that other tables keep what they had.
@@ -239,7 +242,8 @@ void SettingsTable::set(const std::string& assignment) {
     }
     if (at->get(key) == nullptr) at->insert_or_assign(key, toml::table{});
     toml::node* next = at->get(key);
-    if (!next->is_table()) throw_error(Code::kInvalidArgument, "--set {}: {} is no table", assignment, key);
+    if (!next->is_table())
+      throw_error(Code::kInvalidArgument, "--set {}: {} is no table", assignment, key);
     at = next->as_table();
     begin = dot + 1;
   }
@@ -253,8 +257,8 @@ void SettingsTable::read(const Fields& fields, const std::vector<std::string>& i
   if (node_->table == nullptr) return;
   for (const auto& [toml_key, value] : *node_->table) {
     const std::string key(toml_key.str());
-    const auto field = std::find_if(fields.begin(), fields.end(),
-                                    [&](const Field& f) { return f.name == key; });
+    const auto field =
+        std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.name == key; });
     if (field != fields.end()) {
       read_field(*field, value, where(key));
       continue;
@@ -280,7 +284,8 @@ std::string print_fields(const Fields& fields) {
 }
 
 std::string document_fields(const std::string& table, const Fields& fields) {
-  std::string text = "### [" + table + "]\n\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
+  std::string text = "### [" + table +
+                     "]\n\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
   for (const Field& field : fields) {
     std::string allowed = field.choices.empty()
                               ? std::holds_alternative<bool*>(field.variable) ||

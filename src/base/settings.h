@@ -1,9 +1,10 @@
 // Settings: a table of named fields that reads TOML, prints TOML and documents itself.
 //
-// A part of the program declares its fields once (name, variable, unit, range, help); reading, validation,
-// the effective config, and docs/configuration.md come from that declaration.
+// A part of the program declares its fields once (name, variable, unit, range, help); reading,
+// validation, the effective config, and docs/configuration.md come from that declaration.
 //
-// Errors: kInvalidArgument with the key, its place in the file, what was found and what is allowed; an
+// Errors: kInvalidArgument with the key, its place in the file, what was found and what is allowed;
+// an
 //         unknown key names the nearest known one.
 #pragma once
 
@@ -21,8 +22,8 @@ struct Field {
   using Variable = std::variant<int64_t*, double*, bool*, std::string*, std::vector<int64_t>*>;
   std::string name;  // key inside its table
   Variable variable;
-  std::string unit;  // "tokens", "seconds", "" for none
-  std::string help;  // one sentence
+  std::string unit;                                       // "tokens", "seconds", "" for none
+  std::string help;                                       // one sentence
   double min = -std::numeric_limits<double>::infinity();  // for numbers (and each list element)
   double max = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices = {};  // for text; empty: any
@@ -36,19 +37,20 @@ class SettingsTable {
   // `name` is for messages ("run.toml").
   static SettingsTable parse(const std::string& text, const std::string& name);
 
-  SettingsTable table(const std::string& key) const;                // absent: empty; wrong type: Error
-  std::vector<SettingsTable> tables(const std::string& key) const;  // [[key]], or a list of inline tables
+  SettingsTable table(const std::string& key) const;  // absent: empty; wrong type: Error
+  std::vector<SettingsTable> tables(
+      const std::string& key) const;  // [[key]], or a list of inline tables
   bool has(const std::string& key) const;
   bool is_text(const std::string& key) const;
   std::vector<std::string> keys() const;
   std::string where(const std::string& key) const;  // "run.toml:12: model.hidden"
 
-  // Sets one value from the command line, "train.tokens=1000"; the value is TOML, or bare text. Only this
-  // copy and the tables taken from it afterwards see it.
+  // Sets one value from the command line, "train.tokens=1000"; the value is TOML, or bare text.
+  // Only this copy and the tables taken from it afterwards see it.
   void set(const std::string& assignment);
 
-  // Reads every key of this table into the fields' variables; a key that is no field and not in `ignore`
-  // is an error.
+  // Reads every key of this table into the fields' variables; a key that is no field and not in
+  // `ignore` is an error.
   void read(const Fields& fields, const std::vector<std::string>& ignore = {}) const;
   std::string to_text() const;  // the document as TOML
 

@@ -1,5 +1,5 @@
-// Settings: fails if a typo, a wrong type or an impossible value in a config is taken silently, or its
-// message does not name the place and what is allowed.
+// Settings: fails if a typo, a wrong type or an impossible value in a config is taken silently, or
+// its message does not name the place and what is allowed.
 #include "base/settings.h"
 
 #include <gtest/gtest.h>
@@ -38,25 +38,36 @@ std::string error_of(const std::string& text) {
 
 TEST(Settings, ReadsWhatItPrints) {
   Example e;
-  SettingsTable::parse("[model]\nhidden = 64\nrate = 1\ntied = false\nkind = \"gqa\"\nlist = [2, 3]\n", "a")
-      .table("model").read(fields(e));
+  SettingsTable::parse(
+      "[model]\nhidden = 64\nrate = 1\ntied = false\nkind = \"gqa\"\nlist = [2, 3]\n", "a")
+      .table("model")
+      .read(fields(e));
   EXPECT_EQ(e.hidden, 64);
   EXPECT_EQ(e.rate, 1.0);
   EXPECT_FALSE(e.tied);
   Example again;
-  SettingsTable::parse("[model]\n" + print_fields(fields(e)), "b").table("model").read(fields(again));
+  SettingsTable::parse("[model]\n" + print_fields(fields(e)), "b")
+      .table("model")
+      .read(fields(again));
   EXPECT_EQ(print_fields(fields(again)), print_fields(fields(e)));
 }
 
 TEST(Settings, ErrorsNamePlaceAndRemedy) {
-  EXPECT_EQ(error_of("[model]\nhiden = 3"), "run.toml:2: model.hiden: unknown key; did you mean \"hidden\"?");
-  EXPECT_EQ(error_of("[model]\n\nhidden = \"x\""), "run.toml:3: model.hidden: found a string, wanted an integer");
-  EXPECT_EQ(error_of("[model]\nhidden = 1.5"), "run.toml:2: model.hidden: found a floating-point, wanted an integer");
-  EXPECT_EQ(error_of("[model]\nhidden = 0"), "run.toml:2: model.hidden = 0: allowed is from 1 to 1000000 channels");
-  EXPECT_EQ(error_of("[model]\nrate = nan"), "run.toml:2: model.rate = nan: allowed is from 0 to 1");
-  EXPECT_EQ(error_of("[model]\nkind = \"gqaa\""),
-            "run.toml:2: model.kind = \"gqaa\": allowed is one of \"cca\", \"gqa\"; nearest: \"gqa\"");
-  EXPECT_EQ(error_of("[model]\nlist = [1, \"a\"]"), "run.toml:2: model.list: found a string, wanted a list of integers");
+  EXPECT_EQ(error_of("[model]\nhiden = 3"),
+            "run.toml:2: model.hiden: unknown key; did you mean \"hidden\"?");
+  EXPECT_EQ(error_of("[model]\n\nhidden = \"x\""),
+            "run.toml:3: model.hidden: found a string, wanted an integer");
+  EXPECT_EQ(error_of("[model]\nhidden = 1.5"),
+            "run.toml:2: model.hidden: found a floating-point, wanted an integer");
+  EXPECT_EQ(error_of("[model]\nhidden = 0"),
+            "run.toml:2: model.hidden = 0: allowed is from 1 to 1000000 channels");
+  EXPECT_EQ(error_of("[model]\nrate = nan"),
+            "run.toml:2: model.rate = nan: allowed is from 0 to 1");
+  EXPECT_EQ(
+      error_of("[model]\nkind = \"gqaa\""),
+      "run.toml:2: model.kind = \"gqaa\": allowed is one of \"cca\", \"gqa\"; nearest: \"gqa\"");
+  EXPECT_EQ(error_of("[model]\nlist = [1, \"a\"]"),
+            "run.toml:2: model.list: found a string, wanted a list of integers");
   EXPECT_NE(error_of("model = 3").find("wanted a table"), std::string::npos);
   EXPECT_NE(error_of("[model\n").find("run.toml:1"), std::string::npos);
 }

@@ -16,7 +16,8 @@
 namespace moraine {
 namespace {
 
-void read_random(const StepPlan& plan, int64_t vocab, int64_t first, int64_t count, SequenceBatch* out) {
+void read_random(const StepPlan& plan, int64_t vocab, int64_t first, int64_t count,
+                 SequenceBatch* out) {
   const int64_t rows = count * plan.sequence;
   out->tokens.resize(static_cast<size_t>(rows));
   out->targets.resize(static_cast<size_t>(rows));
@@ -24,8 +25,10 @@ void read_random(const StepPlan& plan, int64_t vocab, int64_t first, int64_t cou
   out->num_targets = rows;
   for (int64_t i = 0; i < rows; ++i) {
     const uint64_t index = static_cast<uint64_t>((plan.first_sequence + first) * plan.sequence + i);
-    out->tokens[static_cast<size_t>(i)] = static_cast<int32_t>(random_below(static_cast<uint64_t>(vocab), 1, Stream::kTest, 0, index));
-    out->targets[static_cast<size_t>(i)] = static_cast<int32_t>(random_below(static_cast<uint64_t>(vocab), 2, Stream::kTest, 0, index));
+    out->tokens[static_cast<size_t>(i)] = static_cast<int32_t>(
+        random_below(static_cast<uint64_t>(vocab), 1, Stream::kTest, 0, index));
+    out->targets[static_cast<size_t>(i)] = static_cast<int32_t>(
+        random_below(static_cast<uint64_t>(vocab), 2, Stream::kTest, 0, index));
   }
   for (int64_t i = 0; i < count; ++i) out->segment_begin.push_back(i * plan.sequence);
 }
@@ -37,17 +40,24 @@ struct Result {
 };
 
 void print_result(const Result& r, const Arena& arena, int64_t resident) {
-  fmt::print("step {:.1f} ms  {} tok/s  {:.1f} GFLOP/s  {:.1f}% of the measured peak {:.1f} GFLOP/s\n", r.seconds_median * 1e3, format_count(r.tokens_per_s), r.gflops,
-             100 * r.gflops / r.peak_gflops, r.peak_gflops);
-  fmt::print("memory: plan {:.1f} MiB, peak resident {:.1f} MiB\n\n", static_cast<double>(arena.bytes()) / (1 << 20), static_cast<double>(resident) / (1 << 20));
-  fmt::print("{:<34} {:>8} {:>9} {:>7} {:>9} {:>7}\n", "operation", "calls", "ms", "time%", "GFLOP/s", "GB/s");
+  fmt::print(
+      "step {:.1f} ms  {} tok/s  {:.1f} GFLOP/s  {:.1f}% of the measured peak {:.1f} GFLOP/s\n",
+      r.seconds_median * 1e3, format_count(r.tokens_per_s), r.gflops,
+      100 * r.gflops / r.peak_gflops, r.peak_gflops);
+  fmt::print("memory: plan {:.1f} MiB, peak resident {:.1f} MiB\n\n",
+             static_cast<double>(arena.bytes()) / (1 << 20),
+             static_cast<double>(resident) / (1 << 20));
+  fmt::print("{:<34} {:>8} {:>9} {:>7} {:>9} {:>7}\n", "operation", "calls", "ms", "time%",
+             "GFLOP/s", "GB/s");
   double seconds = 0;
   for (const Profile::Row& row : r.rows) {
     seconds += row.seconds;
-    fmt::print("{:<34} {:>8} {:>9.2f} {:>6.1f}% {:>9.1f} {:>7.1f}\n", row.name, row.calls, row.seconds * 1e3, 100 * row.seconds / r.seconds_all,
-               row.flops / row.seconds / 1e9, row.bytes / row.seconds / 1e9);
+    fmt::print("{:<34} {:>8} {:>9.2f} {:>6.1f}% {:>9.1f} {:>7.1f}\n", row.name, row.calls,
+               row.seconds * 1e3, 100 * row.seconds / r.seconds_all, row.flops / row.seconds / 1e9,
+               row.bytes / row.seconds / 1e9);
   }
-  fmt::print("{:<34} {:>8} {:>9.2f} {:>6.1f}%\n", "(between operations)", "", (r.seconds_all - seconds) * 1e3, 100 * (r.seconds_all - seconds) / r.seconds_all);
+  fmt::print("{:<34} {:>8} {:>9.2f} {:>6.1f}%\n", "(between operations)", "",
+             (r.seconds_all - seconds) * 1e3, 100 * (r.seconds_all - seconds) / r.seconds_all);
 }
 
 }  // namespace
@@ -76,11 +86,15 @@ void bench_train(const BenchTrainOptions& options) {
   for (int64_t step = -1; step < options.steps; ++step) {  // one to warm up
     if (step == 0) trainer.ctx().profile = &profile;
     const double begin = now_seconds();
-    const StepResult result = trainer.compute_gradients(plan, [&](int64_t first, int64_t count, SequenceBatch* out) { read_random(plan, config.model.vocab_size, first, count, out); });
+    const StepResult result =
+        trainer.compute_gradients(plan, [&](int64_t first, int64_t count, SequenceBatch* out) {
+          read_random(plan, config.model.vocab_size, first, count, out);
+        });
     if (result.finite) trainer.apply(plan, result, 1e-3);
     if (step >= 0) seconds.push_back(now_seconds() - begin);
   }
-  const int64_t resident = peak_resident_bytes();  // before the second measurement takes memory of its own
+  const int64_t resident =
+      peak_resident_bytes();  // before the second measurement takes memory of its own
   for (const double s : seconds) r.seconds_all += s;
   std::sort(seconds.begin(), seconds.end());
   flops = profile.flops() / static_cast<double>(options.steps);
@@ -93,9 +107,22 @@ void bench_train(const BenchTrainOptions& options) {
     print_result(r, arena, resident);
     return;
   }
-  fmt::print("{}\n", Json{{"bench", "train"}, {"threads", threads}, {"step_ms_median", r.seconds_median * 1e3}, {"tokens_per_s", r.tokens_per_s}, {"gflop_per_s", r.gflops}, {"peak_gflop_per_s", r.peak_gflops}, {"percent_of_peak", 100 * r.gflops / r.peak_gflops}}.dump());
+  fmt::print("{}\n", Json{{"bench", "train"},
+                          {"threads", threads},
+                          {"step_ms_median", r.seconds_median * 1e3},
+                          {"tokens_per_s", r.tokens_per_s},
+                          {"gflop_per_s", r.gflops},
+                          {"peak_gflop_per_s", r.peak_gflops},
+                          {"percent_of_peak", 100 * r.gflops / r.peak_gflops}}
+                         .dump());
   for (const Profile::Row& row : r.rows) {
-    fmt::print("{}\n", Json{{"bench", "train.operation"}, {"name", row.name}, {"calls", row.calls}, {"seconds", row.seconds}, {"flops", row.flops}, {"bytes", row.bytes}}.dump());
+    fmt::print("{}\n", Json{{"bench", "train.operation"},
+                            {"name", row.name},
+                            {"calls", row.calls},
+                            {"seconds", row.seconds},
+                            {"flops", row.flops},
+                            {"bytes", row.bytes}}
+                           .dump());
   }
 }
 

@@ -15,8 +15,8 @@ struct BenchTrainOptions {
   bool json;
 };
 
-// Needs no data: documents of random tokens, as long as a sequence. Peaks are measured before and after, in the
-// same run.
+// Needs no data: documents of random tokens, as long as a sequence. Peaks are measured before and
+// after, in the same run.
 void bench_train(const BenchTrainOptions& options);
 
 }  // namespace moraine

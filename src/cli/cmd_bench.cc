@@ -13,10 +13,13 @@ void cmd_bench(std::span<char*> args) {
   std::vector<std::string> assignments;
   BenchOptions options;
   int64_t threads = 0, steps = 8;
-  Flags flags("bench", "memory: bandwidth. gemm: peaks, and products at the model's shapes. train: a run's speed by operation.");
+  Flags flags("bench",
+              "memory: bandwidth. gemm: peaks, and products at the model's shapes. train: a run's "
+              "speed by operation.");
   flags.choice_positional("what", &what, {"memory", "gemm", "train"}, "memory, gemm or train")
       .flag("json", &options.json, "Print one JSON line per measurement.")
-      .text("machine", &options.machine_file, "memory, gemm: machine file to write or update, which `train --machine` reads.")
+      .text("machine", &options.machine_file,
+            "memory, gemm: machine file to write or update, which `train --machine` reads.")
       .text("config", &config_path, "train: config of the run.")
       .list("set", &assignments, "train: key=value that wins over the file.")
       .integer("steps", &steps, "train: optimizer steps measured.", 1, 1 << 20)
@@ -28,8 +31,14 @@ void cmd_bench(std::span<char*> args) {
   } else if (what == "gemm") {
     bench_gemm(options);
   } else {
-    if (config_path.empty()) throw_error(Code::kInvalidArgument, "bench train: --config is missing: wanted a run's TOML file");
-    bench_train({.config_path = config_path, .assignments = assignments, .steps = steps, .threads = threads, .json = options.json});
+    if (config_path.empty())
+      throw_error(Code::kInvalidArgument,
+                  "bench train: --config is missing: wanted a run's TOML file");
+    bench_train({.config_path = config_path,
+                 .assignments = assignments,
+                 .steps = steps,
+                 .threads = threads,
+                 .json = options.json});
   }
 }
 

@@ -15,7 +15,9 @@ struct Loaded {
   ParameterTable table;
   Tensor master;
 
-  explicit Loaded(const std::string& path) : directory(ModelDirectory::open(posix_file_system(), path)), table(build_parameters(directory.config())) {
+  explicit Loaded(const std::string& path)
+      : directory(ModelDirectory::open(posix_file_system(), path)),
+        table(build_parameters(directory.config())) {
     master = arena.take("weights.master", "weights", DType::kF32, {table.total_count});
     directory.read_weights(master);
   }
@@ -29,29 +31,43 @@ DType dtype_flag(const std::string& text, DType stored) {
 
 void cmd_import(std::span<char*> args) {
   std::string from, out, dtype;
-  Flags flags("import", "Turn a public ZAYA checkpoint (native or legacy layout) into a self-contained model directory.");
-  flags.required("from", &from, "Folder with config.json and safetensors (one file, or indexed shards).")
+  Flags flags("import",
+              "Turn a public ZAYA checkpoint (native or legacy layout) into a self-contained model "
+              "directory.");
+  flags
+      .required("from", &from,
+                "Folder with config.json and safetensors (one file, or indexed shards).")
       .required("out", &out, "Model directory to make.")
-      .choice("dtype", &dtype, {"", "f32", "bf16"}, "Of the stored weights; default: as they come.");
+      .choice("dtype", &dtype, {"", "f32", "bf16"},
+              "Of the stored weights; default: as they come.");
   if (!flags.parse(args)) return;
   const Loaded model(from);
-  write_model_directory(posix_file_system(), out, model.directory.config(), model.master, dtype_flag(dtype, model.directory.stored_dtype()), model.directory.tokenizer_json());
-  fmt::print("model={} parameters={} skip={}\n", out, model.table.total_count, model.directory.config().skip);
+  write_model_directory(posix_file_system(), out, model.directory.config(), model.master,
+                        dtype_flag(dtype, model.directory.stored_dtype()),
+                        model.directory.tokenizer_json());
+  fmt::print("model={} parameters={} skip={}\n", out, model.table.total_count,
+             model.directory.config().skip);
 }
 
 void cmd_export(std::span<char*> args) {
   std::string from, out, dtype, layout = "native";
   ExportOptions options;
   int64_t shard_mib = options.shard_bytes >> 20;
-  Flags flags("export", "Write a model in a public layout, for Hugging Face transformers and its ports.");
+  Flags flags("export",
+              "Write a model in a public layout, for Hugging Face transformers and its ports.");
   flags.required("model", &from, "Checkpoint, run directory, or folder in a public layout.")
-      .choice("layout", &layout, {"native", "legacy"}, "native: block layout; legacy: alternating layers.")
+      .choice("layout", &layout, {"native", "legacy"},
+              "native: block layout; legacy: alternating layers.")
       .required("out", &out, "Folder to make.")
-      .choice("dtype", &dtype, {"", "f32", "bf16"}, "Of the written weights; default: as they are stored.")
-      .integer("shard-mib", &shard_mib, "Size above which weights are split into indexed shards.", 1, 1 << 24);
+      .choice("dtype", &dtype, {"", "f32", "bf16"},
+              "Of the written weights; default: as they are stored.")
+      .integer("shard-mib", &shard_mib, "Size above which weights are split into indexed shards.",
+               1, 1 << 24);
   if (!flags.parse(args)) return;
   FileSystem& fs = posix_file_system();
-  if (fs.exists(join_path(out, "config.json"))) throw_error(Code::kInvalidArgument, "export to {}: it holds a model already; remove it or choose another name", out);
+  if (fs.exists(join_path(out, "config.json")))
+    throw_error(Code::kInvalidArgument,
+                "export to {}: it holds a model already; remove it or choose another name", out);
   const Loaded model(from);
   options.layout = layout == "native" ? Layout::kNative : Layout::kLegacy;
   options.dtype = dtype_flag(dtype, model.directory.stored_dtype());
@@ -59,9 +75,13 @@ void cmd_export(std::span<char*> args) {
   const std::string& skip = model.directory.config().skip;
   const std::string expressed = options.layout == Layout::kNative ? "zero" : "identity";
   if (skip != expressed) {
-    fmt::print(stderr, "export: the model was made with skip = \"{}\"; code for the {} layout computes \"{}\" for skipped tokens\n", skip, layout, expressed);
+    fmt::print(stderr,
+               "export: the model was made with skip = \"{}\"; code for the {} layout computes "
+               "\"{}\" for skipped tokens\n",
+               skip, layout, expressed);
   }
-  write_public_model(fs, out, model.directory.config(), model.table, model.master, model.directory.tokenizer_json(), options);
+  write_public_model(fs, out, model.directory.config(), model.table, model.master,
+                     model.directory.tokenizer_json(), options);
   fmt::print("model={} layout={} dtype={}\n", out, layout, dtype_name(options.dtype));
 }
 

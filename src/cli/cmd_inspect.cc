@@ -1,4 +1,5 @@
-// `moraine inspect`: what is in a checkpoint, a run, a dataset, a shard or a weight file, and whether it is whole.
+// `moraine inspect`: what is in a checkpoint, a run, a dataset, a shard or a weight file, and
+// whether it is whole.
 #include "base/error.h"
 #include "checkpoint/describe.h"
 #include "cli/commands.h"
@@ -17,7 +18,8 @@ void inspect_data(const std::string& path, bool json, bool verify) {
   Pool pool(usable_cores());
   const Verification verification = verify_dataset(fs, pool, path);
   fmt::print("{}\n", json ? verification.report().json : verification.report().text);
-  if (!verification.problems.empty()) throw_error(Code::kCorrupt, "inspect {}: {}", path, verification.problems.front());
+  if (!verification.problems.empty())
+    throw_error(Code::kCorrupt, "inspect {}: {}", path, verification.problems.front());
 }
 
 }  // namespace
@@ -25,7 +27,8 @@ void inspect_data(const std::string& path, bool json, bool verify) {
 void cmd_inspect(std::span<char*> args) {
   std::string path;
   bool hash = false, json = false, quick = false;
-  Flags flags("inspect", "Show and verify a checkpoint, run, dataset, public model or safetensors file.");
+  Flags flags("inspect",
+              "Show and verify a checkpoint, run, dataset, public model or safetensors file.");
   flags.positional("path", &path, "Directory or file.")
       .flag("hash", &hash, "Print one hash over every tensor and the step, and nothing else.")
       .flag("quick", &quick, "Read headers only; verify no bytes.")
@@ -47,7 +50,8 @@ void cmd_inspect(std::span<char*> args) {
   }
   const Description description = describe(fs, path, {.verify = !quick, .hash = !quick});
   fmt::print("{}\n", json ? description_json(description) : description_text(description));
-  if (!description.problems.empty()) throw_error(Code::kCorrupt, "inspect {}: {}", path, description.problems.front());
+  if (!description.problems.empty())
+    throw_error(Code::kCorrupt, "inspect {}: {}", path, description.problems.front());
 }
 
 }  // namespace moraine

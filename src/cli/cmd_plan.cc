@@ -11,7 +11,9 @@ void cmd_plan(std::span<char*> args) {
   std::string action, config_path;
   std::vector<std::string> assignments;
   bool json = false;
-  Flags flags("plan", "memory: the table that `train` prints before step one, made by the same code, without running.");
+  Flags flags("plan",
+              "memory: the table that `train` prints before step one, made by the same code, "
+              "without running.");
   flags.choice_positional("action", &action, {"memory"}, "memory")
       .required("config", &config_path, "Config file of the run.")
       .list("set", &assignments, "key=value that wins over the file.")
@@ -21,10 +23,14 @@ void cmd_plan(std::span<char*> args) {
   SettingsTable settings = SettingsTable::parse(fs.read(config_path), config_path);
   for (const std::string& assignment : assignments) settings.set(assignment);
   RunConfig config = read_run_config(settings);
-  const bool has_data = fs.exists(join_path(config.phases.front().train.front().path, kManifestName));
+  const bool has_data =
+      fs.exists(join_path(config.phases.front().train.front().path, kManifestName));
   if (has_data || !config.train.init.empty()) config = complete_config(fs, config);
   if (config.model.vocab_size == 0) {
-    throw_error(Code::kInvalidArgument, "plan memory: model.vocab_size is not given and {} is not built yet; set model.vocab_size", config.phases.front().train.front().path);
+    throw_error(
+        Code::kInvalidArgument,
+        "plan memory: model.vocab_size is not given and {} is not built yet; set model.vocab_size",
+        config.phases.front().train.front().path);
   }
   Arena arena(Arena::Mode::kDry);
   plan_run_memory(arena, config);
@@ -33,7 +39,8 @@ void cmd_plan(std::span<char*> args) {
     return;
   }
   Json rows = Json::array();
-  for (const Arena::Entry& e : arena.entries()) rows.push_back({{"name", e.name}, {"category", e.category}, {"bytes", e.bytes}});
+  for (const Arena::Entry& e : arena.entries())
+    rows.push_back({{"name", e.name}, {"category", e.category}, {"bytes", e.bytes}});
   fmt::print("{}\n", Json{{"bytes", arena.bytes()}, {"buffers", rows}}.dump());
 }
 

@@ -27,12 +27,18 @@ void cmd_train(std::span<char*> args) {
   options.out = "runs/default";
   bool document = false;
   int64_t ranks = 1;
-  Flags flags("train", "Pretrain or adapt a model. The config is TOML; docs/configuration.md lists its keys.");
+  Flags flags(
+      "train",
+      "Pretrain or adapt a model. The config is TOML; docs/configuration.md lists its keys.");
   flags.text("config", &config_path, "Config file.")
-      .list("set", &assignments, "key=value that wins over the file, for example train.tokens=1000000.")
-      .text("out", &options.out, "Run directory: checkpoints, metrics.jsonl, tensorboard/, report.html.")
-      .text("resume", &options.resume, "auto: go on with what is in --out; never; or a checkpoint directory.")
-      .text("machine", &options.machine_file, "Machine file of `moraine bench`; empty: measure quickly.")
+      .list("set", &assignments,
+            "key=value that wins over the file, for example train.tokens=1000000.")
+      .text("out", &options.out,
+            "Run directory: checkpoints, metrics.jsonl, tensorboard/, report.html.")
+      .text("resume", &options.resume,
+            "auto: go on with what is in --out; never; or a checkpoint directory.")
+      .text("machine", &options.machine_file,
+            "Machine file of `moraine bench`; empty: measure quickly.")
       .integer("ranks", &ranks, "Ranks as threads of this process; one only in this version.", 1, 1)
       .flag("document", &document, "Print the list of config keys as Markdown and exit.");
   if (!flags.parse(args)) return;
@@ -40,7 +46,8 @@ void cmd_train(std::span<char*> args) {
     fmt::print("{}", document_run_config());
     return;
   }
-  if (config_path.empty()) throw_error(Code::kInvalidArgument, "--config is missing: wanted a TOML file");
+  if (config_path.empty())
+    throw_error(Code::kInvalidArgument, "--config is missing: wanted a TOML file");
   FileSystem& fs = posix_file_system();
   SettingsTable settings = SettingsTable::parse(fs.read(config_path), config_path);
   for (const std::string& assignment : assignments) settings.set(assignment);
@@ -49,7 +56,8 @@ void cmd_train(std::span<char*> args) {
   std::signal(SIGINT, on_stop_signal);
   options.stop_signal = &stop_signal;
   const RunResult result = train(fs, config, options);
-  fmt::print("done step={} tokens={} loss={:.6f} hash={} checkpoint={}\n", result.step, result.tokens, result.loss, result.hash, result.checkpoint);
+  fmt::print("done step={} tokens={} loss={:.6f} hash={} checkpoint={}\n", result.step,
+             result.tokens, result.loss, result.hash, result.checkpoint);
 }
 
 }  // namespace moraine

@@ -17,8 +17,10 @@ struct Flags::State {
 namespace {
 
 const char* kExitCodes =
-    "Exit codes: 0 done; 2 usage; 10 invalid argument; 11 not found; 12 corrupt; 13 disk; 14 diverged; 15 peer lost;\n"
-    "16 timeout; 17 device; 18 interrupted, state saved: run again to go on. stdout: results; stderr: the rest.";
+    "Exit codes: 0 done; 2 usage; 10 invalid argument; 11 not found; 12 corrupt; 13 disk; 14 "
+    "diverged; 15 peer lost;\n"
+    "16 timeout; 17 device; 18 interrupted, state saved: run again to go on. stdout: results; "
+    "stderr: the rest.";
 
 std::string flag_name(const std::string& name) { return "--" + name; }
 
@@ -44,15 +46,21 @@ Flags& Flags::required(const std::string& name, std::string* variable, const std
   return *this;
 }
 
-Flags& Flags::choice(const std::string& name, std::string* variable, std::vector<std::string> choices, const std::string& help) {
+Flags& Flags::choice(const std::string& name, std::string* variable,
+                     std::vector<std::string> choices, const std::string& help) {
   state_->names.push_back(flag_name(name));
-  state_->app.add_option(flag_name(name), *variable, help)->check(CLI::IsMember(std::move(choices)))->capture_default_str();
+  state_->app.add_option(flag_name(name), *variable, help)
+      ->check(CLI::IsMember(std::move(choices)))
+      ->capture_default_str();
   return *this;
 }
 
-Flags& Flags::integer(const std::string& name, int64_t* variable, const std::string& help, int64_t min, int64_t max) {
+Flags& Flags::integer(const std::string& name, int64_t* variable, const std::string& help,
+                      int64_t min, int64_t max) {
   state_->names.push_back(flag_name(name));
-  state_->app.add_option(flag_name(name), *variable, help)->check(CLI::Range(min, max))->capture_default_str();
+  state_->app.add_option(flag_name(name), *variable, help)
+      ->check(CLI::Range(min, max))
+      ->capture_default_str();
   return *this;
 }
 
@@ -68,7 +76,8 @@ Flags& Flags::flag(const std::string& name, bool* variable, const std::string& h
   return *this;
 }
 
-Flags& Flags::list(const std::string& name, std::vector<std::string>* variable, const std::string& help) {
+Flags& Flags::list(const std::string& name, std::vector<std::string>* variable,
+                   const std::string& help) {
   state_->names.push_back(flag_name(name));
   state_->app.add_option(flag_name(name), *variable, help);
   return *this;
@@ -79,8 +88,11 @@ Flags& Flags::positional(const std::string& name, std::string* variable, const s
   return *this;
 }
 
-Flags& Flags::choice_positional(const std::string& name, std::string* variable, std::vector<std::string> choices, const std::string& help) {
-  state_->app.add_option(name, *variable, help)->required()->check(CLI::IsMember(std::move(choices)));
+Flags& Flags::choice_positional(const std::string& name, std::string* variable,
+                                std::vector<std::string> choices, const std::string& help) {
+  state_->app.add_option(name, *variable, help)
+      ->required()
+      ->check(CLI::IsMember(std::move(choices)));
   return *this;
 }
 
@@ -94,7 +106,9 @@ bool Flags::parse(std::span<char*> args) {
   } catch (const CLI::ExtrasError&) {
     for (const std::string& extra : state_->app.remaining()) {
       const std::string name = extra.substr(0, extra.find('='));
-      throw_error(Code::kInvalidArgument, "unknown argument {}; did you mean {}? `--help` lists them", extra, nearest_name(name, state_->names));
+      throw_error(Code::kInvalidArgument,
+                  "unknown argument {}; did you mean {}? `--help` lists them", extra,
+                  nearest_name(name, state_->names));
     }
     throw_error(Code::kInvalidArgument, "unknown argument; `--help` lists them");
   } catch (const CLI::ParseError& e) {

@@ -1,4 +1,5 @@
-// Flags: one command's options, declared once: parsing, --help and messages come from the declaration.
+// Flags: one command's options, declared once: parsing, --help and messages come from the
+// declaration.
 //
 // Errors: kInvalidArgument; an unknown flag names the nearest known one.
 #pragma once
@@ -18,13 +19,16 @@ class Flags {
 
   Flags& text(const std::string& name, std::string* variable, const std::string& help);
   Flags& required(const std::string& name, std::string* variable, const std::string& help);
-  Flags& choice(const std::string& name, std::string* variable, std::vector<std::string> choices, const std::string& help);
-  Flags& integer(const std::string& name, int64_t* variable, const std::string& help, int64_t min, int64_t max);
+  Flags& choice(const std::string& name, std::string* variable, std::vector<std::string> choices,
+                const std::string& help);
+  Flags& integer(const std::string& name, int64_t* variable, const std::string& help, int64_t min,
+                 int64_t max);
   Flags& number(const std::string& name, double* variable, const std::string& help);
   Flags& flag(const std::string& name, bool* variable, const std::string& help);
   Flags& list(const std::string& name, std::vector<std::string>* variable, const std::string& help);
   Flags& positional(const std::string& name, std::string* variable, const std::string& help);
-  Flags& choice_positional(const std::string& name, std::string* variable, std::vector<std::string> choices, const std::string& help);
+  Flags& choice_positional(const std::string& name, std::string* variable,
+                           std::vector<std::string> choices, const std::string& help);
 
   // False if --help was printed: nothing more is to do.
   bool parse(std::span<char*> args);

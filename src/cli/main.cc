@@ -50,7 +50,9 @@ int run(const Command& command, std::span<char*> args) {
     std::fprintf(stderr, "moraine %s: %s\n", command.name, e.what());
     return exit_code(e.code());
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "moraine %s: out of memory; `moraine plan memory` prints what a run needs\n", command.name);
+    std::fprintf(stderr,
+                 "moraine %s: out of memory; `moraine plan memory` prints what a run needs\n",
+                 command.name);
     return exit_code(Code::kInvalidArgument);
   }
 }
@@ -67,6 +69,7 @@ int main(int argc, char** argv) {
   }
   std::vector<std::string> names;
   for (const Command& c : kCommands) names.push_back(c.name);
-  std::fprintf(stderr, "moraine: no command '%s'; did you mean %s?\n\n", argv[1], nearest_name(argv[1], names).c_str());
+  std::fprintf(stderr, "moraine: no command '%s'; did you mean %s?\n\n", argv[1],
+               nearest_name(argv[1], names).c_str());
   return usage(stderr, kExitUsage);
 }

@@ -11,7 +11,8 @@
 
 namespace moraine {
 
-ProgressLine::ProgressLine(std::string what) : what_(std::move(what)), started_(now_seconds()), terminal_(isatty(STDERR_FILENO) != 0) {}
+ProgressLine::ProgressLine(std::string what)
+    : what_(std::move(what)), started_(now_seconds()), terminal_(isatty(STDERR_FILENO) != 0) {}
 
 ProgressLine::~ProgressLine() {
   if (open_ && terminal_) fmt::print(stderr, "\n");
@@ -24,9 +25,12 @@ void ProgressLine::update(int64_t done, int64_t total, const char* unit) {
   if (now - printed_ < (terminal_ ? 0.2 : 5.0) && done != total) return;
   printed_ = now;
   const double rate = static_cast<double>(done) / (now - started_ + 1e-9);
-  std::string line = fmt::format("{}: {}{} {}", what_, format_count(static_cast<double>(done)), total > 0 ? "/" + format_count(static_cast<double>(total)) : "", unit);
+  std::string line =
+      fmt::format("{}: {}{} {}", what_, format_count(static_cast<double>(done)),
+                  total > 0 ? "/" + format_count(static_cast<double>(total)) : "", unit);
   line += fmt::format("  {} {}/s", format_count(rate), unit);
-  if (total > 0 && rate > 0) line += fmt::format("  left {}", format_duration(static_cast<double>(total - done) / rate));
+  if (total > 0 && rate > 0)
+    line += fmt::format("  left {}", format_duration(static_cast<double>(total - done) / rate));
   fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ ? "" : "\n");
   std::fflush(stderr);
   open_ = true;

@@ -1,4 +1,5 @@
-// Progress: one rewritten line on a terminal, or a line now and then in a log: share, rate, time left.
+// Progress: one rewritten line on a terminal, or a line now and then in a log: share, rate, time
+// left.
 #pragma once
 
 #include <cstdint>

@@ -16,16 +16,21 @@ std::vector<int32_t> parse_tokens(const std::string& text) {
     int32_t id = 0;
     const std::from_chars_result result = std::from_chars(at, end, id);
     if (result.ec != std::errc() || id < 0) {
-      throw_error(Code::kInvalidArgument, "--tokens: \"{}\" is no token id; wanted numbers from 0, separated by spaces", std::string(at, std::min<size_t>(20, static_cast<size_t>(end - at))));
+      throw_error(Code::kInvalidArgument,
+                  "--tokens: \"{}\" is no token id; wanted numbers from 0, separated by spaces",
+                  std::string(at, std::min<size_t>(20, static_cast<size_t>(end - at))));
     }
     ids.push_back(id);
     at = result.ptr;
   }
 }
 
-std::vector<int32_t> tokens_or_text(const std::string& tokens, const std::string& text, bool has_tokens, const Tokenizer* tokenizer) {
+std::vector<int32_t> tokens_or_text(const std::string& tokens, const std::string& text,
+                                    bool has_tokens, const Tokenizer* tokenizer) {
   if (has_tokens) return parse_tokens(tokens);
-  if (tokenizer == nullptr) throw_error(Code::kInvalidArgument, "the model has no tokenizer; give ids with --tokens \"1 2 3\"");
+  if (tokenizer == nullptr)
+    throw_error(Code::kInvalidArgument,
+                "the model has no tokenizer; give ids with --tokens \"1 2 3\"");
   return tokenizer->encode(text, /*add_special_tokens=*/true);
 }
 

@@ -11,9 +11,10 @@ namespace moraine {
 // "1 2 3" to ids. Errors: kInvalidArgument with the word that is no id.
 std::vector<int32_t> parse_tokens(const std::string& text);
 
-// Ids of `tokens` if given, else of `text` through the tokenizer (which must not be null then). With
-// `add_special`, also what the tokenizer puts around a text.
-std::vector<int32_t> tokens_or_text(const std::string& tokens, const std::string& text, bool has_tokens, const Tokenizer* tokenizer);
+// Ids of `tokens` if given, else of `text` through the tokenizer (which must not be null then).
+// With `add_special`, also what the tokenizer puts around a text.
+std::vector<int32_t> tokens_or_text(const std::string& tokens, const std::string& text,
+                                    bool has_tokens, const Tokenizer* tokenizer);
 
 // The model's tokenizer; null if it came without.
 std::unique_ptr<Tokenizer> tokenizer_of(const std::string& json);

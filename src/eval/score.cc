@@ -12,12 +12,14 @@ namespace {
 void check_ids(const Model& model, std::span<const int32_t> ids) {
   const int64_t V = model.config().vocab_size;
   for (const int32_t id : ids) {
-    if (id < 0 || id >= V) throw_error(Code::kInvalidArgument, "score: token {} is not in the vocabulary of {}", id, V);
+    if (id < 0 || id >= V)
+      throw_error(Code::kInvalidArgument, "score: token {} is not in the vocabulary of {}", id, V);
   }
 }
 
 double loss_at(const Tensor& losses, int64_t t) {
-  return losses.dtype == DType::kF64 ? losses.as<double>()[t] : static_cast<double>(losses.as<float>()[t]);
+  return losses.dtype == DType::kF64 ? losses.as<double>()[t]
+                                     : static_cast<double>(losses.as<float>()[t]);
 }
 
 // Rows of windows, filled until the model's row limit.
@@ -37,12 +39,14 @@ struct Rows {
       target.push_back(i + 1 >= scored ? ids[static_cast<size_t>(i + 1)] : -1);
     }
   }
-  // Adds the losses of all rows to `nll`, one by one: the grouping into batches leaves no trace in the sum.
+  // Adds the losses of all rows to `nll`, one by one: the grouping into batches leaves no trace in
+  // the sum.
   void add_losses(Context& ctx, Model& model, double* nll) {
     const int64_t T = static_cast<int64_t>(token.size());
     position.resize(token.size());
     Batch batch{.token = make_tensor(token.data(), DType::kI32, {T}),
-                .position = make_tensor(position.data(), DType::kI32, {T}), .segments = {}};
+                .position = make_tensor(position.data(), DType::kI32, {T}),
+                .segments = {}};
     set_documents(batch, segment_begin);
     Tensor losses;
     model.loss(ctx, batch, make_tensor(target.data(), DType::kI32, {T}), &losses);
@@ -62,7 +66,8 @@ std::vector<double> score_tokens(Context& ctx, Model& model, std::span<const int
   check_ids(model, ids);
   const int64_t n = static_cast<int64_t>(ids.size());
   if (n - 1 > model.options().tokens) {
-    throw_error(Code::kInvalidArgument, "score: {} tokens are more than {}", n, model.options().tokens + 1);
+    throw_error(Code::kInvalidArgument, "score: {} tokens are more than {}", n,
+                model.options().tokens + 1);
   }
   std::vector<double> logprobs(ids.size(), NAN);
   if (n < 2) return logprobs;
@@ -71,7 +76,8 @@ std::vector<double> score_tokens(Context& ctx, Model& model, std::span<const int
   const int64_t T = n - 1;
   rows.position.resize(static_cast<size_t>(T));
   Batch batch{.token = make_tensor(rows.token.data(), DType::kI32, {T}),
-              .position = make_tensor(rows.position.data(), DType::kI32, {T}), .segments = {}};
+              .position = make_tensor(rows.position.data(), DType::kI32, {T}),
+              .segments = {}};
   set_documents(batch, rows.segment_begin);
   Tensor losses;
   model.loss(ctx, batch, make_tensor(rows.target.data(), DType::kI32, {T}), &losses);
@@ -79,8 +85,8 @@ std::vector<double> score_tokens(Context& ctx, Model& model, std::span<const int
   return logprobs;
 }
 
-Perplexity document_perplexity(Context& ctx, Model& model, std::span<const int32_t> ids, int64_t bytes,
-                               const PerplexityOptions& options) {
+Perplexity document_perplexity(Context& ctx, Model& model, std::span<const int32_t> ids,
+                               int64_t bytes, const PerplexityOptions& options) {
   check_ids(model, ids);
   const int64_t n = static_cast<int64_t>(ids.size()), S = options.context;
   MR_CHECK(S >= 1 && options.stride >= 1 && options.stride <= S && S <= model.options().tokens);

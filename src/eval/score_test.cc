@@ -1,5 +1,5 @@
-// Fails if a token is scored twice or not at all, with other context than promised, or if the grouping of windows
-// into batches changes a bit.
+// Fails if a token is scored twice or not at all, with other context than promised, or if the
+// grouping of windows into batches changes a bit.
 #include "eval/score.h"
 
 #include <gtest/gtest.h>
@@ -19,12 +19,17 @@ std::unique_ptr<LoadedModel> load(const std::string& dtype, int64_t tokens, int6
   options.threads = threads;
   options.tokens = tokens;
   options.positions = 128;
-  return LoadedModel::open(ModelDirectory::open(posix_file_system(), std::string(MORAINE_SOURCE_DIR) + "/tests/golden/native-tiny"), options);
+  return LoadedModel::open(
+      ModelDirectory::open(posix_file_system(),
+                           std::string(MORAINE_SOURCE_DIR) + "/tests/golden/native-tiny"),
+      options);
 }
 
 std::vector<int32_t> make_ids(int64_t n) {
   std::vector<int32_t> ids;
-  for (int64_t i = 0; i < n; ++i) ids.push_back(static_cast<int32_t>(random_below(320, 1, Stream::kTest, 0, static_cast<uint64_t>(i))));
+  for (int64_t i = 0; i < n; ++i)
+    ids.push_back(
+        static_cast<int32_t>(random_below(320, 1, Stream::kTest, 0, static_cast<uint64_t>(i))));
   return ids;
 }
 
@@ -38,7 +43,8 @@ TEST_P(Score, TokensOfAPrefixScoreTheSame) {
   ASSERT_EQ(all.size(), 101u);
   EXPECT_TRUE(std::isnan(all[0]));
   for (const int64_t n : {1, 2, 3, 50, 100}) {
-    const std::vector<double> part = score_tokens(m->ctx(), m->model(), std::span<const int32_t>(ids).first(static_cast<size_t>(n)));
+    const std::vector<double> part = score_tokens(
+        m->ctx(), m->model(), std::span<const int32_t>(ids).first(static_cast<size_t>(n)));
     for (size_t i = 1; i < static_cast<size_t>(n); ++i) EXPECT_EQ(part[i], all[i]) << n << " " << i;
   }
   const std::vector<double> threaded = score_tokens(two->ctx(), two->model(), ids);
@@ -75,18 +81,24 @@ TEST_P(Score, Refusals) {
   refused(make_ids(18), "18 tokens are more than 17");
   refused({1, 320}, "token 320 is not in the vocabulary of 320");
   refused({-1}, "token -1 is not in the vocabulary");
-  EXPECT_THROW(document_perplexity(m->ctx(), m->model(), std::vector<int32_t>{5, 400}, 2, {.context = 8, .stride = 8, .progress = {}}), Error);
+  EXPECT_THROW(document_perplexity(m->ctx(), m->model(), std::vector<int32_t>{5, 400}, 2,
+                                   {.context = 8, .stride = 8, .progress = {}}),
+               Error);
 }
 
 // Window by window, token by token.
-double brute_force(LoadedModel& m, const std::vector<int32_t>& ids, int64_t context, int64_t stride) {
+double brute_force(LoadedModel& m, const std::vector<int32_t>& ids, int64_t context,
+                   int64_t stride) {
   const int64_t n = static_cast<int64_t>(ids.size());
   if (n == 0) return 0;
   double nll = std::log(320.0);
   int64_t scored = 1;
   for (int64_t end = std::min(n - 1, context); scored < n; end = std::min(n - 1, end + stride)) {
     const int64_t begin = std::max<int64_t>(0, end - context);
-    const std::vector<double> logprobs = score_tokens(m.ctx(), m.model(), std::span<const int32_t>(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin + 1)));
+    const std::vector<double> logprobs =
+        score_tokens(m.ctx(), m.model(),
+                     std::span<const int32_t>(ids).subspan(static_cast<size_t>(begin),
+                                                           static_cast<size_t>(end - begin + 1)));
     for (; scored <= end; ++scored) nll += -logprobs[static_cast<size_t>(scored - begin)];
   }
   return nll;
@@ -98,20 +110,27 @@ TEST_P(Score, PerplexityIsThatOfItsWindowsHoweverManyAtOnce) {
   for (const int64_t tokens : {33, 64, 100, 1000}) more.push_back(load(GetParam(), tokens, 2));
   for (const int64_t n : {0, 1, 2, 9, 32, 33, 34, 70, 131}) {
     const std::vector<int32_t> ids = make_ids(n);
-    for (const auto& [context, stride] : std::vector<std::pair<int64_t, int64_t>>{{32, 32}, {32, 16}, {32, 1}, {32, 7}, {5, 5}, {1, 1}, {8, 3}}) {
-      SCOPED_TRACE(testing::Message() << n << " tokens, context " << context << " stride " << stride);
+    for (const auto& [context, stride] : std::vector<std::pair<int64_t, int64_t>>{
+             {32, 32}, {32, 16}, {32, 1}, {32, 7}, {5, 5}, {1, 1}, {8, 3}}) {
+      SCOPED_TRACE(testing::Message()
+                   << n << " tokens, context " << context << " stride " << stride);
       int64_t done = 0;
-      const PerplexityOptions options{.context = context, .stride = stride, .progress = [&](int64_t at, int64_t total) {
-                                        EXPECT_GT(at, done);
-                                        EXPECT_EQ(total, n);
-                                        done = at;
-                                      }};
+      const PerplexityOptions options{
+          .context = context, .stride = stride, .progress = [&](int64_t at, int64_t total) {
+            EXPECT_GT(at, done);
+            EXPECT_EQ(total, n);
+            done = at;
+          }};
       const Perplexity p = document_perplexity(one->ctx(), one->model(), ids, 3 * n, options);
       EXPECT_EQ(p.tokens, n);
       EXPECT_EQ(p.bytes, 3 * n);
       if (n > 1) EXPECT_EQ(done, n);
       EXPECT_EQ(p.nll, brute_force(*one, ids, context, stride));
-      for (const auto& m : more) EXPECT_EQ(document_perplexity(m->ctx(), m->model(), ids, 3 * n, {.context = context, .stride = stride, .progress = {}}).nll, p.nll);
+      for (const auto& m : more)
+        EXPECT_EQ(document_perplexity(m->ctx(), m->model(), ids, 3 * n,
+                                      {.context = context, .stride = stride, .progress = {}})
+                      .nll,
+                  p.nll);
     }
   }
 }

@@ -23,7 +23,8 @@ class Feeder {
   Tensor feed(std::span<const int32_t> ids) {
     Tensor hidden;
     for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(chunk_)) {
-      const auto part = ids.subspan(begin, std::min(static_cast<size_t>(chunk_), ids.size() - begin));
+      const auto part =
+          ids.subspan(begin, std::min(static_cast<size_t>(chunk_), ids.size() - begin));
       hidden = run(part);
       hidden = hidden.rows(hidden.dims[0] - 1, hidden.dims[0]);
     }
@@ -35,10 +36,14 @@ class Feeder {
     const int64_t T = static_cast<int64_t>(ids.size()), position = cache_.lengths[0];
     token_.assign(ids.begin(), ids.end());
     position_.resize(ids.size());
-    for (int64_t t = 0; t < T; ++t) position_[static_cast<size_t>(t)] = static_cast<int32_t>(position + t);
+    for (int64_t t = 0; t < T; ++t)
+      position_[static_cast<size_t>(t)] = static_cast<int32_t>(position + t);
     Batch batch{.token = make_tensor(token_.data(), DType::kI32, {T}),
                 .position = make_tensor(position_.data(), DType::kI32, {T}),
-                .segments = {{.row_begin = 0, .rows = T, .position_begin = position, .key_begin = cache_.key_begin(0)}}};
+                .segments = {{.row_begin = 0,
+                              .rows = T,
+                              .position_begin = position,
+                              .key_begin = cache_.key_begin(0)}}};
     constexpr int64_t kSlot = 0;
     const Tensor hidden = model_.forward(ctx_, batch, &cache_, std::span<const int64_t>(&kSlot, 1));
     cache_.lengths[0] += T;
@@ -54,7 +59,9 @@ class Feeder {
 
 double token_logprob(Context& ctx, const Tensor& logits, int32_t token) {
   float loss = 0;
-  cross_entropy(ctx, {.loss = make_tensor(&loss, DType::kF32, {1}), .dlogits = {}, .logits = logits,
+  cross_entropy(ctx, {.loss = make_tensor(&loss, DType::kF32, {1}),
+                      .dlogits = {},
+                      .logits = logits,
                       .target = make_tensor(&token, DType::kI32, {1})});
   return -static_cast<double>(loss);
 }
@@ -110,20 +117,31 @@ class TextStream {
   size_t emitted_ = 0;
 };
 
-void check_request(const Model& model, const Cache& cache, const Tokenizer* tokenizer, const GenerateRequest& r) {
+void check_request(const Model& model, const Cache& cache, const Tokenizer* tokenizer,
+                   const GenerateRequest& r) {
   check_sampling(r.sampling);
   const int64_t V = model.config().vocab_size, n = static_cast<int64_t>(r.prompt.size());
-  if (n == 0) throw_error(Code::kInvalidArgument, "generate: the prompt is empty; wanted at least one token");
-  if (r.max_tokens < 0) throw_error(Code::kInvalidArgument, "generate: max_tokens = {}: wanted 0 or more", r.max_tokens);
+  if (n == 0)
+    throw_error(Code::kInvalidArgument, "generate: the prompt is empty; wanted at least one token");
+  if (r.max_tokens < 0)
+    throw_error(Code::kInvalidArgument, "generate: max_tokens = {}: wanted 0 or more",
+                r.max_tokens);
   for (const int32_t id : r.prompt) {
-    if (id < 0 || id >= V) throw_error(Code::kInvalidArgument, "generate: token {} is not in the vocabulary of {}", id, V);
+    if (id < 0 || id >= V)
+      throw_error(Code::kInvalidArgument, "generate: token {} is not in the vocabulary of {}", id,
+                  V);
   }
   if (r.max_tokens > cache.positions - n) {
-    throw_error(Code::kInvalidArgument, "generate: {} prompt tokens and {} new ones are more than the {} positions there are", n, r.max_tokens, cache.positions);
+    throw_error(
+        Code::kInvalidArgument,
+        "generate: {} prompt tokens and {} new ones are more than the {} positions there are", n,
+        r.max_tokens, cache.positions);
   }
   for (const std::string& stop : r.stop) {
     if (stop.empty()) throw_error(Code::kInvalidArgument, "generate: a stop string is empty");
-    if (tokenizer == nullptr) throw_error(Code::kInvalidArgument, "generate: stop strings need a tokenizer, and the model has none");
+    if (tokenizer == nullptr)
+      throw_error(Code::kInvalidArgument,
+                  "generate: stop strings need a tokenizer, and the model has none");
   }
 }
 

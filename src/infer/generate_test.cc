@@ -1,5 +1,5 @@
-// Fails if chunks, company or sampling order change a token, a log-probability is not the scorer's to the bit, a
-// stop string leaks, or a bad request is not refused.
+// Fails if chunks, company or sampling order change a token, a log-probability is not the scorer's
+// to the bit, a stop string leaks, or a bad request is not refused.
 #include "infer/generate.h"
 
 #include <gtest/gtest.h>
@@ -18,17 +18,22 @@ using namespace testing;
 
 constexpr int64_t kPositions = 96;
 
-std::unique_ptr<LoadedModel> load(const std::string& dtype, int64_t threads = 1, int64_t tokens = 64) {
+std::unique_ptr<LoadedModel> load(const std::string& dtype, int64_t threads = 1,
+                                  int64_t tokens = 64) {
   LoadOptions options;
   options.dtype = dtype;
   options.threads = threads;
   options.tokens = tokens;
   options.positions = kPositions;
   options.cache_slots = 1;
-  return LoadedModel::open(ModelDirectory::open(posix_file_system(), std::string(MORAINE_SOURCE_DIR) + "/tests/golden/native-tiny"), options);
+  return LoadedModel::open(
+      ModelDirectory::open(posix_file_system(),
+                           std::string(MORAINE_SOURCE_DIR) + "/tests/golden/native-tiny"),
+      options);
 }
 
-GenerateResult run(LoadedModel& m, const GenerateRequest& request, int64_t chunk = 64, const Tokenizer* tokenizer = nullptr) {
+GenerateResult run(LoadedModel& m, const GenerateRequest& request, int64_t chunk = 64,
+                   const Tokenizer* tokenizer = nullptr) {
   return generate(m.ctx(), m.model(), m.cache(), tokenizer, request, chunk);
 }
 
@@ -43,9 +48,12 @@ GenerateRequest request(double temperature = 1, int64_t max_tokens = 40) {
 
 // Losses of the whole row at once, as training computes them.
 std::vector<double> score(LoadedModel& m, const std::vector<int32_t>& ids) {
-  std::vector<int32_t> token(ids.begin(), ids.end() - 1), position(token.size()), target(ids.begin() + 1, ids.end());
+  std::vector<int32_t> token(ids.begin(), ids.end() - 1), position(token.size()),
+      target(ids.begin() + 1, ids.end());
   const int64_t T = static_cast<int64_t>(token.size());
-  Batch batch{.token = make_tensor(token.data(), DType::kI32, {T}), .position = make_tensor(position.data(), DType::kI32, {T}), .segments = {}};
+  Batch batch{.token = make_tensor(token.data(), DType::kI32, {T}),
+              .position = make_tensor(position.data(), DType::kI32, {T}),
+              .segments = {}};
   set_documents(batch, {0});
   Tensor losses;
   m.model().loss(m.ctx(), batch, make_tensor(target.data(), DType::kI32, {T}), &losses);
@@ -81,7 +89,8 @@ TEST_P(Generate, LogprobsAreTheScorersToTheBit) {
     ids.insert(ids.end(), got.tokens.begin(), got.tokens.end());
     const std::vector<double> losses = score(*m, ids);
     ASSERT_EQ(got.logprobs.size(), got.tokens.size());
-    for (size_t i = 0; i < got.tokens.size(); ++i) EXPECT_EQ(got.logprobs[i], -losses[r.prompt.size() - 1 + i]) << i;
+    for (size_t i = 0; i < got.tokens.size(); ++i)
+      EXPECT_EQ(got.logprobs[i], -losses[r.prompt.size() - 1 + i]) << i;
   }
 }
 
@@ -100,7 +109,8 @@ TEST_P(Generate, AnswersDependOnTheSeedAlone) {
   GenerateRequest rest = r;
   rest.prompt.insert(rest.prompt.end(), shorter.tokens.begin(), shorter.tokens.end());
   rest.max_tokens = 29;
-  EXPECT_EQ(run(*m, rest).tokens, std::vector<int32_t>(first.tokens.begin() + 11, first.tokens.end()));
+  EXPECT_EQ(run(*m, rest).tokens,
+            std::vector<int32_t>(first.tokens.begin() + 11, first.tokens.end()));
 }
 
 TEST_P(Generate, EndTokenEndsAndIsNotPartOfTheAnswer) {
@@ -119,7 +129,8 @@ TEST_P(Generate, LimitsAndRefusals) {
   const auto m = load(GetParam());
   EXPECT_TRUE(run(*m, request(1, 0)).tokens.empty());
   EXPECT_EQ(run(*m, request(1, 0)).finish_reason, "length");
-  EXPECT_EQ(run(*m, request(1, kPositions - 37)).tokens.size(), static_cast<size_t>(kPositions - 37));
+  EXPECT_EQ(run(*m, request(1, kPositions - 37)).tokens.size(),
+            static_cast<size_t>(kPositions - 37));
   const auto refused = [&](const char* piece, const std::function<void(GenerateRequest&)>& change) {
     GenerateRequest r = request();
     change(r);
@@ -135,7 +146,8 @@ TEST_P(Generate, LimitsAndRefusals) {
   refused("more than the 96 positions", [](GenerateRequest& r) { r.max_tokens = INT64_MAX; });
   refused("more than the 96 positions", [](GenerateRequest& r) { r.prompt.resize(1000, 5); });
   refused("the prompt is empty", [](GenerateRequest& r) { r.prompt.clear(); });
-  refused("token 320 is not in the vocabulary of 320", [](GenerateRequest& r) { r.prompt[3] = 320; });
+  refused("token 320 is not in the vocabulary of 320",
+          [](GenerateRequest& r) { r.prompt[3] = 320; });
   refused("token -1 is not in the vocabulary", [](GenerateRequest& r) { r.prompt[3] = -1; });
   refused("max_tokens = -1", [](GenerateRequest& r) { r.max_tokens = -1; });
   refused("stop strings need a tokenizer", [](GenerateRequest& r) { r.stop = {"x"}; });
@@ -147,11 +159,16 @@ TEST_P(Generate, LimitsAndRefusals) {
 std::unique_ptr<Tokenizer> letters() {
   std::string vocabulary;
   for (int i = 0; i < 320; ++i) {
-    std::string text = {static_cast<char>('a' + i % 3), static_cast<char>('a' + i / 3 % 26), static_cast<char>('a' + i / 78)};
+    std::string text = {static_cast<char>('a' + i % 3), static_cast<char>('a' + i / 3 % 26),
+                        static_cast<char>('a' + i / 78)};
     vocabulary += (i == 0 ? "" : ",") + std::string("\"") + text + "\":" + std::to_string(i);
   }
-  return Tokenizer::parse("{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,\"post_processor\":null,"
-                          "\"decoder\":{\"type\":\"Fuse\"},\"model\":{\"type\":\"BPE\",\"vocab\":{" + vocabulary + "},\"merges\":[]}}", "letters");
+  return Tokenizer::parse(
+      "{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,\"post_"
+      "processor\":null,"
+      "\"decoder\":{\"type\":\"Fuse\"},\"model\":{\"type\":\"BPE\",\"vocab\":{" +
+          vocabulary + "},\"merges\":[]}}",
+      "letters");
 }
 
 TEST_P(Generate, StopStringsCutTheTextAndNeverLeak) {
@@ -173,7 +190,9 @@ TEST_P(Generate, StopStringsCutTheTextAndNeverLeak) {
       EXPECT_EQ(got.text, free.text.substr(0, free.text.find(r.stop[1]))) << r.stop[1];
       EXPECT_EQ(streamed, got.text);
       EXPECT_EQ(got.finish_reason, "stop");
-      EXPECT_EQ(got.tokens, std::vector<int32_t>(free.tokens.begin(), free.tokens.begin() + static_cast<int64_t>(got.tokens.size())));
+      EXPECT_EQ(got.tokens, std::vector<int32_t>(
+                                free.tokens.begin(),
+                                free.tokens.begin() + static_cast<int64_t>(got.tokens.size())));
     }
   }
   // One that begins but does not come: held back, then given out.

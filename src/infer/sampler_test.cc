@@ -1,5 +1,5 @@
-// Fails if a filter keeps another set than its definition, the draw is not that of the kept probabilities, or it
-// depends on anything but (seed, position).
+// Fails if a filter keeps another set than its definition, the draw is not that of the kept
+// probabilities, or it depends on anything but (seed, position).
 #include "infer/sampler.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,8 @@ namespace {
 
 std::vector<float> make_logits(uint64_t seed, size_t n) {
   std::vector<float> logits(n);
-  for (size_t i = 0; i < n; ++i) logits[i] = static_cast<float>(8 * random_uniform(seed, Stream::kTest, 0, i) - 4);
+  for (size_t i = 0; i < n; ++i)
+    logits[i] = static_cast<float>(8 * random_uniform(seed, Stream::kTest, 0, i) - 4);
   if (seed % 3 == 0) {  // many ties
     for (float& x : logits) x = std::round(x);
   }
@@ -30,10 +31,17 @@ std::vector<float> make_logits(uint64_t seed, size_t n) {
 std::set<int32_t> allowed(const std::vector<float>& logits, const SamplingOptions& o) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)]; });
-  if (o.top_k > 0 && o.top_k < static_cast<int64_t>(order.size())) order.resize(static_cast<size_t>(o.top_k));
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+  });
+  if (o.top_k > 0 && o.top_k < static_cast<int64_t>(order.size()))
+    order.resize(static_cast<size_t>(o.top_k));
   double total = 0, sum = 0;
-  const auto weight = [&](int32_t id) { return std::exp((static_cast<double>(logits[static_cast<size_t>(id)]) - logits[static_cast<size_t>(order[0])]) / o.temperature); };
+  const auto weight = [&](int32_t id) {
+    return std::exp((static_cast<double>(logits[static_cast<size_t>(id)]) -
+                     logits[static_cast<size_t>(order[0])]) /
+                    o.temperature);
+  };
   for (const int32_t id : order) total += weight(id);
   std::set<int32_t> kept;
   for (const int32_t id : order) {
@@ -49,11 +57,13 @@ TEST(Sampler, GreedyIsTheFirstLargest) {
   EXPECT_EQ(sample_token(std::vector<float>{5}, {.temperature = 1}, 9), 0);
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const std::vector<float> logits = make_logits(seed, 1 + seed % 97);
-    const int32_t want = static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    const int32_t want =
+        static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
     const int64_t position = static_cast<int64_t>(seed);
     EXPECT_EQ(sample_token(logits, {.temperature = 0}, position), want);
     EXPECT_EQ(sample_token(logits, {.temperature = 1, .top_k = 1, .seed = seed}, position), want);
-    EXPECT_EQ(sample_token(logits, {.temperature = 1, .top_p = 1e-12, .seed = seed}, position), want);
+    EXPECT_EQ(sample_token(logits, {.temperature = 1, .top_p = 1e-12, .seed = seed}, position),
+              want);
     // As cold as can be said: among equals any, but never a lesser one.
     for (const double cold : {1e-9, 1e-300, std::numeric_limits<double>::denorm_min()}) {
       const int32_t got = sample_token(logits, {.temperature = cold, .seed = seed}, position);
@@ -64,20 +74,31 @@ TEST(Sampler, GreedyIsTheFirstLargest) {
 
 TEST(Sampler, DrawsOnlyFromTheDefinedSetAndFromAllOfIt) {
   const std::vector<SamplingOptions> options = {
-      {.top_k = 3},          {.top_p = 0.5},         {.min_p = 0.2},         {.top_k = 5, .top_p = 0.9},
-      {.top_k = 4, .min_p = 0.1}, {.temperature = 0.5, .top_p = 0.8, .min_p = 0.05}, {.temperature = 3, .top_k = 6, .top_p = 0.7, .min_p = 0.3}, {.min_p = 1}};
+      {.top_k = 3},
+      {.top_p = 0.5},
+      {.min_p = 0.2},
+      {.top_k = 5, .top_p = 0.9},
+      {.top_k = 4, .min_p = 0.1},
+      {.temperature = 0.5, .top_p = 0.8, .min_p = 0.05},
+      {.temperature = 3, .top_k = 6, .top_p = 0.7, .min_p = 0.3},
+      {.min_p = 1}};
   for (uint64_t seed = 0; seed < 24; ++seed) {
     const std::vector<float> logits = make_logits(seed, 12);
     for (SamplingOptions o : options) {
       o.seed = seed;
       const std::set<int32_t> want = allowed(logits, o);
       std::set<int32_t> seen;
-      for (int64_t position = 0; position < 1500; ++position) seen.insert(sample_token(logits, o, position));
+      for (int64_t position = 0; position < 1500; ++position)
+        seen.insert(sample_token(logits, o, position));
       EXPECT_TRUE(std::includes(want.begin(), want.end(), seen.begin(), seen.end())) << seed;
       double smallest = 1, total = 0;
-      for (const int32_t id : want) total += std::exp(logits[static_cast<size_t>(id)] / o.temperature);
-      for (const int32_t id : want) smallest = std::min(smallest, std::exp(logits[static_cast<size_t>(id)] / o.temperature) / total);
-      if (smallest > 0.01) EXPECT_EQ(seen, want) << seed;  // missed by chance: (1 - 0.01)^1500 < 1e-6
+      for (const int32_t id : want)
+        total += std::exp(logits[static_cast<size_t>(id)] / o.temperature);
+      for (const int32_t id : want)
+        smallest =
+            std::min(smallest, std::exp(logits[static_cast<size_t>(id)] / o.temperature) / total);
+      if (smallest > 0.01)
+        EXPECT_EQ(seen, want) << seed;  // missed by chance: (1 - 0.01)^1500 < 1e-6
     }
   }
 }
@@ -87,11 +108,13 @@ TEST(Sampler, FrequenciesAreTheProbabilities) {
   constexpr int64_t kDraws = 40000;
   const SamplingOptions o{.temperature = 1.7, .seed = 11};
   std::vector<double> count(logits.size());
-  for (int64_t position = 0; position < kDraws; ++position) count[static_cast<size_t>(sample_token(logits, o, position))] += 1;
+  for (int64_t position = 0; position < kDraws; ++position)
+    count[static_cast<size_t>(sample_token(logits, o, position))] += 1;
   double total = 0;
   for (const float x : logits) total += std::exp(x / o.temperature);
   for (size_t i = 0; i < logits.size(); ++i) {
-    const double p = std::exp(logits[i] / o.temperature) / total, deviation = std::sqrt(p * (1 - p) * kDraws);
+    const double p = std::exp(logits[i] / o.temperature) / total,
+                 deviation = std::sqrt(p * (1 - p) * kDraws);
     EXPECT_NEAR(count[i], p * kDraws, 5 * deviation) << i;
   }
 }
@@ -99,23 +122,31 @@ TEST(Sampler, FrequenciesAreTheProbabilities) {
 TEST(Sampler, IsAFunctionOfSeedAndPosition) {
   const std::vector<float> logits = make_logits(1, 300);
   std::vector<int32_t> a, b, other_seed;
-  for (int64_t position = 0; position < 64; ++position) a.push_back(sample_token(logits, {.seed = 1}, position));
-  for (int64_t position = 63; position >= 0; --position) b.push_back(sample_token(logits, {.seed = 1}, position));
-  for (int64_t position = 0; position < 64; ++position) other_seed.push_back(sample_token(logits, {.seed = 2}, position));
+  for (int64_t position = 0; position < 64; ++position)
+    a.push_back(sample_token(logits, {.seed = 1}, position));
+  for (int64_t position = 63; position >= 0; --position)
+    b.push_back(sample_token(logits, {.seed = 1}, position));
+  for (int64_t position = 0; position < 64; ++position)
+    other_seed.push_back(sample_token(logits, {.seed = 2}, position));
   std::reverse(b.begin(), b.end());
   EXPECT_EQ(a, b);
   EXPECT_NE(a, other_seed);
   EXPECT_GT(std::set<int32_t>(a.begin(), a.end()).size(), 20u);
   // A filter that keeps all changes nothing.
   for (int64_t position = 0; position < 64; ++position) {
-    EXPECT_EQ(sample_token(logits, {.top_k = 300, .top_p = 1, .min_p = 1e-30, .seed = 1}, position), a[static_cast<size_t>(position)]);
+    EXPECT_EQ(sample_token(logits, {.top_k = 300, .top_p = 1, .min_p = 1e-30, .seed = 1}, position),
+              a[static_cast<size_t>(position)]);
   }
 }
 
-// A model that diverged: any id of the vocabulary, no crash, and not the one that is no number if others are.
+// A model that diverged: any id of the vocabulary, no crash, and not the one that is no number if
+// others are.
 TEST(Sampler, LogitsThatAreNoNumbers) {
-  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
-  for (const SamplingOptions& o : {SamplingOptions{.temperature = 0}, SamplingOptions{}, SamplingOptions{.top_k = 5}, SamplingOptions{.top_p = 0.5}, SamplingOptions{.min_p = 0.5}}) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              inf = std::numeric_limits<float>::infinity();
+  for (const SamplingOptions& o :
+       {SamplingOptions{.temperature = 0}, SamplingOptions{}, SamplingOptions{.top_k = 5},
+        SamplingOptions{.top_p = 0.5}, SamplingOptions{.min_p = 0.5}}) {
     std::vector<float> logits(1000, nan);
     int32_t got = sample_token(logits, o, 0);
     EXPECT_TRUE(got >= 0 && got < 1000);

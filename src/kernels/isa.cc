@@ -47,7 +47,8 @@ Isa from_environment() {
   const Isa best = detect();
   const char* name = std::getenv("MORAINE_ISA");
   if (name == nullptr || *name == '\0') return best;
-  for (const Isa candidate : {Isa::kBaseline, Isa::kNeon, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+  for (const Isa candidate :
+       {Isa::kBaseline, Isa::kNeon, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
     if (std::strcmp(name, isa_name(candidate)) != 0) continue;
     if (candidate > best) {
       throw_error(Code::kInvalidArgument, "MORAINE_ISA={}: this machine has {} at most", name,
@@ -71,11 +72,16 @@ Isa isa() { return current().load(std::memory_order_relaxed); }
 
 const char* isa_name(Isa isa) {
   switch (isa) {
-    case Isa::kBaseline: return "baseline";
-    case Isa::kNeon: return "neon";
-    case Isa::kAvx2: return "avx2";
-    case Isa::kAvx512: return "avx512";
-    case Isa::kAvx512Bf16: return "avx512bf16";
+    case Isa::kBaseline:
+      return "baseline";
+    case Isa::kNeon:
+      return "neon";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kAvx512Bf16:
+      return "avx512bf16";
   }
   return "?";
 }

@@ -1,10 +1,10 @@
 // ValueShift: CCA's values: one half from this token, one half from the token before.
 //
-//   v1[t] = columns [C, C + M) of qkv row t, v2[t] = columns [C + M, C + 2M), M = K*d/2, C = (H+K)*d
-//   v[t] = concat(v1[t], v2[t-1]) as [K, d]; at the first row of a segment v2[t-1] is from `halo`
-//   (zeros at a document's start).
-//   plain form (gqa baseline, delayed == false): v[t] = columns [C, C + 2M).
-//   backward  dv1[t] = dv[t, first half] ; dv2[t] = dv[t+1, second half] if t+1 is in the segment, else 0.
+//   v1[t] = columns [C, C + M) of qkv row t, v2[t] = columns [C + M, C + 2M), M = K*d/2, C =
+//   (H+K)*d v[t] = concat(v1[t], v2[t-1]) as [K, d]; at the first row of a segment v2[t-1] is from
+//   `halo` (zeros at a document's start). plain form (gqa baseline, delayed == false): v[t] =
+//   columns [C, C + 2M). backward  dv1[t] = dv[t, first half] ; dv2[t] = dv[t+1, second half] if
+//   t+1 is in the segment, else 0.
 //
 // Shapes:   T rows, N = C + 2M columns of qkv, S segments.
 // Types:    all f32 or all bf16. A copy: no arithmetic.
@@ -27,8 +27,8 @@ struct ValueShiftForward {
 };
 
 struct ValueShiftBackward {
-  Tensor dqkv;        // [T, N] columns [N - K*d, N) out
-  Tensor dv;          // [T, K, d] in
+  Tensor dqkv;  // [T, N] columns [N - K*d, N) out
+  Tensor dv;    // [T, K, d] in
   Segments segments;
   bool delayed;
 };

@@ -113,7 +113,8 @@ BackwardScratch take_backward(Arena& arena, const ModelConfig& c, DType X, int64
   return b;
 }
 
-// [T, ...] to its first T rows; [G, T, d] keeps its group count, with T rows each from the same memory.
+// [T, ...] to its first T rows; [G, T, d] keeps its group count, with T rows each from the same
+// memory.
 void cut(Tensor& t, int64_t T, int64_t per_row = 1) {
   if (t.rank == 0) return;
   t.dims[0] = T * per_row;
@@ -125,8 +126,8 @@ void cut_groups(Tensor& t, int64_t T) {
 
 }  // namespace
 
-Activations make_activations(Arena& arena, const ModelConfig& c, DType compute, int64_t T, bool training,
-                             Recompute recompute) {
+Activations make_activations(Arena& arena, const ModelConfig& c, DType compute, int64_t T,
+                             bool training, Recompute recompute) {
   Activations a;
   a.tokens = T;
   a.recompute = training && recompute == Recompute::kLayer;
@@ -156,9 +157,10 @@ Activations first_rows(const Activations& acts, const ModelConfig& c, int64_t T)
     for (Tensor* t : {&b.r, &b.x, &b.rstd, &b.s}) cut(*t, T);
   }
   for (LayerActs& l : a.layers) {
-    for (Tensor* t : {&l.qkv, &l.q, &l.k, &l.v, &l.nq, &l.nk, &l.o, &l.lse, &l.h1, &l.r1, &l.x2, &l.rstd2,
-                      &l.router_x, &l.router_rstd, &l.fc1, &l.fc1_act, &l.fc2, &l.fc2_act, &l.prob,
-                      &l.expert, &l.gate, &l.row_of, &l.h2}) {
+    for (Tensor* t :
+         {&l.qkv, &l.q,       &l.k,    &l.v,      &l.nq,       &l.nk,          &l.o,   &l.lse,
+          &l.h1,  &l.r1,      &l.x2,   &l.rstd2,  &l.router_x, &l.router_rstd, &l.fc1, &l.fc1_act,
+          &l.fc2, &l.fc2_act, &l.prob, &l.expert, &l.gate,     &l.row_of,      &l.h2}) {
       cut(*t, T);
     }
     for (Tensor* t : {&l.source, &l.xe, &l.gate_up, &l.act, &l.ye}) cut(*t, T, n);
@@ -169,8 +171,8 @@ Activations first_rows(const Activations& acts, const ModelConfig& c, int64_t T)
   cut(a.scratch.logits, T);
   cut(a.embedded, T);
   BackwardScratch& b = a.backward;
-  for (Tensor* t : {&b.dr, &b.dx, &b.dx2, &b.ds, &b.dh, &b.dqkv, &b.dq, &b.dk, &b.dv, &b.do_, &b.delta,
-                    &b.dgate, &b.dlogits, &b.dr_a, &b.dr_b}) {
+  for (Tensor* t : {&b.dr, &b.dx, &b.dx2, &b.ds, &b.dh, &b.dqkv, &b.dq, &b.dk, &b.dv, &b.do_,
+                    &b.delta, &b.dgate, &b.dlogits, &b.dr_a, &b.dr_b}) {
     cut(*t, T);
   }
   for (Tensor* t : {&b.dxe, &b.dye, &b.dgate_up, &b.dact}) cut(*t, T, n);

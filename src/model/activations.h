@@ -1,7 +1,8 @@
 // Activations: what one forward pass leaves behind for the backward pass, and the scratch of both.
 //
-// A boundary holds what layer i reads and layer i-1 wrote. With recomputation, one LayerActs serves all
-// layers: backward runs each layer's forward again from its boundary (the same bits, by row independence).
+// A boundary holds what layer i reads and layer i-1 wrote. With recomputation, one LayerActs serves
+// all layers: backward runs each layer's forward again from its boundary (the same bits, by row
+// independence).
 #pragma once
 
 #include <vector>
@@ -11,7 +12,8 @@
 
 namespace moraine {
 
-// Between layers. r is the residual stream before layer i, x its norm, s the router state from below.
+// Between layers. r is the residual stream before layer i, x its norm, s the router state from
+// below.
 struct Boundary {
   Tensor r;     // [T, D] wide (f32)
   Tensor x;     // [T, D]
@@ -21,36 +23,36 @@ struct Boundary {
 
 struct LayerActs {
   // Attention.
-  Tensor qkv;     // [T, C + K*d]
-  Tensor pair;    // [G, T, 2*d]
-  Tensor z;       // [G, T, d]
+  Tensor qkv;         // [T, C + K*d]
+  Tensor pair;        // [G, T, 2*d]
+  Tensor z;           // [G, T, d]
   Tensor group_rows;  // [G+1] i64: g*T, the grouped convolution's rows
-  Tensor q;       // [T, H, d]
-  Tensor k, v;    // [T, K, d]
-  Tensor nq, nk;  // [T, H], [T, K] f32
-  Tensor o;       // [T, H, d]
-  Tensor lse;     // [T, H] f32
-  Tensor h1;      // [T, D]
-  Tensor r1;      // [T, D] wide
-  Tensor x2;      // [T, D]
-  Tensor rstd2;   // [T]
+  Tensor q;           // [T, H, d]
+  Tensor k, v;        // [T, K, d]
+  Tensor nq, nk;      // [T, H], [T, K] f32
+  Tensor o;           // [T, H, d]
+  Tensor lse;         // [T, H] f32
+  Tensor h1;          // [T, D]
+  Tensor r1;          // [T, D] wide
+  Tensor x2;          // [T, D]
+  Tensor rstd2;       // [T]
   // Router.
-  Tensor router_x;               // [T, R]
-  Tensor router_rstd;            // [T]
-  Tensor fc1, fc1_act;           // [T, R]
-  Tensor fc2, fc2_act;           // [T, R]
-  Tensor prob;                   // [T, classes] f32
-  Tensor expert;                 // [T, n] i32
-  Tensor gate;                   // [T, n] f32
-  Tensor rows, load;             // [E+1] i64
-  Tensor source;                 // [T*n] i32
-  Tensor row_of;                 // [T, n] i32
+  Tensor router_x;      // [T, R]
+  Tensor router_rstd;   // [T]
+  Tensor fc1, fc1_act;  // [T, R]
+  Tensor fc2, fc2_act;  // [T, R]
+  Tensor prob;          // [T, classes] f32
+  Tensor expert;        // [T, n] i32
+  Tensor gate;          // [T, n] f32
+  Tensor rows, load;    // [E+1] i64
+  Tensor source;        // [T*n] i32
+  Tensor row_of;        // [T, n] i32
   // Experts, or one dense MLP (then xe is x2 itself and ye is h2).
-  Tensor xe;                     // [T*n, D]
-  Tensor gate_up;                // [T*n, 2F]
-  Tensor act;                    // [T*n, F]
-  Tensor ye;                     // [T*n, D]
-  Tensor h2;                     // [T, D]
+  Tensor xe;       // [T*n, D]
+  Tensor gate_up;  // [T*n, 2F]
+  Tensor act;      // [T*n, F]
+  Tensor ye;       // [T*n, D]
+  Tensor h2;       // [T, D]
 };
 
 // Shared by all layers.
@@ -59,20 +61,21 @@ struct Scratch {
   Tensor logits;       // [T, classes] wide
 };
 
-// Gradients of one layer's activations, shared by all layers. `wide` tensors add up over sub-layers.
+// Gradients of one layer's activations, shared by all layers. `wide` tensors add up over
+// sub-layers.
 struct BackwardScratch {
-  Tensor dr;                     // [T, D] wide: residual stream
-  Tensor dx;                     // [T, D] wide: of the boundary's x
-  Tensor dx2;                    // [T, D] wide
-  Tensor ds;                     // [T, R] wide: router state, from the layer above
-  Tensor dh;                     // [T, D]
+  Tensor dr;   // [T, D] wide: residual stream
+  Tensor dx;   // [T, D] wide: of the boundary's x
+  Tensor dx2;  // [T, D] wide
+  Tensor ds;   // [T, R] wide: router state, from the layer above
+  Tensor dh;   // [T, D]
   Tensor dqkv, dpair, dz, dq, dk, dv, do_, delta;
-  Tensor dxe, dye;               // [T*n, D]
-  Tensor dgate_up;               // [T*n, 2F]
-  Tensor dact;                   // [T*n, F]
-  Tensor dgate;                  // [T, n] f32
-  Tensor dlogits;                // [T, classes]
-  Tensor dr_a, dr_b;             // [T, R]
+  Tensor dxe, dye;    // [T*n, D]
+  Tensor dgate_up;    // [T*n, 2F]
+  Tensor dact;        // [T*n, F]
+  Tensor dgate;       // [T, n] f32
+  Tensor dlogits;     // [T, classes]
+  Tensor dr_a, dr_b;  // [T, R]
 };
 
 struct Activations {
@@ -81,12 +84,14 @@ struct Activations {
   std::vector<Boundary> boundaries;  // L + 1 (two, alternating, if not training)
   std::vector<LayerActs> layers;     // L, or 1
   Scratch scratch;
-  BackwardScratch backward;          // empty if not training
-  Tensor embedded;                   // [T, D]
+  BackwardScratch backward;  // empty if not training
+  Tensor embedded;           // [T, D]
 
   const Boundary& below(int64_t layer) const { return boundary(layer); }
   const Boundary& above(int64_t layer) const { return boundary(layer + 1); }
-  LayerActs& acts(int64_t layer) { return layers[layers.size() == 1 ? 0 : static_cast<size_t>(layer)]; }
+  LayerActs& acts(int64_t layer) {
+    return layers[layers.size() == 1 ? 0 : static_cast<size_t>(layer)];
+  }
 
  private:
   const Boundary& boundary(int64_t i) const {

@@ -9,9 +9,9 @@
 namespace moraine {
 
 struct Batch {
-  Tensor token;                    // [T] i32
-  Tensor position;                 // [T] i32, in the document
-  std::vector<Segment> segments;   // cover [0, T)
+  Tensor token;                   // [T] i32
+  Tensor position;                // [T] i32, in the document
+  std::vector<Segment> segments;  // cover [0, T)
 
   int64_t tokens() const { return token.dims[0]; }
 };

@@ -10,18 +10,23 @@ namespace moraine {
 
 HeadScratch make_head_scratch(Arena& arena, int64_t vocab_size, DType compute, bool training) {
   HeadScratch scratch;
-  scratch.logits = arena.take("head.logits", "scratch", wide_dtype(compute), {kHeadRows, vocab_size});
-  if (training) scratch.dlogits = arena.take("head.dlogits", "scratch", compute, {kHeadRows, vocab_size});
+  scratch.logits =
+      arena.take("head.logits", "scratch", wide_dtype(compute), {kHeadRows, vocab_size});
+  if (training)
+    scratch.dlogits = arena.take("head.dlogits", "scratch", compute, {kHeadRows, vocab_size});
   return scratch;
 }
 
-void head_loss(Context& ctx, const MatrixPack& head, const HeadScratch& scratch, const HeadLoss& a) {
+void head_loss(Context& ctx, const MatrixPack& head, const HeadScratch& scratch,
+               const HeadLoss& a) {
   const int64_t T = a.x.dims[0];
   for (int64_t begin = 0; begin < T; begin += kHeadRows) {
     const int64_t end = std::min(T, begin + kHeadRows);
     const Tensor x = a.x.rows(begin, end), logits = head_logits(ctx, head, scratch, x);
     const Tensor dlogits = a.dx.empty() ? Tensor() : scratch.dlogits.rows(0, end - begin);
-    cross_entropy(ctx, {.loss = a.loss.rows(begin, end), .dlogits = dlogits, .logits = logits,
+    cross_entropy(ctx, {.loss = a.loss.rows(begin, end),
+                        .dlogits = dlogits,
+                        .logits = logits,
                         .target = a.target.rows(begin, end)});
     if (a.dx.empty()) continue;
     linear_backward_input(ctx, {.dx = a.dx.rows(begin, end), .dy = dlogits, .w = head.backward});
@@ -29,7 +34,8 @@ void head_loss(Context& ctx, const MatrixPack& head, const HeadScratch& scratch,
   }
 }
 
-Tensor head_logits(Context& ctx, const MatrixPack& head, const HeadScratch& scratch, const Tensor& x) {
+Tensor head_logits(Context& ctx, const MatrixPack& head, const HeadScratch& scratch,
+                   const Tensor& x) {
   const Tensor logits = scratch.logits.rows(0, x.dims[0]);
   linear_forward(ctx, {.y = logits, .x = x, .w = head.forward, .bias = {}});
   return logits;

@@ -1,6 +1,7 @@
 // Head: the language-model head on blocks of rows: the loss, its gradient, or log-probabilities.
 //
-// Logits exist for kHeadRows rows at a time; [tokens, vocabulary] never does, neither in training nor scoring.
+// Logits exist for kHeadRows rows at a time; [tokens, vocabulary] never does, neither in training
+// nor scoring.
 #pragma once
 
 #include "kernels/context.h"
@@ -27,6 +28,7 @@ struct HeadLoss {
 void head_loss(Context& ctx, const MatrixPack& head, const HeadScratch& scratch, const HeadLoss& a);
 
 // Logits of `rows` <= kHeadRows rows of x into scratch.logits.rows(0, rows), which is returned.
-Tensor head_logits(Context& ctx, const MatrixPack& head, const HeadScratch& scratch, const Tensor& x);
+Tensor head_logits(Context& ctx, const MatrixPack& head, const HeadScratch& scratch,
+                   const Tensor& x);
 
 }  // namespace moraine

@@ -18,22 +18,31 @@ namespace moraine {
 namespace {
 
 // Adds to b.dx2: the experts' part of the gradient of x2.
-void experts_backward(Context& ctx, const ModelConfig& c, const LayerWeights& w, const LayerGradients& g,
-                      const LayerActs& a, const BackwardScratch& b) {
+void experts_backward(Context& ctx, const ModelConfig& c, const LayerWeights& w,
+                      const LayerGradients& g, const LayerActs& a, const BackwardScratch& b) {
   const std::span<const int64_t> rows(a.rows.as<int64_t>(), static_cast<size_t>(c.experts + 1));
-  grouped_linear_backward_input(ctx, {.dx = b.dact, .dy = b.dye, .w = w.down.backward, .rows = rows});
-  grouped_linear_backward_weight(ctx, {.dw = g.down, .dbias = {}, .dy = b.dye, .x = a.act, .rows = rows});
-  swiglu_backward(ctx, {.dgate_up = b.dgate_up, .dy = b.dact, .gate_up = a.gate_up, .rows = rows.back()});
-  grouped_linear_backward_input(ctx, {.dx = b.dxe, .dy = b.dgate_up, .w = w.gate_up.backward, .rows = rows});
-  grouped_linear_backward_weight(ctx, {.dw = g.gate_up, .dbias = {}, .dy = b.dgate_up, .x = a.xe, .rows = rows});
+  grouped_linear_backward_input(ctx,
+                                {.dx = b.dact, .dy = b.dye, .w = w.down.backward, .rows = rows});
+  grouped_linear_backward_weight(
+      ctx, {.dw = g.down, .dbias = {}, .dy = b.dye, .x = a.act, .rows = rows});
+  swiglu_backward(
+      ctx, {.dgate_up = b.dgate_up, .dy = b.dact, .gate_up = a.gate_up, .rows = rows.back()});
+  grouped_linear_backward_input(
+      ctx, {.dx = b.dxe, .dy = b.dgate_up, .w = w.gate_up.backward, .rows = rows});
+  grouped_linear_backward_weight(
+      ctx, {.dw = g.gate_up, .dbias = {}, .dy = b.dgate_up, .x = a.xe, .rows = rows});
   dispatch_backward(ctx, {.dx = b.dx2, .dxe = b.dxe, .row_of = a.row_of});
 }
 
 // Writes b.dx (free here): the router's part of the gradient of x2, from b.dgate.
-void route_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w, const LayerGradients& g,
-                    const Boundary& below, const Boundary& above, const LayerActs& a, const BackwardScratch& b) {
+void route_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
+                    const LayerGradients& g, const Boundary& below, const Boundary& above,
+                    const LayerActs& a, const BackwardScratch& b) {
   const ModelConfig& c = place.config;
-  router_choice_backward(ctx, {.dlogits = b.dlogits, .dgate = b.dgate, .prob = a.prob, .expert = a.expert,
+  router_choice_backward(ctx, {.dlogits = b.dlogits,
+                               .dgate = b.dgate,
+                               .prob = a.prob,
+                               .expert = a.expert,
                                .skip = c.skip_class()});
   if (!c.zaya_router()) {
     linear_backward_weight(ctx, {.dw = g.router_out, .dbias = {}, .dy = b.dlogits, .x = a.x2});
@@ -43,45 +52,76 @@ void route_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w
   linear_backward_weight(ctx, {.dw = g.router_out, .dbias = {}, .dy = b.dlogits, .x = a.fc2_act});
   linear_backward_input(ctx, {.dx = b.dr_a, .dy = b.dlogits, .w = w.router_out.backward});
   gelu_backward(ctx, {.dx = b.dr_a, .dy = b.dr_a, .x = a.fc2});
-  linear_backward_weight(ctx, {.dw = g.router_fc2, .dbias = g.router_fc2_b, .dy = b.dr_a, .x = a.fc1_act});
+  linear_backward_weight(
+      ctx, {.dw = g.router_fc2, .dbias = g.router_fc2_b, .dy = b.dr_a, .x = a.fc1_act});
   linear_backward_input(ctx, {.dx = b.dr_b, .dy = b.dr_a, .w = w.router_fc2.backward});
   gelu_backward(ctx, {.dx = b.dr_b, .dy = b.dr_b, .x = a.fc1});
-  linear_backward_weight(ctx, {.dw = g.router_fc1, .dbias = g.router_fc1_b, .dy = b.dr_b, .x = a.router_x});
+  linear_backward_weight(
+      ctx, {.dw = g.router_fc1, .dbias = g.router_fc1_b, .dy = b.dr_b, .x = a.router_x});
   linear_backward_input(ctx, {.dx = b.dr_a, .dy = b.dr_b, .w = w.router_fc1.backward});
   const bool first = place.index == 0, last = place.index + 1 == c.layers;
-  router_state_backward(ctx, {.dy = b.dr_b, .ds_prev = first ? Tensor() : b.ds, .dgamma = g.router_gamma,
-                              .dnorm = g.router_norm, .dx = b.dr_a, .ds = last ? Tensor() : b.ds, .s = above.s,
-                              .rstd = a.router_rstd, .s_prev = first ? Tensor() : below.s,
-                              .gamma = w.router_gamma, .norm = w.router_norm});
-  linear_backward_weight(ctx, {.dw = g.router_down, .dbias = g.router_down_b, .dy = b.dr_b, .x = a.x2});
+  router_state_backward(ctx, {.dy = b.dr_b,
+                              .ds_prev = first ? Tensor() : b.ds,
+                              .dgamma = g.router_gamma,
+                              .dnorm = g.router_norm,
+                              .dx = b.dr_a,
+                              .ds = last ? Tensor() : b.ds,
+                              .s = above.s,
+                              .rstd = a.router_rstd,
+                              .s_prev = first ? Tensor() : below.s,
+                              .gamma = w.router_gamma,
+                              .norm = w.router_norm});
+  linear_backward_weight(ctx,
+                         {.dw = g.router_down, .dbias = g.router_down_b, .dy = b.dr_b, .x = a.x2});
   linear_backward_input(ctx, {.dx = b.dx, .dy = b.dr_b, .w = w.router_down.backward});
 }
 
-void dense_backward(Context& ctx, const LayerWeights& w, const LayerGradients& g, const LayerActs& a,
-                    const BackwardScratch& b) {
+void dense_backward(Context& ctx, const LayerWeights& w, const LayerGradients& g,
+                    const LayerActs& a, const BackwardScratch& b) {
   linear_backward_weight(ctx, {.dw = g.down, .dbias = {}, .dy = b.dh, .x = a.act});
   linear_backward_input(ctx, {.dx = b.dact, .dy = b.dh, .w = w.down.backward});
-  swiglu_backward(ctx, {.dgate_up = b.dgate_up, .dy = b.dact, .gate_up = a.gate_up, .rows = a.act.dims[0]});
+  swiglu_backward(
+      ctx, {.dgate_up = b.dgate_up, .dy = b.dact, .gate_up = a.gate_up, .rows = a.act.dims[0]});
   linear_backward_weight(ctx, {.dw = g.gate_up, .dbias = {}, .dy = b.dgate_up, .x = a.x2});
   linear_backward_input(ctx, {.dx = b.dx2, .dy = b.dgate_up, .w = w.gate_up.backward});
 }
 
 // From b.dq, b.dk, b.dv to b.dx, the gradient of below.x.
-void project_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w, const LayerGradients& g,
-                      const Batch& batch, const Tensor& x, const LayerActs& a, const BackwardScratch& b) {
+void project_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
+                      const LayerGradients& g, const Batch& batch, const Tensor& x,
+                      const LayerActs& a, const BackwardScratch& b) {
   const ModelConfig& c = place.config;
-  value_shift_backward(ctx, {.dqkv = b.dqkv, .dv = b.dv, .segments = batch.segments, .delayed = c.cca()});
-  qk_norm_rope_backward(ctx, {.dqkv = b.dqkv, .dz = b.dz, .dtemp = g.temp, .dq = b.dq, .dk = b.dk, .nq = a.nq,
-                              .nk = a.nk, .qkv = a.qkv, .z = a.z, .temp = w.temp, .position = batch.position,
+  value_shift_backward(
+      ctx, {.dqkv = b.dqkv, .dv = b.dv, .segments = batch.segments, .delayed = c.cca()});
+  qk_norm_rope_backward(ctx, {.dqkv = b.dqkv,
+                              .dz = b.dz,
+                              .dtemp = g.temp,
+                              .dq = b.dq,
+                              .dk = b.dk,
+                              .nq = a.nq,
+                              .nk = a.nk,
+                              .qkv = a.qkv,
+                              .z = a.z,
+                              .temp = w.temp,
+                              .position = batch.position,
                               .rope = place.rope});
   if (c.cca()) {
     const int64_t G = c.conv_groups(), d = c.head_dim, T = batch.tokens();
     const std::span<const int64_t> rows(a.group_rows.as<int64_t>(), static_cast<size_t>(G + 1));
     const Tensor dz = b.dz.reshaped({G * T, d}), pair = a.pair.reshaped({G * T, 2 * d});
-    grouped_linear_backward_weight(ctx, {.dw = g.conv_grouped, .dbias = g.conv_grouped_b, .dy = dz, .x = pair, .rows = rows});
-    grouped_linear_backward_input(ctx, {.dx = b.dpair.reshaped({G * T, 2 * d}), .dy = dz, .w = w.conv_grouped.backward, .rows = rows});
-    cca_conv_backward(ctx, {.dqkv = b.dqkv, .dw = g.conv_depthwise_w, .db = g.conv_depthwise_b, .dpair = b.dpair,
-                            .qkv = a.qkv, .w = w.conv_depthwise_w, .segments = batch.segments});
+    grouped_linear_backward_weight(
+        ctx, {.dw = g.conv_grouped, .dbias = g.conv_grouped_b, .dy = dz, .x = pair, .rows = rows});
+    grouped_linear_backward_input(ctx, {.dx = b.dpair.reshaped({G * T, 2 * d}),
+                                        .dy = dz,
+                                        .w = w.conv_grouped.backward,
+                                        .rows = rows});
+    cca_conv_backward(ctx, {.dqkv = b.dqkv,
+                            .dw = g.conv_depthwise_w,
+                            .db = g.conv_depthwise_b,
+                            .dpair = b.dpair,
+                            .qkv = a.qkv,
+                            .w = w.conv_depthwise_w,
+                            .segments = batch.segments});
   }
   linear_backward_weight(ctx, {.dw = g.qkv, .dbias = {}, .dy = b.dqkv, .x = x});
   linear_backward_input(ctx, {.dx = b.dx, .dy = b.dqkv, .w = w.qkv.backward});
@@ -89,34 +129,69 @@ void project_backward(Context& ctx, const LayerPlace& place, const LayerWeights&
 
 }  // namespace
 
-void layer_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w, const LayerGradients& g,
-                    const Batch& batch, const Boundary& below, const Boundary& above, const LayerActs& a,
-                    const BackwardScratch& b) {
+void layer_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
+                    const LayerGradients& g, const Batch& batch, const Boundary& below,
+                    const Boundary& above, const LayerActs& a, const BackwardScratch& b) {
   const ModelConfig& c = place.config;
   const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   const int64_t T = batch.tokens(), width = c.heads * c.head_dim;
 
-  residual_norm_backward(ctx, {.dh = b.dh, .dr = b.dr, .dscale = g.merge_experts, .dnorm = g.norm_next, .dx = b.dx,
-                               .dr_out = b.dr, .r_out = above.r, .rstd = above.rstd, .h = a.h2, .r = a.r1,
-                               .scale = w.merge_experts, .norm = w.norm_next});
+  residual_norm_backward(ctx, {.dh = b.dh,
+                               .dr = b.dr,
+                               .dscale = g.merge_experts,
+                               .dnorm = g.norm_next,
+                               .dx = b.dx,
+                               .dr_out = b.dr,
+                               .r_out = above.r,
+                               .rstd = above.rstd,
+                               .h = a.h2,
+                               .r = a.r1,
+                               .scale = w.merge_experts,
+                               .norm = w.norm_next});
   if (c.dense()) {
     dense_backward(ctx, w, g, a, b);
   } else {
     zero(ctx, b.dx2);
-    combine_backward(ctx, {.dye = b.dye, .dgate = b.dgate, .dx = b.dx2, .dh = b.dh, .ye = a.ye, .gate = a.gate,
-                           .x = a.x2, .row_of = a.row_of, .skip_identity = c.skip == "identity"});
+    combine_backward(ctx, {.dye = b.dye,
+                           .dgate = b.dgate,
+                           .dx = b.dx2,
+                           .dh = b.dh,
+                           .ye = a.ye,
+                           .gate = a.gate,
+                           .x = a.x2,
+                           .row_of = a.row_of,
+                           .skip_identity = c.skip == "identity"});
     experts_backward(ctx, c, w, g, a, b);
     route_backward(ctx, place, w, g, below, above, a, b);
     add_into(ctx, b.dx2, b.dx);
   }
-  residual_norm_backward(ctx, {.dh = b.dh, .dr = b.dr, .dscale = g.merge_attention, .dnorm = g.norm_experts,
-                               .dx = b.dx2, .dr_out = b.dr, .r_out = a.r1, .rstd = a.rstd2, .h = a.h1,
-                               .r = below.r, .scale = w.merge_attention, .norm = w.norm_experts});
+  residual_norm_backward(ctx, {.dh = b.dh,
+                               .dr = b.dr,
+                               .dscale = g.merge_attention,
+                               .dnorm = g.norm_experts,
+                               .dx = b.dx2,
+                               .dr_out = b.dr,
+                               .r_out = a.r1,
+                               .rstd = a.rstd2,
+                               .h = a.h1,
+                               .r = below.r,
+                               .scale = w.merge_attention,
+                               .norm = w.norm_experts});
   linear_backward_weight(ctx, {.dw = g.o, .dbias = {}, .dy = b.dh, .x = a.o.reshaped({T, width})});
   linear_backward_input(ctx, {.dx = b.do_.reshaped({T, width}), .dy = b.dh, .w = w.o.backward});
-  attention_backward(ctx, {.dq = b.dq, .dk = b.dk, .dv = b.dv, .delta = b.delta, .do_ = b.do_, .o = a.o,
-                           .lse = a.lse, .q = a.q, .k = a.k, .v = a.v, .segments = batch.segments,
-                           .window = c.window(place.index), .scale = scale});
+  attention_backward(ctx, {.dq = b.dq,
+                           .dk = b.dk,
+                           .dv = b.dv,
+                           .delta = b.delta,
+                           .do_ = b.do_,
+                           .o = a.o,
+                           .lse = a.lse,
+                           .q = a.q,
+                           .k = a.k,
+                           .v = a.v,
+                           .segments = batch.segments,
+                           .window = c.window(place.index),
+                           .scale = scale});
   project_backward(ctx, place, w, g, batch, below.x, a, b);
 }
 

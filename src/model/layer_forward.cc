@@ -17,8 +17,8 @@ namespace moraine {
 namespace {
 
 // q, k, v in the compressed space (CCA, arXiv:2510.04476), or plain.
-void project_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w, const Batch& batch,
-                     const Tensor& x, LayerActs& a, const LayerMemory& memory) {
+void project_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
+                     const Batch& batch, const Tensor& x, LayerActs& a, const LayerMemory& memory) {
   const ModelConfig& c = place.config;
   const int64_t T = batch.tokens();
   const Tensor conv_halo = memory.cache != nullptr ? memory.cache->conv_halo : Tensor();
@@ -28,51 +28,90 @@ void project_forward(Context& ctx, const LayerPlace& place, const LayerWeights& 
 
   linear_forward(ctx, {.y = a.qkv, .x = x, .w = w.qkv.forward, .bias = {}});
   if (c.cca()) {
-    cca_conv_forward(ctx, {.pair = a.pair, .qkv = a.qkv, .halo = halo(conv_halo), .w = w.conv_depthwise_w,
-                           .b = w.conv_depthwise_b, .segments = batch.segments});
+    cca_conv_forward(ctx, {.pair = a.pair,
+                           .qkv = a.qkv,
+                           .halo = halo(conv_halo),
+                           .w = w.conv_depthwise_w,
+                           .b = w.conv_depthwise_b,
+                           .segments = batch.segments});
     const int64_t G = c.conv_groups(), d = c.head_dim;
     int64_t* rows = a.group_rows.as<int64_t>();
     for (int64_t g = 0; g <= G; ++g) rows[g] = g * T;
-    grouped_linear_forward(ctx, {.y = a.z.reshaped({G * T, d}), .x = a.pair.reshaped({G * T, 2 * d}),
-                                 .w = w.conv_grouped.forward, .bias = w.conv_grouped_b,
+    grouped_linear_forward(ctx, {.y = a.z.reshaped({G * T, d}),
+                                 .x = a.pair.reshaped({G * T, 2 * d}),
+                                 .w = w.conv_grouped.forward,
+                                 .bias = w.conv_grouped_b,
                                  .rows = {rows, static_cast<size_t>(G + 1)}});
   }
-  qk_norm_rope_forward(ctx, {.q = a.q, .k = a.k, .nq = a.nq, .nk = a.nk, .qkv = a.qkv, .z = a.z,
-                             .temp = w.temp, .position = batch.position, .rope = place.rope});
-  value_shift_forward(ctx, {.v = a.v, .qkv = a.qkv, .halo = halo(value_halo), .segments = batch.segments,
+  qk_norm_rope_forward(ctx, {.q = a.q,
+                             .k = a.k,
+                             .nq = a.nq,
+                             .nk = a.nk,
+                             .qkv = a.qkv,
+                             .z = a.z,
+                             .temp = w.temp,
+                             .position = batch.position,
+                             .rope = place.rope});
+  value_shift_forward(ctx, {.v = a.v,
+                            .qkv = a.qkv,
+                            .halo = halo(value_halo),
+                            .segments = batch.segments,
                             .delayed = c.cca()});
 }
 
 // Which expert each token goes to, and how much its answer counts.
-void route_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w, const Boundary& below,
-                   const Boundary& above, LayerActs& a, const Scratch& scratch) {
+void route_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
+                   const Boundary& below, const Boundary& above, LayerActs& a,
+                   const Scratch& scratch) {
   const ModelConfig& c = place.config;
   const float eps = static_cast<float>(c.norm_eps);
   Tensor router_in = a.x2;
   if (c.zaya_router()) {
     const Tensor s_prev = place.index > 0 ? below.s : Tensor();
-    linear_forward(ctx, {.y = scratch.router_down, .x = a.x2, .w = w.router_down.forward, .bias = w.router_down_b});
-    router_state_forward(ctx, {.s = above.s, .x = a.router_x, .rstd = a.router_rstd, .y = scratch.router_down,
-                               .s_prev = s_prev, .gamma = w.router_gamma, .norm = w.router_norm, .eps = eps});
-    linear_forward(ctx, {.y = a.fc1, .x = a.router_x, .w = w.router_fc1.forward, .bias = w.router_fc1_b});
+    linear_forward(
+        ctx,
+        {.y = scratch.router_down, .x = a.x2, .w = w.router_down.forward, .bias = w.router_down_b});
+    router_state_forward(ctx, {.s = above.s,
+                               .x = a.router_x,
+                               .rstd = a.router_rstd,
+                               .y = scratch.router_down,
+                               .s_prev = s_prev,
+                               .gamma = w.router_gamma,
+                               .norm = w.router_norm,
+                               .eps = eps});
+    linear_forward(
+        ctx, {.y = a.fc1, .x = a.router_x, .w = w.router_fc1.forward, .bias = w.router_fc1_b});
     gelu_forward(ctx, {.y = a.fc1_act, .x = a.fc1});
-    linear_forward(ctx, {.y = a.fc2, .x = a.fc1_act, .w = w.router_fc2.forward, .bias = w.router_fc2_b});
+    linear_forward(ctx,
+                   {.y = a.fc2, .x = a.fc1_act, .w = w.router_fc2.forward, .bias = w.router_fc2_b});
     gelu_forward(ctx, {.y = a.fc2_act, .x = a.fc2});
     router_in = a.fc2_act;
   }
   linear_forward(ctx, {.y = scratch.logits, .x = router_in, .w = w.router_out.forward, .bias = {}});
-  router_choice_forward(ctx, {.prob = a.prob, .expert = a.expert, .gate = a.gate, .logits = scratch.logits,
-                              .bias = w.balance, .skip = c.skip_class()});
-  dispatch_plan(ctx, {.rows = a.rows, .source = a.source, .row_of = a.row_of, .load = a.load, .expert = a.expert});
+  router_choice_forward(ctx, {.prob = a.prob,
+                              .expert = a.expert,
+                              .gate = a.gate,
+                              .logits = scratch.logits,
+                              .bias = w.balance,
+                              .skip = c.skip_class()});
+  dispatch_plan(
+      ctx,
+      {.rows = a.rows, .source = a.source, .row_of = a.row_of, .load = a.load, .expert = a.expert});
 }
 
 void experts_forward(Context& ctx, const ModelConfig& c, const LayerWeights& w, LayerActs& a) {
   const std::span<const int64_t> rows(a.rows.as<int64_t>(), static_cast<size_t>(c.experts + 1));
   dispatch_forward(ctx, {.xe = a.xe, .x = a.x2, .source = a.source, .rows = a.rows});
-  grouped_linear_forward(ctx, {.y = a.gate_up, .x = a.xe, .w = w.gate_up.forward, .bias = {}, .rows = rows});
+  grouped_linear_forward(
+      ctx, {.y = a.gate_up, .x = a.xe, .w = w.gate_up.forward, .bias = {}, .rows = rows});
   swiglu_forward(ctx, {.y = a.act, .gate_up = a.gate_up, .rows = rows.back()});
-  grouped_linear_forward(ctx, {.y = a.ye, .x = a.act, .w = w.down.forward, .bias = {}, .rows = rows});
-  combine_forward(ctx, {.h = a.h2, .ye = a.ye, .gate = a.gate, .x = a.x2, .row_of = a.row_of,
+  grouped_linear_forward(ctx,
+                         {.y = a.ye, .x = a.act, .w = w.down.forward, .bias = {}, .rows = rows});
+  combine_forward(ctx, {.h = a.h2,
+                        .ye = a.ye,
+                        .gate = a.gate,
+                        .x = a.x2,
+                        .row_of = a.row_of,
                         .skip_identity = c.skip == "identity"});
 }
 
@@ -85,10 +124,11 @@ void dense_forward(Context& ctx, const LayerWeights& w, LayerActs& a) {
 }  // namespace
 
 void layer_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w, const Batch& batch,
-                   const Boundary& below, const Boundary& above, LayerActs& a, const Scratch& scratch,
-                   const LayerMemory& memory) {
+                   const Boundary& below, const Boundary& above, LayerActs& a,
+                   const Scratch& scratch, const LayerMemory& memory) {
   const ModelConfig& c = place.config;
-  const float eps = static_cast<float>(c.norm_eps), scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  const float eps = static_cast<float>(c.norm_eps),
+              scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   const int64_t T = batch.tokens();
 
   project_forward(ctx, place, w, batch, below.x, a, memory);
@@ -97,19 +137,38 @@ void layer_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
     append_to_cache(*memory.cache, c, a, batch.segments, memory.slot_of);
     k = memory.cache->k, v = memory.cache->v;
   }
-  attention_forward(ctx, {.o = a.o, .lse = a.lse, .q = a.q, .k = k, .v = v, .segments = batch.segments,
-                          .window = c.window(place.index), .scale = scale});
-  linear_forward(ctx, {.y = a.h1, .x = a.o.reshaped({T, c.heads * c.head_dim}), .w = w.o.forward, .bias = {}});
-  residual_norm_forward(ctx, {.r_out = a.r1, .x = a.x2, .rstd = a.rstd2, .h = a.h1, .r = below.r,
-                              .scale = w.merge_attention, .norm = w.norm_experts, .eps = eps});
+  attention_forward(ctx, {.o = a.o,
+                          .lse = a.lse,
+                          .q = a.q,
+                          .k = k,
+                          .v = v,
+                          .segments = batch.segments,
+                          .window = c.window(place.index),
+                          .scale = scale});
+  linear_forward(
+      ctx, {.y = a.h1, .x = a.o.reshaped({T, c.heads * c.head_dim}), .w = w.o.forward, .bias = {}});
+  residual_norm_forward(ctx, {.r_out = a.r1,
+                              .x = a.x2,
+                              .rstd = a.rstd2,
+                              .h = a.h1,
+                              .r = below.r,
+                              .scale = w.merge_attention,
+                              .norm = w.norm_experts,
+                              .eps = eps});
   if (c.dense()) {
     dense_forward(ctx, w, a);
   } else {
     route_forward(ctx, place, w, below, above, a, scratch);
     experts_forward(ctx, c, w, a);
   }
-  residual_norm_forward(ctx, {.r_out = above.r, .x = above.x, .rstd = above.rstd, .h = a.h2, .r = a.r1,
-                              .scale = w.merge_experts, .norm = w.norm_next, .eps = eps});
+  residual_norm_forward(ctx, {.r_out = above.r,
+                              .x = above.x,
+                              .rstd = above.rstd,
+                              .h = a.h2,
+                              .r = a.r1,
+                              .scale = w.merge_experts,
+                              .norm = w.norm_next,
+                              .eps = eps});
 }
 
 }  // namespace moraine

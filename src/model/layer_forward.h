@@ -18,13 +18,13 @@ struct LayerPlace {
 
 // Keys and values that came before, or none.
 struct LayerMemory {
-  LayerCache* cache = nullptr;             // null: the batch is all there is
-  std::span<const int64_t> slot_of = {};   // by segment
+  LayerCache* cache = nullptr;            // null: the batch is all there is
+  std::span<const int64_t> slot_of = {};  // by segment
 };
 
 // Reads `below` (r, x, s), writes `above`. Leaves in `a` what layer_backward reads.
 void layer_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w, const Batch& batch,
-                   const Boundary& below, const Boundary& above, LayerActs& a, const Scratch& scratch,
-                   const LayerMemory& memory);
+                   const Boundary& below, const Boundary& above, LayerActs& a,
+                   const Scratch& scratch, const LayerMemory& memory);
 
 }  // namespace moraine

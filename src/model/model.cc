@@ -9,7 +9,8 @@
 
 namespace moraine {
 
-Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& options, const Tensor& master)
+Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& options,
+             const Tensor& master)
     : config_(config), options_(options), table_(build_parameters(config)), master_(master) {
   MR_CHECK(options.tokens > 0 && options.positions > 0);
   const DType X = options.compute, W = wide_dtype(X);
@@ -20,7 +21,8 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
   losses_ = arena.take("head.losses", "scratch", W, {options.tokens});
   const int64_t P = options.positions, pairs = config_.rotary() / 2;
   rope_full_ = arena.take("rope.full", "scratch", W, {P, pairs, 2});
-  if (config_.sliding_window > 0) rope_sliding_ = arena.take("rope.sliding", "scratch", W, {P, pairs, 2});
+  if (config_.sliding_window > 0)
+    rope_sliding_ = arena.take("rope.sliding", "scratch", W, {P, pairs, 2});
 }
 
 void Model::refresh(Context& ctx) {
@@ -38,14 +40,21 @@ void Model::set_rope_theta(Context& ctx, double theta, double sliding_theta) {
 }
 
 LayerPlace Model::place(int64_t layer) const {
-  return {.config = config_, .index = layer, .rope = config_.slides(layer) ? rope_sliding_ : rope_full_};
+  return {.config = config_,
+          .index = layer,
+          .rope = config_.slides(layer) ? rope_sliding_ : rope_full_};
 }
 
 void Model::embed(Context& ctx, const Batch& batch, const Activations& acts) {
   embedding_forward(ctx, {.x = acts.embedded, .table = weights_.embedding, .token = batch.token});
   const Boundary& first = acts.below(0);
-  residual_norm_forward(ctx, {.r_out = first.r, .x = first.x, .rstd = first.rstd, .h = acts.embedded, .r = {},
-                              .scale = weights_.merge_input, .norm = weights_.norm_first,
+  residual_norm_forward(ctx, {.r_out = first.r,
+                              .x = first.x,
+                              .rstd = first.rstd,
+                              .h = acts.embedded,
+                              .r = {},
+                              .scale = weights_.merge_input,
+                              .norm = weights_.norm_first,
                               .eps = static_cast<float>(config_.norm_eps)});
 }
 
@@ -56,11 +65,12 @@ void Model::run_layer(Context& ctx, int64_t i, const Batch& batch, Activations& 
     memory = {.cache = &cache->layers[static_cast<size_t>(i)], .slot_of = slot_of};
     gather_state(*memory.cache, slot_of);
   }
-  layer_forward(ctx, place(i), weights_.layers[static_cast<size_t>(i)], batch, acts.below(i), acts.above(i),
-                acts.acts(i), acts.scratch, memory);
+  layer_forward(ctx, place(i), weights_.layers[static_cast<size_t>(i)], batch, acts.below(i),
+                acts.above(i), acts.acts(i), acts.scratch, memory);
 }
 
-Tensor Model::forward(Context& ctx, const Batch& batch, Cache* cache, std::span<const int64_t> slot_of) {
+Tensor Model::forward(Context& ctx, const Batch& batch, Cache* cache,
+                      std::span<const int64_t> slot_of) {
   Activations acts = first_rows(acts_, config_, batch.tokens());
   embed(ctx, batch, acts);
   for (int64_t i = 0; i < config_.layers; ++i) {
@@ -70,10 +80,12 @@ Tensor Model::forward(Context& ctx, const Batch& batch, Cache* cache, std::span<
   return acts.above(config_.layers - 1).x;
 }
 
-double Model::sum_losses(int64_t T) const {  // rows in order: one row's place does not depend on the batch
+double Model::sum_losses(
+    int64_t T) const {  // rows in order: one row's place does not depend on the batch
   double sum = 0;
   for (int64_t t = 0; t < T; ++t) {
-    sum += losses_.dtype == DType::kF64 ? losses_.as<double>()[t] : static_cast<double>(losses_.as<float>()[t]);
+    sum += losses_.dtype == DType::kF64 ? losses_.as<double>()[t]
+                                        : static_cast<double>(losses_.as<float>()[t]);
   }
   return sum;
 }
@@ -81,20 +93,26 @@ double Model::sum_losses(int64_t T) const {  // rows in order: one row's place d
 double Model::loss(Context& ctx, const Batch& batch, const Tensor& target, Tensor* losses) {
   const int64_t T = batch.tokens();
   const Tensor x = forward(ctx, batch);
-  head_loss(ctx, weights_.head, head_, {.loss = losses_.rows(0, T), .dx = {}, .dembedding = {}, .x = x, .target = target});
+  head_loss(ctx, weights_.head, head_,
+            {.loss = losses_.rows(0, T), .dx = {}, .dembedding = {}, .x = x, .target = target});
   if (losses != nullptr) *losses = losses_.rows(0, T);
   return sum_losses(T);
 }
 
-double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor& target, const Tensor& gradients,
-                                 const Tensor& load) {
+double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor& target,
+                                 const Tensor& gradients, const Tensor& load) {
   MR_CHECK(options_.training);
   const int64_t T = batch.tokens(), L = config_.layers;
   Activations acts = first_rows(acts_, config_, T);
   const ModelGradients g = view_gradients(config_, table_, gradients);
   const Tensor x = forward(ctx, batch);
   const BackwardScratch& b = acts.backward;
-  head_loss(ctx, weights_.head, head_, {.loss = losses_.rows(0, T), .dx = b.dx, .dembedding = g.embedding, .x = x, .target = target});
+  head_loss(ctx, weights_.head, head_,
+            {.loss = losses_.rows(0, T),
+             .dx = b.dx,
+             .dembedding = g.embedding,
+             .x = x,
+             .target = target});
 
   zero(ctx, b.dr);
   for (int64_t i = L - 1; i >= 0; --i) {
@@ -102,15 +120,25 @@ double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor&
     const LayerActs& a = acts.acts(i);
     if (!load.empty()) {
       const int64_t classes = config_.classes();
-      for (int64_t e = 0; e < classes; ++e) load.as<int64_t>()[i * classes + e] += a.load.as<int64_t>()[e];
+      for (int64_t e = 0; e < classes; ++e)
+        load.as<int64_t>()[i * classes + e] += a.load.as<int64_t>()[e];
     }
-    layer_backward(ctx, place(i), weights_.layers[static_cast<size_t>(i)], g.layers[static_cast<size_t>(i)], batch,
-                   acts.below(i), acts.above(i), a, b);
+    layer_backward(ctx, place(i), weights_.layers[static_cast<size_t>(i)],
+                   g.layers[static_cast<size_t>(i)], batch, acts.below(i), acts.above(i), a, b);
   }
   const Boundary& first = acts.below(0);
-  residual_norm_backward(ctx, {.dh = b.dh, .dr = {}, .dscale = g.merge_input, .dnorm = g.norm_first, .dx = b.dx,
-                               .dr_out = b.dr, .r_out = first.r, .rstd = first.rstd, .h = acts.embedded, .r = {},
-                               .scale = weights_.merge_input, .norm = weights_.norm_first});
+  residual_norm_backward(ctx, {.dh = b.dh,
+                               .dr = {},
+                               .dscale = g.merge_input,
+                               .dnorm = g.norm_first,
+                               .dx = b.dx,
+                               .dr_out = b.dr,
+                               .r_out = first.r,
+                               .rstd = first.rstd,
+                               .h = acts.embedded,
+                               .r = {},
+                               .scale = weights_.merge_input,
+                               .norm = weights_.norm_first});
   embedding_backward(ctx, {.dtable = g.embedding, .dx = b.dh, .token = batch.token});
   return sum_losses(T);
 }

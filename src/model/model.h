@@ -37,23 +37,27 @@ class Model {
   // The rotary base of full and of sliding layers changes at a phase border.
   void set_rope_theta(Context& ctx, double theta, double sliding_theta);
 
-  // Final hidden rows [T, D] (after the last norm), valid until the next call. With a cache, segment i of the
-  // batch continues slot slot_of[i], and lengths are the caller's to advance.
+  // Final hidden rows [T, D] (after the last norm), valid until the next call. With a cache,
+  // segment i of the batch continues slot slot_of[i], and lengths are the caller's to advance.
   Tensor forward(Context& ctx, const Batch& batch, Cache* cache = nullptr,
                  std::span<const int64_t> slot_of = {});
 
   // Sum of -log p over targets >= 0, in a fixed order, without gradient.
   double loss(Context& ctx, const Batch& batch, const Tensor& target, Tensor* losses = nullptr);
 
-  // Forward and backward: gradients of the SUM of losses are added to the flat buffer `gradients`; the load of
-  // each layer's classes ([L, classes] i64) is added to `load` (may be empty). Returns the sum of losses.
-  double loss_and_gradients(Context& ctx, const Batch& batch, const Tensor& target, const Tensor& gradients,
-                            const Tensor& load);
+  // Forward and backward: gradients of the SUM of losses are added to the flat buffer `gradients`;
+  // the load of each layer's classes ([L, classes] i64) is added to `load` (may be empty). Returns
+  // the sum of losses.
+  double loss_and_gradients(Context& ctx, const Batch& batch, const Tensor& target,
+                            const Tensor& gradients, const Tensor& load);
 
   // Logits of at most kHeadRows rows of what forward returned.
-  Tensor logits(Context& ctx, const Tensor& hidden) { return head_logits(ctx, weights_.head, head_, hidden); }
+  Tensor logits(Context& ctx, const Tensor& hidden) {
+    return head_logits(ctx, weights_.head, head_, hidden);
+  }
 
-  // After forward: the layer's activations (tests, inspection). With one LayerActs: the last layer's.
+  // After forward: the layer's activations (tests, inspection). With one LayerActs: the last
+  // layer's.
   const LayerActs& acts(int64_t layer) { return acts_.acts(layer); }
   const Boundary& boundary_above(int64_t layer) { return acts_.above(layer); }
 
@@ -74,8 +78,8 @@ class Model {
   ModelWeights weights_;
   Activations acts_;
   HeadScratch head_;
-  Tensor losses_;                       // [tokens] wide
-  Tensor rope_full_, rope_sliding_;     // [positions, rotary/2, 2]
+  Tensor losses_;                    // [tokens] wide
+  Tensor rope_full_, rope_sliding_;  // [positions, rotary/2, 2]
   double theta_ = 0, sliding_theta_ = 0;
 };
 

@@ -31,7 +31,8 @@ ModelConfig config_of(const Checkpoint& checkpoint) {
   ModelConfig config = read_model_config(settings_of(checkpoint).table("model"));
   // A phase of the run may have changed the base.
   const auto theta = checkpoint.info().values.find("rope_theta");
-  if (theta != checkpoint.info().values.end()) config.rope_theta = std::strtod(theta->second.c_str(), nullptr);
+  if (theta != checkpoint.info().values.end())
+    config.rope_theta = std::strtod(theta->second.c_str(), nullptr);
   return config;
 }
 
@@ -42,7 +43,9 @@ DType compute_of(const Checkpoint& checkpoint, DType stored) {
   return dtype.empty() ? stored : dtype == "bf16" ? DType::kBF16 : DType::kF32;
 }
 
-std::string read_if_there(FileSystem& fs, const std::string& path) { return fs.exists(path) ? fs.read(path) : ""; }
+std::string read_if_there(FileSystem& fs, const std::string& path) {
+  return fs.exists(path) ? fs.read(path) : "";
+}
 
 DType main_dtype(const SafetensorsSet& set) {
   int64_t bf16 = 0, all = 0;
@@ -63,12 +66,16 @@ ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path) {
   auto state = std::make_unique<State>();
   state->path = path;
   if (!fs.is_directory(path)) {
-    throw_error(Code::kNotFound, "open model {}: no such directory; wanted a checkpoint, a run, or a folder with config.json", path);
+    throw_error(Code::kNotFound,
+                "open model {}: no such directory; wanted a checkpoint, a run, or a folder with "
+                "config.json",
+                path);
   }
   if (fs.exists(join_path(path, "manifest.json"))) {
     state->checkpoint = Checkpoint::open(fs, path, /*verify=*/true);
   } else if (fs.exists(join_path(path, "config.json"))) {
-    const PublicConfig config = read_public_config(fs.read(join_path(path, "config.json")), join_path(path, "config.json"));
+    const PublicConfig config =
+        read_public_config(fs.read(join_path(path, "config.json")), join_path(path, "config.json"));
     state->config = config.config;
     state->layout = config.layout;
     state->public_set = SafetensorsSet::open(fs, path);
@@ -76,11 +83,16 @@ ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path) {
     state->tokenizer_json = read_if_there(fs, join_path(path, "tokenizer.json"));
     return ModelDirectory(std::move(state));
   } else {
-    state->checkpoint = newest_good(fs, path, [](const std::string& directory, const std::string& reason) {
-      log_event(Level::kWarning, "checkpoint.bad", "directory={} reason=\"{}\"", directory, reason);
-    });
+    state->checkpoint =
+        newest_good(fs, path, [](const std::string& directory, const std::string& reason) {
+          log_event(Level::kWarning, "checkpoint.bad", "directory={} reason=\"{}\"", directory,
+                    reason);
+        });
     if (!state->checkpoint) {
-      throw_error(Code::kNotFound, "open model {}: it holds neither manifest.json (a checkpoint), config.json (a public model) nor a good step-<n> (a run)", path);
+      throw_error(Code::kNotFound,
+                  "open model {}: it holds neither manifest.json (a checkpoint), config.json (a "
+                  "public model) nor a good step-<n> (a run)",
+                  path);
     }
     state->path = state->checkpoint->directory();
   }
@@ -119,13 +131,16 @@ void ModelDirectory::read_weights(const Tensor& master) const {
     stored.dtype = DType::kBF16;
     stored.data = narrow.data();
     state_->checkpoint->read(name, stored);
-    for (int64_t i = 0; i < out.count(); ++i) out.as<float>()[i] = to_float(narrow[static_cast<size_t>(i)]);
+    for (int64_t i = 0; i < out.count(); ++i)
+      out.as<float>()[i] = to_float(narrow[static_cast<size_t>(i)]);
   }
 }
 
-void write_model_directory(FileSystem& fs, const std::string& directory, const ModelConfig& config, const Tensor& master,
-                           DType dtype, const std::string& tokenizer_json) {
-  if (fs.exists(directory)) throw_error(Code::kInvalidArgument, "write model {}: it exists already; remove it or choose another name", directory);
+void write_model_directory(FileSystem& fs, const std::string& directory, const ModelConfig& config,
+                           const Tensor& master, DType dtype, const std::string& tokenizer_json) {
+  if (fs.exists(directory))
+    throw_error(Code::kInvalidArgument,
+                "write model {}: it exists already; remove it or choose another name", directory);
   ModelConfig printed = config;
   CheckpointInfo info;
   info.config = "[model]\n" + print_fields(model_fields(printed));

@@ -1,8 +1,9 @@
-// Model: parity with the public implementation (tests/golden, made by its PyTorch code), reference against
-// finite differences, and one answer: cached, chunked, packed, recomputed and threaded runs give the same bits.
+// Model: parity with the public implementation (tests/golden, made by its PyTorch code), reference
+// against finite differences, and one answer: cached, chunked, packed, recomputed and threaded runs
+// give the same bits.
 //
-// Fails if any formula, weight name, mask, halo or border differs from the public code, or if a row's bits
-// depend on its company.
+// Fails if any formula, weight name, mask, halo or border differs from the public code, or if a
+// row's bits depend on its company.
 #include "model/model.h"
 
 #include <gtest/gtest.h>
@@ -20,14 +21,18 @@ namespace {
 
 using namespace testing;
 
-std::string golden(const std::string& name) { return std::string(MORAINE_SOURCE_DIR) + "/tests/golden/" + name; }
+std::string golden(const std::string& name) {
+  return std::string(MORAINE_SOURCE_DIR) + "/tests/golden/" + name;
+}
 
 // A golden model, loaded for one backend and compute type.
 struct Golden {
-  Golden(const std::string& name, Backend backend, DType compute, bool training, Recompute recompute = Recompute::kNone)
+  Golden(const std::string& name, Backend backend, DType compute, bool training,
+         Recompute recompute = Recompute::kNone)
       : rig(backend),
         arena(Arena::Mode::kReal),
-        expected(SafetensorsFile::open(posix_file_system(), golden(name) + "/expected.safetensors")),
+        expected(
+            SafetensorsFile::open(posix_file_system(), golden(name) + "/expected.safetensors")),
         directory(ModelDirectory::open(posix_file_system(), golden(name))) {
     const DType wide = compute == DType::kF64 ? DType::kF64 : DType::kF32;
     const ParameterTable table = build_parameters(directory.config());
@@ -44,7 +49,13 @@ struct Golden {
       token.as<int32_t>()[i] = static_cast<int32_t>(values[i]);
       target.as<int32_t>()[i] = (i + 1) % length == 0 ? -1 : static_cast<int32_t>(values[i + 1]);
     }
-    model = std::make_unique<Model>(arena, directory.config(), ModelOptions{.compute = compute, .tokens = rows * length, .positions = 64, .training = training, .recompute = recompute}, master);
+    model = std::make_unique<Model>(arena, directory.config(),
+                                    ModelOptions{.compute = compute,
+                                                 .tokens = rows * length,
+                                                 .positions = 64,
+                                                 .training = training,
+                                                 .recompute = recompute},
+                                    master);
     model->refresh(rig.ctx);
   }
 
@@ -86,8 +97,9 @@ double relative_difference(const Tensor& got, const Tensor& want) {  // of norms
   return std::sqrt(difference / (norm + 1e-300));
 }
 
-// The golden files are f32 runs: their own distance from a true f64 run is at most 1.4e-5 in a logit and 1.3e-5
-// in a gradient's norm (their README). Ours is another draw of the same spread: three of it on top of theirs.
+// The golden files are f32 runs: their own distance from a true f64 run is at most 1.4e-5 in a
+// logit and 1.3e-5 in a gradient's norm (their README). Ours is another draw of the same spread:
+// three of it on top of theirs.
 constexpr double kF32Gradient = 4 * 1.3e-5, kF32Logit = 4 * 1.4e-5;
 
 class Parity : public ::testing::TestWithParam<std::tuple<const char*, Backend>> {};
@@ -99,7 +111,8 @@ TEST_P(Parity, LogitsLossGradientsAndRouting) {
   EXPECT_LE(relative_difference(g.logits(), g.want("logits")), kF32Logit);
 
   const Tensor load = g.rig.zeros({c.layers, c.classes()}, DType::kI64);
-  const double loss = g.model->loss_and_gradients(g.rig.ctx, g.batch(), g.target, g.gradients, load);
+  const double loss =
+      g.model->loss_and_gradients(g.rig.ctx, g.batch(), g.target, g.gradients, load);
   const double positions = static_cast<double>(g.rows * (g.length - 1));
   EXPECT_NEAR(loss / positions, ref::get(g.want("loss"), 0), 2e-6);
 
@@ -108,10 +121,14 @@ TEST_P(Parity, LogitsLossGradientsAndRouting) {
   for (int64_t i = 0; i < c.layers; ++i) {
     for (int64_t t = 0; t < g.rows * g.length; ++t) {
       const int64_t at = i * g.rows * g.length + t;
-      ASSERT_EQ(g.model->acts(i).expert.as<int32_t>()[t], static_cast<const int32_t*>(choice_entry.data)[at]) << "layer " << i << " token " << t;
+      ASSERT_EQ(g.model->acts(i).expert.as<int32_t>()[t],
+                static_cast<const int32_t*>(choice_entry.data)[at])
+          << "layer " << i << " token " << t;
       EXPECT_NEAR(ref::get(g.model->acts(i).gate, t), ref::get(prob, at), 1e-5);
     }
-    EXPECT_LE(relative_difference(g.model->boundary_above(i).r, g.want("hidden/" + std::to_string(i))), kF32Logit);
+    EXPECT_LE(
+        relative_difference(g.model->boundary_above(i).r, g.want("hidden/" + std::to_string(i))),
+        kF32Logit);
   }
   for (const Parameter& p : g.model->table().all) {
     if (p.kind == Parameter::Kind::kBalance) continue;
@@ -127,11 +144,13 @@ TEST_P(Parity, LogitsLossGradientsAndRouting) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Parity,
-                         ::testing::Combine(::testing::Values("native-tiny", "native-swa"), ::testing::Values(Backend::kRef, Backend::kCpu)),
+                         ::testing::Combine(::testing::Values("native-tiny", "native-swa"),
+                                            ::testing::Values(Backend::kRef, Backend::kCpu)),
                          [](const auto& info) {
                            std::string name = std::get<0>(info.param);
                            name[name.find('-')] = '_';
-                           return name + (std::get<1>(info.param) == Backend::kRef ? "_ref" : "_cpu");
+                           return name +
+                                  (std::get<1>(info.param) == Backend::kRef ? "_ref" : "_cpu");
                          });
 
 TEST(ModelParity, LegacyLayoutIsTheSameModel) {
@@ -152,13 +171,16 @@ TEST(ModelParity, SkipSemanticsOfBothLayouts) {
 }
 
 TEST(ModelParity, Bf16) {
-  // The public bf16 run is itself 3 % (of the logits' rms) from f32: ours may be as far on the other side.
+  // The public bf16 run is itself 3 % (of the logits' rms) from f32: ours may be as far on the
+  // other side.
   Golden g("native-tiny-bf16", Backend::kCpu, DType::kBF16, false);
   EXPECT_EQ(g.directory.stored_dtype(), DType::kBF16);
   EXPECT_LE(relative_difference(g.logits(), g.want("logits_f32")), 0.045);
-  // A loss is a difference of two logit-sized numbers, each off by 0.05 rms; the mean is over 46 positions.
+  // A loss is a difference of two logit-sized numbers, each off by 0.05 rms; the mean is over 46
+  // positions.
   const double positions = static_cast<double>(g.rows * (g.length - 1));
-  EXPECT_NEAR(g.model->loss(g.rig.ctx, g.batch(), g.target) / positions, ref::get(g.want("loss_f32"), 0), 3 * 0.05 * std::sqrt(2 / positions));
+  EXPECT_NEAR(g.model->loss(g.rig.ctx, g.batch(), g.target) / positions,
+              ref::get(g.want("loss_f32"), 0), 3 * 0.05 * std::sqrt(2 / positions));
 }
 
 TEST(ModelParity, GreedyContinuation) {
@@ -168,17 +190,23 @@ TEST(ModelParity, GreedyContinuation) {
     Cache cache = make_cache(arena, g.directory.config(), DType::kF32, g.rows, 64);
     const Tensor want = view(g.expected.get("greedy_ids"));
     for (int64_t r = 0; r < g.rows; ++r) {
-      std::vector<int32_t> ids(g.token.as<int32_t>() + r * g.length, g.token.as<int32_t>() + (r + 1) * g.length);
+      std::vector<int32_t> ids(g.token.as<int32_t>() + r * g.length,
+                               g.token.as<int32_t>() + (r + 1) * g.length);
       for (int64_t n = 0; n < 16; ++n) {
-        const int64_t T = static_cast<int64_t>(ids.size()), at = cache.lengths[static_cast<size_t>(r)];
-        Batch b{.token = g.rig.int32s(ids), .position = g.rig.zeros({T}, DType::kI32), .segments = {{0, T, at, cache.key_begin(r)}}};
+        const int64_t T = static_cast<int64_t>(ids.size()),
+                      at = cache.lengths[static_cast<size_t>(r)];
+        Batch b{.token = g.rig.int32s(ids),
+                .position = g.rig.zeros({T}, DType::kI32),
+                .segments = {{0, T, at, cache.key_begin(r)}}};
         for (int64_t t = 0; t < T; ++t) b.position.as<int32_t>()[t] = static_cast<int32_t>(at + t);
-        const Tensor hidden = g.model->forward(g.rig.ctx, b, &cache, std::span<const int64_t>(&r, 1));
+        const Tensor hidden =
+            g.model->forward(g.rig.ctx, b, &cache, std::span<const int64_t>(&r, 1));
         cache.lengths[static_cast<size_t>(r)] += T;
         const Tensor logits = g.model->logits(g.rig.ctx, hidden.rows(T - 1, T));
         const float* p = logits.as<float>();
         const int32_t best = static_cast<int32_t>(std::max_element(p, p + logits.dims[1]) - p);
-        ASSERT_EQ(best, static_cast<const int64_t*>(want.data)[r * 16 + n]) << name << " row " << r << " step " << n;
+        ASSERT_EQ(best, static_cast<const int64_t*>(want.data)[r * 16 + n])
+            << name << " row " << r << " step " << n;
         ids = {best};
       }
     }
@@ -188,27 +216,37 @@ TEST(ModelParity, GreedyContinuation) {
 // A small random model for bits and finite differences.
 ModelConfig tiny_config(const std::string& skip) {
   ModelConfig c;
-  c.vocab_size = 37, c.hidden = 12, c.layers = 3, c.heads = 4, c.kv_heads = 2, c.head_dim = 4, c.experts = 3;
-  c.expert_hidden = 6, c.router_hidden = 5, c.skip = skip, c.sliding_window = 3, c.sliding_layers = {1};
+  c.vocab_size = 37, c.hidden = 12, c.layers = 3, c.heads = 4, c.kv_heads = 2, c.head_dim = 4,
+  c.experts = 3;
+  c.expert_hidden = 6, c.router_hidden = 5, c.skip = skip, c.sliding_window = 3,
+  c.sliding_layers = {1};
   c.init_std = 0.3, c.max_positions = 64;
   return c;
 }
 
 struct Tiny {
-  Tiny(const ModelConfig& config, Backend backend, DType compute, Recompute recompute = Recompute::kNone, int threads = 2)
+  Tiny(const ModelConfig& config, Backend backend, DType compute,
+       Recompute recompute = Recompute::kNone, int threads = 2)
       : rig(backend, threads), arena(Arena::Mode::kReal) {
     const DType wide = compute == DType::kF64 ? DType::kF64 : DType::kF32;
     const ParameterTable table = build_parameters(config);
     master = rig.zeros({table.total_count}, wide);
     initialize_parameters(table, config, 3, master);
     for (const Parameter& p : table.all) {  // far from initial values, so that no term hides
-      const Tensor t = view(p, master), noise = rig.normal({t.count()}, DType::kF64, static_cast<uint64_t>(p.offset), 0.2);
+      const Tensor t = view(p, master), noise = rig.normal({t.count()}, DType::kF64,
+                                                           static_cast<uint64_t>(p.offset), 0.2);
       const bool skip_entry = p.kind == Parameter::Kind::kBalance;
       for (int64_t i = 0; i < t.count(); ++i) ref::add(t, i, skip_entry ? 0 : ref::get(noise, i));
       if (skip_entry && config.has_skip()) ref::set(t, t.count() - 1, 0.15);  // skip is used
     }
     gradients = rig.zeros({table.total_count}, wide);
-    model = std::make_unique<Model>(arena, config, ModelOptions{.compute = compute, .tokens = kRows, .positions = 64, .training = true, .recompute = recompute}, master);
+    model = std::make_unique<Model>(arena, config,
+                                    ModelOptions{.compute = compute,
+                                                 .tokens = kRows,
+                                                 .positions = 64,
+                                                 .training = true,
+                                                 .recompute = recompute},
+                                    master);
     model->refresh(rig.ctx);
     batch.token = rig.integers({kRows}, config.vocab_size, 5);
     batch.position = rig.zeros({kRows}, DType::kI32);
@@ -233,7 +271,8 @@ void expect_model_gradient(const ModelConfig& config) {
   t.model->loss_and_gradients(t.rig.ctx, t.batch, t.target, t.gradients, {});
   for (const Parameter& p : t.model->table().all) {
     if (p.kind == Parameter::Kind::kBalance) continue;
-    expect_gradient(view(p, t.master), view(p, t.gradients), [&] { return t.loss(); }, p.name.c_str(), 5, 1e-2);
+    expect_gradient(
+        view(p, t.master), view(p, t.gradients), [&] { return t.loss(); }, p.name.c_str(), 5, 1e-2);
   }
 }
 
@@ -258,8 +297,10 @@ TEST(ModelBits, RecomputationThreadsAndRowsChangeNothing) {
   for (const DType compute : {DType::kF32, DType::kBF16}) {
     Tiny plain(tiny_config("identity"), Backend::kCpu, compute);
     Tiny again(tiny_config("identity"), Backend::kCpu, compute, Recompute::kLayer, 1);
-    const double loss = plain.model->loss_and_gradients(plain.rig.ctx, plain.batch, plain.target, plain.gradients, {});
-    EXPECT_EQ(loss, again.model->loss_and_gradients(again.rig.ctx, again.batch, again.target, again.gradients, {}));
+    const double loss = plain.model->loss_and_gradients(plain.rig.ctx, plain.batch, plain.target,
+                                                        plain.gradients, {});
+    EXPECT_EQ(loss, again.model->loss_and_gradients(again.rig.ctx, again.batch, again.target,
+                                                    again.gradients, {}));
     EXPECT_SAME_BITS(again.gradients, plain.gradients);
   }
 }
@@ -276,9 +317,11 @@ TEST(ModelBits, CachedChunkedAndPackedAreTheSameAnswer) {
         clear_slot(cache, slot);
         for (int64_t done = 0; done < s.rows; done += chunk) {
           const int64_t rows = std::min(chunk, s.rows - done), row = s.row_begin + done;
-          Batch part{.token = t.batch.token.rows(row, row + rows), .position = t.batch.position.rows(row, row + rows),
+          Batch part{.token = t.batch.token.rows(row, row + rows),
+                     .position = t.batch.position.rows(row, row + rows),
                      .segments = {{0, rows, done, cache.key_begin(slot)}}};
-          const Tensor got = t.model->forward(t.rig.ctx, part, &cache, std::span<const int64_t>(&slot, 1));
+          const Tensor got =
+              t.model->forward(t.rig.ctx, part, &cache, std::span<const int64_t>(&slot, 1));
           EXPECT_SAME_BITS(got, all.rows(row, row + rows));
         }
       }
@@ -295,7 +338,8 @@ TEST(ModelBits, TwoSequencesDecodedTogetherEqualEachAlone) {
   ASSERT_EQ(a.rows, b.rows);
   const int64_t slots[2] = {1, 0};
   for (int64_t i = 0; i < a.rows; ++i) {
-    Batch step{.token = t.rig.int32s({t.batch.token.as<int32_t>()[a.row_begin + i], t.batch.token.as<int32_t>()[b.row_begin + i]}),
+    Batch step{.token = t.rig.int32s({t.batch.token.as<int32_t>()[a.row_begin + i],
+                                      t.batch.token.as<int32_t>()[b.row_begin + i]}),
                .position = t.rig.int32s({static_cast<int32_t>(i), static_cast<int32_t>(i)}),
                .segments = {{0, 1, i, cache.key_begin(1)}, {1, 1, i, cache.key_begin(0)}}};
     const Tensor got = t.model->forward(t.rig.ctx, step, &cache, slots);
@@ -309,8 +353,10 @@ TEST(ModelPlan, DryArenaPlansWhatTheRealOneTakes) {
   const ParameterTable table = build_parameters(c);
   Arena dry(Arena::Mode::kDry), real(Arena::Mode::kReal);
   for (Arena* arena : {&dry, &real}) {
-    const Tensor master = arena->take("weights.master", "weights", DType::kF32, {table.total_count});
-    Model model(*arena, c, {.compute = DType::kBF16, .tokens = 16, .positions = 32, .training = true}, master);
+    const Tensor master =
+        arena->take("weights.master", "weights", DType::kF32, {table.total_count});
+    Model model(*arena, c,
+                {.compute = DType::kBF16, .tokens = 16, .positions = 32, .training = true}, master);
   }
   EXPECT_EQ(dry.bytes(), real.bytes());
   EXPECT_GT(dry.bytes(), 0);

@@ -15,7 +15,8 @@ class Builder {
   void matrix(const std::string& name, std::vector<int64_t> dims, Kind kind = Kind::kMatrix) {
     matrices_.push_back({name, std::move(dims), kind, Init::kNormal});
   }
-  void vector(const std::string& name, std::vector<int64_t> dims, Init init, Kind kind = Kind::kVector) {
+  void vector(const std::string& name, std::vector<int64_t> dims, Init init,
+              Kind kind = Kind::kVector) {
     vectors_.push_back({name, std::move(dims), kind, init});
   }
   ParameterTable build() {
@@ -52,7 +53,8 @@ void add_attention(Builder& b, const ModelConfig& c, const std::string& layer) {
     b.matrix(qkv + "v_proj_delayed.weight", {half, D});
     b.matrix(qkv + "conv_qk_grouped.weight", {c.conv_channels(), d, 2}, Kind::kConv);
     b.vector(qkv + "conv_qk_grouped.bias", {c.conv_channels()}, Init::kZeros);
-    b.vector(qkv + "conv_qk_depthwise.weight", {c.conv_channels(), 1, 2}, Init::kNormal, Kind::kConv);
+    b.vector(qkv + "conv_qk_depthwise.weight", {c.conv_channels(), 1, 2}, Init::kNormal,
+             Kind::kConv);
     b.vector(qkv + "conv_qk_depthwise.bias", {c.conv_channels()}, Init::kZeros);
     b.vector(layer + "self_attn.qk_norm.temp", {c.kv_heads}, Init::kOnes);
   } else {
@@ -127,7 +129,8 @@ Tensor view(const Parameter& p, const Tensor& flat) {
   t.dtype = flat.dtype;
   t.rank = static_cast<int>(p.dims.size());
   for (size_t i = 0; i < p.dims.size(); ++i) t.dims[i] = p.dims[i];
-  if (flat.data != nullptr) t.data = static_cast<char*>(flat.data) + p.offset * dtype_bytes(flat.dtype);
+  if (flat.data != nullptr)
+    t.data = static_cast<char*>(flat.data) + p.offset * dtype_bytes(flat.dtype);
   return t;
 }
 
@@ -140,7 +143,8 @@ void initialize_parameters(const ParameterTable& table, const ModelConfig& confi
     for (int64_t i = 0; i < t.count(); ++i) {
       double value = p.init == Init::kOnes ? 1 : 0;
       if (p.init == Init::kNormal) {
-        value = config.init_std * random_normal(seed, Stream::kInit, stream, static_cast<uint64_t>(i));
+        value =
+            config.init_std * random_normal(seed, Stream::kInit, stream, static_cast<uint64_t>(i));
       }
       if (p.init == Init::kSkipBias) value = config.has_skip() && i == config.experts ? -1 : 0;
       if (t.dtype == DType::kF64) {

@@ -20,16 +20,20 @@ class Keys {
     if (value.is_number_integer()) return check(key, value.get<int64_t>());
     if (value.is_array()) {  // per-layer list: the first entry that is not 0 (or a letter)
       for (const Json& element : value) {
-        if (element.is_number_integer() && element.get<int64_t>() != 0) return check(key, element.get<int64_t>());
+        if (element.is_number_integer() && element.get<int64_t>() != 0)
+          return check(key, element.get<int64_t>());
       }
     }
     throw_error(Code::kInvalidArgument, "{}: {} = {}: wanted an integer", name_, key, value.dump());
   }
-  int64_t integer_or(const char* key, int64_t otherwise) const { return has(key) ? integer(key) : otherwise; }
+  int64_t integer_or(const char* key, int64_t otherwise) const {
+    return has(key) ? integer(key) : otherwise;
+  }
   double number_or(const char* key, double otherwise) const {
     if (!has(key)) return otherwise;
     const Json& value = get(key);
-    if (!value.is_number()) throw_error(Code::kInvalidArgument, "{}: {} = {}: wanted a number", name_, key, value.dump());
+    if (!value.is_number())
+      throw_error(Code::kInvalidArgument, "{}: {} = {}: wanted a number", name_, key, value.dump());
     return value.get<double>();
   }
   bool flag_or(const char* key, bool otherwise) const {
@@ -42,13 +46,15 @@ class Keys {
   // Stops unless the key is absent or holds `wanted`.
   void only(const char* key, const Json& wanted) const {
     if (!has(key) || json_[key] == wanted) return;
-    throw_error(Code::kInvalidArgument, "{}: {} = {}: only {} is supported", name_, key, json_[key].dump(), wanted.dump());
+    throw_error(Code::kInvalidArgument, "{}: {} = {}: only {} is supported", name_, key,
+                json_[key].dump(), wanted.dump());
   }
   // An id, or the first of a list of ids (several end tokens).
   int64_t id_or_none(const char* key) const {
     if (!has(key)) return -1;
     const Json& value = json_[key];
-    if (value.is_array() && !value.empty() && value[0].is_number_integer()) return value[0].get<int64_t>();
+    if (value.is_array() && !value.empty() && value[0].is_number_integer())
+      return value[0].get<int64_t>();
     return value.is_number_integer() ? value.get<int64_t>() : -1;
   }
 
@@ -113,13 +119,16 @@ ModelConfig read_native(const Keys& keys, const std::string& name) {
   if (keys.has("layer_types")) {
     const Json& types = keys.get("layer_types");
     if (!types.is_array() || static_cast<int64_t>(types.size()) != c.layers) {
-      throw_error(Code::kInvalidArgument, "{}: layer_types wants {} entries, one a layer", name, c.layers);
+      throw_error(Code::kInvalidArgument, "{}: layer_types wants {} entries, one a layer", name,
+                  c.layers);
     }
     for (size_t i = 0; i < types.size(); ++i) {
       if (types[i] == "hybrid_sliding") {
         c.sliding_layers.push_back(static_cast<int64_t>(i));
       } else if (types[i] != "hybrid") {
-        throw_error(Code::kInvalidArgument, "{}: layer_types[{}] = {}: known are \"hybrid\", \"hybrid_sliding\"", name, i, types[i].dump());
+        throw_error(Code::kInvalidArgument,
+                    "{}: layer_types[{}] = {}: known are \"hybrid\", \"hybrid_sliding\"", name, i,
+                    types[i].dump());
       }
     }
     if (!c.sliding_layers.empty()) c.sliding_window = keys.integer("sliding_window");
@@ -131,7 +140,9 @@ ModelConfig read_legacy(const Keys& keys, const std::string& name) {
   ModelConfig c;
   read_shared(keys, c);
   const int64_t layers = keys.integer("num_hidden_layers");
-  if (layers % 2 != 0) throw_error(Code::kInvalidArgument, "{}: num_hidden_layers = {}: alternating layers come in pairs", name, layers);
+  if (layers % 2 != 0)
+    throw_error(Code::kInvalidArgument,
+                "{}: num_hidden_layers = {}: alternating layers come in pairs", name, layers);
   c.layers = layers / 2;
   const bool lists = keys.has("zaya_layers");  // the first base release
   c.heads = lists ? keys.integer("cca_num_q_heads") : keys.integer("num_attention_heads");
@@ -152,11 +163,14 @@ ModelConfig read_legacy(const Keys& keys, const std::string& name) {
   keys.only("activation_func", "swiglu");
   keys.only("rope_scaling", nullptr);
   if (keys.has("sliding_window") && keys.has("swa_layers")) {
-    c.sliding_window = keys.integer("sliding_window") + 1;  // legacy counts only the positions before
+    c.sliding_window =
+        keys.integer("sliding_window") + 1;  // legacy counts only the positions before
     c.sliding_rope_theta = keys.number_or("swa_rotary_base", 10000);
     for (const Json& layer : keys.get("swa_layers")) {
       if (!layer.is_number_integer() || layer.get<int64_t>() % 2 != 0) {
-        throw_error(Code::kInvalidArgument, "{}: swa_layers holds {}: attention layers have even numbers", name, layer.dump());
+        throw_error(Code::kInvalidArgument,
+                    "{}: swa_layers holds {}: attention layers have even numbers", name,
+                    layer.dump());
       }
       c.sliding_layers.push_back(layer.get<int64_t>() / 2);
     }
@@ -165,7 +179,9 @@ ModelConfig read_legacy(const Keys& keys, const std::string& name) {
 }
 
 Json write_native(const ModelConfig& c) {
-  const Json rope = {{"partial_rotary_factor", c.rotary_fraction}, {"rope_theta", c.rope_theta}, {"rope_type", "default"}};
+  const Json rope = {{"partial_rotary_factor", c.rotary_fraction},
+                     {"rope_theta", c.rope_theta},
+                     {"rope_type", "default"}};
   Json types = Json::array(), parameters = {{"hybrid", rope}};
   for (int64_t i = 0; i < c.layers; ++i) types.push_back(c.slides(i) ? "hybrid_sliding" : "hybrid");
   if (c.sliding_window > 0) {
@@ -234,12 +250,17 @@ PublicConfig read_public_config(const std::string& text, const std::string& name
   keys.only("model_type", "zaya");
   const bool native = keys.has("router_hidden_size");
   if (!native && !keys.has("zaya_mlp_expansion")) {
-    throw_error(Code::kInvalidArgument, "{}: neither router_hidden_size (native layout) nor zaya_mlp_expansion (legacy layout) is there: no ZAYA model", name);
+    throw_error(Code::kInvalidArgument,
+                "{}: neither router_hidden_size (native layout) nor zaya_mlp_expansion (legacy "
+                "layout) is there: no ZAYA model",
+                name);
   }
   PublicConfig result{.config = native ? read_native(keys, name) : read_legacy(keys, name),
                       .layout = native ? Layout::kNative : Layout::kLegacy};
   // The ranges of [model] hold here too.
-  SettingsTable::parse("[model]\n" + print_fields(model_fields(result.config)), name).table("model").read(model_fields(result.config));
+  SettingsTable::parse("[model]\n" + print_fields(model_fields(result.config)), name)
+      .table("model")
+      .read(model_fields(result.config));
   check_model_config(result.config, name);
   return result;
 }
@@ -272,9 +293,13 @@ std::string write_public_config(const ModelConfig& c, Layout layout, const std::
 std::string not_exportable(const ModelConfig& c) {
   if (!c.cca()) return "attention = \"" + c.attention + "\" (public layouts hold cca only)";
   if (c.dense()) return "experts = 0 (public layouts hold experts only)";
-  if (!c.zaya_router()) return "router = \"" + c.router + "\" (public layouts hold the zaya router only)";
-  if (!c.scaled()) return "residual = \"" + c.residual + "\" (public layouts hold scaled residuals only)";
-  if (c.experts_per_token != 1) return "experts_per_token = " + std::to_string(c.experts_per_token) + " (public layouts hold 1 only)";
+  if (!c.zaya_router())
+    return "router = \"" + c.router + "\" (public layouts hold the zaya router only)";
+  if (!c.scaled())
+    return "residual = \"" + c.residual + "\" (public layouts hold scaled residuals only)";
+  if (c.experts_per_token != 1)
+    return "experts_per_token = " + std::to_string(c.experts_per_token) +
+           " (public layouts hold 1 only)";
   if (!c.has_skip()) return "skip = \"none\" (public layouts hold a skip class)";
   return "";
 }

@@ -51,7 +51,8 @@ std::string after(const std::string& name, const std::string& prefix) {
   return name.compare(0, prefix.size(), prefix) == 0 ? name.substr(prefix.size()) : "";
 }
 
-std::vector<std::string> legacy_block_names(const ModelConfig& c, int64_t block, const std::string& part) {
+std::vector<std::string> legacy_block_names(const ModelConfig& c, int64_t block,
+                                            const std::string& part) {
   for (const Rename& r : kAttention) {
     if (part == r.native) return {legacy_layer(2 * block) + r.legacy};
   }
@@ -62,13 +63,17 @@ std::vector<std::string> legacy_block_names(const ModelConfig& c, int64_t block,
     return {legacy_layer(2 * block + 1) + "res_scale." + v};
   }
   if (const std::string v = after(part, "post_mlp_residual_scale."); !v.empty()) {
-    return {block + 1 < c.layers ? legacy_layer(2 * block + 2) + "res_scale." + v : "model.res_scale." + v};
+    return {block + 1 < c.layers ? legacy_layer(2 * block + 2) + "res_scale." + v
+                                 : "model.res_scale." + v};
   }
-  const char* fc = part == "mlp.experts.gate_up_proj" ? "linear_fc1" : part == "mlp.experts.down_proj" ? "linear_fc2" : nullptr;
+  const char* fc = part == "mlp.experts.gate_up_proj" ? "linear_fc1"
+                   : part == "mlp.experts.down_proj"  ? "linear_fc2"
+                                                      : nullptr;
   MR_CHECK(fc != nullptr, "%s", part.c_str());
   std::vector<std::string> names;
   for (int64_t e = 0; e < c.experts; ++e) {
-    names.push_back(legacy_layer(2 * block + 1) + "zaya_block.experts.local_experts." + std::to_string(e) + "." + fc + ".weight");
+    names.push_back(legacy_layer(2 * block + 1) + "zaya_block.experts.local_experts." +
+                    std::to_string(e) + "." + fc + ".weight");
   }
   return names;
 }
@@ -83,11 +88,17 @@ void check_head(const SafetensorsSet& set, const ParameterTable& table, const Te
   const Tensor embedding = view(*table.find("model.embed_tokens.weight"), master);
   std::vector<float> values(static_cast<size_t>(head->count));
   read_as_f32(*head, values.data());
-  if (head->count == embedding.count() && std::memcmp(values.data(), embedding.data, static_cast<size_t>(embedding.bytes())) == 0) return;
-  throw_error(Code::kInvalidArgument, "{}: lm_head.weight differs from model.embed_tokens.weight; only tied heads are supported", head->file);
+  if (head->count == embedding.count() &&
+      std::memcmp(values.data(), embedding.data, static_cast<size_t>(embedding.bytes())) == 0)
+    return;
+  throw_error(
+      Code::kInvalidArgument,
+      "{}: lm_head.weight differs from model.embed_tokens.weight; only tied heads are supported",
+      head->file);
 }
 
-void check_all_known(const SafetensorsSet& set, const ModelConfig& c, Layout layout, const ParameterTable& table) {
+void check_all_known(const SafetensorsSet& set, const ModelConfig& c, Layout layout,
+                     const ParameterTable& table) {
   std::vector<std::string> known = {"lm_head.weight"};
   for (const Parameter& p : table.all) {
     for (const std::string& name : stored_names(c, p, layout)) known.push_back(name);
@@ -95,8 +106,9 @@ void check_all_known(const SafetensorsSet& set, const ModelConfig& c, Layout lay
   std::sort(known.begin(), known.end());
   for (const SafetensorsEntry* entry : set.entries()) {
     if (std::binary_search(known.begin(), known.end(), entry->name)) continue;
-    throw_error(Code::kInvalidArgument, "{}: tensor {} is no part of a {} ZAYA model with this config.json", entry->file, entry->name,
-                layout == Layout::kNative ? "native" : "legacy");
+    throw_error(Code::kInvalidArgument,
+                "{}: tensor {} is no part of a {} ZAYA model with this config.json", entry->file,
+                entry->name, layout == Layout::kNative ? "native" : "legacy");
   }
 }
 
@@ -107,7 +119,8 @@ struct Slice {
   DType dtype;    // as written
 };
 
-std::vector<Slice> slices_of(const ModelConfig& c, const ParameterTable& table, const Tensor& master, const ExportOptions& options) {
+std::vector<Slice> slices_of(const ModelConfig& c, const ParameterTable& table,
+                             const Tensor& master, const ExportOptions& options) {
   std::vector<Slice> slices;
   for (const Parameter& p : table.all) {
     const std::vector<std::string> names = stored_names(c, p, options.layout);
@@ -118,7 +131,8 @@ std::vector<Slice> slices_of(const ModelConfig& c, const ParameterTable& table, 
         t = whole.rows(static_cast<int64_t>(i), static_cast<int64_t>(i) + 1);
         t = t.reshaped({p.dims[1], p.dims[2]});
       }
-      slices.push_back({names[i], &p, t, p.kind == Parameter::Kind::kBalance ? DType::kF32 : options.dtype});
+      slices.push_back(
+          {names[i], &p, t, p.kind == Parameter::Kind::kBalance ? DType::kF32 : options.dtype});
     }
   }
   return slices;
@@ -143,7 +157,8 @@ void append_slice(SafetensorsWriter& writer, const Slice& slice) {
 void write_file(FileSystem& fs, const std::string& path, const std::vector<Slice>& slices) {
   std::vector<SafetensorsSpec> specs;
   for (const Slice& s : slices) {
-    specs.push_back({s.name, s.dtype, std::vector<int64_t>(s.tensor.dims, s.tensor.dims + s.tensor.rank)});
+    specs.push_back(
+        {s.name, s.dtype, std::vector<int64_t>(s.tensor.dims, s.tensor.dims + s.tensor.rank)});
   }
   std::vector<SafetensorsSpec> ordered;
   const std::vector<size_t> order = aligned_order(specs);
@@ -158,15 +173,16 @@ void write_file(FileSystem& fs, const std::string& path, const std::vector<Slice
 std::vector<std::string> stored_names(const ModelConfig& c, const Parameter& p, Layout layout) {
   if (layout == Layout::kNative) return {p.name};
   if (p.name == "model.norm.weight") return {"model.final_norm.weight"};
-  if (const std::string v = after(p.name, "model.input_"); !v.empty()) return {"model.layers.0.res_scale." + v};
+  if (const std::string v = after(p.name, "model.input_"); !v.empty())
+    return {"model.layers.0.res_scale." + v};
   const std::string rest = after(p.name, "model.layers.");
   if (rest.empty()) return {p.name};  // the embedding
   const size_t dot = rest.find('.');
   return legacy_block_names(c, std::stoll(rest.substr(0, dot)), rest.substr(dot + 1));
 }
 
-void read_public_weights(const SafetensorsSet& set, const ModelConfig& c, Layout layout, const ParameterTable& table,
-                         const Tensor& master) {
+void read_public_weights(const SafetensorsSet& set, const ModelConfig& c, Layout layout,
+                         const ParameterTable& table, const Tensor& master) {
   check_all_known(set, c, layout, table);
   for (const Parameter& p : table.all) {
     const std::vector<std::string> names = stored_names(c, p, layout);
@@ -175,10 +191,12 @@ void read_public_weights(const SafetensorsSet& set, const ModelConfig& c, Layout
     for (const std::string& name : names) {
       const SafetensorsEntry& entry = set.get(name);
       if (entry.shape != wanted) {
-        throw_error(Code::kInvalidArgument, "{}: {} has shape {}, config.json says {}", entry.file, name, shape_text(entry.shape), shape_text(wanted));
+        throw_error(Code::kInvalidArgument, "{}: {} has shape {}, config.json says {}", entry.file,
+                    name, shape_text(entry.shape), shape_text(wanted));
       }
       if (!is_float_type(entry.type)) {
-        throw_error(Code::kInvalidArgument, "{}: {} is {}; supported are F32, F16, BF16 and F64", entry.file, name, entry.type);
+        throw_error(Code::kInvalidArgument, "{}: {} is {}; supported are F32, F16, BF16 and F64",
+                    entry.file, name, entry.type);
       }
       read_as_f32(entry, out);
       out += entry.count;
@@ -187,10 +205,12 @@ void read_public_weights(const SafetensorsSet& set, const ModelConfig& c, Layout
   check_head(set, table, master);
 }
 
-void write_public_model(FileSystem& fs, const std::string& folder, const ModelConfig& c, const ParameterTable& table,
-                        const Tensor& master, const std::string& tokenizer_json, const ExportOptions& options) {
+void write_public_model(FileSystem& fs, const std::string& folder, const ModelConfig& c,
+                        const ParameterTable& table, const Tensor& master,
+                        const std::string& tokenizer_json, const ExportOptions& options) {
   const std::string reason = not_exportable(c);
-  if (!reason.empty()) throw_error(Code::kInvalidArgument, "export to {}: the model has {}", folder, reason);
+  if (!reason.empty())
+    throw_error(Code::kInvalidArgument, "export to {}: the model has {}", folder, reason);
   fs.make_directories(folder);
   // Shards in parameter order; config.json last, so that a cut export is not taken for a model.
   std::vector<std::vector<Slice>> shards(1);
@@ -207,7 +227,9 @@ void write_public_model(FileSystem& fs, const std::string& folder, const ModelCo
   }
   Json map = Json::object();
   for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = shards.size() == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    const std::string name =
+        shards.size() == 1 ? "model.safetensors"
+                           : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
     write_file(fs, join_path(folder, name), shards[i]);
     for (const Slice& s : shards[i]) map[s.name] = name;
   }
@@ -217,9 +239,11 @@ void write_public_model(FileSystem& fs, const std::string& folder, const ModelCo
   }
   if (!tokenizer_json.empty()) {
     fs.write_atomic(join_path(folder, "tokenizer.json"), tokenizer_json);
-    fs.write_atomic(join_path(folder, "tokenizer_config.json"), Json{{"tokenizer_class", "PreTrainedTokenizerFast"}}.dump(2) + "\n");
+    fs.write_atomic(join_path(folder, "tokenizer_config.json"),
+                    Json{{"tokenizer_class", "PreTrainedTokenizerFast"}}.dump(2) + "\n");
   }
-  fs.write_atomic(join_path(folder, "config.json"), write_public_config(c, options.layout, dtype_name(options.dtype)));
+  fs.write_atomic(join_path(folder, "config.json"),
+                  write_public_config(c, options.layout, dtype_name(options.dtype)));
 }
 
 }  // namespace moraine

@@ -1,7 +1,7 @@
 // PublicLayout: names and files of public checkpoints, to and from the flat parameter buffer.
 //
-// Our parameter names are those of the native layout. The legacy layout has two alternating layers for each
-// of our blocks and one matrix per expert (zaya1.md A.9).
+// Our parameter names are those of the native layout. The legacy layout has two alternating layers
+// for each of our blocks and one matrix per expert (zaya1.md A.9).
 //
 // Errors: kNotFound and kInvalidArgument with the tensor's name and both shapes.
 #pragma once
@@ -16,23 +16,25 @@
 
 namespace moraine {
 
-// The names under which a layout stores a parameter: one, or one per expert (slices of the first dimension).
-std::vector<std::string> stored_names(const ModelConfig& config, const Parameter& parameter, Layout layout);
+// The names under which a layout stores a parameter: one, or one per expert (slices of the first
+// dimension).
+std::vector<std::string> stored_names(const ModelConfig& config, const Parameter& parameter,
+                                      Layout layout);
 
-// Fills the flat f32 buffer `master` from any float type. A tensor that the model does not know, or a head
-// that differs from the embedding, is an error.
+// Fills the flat f32 buffer `master` from any float type. A tensor that the model does not know, or
+// a head that differs from the embedding, is an error.
 void read_public_weights(const SafetensorsSet& set, const ModelConfig& config, Layout layout,
                          const ParameterTable& table, const Tensor& master);
 
-// Writes config.json, weights (one file, or indexed shards above `shard_bytes`) and the tokenizer's files into
-// `folder`. dtype: f32 or bf16; balancing biases stay f32.
+// Writes config.json, weights (one file, or indexed shards above `shard_bytes`) and the tokenizer's
+// files into `folder`. dtype: f32 or bf16; balancing biases stay f32.
 struct ExportOptions {
   Layout layout = Layout::kNative;
   DType dtype = DType::kF32;
   int64_t shard_bytes = int64_t{4} << 30;
 };
 void write_public_model(FileSystem& fs, const std::string& folder, const ModelConfig& config,
-                        const ParameterTable& table, const Tensor& master, const std::string& tokenizer_json,
-                        const ExportOptions& options);
+                        const ParameterTable& table, const Tensor& master,
+                        const std::string& tokenizer_json, const ExportOptions& options);
 
 }  // namespace moraine

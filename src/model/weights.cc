@@ -46,7 +46,8 @@ std::string next_norm_name(const ModelConfig& c, int64_t i) {
 
 // Every matrix of a layer with its pack: visit(pack, tensor [groups*n, k], groups).
 template <class F>
-void for_each_pack(const ModelConfig& c, const Lookup& at, int64_t i, LayerWeights& w, const F& visit) {
+void for_each_pack(const ModelConfig& c, const Lookup& at, int64_t i, LayerWeights& w,
+                   const F& visit) {
   const std::string layer = layer_name(i), gate = layer + "mlp.gate.";
   const auto flat = [](Tensor t, int64_t n, int64_t k) { return t.reshaped({n, k}); };
   visit(w.qkv, fused_qkv(c, at, layer), 1);
@@ -76,7 +77,8 @@ void for_each_pack(const ModelConfig& c, const Lookup& at, int64_t i, LayerWeigh
 // Fills the vector fields that weights and gradients share by name.
 template <class L>
 void find_vectors(const ModelConfig& c, const Lookup& at, int64_t i, L& w) {
-  const std::string layer = layer_name(i), qkv = layer + "self_attn.qkv_proj.", gate = layer + "mlp.gate.";
+  const std::string layer = layer_name(i), qkv = layer + "self_attn.qkv_proj.",
+                    gate = layer + "mlp.gate.";
   if (c.cca()) {
     w.conv_depthwise_w = at.get(qkv + "conv_qk_depthwise.weight").reshaped({c.conv_channels(), 2});
     w.conv_depthwise_b = at.get(qkv + "conv_qk_depthwise.bias");
@@ -110,12 +112,14 @@ Tensor shifted(const ParameterTable& table, const Tensor& vectors) {
 ModelWeights make_weights(Arena& arena, const ModelConfig& c, const ParameterTable& table,
                           const Tensor& master, DType compute, bool training) {
   ModelWeights w;
-  w.vectors = arena.take("weights.vectors", "weights", master.dtype, {table.total_count - table.matrix_count});
+  w.vectors = arena.take("weights.vectors", "weights", master.dtype,
+                         {table.total_count - table.matrix_count});
   const Lookup masters(table, master), vectors(table, shifted(table, w.vectors));
   const auto take = [&](MatrixPack& pack, const Tensor& t, int64_t groups) {
     const int64_t n = t.dims[0] / groups, k = t.dims[1];
     pack.forward = take_packed(arena, "weights.packed", compute, groups, n, k);
-    if (training) pack.backward = take_packed(arena, "weights.packed_transposed", compute, groups, k, n);
+    if (training)
+      pack.backward = take_packed(arena, "weights.packed_transposed", compute, groups, k, n);
   };
   w.embedding = masters.get("model.embed_tokens.weight");
   w.merge_input = vectors.scale("model.input_");
@@ -131,14 +135,16 @@ ModelWeights make_weights(Arena& arena, const ModelConfig& c, const ParameterTab
   return w;
 }
 
-void refresh_weights(Context& ctx, const ModelConfig& c, const ParameterTable& table, const Tensor& master,
-                     ModelWeights& w) {
+void refresh_weights(Context& ctx, const ModelConfig& c, const ParameterTable& table,
+                     const Tensor& master, ModelWeights& w) {
   const Lookup masters(table, master);
   const auto pack = [&](MatrixPack& p, const Tensor& t, int64_t) {
     pack_matrix(ctx, {.packed = p.forward, .w = t, .transpose = false});
-    if (p.backward.data != nullptr) pack_matrix(ctx, {.packed = p.backward, .w = t, .transpose = true});
+    if (p.backward.data != nullptr)
+      pack_matrix(ctx, {.packed = p.backward, .w = t, .transpose = true});
   };
-  for (int64_t i = 0; i < c.layers; ++i) for_each_pack(c, masters, i, w.layers[static_cast<size_t>(i)], pack);
+  for (int64_t i = 0; i < c.layers; ++i)
+    for_each_pack(c, masters, i, w.layers[static_cast<size_t>(i)], pack);
   pack(w.head, w.embedding, 1);
 
   const bool round = w.head.forward.dtype == DType::kBF16;
@@ -146,14 +152,16 @@ void refresh_weights(Context& ctx, const ModelConfig& c, const ParameterTable& t
     if (p.offset < table.matrix_count) continue;
     const Tensor from = view(p, master), to = view(p, shifted(table, w.vectors));
     if (round && p.kind != Parameter::Kind::kBalance) {
-      for (int64_t j = 0; j < from.count(); ++j) to.as<float>()[j] = round_bf16(from.as<float>()[j]);
+      for (int64_t j = 0; j < from.count(); ++j)
+        to.as<float>()[j] = round_bf16(from.as<float>()[j]);
     } else {
       std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
     }
   }
 }
 
-ModelGradients view_gradients(const ModelConfig& c, const ParameterTable& table, const Tensor& flat) {
+ModelGradients view_gradients(const ModelConfig& c, const ParameterTable& table,
+                              const Tensor& flat) {
   const Lookup at(table, flat);
   ModelGradients g;
   g.embedding = at.get("model.embed_tokens.weight");

@@ -1,9 +1,10 @@
 // Weights: what the kernels read: packed matrices and working vectors of every layer.
 //
-// The master copy is one flat buffer (model/parameters.h). After it changed, refresh_weights packs each matrix
-// for the forward product (and, when training, transposed for the backward one) and copies the vectors.
-// Everything is rounded to the compute type on the way: a bf16 run computes with bf16 weights throughout, so
-// the bf16 export of a run is the model that was trained. Balancing biases stay f32.
+// The master copy is one flat buffer (model/parameters.h). After it changed, refresh_weights packs
+// each matrix for the forward product (and, when training, transposed for the backward one) and
+// copies the vectors. Everything is rounded to the compute type on the way: a bf16 run computes
+// with bf16 weights throughout, so the bf16 export of a run is the model that was trained.
+// Balancing biases stay f32.
 #pragma once
 
 #include <vector>
@@ -21,29 +22,29 @@ struct MatrixPack {
 
 struct LayerWeights {
   // Attention.
-  MatrixPack qkv;                         // [C + K*d, D]
-  Tensor conv_depthwise_w;                // [C, 2]
-  Tensor conv_depthwise_b;                // [C]
-  MatrixPack conv_grouped;                // G groups of [d, 2*d]
-  Tensor conv_grouped_b;                  // [G, d]
-  Tensor temp;                            // [K]
-  MatrixPack o;                           // [D, H*d]
-  ResidualScale merge_attention;          // [D] each
-  Tensor norm_experts;                    // [D] the norm that reads the attention merge
+  MatrixPack qkv;                 // [C + K*d, D]
+  Tensor conv_depthwise_w;        // [C, 2]
+  Tensor conv_depthwise_b;        // [C]
+  MatrixPack conv_grouped;        // G groups of [d, 2*d]
+  Tensor conv_grouped_b;          // [G, d]
+  Tensor temp;                    // [K]
+  MatrixPack o;                   // [D, H*d]
+  ResidualScale merge_attention;  // [D] each
+  Tensor norm_experts;            // [D] the norm that reads the attention merge
   // Router.
-  MatrixPack router_down;                 // [R, D]
-  Tensor router_down_b;                   // [R]
-  Tensor router_gamma;                    // [R], empty on the first layer
-  Tensor router_norm;                     // [R]
-  MatrixPack router_fc1, router_fc2;      // [R, R]
-  Tensor router_fc1_b, router_fc2_b;      // [R]
-  MatrixPack router_out;                  // [classes, R], or [classes, D] for the linear router
-  Tensor balance;                         // [classes] f32 always
+  MatrixPack router_down;             // [R, D]
+  Tensor router_down_b;               // [R]
+  Tensor router_gamma;                // [R], empty on the first layer
+  Tensor router_norm;                 // [R]
+  MatrixPack router_fc1, router_fc2;  // [R, R]
+  Tensor router_fc1_b, router_fc2_b;  // [R]
+  MatrixPack router_out;              // [classes, R], or [classes, D] for the linear router
+  Tensor balance;                     // [classes] f32 always
   // Experts, or one dense MLP.
-  MatrixPack gate_up;                     // E groups of [2F, D]
-  MatrixPack down;                        // E groups of [D, F]
-  ResidualScale merge_experts;            // [D] each
-  Tensor norm_next;                       // [D] the norm that reads the experts' merge: next layer's, or the final
+  MatrixPack gate_up;           // E groups of [2F, D]
+  MatrixPack down;              // E groups of [D, F]
+  ResidualScale merge_experts;  // [D] each
+  Tensor norm_next;  // [D] the norm that reads the experts' merge: next layer's, or the final
 };
 
 struct ModelWeights {
@@ -51,12 +52,12 @@ struct ModelWeights {
   ResidualScale merge_input;  // h_scale, h_bias only
   Tensor norm_first;          // [D] the first layer's input norm
   std::vector<LayerWeights> layers;
-  MatrixPack head;            // [V, D], tied with the embedding
-  Tensor vectors;             // [total - matrix] working copy of the flat buffer's vector part
+  MatrixPack head;  // [V, D], tied with the embedding
+  Tensor vectors;   // [total - matrix] working copy of the flat buffer's vector part
 };
 
-// Takes the memory. `compute` is the activation type: f32, bf16, or f64 (reference). `master` is the flat
-// buffer that refresh_weights will read.
+// Takes the memory. `compute` is the activation type: f32, bf16, or f64 (reference). `master` is
+// the flat buffer that refresh_weights will read.
 ModelWeights make_weights(Arena& arena, const ModelConfig& config, const ParameterTable& table,
                           const Tensor& master, DType compute, bool training);
 
@@ -68,8 +69,8 @@ struct LayerGradients {
   Tensor qkv, conv_depthwise_w, conv_depthwise_b, conv_grouped, conv_grouped_b, temp, o;
   ResidualScale merge_attention;
   Tensor norm_experts;
-  Tensor router_down, router_down_b, router_gamma, router_norm, router_fc1, router_fc1_b, router_fc2,
-      router_fc2_b, router_out;
+  Tensor router_down, router_down_b, router_gamma, router_norm, router_fc1, router_fc1_b,
+      router_fc2, router_fc2_b, router_out;
   Tensor gate_up, down;
   ResidualScale merge_experts;
   Tensor norm_next;
@@ -82,6 +83,7 @@ struct ModelGradients {
   std::vector<LayerGradients> layers;
 };
 
-ModelGradients view_gradients(const ModelConfig& config, const ParameterTable& table, const Tensor& flat);
+ModelGradients view_gradients(const ModelConfig& config, const ParameterTable& table,
+                              const Tensor& flat);
 
 }  // namespace moraine

@@ -11,9 +11,9 @@
 namespace moraine {
 namespace {
 
-constexpr int64_t kHugePage = int64_t{2} << 20;    // x86-64 and arm64 transparent huge page
-constexpr int64_t kSmall = int64_t{256} << 10;     // below this, buffers share a mapping
-constexpr int64_t kAlignment = 64;                 // cache line and widest vector
+constexpr int64_t kHugePage = int64_t{2} << 20;  // x86-64 and arm64 transparent huge page
+constexpr int64_t kSmall = int64_t{256} << 10;   // below this, buffers share a mapping
+constexpr int64_t kAlignment = 64;               // cache line and widest vector
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -32,10 +32,11 @@ void* Arena::take_bytes(const std::string& name, const std::string& category, in
     void* data = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
-      throw_error(Code::kInvalidArgument,
-                  "take memory for {}: {} bytes are not to be had; `moraine plan memory` prints what "
-                  "this run needs",
-                  name, bytes);
+      throw_error(
+          Code::kInvalidArgument,
+          "take memory for {}: {} bytes are not to be had; `moraine plan memory` prints what "
+          "this run needs",
+          name, bytes);
     }
     mappings_.push_back({data, size});
     return static_cast<char*>(data);

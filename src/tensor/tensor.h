@@ -1,7 +1,8 @@
 // Tensor: a contiguous, row-major view of memory that somebody else owns.
 //
 // Passed by value. A slice of the first dimension is a view; anything else is a copy: there are no
-// strides. A default Tensor is empty (`data == nullptr`) and stands for an absent optional argument.
+// strides. A default Tensor is empty (`data == nullptr`) and stands for an absent optional
+// argument.
 #pragma once
 
 #include <cstdint>
@@ -49,12 +50,30 @@ void check_dtype(const Tensor& t, const char* name, DType dtype);
 
 template <class E>
 constexpr DType dtype_of();
-template <> constexpr DType dtype_of<double>() { return DType::kF64; }
-template <> constexpr DType dtype_of<float>() { return DType::kF32; }
-template <> constexpr DType dtype_of<BF16>() { return DType::kBF16; }
-template <> constexpr DType dtype_of<int64_t>() { return DType::kI64; }
-template <> constexpr DType dtype_of<int32_t>() { return DType::kI32; }
-template <> constexpr DType dtype_of<uint8_t>() { return DType::kU8; }
+template <>
+constexpr DType dtype_of<double>() {
+  return DType::kF64;
+}
+template <>
+constexpr DType dtype_of<float>() {
+  return DType::kF32;
+}
+template <>
+constexpr DType dtype_of<BF16>() {
+  return DType::kBF16;
+}
+template <>
+constexpr DType dtype_of<int64_t>() {
+  return DType::kI64;
+}
+template <>
+constexpr DType dtype_of<int32_t>() {
+  return DType::kI32;
+}
+template <>
+constexpr DType dtype_of<uint8_t>() {
+  return DType::kU8;
+}
 
 template <class E>
 E* Tensor::as() const {

@@ -20,7 +20,8 @@ Rig::Rig(Backend backend, int threads) : pool_(threads), arena_(Arena::Mode::kRe
 
 Tensor Rig::zeros(std::initializer_list<int64_t> dims, DType dtype) {
   Tensor t = arena_.take("test", "test", dtype, dims);
-  if (t.data == nullptr) t.data = arena_.take_bytes("test", "test", 64);  // zero rows, still present
+  if (t.data == nullptr)
+    t.data = arena_.take_bytes("test", "test", 64);  // zero rows, still present
   return t;
 }
 
@@ -35,8 +36,8 @@ Tensor Rig::normal(std::initializer_list<int64_t> dims, DType dtype, uint64_t se
 Tensor Rig::integers(std::initializer_list<int64_t> dims, int64_t below, uint64_t seed) {
   const Tensor t = zeros(dims, DType::kI32);
   for (int64_t i = 0; i < t.count(); ++i) {
-    t.as<int32_t>()[i] = static_cast<int32_t>(
-        random_below(static_cast<uint64_t>(below), seed, Stream::kTest, 1, static_cast<uint64_t>(i)));
+    t.as<int32_t>()[i] = static_cast<int32_t>(random_below(
+        static_cast<uint64_t>(below), seed, Stream::kTest, 1, static_cast<uint64_t>(i)));
   }
   return t;
 }
@@ -76,7 +77,9 @@ double rms(const Tensor& t) {
 
 Tolerance tolerance(DType output, int64_t terms) {
   constexpr double kSigmas = 6;  // one in 1e9 elements of a correct kernel passes this
-  const double output_step = output == DType::kBF16 ? 0x1.0p-8 : output == DType::kF32 ? 0x1.0p-24 : 0x1.0p-53;
+  const double output_step = output == DType::kBF16  ? 0x1.0p-8
+                             : output == DType::kF32 ? 0x1.0p-24
+                                                     : 0x1.0p-53;
   const double sum_step = output == DType::kF64 ? 0x1.0p-53 : 0x1.0p-24;
   return {output_step + kSigmas * sum_step * std::sqrt(static_cast<double>(terms) + 1)};
 }

@@ -39,18 +39,22 @@ void stop_if_asked(Run& run, const Pace& pace) {
   const bool signal = run.options.stop_signal != nullptr && run.options.stop_signal->load() != 0;
   if (!signal && !(limit > 0 && now_seconds() - pace.started > limit)) return;
   const CheckpointWritten written = save_now(run);
-  throw_error(Code::kInterrupted, "{} after step {} of {}; saved {}; run the same command again to go on", signal ? "signal" : "time limit", run.step, run.timeline.steps(),
-              written.directory);
+  throw_error(Code::kInterrupted,
+              "{} after step {} of {}; saved {}; run the same command again to go on",
+              signal ? "signal" : "time limit", run.step, run.timeline.steps(), written.directory);
 }
 
-// The rate of this step, as a share of optimizer.learning_rate: the schedule, and the phase's own peak.
+// The rate of this step, as a share of optimizer.learning_rate: the schedule, and the phase's own
+// peak.
 double learning_rate_at(const Run& run, const StepPlan& plan) {
   Schedule schedule = learning_rate_schedule(run.config);
   schedule.total = run.timeline.tokens();
-  schedule.warmup = static_cast<int64_t>(run.config.optimizer.warmup_fraction * static_cast<double>(schedule.total));
+  schedule.warmup = static_cast<int64_t>(run.config.optimizer.warmup_fraction *
+                                         static_cast<double>(schedule.total));
   const double peak = run.config.phases[static_cast<size_t>(plan.phase)].learning_rate;
   const double phase = peak > 0 ? peak / run.config.optimizer.learning_rate : 1;
-  return phase * lr_multiplier(schedule, plan.tokens_before, plan.tokens_before + plan.batch_tokens);
+  return phase *
+         lr_multiplier(schedule, plan.tokens_before, plan.tokens_before + plan.batch_tokens);
 }
 
 StepResult compute_gradients(Run& run, const StepPlan& plan) {
@@ -58,22 +62,29 @@ StepResult compute_gradients(Run& run, const StepPlan& plan) {
     const StepPlan next = run.timeline.at(run.step + 1);
     run.data->prefetch(next, run.skip(next));
   }
-  return run.trainer->compute_gradients(plan, [&](int64_t first, int64_t count, SequenceBatch* out) { run.data->read(plan, run.skip(plan), first, count, out); });
+  return run.trainer->compute_gradients(plan,
+                                        [&](int64_t first, int64_t count, SequenceBatch* out) {
+                                          run.data->read(plan, run.skip(plan), first, count, out);
+                                        });
 }
 
 // Logs a bad step. True: back to the last good checkpoint; false: the step is skipped.
 bool must_roll_back(const Run& run, const StepResult& result) {
   const SpikeConfig& c = run.config.spike;
-  log_event(Level::kWarning, "step.bad", "step={} loss={} norm={} z={:.1f} in_a_row={} policy={}", run.step + 1, result.loss, result.gradient_norm, run.spike.z_score(),
+  log_event(Level::kWarning, "step.bad", "step={} loss={} norm={} z={:.1f} in_a_row={} policy={}",
+            run.step + 1, result.loss, result.gradient_norm, run.spike.z_score(),
             run.spike.bad_in_a_row(), c.policy);
   if (c.policy == "stop") {
-    throw_error(Code::kDiverged, "step {}: loss {}, gradient norm {}; spike.policy is stop; the last good checkpoint is in {}", run.step + 1, result.loss,
-                result.gradient_norm, run.options.out);
+    throw_error(Code::kDiverged,
+                "step {}: loss {}, gradient norm {}; spike.policy is stop; the last good "
+                "checkpoint is in {}",
+                run.step + 1, result.loss, result.gradient_norm, run.options.out);
   }
   return c.policy == "rollback" || run.spike.bad_in_a_row() >= c.patience;
 }
 
-StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult& result, double lr, double seconds, Pace& pace) {
+StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult& result, double lr,
+                         double seconds, Pace& pace) {
   StepMetrics m;
   m.step = run.step;
   m.steps_total = run.timeline.steps();
@@ -85,9 +96,11 @@ StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult&
   m.tokens_per_s = static_cast<double>(plan.batch_tokens) / seconds;
   const double peak = matmul_gflops(run.machine, run.config.train.dtype == "bf16");
   if (peak > 0) m.percent_of_peak = 100 * pace.profile.flops() / seconds / (peak * 1e9);
-  pace.average_seconds = pace.average_seconds == 0 ? seconds : 0.95 * pace.average_seconds + 0.05 * seconds;
+  pace.average_seconds =
+      pace.average_seconds == 0 ? seconds : 0.95 * pace.average_seconds + 0.05 * seconds;
   m.seconds_left = pace.average_seconds * static_cast<double>(run.timeline.steps() - run.step);
-  if (!run.trainer->load().empty()) set_load(&m, run.trainer->load(), run.config.model.has_skip(), run.step % 16 == 0);
+  if (!run.trainer->load().empty())
+    set_load(&m, run.trainer->load(), run.config.model.has_skip(), run.step % 16 == 0);
   return m;
 }
 
@@ -114,10 +127,12 @@ RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& optio
     if (!bad) run->trainer->apply(plan, result, lr_scale);
     run->loss = result.loss;
     ++run->step;
-    StepMetrics m = step_metrics(*run, plan, result, lr_scale * run->config.optimizer.learning_rate, now_seconds() - begin, pace);
+    StepMetrics m = step_metrics(*run, plan, result, lr_scale * run->config.optimizer.learning_rate,
+                                 now_seconds() - begin, pace);
     observe_step(*run, observer, m);
     if (++pace.steps == kStorageAfterSteps) print_storage(*run, plan, pace.average_seconds);
-    if (run->step % run->config.checkpoint.every_steps == 0 && run->step < run->timeline.steps()) save_in_background(*run);
+    if (run->step % run->config.checkpoint.every_steps == 0 && run->step < run->timeline.steps())
+      save_in_background(*run);
     report_save(*run, /*wait=*/false);
   }
   const RunResult done = finish(*run);
@@ -133,19 +148,28 @@ void print_storage(const Run& run, const StepPlan& plan, double step_seconds) {
   const std::string shard = join_path(data.folder(), data.manifest().shards.front().file);
   constexpr double kProbeSeconds = 0.2;
   try {
-    const StorageProbe probe = measure_storage_iops(run.fs, shard, {.threads = 8, .seconds = kProbeSeconds, .page_bytes = 4096, .seed = 1});
-    const StorageLoad load{.sequences_per_step = static_cast<double>(plan.num_sequences), .tokens_per_sequence = static_cast<double>(plan.sequence),
-                           .bytes_per_token = static_cast<double>(data.manifest().meaning.token_bytes()), .page_bytes = 4096, .step_seconds = step_seconds,
-                           .extra_pages_per_sequence = 1, .iops_max = probe.iops};
-    fmt::print(stderr, "storage: {}\n{}\n", storage_probe_text(probe), storage_need_text(load, storage_need(load)));
+    const StorageProbe probe = measure_storage_iops(
+        run.fs, shard, {.threads = 8, .seconds = kProbeSeconds, .page_bytes = 4096, .seed = 1});
+    const StorageLoad load{
+        .sequences_per_step = static_cast<double>(plan.num_sequences),
+        .tokens_per_sequence = static_cast<double>(plan.sequence),
+        .bytes_per_token = static_cast<double>(data.manifest().meaning.token_bytes()),
+        .page_bytes = 4096,
+        .step_seconds = step_seconds,
+        .extra_pages_per_sequence = 1,
+        .iops_max = probe.iops};
+    fmt::print(stderr, "storage: {}\n{}\n", storage_probe_text(probe),
+               storage_need_text(load, storage_need(load)));
   } catch (const Error& e) {
     log_event(Level::kWarning, "storage.not_measured", "reason=\"{}\"", e.what());
   }
 }
 
 std::string hardware_text(const Run& run) {
-  return fmt::format("machine: {} threads, {}, measured peak {:.0f} GFLOP/s ({}), {:.0f} GB/s read", run.machine.threads, run.machine.isa,
-                     matmul_gflops(run.machine, run.config.train.dtype == "bf16"), run.config.train.dtype, run.machine.read_gb_s);
+  return fmt::format("machine: {} threads, {}, measured peak {:.0f} GFLOP/s ({}), {:.0f} GB/s read",
+                     run.machine.threads, run.machine.isa,
+                     matmul_gflops(run.machine, run.config.train.dtype == "bf16"),
+                     run.config.train.dtype, run.machine.read_gb_s);
 }
 
 void print_start(const Run& run) {
@@ -153,12 +177,20 @@ void print_start(const Run& run) {
   const RunConfig& c = run.config;
   fmt::print(stderr, "{}\n", print_run_config(c));
   fmt::print(stderr, "{}\n", hardware_text(run));
-  fmt::print(stderr, "model: {} parameters, {} active per token, {} in the embedding\n", format_count(static_cast<double>(count.total)), format_count(static_cast<double>(count.active)), format_count(static_cast<double>(count.embedding)));
-  fmt::print(stderr, "\n{}\n", optimizer_table(optimizer_specs(c, run.trainer->model().table()), optimizer_options(c)));
+  fmt::print(stderr, "model: {} parameters, {} active per token, {} in the embedding\n",
+             format_count(static_cast<double>(count.total)),
+             format_count(static_cast<double>(count.active)),
+             format_count(static_cast<double>(count.embedding)));
+  fmt::print(
+      stderr, "\n{}\n",
+      optimizer_table(optimizer_specs(c, run.trainer->model().table()), optimizer_options(c)));
   fmt::print(stderr, "memory:\n{}\n", memory_table(run.arena));
   const auto plan = run.data->loader(0).plan(0, 0);
-  fmt::print(stderr, "data: {} tokens; packing fills {:.2f}% of {} sequences an epoch\n", format_count(static_cast<double>(run.data->loader(0).total_tokens())), 100 * plan->efficiency(), plan->num_sequences());
-  fmt::print(stderr, "run: {} steps, {} tokens, from step {}\n\n", run.timeline.steps(), format_count(static_cast<double>(run.timeline.tokens())), run.step);
+  fmt::print(stderr, "data: {} tokens; packing fills {:.2f}% of {} sequences an epoch\n",
+             format_count(static_cast<double>(run.data->loader(0).total_tokens())),
+             100 * plan->efficiency(), plan->num_sequences());
+  fmt::print(stderr, "run: {} steps, {} tokens, from step {}\n\n", run.timeline.steps(),
+             format_count(static_cast<double>(run.timeline.tokens())), run.step);
 }
 
 // Gives up the steps since the last good checkpoint, and the data that they read.
@@ -166,26 +198,37 @@ void roll_back(Run& run) {
   report_save(run, /*wait=*/true);
   const std::optional<int64_t> good = last_good(run.fs, run.options.out);
   if (!good || run.rollbacks >= run.config.spike.rollbacks_max) {
-    throw_error(Code::kDiverged, "step {}: {} bad steps in a row, {}; look at the learning rate and at the data near step {}", run.step + 1, run.spike.bad_in_a_row(),
-                good ? fmt::format("{} rollbacks are used up", run.rollbacks) : std::string("no checkpoint to go back to"), run.step + 1);
+    throw_error(Code::kDiverged,
+                "step {}: {} bad steps in a row, {}; look at the learning rate and at the data "
+                "near step {}",
+                run.step + 1, run.spike.bad_in_a_row(),
+                good ? fmt::format("{} rollbacks are used up", run.rollbacks)
+                     : std::string("no checkpoint to go back to"),
+                run.step + 1);
   }
   const StepPlan bad = run.timeline.at(run.step);
   const int64_t rollbacks = run.rollbacks + 1, bad_step = run.step, skip_before = run.skip(bad);
-  const Checkpoint checkpoint = Checkpoint::open(run.fs, checkpoint_path(run.fs, run.options.out, *good));
+  const Checkpoint checkpoint =
+      Checkpoint::open(run.fs, checkpoint_path(run.fs, run.options.out, *good));
   run.trainer->restore(checkpoint);
   run.read_info(checkpoint.info());
   const StepPlan from = run.timeline.at(run.step);
-  const int64_t passed = bad.first_sequence + bad.num_sequences - (from.phase == bad.phase ? from.first_sequence : 0);
+  const int64_t passed =
+      bad.first_sequence + bad.num_sequences - (from.phase == bad.phase ? from.first_sequence : 0);
   run.skip_sequences = skip_before + passed;
   run.skip_phase = bad.phase;
   run.rollbacks = rollbacks;
   run.spike.forget_bad();
-  run.metrics = std::make_unique<MetricsWriter>(run.fs, join_path(run.options.out, "metrics.jsonl"), run.step);
-  run.events = std::make_unique<EventWriter>(run.fs, join_path(run.options.out, "tensorboard"), run.step, static_cast<double>(std::time(nullptr)));
+  run.metrics = std::make_unique<MetricsWriter>(run.fs, join_path(run.options.out, "metrics.jsonl"),
+                                                run.step);
+  run.events = std::make_unique<EventWriter>(run.fs, join_path(run.options.out, "tensorboard"),
+                                             run.step, static_cast<double>(std::time(nullptr)));
   remove_checkpoints_after(run.fs, run.options.out, run.step);
   // Saved at once, so that a crash from here on does not read the bad data again.
   write_checkpoint(run.fs, run.options.out, run.info(), run.trainer->state(), run.files());
-  log_event(Level::kWarning, "run.rolled_back", "from_step={} to_step={} skipped_sequences={} rollbacks={}", bad_step + 1, run.step, passed, run.rollbacks);
+  log_event(Level::kWarning, "run.rolled_back",
+            "from_step={} to_step={} skipped_sequences={} rollbacks={}", bad_step + 1, run.step,
+            passed, run.rollbacks);
 }
 
 void observe_step(Run& run, Observer& observer, StepMetrics& m) {
@@ -200,19 +243,29 @@ void observe_step(Run& run, Observer& observer, StepMetrics& m) {
   run.metrics->write(m);
   run.events->write(m, static_cast<double>(std::time(nullptr)));
   if (due(r.log_every_steps) || run.step == 1) fmt::print(stderr, "{}\n", human_line(m));
-  if (observer.can_sample() && due(r.sample_every_steps)) fmt::print(stderr, "--- sample at step {}\n{}\n---\n", run.step, observer.sample());
+  if (observer.can_sample() && due(r.sample_every_steps))
+    fmt::print(stderr, "--- sample at step {}\n{}\n---\n", run.step, observer.sample());
 }
 
 void write_report(Run& run, const std::string& sample) {
-  moraine::write_report(run.fs, join_path(run.options.out, "report.html"), join_path(run.options.out, "metrics.jsonl"),
-                        {.title = run.options.out, .config = print_run_config(run.config), .hardware = hardware_text(run), .sample = sample});
+  moraine::write_report(run.fs, join_path(run.options.out, "report.html"),
+                        join_path(run.options.out, "metrics.jsonl"),
+                        {.title = run.options.out,
+                         .config = print_run_config(run.config),
+                         .hardware = hardware_text(run),
+                         .sample = sample});
 }
 
 RunResult finish(Run& run) {
   const CheckpointWritten written = save_now(run);
-  log_event(Level::kInfo, "run.memory", "plan_mib={:.1f} peak_resident_mib={:.1f}", static_cast<double>(run.arena.bytes()) / (1 << 20),
+  log_event(Level::kInfo, "run.memory", "plan_mib={:.1f} peak_resident_mib={:.1f}",
+            static_cast<double>(run.arena.bytes()) / (1 << 20),
             static_cast<double>(peak_resident_bytes()) / (1 << 20));
-  return {.step = run.step, .tokens = run.timeline.tokens(), .loss = run.loss, .hash = hash_hex(written.hash), .checkpoint = written.directory};
+  return {.step = run.step,
+          .tokens = run.timeline.tokens(),
+          .loss = run.loss,
+          .hash = hash_hex(written.hash),
+          .checkpoint = written.directory};
 }
 
 }  // namespace

@@ -9,13 +9,18 @@ namespace moraine {
 Observer::Observer(Run& run) : run_(run) {
   const RunConfig& c = run.config;
   if (!c.data.valid.empty() && c.report.valid_every_steps > 0) {
-    valid_ = std::make_unique<Loader>(run.fs, LoaderOptions{.sources = {{c.data.valid, 1}}, .sequence = c.train.sequence, .seed = 0, .start_epochs = {}, .pack = true});
+    valid_ = std::make_unique<Loader>(run.fs, LoaderOptions{.sources = {{c.data.valid, 1}},
+                                                            .sequence = c.train.sequence,
+                                                            .seed = 0,
+                                                            .start_epochs = {},
+                                                            .pack = true});
   }
   if (run.tokenizer == nullptr) return;
   cache_ = make_sample_cache(run.arena, c, *run.trainer);
   for (int64_t id = 0; id < c.model.vocab_size; ++id) {
     const int32_t token = static_cast<int32_t>(id);
-    token_bytes_.push_back(static_cast<int64_t>(run.tokenizer->decode(std::span<const int32_t>(&token, 1), true).size()));
+    token_bytes_.push_back(static_cast<int64_t>(
+        run.tokenizer->decode(std::span<const int32_t>(&token, 1), true).size()));
   }
 }
 
@@ -23,7 +28,8 @@ Observer::Validation Observer::validate() {
   Trainer& trainer = *run_.trainer;
   const int64_t S = run_.config.train.sequence;
   const int64_t at_once = std::max<int64_t>(1, trainer.model().options().tokens / S);
-  const int64_t sequences = std::max<int64_t>(1, std::min(run_.config.report.valid_tokens, valid_->total_tokens()) / S);
+  const int64_t sequences =
+      std::max<int64_t>(1, std::min(run_.config.report.valid_tokens, valid_->total_tokens()) / S);
   double nll = 0;
   int64_t targets = 0, bytes = 0;
   SequenceBatch data;
@@ -32,9 +38,12 @@ Observer::Validation Observer::validate() {
     valid_->read(first, std::min(at_once, sequences - first), &data);
     const int64_t T = static_cast<int64_t>(data.tokens.size());
     position.resize(data.tokens.size());
-    Batch batch{.token = make_tensor(data.tokens.data(), DType::kI32, {T}), .position = make_tensor(position.data(), DType::kI32, {T}), .segments = {}};
+    Batch batch{.token = make_tensor(data.tokens.data(), DType::kI32, {T}),
+                .position = make_tensor(position.data(), DType::kI32, {T}),
+                .segments = {}};
     set_documents(batch, data.segment_begin);
-    nll += trainer.model().loss(trainer.ctx(), batch, make_tensor(data.targets.data(), DType::kI32, {T}));
+    nll += trainer.model().loss(trainer.ctx(), batch,
+                                make_tensor(data.targets.data(), DType::kI32, {T}));
     targets += data.num_targets;
     for (const int32_t target : data.targets) {
       if (target >= 0 && !token_bytes_.empty()) bytes += token_bytes_[static_cast<size_t>(target)];
@@ -62,10 +71,16 @@ std::string Observer::sample() {
   const int64_t room = cache_.positions - static_cast<int64_t>(request.prompt.size());
   if (request.prompt.empty() || room <= 0) return prompt;
   request.max_tokens = std::min(c.report.sample_tokens, room);
-  request.sampling = {.temperature = 0.8, .top_k = 0, .top_p = 0.95, .min_p = 0, .seed = static_cast<uint64_t>(c.train.seed)};
+  request.sampling = {.temperature = 0.8,
+                      .top_k = 0,
+                      .top_p = 0.95,
+                      .min_p = 0,
+                      .seed = static_cast<uint64_t>(c.train.seed)};
   request.eos_id = static_cast<int32_t>(c.model.eos_id);
   Trainer& trainer = *run_.trainer;
-  return prompt + generate(trainer.ctx(), trainer.model(), cache_, run_.tokenizer.get(), request, cache_.positions).text;
+  return prompt + generate(trainer.ctx(), trainer.model(), cache_, run_.tokenizer.get(), request,
+                           cache_.positions)
+                      .text;
 }
 
 }  // namespace moraine

@@ -22,9 +22,12 @@ std::string tokenizer_text(FileSystem& fs, const RunConfig& c) {
 }
 
 void check_tokenizer(const RunConfig& c, const RunData& data, const Tokenizer& tokenizer) {
-  const Hash128 hash = hash_bytes(tokenizer.json().data(), static_cast<int64_t>(tokenizer.json().size()));
+  const Hash128 hash =
+      hash_bytes(tokenizer.json().data(), static_cast<int64_t>(tokenizer.json().size()));
   if (hash == data.meaning().tokenizer_hash) return;
-  throw_error(Code::kInvalidArgument, "data.tokenizer {}: the data was built with another tokenizer; build it again, or name the one it was built with",
+  throw_error(Code::kInvalidArgument,
+              "data.tokenizer {}: the data was built with another tokenizer; build it again, or "
+              "name the one it was built with",
               c.data.tokenizer.empty() ? c.train.init : c.data.tokenizer);
 }
 
@@ -41,16 +44,21 @@ std::string first_difference(const std::string& a, const std::string& b) {
 }
 
 void check_same_run(const Run& run, const Checkpoint& checkpoint) {
-  const RunConfig before = read_run_config(SettingsTable::parse(checkpoint.info().config, checkpoint.directory() + ": config"));
+  const RunConfig before = read_run_config(
+      SettingsTable::parse(checkpoint.info().config, checkpoint.directory() + ": config"));
   const std::string difference = first_difference(answer_text(before), answer_text(run.config));
   if (!difference.empty()) {
-    throw_error(Code::kInvalidArgument, "resume {}: {}; a run must go on as it began: restore the value, or start a new run (another --out, or --resume never)",
+    throw_error(Code::kInvalidArgument,
+                "resume {}: {}; a run must go on as it began: restore the value, or start a new "
+                "run (another --out, or --resume never)",
                 checkpoint.directory(), difference);
   }
   const auto& values = checkpoint.info().values;
   const auto data = values.find("data.hash");
   if (data != values.end() && data->second != hash_hex(run.data->hash())) {
-    throw_error(Code::kInvalidArgument, "resume {}: the training data has other content than when the run began; restore it, or start a new run",
+    throw_error(Code::kInvalidArgument,
+                "resume {}: the training data has other content than when the run began; restore "
+                "it, or start a new run",
                 checkpoint.directory());
   }
 }
@@ -59,12 +67,15 @@ void resume_from(Run& run, const Checkpoint& checkpoint) {
   check_same_run(run, checkpoint);
   run.trainer->restore(checkpoint);
   run.read_info(checkpoint.info());
-  log_event(Level::kInfo, "checkpoint.loaded", "directory={} step={} tokens={}", checkpoint.directory(), run.step, checkpoint.info().tokens_seen);
+  log_event(Level::kInfo, "checkpoint.loaded", "directory={} step={} tokens={}",
+            checkpoint.directory(), run.step, checkpoint.info().tokens_seen);
 }
 
-// Steps that every run of this config saves, however often it was stopped: only to these may it roll back, or the
-// answer would depend on the stops.
-bool is_regular_save(const RunConfig& c, int64_t step) { return step > 0 && step % c.checkpoint.every_steps == 0; }
+// Steps that every run of this config saves, however often it was stopped: only to these may it
+// roll back, or the answer would depend on the stops.
+bool is_regular_save(const RunConfig& c, int64_t step) {
+  return step > 0 && step % c.checkpoint.every_steps == 0;
+}
 
 void warn_bad(const std::string& directory, const std::string& reason) {
   log_event(Level::kWarning, "checkpoint.bad", "directory={} reason=\"{}\"", directory, reason);
@@ -74,7 +85,9 @@ bool resume(Run& run) {
   const std::string& how = run.options.resume;
   if (how == "never") {
     if (!list_checkpoints(run.fs, run.options.out).empty()) {
-      throw_error(Code::kInvalidArgument, "--resume never: {} holds a run already; remove it or choose another --out", run.options.out);
+      throw_error(Code::kInvalidArgument,
+                  "--resume never: {} holds a run already; remove it or choose another --out",
+                  run.options.out);
     }
     return false;
   }
@@ -86,7 +99,9 @@ bool resume(Run& run) {
   const auto checkpoint = newest_good(run.fs, run.options.out, warn_bad);
   if (!checkpoint) {
     if (list_checkpoints(run.fs, run.options.out).empty()) return false;
-    throw_error(Code::kCorrupt, "resume {}: it holds checkpoints, and none of them is whole; `moraine inspect {}` names the damage; to start again, choose another --out",
+    throw_error(Code::kCorrupt,
+                "resume {}: it holds checkpoints, and none of them is whole; `moraine inspect {}` "
+                "names the damage; to start again, choose another --out",
                 run.options.out, run.options.out);
   }
   resume_from(run, *checkpoint);
@@ -108,18 +123,25 @@ void start_new(Run& run) {
   run.trainer->refresh();
 }
 
-int run_threads(const RunConfig& c) { return c.train.threads > 0 ? static_cast<int>(c.train.threads) : usable_cores(); }
+int run_threads(const RunConfig& c) {
+  return c.train.threads > 0 ? static_cast<int>(c.train.threads) : usable_cores();
+}
 
 // [model] of a run that starts from a model is the model's own.
 void adopt_model(FileSystem& fs, RunConfig& c) {
   ModelConfig given = c.model, unset;
   c.model = ModelDirectory::open(fs, c.train.init).config();
-  const std::string difference = first_difference(print_fields(model_fields(c.model)), print_fields(model_fields(given)));
-  if (difference.empty() || print_fields(model_fields(given)) == print_fields(model_fields(unset))) return;
-  throw_error(Code::kInvalidArgument, "train.init = {}: {}; the shape comes with the model: leave [model] out", c.train.init, difference);
+  const std::string difference =
+      first_difference(print_fields(model_fields(c.model)), print_fields(model_fields(given)));
+  if (difference.empty() || print_fields(model_fields(given)) == print_fields(model_fields(unset)))
+    return;
+  throw_error(Code::kInvalidArgument,
+              "train.init = {}: {}; the shape comes with the model: leave [model] out",
+              c.train.init, difference);
 }
 
-// The shape and tokenizer of a run that has begun are its own: the model it started from may be gone.
+// The shape and tokenizer of a run that has begun are its own: the model it started from may be
+// gone.
 void adopt_own_model(FileSystem& fs, const RunOptions& options, RunConfig& c) {
   const std::vector<int64_t> steps = list_checkpoints(fs, options.out);
   const std::string saved = join_path(options.out, "config.toml");
@@ -127,13 +149,22 @@ void adopt_own_model(FileSystem& fs, const RunOptions& options, RunConfig& c) {
   const RunConfig own = read_run_config(SettingsTable::parse(fs.read(saved), saved));
   if (own.train.init != c.train.init) return;  // check_same_run will say so
   c.model = own.model;
-  if (c.data.tokenizer.empty() && fs.exists(join_path(options.out, "tokenizer.json"))) c.data.tokenizer = options.out;
+  if (c.data.tokenizer.empty() && fs.exists(join_path(options.out, "tokenizer.json")))
+    c.data.tokenizer = options.out;
 }
 
 }  // namespace
 
-Run::Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timeline& t, std::unique_ptr<RunData> d)
-    : fs(files), config(c), options(o), timeline(t), data(std::move(d)), pool(run_threads(c)), arena(Arena::Mode::kReal), spike(c.spike.sigma) {}
+Run::Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timeline& t,
+         std::unique_ptr<RunData> d)
+    : fs(files),
+      config(c),
+      options(o),
+      timeline(t),
+      data(std::move(d)),
+      pool(run_threads(c)),
+      arena(Arena::Mode::kReal),
+      spike(c.spike.sigma) {}
 
 CheckpointInfo Run::info() const {
   CheckpointInfo info;
@@ -142,10 +173,15 @@ CheckpointInfo Run::info() const {
   info.seed = static_cast<uint64_t>(config.train.seed);
   char text[64];
   std::snprintf(text, sizeof text, "%a", loss);
-  info.values = {{"spike", spike.save()}, {"skip_sequences", std::to_string(skip_sequences)}, {"skip_phase", std::to_string(skip_phase)}, {"rollbacks", std::to_string(rollbacks)},
-                 {"loss", text}, {"data.hash", hash_hex(data->hash())}};
+  info.values = {{"spike", spike.save()},
+                 {"skip_sequences", std::to_string(skip_sequences)},
+                 {"skip_phase", std::to_string(skip_phase)},
+                 {"rollbacks", std::to_string(rollbacks)},
+                 {"loss", text},
+                 {"data.hash", hash_hex(data->hash())}};
   // What the weights were last trained with, for who reads them as a model.
-  const double theta = config.phases[static_cast<size_t>(step > 0 ? timeline.at(step - 1).phase : 0)].rope_theta;
+  const double theta =
+      config.phases[static_cast<size_t>(step > 0 ? timeline.at(step - 1).phase : 0)].rope_theta;
   if (theta > 0) info.values["rope_theta"] = fmt::format("{}", theta);
   info.config = print_run_config(config);
   return info;
@@ -154,7 +190,10 @@ CheckpointInfo Run::info() const {
 void Run::read_info(const CheckpointInfo& info) {
   const auto value = [&](const char* key) {
     const auto found = info.values.find(key);
-    if (found == info.values.end()) throw_error(Code::kCorrupt, "checkpoint step {}: value {} is missing; is it a model without training state?", info.step, key);
+    if (found == info.values.end())
+      throw_error(Code::kCorrupt,
+                  "checkpoint step {}: value {} is missing; is it a model without training state?",
+                  info.step, key);
     return found->second;
   };
   step = info.step;
@@ -178,8 +217,10 @@ RunConfig complete_config(FileSystem& fs, RunConfig c) {
   const TokenMeaning meaning = read_manifest(fs, c.phases.front().train.front().path).meaning;
   if (c.model.vocab_size == 0) c.model.vocab_size = meaning.vocabulary_size;
   if (c.model.vocab_size < meaning.vocabulary_size) {
-    throw_error(Code::kInvalidArgument, "model.vocab_size = {}: the data has tokens up to {}; wanted at least {} (or 0: as the data)", c.model.vocab_size,
-                meaning.vocabulary_size - 1, meaning.vocabulary_size);
+    throw_error(Code::kInvalidArgument,
+                "model.vocab_size = {}: the data has tokens up to {}; wanted at least {} (or 0: as "
+                "the data)",
+                c.model.vocab_size, meaning.vocabulary_size - 1, meaning.vocabulary_size);
   }
   if (c.model.eos_id < 0) c.model.eos_id = meaning.eos_id;
   return c;
@@ -197,41 +238,54 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
     run->tokenizer = Tokenizer::parse(tokenizer, "tokenizer.json");
     check_tokenizer(config, *run->data, *run->tokenizer);
   }
-  run->machine = options.machine_file.empty() ? measure_machine_quick(run->pool) : load_machine(fs, options.machine_file);
+  run->machine = options.machine_file.empty() ? measure_machine_quick(run->pool)
+                                              : load_machine(fs, options.machine_file);
   run->trainer = std::make_unique<Trainer>(run->arena, run->pool, config, timeline);
   fs.make_directories(options.out);
   if (!resume(*run)) start_new(*run);
   fs.write_atomic(join_path(options.out, "config.toml"), print_run_config(config));
-  if (run->tokenizer != nullptr) fs.write_atomic(join_path(options.out, "tokenizer.json"), run->tokenizer->json());
-  const SaverOptions saver{.retention = {.keep = config.checkpoint.keep, .permanent_every = config.checkpoint.permanent_every_steps}, .checkpoint = {}};
+  if (run->tokenizer != nullptr)
+    fs.write_atomic(join_path(options.out, "tokenizer.json"), run->tokenizer->json());
+  const SaverOptions saver{
+      .retention = {.keep = config.checkpoint.keep,
+                    .permanent_every = config.checkpoint.permanent_every_steps},
+      .checkpoint = {}};
   run->saver = std::make_unique<CheckpointSaver>(fs, options.out, saver);
-  run->metrics = std::make_unique<MetricsWriter>(fs, join_path(options.out, "metrics.jsonl"), run->step);
-  run->events = std::make_unique<EventWriter>(fs, join_path(options.out, "tensorboard"), run->step, static_cast<double>(std::time(nullptr)));
+  run->metrics =
+      std::make_unique<MetricsWriter>(fs, join_path(options.out, "metrics.jsonl"), run->step);
+  run->events = std::make_unique<EventWriter>(fs, join_path(options.out, "tensorboard"), run->step,
+                                              static_cast<double>(std::time(nullptr)));
   return run;
 }
 
 Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer) {
-  return make_cache(arena, config.model, compute_dtype(config), 1, trainer.model().options().positions);
+  return make_cache(arena, config.model, compute_dtype(config), 1,
+                    trainer.model().options().positions);
 }
 
 void plan_run_memory(Arena& arena, const RunConfig& config) {
   const Timeline timeline(config);
   Pool pool(run_threads(config));
   Trainer trainer(arena, pool, config, timeline);
-  if (!config.data.tokenizer.empty() || !config.train.init.empty()) make_sample_cache(arena, config, trainer);
+  if (!config.data.tokenizer.empty() || !config.train.init.empty())
+    make_sample_cache(arena, config, trainer);
 }
 
 void report_save(Run& run, bool wait) {
   try {
     const std::optional<SaveResult> saved = wait ? run.saver->wait() : run.saver->poll();
     if (!saved) return;
-    log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} ms={:.0f} hash={}", saved->step, saved->written.bytes, saved->seconds * 1e3, hash_hex(saved->written.hash));
-    if (!saved->warning.empty()) log_event(Level::kWarning, "checkpoint.retention", "{}", saved->warning);
+    log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} ms={:.0f} hash={}", saved->step,
+              saved->written.bytes, saved->seconds * 1e3, hash_hex(saved->written.hash));
+    if (!saved->warning.empty())
+      log_event(Level::kWarning, "checkpoint.retention", "{}", saved->warning);
     run.saved_step = saved->step;
     mark_last_good(run.fs, run.options.out, saved->step);
   } catch (const Error& e) {
     if (wait && run.step == run.timeline.steps()) throw;  // the run's result is not on disk
-    log_event(Level::kError, "checkpoint.failed", "code={} reason=\"{}\" remedy=\"training goes on, the next save tries again\"", code_name(e.code()), e.what());
+    log_event(Level::kError, "checkpoint.failed",
+              "code={} reason=\"{}\" remedy=\"training goes on, the next save tries again\"",
+              code_name(e.code()), e.what());
   }
 }
 
@@ -247,11 +301,16 @@ CheckpointWritten save_now(Run& run) {
     const Checkpoint checkpoint = Checkpoint::open(run.fs, directory, /*verify=*/false);
     return {.directory = directory, .bytes = checkpoint.bytes(), .hash = checkpoint.hash()};
   }
-  const CheckpointWritten written = write_checkpoint(run.fs, run.options.out, run.info(), run.trainer->state(), run.files());
+  const CheckpointWritten written =
+      write_checkpoint(run.fs, run.options.out, run.info(), run.trainer->state(), run.files());
   run.saved_step = run.step;
   if (is_regular_save(run.config, run.step)) mark_last_good(run.fs, run.options.out, run.step);
-  log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} hash={}", run.step, written.bytes, hash_hex(written.hash));
-  apply_retention(run.fs, run.options.out, {.keep = run.config.checkpoint.keep, .permanent_every = run.config.checkpoint.permanent_every_steps}, run.step);
+  log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} hash={}", run.step, written.bytes,
+            hash_hex(written.hash));
+  apply_retention(run.fs, run.options.out,
+                  {.keep = run.config.checkpoint.keep,
+                   .permanent_every = run.config.checkpoint.permanent_every_steps},
+                  run.step);
   return written;
 }
 

@@ -1,9 +1,12 @@
-// Run: a training run around the optimizer step: resume, checkpoints, metrics, validation, samples, spikes.
+// Run: a training run around the optimizer step: resume, checkpoints, metrics, validation, samples,
+// spikes.
 //
-//   open run -> resume (newest good checkpoint) or start (random or from a model) -> step ... -> done
+//   open run -> resume (newest good checkpoint) or start (random or from a model) -> step ... ->
+//   done
 //
 // After a crash at any instant, opening again and going on gives the bits of the undisturbed run.
-// Errors: kInvalidArgument (config differs from the run's), kDiverged (spike policy), kInterrupted (signal or
+// Errors: kInvalidArgument (config differs from the run's), kDiverged (spike policy), kInterrupted
+// (signal or
 //         time limit; state is saved), and those of files.
 #pragma once
 
@@ -40,7 +43,8 @@ struct RunResult {
 
 // Everything a run has open. Built by open_run; moved along by train/loop.cc.
 struct Run {
-  Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timeline& t, std::unique_ptr<RunData> d);
+  Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timeline& t,
+      std::unique_ptr<RunData> d);
 
   FileSystem& fs;
   RunConfig config;
@@ -58,12 +62,12 @@ struct Run {
   std::unique_ptr<EventWriter> events;
 
   // State beside the tensors; in every checkpoint.
-  int64_t step = 0;             // completed
-  int64_t skip_sequences = 0;   // left out by rollbacks, of phase skip_phase
+  int64_t step = 0;            // completed
+  int64_t skip_sequences = 0;  // left out by rollbacks, of phase skip_phase
   int64_t skip_phase = 0;
   int64_t rollbacks = 0;
-  double loss = 0;              // of the last step
-  int64_t saved_step = -1;      // newest checkpoint in options.out that holds this state's past, whole
+  double loss = 0;          // of the last step
+  int64_t saved_step = -1;  // newest checkpoint in options.out that holds this state's past, whole
 
   int64_t skip(const StepPlan& plan) const { return plan.phase == skip_phase ? skip_sequences : 0; }
   CheckpointInfo info() const;
@@ -73,7 +77,8 @@ struct Run {
 
 std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& config, const RunOptions& options);
 
-// What open_run would do to `config` before it is used: vocabulary from the data, model from train.init.
+// What open_run would do to `config` before it is used: vocabulary from the data, model from
+// train.init.
 RunConfig complete_config(FileSystem& fs, RunConfig config);
 
 // One sequence as long as the longest training sequence, for samples.

@@ -13,43 +13,95 @@ constexpr double kMany = 1e18;
 Fields train_fields(TrainConfig& c) {
   return {
       {"seed", &c.seed, "", "Of every random draw: weights, data order, samples.", 0, kMany},
-      {"slots", &c.slots, "", "Parts of a batch that are summed in a fixed tree; a power of two. Any rank count that divides it gives the same bits.", 1, 65536},
+      {"slots", &c.slots, "",
+       "Parts of a batch that are summed in a fixed tree; a power of two. Any rank count that "
+       "divides it gives the same bits.",
+       1, 65536},
       {"sequence", &c.sequence, "positions", "Length of a packed sequence.", 2, 1 << 24},
-      {"batch_tokens", &c.batch_tokens, "tokens", "Per optimizer step, all slots together: a multiple of slots * sequence.", 1, kMany},
+      {"batch_tokens", &c.batch_tokens, "tokens",
+       "Per optimizer step, all slots together: a multiple of slots * sequence.", 1, kMany},
       {"tokens", &c.tokens, "tokens", "Length of the run; or give steps, or phases.", 0, kMany},
       {"steps", &c.steps, "steps", "Length of the run in optimizer steps.", 0, kMany},
-      {"dtype", &c.dtype, "", "Of weights and activations in the products; sums, residual stream and master weights are f32.", 0, 0, {"bf16", "f32"}},
-      {"recompute", &c.recompute, "", "What backward computes again instead of keeping: nothing, or each layer from its input.", 0, 0, {"none", "layer"}},
-      {"init", &c.init, "", "Model directory or public checkpoint whose weights the run starts from; [model] is then taken from it."},
-      {"micro_sequences", &c.micro_sequences, "sequences", "Sequences of a slot computed at a time; 0: all.", 0, kMany},
+      {"dtype",
+       &c.dtype,
+       "",
+       "Of weights and activations in the products; sums, residual stream and master weights are "
+       "f32.",
+       0,
+       0,
+       {"bf16", "f32"}},
+      {"recompute",
+       &c.recompute,
+       "",
+       "What backward computes again instead of keeping: nothing, or each layer from its input.",
+       0,
+       0,
+       {"none", "layer"}},
+      {"init", &c.init, "",
+       "Model directory or public checkpoint whose weights the run starts from; [model] is then "
+       "taken from it."},
+      {"micro_sequences", &c.micro_sequences, "sequences",
+       "Sequences of a slot computed at a time; 0: all.", 0, kMany},
       {"clip_norm", &c.clip_norm, "", "Largest global gradient norm; 0: no limit.", 0, 1e9},
-      {"ramp_tokens", &c.ramp_tokens, "tokens", "Batch ramp: until so many tokens are seen, the batch is the entry of ramp_batch_tokens.", 1, kMany},
-      {"ramp_batch_tokens", &c.ramp_batch_tokens, "tokens", "Batch sizes of the ramp, one for each entry of ramp_tokens.", 1, kMany},
-      {"threads", &c.threads, "", "Threads of this process; 0: one per usable core. No bit depends on it.", 0, 1024},
-      {"time_limit_seconds", &c.time_limit_seconds, "seconds", "Save and exit (code 18) after this time; 0: no limit.", 0, 1e9},
+      {"ramp_tokens", &c.ramp_tokens, "tokens",
+       "Batch ramp: until so many tokens are seen, the batch is the entry of ramp_batch_tokens.", 1,
+       kMany},
+      {"ramp_batch_tokens", &c.ramp_batch_tokens, "tokens",
+       "Batch sizes of the ramp, one for each entry of ramp_tokens.", 1, kMany},
+      {"threads", &c.threads, "",
+       "Threads of this process; 0: one per usable core. No bit depends on it.", 0, 1024},
+      {"time_limit_seconds", &c.time_limit_seconds, "seconds",
+       "Save and exit (code 18) after this time; 0: no limit.", 0, 1e9},
   };
 }
 
 Fields optimizer_fields(OptimizerConfig& c) {
   return {
       {"matrices", &c.matrices, "", "Rule of the weight matrices.", 0, 0, {"muon", "adamw"}},
-      {"learning_rate", &c.learning_rate, "", "Peak rate of the matrices (Moonlight scaling: one rate fits Muon and AdamW).", 0, 10},
-      {"adamw_learning_rate", &c.adamw_learning_rate, "", "Peak rate of everything else; 0: learning_rate.", 0, 10},
+      {"learning_rate", &c.learning_rate, "",
+       "Peak rate of the matrices (Moonlight scaling: one rate fits Muon and AdamW).", 0, 10},
+      {"adamw_learning_rate", &c.adamw_learning_rate, "",
+       "Peak rate of everything else; 0: learning_rate.", 0, 10},
       {"embedding_lr_scale", &c.embedding_lr_scale, "", "Factor on the embedding's rate.", 0, 100},
       {"weight_decay", &c.weight_decay, "", "Decoupled, on matrices and the embedding.", 0, 10},
       {"momentum", &c.momentum, "", "Of Muon.", 0, 0.9999},
       {"nesterov", &c.nesterov, "", "Nesterov form of Muon's momentum."},
-      {"coefficients", &c.coefficients, "", "Newton-Schulz polynomial.", 0, 0, {"classic", "polar_express"}},
+      {"coefficients",
+       &c.coefficients,
+       "",
+       "Newton-Schulz polynomial.",
+       0,
+       0,
+       {"classic", "polar_express"}},
       {"newton_schulz_steps", &c.newton_schulz_steps, "", "Iterations.", 1, 20},
-      {"newton_schulz_dtype", &c.newton_schulz_dtype, "", "Operands of its products.", 0, 0, {"bf16", "f32"}},
-      {"momentum_dtype", &c.momentum_dtype, "", "Storage of Muon's momentum.", 0, 0, {"f32", "bf16"}},
+      {"newton_schulz_dtype",
+       &c.newton_schulz_dtype,
+       "",
+       "Operands of its products.",
+       0,
+       0,
+       {"bf16", "f32"}},
+      {"momentum_dtype",
+       &c.momentum_dtype,
+       "",
+       "Storage of Muon's momentum.",
+       0,
+       0,
+       {"f32", "bf16"}},
       {"beta1", &c.beta1, "", "AdamW.", 0, 0.9999},
       {"beta2", &c.beta2, "", "AdamW.", 0, 0.999999},
       {"eps", &c.eps, "", "AdamW.", 0, 1},
-      {"balance_learning_rate", &c.balance_learning_rate, "", "Of the balancing biases; does not follow the schedule.", 0, 10},
+      {"balance_learning_rate", &c.balance_learning_rate, "",
+       "Of the balancing biases; does not follow the schedule.", 0, 10},
       {"balance_beta1", &c.balance_beta1, "", "AdamW of the balancing biases.", 0, 0.9999},
       {"balance_beta2", &c.balance_beta2, "", "AdamW of the balancing biases.", 0, 0.999999},
-      {"schedule", &c.schedule, "", "Shape of the learning rate over the run.", 0, 0, {"constant", "linear", "cosine", "wsd"}},
+      {"schedule",
+       &c.schedule,
+       "",
+       "Shape of the learning rate over the run.",
+       0,
+       0,
+       {"constant", "linear", "cosine", "wsd"}},
       {"warmup_fraction", &c.warmup_fraction, "of the run", "Linear warm-up.", 0, 1},
       {"decay_fraction", &c.decay_fraction, "of the run", "Last part, in which wsd decays.", 0, 1},
       {"decay", &c.decay, "", "Form of wsd's decay.", 0, 0, {"linear", "1-sqrt"}},
@@ -59,27 +111,45 @@ Fields optimizer_fields(OptimizerConfig& c) {
 
 Fields spike_fields(SpikeConfig& c) {
   return {
-      {"sigma", &c.sigma, "", "Deviations of the loss above its running mean that count as a spike; 0: only a loss or norm that is not finite does.", 0, 1e6},
-      {"policy", &c.policy, "", "A bad step: is skipped, rolls back to the last good checkpoint and skips the data, or stops the run.", 0, 0, {"skip", "rollback", "stop"}},
-      {"patience", &c.patience, "steps", "Bad steps in a row after which a skip becomes a rollback.", 1, 1e6},
-      {"rollbacks_max", &c.rollbacks_max, "", "Rollbacks in all before the run stops as diverged.", 0, 1e6},
+      {"sigma", &c.sigma, "",
+       "Deviations of the loss above its running mean that count as a spike; 0: only a loss or "
+       "norm that is not finite does.",
+       0, 1e6},
+      {"policy",
+       &c.policy,
+       "",
+       "A bad step: is skipped, rolls back to the last good checkpoint and skips the data, or "
+       "stops the run.",
+       0,
+       0,
+       {"skip", "rollback", "stop"}},
+      {"patience", &c.patience, "steps",
+       "Bad steps in a row after which a skip becomes a rollback.", 1, 1e6},
+      {"rollbacks_max", &c.rollbacks_max, "", "Rollbacks in all before the run stops as diverged.",
+       0, 1e6},
   };
 }
 
 Fields checkpoint_fields(CheckpointConfig& c) {
   return {
-      {"every_steps", &c.every_steps, "steps", "Between checkpoints; the last step always has one.", 1, kMany},
+      {"every_steps", &c.every_steps, "steps", "Between checkpoints; the last step always has one.",
+       1, kMany},
       {"keep", &c.keep, "", "Newest checkpoints that stay.", 1, 1e6},
-      {"permanent_every_steps", &c.permanent_every_steps, "steps", "Checkpoints at its multiples stay for good; 0: none.", 0, kMany},
+      {"permanent_every_steps", &c.permanent_every_steps, "steps",
+       "Checkpoints at its multiples stay for good; 0: none.", 0, kMany},
   };
 }
 
 Fields report_fields(ReportConfig& c) {
   return {
-      {"log_every_steps", &c.log_every_steps, "steps", "Between lines on the terminal (metrics.jsonl has every step).", 1, kMany},
-      {"valid_every_steps", &c.valid_every_steps, "steps", "Between validations; 0: never.", 0, kMany},
-      {"valid_tokens", &c.valid_tokens, "tokens", "Of the validation data that a validation reads.", 1, kMany},
-      {"sample_every_steps", &c.sample_every_steps, "steps", "Between samples; 0: never.", 0, kMany},
+      {"log_every_steps", &c.log_every_steps, "steps",
+       "Between lines on the terminal (metrics.jsonl has every step).", 1, kMany},
+      {"valid_every_steps", &c.valid_every_steps, "steps", "Between validations; 0: never.", 0,
+       kMany},
+      {"valid_tokens", &c.valid_tokens, "tokens", "Of the validation data that a validation reads.",
+       1, kMany},
+      {"sample_every_steps", &c.sample_every_steps, "steps", "Between samples; 0: never.", 0,
+       kMany},
       {"sample_tokens", &c.sample_tokens, "tokens", "Length of a sample.", 1, 4096},
       {"sample_prompt", &c.sample_prompt, "", "Start of a sample; empty: a document's start."},
   };
@@ -92,16 +162,19 @@ struct DataText {  // the scalar keys of [data]
 
 Fields data_fields(DataText& c) {
   return {
-      {"train", &c.train, "", "Directory made by `moraine data build`; or a list of {path, weight}."},
+      {"train", &c.train, "",
+       "Directory made by `moraine data build`; or a list of {path, weight}."},
       {"valid", &c.valid, "", "Likewise, for validation; empty: none."},
-      {"tokenizer", &c.tokenizer, "", "Directory with tokenizer.json; empty: none (no samples, vocab_size must be given)."},
+      {"tokenizer", &c.tokenizer, "",
+       "Directory with tokenizer.json; empty: none (no samples, vocab_size must be given)."},
       {"pack", &c.pack, "", "Pack documents best-fit into sequences, cutting to fill holes."},
   };
 }
 
 Fields source_fields(DataSource& c) {
   return {{"path", &c.path, "", "Directory made by `moraine data build`."},
-          {"weight", &c.weight, "", "Share of the sequences, relative to the other sources.", 1e-9, 1e9}};
+          {"weight", &c.weight, "", "Share of the sequences, relative to the other sources.", 1e-9,
+           1e9}};
 }
 
 struct PhaseText {
@@ -114,14 +187,16 @@ Fields phase_fields(PhaseConfig& c, PhaseText& text) {
       {"train", &text.train, "", "Data of the phase, as in [data]; absent: as [data]."},
       {"sequence", &c.sequence, "positions", "0: as [train].", 0, 1 << 24},
       {"batch_tokens", &c.batch_tokens, "tokens", "0: as [train], with its ramp.", 0, kMany},
-      {"rope_theta", &c.rope_theta, "", "Rotary base of full-attention layers; 0: as [model].", 0, 1e12},
+      {"rope_theta", &c.rope_theta, "", "Rotary base of full-attention layers; 0: as [model].", 0,
+       1e12},
       {"learning_rate", &c.learning_rate, "", "Peak rate; 0: as [optimizer].", 0, 10},
   };
 }
 
 Fields parallel_fields(int64_t& expert, int64_t& context) {
-  return {{"expert", &expert, "ranks", "Expert parallelism; one rank only in this version.", 1, 1},
-          {"context", &context, "ranks", "Context parallelism; one rank only in this version.", 1, 1}};
+  return {
+      {"expert", &expert, "ranks", "Expert parallelism; one rank only in this version.", 1, 1},
+      {"context", &context, "ranks", "Context parallelism; one rank only in this version.", 1, 1}};
 }
 
 // `train = "dir"` or `train = [{path = "dir", weight = 2}, ...]`.
@@ -137,7 +212,8 @@ std::vector<DataSource> read_sources(const SettingsTable& table) {
   for (const SettingsTable& entry : table.tables("train")) {
     DataSource source;
     entry.read(source_fields(source));
-    if (source.path.empty()) throw_error(Code::kInvalidArgument, "{}: path is missing", entry.where("path"));
+    if (source.path.empty())
+      throw_error(Code::kInvalidArgument, "{}: path is missing", entry.where("path"));
     sources.push_back(source);
   }
   return sources;
@@ -150,8 +226,10 @@ Fields without_train(Fields fields) {
 
 void check_batch(const std::string& where, int64_t batch, int64_t slots, int64_t sequence) {
   if (batch % (slots * sequence) == 0 && batch > 0) return;
-  const int64_t unit = slots * sequence, nearest = std::max<int64_t>(1, (batch + unit / 2) / unit) * unit;
-  throw_error(Code::kInvalidArgument, "{} = {}: it must be a multiple of slots * sequence = {} * {} = {}; nearest: {}",
+  const int64_t unit = slots * sequence,
+                nearest = std::max<int64_t>(1, (batch + unit / 2) / unit) * unit;
+  throw_error(Code::kInvalidArgument,
+              "{} = {}: it must be a multiple of slots * sequence = {} * {} = {}; nearest: {}",
               where, batch, slots, sequence, unit, nearest);
 }
 
@@ -161,19 +239,23 @@ void check_train(const SettingsTable& settings, const RunConfig& c) {
   if ((t.slots & (t.slots - 1)) != 0) {
     int64_t below = 1;
     while (2 * below < t.slots) below *= 2;
-    throw_error(Code::kInvalidArgument, "{} = {}: allowed are powers of two; nearest: {} and {}", table.where("slots"), t.slots, below, 2 * below);
+    throw_error(Code::kInvalidArgument, "{} = {}: allowed are powers of two; nearest: {} and {}",
+                table.where("slots"), t.slots, below, 2 * below);
   }
   check_batch(table.where("batch_tokens"), t.batch_tokens, t.slots, t.sequence);
   if (t.ramp_tokens.size() != t.ramp_batch_tokens.size()) {
-    throw_error(Code::kInvalidArgument, "{}: {} entries, but ramp_batch_tokens has {}", table.where("ramp_tokens"), t.ramp_tokens.size(), t.ramp_batch_tokens.size());
+    throw_error(Code::kInvalidArgument, "{}: {} entries, but ramp_batch_tokens has {}",
+                table.where("ramp_tokens"), t.ramp_tokens.size(), t.ramp_batch_tokens.size());
   }
   for (size_t i = 0; i < t.ramp_tokens.size(); ++i) {
     check_batch(table.where("ramp_batch_tokens"), t.ramp_batch_tokens[i], t.slots, t.sequence);
-    if (i > 0 && t.ramp_tokens[i] <= t.ramp_tokens[i - 1]) throw_error(Code::kInvalidArgument, "{}: entries must ascend", table.where("ramp_tokens"));
+    if (i > 0 && t.ramp_tokens[i] <= t.ramp_tokens[i - 1])
+      throw_error(Code::kInvalidArgument, "{}: entries must ascend", table.where("ramp_tokens"));
   }
   const int64_t per_slot = t.batch_tokens / (t.slots * t.sequence);
   if (t.micro_sequences > 0 && per_slot % t.micro_sequences != 0) {
-    throw_error(Code::kInvalidArgument, "{} = {}: a slot has {} sequences; it must divide them", table.where("micro_sequences"), t.micro_sequences, per_slot);
+    throw_error(Code::kInvalidArgument, "{} = {}: a slot has {} sequences; it must divide them",
+                table.where("micro_sequences"), t.micro_sequences, per_slot);
   }
 }
 
@@ -183,9 +265,12 @@ void check_length(const RunConfig& c) {
   for (const int64_t b : c.train.ramp_batch_tokens) batch = std::max(batch, static_cast<double>(b));
   for (const PhaseConfig& phase : c.phases) {
     const double most = std::max(batch, static_cast<double>(phase.batch_tokens));
-    tokens += std::max(static_cast<double>(phase.tokens), static_cast<double>(phase.steps) * most) + most;
+    tokens +=
+        std::max(static_cast<double>(phase.tokens), static_cast<double>(phase.steps) * most) + most;
   }
-  if (tokens > 2 * kMany) throw_error(Code::kInvalidArgument, "the run would have {:.1e} tokens; the limit is {:.0e}", tokens, kMany);
+  if (tokens > 2 * kMany)
+    throw_error(Code::kInvalidArgument, "the run would have {:.1e} tokens; the limit is {:.0e}",
+                tokens, kMany);
 }
 
 // One phase that is the whole run, if none are given.
@@ -194,22 +279,33 @@ void complete_phases(const SettingsTable& settings, RunConfig& c) {
   if (c.phases.empty()) {
     PhaseConfig phase;
     phase.tokens = c.train.tokens;
-    if (c.train.steps > 0 && c.train.tokens > 0) throw_error(Code::kInvalidArgument, "{}: tokens is given as well; wanted one of the two", table.where("steps"));
+    if (c.train.steps > 0 && c.train.tokens > 0)
+      throw_error(Code::kInvalidArgument, "{}: tokens is given as well; wanted one of the two",
+                  table.where("steps"));
     phase.steps = c.train.steps;
-    if (phase.tokens == 0 && phase.steps == 0) throw_error(Code::kInvalidArgument, "{}: wanted train.tokens, train.steps or [[phase]]: how long is the run?", table.where("tokens"));
+    if (phase.tokens == 0 && phase.steps == 0)
+      throw_error(Code::kInvalidArgument,
+                  "{}: wanted train.tokens, train.steps or [[phase]]: how long is the run?",
+                  table.where("tokens"));
     c.phases.push_back(phase);
   } else if (c.train.tokens > 0 || c.train.steps > 0) {
-    throw_error(Code::kInvalidArgument, "{}: [[phase]] is given as well; each phase has its own tokens", table.where(c.train.tokens > 0 ? "tokens" : "steps"));
+    throw_error(Code::kInvalidArgument,
+                "{}: [[phase]] is given as well; each phase has its own tokens",
+                table.where(c.train.tokens > 0 ? "tokens" : "steps"));
   }
   for (size_t i = 0; i < c.phases.size(); ++i) {
     PhaseConfig& phase = c.phases[i];
     const std::string where = fmt::format("phase[{}]", i);
-    if (phase.tokens == 0 && phase.steps == 0) throw_error(Code::kInvalidArgument, "{}.tokens is missing", where);
+    if (phase.tokens == 0 && phase.steps == 0)
+      throw_error(Code::kInvalidArgument, "{}.tokens is missing", where);
     const int64_t sequence = phase.sequence > 0 ? phase.sequence : c.train.sequence;
-    if (phase.batch_tokens > 0) check_batch(where + ".batch_tokens", phase.batch_tokens, c.train.slots, sequence);
+    if (phase.batch_tokens > 0)
+      check_batch(where + ".batch_tokens", phase.batch_tokens, c.train.slots, sequence);
     if (phase.sequence > 0 && phase.batch_tokens == 0) {
-      check_batch(where + ".sequence: train.batch_tokens", c.train.batch_tokens, c.train.slots, sequence);
-      for (const int64_t batch : c.train.ramp_batch_tokens) check_batch(where + ".sequence: train.ramp_batch_tokens", batch, c.train.slots, sequence);
+      check_batch(where + ".sequence: train.batch_tokens", c.train.batch_tokens, c.train.slots,
+                  sequence);
+      for (const int64_t batch : c.train.ramp_batch_tokens)
+        check_batch(where + ".sequence: train.ramp_batch_tokens", batch, c.train.slots, sequence);
     }
   }
   check_length(c);
@@ -219,12 +315,16 @@ void complete_phases(const SettingsTable& settings, RunConfig& c) {
 
 RunConfig read_run_config(const SettingsTable& settings) {
   RunConfig c;
-  settings.read({}, {"model", "data", "train", "optimizer", "spike", "checkpoint", "report", "parallel", "phase"});
+  settings.read({}, {"model", "data", "train", "optimizer", "spike", "checkpoint", "report",
+                     "parallel", "phase"});
   c.model = read_model_config(settings.table("model"));
   DataText data;
   const SettingsTable data_table = settings.table("data");
   data_table.read(without_train(data_fields(data)), {"train"});
-  c.data = {.train = read_sources(data_table), .valid = data.valid, .tokenizer = data.tokenizer, .pack = data.pack};
+  c.data = {.train = read_sources(data_table),
+            .valid = data.valid,
+            .tokenizer = data.tokenizer,
+            .pack = data.pack};
   settings.table("train").read(train_fields(c.train));
   settings.table("optimizer").read(optimizer_fields(c.optimizer));
   settings.table("spike").read(spike_fields(c.spike));
@@ -244,7 +344,9 @@ RunConfig read_run_config(const SettingsTable& settings) {
   check_options(optimizer_options(c));
   for (PhaseConfig& phase : c.phases) {
     if (phase.train.empty()) phase.train = c.data.train;
-    if (phase.train.empty()) throw_error(Code::kInvalidArgument, "{}: wanted a dataset directory", data_table.where("train"));
+    if (phase.train.empty())
+      throw_error(Code::kInvalidArgument, "{}: wanted a dataset directory",
+                  data_table.where("train"));
   }
   return c;
 }
@@ -270,15 +372,18 @@ std::string print_run_config(const RunConfig& config) {
   RunConfig c = config;
   DataText data{"", c.data.valid, c.data.tokenizer, c.data.pack};
   const bool whole = c.train.tokens > 0 || c.train.steps > 0;
-  std::string text = "[model]\n" + print_fields(model_fields(c.model)) + "\n[data]\n" + print_sources(c.data.train) +
-                     print_fields(without_train(data_fields(data))) + "\n[train]\n" + print_fields(train_fields(c.train)) +
-                     "\n[optimizer]\n" + print_fields(optimizer_fields(c.optimizer)) + "\n[spike]\n" +
-                     print_fields(spike_fields(c.spike)) + "\n[checkpoint]\n" + print_fields(checkpoint_fields(c.checkpoint)) +
-                     "\n[report]\n" + print_fields(report_fields(c.report));
+  std::string text = "[model]\n" + print_fields(model_fields(c.model)) + "\n[data]\n" +
+                     print_sources(c.data.train) + print_fields(without_train(data_fields(data))) +
+                     "\n[train]\n" + print_fields(train_fields(c.train)) + "\n[optimizer]\n" +
+                     print_fields(optimizer_fields(c.optimizer)) + "\n[spike]\n" +
+                     print_fields(spike_fields(c.spike)) + "\n[checkpoint]\n" +
+                     print_fields(checkpoint_fields(c.checkpoint)) + "\n[report]\n" +
+                     print_fields(report_fields(c.report));
   for (PhaseConfig& phase : c.phases) {
     if (whole) break;  // [train] says it
     PhaseText unused;
-    text += "\n[[phase]]\n" + print_sources(phase.train) + print_fields(without_train(phase_fields(phase, unused)));
+    text += "\n[[phase]]\n" + print_sources(phase.train) +
+            print_fields(without_train(phase_fields(phase, unused)));
   }
   return text;
 }
@@ -290,13 +395,20 @@ std::string document_run_config() {
   PhaseConfig phase;
   PhaseText text;
   int64_t expert = 1, context = 1;
-  return "# Configuration\n\nA run is one TOML file. Generated by `moraine train --document`; a test compares it with this "
-         "page.\nAn unknown key is an error that names the nearest known one. `--set table.key=value` wins over the file.\n\n" +
-         document_fields("model", model_fields(c.model)) + document_fields("data", data_fields(data)) +
-         document_fields("data.train[]", source_fields(source)) + document_fields("train", train_fields(c.train)) +
-         document_fields("optimizer", optimizer_fields(c.optimizer)) + document_fields("spike", spike_fields(c.spike)) +
-         document_fields("checkpoint", checkpoint_fields(c.checkpoint)) + document_fields("report", report_fields(c.report)) +
-         document_fields("parallel", parallel_fields(expert, context)) + document_fields("[phase]", phase_fields(phase, text));
+  return "# Configuration\n\nA run is one TOML file. Generated by `moraine train --document`; a "
+         "test compares it with this "
+         "page.\nAn unknown key is an error that names the nearest known one. `--set "
+         "table.key=value` wins over the file.\n\n" +
+         document_fields("model", model_fields(c.model)) +
+         document_fields("data", data_fields(data)) +
+         document_fields("data.train[]", source_fields(source)) +
+         document_fields("train", train_fields(c.train)) +
+         document_fields("optimizer", optimizer_fields(c.optimizer)) +
+         document_fields("spike", spike_fields(c.spike)) +
+         document_fields("checkpoint", checkpoint_fields(c.checkpoint)) +
+         document_fields("report", report_fields(c.report)) +
+         document_fields("parallel", parallel_fields(expert, context)) +
+         document_fields("[phase]", phase_fields(phase, text));
 }
 
 std::string answer_text(const RunConfig& config) {
@@ -315,7 +427,9 @@ std::string answer_text(const RunConfig& config) {
   return print_run_config(c);
 }
 
-DType compute_dtype(const RunConfig& c) { return c.train.dtype == "bf16" ? DType::kBF16 : DType::kF32; }
+DType compute_dtype(const RunConfig& c) {
+  return c.train.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+}
 
 OptimizerOptions optimizer_options(const RunConfig& config) {
   const OptimizerConfig& c = config.optimizer;
@@ -328,14 +442,26 @@ OptimizerOptions optimizer_options(const RunConfig& config) {
   o.muon.ns_dtype = c.newton_schulz_dtype == "bf16" ? DType::kBF16 : DType::kF32;
   o.muon.momentum_dtype = c.momentum_dtype == "bf16" ? DType::kBF16 : DType::kF32;
   o.muon.weight_decay = c.weight_decay;
-  o.adamw = {.lr = c.adamw_learning_rate > 0 ? c.adamw_learning_rate : c.learning_rate, .beta1 = c.beta1, .beta2 = c.beta2, .eps = c.eps, .weight_decay = c.weight_decay};
-  o.balance = {.lr = c.balance_learning_rate, .beta1 = c.balance_beta1, .beta2 = c.balance_beta2, .eps = 1e-8, .skip = config.model.has_skip()};
+  o.adamw = {.lr = c.adamw_learning_rate > 0 ? c.adamw_learning_rate : c.learning_rate,
+             .beta1 = c.beta1,
+             .beta2 = c.beta2,
+             .eps = c.eps,
+             .weight_decay = c.weight_decay};
+  o.balance = {.lr = c.balance_learning_rate,
+               .beta1 = c.balance_beta1,
+               .beta2 = c.balance_beta2,
+               .eps = 1e-8,
+               .skip = config.model.has_skip()};
   return o;
 }
 
 Schedule learning_rate_schedule(const RunConfig& c) {
-  return {.shape = schedule_shape(c.optimizer.schedule), .decay = schedule_decay(c.optimizer.decay), .warmup = 0, .total = 0,
-          .decay_fraction = c.optimizer.decay_fraction, .floor = c.optimizer.floor};
+  return {.shape = schedule_shape(c.optimizer.schedule),
+          .decay = schedule_decay(c.optimizer.decay),
+          .warmup = 0,
+          .total = 0,
+          .decay_fraction = c.optimizer.decay_fraction,
+          .floor = c.optimizer.floor};
 }
 
 std::vector<ParameterSpec> optimizer_specs(const RunConfig& c, const ParameterTable& table) {
@@ -348,7 +474,9 @@ std::vector<ParameterSpec> optimizer_specs(const RunConfig& c, const ParameterTa
     s.offset = p.offset;
     s.count = p.count();
     const bool matrix = p.kind == Kind::kMatrix || p.kind == Kind::kExperts;
-    s.rule = p.kind == Kind::kBalance ? Rule::kBalance : matrix && c.optimizer.matrices == "muon" ? Rule::kMuon : Rule::kAdamW;
+    s.rule = p.kind == Kind::kBalance                   ? Rule::kBalance
+             : matrix && c.optimizer.matrices == "muon" ? Rule::kMuon
+                                                        : Rule::kAdamW;
     s.weight_decay = matrix || p.kind == Kind::kEmbedding;
     if (p.kind == Kind::kEmbedding) s.lr_scale = c.optimizer.embedding_lr_scale;
     if (p.kind == Kind::kMatrix) s.matrices = 1, s.rows = p.dims[0], s.cols = p.dims[1];

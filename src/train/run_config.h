@@ -31,9 +31,9 @@ struct DataConfig {
 
 struct TrainConfig {
   int64_t seed = 1;
-  int64_t slots = 8;            // power of two
-  int64_t sequence = 512;       // positions
-  int64_t batch_tokens = 16384; // per optimizer step, all slots together
+  int64_t slots = 8;              // power of two
+  int64_t sequence = 512;         // positions
+  int64_t batch_tokens = 16384;   // per optimizer step, all slots together
   int64_t tokens = 0, steps = 0;  // one of the two (without phases)
   std::string dtype = "bf16";
   std::string recompute = "none";
@@ -46,14 +46,14 @@ struct TrainConfig {
 };
 
 struct OptimizerConfig {
-  double learning_rate = 2e-3;        // of Muon's matrices
-  double adamw_learning_rate = 0;     // 0: learning_rate
+  double learning_rate = 2e-3;     // of Muon's matrices
+  double adamw_learning_rate = 0;  // 0: learning_rate
   double embedding_lr_scale = 1;
   double balance_learning_rate = 1e-2;
   double weight_decay = 0.1, momentum = 0.95, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double balance_beta1 = 0.9, balance_beta2 = 0.95;
   bool nesterov = true;
-  std::string matrices = "muon";      // or adamw
+  std::string matrices = "muon";  // or adamw
   std::string coefficients = "classic";
   std::string newton_schulz_dtype = "bf16", momentum_dtype = "f32";
   int64_t newton_schulz_steps = 5;
@@ -62,9 +62,9 @@ struct OptimizerConfig {
 };
 
 struct SpikeConfig {
-  double sigma = 0;            // z-score of the loss that counts as a spike; 0: only NaN and infinity do
-  std::string policy = "skip"; // skip | rollback | stop
-  int64_t patience = 5;        // bad steps in a row before a skip becomes a rollback
+  double sigma = 0;  // z-score of the loss that counts as a spike; 0: only NaN and infinity do
+  std::string policy = "skip";  // skip | rollback | stop
+  int64_t patience = 5;         // bad steps in a row before a skip becomes a rollback
   int64_t rollbacks_max = 3;
 };
 
@@ -104,7 +104,7 @@ struct RunConfig {
 
 RunConfig read_run_config(const SettingsTable& settings);
 std::string print_run_config(const RunConfig& config);  // TOML that reads back the same
-std::string document_run_config();                       // docs/configuration.md
+std::string document_run_config();                      // docs/configuration.md
 
 // The part of the printed config that decides the answer; a resumed run must have the same.
 std::string answer_text(const RunConfig& config);

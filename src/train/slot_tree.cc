@@ -9,7 +9,8 @@ SlotTree::SlotTree(Arena& arena, int64_t slots, int64_t count, DType dtype) : sl
   MR_CHECK(slots > 0 && (slots & (slots - 1)) == 0, "slots=%ld", long(slots));
   int64_t size = 1;
   for (; size < slots; size *= 2) {
-    levels_.push_back(arena.take("gradients.level" + std::to_string(levels_.size()), "gradients", dtype, {count}));
+    levels_.push_back(arena.take("gradients.level" + std::to_string(levels_.size()), "gradients",
+                                 dtype, {count}));
   }
   current_ = arena.take("gradients.slot", "gradients", dtype, {count});
 }

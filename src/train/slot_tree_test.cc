@@ -1,4 +1,5 @@
-// Fails if slots are added in another order than neighbours first, or what one step left is in the next.
+// Fails if slots are added in another order than neighbours first, or what one step left is in the
+// next.
 #include "train/slot_tree.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,10 @@ namespace {
 using namespace testing;
 
 float slot_value(int64_t slot, int64_t i, uint64_t step) {
-  return static_cast<float>(random_uniform(step, Stream::kTest, static_cast<uint64_t>(slot), static_cast<uint64_t>(i)) * 1e3 - 500);
+  return static_cast<float>(
+      random_uniform(step, Stream::kTest, static_cast<uint64_t>(slot), static_cast<uint64_t>(i)) *
+          1e3 -
+      500);
 }
 
 // The sum of slots [begin, end), by halves.
@@ -33,7 +37,8 @@ TEST(SlotTree, SumsNeighboursFirstForEveryNumberOfSlots) {
     int64_t buffers = 1;
     for (int64_t s = 1; s < slots; s *= 2) ++buffers;
     EXPECT_EQ(static_cast<int64_t>(arena.entries().size()), buffers);
-    for (uint64_t step = 0; step < 3; ++step) {  // again and again, with no trace of the step before
+    for (uint64_t step = 0; step < 3;
+         ++step) {  // again and again, with no trace of the step before
       for (int64_t slot = 0; slot < slots; ++slot) {
         const Tensor t = sum.begin_slot(rig.ctx);
         for (int64_t i = 0; i < kCount; ++i) {
@@ -43,7 +48,8 @@ TEST(SlotTree, SumsNeighboursFirstForEveryNumberOfSlots) {
         sum.add(rig.ctx);
       }
       const Tensor root = sum.root();
-      for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(root.as<float>()[i], tree(0, slots, i, step)) << "slots=" << slots << " i=" << i;
+      for (int64_t i = 0; i < kCount; ++i)
+        ASSERT_EQ(root.as<float>()[i], tree(0, slots, i, step)) << "slots=" << slots << " i=" << i;
     }
   }
 }

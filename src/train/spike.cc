@@ -27,14 +27,16 @@ bool SpikeDetector::observe(double loss, double gradient_norm) {
 
 std::string SpikeDetector::save() const {
   char text[128];
-  std::snprintf(text, sizeof text, "%a %a %ld %ld", mean_, variance_, static_cast<long>(seen_), static_cast<long>(bad_in_a_row_));
+  std::snprintf(text, sizeof text, "%a %a %ld %ld", mean_, variance_, static_cast<long>(seen_),
+                static_cast<long>(bad_in_a_row_));
   return text;
 }
 
 void SpikeDetector::restore(const std::string& text) {
   long seen = 0, bad = 0;
   if (std::sscanf(text.c_str(), "%la %la %ld %ld", &mean_, &variance_, &seen, &bad) != 4) {
-    throw_error(Code::kCorrupt, "checkpoint: loop state \"{}\" is not what a spike detector saves", text);
+    throw_error(Code::kCorrupt, "checkpoint: loop state \"{}\" is not what a spike detector saves",
+                text);
   }
   seen_ = seen;
   bad_in_a_row_ = bad;

@@ -1,5 +1,5 @@
-// Fails if the averages differ from plain ones while there are few steps, a bad step is learned from, or the state
-// does not survive its text exactly.
+// Fails if the averages differ from plain ones while there are few steps, a bad step is learned
+// from, or the state does not survive its text exactly.
 #include "train/spike.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,8 @@ TEST(Spike, ZScoreIsThatOfTheLossesSeen) {
     const double loss = 3 + noise(i);
     double mean = 0, variance = 0;
     for (const double x : seen) mean += x / static_cast<double>(seen.size());
-    for (const double x : seen) variance += (x - mean) * (x - mean) / static_cast<double>(seen.size());
+    for (const double x : seen)
+      variance += (x - mean) * (x - mean) / static_cast<double>(seen.size());
     EXPECT_FALSE(detector.observe(loss, 1));
     const double want = i >= SpikeDetector::kWarm ? (loss - mean) / std::sqrt(variance) : 0;
     EXPECT_NEAR(detector.z_score(), want, 1e-9) << i;

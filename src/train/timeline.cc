@@ -14,7 +14,8 @@ struct RampPoint {
 RampPoint ramp_at(const RunConfig& c, const PhaseConfig& phase, int64_t tokens_seen) {
   if (phase.batch_tokens > 0) return {phase.batch_tokens, INT64_MAX};
   for (size_t i = 0; i < c.train.ramp_tokens.size(); ++i) {
-    if (tokens_seen < c.train.ramp_tokens[i]) return {c.train.ramp_batch_tokens[i], c.train.ramp_tokens[i]};
+    if (tokens_seen < c.train.ramp_tokens[i])
+      return {c.train.ramp_batch_tokens[i], c.train.ramp_tokens[i]};
   }
   return {c.train.batch_tokens, INT64_MAX};
 }
@@ -32,10 +33,17 @@ Timeline::Timeline(const RunConfig& c) {
     while (tokens_left > 0 && steps_left > 0) {
       const RampPoint ramp = ramp_at(c, phase, tokens_);
       int64_t steps = steps_left;
-      if (tokens_left != INT64_MAX) steps = std::min(steps, divide_up(tokens_left, ramp.batch_tokens));
-      if (ramp.until != INT64_MAX) steps = std::min(steps, divide_up(ramp.until - tokens_, ramp.batch_tokens));
-      runs_.push_back({.first_step = steps_, .steps = steps, .phase = static_cast<int64_t>(p), .tokens_before = tokens_,
-                       .batch_tokens = ramp.batch_tokens, .sequence = sequence, .first_sequence = first_sequence});
+      if (tokens_left != INT64_MAX)
+        steps = std::min(steps, divide_up(tokens_left, ramp.batch_tokens));
+      if (ramp.until != INT64_MAX)
+        steps = std::min(steps, divide_up(ramp.until - tokens_, ramp.batch_tokens));
+      runs_.push_back({.first_step = steps_,
+                       .steps = steps,
+                       .phase = static_cast<int64_t>(p),
+                       .tokens_before = tokens_,
+                       .batch_tokens = ramp.batch_tokens,
+                       .sequence = sequence,
+                       .first_sequence = first_sequence});
       const int64_t tokens = steps * ramp.batch_tokens;
       steps_ += steps;
       tokens_ += tokens;
@@ -48,12 +56,17 @@ Timeline::Timeline(const RunConfig& c) {
 
 StepPlan Timeline::at(int64_t step) const {
   MR_CHECK(step >= 0 && step < steps_, "step %ld of %ld", long(step), long(steps_));
-  const auto after = std::upper_bound(runs_.begin(), runs_.end(), step, [](int64_t s, const Run& r) { return s < r.first_step; });
+  const auto after = std::upper_bound(runs_.begin(), runs_.end(), step,
+                                      [](int64_t s, const Run& r) { return s < r.first_step; });
   const Run& run = *(after - 1);
   const int64_t index = step - run.first_step, sequences = run.batch_tokens / run.sequence;
-  return {.step = step, .phase = run.phase, .tokens_before = run.tokens_before + index * run.batch_tokens,
-          .batch_tokens = run.batch_tokens, .sequence = run.sequence,
-          .first_sequence = run.first_sequence + index * sequences, .num_sequences = sequences};
+  return {.step = step,
+          .phase = run.phase,
+          .tokens_before = run.tokens_before + index * run.batch_tokens,
+          .batch_tokens = run.batch_tokens,
+          .sequence = run.sequence,
+          .first_sequence = run.first_sequence + index * sequences,
+          .num_sequences = sequences};
 }
 
 std::vector<StepPlan> Timeline::kinds() const {

@@ -1,7 +1,7 @@
 // Timeline: where a run stands at each step, as a pure function of its config.
 //
-// A step belongs to one phase and has one batch size (ramp, phase). A phase ends with the first step that
-// reaches its tokens. Sequences are numbered from 0 inside a phase.
+// A step belongs to one phase and has one batch size (ramp, phase). A phase ends with the first
+// step that reaches its tokens. Sequences are numbered from 0 inside a phase.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace moraine {
 
 struct StepPlan {
-  int64_t step = 0;            // 0 for the first
+  int64_t step = 0;  // 0 for the first
   int64_t phase = 0;
   int64_t tokens_before = 0;   // positions of all steps before this one
   int64_t batch_tokens = 0;    // positions of this step

@@ -11,11 +11,14 @@ namespace {
 
 RunConfig make_config(uint64_t seed) {
   uint64_t index = 0;
-  const auto below = [&](uint64_t n) { return static_cast<int64_t>(random_below(n, seed, Stream::kTest, 0, index++)); };
+  const auto below = [&](uint64_t n) {
+    return static_cast<int64_t>(random_below(n, seed, Stream::kTest, 0, index++));
+  };
   RunConfig c;
   c.train.slots = int64_t{1} << below(3);
   c.train.sequence = 4 << below(3);
-  const int64_t unit = c.train.slots * c.train.sequence * 4;  // also a multiple for sequences four times as long
+  const int64_t unit =
+      c.train.slots * c.train.sequence * 4;  // also a multiple for sequences four times as long
   c.train.batch_tokens = unit * (1 + below(4));
   for (int64_t i = below(4), at = 0; i > 0; --i) {
     at += 1 + below(40 * static_cast<uint64_t>(unit));
@@ -42,7 +45,8 @@ TEST(Timeline, EqualsCountingStepByStep) {
     for (size_t p = 0; p < c.phases.size(); ++p) {
       const PhaseConfig& phase = c.phases[p];
       int64_t first_sequence = 0;
-      for (int64_t in_phase = 0, phase_tokens = 0; phase.tokens > 0 ? phase_tokens < phase.tokens : in_phase < phase.steps; ++in_phase) {
+      for (int64_t in_phase = 0, phase_tokens = 0;
+           phase.tokens > 0 ? phase_tokens < phase.tokens : in_phase < phase.steps; ++in_phase) {
         int64_t batch = c.train.batch_tokens;
         for (size_t i = c.train.ramp_tokens.size(); i-- > 0;) {
           if (tokens < c.train.ramp_tokens[i]) batch = c.train.ramp_batch_tokens[i];
@@ -69,15 +73,21 @@ TEST(Timeline, EqualsCountingStepByStep) {
     ASSERT_EQ(timeline.tokens(), tokens);
     // The largest batches are among the kinds of steps, however short their time.
     int64_t most = 0, most_of_kinds = 0;
-    for (int64_t s = 0; s < timeline.steps(); ++s) most = std::max(most, timeline.at(s).batch_tokens);
-    for (const StepPlan& plan : timeline.kinds()) most_of_kinds = std::max(most_of_kinds, plan.batch_tokens);
+    for (int64_t s = 0; s < timeline.steps(); ++s)
+      most = std::max(most, timeline.at(s).batch_tokens);
+    for (const StepPlan& plan : timeline.kinds())
+      most_of_kinds = std::max(most_of_kinds, plan.batch_tokens);
     ASSERT_EQ(most, most_of_kinds);
   }
 }
 
 TEST(Timeline, LongRunsCostNothing) {
   RunConfig c;
-  c.train = {.slots = 8, .sequence = 512, .batch_tokens = 1 << 20, .ramp_tokens = {1 << 20}, .ramp_batch_tokens = {4 << 20}};
+  c.train = {.slots = 8,
+             .sequence = 512,
+             .batch_tokens = 1 << 20,
+             .ramp_tokens = {1 << 20},
+             .ramp_batch_tokens = {4 << 20}};
   c.phases.push_back({.tokens = int64_t{1'000'000'000'000'000}});
   const Timeline timeline(c);
   EXPECT_EQ(timeline.steps(), 953'674'314);

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "model/model_directory.h"
 #include "kernels/elementwise.h"
+#include "model/model_directory.h"
 #include "optim/clip.h"
 
 namespace moraine {
@@ -19,10 +19,13 @@ struct Extents {
 
 int64_t micro_sequences(const RunConfig& c, const StepPlan& plan) {
   const int64_t per_slot = plan.num_sequences / c.train.slots;
-  return c.train.micro_sequences > 0 && per_slot % c.train.micro_sequences == 0 ? c.train.micro_sequences : per_slot;
+  return c.train.micro_sequences > 0 && per_slot % c.train.micro_sequences == 0
+             ? c.train.micro_sequences
+             : per_slot;
 }
 
-// Over all phases and ramp sizes. Validation reads sequences of train.sequence, though no phase may.
+// Over all phases and ramp sizes. Validation reads sequences of train.sequence, though no phase
+// may.
 Extents extents(const RunConfig& c, const Timeline& timeline) {
   Extents e{.rows = c.train.sequence, .positions = c.train.sequence};
   for (const StepPlan& plan : timeline.kinds()) {
@@ -42,50 +45,63 @@ double tree_sum(std::vector<double> values) {
 
 }  // namespace
 
-Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeline& timeline) : config_(config) {
+Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeline& timeline)
+    : config_(config) {
   const ParameterTable table = build_parameters(config.model);
   const Extents e = extents(config, timeline);
   ctx_ = make_context(Backend::kCpu, pool, arena);
   master_ = arena.take("weights.master", "weights", DType::kF32, {table.total_count});
-  model_ = std::make_unique<Model>(arena, config.model,
-                                   ModelOptions{.compute = compute_dtype(config), .tokens = e.rows, .positions = e.positions,
-                                                .training = true,
-                                                .recompute = config.train.recompute == "layer" ? Recompute::kLayer : Recompute::kNone},
-                                   master_);
+  model_ = std::make_unique<Model>(
+      arena, config.model,
+      ModelOptions{
+          .compute = compute_dtype(config),
+          .tokens = e.rows,
+          .positions = e.positions,
+          .training = true,
+          .recompute = config.train.recompute == "layer" ? Recompute::kLayer : Recompute::kNone},
+      master_);
   tree_ = std::make_unique<SlotTree>(arena, config.train.slots, table.total_count);
-  if (!config.model.dense()) load_ = arena.take("router.load", "scratch", DType::kI64, {config.model.layers, config.model.classes()});
+  if (!config.model.dense())
+    load_ = arena.take("router.load", "scratch", DType::kI64,
+                       {config.model.layers, config.model.classes()});
   position_ = arena.take("batch.position", "scratch", DType::kI32, {e.rows});
   const std::vector<ParameterSpec> specs = optimizer_specs(config, table);
   optimizer_ = std::make_unique<Optimizer>(specs, optimizer_options(config), pool.threads(), arena);
   for (const CheckpointTensor& t : state()) {
     Tensor copy = t.tensor;
-    copy.data = arena.take_bytes("checkpoint." + t.name.substr(0, t.name.find('.')), "copy", t.tensor.bytes());
+    copy.data = arena.take_bytes("checkpoint." + t.name.substr(0, t.name.find('.')), "copy",
+                                 t.tensor.bytes());
     copies_.push_back(copy);
   }
 }
 
-void Trainer::initialize(uint64_t seed) { initialize_parameters(model_->table(), config_.model, seed, master_); }
+void Trainer::initialize(uint64_t seed) {
+  initialize_parameters(model_->table(), config_.model, seed, master_);
+}
 
 void Trainer::enter_phase(int64_t phase) {
   if (phase == phase_) return;
   phase_ = phase;
   const double theta = config_.phases[static_cast<size_t>(phase)].rope_theta;
-  model_->set_rope_theta(ctx_, theta > 0 ? theta : config_.model.rope_theta, config_.model.sliding_rope_theta);
+  model_->set_rope_theta(ctx_, theta > 0 ? theta : config_.model.rope_theta,
+                         config_.model.sliding_rope_theta);
 }
 
 double Trainer::run_micro_batch(const SequenceBatch& data, const Tensor& gradients) {
   const int64_t T = static_cast<int64_t>(data.tokens.size());
   Batch batch{.token = make_tensor(const_cast<int32_t*>(data.tokens.data()), DType::kI32, {T}),
-              .position = position_.rows(0, T), .segments = {}};
+              .position = position_.rows(0, T),
+              .segments = {}};
   set_documents(batch, data.segment_begin);
   const Tensor target = make_tensor(const_cast<int32_t*>(data.targets.data()), DType::kI32, {T});
   return model_->loss_and_gradients(ctx_, batch, target, gradients, load_);
 }
 
-void Trainer::compute_slots(const StepPlan& plan, const Read& read, int64_t begin, int64_t end, SlotTree& tree,
-                            std::vector<double>& losses, int64_t& targets) {
+void Trainer::compute_slots(const StepPlan& plan, const Read& read, int64_t begin, int64_t end,
+                            SlotTree& tree, std::vector<double>& losses, int64_t& targets) {
   enter_phase(plan.phase);
-  const int64_t per_slot = plan.num_sequences / config_.train.slots, micro = micro_sequences(config_, plan);
+  const int64_t per_slot = plan.num_sequences / config_.train.slots,
+                micro = micro_sequences(config_, plan);
   for (int64_t slot = begin; slot < end; ++slot) {
     const Tensor gradients = tree.begin_slot(ctx_);
     double loss = 0;
@@ -107,7 +123,8 @@ StepResult Trainer::compute_gradients(const StepPlan& plan, const Read& read) {
   gradients_ = tree_->root();
   const double targets = static_cast<double>(std::max<int64_t>(1, result.targets));
   result.loss = tree_sum(losses) / targets;
-  const Clip clip = clip_factor(sum_of_squares(ctx_, gradients_), 1 / targets, config_.train.clip_norm);
+  const Clip clip =
+      clip_factor(sum_of_squares(ctx_, gradients_), 1 / targets, config_.train.clip_norm);
   result.gradient_norm = clip.norm;
   result.gradient_scale = clip.factor;
   result.finite = std::isfinite(result.loss) && !clip.skip;
@@ -116,15 +133,21 @@ StepResult Trainer::compute_gradients(const StepPlan& plan, const Read& read) {
 
 void Trainer::apply(const StepPlan& plan, const StepResult& result, double lr_scale) {
   MR_CHECK(result.finite);
-  optimizer_->step(ctx_, {.weights = master_, .gradients = gradients_, .load = load_, .gradient_scale = result.gradient_scale,
-                          .lr_scale = lr_scale, .step = plan.step + 1});
+  optimizer_->step(ctx_, {.weights = master_,
+                          .gradients = gradients_,
+                          .load = load_,
+                          .gradient_scale = result.gradient_scale,
+                          .lr_scale = lr_scale,
+                          .step = plan.step + 1});
   refresh();
 }
 
 std::vector<CheckpointTensor> Trainer::state() const {
   std::vector<CheckpointTensor> tensors;
-  for (const Parameter& p : model_->table().all) tensors.push_back({kWeightPrefix + p.name, view(p, master_)});
-  for (const OptimizerTensor& t : optimizer_->state()) tensors.push_back({"optimizer." + t.name, t.tensor});
+  for (const Parameter& p : model_->table().all)
+    tensors.push_back({kWeightPrefix + p.name, view(p, master_)});
+  for (const OptimizerTensor& t : optimizer_->state())
+    tensors.push_back({"optimizer." + t.name, t.tensor});
   return tensors;
 }
 

@@ -1,8 +1,8 @@
 // Trainer: the memory of a run, and one optimizer step.
 //
-// Gradients are summed per slot, then over slots in a fixed tree; counts are integers. No bit of a step depends
-// on threads, recomputation, or who summed which slots.
-// A dry arena plans the same memory (`moraine plan memory`).
+// Gradients are summed per slot, then over slots in a fixed tree; counts are integers. No bit of a
+// step depends on threads, recomputation, or who summed which slots. A dry arena plans the same
+// memory (`moraine plan memory`).
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ struct StepResult {
   double gradient_norm = 0;   // of the mean gradient, before clipping
   double gradient_scale = 0;  // 1 / targets, times what clipping takes
   int64_t targets = 0;
-  bool finite = true;         // loss and norm are numbers
+  bool finite = true;  // loss and norm are numbers
 };
 
 class Trainer {
@@ -39,10 +39,10 @@ class Trainer {
   // Moves the weights by what compute_gradients left. lr_scale: of the schedule and the phase.
   void apply(const StepPlan& plan, const StepResult& result, double lr_scale);
 
-  // Gradients of slots [begin, end) only, as the root of their subtree (end - begin a power of two, begin its
-  // multiple): what a rank computes. Adds to load, losses [slots] and targets.
-  void compute_slots(const StepPlan& plan, const Read& read, int64_t begin, int64_t end, SlotTree& tree,
-                     std::vector<double>& losses, int64_t& targets);
+  // Gradients of slots [begin, end) only, as the root of their subtree (end - begin a power of two,
+  // begin its multiple): what a rank computes. Adds to load, losses [slots] and targets.
+  void compute_slots(const StepPlan& plan, const Read& read, int64_t begin, int64_t end,
+                     SlotTree& tree, std::vector<double>& losses, int64_t& targets);
 
   void initialize(uint64_t seed);
   void refresh() { model_->refresh(ctx_); }

@@ -1,7 +1,8 @@
-// Disk: damaged checkpoints, full disks and deaths at any write leave a run that ends in the right bits.
+// Disk: damaged checkpoints, full disks and deaths at any write leave a run that ends in the right
+// bits.
 //
-// Fails if a damaged checkpoint is trusted, a failed save stops or changes training, or a death between two
-// writes loses more than the steps since the last checkpoint.
+// Fails if a damaged checkpoint is trusted, a failed save stops or changes training, or a death
+// between two writes loses more than the steps since the last checkpoint.
 #include <gtest/gtest.h>
 
 #include "checkpoint/faulty_file_system.h"
@@ -18,10 +19,14 @@ class Disk : public ::testing::Test {
  protected:
   // Eight steps, a checkpoint after each second.
   RunConfig config() const {
-    return tiny.config("[train]\nslots = 4\nsequence = 32\nbatch_tokens = 128\nthreads = 1\ndtype = \"f32\"\nsteps = 7\n"
-                       "[checkpoint]\nevery_steps = 2\nkeep = 3\n");
+    return tiny.config(
+        "[train]\nslots = 4\nsequence = 32\nbatch_tokens = 128\nthreads = 1\ndtype = "
+        "\"f32\"\nsteps = 7\n"
+        "[checkpoint]\nevery_steps = 2\nkeep = 3\n");
   }
-  std::vector<std::string> files_of(const std::string& folder) const { return posix_file_system().list(folder); }
+  std::vector<std::string> files_of(const std::string& folder) const {
+    return posix_file_system().list(folder);
+  }
 
   TestFolder folder;
   TinyRun tiny{folder.path()};
@@ -50,8 +55,11 @@ TEST_F(Disk, DamagedNewestCheckpointFallsBack) {
       if (how == "gone") fs.remove_all(path);
       const Outcome again = tiny.train(c, out);
       EXPECT_EQ(again.hash(), whole.hash());
-      EXPECT_NE(again.log.find("checkpoint.bad directory=" + newest), std::string::npos) << again.log;
-      EXPECT_NE(again.log.find("checkpoint.loaded directory=" + out + "/step-6 "), std::string::npos) << again.log;
+      EXPECT_NE(again.log.find("checkpoint.bad directory=" + newest), std::string::npos)
+          << again.log;
+      EXPECT_NE(again.log.find("checkpoint.loaded directory=" + out + "/step-6 "),
+                std::string::npos)
+          << again.log;
       // What the run ends with is whole.
       EXPECT_TRUE(Checkpoint::open(fs, newest).problems().empty());
       EXPECT_EQ(hash_hex(Checkpoint::open(fs, newest).hash()), whole.hash());
@@ -63,7 +71,8 @@ TEST_F(Disk, AllCheckpointsDamagedStops) {
   const RunConfig c = config();
   const std::string out = tiny.out("run");
   const Outcome whole = tiny.train(c, out);
-  for (const int64_t step : list_checkpoints(fs, out)) write_file(checkpoint_path(fs, out, step) + "/manifest.json", "{}");
+  for (const int64_t step : list_checkpoints(fs, out))
+    write_file(checkpoint_path(fs, out, step) + "/manifest.json", "{}");
   const Outcome again = tiny.train(c, out);  // starting over would hide that the work is lost
   ASSERT_TRUE(again.error);
   EXPECT_EQ(again.error->code(), Code::kCorrupt);
@@ -83,8 +92,8 @@ TEST_F(Disk, DamagedMarkAndMetricsDoNotMatter) {
   EXPECT_EQ(again.hash(), whole.hash());
 }
 
-// The disk fills up after any number of bytes: the run goes on and is right, or says what is wrong; once there is
-// room it goes on to the right end.
+// The disk fills up after any number of bytes: the run goes on and is right, or says what is wrong;
+// once there is room it goes on to the right end.
 TEST_F(Disk, FullDisk) {
   const RunConfig c = config();
   const Outcome whole = tiny.train(c, tiny.out("whole"));
@@ -103,7 +112,8 @@ TEST_F(Disk, FullDisk) {
       ++right;
     } else {
       EXPECT_EQ(part.error->code(), Code::kIo) << part.error->what();
-      EXPECT_NE(std::string(part.error->what()).find("No space left"), std::string::npos) << part.error->what();
+      EXPECT_NE(std::string(part.error->what()).find("No space left"), std::string::npos)
+          << part.error->what();
       ++stopped;
     }
     EXPECT_EQ(tiny.train(c, out).hash(), whole.hash());
@@ -132,7 +142,8 @@ TEST_F(Disk, OneFailedWrite) {
     if (part.result) {
       EXPECT_EQ(part.hash(), whole.hash());
     } else {
-      EXPECT_NE(std::string(part.error->what()).find("injected fault"), std::string::npos) << part.error->what();
+      EXPECT_NE(std::string(part.error->what()).find("injected fault"), std::string::npos)
+          << part.error->what();
     }
     EXPECT_EQ(tiny.train(c, out).hash(), whole.hash());
     fs.remove_all(out);
@@ -140,7 +151,8 @@ TEST_F(Disk, OneFailedWrite) {
   EXPECT_GT(failed_saves, 0);
 }
 
-// The process dies at a write; what it does afterwards does not reach the disk. Then the power may fail too.
+// The process dies at a write; what it does afterwards does not reach the disk. Then the power may
+// fail too.
 TEST_F(Disk, DeathAtAnyWrite) {
   const RunConfig c = config();
   FaultyFileSystem counted(fs);

@@ -1,4 +1,5 @@
-// Kill: the real program, killed at any instant and started again, ends in the hash of the undisturbed run.
+// Kill: the real program, killed at any instant and started again, ends in the hash of the
+// undisturbed run.
 //
 // Fails if anything the answer depends on lives only in the process, or if a signal loses the run.
 #include <gtest/gtest.h>
@@ -20,11 +21,21 @@ class Kill : public ::testing::Test {
  protected:
   Kill() {
     write_file(folder.file("run.toml"),
-               tiny.toml("[train]\nslots = 4\nsequence = 32\nbatch_tokens = 256\nthreads = 1\ndtype = \"bf16\"\nsteps = 60\n"
+               tiny.toml("[train]\nslots = 4\nsequence = 32\nbatch_tokens = 256\nthreads = "
+                         "1\ndtype = \"bf16\"\nsteps = 60\n"
                          "[spike]\nsigma = 2.5\n[checkpoint]\nevery_steps = 3\nkeep = 2\n"));
   }
-  std::vector<std::string> arguments(const std::string& out, const std::string& set = "train.threads=1") const {
-    return {"train", "--config", folder.file("run.toml"), "--out", tiny.out(out), "--machine", tiny.root() + "/machine.json", "--set", set};
+  std::vector<std::string> arguments(const std::string& out,
+                                     const std::string& set = "train.threads=1") const {
+    return {"train",
+            "--config",
+            folder.file("run.toml"),
+            "--out",
+            tiny.out(out),
+            "--machine",
+            tiny.root() + "/machine.json",
+            "--set",
+            set};
   }
   Ended finish(const std::string& out) const { return run_program(folder.path(), arguments(out)); }
 
@@ -42,7 +53,8 @@ class Kill : public ::testing::Test {
       for (uint64_t attempt = 0; attempt < 3; ++attempt) {
         Program program(folder.path(), arguments(out));
         const double after = seconds * random_uniform(1, Stream::kTest, seed, attempt);
-        std::this_thread::sleep_for(std::chrono::duration<double>(after));  // the fault itself, not a wait for it
+        std::this_thread::sleep_for(
+            std::chrono::duration<double>(after));  // the fault itself, not a wait for it
         program.send(SIGKILL);
         killed += program.wait().exit_code == -SIGKILL;
       }
@@ -65,8 +77,10 @@ TEST_F(Kill, AtRandomInstants) { kill_and_go_on(12); }
 // A rollback rewrites history on disk: its steps, its marks, its checkpoints.
 TEST_F(Kill, BetweenRollbacks) {
   write_file(folder.file("run.toml"),
-             tiny.toml("[train]\nslots = 4\nsequence = 32\nbatch_tokens = 128\nthreads = 1\ndtype = \"f32\"\nsteps = 60\n[optimizer]\nlearning_rate = 1e-7\n"
-                       "[spike]\nsigma = 0.3\npolicy = \"rollback\"\nrollbacks_max = 1000\n[checkpoint]\nevery_steps = 3\nkeep = 2\n"));
+             tiny.toml("[train]\nslots = 4\nsequence = 32\nbatch_tokens = 128\nthreads = 1\ndtype "
+                       "= \"f32\"\nsteps = 60\n[optimizer]\nlearning_rate = 1e-7\n"
+                       "[spike]\nsigma = 0.3\npolicy = \"rollback\"\nrollbacks_max = "
+                       "1000\n[checkpoint]\nevery_steps = 3\nkeep = 2\n"));
   const Ended whole = finish("look");
   EXPECT_NE(whole.err.find("run.rolled_back"), std::string::npos) << whole.err;
   kill_and_go_on(6);
@@ -78,14 +92,16 @@ TEST_F(Kill, SignalsSaveAndExitWith18) {
     const std::string out = "signal-" + std::to_string(signal);
     Program program(folder.path(), arguments(out));
     // Once the first step is on disk the program surely listens.
-    while (!posix_file_system().exists(tiny.out(out) + "/metrics.jsonl") || posix_file_system().file_bytes(tiny.out(out) + "/metrics.jsonl") == 0) {
+    while (!posix_file_system().exists(tiny.out(out) + "/metrics.jsonl") ||
+           posix_file_system().file_bytes(tiny.out(out) + "/metrics.jsonl") == 0) {
       std::this_thread::yield();
     }
     program.send(signal);
     const Ended stopped = program.wait();
     if (stopped.exit_code == 0) continue;  // it was faster
     EXPECT_EQ(stopped.exit_code, 18) << stopped.err;
-    EXPECT_NE(stopped.err.find("moraine train: signal after step "), std::string::npos) << stopped.err;
+    EXPECT_NE(stopped.err.find("moraine train: signal after step "), std::string::npos)
+        << stopped.err;
     EXPECT_EQ(stopped.out, "");
     const Ended end = finish(out);
     EXPECT_EQ(value_of(end.out, "hash"), want) << end.err;
@@ -94,7 +110,8 @@ TEST_F(Kill, SignalsSaveAndExitWith18) {
 
 TEST_F(Kill, TimeLimitExitsWith18) {
   const std::string want = value_of(finish("whole").out, "hash");
-  const Ended stopped = run_program(folder.path(), arguments("limit", "train.time_limit_seconds=0.000001"));
+  const Ended stopped =
+      run_program(folder.path(), arguments("limit", "train.time_limit_seconds=0.000001"));
   EXPECT_EQ(stopped.exit_code, 18) << stopped.err;
   EXPECT_EQ(value_of(finish("limit").out, "hash"), want);
 }

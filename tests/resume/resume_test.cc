@@ -1,7 +1,8 @@
-// Resume: a run that was stopped anywhere, any number of times, ends in the bits of the undisturbed run.
+// Resume: a run that was stopped anywhere, any number of times, ends in the bits of the undisturbed
+// run.
 //
-// Fails if any number that the answer depends on is missing from checkpoints, or depends on threads,
-// recomputation, validation, or on how many processes the run took.
+// Fails if any number that the answer depends on is missing from checkpoints, or depends on
+// threads, recomputation, validation, or on how many processes the run took.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,7 +35,10 @@ TEST_P(Resume, AfterEachStepFromItsCheckpoint) {
     remove_checkpoints_after(posix_file_system(), out, s);
     const Outcome again = tiny.train(config, out);
     EXPECT_EQ(again.hash(), whole.hash()) << "resumed after step " << s;
-    EXPECT_NE(again.log.find("checkpoint.loaded directory=" + out + "/step-" + std::to_string(s) + " "), std::string::npos) << again.log;
+    EXPECT_NE(
+        again.log.find("checkpoint.loaded directory=" + out + "/step-" + std::to_string(s) + " "),
+        std::string::npos)
+        << again.log;
   }
 }
 
@@ -73,7 +77,8 @@ TEST_P(Resume, ThreadsRecomputationAndReportsChangeNoBit) {
 
 TEST_P(Resume, FinishedRunAnswersAgain) {
   const RunConfig config = tiny.config(tiny.rich(GetParam()));
-  const Outcome whole = tiny.train(config, tiny.out("run")), again = tiny.train(config, tiny.out("run"));
+  const Outcome whole = tiny.train(config, tiny.out("run")),
+                again = tiny.train(config, tiny.out("run"));
   EXPECT_EQ(again.hash(), whole.hash());
   EXPECT_EQ(again.result->loss, whole.result->loss);
 }
@@ -81,16 +86,19 @@ TEST_P(Resume, FinishedRunAnswersAgain) {
 class ResumeF32 : public Resume {};
 INSTANTIATE_TEST_SUITE_P(Types, ResumeF32, ::testing::Values("f32"));
 
-// The configuration above is only worth its name if clipping, skipping, ramp and phases really happen.
+// The configuration above is only worth its name if clipping, skipping, ramp and phases really
+// happen.
 TEST_P(ResumeF32, RichRunIsRich) {
   const RunConfig config = tiny.config(tiny.rich("f32"));
   ASSERT_TRUE(tiny.train(config, tiny.out("run")).result);
   const std::string metrics = posix_file_system().read(tiny.out("run") + "/metrics.jsonl");
   double skipped = 0, lines = 0;
-  for (size_t at = metrics.find("\"skip"); at != std::string::npos; at = metrics.find("\"skip", at + 1)) {
+  for (size_t at = metrics.find("\"skip"); at != std::string::npos;
+       at = metrics.find("\"skip", at + 1)) {
     skipped = std::max(skipped, std::strtod(metrics.c_str() + metrics.find(':', at) + 1, nullptr));
   }
-  for (size_t at = metrics.find("\"gradient_norm\""); at != std::string::npos; at = metrics.find("\"gradient_norm\"", at + 1)) {
+  for (size_t at = metrics.find("\"gradient_norm\""); at != std::string::npos;
+       at = metrics.find("\"gradient_norm\"", at + 1)) {
     EXPECT_GT(std::strtod(metrics.c_str() + at + 16, nullptr), config.train.clip_norm);
     ++lines;
   }
@@ -114,7 +122,9 @@ TEST_P(ResumeF32, RichRunIsRich) {
 
 // Sequences of validation may be longer than those of every phase.
 TEST_P(ResumeF32, ShortPhasesValidateLongSequences) {
-  const RunConfig c = tiny.config("[train]\nslots = 2\nsequence = 128\nbatch_tokens = 256\nthreads = 1\nmicro_sequences = 1\n[[phase]]\ntokens = 1024\nsequence = 32\nbatch_tokens = 128\n");
+  const RunConfig c = tiny.config(
+      "[train]\nslots = 2\nsequence = 128\nbatch_tokens = 256\nthreads = 1\nmicro_sequences = "
+      "1\n[[phase]]\ntokens = 1024\nsequence = 32\nbatch_tokens = 128\n");
   const Outcome whole = tiny.train(c, tiny.out("run"));
   ASSERT_TRUE(whole.result) << whole.hash();
   EXPECT_NE(whole.log.find("valid"), std::string::npos);
@@ -129,14 +139,21 @@ TEST_P(ResumeF32, RefusesAnotherConfigOrOtherData) {
   const Outcome refused = tiny.train(other, out);
   ASSERT_TRUE(refused.error);
   EXPECT_EQ(refused.error->code(), Code::kInvalidArgument);
-  EXPECT_NE(std::string(refused.error->what()).find("the run has `learning_rate = 0.02`, this config says `learning_rate = 0.03`"), std::string::npos) << refused.error->what();
+  EXPECT_NE(
+      std::string(refused.error->what())
+          .find("the run has `learning_rate = 0.02`, this config says `learning_rate = 0.03`"),
+      std::string::npos)
+      << refused.error->what();
 
   other = config;  // the same numbers, other text
   build_tiny_dataset(tiny.root() + "/c", 3, 60);
-  other.data.train[0].path = other.phases[0].train[0].path = other.phases[1].train[0].path = tiny.root() + "/c";
+  other.data.train[0].path = other.phases[0].train[0].path = other.phases[1].train[0].path =
+      tiny.root() + "/c";
   const Outcome other_data = tiny.train(other, out);
   ASSERT_TRUE(other_data.error);
-  EXPECT_NE(std::string(other_data.error->what()).find("training data has other content"), std::string::npos) << other_data.error->what();
+  EXPECT_NE(std::string(other_data.error->what()).find("training data has other content"),
+            std::string::npos)
+      << other_data.error->what();
 
   RunOptions never;
   never.out = out;
@@ -152,8 +169,10 @@ TEST_P(ResumeF32, MovedDataAndNamedCheckpoint) {
   FileSystem& fs = posix_file_system();
   fs.rename(tiny.root() + "/a", tiny.root() + "/moved");
   RunConfig moved = config;
-  moved.data.train[0].path = moved.phases[0].train[0].path = moved.phases[1].train[0].path = tiny.root() + "/moved";
-  EXPECT_EQ(tiny.train(fs, moved, tiny.out("second"), nullptr, tiny.out("run") + "/step-3").hash(), want);
+  moved.data.train[0].path = moved.phases[0].train[0].path = moved.phases[1].train[0].path =
+      tiny.root() + "/moved";
+  EXPECT_EQ(tiny.train(fs, moved, tiny.out("second"), nullptr, tiny.out("run") + "/step-3").hash(),
+            want);
 }
 
 TEST_P(ResumeF32, TimeLimitStopsAndGoesOn) {
@@ -163,7 +182,9 @@ TEST_P(ResumeF32, TimeLimitStopsAndGoesOn) {
   const Outcome limited = tiny.train(config, tiny.out("run"));
   ASSERT_TRUE(limited.error);
   EXPECT_EQ(limited.error->code(), Code::kInterrupted);
-  EXPECT_NE(std::string(limited.error->what()).find("time limit after step 0 of 9"), std::string::npos) << limited.error->what();
+  EXPECT_NE(std::string(limited.error->what()).find("time limit after step 0 of 9"),
+            std::string::npos)
+      << limited.error->what();
   config.train.time_limit_seconds = 0;
   EXPECT_EQ(tiny.train(config, tiny.out("run")).hash(), want);
 }
@@ -171,7 +192,9 @@ TEST_P(ResumeF32, TimeLimitStopsAndGoesOn) {
 // The model of a run computes what the run computed: its validation is the reference.
 TEST_P(ResumeF32, ModelOfARunHasTheBaseOfItsPhase) {
   ASSERT_TRUE(tiny.train(tiny.config(tiny.rich("f32")), tiny.out("run")).result);
-  EXPECT_EQ(ModelDirectory::open(posix_file_system(), tiny.out("run") + "/step-5").config().rope_theta, 10000);
+  EXPECT_EQ(
+      ModelDirectory::open(posix_file_system(), tiny.out("run") + "/step-5").config().rope_theta,
+      10000);
   EXPECT_EQ(ModelDirectory::open(posix_file_system(), tiny.out("run")).config().rope_theta, 50000);
 }
 
@@ -186,8 +209,10 @@ void read_tokens(const StepPlan& plan, int64_t first, int64_t count, SequenceBat
     out->segment_begin.push_back(s * plan.sequence);
     for (int64_t i = 0; i < plan.sequence; ++i) {
       const uint64_t index = static_cast<uint64_t>((first + s) * plan.sequence + i);
-      out->tokens.push_back(static_cast<int32_t>(random_below(257, 1, Stream::kTest, static_cast<uint64_t>(plan.step), index)));
-      out->targets.push_back(static_cast<int32_t>(random_below(257, 2, Stream::kTest, static_cast<uint64_t>(plan.step), index)));
+      out->tokens.push_back(static_cast<int32_t>(
+          random_below(257, 1, Stream::kTest, static_cast<uint64_t>(plan.step), index)));
+      out->targets.push_back(static_cast<int32_t>(
+          random_below(257, 2, Stream::kTest, static_cast<uint64_t>(plan.step), index)));
     }
   }
   out->num_targets = count * plan.sequence;
@@ -207,16 +232,20 @@ TEST_P(Resume, SlotsInOneGoOrSplitGiveTheSameBits) {
   SlotTree all(arena, 4, count), left(arena, 2, count), right(arena, 2, count);
   for (const int64_t step : {int64_t{0}, int64_t{5}, int64_t{8}}) {
     const StepPlan plan = timeline.at(step);
-    const auto read = [&](int64_t first, int64_t n, SequenceBatch* out) { read_tokens(plan, first, n, out); };
+    const auto read = [&](int64_t first, int64_t n, SequenceBatch* out) {
+      read_tokens(plan, first, n, out);
+    };
     std::vector<double> losses(4), losses_split(4);
     int64_t targets = 0, targets_split = 0;
     std::memset(trainer.load().data, 0, static_cast<size_t>(trainer.load().bytes()));
     trainer.compute_slots(plan, read, 0, 4, all, losses, targets);
-    const std::vector<int64_t> load(trainer.load().as<int64_t>(), trainer.load().as<int64_t>() + trainer.load().count());
+    const std::vector<int64_t> load(trainer.load().as<int64_t>(),
+                                    trainer.load().as<int64_t>() + trainer.load().count());
     std::memset(trainer.load().data, 0, static_cast<size_t>(trainer.load().bytes()));
     trainer.compute_slots(plan, read, 2, 4, right, losses_split, targets_split);  // in any order
     trainer.compute_slots(plan, read, 0, 2, left, losses_split, targets_split);
-    const float *whole = all.root().as<float>(), *l = left.root().as<float>(), *r = right.root().as<float>();
+    const float *whole = all.root().as<float>(), *l = left.root().as<float>(),
+                *r = right.root().as<float>();
     int64_t different = 0, not_zero = 0;
     for (int64_t i = 0; i < count; ++i) {
       const float sum = l[i] + r[i];
@@ -227,7 +256,9 @@ TEST_P(Resume, SlotsInOneGoOrSplitGiveTheSameBits) {
     EXPECT_GT(not_zero, count / 4);
     EXPECT_EQ(losses, losses_split);
     EXPECT_EQ(targets, targets_split);
-    EXPECT_EQ(std::vector<int64_t>(trainer.load().as<int64_t>(), trainer.load().as<int64_t>() + trainer.load().count()), load);
+    EXPECT_EQ(std::vector<int64_t>(trainer.load().as<int64_t>(),
+                                   trainer.load().as<int64_t>() + trainer.load().count()),
+              load);
   }
 }
 
@@ -235,11 +266,14 @@ TEST_P(Resume, SlotsInOneGoOrSplitGiveTheSameBits) {
 
 class BadSteps : public ::testing::Test {
  protected:
-  // The loss hardly falls, so that chance alone makes steps bad once the detector is warm (after 32).
+  // The loss hardly falls, so that chance alone makes steps bad once the detector is warm (after
+  // 32).
   RunConfig config(const std::string& spike, int64_t every) const {
-    return tiny.config("[train]\nslots = 4\nsequence = 32\nbatch_tokens = 128\nthreads = 1\ndtype = \"f32\"\nsteps = 44\n"
-                       "[optimizer]\nlearning_rate = 1e-7\n[spike]\nsigma = 0.3\n" + spike +
-                       "\n[checkpoint]\nevery_steps = " + std::to_string(every) + "\nkeep = 2\n");
+    return tiny.config(
+        "[train]\nslots = 4\nsequence = 32\nbatch_tokens = 128\nthreads = 1\ndtype = "
+        "\"f32\"\nsteps = 44\n"
+        "[optimizer]\nlearning_rate = 1e-7\n[spike]\nsigma = 0.3\n" +
+        spike + "\n[checkpoint]\nevery_steps = " + std::to_string(every) + "\nkeep = 2\n");
   }
   TestFolder folder;
   TinyRun tiny{folder.path()};
@@ -277,7 +311,8 @@ TEST_F(BadSteps, RollbackIsTheSameInAnyNumberOfProcesses) {
   EXPECT_EQ(in_parts(c, tiny.out("fours"), 4), whole.hash());
 }
 
-// Deaths between a checkpoint and its mark: whenever a process ends on a regular step, the mark is of the one before.
+// Deaths between a checkpoint and its mark: whenever a process ends on a regular step, the mark is
+// of the one before.
 TEST_F(BadSteps, RollbackDoesNotNeedTheMarkOfTheLastProcess) {
   const RunConfig c = config("policy = \"rollback\"\nrollbacks_max = 100", 2);
   const Outcome whole = tiny.train(c, tiny.out("whole"));
@@ -301,17 +336,20 @@ TEST_F(BadSteps, RollbackDoesNotNeedTheMarkOfTheLastProcess) {
 }
 
 TEST_F(BadSteps, RollbacksEnd) {
-  const Outcome whole = tiny.train(config("policy = \"rollback\"\nrollbacks_max = 1", 4), tiny.out("run"));
+  const Outcome whole =
+      tiny.train(config("policy = \"rollback\"\nrollbacks_max = 1", 4), tiny.out("run"));
   ASSERT_TRUE(whole.error);
   EXPECT_EQ(whole.error->code(), Code::kDiverged);
-  EXPECT_NE(std::string(whole.error->what()).find("1 rollbacks are used up"), std::string::npos) << whole.error->what();
+  EXPECT_NE(std::string(whole.error->what()).find("1 rollbacks are used up"), std::string::npos)
+      << whole.error->what();
 }
 
 TEST_F(BadSteps, StopStops) {
   const Outcome whole = tiny.train(config("policy = \"stop\"", 4), tiny.out("run"));
   ASSERT_TRUE(whole.error);
   EXPECT_EQ(whole.error->code(), Code::kDiverged);
-  EXPECT_NE(std::string(whole.error->what()).find("spike.policy is stop"), std::string::npos) << whole.error->what();
+  EXPECT_NE(std::string(whole.error->what()).find("spike.policy is stop"), std::string::npos)
+      << whole.error->what();
   EXPECT_FALSE(list_checkpoints(posix_file_system(), tiny.out("run")).empty());
 }
 
@@ -319,7 +357,8 @@ TEST_F(BadSteps, StopStops) {
 TEST_F(BadSteps, NotANumberDivergesUnderEveryPolicy) {
   RunConfig c = config("policy = \"skip\"\npatience = 3", 4);
   c.spike.sigma = 0;
-  write_tiny_model(tiny.out("nan"), c.model, [](const ParameterTable&, float* weights) { weights[100] = NAN; });
+  write_tiny_model(tiny.out("nan"), c.model,
+                   [](const ParameterTable&, float* weights) { weights[100] = NAN; });
   c.train.init = tiny.out("nan");
   c.model = ModelConfig();  // the shape comes with the model
   for (const char* policy : {"skip", "rollback", "stop"}) {
@@ -327,7 +366,9 @@ TEST_F(BadSteps, NotANumberDivergesUnderEveryPolicy) {
     const Outcome whole = tiny.train(c, tiny.out(policy));
     ASSERT_TRUE(whole.error) << policy;
     EXPECT_EQ(whole.error->code(), Code::kDiverged) << whole.error->what();
-    EXPECT_NE(std::string(whole.error->what()).find("loss nan") == std::string::npos, std::string(policy) == "stop") << whole.error->what();
+    EXPECT_NE(std::string(whole.error->what()).find("loss nan") == std::string::npos,
+              std::string(policy) == "stop")
+        << whole.error->what();
     EXPECT_EQ(count(whole.log, "step.bad"), std::string(policy) == "skip" ? 3 : 1) << whole.log;
   }
 }
