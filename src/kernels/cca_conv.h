@@ -25,7 +25,7 @@
 //           makes dz and so dpair, wrote the q-k mean's part there), the rest is untouched.
 // Order:    each output depends on its own rows only; dw, db sum over t in fixed blocks.
 // Cost:     memory-bound: reads C, writes 2C values per row.
-// Source:   CCA, arXiv:2510.04476; zaya1.md A.3 (one left pad of two columns).
+// Source:   CCA, arXiv:2510.04476; docs/model.md, attention (one left pad of two columns).
 #pragma once
 
 #include "kernels/context.h"

@@ -6,7 +6,7 @@
 // Shapes:   any, the same for all.
 // Types:    all f32 or all bf16, computed in f32 (erf to 1e-6 relative of y or better).
 // Aliasing: y may be x; dx may be dy.
-// Source:   arXiv:1606.08415; zaya1.md A.6 (exact form).
+// Source:   arXiv:1606.08415; docs/model.md, router (exact form).
 #pragma once
 
 #include "kernels/context.h"

@@ -23,7 +23,7 @@
 // Aliasing: none.
 // Order:    a row depends on its own inputs only; dtemp sums over t in fixed blocks.
 // Cost:     memory-bound.
-// Source:   zaya1.md A.3; RoPE arXiv:2104.09864, NEOX rotate-half form.
+// Source:   docs/model.md, attention; RoPE arXiv:2104.09864, NEOX rotate-half form.
 #pragma once
 
 #include "kernels/context.h"

@@ -21,7 +21,7 @@
 // over blocks
 //           in order: the same bits for any thread count.
 // Cost:     memory-bound: forward reads h, r, writes r_out, x.
-// Source:   zaya1.md A.8 (code form: (x + b) * s); RMSNorm: arXiv:1910.07467.
+// Source:   docs/model.md, residual (code form: (x + b) * s); RMSNorm: arXiv:1910.07467.
 #pragma once
 
 #include "kernels/context.h"

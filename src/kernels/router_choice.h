@@ -12,7 +12,7 @@
 // Shapes:   T rows, C classes, n choices (top-k).
 // Types:    logits, prob, gate, dgate, bias: f32. expert: i32. dlogits: f32 or bf16.
 // Order:    rows independent.
-// Source:   zaya1.md A.6.
+// Source:   docs/model.md, router.
 #pragma once
 
 #include "kernels/context.h"

@@ -12,7 +12,7 @@
 // Types:    x, dx, dy: f32 or bf16. y, s, s_prev, ds, ds_prev, rstd, weights: f32. Sums f32.
 // Aliasing: ds_prev may be ds.
 // Order:    rows independent; sums over t in fixed blocks.
-// Source:   zaya1.md A.6 (EDA).
+// Source:   docs/model.md, router (EDA).
 #pragma once
 
 #include "kernels/context.h"

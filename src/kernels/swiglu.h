@@ -6,7 +6,7 @@
 // Shapes:   T rows (only the first `rows` are touched), F expert channels.
 // Types:    all f32 or all bf16, computed in f32.
 // Aliasing: dgate_up may be gate_up.
-// Source:   arXiv:2002.05202; zaya1.md A.7.
+// Source:   arXiv:2002.05202; docs/model.md, experts.
 #pragma once
 
 #include "kernels/context.h"

@@ -9,7 +9,7 @@
 // Shapes:   T rows, N = C + 2M columns of qkv, S segments.
 // Types:    all f32 or all bf16. A copy: no arithmetic.
 // Aliasing: none. dqkv: columns [C, N) are out, the rest is untouched.
-// Source:   zaya1.md A.3.
+// Source:   docs/model.md, attention.
 #pragma once
 
 #include "kernels/context.h"

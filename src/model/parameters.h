@@ -1,7 +1,7 @@
 // Parameters: every weight of a model by name, shape and place in one flat buffer.
 //
 // The flat buffer is the unit of gradients, optimizer state, sharding and checkpoints. Names and
-// shapes are those of the public HF-native layout (zaya1.md A.9). Matrices come first, then the
+// shapes are those of the public HF-native layout (docs/model.md, layouts). Matrices come first, then the
 // small vectors; within a layer q, k, v_current, v_delayed are adjacent, so that they are also one
 // [C + K*d, D] matrix.
 #pragma once

@@ -6,7 +6,7 @@
 //           (the per-layer lists of the very first base release are read as well)
 //
 // Errors: kInvalidArgument or kNotFound with the key, what it holds and what is supported.
-// Source: zaya1.md A.9, A.10, A.12.
+// Source: docs/model.md, layouts.
 #pragma once
 
 #include <string>

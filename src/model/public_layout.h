@@ -1,7 +1,7 @@
 // PublicLayout: names and files of public checkpoints, to and from the flat parameter buffer.
 //
 // Our parameter names are those of the native layout. The legacy layout has two alternating layers
-// for each of our blocks and one matrix per expert (zaya1.md A.9).
+// for each of our blocks and one matrix per expert (docs/model.md, layouts).
 //
 // Errors: kNotFound and kInvalidArgument with the tensor's name and both shapes.
 #pragma once

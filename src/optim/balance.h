@@ -9,7 +9,7 @@
 //
 // Shapes:   L layers, C classes: E experts, and one skip class after them if `skip`.
 // Types:    b, m, v: f32; load: i64; arithmetic in double (a few hundred numbers).
-// Source:   zaya1.md A.6 (TR8B eq. 5); centring over the real experts is ours.
+// Source:   docs/model.md, router (TR8B eq. 5); centring over the real experts is ours.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 // large ones
 //           by all threads together; neither choice nor thread count changes a bit.
 // Cost:     muon_flops, and 6 passes over the matrix.
-// Source:   Jordan 2024; Liu et al. 2025 (Moonlight); zaya1.md B.2.
+// Source:   Jordan 2024; Liu et al. 2025 (Moonlight); docs/model.md, optimizer.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@
 // side. Types:    f32; the operands of the products are rounded to `compute` (f32 or bf16), sums in
 // f32. Order:    fixed; the same bits for any thread count. A zero matrix stays zero. Cost: steps *
 // (3 m^2 n + m^3) flops: A and B are symmetric and computed once above the diagonal. Source: Jordan
-// 2024 (Muon); Amsel et al. 2025 (Polar Express); zaya1.md B.2.
+// 2024 (Muon); Amsel et al. 2025 (Polar Express); docs/model.md, optimizer.
 #pragma once
 
 #include <cstdint>

@@ -142,7 +142,7 @@ RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& optio
 
 namespace {
 
-// What this run asks of its storage, against what the device under the data can do (zaya1.md C.7).
+// What this run asks of its storage, against what the device under the data can do (docs/model.md, storage).
 void print_storage(const Run& run, const StepPlan& plan, double step_seconds) {
   const Dataset& data = run.data->loader(plan.phase).dataset(0);
   const std::string shard = join_path(data.folder(), data.manifest().shards.front().file);
