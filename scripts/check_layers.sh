@@ -129,9 +129,9 @@ problems=$(
       gsub(/nothing/, "", cell[3])
       if (fold(name, cell[3]) != want[name]) print FILENAME ":" FNR ": says " fold(name, cell[3]) "; scripts/check_layers.sh says " want[name]
     }
-    FILENAME ~ /layers.cmake/ && /^moraine_layer\(/ {
+    FILENAME ~ /layers.cmake/ && /^ *moraine_layer\(/ {
       line = $0
-      gsub(/^moraine_layer\(|\)$/, "", line)
+      gsub(/^ *moraine_layer\(|\)$/, "", line)
       n = split(line, w, " ")
       linked[w[1]] = 1
       for (i = 2; i <= n && w[i] != "LIBRARIES"; ++i) if (w[i] != "DEPENDS") { reach[w[1], w[i]] = 1; for (j = 1; j <= count; ++j) if ((w[i], order[j]) in reach) reach[w[1], order[j]] = 1 }
