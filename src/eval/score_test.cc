@@ -124,7 +124,9 @@ TEST_P(Score, PerplexityIsThatOfItsWindowsHoweverManyAtOnce) {
       const Perplexity p = document_perplexity(one->ctx(), one->model(), ids, 3 * n, options);
       EXPECT_EQ(p.tokens, n);
       EXPECT_EQ(p.bytes, 3 * n);
-      if (n > 1) EXPECT_EQ(done, n);
+      if (n > 1) {
+        EXPECT_EQ(done, n);
+      }
       EXPECT_EQ(p.nll, brute_force(*one, ids, context, stride));
       for (const auto& m : more)
         EXPECT_EQ(document_perplexity(m->ctx(), m->model(), ids, 3 * n,

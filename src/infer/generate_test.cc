@@ -2,6 +2,7 @@
 // to the bit, a stop string leaks, or a bad request is not refused.
 #include "infer/generate.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -161,7 +162,7 @@ std::unique_ptr<Tokenizer> letters() {
   for (int i = 0; i < 320; ++i) {
     std::string text = {static_cast<char>('a' + i % 3), static_cast<char>('a' + i / 3 % 26),
                         static_cast<char>('a' + i / 78)};
-    vocabulary += (i == 0 ? "" : ",") + std::string("\"") + text + "\":" + std::to_string(i);
+    vocabulary += fmt::format("{}\"{}\":{}", i == 0 ? "" : ",", text, i);
   }
   return Tokenizer::parse(
       "{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,\"post_"

@@ -97,8 +97,9 @@ TEST(Sampler, DrawsOnlyFromTheDefinedSetAndFromAllOfIt) {
       for (const int32_t id : want)
         smallest =
             std::min(smallest, std::exp(logits[static_cast<size_t>(id)] / o.temperature) / total);
-      if (smallest > 0.01)
+      if (smallest > 0.01) {
         EXPECT_EQ(seen, want) << seed;  // missed by chance: (1 - 0.01)^1500 < 1e-6
+      }
     }
   }
 }
