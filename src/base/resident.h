@@ -1,11 +1,15 @@
-// Resident: how much memory this process has used at most.
+// Resident: memory of this process and of the machine under it, as the kernel counts it.
 #pragma once
 
 #include <cstdint>
 
 namespace moraine {
 
-// Bytes of the largest resident set so far, as the kernel counts it.
+// Bytes of this process's largest resident set so far.
 int64_t peak_resident_bytes();
+
+// Bytes that could still be taken without swapping: what the machine has available (caches that can
+// be dropped count), less if a control group allows less. INT64_MAX where the kernel does not say.
+int64_t available_memory_bytes();
 
 }  // namespace moraine

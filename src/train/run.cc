@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/resident.h"
 #include "model/model_directory.h"
 
 namespace moraine {
@@ -153,6 +154,22 @@ void adopt_own_model(FileSystem& fs, const RunOptions& options, RunConfig& c) {
     c.data.tokenizer = options.out;
 }
 
+// The kernel hands out more than there is, and kills whoever touches it: better to say so before
+// step one.
+void check_memory(const RunConfig& config) {
+  Arena planned(Arena::Mode::kDry);
+  plan_run_memory(planned, config);
+  const int64_t available = available_memory_bytes();
+  if (planned.bytes() <= available) return;
+  throw_error(Code::kInvalidArgument,
+              "take memory: the run plans {:.1f} MiB, and {:.1f} MiB are available; `moraine plan "
+              "memory` prints by "
+              "name what takes it; train.recompute = \"layer\", fewer slots or a smaller micro "
+              "batch need less",
+              static_cast<double>(planned.bytes()) / (1 << 20),
+              static_cast<double>(available) / (1 << 20));
+}
+
 }  // namespace
 
 Run::Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timeline& t,
@@ -240,6 +257,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   }
   run->machine = options.machine_file.empty() ? measure_machine_quick(run->pool)
                                               : load_machine(fs, options.machine_file);
+  check_memory(config);
   run->trainer = std::make_unique<Trainer>(run->arena, run->pool, config, timeline);
   fs.make_directories(options.out);
   if (!resume(*run)) start_new(*run);

@@ -130,6 +130,17 @@ TEST_P(ResumeF32, ShortPhasesValidateLongSequences) {
   EXPECT_NE(whole.log.find("valid"), std::string::npos);
 }
 
+TEST_P(ResumeF32, RefusesMoreMemoryThanThereIs) {
+  RunConfig config = tiny.config("[train]\nsteps = 1\nslots = 1\nsequence = 8\nbatch_tokens = 8\n");
+  config.model.hidden = 1 << 16;  // terabytes of weights and state
+  config.model.expert_hidden = 1 << 16;
+  const Outcome refused = tiny.train(config, tiny.out("run"));
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.error->code(), Code::kInvalidArgument);
+  EXPECT_NE(std::string(refused.error->what()).find("MiB are available"), std::string::npos)
+      << refused.error->what();
+}
+
 TEST_P(ResumeF32, RefusesAnotherConfigOrOtherData) {
   const RunConfig config = tiny.config(tiny.rich("f32"));
   const std::string out = tiny.out("run");
