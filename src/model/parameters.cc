@@ -25,6 +25,7 @@ class Builder {
       for (Parameter& p : *part) {
         p.offset = table.total_count;
         table.total_count += p.count();
+        table.position.emplace(p.name, table.all.size());
         table.all.push_back(std::move(p));
       }
       if (part == &matrices_) table.matrix_count = table.total_count;
@@ -90,10 +91,8 @@ int64_t Parameter::count() const {
 }
 
 const Parameter* ParameterTable::find(const std::string& name) const {
-  for (const Parameter& p : all) {
-    if (p.name == name) return &p;
-  }
-  return nullptr;
+  const auto found = position.find(name);
+  return found == position.end() ? nullptr : &all[found->second];
 }
 
 ParameterTable build_parameters(const ModelConfig& c) {

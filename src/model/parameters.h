@@ -1,13 +1,14 @@
 // Parameters: every weight of a model by name, shape and place in one flat buffer.
 //
 // The flat buffer is the unit of gradients, optimizer state, sharding and checkpoints. Names and
-// shapes are those of the public HF-native layout (docs/model.md, layouts). Matrices come first, then the
-// small vectors; within a layer q, k, v_current, v_delayed are adjacent, so that they are also one
-// [C + K*d, D] matrix.
+// shapes are those of the public HF-native layout (docs/model.md, layouts). Matrices come first,
+// then the small vectors; within a layer q, k, v_current, v_delayed are adjacent, so that they are
+// also one [C + K*d, D] matrix.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "model/config.h"
@@ -39,6 +40,7 @@ struct ParameterTable {
   std::vector<Parameter> all;  // in order of offset
   int64_t matrix_count = 0;    // elements of the matrices: [0, matrix_count) of the flat buffer
   int64_t total_count = 0;     // elements in all
+  std::unordered_map<std::string, size_t> position;  // of a name in `all`
 
   const Parameter* find(const std::string& name) const;  // null if absent
 };
