@@ -13,16 +13,18 @@ base:
 tensor: base
 kernels: base tensor
 testing: base tensor kernels
+comm: base tensor
 tokenizer: base
 data: base tokenizer
-checkpoint: base tensor
-model: base tensor kernels checkpoint
+parallel: base tensor kernels comm
+checkpoint: base tensor comm
+model: base tensor kernels comm parallel checkpoint
 optim: base tensor kernels
-plan: base tensor kernels checkpoint model optim
-eval: base tensor kernels tokenizer data checkpoint model
-infer: base tensor kernels tokenizer checkpoint model
-train: base tensor kernels tokenizer data checkpoint model optim plan eval infer
-cli: base tensor kernels tokenizer data checkpoint model optim plan eval infer train
+plan: base tensor kernels comm parallel checkpoint model optim
+eval: base tensor kernels comm tokenizer data parallel checkpoint model
+infer: base tensor kernels comm tokenizer parallel checkpoint model
+train: base tensor kernels comm tokenizer data parallel checkpoint model optim plan eval infer
+cli: base tensor kernels comm tokenizer data parallel checkpoint model optim plan eval infer train
 '
 
 # <how an include begins>: the files or folders (with a slash at the end) that may have it. *_test.cc may include

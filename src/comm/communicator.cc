@@ -1,0 +1,33 @@
+// A group remembers its ranks and counts its operations.
+#include "comm/communicator.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace moraine {
+
+Communicator::Communicator(Transport& transport, std::vector<int> ranks, int channel,
+                           std::string name, double deadline_seconds)
+    : transport_(&transport),
+      ranks_(std::move(ranks)),
+      channel_(channel),
+      name_(std::move(name)),
+      deadline_(deadline_seconds) {
+  MR_CHECK(channel >= 0 && channel < kMaxChannels, "channel=%d", channel);
+  MR_CHECK(std::is_sorted(ranks_.begin(), ranks_.end()));
+  const auto found = std::find(ranks_.begin(), ranks_.end(), transport.rank());
+  MR_CHECK(found != ranks_.end(), "rank %d is not in %s", transport.rank(), name_.c_str());
+  rank_ = static_cast<int>(found - ranks_.begin());
+  for (const int r : ranks_)
+    one_host_ = one_host_ && transport.host_of(r) == transport.host_of(ranks_.front());
+}
+
+// 16 bits of operation number would wrap in a step of a big model: 24, with 32 of the step.
+uint64_t Communicator::next_label(int operation) {
+  ++operations_;
+  return static_cast<uint64_t>(step_ & 0xffffffff) << 32 |
+         static_cast<uint64_t>(operations_ & 0xffffff) << 8 | static_cast<uint64_t>(operation);
+}
+
+}  // namespace moraine

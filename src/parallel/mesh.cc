@@ -1,0 +1,64 @@
+// Groups by arithmetic on rank numbers.
+#include "parallel/mesh.h"
+
+#include "base/error.h"
+
+namespace moraine {
+namespace {
+
+std::vector<int> every(int begin, int end, int stride) {
+  std::vector<int> ranks;
+  for (int r = begin; r < end; r += stride) ranks.push_back(r);
+  return ranks;
+}
+
+bool power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
+}  // namespace
+
+std::vector<int> Mesh::all() const { return every(0, ranks, 1); }
+
+std::vector<int> Mesh::context_group() const {
+  const int begin = rank - context_rank();
+  return every(begin, begin + context, 1);
+}
+
+std::vector<int> Mesh::expert_group() const {
+  const int begin = rank - expert_rank();
+  return every(begin, begin + expert, 1);
+}
+
+std::vector<int> Mesh::replica_group() const { return every(expert_rank(), ranks, expert); }
+
+Mesh make_mesh(int ranks, int rank, int64_t expert, int64_t context, int64_t slots,
+               int64_t num_experts) {
+  if (context < 1 || !power_of_two(context) || ranks % context != 0) {
+    throw_error(Code::kInvalidArgument,
+                "parallel.context = {} on {} ranks: wanted a power of two that divides the ranks",
+                context, ranks);
+  }
+  if (expert < 1 || ranks % expert != 0 || !power_of_two(expert)) {
+    throw_error(Code::kInvalidArgument,
+                "parallel.expert = {} on {} ranks: wanted a power of two that divides the ranks",
+                expert, ranks);
+  }
+  if (expert > 1 && num_experts % expert != 0) {
+    throw_error(Code::kInvalidArgument,
+                "parallel.expert = {}: does not divide model.experts = {}; every rank holds the "
+                "same number of experts",
+                expert, num_experts);
+  }
+  const int64_t data = ranks / context;
+  if (slots % data != 0) {
+    throw_error(Code::kInvalidArgument,
+                "{} ranks, {} of them data parallel: train.slots = {} is not a multiple; wanted 1, "
+                "2, 4 ... up to {} (the number of slots decides the answer, so it stays as it is)",
+                ranks, data, slots, slots * context);
+  }
+  return {.ranks = ranks,
+          .context = static_cast<int>(context),
+          .expert = static_cast<int>(expert),
+          .rank = rank};
+}
+
+}  // namespace moraine
