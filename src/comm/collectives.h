@@ -3,10 +3,11 @@
 // All block until this rank's part is done, its results are there and its inputs may be changed.
 // Asynchronous: submit them to a CommStream (comm/stream.h) with a communicator of its own.
 //
-//   reduce_scatter   data[i] = sum over ranks of data[i], for i in this rank's ranges; elsewhere data
+//   reduce_scatter   data[i] = sum over ranks of data[i], for i in this rank's ranges; elsewhere
+//   data
 //                    is unchanged. The sum is a binary tree over ranks, nearest neighbours first:
-//                    ((0+1)+(2+3))+((4+5)+(6+7)), a last rank without a partner passes on: the upper
-//                    levels of SlotTree. No bit depends on the algorithm or the transport.
+//                    ((0+1)+(2+3))+((4+5)+(6+7)), a last rank without a partner passes on: the
+//                    upper levels of SlotTree. No bit depends on the algorithm or the transport.
 //   all_gather       data[i] of its owner, for every i in anybody's ranges.
 //   all_to_all       member r's send[me] arrives in my receive[r]; sizes agree on both sides.
 //

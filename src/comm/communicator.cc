@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "comm/label.h"
 
 namespace moraine {
 
@@ -21,13 +22,11 @@ Communicator::Communicator(Transport& transport, std::vector<int> ranks, int cha
   rank_ = static_cast<int>(found - ranks_.begin());
   for (const int r : ranks_)
     one_host_ = one_host_ && transport.host_of(r) == transport.host_of(ranks_.front());
+  transport.name_channel(channel, name_);
 }
 
-// 16 bits of operation number would wrap in a step of a big model: 24, with 32 of the step.
 uint64_t Communicator::next_label(int operation) {
-  ++operations_;
-  return static_cast<uint64_t>(step_ & 0xffffffff) << 32 |
-         static_cast<uint64_t>(operations_ & 0xffffff) << 8 | static_cast<uint64_t>(operation);
+  return make_label(step_, ++operations_, static_cast<Operation>(operation));
 }
 
 }  // namespace moraine

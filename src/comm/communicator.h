@@ -4,7 +4,7 @@
 // communicators may be in flight at once; those of one follow each other. Ranks make their
 // communicators in the same order. A group never changes; a new group is a new communicator.
 //
-// Labels count operations: (generation, operation number, step). Ranks that do different things are
+// Labels count operations (comm/label.h). Ranks that do different things are
 // found at the first message (transport.h).
 #pragma once
 
@@ -31,7 +31,7 @@ class Communicator {
   Transport& transport() const { return *transport_; }
 
   void set_step(int64_t step) { step_ = step; }  // for labels and messages
-  // Collectives call this once each; `operation` is one of their kind numbers.
+  // Collectives call this once each; `operation` is an Operation (comm/label.h).
   uint64_t next_label(int operation);
 
   // Payloads are not moved (sizes still are): the same step with communication free, for

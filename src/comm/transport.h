@@ -1,12 +1,13 @@
 // Transport: how one rank reaches the others: messages in order, a deadline on every wait.
 //
-//   send      names bytes for `peer` and returns at once; they must stay untouched until the send is
+//   send      names bytes for `peer` and returns at once; they must stay untouched until the send
+//   is
 //             finished (wait_sent).
 //   receive   waits for the next message of (peer, channel), which must have the wanted label and
 //             size, then copies it (receive) or hands it over piece by piece (open, next, close).
 //
-// Ranks of one host move bytes once, from the sender's memory to the receiver's. A label says what a
-// message is for (step, operation): a peer that does something else is found out by the first
+// Ranks of one host move bytes once, from the sender's memory to the receiver's. A label says what
+// a message is for (step, operation): a peer that does something else is found out by the first
 // message, not by a wrong sum.
 //
 // A rank that fails says so to all (fail); every wait of every rank then ends with that Error. A
@@ -66,6 +67,9 @@ class Transport {
   // Every wait of every rank, on any channel, ends with kPeerLost and this reason. The first one
   // stays.
   virtual void fail(const std::string& reason) = 0;
+
+  // The name of the group that uses this channel, for messages.
+  virtual void name_channel(int channel, const std::string& name);
 };
 
 }  // namespace moraine

@@ -1,0 +1,91 @@
+// HostRegion: the memory that ranks of one host share to pass messages.
+//
+// For each (source, destination, channel) a ring of message descriptors; for each rank a doorbell,
+// what it is doing, and a mutex whose owner's death the kernel reports; one record of the first
+// fault. Only descriptors and small payloads lie here: large payloads stay where they are.
+//
+// All of it is valid when zero, and pages are taken when they are first touched.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "comm/transport.h"
+
+namespace moraine {
+
+constexpr int kRingMessages = 8;
+constexpr int64_t kInlineBytes = 992;
+
+enum class RankState : int32_t { kAbsent = 0, kHere, kLeft, kDied };
+
+struct alignas(64) RankRecord {
+  std::atomic<uint32_t> doorbell;  // counts events for this rank; its waiters sleep on it
+  std::atomic<uint32_t> sleepers;
+  alignas(64) std::atomic<RankState> state;
+  std::atomic<int32_t> pid;
+  pthread_mutex_t alive;  // robust, held by the rank's first thread; processes only
+  // Per channel, for messages of others: the operation, and 1 + the rank that it waits for.
+  std::atomic<uint64_t> label[kMaxChannels];
+  std::atomic<int32_t> waits_for[kMaxChannels];
+  std::atomic<uint64_t> window[kMaxChannels];  // address of a Window's descriptor
+};
+
+struct alignas(64) Message {
+  uint64_t label, address;
+  int64_t bytes;
+  std::atomic<uint64_t> done;  // number of the last message in this slot that was taken
+  std::byte inline_data[kInlineBytes];
+};
+
+// Message number n (from 1) is in slot (n - 1) % kRingMessages.
+struct alignas(64) Ring {
+  std::atomic<uint64_t> sent;
+  Message slots[kRingMessages];
+};
+
+enum class FaultState : int32_t { kNone = 0, kWriting, kSet };
+
+struct alignas(64) RegionHead {
+  static constexpr int kReasonBytes = 2048;
+  std::atomic<FaultState> fault;
+  std::atomic<int32_t> fault_rank;
+  char reason[kReasonBytes];
+  std::atomic<uint32_t> joined;  // processes that have mapped the region
+};
+
+class HostRegion {
+ public:
+  // Ranks are threads of this process, or will be forked from it.
+  static std::shared_ptr<HostRegion> make_private(int ranks);
+  // Ranks are processes that know a name ("/moraine-..."). The creator makes it, the others open
+  // it; forget_name when all have. Errors: kIo.
+  static std::shared_ptr<HostRegion> make_named(int ranks, const std::string& name);
+  static std::shared_ptr<HostRegion> open_named(int ranks, const std::string& name);
+  static void forget_name(const std::string& name);
+
+  ~HostRegion();
+  HostRegion(const HostRegion&) = delete;
+  HostRegion& operator=(const HostRegion&) = delete;
+
+  int ranks() const { return ranks_; }
+  RegionHead& head() const { return *reinterpret_cast<RegionHead*>(memory_); }
+  RankRecord& rank(int r) const;
+  Ring& ring(int from, int to, int channel) const;
+
+ private:
+  HostRegion(int ranks, std::byte* memory, size_t bytes)
+      : ranks_(ranks), memory_(memory), bytes_(bytes) {}
+  void make_mutexes();
+
+  int ranks_;
+  std::byte* memory_;
+  size_t bytes_;
+};
+
+}  // namespace moraine

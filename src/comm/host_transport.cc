@@ -1,0 +1,325 @@
+// Rings, waits and what is said when a wait ends badly.
+#include "comm/host_transport.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/pool.h"
+#include "comm/doorbell.h"
+#include "comm/label.h"
+#include "comm/liveness.h"
+
+namespace moraine {
+namespace {
+
+constexpr double kLookSeconds = 5e-3;  // between looks at liveness, fault record and deadline
+constexpr int kPauses = 200, kYields = 20;
+
+void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+HostTransport::HostTransport(Options options)
+    : region_(std::move(options.region)),
+      kind_(options.kind),
+      local_(options.local),
+      ranks_(std::move(options.ranks)),
+      hosts_(std::move(options.hosts)),
+      idle_(std::move(options.idle)),
+      may_spin_(region_->ranks() <= usable_cores()),
+      counters_(ranks_.size() * kMaxChannels) {
+  MR_CHECK(static_cast<int>(ranks_.size()) == region_->ranks());
+  if (kind_ == RankKind::kProcesses) {
+#if defined(PR_SET_PTRACER)
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);  // fails where nothing forbids reading
+#endif
+    join_alive(mine());
+  }
+  mine().state.store(RankState::kHere, std::memory_order_release);
+}
+
+HostTransport::~HostTransport() {
+  mine().state.store(RankState::kLeft, std::memory_order_release);
+  if (kind_ == RankKind::kProcesses) leave_alive(mine());
+  for (int r = 0; r < region_->ranks(); ++r) ring_doorbell(region_->rank(r));
+}
+
+int HostTransport::size() const {
+  return static_cast<int>(hosts_.empty() ? ranks_.size() : hosts_.size());
+}
+
+int HostTransport::host_of(int rank) const {
+  return hosts_.empty() ? 0 : hosts_[static_cast<size_t>(rank)];
+}
+
+std::string HostTransport::name() const {
+  return kind_ == RankKind::kThreads ? "thread" : "process";
+}
+
+void HostTransport::name_channel(int channel, const std::string& name) {
+  channel_names_[channel] = name;
+}
+
+int HostTransport::local_of(int rank) const {
+  const auto found = std::lower_bound(ranks_.begin(), ranks_.end(), rank);
+  return found != ranks_.end() && *found == rank ? static_cast<int>(found - ranks_.begin()) : -1;
+}
+
+SendTicket HostTransport::send(int peer, int channel, uint64_t label, ConstBytes data,
+                               double seconds) {
+  const int to = local_of(peer);
+  MR_CHECK(to >= 0, "rank %d is not on this host", peer);
+  const uint64_t number = ++counters(to, channel).sent;
+  Message& m = slot(local_, to, channel, number);
+  const Wait w = {to, channel, label, seconds, "has no free place to send to"};
+  mine().label[channel].store(label, std::memory_order_relaxed);
+  throw_if_fault(w);
+  wait(w, [&m, number] {
+    return number <= kRingMessages ||
+           m.done.load(std::memory_order_acquire) == number - kRingMessages;
+  });
+  m.label = label;
+  m.bytes = static_cast<int64_t>(data.size());
+  m.address = reinterpret_cast<uint64_t>(data.data());
+  const bool is_inline = m.bytes <= kInlineBytes;
+  if (is_inline && m.bytes > 0) std::memcpy(m.inline_data, data.data(), data.size());
+  region_->ring(local_, to, channel).sent.store(number, std::memory_order_release);
+  ring_doorbell(region_->rank(to));
+  return {peer, channel, is_inline ? 0 : number};
+}
+
+void HostTransport::wait_sent(const SendTicket& ticket, double seconds) {
+  if (ticket.sequence == 0) return;
+  const int to = local_of(ticket.peer);
+  const Message& m = slot(local_, to, ticket.channel, ticket.sequence);
+  const uint64_t label = mine().label[ticket.channel].load(std::memory_order_relaxed);
+  // A later message in this slot means that this one was taken long ago.
+  wait({to, ticket.channel, label, seconds, "waits until its data is read by"},
+       [&m, &ticket] { return m.done.load(std::memory_order_acquire) >= ticket.sequence; });
+}
+
+bool HostTransport::message_there(int from, int channel, uint64_t number) const {
+  return region_->ring(from, local_, channel).sent.load(std::memory_order_acquire) >= number;
+}
+
+Incoming HostTransport::open(int peer, int channel, uint64_t label, int64_t bytes, double seconds) {
+  const int from = local_of(peer);
+  MR_CHECK(from >= 0, "rank %d is not on this host", peer);
+  const uint64_t number = ++counters(from, channel).received;
+  const Wait w = {from, channel, label, seconds, "waits for"};
+  mine().label[channel].store(label, std::memory_order_relaxed);
+  throw_if_fault(w);
+  wait(w, [&] { return message_there(from, channel, number); });
+  const Message& m = slot(from, local_, channel, number);
+  if (m.label != label || m.bytes != bytes) throw_mismatch(m, from, label, bytes);
+  Incoming in = {.peer = peer,
+                 .channel = channel,
+                 .bytes = bytes,
+                 .taken = 0,
+                 .slot = number,
+                 .memory = nullptr};
+  if (bytes <= kInlineBytes) {
+    in.memory = m.inline_data;
+  } else if (kind_ == RankKind::kThreads) {
+    in.memory = reinterpret_cast<const std::byte*>(m.address);
+  }
+  return in;
+}
+
+ConstBytes HostTransport::next(Incoming& in, int64_t bytes, Bytes staging, double) {
+  MR_CHECK(in.taken + bytes <= in.bytes, "%ld of %ld bytes", long(in.taken + bytes),
+           long(in.bytes));
+  const int64_t begin = in.taken;
+  in.taken += bytes;
+  if (in.memory != nullptr) return {in.memory + begin, static_cast<size_t>(bytes)};
+  const int from = local_of(in.peer);
+  const Message& m = slot(from, local_, in.channel, in.slot);
+  const Bytes out = staging.first(static_cast<size_t>(bytes));
+  if (!read_memory(from, m.address + static_cast<uint64_t>(begin), out)) {
+    const int error = errno;
+    const uint64_t label = m.label;
+    throw_if_fault({from, in.channel, label, 0, ""});
+    has_died(region_->rank(from));
+    throw_lost(fmt::format("{}: rank {} can not read the memory of rank {}: {}; {}",
+                           context_text(in.channel, label), rank(), in.peer, std::strerror(error),
+                           describe(from)));
+  }
+  return out;
+}
+
+bool HostTransport::read_memory(int from, uint64_t address, Bytes out) const {
+  const pid_t pid = region_->rank(from).pid.load(std::memory_order_relaxed);
+  size_t done = 0;
+  while (done < out.size()) {
+    const iovec local = {out.data() + done, out.size() - done};
+    const iovec remote = {reinterpret_cast<void*>(address + done), out.size() - done};
+    const ssize_t n = process_vm_readv(pid, &local, 1, &remote, 1, 0);
+    if (n <= 0) return false;
+    done += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+void HostTransport::close(Incoming& in) {
+  const int from = local_of(in.peer);
+  slot(from, local_, in.channel, in.slot).done.store(in.slot, std::memory_order_release);
+  ring_doorbell(region_->rank(from));
+}
+
+void HostTransport::receive(int peer, int channel, uint64_t label, Bytes out, double seconds) {
+  Incoming in = open(peer, channel, label, static_cast<int64_t>(out.size()), seconds);
+  const ConstBytes view = next(in, in.bytes, out, seconds);
+  if (view.data() != out.data() && !view.empty()) std::memcpy(out.data(), view.data(), view.size());
+  close(in);
+}
+
+// Waiting ------------------------------------------------------------------------------------
+
+// Yielding gives a peer on the same core its turn, which is faster than sleeping.
+bool HostTransport::spin(bool (*ready)(const void*), const void* context) const {
+  for (int i = 0; may_spin_ && i < kPauses; ++i) {
+    if (ready(context)) return true;
+    pause_core();
+  }
+  for (int i = 0; i < kYields; ++i) {
+    if (ready(context)) return true;
+    sched_yield();
+  }
+  return false;
+}
+
+void HostTransport::wait_slowly(const Wait& w, bool (*ready)(const void*), const void* context) {
+  const double end = now_seconds() + w.seconds;
+  mine().waits_for[w.channel].store(w.peer + 1, std::memory_order_relaxed);
+  for (;;) {
+    const uint32_t seen = mine().doorbell.load(std::memory_order_seq_cst);
+    if (ready(context)) break;
+    throw_if_fault(w);
+    check_peer(w, ready, context);
+    const double left = end - now_seconds();
+    if (left <= 0) throw_deadline(w);
+    if (idle_) idle_();
+    sleep_on_doorbell(mine(), seen, std::min(left, kLookSeconds));
+  }
+  mine().waits_for[w.channel].store(0, std::memory_order_relaxed);
+}
+
+// What a rank did before it left or died still counts: look once more.
+void HostTransport::check_peer(const Wait& w, bool (*ready)(const void*), const void* context) {
+  RankRecord& peer = region_->rank(w.peer);
+  const bool left = peer.state.load(std::memory_order_acquire) == RankState::kLeft;
+  const bool died = !left && kind_ == RankKind::kProcesses && has_died(peer);
+  if ((left || died) && !ready(context)) {
+    throw_if_fault(w);
+    throw_lost(fmt::format("{}: rank {} {} rank {}, which {}", context_text(w.channel, w.label),
+                           rank(), w.doing, ranks_[static_cast<size_t>(w.peer)],
+                           died ? "died" : "left: it has ended its work"));
+  }
+}
+
+// Faults -------------------------------------------------------------------------------------
+
+void HostTransport::throw_if_fault(const Wait& w) const {
+  if (region_->head().fault.load(std::memory_order_acquire) != FaultState::kSet) return;
+  const int who = fault_rank();
+  if (who == rank())  // another channel of this rank, or its caller, found it
+    throw Error(Code::kPeerLost, fault_reason());
+  throw_error(Code::kPeerLost, "{}: rank {} ends because of rank {}: {}",
+              context_text(w.channel, w.label), rank(), who, fault_reason());
+}
+
+void HostTransport::throw_lost(const std::string& reason) {
+  fail(reason);
+  throw Error(Code::kPeerLost, reason);
+}
+
+void HostTransport::throw_deadline(const Wait& w) {
+  std::string text = fmt::format("{}: rank {} {} rank {} since {:.1f} seconds; {}",
+                                 context_text(w.channel, w.label), rank(), w.doing,
+                                 ranks_[static_cast<size_t>(w.peer)], w.seconds, describe(w.peer));
+  // The peer may itself wait for the culprit: name every rank of the host that can not answer.
+  for (int r = 0; r < region_->ranks(); ++r) {
+    if (r == w.peer || r == local_ || kind_ != RankKind::kProcesses) continue;
+    const std::string state = process_state(region_->rank(r).pid.load(std::memory_order_relaxed));
+    const bool absent = region_->rank(r).state.load(std::memory_order_acquire) != RankState::kHere;
+    if (absent || state.find("stopped") != std::string::npos || state == "has died")
+      text += "; " + describe(r);
+  }
+  throw_lost(text);
+}
+
+void HostTransport::throw_mismatch(const Message& m, int from, uint64_t label, int64_t bytes) {
+  throw_lost(
+      fmt::format("rank {} and rank {} do different things: rank {} wants {} bytes of {}, "
+                  "rank {} sends {} bytes of {}",
+                  rank(), ranks_[static_cast<size_t>(from)], rank(), bytes, label_text(label),
+                  ranks_[static_cast<size_t>(from)], m.bytes, label_text(m.label)));
+}
+
+std::string HostTransport::context_text(int channel, uint64_t label) const {
+  const std::string& name = channel_names_[channel];
+  return name.empty() ? label_text(label) : label_text(label) + " in group '" + name + "'";
+}
+
+std::string HostTransport::describe(int local) const {
+  const RankRecord& r = region_->rank(local);
+  std::string text = fmt::format("rank {} ", ranks_[static_cast<size_t>(local)]);
+  const RankState state = r.state.load(std::memory_order_acquire);
+  if (state == RankState::kAbsent) return text + "has not started";
+  if (state == RankState::kLeft) return text + "left: it has ended its work";
+  if (state == RankState::kDied) return text + "died";
+  text += kind_ == RankKind::kProcesses ? process_state(r.pid.load(std::memory_order_relaxed))
+                                        : std::string("is alive");
+  for (int c = 0; c < kMaxChannels; ++c) {
+    const int waits = r.waits_for[c].load(std::memory_order_relaxed);
+    const uint64_t label = r.label[c].load(std::memory_order_relaxed);
+    if (label == 0) continue;
+    text += fmt::format("{} at {}", text.back() == ')' ? "," : ", last", label_text(label));
+    if (waits > 0)
+      text += fmt::format(" waiting for rank {}", ranks_[static_cast<size_t>(waits - 1)]);
+  }
+  return text;
+}
+
+void HostTransport::fail(const std::string& reason) { record_fault(rank(), reason); }
+
+void HostTransport::record_fault(int who, const std::string& reason) {
+  RegionHead& head = region_->head();
+  FaultState expected = FaultState::kNone;
+  if (!head.fault.compare_exchange_strong(expected, FaultState::kWriting,
+                                          std::memory_order_acq_rel))
+    return;
+  head.fault_rank.store(who, std::memory_order_relaxed);
+  const size_t n = std::min(reason.size(), size_t{RegionHead::kReasonBytes - 1});
+  std::memcpy(head.reason, reason.data(), n);
+  head.reason[n] = '\0';
+  head.fault.store(FaultState::kSet, std::memory_order_release);
+  for (int r = 0; r < region_->ranks(); ++r) ring_doorbell(region_->rank(r));
+}
+
+int HostTransport::fault_rank() const {
+  const RegionHead& head = region_->head();
+  if (head.fault.load(std::memory_order_acquire) != FaultState::kSet) return -1;
+  return head.fault_rank.load(std::memory_order_relaxed);
+}
+
+std::string HostTransport::fault_reason() const {
+  const RegionHead& head = region_->head();
+  return head.fault.load(std::memory_order_acquire) == FaultState::kSet ? head.reason : "";
+}
+
+}  // namespace moraine

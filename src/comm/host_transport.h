@@ -1,0 +1,118 @@
+// HostTransport: messages between ranks of one host, threads or processes, through shared memory.
+//
+// send writes a descriptor into the ring of (sender, receiver, channel) and rings the receiver's
+// doorbell. Payloads up to kInlineBytes travel in the descriptor and are finished at once; larger
+// ones are read once by the receiver, straight from the sender's memory: through a pointer between
+// threads, by process_vm_readv between processes. docs/collectives.md has the protocol.
+//
+// A waiter looks a few times, then sleeps on its doorbell, and wakes every few milliseconds to look
+// at the fault record, the peer's liveness and its deadline.
+//
+// Errors:  kPeerLost, as transport.h. The first one is recorded for all ranks.
+// Threads: one thread per channel at a time. The thread that makes it destroys it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/host_region.h"
+#include "comm/transport.h"
+
+namespace moraine {
+
+enum class RankKind : uint8_t { kThreads, kProcesses };
+
+class HostTransport : public Transport {
+ public:
+  struct Options {
+    std::shared_ptr<HostRegion> region;
+    RankKind kind = RankKind::kThreads;
+    int local = 0;           // index in the region
+    std::vector<int> ranks;  // the job's rank of each index
+    std::vector<int> hosts;  // host of each rank of the job; empty: all in one
+    // Called by every waiter every few milliseconds: other sources of faults. May be empty.
+    std::function<void()> idle;
+  };
+  explicit HostTransport(Options options);
+  ~HostTransport() override;  // says goodbye: who still waits for this rank gets "rank n left"
+
+  int rank() const override { return ranks_[static_cast<size_t>(local_)]; }
+  int size() const override;
+  int host_of(int rank) const override;
+  std::string name() const override;
+
+  SendTicket send(int peer, int channel, uint64_t label, ConstBytes data, double seconds) override;
+  void wait_sent(const SendTicket& ticket, double seconds) override;
+  void receive(int peer, int channel, uint64_t label, Bytes out, double seconds) override;
+  Incoming open(int peer, int channel, uint64_t label, int64_t bytes, double seconds) override;
+  ConstBytes next(Incoming& message, int64_t bytes, Bytes staging, double seconds) override;
+  void close(Incoming& message) override;
+  void fail(const std::string& reason) override;
+  void name_channel(int channel, const std::string& name) override;
+
+  // The job's rank that failed first, or -1.
+  int fault_rank() const;
+  std::string fault_reason() const;
+  // fail() on behalf of another rank of the job.
+  void record_fault(int rank, const std::string& reason);
+  bool reaches(int rank) const { return local_of(rank) >= 0; }
+  // Reads memory of another process of the region. False: not permitted, or it is gone.
+  bool read_memory(int peer, uint64_t address, Bytes out) const;
+  HostRegion& region() const { return *region_; }
+  int local_of(int rank) const;
+  RankKind kind() const { return kind_; }
+
+  // A wait of this rank for something that `ready` sees in shared memory.
+  struct Wait {
+    int peer;  // index in the region
+    int channel;
+    uint64_t label;
+    double seconds;
+    const char* doing;  // "waits for", "waits for the reader"
+  };
+  template <class Ready>
+  void wait(const Wait& w, Ready ready);
+
+ private:
+  struct Counters {  // of one (peer, channel); the last number used
+    uint64_t sent = 0, received = 0;
+  };
+  Counters& counters(int local, int channel) {
+    return counters_[static_cast<size_t>(local * kMaxChannels + channel)];
+  }
+  Message& slot(int from, int to, int channel, uint64_t number) const {
+    return region_->ring(from, to, channel).slots[(number - 1) % kRingMessages];
+  }
+  RankRecord& mine() const { return region_->rank(local_); }
+  bool message_there(int from, int channel, uint64_t number) const;
+
+  bool spin(bool (*ready)(const void*), const void* context) const;
+  void wait_slowly(const Wait& w, bool (*ready)(const void*), const void* context);
+  void throw_if_fault(const Wait& w) const;
+  void check_peer(const Wait& w, bool (*ready)(const void*), const void* context);
+  [[noreturn]] void throw_deadline(const Wait& w);
+  [[noreturn]] void throw_mismatch(const Message& m, int from, uint64_t label, int64_t bytes);
+  [[noreturn]] void throw_lost(const std::string& reason);
+  std::string describe(int local) const;
+  std::string context_text(int channel, uint64_t label) const;
+
+  std::shared_ptr<HostRegion> region_;
+  const RankKind kind_;
+  const int local_;
+  const std::vector<int> ranks_, hosts_;
+  const std::function<void()> idle_;
+  const bool may_spin_;
+  std::vector<Counters> counters_;
+  std::string channel_names_[kMaxChannels];
+};
+
+template <class Ready>
+void HostTransport::wait(const Wait& w, Ready ready) {
+  const auto call = [](const void* context) { return (*static_cast<const Ready*>(context))(); };
+  if (ready() || spin(call, &ready)) return;
+  wait_slowly(w, call, &ready);
+}
+
+}  // namespace moraine

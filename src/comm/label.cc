@@ -1,0 +1,50 @@
+// Packs labels and names them.
+#include "comm/label.h"
+
+#include <fmt/format.h>
+
+namespace moraine {
+namespace {
+
+const char* operation_name(uint8_t kind) {
+  switch (static_cast<Operation>(kind)) {
+    case Operation::kMessage:
+      return "message";
+    case Operation::kBarrier:
+      return "barrier";
+    case Operation::kBroadcast:
+      return "broadcast";
+    case Operation::kGather:
+      return "gather";
+    case Operation::kAllGatherText:
+      return "all_gather_text";
+    case Operation::kAllGather:
+      return "all_gather";
+    case Operation::kAllGatherEqual:
+      return "all_gather_equal";
+    case Operation::kReduceScatter:
+      return "reduce_scatter";
+    case Operation::kAllToAll:
+      return "all_to_all";
+    case Operation::kAllReduce:
+      return "all_reduce";
+    case Operation::kWindow:
+      return "window";
+  }
+  return "unknown operation";
+}
+
+}  // namespace
+
+// 16 bits of operation number would wrap in a step of a big model: 24, with 32 of the step.
+uint64_t make_label(int64_t step, uint32_t number, Operation operation) {
+  return static_cast<uint64_t>(step & 0xffffffff) << 32 |
+         static_cast<uint64_t>(number & 0xffffff) << 8 | static_cast<uint64_t>(operation);
+}
+
+std::string label_text(uint64_t label) {
+  return fmt::format("{} (step {}, operation {})", operation_name(static_cast<uint8_t>(label)),
+                     label >> 32, label >> 8 & 0xffffff);
+}
+
+}  // namespace moraine

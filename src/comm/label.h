@@ -1,0 +1,29 @@
+// Label: what a message is for, in 64 bits: step, number of the operation in its group, kind.
+//
+//   bits 63..32 step (low 32 bits), bits 31..8 operation number (low 24 bits), bits 7..0 kind
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace moraine {
+
+enum class Operation : uint8_t {
+  kMessage = 0,  // a plain send
+  kBarrier,
+  kBroadcast,
+  kGather,
+  kAllGatherText,
+  kAllGather,
+  kAllGatherEqual,
+  kReduceScatter,
+  kAllToAll,
+  kAllReduce,
+  kWindow,
+};
+
+uint64_t make_label(int64_t step, uint32_t number, Operation operation);
+
+std::string label_text(uint64_t label);  // "all_gather (step 3, operation 17)"
+
+}  // namespace moraine

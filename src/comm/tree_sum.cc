@@ -1,0 +1,46 @@
+// Recursion over the tree; the loops are plain, the compiler makes vectors of them.
+#include "comm/tree_sum.h"
+
+#include <bit>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace moraine {
+
+void add_floats(float* out, const float* a, const float* b, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
+}
+
+void widen_bf16(float* out, const BF16* in, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) out[i] = to_float(in[i]);
+}
+
+void round_to_bf16(BF16* out, const float* in, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) out[i] = to_bf16(in[i]);
+}
+
+TreeSum::TreeSum(int members, int64_t most) : members_(members), most_(most) {
+  const int levels = std::bit_width(static_cast<unsigned>(members)) + 1;
+  levels_.resize(static_cast<size_t>(2 * levels * most));
+}
+
+void TreeSum::add(const Source& source, float* out, int64_t count) {
+  MR_CHECK(count <= most_, "%ld of %ld", long(count), long(most_));
+  const float* sum = subtree(source, 0, members_, 0, out, count);
+  if (sum != out) std::memcpy(out, sum, static_cast<size_t>(count) * sizeof(float));
+}
+
+const float* TreeSum::subtree(const Source& source, int begin, int end, int level, float* out,
+                              int64_t count) {
+  const int n = end - begin;
+  if (n == 1) return source(begin, out, count);
+  const int half = static_cast<int>(std::bit_ceil(static_cast<unsigned>(n)) / 2);
+  float* pieces = levels_.data() + 2 * level * most_;
+  const float* left = subtree(source, begin, begin + half, level + 1, pieces, count);
+  const float* right = subtree(source, begin + half, end, level + 1, pieces + most_, count);
+  add_floats(out, left, right, count);
+  return out;
+}
+
+}  // namespace moraine
