@@ -1,4 +1,4 @@
-// Futex calls.
+// Futex calls, which sleep and wake between threads and processes.
 #include "comm/doorbell.h"
 
 #include <linux/futex.h>

@@ -1,4 +1,4 @@
-// Merges ranges.
+// Checks shares and merges ranges that touch.
 #include "comm/share_rounds.h"
 
 #include <algorithm>

@@ -1,0 +1,304 @@
+// Ranks that fail, leave, die, stop or do something else: every other rank ends with kPeerLost and
+// says why. Breaks if a wait can outlive its peer or a message does not name it.
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <atomic>
+#include <functional>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/collectives.h"
+#include "comm/process_ranks.h"
+#include "comm/stream.h"
+#include "comm/thread_ranks.h"
+
+namespace moraine {
+namespace {
+
+using testing::AssertionResult;
+
+constexpr double kLong = 300;  // nobody waits for it if faults are found
+
+Communicator world(Transport& t, double deadline, int channel = 0) {
+  std::vector<int> ranks(static_cast<size_t>(t.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return Communicator(t, ranks, channel, "world", deadline);
+}
+
+AssertionResult has(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "\"" << text << "\" has no \"" << part << "\"";
+}
+
+// Runs thread ranks and returns each rank's Error ("" if none); `thrown` gets the one of all.
+std::vector<std::string> thread_errors(int ranks, Error* thrown,
+                                       const std::function<void(Transport&)>& body) {
+  std::vector<std::string> texts(static_cast<size_t>(ranks));
+  try {
+    run_thread_ranks(ranks, [&](Transport& t) {
+      try {
+        body(t);
+      } catch (const Error& e) {
+        texts[static_cast<size_t>(t.rank())] = e.what();
+        throw;
+      }
+    });
+  } catch (const Error& e) {
+    *thrown = e;
+  }
+  return texts;
+}
+
+TEST(Fault, TheFirstErrorIsThrownAndTheOthersEndBecauseOfIt) {
+  Error thrown(Code::kIo, "");
+  const auto texts = thread_errors(3, &thrown, [](Transport& t) {
+    Communicator comm = world(t, kLong);
+    barrier(comm);
+    if (t.rank() == 1) throw_error(Code::kDiverged, "loss is no number");
+    barrier(comm);
+  });
+  EXPECT_EQ(thrown.code(), Code::kDiverged);
+  EXPECT_STREQ(thrown.what(), "loss is no number");
+  for (const int r : {0, 2}) {
+    EXPECT_TRUE(has(texts[static_cast<size_t>(r)], "because of rank 1: loss is no number"));
+    EXPECT_TRUE(has(texts[static_cast<size_t>(r)], "barrier (step 0, operation 2)"));
+    EXPECT_TRUE(has(texts[static_cast<size_t>(r)], "in group 'world'"));
+  }
+}
+
+TEST(Fault, AnExceptionThatIsNoErrorAlsoEndsAll) {
+  EXPECT_THROW(run_thread_ranks(2,
+                                [](Transport& t) {
+                                  Communicator comm = world(t, kLong);
+                                  if (t.rank() == 1) throw std::length_error("too long");
+                                  barrier(comm);
+                                }),
+               std::length_error);
+}
+
+TEST(Fault, RanksAtDifferentOperationsNameBoth) {
+  Error thrown(Code::kIo, "");
+  const auto texts = thread_errors(2, &thrown, [](Transport& t) {
+    Communicator comm = world(t, kLong);
+    comm.set_step(40 + t.rank());
+    std::vector<int64_t> values = {1};
+    if (t.rank() == 0) barrier(comm);
+    if (t.rank() == 1) all_reduce_sum(comm, values);
+  });
+  EXPECT_EQ(thrown.code(), Code::kPeerLost);
+  for (const std::string& text : texts) {
+    EXPECT_TRUE(has(text, "do different things"));
+    EXPECT_TRUE(has(text, "0 bytes of barrier (step 40, operation 1)"));
+    EXPECT_TRUE(has(text, "8 bytes of all_gather_equal (step 41, operation 1)"));
+  }
+}
+
+TEST(Fault, MessagesOfAnotherSizeNameBothSizes) {
+  Error thrown(Code::kIo, "");
+  const auto texts = thread_errors(2, &thrown, [](Transport& t) {
+    Communicator comm = world(t, kLong);
+    std::vector<int64_t> values(t.rank() == 0 ? 3 : 5000);
+    all_reduce_sum(comm, values);
+  });
+  EXPECT_EQ(thrown.code(), Code::kPeerLost);
+  for (const std::string& text : texts) {
+    EXPECT_TRUE(has(text, "24 bytes"));
+    EXPECT_TRUE(has(text, "40000 bytes"));
+  }
+}
+
+TEST(Fault, ARankThatLeavesEndsThoseWhoWaitForIt) {
+  Error thrown(Code::kIo, "");
+  thread_errors(3, &thrown, [](Transport& t) {
+    Communicator comm = world(t, kLong);
+    barrier(comm);
+    if (t.rank() != 2) barrier(comm);
+  });
+  EXPECT_EQ(thrown.code(), Code::kPeerLost);
+  EXPECT_TRUE(has(thrown.what(), "rank 2, which left"));
+}
+
+TEST(Fault, WhatARankSentBeforeItLeftStillArrives) {
+  run_thread_ranks(2, [](Transport& t) {
+    int64_t value = 17;
+    if (t.rank() == 0) {
+      t.send(1, 0, 1, std::as_bytes(std::span(&value, 1)), kLong);
+    } else {
+      value = 0;
+      t.receive(0, 0, 1, std::as_writable_bytes(std::span(&value, 1)), kLong);
+      EXPECT_EQ(value, 17);
+    }
+  });
+}
+
+TEST(Fault, ASilentPeerEndsTheWaitAtTheDeadline) {
+  Error thrown(Code::kIo, "");
+  std::atomic<bool> ended{false};
+  const auto texts = thread_errors(2, &thrown, [&](Transport& t) {
+    Communicator comm = world(t, 0.05);
+    barrier(comm);
+    if (t.rank() == 1) {
+      while (!ended.load()) sched_yield();
+      return;
+    }
+    try {
+      barrier(comm);
+    } catch (...) {
+      ended = true;
+      throw;
+    }
+    ended = true;
+  });
+  EXPECT_EQ(thrown.code(), Code::kPeerLost);
+  EXPECT_TRUE(has(texts[0], "rank 0 waits for rank 1 since"));
+  EXPECT_TRUE(has(texts[0], "rank 1 is alive, last at barrier (step 0, operation 1)"));
+}
+
+TEST(Fault, FailEndsWaitsOnEveryChannelAndStream) {
+  Error thrown(Code::kIo, "");
+  const auto texts = thread_errors(2, &thrown, [](Transport& t) {
+    Communicator comm = world(t, kLong, 3), other = world(t, kLong, 4);
+    CommStream stream;
+    if (t.rank() == 1) {
+      barrier(comm);
+      t.fail("disk is full");
+      return;
+    }
+    CommHandle waiting = stream.submit([&] { barrier(other); });
+    CommHandle later = stream.submit([] {});
+    barrier(comm);
+    EXPECT_THROW(waiting.wait(), Error);
+    later.wait();  // has the Error as well
+  });
+  EXPECT_EQ(thrown.code(), Code::kPeerLost);
+  EXPECT_TRUE(has(texts[0], "because of rank 1: disk is full"));
+}
+
+// Processes -------------------------------------------------------------------------------------
+
+enum class Phase { kBarrier, kReduceScatter, kAllGather, kAllToAll, kText, kCount };
+
+void run_phase(Phase phase, Communicator& comm) {
+  constexpr int64_t kCount = 400000;  // 1.6 MB: too large for a descriptor
+  std::vector<float> data(kCount, 1.0f);
+  const Tensor all = make_tensor(data.data(), DType::kF32, {kCount});
+  Shares shares;
+  for (int m = 0; m < comm.size(); ++m)
+    shares.push_back({{kCount * m / comm.size(), kCount * (m + 1) / comm.size()}});
+  const size_t each = 200000;
+  std::vector<std::vector<std::byte>> in(static_cast<size_t>(comm.size()),
+                                         std::vector<std::byte>(each)),
+      out = in;
+  const std::vector<ConstBytes> send(in.begin(), in.end());
+  const std::vector<Bytes> receive(out.begin(), out.end());
+  if (phase == Phase::kBarrier) barrier(comm);
+  if (phase == Phase::kReduceScatter) reduce_scatter(comm, all, shares);
+  if (phase == Phase::kAllGather) all_gather(comm, all, shares);
+  if (phase == Phase::kAllToAll) all_to_all(comm, send, receive);
+  if (phase == Phase::kText) all_gather_text(comm, std::string(5000, 'x'));
+}
+
+void expect_all_name(const std::vector<RankOutcome>& outcomes, int culprit,
+                     const std::string& what) {
+  for (int r = 0; r < static_cast<int>(outcomes.size()); ++r) {
+    const RankOutcome& o = outcomes[static_cast<size_t>(r)];
+    if (r == culprit) {
+      EXPECT_EQ(o.signal, SIGKILL);
+      continue;
+    }
+    EXPECT_EQ(o.exit_code, exit_code(Code::kPeerLost)) << o.text;
+    EXPECT_TRUE(has(o.text, "rank " + std::to_string(culprit))) << "rank " << r;
+    EXPECT_TRUE(has(o.text, what)) << "rank " << r;
+  }
+}
+
+TEST(ProcessFault, OrderlyRanksReturnTheirText) {
+  const auto outcomes = run_process_ranks(3, [](Transport& t) {
+    Communicator comm = world(t, kLong);
+    for (int p = 0; p < static_cast<int>(Phase::kCount); ++p)
+      run_phase(static_cast<Phase>(p), comm);
+    return "rank " + std::to_string(t.rank());
+  });
+  for (int r = 0; r < 3; ++r) {
+    EXPECT_EQ(outcomes[static_cast<size_t>(r)].exit_code, 0);
+    EXPECT_EQ(outcomes[static_cast<size_t>(r)].text, "rank " + std::to_string(r));
+  }
+}
+
+TEST(ProcessFault, AKilledRankIsNamedByAllOthersInEveryPhase) {
+  for (int p = 0; p < static_cast<int>(Phase::kCount); ++p) {
+    SCOPED_TRACE(p);
+    const auto outcomes = run_process_ranks(4, [p](Transport& t) {
+      Communicator comm = world(t, kLong);
+      for (int round = 0;; ++round) {
+        if (round == 3 && t.rank() == 2) raise(SIGKILL);
+        run_phase(static_cast<Phase>(p), comm);
+      }
+      return std::string();
+    });
+    expect_all_name(outcomes, 2, "died");
+  }
+}
+
+TEST(ProcessFault, AStoppedRankIsNamedByAllOthersInEveryPhase) {
+  for (int p = 0; p < static_cast<int>(Phase::kCount); ++p) {
+    SCOPED_TRACE(p);
+    const auto outcomes = run_process_ranks(4, [p](Transport& t) {
+      Communicator comm = world(t, 0.5);
+      for (int round = 0;; ++round) {
+        if (round == 3 && t.rank() == 1) raise(SIGSTOP);
+        run_phase(static_cast<Phase>(p), comm);
+      }
+      return std::string();
+    });
+    expect_all_name(outcomes, 1, "is stopped (SIGSTOP)");
+  }
+}
+
+// A second thread kills the process wherever it is, also in the middle of a message.
+TEST(ProcessFault, ARankKilledAtAnyMomentIsNamed) {
+  for (int delay = 0; delay < 12; ++delay) {
+    const auto outcomes = run_process_ranks(3, [delay](Transport& t) {
+      Communicator comm = world(t, kLong);
+      barrier(comm);
+      std::atomic<int> rounds{0};
+      std::thread killer;
+      if (t.rank() == 0) {
+        killer = std::thread([&] {
+          while (rounds.load() < 2) sched_yield();
+          for (int i = 0; i < delay * 100; ++i) sched_yield();
+          raise(SIGKILL);
+        });
+      }
+      for (;;) {
+        run_phase(Phase::kReduceScatter, comm);
+        ++rounds;
+      }
+      return std::string();
+    });
+    expect_all_name(outcomes, 0, "died");
+  }
+}
+
+TEST(ProcessFault, AnErrorOfOneRankIsTheReasonOfAll) {
+  const auto outcomes = run_process_ranks(3, [](Transport& t) {
+    Communicator comm = world(t, kLong);
+    if (t.rank() == 0) throw_error(Code::kDiverged, "loss is no number");
+    barrier(comm);
+    return std::string();
+  });
+  EXPECT_EQ(outcomes[0].exit_code, exit_code(Code::kDiverged));
+  for (const size_t r : {1, 2}) {
+    EXPECT_EQ(outcomes[r].exit_code, exit_code(Code::kPeerLost));
+    EXPECT_TRUE(has(outcomes[r].text, "because of rank 0: loss is no number"));
+  }
+}
+
+}  // namespace
+}  // namespace moraine
