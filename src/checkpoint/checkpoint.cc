@@ -282,6 +282,11 @@ std::string Checkpoint::file(std::string_view name) const {
   throw_error(Code::kNotFound, "load checkpoint {}: it carries no file '{}'", directory(), name);
 }
 
+Hash128 Checkpoint::tensor_hash(std::string_view name) const {
+  const size_t at = static_cast<size_t>(&entry(name) - state_->entries.data());
+  return naming(directory(), [&] { return state_->tensor_hash(at); });
+}
+
 Hash128 Checkpoint::hash() const {
   ContentHash hash;
   hash.add_step(info().step);

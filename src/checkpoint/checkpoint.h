@@ -106,6 +106,8 @@ class Checkpoint {
   std::vector<std::string> file_names() const;  // carried along
   std::string file(std::string_view name) const;
 
+  // Of the bytes of one tensor, in row order, whatever parts they are in.
+  Hash128 tensor_hash(std::string_view name) const;
   Hash128 hash() const;
   Hash128 hash(std::string_view prefix) const;  // tensors whose names begin so; without the step
 

@@ -102,7 +102,7 @@ class OnePass {
 
 }  // namespace
 
-DataFilesWritten write_data_files(FileSystem& fs, const std::string& folder, int64_t writer,
+DataFilesWritten write_data_files(FileSystem& fs, const std::string& folder, FirstDataFile first,
                                   std::span<const TensorRows> tensors, int64_t max_file_bytes) {
   MR_CHECK(max_file_bytes > 0, "%ld", static_cast<long>(max_file_bytes));
   std::vector<SafetensorsSpec> specs;
@@ -114,7 +114,9 @@ DataFilesWritten write_data_files(FileSystem& fs, const std::string& folder, int
   const std::vector<size_t> order = aligned_order(specs);
   const std::vector<std::vector<Piece>> files = plan_files(tensors, order, max_file_bytes);
   for (size_t i = 0; i < files.size(); ++i) {
-    pass.write_file(fmt::format("{}{:05}-{:05}.safetensors", kDataPrefix, writer, i), files[i]);
+    pass.write_file(fmt::format("{}{:05}-{:05}.safetensors", kDataPrefix, first.writer,
+                                first.index + static_cast<int64_t>(i)),
+                    files[i]);
   }
   return pass.take();
 }

@@ -33,8 +33,14 @@ struct DataFilesWritten {
   std::vector<Hash128> hashes;                   // for each input: of all its bytes
 };
 
+// The first file's numbers; the next ones count on from `index`.
+struct FirstDataFile {
+  int64_t writer = 0;
+  int64_t index = 0;
+};
+
 // Writes and syncs the files in `folder`; the folder itself is left to the caller to sync.
-DataFilesWritten write_data_files(FileSystem& fs, const std::string& folder, int64_t writer,
+DataFilesWritten write_data_files(FileSystem& fs, const std::string& folder, FirstDataFile first,
                                   std::span<const TensorRows> tensors, int64_t max_file_bytes);
 
 }  // namespace moraine

@@ -10,13 +10,14 @@
 // Threads: all calls from one thread.
 #pragma once
 
-#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/history.h"
+#include "checkpoint/save_thread.h"
 
 namespace moraine {
 
@@ -25,31 +26,30 @@ struct SaverOptions {
   CheckpointOptions checkpoint;
 };
 
-struct SaveResult {
-  int64_t step = 0;
-  CheckpointWritten written;
-  double seconds = 0;            // of the background thread
-  std::vector<int64_t> removed;  // steps, by retention
-  std::string warning;  // not empty: saved, but old checkpoints could not be removed, and why
-};
-
 class CheckpointSaver {
  public:
+  // The destructor finishes a running save.
   CheckpointSaver(FileSystem& fs, const std::string& root, const SaverOptions& options);
-  ~CheckpointSaver();  // finishes a running save
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
   void start(CheckpointInfo info, std::vector<CheckpointTensor> tensors,
              std::vector<CheckpointFile> files);
-  bool busy() const;                 // a save is running
-  bool idle() const;                 // start() may be called
-  std::optional<SaveResult> poll();  // the result if a save has finished since; does not wait
-  std::optional<SaveResult> wait();  // the result of the running save; nullopt if idle
+  bool busy() const { return thread_.busy(); }  // a save is running
+  bool idle() const { return thread_.idle(); }  // start() may be called
+  // The result if a save has finished since; does not wait.
+  std::optional<SaveResult> poll() { return thread_.poll(); }
+  // The result of the running save; nullopt if idle.
+  std::optional<SaveResult> wait() { return thread_.wait(); }
 
  private:
-  struct Shared;
-  std::unique_ptr<Shared> shared_;
+  SaveResult save(const CheckpointInfo& info, std::span<const CheckpointTensor> tensors,
+                  std::span<const CheckpointFile> files);
+
+  FileSystem& fs_;
+  const std::string root_;
+  const SaverOptions options_;
+  SaveThread thread_;
 };
 
 }  // namespace moraine

@@ -1,18 +1,27 @@
-// Sharded checkpoints: every rank writes its own part of one checkpoint, and all agree to commit it.
+// Sharded checkpoints: every rank writes its own part of one checkpoint, and all agree to commit
+// it.
 //
-//   write    each rank: its rows of the tensors, to step-<n>.partial/data-<rank>-*.safetensors, synced
-//   gather   rank 0: every rank's part list and checksums
-//   commit   rank 0: manifest, sync, rename; then the outcome to all
+//   plan     rank 0 hears what each rank is about to write: one step, one config, every row once;
+//            it clears what crashes left and makes step-<n>.partial
+//   write    each rank: its rows of the tensors, to step-<n>.partial/data-<rank>-*.safetensors,
+//   synced gather   rank 0: every rank's files, parts and checksums; it looks whether it sees those
+//   files commit   rank 0: manifest, sync, rename; then the outcome to all
 // If any rank fails before the commit, nothing is committed, every rank gets the Error that names
 // the rank and the file, and the checkpoints that were there are untouched. Only rank 0 renames, so
 // a directory without the suffix holds one step of every rank, whoever dies when.
 //
 // The parts of all ranks tile every tensor exactly once; a tensor that several ranks hold alike is
-// passed by one of them.
+// passed by one of them. A rank may pass several pieces of one tensor, or none; empty pieces are
+// left out. One rank alone writes the same bytes as write_checkpoint.
+//
+// Errors: those of write_checkpoint, kInvalidArgument for rows given twice or not at all, kPeerLost
+//         for a rank that is gone or that saves another step or config (named).
+// Wait:   ranks wait for the slowest one's writing: the deadline of `comm` must allow for the disk.
+// Memory: none beyond the caller's copy: each rank holds what it passes until the save is over.
 #pragma once
 
-#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,8 +40,9 @@ struct ShardTensor {
   int64_t row_begin = 0;
 };
 
-// Collective. `info` and `files` are the same on every rank. The hash is computed if `with_hash`
-// (each rank re-reads its share of the tensors); else it is zero.
+// Collective. `info` and `files` are the same on every rank. The hash is computed if `with_hash`,
+// before the commit: tensors that one rank wrote whole are hashed on the way, those in several
+// parts are read again, each by one rank. Else it is zero.
 CheckpointWritten write_checkpoint_sharded(Communicator& comm, FileSystem& fs,
                                            const std::string& root, const CheckpointInfo& info,
                                            std::span<const ShardTensor> tensors,
@@ -43,25 +53,33 @@ CheckpointWritten write_checkpoint_sharded(Communicator& comm, FileSystem& fs,
 Hash128 checkpoint_hash_sharded(Communicator& comm, const Checkpoint& checkpoint);
 
 // CheckpointSaver, for all ranks together: start() at the same step on each; the memory of
-// `tensors` belongs to the save until poll() or wait() has given the result. `comm` is used by the
-// saver's thread alone. Retention is applied by rank 0.
+// `tensors` belongs to the save until poll() or wait() has given the result. All ranks get the same
+// result or the same Error, though not at the same moment: before the next start() each must have
+// taken it. `comm` is used by the saver's thread alone. Retention is applied by rank 0.
 class ShardedSaver {
  public:
+  // The destructor finishes a running save. With `with_hash` each result has its hash.
   ShardedSaver(Communicator comm, FileSystem& fs, const std::string& root,
-               const SaverOptions& options);
-  ~ShardedSaver();  // finishes a running save
+               const SaverOptions& options, bool with_hash = true);
   ShardedSaver(const ShardedSaver&) = delete;
   ShardedSaver& operator=(const ShardedSaver&) = delete;
 
   void start(CheckpointInfo info, std::vector<ShardTensor> tensors,
              std::vector<CheckpointFile> files);
-  bool idle() const;
-  std::optional<SaveResult> poll();
-  std::optional<SaveResult> wait();
+  bool idle() const { return thread_.idle(); }
+  std::optional<SaveResult> poll() { return thread_.poll(); }
+  std::optional<SaveResult> wait() { return thread_.wait(); }
 
  private:
-  struct Shared;
-  std::unique_ptr<Shared> shared_;
+  SaveResult save(const CheckpointInfo& info, std::span<const ShardTensor> tensors,
+                  std::span<const CheckpointFile> files);
+
+  Communicator comm_;
+  FileSystem& fs_;
+  const std::string root_;
+  const SaverOptions options_;
+  const bool with_hash_;
+  SaveThread thread_;  // last: it is joined before the rest goes
 };
 
 }  // namespace moraine

@@ -1,6 +1,7 @@
 // TestCheckpoint: a small checkpoint whose every byte is a function of a seed.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <vector>
@@ -29,9 +30,10 @@ class TestCheckpoint {
   TestCheckpoint(const TestCheckpoint&) = delete;
   TestCheckpoint& operator=(const TestCheckpoint&) = delete;
 
-  void add(const std::string& name, DType dtype, std::initializer_list<int64_t> dims,
-           uint64_t seed) {
-    Tensor t = make_tensor(nullptr, dtype, dims);
+  void add(const std::string& name, DType dtype, const std::vector<int64_t>& dims, uint64_t seed) {
+    Tensor t = make_tensor(nullptr, dtype, {});
+    t.rank = static_cast<int>(dims.size());
+    std::copy(dims.begin(), dims.end(), t.dims);
     memory_.emplace_back(static_cast<size_t>((t.bytes() + 7) / 8));
     for (size_t i = 0; i < memory_.back().size(); ++i) {
       memory_.back()[i] = random_bits(seed, Stream::kTest, memory_.size(), i);

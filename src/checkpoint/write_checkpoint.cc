@@ -9,7 +9,7 @@
 #include "checkpoint/data_files.h"
 #include "checkpoint/history.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/safetensors_set.h"
+#include "checkpoint/partial_folder.h"
 
 namespace moraine {
 namespace {
@@ -26,42 +26,13 @@ std::vector<size_t> name_order(std::span<const CheckpointTensor> tensors) {
 
 void check_request(const CheckpointInfo& info, std::span<const CheckpointTensor> tensors,
                    std::span<const CheckpointFile> files) {
-  if (info.step < 0 || info.tokens_seen < 0) {
-    throw_error(Code::kInvalidArgument, "step {} and tokens_seen {} must not be negative",
-                info.step, info.tokens_seen);
-  }
+  check_checkpoint_request(info, files);
   std::set<std::string_view> names;
   for (const CheckpointTensor& t : tensors) {
     if (!names.insert(t.name).second) {
       throw_error(Code::kInvalidArgument, "tensor '{}' is given twice", t.name);
     }
   }
-  names.clear();
-  for (const CheckpointFile& file : files) {
-    if (!is_plain_file_name(file.name) || file.name == kManifestName ||
-        file.name.starts_with(kDataPrefix) || !names.insert(file.name).second) {
-      throw_error(Code::kInvalidArgument, "file name '{}' is reserved, not plain or given twice",
-                  file.name);
-    }
-  }
-}
-
-// Makes `root` so that a power cut can not take it away again.
-void make_root(FileSystem& fs, const std::string& root) {
-  std::vector<std::string> made;
-  for (std::string at = root; !fs.exists(at); at = parent_path(at)) made.push_back(at);
-  fs.make_directories(root);
-  for (const std::string& path : made) fs.sync_directory(parent_path(path));
-}
-
-ManifestFile write_file(FileSystem& fs, const std::string& folder, const std::string& name,
-                        const std::string& content) {
-  const int64_t bytes = static_cast<int64_t>(content.size());
-  const std::unique_ptr<WritableFile> file = fs.create(join_path(folder, name));
-  file->append(content.data(), bytes);
-  file->sync();
-  file->close();
-  return {name, bytes, hash_bytes(content.data(), bytes)};
 }
 
 CheckpointWritten write_partial(FileSystem& fs, const std::string& folder,
@@ -72,12 +43,10 @@ CheckpointWritten write_partial(FileSystem& fs, const std::string& folder,
   fs.make_directories(folder);
   std::vector<TensorRows> rows;
   for (const CheckpointTensor& t : tensors) rows.push_back({t.name, t.tensor, 0});
-  const DataFilesWritten written = write_data_files(fs, folder, 0, rows, options.max_file_bytes);
+  const DataFilesWritten written = write_data_files(fs, folder, {}, rows, options.max_file_bytes);
 
   Manifest manifest{.info = info, .files = {}, .data = written.data, .tensors = {}};
-  for (const CheckpointFile& f : files) {
-    manifest.files.push_back(write_file(fs, folder, f.name, f.content));
-  }
+  manifest.files = write_carried_files(fs, folder, files);
   ContentHash hash;
   hash.add_step(info.step);
   for (const size_t i : name_order(tensors)) {
@@ -85,25 +54,7 @@ CheckpointWritten write_partial(FileSystem& fs, const std::string& folder,
     manifest.tensors.push_back({tensors[i].name, t.dtype, shape_of(t), written.parts[i]});
     hash.add_tensor(tensors[i].name, dtype_name(t.dtype), shape_of(t), written.hashes[i]);
   }
-  const std::string text = manifest_text(manifest);
-  if (static_cast<int64_t>(text.size()) > kMaxManifestBytes) {
-    throw_error(Code::kInvalidArgument, "manifest of {} bytes, the limit is {}", text.size(),
-                kMaxManifestBytes);
-  }
-  CheckpointWritten result{.directory = "", .bytes = 0, .hash = hash.digest()};
-  result.bytes = write_file(fs, folder, kManifestName, text).bytes;
-  for (const ManifestData& d : manifest.data) result.bytes += d.bytes;
-  for (const ManifestFile& f : manifest.files) result.bytes += f.bytes;
-  fs.sync_directory(folder);
-  return result;
-}
-
-// After an error: gives the disk back. If even that fails, the next save does it.
-void drop_partial(FileSystem& fs, const std::string& folder) {
-  try {
-    fs.remove_all(folder);
-  } catch (const Error&) {
-  }
+  return {.directory = "", .bytes = write_manifest(fs, folder, manifest), .hash = hash.digest()};
 }
 
 }  // namespace
@@ -116,7 +67,7 @@ CheckpointWritten write_checkpoint(FileSystem& fs, const std::string& root,
   const std::string partial = partial_path(root, info.step);
   try {
     check_request(info, tensors, files);
-    make_root(fs, root);
+    make_durable_folder(fs, root);
     clear_rubble(fs, root);
     CheckpointWritten result = write_partial(fs, partial, info, tensors, files, options);
     commit_checkpoint(fs, root, info.step);

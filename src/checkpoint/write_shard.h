@@ -1,0 +1,30 @@
+// WriteShard: one rank's pieces, from what the trainer passes to data files on disk.
+//
+// Errors: kInvalidArgument for a piece that does not fit its tensor; those of write_data_files.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/data_files.h"
+#include "checkpoint/shard_plan.h"
+#include "checkpoint/sharded.h"
+
+namespace moraine {
+
+// What a rank will write, and where it is in memory. Empty pieces are left out.
+struct Shard {
+  ShardPlan plan;
+  std::vector<TensorRows> rows;  // of plan.pieces
+};
+
+Shard shard_of(const CheckpointInfo& info, std::span<const CheckpointFile> files,
+               std::span<const ShardTensor> tensors);
+
+// Writes and syncs data-<writer>-*; the result is in the order of plan.pieces. No file gets two
+// pieces of one tensor: the second ones follow in files of their own.
+DataFilesWritten write_shard(FileSystem& fs, const std::string& folder, int64_t writer,
+                             const Shard& shard, int64_t max_file_bytes);
+
+}  // namespace moraine
