@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention_allowed.h"
 #include "kernels/ref/element.h"
 #include "testing/rig.h"
 
@@ -171,98 +172,6 @@ struct Problem {
   Tensor q, k, v, do_, o, lse, delta, dq, dk, dv;
 };
 
-// What a correct kernel may be off by, element by element. A bf16 product rounds its left factor, P
-// or dS: a relative error uniform in +-2^-9, independent from term to term, so variances add. In
-// f32, a score is off by about 2^-24 |q| |k|, which is a relative error of P; dP - delta by 2^-24
-// (|do| |v| + |delta|); and a sum of terms by one rounding each. These may be shared by all terms
-// of a row, so they add linearly.
-class Allowed {
- public:
-  explicit Allowed(const AttentionBackward& a)
-      : H_(a.q.dims[1]),
-        K_(a.k.dims[1]),
-        d_(a.q.dims[2]),
-        rounding_(a.q.dtype == DType::kBF16 ? 0x1.0p-9 / std::sqrt(3.0) : 0),
-        o(static_cast<size_t>(a.o.count())),
-        dq(o.size()),
-        dk(static_cast<size_t>(a.k.count())),
-        dv(dk.size()) {
-    for (const Segment& s : a.segments) {
-      for (int64_t i = 0; i < s.rows; ++i) {
-        const int64_t lo = a.window > 0 ? std::max<int64_t>(0, i - a.window + 1) : 0;
-        for (int64_t j = lo; j <= i; ++j) {
-          for (int64_t h = 0; h < H_; ++h) add_pair(a, s.row_begin + i, s.row_begin + j, h);
-        }
-      }
-    }
-  }
-
-  struct Error {
-    double variance = 0, linear = 0;
-    void add(double term, double random, double shared) {
-      variance += term * random * term * random;
-      linear += std::abs(term) * shared;
-    }
-  };
-
-  static void expect(const Tensor& got, const Tensor& want, const std::vector<Error>& errors,
-                     const char* what) {
-    const double step = got.dtype == DType::kBF16 ? 0x1.0p-8 : 0x1.0p-23;
-    for (int64_t e = 0; e < got.count(); ++e) {
-      const Error& error = errors[static_cast<size_t>(e)];
-      const double w = ref::get(want, e), g = ref::get(got, e);
-      const double allowed = step * std::abs(w) + 6 * std::sqrt(error.variance) + error.linear;
-      if (std::abs(g - w) <= allowed * (1 + step)) continue;
-      ADD_FAILURE() << what << " " << shape_text(got) << " at " << e << ": got " << g << ", want "
-                    << w << ", allowed " << allowed;
-      return;
-    }
-  }
-
- private:
-  static double norm(const Tensor& x, int64_t begin, int64_t d) {
-    double sum = 0;
-    for (int64_t c = begin; c < begin + d; ++c) sum += ref::get(x, c) * ref::get(x, c);
-    return std::sqrt(sum);
-  }
-  static double dot(const Tensor& x, int64_t x_begin, const Tensor& y, int64_t y_begin, int64_t d) {
-    double sum = 0;
-    for (int64_t c = 0; c < d; ++c) sum += ref::get(x, x_begin + c) * ref::get(y, y_begin + c);
-    return sum;
-  }
-
-  void add_pair(const AttentionBackward& a, int64_t t, int64_t j, int64_t h) {
-    const int64_t row = (t * H_ + h) * d_, key = (j * K_ + h / (H_ / K_)) * d_;
-    const double lse = ref::get(a.lse, t * H_ + h), delta = ref::get(a.delta, t * H_ + h);
-    const double score = a.scale * dot(a.q, row, a.k, key, d_);
-    const double p = std::exp(score - lse), slope = dot(a.do_, row, a.v, key, d_) - delta;
-    constexpr double kStep = 4 * 0x1.0p-24;  // a few roundings: of the dot, the scale, exp, the sum
-    const double p_error =
-        kStep * (2 + a.scale * norm(a.q, row, d_) * norm(a.k, key, d_) + std::abs(lse));
-    const double slope_error =
-        kStep * (norm(a.do_, row, d_) * norm(a.v, key, d_) + std::abs(delta));
-    for (int64_t c = 0; c < d_; ++c) {
-      o[static_cast<size_t>(row + c)].add(p * ref::get(a.v, key + c), rounding_, p_error);
-      dv[static_cast<size_t>(key + c)].add(p * ref::get(a.do_, row + c), rounding_, p_error);
-      add_slope(dq[static_cast<size_t>(row + c)], a.scale * p * ref::get(a.k, key + c), slope,
-                slope_error, p_error);
-      add_slope(dk[static_cast<size_t>(key + c)], a.scale * p * ref::get(a.q, row + c), slope,
-                slope_error, p_error);
-    }
-  }
-  void add_slope(Error& error, double term, double slope, double slope_error,
-                 double p_error) const {
-    error.add(term * slope, rounding_, p_error);
-    error.add(term * slope_error, rounding_, 1);
-  }
-
-  const int64_t H_, K_, d_;
-  const double rounding_;
-
- public:
-  std::vector<Error> o, dq, dk, dv;
-};
-
 void expect_matches_reference(const Case& test, DType dtype, uint64_t seed) {
   Rig rig;
   const std::vector<Segment> segments = documents(test.lengths);
@@ -278,22 +187,31 @@ void expect_matches_reference(const Case& test, DType dtype, uint64_t seed) {
   want.o = rig.copy_as(want_o, dtype);  // the backward is compared on equal inputs
   want.lse = rig.copy_as(want_lse, DType::kF32);
   ref::attention_backward(want.backward());
-  const Allowed allowed(want.backward());
+  const AttentionBackward b = want.backward();
+  const AttentionAllowed allowed(
+      {.q = b.q,
+       .k = b.k,
+       .v = b.v,
+       .do_ = b.do_,
+       .lse = b.lse,
+       .delta = b.delta,
+       .scale = b.scale},
+      1, [&](const auto& pair) { for_visible_pairs(segments, {}, test.window, pair); });
 
   for_each_isa([&](Isa isa) {
     SCOPED_TRACE(isa_name(isa));
     Problem p(rig, segments, T, test.H, test.K, d, dtype, seed);
     p.window = test.window;
     attention_forward(rig.ctx, p.forward());
-    Allowed::expect(p.o, want_o, allowed.o, "o");
+    expect_allowed(p.o, want_o, allowed.o, "o");
     EXPECT_CLOSE(p.lse, want_lse, tolerance(DType::kF32, longest + d));
     p.o = want.o;
     p.lse = want.lse;
     attention_backward(rig.ctx, p.backward());
     EXPECT_CLOSE(p.delta, want.delta, tolerance(DType::kF32, d));
-    Allowed::expect(p.dq, want.dq, allowed.dq, "dq");
-    Allowed::expect(p.dk, want.dk, allowed.dk, "dk");
-    Allowed::expect(p.dv, want.dv, allowed.dv, "dv");
+    expect_allowed(p.dq, want.dq, allowed.dq, "dq");
+    expect_allowed(p.dk, want.dk, allowed.dk, "dk");
+    expect_allowed(p.dv, want.dv, allowed.dv, "dv");
   });
 }
 

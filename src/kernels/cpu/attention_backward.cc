@@ -9,11 +9,13 @@
 #include "kernels/attention.h"
 
 #include <cstring>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_backward.cc"
 #include "hwy/foreach_target.h"
 
+#include "kernels/attention_part.h"
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/isa.h"
@@ -63,10 +65,18 @@ class Carver {
   Word *next_, *end_;
 };
 
-template <class F>
+// Positions [begin, end) of the keys, or rows [begin, end) counted from the first, of one segment.
+struct Share {
+  RowsAndKeys of;
+  int64_t begin, end;
+};
+
+// kParts: over parts of the keys; gradients are f32 and added to.
+template <class F, bool kParts>
 class BackwardWorker {
  public:
   using Element = typename F::Element;
+  using Gradient = std::conditional_t<kParts, float, Element>;
 
   BackwardWorker(const AttentionBackward& a, int64_t key_head, Word* scratch)
       : a_(a),
@@ -86,7 +96,7 @@ class BackwardWorker {
   }
 
   // dk, dv of the keys of `part`; dq too if that is a whole document that fits.
-  void run_keys(const Part& part, bool with_dq) {
+  void run_keys(const Share& part, bool with_dq) {
     RowPack& rows = *take_row_packs(1, true);
     const int64_t first = part.begin / kGroup, end = (part.end + kGroup - 1) / kGroup;
     int64_t capacity = carver_.left() / key_pack_words(true);
@@ -107,7 +117,7 @@ class BackwardWorker {
   }
 
   // dq of the rows of `part`.
-  void run_rows(const Part& part) {
+  void run_rows(const Share& part) {
     KeyPack& keys = *take_key_packs(1, false);
     const int64_t first = part.begin / kGroup, end = (part.end + kGroup - 1) / kGroup,
                   group = H_ / K_, blocks = (end - first + kTileGroups - 1) / kTileGroups;
@@ -164,19 +174,14 @@ class BackwardWorker {
     return packs;
   }
 
-  // Rows of group g that the document has.
-  static int64_t rows_in(const Part& part, int64_t g) {
-    return std::min(kGroup, part.segment_end() - g * kGroup);
-  }
-
-  HWY_NOINLINE void pack_keys(const Part& part, int64_t group, int64_t groups, KeyPack& pack,
+  HWY_NOINLINE void pack_keys(const Share& part, int64_t group, int64_t groups, KeyPack& pack,
                               bool gradients) {
     const Element *k = a_.k.as<Element>(), *v = a_.v.as<Element>();
     pack.group = group;
     pack.groups = groups;
     for (int64_t i = 0; i < groups; ++i) {
-      const int64_t rows = rows_in(part, group + i),
-                    offset = (part.row((group + i) * kGroup) * K_ + key_head_) * d_;
+      const int64_t first = (group + i) * kGroup, rows = std::min(kGroup, part.of.keys - first),
+                    offset = ((part.of.segment->key_begin + first) * K_ + key_head_) * d_;
       pack_columns<F>(k + offset, K_ * d_, rows, d_, pack.k_columns + i * kGroup, kTile);
       pack_columns<F>(v + offset, K_ * d_, rows, d_, pack.v_columns + i * kGroup, kTile);
       pack_rows<F>(k + offset, K_ * d_, rows, kGroup, d_,
@@ -189,7 +194,7 @@ class BackwardWorker {
     }
   }
 
-  HWY_NOINLINE void pack_rows_of(const Part& part, int64_t head, int64_t group, int64_t groups,
+  HWY_NOINLINE void pack_rows_of(const Share& part, int64_t head, int64_t group, int64_t groups,
                                  RowPack& pack, bool as_rows) {
     const Element *q = a_.q.as<Element>(), *do_ = a_.do_.as<Element>();
     const float *lse = a_.lse.as<float>(), *delta = a_.delta.as<float>();
@@ -197,8 +202,9 @@ class BackwardWorker {
     pack.groups = groups;
     pack.head = head;
     for (int64_t i = 0; i < groups; ++i) {
-      const int64_t rows = rows_in(part, group + i), stride = H_ * d_,
-                    row = part.row((group + i) * kGroup) * H_ + head;
+      const Segment& segment = *part.of.segment;
+      const int64_t first = (group + i) * kGroup, rows = std::min(kGroup, segment.rows - first),
+                    stride = H_ * d_, row = (segment.row_begin + first) * H_ + head;
       pack_columns<F>(q + row * d_, stride, rows, d_, pack.q_columns + i * words_ * kGroup, kGroup);
       pack_columns<F>(do_ + row * d_, stride, rows, d_, pack.do_columns + i * words_ * kGroup,
                       kGroup);
@@ -216,18 +222,18 @@ class BackwardWorker {
   }
 
   // All rows that see keys of groups [begin, end), which are packed.
-  void walk_rows(const Part& part, int64_t begin, int64_t end, KeyPack* packs, int64_t num_packs,
+  void walk_rows(const Share& part, int64_t begin, int64_t end, KeyPack* packs, int64_t num_packs,
                  RowPack& rows, bool with_dq) {
-    const int64_t groups = (part.segment_end() + kGroup - 1) / kGroup, heads = H_ / K_;
-    const int64_t last = last_row_group(end - 1, groups, a_.window);
+    const int64_t heads = H_ / K_, first = part.of.first_row(begin);
+    const int64_t last = part.of.last_row(end - 1, part.of.row_groups());
     for (int64_t head = key_head_ * heads; head < (key_head_ + 1) * heads; ++head) {
-      for (int64_t g = begin; g <= last; g += kTileGroups) {
+      for (int64_t g = first; g <= last; g += kTileGroups) {
         pack_rows_of(part, head, g, std::min(kTileGroups, last + 1 - g), rows, true);
-        const int64_t key_begin = std::max(begin, first_key_group(g, a_.window)),
-                      key_last = std::min(end, g + rows.groups) - 1;
+        const int64_t key_begin = std::max(begin, part.of.first_key(g)),
+                      key_last = std::min(end - 1, part.of.last_key(g + rows.groups - 1));
         for (int64_t i = (key_begin - begin) / kTileGroups;
              i <= (key_last - begin) / kTileGroups && i < num_packs; ++i) {
-          meet(rows, packs[i], with_dq, true);
+          meet(part.of, rows, packs[i], with_dq, true);
         }
         if (with_dq) store_rows(part, rows);
       }
@@ -235,36 +241,37 @@ class BackwardWorker {
   }
 
   // All keys that the packed rows see.
-  void walk_keys(const Part& part, RowPack* packs, int64_t num_packs, KeyPack& keys) {
-    const int64_t first = first_key_group(packs[0].group, a_.window),
-                  end = packs[num_packs - 1].group + packs[num_packs - 1].groups;
+  void walk_keys(const Share& part, RowPack* packs, int64_t num_packs, KeyPack& keys) {
+    const RowPack& back = packs[num_packs - 1];
+    const int64_t first = part.of.first_key(packs[0].group),
+                  end = part.of.last_key(back.group + back.groups - 1) + 1;
     for (int64_t g = first; g < end; g += kTileGroups) {
       pack_keys(part, g, std::min(kTileGroups, end - g), keys, false);
-      for (int64_t i = 0; i < num_packs; ++i) meet(packs[i], keys, true, false);
+      for (int64_t i = 0; i < num_packs; ++i) meet(part.of, packs[i], keys, true, false);
     }
     for (int64_t i = 0; i < num_packs; ++i) store_rows(part, packs[i]);
   }
 
   // Adds what rows and keys owe each other.
-  void meet(RowPack& rows, KeyPack& keys, bool with_dq, bool with_dkdv) {
+  void meet(const RowsAndKeys& of, RowPack& rows, KeyPack& keys, bool with_dq, bool with_dkdv) {
     for (int64_t i = 0; i < rows.groups; ++i) {
-      const int64_t g = rows.group + i, from = std::max(keys.group, first_key_group(g, a_.window)),
-                    to = std::min(keys.group + keys.groups - 1, g);
+      const int64_t g = rows.group + i, from = std::max(keys.group, of.first_key(g)),
+                    to = std::min(keys.group + keys.groups - 1, of.last_key(g));
       if (from > to) continue;
-      meet_group(rows, i, keys, from - keys.group, to - keys.group, with_dkdv);
+      meet_group(of, rows, i, keys, from - keys.group, to - keys.group, with_dkdv);
       if (with_dq) add_dq(rows, i, keys, from - keys.group, to - keys.group);
     }
     if (!with_dkdv) return;
     for (int64_t j = 0; j < keys.groups; ++j) {
       const int64_t g = keys.group + j, end = rows.group + rows.groups,
-                    from = std::max(rows.group, g), to = last_row_group(g, end, a_.window);
+                    from = std::max(rows.group, of.first_row(g)), to = of.last_row(g, end);
       if (from <= to) add_dkdv(rows, from - rows.group, to - rows.group, keys, j);
     }
   }
 
   // P and dS of group i of the rows with groups [from, to] of the keys.
-  void meet_group(const RowPack& rows, int64_t i, const KeyPack& keys, int64_t from, int64_t to,
-                  bool by_key) {
+  void meet_group(const RowsAndKeys& of, const RowPack& rows, int64_t i, const KeyPack& keys,
+                  int64_t from, int64_t to, bool by_key) {
     const int64_t column = from * kGroup;
     Product product = {.a = rows.q_columns + i * words_ * kGroup,
                        .b = keys.k_columns + column,
@@ -280,17 +287,18 @@ class BackwardWorker {
     product.b = keys.v_columns + column;
     product.c = slopes_ + column;
     multiply<F, 1, kGroup, Start::kZero>(product);
-    weigh(rows, i, keys, from, to, by_key);
+    weigh(of, rows, i, keys, from, to, by_key);
   }
 
-  HWY_NOINLINE void weigh(const RowPack& rows, int64_t i, const KeyPack& keys, int64_t from,
-                          int64_t to, bool by_key) {
+  HWY_NOINLINE void weigh(const RowsAndKeys& of, const RowPack& rows, int64_t i,
+                          const KeyPack& keys, int64_t from, int64_t to, bool by_key) {
     const DF df;
     const VF scale = hn::Set(df, log2_scale_);
     for (int64_t j = from; j <= to; ++j) {
-      const int64_t ahead = (rows.group + i - keys.group - j) * kGroup;
+      const int64_t first = (keys.group + j) * kGroup, here = of.keys - first,
+                    ahead = of.position() + (rows.group + i) * kGroup - first;
       const bool window_edge = a_.window > 0 && ahead + kGroup > a_.window;
-      const bool edge = window_edge || ahead == 0;
+      const bool edge = window_edge || ahead < kGroup - 1 || here < kGroup;
       for (int64_t r = 0; r < kGroup; r += F::kPair) {
         for (int v = 0; v < kGroupVectors; ++v) {
           const int64_t column = j * kGroup + v * kLanes;
@@ -302,7 +310,7 @@ class BackwardWorker {
             p[e] = exp2_f(df, hn::MulSub(hn::LoadU(df, score), scale, hn::Set(df, rows.lse[row])));
             if (edge) {
               const int64_t hi = ahead + r + e, lo = window_edge ? hi - a_.window + 1 : 0;
-              p[e] = hn::IfThenElseZero(visible(df, v, lo, hi), p[e]);
+              p[e] = hn::IfThenElseZero(visible(df, v, lo, std::min(hi, here - 1)), p[e]);
             }
             ds[e] = hn::Mul(p[e], hn::Sub(hn::LoadU(df, slope), hn::Set(df, rows.delta[row])));
             store_left(F(), ds[e], ds_by_row_ + (row * kTile + column) / F::kPair);
@@ -349,34 +357,37 @@ class BackwardWorker {
     multiply<F, 1, kTile, Start::kAdd>(product);
   }
 
-  void store_row(const float* from, float scale, Element* to) {
+  void store_row(const float* from, float scale, Gradient* to) {
     const DF df;
     for (int64_t c = 0; c < d_; c += kLanes) {
-      const VF value = hn::Mul(hn::LoadU(df, from + c), hn::Set(df, scale));
-      if (c + kLanes <= d_) {
-        store(value, df, to + c);
-      } else {
-        store_n(value, df, to + c, static_cast<size_t>(d_ - c));
+      const bool whole = c + kLanes <= d_;
+      const auto rest = static_cast<size_t>(d_ - c);
+      VF value = hn::Mul(hn::LoadU(df, from + c), hn::Set(df, scale));
+      if constexpr (kParts) {
+        value = hn::Add(value, whole ? load(df, to + c) : load_n(df, to + c, rest));
       }
+      whole ? store(value, df, to + c) : store_n(value, df, to + c, rest);
     }
   }
 
-  HWY_NOINLINE void store_rows(const Part& part, const RowPack& pack) {
+  HWY_NOINLINE void store_rows(const Share& part, const RowPack& pack) {
+    const Segment& segment = *part.of.segment;
     const int64_t begin = pack.group * kGroup,
-                  end = std::min(begin + pack.groups * kGroup, part.segment_end());
+                  end = std::min(begin + pack.groups * kGroup, segment.rows);
     for (int64_t i = begin; i < end; ++i) {
       store_row(pack.dq + (i - begin) * width_, a_.scale,
-                a_.dq.as<Element>() + (part.row(i) * H_ + pack.head) * d_);
+                a_.dq.as<Gradient>() + ((segment.row_begin + i) * H_ + pack.head) * d_);
     }
   }
 
-  HWY_NOINLINE void store_keys(const Part& part, const KeyPack& pack) {
+  // Only keys of the share: of a group across its border, another task stores the others.
+  HWY_NOINLINE void store_keys(const Share& part, const KeyPack& pack) {
     const int64_t begin = pack.group * kGroup,
-                  end = std::min(begin + pack.groups * kGroup, part.segment_end());
-    for (int64_t j = begin; j < end; ++j) {
-      const int64_t to = (part.row(j) * K_ + key_head_) * d_;
-      store_row(pack.dk + (j - begin) * width_, a_.scale, a_.dk.as<Element>() + to);
-      store_row(pack.dv + (j - begin) * width_, 1, a_.dv.as<Element>() + to);
+                  end = std::min(begin + pack.groups * kGroup, part.end);
+    for (int64_t j = std::max(begin, part.begin); j < end; ++j) {
+      const int64_t to = ((part.of.segment->key_begin + j) * K_ + key_head_) * d_;
+      store_row(pack.dk + (j - begin) * width_, a_.scale, a_.dk.as<Gradient>() + to);
+      store_row(pack.dv + (j - begin) * width_, 1, a_.dv.as<Gradient>() + to);
     }
   }
 
@@ -390,18 +401,50 @@ class BackwardWorker {
   Word* ds_by_row_;          // [kTile rows, kTile / kPair] dS, pairs of keys
 };
 
+RowsAndKeys rows_and_keys(const AttentionBackward& a, std::span<const int64_t> keys, size_t s) {
+  return {&a.segments[s], key_count(a.segments, keys, s), a.window};
+}
+
+// Whole documents: rows and keys are the same positions.
 template <class F>
-void run_task(const AttentionBackward& a, const BackwardTask& task, Word* scratch) {
+void run_documents(const AttentionBackward& a, const BackwardTask& task, Word* scratch) {
   if (task.whole != nullptr) {
-    const Part part = {task.whole, 0, task.whole->rows};
-    BackwardWorker<F>(a, task.key_head, scratch).run_keys(part, true);
+    const Share all = {{task.whole, task.whole->rows, a.window}, 0, task.whole->rows};
+    BackwardWorker<F, false>(a, task.key_head, scratch).run_keys(all, true);
     return;
   }
-  for_parts(a.segments, task.row_begin, task.row_end, [&](const Part& part) {
+  for_parts(a.segments, {}, task.row_begin, task.row_end, [&](const Part& part) {
     if (task.plan->whole(*part.segment)) return;
-    BackwardWorker<F> worker(a, task.key_head, scratch);
-    task.owns_keys ? worker.run_keys(part, false) : worker.run_rows(part);
+    const Share share = {{part.segment, part.keys, a.window}, part.begin, part.end};
+    BackwardWorker<F, false> worker(a, task.key_head, scratch);
+    task.owns_keys ? worker.run_keys(share, false) : worker.run_rows(share);
   });
+}
+
+// Parts of keys: rows of q or rows of k in [row_begin, row_end), segment by segment.
+template <class F>
+void run_parts(const AttentionBackward& a, const BackwardTask& task, Word* scratch) {
+  for (size_t s = 0; s < a.segments.size(); ++s) {
+    const RowsAndKeys of = rows_and_keys(a, task.keys, s);
+    const Segment& segment = *of.segment;
+    const int64_t zero = task.owns_keys ? segment.key_begin : segment.row_begin,
+                  count = task.owns_keys ? of.keys : segment.rows;
+    int64_t begin = std::max<int64_t>(0, task.row_begin - zero),
+            end = std::min(count, task.row_end - zero);
+    if (!task.owns_keys) {  // groups of rows that begin in the range
+      begin = round_up(begin, kGroup);
+      end = end <= 0 ? 0 : std::min(count, round_up(end, kGroup));
+    }
+    if (begin >= end) continue;
+    BackwardWorker<F, true> worker(a, task.key_head, scratch);
+    const Share share = {of, begin, end};
+    task.owns_keys ? worker.run_keys(share, false) : worker.run_rows(share);
+  }
+}
+
+template <class F>
+void run_task(const AttentionBackward& a, const BackwardTask& task, Word* scratch) {
+  task.keys.empty() ? run_documents<F>(a, task, scratch) : run_parts<F>(a, task, scratch);
 }
 
 void run_backward(const AttentionBackward& a, const BackwardTask& task, Isa isa, Word* scratch) {
@@ -419,28 +462,6 @@ void run_backward(const AttentionBackward& a, const BackwardTask& task, Isa isa,
   run_task<WideBf16>(a, task, scratch);
 }
 
-// delta of rows [begin, end): do . o, vectors along d.
-template <class E>
-void delta_rows(const AttentionBackward& a, int64_t begin, int64_t end) {
-  const DF df;
-  const int64_t H = a.q.dims[1], d = a.q.dims[2];
-  for (int64_t row = begin * H; row < end * H; ++row) {
-    const E *x = a.do_.as<E>() + row * d, *y = a.o.as<E>() + row * d;
-    VF sum = hn::Zero(df);
-    int64_t c = 0;
-    for (; c + kLanes <= d; c += kLanes) sum = hn::MulAdd(load(df, x + c), load(df, y + c), sum);
-    if (c < d) {
-      const auto rest = static_cast<size_t>(d - c);
-      sum = hn::MulAdd(load_n(df, x + c, rest), load_n(df, y + c, rest), sum);
-    }
-    a.delta.as<float>()[row] = hn::GetLane(hn::SumOfLanes(df, sum));
-  }
-}
-
-void run_delta(const AttentionBackward& a, int64_t begin, int64_t end) {
-  a.q.dtype == DType::kF32 ? delta_rows<float>(a, begin, end) : delta_rows<BF16>(a, begin, end);
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace moraine
@@ -450,7 +471,6 @@ HWY_AFTER_NAMESPACE();
 namespace moraine::cpu {
 
 HWY_EXPORT(run_backward);
-HWY_EXPORT(run_delta);
 
 namespace {
 
@@ -473,10 +493,7 @@ void attention_backward(Context& ctx, const AttentionBackward& a) {
   const auto num_segments = static_cast<int64_t>(a.segments.size());
   MR_CHECK(a.q.dtype != DType::kF64, "f64 is for the reference");
   MR_CHECK(a.q.dims[2] <= attention::kMaxWidth, "head width %ld", long(a.q.dims[2]));
-  const auto delta = HWY_DYNAMIC_DISPATCH(run_delta);
-  ctx.pool->parallel_for((T + kMostRows - 1) / kMostRows, [&](int64_t i, int) {
-    delta(a, i * kMostRows, std::min(T, (i + 1) * kMostRows));
-  });
+  cpu::attention_delta(ctx, {.delta = a.delta, .do_ = a.do_, .o = a.o});
 
   const Isa best = isa();
   const int64_t pair = a.q.dtype == DType::kBF16 && best == Isa::kAvx512Bf16 ? 2 : 1;
@@ -506,6 +523,40 @@ void attention_backward(Context& ctx, const AttentionBackward& a) {
       if (!plan.whole(s) || size_class(s.rows, longest) != i / num_segments) return;
       task.whole = &s;
     }
+    run(a, task, best, ctx.worker_scratch<Word>(worker));
+  });
+}
+
+// Tasks own rows of q or rows of k, whichever segments see them.
+void attention_part_backward(Context& ctx, const AttentionPartBackward& p) {
+  const int64_t T = p.q.dims[0], R = p.k.dims[0], K = p.k.dims[1], threads = ctx.pool->threads();
+  MR_CHECK(p.q.dtype != DType::kF64, "f64 is for the reference");
+  MR_CHECK(p.q.dims[2] <= attention::kMaxWidth, "head width %ld", long(p.q.dims[2]));
+  const AttentionBackward a = {.dq = p.dq,
+                               .dk = p.dk,
+                               .dv = p.dv,
+                               .delta = p.delta,
+                               .do_ = p.do_,
+                               .o = {},
+                               .lse = p.lse,
+                               .q = p.q,
+                               .k = p.k,
+                               .v = p.v,
+                               .segments = p.segments,
+                               .window = p.window,
+                               .scale = p.scale};
+  int64_t rows = kMostRows;
+  while (rows > kLeastRows && (T + R + rows - 1) / rows * K < kTasksPerThread * threads) rows /= 2;
+  const int64_t row_blocks = (T + rows - 1) / rows, key_blocks = (R + rows - 1) / rows;
+  const auto run = HWY_DYNAMIC_DISPATCH(run_backward);
+  const Isa best = isa();
+  ctx.pool->parallel_for((row_blocks + key_blocks) * K, [&](int64_t index, int worker) {
+    attention::BackwardTask task = {.key_head = index % K, .keys = p.keys};
+    // Keys in order and rows from the last on: long walks first.
+    const int64_t i = index / K;
+    task.owns_keys = i < key_blocks;
+    task.row_begin = (task.owns_keys ? i : key_blocks + row_blocks - 1 - i) * rows;
+    task.row_end = std::min(task.owns_keys ? R : T, task.row_begin + rows);
     run(a, task, best, ctx.worker_scratch<Word>(worker));
   });
 }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "kernels/attention.h"
 #include "kernels/segment_rows.h"
@@ -27,32 +28,60 @@ constexpr int64_t kMaxWidth = 1024;  // of a head: what is packed must fit a wor
 
 inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-// First and last group of keys for rows of group g.
-inline int64_t first_key_group(int64_t g, int64_t window) {
-  return window > 0 ? std::max<int64_t>(0, g * kGroup - window + 1) / kGroup : 0;
-}
-// Last group of rows, of those below `groups`, that sees keys of group g.
-inline int64_t last_row_group(int64_t g, int64_t groups, int64_t window) {
-  if (window == 0) return groups - 1;
-  return std::min(groups - 1, (g * kGroup + kGroup - 1 + window - 1) / kGroup);
+// First group of keys that rows from `position` on see.
+inline int64_t first_key_group(int64_t position, int64_t window) {
+  return window > 0 ? std::max<int64_t>(0, position - window + 1) / kGroup : 0;
 }
 
-// Positions [begin, end) of one segment.
+// How many keys segment s sees at most: positions [0, n) of its document, or of its part of it.
+inline int64_t key_count(Segments segments, std::span<const int64_t> keys, size_t s) {
+  const int64_t end = segments[s].position_begin + segments[s].rows;
+  return keys.empty() ? end : std::min(end, keys[s]);
+}
+
+// Positions [begin, end) of one segment, which sees positions [0, keys).
 struct Part {
   const Segment* segment;
+  int64_t keys;
   int64_t begin, end;
   int64_t row(int64_t position) const {
     return segment->row_begin + position - segment->position_begin;
   }
   int64_t key_row(int64_t position) const { return segment->key_begin + position; }
-  int64_t segment_end() const { return segment->position_begin + segment->rows; }
+};
+
+// One segment in the backward: groups of rows are counted from its first row, whatever its
+// position; groups of keys from position 0.
+struct RowsAndKeys {
+  const Segment* segment;
+  int64_t keys;
+  int64_t window;
+
+  int64_t position() const { return segment->position_begin; }
+  int64_t row_groups() const { return (segment->rows + kGroup - 1) / kGroup; }
+  int64_t first_key(int64_t row_group) const {
+    return first_key_group(position() + row_group * kGroup, window);
+  }
+  int64_t last_key(int64_t row_group) const {
+    return std::min(position() + row_group * kGroup + kGroup - 1, keys - 1) / kGroup;
+  }
+  // First, and last below `groups`, group of rows that sees keys of a group.
+  int64_t first_row(int64_t key_group) const {
+    return std::max<int64_t>(0, key_group * kGroup - position()) / kGroup;
+  }
+  int64_t last_row(int64_t key_group, int64_t groups) const {
+    if (window == 0) return groups - 1;
+    const int64_t last = key_group * kGroup + kGroup - 1 + window - 1 - position();
+    return last < 0 ? -1 : std::min(groups - 1, last / kGroup);
+  }
 };
 
 // Calls f(part) for the groups whose first row in the batch is in [row_begin, row_end): so
-// consecutive ranges of rows own each group once, and whole.
+// consecutive ranges of rows own each group once, and whole. keys: by segment; empty: to its end.
 template <class F>
-void for_parts(Segments segments, int64_t row_begin, int64_t row_end, const F& f) {
-  auto s = static_cast<size_t>(segment_index(segments, row_begin));
+void for_parts(Segments segments, std::span<const int64_t> keys, int64_t row_begin, int64_t row_end,
+               const F& f) {
+  auto s = static_cast<size_t>(std::max<int64_t>(0, segment_index(segments, row_begin)));
   for (; s < segments.size() && segments[s].row_begin < row_end; ++s) {
     const Segment& segment = segments[s];
     const auto boundary = [&](int64_t row) {  // first position that a range from `row` on owns
@@ -60,7 +89,8 @@ void for_parts(Segments segments, int64_t row_begin, int64_t row_end, const F& f
       const int64_t position = segment.position_begin + row - segment.row_begin;
       return std::min(round_up(position, kGroup), segment.position_begin + segment.rows);
     };
-    const Part part = {&segment, boundary(row_begin), boundary(row_end)};
+    const Part part = {&segment, key_count(segments, keys, s), boundary(row_begin),
+                       boundary(row_end)};
     if (part.begin < part.end) f(part);
   }
 }
@@ -70,6 +100,7 @@ void for_parts(Segments segments, int64_t row_begin, int64_t row_end, const F& f
 struct ForwardTask {
   int64_t row_begin, row_end;
   int64_t key_head, head_begin, head_end;
+  std::span<const int64_t> keys;  // of parts, by segment; empty: whole documents, o as q
 };
 
 // Which documents one task per key head takes whole in the backward, which changes no bit.
@@ -98,11 +129,12 @@ inline BackwardPlan make_backward_plan(const AttentionBackward& a, int64_t threa
 // Either a document, or the rows (for dq) or keys (for dk, dv) of the others in [row_begin,
 // row_end).
 struct BackwardTask {
-  const BackwardPlan* plan;
+  const BackwardPlan* plan = nullptr;
   const Segment* whole = nullptr;
   int64_t key_head = 0;
   bool owns_keys = false;
-  int64_t row_begin = 0, row_end = 0;
+  int64_t row_begin = 0, row_end = 0;  // of q, or of k if it owns keys
+  std::span<const int64_t> keys = {};  // of parts, by segment; empty: whole documents
 };
 
 }  // namespace attention

@@ -10,11 +10,13 @@
 #include <hwy/cache_control.h>
 
 #include <cstring>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_forward.cc"
 #include "hwy/foreach_target.h"
 
+#include "kernels/attention_part.h"
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/isa.h"
@@ -38,10 +40,12 @@ struct Panel {
   float sum[kGroup][kGroup];  // by position of the key modulo kGroup
 };
 
-template <class F>
+// kParts: over parts of the keys; a row may see none, and o is f32.
+template <class F, bool kParts>
 class ForwardWorker {
  public:
   using Element = typename F::Element;
+  using Output = std::conditional_t<kParts, float, Element>;
 
   ForwardWorker(const AttentionForward& a, const ForwardTask& task, Word* scratch)
       : a_(a),
@@ -66,7 +70,7 @@ class ForwardWorker {
   }
 
   void run() {
-    for_parts(a_.segments, task_.row_begin, task_.row_end, [&](const Part& part) {
+    for_parts(a_.segments, task_.keys, task_.row_begin, task_.row_end, [&](const Part& part) {
       for (int64_t g = part.begin / kGroup; g * kGroup < part.end; ++g) {
         const int64_t begin = std::max(part.begin, g * kGroup),
                       end = std::min(part.end, (g + 1) * kGroup);
@@ -132,16 +136,17 @@ class ForwardWorker {
   // All keys that the panels see, block by block; then the panels are done.
   void flush(const Part& part) {
     if (num_panels_ == 0) return;
-    const int64_t first = first_key_group(panels_[0].group, a_.window),
-                  last = panels_[num_panels_ - 1].group;
+    const int64_t first = first_key_group(panels_[0].group * kGroup, a_.window),
+                  last_key = (part.keys - 1) / kGroup,
+                  last = std::min(last_key, panels_[num_panels_ - 1].group);
     for (int64_t block = first / kBlockGroups; block <= last / kBlockGroups; ++block) {
       const int64_t begin = block * kBlockGroups, end = begin + kBlockGroups - 1;
       pack_keys(part, block, std::max(begin, first), std::min(end, last));
       for (int64_t i = 0; i < num_panels_; ++i) {
         Panel& panel = panels_[i];
-        const int64_t from = std::max(begin, first_key_group(panel.group, a_.window)),
-                      to = std::min(end, panel.group);
-        if (from <= to) add_block(panel, block, from, to);
+        const int64_t from = std::max(begin, first_key_group(panel.group * kGroup, a_.window)),
+                      to = std::min({end, last_key, panel.group});
+        if (from <= to) add_block(part, panel, block, from, to);
       }
     }
     for (int64_t i = 0; i < num_panels_; ++i) finish(panels_[i]);
@@ -154,7 +159,7 @@ class ForwardWorker {
     for (int64_t g = from; g <= to; ++g) {
       prefetch_keys(part, g + kGroupsAhead);
       const int64_t first = g * kGroup, column = first - block * kBlock,
-                    rows = std::min(kGroup, part.segment_end() - first),
+                    rows = std::min(kGroup, part.keys - first),
                     offset = (part.key_row(first) * K_ + task_.key_head) * d_;
       pack_columns<F>(k + offset, K_ * d_, rows, d_, keys_ + column, kBlock);
       pack_rows<F>(v + offset, K_ * d_, rows, kGroup, d_, values_ + column / F::kPair * width_,
@@ -165,7 +170,7 @@ class ForwardWorker {
   // Rows of one head are short runs far apart, which hardware prefetchers do not follow: decoding
   // waits for nothing else.
   HWY_INLINE void prefetch_keys(const Part& part, int64_t g) {
-    const int64_t end = std::min((g + 1) * kGroup, part.segment_end());
+    const int64_t end = std::min((g + 1) * kGroup, part.keys);
     const auto bytes = d_ * static_cast<int64_t>(sizeof(Element));
     for (int64_t j = g * kGroup; j < end; ++j) {
       const int64_t offset = (part.key_row(j) * K_ + task_.key_head) * bytes;
@@ -177,7 +182,7 @@ class ForwardWorker {
   }
 
   // Adds keys of groups [from, to] of a block to a panel.
-  void add_block(Panel& panel, int64_t block, int64_t from, int64_t to) {
+  void add_block(const Part& part, Panel& panel, int64_t block, int64_t from, int64_t to) {
     const int64_t column = from * kGroup - block * kBlock, columns = (to - from + 1) * kGroup;
     multiply<F, 1, kGroup, Start::kZero>({.a = panel.q,
                                           .b = keys_ + column,
@@ -188,7 +193,7 @@ class ForwardWorker {
                                           .rows = panel.slots,
                                           .columns = columns,
                                           .scale = nullptr});
-    mask(panel, from, to);
+    mask(part, panel, from, to);
     alignas(64) float rescale[kGroup];
     weigh(panel, to - from + 1, rescale);
     multiply<F, kBlock / F::kPair, 1, Start::kScale>({.a = weights_,
@@ -202,16 +207,18 @@ class ForwardWorker {
                                                       .scale = rescale});
   }
 
-  // Scores of keys that a row does not see become -inf. Only the row's own group and the lower edge
-  // of a window hold any.
-  HWY_NOINLINE void mask(const Panel& panel, int64_t from, int64_t to) {
+  // Scores of keys that a row does not see become -inf. Only the row's own group, the lower edge
+  // of a window and the last keys of a part hold any.
+  HWY_NOINLINE void mask(const Part& part, const Panel& panel, int64_t from, int64_t to) {
     const DF df;
     for (int64_t g = from; g <= to; ++g) {
       const int64_t ahead = (panel.group - g) * kGroup;
       const bool edge = a_.window > 0 && ahead + kGroup > a_.window;
-      if (g != panel.group && !edge) continue;
+      const int64_t here = part.keys - g * kGroup;
+      if (g != panel.group && !edge && here >= kGroup) continue;
       for (int64_t s = 0; s < panel.slots; ++s) {
-        const int64_t hi = ahead + panel.slot_lane[s], lo = edge ? hi - a_.window + 1 : 0;
+        const int64_t lane = ahead + panel.slot_lane[s], hi = std::min(lane, here - 1),
+                      lo = edge ? lane - a_.window + 1 : 0;
         float* score = scores_ + s * kBlock + (g - from) * kGroup;
         for (int v = 0; v < kGroupVectors; ++v) {
           const VF masked = hn::IfThenElse(
@@ -266,7 +273,7 @@ class ForwardWorker {
 
   HWY_NOINLINE void finish(Panel& panel) {
     const DF df;
-    Element* o = a_.o.as<Element>();
+    Output* o = a_.o.as<Output>();
     alignas(64) float total[kGroup] = {};
     for (int64_t s = 0; s < kGroup; ++s) {
       VF sum = hn::LoadU(df, panel.sum[s]);
@@ -282,9 +289,11 @@ class ForwardWorker {
       hn::StoreU(hn::Mul(both, hn::Set(df, 0x1.62e430p-1f)), df, lse + s);  // log(2)
     }
     for (int64_t s = 0; s < panel.slots; ++s) {
-      const VF norm = hn::Set(df, 1 / total[s]);
+      const bool blind = kParts && total[s] == 0;  // saw no key
+      if (blind) lse[s] = -HUGE_VALF;
+      const VF norm = hn::Set(df, blind ? 0 : 1 / total[s]);
       const float* from = panel.o + s * width_;
-      Element* to = o + panel.slot_row[s] * d_;
+      Output* to = o + panel.slot_row[s] * d_;
       for (int64_t c = 0; c < d_; c += kLanes) {
         const VF value = hn::Mul(hn::LoadU(df, from + c), norm);
         if (c + kLanes <= d_) {
@@ -307,19 +316,24 @@ class ForwardWorker {
   int64_t capacity_, num_panels_ = 0;
 };
 
-void run_forward(const AttentionForward& a, const ForwardTask& task, Isa isa, Word* scratch) {
+template <bool kParts>
+void run_as(const AttentionForward& a, const ForwardTask& task, Isa isa, Word* scratch) {
   if (a.q.dtype == DType::kF32) {
-    ForwardWorker<WideF32>(a, task, scratch).run();
+    ForwardWorker<WideF32, kParts>(a, task, scratch).run();
     return;
   }
 #if HWY_TARGET == HWY_AVX3
   if (isa == Isa::kAvx512Bf16) {
-    ForwardWorker<Bf16Dot>(a, task, scratch).run();
+    ForwardWorker<Bf16Dot, kParts>(a, task, scratch).run();
     return;
   }
 #endif
   (void)isa;
-  ForwardWorker<WideBf16>(a, task, scratch).run();
+  ForwardWorker<WideBf16, kParts>(a, task, scratch).run();
+}
+
+void run_forward(const AttentionForward& a, const ForwardTask& task, Isa isa, Word* scratch) {
+  task.keys.empty() ? run_as<false>(a, task, isa, scratch) : run_as<true>(a, task, isa, scratch);
 }
 
 }  // namespace
@@ -332,9 +346,11 @@ namespace moraine::cpu {
 
 HWY_EXPORT(run_forward);
 
+namespace {
+
 // Any split gives the same bits. Long tasks share packed keys among more rows; the machine wants
 // several tasks per thread. The last rows of the batch, which tend to see most keys, go first.
-void attention_forward(Context& ctx, const AttentionForward& a) {
+void forward_tasks(Context& ctx, const AttentionForward& a, std::span<const int64_t> keys) {
   constexpr int64_t kMostRows = 256, kTasksPerThread = 4;
   const int64_t T = a.q.dims[0], H = a.q.dims[1], K = a.k.dims[1], group = H / K;
   MR_CHECK(a.q.dtype != DType::kF64, "f64 is for the reference");
@@ -354,9 +370,27 @@ void attention_forward(Context& ctx, const AttentionForward& a) {
          .row_end = std::min(T, (block + 1) * rows),
          .key_head = head / group,
          .head_begin = head,
-         .head_end = head + heads},
+         .head_end = head + heads,
+         .keys = keys},
         best, ctx.worker_scratch<Word>(worker));
   });
+}
+
+}  // namespace
+
+void attention_forward(Context& ctx, const AttentionForward& a) { forward_tasks(ctx, a, {}); }
+
+void attention_part_forward(Context& ctx, const AttentionPartForward& a) {
+  forward_tasks(ctx,
+                {.o = a.o,
+                 .lse = a.lse,
+                 .q = a.q,
+                 .k = a.k,
+                 .v = a.v,
+                 .segments = a.segments,
+                 .window = a.window,
+                 .scale = a.scale},
+                a.keys);
 }
 
 }  // namespace moraine::cpu
