@@ -8,6 +8,7 @@
 //   kill_at(n)     call n and all later ones do nothing, silently; if call n is an append, half of
 //   its
 //                  bytes arrive, if a removal, half of the files go (the process is killed)
+//   kill_loudly_at(n)  as kill_at, and calls from n on throw Killed: one rank dies, the others live
 //   power_cut(b)   now: bytes that were not synced are cut off; with `b`, names too: renames and
 //   new files
 //                  whose directory was not synced are undone
@@ -28,12 +29,19 @@
 
 namespace moraine::testing {
 
+// No std::exception: no code of ours catches it, as nobody catches SIGKILL.
+struct Killed {};
+
 class FaultyFileSystem : public FileSystem {
  public:
   explicit FaultyFileSystem(FileSystem& base) : base_(base) {}
 
   void throw_at(int64_t call) { throw_at_ = call; }
   void kill_at(int64_t call) { kill_at_ = call; }
+  void kill_loudly_at(int64_t call) {
+    kill_at_ = call;
+    loud_ = true;
+  }
   void disk_full(int64_t bytes) { bytes_left_ = bytes; }
   int64_t calls() const { return calls_; }
   bool fired() const { return fired_; }
@@ -72,9 +80,12 @@ class FaultyFileSystem : public FileSystem {
     if (!base_.exists(path)) return;
     const Life life = count("remove", path);
     if (life == Life::kAlive) base_.remove_all(path);
-    if (life != Life::kDying || !base_.is_directory(path)) return;
-    const std::vector<std::string> names = base_.list(path);  // half of it goes
-    for (size_t i = 0; i < names.size(); i += 2) base_.remove_all(join_path(path, names[i]));
+    if (life != Life::kDying) return;
+    if (base_.is_directory(path)) {
+      const std::vector<std::string> names = base_.list(path);  // half of it goes
+      for (size_t i = 0; i < names.size(); i += 2) base_.remove_all(join_path(path, names[i]));
+    }
+    if (loud_) throw Killed();
   }
   void truncate(const std::string& path, int64_t bytes) override {
     if (alive("truncate", path)) base_.truncate(path, bytes);
@@ -126,10 +137,14 @@ class FaultyFileSystem : public FileSystem {
     }
     if (kill_at_ < 0 || call < kill_at_) return Life::kAlive;
     fired_ = true;
-    return call == kill_at_ ? Life::kDying : Life::kDead;
+    if (call == kill_at_) return Life::kDying;
+    if (loud_) throw Killed();
+    return Life::kDead;
   }
   bool alive(const char* what, const std::string& path) {
-    return count(what, path) == Life::kAlive;
+    const Life life = count(what, path);
+    if (life == Life::kDying && loud_) throw Killed();
+    return life == Life::kAlive;
   }
 
   template <class Open>
@@ -156,6 +171,7 @@ class FaultyFileSystem : public FileSystem {
       unsynced_.grows(file.path_, base_.file_bytes(file.path_));
     }
     file.base_->append(data, bytes);
+    if (life == Life::kDying && loud_) throw Killed();
     if (full) throw_error(Code::kIo, "write {}: No space left on device", file.path_);
   }
 
@@ -166,6 +182,7 @@ class FaultyFileSystem : public FileSystem {
   int64_t kill_at_ = -1;
   int64_t bytes_left_ = -1;  // -1: no limit
   bool fired_ = false;
+  bool loud_ = false;
   UnsyncedState unsynced_;
 };
 
