@@ -75,7 +75,8 @@ void bench_train(const BenchTrainOptions& options) {
   const bool bf16 = config.train.dtype == "bf16";
   const double peak_before = matmul_gflops(measure_machine_quick(pool), bf16);
   Arena arena(Arena::Mode::kReal);
-  Trainer trainer(arena, pool, config, timeline);
+  PlannedRanks alone;
+  Trainer trainer(arena, pool, config, timeline, alone.ranks());
   arena.seal();
   trainer.initialize(1);
   trainer.refresh();

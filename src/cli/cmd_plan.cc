@@ -11,14 +11,19 @@ void cmd_plan(std::span<char*> args) {
   std::string action, config_path;
   std::vector<std::string> assignments;
   bool json = false;
+  int64_t ranks = 1, rank = 0;
   Flags flags("plan",
               "memory: the table that `train` prints before step one, made by the same code, "
               "without running.");
   flags.choice_positional("action", &action, {"memory"}, "memory")
       .required("config", &config_path, "Config file of the run.")
       .list("set", &assignments, "key=value that wins over the file.")
+      .integer("ranks", &ranks, "Ranks of the run.", 1, 65536)
+      .integer("rank", &rank, "Whose memory.", 0, 65535)
       .flag("json", &json, "Print JSON.");
   if (!flags.parse(args)) return;
+  if (rank >= ranks)
+    throw_error(Code::kInvalidArgument, "--rank {}: the run has ranks 0 to {}", rank, ranks - 1);
   FileSystem& fs = posix_file_system();
   SettingsTable settings = SettingsTable::parse(fs.read(config_path), config_path);
   for (const std::string& assignment : assignments) settings.set(assignment);
@@ -33,7 +38,7 @@ void cmd_plan(std::span<char*> args) {
         config.phases.front().train.front().path);
   }
   Arena arena(Arena::Mode::kDry);
-  plan_run_memory(arena, config);
+  plan_run_memory(arena, config, static_cast<int>(ranks), static_cast<int>(rank));
   if (!json) {
     fmt::print("{}", memory_table(arena));
     return;

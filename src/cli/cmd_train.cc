@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "comm/mpi_transport.h"
 #include "train/loop.h"
 
 namespace moraine {
@@ -39,7 +40,9 @@ void cmd_train(std::span<char*> args) {
             "auto: go on with what is in --out; never; or a checkpoint directory.")
       .text("machine", &options.machine_file,
             "Machine file of `moraine bench`; empty: measure quickly.")
-      .integer("ranks", &ranks, "Ranks as threads of this process; one only in this version.", 1, 1)
+      .integer("ranks", &ranks,
+               "Ranks as threads of this process; as processes: mpirun -n P moraine train ...", 1,
+               4096)
       .flag("document", &document, "Print the list of config keys as Markdown and exit.");
   if (!flags.parse(args)) return;
   if (document) {
@@ -55,7 +58,23 @@ void cmd_train(std::span<char*> args) {
   std::signal(SIGTERM, on_stop_signal);
   std::signal(SIGINT, on_stop_signal);
   options.stop_signal = &stop_signal;
-  const RunResult result = train(fs, config, options);
+  RunResult result;
+  if (started_by_mpi()) {
+    if (ranks > 1)
+      throw_error(Code::kInvalidArgument,
+                  "--ranks {}: this process is a rank of a job already; the launcher says how many",
+                  ranks);
+    const std::unique_ptr<Transport> transport = open_mpi_transport();
+    try {
+      result = train(fs, config, options, *transport);
+    } catch (const std::exception& e) {
+      transport->fail(e.what());
+      throw;
+    }
+    if (transport->rank() != 0) return;
+  } else {
+    result = train(fs, config, options, static_cast<int>(ranks));
+  }
   fmt::print("done step={} tokens={} loss={:.6f} hash={} checkpoint={}\n", result.step,
              result.tokens, result.loss, result.hash, result.checkpoint);
 }

@@ -57,6 +57,22 @@ double sum_of_squares(Context& ctx, const Tensor& x) {
   return ctx.backend == Backend::kRef ? ref::sum_of_squares(x) : cpu::sum_of_squares(ctx, x);
 }
 
+void squares_of_ranges(Context& ctx, const SquaresOfRanges& a) {
+  check_activation(a.x, "x");
+  MR_CHECK(a.sums.size() == a.ranges.size(), "%zu sums of %zu ranges", a.sums.size(),
+           a.ranges.size());
+  int64_t elements = 0;
+  for (const ElementRange& r : a.ranges) {
+    MR_CHECK(0 <= r.begin && r.begin <= r.end && r.end <= a.x.count(), "[%ld, %ld) of %ld",
+             long(r.begin), long(r.end), long(a.x.count()));
+    elements += r.end - r.begin;
+  }
+  const OpTimer timer(ctx.profile, "squares_of_ranges", 2.0 * double(elements),
+                      double(elements * dtype_bytes(a.x.dtype)));
+  if (a.ranges.empty()) return;
+  ctx.backend == Backend::kRef ? ref::squares_of_ranges(a) : cpu::squares_of_ranges(ctx, a);
+}
+
 bool all_finite(Context& ctx, const Tensor& x) {
   check_activation(x, "x");
   const OpTimer timer(ctx.profile, "all_finite", 0, double(x.bytes()));

@@ -5,20 +5,24 @@
 //   scale           y[i] *= factor
 //   round_copy      y[i]  = x[i] rounded to `precision`, stored as y's type
 //   sum_of_squares  sum_i x[i]^2
+//   squares_of_ranges  sums[j] = sum_{i in ranges[j]} x[i]^2
 //   all_finite      no x[i] is infinite or NaN
 //
 // Shapes:   any; y and x hold equally many elements.
-// Types:    zero: any. scale, sum_of_squares, all_finite: f32 or bf16. add_into: y f32, x f32 or
-// bf16.
+// Types:    zero: any. scale, sum_of_squares, squares_of_ranges, all_finite: f32 or bf16. add_into:
+// y f32, x f32 or bf16.
 //           round_copy: each f32 or bf16; `precision` f32 (does not round) or bf16, to nearest,
 //           ties to even. Arithmetic in f32, squares and their sums in double. The ref backend
 //           takes f64 everywhere as well.
 // Aliasing: x may be y (round_copy: if of one type). No other overlap.
 // Order:    sum_of_squares: blocks of kSquaresBlock elements, each in an order fixed by its length,
 // then block
-//           after block: the same bits for any thread count. Everything else is element by element.
+//           after block; squares_of_ranges: in an order fixed by each range's length. The same bits
+//           for any thread count. Everything else is element by element.
 // Cost:     memory-bound: each operand once.
 #pragma once
+
+#include <span>
 
 #include "kernels/context.h"
 #include "tensor/tensor.h"
@@ -35,12 +39,24 @@ void round_copy(Context& ctx, const Tensor& y, const Tensor& x, DType precision)
 double sum_of_squares(Context& ctx, const Tensor& x);
 bool all_finite(Context& ctx, const Tensor& x);
 
+// Elements [begin, end) of a flat buffer.
+struct ElementRange {
+  int64_t begin = 0, end = 0;
+};
+struct SquaresOfRanges {
+  std::span<double> sums;  // out, one for each range
+  Tensor x;                // [n] in
+  std::span<const ElementRange> ranges;
+};
+void squares_of_ranges(Context& ctx, const SquaresOfRanges& a);
+
 namespace ref {
 void zero(const Tensor& y);
 void add_into(const Tensor& y, const Tensor& x);
 void scale(const Tensor& y, float factor);
 void round_copy(const Tensor& y, const Tensor& x, DType precision);
 double sum_of_squares(const Tensor& x);
+void squares_of_ranges(const SquaresOfRanges& a);
 bool all_finite(const Tensor& x);
 }  // namespace ref
 namespace cpu {
@@ -49,6 +65,7 @@ void add_into(Context& ctx, const Tensor& y, const Tensor& x);
 void scale(Context& ctx, const Tensor& y, float factor);
 void round_copy(Context& ctx, const Tensor& y, const Tensor& x, DType precision);
 double sum_of_squares(Context& ctx, const Tensor& x);
+void squares_of_ranges(Context& ctx, const SquaresOfRanges& a);
 bool all_finite(Context& ctx, const Tensor& x);
 }  // namespace cpu
 

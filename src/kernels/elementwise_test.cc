@@ -139,6 +139,31 @@ TEST(Elementwise, SumOfSquaresHasOneOrder) {
   });
 }
 
+TEST(Elementwise, SquaresOfRangesDependOnTheRangeAlone) {
+  for_each_isa([](Isa) {
+    Rig one(Backend::kCpu, 1), four(Backend::kCpu, 4);
+    const Tensor x = one.normal({200003}, DType::kF32, 1);
+    const std::vector<ElementRange> ranges = {{0, 0},          {0, 1}, {1, 65537},
+                                              {65537, 131073}, {7, 7}, {131073, 200003}};
+    std::vector<double> a(ranges.size(), -1.0), b = a, want = a;
+    squares_of_ranges(one.ctx, {.sums = a, .x = x, .ranges = ranges});
+    squares_of_ranges(four.ctx, {.sums = b, .x = x, .ranges = ranges});
+    ref::squares_of_ranges({.sums = want, .x = x, .ranges = ranges});
+    for (size_t j = 0; j < ranges.size(); ++j) {
+      EXPECT_EQ(a[j], b[j]);
+      EXPECT_NEAR(a[j], want[j], 1e-12 * (1 + want[j])) << j;
+      // The same elements elsewhere in memory.
+      Tensor moved = one.zeros({ranges[j].end - ranges[j].begin + 3}, DType::kF32);
+      for (int64_t i = ranges[j].begin; i < ranges[j].end; ++i)
+        moved.as<float>()[3 + i - ranges[j].begin] = x.as<float>()[i];
+      const std::vector<ElementRange> alone = {{3, moved.count()}};
+      double sum = -1;
+      squares_of_ranges(one.ctx, {.sums = {&sum, 1}, .x = moved, .ranges = alone});
+      EXPECT_EQ(sum, a[j]) << j;
+    }
+  });
+}
+
 // A slice of a flat buffer starts at any element.
 TEST(Elementwise, SlicesNeedNoAlignment) {
   for_each_isa([](Isa) {

@@ -19,7 +19,7 @@ class Taker {
   std::string prefix_;
 };
 
-LayerActs take_layer(Arena& arena, const ModelConfig& c, DType X, int64_t T) {
+LayerActs take_layer(Arena& arena, const ModelConfig& c, DType X, int64_t T, int64_t S) {
   const DType W = wide_dtype(X);
   const int64_t D = c.hidden, H = c.heads, K = c.kv_heads, d = c.head_dim, R = c.router_hidden;
   const int64_t n = c.dense() ? 1 : c.experts_per_token, E = c.experts, F = c.expert_hidden;
@@ -60,9 +60,13 @@ LayerActs take_layer(Arena& arena, const ModelConfig& c, DType X, int64_t T) {
     a.row_of = take("dispatch_row_of", DType::kI32, {T, n});
     a.xe = take("experts_x", X, {T * n, D});
     a.ye = take("experts_y", X, {T * n, D});
+    if (S > 1) {
+      a.received = take("dispatch_received", DType::kI64, {S, E / S + 1});
+      a.x_in = take("experts_x_in", X, {S * T * n, D});
+    }
   }
-  a.gate_up = take("experts_gate_up", X, {T * n, 2 * F});
-  a.act = take("experts_act", X, {T * n, F});
+  a.gate_up = take("experts_gate_up", X, {S * T * n, 2 * F});
+  a.act = take("experts_act", X, {S * T * n, F});
   a.h2 = take("experts_h", X, {T, D});
   return a;
 }
@@ -78,7 +82,7 @@ Boundary take_boundary(Arena& arena, const ModelConfig& c, DType X, int64_t T, b
   return b;
 }
 
-BackwardScratch take_backward(Arena& arena, const ModelConfig& c, DType X, int64_t T) {
+BackwardScratch take_backward(Arena& arena, const ModelConfig& c, DType X, int64_t T, int64_t S) {
   const DType W = wide_dtype(X);
   const int64_t D = c.hidden, H = c.heads, K = c.kv_heads, d = c.head_dim, R = c.router_hidden;
   const int64_t n = c.dense() ? 1 : c.experts_per_token, F = c.expert_hidden;
@@ -98,11 +102,15 @@ BackwardScratch take_backward(Arena& arena, const ModelConfig& c, DType X, int64
   b.dv = take("v", X, {T, K, d});
   b.do_ = take("attention_out", X, {T, H, d});
   b.delta = take("attention_delta", W, {T, H});
-  b.dgate_up = take("experts_gate_up", X, {T * n, 2 * F});
-  b.dact = take("experts_act", X, {T * n, F});
+  b.dgate_up = take("experts_gate_up", X, {S * T * n, 2 * F});
+  b.dact = take("experts_act", X, {S * T * n, F});
   if (c.dense()) return b;
   b.dxe = take("experts_x", X, {T * n, D});
   b.dye = take("experts_y", X, {T * n, D});
+  if (S > 1) {
+    b.dx_in = take("experts_x_in", X, {S * T * n, D});
+    b.dy_out = take("experts_y_out", X, {S * T * n, D});
+  }
   b.dgate = take("router_gate", W, {T, n});
   b.dlogits = take("router_logits", X, {T, c.classes()});
   if (c.zaya_router()) {
@@ -126,24 +134,30 @@ void cut_groups(Tensor& t, int64_t T) {
 
 }  // namespace
 
-Activations make_activations(Arena& arena, const ModelConfig& c, DType compute, int64_t T,
-                             bool training, Recompute recompute) {
+Activations make_activations(Arena& arena, const ModelConfig& c, const ActivationsOptions& o) {
+  const DType compute = o.compute;
+  const int64_t T = o.tokens, S = o.sources;
+  const bool training = o.training;
   Activations a;
   a.tokens = T;
-  a.recompute = training && recompute == Recompute::kLayer;
+  a.sources = S;
+  a.recompute = training && o.recompute == Recompute::kLayer;
   const bool state = !c.dense() && c.zaya_router();
   const int64_t boundaries = training ? c.layers + 1 : 2;
   for (int64_t i = 0; i < boundaries; ++i) {
     a.boundaries.push_back(take_boundary(arena, c, compute, T, state && (i > 0 || !training)));
   }
   const int64_t layers = training && !a.recompute ? c.layers : 1;
-  for (int64_t i = 0; i < layers; ++i) a.layers.push_back(take_layer(arena, c, compute, T));
+  for (int64_t i = 0; i < layers; ++i) a.layers.push_back(take_layer(arena, c, compute, T, S));
   Taker take(arena, "scratch.");
   const DType W = wide_dtype(compute);
   if (state) a.scratch.router_down = take("router_down", W, {T, c.router_hidden});
   if (!c.dense()) a.scratch.logits = take("router_logits", W, {T, c.classes()});
+  if (S > 1) {
+    a.scratch.y_out = take("experts_y_out", compute, {S * T * c.experts_per_token, c.hidden});
+  }
   a.embedded = take("embedded", compute, {T, c.hidden});
-  if (training) a.backward = take_backward(arena, c, compute, T);
+  if (training) a.backward = take_backward(arena, c, compute, T, S);
   return a;
 }
 
@@ -163,7 +177,8 @@ Activations first_rows(const Activations& acts, const ModelConfig& c, int64_t T)
           &l.fc2, &l.fc2_act, &l.prob, &l.expert, &l.gate,     &l.row_of,      &l.h2}) {
       cut(*t, T);
     }
-    for (Tensor* t : {&l.source, &l.xe, &l.gate_up, &l.act, &l.ye}) cut(*t, T, n);
+    for (Tensor* t : {&l.source, &l.xe, &l.ye}) cut(*t, T, n);
+    for (Tensor* t : {&l.gate_up, &l.act}) cut(*t, T, a.sources * n);
     cut_groups(l.pair, T);
     cut_groups(l.z, T);
   }
@@ -175,7 +190,8 @@ Activations first_rows(const Activations& acts, const ModelConfig& c, int64_t T)
                     &b.delta, &b.dgate, &b.dlogits, &b.dr_a, &b.dr_b}) {
     cut(*t, T);
   }
-  for (Tensor* t : {&b.dxe, &b.dye, &b.dgate_up, &b.dact}) cut(*t, T, n);
+  for (Tensor* t : {&b.dxe, &b.dye}) cut(*t, T, n);
+  for (Tensor* t : {&b.dgate_up, &b.dact}) cut(*t, T, a.sources * n);
   cut_groups(b.dpair, T);
   cut_groups(b.dz, T);
   return a;

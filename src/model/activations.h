@@ -47,18 +47,22 @@ struct LayerActs {
   Tensor rows, load;    // [E+1] i64
   Tensor source;        // [T*n] i32
   Tensor row_of;        // [T, n] i32
-  // Experts, or one dense MLP (then xe is x2 itself and ye is h2).
-  Tensor xe;       // [T*n, D]
-  Tensor gate_up;  // [T*n, 2F]
-  Tensor act;      // [T*n, F]
-  Tensor ye;       // [T*n, D]
-  Tensor h2;       // [T, D]
+  // Experts, or one dense MLP (then xe is x2 itself and ye is h2). S: sources of rows, 1 if all
+  // experts are here (then x_in is xe).
+  Tensor xe;        // [T*n, D]
+  Tensor received;  // [S, El+1] i64; empty if S == 1
+  Tensor x_in;      // [S*T*n, D] rows of the experts held here
+  Tensor gate_up;   // [S*T*n, 2F]
+  Tensor act;       // [S*T*n, F]
+  Tensor ye;        // [T*n, D]
+  Tensor h2;        // [T, D]
 };
 
 // Shared by all layers.
 struct Scratch {
   Tensor router_down;  // [T, R] wide
   Tensor logits;       // [T, classes] wide
+  Tensor y_out;        // [S*T*n, D] answers of the experts held here; empty if S == 1
 };
 
 // Gradients of one layer's activations, shared by all layers. `wide` tensors add up over
@@ -70,16 +74,18 @@ struct BackwardScratch {
   Tensor ds;   // [T, R] wide: router state, from the layer above
   Tensor dh;   // [T, D]
   Tensor dqkv, dpair, dz, dq, dk, dv, do_, delta;
-  Tensor dxe, dye;    // [T*n, D]
-  Tensor dgate_up;    // [T*n, 2F]
-  Tensor dact;        // [T*n, F]
-  Tensor dgate;       // [T, n] f32
-  Tensor dlogits;     // [T, classes]
-  Tensor dr_a, dr_b;  // [T, R]
+  Tensor dxe, dye;       // [T*n, D]
+  Tensor dx_in, dy_out;  // [S*T*n, D], empty if S == 1
+  Tensor dgate_up;       // [S*T*n, 2F]
+  Tensor dact;           // [S*T*n, F]
+  Tensor dgate;          // [T, n] f32
+  Tensor dlogits;        // [T, classes]
+  Tensor dr_a, dr_b;     // [T, R]
 };
 
 struct Activations {
   int64_t tokens = 0;                // T
+  int64_t sources = 1;               // S
   bool recompute = false;            // one LayerActs for all layers
   std::vector<Boundary> boundaries;  // L + 1 (two, alternating, if not training)
   std::vector<LayerActs> layers;     // L, or 1
@@ -101,9 +107,17 @@ struct Activations {
 
 enum class Recompute : uint8_t { kNone, kLayer };
 
+struct ActivationsOptions {
+  DType compute = DType::kBF16;
+  int64_t tokens = 0;   // T
+  int64_t sources = 1;  // S
+  bool training = false;
+  Recompute recompute = Recompute::kNone;
+};
+
 // Takes the memory for T rows. Not training: one LayerActs and two boundaries.
-Activations make_activations(Arena& arena, const ModelConfig& config, DType compute, int64_t T,
-                             bool training, Recompute recompute);
+Activations make_activations(Arena& arena, const ModelConfig& config,
+                             const ActivationsOptions& options);
 
 // The same buffers seen as the first T rows (a last, shorter batch).
 Activations first_rows(const Activations& acts, const ModelConfig& config, int64_t T);

@@ -17,20 +17,64 @@
 namespace moraine {
 namespace {
 
-// Adds to b.dx2: the experts' part of the gradient of x2.
-void experts_backward(Context& ctx, const ModelConfig& c, const LayerWeights& w,
-                      const LayerGradients& g, const LayerActs& a, const BackwardScratch& b) {
-  const std::span<const int64_t> rows(a.rows.as<int64_t>(), static_cast<size_t>(c.experts + 1));
+// Of one source's rows: writes dx, adds to the weights' gradients.
+struct ExpertMlpBackward {
+  Tensor dx, dgate_up, dact;      // out
+  Tensor dy, x, gate_up, act;     // in
+  std::span<const int64_t> rows;  // [El+1]
+};
+
+void expert_mlp_backward(Context& ctx, const LayerWeights& w, const ExpertGradients& g,
+                         const ExpertMlpBackward& m) {
   grouped_linear_backward_input(ctx,
-                                {.dx = b.dact, .dy = b.dye, .w = w.down.backward, .rows = rows});
+                                {.dx = m.dact, .dy = m.dy, .w = w.down.backward, .rows = m.rows});
   grouped_linear_backward_weight(
-      ctx, {.dw = g.down, .dbias = {}, .dy = b.dye, .x = a.act, .rows = rows});
+      ctx, {.dw = g.down, .dbias = {}, .dy = m.dy, .x = m.act, .rows = m.rows});
   swiglu_backward(
-      ctx, {.dgate_up = b.dgate_up, .dy = b.dact, .gate_up = a.gate_up, .rows = rows.back()});
+      ctx, {.dgate_up = m.dgate_up, .dy = m.dact, .gate_up = m.gate_up, .rows = m.rows.back()});
   grouped_linear_backward_input(
-      ctx, {.dx = b.dxe, .dy = b.dgate_up, .w = w.gate_up.backward, .rows = rows});
+      ctx, {.dx = m.dx, .dy = m.dgate_up, .w = w.gate_up.backward, .rows = m.rows});
   grouped_linear_backward_weight(
-      ctx, {.dw = g.gate_up, .dbias = {}, .dy = b.dgate_up, .x = a.xe, .rows = rows});
+      ctx, {.dw = g.gate_up, .dbias = {}, .dy = m.dgate_up, .x = m.x, .rows = m.rows});
+}
+
+// From b.dye to b.dxe through the ranks that hold the experts.
+void exchanged_mlp_backward(Context& ctx, ExpertExchange& exchange, const LayerWeights& w,
+                            const LayerGradients& g, const LayerActs& a, const BackwardScratch& b) {
+  exchange.to_experts(b.dy_out, b.dye, a.rows, a.received);
+  for (int64_t s = 0; s < exchange.sources(); ++s) {
+    const SourceRows from = source_rows(a.received, s);
+    const auto part = [&](const Tensor& t) { return t.rows(from.begin, from.end); };
+    expert_mlp_backward(ctx, w, g.experts[static_cast<size_t>(s)],
+                        {.dx = part(b.dx_in),
+                         .dgate_up = part(b.dgate_up),
+                         .dact = part(b.dact),
+                         .dy = part(b.dy_out),
+                         .x = part(a.x_in),
+                         .gate_up = part(a.gate_up),
+                         .act = part(a.act),
+                         .rows = from.rows});
+  }
+  exchange.to_tokens(b.dxe, b.dx_in, a.rows, a.received);
+}
+
+// Adds to b.dx2: the experts' part of the gradient of x2.
+void experts_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
+                      const LayerGradients& g, const LayerActs& a, const BackwardScratch& b) {
+  if (place.exchange != nullptr) {
+    exchanged_mlp_backward(ctx, *place.exchange, w, g, a, b);
+  } else {
+    const size_t bounds = static_cast<size_t>(place.config.experts + 1);
+    expert_mlp_backward(ctx, w, g.experts[0],
+                        {.dx = b.dxe,
+                         .dgate_up = b.dgate_up,
+                         .dact = b.dact,
+                         .dy = b.dye,
+                         .x = a.xe,
+                         .gate_up = a.gate_up,
+                         .act = a.act,
+                         .rows = {a.rows.as<int64_t>(), bounds}});
+  }
   dispatch_backward(ctx, {.dx = b.dx2, .dxe = b.dxe, .row_of = a.row_of});
 }
 
@@ -78,11 +122,12 @@ void route_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w
 
 void dense_backward(Context& ctx, const LayerWeights& w, const LayerGradients& g,
                     const LayerActs& a, const BackwardScratch& b) {
-  linear_backward_weight(ctx, {.dw = g.down, .dbias = {}, .dy = b.dh, .x = a.act});
+  linear_backward_weight(ctx, {.dw = g.experts[0].down, .dbias = {}, .dy = b.dh, .x = a.act});
   linear_backward_input(ctx, {.dx = b.dact, .dy = b.dh, .w = w.down.backward});
   swiglu_backward(
       ctx, {.dgate_up = b.dgate_up, .dy = b.dact, .gate_up = a.gate_up, .rows = a.act.dims[0]});
-  linear_backward_weight(ctx, {.dw = g.gate_up, .dbias = {}, .dy = b.dgate_up, .x = a.x2});
+  linear_backward_weight(ctx,
+                         {.dw = g.experts[0].gate_up, .dbias = {}, .dy = b.dgate_up, .x = a.x2});
   linear_backward_input(ctx, {.dx = b.dx2, .dy = b.dgate_up, .w = w.gate_up.backward});
 }
 
@@ -161,7 +206,7 @@ void layer_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w
                            .x = a.x2,
                            .row_of = a.row_of,
                            .skip_identity = c.skip == "identity"});
-    experts_backward(ctx, c, w, g, a, b);
+    experts_backward(ctx, place, w, g, a, b);
     route_backward(ctx, place, w, g, below, above, a, b);
     add_into(ctx, b.dx2, b.dx);
   }

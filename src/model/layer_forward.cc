@@ -99,14 +99,39 @@ void route_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
       {.rows = a.rows, .source = a.source, .row_of = a.row_of, .load = a.load, .expert = a.expert});
 }
 
-void experts_forward(Context& ctx, const ModelConfig& c, const LayerWeights& w, LayerActs& a) {
-  const std::span<const int64_t> rows(a.rows.as<int64_t>(), static_cast<size_t>(c.experts + 1));
-  dispatch_forward(ctx, {.xe = a.xe, .x = a.x2, .source = a.source, .rows = a.rows});
-  grouped_linear_forward(
-      ctx, {.y = a.gate_up, .x = a.xe, .w = w.gate_up.forward, .bias = {}, .rows = rows});
-  swiglu_forward(ctx, {.y = a.act, .gate_up = a.gate_up, .rows = rows.back()});
+// The experts held here, on rows grouped by expert.
+void expert_mlp_forward(Context& ctx, const LayerWeights& w, const Tensor& y, const Tensor& gate_up,
+                        const Tensor& act, const Tensor& x, std::span<const int64_t> rows) {
   grouped_linear_forward(ctx,
-                         {.y = a.ye, .x = a.act, .w = w.down.forward, .bias = {}, .rows = rows});
+                         {.y = gate_up, .x = x, .w = w.gate_up.forward, .bias = {}, .rows = rows});
+  swiglu_forward(ctx, {.y = act, .gate_up = gate_up, .rows = rows.back()});
+  grouped_linear_forward(ctx, {.y = y, .x = act, .w = w.down.forward, .bias = {}, .rows = rows});
+}
+
+// The same through the ranks that hold the experts, one source of rows after another.
+void exchanged_mlp_forward(Context& ctx, ExpertExchange& exchange, const LayerWeights& w,
+                           LayerActs& a, const Scratch& scratch) {
+  exchange.exchange_counts(a.rows, a.received);
+  exchange.to_experts(a.x_in, a.xe, a.rows, a.received);
+  for (int64_t s = 0; s < exchange.sources(); ++s) {
+    const SourceRows from = source_rows(a.received, s);
+    const auto part = [&](const Tensor& t) { return t.rows(from.begin, from.end); };
+    expert_mlp_forward(ctx, w, part(scratch.y_out), part(a.gate_up), part(a.act), part(a.x_in),
+                       from.rows);
+  }
+  exchange.to_tokens(a.ye, scratch.y_out, a.rows, a.received);
+}
+
+void experts_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w, LayerActs& a,
+                     const Scratch& scratch) {
+  const ModelConfig& c = place.config;
+  dispatch_forward(ctx, {.xe = a.xe, .x = a.x2, .source = a.source, .rows = a.rows});
+  if (place.exchange != nullptr) {
+    exchanged_mlp_forward(ctx, *place.exchange, w, a, scratch);
+  } else {
+    expert_mlp_forward(ctx, w, a.ye, a.gate_up, a.act, a.xe,
+                       {a.rows.as<int64_t>(), static_cast<size_t>(c.experts + 1)});
+  }
   combine_forward(ctx, {.h = a.h2,
                         .ye = a.ye,
                         .gate = a.gate,
@@ -159,7 +184,7 @@ void layer_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
     dense_forward(ctx, w, a);
   } else {
     route_forward(ctx, place, w, below, above, a, scratch);
-    experts_forward(ctx, c, w, a);
+    experts_forward(ctx, place, w, a, scratch);
   }
   residual_norm_forward(ctx, {.r_out = above.r,
                               .x = above.x,

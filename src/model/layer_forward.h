@@ -6,14 +6,17 @@
 #include "model/batch.h"
 #include "model/cache.h"
 #include "model/weights.h"
+#include "parallel/expert_exchange.h"
 
 namespace moraine {
 
-// Where a layer stands: its config, its index, its rotary table [P, rotary/2, 2].
+// Where a layer stands: its config, its index, its rotary table [P, rotary/2, 2], and the ranks
+// that hold the other experts (null: all are here).
 struct LayerPlace {
   const ModelConfig& config;
   int64_t index;
   Tensor rope;
+  ExpertExchange* exchange = nullptr;
 };
 
 // Keys and values that came before, or none.

@@ -9,14 +9,29 @@
 
 namespace moraine {
 
+ParameterTable held_parameters(const ModelConfig& config, const ExpertExchange* exchange) {
+  if (exchange == nullptr) return build_parameters(config);
+  const int64_t begin = exchange->expert_begin();
+  return build_parameters(config, {.begin = begin, .end = begin + exchange->experts()});
+}
+
 Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& options,
              const Tensor& master)
-    : config_(config), options_(options), table_(build_parameters(config)), master_(master) {
+    : config_(config),
+      options_(options),
+      table_(held_parameters(config, options.exchange)),
+      master_(master) {
   MR_CHECK(options.tokens > 0 && options.positions > 0);
   const DType X = options.compute, W = wide_dtype(X);
   check_tensor(master, "master", W, {table_.total_count});
   weights_ = make_weights(arena, config_, table_, master, X, options.training);
-  acts_ = make_activations(arena, config_, X, options.tokens, options.training, options.recompute);
+  sources_ = options.exchange == nullptr ? 1 : options.exchange->sources();
+  acts_ = make_activations(arena, config_,
+                           {.compute = X,
+                            .tokens = options.tokens,
+                            .sources = sources_,
+                            .training = options.training,
+                            .recompute = options.recompute});
   head_ = make_head_scratch(arena, config_.vocab_size, X, options.training);
   losses_ = arena.take("head.losses", "scratch", W, {options.tokens});
   const int64_t P = options.positions, pairs = config_.rotary() / 2;
@@ -42,7 +57,8 @@ void Model::set_rope_theta(Context& ctx, double theta, double sliding_theta) {
 LayerPlace Model::place(int64_t layer) const {
   return {.config = config_,
           .index = layer,
-          .rope = config_.slides(layer) ? rope_sliding_ : rope_full_};
+          .rope = config_.slides(layer) ? rope_sliding_ : rope_full_,
+          .exchange = options_.exchange};
 }
 
 void Model::embed(Context& ctx, const Batch& batch, const Activations& acts) {
@@ -104,7 +120,7 @@ double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor&
   MR_CHECK(options_.training);
   const int64_t T = batch.tokens(), L = config_.layers;
   Activations acts = first_rows(acts_, config_, T);
-  const ModelGradients g = view_gradients(config_, table_, gradients);
+  const ModelGradients g = view_gradients(config_, table_, gradients, sources_);
   const Tensor x = forward(ctx, batch);
   const BackwardScratch& b = acts.backward;
   head_loss(ctx, weights_.head, head_,
@@ -125,6 +141,7 @@ double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor&
     }
     layer_backward(ctx, place(i), weights_.layers[static_cast<size_t>(i)],
                    g.layers[static_cast<size_t>(i)], batch, acts.below(i), acts.above(i), a, b);
+    if (after_backward) after_backward(i);
   }
   const Boundary& first = acts.below(0);
   residual_norm_backward(ctx, {.dh = b.dh,

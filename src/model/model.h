@@ -20,11 +20,16 @@ struct ModelOptions {
   int64_t positions = 0;         // longest document (rotary table)
   bool training = false;
   Recompute recompute = Recompute::kNone;
+  ExpertExchange* exchange = nullptr;  // experts on other ranks; null: all are here
 };
+
+// The table of what this rank holds. exchange: null if all experts are here.
+ParameterTable held_parameters(const ModelConfig& config, const ExpertExchange* exchange);
 
 class Model {
  public:
-  // `master` is the flat buffer of all parameters, [table().total_count] f32 (f64 for f64 compute).
+  // `master` is the flat buffer of all parameters held here, [table().total_count] f32 (f64 for f64
+  // compute).
   Model(Arena& arena, const ModelConfig& config, const ModelOptions& options, const Tensor& master);
 
   const ModelConfig& config() const { return config_; }
@@ -45,9 +50,10 @@ class Model {
   // Sum of -log p over targets >= 0, in a fixed order, without gradient.
   double loss(Context& ctx, const Batch& batch, const Tensor& target, Tensor* losses = nullptr);
 
-  // Forward and backward: gradients of the SUM of losses are added to the flat buffer `gradients`;
-  // the load of each layer's classes ([L, classes] i64) is added to `load` (may be empty). Returns
-  // the sum of losses.
+  // Forward and backward: gradients of the SUM of losses are added to the flat buffer `gradients`
+  // [gradient_count(table(), sources)]; the load of each layer's classes ([L, classes] i64) is
+  // added to `load` (may be empty). Returns the sum of losses. With experts on other ranks, all
+  // ranks of the group call it together, as they do forward and loss.
   double loss_and_gradients(Context& ctx, const Batch& batch, const Tensor& target,
                             const Tensor& gradients, const Tensor& load);
 
@@ -63,6 +69,8 @@ class Model {
 
   // Called after each layer of a forward pass; null: not.
   std::function<void(int64_t layer)> after_layer;
+  // Called when the gradients of a layer's matrices are complete; null: not.
+  std::function<void(int64_t layer)> after_backward;
 
  private:
   LayerPlace place(int64_t layer) const;
@@ -73,6 +81,7 @@ class Model {
 
   ModelConfig config_;
   ModelOptions options_;
+  int64_t sources_ = 1;  // of token rows, for the experts held here
   ParameterTable table_;
   Tensor master_;
   ModelWeights weights_;

@@ -2,6 +2,7 @@
 #include "model/model_directory.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 
 #include "base/error.h"
@@ -112,10 +113,35 @@ DType ModelDirectory::stored_dtype() const { return state_->dtype; }
 DType ModelDirectory::compute_dtype() const { return state_->compute; }
 const std::string& ModelDirectory::tokenizer_json() const { return state_->tokenizer_json; }
 
+namespace {
+
+// From a buffer of all experts to one of some.
+void copy_held(const ParameterTable& whole, const Tensor& from, const ParameterTable& table,
+               const Tensor& to) {
+  for (const Parameter& p : table.all) {
+    const Tensor all = view(*whole.find(p.name), from), held = view(p, to);
+    const Tensor rows = all.rows(p.row_begin, p.row_begin + p.dims[0]);
+    std::memcpy(held.data, rows.data, static_cast<size_t>(held.bytes()));
+  }
+}
+
+}  // namespace
+
 void ModelDirectory::read_weights(const Tensor& master) const {
-  const ParameterTable table = build_parameters(state_->config);
+  read_weights(build_parameters(state_->config), master);
+}
+
+void ModelDirectory::read_weights(const ParameterTable& table, const Tensor& master) const {
   if (state_->public_set) {
-    read_public_weights(*state_->public_set, state_->config, state_->layout, table, master);
+    const ParameterTable whole = build_parameters(state_->config);
+    if (whole.total_count == table.total_count) {
+      read_public_weights(*state_->public_set, state_->config, state_->layout, table, master);
+      return;
+    }
+    std::vector<float> all(static_cast<size_t>(whole.total_count));
+    const Tensor flat = make_tensor(all.data(), DType::kF32, {whole.total_count});
+    read_public_weights(*state_->public_set, state_->config, state_->layout, whole, flat);
+    copy_held(whole, flat, table, master);
     return;
   }
   std::vector<BF16> narrow;
@@ -123,14 +149,14 @@ void ModelDirectory::read_weights(const Tensor& master) const {
     const std::string name = kWeightPrefix + p.name;
     Tensor out = view(p, master);
     if (state_->checkpoint->entry(name).dtype != DType::kBF16) {
-      state_->checkpoint->read(name, out);
+      state_->checkpoint->read_rows(name, p.row_begin, out);
       continue;
     }
     narrow.resize(static_cast<size_t>(out.count()));
     Tensor stored = out;
     stored.dtype = DType::kBF16;
     stored.data = narrow.data();
-    state_->checkpoint->read(name, stored);
+    state_->checkpoint->read_rows(name, p.row_begin, stored);
     for (int64_t i = 0; i < out.count(); ++i)
       out.as<float>()[i] = to_float(narrow[static_cast<size_t>(i)]);
   }

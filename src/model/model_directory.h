@@ -33,6 +33,8 @@ class ModelDirectory {
   const std::string& tokenizer_json() const;  // "" if the model came without
   // Fills the flat f32 buffer, [build_parameters(config()).total_count].
   void read_weights(const Tensor& master) const;
+  // The same for a table with only some of the experts. A public model is read whole on the way.
+  void read_weights(const ParameterTable& table, const Tensor& master) const;
 
  private:
   struct State;

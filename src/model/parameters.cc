@@ -15,26 +15,34 @@ class Builder {
   void matrix(const std::string& name, std::vector<int64_t> dims, Kind kind = Kind::kMatrix) {
     matrices_.push_back({name, std::move(dims), kind, Init::kNormal});
   }
+  void experts(const std::string& name, const ExpertRange& held, std::vector<int64_t> dims) {
+    Parameter p{name, std::move(dims), Kind::kExperts, Init::kNormal};
+    p.rows_all = p.dims[0];
+    p.row_begin = held.begin;
+    p.dims[0] = held.end - held.begin;
+    experts_.push_back(p);
+  }
   void vector(const std::string& name, std::vector<int64_t> dims, Init init,
               Kind kind = Kind::kVector) {
     vectors_.push_back({name, std::move(dims), kind, init});
   }
   ParameterTable build() {
     ParameterTable table;
-    for (std::vector<Parameter>* part : {&matrices_, &vectors_}) {
+    for (std::vector<Parameter>* part : {&matrices_, &experts_, &vectors_}) {
       for (Parameter& p : *part) {
         p.offset = table.total_count;
         table.total_count += p.count();
         table.position.emplace(p.name, table.all.size());
         table.all.push_back(std::move(p));
       }
-      if (part == &matrices_) table.matrix_count = table.total_count;
+      if (part == &matrices_) table.expert_begin = table.total_count;
+      if (part == &experts_) table.matrix_count = table.total_count;
     }
     return table;
   }
 
  private:
-  std::vector<Parameter> matrices_, vectors_;
+  std::vector<Parameter> matrices_, experts_, vectors_;
 };
 
 void add_residual_scale(Builder& b, const std::string& prefix, int64_t D) {
@@ -90,12 +98,22 @@ int64_t Parameter::count() const {
   return n;
 }
 
+std::vector<int64_t> Parameter::global_dims() const {
+  std::vector<int64_t> all = dims;
+  if (kind == Kind::kExperts) all[0] = rows_all;
+  return all;
+}
+
 const Parameter* ParameterTable::find(const std::string& name) const {
   const auto found = position.find(name);
   return found == position.end() ? nullptr : &all[found->second];
 }
 
 ParameterTable build_parameters(const ModelConfig& c) {
+  return build_parameters(c, {.begin = 0, .end = c.experts});
+}
+
+ParameterTable build_parameters(const ModelConfig& c, const ExpertRange& held) {
   Builder b;
   const int64_t D = c.hidden, E = c.experts, F = c.expert_hidden;
   b.matrix("model.embed_tokens.weight", {c.vocab_size, D}, Kind::kEmbedding);
@@ -114,8 +132,8 @@ ParameterTable build_parameters(const ModelConfig& c) {
       b.matrix(layer + "mlp.down_proj.weight", {D, F});
     } else {
       add_router(b, c, i, layer + "mlp.gate.");
-      b.matrix(layer + "mlp.experts.gate_up_proj", {E, 2 * F, D}, Kind::kExperts);
-      b.matrix(layer + "mlp.experts.down_proj", {E, D, F}, Kind::kExperts);
+      b.experts(layer + "mlp.experts.gate_up_proj", held, {E, 2 * F, D});
+      b.experts(layer + "mlp.experts.down_proj", held, {E, D, F});
     }
     if (c.scaled()) add_residual_scale(b, layer + "post_mlp_residual_scale.", D);
   }
@@ -139,11 +157,12 @@ void initialize_parameters(const ParameterTable& table, const ModelConfig& confi
   for (const Parameter& p : table.all) {
     const Tensor t = view(p, flat);
     const uint64_t stream = hash_bytes(p.name.data(), static_cast<int64_t>(p.name.size())).low;
+    const int64_t before = p.dims[0] > 0 ? p.row_begin * (p.count() / p.dims[0]) : 0;
     for (int64_t i = 0; i < t.count(); ++i) {
       double value = p.init == Init::kOnes ? 1 : 0;
       if (p.init == Init::kNormal) {
-        value =
-            config.init_std * random_normal(seed, Stream::kInit, stream, static_cast<uint64_t>(i));
+        value = config.init_std *
+                random_normal(seed, Stream::kInit, stream, static_cast<uint64_t>(before + i));
       }
       if (p.init == Init::kSkipBias) value = config.has_skip() && i == config.experts ? -1 : 0;
       if (t.dtype == DType::kF64) {

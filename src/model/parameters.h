@@ -1,9 +1,11 @@
 // Parameters: every weight of a model by name, shape and place in one flat buffer.
 //
 // The flat buffer is the unit of gradients, optimizer state, sharding and checkpoints. Names and
-// shapes are those of the public HF-native layout (docs/model.md, layouts). Matrices come first,
-// then the small vectors; within a layer q, k, v_current, v_delayed are adjacent, so that they are
-// also one [C + K*d, D] matrix.
+// shapes are those of the public HF-native layout (docs/model.md, layouts). Shared matrices come
+// first, then the experts', then the small vectors; within a layer q, k, v_current, v_delayed are
+// adjacent, so that they are also one [C + K*d, D] matrix.
+//
+// A rank that holds only some experts has a table of these: the same names, fewer rows.
 #pragma once
 
 #include <cstdint>
@@ -31,26 +33,37 @@ struct Parameter {
   std::vector<int64_t> dims;
   Kind kind;
   Init init;
-  int64_t offset = 0;  // elements from the start of the flat buffer
+  int64_t offset = 0;     // elements from the start of the flat buffer
+  int64_t row_begin = 0;  // kExperts: the first expert held here
+  int64_t rows_all = 0;   // kExperts: experts of all ranks together
 
   int64_t count() const;
+  std::vector<int64_t> global_dims() const;  // as if all experts were here
+};
+
+// Half-open range of experts.
+struct ExpertRange {
+  int64_t begin = 0, end = 0;
 };
 
 struct ParameterTable {
   std::vector<Parameter> all;  // in order of offset
+  int64_t expert_begin = 0;    // elements of the experts: [expert_begin, matrix_count)
   int64_t matrix_count = 0;    // elements of the matrices: [0, matrix_count) of the flat buffer
   int64_t total_count = 0;     // elements in all
   std::unordered_map<std::string, size_t> position;  // of a name in `all`
 
   const Parameter* find(const std::string& name) const;  // null if absent
+  int64_t expert_count() const { return matrix_count - expert_begin; }
 };
 
 ParameterTable build_parameters(const ModelConfig& config);
+ParameterTable build_parameters(const ModelConfig& config, const ExpertRange& experts);
 
 // A parameter's part of a flat buffer.
 Tensor view(const Parameter& parameter, const Tensor& flat);
 
-// Fills `flat` with initial values: a function of (seed, name, index).
+// Fills `flat` with initial values: a function of (seed, name, index among all experts).
 void initialize_parameters(const ParameterTable& table, const ModelConfig& config, uint64_t seed,
                            const Tensor& flat);
 

@@ -69,9 +69,10 @@ void for_each_pack(const ModelConfig& c, const Lookup& at, int64_t i, LayerWeigh
   } else {
     visit(w.router_out, at.get(gate + "weight"), 1);
   }
-  const int64_t E = c.experts, F2 = 2 * c.expert_hidden;
-  visit(w.gate_up, flat(at.get(layer + "mlp.experts.gate_up_proj"), E * F2, c.hidden), E);
-  visit(w.down, flat(at.get(layer + "mlp.experts.down_proj"), E * c.hidden, c.expert_hidden), E);
+  const Tensor gate_up = at.get(layer + "mlp.experts.gate_up_proj");
+  const int64_t El = gate_up.dims[0], F2 = 2 * c.expert_hidden;  // El: held here
+  visit(w.gate_up, flat(gate_up, El * F2, c.hidden), El);
+  visit(w.down, flat(at.get(layer + "mlp.experts.down_proj"), El * c.hidden, c.expert_hidden), El);
 }
 
 // Fills the vector fields that weights and gradients share by name.
@@ -160,9 +161,25 @@ void refresh_weights(Context& ctx, const ModelConfig& c, const ParameterTable& t
   }
 }
 
-ModelGradients view_gradients(const ModelConfig& c, const ParameterTable& table,
-                              const Tensor& flat) {
+int64_t gradient_count(const ParameterTable& table, int64_t sources) {
+  return table.total_count + (sources - 1) * table.expert_count();
+}
+
+// The experts' region as source `s` adds to it.
+Tensor source_experts(const ParameterTable& table, const Tensor& flat, int64_t s) {
+  const int64_t begin =
+      s == 0 ? table.expert_begin : table.total_count + (s - 1) * table.expert_count();
+  return flat.rows(begin, begin + table.expert_count());
+}
+
+ModelGradients view_gradients(const ModelConfig& c, const ParameterTable& table, const Tensor& flat,
+                              int64_t sources) {
   const Lookup at(table, flat);
+  const auto expert = [&](const std::string& name, int64_t s) {
+    Parameter p = *table.find(name);
+    p.offset -= table.expert_begin;
+    return view(p, source_experts(table, flat, s));
+  };
   ModelGradients g;
   g.embedding = at.get("model.embed_tokens.weight");
   g.merge_input = at.scale("model.input_");
@@ -178,8 +195,8 @@ ModelGradients view_gradients(const ModelConfig& c, const ParameterTable& table,
     }
     l.o = at.get(layer + "self_attn.o_proj.weight");
     if (c.dense()) {
-      l.gate_up = at.get(layer + "mlp.gate_up_proj.weight");
-      l.down = at.get(layer + "mlp.down_proj.weight");
+      l.experts.push_back({.gate_up = at.get(layer + "mlp.gate_up_proj.weight"),
+                           .down = at.get(layer + "mlp.down_proj.weight")});
     } else {
       if (c.zaya_router()) {
         l.router_down = at.get(gate + "down_proj.weight");
@@ -187,8 +204,10 @@ ModelGradients view_gradients(const ModelConfig& c, const ParameterTable& table,
         l.router_fc2 = at.get(gate + "router_mlp.fc2.weight");
       }
       l.router_out = at.get(gate + (c.zaya_router() ? "router_mlp.out_proj.weight" : "weight"));
-      l.gate_up = at.get(layer + "mlp.experts.gate_up_proj");
-      l.down = at.get(layer + "mlp.experts.down_proj");
+      for (int64_t s = 0; s < sources; ++s) {
+        l.experts.push_back({.gate_up = expert(layer + "mlp.experts.gate_up_proj", s),
+                             .down = expert(layer + "mlp.experts.down_proj", s)});
+      }
     }
     g.layers.push_back(l);
   }

@@ -41,8 +41,8 @@ struct LayerWeights {
   MatrixPack router_out;              // [classes, R], or [classes, D] for the linear router
   Tensor balance;                     // [classes] f32 always
   // Experts, or one dense MLP.
-  MatrixPack gate_up;           // E groups of [2F, D]
-  MatrixPack down;              // E groups of [D, F]
+  MatrixPack gate_up;           // El groups of [2F, D], the experts held here
+  MatrixPack down;              // El groups of [D, F]
   ResidualScale merge_experts;  // [D] each
   Tensor norm_next;  // [D] the norm that reads the experts' merge: next layer's, or the final
 };
@@ -64,6 +64,11 @@ ModelWeights make_weights(Arena& arena, const ModelConfig& config, const Paramet
 void refresh_weights(Context& ctx, const ModelConfig& config, const ParameterTable& table,
                      const Tensor& master, ModelWeights& weights);
 
+// Of one layer's experts held here, [El, 2F, D] and [El, D, F], or of its dense MLP.
+struct ExpertGradients {
+  Tensor gate_up, down;
+};
+
 // The same names as views into a flat gradient buffer.
 struct LayerGradients {
   Tensor qkv, conv_depthwise_w, conv_depthwise_b, conv_grouped, conv_grouped_b, temp, o;
@@ -71,7 +76,7 @@ struct LayerGradients {
   Tensor norm_experts;
   Tensor router_down, router_down_b, router_gamma, router_norm, router_fc1, router_fc1_b,
       router_fc2, router_fc2_b, router_out;
-  Tensor gate_up, down;
+  std::vector<ExpertGradients> experts;  // by source; one for a dense MLP
   ResidualScale merge_experts;
   Tensor norm_next;
 };
@@ -83,7 +88,11 @@ struct ModelGradients {
   std::vector<LayerGradients> layers;
 };
 
+// A flat gradient buffer is a flat parameter buffer, and after it the experts' region once more for
+// each further source (parallel/expert_exchange.h): every source's sum is kept by itself.
+int64_t gradient_count(const ParameterTable& table, int64_t sources);
+Tensor source_experts(const ParameterTable& table, const Tensor& flat, int64_t source);
 ModelGradients view_gradients(const ModelConfig& config, const ParameterTable& table,
-                              const Tensor& flat);
+                              const Tensor& flat, int64_t sources = 1);
 
 }  // namespace moraine

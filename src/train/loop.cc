@@ -3,11 +3,13 @@
 
 #include <cmath>
 #include <ctime>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/resident.h"
+#include "comm/thread_ranks.h"
 #include "data/storage_model.h"
 #include "data/storage_probe.h"
 #include "train/observe.h"
@@ -33,11 +35,15 @@ struct Pace {
   Profile profile;
 };
 
-// A signal or the time limit: save, then stop with kInterrupted.
+// A signal on any rank, or the time limit on rank 0: all save, then stop with kInterrupted.
 void stop_if_asked(Run& run, const Pace& pace) {
   const double limit = run.config.train.time_limit_seconds;
-  const bool signal = run.options.stop_signal != nullptr && run.options.stop_signal->load() != 0;
-  if (!signal && !(limit > 0 && now_seconds() - pace.started > limit)) return;
+  const bool asked = run.options.stop_signal != nullptr && run.options.stop_signal->load() != 0;
+  const bool late = run.first() && limit > 0 && now_seconds() - pace.started > limit;
+  int64_t votes[2] = {asked ? 1 : 0, late ? 1 : 0};
+  all_reduce_sum(run.ranks.world, votes);
+  const bool signal = votes[0] > 0;
+  if (!signal && votes[1] == 0) return;
   const CheckpointWritten written = save_now(run);
   throw_error(Code::kInterrupted,
               "{} after step {} of {}; saved {}; run the same command again to go on",
@@ -71,9 +77,10 @@ StepResult compute_gradients(Run& run, const StepPlan& plan) {
 // Logs a bad step. True: back to the last good checkpoint; false: the step is skipped.
 bool must_roll_back(const Run& run, const StepResult& result) {
   const SpikeConfig& c = run.config.spike;
-  log_event(Level::kWarning, "step.bad", "step={} loss={} norm={} z={:.1f} in_a_row={} policy={}",
-            run.step + 1, result.loss, result.gradient_norm, run.spike.z_score(),
-            run.spike.bad_in_a_row(), c.policy);
+  if (run.first())
+    log_event(Level::kWarning, "step.bad", "step={} loss={} norm={} z={:.1f} in_a_row={} policy={}",
+              run.step + 1, result.loss, result.gradient_norm, run.spike.z_score(),
+              run.spike.bad_in_a_row(), c.policy);
   if (c.policy == "stop") {
     throw_error(Code::kDiverged,
                 "step {}: loss {}, gradient norm {}; spike.policy is stop; the last good "
@@ -106,11 +113,12 @@ StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult&
 
 }  // namespace
 
-RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& options) {
-  const std::unique_ptr<Run> run = open_run(fs, config, options);
+RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& options,
+                Transport& transport) {
+  const std::unique_ptr<Run> run = open_run(fs, config, options, transport);
   Observer observer(*run);
   run->arena.seal();
-  print_start(*run);
+  if (run->first()) print_start(*run);
   Pace pace;
   run->trainer->ctx().profile = &pace.profile;
   while (run->step < run->timeline.steps()) {
@@ -130,19 +138,31 @@ RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& optio
     StepMetrics m = step_metrics(*run, plan, result, lr_scale * run->config.optimizer.learning_rate,
                                  now_seconds() - begin, pace);
     observe_step(*run, observer, m);
-    if (++pace.steps == kStorageAfterSteps) print_storage(*run, plan, pace.average_seconds);
+    if (++pace.steps == kStorageAfterSteps && run->first())
+      print_storage(*run, plan, pace.average_seconds);
     if (run->step % run->config.checkpoint.every_steps == 0 && run->step < run->timeline.steps())
       save_in_background(*run);
     report_save(*run, /*wait=*/false);
   }
   const RunResult done = finish(*run);
-  write_report(*run, observer.can_sample() ? observer.sample() : "");
+  const std::string sample = observer.can_sample() ? observer.sample() : "";
+  if (run->first()) write_report(*run, sample);
   return done;
+}
+
+RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& options, int ranks) {
+  RunResult result;
+  run_thread_ranks(ranks, [&](Transport& transport) {
+    const RunResult mine = train(fs, config, options, transport);
+    if (transport.rank() == 0) result = mine;
+  });
+  return result;
 }
 
 namespace {
 
-// What this run asks of its storage, against what the device under the data can do (docs/model.md, storage).
+// What this run asks of its storage, against what the device under the data can do (docs/model.md,
+// storage).
 void print_storage(const Run& run, const StepPlan& plan, double step_seconds) {
   const Dataset& data = run.data->loader(plan.phase).dataset(0);
   const std::string shard = join_path(data.folder(), data.manifest().shards.front().file);
@@ -193,10 +213,22 @@ void print_start(const Run& run) {
              format_count(static_cast<double>(run.timeline.tokens())), run.step);
 }
 
+// As rank 0 reads it.
+std::optional<int64_t> agreed_last_good(Run& run) {
+  std::string text;
+  if (run.first()) {
+    const std::optional<int64_t> good = last_good(run.fs, run.options.out);
+    if (good) text = std::to_string(*good);
+  }
+  text = from_first(run, text);
+  if (text.empty()) return std::nullopt;
+  return std::strtoll(text.c_str(), nullptr, 10);
+}
+
 // Gives up the steps since the last good checkpoint, and the data that they read.
 void roll_back(Run& run) {
   report_save(run, /*wait=*/true);
-  const std::optional<int64_t> good = last_good(run.fs, run.options.out);
+  const std::optional<int64_t> good = agreed_last_good(run);
   if (!good || run.rollbacks >= run.config.spike.rollbacks_max) {
     throw_error(Code::kDiverged,
                 "step {}: {} bad steps in a row, {}; look at the learning rate and at the data "
@@ -208,8 +240,8 @@ void roll_back(Run& run) {
   }
   const StepPlan bad = run.timeline.at(run.step);
   const int64_t rollbacks = run.rollbacks + 1, bad_step = run.step, skip_before = run.skip(bad);
-  const Checkpoint checkpoint =
-      Checkpoint::open(run.fs, checkpoint_path(run.fs, run.options.out, *good));
+  const Checkpoint checkpoint = Checkpoint::open(
+      run.fs, checkpoint_path(run.fs, run.options.out, *good), /*verify=*/run.first());
   run.trainer->restore(checkpoint);
   run.read_info(checkpoint.info());
   const StepPlan from = run.timeline.at(run.step);
@@ -219,16 +251,14 @@ void roll_back(Run& run) {
   run.skip_phase = bad.phase;
   run.rollbacks = rollbacks;
   run.spike.forget_bad();
-  run.metrics = std::make_unique<MetricsWriter>(run.fs, join_path(run.options.out, "metrics.jsonl"),
-                                                run.step);
-  run.events = std::make_unique<EventWriter>(run.fs, join_path(run.options.out, "tensorboard"),
-                                             run.step, static_cast<double>(std::time(nullptr)));
-  remove_checkpoints_after(run.fs, run.options.out, run.step);
+  run.open_logs();
+  if (run.first()) remove_checkpoints_after(run.fs, run.options.out, run.step);
   // Saved at once, so that a crash from here on does not read the bad data again.
-  write_checkpoint(run.fs, run.options.out, run.info(), run.trainer->state(), run.files());
-  log_event(Level::kWarning, "run.rolled_back",
-            "from_step={} to_step={} skipped_sequences={} rollbacks={}", bad_step + 1, run.step,
-            passed, run.rollbacks);
+  write_live_state(run);
+  if (run.first())
+    log_event(Level::kWarning, "run.rolled_back",
+              "from_step={} to_step={} skipped_sequences={} rollbacks={}", bad_step + 1, run.step,
+              passed, run.rollbacks);
 }
 
 void observe_step(Run& run, Observer& observer, StepMetrics& m) {
@@ -240,11 +270,14 @@ void observe_step(Run& run, Observer& observer, StepMetrics& m) {
     m.valid_loss = v.loss;
     m.bits_per_byte = v.bits_per_byte;
   }
-  run.metrics->write(m);
-  run.events->write(m, static_cast<double>(std::time(nullptr)));
-  if (due(r.log_every_steps) || run.step == 1) fmt::print(stderr, "{}\n", human_line(m));
-  if (observer.can_sample() && due(r.sample_every_steps))
-    fmt::print(stderr, "--- sample at step {}\n{}\n---\n", run.step, observer.sample());
+  if (run.first()) {
+    run.metrics->write(m);
+    run.events->write(m, static_cast<double>(std::time(nullptr)));
+    if (due(r.log_every_steps) || run.step == 1) fmt::print(stderr, "{}\n", human_line(m));
+  }
+  if (!observer.can_sample() || !due(r.sample_every_steps)) return;
+  const std::string sample = observer.sample();
+  if (run.first()) fmt::print(stderr, "--- sample at step {}\n{}\n---\n", run.step, sample);
 }
 
 void write_report(Run& run, const std::string& sample) {
@@ -258,9 +291,10 @@ void write_report(Run& run, const std::string& sample) {
 
 RunResult finish(Run& run) {
   const CheckpointWritten written = save_now(run);
-  log_event(Level::kInfo, "run.memory", "plan_mib={:.1f} peak_resident_mib={:.1f}",
-            static_cast<double>(run.arena.bytes()) / (1 << 20),
-            static_cast<double>(peak_resident_bytes()) / (1 << 20));
+  if (run.first())
+    log_event(Level::kInfo, "run.memory", "plan_mib={:.1f} peak_resident_mib={:.1f}",
+              static_cast<double>(run.arena.bytes()) / (1 << 20),
+              static_cast<double>(peak_resident_bytes()) / (1 << 20));
   return {.step = run.step,
           .tokens = run.timeline.tokens(),
           .loss = run.loss,

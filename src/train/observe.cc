@@ -24,37 +24,56 @@ Observer::Observer(Run& run) : run_(run) {
   }
 }
 
+// Batches are dealt out to the ranks; every rank runs equally many (experts may be elsewhere), a
+// rank without one repeats the last. Sums are taken batch after batch, whoever computed them.
 Observer::Validation Observer::validate() {
   Trainer& trainer = *run_.trainer;
+  const Mesh& mesh = trainer.ranks().mesh;
   const int64_t S = run_.config.train.sequence;
   const int64_t at_once = std::max<int64_t>(1, trainer.model().options().tokens / S);
   const int64_t sequences =
       std::max<int64_t>(1, std::min(run_.config.report.valid_tokens, valid_->total_tokens()) / S);
-  double nll = 0;
-  int64_t targets = 0, bytes = 0;
-  SequenceBatch data;
-  std::vector<int32_t> position;
-  for (int64_t first = 0; first < sequences; first += at_once) {
-    valid_->read(first, std::min(at_once, sequences - first), &data);
-    const int64_t T = static_cast<int64_t>(data.tokens.size());
-    position.resize(data.tokens.size());
-    Batch batch{.token = make_tensor(data.tokens.data(), DType::kI32, {T}),
-                .position = make_tensor(position.data(), DType::kI32, {T}),
-                .segments = {}};
-    set_documents(batch, data.segment_begin);
-    nll += trainer.model().loss(trainer.ctx(), batch,
-                                make_tensor(data.targets.data(), DType::kI32, {T}));
-    targets += data.num_targets;
-    for (const int32_t target : data.targets) {
-      if (target >= 0 && !token_bytes_.empty()) bytes += token_bytes_[static_cast<size_t>(target)];
+  const int64_t batches = (sequences + at_once - 1) / at_once;
+  std::vector<double> nll(static_cast<size_t>(batches), 0.0);
+  std::vector<int64_t> counts = {0, 0};  // targets, bytes
+  for (int64_t round = 0; round < batches; round += mesh.ranks) {
+    const int64_t mine = round + mesh.rank, batch = std::min(mine, batches - 1);
+    const int64_t first = batch * at_once;
+    valid_->read(first, std::min(at_once, sequences - first), &data_);
+    const double sum = batch_loss(data_);
+    if (mine != batch) continue;
+    nll[static_cast<size_t>(batch)] = sum;
+    counts[0] += data_.num_targets;
+    for (const int32_t target : data_.targets) {
+      if (target >= 0 && !token_bytes_.empty())
+        counts[1] += token_bytes_[static_cast<size_t>(target)];
     }
   }
-  return {.loss = nll / static_cast<double>(std::max<int64_t>(1, targets)),
-          .bits_per_byte = bytes > 0 ? nll / std::log(2.0) / static_cast<double>(bytes) : NAN};
+  all_reduce_disjoint(trainer.ranks().world, nll);
+  all_reduce_sum(trainer.ranks().world, counts);
+  double total = 0;
+  for (const double sum : nll) total += sum;
+  const double bytes = static_cast<double>(counts[1]);
+  return {.loss = total / static_cast<double>(std::max<int64_t>(1, counts[0])),
+          .bits_per_byte = counts[1] > 0 ? total / std::log(2.0) / bytes : NAN};
 }
 
+double Observer::batch_loss(SequenceBatch& data) {
+  Trainer& trainer = *run_.trainer;
+  const int64_t T = static_cast<int64_t>(data.tokens.size());
+  position_.resize(data.tokens.size());
+  Batch batch{.token = make_tensor(data.tokens.data(), DType::kI32, {T}),
+              .position = make_tensor(position_.data(), DType::kI32, {T}),
+              .segments = {}};
+  set_documents(batch, data.segment_begin);
+  return trainer.model().loss(trainer.ctx(), batch,
+                              make_tensor(data.targets.data(), DType::kI32, {T}));
+}
+
+// Deterministic: with experts on other ranks, every rank draws the same text with them.
 std::string Observer::sample() {
   const RunConfig& c = run_.config;
+  if (!run_.first() && run_.ranks.mesh.expert == 1) return "";
   GenerateRequest request;
   std::string prompt = c.report.sample_prompt;
   if (!prompt.empty()) {

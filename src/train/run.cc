@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/resident.h"
+#include "kernels/isa.h"
 #include "model/model_directory.h"
 
 namespace moraine {
@@ -32,16 +33,23 @@ void check_tokenizer(const RunConfig& c, const RunData& data, const Tokenizer& t
               c.data.tokenizer.empty() ? c.train.init : c.data.tokenizer);
 }
 
-// First line in which two configs differ, for a message.
-std::string first_difference(const std::string& a, const std::string& b) {
+// The first lines in which two texts differ; equal: empty.
+std::pair<std::string, std::string> differing_lines(const std::string& a, const std::string& b) {
   size_t i = 0, j = 0;
   while (i < a.size() || j < b.size()) {
     const size_t ae = std::min(a.find('\n', i), a.size()), be = std::min(b.find('\n', j), b.size());
-    const std::string x = a.substr(i, ae - i), y = b.substr(j, be - j);
-    if (x != y) return fmt::format("the run has `{}`, this config says `{}`", x, y);
+    const std::string x = i < a.size() ? a.substr(i, ae - i) : "",
+                      y = j < b.size() ? b.substr(j, be - j) : "";
+    if (x != y) return {x, y};
     i = ae + 1, j = be + 1;
   }
-  return "";
+  return {};
+}
+
+// First line in which two configs differ, for a message.
+std::string first_difference(const std::string& a, const std::string& b) {
+  const auto [x, y] = differing_lines(a, b);
+  return x == y ? "" : fmt::format("the run has `{}`, this config says `{}`", x, y);
 }
 
 void check_same_run(const Run& run, const Checkpoint& checkpoint) {
@@ -68,6 +76,7 @@ void resume_from(Run& run, const Checkpoint& checkpoint) {
   check_same_run(run, checkpoint);
   run.trainer->restore(checkpoint);
   run.read_info(checkpoint.info());
+  if (!run.first()) return;
   log_event(Level::kInfo, "checkpoint.loaded", "directory={} step={} tokens={}",
             checkpoint.directory(), run.step, checkpoint.info().tokens_seen);
 }
@@ -82,7 +91,8 @@ void warn_bad(const std::string& directory, const std::string& reason) {
   log_event(Level::kWarning, "checkpoint.bad", "directory={} reason=\"{}\"", directory, reason);
 }
 
-bool resume(Run& run) {
+// Where rank 0 wants to go on from; empty: a new run.
+std::string resume_directory(Run& run) {
   const std::string& how = run.options.resume;
   if (how == "never") {
     if (!list_checkpoints(run.fs, run.options.out).empty()) {
@@ -90,25 +100,29 @@ bool resume(Run& run) {
                   "--resume never: {} holds a run already; remove it or choose another --out",
                   run.options.out);
     }
-    return false;
+    return "";
   }
-  if (how != "auto") {
-    resume_from(run, Checkpoint::open(run.fs, how));
-    return true;
-  }
-  if (!run.fs.exists(run.options.out)) return false;
+  if (how != "auto") return Checkpoint::open(run.fs, how).directory();
+  if (!run.fs.exists(run.options.out)) return "";
   const auto checkpoint = newest_good(run.fs, run.options.out, warn_bad);
-  if (!checkpoint) {
-    if (list_checkpoints(run.fs, run.options.out).empty()) return false;
-    throw_error(Code::kCorrupt,
-                "resume {}: it holds checkpoints, and none of them is whole; `moraine inspect {}` "
-                "names the damage; to start again, choose another --out",
-                run.options.out, run.options.out);
-  }
-  resume_from(run, *checkpoint);
+  if (checkpoint) return checkpoint->directory();
+  if (list_checkpoints(run.fs, run.options.out).empty()) return "";
+  throw_error(Code::kCorrupt,
+              "resume {}: it holds checkpoints, and none of them is whole; `moraine inspect {}` "
+              "names the damage; to start again, choose another --out",
+              run.options.out, run.options.out);
+}
+
+bool resume(Run& run) {
+  // Rank 0 has verified it; parts are checked again as they are read.
+  const std::string directory = from_first(run, run.first() ? resume_directory(run) : "");
+  if (directory.empty()) return false;
+  resume_from(run, Checkpoint::open(run.fs, directory, /*verify=*/false));
+  if (run.options.resume != "auto") return true;
   run.saved_step = run.step;
   // A crash may have come between the checkpoint and its mark.
-  if (is_regular_save(run.config, run.step)) mark_last_good(run.fs, run.options.out, run.step);
+  if (run.first() && is_regular_save(run.config, run.step))
+    mark_last_good(run.fs, run.options.out, run.step);
   return true;
 }
 
@@ -118,14 +132,51 @@ void start_new(Run& run) {
     run.trainer->initialize(seed);
   } else {
     const ModelDirectory directory = ModelDirectory::open(run.fs, run.config.train.init);
-    directory.read_weights(run.trainer->master());
-    log_event(Level::kInfo, "model.loaded", "directory={}", directory.path());
+    directory.read_weights(run.trainer->model().table(), run.trainer->master());
+    if (run.first()) log_event(Level::kInfo, "model.loaded", "directory={}", directory.path());
   }
   run.trainer->refresh();
 }
 
-int run_threads(const RunConfig& c) {
-  return c.train.threads > 0 ? static_cast<int>(c.train.threads) : usable_cores();
+// Threads of one rank: the cores of its host are shared with the other ranks there.
+int run_threads(const RunConfig& c, int ranks_here) {
+  return c.train.threads > 0 ? static_cast<int>(c.train.threads)
+                             : std::max(1, usable_cores() / ranks_here);
+}
+
+int ranks_on_this_host(const Transport& transport) {
+  int ranks = 0;
+  for (int r = 0; r < transport.size(); ++r)
+    ranks += transport.host_of(r) == transport.host_of(transport.rank());
+  return ranks;
+}
+
+// Threads move to other cores at will, processes too: a rank is a program, an instruction set and a
+// config.
+std::string identity(const Run& run) {
+  const std::string program = posix_file_system().read("/proc/self/exe");
+  return fmt::format("program = {}\ninstructions = {}\nout = {}\nresume = {}\ndata = {}\n{}",
+                     hash_hex(hash_bytes(program.data(), static_cast<int64_t>(program.size()))),
+                     isa_name(isa()), run.options.out, run.options.resume,
+                     hash_hex(run.data->hash()), print_run_config(run.config));
+}
+
+// One answer needs one program and one config.
+void check_same_everywhere(Run& run) {
+  const std::vector<std::string> all = all_gather_text(run.ranks.world, identity(run));
+  for (size_t r = 1; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    const auto [first, other] = differing_lines(all[0], all[r]);
+    throw_error(Code::kInvalidArgument,
+                "start: rank 0 has `{}`, rank {} has `{}`; all ranks of a run must run the same "
+                "program with the same config and data",
+                first, r, other);
+  }
+}
+
+Mesh run_mesh(const RunConfig& c, int ranks, int rank) {
+  return make_mesh(ranks, rank, c.parallel.expert, c.parallel.context, c.train.slots,
+                   c.model.experts);
 }
 
 // [model] of a run that starts from a model is the model's own.
@@ -156,30 +207,31 @@ void adopt_own_model(FileSystem& fs, const RunOptions& options, RunConfig& c) {
 
 // The kernel hands out more than there is, and kills whoever touches it: better to say so before
 // step one.
-void check_memory(const RunConfig& config) {
+void check_memory(const Run& run, const Transport& transport) {
   Arena planned(Arena::Mode::kDry);
-  plan_run_memory(planned, config);
-  const int64_t available = available_memory_bytes();
-  if (planned.bytes() <= available) return;
+  plan_run_memory(planned, run.config, transport.size(), transport.rank());
+  const int64_t available = available_memory_bytes(), here = ranks_on_this_host(transport);
+  if (planned.bytes() * here <= available) return;
   throw_error(Code::kInvalidArgument,
-              "take memory: the run plans {:.1f} MiB, and {:.1f} MiB are available; `moraine plan "
-              "memory` prints by "
-              "name what takes it; train.recompute = \"layer\", fewer slots or a smaller micro "
-              "batch need less",
-              static_cast<double>(planned.bytes()) / (1 << 20),
+              "take memory: the run plans {:.1f} MiB on each of {} ranks of this host, and {:.1f} "
+              "MiB are available; `moraine plan memory` prints by name what takes it; "
+              "train.recompute = \"layer\", fewer slots or a smaller micro batch need less",
+              static_cast<double>(planned.bytes()) / (1 << 20), here,
               static_cast<double>(available) / (1 << 20));
 }
 
 }  // namespace
 
 Run::Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timeline& t,
-         std::unique_ptr<RunData> d)
+         std::unique_ptr<RunData> d, Transport& transport)
     : fs(files),
       config(c),
       options(o),
       timeline(t),
       data(std::move(d)),
-      pool(run_threads(c)),
+      ranks(transport, run_mesh(c, transport.size(), transport.rank()),
+            c.parallel.deadline_seconds),
+      pool(run_threads(c, ranks_on_this_host(transport))),
       arena(Arena::Mode::kReal),
       spike(c.spike.sigma) {}
 
@@ -243,37 +295,50 @@ RunConfig complete_config(FileSystem& fs, RunConfig c) {
   return c;
 }
 
-std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunOptions& options) {
+std::string from_first(Run& run, const std::string& text) {
+  return all_gather_text(run.ranks.world, run.first() ? text : "")[0];
+}
+
+std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunOptions& options,
+                              Transport& transport) {
   RunConfig config = given;
   if (!given.train.init.empty()) adopt_own_model(fs, options, config);
   config = complete_config(fs, config);
   const Timeline timeline(config);
   auto data = std::make_unique<RunData>(fs, config, timeline);
-  auto run = std::make_unique<Run>(fs, config, options, timeline, std::move(data));
+  auto run = std::make_unique<Run>(fs, config, options, timeline, std::move(data), transport);
+  check_same_everywhere(*run);
   const std::string tokenizer = tokenizer_text(fs, config);
   if (!tokenizer.empty()) {
     run->tokenizer = Tokenizer::parse(tokenizer, "tokenizer.json");
     check_tokenizer(config, *run->data, *run->tokenizer);
   }
-  run->machine = options.machine_file.empty() ? measure_machine_quick(run->pool)
-                                              : load_machine(fs, options.machine_file);
-  check_memory(config);
-  run->trainer = std::make_unique<Trainer>(run->arena, run->pool, config, timeline);
-  fs.make_directories(options.out);
+  if (run->first()) {
+    run->machine = options.machine_file.empty() ? measure_machine_quick(run->pool)
+                                                : load_machine(fs, options.machine_file);
+  }
+  check_memory(*run, transport);
+  run->trainer = std::make_unique<Trainer>(run->arena, run->pool, config, timeline, run->ranks);
+  if (run->first()) fs.make_directories(options.out);
   if (!resume(*run)) start_new(*run);
-  fs.write_atomic(join_path(options.out, "config.toml"), print_run_config(config));
-  if (run->tokenizer != nullptr)
-    fs.write_atomic(join_path(options.out, "tokenizer.json"), run->tokenizer->json());
   const SaverOptions saver{
       .retention = {.keep = config.checkpoint.keep,
                     .permanent_every = config.checkpoint.permanent_every_steps},
       .checkpoint = {}};
-  run->saver = std::make_unique<CheckpointSaver>(fs, options.out, saver);
-  run->metrics =
-      std::make_unique<MetricsWriter>(fs, join_path(options.out, "metrics.jsonl"), run->step);
-  run->events = std::make_unique<EventWriter>(fs, join_path(options.out, "tensorboard"), run->step,
-                                              static_cast<double>(std::time(nullptr)));
+  run->saver = std::make_unique<ShardedSaver>(run->ranks.saver, fs, options.out, saver);
+  if (!run->first()) return run;
+  fs.write_atomic(join_path(options.out, "config.toml"), print_run_config(config));
+  if (run->tokenizer != nullptr)
+    fs.write_atomic(join_path(options.out, "tokenizer.json"), run->tokenizer->json());
+  run->open_logs();
   return run;
+}
+
+void Run::open_logs() {
+  if (!first()) return;
+  metrics = std::make_unique<MetricsWriter>(fs, join_path(options.out, "metrics.jsonl"), step);
+  events = std::make_unique<EventWriter>(fs, join_path(options.out, "tensorboard"), step,
+                                         static_cast<double>(std::time(nullptr)));
 }
 
 Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer) {
@@ -281,10 +346,11 @@ Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer)
                     trainer.model().options().positions);
 }
 
-void plan_run_memory(Arena& arena, const RunConfig& config) {
+void plan_run_memory(Arena& arena, const RunConfig& config, int ranks, int rank) {
   const Timeline timeline(config);
-  Pool pool(run_threads(config));
-  Trainer trainer(arena, pool, config, timeline);
+  Pool pool(run_threads(config, ranks));
+  PlannedRanks planned(run_mesh(config, ranks, rank));
+  Trainer trainer(arena, pool, config, timeline, planned.ranks());
   if (!config.data.tokenizer.empty() || !config.train.init.empty())
     make_sample_cache(arena, config, trainer);
 }
@@ -293,14 +359,17 @@ void report_save(Run& run, bool wait) {
   try {
     const std::optional<SaveResult> saved = wait ? run.saver->wait() : run.saver->poll();
     if (!saved) return;
+    run.saved_step = saved->step;
+    if (!run.first()) return;
     log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} ms={:.0f} hash={}", saved->step,
               saved->written.bytes, saved->seconds * 1e3, hash_hex(saved->written.hash));
     if (!saved->warning.empty())
       log_event(Level::kWarning, "checkpoint.retention", "{}", saved->warning);
-    run.saved_step = saved->step;
     mark_last_good(run.fs, run.options.out, saved->step);
   } catch (const Error& e) {
+    if (e.code() == Code::kPeerLost) throw;
     if (wait && run.step == run.timeline.steps()) throw;  // the run's result is not on disk
+    if (!run.first()) return;
     log_event(Level::kError, "checkpoint.failed",
               "code={} reason=\"{}\" remedy=\"training goes on, the next save tries again\"",
               code_name(e.code()), e.what());
@@ -309,7 +378,12 @@ void report_save(Run& run, bool wait) {
 
 void save_in_background(Run& run) {
   report_save(run, /*wait=*/true);
-  run.saver->start(run.info(), run.trainer->copy_state(), run.files());
+  run.saver->start(run.info(), run.trainer->copy_shard(), run.files());
+}
+
+CheckpointWritten write_live_state(Run& run) {
+  return write_checkpoint_sharded(run.ranks.world, run.fs, run.options.out, run.info(),
+                                  run.trainer->shard(), run.files(), /*with_hash=*/true);
 }
 
 CheckpointWritten save_now(Run& run) {
@@ -317,11 +391,13 @@ CheckpointWritten save_now(Run& run) {
   if (run.saved_step == run.step) {  // the background save wrote it, or the run was resumed from it
     const std::string directory = checkpoint_path(run.fs, run.options.out, run.step);
     const Checkpoint checkpoint = Checkpoint::open(run.fs, directory, /*verify=*/false);
-    return {.directory = directory, .bytes = checkpoint.bytes(), .hash = checkpoint.hash()};
+    return {.directory = directory,
+            .bytes = checkpoint.bytes(),
+            .hash = checkpoint_hash_sharded(run.ranks.world, checkpoint)};
   }
-  const CheckpointWritten written =
-      write_checkpoint(run.fs, run.options.out, run.info(), run.trainer->state(), run.files());
+  const CheckpointWritten written = write_live_state(run);
   run.saved_step = run.step;
+  if (!run.first()) return written;
   if (is_regular_save(run.config, run.step)) mark_last_good(run.fs, run.options.out, run.step);
   log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} hash={}", run.step, written.bytes,
             hash_hex(written.hash));

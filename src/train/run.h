@@ -1,13 +1,16 @@
 // Run: a training run around the optimizer step: resume, checkpoints, metrics, validation, samples,
 // spikes.
 //
+// Every rank has one, and all do the same in the same order; rank 0 alone prints, writes metrics
+// and decides what depends on the disk, a clock or a signal, and tells the others.
+//
 //   open run -> resume (newest good checkpoint) or start (random or from a model) -> step ... ->
 //   done
 //
 // After a crash at any instant, opening again and going on gives the bits of the undisturbed run.
 // Errors: kInvalidArgument (config differs from the run's), kDiverged (spike policy), kInterrupted
 // (signal or
-//         time limit; state is saved), and those of files.
+//         time limit; state is saved), kPeerLost (a rank is gone, or differs), and those of files.
 #pragma once
 
 #include <atomic>
@@ -16,7 +19,7 @@
 #include <string>
 
 #include "checkpoint/history.h"
-#include "checkpoint/saver.h"
+#include "checkpoint/sharded.h"
 #include "plan/machine.h"
 #include "tokenizer/tokenizer.h"
 #include "train/metrics.h"
@@ -44,7 +47,7 @@ struct RunResult {
 // Everything a run has open. Built by open_run; moved along by train/loop.cc.
 struct Run {
   Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timeline& t,
-      std::unique_ptr<RunData> d);
+      std::unique_ptr<RunData> d, Transport& transport);
 
   FileSystem& fs;
   RunConfig config;
@@ -52,14 +55,15 @@ struct Run {
   Timeline timeline;
   std::unique_ptr<RunData> data;
   std::unique_ptr<Tokenizer> tokenizer;  // null: none
-  Machine machine;
+  Machine machine;                       // rank 0's
+  Ranks ranks;
   Pool pool;
   Arena arena;
   std::unique_ptr<Trainer> trainer;
   SpikeDetector spike;
-  std::unique_ptr<CheckpointSaver> saver;
-  std::unique_ptr<MetricsWriter> metrics;
-  std::unique_ptr<EventWriter> events;
+  std::unique_ptr<ShardedSaver> saver;
+  std::unique_ptr<MetricsWriter> metrics;  // rank 0; else null
+  std::unique_ptr<EventWriter> events;     // rank 0; else null
 
   // State beside the tensors; in every checkpoint.
   int64_t step = 0;            // completed
@@ -69,13 +73,19 @@ struct Run {
   double loss = 0;          // of the last step
   int64_t saved_step = -1;  // newest checkpoint in options.out that holds this state's past, whole
 
+  bool first() const { return ranks.first(); }
   int64_t skip(const StepPlan& plan) const { return plan.phase == skip_phase ? skip_sequences : 0; }
   CheckpointInfo info() const;
   void read_info(const CheckpointInfo& info);
   std::vector<CheckpointFile> files() const;
+  void open_logs();  // metrics and events from `step` on; rank 0
 };
 
-std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& config, const RunOptions& options);
+// Collective, as everything below that takes a Run.
+std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& config, const RunOptions& options,
+                              Transport& transport);
+// What rank 0 says, on every rank.
+std::string from_first(Run& run, const std::string& text);
 
 // What open_run would do to `config` before it is used: vocabulary from the data, model from
 // train.init.
@@ -84,10 +94,12 @@ RunConfig complete_config(FileSystem& fs, RunConfig config);
 // One sequence as long as the longest training sequence, for samples.
 Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer);
 
-// Takes what a run of this config takes, from a (dry) arena.
-void plan_run_memory(Arena& arena, const RunConfig& config);
+// Takes what rank `rank` of `ranks` takes in a run of this config, from a (dry) arena.
+void plan_run_memory(Arena& arena, const RunConfig& config, int ranks = 1, int rank = 0);
 
-// The last checkpoint, in the foreground. Returns its directory.
+// The live state as a checkpoint, in the foreground.
+CheckpointWritten write_live_state(Run& run);
+// The last checkpoint, unless it is there already. Returns its directory.
 CheckpointWritten save_now(Run& run);
 // A checkpoint in the background; waits for the one before.
 void save_in_background(Run& run);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/settings.h"
+#include "comm/collectives.h"
 #include "model/config.h"
 #include "model/model.h"
 #include "optim/optimizer.h"
@@ -72,6 +73,16 @@ struct CheckpointConfig {
   int64_t every_steps = 100;
   int64_t keep = 3;
   int64_t permanent_every_steps = 0;
+  int64_t memory_every_steps = 0;
+  std::string memory_folder = "/dev/shm";
+};
+
+struct ParallelConfig {
+  int64_t expert = 1, context = 1;  // ranks; data parallel is what is left
+  std::string wire = "f32";         // gradients travel as f32 or bf16
+  std::string attention = "auto";   // context parallel: ring | gather | auto
+  int64_t bucket_bytes = 0;         // 0: from the measured curve
+  double deadline_seconds = 300;    // of every wait for another rank
 };
 
 struct ReportConfig {
@@ -89,6 +100,7 @@ struct PhaseConfig {
   std::vector<DataSource> train;
   int64_t sequence = 0, batch_tokens = 0;  // 0: as [train]
   double rope_theta = 0, learning_rate = 0;
+  int64_t context = 0;
 };
 
 struct RunConfig {
@@ -99,6 +111,7 @@ struct RunConfig {
   SpikeConfig spike;
   CheckpointConfig checkpoint;
   ReportConfig report;
+  ParallelConfig parallel;
   std::vector<PhaseConfig> phases;  // at least one after read_run_config
 };
 
@@ -110,6 +123,8 @@ std::string document_run_config();                      // docs/configuration.md
 std::string answer_text(const RunConfig& config);
 
 DType compute_dtype(const RunConfig& config);
+Wire gradient_wire(const RunConfig& config);
+int64_t phase_context(const RunConfig& config, int64_t phase);  // ranks that share a sequence
 OptimizerOptions optimizer_options(const RunConfig& config);
 Schedule learning_rate_schedule(const RunConfig& config);  // in tokens
 std::vector<ParameterSpec> optimizer_specs(const RunConfig& config, const ParameterTable& table);

@@ -21,10 +21,16 @@ Tensor SlotTree::begin_slot(Context& ctx) {
   return current_;
 }
 
-void SlotTree::add(Context& ctx) {
-  // Carry: left neighbour + this one, for every set bit from below. Addition commutes to the bit.
+// Carry: left neighbour + this one, for every set bit from below. Addition commutes to the bit.
+void SlotTree::fold(Context& ctx, int64_t begin, int64_t end) {
+  const Tensor part = current_.rows(begin, end);
+  for (size_t level = 0; (added_ >> level & 1) != 0; ++level)
+    add_into(ctx, part, levels_[level].rows(begin, end));
+}
+
+void SlotTree::close_slot() {
   size_t level = 0;
-  for (; (added_ >> level & 1) != 0; ++level) add_into(ctx, current_, levels_[level]);
+  while ((added_ >> level & 1) != 0) ++level;
   ++added_;
   if (added_ < slots_) std::swap(current_, levels_[level]);
 }

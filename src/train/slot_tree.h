@@ -22,10 +22,17 @@ class SlotTree {
  public:
   SlotTree(Arena& arena, int64_t slots, int64_t count, DType dtype = DType::kF32);
 
-  // A zeroed buffer [count] for the next slot's sum; it stays valid until add().
+  // A zeroed buffer [count] for the next slot's sum; it stays valid until the slot is closed.
   Tensor begin_slot(Context& ctx);
-  // Folds it into the tree.
-  void add(Context& ctx);
+  // Folds it into the tree: the whole buffer, or range after range and then the count.
+  void add(Context& ctx) {
+    fold(ctx, 0, current_.count());
+    close_slot();
+  }
+  void fold(Context& ctx, int64_t begin, int64_t end);
+  void close_slot();
+  // The slot's buffer; that of the last slot is the root to be.
+  Tensor current() const { return current_; }
   // After all `slots` were added: the root. Starts over with the next begin_slot.
   Tensor root();
 

@@ -1,4 +1,4 @@
-// One step: slots, tree, norm, optimizer.
+// One step: slots, tree, ranks, norm, optimizer.
 #include "train/trainer.h"
 
 #include <algorithm>
@@ -8,9 +8,12 @@
 #include "kernels/elementwise.h"
 #include "model/model_directory.h"
 #include "optim/clip.h"
+#include "train/shard.h"
 
 namespace moraine {
 namespace {
+
+constexpr int64_t kBucketBytes = int64_t{4} << 20;  // without a measured curve
 
 struct Extents {
   int64_t rows = 0;       // most rows of a forward pass
@@ -43,13 +46,28 @@ double tree_sum(std::vector<double> values) {
   return values[0];
 }
 
+// The list of one group: what every rank has, or the experts.
+std::vector<ParameterSpec> group_specs(const RunConfig& c, const ParameterTable& table,
+                                       bool experts) {
+  std::vector<ParameterSpec> group;
+  const std::vector<ParameterSpec> specs = optimizer_specs(c, table);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if ((table.all[i].kind == Parameter::Kind::kExperts) == experts) group.push_back(specs[i]);
+  }
+  return group;
+}
+
 }  // namespace
 
-Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeline& timeline)
-    : config_(config) {
-  const ParameterTable table = build_parameters(config.model);
+Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeline& timeline,
+                 Ranks& ranks)
+    : config_(config), ranks_(&ranks) {
   const Extents e = extents(config, timeline);
+  const Mesh& mesh = ranks.mesh;
   ctx_ = make_context(Backend::kCpu, pool, arena);
+  if (mesh.expert > 1)
+    exchange_ = std::make_unique<ExpertExchange>(ranks.experts, config.model.experts);
+  const ParameterTable table = held_parameters(config.model, exchange_.get());
   master_ = arena.take("weights.master", "weights", DType::kF32, {table.total_count});
   model_ = std::make_unique<Model>(
       arena, config.model,
@@ -58,19 +76,41 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
           .tokens = e.rows,
           .positions = e.positions,
           .training = true,
-          .recompute = config.train.recompute == "layer" ? Recompute::kLayer : Recompute::kNone},
+          .recompute = config.train.recompute == "layer" ? Recompute::kLayer : Recompute::kNone,
+          .exchange = exchange_.get()},
       master_);
-  tree_ = std::make_unique<SlotTree>(arena, config.train.slots, table.total_count);
+  tree_ = std::make_unique<SlotTree>(arena, config.train.slots / mesh.data(),
+                                     gradient_count(table, mesh.expert));
   if (!config.model.dense())
     load_ = arena.take("router.load", "scratch", DType::kI64,
                        {config.model.layers, config.model.classes()});
   position_ = arena.take("batch.position", "scratch", DType::kI32, {e.rows});
-  const std::vector<ParameterSpec> specs = optimizer_specs(config, table);
-  optimizer_ = std::make_unique<Optimizer>(specs, optimizer_options(config), pool.threads(), arena);
-  for (const CheckpointTensor& t : state()) {
-    Tensor copy = t.tensor;
-    copy.data = arena.take_bytes("checkpoint." + t.name.substr(0, t.name.find('.')), "copy",
-                                 t.tensor.bytes());
+
+  const ShardedOptimizerOptions options{
+      .rules = optimizer_options(config), .threads = pool.threads(), .wire = gradient_wire(config)};
+  norm_ = std::make_unique<GradientNorm>(model_->table());
+  std::vector<double> cost(static_cast<size_t>(mesh.ranks / mesh.expert), 0.0);
+  if (!config.model.dense()) {
+    experts_ = std::make_unique<ShardedOptimizer>(arena, group_specs(config, table, true), options,
+                                                  ranks.replicas, cost);
+    norm_->own(experts_->specs(), experts_->owned());
+  }
+  // Every expert group has the same costs, so rank r's is that of replica r / expert.
+  std::vector<double> shared_cost;
+  for (int r = 0; r < mesh.ranks; ++r)
+    shared_cost.push_back(cost[static_cast<size_t>(r / mesh.expert)]);
+  shared_ = std::make_unique<ShardedOptimizer>(arena, group_specs(config, table, false), options,
+                                               ranks.shared, shared_cost);
+  norm_->own(shared_->specs(), shared_->owned());
+  if (mesh.ranks > 1) {
+    const int64_t bytes = config.parallel.bucket_bytes;
+    buckets_ = gradient_buckets(table, config.model.layers, bytes > 0 ? bytes : kBucketBytes);
+    if (!arena.dry()) stream_ = std::make_unique<CommStream>();
+  }
+  for (const ShardTensor& t : shard()) {
+    Tensor copy = t.local;
+    copy.data =
+        arena.take_bytes("checkpoint." + t.name.substr(0, t.name.find('.')), "copy", copy.bytes());
     copies_.push_back(copy);
   }
 }
@@ -98,33 +138,108 @@ double Trainer::run_micro_batch(const SequenceBatch& data, const Tensor& gradien
 }
 
 void Trainer::compute_slots(const StepPlan& plan, const Read& read, int64_t begin, int64_t end,
-                            SlotTree& tree, std::vector<double>& losses, int64_t& targets) {
+                            SlotSums& sums) {
   enter_phase(plan.phase);
   const int64_t per_slot = plan.num_sequences / config_.train.slots,
                 micro = micro_sequences(config_, plan);
   for (int64_t slot = begin; slot < end; ++slot) {
-    const Tensor gradients = tree.begin_slot(ctx_);
+    const Tensor gradients = sums.tree->begin_slot(ctx_);
     double loss = 0;
     for (int64_t at = 0; at < per_slot; at += micro) {
+      const bool last = slot + 1 == end && at + micro == per_slot;
       read(slot * per_slot + at, micro, &data_);
+      if (last) model_->after_backward = sums.after_last_backward;
       loss += run_micro_batch(data_, gradients);
-      targets += data_.num_targets;
+      model_->after_backward = nullptr;
+      sums.targets += data_.num_targets;
     }
-    losses[static_cast<size_t>(slot)] = loss;
-    tree.add(ctx_);
+    sums.losses[static_cast<size_t>(slot)] = loss;
+    if (slot + 1 < end || !sums.after_last_backward) sums.tree->add(ctx_);
   }
 }
 
+// Experts' gradients of all sources, folded and added up in the order of the slot tree.
+void Trainer::fold_experts(Range part) {
+  const ParameterTable& table = model_->table();
+  const int64_t S = ranks_->mesh.expert, from = part.begin - table.expert_begin,
+                to = part.end - table.expert_begin;
+  for (int64_t s = 0; s < S; ++s) {
+    const int64_t base =
+        s == 0 ? table.expert_begin : table.total_count + (s - 1) * table.expert_count();
+    tree_->fold(ctx_, base + from, base + to);
+  }
+  const auto source = [&](int64_t s) {
+    return source_experts(table, tree_->current(), s).rows(from, to);
+  };
+  for (int64_t stride = 1; stride < S; stride *= 2) {
+    for (int64_t s = 0; s + stride < S; s += 2 * stride)
+      add_into(ctx_, source(s), source(s + stride));
+  }
+}
+
+void Trainer::leave(const Bucket& bucket) {
+  tree_->fold(ctx_, bucket.shared.begin, bucket.shared.end);
+  fold_experts(bucket.experts);
+  const Tensor gradients = tree_->current();
+  leaving_.push_back(stream_->submit([this, gradients, bucket] {
+    shared_->reduce(gradients, bucket.shared);
+    if (experts_ != nullptr) experts_->reduce(gradients, bucket.experts);
+  }));
+}
+
+void Trainer::leave_rest() {
+  const Tensor gradients = tree_->current();
+  for (const Range& part : rest_of_gradients(model_->table(), config_.model.layers)) {
+    tree_->fold(ctx_, part.begin, part.end);
+    leaving_.push_back(
+        stream_->submit([this, gradients, part] { shared_->reduce(gradients, part); }));
+  }
+  tree_->close_slot();
+  for (CommHandle& handle : leaving_) handle.wait();
+  leaving_.clear();
+}
+
+// Over all ranks: slot losses, targets, loads.
+void Trainer::sum_counts(SlotSums& sums) {
+  const Mesh& mesh = ranks_->mesh;
+  if (mesh.ranks == 1) return;
+  std::vector<double> losses(sums.losses.size() * static_cast<size_t>(mesh.context), 0.0);
+  for (size_t slot = 0; slot < sums.losses.size(); ++slot)
+    losses[slot * static_cast<size_t>(mesh.context) + static_cast<size_t>(mesh.context_rank())] =
+        sums.losses[slot];
+  all_reduce_disjoint(ranks_->world, losses);
+  sums.losses = losses;
+  std::vector<int64_t> counts = {sums.targets};
+  const int64_t loads = load_.empty() ? 0 : load_.count();
+  if (loads > 0) counts.insert(counts.end(), load_.as<int64_t>(), load_.as<int64_t>() + loads);
+  all_reduce_sum(ranks_->world, counts);
+  sums.targets = counts[0];
+  if (loads > 0) std::copy(counts.begin() + 1, counts.end(), load_.as<int64_t>());
+}
+
 StepResult Trainer::compute_gradients(const StepPlan& plan, const Read& read) {
+  ranks_->set_step(plan.step + 1);
   if (!load_.empty()) std::memset(load_.data, 0, static_cast<size_t>(load_.bytes()));
-  std::vector<double> losses(static_cast<size_t>(config_.train.slots), 0.0);
+  const int64_t slots = config_.train.slots / ranks_->mesh.data(),
+                first = ranks_->mesh.data_rank() * slots;
+  SlotSums sums{.tree = tree_.get(),
+                .losses = std::vector<double>(static_cast<size_t>(config_.train.slots), 0.0)};
+  if (stream_ != nullptr) {
+    size_t next = 0;
+    sums.after_last_backward = [this, next](int64_t layer) mutable {
+      if (next < buckets_.size() && buckets_[next].layer == layer) leave(buckets_[next++]);
+    };
+  }
+  compute_slots(plan, read, first, first + slots, sums);
+  if (stream_ != nullptr) leave_rest();
+  sum_counts(sums);
+  gradients_ = tree_->root().rows(0, model_->table().total_count);
   StepResult result;
-  compute_slots(plan, read, 0, config_.train.slots, *tree_, losses, result.targets);
-  gradients_ = tree_->root();
+  result.targets = sums.targets;
   const double targets = static_cast<double>(std::max<int64_t>(1, result.targets));
-  result.loss = tree_sum(losses) / targets;
-  const Clip clip =
-      clip_factor(sum_of_squares(ctx_, gradients_), 1 / targets, config_.train.clip_norm);
+  result.loss = tree_sum(sums.losses) / targets;
+  const double squares = norm_->sum_of_squares(ctx_, gradients_, ranks_->world);
+  const Clip clip = clip_factor(squares, 1 / targets, config_.train.clip_norm);
   result.gradient_norm = clip.norm;
   result.gradient_scale = clip.factor;
   result.finite = std::isfinite(result.loss) && !clip.skip;
@@ -133,28 +248,35 @@ StepResult Trainer::compute_gradients(const StepPlan& plan, const Read& read) {
 
 void Trainer::apply(const StepPlan& plan, const StepResult& result, double lr_scale) {
   MR_CHECK(result.finite);
-  optimizer_->step(ctx_, {.weights = master_,
-                          .gradients = gradients_,
-                          .load = load_,
-                          .gradient_scale = result.gradient_scale,
-                          .lr_scale = lr_scale,
-                          .step = plan.step + 1});
+  const OptimizerStep step{.weights = master_,
+                           .gradients = gradients_,
+                           .load = load_,
+                           .gradient_scale = result.gradient_scale,
+                           .lr_scale = lr_scale,
+                           .step = plan.step + 1};
+  for (ShardedOptimizer* optimizer : {shared_.get(), experts_.get()}) {
+    if (optimizer == nullptr) continue;
+    optimizer->step(ctx_, step);
+    optimizer->gather(master_);
+  }
   refresh();
 }
 
-std::vector<CheckpointTensor> Trainer::state() const {
-  std::vector<CheckpointTensor> tensors;
-  for (const Parameter& p : model_->table().all)
-    tensors.push_back({kWeightPrefix + p.name, view(p, master_)});
-  for (const OptimizerTensor& t : optimizer_->state())
-    tensors.push_back({"optimizer." + t.name, t.tensor});
+std::vector<ShardTensor> Trainer::shard() const {
+  const ParameterTable& table = model_->table();
+  std::vector<ShardTensor> tensors = weights_to_write(table, master_, ranks_->mesh);
+  for (const ShardedOptimizer* optimizer : {shared_.get(), experts_.get()}) {
+    if (optimizer == nullptr) continue;
+    for (ShardTensor& t : optimizer_shard(table, optimizer->state(), ranks_->mesh, true))
+      tensors.push_back(std::move(t));
+  }
   return tensors;
 }
 
-std::vector<CheckpointTensor> Trainer::copy_state() {
-  std::vector<CheckpointTensor> tensors = state();
+std::vector<ShardTensor> Trainer::copy_shard() {
+  std::vector<ShardTensor> tensors = shard();
   for (size_t i = 0; i < tensors.size(); ++i) {
-    Tensor& live = tensors[i].tensor;
+    Tensor& live = tensors[i].local;
     std::memcpy(copies_[i].data, live.data, static_cast<size_t>(live.bytes()));
     live = copies_[i];
   }
@@ -162,7 +284,14 @@ std::vector<CheckpointTensor> Trainer::copy_state() {
 }
 
 void Trainer::restore(const Checkpoint& checkpoint) {
-  for (const CheckpointTensor& t : state()) checkpoint.read(t.name, t.tensor);
+  const ParameterTable& table = model_->table();
+  const auto read = [&](const std::vector<ShardTensor>& tensors) {
+    for (const ShardTensor& t : tensors) checkpoint.read_rows(t.name, t.row_begin, t.local);
+  };
+  read(weights_to_read(table, master_));
+  for (const ShardedOptimizer* optimizer : {shared_.get(), experts_.get()}) {
+    if (optimizer != nullptr) read(optimizer_shard(table, optimizer->state(), ranks_->mesh, false));
+  }
   refresh();
 }
 

@@ -1,18 +1,26 @@
-// Trainer: the memory of a run, and one optimizer step.
+// Trainer: the memory of a run on this rank, and one optimizer step of all ranks together.
 //
-// Gradients are summed per slot, then over slots in a fixed tree; counts are integers. No bit of a
-// step depends on threads, recomputation, or who summed which slots. A dry arena plans the same
-// memory (`moraine plan memory`).
+// Gradients are summed per slot, then over slots in a fixed tree, whose upper levels are the ranks;
+// counts are integers. No bit of a step depends on threads, recomputation, the number of ranks, or
+// which of them holds which expert. A dry arena plans the same memory (`moraine plan memory`).
+//
+//   slots of this rank -> sources of its experts -> ranks: reduced to the owners, in buckets, while
+//   backward still runs -> norm -> owners step -> weights to all
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/sharded.h"
+#include "comm/stream.h"
 #include "data/loader.h"
 #include "model/model.h"
-#include "optim/optimizer.h"
+#include "parallel/ranks.h"
+#include "train/buckets.h"
+#include "train/gradient_norm.h"
 #include "train/run_config.h"
+#include "train/sharded_optimizer.h"
 #include "train/slot_tree.h"
 #include "train/timeline.h"
 
@@ -26,53 +34,75 @@ struct StepResult {
   bool finite = true;  // loss and norm are numbers
 };
 
+// What slots add up to.
+struct SlotSums {
+  SlotTree* tree = nullptr;
+  std::vector<double> losses = {};  // [slots] each slot's own
+  int64_t targets = 0;
+  // During the last slot's last backward: layer by layer, its matrices are complete for this rank.
+  // Then the caller folds and closes the slot.
+  std::function<void(int64_t layer)> after_last_backward = {};
+};
+
 class Trainer {
  public:
   // config.model.vocab_size must be known. Takes everything from `arena`.
-  Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeline& timeline);
+  Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeline& timeline,
+          Ranks& ranks);
 
   // Reads sequences [first, first + count) of the current step.
   using Read = std::function<void(int64_t first, int64_t count, SequenceBatch* out)>;
 
-  // Sums gradients over all slots. Weights do not change.
+  // Sums gradients over all slots of all ranks. Weights do not change. Collective.
   StepResult compute_gradients(const StepPlan& plan, const Read& read);
   // Moves the weights by what compute_gradients left. lr_scale: of the schedule and the phase.
   void apply(const StepPlan& plan, const StepResult& result, double lr_scale);
 
   // Gradients of slots [begin, end) only, as the root of their subtree (end - begin a power of two,
-  // begin its multiple): what a rank computes. Adds to load, losses [slots] and targets.
+  // begin its multiple): a rank's share.
   void compute_slots(const StepPlan& plan, const Read& read, int64_t begin, int64_t end,
-                     SlotTree& tree, std::vector<double>& losses, int64_t& targets);
+                     SlotSums& sums);
 
   void initialize(uint64_t seed);
   void refresh() { model_->refresh(ctx_); }
 
   Context& ctx() { return ctx_; }
   Model& model() { return *model_; }
+  Ranks& ranks() { return *ranks_; }
   const RunConfig& config() const { return config_; }
   const Tensor& master() const { return master_; }
   const Tensor& load() const { return load_; }  // [L, classes] i64 of the last step
-  Optimizer& optimizer() { return *optimizer_; }
-  const Tensor& gradients() const { return gradients_; }  // root of the last step's tree
+  // Root of the last step's tree; this rank's own parts are those of all ranks.
+  const Tensor& gradients() const { return gradients_; }
 
-  // Weights and optimizer state by name, live.
-  std::vector<CheckpointTensor> state() const;
-  // Copies the live state into the private copy and returns that (memory of category "copy").
-  std::vector<CheckpointTensor> copy_state();
-  // Fills the live state. Errors: those of Checkpoint::read.
+  // This rank's part of weights and optimizer state, live: with all ranks' every row once.
+  std::vector<ShardTensor> shard() const;
+  // Copies it into the private copy and returns that (memory of category "copy").
+  std::vector<ShardTensor> copy_shard();
+  // Fills the live state from a checkpoint of any mesh. Errors: those of Checkpoint::read.
   void restore(const Checkpoint& checkpoint);
 
  private:
   double run_micro_batch(const SequenceBatch& data, const Tensor& gradients);
   void enter_phase(int64_t phase);
+  void leave(const Bucket& bucket);
+  void fold_experts(Range part);
+  void leave_rest();
+  void sum_counts(SlotSums& sums);
 
   RunConfig config_;
+  Ranks* ranks_;
   Context ctx_;
+  std::unique_ptr<ExpertExchange> exchange_;  // null: all experts are here
   Tensor master_, gradients_, load_, position_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<SlotTree> tree_;
-  std::unique_ptr<Optimizer> optimizer_;
-  std::vector<Tensor> copies_;  // as state()
+  std::unique_ptr<ShardedOptimizer> shared_, experts_;  // experts_: null if dense
+  std::unique_ptr<GradientNorm> norm_;
+  std::vector<Bucket> buckets_;
+  std::unique_ptr<CommStream> stream_;  // null: one rank
+  std::vector<CommHandle> leaving_;
+  std::vector<Tensor> copies_;  // as shard()
   int64_t phase_ = -1;
   SequenceBatch data_;
 };

@@ -236,7 +236,8 @@ TEST_P(Resume, SlotsInOneGoOrSplitGiveTheSameBits) {
   const Timeline timeline(config);
   Pool pool(2);
   Arena arena(Arena::Mode::kReal);
-  Trainer trainer(arena, pool, config, timeline);
+  PlannedRanks alone;
+  Trainer trainer(arena, pool, config, timeline, alone.ranks());
   trainer.initialize(7);
   trainer.refresh();
   const int64_t count = trainer.model().table().total_count;
@@ -246,15 +247,16 @@ TEST_P(Resume, SlotsInOneGoOrSplitGiveTheSameBits) {
     const auto read = [&](int64_t first, int64_t n, SequenceBatch* out) {
       read_tokens(plan, first, n, out);
     };
-    std::vector<double> losses(4), losses_split(4);
-    int64_t targets = 0, targets_split = 0;
+    SlotSums one{.tree = &all, .losses = std::vector<double>(4)};
+    SlotSums split{.tree = &right, .losses = std::vector<double>(4)};
     std::memset(trainer.load().data, 0, static_cast<size_t>(trainer.load().bytes()));
-    trainer.compute_slots(plan, read, 0, 4, all, losses, targets);
+    trainer.compute_slots(plan, read, 0, 4, one);
     const std::vector<int64_t> load(trainer.load().as<int64_t>(),
                                     trainer.load().as<int64_t>() + trainer.load().count());
     std::memset(trainer.load().data, 0, static_cast<size_t>(trainer.load().bytes()));
-    trainer.compute_slots(plan, read, 2, 4, right, losses_split, targets_split);  // in any order
-    trainer.compute_slots(plan, read, 0, 2, left, losses_split, targets_split);
+    trainer.compute_slots(plan, read, 2, 4, split);  // in any order
+    split.tree = &left;
+    trainer.compute_slots(plan, read, 0, 2, split);
     const float *whole = all.root().as<float>(), *l = left.root().as<float>(),
                 *r = right.root().as<float>();
     int64_t different = 0, not_zero = 0;
@@ -265,8 +267,8 @@ TEST_P(Resume, SlotsInOneGoOrSplitGiveTheSameBits) {
     }
     EXPECT_EQ(different, 0) << "step " << step;
     EXPECT_GT(not_zero, count / 4);
-    EXPECT_EQ(losses, losses_split);
-    EXPECT_EQ(targets, targets_split);
+    EXPECT_EQ(one.losses, split.losses);
+    EXPECT_EQ(one.targets, split.targets);
     EXPECT_EQ(std::vector<int64_t>(trainer.load().as<int64_t>(),
                                    trainer.load().as<int64_t>() + trainer.load().count()),
               load);

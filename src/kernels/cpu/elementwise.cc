@@ -264,6 +264,16 @@ double sum_of_squares(Context& ctx, const Tensor& x) {
   return total;
 }
 
+void squares_of_ranges(Context& ctx, const SquaresOfRanges& a) {
+  const int64_t n = static_cast<int64_t>(a.ranges.size());
+  for_row_tasks(ctx, n, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t j = begin; j < end; ++j) {
+      const ElementRange r = a.ranges[static_cast<size_t>(j)];
+      a.sums[static_cast<size_t>(j)] = HWY_DYNAMIC_DISPATCH(squares_range)(a.x, r.begin, r.end);
+    }
+  });
+}
+
 bool all_finite(Context& ctx, const Tensor& x) {
   std::atomic<bool> finite = true;
   for_blocks(ctx, x.count(), [&](int64_t begin, int64_t end) {

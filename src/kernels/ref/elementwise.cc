@@ -37,6 +37,14 @@ double sum_of_squares(const Tensor& x) {
   return total;
 }
 
+void squares_of_ranges(const SquaresOfRanges& a) {
+  for (size_t j = 0; j < a.ranges.size(); ++j) {
+    double sum = 0;
+    for (int64_t i = a.ranges[j].begin; i < a.ranges[j].end; ++i) sum += get(a.x, i) * get(a.x, i);
+    a.sums[j] = sum;
+  }
+}
+
 bool all_finite(const Tensor& x) {
   for (int64_t i = 0; i < x.count(); ++i) {
     if (!std::isfinite(get(x, i))) return false;

@@ -1,0 +1,59 @@
+// One channel for each purpose.
+#include "parallel/ranks.h"
+
+#include "base/check.h"
+
+namespace moraine {
+namespace {
+
+enum Channel { kWorld, kShared, kReplicas, kExperts, kContext, kSaver, kMemory };
+
+class AbsentTransport : public Transport {
+ public:
+  AbsentTransport(int ranks, int rank) : ranks_(ranks), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return ranks_; }
+  int host_of(int) const override { return 0; }
+  std::string name() const override { return "absent"; }
+  SendTicket send(int, int, uint64_t, ConstBytes, double) override { return absent<SendTicket>(); }
+  void wait_sent(const SendTicket&, double) override { absent<int>(); }
+  void receive(int, int, uint64_t, Bytes, double) override { absent<int>(); }
+  Incoming open(int, int, uint64_t, int64_t, double) override { return absent<Incoming>(); }
+  ConstBytes next(Incoming&, int64_t, Bytes, double) override { return absent<ConstBytes>(); }
+  void close(Incoming&) override { absent<int>(); }
+  void fail(const std::string&) override {}
+
+ private:
+  template <class T>
+  T absent() const {
+    MR_CHECK(ranks_ < 0, "a planned rank has nobody to talk to");
+    return T();
+  }
+  int ranks_, rank_;
+};
+
+}  // namespace
+
+Ranks::Ranks(Transport& t, const Mesh& m, double deadline)
+    : mesh(m),
+      world(t, m.all(), kWorld, "world", deadline),
+      shared(t, m.all(), kShared, "shared", deadline),
+      replicas(t, m.replica_group(), kReplicas, "replicas", deadline),
+      experts(t, m.expert_group(), kExperts, "experts", deadline),
+      context(t, m.context_group(), kContext, "context", deadline),
+      saver(t, m.all(), kSaver, "saver", deadline),
+      memory(t, m.all(), kMemory, "memory", deadline) {}
+
+void Ranks::set_step(int64_t step) {
+  for (Communicator* c : {&world, &shared, &replicas, &experts, &context}) c->set_step(step);
+}
+
+void Ranks::set_free(bool free) {
+  for (Communicator* c : {&shared, &replicas, &experts, &context}) c->set_free(free);
+}
+
+PlannedRanks::PlannedRanks(const Mesh& mesh)
+    : transport_(std::make_unique<AbsentTransport>(mesh.ranks, mesh.rank)),
+      ranks_(*transport_, mesh, 1) {}
+
+}  // namespace moraine

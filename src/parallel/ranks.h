@@ -1,0 +1,44 @@
+// Ranks: this rank's place in the mesh, with a communicator for each purpose.
+//
+// Communicators on different channels may be in use at once: the step's own, the gradients' (on the
+// stream's thread), the experts', the context's, the saver's.
+#pragma once
+
+#include <memory>
+
+#include "comm/communicator.h"
+#include "parallel/mesh.h"
+
+namespace moraine {
+
+struct Ranks {
+  Ranks(Transport& transport, const Mesh& mesh, double deadline_seconds);
+
+  bool first() const { return mesh.rank == 0; }
+  void set_step(int64_t step);
+  // Every payload is left where it is: a step with communication free (Communicator::set_free).
+  void set_free(bool free);
+
+  Mesh mesh;
+  Communicator world;     // all ranks: counts, losses, decisions
+  Communicator shared;    // all ranks: gradients and weights that every rank has
+  Communicator replicas;  // ranks with the same experts: gradients and weights of these
+  Communicator experts;   // ranks with the other experts: token rows
+  Communicator context;   // ranks with the rest of the sequence: keys, values, halos
+  Communicator saver;     // all ranks: background checkpoints
+  Communicator memory;    // all ranks: copies in a peer's memory
+};
+
+// A rank among others that are not there, to plan its memory; or one alone. With more than one,
+// moving anything is a bug.
+class PlannedRanks {
+ public:
+  explicit PlannedRanks(const Mesh& mesh = {});
+  Ranks& ranks() { return ranks_; }
+
+ private:
+  std::unique_ptr<Transport> transport_;
+  Ranks ranks_;
+};
+
+}  // namespace moraine

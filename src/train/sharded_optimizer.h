@@ -1,0 +1,53 @@
+// ShardedOptimizer: the optimizer of parameters that a group of ranks holds alike (ZeRO-1).
+//
+//   reduce    every rank's gradients to the owner of each part: summed in the order of the slot
+//   tree step      the owner moves its part of the weights gather    the moved weights back to
+//   every rank
+// Ownership: optim/share.h. A group of one owns everything and moves nothing.
+//
+// Bytes on the wire, per rank of P: reduce and gather each (P-1)/P of 4 * parameters.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/collectives.h"
+#include "optim/optimizer.h"
+#include "optim/share.h"
+
+namespace moraine {
+
+struct ShardedOptimizerOptions {
+  OptimizerOptions rules;
+  int threads = 1;
+  Wire wire = Wire::kF32;  // of gradients
+};
+
+class ShardedOptimizer {
+ public:
+  // specs: of this group only, offsets in the whole flat buffer. load: of the ranks of `comm`, by
+  // what they own already; added to.
+  ShardedOptimizer(Arena& arena, std::vector<ParameterSpec> specs,
+                   const ShardedOptimizerOptions& options, Communicator& comm,
+                   std::vector<double>& load);
+
+  // Part [begin, end) of the flat gradient buffer; all ranks pass the same parts in the same order.
+  void reduce(const Tensor& gradients, Range part);
+  void step(Context& ctx, const OptimizerStep& a) { optimizer_->step(ctx, a); }
+  void gather(const Tensor& weights);
+
+  const std::vector<ParameterSpec>& specs() const { return specs_; }
+  const std::vector<OwnedRange>& owned() const { return owned_; }
+  std::vector<OptimizerTensor> state() const { return optimizer_->state(); }
+  Communicator& comm() { return *comm_; }
+
+ private:
+  std::vector<ParameterSpec> specs_;
+  ShardedOptimizerOptions options_;
+  Communicator* comm_;
+  Shares shares_;                  // of every member
+  std::vector<OwnedRange> owned_;  // here
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+}  // namespace moraine
