@@ -175,21 +175,24 @@ class TinyRun {
 
   // Everything at once: a batch ramp, clipping in each step, skipped tokens, and a second phase
   // with another length, rotary base, rate and mixture. Nine steps, from a model.
-  std::string rich(const std::string& dtype) const {
-    return "[train]\ninit = \"" + root_ +
-           "/start\"\nslots = 4\nsequence = 32\nbatch_tokens = 512\nthreads = 1\ndtype = \"" +
-           dtype +
+  std::string rich(const std::string& dtype, int64_t slots = 4) const {
+    return "[train]\ninit = \"" + root_ + "/start\"\nslots = " + std::to_string(slots) +
+           "\nsequence = " + std::to_string(128 / slots) +
+           "\nbatch_tokens = 512\nthreads = 1\ndtype = \"" + dtype +
            "\"\nclip_norm = 0.1\nramp_tokens = [512]\nramp_batch_tokens = [256]\n"
            "[optimizer]\nlearning_rate = 0.02\nbalance_learning_rate = 0.02\n"
            "[checkpoint]\nevery_steps = 1\nkeep = 100\n"
            "[[phase]]\ntokens = 2048\n"
-           "[[phase]]\ntokens = 2048\nsequence = 64\nrope_theta = 50000.0\nlearning_rate = 0.01\n"
+           "[[phase]]\ntokens = 2048\nsequence = " +
+           std::to_string(256 / slots) +
+           "\nrope_theta = 50000.0\nlearning_rate = 0.01\n"
            "train = [{path = \"" +
            root_ + "/a\", weight = 1}, {path = \"" + root_ + "/b\", weight = 3}]\n";
   }
 
   Outcome train(FileSystem& fs, const RunConfig& config, const std::string& out,
-                const std::atomic<int>* stop = nullptr, const std::string& resume = "auto") const {
+                const std::atomic<int>* stop = nullptr, const std::string& resume = "auto",
+                int ranks = 1) const {
     RunOptions options;
     options.out = out;
     options.resume = resume;
@@ -198,7 +201,7 @@ class TinyRun {
     Outcome outcome;
     ::testing::internal::CaptureStderr();
     try {
-      outcome.result = moraine::train(fs, config, options);
+      outcome.result = moraine::train(fs, config, options, ranks);
     } catch (const Error& e) {
       outcome.error = e;
     }
@@ -209,13 +212,18 @@ class TinyRun {
     WatchedFileSystem fs(posix_file_system(), [](const std::string&) {});
     return train(fs, config, out);
   }
+  Outcome train_on(int ranks, const RunConfig& config, const std::string& out) const {
+    WatchedFileSystem fs(posix_file_system(), [](const std::string&) {});
+    return train(fs, config, out, nullptr, "auto", ranks);
+  }
   // Stops, as by a signal, once `steps` more steps are done.
-  Outcome train_steps(const RunConfig& config, const std::string& out, int64_t steps) const {
+  Outcome train_steps(const RunConfig& config, const std::string& out, int64_t steps,
+                      int ranks = 1) const {
     std::atomic<int> stop{0};
     WatchedFileSystem fs(posix_file_system(), [&](const std::string& path) {
       if (path.ends_with("metrics.jsonl") && --steps == 0) stop = 15;
     });
-    return train(fs, config, out, &stop);
+    return train(fs, config, out, &stop, "auto", ranks);
   }
 
  private:

@@ -1,0 +1,92 @@
+// One answer: a run ends in the same checkpoint hash on any number of ranks and any division of
+// them.
+//
+// The run has everything whose order of sums could depend on the mesh: packed documents, a batch
+// ramp across a border, clipping in every step, Muon and AdamW, skipped tokens, balancing biases,
+// two phases. Fails if one gradient is added in another order, one row is lost, sent twice or
+// summed with another slot's, or one piece of state is saved or loaded wrong.
+#include <gtest/gtest.h>
+
+#include "checkpoint/history.h"
+#include "checkpoint/test_folder.h"
+#include "tests/tiny_run.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+class OneAnswer : public ::testing::TestWithParam<const char*> {
+ protected:
+  RunConfig on_mesh(int64_t expert, int64_t slots = 8) {
+    RunConfig config = tiny.config(tiny.rich(GetParam(), slots));
+    config.parallel.expert = expert;
+    config.parallel.deadline_seconds = 60;
+    return config;
+  }
+  std::string one_rank(int64_t slots = 8) {
+    const Outcome whole = tiny.train(on_mesh(1, slots), tiny.out("one" + std::to_string(slots)));
+    EXPECT_TRUE(whole.result) << whole.hash();
+    return whole.hash();
+  }
+
+  TestFolder folder;
+  TinyRun tiny{folder.path()};
+};
+INSTANTIATE_TEST_SUITE_P(Types, OneAnswer, ::testing::Values("f32", "bf16"));
+
+TEST_P(OneAnswer, OnEveryFactorisation) {
+  const std::string want = one_rank();
+  for (const int ranks : {1, 2, 4, 8}) {
+    for (int64_t expert = 1; expert <= std::min(ranks, 4); expert *= 2) {  // four experts
+      const std::string name = std::to_string(ranks) + "x" + std::to_string(expert);
+      const Outcome run = tiny.train_on(ranks, on_mesh(expert), tiny.out(name));
+      EXPECT_EQ(run.hash(), want) << ranks << " ranks, experts over " << expert;
+    }
+  }
+}
+
+TEST_P(OneAnswer, ForAnySlotsThatTheRanksDivide) {
+  for (const int64_t slots : {1, 2, 4}) {
+    const std::string want = one_rank(slots);
+    for (int ranks = 1; ranks <= slots; ranks *= 2) {
+      const std::string name = std::to_string(slots) + "s" + std::to_string(ranks);
+      const Outcome run = tiny.train_on(ranks, on_mesh(ranks, slots), tiny.out(name));
+      EXPECT_EQ(run.hash(), want) << slots << " slots, " << ranks << " ranks";
+    }
+  }
+}
+
+// Every process of the run has another mesh; each resumes what the one before saved.
+TEST_P(OneAnswer, WhenTheMeshChangesAtEveryCheckpoint) {
+  const std::string want = one_rank(), out = tiny.out("changing");
+  const std::vector<std::pair<int, int64_t>> meshes = {{2, 1}, {8, 4}, {1, 1}, {4, 2}, {2, 2},
+                                                       {8, 1}, {4, 4}, {8, 2}, {4, 1}};
+  for (const auto& [ranks, expert] : meshes) {
+    const Outcome part = tiny.train_steps(on_mesh(expert), out, 1, ranks);
+    if (part.result) {
+      EXPECT_EQ(part.hash(), want);
+      return;
+    }
+    ASSERT_EQ(part.error->code(), Code::kInterrupted) << part.error->what();
+  }
+  ADD_FAILURE() << "the run did not end";
+}
+
+TEST_P(OneAnswer, WithRecomputationThreadsAndSmallBuckets) {
+  const std::string want = one_rank();
+  RunConfig config = on_mesh(2);
+  config.train.recompute = "layer";
+  config.train.threads = 2;
+  config.parallel.bucket_bytes = 1;
+  EXPECT_EQ(tiny.train_on(4, config, tiny.out("small")).hash(), want);
+  config.train.micro_sequences = 1;
+  config.parallel.bucket_bytes = 1 << 30;
+  RunConfig alone = config;
+  alone.parallel.expert = 1;
+  const std::string micro = tiny.train(alone, tiny.out("micro")).hash();
+  EXPECT_EQ(tiny.train_on(4, config, tiny.out("large")).hash(), micro);
+}
+
+}  // namespace
+}  // namespace moraine
