@@ -2,6 +2,7 @@
 #include "kernels/cca_conv.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/halo_rows.h"
 #include "kernels/segment_rows.h"
 
 namespace moraine {
@@ -20,14 +21,20 @@ void check_pair(const Tensor& pair, const Tensor& qkv, Segments segments) {
   check_segments(segments, T);
 }
 
+void check_halo(const Tensor& halo, const char* name, DType dtype, int64_t C,
+                std::span<const int64_t> halo_row, Segments segments) {
+  if (halo.empty()) return;
+  check_tensor(halo, name, dtype, {halo.dims[0], 2, C});
+  check_halo_rows(halo_row, segments, halo.dims[0]);
+}
+
 }  // namespace
 
 void cca_conv_forward(Context& ctx, const CcaConvForward& a) {
   check_pair(a.pair, a.qkv, a.segments);
   const int64_t C = a.pair.dims[0] * a.pair.dims[2] / 2, T = a.qkv.dims[0];
-  const int64_t S = static_cast<int64_t>(a.segments.size());
   const DType wide = wide_dtype(a.qkv.dtype);
-  check_tensor(a.halo, "halo", a.qkv.dtype, {S, 2, C}, true);
+  check_halo(a.halo, "halo", a.qkv.dtype, C, a.halo_row, a.segments);
   check_tensor(a.w, "w", wide, {C, 2});
   check_tensor(a.b, "b", wide, {C});
   if (T == 0) return;
@@ -44,8 +51,11 @@ void cca_conv_backward(Context& ctx, const CcaConvBackward& a) {
   check_tensor(a.dw, "dw", wide, {C, 2});
   check_tensor(a.db, "db", wide, {C});
   check_tensor(a.w, "w", wide, {C, 2});
+  check_halo(a.halo, "halo", a.qkv.dtype, C, a.halo_row, a.segments);
+  check_halo(a.dhalo, "dhalo", wide, C, a.halo_row, a.segments);
   for (const Segment& s : a.segments) {
-    MR_CHECK(s.position_begin == 0, "segment at row %ld begins at position %ld", long(s.row_begin),
+    MR_CHECK(s.position_begin == 0 || !a.halo.empty(),
+             "segment at row %ld begins at position %ld, without a halo", long(s.row_begin),
              long(s.position_begin));
   }
   if (T == 0) return;

@@ -13,13 +13,16 @@
 //   each
 //              segment gets dpair[.,first,tap 0];  dp[t] = w[:,1]*du[t] + w[:,0]*du[t+1] ;
 //              dw[c,0] += sum_t du[t,c] p[t-1,c], dw[c,1] += sum_t du[t,c] p[t,c], db[c] += sum_t
-//              du[t,c], t over every row and over u[-1] of each segment. Halo rows get no gradient
-//              (training has none: position_begin == 0 and halo empty).
+//              du[t,c], t over every row and over u[-1] of each segment.
+//              With a halo, u[-1] and p[-1] have gradients that belong to rows elsewhere:
+//              dhalo[1] = w[:,1]*du[-1] + w[:,0]*du[first], dhalo[0] = w[:,0]*du[-1], du[-1] =
+//              dpair[.,first,tap 0]; whoever holds those rows adds them to dp, and has the rest.
 //
-// Shapes:   T rows, G = H + K heads of d channels, C = G*d, N >= C columns of qkv, S segments.
-// Types:    qkv, pair, halo: f32 or bf16; w, b and their gradients f32. Sums f32. A bf16 dqkv
-// rounds twice: the
-//           mean's part when it was written, its sum with this part here.
+// Shapes:   T rows, G = H + K heads of d channels, C = G*d, N >= C columns of qkv, S segments,
+//           h rows of halo: segment s has row halo_row[s], none if that is -1; halo_row empty: h =
+//           S and segment s has row s.
+// Types:    qkv, pair, halo: f32 or bf16; w, b, their gradients and dhalo f32. Sums f32. A bf16
+//           dqkv rounds twice: the mean's part when it was written, its sum with this part here.
 // Aliasing: none. dqkv: columns [0, C) are ADDED TO (qk_norm_rope_backward, which runs before
 // because it
 //           makes dz and so dpair, wrote the q-k mean's part there), the rest is untouched.
@@ -27,6 +30,8 @@
 // Cost:     memory-bound: reads C, writes 2C values per row.
 // Source:   CCA, arXiv:2510.04476; docs/model.md, attention (one left pad of two columns).
 #pragma once
+
+#include <span>
 
 #include "kernels/context.h"
 #include "kernels/segment.h"
@@ -37,20 +42,24 @@ namespace moraine {
 struct CcaConvForward {
   Tensor pair;        // [G, T, 2*d] out
   Tensor qkv;         // [T, N] in
-  Tensor halo;        // [S, 2, C] in: p at the two positions before each segment; or empty: zeros
+  Tensor halo;        // [h, 2, C] in: p at the two positions before a segment; or empty: zeros
   Tensor w;           // [C, 2] in
   Tensor b;           // [C] in
   Segments segments;  // cover [0, T)
+  std::span<const int64_t> halo_row = {};
 };
 
 struct CcaConvBackward {
-  Tensor dqkv;        // [T, N] columns [0, C) added to
-  Tensor dw;          // [C, 2] added to
-  Tensor db;          // [C] added to
-  Tensor dpair;       // [G, T, 2*d] in
-  Tensor qkv;         // [T, N] in
-  Tensor w;           // [C, 2] in
-  Segments segments;  // all with position_begin == 0
+  Tensor dqkv;   // [T, N] columns [0, C) added to
+  Tensor dw;     // [C, 2] added to
+  Tensor db;     // [C] added to
+  Tensor dpair;  // [G, T, 2*d] in
+  Tensor qkv;    // [T, N] in
+  Tensor w;      // [C, 2] in
+  Segments segments;
+  Tensor dhalo = {};  // [h, 2, C] wide out, rows of segments; or empty
+  Tensor halo = {};   // [h, 2, C] in; or empty: every document begins here
+  std::span<const int64_t> halo_row = {};
 };
 
 void cca_conv_forward(Context& ctx, const CcaConvForward& a);

@@ -63,19 +63,23 @@ Data make_data(Rig& rig, const Case& c, DType dtype) {
                   .halo = c.halo ? rig.normal({S, 2, C}, dtype, 4) : Tensor(),
                   .w = w,
                   .b = rig.normal({C}, wide, 5),
-                  .segments = data.segments};
+                  .segments = data.segments,
+                  .halo_row = {}};
   data.backward = {.dqkv = rig.normal({T, N}, dtype, 6),
                    .dw = rig.normal({C, 2}, wide, 7),
                    .db = rig.normal({C}, wide, 8),
                    .dpair = rig.normal({c.G, T, 2 * c.d}, dtype, 9),
                    .qkv = qkv,
                    .w = w,
-                   .segments = data.segments};
+                   .segments = data.segments,
+                   .dhalo = c.halo ? rig.normal({S, 2, C}, wide, 10) : Tensor(),
+                   .halo = data.forward.halo,
+                   .halo_row = {}};
   return data;
 }
 
 struct Outputs {
-  Tensor pair, dqkv, dw, db;
+  Tensor pair, dqkv, dw, db, dhalo;
 };
 
 Outputs run_copy(Rig& rig, const Data& data, Context& ctx) {
@@ -86,9 +90,10 @@ Outputs run_copy(Rig& rig, const Data& data, Context& ctx) {
   b.dqkv = rig.copy(b.dqkv);
   b.dw = rig.copy(b.dw);
   b.db = rig.copy(b.db);
+  if (!b.dhalo.empty()) b.dhalo = rig.copy(b.dhalo);
   cca_conv_forward(ctx, f);
   cca_conv_backward(ctx, b);
-  return {f.pair, b.dqkv, b.dw, b.db};
+  return {f.pair, b.dqkv, b.dw, b.db, b.dhalo};
 }
 
 TEST(CcaConv, EveryIsaMatchesTheReference) {
@@ -104,6 +109,7 @@ TEST(CcaConv, EveryIsaMatchesTheReference) {
       EXPECT_CLOSE(got.dqkv, want.dqkv, tolerance(c.dtype, 5));
       EXPECT_CLOSE(got.dw, want.dw, tolerance(DType::kF32, T));
       EXPECT_CLOSE(got.db, want.db, tolerance(DType::kF32, T));
+      if (c.halo) EXPECT_CLOSE(got.dhalo, want.dhalo, tolerance(DType::kF32, 3));
       for (int64_t t = 0; t < T; ++t) {  // the columns of the values stay
         for (int64_t i = t * N + C; i < (t + 1) * N; ++i) {
           ASSERT_EQ(ref::get(got.dqkv, i), ref::get(data.backward.dqkv, i));
@@ -189,14 +195,97 @@ TEST(CcaConv, ADocumentMayBeSplitAnywhere) {
   }
 }
 
+// The gradients of a document cut into parts, each with the halo of the rows before: what comes
+// back through the halos, added to those rows, and the sums of all parts, are those of the whole.
+void expect_split_gradients_are_whole(Backend backend, DType dtype,
+                                      const std::vector<int64_t>& parts) {
+  const int64_t G = 3, d = 19, C = G * d, N = C + 5;
+  int64_t T = 0;
+  for (const int64_t n : parts) T += n;
+  Rig rig(backend);
+  const Data data = make_data(rig, {{T}, G, d, 5, dtype, false}, dtype);
+  const Outputs want = run_copy(rig, data, rig.ctx);
+  Data split = data;
+  split.segments = documents(parts);
+  std::vector<int64_t> halo_row = {-1};  // the first part has no halo, the others in turn
+  const int64_t h = static_cast<int64_t>(parts.size()) - 1;
+  const Tensor halo = rig.zeros({h, 2, C}, dtype);
+  for (size_t s = 1; s < parts.size(); ++s) {
+    Segment& segment = split.segments[s];
+    segment.position_begin = segment.row_begin;
+    halo_row.push_back(h - static_cast<int64_t>(s));
+    for (int64_t back = 1; back <= 2 && back <= segment.row_begin; ++back) {
+      for (int64_t c = 0; c < C; ++c) {
+        ref::set(halo, (halo_row[s] * 2 + 2 - back) * C + c,
+                 ref::get(data.forward.qkv, (segment.row_begin - back) * N + c));
+      }
+    }
+  }
+  split.forward.halo = split.backward.halo = halo;
+  split.forward.halo_row = split.backward.halo_row = halo_row;
+  split.backward.dhalo = rig.normal({h, 2, C}, wide_dtype(dtype), 31);
+  const Outputs got = run_copy(rig, split, rig.ctx);
+  EXPECT_SAME_BITS(got.pair, want.pair);
+  for (size_t s = 1; s < parts.size(); ++s) {
+    const int64_t row = split.segments[s].row_begin;
+    for (int64_t back = 1; back <= 2 && back <= row; ++back) {
+      for (int64_t c = 0; c < C; ++c) {
+        ref::add(got.dqkv, (row - back) * N + c,
+                 ref::get(got.dhalo, (halo_row[s] * 2 + 2 - back) * C + c));
+      }
+    }
+  }
+  // A row before a cut is rounded once more by the sum with what came back.
+  EXPECT_CLOSE(got.dqkv, want.dqkv, Tolerance{2 * tolerance(dtype, 8).relative});
+  EXPECT_CLOSE(got.dw, want.dw, tolerance(DType::kF32, T));
+  EXPECT_CLOSE(got.db, want.db, tolerance(DType::kF32, T));
+}
+
+TEST(CcaConv, TheGradientsOfADocumentMayBeSplitAnywhere) {
+  for (const Backend backend : {Backend::kRef, Backend::kCpu}) {
+    for (int64_t cut = 1; cut < 9; ++cut) {
+      expect_split_gradients_are_whole(backend, DType::kF32, {cut, 9 - cut});
+    }
+    expect_split_gradients_are_whole(backend, DType::kF32, {2, 2, 3, 2});
+    expect_split_gradients_are_whole(backend, DType::kF32, {63, 2, 64, 66});
+    expect_split_gradients_are_whole(backend, DType::kBF16, {65, 30, 3});
+  }
+}
+
+TEST(CcaConv, ReferenceHaloGradientsMatchFiniteDifferences) {
+  const Case c = {{3, 5, 1}, 2, 3, 2, DType::kF64, true};
+  Rig rig(Backend::kRef);
+  Data data = make_data(rig, c, DType::kF64);
+  CcaConvBackward& b = data.backward;
+  b.dqkv = rig.zeros({9, 8}, DType::kF64);
+  b.dw = rig.zeros({6, 2}, DType::kF64);
+  b.db = rig.zeros({6}, DType::kF64);
+  for (Segment& s : data.segments) s.position_begin = 7;
+  b.segments = data.forward.segments = data.segments;
+  cca_conv_backward(rig.ctx, b);
+  const auto loss = [&] {
+    cca_conv_forward(rig.ctx, data.forward);
+    double sum = 0;
+    for (int64_t i = 0; i < b.dpair.count(); ++i) {
+      sum += ref::get(b.dpair, i) * ref::get(data.forward.pair, i);
+    }
+    return sum;
+  };
+  expect_gradient(data.forward.qkv, b.dqkv, loss, "qkv", 72);
+  expect_gradient(data.forward.halo, b.dhalo, loss, "halo", 36);
+  expect_gradient(data.forward.w, b.dw, loss, "w");
+  expect_gradient(data.forward.b, b.db, loss, "b");
+}
+
 TEST(CcaConv, ThreadsDoNotChangeTheBits) {
   Rig one(Backend::kCpu, 1), three(Backend::kCpu, 3);
-  const Data data = make_data(one, {{63, 1, 100, 36}, 3, 24, 5, DType::kBF16, false}, DType::kBF16);
+  const Data data = make_data(one, {{63, 1, 100, 36}, 3, 24, 5, DType::kBF16, true}, DType::kBF16);
   const Outputs a = run_copy(one, data, one.ctx), b = run_copy(one, data, three.ctx);
   EXPECT_SAME_BITS(b.pair, a.pair);
   EXPECT_SAME_BITS(b.dqkv, a.dqkv);
   EXPECT_SAME_BITS(b.dw, a.dw);
   EXPECT_SAME_BITS(b.db, a.db);
+  EXPECT_SAME_BITS(b.dhalo, a.dhalo);
 }
 
 // A document alone, at row 0, has the bits it has at row 41 of a batch, across a block's edge.

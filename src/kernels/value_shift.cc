@@ -2,6 +2,7 @@
 #include "kernels/value_shift.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/halo_rows.h"
 #include "kernels/segment_rows.h"
 
 namespace moraine {
@@ -19,12 +20,18 @@ void check_values(const Tensor& v, const Tensor& qkv, Segments segments, bool de
   check_segments(segments, v.dims[0]);
 }
 
+void check_halo(const Tensor& halo, const char* name, const Tensor& v,
+                std::span<const int64_t> halo_row, Segments segments) {
+  if (halo.empty()) return;
+  check_tensor(halo, name, v.dtype, {halo.dims[0], v.dims[1] * v.dims[2] / 2});
+  check_halo_rows(halo_row, segments, halo.dims[0]);
+}
+
 }  // namespace
 
 void value_shift_forward(Context& ctx, const ValueShiftForward& a) {
   check_values(a.v, a.qkv, a.segments, a.delayed);
-  const int64_t S = static_cast<int64_t>(a.segments.size()), M = a.v.dims[1] * a.v.dims[2] / 2;
-  check_tensor(a.halo, "halo", a.v.dtype, {S, M}, true);
+  check_halo(a.halo, "halo", a.v, a.halo_row, a.segments);
   if (a.v.dims[0] == 0) return;
   const OpTimer timer(ctx.profile, "value_shift_forward", 0,
                       2.0 * static_cast<double>(a.v.bytes()));
@@ -33,6 +40,7 @@ void value_shift_forward(Context& ctx, const ValueShiftForward& a) {
 
 void value_shift_backward(Context& ctx, const ValueShiftBackward& a) {
   check_values(a.dv, a.dqkv, a.segments, a.delayed);
+  check_halo(a.dhalo, "dhalo", a.dv, a.halo_row, a.segments);
   if (a.dv.dims[0] == 0) return;
   const OpTimer timer(ctx.profile, "value_shift_backward", 0,
                       2.0 * static_cast<double>(a.dv.bytes()));

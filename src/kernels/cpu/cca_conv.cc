@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/row_blocks.h"
+#include "kernels/halo_rows.h"
 #include "kernels/segment_rows.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -70,8 +71,9 @@ HWY_INLINE void forward_strip(const ForwardStrip<E>& strip, const Run& run, Part
 template <class E>
 HWY_INLINE const E* row_before(const CcaConvForward& a, const Run& run, int64_t s, int64_t row) {
   if (row >= run.first) return static_cast<const E*>(a.qkv.data) + row * a.qkv.dims[1];
-  if (a.halo.empty()) return nullptr;
-  return static_cast<const E*>(a.halo.data) + (2 * s + row - run.first + 2) * a.b.dims[0];
+  const int64_t halo = a.halo.empty() ? -1 : halo_row_of(a.halo_row, s);
+  if (halo < 0) return nullptr;
+  return static_cast<const E*>(a.halo.data) + (2 * halo + row - run.first + 2) * a.b.dims[0];
 }
 
 template <class E>
@@ -98,13 +100,14 @@ void forward_of(const CcaConvForward& a, int64_t row_begin, int64_t row_end) {
   });
 }
 
-// As ForwardStrip; sums: dw of tap 0, dw of tap 1 and db of this strip, C apart.
+// As ForwardStrip; sums: dw of tap 0, dw of tap 1 and db of this strip, C apart; halo, dhalo: two
+// rows, C apart, null for none.
 template <class E>
 struct BackwardStrip {
-  const E *p, *dpair;
+  const E *p, *dpair, *halo;
   const float* w;
   E* dp;
-  float* sums;
+  float *dhalo, *sums;
   int64_t p_stride, pair_stride, C;
 };
 
@@ -118,12 +121,22 @@ HWY_INLINE void backward_strip(const BackwardStrip<E>& strip, const Run& run, Pa
   // tap0, odd: the gradients of u[row - 1] and u[row] in a row of pairs; zero after the segment.
   VF tap0, odd, odd_next = hn::Zero(df);
   get_pairs(df, strip.dpair + run.begin * strip.pair_stride, part, tap0, odd);
-  if (run.begin == run.first) db = tap0;  // u[-1] = b
+  const VF du_before = tap0;  // of u[-1], if this is the segment's first row
+  if (run.begin == run.first) db = tap0;
+  if (run.begin == run.first && strip.halo != nullptr) {
+    before = get(df, strip.halo + strip.C, part);
+    dw0 = hn::Mul(tap0, get(df, strip.halo, part));
+    dw1 = hn::Mul(tap0, before);
+  }
   tap0 = hn::Zero(df);
   if (run.begin + 1 < run.last) {
     get_pairs(df, strip.dpair + (run.begin + 1) * strip.pair_stride, part, tap0, odd_next);
   }
   VF du = hn::Add(odd, tap0);
+  if (run.begin == run.first && strip.dhalo != nullptr) {
+    put(hn::Mul(w0, du_before), df, strip.dhalo, part);
+    put(hn::MulAdd(w1, du_before, hn::Mul(w0, du)), df, strip.dhalo + strip.C, part);
+  }
   for (int64_t t = run.begin; t < run.end; ++t) {
     odd = odd_next;
     tap0 = odd_next = hn::Zero(df);
@@ -152,19 +165,25 @@ HWY_INLINE void backward_strip(const BackwardStrip<E>& strip, const Run& run, Pa
 template <class E>
 void backward_of(const CcaConvBackward& a, int64_t row_begin, int64_t row_end, float* sums) {
   const int64_t G = a.dpair.dims[0], T = a.dpair.dims[1], d = a.dpair.dims[2] / 2;
-  const int64_t N = a.qkv.dims[1];
-  for_runs(a.segments, row_begin, row_end, [&](const Run& run, int64_t) MR_LANES {
+  const int64_t N = a.qkv.dims[1], C = G * d;
+  for_runs(a.segments, row_begin, row_end, [&](const Run& run, int64_t s) MR_LANES {
+    const int64_t row = halo_row_of(a.halo_row, s), at = row * 2 * C;
+    const bool with_halo = row >= 0 && !a.halo.empty(), with_dhalo = row >= 0 && !a.dhalo.empty();
+    const E* halo = with_halo ? static_cast<const E*>(a.halo.data) + at : nullptr;
+    float* dhalo = with_dhalo ? static_cast<float*>(a.dhalo.data) + at : nullptr;
     for (int64_t g = 0; g < G; ++g) {
       for_lanes(d, [&](int64_t j, auto part) MR_LANES {
         const int64_t c = g * d + j;
         const BackwardStrip<E> strip = {static_cast<const E*>(a.qkv.data) + c,
                                         static_cast<const E*>(a.dpair.data) + g * T * 2 * d + 2 * j,
+                                        halo == nullptr ? nullptr : halo + c,
                                         static_cast<const float*>(a.w.data) + 2 * c,
                                         static_cast<E*>(a.dqkv.data) + c,
+                                        dhalo == nullptr ? nullptr : dhalo + c,
                                         sums + c,
                                         N,
                                         2 * d,
-                                        G * d};
+                                        C};
         backward_strip(strip, run, part);
       });
     }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu/row_blocks.h"
+#include "kernels/halo_rows.h"
 #include "kernels/segment_rows.h"
 
 namespace moraine::cpu {
@@ -45,8 +46,8 @@ void value_shift_forward(Context& ctx, const ValueShiftForward& a) {
       char* const late = v + t * n.row + n.half;
       if (t > segment.row_begin) {
         copy(late, values + (t - 1) * n.qkv + n.half, n.half);
-      } else if (halo != nullptr) {
-        copy(late, halo + s * n.half, n.half);
+      } else if (halo != nullptr && halo_row_of(a.halo_row, s) >= 0) {
+        copy(late, halo + halo_row_of(a.halo_row, s) * n.half, n.half);
       } else {
         zero(late, n.half);
       }
@@ -60,6 +61,7 @@ void value_shift_backward(Context& ctx, const ValueShiftBackward& a) {
   const Bytes n = bytes_of(a.dv, a.dqkv);
   char* const values = static_cast<char*>(a.dqkv.data) + n.before;
   const char* const dv = static_cast<const char*>(a.dv.data);
+  char* const dhalo = static_cast<char*>(a.dhalo.data);
   const int64_t rows = rows_per_task(a.dv.dims[1] * a.dv.dims[2]);
   for_row_tasks(ctx, a.dv.dims[0], rows, [&](int64_t begin, int64_t end, int) {
     int64_t s = segment_index(a.segments, begin);
@@ -69,6 +71,10 @@ void value_shift_backward(Context& ctx, const ValueShiftBackward& a) {
         continue;
       }
       const Segment& segment = a.segments[static_cast<size_t>(s)];
+      const int64_t halo_row = halo_row_of(a.halo_row, s);
+      if (t == segment.row_begin && dhalo != nullptr && halo_row >= 0) {
+        copy(dhalo + halo_row * n.half, dv + t * n.row + n.half, n.half);
+      }
       copy(values + t * n.qkv, dv + t * n.row, n.half);
       char* const late = values + t * n.qkv + n.half;
       if (t + 1 < segment.row_begin + segment.rows) {
