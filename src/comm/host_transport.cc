@@ -20,7 +20,8 @@
 namespace moraine {
 namespace {
 
-constexpr double kLookSeconds = 5e-3;  // between looks at liveness, fault record and deadline
+constexpr double kLookSeconds = 5e-3;      // between looks at liveness, fault record and deadline
+constexpr double kBusyLookSeconds = 5e-4;  // if other messages move only while somebody looks
 constexpr int kPauses = 200, kYields = 20;
 
 void pause_core() {
@@ -40,6 +41,7 @@ HostTransport::HostTransport(Options options)
       ranks_(std::move(options.ranks)),
       hosts_(std::move(options.hosts)),
       idle_(std::move(options.idle)),
+      on_fault_(std::move(options.on_fault)),
       may_spin_(region_->ranks() <= usable_cores()),
       counters_(ranks_.size() * kMaxChannels) {
   MR_CHECK(static_cast<int>(ranks_.size()) == region_->ranks());
@@ -53,6 +55,7 @@ HostTransport::HostTransport(Options options)
 }
 
 HostTransport::~HostTransport() {
+  if (stays_) return;
   mine().state.store(RankState::kLeft, std::memory_order_release);
   if (kind_ == RankKind::kProcesses) leave_alive(mine());
   for (int r = 0; r < region_->ranks(); ++r) ring_doorbell(region_->rank(r));
@@ -87,7 +90,7 @@ SendTicket HostTransport::send(int peer, int channel, uint64_t label, ConstBytes
   Message& m = slot(local_, to, channel, number);
   const Wait w = {to, channel, label, seconds, "has no free place to send to"};
   mine().label[channel].store(label, std::memory_order_relaxed);
-  throw_if_fault(w);
+  throw_if_fault(w.channel, w.label);
   wait(w, [&m, number] {
     return number <= kRingMessages ||
            m.done.load(std::memory_order_acquire) == number - kRingMessages;
@@ -122,10 +125,11 @@ Incoming HostTransport::open(int peer, int channel, uint64_t label, int64_t byte
   const uint64_t number = ++counters(from, channel).received;
   const Wait w = {from, channel, label, seconds, "waits for"};
   mine().label[channel].store(label, std::memory_order_relaxed);
-  throw_if_fault(w);
+  throw_if_fault(w.channel, w.label);
   wait(w, [&] { return message_there(from, channel, number); });
   const Message& m = slot(from, local_, channel, number);
-  if (m.label != label || m.bytes != bytes) throw_mismatch(m, from, label, bytes);
+  if (m.label != label || m.bytes != bytes)
+    throw_lost(mismatch_text(rank(), label, bytes, peer, m.label, m.bytes));
   Incoming in = {.peer = peer,
                  .channel = channel,
                  .bytes = bytes,
@@ -152,7 +156,7 @@ ConstBytes HostTransport::next(Incoming& in, int64_t bytes, Bytes staging, doubl
   if (!read_memory(from, m.address + static_cast<uint64_t>(begin), out)) {
     const int error = errno;
     const uint64_t label = m.label;
-    throw_if_fault({from, in.channel, label, 0, ""});
+    throw_if_fault(in.channel, label);
     has_died(region_->rank(from));
     throw_lost(fmt::format("{}: rank {} can not read the memory of rank {}: {}; {}",
                            context_text(in.channel, label), rank(), in.peer, std::strerror(error),
@@ -208,12 +212,12 @@ void HostTransport::wait_slowly(const Wait& w, bool (*ready)(const void*), const
   for (;;) {
     const uint32_t seen = mine().doorbell.load(std::memory_order_seq_cst);
     if (ready(context)) break;
-    throw_if_fault(w);
+    throw_if_fault(w.channel, w.label);
     check_peer(w, ready, context);
     const double left = end - now_seconds();
     if (left <= 0) throw_deadline(w);
     if (idle_) idle_();
-    sleep_on_doorbell(mine(), seen, std::min(left, kLookSeconds));
+    sleep_on_doorbell(mine(), seen, std::min(left, idle_ ? kBusyLookSeconds : kLookSeconds));
   }
   mine().waits_for[w.channel].store(0, std::memory_order_relaxed);
 }
@@ -224,7 +228,7 @@ void HostTransport::check_peer(const Wait& w, bool (*ready)(const void*), const 
   const bool left = peer.state.load(std::memory_order_acquire) == RankState::kLeft;
   const bool died = !left && kind_ == RankKind::kProcesses && has_died(peer);
   if ((left || died) && !ready(context)) {
-    throw_if_fault(w);
+    throw_if_fault(w.channel, w.label);
     throw_lost(fmt::format("{}: rank {} {} rank {}, which {}", context_text(w.channel, w.label),
                            rank(), w.doing, ranks_[static_cast<size_t>(w.peer)],
                            died ? "died" : "left: it has ended its work"));
@@ -233,13 +237,13 @@ void HostTransport::check_peer(const Wait& w, bool (*ready)(const void*), const 
 
 // Faults -------------------------------------------------------------------------------------
 
-void HostTransport::throw_if_fault(const Wait& w) const {
+void HostTransport::throw_if_fault(int channel, uint64_t label) const {
   if (region_->head().fault.load(std::memory_order_acquire) != FaultState::kSet) return;
   const int who = fault_rank();
   if (who == rank())  // another channel of this rank, or its caller, found it
     throw Error(Code::kPeerLost, fault_reason());
   throw_error(Code::kPeerLost, "{}: rank {} ends because of rank {}: {}",
-              context_text(w.channel, w.label), rank(), who, fault_reason());
+              context_text(channel, label), rank(), who, fault_reason());
 }
 
 void HostTransport::throw_lost(const std::string& reason) {
@@ -260,14 +264,6 @@ void HostTransport::throw_deadline(const Wait& w) {
       text += "; " + describe(r);
   }
   throw_lost(text);
-}
-
-void HostTransport::throw_mismatch(const Message& m, int from, uint64_t label, int64_t bytes) {
-  throw_lost(
-      fmt::format("rank {} and rank {} do different things: rank {} wants {} bytes of {}, "
-                  "rank {} sends {} bytes of {}",
-                  rank(), ranks_[static_cast<size_t>(from)], rank(), bytes, label_text(label),
-                  ranks_[static_cast<size_t>(from)], m.bytes, label_text(m.label)));
 }
 
 std::string HostTransport::context_text(int channel, uint64_t label) const {
@@ -309,6 +305,7 @@ void HostTransport::record_fault(int who, const std::string& reason) {
   head.reason[n] = '\0';
   head.fault.store(FaultState::kSet, std::memory_order_release);
   for (int r = 0; r < region_->ranks(); ++r) ring_doorbell(region_->rank(r));
+  if (on_fault_ && who == rank()) on_fault_(reason);
 }
 
 int HostTransport::fault_rank() const {

@@ -34,6 +34,8 @@ class HostTransport : public Transport {
     std::vector<int> hosts;  // host of each rank of the job; empty: all in one
     // Called by every waiter every few milliseconds: other sources of faults. May be empty.
     std::function<void()> idle;
+    // Called once by the rank that records a fault: to tell those who do not see this memory.
+    std::function<void(const std::string& reason)> on_fault;
   };
   explicit HostTransport(Options options);
   ~HostTransport() override;  // says goodbye: who still waits for this rank gets "rank n left"
@@ -57,10 +59,16 @@ class HostTransport : public Transport {
   std::string fault_reason() const;
   // fail() on behalf of another rank of the job.
   void record_fault(int rank, const std::string& reason);
+  [[noreturn]] void throw_lost(const std::string& reason);  // fail, then throw
+  void throw_if_fault(int channel, uint64_t label) const;
+  std::string context_text(int channel, uint64_t label) const;
   bool reaches(int rank) const { return local_of(rank) >= 0; }
   // Reads memory of another process of the region. False: not permitted, or it is gone.
   bool read_memory(int peer, uint64_t address, Bytes out) const;
   HostRegion& region() const { return *region_; }
+  std::shared_ptr<HostRegion> region_pointer() const { return region_; }
+  // No goodbye at the end: the process goes on for a moment, and says it later.
+  void stay() { stays_ = true; }
   int local_of(int rank) const;
   RankKind kind() const { return kind_; }
 
@@ -90,20 +98,18 @@ class HostTransport : public Transport {
 
   bool spin(bool (*ready)(const void*), const void* context) const;
   void wait_slowly(const Wait& w, bool (*ready)(const void*), const void* context);
-  void throw_if_fault(const Wait& w) const;
   void check_peer(const Wait& w, bool (*ready)(const void*), const void* context);
   [[noreturn]] void throw_deadline(const Wait& w);
-  [[noreturn]] void throw_mismatch(const Message& m, int from, uint64_t label, int64_t bytes);
-  [[noreturn]] void throw_lost(const std::string& reason);
   std::string describe(int local) const;
-  std::string context_text(int channel, uint64_t label) const;
 
   std::shared_ptr<HostRegion> region_;
   const RankKind kind_;
   const int local_;
   const std::vector<int> ranks_, hosts_;
   const std::function<void()> idle_;
+  const std::function<void(const std::string& reason)> on_fault_;
   const bool may_spin_;
+  bool stays_ = false;
   std::vector<Counters> counters_;
   std::string channel_names_[kMaxChannels];
 };

@@ -47,4 +47,12 @@ std::string label_text(uint64_t label) {
                      label >> 32, label >> 8 & 0xffffff);
 }
 
+std::string mismatch_text(int rank, uint64_t label, int64_t bytes, int peer, uint64_t peer_label,
+                          int64_t peer_bytes) {
+  return fmt::format(
+      "rank {} and rank {} do different things: rank {} wants {} bytes of {}, rank {} sends {} "
+      "bytes of {}",
+      rank, peer, rank, bytes, label_text(label), peer, peer_bytes, label_text(peer_label));
+}
+
 }  // namespace moraine

@@ -2,6 +2,15 @@
 //
 // libmpi.so.40 (Open MPI 4.1 and 5.0) is opened only if the environment says that there is one
 // launcher, so that neither building nor running alone needs MPI.
+//
+// Ranks of one host use shared memory (host_transport.h), others Open MPI's messages. If a process
+// may not read another's memory here, all use messages, and the log says comm.no_host_memory.
+// MORAINE_HOST_MEMORY=off: the same, as if every rank had a host of its own.
+//
+// Ending: after a fault, MPI_Finalize would wait for the lost; it is not called. At exit a rank
+//         waits up to a second for the others of its host, since mpirun stops all when one ends
+//         with an error, and each has its own message to print. For the same reason a SIGTERM that
+//         nobody handles ends the process one second later.
 #pragma once
 
 #include <memory>
@@ -13,7 +22,8 @@ namespace moraine {
 // Whether this process was started as a rank of a larger job (mpirun, srun).
 bool started_by_mpi();
 
-// Joins the job. Errors: kNotFound (no library), kPeerLost.
+// Joins the job; once per process, by the thread that will destroy it. Starting has no deadline but
+// the launcher's. Errors: kNotFound (no library), kPeerLost.
 std::unique_ptr<Transport> open_mpi_transport();
 
 }  // namespace moraine

@@ -36,12 +36,11 @@ void run_thread_ranks(int ranks, const std::function<void(Transport& transport)>
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
-      HostTransport transport({.region = region,
-                               .kind = RankKind::kThreads,
-                               .local = r,
-                               .ranks = all,
-                               .hosts = {},
-                               .idle = {}});
+      HostTransport::Options options;
+      options.region = region;
+      options.local = r;
+      options.ranks = all;
+      HostTransport transport(std::move(options));
       errors[static_cast<size_t>(r)] = run_rank(transport, body);
     });
   }

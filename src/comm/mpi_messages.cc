@@ -1,0 +1,269 @@
+// Headers, pieces and polling.
+#include "comm/mpi_messages.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "comm/label.h"
+
+namespace moraine {
+namespace {
+
+constexpr int kFaultTag = 2 * kMaxChannels;
+constexpr int64_t kFaultBytes = RegionHead::kReasonBytes;
+
+// Yields while an answer may be near; later sleeps, so that waiting leaves the cores to others.
+class Patience {
+ public:
+  void pause() {
+    constexpr int kYields = 2000;
+    if (++rounds_ <= kYields) {
+      sched_yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+
+ private:
+  int rounds_ = 0;
+};
+
+}  // namespace
+
+MpiMessages::MpiMessages(HostTransport& host, int rank, int size, std::vector<int> others)
+    : mpi_(mpi_library()),
+      host_(host),
+      rank_(rank),
+      others_(std::move(others)),
+      lanes_(static_cast<size_t>(size) * kMaxChannels),
+      fault_in_(kFaultBytes),
+      fault_out_(kFaultBytes) {
+  if (!others_.empty())
+    post_receive(fault_in_.data(), kFaultBytes, kMpiAnySource, kFaultTag, &fault_request_);
+}
+
+void MpiMessages::check(int result, const char* doing) {
+  if (result == kMpiSuccess) return;
+  host_.throw_lost(
+      fmt::format("rank {}: {}: Open MPI says: {}", rank_, doing, mpi_.error_text(result)));
+}
+
+void MpiMessages::post_send(const void* data, int64_t bytes, int peer, int tag,
+                            MpiRequest* request) {
+  const std::lock_guard lock(mutex_);
+  check(mpi_.isend(data, static_cast<int>(bytes), mpi_.byte, peer, tag, mpi_.world, request),
+        "send");
+}
+
+void MpiMessages::post_receive(void* data, int64_t bytes, int peer, int tag, MpiRequest* request) {
+  const std::lock_guard lock(mutex_);
+  check(mpi_.irecv(data, static_cast<int>(bytes), mpi_.byte, peer, tag, mpi_.world, request),
+        "receive");
+}
+
+bool MpiMessages::test(MpiRequest* request, MpiStatus* status) {
+  const std::lock_guard lock(mutex_);
+  int done = 0;
+  check(mpi_.test(request, &done, status), "wait for a message");
+  return done != 0;
+}
+
+void MpiMessages::wait(MpiRequest* request, MpiStatus* status, const Wait& w) {
+  const double end = now_seconds() + w.seconds;
+  Patience patience;
+  while (!test(request, status)) {
+    look();
+    host_.throw_if_fault(w.channel, w.label);
+    if (now_seconds() > end) {
+      host_.throw_lost(fmt::format("{}: rank {} {} rank {} since {:.1f} seconds; rank {} is silent",
+                                   host_.context_text(w.channel, w.label), rank_, w.doing, w.peer,
+                                   w.seconds, w.peer));
+    }
+    patience.pause();
+  }
+}
+
+SendTicket MpiMessages::send(int peer, int channel, uint64_t label, ConstBytes data, double) {
+  Lane& l = lane(peer, channel);
+  host_.throw_if_fault(channel, label);
+  forget_finished(l);
+  l.label = label;
+  const int64_t bytes = static_cast<int64_t>(data.size());
+  const bool is_inline = bytes <= kInlineBytes;
+  const Header header = {label, bytes};
+  Sending& s = l.sending.emplace_back();
+  s.number = ++l.sent;
+  s.head.resize(sizeof header + (is_inline ? data.size() : 0));
+  std::memcpy(s.head.data(), &header, sizeof header);
+  if (is_inline && bytes > 0) std::memcpy(s.head.data() + sizeof header, data.data(), data.size());
+  const int64_t pieces = is_inline ? 0 : (bytes + kPieceBytes - 1) / kPieceBytes;
+  s.requests.resize(static_cast<size_t>(pieces) + 1);
+  post_send(s.head.data(), static_cast<int64_t>(s.head.size()), peer, channel, &s.requests[0]);
+  for (int64_t i = 0; i < pieces; ++i) {
+    const int64_t begin = i * kPieceBytes;
+    post_send(data.data() + begin, std::min(kPieceBytes, bytes - begin), peer, channel,
+              &s.requests[static_cast<size_t>(i) + 1]);
+  }
+  return {peer, channel, is_inline ? 0 : s.number};
+}
+
+bool MpiMessages::finished(Sending& s) {
+  MpiStatus status;
+  while (!s.requests.empty() && test(&s.requests.back(), &status)) s.requests.pop_back();
+  return s.requests.empty();
+}
+
+void MpiMessages::forget_finished(Lane& l) {
+  while (!l.sending.empty() && finished(l.sending.front())) l.sending.pop_front();
+}
+
+void MpiMessages::wait_sent(const SendTicket& ticket, double seconds) {
+  if (ticket.sequence == 0) return;
+  Lane& l = lane(ticket.peer, ticket.channel);
+  const Wait w = {ticket.peer, ticket.channel, l.label, seconds, "waits until its data is read by"};
+  for (Sending& s : l.sending) {
+    if (s.number != ticket.sequence) continue;
+    MpiStatus status;
+    for (MpiRequest& request : s.requests) wait(&request, &status, w);
+    s.requests.clear();
+  }
+  forget_finished(l);
+}
+
+Incoming MpiMessages::open(int peer, int channel, uint64_t label, int64_t bytes, double seconds) {
+  Lane& l = lane(peer, channel);
+  l.label = label;
+  host_.throw_if_fault(channel, label);
+  l.head.resize(sizeof(Header) + kInlineBytes);
+  MpiRequest request;
+  MpiStatus status;
+  post_receive(l.head.data(), static_cast<int64_t>(l.head.size()), peer, channel, &request);
+  wait(&request, &status, {peer, channel, label, seconds, "waits for"});
+  Header header;
+  std::memcpy(&header, l.head.data(), sizeof header);
+  if (header.label != label || header.bytes != bytes)
+    host_.throw_lost(mismatch_text(rank_, label, bytes, peer, header.label, header.bytes));
+  Incoming in = {.peer = peer,
+                 .channel = channel,
+                 .bytes = bytes,
+                 .taken = 0,
+                 .slot = 0,
+                 .memory = bytes <= kInlineBytes ? l.head.data() + sizeof header : nullptr};
+  l.arrived = 0;
+  return in;
+}
+
+void MpiMessages::post_piece(const Incoming& in, Lane& l, int64_t piece) {
+  const int64_t begin = piece * kPieceBytes;
+  if (begin >= in.bytes) return;
+  std::vector<std::byte>& buffer = l.pieces[piece % 2];
+  buffer.resize(kPieceBytes);
+  post_receive(buffer.data(), std::min(kPieceBytes, in.bytes - begin), in.peer, in.channel,
+               &l.requests[piece % 2]);
+}
+
+// Piece n + 1 is on its way while n is being taken.
+ConstBytes MpiMessages::next(Incoming& in, int64_t bytes, Bytes staging, double seconds) {
+  MR_CHECK(in.taken + bytes <= in.bytes, "%ld of %ld bytes", long(in.taken + bytes),
+           long(in.bytes));
+  const int64_t begin = in.taken;
+  in.taken += bytes;
+  if (in.memory != nullptr) return {in.memory + begin, static_cast<size_t>(bytes)};
+  Lane& l = lane(in.peer, in.channel);
+  for (int64_t done = 0; done < bytes;) {
+    const int64_t at = begin + done, piece = at / kPieceBytes;
+    if (piece == l.arrived) {
+      if (piece == 0) post_piece(in, l, 0);
+      MpiStatus status;
+      wait(&l.requests[piece % 2], &status, {in.peer, in.channel, l.label, seconds, "waits for"});
+      l.arrived = piece + 1;
+      post_piece(in, l, piece + 1);
+    }
+    const int64_t inside = at - piece * kPieceBytes,
+                  n = std::min(bytes - done, kPieceBytes - inside);
+    const std::byte* from = l.pieces[piece % 2].data() + inside;
+    if (n == bytes) return {from, static_cast<size_t>(n)};
+    std::memcpy(staging.data() + done, from, static_cast<size_t>(n));
+    done += n;
+  }
+  return staging.first(static_cast<size_t>(bytes));
+}
+
+void MpiMessages::close(Incoming& in) {
+  MR_CHECK(in.memory != nullptr || in.taken == in.bytes, "closed after %ld of %ld bytes",
+           long(in.taken), long(in.bytes));
+}
+
+void MpiMessages::receive(int peer, int channel, uint64_t label, Bytes out, double seconds) {
+  Incoming in = open(peer, channel, label, static_cast<int64_t>(out.size()), seconds);
+  if (in.memory != nullptr) {
+    if (!out.empty()) std::memcpy(out.data(), in.memory, out.size());
+    return;
+  }
+  std::vector<MpiRequest> requests;
+  for (int64_t begin = 0; begin < in.bytes; begin += kPieceBytes) {
+    post_receive(out.data() + begin, std::min(kPieceBytes, in.bytes - begin), peer, channel,
+                 &requests.emplace_back());
+  }
+  MpiStatus status;
+  for (MpiRequest& request : requests)
+    wait(&request, &status, {peer, channel, label, seconds, "waits for"});
+}
+
+// Faults ------------------------------------------------------------------------------------------
+
+void MpiMessages::look() {
+  const std::unique_lock once(fault_mutex_, std::try_to_lock);
+  if (others_.empty() || !once.owns_lock() || fault_request_ == nullptr) return;
+  MpiStatus status;
+  if (!test(&fault_request_, &status)) return;
+  fault_request_ = nullptr;
+  fault_in_.back() = std::byte{0};
+  host_.record_fault(status.source, reinterpret_cast<const char*>(fault_in_.data()));
+}
+
+void MpiMessages::announce_fault(const std::string& reason) {
+  constexpr double kSeconds = 0.2;  // small messages leave at once where the peer lives
+  const size_t n = std::min(reason.size(), fault_out_.size() - 1);
+  std::memcpy(fault_out_.data(), reason.data(), n);
+  fault_sends_.resize(others_.size());
+  for (size_t i = 0; i < others_.size(); ++i) {
+    const std::lock_guard lock(mutex_);
+    if (mpi_.isend(fault_out_.data(), static_cast<int>(kFaultBytes), mpi_.byte, others_[i],
+                   kFaultTag, mpi_.world, &fault_sends_[i]) != kMpiSuccess)
+      fault_sends_[i] = mpi_.request_null;
+  }
+  const double end = now_seconds() + kSeconds;
+  bool all = false;
+  while (!all && now_seconds() < end) {
+    all = true;
+    for (MpiRequest& request : fault_sends_) {
+      const std::lock_guard lock(mutex_);
+      int done = 1;
+      MpiStatus status;
+      if (mpi_.test(&request, &done, &status) == kMpiSuccess) all = all && done != 0;
+    }
+    sched_yield();
+  }
+}
+
+bool MpiMessages::finish(double seconds) {
+  const double end = now_seconds() + seconds;
+  for (Lane& l : lanes_) {
+    Patience patience;
+    for (forget_finished(l); !l.sending.empty(); forget_finished(l)) {
+      if (now_seconds() > end) return false;
+      patience.pause();
+    }
+  }
+  return true;
+}
+
+}  // namespace moraine

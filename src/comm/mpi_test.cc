@@ -1,0 +1,214 @@
+// Ranks started by mpirun: this program starts itself as a job, over shared memory and over plain
+// messages. Breaks if a byte is wrong, a fault is not named by every rank, or a job hangs.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/collectives.h"
+#include "comm/mpi_transport.h"
+
+namespace moraine {
+namespace {
+
+Communicator world(Transport& t, double deadline) {
+  std::vector<int> ranks(static_cast<size_t>(t.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return Communicator(t, ranks, 0, "world", deadline);
+}
+
+// What a rank does -------------------------------------------------------------------------------
+
+// Values that sum exactly, so that a plain sum is the reference.
+void work(Communicator& comm, int64_t count) {
+  const int me = comm.rank(), size = comm.size();
+  Shares shares;
+  for (int m = 0; m < size; ++m) shares.push_back({{count * m / size, count * (m + 1) / size}});
+  std::vector<float> data;
+  for (int64_t i = 0; i < count; ++i) data.push_back(static_cast<float>(i % 1000 + me));
+  const Tensor all = make_tensor(data.data(), DType::kF32, {count});
+  reduce_scatter(comm, all, shares);
+  all_gather(comm, all, shares);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t want = size * (i % 1000) + size * (size - 1) / 2;
+    wrong += data[static_cast<size_t>(i)] != static_cast<float>(want);
+  }
+  std::vector<std::vector<std::byte>> out, in;
+  for (int m = 0; m < size; ++m) {
+    out.emplace_back(static_cast<size_t>(count / 3 * (m + 1)), std::byte(me * 16 + m));
+    in.emplace_back(static_cast<size_t>(count / 3 * (me + 1)));
+  }
+  const std::vector<ConstBytes> send(out.begin(), out.end());
+  const std::vector<Bytes> receive(in.begin(), in.end());
+  all_to_all(comm, send, receive);
+  for (int m = 0; m < size; ++m) {
+    for (const std::byte b : in[static_cast<size_t>(m)]) wrong += b != std::byte(m * 16 + me);
+  }
+  std::vector<int64_t> sums = {wrong, 1};
+  all_reduce_sum(comm, sums);
+  if (sums[0] != 0 || sums[1] != size) throw_error(Code::kCorrupt, "wrong values: {}", sums[0]);
+}
+
+void rank_body(const std::string& what, Transport& t) {
+  Communicator comm = world(t, what == "stopped" ? 1.0 : 60.0);
+  barrier(comm);
+  if (what == "ordinary") {
+    for (const int64_t count : {0, 1, 100, 5000, 1000003}) work(comm, count);
+    const auto names = gather(comm, 0, t.name());
+    for (const std::string& name : names) std::cerr << "rank done over " << name << "\n";
+    return;
+  }
+  for (int round = 0; round < 1000000; ++round) {
+    if (round == 3 && t.rank() == 1 && what == "killed") raise(SIGKILL);
+    if (round == 3 && t.rank() == 1 && what == "stopped") raise(SIGSTOP);
+    if (round == 3 && t.rank() == 1 && what == "error")
+      throw_error(Code::kDiverged, "loss is no number");
+    if (round == 3 && t.rank() == 1 && what == "other") barrier(comm);
+    work(comm, 30000);
+  }
+}
+
+// Not a test: a rank of the jobs below.
+TEST(MpiRank, DISABLED_Body) {
+  const char* what = std::getenv("MORAINE_TEST_BODY");
+  if (what == nullptr || !started_by_mpi()) GTEST_SKIP() << "only under mpirun";
+  int code = 0, rank = -1;
+  try {
+    const auto transport = open_mpi_transport();
+    rank = transport->rank();
+    try {
+      rank_body(what, *transport);
+    } catch (const Error& e) {
+      transport->fail(e.what());
+      throw;
+    }
+  } catch (const Error& e) {
+    std::fprintf(stderr, "<rank %d: %s>\n", rank, e.what());
+    code = exit_code(e.code());
+  }
+  std::exit(code);
+}
+
+// The jobs ---------------------------------------------------------------------------------------
+
+struct Job {
+  int exit_code = -1;
+  std::string output;
+};
+
+bool no_mpirun() { return std::system("command -v mpirun >/dev/null 2>&1") != 0; }
+
+Job run_job(int ranks, const std::string& body, bool host_memory) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string command =
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+      "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_plm_rsh_agent= "
+      "MORAINE_HOST_MEMORY=" +
+      std::string(host_memory ? "on" : "off") + " MORAINE_TEST_BODY=" + body +
+      " timeout -k 5 60 mpirun --oversubscribe -n " + std::to_string(ranks) + " '" + self +
+      "' --gtest_also_run_disabled_tests --gtest_filter=MpiRank.DISABLED_Body 2>&1";
+  Job job;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return job;
+  std::array<char, 4096> buffer;
+  size_t n;
+  while ((n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0)
+    job.output.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) job.exit_code = WEXITSTATUS(status);
+  return job;
+}
+
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// The message of one rank, or "" if it said nothing.
+std::string message_of(const Job& job, int rank) {
+  const size_t begin = job.output.find("<rank " + std::to_string(rank) + ":");
+  if (begin == std::string::npos) return "";
+  return job.output.substr(begin, job.output.find(">\n", begin) - begin);
+}
+
+#define NEEDS_MPIRUN()                                                   \
+  if (no_mpirun())                                                       \
+  GTEST_SKIP() << "NOT TESTED: mpirun is not installed (Debian package " \
+                  "openmpi-bin)"
+
+TEST(Mpi, CollectivesAreRightOverSharedMemory) {
+  NEEDS_MPIRUN();
+  for (const int ranks : {1, 2, 4}) {
+    const Job job = run_job(ranks, "ordinary", true);
+    EXPECT_EQ(job.exit_code, 0) << job.output;
+    const std::string name = ranks == 1 ? "mpi" : "mpi (shared memory)";
+    EXPECT_EQ(count_of(job.output, "rank done over " + name + "\n"), ranks) << job.output;
+  }
+}
+
+TEST(Mpi, CollectivesAreRightOverPlainMessages) {
+  NEEDS_MPIRUN();
+  for (const int ranks : {2, 3, 4}) {
+    const Job job = run_job(ranks, "ordinary", false);
+    EXPECT_EQ(job.exit_code, 0) << job.output;
+    EXPECT_EQ(count_of(job.output, "rank done over mpi\n"), ranks) << job.output;
+  }
+}
+
+TEST(Mpi, AnErrorOfOneRankIsToldByAll) {
+  NEEDS_MPIRUN();
+  for (const bool host_memory : {true, false}) {
+    const Job job = run_job(4, "error", host_memory);
+    EXPECT_NE(job.exit_code, 0);
+    EXPECT_NE(message_of(job, 1).find("loss is no number"), std::string::npos) << job.output;
+    for (const int r : {0, 2, 3})
+      EXPECT_NE(message_of(job, r).find("because of rank 1: loss is no number"), std::string::npos)
+          << job.output;
+  }
+}
+
+TEST(Mpi, RanksAtDifferentOperationsEndWithAMessageOfEach) {
+  NEEDS_MPIRUN();
+  for (const bool host_memory : {true, false}) {
+    const Job job = run_job(2, "other", host_memory);
+    EXPECT_NE(job.exit_code, 0);
+    for (const int r : {0, 1})
+      EXPECT_NE(message_of(job, r).find("do different things"), std::string::npos) << job.output;
+  }
+}
+
+TEST(Mpi, AKilledRankIsNamedByAllOthersBeforeTheLauncherEndsThem) {
+  NEEDS_MPIRUN();
+  const Job job = run_job(4, "killed", true);
+  EXPECT_NE(job.exit_code, 0);
+  for (const int r : {0, 2, 3}) {
+    EXPECT_NE(message_of(job, r).find("rank 1"), std::string::npos) << job.output;
+    EXPECT_NE(message_of(job, r).find("died"), std::string::npos) << job.output;
+  }
+}
+
+TEST(Mpi, AStoppedRankIsNamedByAllOthers) {
+  NEEDS_MPIRUN();
+  for (const bool host_memory : {true, false}) {
+    const Job job = run_job(4, "stopped", host_memory);
+    EXPECT_NE(job.exit_code, 0);
+    for (const int r : {0, 2, 3}) EXPECT_NE(message_of(job, r), "") << job.output;
+    EXPECT_NE(job.output.find(host_memory ? "rank 1 is stopped (SIGSTOP)" : "rank 1 is silent"),
+              std::string::npos)
+        << job.output;
+  }
+}
+
+}  // namespace
+}  // namespace moraine
