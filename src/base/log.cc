@@ -3,10 +3,22 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <ctime>
 
 namespace moraine {
+namespace {
+
+std::atomic<int> process_rank{0};
+thread_local int thread_rank = -1;
+
+}  // namespace
+
+void set_log_rank(int rank) {
+  thread_rank = rank;
+  process_rank = rank;
+}
 
 void log_line(Level level, std::string_view event, const std::string& fields) {
   const auto now = std::chrono::system_clock::now();
@@ -15,10 +27,11 @@ void log_line(Level level, std::string_view event, const std::string& fields) {
   const std::time_t seconds = static_cast<std::time_t>(ms / 1000);
   std::tm utc{};
   gmtime_r(&seconds, &utc);
-  const std::string line = fmt::format(
-      "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z rank=0 {} {}{}{}\n", utc.tm_year + 1900,
-      utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000,
-      static_cast<char>(level), event, fields.empty() ? "" : " ", fields);
+  const std::string line =
+      fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z rank={} {} {}{}{}\n",
+                  utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
+                  utc.tm_sec, ms % 1000, thread_rank >= 0 ? thread_rank : process_rank.load(),
+                  static_cast<char>(level), event, fields.empty() ? "" : " ", fields);
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -15,6 +15,9 @@
 
 namespace moraine {
 
+// The rank in lines of this thread from now on, and of threads that have no own (0 at first).
+void set_log_rank(int rank);
+
 enum class Level : char { kInfo = 'I', kWarning = 'W', kError = 'E' };
 
 void log_line(Level level, std::string_view event, const std::string& fields);

@@ -115,6 +115,7 @@ StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult&
 
 RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& options,
                 Transport& transport) {
+  set_log_rank(transport.rank());
   const std::unique_ptr<Run> run = open_run(fs, config, options, transport);
   Observer observer(*run);
   run->arena.seal();

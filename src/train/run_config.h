@@ -38,7 +38,7 @@ struct TrainConfig {
   int64_t tokens = 0, steps = 0;  // one of the two (without phases)
   std::string dtype = "bf16";
   std::string recompute = "none";
-  std::string init;  // a model directory to start from, or ""
+  std::string init = {};  // a model directory to start from, or ""
   int64_t micro_sequences = 0;
   double clip_norm = 1;
   std::vector<int64_t> ramp_tokens, ramp_batch_tokens;
@@ -97,7 +97,7 @@ struct ReportConfig {
 struct PhaseConfig {
   int64_t tokens = 0;
   int64_t steps = 0;  // instead of tokens; only the single phase that [train] with steps stands for
-  std::vector<DataSource> train;
+  std::vector<DataSource> train = {};
   int64_t sequence = 0, batch_tokens = 0;  // 0: as [train]
   double rope_theta = 0, learning_rate = 0;
   int64_t context = 0;

@@ -132,8 +132,8 @@ TEST(RunConfig, WrongTypesAndRanges) {
   expect_error(std::string(kData) + "[train]\ntokens = -1\n",
                {"train.tokens = -1", "allowed is from 0"});
   expect_error(std::string(kData) + "[train]\ntokens = 99999999999999999999\n", {"run.toml:4"});
-  expect_error(std::string(kData) + "[parallel]\nexpert = 2\n[train]\ntokens = 1\n",
-               {"parallel.expert = 2", "allowed is from 1 to 1"});
+  expect_error(std::string(kData) + "[parallel]\nexpert = 0\n[train]\ntokens = 1\n",
+               {"parallel.expert = 0", "allowed is from 1 to 65536"});
   expect_error("[train\n", {"run.toml:1"});
 }
 
