@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "base/fault_point.h"
 #include "kernels/check_tensor.h"
 
 namespace moraine {
@@ -31,6 +32,7 @@ void ExpertExchange::exchange_counts(const Tensor& rows, const Tensor& received)
   const int64_t* begin = rows.as<int64_t>();
   std::vector<int64_t> mine(static_cast<size_t>(E));
   for (int64_t e = 0; e < E; ++e) mine[static_cast<size_t>(e)] = begin[e + 1] - begin[e];
+  fault_point("exchange.counts");
   all_gather_equal(*comm_, std::as_bytes(std::span(mine)),
                    std::as_writable_bytes(std::span(counts_)));
   int64_t* out = received.as<int64_t>();
@@ -58,6 +60,7 @@ void ExpertExchange::to_experts(const Tensor& out, const Tensor& in, const Tenso
                                 const Tensor& received) {
   split(in, out, rows, received);
   send_.assign(token_side_.begin(), token_side_.end());
+  fault_point("exchange.to_experts");
   all_to_all(*comm_, send_, expert_side_);
 }
 
@@ -65,6 +68,7 @@ void ExpertExchange::to_tokens(const Tensor& out, const Tensor& in, const Tensor
                                const Tensor& received) {
   split(out, in, rows, received);
   send_.assign(expert_side_.begin(), expert_side_.end());
+  fault_point("exchange.to_tokens");
   all_to_all(*comm_, send_, token_side_);
 }
 

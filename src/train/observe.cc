@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/fault_point.h"
+
 namespace moraine {
 
 Observer::Observer(Run& run) : run_(run) {
@@ -37,6 +39,7 @@ Observer::Validation Observer::validate() {
   std::vector<double> nll(static_cast<size_t>(batches), 0.0);
   std::vector<int64_t> counts = {0, 0};  // targets, bytes
   for (int64_t round = 0; round < batches; round += mesh.ranks) {
+    fault_point("validate.batch");
     const int64_t mine = round + mesh.rank, batch = std::min(mine, batches - 1);
     const int64_t first = batch * at_once;
     valid_->read(first, std::min(at_once, sequences - first), &data_);

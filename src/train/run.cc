@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fault_point.h"
 #include "base/log.h"
 #include "base/resident.h"
 #include "kernels/isa.h"
@@ -379,6 +380,7 @@ void report_save(Run& run, bool wait) {
 void save_in_background(Run& run) {
   report_save(run, /*wait=*/true);
   run.saver->start(run.info(), run.trainer->copy_shard(), run.files());
+  fault_point("save.started");
 }
 
 CheckpointWritten write_live_state(Run& run) {

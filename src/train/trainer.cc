@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/fault_point.h"
 #include "kernels/elementwise.h"
 #include "model/model_directory.h"
 #include "optim/clip.h"
@@ -147,6 +148,7 @@ void Trainer::compute_slots(const StepPlan& plan, const Read& read, int64_t begi
     double loss = 0;
     for (int64_t at = 0; at < per_slot; at += micro) {
       const bool last = slot + 1 == end && at + micro == per_slot;
+      fault_point("step.micro_batch");
       read(slot * per_slot + at, micro, &data_);
       if (last) model_->after_backward = sums.after_last_backward;
       loss += run_micro_batch(data_, gradients);
@@ -181,7 +183,9 @@ void Trainer::leave(const Bucket& bucket) {
   tree_->fold(ctx_, bucket.shared.begin, bucket.shared.end);
   fold_experts(bucket.experts);
   const Tensor gradients = tree_->current();
+  fault_point("step.bucket_leaves");
   leaving_.push_back(stream_->submit([this, gradients, bucket] {
+    fault_point("step.bucket_moves");
     shared_->reduce(gradients, bucket.shared);
     if (experts_ != nullptr) experts_->reduce(gradients, bucket.experts);
   }));
@@ -195,6 +199,7 @@ void Trainer::leave_rest() {
         stream_->submit([this, gradients, part] { shared_->reduce(gradients, part); }));
   }
   tree_->close_slot();
+  fault_point("step.backward_done");
   for (CommHandle& handle : leaving_) handle.wait();
   leaving_.clear();
 }
@@ -207,6 +212,7 @@ void Trainer::sum_counts(SlotSums& sums) {
   for (size_t slot = 0; slot < sums.losses.size(); ++slot)
     losses[slot * static_cast<size_t>(mesh.context) + static_cast<size_t>(mesh.context_rank())] =
         sums.losses[slot];
+  fault_point("step.gradients_reduced");
   all_reduce_disjoint(ranks_->world, losses);
   sums.losses = losses;
   std::vector<int64_t> counts = {sums.targets};
@@ -238,6 +244,7 @@ StepResult Trainer::compute_gradients(const StepPlan& plan, const Read& read) {
   result.targets = sums.targets;
   const double targets = static_cast<double>(std::max<int64_t>(1, result.targets));
   result.loss = tree_sum(sums.losses) / targets;
+  fault_point("step.counts_summed");
   const double squares = norm_->sum_of_squares(ctx_, gradients_, ranks_->world);
   const Clip clip = clip_factor(squares, 1 / targets, config_.train.clip_norm);
   result.gradient_norm = clip.norm;
@@ -256,7 +263,9 @@ void Trainer::apply(const StepPlan& plan, const StepResult& result, double lr_sc
                            .step = plan.step + 1};
   for (ShardedOptimizer* optimizer : {shared_.get(), experts_.get()}) {
     if (optimizer == nullptr) continue;
+    fault_point("step.optimizer");
     optimizer->step(ctx_, step);
+    fault_point("step.weights_gather");
     optimizer->gather(master_);
   }
   refresh();
@@ -274,6 +283,7 @@ std::vector<ShardTensor> Trainer::shard() const {
 }
 
 std::vector<ShardTensor> Trainer::copy_shard() {
+  fault_point("save.copy");
   std::vector<ShardTensor> tensors = shard();
   for (size_t i = 0; i < tensors.size(); ++i) {
     Tensor& live = tensors[i].local;

@@ -1,0 +1,126 @@
+// LostRank: a rank that is killed or stopped at any moment of a step ends the others in time, and
+// loses nothing.
+//
+// Fails if a wait has no deadline, if a thread keeps a rank alive that should end, if a message
+// does not name the rank, or if the run that goes on afterwards has other bits.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+
+#include "base/fault_point.h"
+#include "checkpoint/test_folder.h"
+#include "comm/process_ranks.h"
+#include "tests/tiny_run.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+constexpr int kRanks = 4, kVictim = 1;
+
+class LostRank : public ::testing::Test {
+ protected:
+  RunConfig config(double deadline_seconds) {
+    RunConfig config = tiny.config(tiny.rich("f32", 8));
+    config.parallel.expert = 2;
+    config.parallel.deadline_seconds = deadline_seconds;
+    config.checkpoint.every_steps = 2;
+    return config;
+  }
+
+  // Ranks as processes; `victim` gets the signal at the nth time that it comes to the point.
+  std::vector<RankOutcome> run(const RunConfig& config, const std::string& out, const char* point,
+                               int nth, int signal) {
+    return run_process_ranks(kRanks, [&](Transport& transport) {
+      std::atomic<int> times{0};
+      set_fault_handler([&](const char* name) {
+        if (transport.rank() == kVictim && std::strcmp(name, point) == 0 && ++times == nth)
+          raise(signal);
+      });
+      RunOptions options;
+      options.out = out;
+      options.machine_file = tiny.root() + "/machine.json";
+      std::freopen("/dev/null", "w", stderr);
+      return train(posix_file_system(), config, options, transport).hash;
+    });
+  }
+
+  TestFolder folder;
+  TinyRun tiny{folder.path()};
+};
+
+const char* const kPoints[] = {
+    "step.micro_batch",   "exchange.counts",   "exchange.to_experts", "exchange.to_tokens",
+    "step.bucket_leaves", "step.bucket_moves", "step.backward_done",  "step.gradients_reduced",
+    "step.counts_summed", "step.optimizer",    "step.weights_gather", "validate.batch",
+    "save.copy",          "save.started"};
+
+TEST_F(LostRank, KilledAnywhere) {
+  const Outcome whole = tiny.train_on(2, config(30), tiny.out("whole"));
+  ASSERT_TRUE(whole.result) << whole.hash();
+  for (const char* point : kPoints) {
+    for (const int nth : {1, 4}) {
+      const std::string out = tiny.out(std::string(point) + std::to_string(nth));
+      const std::vector<RankOutcome> ranks = run(config(30), out, point, nth, SIGKILL);
+      if (ranks[kVictim].signal == 0) {  // it is not passed so often
+        EXPECT_GT(nth, 1) << point;
+        continue;
+      }
+      for (int r = 0; r < kRanks; ++r) {
+        const RankOutcome& rank = ranks[static_cast<size_t>(r)];
+        if (r == kVictim) continue;
+        EXPECT_EQ(rank.exit_code, exit_code(Code::kPeerLost)) << point << ": " << rank.text;
+        EXPECT_NE(rank.text.find("rank 1"), std::string::npos) << point << ": " << rank.text;
+      }
+      EXPECT_EQ(tiny.train_on(2, config(30), out).hash(), whole.hash()) << point << " " << nth;
+    }
+  }
+}
+
+TEST_F(LostRank, StoppedAnywhere) {
+  constexpr double kDeadline = 1.0;
+  for (const char* point : kPoints) {
+    const std::string out = tiny.out(std::string(point) + "-stopped");
+    const std::vector<RankOutcome> ranks = run(config(kDeadline), out, point, 1, SIGSTOP);
+    EXPECT_EQ(ranks[kVictim].signal, SIGKILL)
+        << point << " was not passed";  // by run_process_ranks
+    for (int r = 0; r < kRanks; ++r) {
+      const RankOutcome& rank = ranks[static_cast<size_t>(r)];
+      if (r == kVictim) continue;
+      EXPECT_EQ(rank.exit_code, exit_code(Code::kPeerLost)) << point << ": " << rank.text;
+      EXPECT_NE(rank.text.find("rank 1"), std::string::npos) << point << ": " << rank.text;
+    }
+  }
+}
+
+// Ranks of one run that were started differently.
+TEST_F(LostRank, DifferentConfigIsNamed) {
+  const auto with = [&](const std::function<void(int rank, RunConfig&)>& change) {
+    return run_process_ranks(2, [&](Transport& transport) {
+      RunConfig mine = config(10);
+      change(transport.rank(), mine);
+      RunOptions options;
+      options.out = tiny.out("different");
+      options.machine_file = tiny.root() + "/machine.json";
+      std::freopen("/dev/null", "w", stderr);
+      return train(posix_file_system(), mine, options, transport).hash;
+    });
+  };
+  const std::vector<RankOutcome> seeds =
+      with([](int rank, RunConfig& c) { c.train.seed = rank + 5; });
+  for (const RankOutcome& rank : seeds) {
+    EXPECT_EQ(rank.exit_code, exit_code(Code::kInvalidArgument)) << rank.text;
+    EXPECT_NE(rank.text.find("rank 0 has `seed = 5`, rank 1 has `seed = 6`"), std::string::npos)
+        << rank.text;
+  }
+  // Found by the first message: nothing was agreed on yet.
+  const std::vector<RankOutcome> experts =
+      with([](int rank, RunConfig& c) { c.parallel.expert = rank == 1 ? 1 : 2; });
+  for (const RankOutcome& rank : experts)
+    EXPECT_NE(rank.text.find("`expert = "), std::string::npos) << rank.text;
+}
+
+}  // namespace
+}  // namespace moraine
