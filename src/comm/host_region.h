@@ -20,7 +20,7 @@
 namespace moraine {
 
 constexpr int kRingMessages = 8;
-constexpr int64_t kInlineBytes = 992;
+constexpr int64_t kInlineBytes = 8 * 1024 - 32;  // what fits in a descriptor
 
 enum class RankState : int32_t { kAbsent = 0, kHere, kLeft, kDied };
 
@@ -52,11 +52,12 @@ struct alignas(64) Ring {
 enum class FaultState : int32_t { kNone = 0, kWriting, kSet };
 
 struct alignas(64) RegionHead {
-  static constexpr int kReasonBytes = 2048;
+  static constexpr int kReasonBytes = 2048, kMostCores = 1024;
   std::atomic<FaultState> fault;
   std::atomic<int32_t> fault_rank;
   char reason[kReasonBytes];
-  std::atomic<uint32_t> joined;  // processes that have mapped the region
+  std::atomic<int32_t> joined;                   // ranks that have added their cores
+  std::atomic<uint64_t> cores[kMostCores / 64];  // that any rank may run on
 };
 
 class HostRegion {

@@ -6,23 +6,27 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/pool.h"
 #include "comm/doorbell.h"
 #include "comm/label.h"
 #include "comm/liveness.h"
+#include "comm/patience.h"
 
 namespace moraine {
 namespace {
 
-constexpr double kLookSeconds = 5e-3;      // between looks at liveness, fault record and deadline
+constexpr double kLookSeconds = 5e-3;  // between looks at liveness, fault record and deadline
+constexpr int64_t kThreadInlineBytes = 1024;
 constexpr double kBusyLookSeconds = 5e-4;  // if other messages move only while somebody looks
-constexpr int kPauses = 200, kYields = 20;
+// About a millisecond, or 50 microseconds, where every rank has a core of its own; else a few turns
+// for a peer on the same core.
+constexpr int kPauses = 40000, kBackgroundPauses = 2000, kYields = 4;
 
 void pause_core() {
 #if defined(__x86_64__)
@@ -42,7 +46,7 @@ HostTransport::HostTransport(Options options)
       hosts_(std::move(options.hosts)),
       idle_(std::move(options.idle)),
       on_fault_(std::move(options.on_fault)),
-      may_spin_(region_->ranks() <= usable_cores()),
+      inline_bytes_(kind_ == RankKind::kThreads ? kThreadInlineBytes : kInlineBytes),
       counters_(ranks_.size() * kMaxChannels) {
   MR_CHECK(static_cast<int>(ranks_.size()) == region_->ranks());
   if (kind_ == RankKind::kProcesses) {
@@ -51,6 +55,7 @@ HostTransport::HostTransport(Options options)
 #endif
     join_alive(mine());
   }
+  add_cores();
   mine().state.store(RankState::kHere, std::memory_order_release);
 }
 
@@ -98,7 +103,7 @@ SendTicket HostTransport::send(int peer, int channel, uint64_t label, ConstBytes
   m.label = label;
   m.bytes = static_cast<int64_t>(data.size());
   m.address = reinterpret_cast<uint64_t>(data.data());
-  const bool is_inline = m.bytes <= kInlineBytes;
+  const bool is_inline = m.bytes <= inline_bytes_;
   if (is_inline && m.bytes > 0) std::memcpy(m.inline_data, data.data(), data.size());
   region_->ring(local_, to, channel).sent.store(number, std::memory_order_release);
   ring_doorbell(region_->rank(to));
@@ -136,7 +141,7 @@ Incoming HostTransport::open(int peer, int channel, uint64_t label, int64_t byte
                  .taken = 0,
                  .slot = number,
                  .memory = nullptr};
-  if (bytes <= kInlineBytes) {
+  if (bytes <= inline_bytes_) {
     in.memory = m.inline_data;
   } else if (kind_ == RankKind::kThreads) {
     in.memory = reinterpret_cast<const std::byte*>(m.address);
@@ -193,15 +198,41 @@ void HostTransport::receive(int peer, int channel, uint64_t label, Bytes out, do
 
 // Waiting ------------------------------------------------------------------------------------
 
-// Yielding gives a peer on the same core its turn, which is faster than sleeping.
-bool HostTransport::spin(bool (*ready)(const void*), const void* context) const {
-  for (int i = 0; may_spin_ && i < kPauses; ++i) {
-    if (ready(context)) return true;
-    pause_core();
+// mpirun binds each rank to a core: only together do ranks know how many there are.
+void HostTransport::add_cores() {
+  cpu_set_t cores;
+  RegionHead& head = region_->head();
+  if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
+    for (int c = 0; c < std::min(CPU_SETSIZE, RegionHead::kMostCores); ++c) {
+      if (CPU_ISSET(c, &cores)) head.cores[c / 64].fetch_or(uint64_t{1} << c % 64);
+    }
   }
-  for (int i = 0; i < kYields; ++i) {
+  head.joined.fetch_add(1);
+}
+
+bool HostTransport::may_spin() {
+  if (spin_.load(std::memory_order_relaxed) == Spin::kUnknown) {
+    const RegionHead& head = region_->head();
+    if (head.joined.load() < region_->ranks()) return false;
+    int cores = 0;
+    for (const auto& word : head.cores) cores += std::popcount(word.load());
+    spin_.store(cores >= region_->ranks() ? Spin::kYes : Spin::kNo, std::memory_order_relaxed);
+  }
+  return spin_.load(std::memory_order_relaxed) == Spin::kYes;
+}
+
+// Where every rank has a core of its own, its peer is about to answer: yielding would hand the core
+// to some other program for milliseconds. Where not, the peer may need this very core.
+bool HostTransport::spin(bool (*ready)(const void*), const void* context) {
+  const bool alone = may_spin();
+  const int most = !alone ? kYields : is_background_thread() ? kBackgroundPauses : kPauses;
+  for (int i = 0; i < most; ++i) {
     if (ready(context)) return true;
-    sched_yield();
+    if (alone) {
+      pause_core();
+    } else {
+      sched_yield();
+    }
   }
   return false;
 }

@@ -1,9 +1,9 @@
 // HostTransport: messages between ranks of one host, threads or processes, through shared memory.
 //
 // send writes a descriptor into the ring of (sender, receiver, channel) and rings the receiver's
-// doorbell. Payloads up to kInlineBytes travel in the descriptor and are finished at once; larger
-// ones are read once by the receiver, straight from the sender's memory: through a pointer between
-// threads, by process_vm_readv between processes. docs/collectives.md has the protocol.
+// doorbell. Small payloads travel in the descriptor and are finished at once; larger ones are read
+// once by the receiver, straight from the sender's memory: through a pointer between threads, by
+// process_vm_readv between processes. docs/collectives.md has the protocol.
 //
 // A waiter looks a few times, then sleeps on its doorbell, and wakes every few milliseconds to look
 // at the fault record, the peer's liveness and its deadline.
@@ -12,6 +12,7 @@
 // Threads: one thread per channel at a time. The thread that makes it destroys it.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -96,7 +97,10 @@ class HostTransport : public Transport {
   RankRecord& mine() const { return region_->rank(local_); }
   bool message_there(int from, int channel, uint64_t number) const;
 
-  bool spin(bool (*ready)(const void*), const void* context) const;
+  enum class Spin : uint8_t { kUnknown, kYes, kNo };
+  void add_cores();
+  bool may_spin();
+  bool spin(bool (*ready)(const void*), const void* context);
   void wait_slowly(const Wait& w, bool (*ready)(const void*), const void* context);
   void check_peer(const Wait& w, bool (*ready)(const void*), const void* context);
   [[noreturn]] void throw_deadline(const Wait& w);
@@ -108,7 +112,8 @@ class HostTransport : public Transport {
   const std::vector<int> ranks_, hosts_;
   const std::function<void()> idle_;
   const std::function<void(const std::string& reason)> on_fault_;
-  const bool may_spin_;
+  const int64_t inline_bytes_;  // a system call costs more than copying this twice
+  std::atomic<Spin> spin_{Spin::kUnknown};
   bool stays_ = false;
   std::vector<Counters> counters_;
   std::string channel_names_[kMaxChannels];

@@ -96,7 +96,7 @@ SendTicket MpiMessages::send(int peer, int channel, uint64_t label, ConstBytes d
   forget_finished(l);
   l.label = label;
   const int64_t bytes = static_cast<int64_t>(data.size());
-  const bool is_inline = bytes <= kInlineBytes;
+  const bool is_inline = bytes <= kSmallBytes;
   const Header header = {label, bytes};
   Sending& s = l.sending.emplace_back();
   s.number = ++l.sent;
@@ -141,7 +141,7 @@ Incoming MpiMessages::open(int peer, int channel, uint64_t label, int64_t bytes,
   Lane& l = lane(peer, channel);
   l.label = label;
   host_.throw_if_fault(channel, label);
-  l.head.resize(sizeof(Header) + kInlineBytes);
+  l.head.resize(sizeof(Header) + kSmallBytes);
   MpiRequest request;
   MpiStatus status;
   post_receive(l.head.data(), static_cast<int64_t>(l.head.size()), peer, channel, &request);
@@ -155,7 +155,7 @@ Incoming MpiMessages::open(int peer, int channel, uint64_t label, int64_t bytes,
                  .bytes = bytes,
                  .taken = 0,
                  .slot = 0,
-                 .memory = bytes <= kInlineBytes ? l.head.data() + sizeof header : nullptr};
+                 .memory = bytes <= kSmallBytes ? l.head.data() + sizeof header : nullptr};
   l.arrived = 0;
   return in;
 }

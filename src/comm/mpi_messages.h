@@ -23,6 +23,7 @@ namespace moraine {
 class MpiMessages {
  public:
   static constexpr int64_t kPieceBytes = 256 << 10;
+  static constexpr int64_t kSmallBytes = 1024;  // travel with the header
 
   // `others`: ranks to reach this way.
   MpiMessages(HostTransport& host, int rank, int size, std::vector<int> others);

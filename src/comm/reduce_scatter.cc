@@ -1,6 +1,7 @@
 // Reduce-scatter, direct: each owner reads its ranges of all members, piece by piece, and adds them
 // in the tree's order.
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "base/check.h"
@@ -14,6 +15,18 @@ namespace {
 
 constexpr int64_t kPieceElements = 16 << 10;  // 64 KiB: a few of them stay in a level-2 cache
 
+// Kept for the next operation of this thread: taking and clearing it would cost more than a small
+// sum.
+float* scratch(int64_t count) {
+  thread_local std::unique_ptr<float[]> memory;
+  thread_local int64_t capacity = 0;
+  if (count > capacity) {
+    memory.reset(new float[static_cast<size_t>(count)]);
+    capacity = count;
+  }
+  return memory.get();
+}
+
 class Direct {
  public:
   Direct(Communicator& comm, const Tensor& data, const Shares& merged, Wire wire)
@@ -22,7 +35,7 @@ class Direct {
         data_(data.as<float>()),
         merged_(merged),
         wire_(wire),
-        sum_(comm.size(), kPieceElements),
+        sum_(comm.size(), kPieceElements, scratch(TreeSum::floats(comm.size(), kPieceElements))),
         rounded_(wire == Wire::kBF16 ? static_cast<size_t>(kPieceElements) : 0),
         incoming_(static_cast<size_t>(comm.size())) {}
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "comm/patience.h"
 
 namespace moraine {
 
@@ -62,6 +63,7 @@ struct CommStream::Shared {
   }
 
   void loop() {
+    set_background_thread();
     Job job;
     while (take(job)) {
       const double start = now_seconds();

@@ -20,9 +20,9 @@ void round_to_bf16(BF16* out, const float* in, int64_t count) {
   for (int64_t i = 0; i < count; ++i) out[i] = to_bf16(in[i]);
 }
 
-TreeSum::TreeSum(int members, int64_t most) : members_(members), most_(most) {
+int64_t TreeSum::floats(int members, int64_t most) {
   const int levels = std::bit_width(static_cast<unsigned>(members)) + 1;
-  levels_.resize(static_cast<size_t>(2 * levels * most));
+  return 2 * levels * most;
 }
 
 void TreeSum::add(const Source& source, float* out, int64_t count) {
@@ -36,7 +36,7 @@ const float* TreeSum::subtree(const Source& source, int begin, int end, int leve
   const int n = end - begin;
   if (n == 1) return source(begin, out, count);
   const int half = static_cast<int>(std::bit_ceil(static_cast<unsigned>(n)) / 2);
-  float* pieces = levels_.data() + 2 * level * most_;
+  float* pieces = levels_ + 2 * level * most_;
   const float* left = subtree(source, begin, begin + half, level + 1, pieces, count);
   const float* right = subtree(source, begin + half, end, level + 1, pieces + most_, count);
   add_floats(out, left, right, count);

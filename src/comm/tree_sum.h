@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <vector>
 
 #include "tensor/dtype.h"
 
@@ -23,7 +22,10 @@ class TreeSum {
   // A member's piece: memory of its own, or filled into `staging`.
   using Source = std::function<const float*(int member, float* staging, int64_t count)>;
 
-  TreeSum(int members, int64_t most);  // pieces of up to `most` elements
+  // Pieces of up to `most` elements. `scratch`: floats(members, most) of them.
+  TreeSum(int members, int64_t most, float* scratch)
+      : members_(members), most_(most), levels_(scratch) {}
+  static int64_t floats(int members, int64_t most);
 
   // out[0..count) = the sum. `out` may be the memory that a source returns.
   void add(const Source& source, float* out, int64_t count);
@@ -35,7 +37,7 @@ class TreeSum {
 
   const int members_;
   const int64_t most_;
-  std::vector<float> levels_;  // two pieces per level
+  float* const levels_;  // two pieces per level
 };
 
 }  // namespace moraine
