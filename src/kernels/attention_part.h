@@ -7,8 +7,10 @@
 //   the part with lo(i) <= j <= min(i, keys - 1), lo(i) = window > 0 ? max(0, i - window + 1) : 0;
 //   position j is row key_begin + j of k and v; head h uses key head g = h / (H/K).
 //   o, lse     as attention_forward's over these keys alone; a row that sees none: o 0, lse -inf
-//   merge      m = max(lse, lse_part), w = exp(lse_part - lse) / (1 + exp(lse_part - lse)):
-//              o += w (o_part - o), lse = m + log1p(exp(min - m)); both -inf: nothing changes
+//   merge      m = max(lse, lse_part), sum = exp(lse - m) + exp(lse_part - m):
+//              o = (exp(lse - m) o + exp(lse_part - m) o_part) / sum, lse = m + log(sum); a part
+//              that saw nothing changes nothing. (Not o + w (o_part - o): that cancels where the
+//              first parts weigh little.)
 //   backward   P = exp(s - lse) with the lse and delta of the WHOLE; dS = P * (do . v[j] - delta)
 //              dq[t,h] += scale * sum_j dS k[j] ; dk[j,g] += scale * sum_{h in g, t} dS q[t,h] ;
 //              dv[j,g] += sum_{h in g, t} P do[t,h]

@@ -9,32 +9,15 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/random.h"
 #include "kernels/attention_allowed.h"
+#include "parallel/test_packed.h"
 
 namespace moraine {
 namespace {
 
 using testing::for_visible_pairs;
-
-struct Packed {
-  ContextLayout layout;
-  std::vector<int64_t> segment_begin;
-};
-
-// Random documents in `sequences` sequences: many short ones, some that fill everything.
-Packed random_packed(int64_t ranks, int64_t sequences, int64_t length, uint64_t seed) {
-  Packed p = {{ranks, sequences, length}, {}};
-  for (int64_t at = 0, i = 0; at < p.layout.rows(); ++i) {
-    p.segment_begin.push_back(at);
-    const int64_t most = i % 3 == 0 ? length : 7;
-    const int64_t n =
-        1 + static_cast<int64_t>(random_below(static_cast<uint64_t>(most), seed, Stream::kTest,
-                                              static_cast<uint64_t>(i), 0));
-    at = std::min(at + n, (at / length + 1) * length);
-  }
-  return p;
-}
+using testing::Packed;
+using testing::random_packed;
 
 int64_t document_begin(const Packed& p, int64_t row) {
   return *(std::upper_bound(p.segment_begin.begin(), p.segment_begin.end(), row) - 1);

@@ -12,9 +12,10 @@ void merge_row(float* o, const float* o_part, float& lse, float lse_part, int64_
   const float most = std::max(lse, lse_part);
   if (std::isinf(lse_part)) return;                              // it saw no key
   const float apart = std::exp(std::min(lse, lse_part) - most);  // the smaller sum, the larger is 1
-  const float weight = (lse_part >= lse ? 1.0f : apart) / (1.0f + apart);
+  const float larger = 1.0f / (1.0f + apart), smaller = apart * larger;
+  const float keep = lse > lse_part ? larger : smaller, take = lse > lse_part ? smaller : larger;
   lse = most + std::log1p(apart);
-  for (int64_t c = 0; c < d; ++c) o[c] += weight * (o_part[c] - o[c]);
+  for (int64_t c = 0; c < d; ++c) o[c] = keep * o[c] + take * o_part[c];
 }
 
 }  // namespace

@@ -65,9 +65,9 @@ void attention_merge(const AttentionMerge& a) {
       const double lse = get(a.lse, i), part = get(a.lse_part, i), most = std::max(lse, part);
       if (std::isinf(most)) continue;  // neither has seen a key
       const double sum = std::exp(lse - most) + std::exp(part - most);
-      const double weight = std::exp(part - most) / sum;
+      const double keep = std::exp(lse - most) / sum, take = std::exp(part - most) / sum;
       for (int64_t e = i * d; e < (i + 1) * d; ++e) {
-        set(a.o, e, get(a.o, e) + weight * (get(a.o_part, e) - get(a.o, e)));
+        set(a.o, e, keep * get(a.o, e) + take * get(a.o_part, e));
       }
       set(a.lse, i, most + std::log(sum));
     }

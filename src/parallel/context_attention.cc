@@ -1,0 +1,292 @@
+// Two ways to bring queries and keys together; the buffers of both.
+#include "parallel/context_attention.h"
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "comm/exchange.h"
+#include "kernels/attention.h"
+#include "kernels/attention_part.h"
+#include "kernels/check_tensor.h"
+#include "kernels/elementwise.h"
+
+namespace moraine {
+namespace {
+
+Bytes bytes_of(const Tensor& t) {
+  return {static_cast<std::byte*>(t.data), static_cast<size_t>(t.bytes())};
+}
+
+// The first elements of a flat buffer, in another shape.
+Tensor front(const Tensor& buffer, std::initializer_list<int64_t> dims) {
+  const Tensor t = make_tensor(buffer.data, buffer.dtype, dims);
+  MR_CHECK(t.count() <= buffer.count(), "%s in a buffer of %ld", shape_text(t).c_str(),
+           long(buffer.count()));
+  return t;
+}
+
+void copy_rows(const Tensor& to, const Tensor& from) {
+  std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+}
+
+// from, rounded to to's type.
+void round_to(Context& ctx, const Tensor& to, const Tensor& from) {
+  if (to.dtype == from.dtype) return copy_rows(to, from);
+  round_copy(ctx, to, from, to.dtype);
+}
+
+void fill_unseen(const Tensor& lse) {
+  for (int64_t i = 0; i < lse.count(); ++i) {
+    lse.dtype == DType::kF64 ? void(lse.as<double>()[i] = -HUGE_VAL)
+                             : void(lse.as<float>()[i] = -HUGE_VALF);
+  }
+}
+
+// Calls f(first row of the batch, first local row, rows) for the chunks of the shard.
+template <class F>
+void for_chunks(const ContextLayout& layout, int64_t rank, const F& f) {
+  for (int64_t b = 0; b < layout.sequences; ++b) {
+    for (const int slot : {0, 1}) {
+      const RowRange rows = layout.chunk(b, layout.chunk_of(rank, slot));
+      f(rows.begin, layout.local_begin(rank, b, slot), rows.count());
+    }
+  }
+}
+
+// By rank: the elements of its keys, then of its values.
+Shares key_shares(const ContextLayout& layout, int64_t width) {
+  Shares shares(static_cast<size_t>(layout.ranks));
+  for (int64_t r = 0; r < layout.ranks; ++r) {
+    for (const int64_t half : {int64_t{0}, layout.rows()}) {
+      for_chunks(layout, r, [&](int64_t row, int64_t, int64_t count) {
+        shares[static_cast<size_t>(r)].push_back(
+            {(half + row) * width, (half + row + count) * width});
+      });
+    }
+  }
+  return shares;
+}
+
+}  // namespace
+
+Tensor ContextAttention::Block::both() const {
+  return make_tensor(k.data, k.dtype, {2 * k.count()});
+}
+
+ContextAttention::ContextAttention(Arena& arena, const ContextAttentionSizes& sizes)
+    : sizes_(sizes) {
+  const int64_t T = sizes.tokens, H = sizes.heads, d = sizes.head_dim;
+  const DType X = sizes.dtype, W = wide_dtype(X);
+  const bool ring = sizes.variant == ContextVariant::kRing;
+  const int64_t keys = 2 * (ring ? T : sizes.rows) * sizes.kv_heads * d;
+  for (int i = 0; i < (ring ? 2 : 1); ++i) {
+    const std::string number = std::to_string(i);
+    keys_[i] = arena.take("context.keys" + number, "comm", X, {keys});
+    if (sizes.training) {
+      gradients_[i] = arena.take("context.key_gradients" + number, "comm", W, {keys});
+    }
+  }
+  if (X != W) sum_ = arena.take("context.sum", "scratch", W, {T, H, d});
+  if (!ring) return;
+  o_part_ = arena.take("context.o_part", "scratch", W, {T, H, d});
+  lse_part_ = arena.take("context.lse_part", "scratch", W, {T, H});
+}
+
+void ContextAttention::begin(Communicator& comm, const ContextShard& shard) {
+  const ContextLayout& layout = shard.layout;
+  MR_CHECK(comm.size() == layout.ranks && comm.rank() == shard.rank, "rank %d of %d, shard %ld",
+           comm.rank(), comm.size(), long(shard.rank));
+  MR_CHECK(layout.most_rows() <= sizes_.tokens, "%ld rows of %ld", long(layout.most_rows()),
+           long(sizes_.tokens));
+  comm_ = &comm;
+  shard_ = &shard;
+  windows_.clear();
+  if (sizes_.variant == ContextVariant::kRing) return;
+  MR_CHECK(layout.rows() <= sizes_.rows, "%ld rows of %ld", long(layout.rows()), long(sizes_.rows));
+  gathered_ = gathered_parts(shard);
+  shares_ = key_shares(layout, sizes_.kv_heads * sizes_.head_dim);
+}
+
+void ContextAttention::forward(Context& ctx, const ContextAttentionForward& a) {
+  check_tensor(a.k, "k", sizes_.dtype, {shard_->rows(), sizes_.kv_heads, sizes_.head_dim});
+  check_tensor(a.q, "q", sizes_.dtype, {shard_->rows(), sizes_.heads, sizes_.head_dim});
+  sizes_.variant == ContextVariant::kRing ? ring_forward(ctx, a) : gathered_forward(ctx, a);
+}
+
+void ContextAttention::backward(Context& ctx, const ContextAttentionBackward& a) {
+  MR_CHECK(sizes_.training);
+  check_tensor(a.k, "k", sizes_.dtype, {shard_->rows(), sizes_.kv_heads, sizes_.head_dim});
+  check_tensor(a.q, "q", sizes_.dtype, {shard_->rows(), sizes_.heads, sizes_.head_dim});
+  const Tensor dq = sum_.empty() ? a.dq : sum_.rows(0, shard_->rows());
+  zero(ctx, dq);
+  attention_delta(ctx, {.delta = a.delta, .do_ = a.do_, .o = a.o});
+  sizes_.variant == ContextVariant::kRing ? ring_backward(ctx, a, dq)
+                                          : gathered_backward(ctx, a, dq);
+  if (!sum_.empty()) round_to(ctx, a.dq, dq);
+}
+
+// ------------------------------------------------------------------------------------------- ring
+
+const std::vector<RingHop>& ContextAttention::hops(int64_t window) {
+  for (const Windowed& w : windows_) {
+    if (w.window == window) return w.hops;
+  }
+  windows_.push_back({window, ring_hops(*shard_, window)});
+  return windows_.back().hops;
+}
+
+ContextAttention::Block ContextAttention::block(const Tensor& buffer, int64_t rows) const {
+  const Tensor both = front(buffer, {2 * rows, sizes_.kv_heads, sizes_.head_dim});
+  return {both.rows(0, rows), both.rows(rows, 2 * rows)};
+}
+
+void ContextAttention::ring_forward(Context& ctx, const ContextAttentionForward& a) {
+  const int64_t T = shard_->rows(), C = comm_->size();
+  const Tensor o = sum_.empty() ? a.o : sum_.rows(0, T);
+  zero(ctx, o);
+  fill_unseen(a.lse);
+  const Tensor o_part = o_part_.rows(0, T), lse_part = lse_part_.rows(0, T);
+  const std::vector<RingHop>& ring = hops(a.window);
+  Block here = block(keys_[0], T);
+  copy_rows(here.k, a.k), copy_rows(here.v, a.v);
+  Exchange exchange(*comm_, Operation::kMessage);
+  for (int64_t h = 0; h < C; ++h) {
+    const bool more = h + 1 < C && !comm_->free();
+    if (more) exchange.send(member_after(*comm_, 1), bytes_of(here.both()));
+    for (const KeyParts& parts : ring[static_cast<size_t>(h)].slot) {
+      attention_part_forward(ctx, {.o = o_part,
+                                   .lse = lse_part,
+                                   .q = a.q,
+                                   .k = here.k,
+                                   .v = here.v,
+                                   .segments = parts.segments,
+                                   .keys = parts.keys,
+                                   .window = a.window,
+                                   .scale = a.scale});
+      attention_merge(ctx, {.o = o,
+                            .lse = a.lse,
+                            .o_part = o_part,
+                            .lse_part = lse_part,
+                            .segments = parts.segments});
+    }
+    if (h + 1 == C) break;
+    const Block next =
+        block(keys_[(h + 1) % 2], shard_->layout.rows_of(ring[static_cast<size_t>(h + 1)].owner));
+    if (more) {
+      const OpTimer timer(ctx.profile, "context_ring_wait", 0,
+                          static_cast<double>(next.both().bytes()));
+      exchange.receive(member_before(*comm_, 1), bytes_of(next.both()));
+      exchange.wait_sent();
+    }
+    here = next;
+  }
+  if (!sum_.empty()) round_to(ctx, a.o, o);
+}
+
+void ContextAttention::ring_backward(Context& ctx, const ContextAttentionBackward& a,
+                                     const Tensor& dq) {
+  const int64_t T = shard_->rows(), C = comm_->size();
+  const std::vector<RingHop>& ring = hops(a.window);
+  Block here = block(keys_[0], T), gradient = block(gradients_[0], T);
+  copy_rows(here.k, a.k), copy_rows(here.v, a.v);
+  zero(ctx, gradient.both());
+  Exchange exchange(*comm_, Operation::kMessage);
+  const int next = member_after(*comm_, 1), previous = member_before(*comm_, 1);
+  for (int64_t h = 0; h < C; ++h) {
+    const bool move = C > 1 && !comm_->free();
+    if (move && h + 1 < C) exchange.send(next, bytes_of(here.both()));
+    for (const KeyParts& parts : ring[static_cast<size_t>(h)].slot) {
+      attention_part_backward(ctx, {.dq = dq,
+                                    .dk = gradient.k,
+                                    .dv = gradient.v,
+                                    .do_ = a.do_,
+                                    .q = a.q,
+                                    .k = here.k,
+                                    .v = here.v,
+                                    .lse = a.lse,
+                                    .delta = a.delta,
+                                    .segments = parts.segments,
+                                    .keys = parts.keys,
+                                    .window = a.window,
+                                    .scale = a.scale});
+    }
+    if (C == 1) break;
+    // After the last hop the gradients of this rank's own keys come home.
+    const int64_t owner = ring[static_cast<size_t>((h + 1) % C)].owner,
+                  rows = shard_->layout.rows_of(owner);
+    const Block keys = block(keys_[(h + 1) % 2], rows),
+                arriving = block(gradients_[(h + 1) % 2], rows);
+    if (move) {
+      const OpTimer timer(ctx.profile, "context_ring_wait", 0,
+                          static_cast<double>(keys.both().bytes() + arriving.both().bytes()));
+      exchange.send(next, bytes_of(gradient.both()));
+      if (h + 1 < C) exchange.receive(previous, bytes_of(keys.both()));
+      exchange.receive(previous, bytes_of(arriving.both()));
+      exchange.wait_sent();
+    }
+    here = keys;
+    gradient = arriving;
+  }
+  round_to(ctx, a.dk, gradient.k);
+  round_to(ctx, a.dv, gradient.v);
+}
+
+// ------------------------------------------------------------------------------------- all-gather
+
+void ContextAttention::gather_keys(Context& ctx, const Tensor& k, const Tensor& v) {
+  const ContextLayout& layout = shard_->layout;
+  const Block all = block(keys_[0], layout.rows());
+  for_chunks(layout, shard_->rank, [&](int64_t row, int64_t local, int64_t count) {
+    copy_rows(all.k.rows(row, row + count), k.rows(local, local + count));
+    copy_rows(all.v.rows(row, row + count), v.rows(local, local + count));
+  });
+  const OpTimer timer(ctx.profile, "context_gather", 0, static_cast<double>(all.both().bytes()));
+  all_gather(*comm_, all.both(), shares_);
+}
+
+void ContextAttention::gathered_forward(Context& ctx, const ContextAttentionForward& a) {
+  gather_keys(ctx, a.k, a.v);
+  const Block all = block(keys_[0], shard_->layout.rows());
+  attention_forward(ctx, {.o = a.o,
+                          .lse = a.lse,
+                          .q = a.q,
+                          .k = all.k,
+                          .v = all.v,
+                          .segments = shard_->segments,
+                          .window = a.window,
+                          .scale = a.scale});
+}
+
+void ContextAttention::gathered_backward(Context& ctx, const ContextAttentionBackward& a,
+                                         const Tensor& dq) {
+  const ContextLayout& layout = shard_->layout;
+  gather_keys(ctx, a.k, a.v);
+  const Block all = block(keys_[0], layout.rows()), gradient = block(gradients_[0], layout.rows());
+  zero(ctx, gradient.both());
+  attention_part_backward(ctx, {.dq = dq,
+                                .dk = gradient.k,
+                                .dv = gradient.v,
+                                .do_ = a.do_,
+                                .q = a.q,
+                                .k = all.k,
+                                .v = all.v,
+                                .lse = a.lse,
+                                .delta = a.delta,
+                                .segments = gathered_.segments,
+                                .keys = gathered_.keys,
+                                .window = a.window,
+                                .scale = a.scale});
+  {
+    const OpTimer timer(ctx.profile, "context_reduce_scatter", 0,
+                        static_cast<double>(gradient.both().bytes()));
+    reduce_scatter(*comm_, gradient.both(), shares_);
+  }
+  for_chunks(layout, shard_->rank, [&](int64_t row, int64_t local, int64_t count) {
+    const int64_t end = local + count;
+    round_to(ctx, a.dk.rows(local, end), gradient.k.rows(row, row + count));
+    round_to(ctx, a.dv.rows(local, end), gradient.v.rows(row, row + count));
+  });
+}
+
+}  // namespace moraine

@@ -1,0 +1,158 @@
+// Packing, two messages each way, unpacking.
+#include "parallel/halo_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/exchange.h"
+#include "kernels/check_tensor.h"
+
+namespace moraine {
+namespace {
+
+Bytes bytes_of(const Tensor& t) {
+  return {static_cast<std::byte*>(t.data), static_cast<size_t>(t.bytes())};
+}
+
+void copy_elements(const Tensor& to, int64_t to_at, const Tensor& from, int64_t from_at,
+                   int64_t count) {
+  const int64_t size = dtype_bytes(to.dtype);
+  std::memcpy(static_cast<char*>(to.data) + to_at * size,
+              static_cast<const char*>(from.data) + from_at * size,
+              static_cast<size_t>(count * size));
+}
+
+void zero_elements(const Tensor& to, int64_t at, int64_t count) {
+  const int64_t size = dtype_bytes(to.dtype);
+  std::memset(static_cast<char*>(to.data) + at * size, 0, static_cast<size_t>(count * size));
+}
+
+// to[i] = from[i], from qkv's type to wide.
+void widen(const Tensor& to, int64_t to_at, const Tensor& from, int64_t from_at, int64_t count) {
+  if (from.dtype == to.dtype) return copy_elements(to, to_at, from, from_at, count);
+  const BF16* in = from.as<BF16>() + from_at;
+  float* out = to.as<float>() + to_at;
+  for (int64_t i = 0; i < count; ++i) out[i] = to_float(in[i]);
+}
+
+// to[i] += from[i], from wide.
+void add_elements(const Tensor& to, int64_t to_at, const Tensor& from, int64_t from_at,
+                  int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (to.dtype == DType::kBF16) {
+      BF16& y = to.as<BF16>()[to_at + i];
+      y = to_bf16(to_float(y) + from.as<float>()[from_at + i]);
+    } else if (to.dtype == DType::kF32) {
+      to.as<float>()[to_at + i] += from.as<float>()[from_at + i];
+    } else {
+      to.as<double>()[to_at + i] += from.as<double>()[from_at + i];
+    }
+  }
+}
+
+}  // namespace
+
+HaloExchange::HaloExchange(Arena& arena, const HaloSizes& sizes) : sizes_(sizes) {
+  const int64_t bytes =
+      sizes.sequences * (2 * sizes.columns + sizes.values) * dtype_bytes(wide_dtype(sizes.dtype));
+  out_ = arena.take("context.halo_out", "comm", DType::kU8, {2, bytes});
+  in_ = arena.take("context.halo_in", "comm", DType::kU8, {2, bytes});
+}
+
+// [B, 2C+M]: two columns, older first, and a value.
+Tensor HaloExchange::message(const Tensor& buffer, int slot, int64_t sequences, DType dtype) const {
+  return make_tensor(buffer.rows(slot, slot + 1).data, dtype,
+                     {sequences, 2 * sizes_.columns + sizes_.values});
+}
+
+// out_ by slot: what the chunk here says to the chunk after it (to_next) or before it. in_ by slot:
+// what its other neighbour says to the chunk here.
+void HaloExchange::swap(Communicator& comm, int64_t rank, int64_t sequences, DType dtype,
+                        bool to_next) {
+  const int64_t ranks = comm.size();
+  // The lower chunks' order is that of the ranks; the upper chunks' is the reverse.
+  const int64_t peer_of[2] = {to_next ? rank + 1 : rank - 1, to_next ? rank - 1 : rank + 1};
+  Exchange exchange(comm, Operation::kMessage);
+  for (const int slot : {0, 1}) {
+    const Tensor m = message(out_, slot, sequences, dtype);
+    const int64_t to = peer_of[slot];
+    if (to >= 0 && to < ranks) {
+      if (!comm.free()) exchange.send(static_cast<int>(to), bytes_of(m));
+    } else if (to == ranks) {  // the middle: chunks C-1 and C are both here
+      copy_elements(message(in_, 1 - slot, sequences, dtype), 0, m, 0, m.count());
+    }
+  }
+  for (const int slot : {0, 1}) {
+    const int64_t from = peer_of[1 - slot];
+    if (from < 0 || from >= ranks || comm.free()) continue;
+    exchange.receive(static_cast<int>(from), bytes_of(message(in_, slot, sequences, dtype)));
+  }
+  exchange.wait_sent();
+}
+
+void HaloExchange::forward(Communicator& comm, const ContextShard& shard, const HaloTensors& out,
+                           const Tensor& qkv) {
+  const int64_t B = shard.layout.sequences, C = sizes_.columns, M = sizes_.values, N = C + 2 * M,
+                each = 2 * C + M;
+  MR_CHECK(B <= sizes_.sequences, "%ld sequences of %ld", long(B), long(sizes_.sequences));
+  check_tensor(qkv, "qkv", sizes_.dtype, {shard.rows(), N});
+  check_tensor(out.conv, "conv", sizes_.dtype, {2 * B, 2, C});
+  check_tensor(out.value, "value", sizes_.dtype, {2 * B, M});
+  for (const int slot : {0, 1}) {
+    const Tensor m = message(out_, slot, B, sizes_.dtype);
+    const int64_t rows = shard.layout.chunk(0, shard.layout.chunk_of(shard.rank, slot)).count();
+    for (int64_t b = 0; b < B; ++b) {
+      const int64_t last = shard.layout.local_begin(shard.rank, b, slot) + rows - 1;
+      copy_elements(m, b * each, qkv, (last - 1) * N, C);
+      copy_elements(m, b * each + C, qkv, last * N, C);
+      copy_elements(m, b * each + 2 * C, qkv, last * N + C + M, M);
+    }
+  }
+  swap(comm, shard.rank, B, sizes_.dtype, true);
+  for (const int slot : {0, 1}) {
+    const Tensor m = message(in_, slot, B, sizes_.dtype);
+    for (int64_t b = 0; b < B; ++b) {
+      const int64_t halo = 2 * b + slot, before = shard.before[static_cast<size_t>(halo)];
+      for (int64_t column = 0; column < 2; ++column) {  // older first
+        const int64_t to = (halo * 2 + column) * C;
+        before + column < 2 ? zero_elements(out.conv, to, C)
+                            : copy_elements(out.conv, to, m, b * each + column * C, C);
+      }
+      before == 0 ? zero_elements(out.value, halo * M, M)
+                  : copy_elements(out.value, halo * M, m, b * each + 2 * C, M);
+    }
+  }
+}
+
+void HaloExchange::backward(Communicator& comm, const ContextShard& shard, const Tensor& dqkv,
+                            const HaloTensors& d) {
+  const DType wide = wide_dtype(sizes_.dtype);
+  const int64_t B = shard.layout.sequences, C = sizes_.columns, M = sizes_.values, N = C + 2 * M,
+                each = 2 * C + M;
+  MR_CHECK(B <= sizes_.sequences, "%ld sequences of %ld", long(B), long(sizes_.sequences));
+  check_tensor(dqkv, "dqkv", sizes_.dtype, {shard.rows(), N});
+  check_tensor(d.conv, "dconv", wide, {2 * B, 2, C});
+  check_tensor(d.value, "dvalue", sizes_.dtype, {2 * B, M});
+  for (const int slot : {0, 1}) {
+    const Tensor m = message(out_, slot, B, wide);
+    for (int64_t b = 0; b < B; ++b) {
+      copy_elements(m, b * each, d.conv, (2 * b + slot) * 2 * C, 2 * C);
+      widen(m, b * each + 2 * C, d.value, (2 * b + slot) * M, M);
+    }
+  }
+  swap(comm, shard.rank, B, wide, false);
+  for (const int slot : {0, 1}) {
+    const Tensor m = message(in_, slot, B, wide);
+    const int64_t rows = shard.layout.chunk(0, shard.layout.chunk_of(shard.rank, slot)).count();
+    for (int64_t b = 0; b < B; ++b) {
+      const int64_t last = shard.layout.local_begin(shard.rank, b, slot) + rows - 1;
+      const int64_t after = shard.after[static_cast<size_t>(2 * b + slot)];
+      if (after >= 2) add_elements(dqkv, (last - 1) * N, m, b * each, C);
+      if (after < 1) continue;
+      add_elements(dqkv, last * N, m, b * each + C, C);
+      add_elements(dqkv, last * N + C + M, m, b * each + 2 * C, M);
+    }
+  }
+}
+
+}  // namespace moraine

@@ -1,0 +1,59 @@
+// HaloExchange: what a chunk of a sequence needs of the rows before it, and the gradients back.
+//
+//   forward   the last two columns of packed q | k (before the convolutions) and the last delayed
+//             value of every chunk go to the rank that holds the next chunk
+//   backward  their gradients come back, and are added to the rows they belong to
+//
+// A halo ends where a document begins: columns of another document arrive as zeros, and their
+// gradients are dropped. It does not end at a shard's border.
+//
+// Zig-zag: chunk i's neighbours are on ranks i-1 and i+1 (the two middle chunks are on one rank),
+// so a rank talks to two others, one message each way, for all sequences of the batch.
+//
+// Shapes: T local rows, N = C + 2M columns of qkv, B sequences, halo row 2*b + slot. Without values
+//         that are delayed M = 0.
+// Types:  qkv and halos: any float type; gradients of the convolution's halo travel wide and are
+//         added in f32, so that a row of dqkv is rounded once more.
+// Cost:   forward B*(2C+M) elements to each neighbour, backward the same, wide.
+// Errors: kPeerLost (comm/transport.h).
+#pragma once
+
+#include "comm/communicator.h"
+#include "parallel/context_shard.h"
+#include "tensor/arena.h"
+
+namespace moraine {
+
+struct HaloSizes {
+  int64_t sequences = 0;      // B at most
+  int64_t columns = 0;        // C
+  int64_t values = 0;         // M
+  DType dtype = DType::kF32;  // of qkv
+};
+
+// By halo row. Forward: of qkv's type. Backward: conv wide, value of qkv's type.
+struct HaloTensors {
+  Tensor conv;   // [2B, 2, C]
+  Tensor value;  // [2B, M]
+};
+
+class HaloExchange {
+ public:
+  HaloExchange(Arena& arena, const HaloSizes& sizes);
+
+  // Writes all of `out`.
+  void forward(Communicator& comm, const ContextShard& shard, const HaloTensors& out,
+               const Tensor& qkv);  // [T, N] in
+  // Adds to columns [0, C) of the last two rows of a chunk, and to columns [C+M, C+2M) of its last.
+  void backward(Communicator& comm, const ContextShard& shard, const Tensor& dqkv,  // [T, N]
+                const HaloTensors& d);
+
+ private:
+  Tensor message(const Tensor& buffer, int slot, int64_t sequences, DType dtype) const;
+  void swap(Communicator& comm, int64_t rank, int64_t sequences, DType dtype, bool to_next);
+
+  HaloSizes sizes_;
+  Tensor out_, in_;  // [2 slots, bytes] u8: messages by the slot of the chunk here
+};
+
+}  // namespace moraine
