@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
 
 #include <fmt/ranges.h>  // fmt::join, in newer versions
 
@@ -14,6 +16,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_set.h"
+#include "checkpoint/verify_files.h"
 
 namespace moraine {
 namespace {
@@ -45,32 +48,75 @@ std::string printable(std::string text) {
   return text;
 }
 
+// data-<writer>-<index>.safetensors
+std::string_view writer_of(std::string_view data_file) {
+  data_file.remove_prefix(std::string_view(kDataPrefix).size());
+  return data_file.substr(0, data_file.find('-'));
+}
+
+void add_files(FileSystem& fs, const Manifest& manifest, Description* d) {
+  std::set<std::string_view> writers;
+  for (const ManifestData& data : manifest.data) writers.insert(writer_of(data.name));
+  d->num_writers = static_cast<int64_t>(writers.size());
+  for (const FileState& file : verify_files(fs, d->path, manifest, /*verify_bytes=*/false)) {
+    const bool known =
+        std::any_of(d->problems.begin(), d->problems.end(),
+                    [&](const std::string& p) { return p.find(file.name) != std::string::npos; });
+    const bool damaged = known || !file.problem.empty();
+    if (!known && damaged) d->problems.push_back(file.problem);
+    const char* whole = d->verified ? "ok" : "present";
+    d->file_rows.push_back({file.name, file.bytes, file.num_parts, damaged ? "DAMAGED" : whole});
+  }
+  for (const ManifestFile& file : manifest.files) d->files.push_back(file.name);
+}
+
+void add_content(const Manifest& manifest, Description* d) {
+  d->step = manifest.info.step;
+  d->tokens_seen = manifest.info.tokens_seen;
+  d->seed = manifest.info.seed;
+  d->config = manifest.info.config;
+  for (const auto& [key, value] : manifest.info.values) {
+    d->values.push_back(fmt::format("{} = {}", key, value));
+  }
+  for (const ManifestTensor& t : manifest.tensors) {
+    d->tensors.push_back({.name = t.name,
+                          .type = dtype_name(t.dtype),
+                          .shape = t.shape,
+                          .count = t.count(),
+                          .bytes = t.count() * dtype_bytes(t.dtype),
+                          .num_parts = static_cast<int64_t>(t.parts.size())});
+  }
+}
+
+// A manifest that can not be read is an Error; anything else that is wrong is a problem.
 Description describe_checkpoint(FileSystem& fs, const std::string& path,
                                 const DescribeOptions& options) {
-  const Checkpoint checkpoint = Checkpoint::open(fs, path, false);
   Description d;
   d.kind = "checkpoint";
   d.path = path;
-  d.step = checkpoint.info().step;
-  d.tokens_seen = checkpoint.info().tokens_seen;
-  d.seed = checkpoint.info().seed;
-  d.config = checkpoint.info().config;
-  d.files = checkpoint.file_names();
-  for (const auto& [key, value] : checkpoint.info().values) {
-    d.values.push_back(fmt::format("{} = {}", key, value));
-  }
-  for (const CheckpointEntry& e : checkpoint.entries()) {
-    d.tensors.push_back({.name = e.name,
-                         .type = dtype_name(e.dtype),
-                         .shape = e.shape,
-                         .count = e.bytes / dtype_bytes(e.dtype),
-                         .bytes = e.bytes,
-                         .num_parts = e.num_parts});
-  }
-  d.num_files = static_cast<int64_t>(fs.list(path).size());
   d.verified = options.verify || options.hash;
-  if (d.verified) d.problems = checkpoint.problems();
-  if (options.hash && d.problems.empty()) d.hash = hash_hex(checkpoint.hash());
+  std::optional<Checkpoint> checkpoint;
+  std::optional<Manifest> manifest;
+  try {
+    checkpoint = Checkpoint::open(fs, path, false);
+    manifest = parse_manifest(fs.read(join_path(path, kManifestName)));
+    if (d.verified) d.problems = checkpoint->problems();
+  } catch (const Error& error) {
+    if (error.code() == Code::kInvalidArgument) throw;
+    try {
+      manifest = parse_manifest(fs.read(join_path(path, kManifestName)));
+    } catch (const Error&) {
+      throw Error(error);
+    }
+    for (const FileState& file : verify_files(fs, path, *manifest, d.verified)) {
+      if (!file.problem.empty()) d.problems.push_back(file.problem);
+    }
+    if (d.problems.empty()) d.problems.push_back(error.what());
+  }
+  add_content(*manifest, &d);
+  add_files(fs, *manifest, &d);
+  d.num_files = static_cast<int64_t>(fs.list(path).size());
+  if (options.hash && d.problems.empty()) d.hash = hash_hex(checkpoint->hash());
   return d;
 }
 
@@ -143,6 +189,16 @@ std::string json_list(const std::vector<std::string>& items) {
   return "[" + text + "]";
 }
 
+std::string files_json(const Description& d) {
+  std::vector<std::string> rows;
+  for (const FileRow& f : d.file_rows) {
+    rows.push_back(
+        fmt::format("{{\"name\": {}, \"bytes\": {}, \"tensors\": {}, \"state\": \"{}\"}}",
+                    json_quote(f.name), f.bytes, f.num_parts, f.state));
+  }
+  return fmt::format("{}", fmt::join(rows, ", "));
+}
+
 std::string checkpoint_text(const Description& d) {
   std::string text =
       fmt::format("checkpoint {}\n  step         {}\n  tokens seen  {}\n  seed         {}\n",
@@ -152,6 +208,14 @@ std::string checkpoint_text(const Description& d) {
   }
   text += fmt::format("  files        {}{}{}\n", d.num_files,
                       d.files.empty() ? "" : ", carried along: ", fmt::join(d.files, ", "));
+  text += fmt::format("  written by   {} rank{}\n\n", d.num_writers, d.num_writers == 1 ? "" : "s");
+  size_t width = 4;
+  for (const FileRow& f : d.file_rows) width = std::max(width, f.name.size());
+  text += fmt::format("{:<{}}  {:>12} {:>7}  state\n", "file", width, "bytes", "tensors");
+  for (const FileRow& f : d.file_rows) {
+    text += fmt::format("{:<{}}  {:>12} {:>7}  {}\n", printable(f.name), width, bytes_text(f.bytes),
+                        f.num_parts, f.state);
+  }
   return text;
 }
 
@@ -256,7 +320,8 @@ std::string description_text(const Description& d) {
     text += fmt::format("safetensors {}\n  files        {}\n", d.path, d.num_files);
   }
   if (d.kind != "run") text += tables_text(d);
-  if (d.verified) text += d.problems.empty() ? "\nverified: every byte\n" : "\nDAMAGED:\n";
+  if (!d.problems.empty()) text += "\nDAMAGED:\n";
+  if (d.verified && d.problems.empty()) text += "\nverified: every byte\n";
   for (const std::string& problem : d.problems) text += fmt::format("  {}\n", problem);
   if (!d.hash.empty()) text += fmt::format("hash: {}\n", d.hash);
   return text;
@@ -270,6 +335,7 @@ std::string description_json(const Description& d) {
         "\"values\": {}, \"config\": {}",
         d.step, d.tokens_seen, d.seed, json_list(d.files), json_list(d.values),
         json_quote(d.config));
+    text += fmt::format(", \"writers\": {}, \"data\": [{}]", d.num_writers, files_json(d));
   }
   std::vector<std::string> rows;
   for (const CheckpointRow& row : d.checkpoints) {
@@ -294,7 +360,9 @@ std::string description_json(const Description& d) {
     }
     text += fmt::format(", \"totals\": [{}]", fmt::join(rows, ", "));
   }
-  if (d.verified) text += fmt::format(", \"problems\": {}", json_list(d.problems));
+  if (d.verified || !d.problems.empty()) {
+    text += fmt::format(", \"problems\": {}", json_list(d.problems));
+  }
   if (!d.hash.empty()) text += fmt::format(", \"hash\": \"{}\"", d.hash);
   return text + "}";
 }

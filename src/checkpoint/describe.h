@@ -3,9 +3,9 @@
 // `path` may be a checkpoint directory, a safetensors file, a public model folder, or a run folder
 // (root of step-<n> directories), which gives a list of its checkpoints.
 //
-// Errors: kNotFound if it is none of these; kCorrupt if the manifest or a header can not be read.
-// Damage
-//         of the data is not thrown but listed in `problems`: an operator wants to see all of it.
+// Errors: kNotFound if it is none of these; kCorrupt if the manifest, or the header of a weight
+//         file, can not be read. Damage of a checkpoint's files, and files that are missing, are
+//         not thrown but listed in `problems`: an operator wants to see all of it.
 // Cost:   with `verify` or a hash every byte is read; else only headers.
 #pragma once
 
@@ -34,6 +34,13 @@ struct TotalRow {
   int64_t bytes = 0;
 };
 
+struct FileRow {  // of a checkpoint
+  std::string name;
+  int64_t bytes = 0;      // by the manifest
+  int64_t num_parts = 0;  // of tensors; 0 for files carried along
+  std::string state;      // "ok", "present" (not verified), "DAMAGED"
+};
+
 struct CheckpointRow {  // of a run folder
   int64_t step = 0;
   int64_t bytes = 0;
@@ -47,6 +54,8 @@ struct Description {
   std::vector<TotalRow> totals;    // by prefix, then "all"
   int64_t num_files = 0;
   // Checkpoints only.
+  int64_t num_writers = 0;  // ranks that wrote data files
+  std::vector<FileRow> file_rows;
   int64_t step = 0;
   int64_t tokens_seen = 0;
   uint64_t seed = 0;

@@ -11,6 +11,7 @@
 #include "checkpoint/safetensors_writer.h"
 #include "checkpoint/test_checkpoint.h"
 #include "checkpoint/test_folder.h"
+#include "checkpoint/test_shards.h"
 
 namespace moraine {
 namespace {
@@ -84,6 +85,52 @@ TEST(Describe, DamageIsListedNotThrown) {
   const Description quick = describe(disk(), directory, {.verify = false, .hash = false});
   EXPECT_TRUE(quick.problems.empty());
   EXPECT_FALSE(contains(description_text(quick), "verified"));
+}
+
+TEST(Describe, WhoWroteAShardedCheckpointAndWhichFileIsDamaged) {
+  const TestFolder folder;
+  const TestCheckpoint content(3, 1);
+  const testing::Shards shards = testing::deal(content.tensors, 3, 1);
+  testing::run_ranks(3, [&](Communicator& comm) {
+    testing::write_shards(comm, disk(), folder.path(), content, shards);
+  });
+  const std::string directory = folder.file("step-3");
+  const Description whole = describe(disk(), directory);
+  EXPECT_EQ(whole.num_writers, 3);
+  EXPECT_EQ(whole.hash, hash_hex(content.hash()));
+  ASSERT_EQ(whole.file_rows.size(), 5u);
+  int64_t parts = 0;
+  for (const FileRow& f : whole.file_rows) {
+    EXPECT_EQ(f.state, "ok");
+    EXPECT_EQ(f.bytes, disk().file_bytes(join_path(directory, f.name)));
+    parts += f.num_parts;
+  }
+  int64_t want = 0;
+  for (const TensorRow& t : whole.tensors) want += t.num_parts;
+  EXPECT_EQ(parts, want);
+  EXPECT_TRUE(contains(description_text(whole), "written by   3 ranks"));
+  EXPECT_EQ(parse_json(description_json(whole), "description")["writers"], 3);
+
+  // One file flipped in its header, one missing: both are named, the rest is shown.
+  const std::string flipped = "data-00000-00000.safetensors", lost = "data-00002-00000.safetensors";
+  std::string bytes = disk().read(join_path(directory, flipped));
+  bytes[20] = static_cast<char>(bytes[20] ^ 1);
+  folder.write("step-3/" + flipped, bytes);
+  disk().remove_all(join_path(directory, lost));
+  for (const bool verify : {true, false}) {
+    const Description d = describe(disk(), directory, {.verify = verify, .hash = verify});
+    ASSERT_EQ(d.problems.size(), 2u);
+    EXPECT_TRUE(contains(d.problems[0], flipped)) << d.problems[0];
+    EXPECT_TRUE(contains(d.problems[1], lost)) << d.problems[1];
+    EXPECT_EQ(d.tensors.size(), 6u);
+    EXPECT_EQ(d.hash, "");
+    for (const FileRow& f : d.file_rows) {
+      const bool damaged = f.name == flipped || f.name == lost;
+      EXPECT_EQ(f.state, damaged ? "DAMAGED" : verify ? "ok" : "present") << f.name;
+    }
+    EXPECT_TRUE(contains(description_text(d), "DAMAGED:\n  " + flipped)) << description_text(d);
+    EXPECT_EQ(parse_json(description_json(d), "description")["problems"].size(), 2u);
+  }
 }
 
 TEST(Describe, AWeightFileAndItsFolder) {

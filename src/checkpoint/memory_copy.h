@@ -35,8 +35,9 @@ namespace moraine {
 struct MemoryCopyOptions {
   std::string base = "/dev/shm";
   int64_t reserve_bytes = int64_t{256} << 20;  // tmpfs also carries the ranks' messages
-  CheckpointOptions checkpoint;
-  std::function<int64_t(const std::string& base)> free_bytes;  // of this host; empty: measured
+  CheckpointOptions checkpoint = {};
+  // Of this host; empty: measured.
+  std::function<int64_t(const std::string& base)> free_bytes = {};
 };
 
 class MemoryCopy {
