@@ -21,13 +21,14 @@ void all_to_all(Communicator& comm, std::span<const ConstBytes> send,
       exchange.send(m, send[static_cast<size_t>(m)]);
     }
   }
-  if (!send[me].empty()) std::memmove(receive[me].data(), send[me].data(), send[me].size());
   if (!comm.free()) {
     for (int i = 1; i < comm.size(); ++i) {
       const int m = member_before(comm, i);
       exchange.receive(m, receive[static_cast<size_t>(m)]);
     }
   }
+  // Last: it fills the time until slower members have read.
+  if (!send[me].empty()) std::memmove(receive[me].data(), send[me].data(), send[me].size());
   exchange.wait_sent();
 }
 

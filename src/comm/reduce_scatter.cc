@@ -13,7 +13,8 @@
 namespace moraine {
 namespace {
 
-constexpr int64_t kPieceElements = 16 << 10;  // 64 KiB: a few of them stay in a level-2 cache
+constexpr int64_t kPieceElements =
+    32 << 10;  // 128 KiB: smaller ones cost system calls, larger ones caches
 
 // Kept for the next operation of this thread: taking and clearing it would cost more than a small
 // sum.

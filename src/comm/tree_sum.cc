@@ -8,7 +8,9 @@
 
 namespace moraine {
 
+// ivdep: `out` being `a` hides that no element needs another, and the sum would go one by one.
 void add_floats(float* out, const float* a, const float* b, int64_t count) {
+#pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
 }
 

@@ -45,6 +45,64 @@ double number(const Json& json, const char* name, const std::string& path, doubl
   return n;
 }
 
+int64_t bytes_field(const Json& json, const char* name, const std::string& path) {
+  const Json& value = field(json, name, path);
+  const int64_t n = value.is_number_integer() ? value.get<int64_t>() : -1;
+  if (n < 0)
+    throw_error(Code::kCorrupt, "read machine file {}: \"{}\" is {}, wanted a number of bytes; {}",
+                path, name, value.dump().substr(0, 40), kRemedy);
+  return n;
+}
+
+std::vector<CommPoint> points(const Json& json, const char* name, const std::string& path) {
+  const Json& list = field(json, name, path);
+  if (!list.is_array())
+    throw_error(Code::kCorrupt, "read machine file {}: \"{}\" is no list; {}", path, name, kRemedy);
+  std::vector<CommPoint> out;
+  for (const Json& p : list)
+    out.push_back({bytes_field(p, "bytes", path), number(p, "us", path, 0)});
+  return out;
+}
+
+CommLimits comm_limits(const Json& json, const std::string& path) {
+  CommLimits c;
+  c.ranks = static_cast<int32_t>(number(json, "ranks", path, 1));
+  c.transport = text(json, "transport", path);
+  c.message_latency_us = number(json, "message_latency_us", path, 0);
+  c.message_gb_s = number(json, "message_gb_s", path, 0);
+  c.bucket_latency_us = number(json, "bucket_latency_us", path, 0);
+  c.bucket_gb_s = number(json, "bucket_gb_s", path, 0);
+  c.messages = points(json, "messages", path);
+  c.buckets = points(json, "buckets", path);
+  return c;
+}
+
+Json points_json(const std::vector<CommPoint>& points) {
+  Json list = Json::array();
+  for (const CommPoint& p : points) list.push_back({{"bytes", p.bytes}, {"us", p.us}});
+  return list;
+}
+
+Json comm_json(const CommLimits& c) {
+  return {{"ranks", c.ranks},
+          {"transport", c.transport},
+          {"message_latency_us", c.message_latency_us},
+          {"message_gb_s", c.message_gb_s},
+          {"bucket_latency_us", c.bucket_latency_us},
+          {"bucket_gb_s", c.bucket_gb_s},
+          {"messages", points_json(c.messages)},
+          {"buckets", points_json(c.buckets)}};
+}
+
+// Those of the file that is about to be replaced; none if there is no readable one.
+CommLimits comm_of_file(FileSystem& fs, const std::string& path) {
+  try {
+    return fs.exists(path) ? load_machine(fs, path).comm : CommLimits();
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 Machine load_machine(FileSystem& fs, const std::string& path) {
@@ -59,18 +117,21 @@ Machine load_machine(FileSystem& fs, const std::string& path) {
   m.read_gb_s = number(json, "read_gb_s", path, kSlowest);
   m.copy_gb_s = number(json, "copy_gb_s", path, kSlowest);
   m.measured_utc = text(json, "measured_utc", path);
+  if (json.contains("comm")) m.comm = comm_limits(json.at("comm"), path);
   return m;
 }
 
 void save_machine(FileSystem& fs, const std::string& path, const Machine& m) {
-  const Json json = {{"isa", m.isa},
-                     {"threads", m.threads},
-                     {"f32_gflops", m.f32_gflops},
-                     {"bf16_gflops", m.bf16_gflops},
-                     {"int8_gops", m.int8_gops},
-                     {"read_gb_s", m.read_gb_s},
-                     {"copy_gb_s", m.copy_gb_s},
-                     {"measured_utc", m.measured_utc}};
+  Json json = {{"isa", m.isa},
+               {"threads", m.threads},
+               {"f32_gflops", m.f32_gflops},
+               {"bf16_gflops", m.bf16_gflops},
+               {"int8_gops", m.int8_gops},
+               {"read_gb_s", m.read_gb_s},
+               {"copy_gb_s", m.copy_gb_s},
+               {"measured_utc", m.measured_utc}};
+  const CommLimits comm = m.comm.ranks > 0 ? m.comm : comm_of_file(fs, path);
+  if (comm.ranks > 0) json["comm"] = comm_json(comm);
   fs.write_atomic(path, json.dump(2) + "\n");
 }
 
@@ -97,6 +158,15 @@ Machine measure_machine_quick(Pool& pool) {
 
 double matmul_gflops(const Machine& machine, bool bf16) {
   return bf16 && machine.bf16_gflops > 0 ? machine.bf16_gflops : machine.f32_gflops;
+}
+
+int64_t suggested_bucket_bytes(const Machine& machine) {
+  constexpr double kLatencyShare = 0.05;
+  constexpr int64_t kDefault = 4 << 20, kLeast = 64 << 10, kMost = 64 << 20;
+  const CommLimits& c = machine.comm;
+  if (c.ranks == 0 || c.bucket_gb_s <= 0) return kDefault;
+  const double bytes = (1 / kLatencyShare - 1) * c.bucket_latency_us * 1e3 * c.bucket_gb_s;
+  return std::clamp(static_cast<int64_t>(std::ceil(std::min(bytes, double{kMost}))), kLeast, kMost);
 }
 
 std::string utc_now() {

@@ -1,7 +1,8 @@
 // Machine: the measured limits of this machine, the denominator of every "percent of possible".
 //
 // File: one JSON object with exactly these names; docs/formats/machine.md. `moraine bench memory`
-// and `bench gemm` write it; without one, training measures briefly at the start.
+// and `bench gemm` write it, `bench comm` adds `comm`; without one, training measures briefly at
+// the start.
 //
 // Errors:  load_machine: kNotFound; kCorrupt if a field is missing, of the wrong type, or no sane
 // number. Threads: measure_machine_quick runs loops on the pool: nothing else may use it meanwhile.
@@ -9,24 +10,41 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/file_system.h"
 #include "base/pool.h"
 
 namespace moraine {
 
+struct CommPoint {
+  int64_t bytes = 0;
+  double us = 0;  // median
+};
+
+// How long messages take: us = latency_us + bytes / (1e3 * gb_s), fitted to relative errors.
+struct CommLimits {
+  int32_t ranks = 0;                                // 0: not measured
+  std::string transport;                            // as Transport::name
+  double message_latency_us = 0, message_gb_s = 0;  // one message between two ranks
+  double bucket_latency_us = 0, bucket_gb_s = 0;    // a reduce-scatter of a bucket of f32
+  std::vector<CommPoint> messages, buckets;         // what was fitted, by size
+};
+
 struct Machine {
-  std::string isa;           // isa_name, when measured
-  int32_t threads = 0;       // the rates are those of all threads together
-  double f32_gflops = 0;     // 1e9 operations per second, a multiply-add counts two
-  double bf16_gflops = 0;    // 0: no such instruction, f32 does the work
-  double int8_gops = 0;      // 0: no such instruction
-  double read_gb_s = 0;      // 1e9 bytes per second from memory
-  double copy_gb_s = 0;      // read plus written, the better of normal and non-temporal stores
+  std::string isa;         // isa_name, when measured
+  int32_t threads = 0;     // the rates are those of all threads together
+  double f32_gflops = 0;   // 1e9 operations per second, a multiply-add counts two
+  double bf16_gflops = 0;  // 0: no such instruction, f32 does the work
+  double int8_gops = 0;    // 0: no such instruction
+  double read_gb_s = 0;    // 1e9 bytes per second from memory
+  double copy_gb_s = 0;    // read plus written, the better of normal and non-temporal stores
+  CommLimits comm;
   std::string measured_utc;  // 2026-01-02T03:04:05Z
 };
 
 Machine load_machine(FileSystem& fs, const std::string& path);
+// A file's comm limits stay if `machine` has none.
 void save_machine(FileSystem& fs, const std::string& path, const Machine& machine);
 
 // About half a second, and 256 MiB for the time being.
@@ -35,6 +53,11 @@ Machine measure_machine_quick(Pool& pool);
 // The rate that products of this machine are held against: bf16_gflops if `bf16` and there is one,
 // else f32.
 double matmul_gflops(const Machine& machine, bool bf16);
+
+// The smallest bucket of gradients whose reduce-scatter spends at most 5 % of its time on latency:
+// latency / (latency + m / rate) <= 0.05. Between 64 KiB and 64 MiB; 4 MiB if comm was not
+// measured.
+int64_t suggested_bucket_bytes(const Machine& machine);
 
 std::string utc_now();  // to the second
 

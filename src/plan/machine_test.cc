@@ -37,6 +37,51 @@ TEST(Machine, SurvivesTheDisk) {
   EXPECT_EQ(matmul_gflops(m, true), 515.25);
 }
 
+CommLimits example_comm() {
+  CommLimits c;
+  c.ranks = 2;
+  c.transport = "process";
+  c.message_latency_us = 0.375;
+  c.message_gb_s = 9.5;
+  c.bucket_latency_us = 10;
+  c.bucket_gb_s = 5;
+  c.messages = {{8, 0.5}, {1 << 20, 110}};
+  c.buckets = {{16, 0.75}};
+  return c;
+}
+
+TEST(Machine, CommLimitsSurviveTheDiskAndANewMeasurementOfTheRest) {
+  const testing::TempFolder folder;
+  const std::string path = join_path(folder.path(), "machine.json");
+  Machine with = example();
+  with.comm = example_comm();
+  save_machine(posix_file_system(), path, with);
+  save_machine(posix_file_system(), path, example());
+  const CommLimits c = load_machine(posix_file_system(), path).comm;
+  EXPECT_EQ(c.ranks, 2);
+  EXPECT_EQ(c.transport, "process");
+  EXPECT_EQ(c.message_latency_us, 0.375);
+  EXPECT_EQ(c.message_gb_s, 9.5);
+  EXPECT_EQ(c.bucket_latency_us, 10);
+  EXPECT_EQ(c.bucket_gb_s, 5);
+  ASSERT_EQ(c.messages.size(), 2u);
+  EXPECT_EQ(c.messages[1].bytes, 1 << 20);
+  EXPECT_EQ(c.messages[1].us, 110);
+  ASSERT_EQ(c.buckets.size(), 1u);
+}
+
+TEST(Machine, ASuggestedBucketSpendsAtMostATwentiethOnLatency) {
+  Machine m = example();
+  EXPECT_EQ(suggested_bucket_bytes(m), 4 << 20);
+  m.comm = example_comm();
+  // 10 us at 5 GB/s are 50000 bytes: 19 times as many.
+  EXPECT_EQ(suggested_bucket_bytes(m), 950000);
+  m.comm.bucket_latency_us = 0;
+  EXPECT_EQ(suggested_bucket_bytes(m), 64 << 10);
+  m.comm.bucket_latency_us = 1e6;
+  EXPECT_EQ(suggested_bucket_bytes(m), 64 << 20);
+}
+
 Code code_of(const std::string& content) {
   const testing::TempFolder folder;
   const std::string path = join_path(folder.path(), "machine.json");
