@@ -46,7 +46,7 @@ struct CcaConvForward {
   Tensor w;           // [C, 2] in
   Tensor b;           // [C] in
   Segments segments;  // cover [0, T)
-  std::span<const int64_t> halo_row = {};
+  std::span<const int64_t> halo_row;
 };
 
 struct CcaConvBackward {
@@ -57,9 +57,9 @@ struct CcaConvBackward {
   Tensor qkv;    // [T, N] in
   Tensor w;      // [C, 2] in
   Segments segments;
-  Tensor dhalo = {};  // [h, 2, C] wide out, rows of segments; or empty
-  Tensor halo = {};   // [h, 2, C] in; or empty: every document begins here
-  std::span<const int64_t> halo_row = {};
+  Tensor dhalo;  // [h, 2, C] wide out, rows of segments; or empty
+  Tensor halo;   // [h, 2, C] in; or empty: every document begins here
+  std::span<const int64_t> halo_row;
 };
 
 void cca_conv_forward(Context& ctx, const CcaConvForward& a);

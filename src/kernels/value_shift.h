@@ -28,7 +28,7 @@ struct ValueShiftForward {
   Tensor halo;        // [h, M] in: v2 at the position before a segment; or empty: zeros
   Segments segments;  // cover [0, T)
   bool delayed;       // false: plain values
-  std::span<const int64_t> halo_row = {};
+  std::span<const int64_t> halo_row;
 };
 
 struct ValueShiftBackward {
@@ -36,8 +36,8 @@ struct ValueShiftBackward {
   Tensor dv;    // [T, K, d] in
   Segments segments;
   bool delayed;
-  Tensor dhalo = {};  // [h, M] out, rows of segments; or empty
-  std::span<const int64_t> halo_row = {};
+  Tensor dhalo;  // [h, M] out, rows of segments; or empty
+  std::span<const int64_t> halo_row;
 };
 
 void value_shift_forward(Context& ctx, const ValueShiftForward& a);

@@ -131,13 +131,55 @@ void dense_backward(Context& ctx, const LayerWeights& w, const LayerGradients& g
   linear_backward_input(ctx, {.dx = b.dx2, .dy = b.dgate_up, .w = w.gate_up.backward});
 }
 
+// From b.do_ to b.dq, b.dk, b.dv.
+void attend_backward(Context& ctx, const LayerPlace& place, const Batch& batch, const LayerActs& a,
+                     const BackwardScratch& b) {
+  const ModelConfig& c = place.config;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  if (place.context != nullptr) {
+    place.context->attention().backward(ctx, {.dq = b.dq,
+                                              .dk = b.dk,
+                                              .dv = b.dv,
+                                              .delta = b.delta,
+                                              .do_ = b.do_,
+                                              .o = a.o,
+                                              .lse = a.lse,
+                                              .q = a.q,
+                                              .k = a.k,
+                                              .v = a.v,
+                                              .window = c.window(place.index),
+                                              .scale = scale});
+    return;
+  }
+  attention_backward(ctx, {.dq = b.dq,
+                           .dk = b.dk,
+                           .dv = b.dv,
+                           .delta = b.delta,
+                           .do_ = b.do_,
+                           .o = a.o,
+                           .lse = a.lse,
+                           .q = a.q,
+                           .k = a.k,
+                           .v = a.v,
+                           .segments = batch.segments,
+                           .window = c.window(place.index),
+                           .scale = scale});
+}
+
 // From b.dq, b.dk, b.dv to b.dx, the gradient of below.x.
 void project_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
                       const LayerGradients& g, const Batch& batch, const Tensor& x,
                       const LayerActs& a, const BackwardScratch& b) {
   const ModelConfig& c = place.config;
-  value_shift_backward(
-      ctx, {.dqkv = b.dqkv, .dv = b.dv, .segments = batch.segments, .delayed = c.cca()});
+  const bool shared = place.context != nullptr && c.cca();
+  const LayerHalo halo = shared ? place.context->kept_halo(place.index) : LayerHalo{},
+                  dhalo = shared ? place.context->halo_gradient() : LayerHalo{};
+  value_shift_backward(ctx, {.dqkv = b.dqkv,
+                             .dv = b.dv,
+                             .segments = batch.segments,
+                             .delayed = c.cca(),
+                             .dhalo = dhalo.value,
+                             .halo_row = dhalo.row});
   qk_norm_rope_backward(ctx, {.dqkv = b.dqkv,
                               .dz = b.dz,
                               .dtemp = g.temp,
@@ -166,8 +208,12 @@ void project_backward(Context& ctx, const LayerPlace& place, const LayerWeights&
                             .dpair = b.dpair,
                             .qkv = a.qkv,
                             .w = w.conv_depthwise_w,
-                            .segments = batch.segments});
+                            .segments = batch.segments,
+                            .dhalo = dhalo.conv,
+                            .halo = halo.conv,
+                            .halo_row = halo.row});
   }
+  if (shared) place.context->return_halo_gradient(b.dqkv);
   linear_backward_weight(ctx, {.dw = g.qkv, .dbias = {}, .dy = b.dqkv, .x = x});
   linear_backward_input(ctx, {.dx = b.dx, .dy = b.dqkv, .w = w.qkv.backward});
 }
@@ -178,7 +224,6 @@ void layer_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w
                     const LayerGradients& g, const Batch& batch, const Boundary& below,
                     const Boundary& above, const LayerActs& a, const BackwardScratch& b) {
   const ModelConfig& c = place.config;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   const int64_t T = batch.tokens(), width = c.heads * c.head_dim;
 
   residual_norm_backward(ctx, {.dh = b.dh,
@@ -224,19 +269,7 @@ void layer_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w
                                .norm = w.norm_experts});
   linear_backward_weight(ctx, {.dw = g.o, .dbias = {}, .dy = b.dh, .x = a.o.reshaped({T, width})});
   linear_backward_input(ctx, {.dx = b.do_.reshaped({T, width}), .dy = b.dh, .w = w.o.backward});
-  attention_backward(ctx, {.dq = b.dq,
-                           .dk = b.dk,
-                           .dv = b.dv,
-                           .delta = b.delta,
-                           .do_ = b.do_,
-                           .o = a.o,
-                           .lse = a.lse,
-                           .q = a.q,
-                           .k = a.k,
-                           .v = a.v,
-                           .segments = batch.segments,
-                           .window = c.window(place.index),
-                           .scale = scale});
+  attend_backward(ctx, place, batch, a, b);
   project_backward(ctx, place, w, g, batch, below.x, a, b);
 }
 

@@ -16,24 +16,36 @@
 namespace moraine {
 namespace {
 
+// What stands before the batch's segments: in a cache, or on other ranks.
+LayerHalo halo_before(const LayerPlace& place, const Batch& batch, const LayerActs& a,
+                      const LayerMemory& memory) {
+  if (memory.cache != nullptr) {
+    const int64_t S = static_cast<int64_t>(batch.segments.size());
+    const auto rows = [&](const Tensor& t) { return t.empty() ? t : t.rows(0, S); };
+    return {
+        .conv = rows(memory.cache->conv_halo), .value = rows(memory.cache->value_halo), .row = {}};
+  }
+  if (place.context != nullptr && place.config.cca()) {
+    return place.context->fetch_halo(place.index, a.qkv);
+  }
+  return {};
+}
+
 // q, k, v in the compressed space (CCA, arXiv:2510.04476), or plain.
 void project_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
                      const Batch& batch, const Tensor& x, LayerActs& a, const LayerMemory& memory) {
   const ModelConfig& c = place.config;
   const int64_t T = batch.tokens();
-  const Tensor conv_halo = memory.cache != nullptr ? memory.cache->conv_halo : Tensor();
-  const Tensor value_halo = memory.cache != nullptr ? memory.cache->value_halo : Tensor();
-  const int64_t S = static_cast<int64_t>(batch.segments.size());
-  const auto halo = [&](const Tensor& t) { return t.empty() ? t : t.rows(0, S); };
-
   linear_forward(ctx, {.y = a.qkv, .x = x, .w = w.qkv.forward, .bias = {}});
+  const LayerHalo halo = halo_before(place, batch, a, memory);
   if (c.cca()) {
     cca_conv_forward(ctx, {.pair = a.pair,
                            .qkv = a.qkv,
-                           .halo = halo(conv_halo),
+                           .halo = halo.conv,
                            .w = w.conv_depthwise_w,
                            .b = w.conv_depthwise_b,
-                           .segments = batch.segments});
+                           .segments = batch.segments,
+                           .halo_row = halo.row});
     const int64_t G = c.conv_groups(), d = c.head_dim;
     int64_t* rows = a.group_rows.as<int64_t>();
     for (int64_t g = 0; g <= G; ++g) rows[g] = g * T;
@@ -54,9 +66,40 @@ void project_forward(Context& ctx, const LayerPlace& place, const LayerWeights& 
                              .rope = place.rope});
   value_shift_forward(ctx, {.v = a.v,
                             .qkv = a.qkv,
-                            .halo = halo(value_halo),
+                            .halo = halo.value,
                             .segments = batch.segments,
-                            .delayed = c.cca()});
+                            .delayed = c.cca(),
+                            .halo_row = halo.row});
+}
+
+// Over the batch, a cache, or keys and values on other ranks.
+void attend_forward(Context& ctx, const LayerPlace& place, const Batch& batch, LayerActs& a,
+                    const LayerMemory& memory) {
+  const ModelConfig& c = place.config;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  if (memory.cache == nullptr && place.context != nullptr) {
+    place.context->attention().forward(ctx, {.o = a.o,
+                                             .lse = a.lse,
+                                             .q = a.q,
+                                             .k = a.k,
+                                             .v = a.v,
+                                             .window = c.window(place.index),
+                                             .scale = scale});
+    return;
+  }
+  Tensor k = a.k, v = a.v;
+  if (memory.cache != nullptr) {
+    append_to_cache(*memory.cache, c, a, batch.segments, memory.slot_of);
+    k = memory.cache->k, v = memory.cache->v;
+  }
+  attention_forward(ctx, {.o = a.o,
+                          .lse = a.lse,
+                          .q = a.q,
+                          .k = k,
+                          .v = v,
+                          .segments = batch.segments,
+                          .window = c.window(place.index),
+                          .scale = scale});
 }
 
 // Which expert each token goes to, and how much its answer counts.
@@ -152,24 +195,11 @@ void layer_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
                    const Boundary& below, const Boundary& above, LayerActs& a,
                    const Scratch& scratch, const LayerMemory& memory) {
   const ModelConfig& c = place.config;
-  const float eps = static_cast<float>(c.norm_eps),
-              scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  const float eps = static_cast<float>(c.norm_eps);
   const int64_t T = batch.tokens();
 
   project_forward(ctx, place, w, batch, below.x, a, memory);
-  Tensor k = a.k, v = a.v;
-  if (memory.cache != nullptr) {
-    append_to_cache(*memory.cache, c, a, batch.segments, memory.slot_of);
-    k = memory.cache->k, v = memory.cache->v;
-  }
-  attention_forward(ctx, {.o = a.o,
-                          .lse = a.lse,
-                          .q = a.q,
-                          .k = k,
-                          .v = v,
-                          .segments = batch.segments,
-                          .window = c.window(place.index),
-                          .scale = scale});
+  attend_forward(ctx, place, batch, a, memory);
   linear_forward(
       ctx, {.y = a.h1, .x = a.o.reshaped({T, c.heads * c.head_dim}), .w = w.o.forward, .bias = {}});
   residual_norm_forward(ctx, {.r_out = a.r1,

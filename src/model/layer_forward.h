@@ -6,17 +6,20 @@
 #include "model/batch.h"
 #include "model/cache.h"
 #include "model/weights.h"
+#include "parallel/context_parallel.h"
 #include "parallel/expert_exchange.h"
 
 namespace moraine {
 
-// Where a layer stands: its config, its index, its rotary table [P, rotary/2, 2], and the ranks
-// that hold the other experts (null: all are here).
+// Where a layer stands: its config, its index, its rotary table [P, rotary/2, 2], the ranks that
+// hold the other experts (null: all are here) and those that have the other rows of its sequences
+// (null: all are in the batch).
 struct LayerPlace {
   const ModelConfig& config;
   int64_t index;
   Tensor rope;
   ExpertExchange* exchange = nullptr;
+  ContextParallel* context = nullptr;
 };
 
 // Keys and values that came before, or none.

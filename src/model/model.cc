@@ -55,10 +55,12 @@ void Model::set_rope_theta(Context& ctx, double theta, double sliding_theta) {
 }
 
 LayerPlace Model::place(int64_t layer) const {
+  const bool shared = options_.context != nullptr && options_.context->active();
   return {.config = config_,
           .index = layer,
           .rope = config_.slides(layer) ? rope_sliding_ : rope_full_,
-          .exchange = options_.exchange};
+          .exchange = options_.exchange,
+          .context = shared ? options_.context : nullptr};
 }
 
 void Model::embed(Context& ctx, const Batch& batch, const Activations& acts) {

@@ -21,6 +21,7 @@ struct ModelOptions {
   bool training = false;
   Recompute recompute = Recompute::kNone;
   ExpertExchange* exchange = nullptr;  // experts on other ranks; null: all are here
+  ContextParallel* context = nullptr;  // rows of sequences on other ranks, while it is active
 };
 
 // The table of what this rank holds. exchange: null if all experts are here.
