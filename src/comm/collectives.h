@@ -48,11 +48,28 @@ void all_gather(Communicator& comm, const Tensor& data, const Shares& shares);
 void reduce_scatter(Communicator& comm, const Tensor& data, const Shares& shares,
                     Wire wire = Wire::kF32);
 
+// How reduce_scatter goes: the same bits either way.
+//   kDirect   each owner reads its ranges of all others: P - 1 messages of n / P elements each.
+//   kHalving  log2 P exchanges of n/2, n/4, ... elements, neighbours first; fewer messages, one
+//   more
+//             copy. Needs a power of two and f32 on the wire, else kDirect.
+//   kAuto     kDirect in one host, kHalving over hosts. reduce_scatter() is this.
+enum class SumPath : uint8_t { kAuto, kDirect, kHalving };
+void reduce_scatter_by(Communicator& comm, const Tensor& data, const Shares& shares, Wire wire,
+                       SumPath path);
+
 // Every member's equal pieces, in order: all.size() == size * mine.size().
 void all_gather_equal(Communicator& comm, ConstBytes mine, Bytes all);
 
 void all_to_all(Communicator& comm, std::span<const ConstBytes> send,
                 std::span<const Bytes> receive);
+
+// The same over hosts with fewer, larger messages: bundles go to the member of this host that has
+// the target's place in its host, then from host to host. hosts[m]: host of member m; all hosts
+// must have equally many members, else it is flat. Pays where the latency between hosts is most of
+// the time (docs/collectives.md).
+void all_to_all_two_level(Communicator& comm, std::span<const int> hosts,
+                          std::span<const ConstBytes> send, std::span<const Bytes> receive);
 
 void all_reduce_sum(Communicator& comm, std::span<int64_t> values);  // exact
 // Each value is nonzero on at most one member: exact in any order.

@@ -67,7 +67,8 @@ float tree(int begin, int end, int64_t i, bool bf16) {
   return tree(begin, begin + half, i, bf16) + tree(begin + half, end, i, bf16);
 }
 
-void check_reduce_scatter(int ranks, int64_t count, uint64_t seed, Wire wire) {
+void check_reduce_scatter(int ranks, int64_t count, uint64_t seed, Wire wire,
+                          SumPath path = SumPath::kAuto) {
   const Shares shares = ragged_shares(ranks, count, seed);
   run_thread_ranks(ranks, [&](Transport& t) {
     Communicator comm = world(t);
@@ -76,7 +77,7 @@ void check_reduce_scatter(int ranks, int64_t count, uint64_t seed, Wire wire) {
       for (int64_t i = r.begin; i < r.end; ++i)
         want[static_cast<size_t>(i)] = tree(0, ranks, i, wire == Wire::kBF16);
     }
-    reduce_scatter(comm, view(data), shares, wire);
+    reduce_scatter_by(comm, view(data), shares, wire, path);
     EXPECT_EQ(data, want) << ranks << " ranks, seed " << seed;
   });
 }
@@ -85,6 +86,13 @@ TEST(Collectives, ReduceScatterIsTheTreeSumInItsRangesAndTouchesNothingElse) {
   for (const int ranks : kSizes) {
     for (const int64_t count : {0, 1, 17, 1000, 70001})
       check_reduce_scatter(ranks, count, static_cast<uint64_t>(ranks), Wire::kF32);
+  }
+}
+
+TEST(Collectives, RecursiveHalvingGivesTheBitsOfTheDirectSum) {
+  for (const int ranks : kSizes) {
+    for (const int64_t count : {0, 1, 1000, 70001})
+      check_reduce_scatter(ranks, count, 9, Wire::kF32, SumPath::kHalving);
   }
 }
 
@@ -153,6 +161,23 @@ TEST(Collectives, AllToAllBringsEachPairItsBytes) {
         Communicator comm = world(t);
         Pieces p = pieces_of(t.rank(), ranks, scale);
         all_to_all(comm, p.send_views, p.receive_views);
+        expect_received(p, t.rank(), ranks);
+      });
+    }
+  }
+}
+
+TEST(Collectives, TwoLevelAllToAllBringsEachPairItsBytesOnAnyHosts) {
+  const std::vector<std::vector<int>> maps = {
+      {0},          {0, 0, 1, 1}, {0, 1, 0, 1}, {3, 3, 3, 5, 5, 5}, {0, 1, 2, 2, 1, 0, 0, 1, 2},
+      {0, 0, 0, 1}, {0, 1, 2, 3}};
+  for (const std::vector<int>& hosts : maps) {
+    const int ranks = static_cast<int>(hosts.size());
+    for (const int scale : {0, 1, 600, 30000}) {
+      run_thread_ranks(ranks, [&](Transport& t) {
+        Communicator comm = world(t);
+        Pieces p = pieces_of(t.rank(), ranks, scale);
+        all_to_all_two_level(comm, hosts, p.send_views, p.receive_views);
         expect_received(p, t.rank(), ranks);
       });
     }

@@ -19,7 +19,7 @@
 
 namespace moraine {
 
-constexpr int kRingMessages = 8;
+constexpr int kRingMessages = 8, kSignals = 64;
 constexpr int64_t kInlineBytes = 8 * 1024 - 32;  // what fits in a descriptor
 
 enum class RankState : int32_t { kAbsent = 0, kHere, kLeft, kDied };
@@ -33,7 +33,7 @@ struct alignas(64) RankRecord {
   // Per channel, for messages of others: the operation, and 1 + the rank that it waits for.
   std::atomic<uint64_t> label[kMaxChannels];
   std::atomic<int32_t> waits_for[kMaxChannels];
-  std::atomic<uint64_t> window[kMaxChannels];  // address of a Window's descriptor
+  std::atomic<uint64_t> signals[kMaxChannels][kSignals];  // comm/window.h
 };
 
 struct alignas(64) Message {

@@ -158,15 +158,8 @@ ConstBytes HostTransport::next(Incoming& in, int64_t bytes, Bytes staging, doubl
   const int from = local_of(in.peer);
   const Message& m = slot(from, local_, in.channel, in.slot);
   const Bytes out = staging.first(static_cast<size_t>(bytes));
-  if (!read_memory(from, m.address + static_cast<uint64_t>(begin), out)) {
-    const int error = errno;
-    const uint64_t label = m.label;
-    throw_if_fault(in.channel, label);
-    has_died(region_->rank(from));
-    throw_lost(fmt::format("{}: rank {} can not read the memory of rank {}: {}; {}",
-                           context_text(in.channel, label), rank(), in.peer, std::strerror(error),
-                           describe(from)));
-  }
+  if (!read_memory(from, m.address + static_cast<uint64_t>(begin), out))
+    throw_unreachable(in.peer, in.channel, m.label);
   return out;
 }
 
@@ -181,6 +174,29 @@ bool HostTransport::read_memory(int from, uint64_t address, Bytes out) const {
     done += static_cast<size_t>(n);
   }
   return true;
+}
+
+bool HostTransport::write_memory(int to, uint64_t address, ConstBytes data) const {
+  const pid_t pid = region_->rank(to).pid.load(std::memory_order_relaxed);
+  size_t done = 0;
+  while (done < data.size()) {
+    const iovec local = {const_cast<std::byte*>(data.data()) + done, data.size() - done};
+    const iovec remote = {reinterpret_cast<void*>(address + done), data.size() - done};
+    const ssize_t n = process_vm_writev(pid, &local, 1, &remote, 1, 0);
+    if (n <= 0) return false;
+    done += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+void HostTransport::throw_unreachable(int peer, int channel, uint64_t label) {
+  const int error = errno;
+  throw_if_fault(channel, label);
+  const int local = local_of(peer);
+  has_died(region_->rank(local));
+  throw_lost(fmt::format("{}: rank {} can not reach the memory of rank {}: {}; {}",
+                         context_text(channel, label), rank(), peer, std::strerror(error),
+                         describe(local)));
 }
 
 void HostTransport::close(Incoming& in) {

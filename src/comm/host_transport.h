@@ -54,6 +54,7 @@ class HostTransport : public Transport {
   void close(Incoming& message) override;
   void fail(const std::string& reason) override;
   void name_channel(int channel, const std::string& name) override;
+  HostTransport* host() override { return this; }
 
   // The job's rank that failed first, or -1.
   int fault_rank() const;
@@ -66,6 +67,9 @@ class HostTransport : public Transport {
   bool reaches(int rank) const { return local_of(rank) >= 0; }
   // Reads memory of another process of the region. False: not permitted, or it is gone.
   bool read_memory(int peer, uint64_t address, Bytes out) const;
+  bool write_memory(int peer, uint64_t address, ConstBytes data) const;
+  // After these said false.
+  [[noreturn]] void throw_unreachable(int rank, int channel, uint64_t label);
   HostRegion& region() const { return *region_; }
   std::shared_ptr<HostRegion> region_pointer() const { return region_; }
   // No goodbye at the end: the process goes on for a moment, and says it later.

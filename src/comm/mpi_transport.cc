@@ -210,6 +210,7 @@ class MpiTransport : public Transport {
     host_->reaches(in.peer) ? host_->close(in) : messages_->close(in);
   }
   void fail(const std::string& reason) override { host_->fail(reason); }
+  HostTransport* host() override { return host_.get(); }
   void name_channel(int channel, const std::string& name) override {
     host_->name_channel(channel, name);
   }

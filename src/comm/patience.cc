@@ -1,4 +1,4 @@
-// One flag per thread.
+// One flag per thread, that it works in the background.
 #include "comm/patience.h"
 
 namespace moraine {

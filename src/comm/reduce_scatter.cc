@@ -1,12 +1,14 @@
-// Reduce-scatter, direct: each owner reads its ranges of all members, piece by piece, and adds them
-// in the tree's order.
+// Reduce-scatter: chooses the path; direct: each owner reads its ranges of all members, piece by
+// piece, and adds them in the order of the tree.
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <vector>
 
 #include "base/check.h"
 #include "comm/collectives.h"
 #include "comm/exchange.h"
+#include "comm/reduce_halving.h"
 #include "comm/share_rounds.h"
 #include "comm/tree_sum.h"
 
@@ -122,13 +124,25 @@ class Direct {
 }  // namespace
 
 void reduce_scatter(Communicator& comm, const Tensor& data, const Shares& shares, Wire wire) {
+  reduce_scatter_by(comm, data, shares, wire, SumPath::kAuto);
+}
+
+void reduce_scatter_by(Communicator& comm, const Tensor& data, const Shares& shares, Wire wire,
+                       SumPath path) {
   check_shares(shares, comm.size(), data.count());
   const Shares merged = merge_shares(shares);
   if (comm.free()) {
     Exchange counted(comm, Operation::kReduceScatter);
     return;
   }
-  Direct(comm, data, merged, wire).run();
+  const bool can_halve =
+      std::has_single_bit(static_cast<unsigned>(comm.size())) && wire == Wire::kF32;
+  const bool halve = path == SumPath::kHalving || (path == SumPath::kAuto && !comm.one_host());
+  if (halve && can_halve) {
+    reduce_scatter_halving(comm, data, merged);
+  } else {
+    Direct(comm, data, merged, wire).run();
+  }
 }
 
 }  // namespace moraine

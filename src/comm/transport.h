@@ -26,6 +26,8 @@
 
 namespace moraine {
 
+class HostTransport;
+
 using ConstBytes = std::span<const std::byte>;
 using Bytes = std::span<std::byte>;
 
@@ -70,6 +72,9 @@ class Transport {
 
   // The name of the group that uses this channel, for messages.
   virtual void name_channel(int channel, const std::string& name);
+
+  // The part that reaches ranks of this host through memory; null if there is none.
+  virtual HostTransport* host() { return nullptr; }
 };
 
 }  // namespace moraine
