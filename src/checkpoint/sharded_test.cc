@@ -255,6 +255,34 @@ TEST(Sharded, AMixtureIsRefusedOnAllRanksWithItsName) {
   }
 }
 
+// The example of docs/formats/checkpoint.md.
+TEST(Sharded, TheManifestIsTheDocumentedOne) {
+  const TestFolder folder;
+  float w[] = {1, 2, 3, 4, 5, 6}, b[] = {7, 8};
+  const std::vector<ShardTensor> shards[] = {
+      {{"w", make_tensor(w, DType::kF32, {2, 2}), {3, 2}, 0}},
+      {{"b", make_tensor(b, DType::kF32, {2}), {2}, 0},
+       {"w", make_tensor(w + 4, DType::kF32, {1, 2}), {3, 2}, 2}}};
+  const CheckpointInfo info{.step = 7, .tokens_seen = 64, .seed = 1, .values = {}, .config = ""};
+  run_ranks(2, [&](Communicator& comm) {
+    write_checkpoint_sharded(comm, disk(), folder.path(), info,
+                             shards[static_cast<size_t>(comm.rank())], {}, true);
+  });
+  const std::string manifest = disk().read(folder.file("step-7/manifest.json"));
+  const std::string wanted = R"("data": [
+  {"name": "data-00000-00000.safetensors", "bytes": 112, "header_hash": "4477d97a57e8f938d4023ae28f396027"},
+  {"name": "data-00001-00000.safetensors", "bytes": 168, "header_hash": "c2e7f599072c6dcc97b0141a45cea24b"}
+],
+"tensors": [
+  {"name": "b", "dtype": "f32", "shape": [2], "parts": [{"file": 1, "rows": [0, 2], "hash": "65b9e416f2c8736cc66aac697e67b317"}]},
+  {"name": "w", "dtype": "f32", "shape": [3, 2], "parts": [{"file": 0, "rows": [0, 2], "hash": "2babafcad3709c7ce3b3073547aa9dc3"}, {"file": 1, "rows": [2, 3], "hash": "c6002540a63ad03a81a25cf30b0b1d97"}]}
+],
+)";
+  EXPECT_NE(manifest.find(wanted), std::string::npos) << manifest;
+  EXPECT_EQ(hash_hex(Checkpoint::open(disk(), folder.file("step-7")).hash()),
+            "c774a63b755f62f6480a5300ed8758d8");
+}
+
 TEST(Sharded, TheFolderMustBeSharedByAllRanks) {
   const TestFolder folder;
   const TestCheckpoint content(3, 1);
