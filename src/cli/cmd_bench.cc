@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/pool.h"
 #include "cli/bench_train.h"
+#include "cli/cmd_bench_comm.h"
 #include "cli/cmd_bench_machine.h"
 #include "cli/cmd_bench_storage.h"
 #include "cli/commands.h"
@@ -37,19 +38,23 @@ void cmd_bench(std::span<char*> args) {
   std::vector<std::string> assignments;
   BenchOptions options;
   int64_t threads = 0, steps = 8, mib = 512, rounds = 7;
-  Flags flags("bench",
-              "memory: bandwidth. gemm: peaks, and products at the model's shapes. train: a run's "
-              "speed by operation. storage: saving and restoring a checkpoint from many ranks.");
+  Flags flags(
+      "bench",
+      "memory: bandwidth. gemm: peaks, and products at the model's shapes. train: a run's "
+      "speed by operation. storage: saving and restoring a checkpoint from many ranks. comm: "
+      "messages and collectives between ranks, also under mpirun.");
   flags
-      .choice_positional("what", &what, {"memory", "gemm", "train", "storage"},
-                         "memory, gemm, train or storage")
+      .choice_positional("what", &what, {"memory", "gemm", "train", "storage", "comm"},
+                         "memory, gemm, train, storage or comm")
       .flag("json", &options.json, "Print one JSON line per measurement.")
       .text("machine", &options.machine_file,
-            "memory, gemm: machine file to write or update, which `train --machine` reads.")
+            "memory, gemm, comm: machine file to write or update, which `train --machine` reads.")
       .text("config", &config_path, "train: config of the run.")
       .list("set", &assignments, "train: key=value that wins over the file.")
       .integer("steps", &steps, "train: optimizer steps measured.", 1, 1 << 20)
-      .text("ranks", &ranks, "storage: rank counts, as threads of this process.")
+      .text("ranks", &ranks,
+            "storage: rank counts, as threads of this process. comm: one number; default one "
+            "for each usable core.")
       .integer("mib", &mib, "storage: MiB of state, all ranks together.", 8, 1 << 20)
       .integer("rounds", &rounds, "storage: rounds, of which medians are taken.", 1, 1000)
       .text("out", &out, "storage: a folder on the disk to measure.")
@@ -60,6 +65,10 @@ void cmd_bench(std::span<char*> args) {
     bench_memory(options);
   } else if (what == "gemm") {
     bench_gemm(options);
+  } else if (what == "comm") {
+    bench_comm({.ranks = flags.given("ranks") ? static_cast<int>(parse_ranks(ranks).at(0)) : 0,
+                .json = options.json,
+                .machine_file = options.machine_file});
   } else if (what == "storage") {
     bench_storage({.ranks = parse_ranks(ranks),
                    .mib = mib,
