@@ -120,29 +120,31 @@ void run_ranks(const Case& c, const Packed& p, ContextVariant variant, const Ten
       take_rows(shard, local, whole);
     }
     attention.begin(comm, shard);
-    attention.forward(rig.ctx, {.o = t.o,
-                                .lse = t.lse,
-                                .q = t.q,
-                                .k = t.k,
-                                .v = t.v,
-                                .window = c.window,
-                                .scale = scale_of(c)});
-    put_rows(shard, out.o, t.o);
-    put_rows(shard, out.lse, t.lse);
-    take_rows(shard, t.o, in.o);
-    take_rows(shard, t.lse, in.lse);
-    attention.backward(rig.ctx, {.dq = t.dq,
-                                 .dk = t.dk,
-                                 .dv = t.dv,
-                                 .delta = t.delta,
-                                 .do_ = t.do_,
-                                 .o = t.o,
-                                 .lse = t.lse,
-                                 .q = t.q,
-                                 .k = t.k,
-                                 .v = t.v,
-                                 .window = c.window,
-                                 .scale = scale_of(c)});
+    for (const bool last : {false, true}) {  // buffers serve layer after layer
+      attention.forward(rig.ctx, {.o = t.o,
+                                  .lse = t.lse,
+                                  .q = t.q,
+                                  .k = t.k,
+                                  .v = t.v,
+                                  .window = c.window,
+                                  .scale = scale_of(c)});
+      if (last) put_rows(shard, out.o, t.o);
+      if (last) put_rows(shard, out.lse, t.lse);
+      take_rows(shard, t.o, in.o);
+      take_rows(shard, t.lse, in.lse);
+      attention.backward(rig.ctx, {.dq = t.dq,
+                                   .dk = t.dk,
+                                   .dv = t.dv,
+                                   .delta = t.delta,
+                                   .do_ = t.do_,
+                                   .o = t.o,
+                                   .lse = t.lse,
+                                   .q = t.q,
+                                   .k = t.k,
+                                   .v = t.v,
+                                   .window = c.window,
+                                   .scale = scale_of(c)});
+    }
     for (const auto& [local, whole] : {std::pair(t.dq, out.dq), {t.dk, out.dk}, {t.dv, out.dv}}) {
       put_rows(shard, whole, local);
     }
