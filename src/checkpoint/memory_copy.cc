@@ -70,7 +70,6 @@ class CopyWrite {
     const std::string answer = agree(
         comm_,
         [&] {
-          fs_.make_directories(partial_);
           return written_text(
               write_shard(fs_, partial_, comm_.rank(), shard_, options.max_file_bytes));
         },
@@ -123,6 +122,8 @@ class CopyWrite {
     clear_rubble(fs_, folder_);
     remove_checkpoints_after(fs_, folder_, info_.step);  // the run went back
     apply_retention(fs_, folder_, {.keep = 1, .permanent_every = 0});
+    // Made here alone: a rank of a lost job that comes too late finds no folder, and makes none.
+    fs_.make_directories(partial_);
     return options.free_bytes ? options.free_bytes(options.base) : free_memory_bytes(options.base);
   }
 
@@ -211,6 +212,7 @@ SaveResult MemoryCopy::save_now(const CheckpointInfo& info, std::span<const Shar
     if (!refusal.empty()) {
       if (!refused_) result.warning = refusal;
       refused_ = true;
+      copy.give_up();
       return result;
     }
     copy.write_round(options_.checkpoint);

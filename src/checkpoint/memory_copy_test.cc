@@ -299,6 +299,7 @@ TEST_F(MemoryCopies, ALackOfRoomIsToldOnceAndTheOldCopyStays) {
     EXPECT_NE(first.warning.find("training goes on without the copy"), std::string::npos);
     EXPECT_EQ(save(comm, copy, two_).warning, "");  // once
     EXPECT_EQ(list_checkpoints(disk(), copy.folder()), std::vector<int64_t>{1});
+    EXPECT_FALSE(disk().exists(copy.folder() + "/step-2.partial"));
   });
   for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
   EXPECT_EQ(find(hosts, {&one_}), 1);
@@ -347,6 +348,31 @@ TEST_F(MemoryCopies, TheFolderIsThisUsersAloneAndGoesAtTheEnd) {
   });
   EXPECT_TRUE(disk().list(memory(0)).empty());
   EXPECT_EQ(find({0, 1}, {}), -1);
+}
+
+// A rank of a job that has ended comes to write when its folder is gone.
+TEST_F(MemoryCopies, ALateRankMakesNoFolder) {
+  class Late : public FaultyFileSystem {
+   public:
+    Late(std::string base) : FaultyFileSystem(disk()), base_(std::move(base)) {}
+    std::unique_ptr<WritableFile> create(const std::string& path) override {
+      disk().remove_all(base_);
+      return FaultyFileSystem::create(path);
+    }
+
+   private:
+    const std::string base_;
+  };
+  Late late(base(0));
+  const RankErrors errors = run({0, 0},
+                                [&](Communicator& comm, MemoryCopy& copy) {
+                                  const std::string warning = save(comm, copy, one_).warning;
+                                  EXPECT_NE(warning.find("No such file"), std::string::npos)
+                                      << warning;
+                                },
+                                {&disk(), &late});
+  for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
+  EXPECT_FALSE(disk().exists(memory(0)));
 }
 
 TEST_F(MemoryCopies, TheFreeMemoryIsThatOfTheFileSystemOrLess) {

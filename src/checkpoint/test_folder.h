@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -19,9 +20,11 @@ class TestFolder {
   TestFolder() {
     const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
     const bool in_memory = std::getenv("TEST_TMPDIR") == nullptr && ::access("/dev/shm", W_OK) == 0;
-    path_ = join_path(in_memory ? "/dev/shm" : ::testing::TempDir(),
-                      std::string("moraine-") + info->test_suite_name() + "-" + info->name() + "-" +
-                          std::to_string(::getpid()));
+    std::string name = std::string("moraine-") + info->test_suite_name() + "-" + info->name() +
+                       "-" + std::to_string(::getpid());
+    std::replace(name.begin(), name.end(), '/',
+                 '-');  // of parameterised tests: one folder, no path
+    path_ = join_path(in_memory ? "/dev/shm" : ::testing::TempDir(), name);
     clear();
   }
   ~TestFolder() { posix_file_system().remove_all(path_); }
