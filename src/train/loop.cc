@@ -35,15 +35,20 @@ struct Pace {
   Profile profile;
 };
 
+// What all ranks know at the start of a step.
+struct Votes {
+  bool saving = false;  // some rank's private copy is still in use
+};
+
 // A signal on any rank, or the time limit on rank 0: all save, then stop with kInterrupted.
-void stop_if_asked(Run& run, const Pace& pace) {
+Votes stop_if_asked(Run& run, const Pace& pace) {
   const double limit = run.config.train.time_limit_seconds;
   const bool asked = run.options.stop_signal != nullptr && run.options.stop_signal->load() != 0;
   const bool late = run.first() && limit > 0 && now_seconds() - pace.started > limit;
-  int64_t votes[2] = {asked ? 1 : 0, late ? 1 : 0};
+  int64_t votes[3] = {asked ? 1 : 0, late ? 1 : 0, saving(run) ? 1 : 0};
   all_reduce_sum(run.ranks.world, votes);
   const bool signal = votes[0] > 0;
-  if (!signal && votes[1] == 0) return;
+  if (!signal && votes[1] == 0) return {.saving = votes[2] > 0};
   const CheckpointWritten written = save_now(run);
   throw_error(Code::kInterrupted,
               "{} after step {} of {}; saved {}; run the same command again to go on",
@@ -123,7 +128,7 @@ RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& optio
   Pace pace;
   run->trainer->ctx().profile = &pace.profile;
   while (run->step < run->timeline.steps()) {
-    stop_if_asked(*run, pace);
+    const Votes votes = stop_if_asked(*run, pace);
     const StepPlan plan = run->timeline.at(run->step);
     const double begin = now_seconds(), lr_scale = learning_rate_at(*run, plan);
     pace.profile.clear();
@@ -141,8 +146,14 @@ RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& optio
     observe_step(*run, observer, m);
     if (++pace.steps == kStorageAfterSteps && run->first())
       print_storage(*run, plan, pace.average_seconds);
-    if (run->step % run->config.checkpoint.every_steps == 0 && run->step < run->timeline.steps())
-      save_in_background(*run);
+    const CheckpointConfig& c = run->config.checkpoint;
+    if (run->step < run->timeline.steps()) {
+      if (run->step % c.every_steps == 0) {
+        save_in_background(*run);
+      } else if (run->memory != nullptr && run->step % c.memory_every_steps == 0 && !votes.saving) {
+        copy_to_memory(*run);
+      }
+    }
     report_save(*run, /*wait=*/false);
   }
   const RunResult done = finish(*run);
@@ -254,6 +265,7 @@ void roll_back(Run& run) {
   run.spike.forget_bad();
   run.open_logs();
   if (run.first()) remove_checkpoints_after(run.fs, run.options.out, run.step);
+  if (run.memory != nullptr) run.memory->remove_after(run.step);
   // Saved at once, so that a crash from here on does not read the bad data again.
   write_live_state(run);
   if (run.first())
@@ -292,6 +304,7 @@ void write_report(Run& run, const std::string& sample) {
 
 RunResult finish(Run& run) {
   const CheckpointWritten written = save_now(run);
+  if (run.memory != nullptr) run.memory->remove();
   if (run.first())
     log_event(Level::kInfo, "run.memory", "plan_mib={:.1f} peak_resident_mib={:.1f}",
               static_cast<double>(run.arena.bytes()) / (1 << 20),

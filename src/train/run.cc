@@ -114,11 +114,33 @@ std::string resume_directory(Run& run) {
               run.options.out, run.options.out);
 }
 
+// Where this host has the newest copy in memory, if it is newer than `step`; else empty.
+std::string newer_in_memory(Run& run, int64_t step) {
+  if (run.memory == nullptr || run.options.resume != "auto") return "";
+  // Somebody removed the folder of the run to begin again.
+  const std::string begun = join_path(run.options.out, "config.toml");
+  if (from_first(run, run.first() && run.fs.exists(begun) ? "begun" : "").empty()) {
+    run.memory->remove();
+    return "";
+  }
+  const std::optional<std::string> copy = run.memory->newest(warn_bad);
+  if (!copy) return "";
+  const Checkpoint checkpoint = Checkpoint::open(run.fs, *copy, /*verify=*/false);
+  return checkpoint.info().step > step ? *copy : "";
+}
+
 bool resume(Run& run) {
   // Rank 0 has verified it; parts are checked again as they are read.
   const std::string directory = from_first(run, run.first() ? resume_directory(run) : "");
-  if (directory.empty()) return false;
-  resume_from(run, Checkpoint::open(run.fs, directory, /*verify=*/false));
+  std::optional<Checkpoint> disk;
+  if (!directory.empty()) disk = Checkpoint::open(run.fs, directory, /*verify=*/false);
+  const std::string copy = newer_in_memory(run, disk ? disk->info().step : -1);
+  if (!copy.empty()) {
+    resume_from(run, Checkpoint::open(run.fs, copy, /*verify=*/false));
+    return true;
+  }
+  if (!disk) return false;
+  resume_from(run, *disk);
   if (run.options.resume != "auto") return true;
   run.saved_step = run.step;
   // A crash may have come between the checkpoint and its mark.
@@ -178,6 +200,12 @@ void check_same_everywhere(Run& run) {
 Mesh run_mesh(const RunConfig& c, int ranks, int rank) {
   return make_mesh(ranks, rank, c.parallel.expert, c.parallel.context, c.train.slots,
                    c.model.experts);
+}
+
+MemoryCopyOptions memory_options(const RunConfig& c) {
+  MemoryCopyOptions options;
+  options.base = c.checkpoint.memory_folder;
+  return options;
 }
 
 // [model] of a run that starts from a model is the model's own.
@@ -321,6 +349,10 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   check_memory(*run, transport);
   run->trainer = std::make_unique<Trainer>(run->arena, run->pool, config, timeline, run->ranks);
   if (run->first()) fs.make_directories(options.out);
+  if (config.checkpoint.memory_every_steps > 0) {
+    run->memory =
+        std::make_unique<MemoryCopy>(run->ranks.memory, fs, options.out, memory_options(config));
+  }
   if (!resume(*run)) start_new(*run);
   const SaverOptions saver{
       .retention = {.keep = config.checkpoint.keep,
@@ -356,17 +388,37 @@ void plan_run_memory(Arena& arena, const RunConfig& config, int ranks, int rank)
     make_sample_cache(arena, config, trainer);
 }
 
+namespace {
+
+void report_disk(Run& run, bool wait) {
+  const std::optional<SaveResult> saved = wait ? run.saver->wait() : run.saver->poll();
+  if (!saved) return;
+  run.saved_step = saved->step;
+  if (!run.first()) return;
+  log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} ms={:.0f} hash={}", saved->step,
+            saved->written.bytes, saved->seconds * 1e3, hash_hex(saved->written.hash));
+  if (!saved->warning.empty())
+    log_event(Level::kWarning, "checkpoint.retention", "{}", saved->warning);
+  mark_last_good(run.fs, run.options.out, saved->step);
+}
+
+void report_memory(Run& run, bool wait) {
+  if (run.memory == nullptr) return;
+  const std::optional<SaveResult> saved = wait ? run.memory->wait() : run.memory->poll();
+  if (!saved || !run.first()) return;
+  if (!saved->written.directory.empty()) {
+    log_event(Level::kInfo, "memory.saved", "step={} bytes={} ms={:.0f}", saved->step,
+              saved->written.bytes, saved->seconds * 1e3);
+  }
+  if (!saved->warning.empty()) log_event(Level::kWarning, "memory.refused", "{}", saved->warning);
+}
+
+}  // namespace
+
 void report_save(Run& run, bool wait) {
+  report_memory(run, wait);
   try {
-    const std::optional<SaveResult> saved = wait ? run.saver->wait() : run.saver->poll();
-    if (!saved) return;
-    run.saved_step = saved->step;
-    if (!run.first()) return;
-    log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} ms={:.0f} hash={}", saved->step,
-              saved->written.bytes, saved->seconds * 1e3, hash_hex(saved->written.hash));
-    if (!saved->warning.empty())
-      log_event(Level::kWarning, "checkpoint.retention", "{}", saved->warning);
-    mark_last_good(run.fs, run.options.out, saved->step);
+    report_disk(run, wait);
   } catch (const Error& e) {
     if (e.code() == Code::kPeerLost) throw;
     if (wait && run.step == run.timeline.steps()) throw;  // the run's result is not on disk
@@ -377,10 +429,20 @@ void report_save(Run& run, bool wait) {
   }
 }
 
+bool saving(const Run& run) {
+  return !run.saver->idle() || (run.memory != nullptr && !run.memory->idle());
+}
+
 void save_in_background(Run& run) {
   report_save(run, /*wait=*/true);
   run.saver->start(run.info(), run.trainer->copy_shard(), run.files());
   fault_point("save.started");
+}
+
+void copy_to_memory(Run& run) {
+  report_save(run, /*wait=*/true);
+  run.memory->start(run.info(), run.trainer->copy_shard(), run.files());
+  fault_point("memory.started");
 }
 
 CheckpointWritten write_live_state(Run& run) {

@@ -19,6 +19,7 @@
 #include <string>
 
 #include "checkpoint/history.h"
+#include "checkpoint/memory_copy.h"
 #include "checkpoint/sharded.h"
 #include "plan/machine.h"
 #include "tokenizer/tokenizer.h"
@@ -62,6 +63,7 @@ struct Run {
   std::unique_ptr<Trainer> trainer;
   SpikeDetector spike;
   std::unique_ptr<ShardedSaver> saver;
+  std::unique_ptr<MemoryCopy> memory;      // null: no copies in memory
   std::unique_ptr<MetricsWriter> metrics;  // rank 0; else null
   std::unique_ptr<EventWriter> events;     // rank 0; else null
 
@@ -103,6 +105,10 @@ CheckpointWritten write_live_state(Run& run);
 CheckpointWritten save_now(Run& run);
 // A checkpoint in the background; waits for the one before.
 void save_in_background(Run& run);
+// The same into the memory of the hosts.
+void copy_to_memory(Run& run);
+// Whether a save in the background still has this rank's private copy.
+bool saving(const Run& run);
 // Reports a background save that has finished, or failed.
 void report_save(Run& run, bool wait);
 

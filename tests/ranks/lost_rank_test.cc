@@ -95,6 +95,34 @@ TEST_F(LostRank, StoppedAnywhere) {
   }
 }
 
+// Between two checkpoints on disk, the copy in memory is newer: what is lost is a step, not a
+// hundred.
+TEST_F(LostRank, GoesOnFromTheCopyInMemory) {
+  const std::string want = tiny.train_on(2, config(30), tiny.out("whole")).hash();
+  RunConfig with_memory = config(30);
+  with_memory.checkpoint.every_steps = 1000;
+  with_memory.checkpoint.memory_every_steps = 1;
+  const std::string out = tiny.out("memory");
+  const std::vector<RankOutcome> ranks = run(with_memory, out, "step.weights_gather", 11, SIGKILL);
+  EXPECT_EQ(ranks[kVictim].signal, SIGKILL);
+  EXPECT_TRUE(list_checkpoints(posix_file_system(), out).empty());
+  const Outcome rest = tiny.train_on(2, with_memory, out);
+  EXPECT_EQ(rest.hash(), want);
+  EXPECT_NE(rest.log.find("checkpoint.loaded directory=/dev/shm/"), std::string::npos) << rest.log;
+  EXPECT_EQ(rest.log.find("checkpoint.loaded directory=" + out), std::string::npos) << rest.log;
+  // A run that ended well leaves nothing; one whose folder was removed begins anew.
+  std::filesystem::remove_all(out);
+  const Outcome again = tiny.train_on(2, with_memory, out);
+  EXPECT_EQ(again.hash(), want);
+  EXPECT_EQ(again.log.find("checkpoint.loaded"), std::string::npos) << again.log;
+  std::filesystem::remove_all(out);
+  run(with_memory, out, "step.weights_gather", 11, SIGKILL);
+  std::filesystem::remove_all(out);
+  const Outcome anew = tiny.train_on(4, with_memory, out);
+  EXPECT_EQ(anew.hash(), want);
+  EXPECT_EQ(anew.log.find("checkpoint.loaded"), std::string::npos) << anew.log;
+}
+
 // Ranks of one run that were started differently.
 TEST_F(LostRank, DifferentConfigIsNamed) {
   const auto with = [&](const std::function<void(int rank, RunConfig&)>& change) {
