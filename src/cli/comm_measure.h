@@ -13,7 +13,8 @@
 // copies and Open MPI's as well.
 //
 // A sample is a burst of repetitions between barriers, the slowest rank's time. Copy, ours and Open
-// MPI's take turns, so that what disturbs one disturbs the others.
+// MPI's take turns, so that what disturbs one disturbs the others. A burst of any of them in which
+// the system took a rank's core away is taken again, up to 3 times.
 #pragma once
 
 #include <cstdint>
