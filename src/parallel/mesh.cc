@@ -30,6 +30,12 @@ std::vector<int> Mesh::expert_group() const {
 
 std::vector<int> Mesh::replica_group() const { return every(expert_rank(), ranks, expert); }
 
+Mesh with_context(const Mesh& mesh, int64_t context) {
+  Mesh other = mesh;
+  other.context = static_cast<int>(context);
+  return other;
+}
+
 Mesh make_mesh(int ranks, int rank, int64_t expert, int64_t context, int64_t slots,
                int64_t num_experts) {
   if (context < 1 || !power_of_two(context) || ranks % context != 0) {

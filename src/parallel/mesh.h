@@ -30,6 +30,9 @@ struct Mesh {
   std::vector<int> replica_group() const;  // ranks that hold the same experts as this one
 };
 
+// The same ranks and experts with other ranks sharing a sequence (a phase of the run).
+Mesh with_context(const Mesh& mesh, int64_t context);
+
 // Errors: kInvalidArgument: names the number that does not divide, and what would.
 Mesh make_mesh(int ranks, int rank, int64_t expert, int64_t context, int64_t slots,
                int64_t num_experts);

@@ -1,12 +1,15 @@
 // One channel for each purpose.
 #include "parallel/ranks.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace moraine {
 namespace {
 
-enum Channel { kWorld, kShared, kReplicas, kExperts, kContext, kSaver, kMemory };
+// kPhases + k: ranks that share a sequence, 2^k of them.
+enum Channel { kWorld, kShared, kReplicas, kExperts, kContext, kSaver, kMemory, kPhases };
 
 class AbsentTransport : public Transport {
  public:
@@ -44,11 +47,24 @@ Ranks::Ranks(Transport& t, const Mesh& m, double deadline)
       saver(t, m.all(), kSaver, "saver", deadline),
       memory(t, m.all(), kMemory, "memory", deadline) {}
 
+Communicator& Ranks::context_of(int64_t degree) {
+  if (degree == mesh.context) return context;
+  const auto found = phases_.find(degree);
+  if (found != phases_.end()) return found->second;
+  int power = 0;
+  while (int64_t{1} << power < degree) ++power;
+  Communicator phase(world.transport(), with_context(mesh, degree).context_group(),
+                     std::min<int>(kPhases + power, kMaxChannels - 1), "context", world.deadline());
+  return phases_.emplace(degree, phase).first->second;
+}
+
 void Ranks::set_step(int64_t step) {
+  for (auto& [degree, phase] : phases_) phase.set_step(step);
   for (Communicator* c : {&world, &shared, &replicas, &experts, &context}) c->set_step(step);
 }
 
 void Ranks::set_free(bool free) {
+  for (auto& [degree, phase] : phases_) phase.set_free(free);
   for (Communicator* c : {&shared, &replicas, &experts, &context}) c->set_free(free);
 }
 

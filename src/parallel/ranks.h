@@ -4,6 +4,7 @@
 // stream's thread), the experts', the context's, the saver's.
 #pragma once
 
+#include <map>
 #include <memory>
 
 #include "comm/communicator.h"
@@ -16,6 +17,9 @@ struct Ranks {
 
   bool first() const { return mesh.rank == 0; }
   void set_step(int64_t step);
+  // Ranks that share a sequence in a phase with another degree than the mesh's; made on first use,
+  // by all ranks at the same place.
+  Communicator& context_of(int64_t degree);
   // Every payload is left where it is: a step with communication free (Communicator::set_free).
   void set_free(bool free);
 
@@ -27,6 +31,9 @@ struct Ranks {
   Communicator context;   // ranks with the rest of the sequence: keys, values, halos
   Communicator saver;     // all ranks: background checkpoints
   Communicator memory;    // all ranks: copies in a peer's memory
+
+ private:
+  std::map<int64_t, Communicator> phases_;  // by degree
 };
 
 // A rank among others that are not there, to plan its memory; or one alone. With more than one,

@@ -198,7 +198,7 @@ void check_same_everywhere(Run& run) {
 }
 
 Mesh run_mesh(const RunConfig& c, int ranks, int rank) {
-  return make_mesh(ranks, rank, c.parallel.expert, c.parallel.context, c.train.slots,
+  return make_mesh(ranks, rank, c.parallel.expert, phase_context(c, 0), c.train.slots,
                    c.model.experts);
 }
 
@@ -328,6 +328,21 @@ std::string from_first(Run& run, const std::string& text) {
   return all_gather_text(run.ranks.world, run.first() ? text : "")[0];
 }
 
+namespace {
+
+// Rank 0 has the machine file.
+TrainerOptions agreed_options(Run& run) {
+  TrainerOptions options = trainer_options(run.config, run.timeline, run.machine);
+  const std::string text = from_first(
+      run, fmt::format("{} {}", options.bucket_bytes, static_cast<int>(options.variant)));
+  char* rest = nullptr;
+  options.bucket_bytes = std::strtoll(text.c_str(), &rest, 10);
+  options.variant = static_cast<ContextVariant>(std::strtol(rest, nullptr, 10));
+  return options;
+}
+
+}  // namespace
+
 std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunOptions& options,
                               Transport& transport) {
   RunConfig config = given;
@@ -347,7 +362,8 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
                                                 : load_machine(fs, options.machine_file);
   }
   check_memory(*run, transport);
-  run->trainer = std::make_unique<Trainer>(run->arena, run->pool, config, timeline, run->ranks);
+  run->trainer = std::make_unique<Trainer>(run->arena, run->pool, config, timeline, run->ranks,
+                                           agreed_options(*run));
   if (run->first()) fs.make_directories(options.out);
   if (config.checkpoint.memory_every_steps > 0) {
     run->memory =
@@ -383,7 +399,8 @@ void plan_run_memory(Arena& arena, const RunConfig& config, int ranks, int rank)
   const Timeline timeline(config);
   Pool pool(run_threads(config, ranks));
   PlannedRanks planned(run_mesh(config, ranks, rank));
-  Trainer trainer(arena, pool, config, timeline, planned.ranks());
+  Trainer trainer(arena, pool, config, timeline, planned.ranks(),
+                  trainer_options(config, timeline, Machine()));
   if (!config.data.tokenizer.empty() || !config.train.init.empty())
     make_sample_cache(arena, config, trainer);
 }

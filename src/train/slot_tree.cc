@@ -15,6 +15,14 @@ SlotTree::SlotTree(Arena& arena, int64_t slots, int64_t count, DType dtype) : sl
   current_ = arena.take("gradients.slot", "gradients", dtype, {count});
 }
 
+void SlotTree::set_slots(int64_t slots) {
+  MR_CHECK(slots > 0 && (slots & (slots - 1)) == 0 && slots <= int64_t{1} << levels_.size(),
+           "slots=%ld with %zu levels", long(slots), levels_.size());
+  MR_CHECK(added_ == 0 || added_ == slots_, "%ld of %ld slots", long(added_), long(slots_));
+  slots_ = slots;
+  added_ = 0;
+}
+
 Tensor SlotTree::begin_slot(Context& ctx) {
   if (added_ == slots_) added_ = 0;
   zero(ctx, current_);

@@ -22,6 +22,8 @@ class SlotTree {
  public:
   SlotTree(Arena& arena, int64_t slots, int64_t count, DType dtype = DType::kF32);
 
+  // Before begin_slot: how many slots follow, at most as many as memory was taken for.
+  void set_slots(int64_t slots);
   // A zeroed buffer [count] for the next slot's sum; it stays valid until the slot is closed.
   Tensor begin_slot(Context& ctx);
   // Folds it into the tree: the whole buffer, or range after range and then the count.
@@ -37,7 +39,7 @@ class SlotTree {
   Tensor root();
 
  private:
-  int64_t slots_, added_ = 0;
+  int64_t slots_, added_ = 0;   // of this sum
   std::vector<Tensor> levels_;  // levels_[i] holds 2^i slots while bit i of added_ is set
   Tensor current_;
 };

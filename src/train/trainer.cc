@@ -4,21 +4,23 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "base/fault_point.h"
 #include "kernels/elementwise.h"
 #include "model/model_directory.h"
 #include "optim/clip.h"
+#include "parallel/context_cost.h"
 #include "train/shard.h"
 
 namespace moraine {
 namespace {
 
-constexpr int64_t kBucketBytes = int64_t{4} << 20;  // without a measured curve
-
 struct Extents {
-  int64_t rows = 0;       // most rows of a forward pass
+  int64_t rows = 0;       // most rows of a forward pass on one rank
   int64_t positions = 0;  // longest sequence
+  int64_t slots = 1;      // most slots of a rank
+  ContextLayout shared;   // largest batch of sequences that ranks share; ranks == 1: none
 };
 
 int64_t micro_sequences(const RunConfig& c, const StepPlan& plan) {
@@ -28,15 +30,48 @@ int64_t micro_sequences(const RunConfig& c, const StepPlan& plan) {
              : per_slot;
 }
 
+ContextLayout layout_of(const RunConfig& c, const StepPlan& plan) {
+  return {.ranks = phase_context(c, plan.phase),
+          .sequences = micro_sequences(c, plan),
+          .length = plan.sequence};
+}
+
 // Over all phases and ramp sizes. Validation reads sequences of train.sequence, though no phase
 // may.
-Extents extents(const RunConfig& c, const Timeline& timeline) {
-  Extents e{.rows = c.train.sequence, .positions = c.train.sequence};
+Extents extents(const RunConfig& c, const Timeline& timeline, const Mesh& mesh) {
+  Extents e;
+  e.rows = e.positions = c.train.sequence;
   for (const StepPlan& plan : timeline.kinds()) {
-    e.rows = std::max(e.rows, micro_sequences(c, plan) * plan.sequence);
+    const ContextLayout layout = layout_of(c, plan);
+    check_context(layout);
+    e.rows = std::max(e.rows, layout.most_rows());
     e.positions = std::max(e.positions, plan.sequence);
+    e.slots = std::max(e.slots, c.train.slots * layout.ranks / mesh.ranks);
+    if (layout.ranks > 1 && layout.rows() > e.shared.rows()) e.shared = layout;
   }
   return e;
+}
+
+// Every phase's degree must fit the ranks.
+void check_phases(const RunConfig& c, const Mesh& mesh) {
+  for (size_t i = 0; i < c.phases.size(); ++i) {
+    make_mesh(mesh.ranks, mesh.rank, mesh.expert, phase_context(c, static_cast<int64_t>(i)),
+              c.train.slots, c.model.experts);
+  }
+}
+
+std::unique_ptr<ContextParallel> make_context(Arena& arena, const RunConfig& c,
+                                              const Timeline& timeline, ContextVariant variant) {
+  std::optional<ContextSizes> most;
+  for (const StepPlan& plan : timeline.kinds()) {
+    const ContextLayout layout = layout_of(c, plan);
+    if (layout.ranks == 1) continue;
+    const ContextSizes sizes = context_sizes(
+        c.model,
+        {.variant = variant, .most = layout, .compute = compute_dtype(c), .training = true});
+    most = most ? larger_of(*most, sizes) : sizes;
+  }
+  return most ? std::make_unique<ContextParallel>(arena, *most) : nullptr;
 }
 
 // The tree of SlotTree, on numbers: neighbours first.
@@ -58,17 +93,61 @@ std::vector<ParameterSpec> group_specs(const RunConfig& c, const ParameterTable&
   return group;
 }
 
+// Without a measured curve: a message between processes of one host, and half a core.
+constexpr double kNominalAlpha = 5e-6, kNominalBeta = 5e9, kNominalFlops = 50e9,
+                 kNominalMemory = 10e9;
+
+ContextVariant context_variant(const RunConfig& c, const Timeline& timeline,
+                               const Machine& machine) {
+  if (c.parallel.attention == "ring") return ContextVariant::kRing;
+  if (c.parallel.attention == "gather") return ContextVariant::kAllGather;
+  const bool measured = machine.comm.ranks > 0;
+  ContextVariant variant = ContextVariant::kAllGather;
+  int64_t most = 0;
+  for (const StepPlan& plan : timeline.kinds()) {
+    const ContextLayout layout = layout_of(c, plan);
+    if (layout.ranks == 1 || layout.rows() <= most) continue;
+    most = layout.rows();
+    const double gflops = matmul_gflops(machine, c.train.dtype == "bf16");
+    variant =
+        choose_context_variant(
+            {.alpha_seconds = measured ? machine.comm.message_latency_us * 1e-6 : kNominalAlpha,
+             .bytes_per_second = measured ? machine.comm.message_gb_s * 1e9 : kNominalBeta,
+             .flops_per_second =
+                 measured ? gflops * 1e9 / std::max(1, machine.threads) : kNominalFlops,
+             .bytes_per_second_memory = measured ? machine.read_gb_s * 1e9 : kNominalMemory,
+             .ranks = layout.ranks,
+             .tokens = layout.most_rows(),
+             .pairs = layout.sequences * layout.length * layout.length / 2 / layout.ranks,
+             .heads = c.model.heads,
+             .kv_heads = c.model.kv_heads,
+             .head_dim = c.model.head_dim,
+             .element_bytes = dtype_bytes(compute_dtype(c))})
+            .variant;
+  }
+  return variant;
+}
+
 }  // namespace
 
+TrainerOptions trainer_options(const RunConfig& c, const Timeline& timeline,
+                               const Machine& machine) {
+  return {.bucket_bytes = c.parallel.bucket_bytes > 0 ? c.parallel.bucket_bytes
+                                                      : suggested_bucket_bytes(machine),
+          .variant = context_variant(c, timeline, machine)};
+}
+
 Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeline& timeline,
-                 Ranks& ranks)
-    : config_(config), ranks_(&ranks) {
-  const Extents e = extents(config, timeline);
+                 Ranks& ranks, const TrainerOptions& trainer_options)
+    : config_(config), ranks_(&ranks), mesh_(ranks.mesh) {
   const Mesh& mesh = ranks.mesh;
+  check_phases(config, mesh);
+  const Extents e = extents(config, timeline, mesh);
   ctx_ = make_context(Backend::kCpu, pool, arena);
   if (mesh.expert > 1)
     exchange_ = std::make_unique<ExpertExchange>(ranks.experts, config.model.experts);
   const ParameterTable table = held_parameters(config.model, exchange_.get());
+  context_ = make_context(arena, config, timeline, trainer_options.variant);
   master_ = arena.take("weights.master", "weights", DType::kF32, {table.total_count});
   model_ = std::make_unique<Model>(
       arena, config.model,
@@ -78,14 +157,15 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
           .positions = e.positions,
           .training = true,
           .recompute = config.train.recompute == "layer" ? Recompute::kLayer : Recompute::kNone,
-          .exchange = exchange_.get()},
+          .exchange = exchange_.get(),
+          .context = context_.get()},
       master_);
-  tree_ = std::make_unique<SlotTree>(arena, config.train.slots / mesh.data(),
-                                     gradient_count(table, mesh.expert));
+  tree_ = std::make_unique<SlotTree>(arena, e.slots, gradient_count(table, mesh.expert));
   if (!config.model.dense())
     load_ = arena.take("router.load", "scratch", DType::kI64,
                        {config.model.layers, config.model.classes()});
-  position_ = arena.take("batch.position", "scratch", DType::kI32, {e.rows});
+  for (Tensor* t : {&rows_.token, &rows_.position, &rows_.target})
+    *t = arena.take("batch.rows", "scratch", DType::kI32, {e.rows});
 
   const ShardedOptimizerOptions options{
       .rules = optimizer_options(config), .threads = pool.threads(), .wire = gradient_wire(config)};
@@ -104,8 +184,7 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
                                                ranks.shared, shared_cost);
   norm_->own(shared_->specs(), shared_->owned());
   if (mesh.ranks > 1) {
-    const int64_t bytes = config.parallel.bucket_bytes;
-    buckets_ = gradient_buckets(table, config.model.layers, bytes > 0 ? bytes : kBucketBytes);
+    buckets_ = gradient_buckets(table, config.model.layers, trainer_options.bucket_bytes);
     if (!arena.dry()) stream_ = std::make_unique<CommStream>();
   }
   for (const ShardTensor& t : shard()) {
@@ -123,19 +202,33 @@ void Trainer::initialize(uint64_t seed) {
 void Trainer::enter_phase(int64_t phase) {
   if (phase == phase_) return;
   phase_ = phase;
+  mesh_ = with_context(ranks_->mesh, phase_context(config_, phase));
   const double theta = config_.phases[static_cast<size_t>(phase)].rope_theta;
   model_->set_rope_theta(ctx_, theta > 0 ? theta : config_.model.rope_theta,
                          config_.model.sliding_rope_theta);
 }
 
-double Trainer::run_micro_batch(const SequenceBatch& data, const Tensor& gradients) {
+// All rows of the sequences, or those that this rank has of them.
+Trainer::Rows Trainer::my_rows(const SequenceBatch& data, int64_t length) {
   const int64_t T = static_cast<int64_t>(data.tokens.size());
-  Batch batch{.token = make_tensor(const_cast<int32_t*>(data.tokens.data()), DType::kI32, {T}),
-              .position = position_.rows(0, T),
-              .segments = {}};
-  set_documents(batch, data.segment_begin);
-  const Tensor target = make_tensor(const_cast<int32_t*>(data.targets.data()), DType::kI32, {T});
-  return model_->loss_and_gradients(ctx_, batch, target, gradients, load_);
+  if (mesh_.context > 1) {
+    ContextShard shard =
+        make_context_shard({.ranks = mesh_.context, .sequences = T / length, .length = length},
+                           mesh_.context_rank(), data.segment_begin);
+    const ShardBatch mine = shard_batch(shard, data.tokens, data.targets, rows_);
+    context_->begin(ranks_->context_of(mesh_.context), std::move(shard));
+    return {mine.batch, mine.target, mine.num_targets};
+  }
+  const auto view_of = [&](const std::vector<int32_t>& values) {
+    return make_tensor(const_cast<int32_t*>(values.data()), DType::kI32, {T});
+  };
+  Rows rows{.batch = {.token = view_of(data.tokens),
+                      .position = rows_.position.rows(0, T),
+                      .segments = {}},
+            .target = view_of(data.targets),
+            .num_targets = data.num_targets};
+  set_documents(rows.batch, data.segment_begin);
+  return rows;
 }
 
 void Trainer::compute_slots(const StepPlan& plan, const Read& read, int64_t begin, int64_t end,
@@ -150,14 +243,16 @@ void Trainer::compute_slots(const StepPlan& plan, const Read& read, int64_t begi
       const bool last = slot + 1 == end && at + micro == per_slot;
       fault_point("step.micro_batch");
       read(slot * per_slot + at, micro, &data_);
+      const Rows rows = my_rows(data_, plan.sequence);
       if (last) model_->after_backward = sums.after_last_backward;
-      loss += run_micro_batch(data_, gradients);
+      loss += model_->loss_and_gradients(ctx_, rows.batch, rows.target, gradients, load_);
       model_->after_backward = nullptr;
-      sums.targets += data_.num_targets;
+      sums.targets += rows.num_targets;
     }
     sums.losses[static_cast<size_t>(slot)] = loss;
     if (slot + 1 < end || !sums.after_last_backward) sums.tree->add(ctx_);
   }
+  if (context_ != nullptr) context_->end();  // validation and samples have whole sequences
 }
 
 // Experts' gradients of all sources, folded and added up in the order of the slot tree.
@@ -206,7 +301,7 @@ void Trainer::leave_rest() {
 
 // Over all ranks: slot losses, targets, loads.
 void Trainer::sum_counts(SlotSums& sums) {
-  const Mesh& mesh = ranks_->mesh;
+  const Mesh& mesh = mesh_;
   if (mesh.ranks == 1) return;
   std::vector<double> losses(sums.losses.size() * static_cast<size_t>(mesh.context), 0.0);
   for (size_t slot = 0; slot < sums.losses.size(); ++slot)
@@ -224,10 +319,11 @@ void Trainer::sum_counts(SlotSums& sums) {
 }
 
 StepResult Trainer::compute_gradients(const StepPlan& plan, const Read& read) {
+  enter_phase(plan.phase);
   ranks_->set_step(plan.step + 1);
   if (!load_.empty()) std::memset(load_.data, 0, static_cast<size_t>(load_.bytes()));
-  const int64_t slots = config_.train.slots / ranks_->mesh.data(),
-                first = ranks_->mesh.data_rank() * slots;
+  const int64_t slots = config_.train.slots / mesh_.data(), first = mesh_.data_rank() * slots;
+  tree_->set_slots(slots);
   SlotSums sums{.tree = tree_.get(),
                 .losses = std::vector<double>(static_cast<size_t>(config_.train.slots), 0.0)};
   if (stream_ != nullptr) {

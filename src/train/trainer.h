@@ -15,8 +15,10 @@
 #include "checkpoint/sharded.h"
 #include "comm/stream.h"
 #include "data/loader.h"
+#include "model/context_batch.h"
 #include "model/model.h"
 #include "parallel/ranks.h"
+#include "plan/machine.h"
 #include "train/buckets.h"
 #include "train/gradient_norm.h"
 #include "train/run_config.h"
@@ -34,6 +36,16 @@ struct StepResult {
   bool finite = true;  // loss and norm are numbers
 };
 
+// What decides speed and, for sequences on several ranks, the order of sums; the same on all ranks.
+struct TrainerOptions {
+  int64_t bucket_bytes = int64_t{4} << 20;
+  ContextVariant variant = ContextVariant::kRing;
+};
+// From [parallel] and, where that leaves it open, the machine file (without one: nominal rates, so
+// that the choice is no accident of a measurement).
+TrainerOptions trainer_options(const RunConfig& config, const Timeline& timeline,
+                               const Machine& machine);
+
 // What slots add up to.
 struct SlotSums {
   SlotTree* tree = nullptr;
@@ -47,8 +59,8 @@ struct SlotSums {
 class Trainer {
  public:
   // config.model.vocab_size must be known. Takes everything from `arena`.
-  Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeline& timeline,
-          Ranks& ranks);
+  Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeline& timeline, Ranks& ranks,
+          const TrainerOptions& options = {});
 
   // Reads sequences [first, first + count) of the current step.
   using Read = std::function<void(int64_t first, int64_t count, SequenceBatch* out)>;
@@ -69,6 +81,7 @@ class Trainer {
   Context& ctx() { return ctx_; }
   Model& model() { return *model_; }
   Ranks& ranks() { return *ranks_; }
+  const Mesh& mesh() const { return mesh_; }  // of the phase that was entered last
   const RunConfig& config() const { return config_; }
   const Tensor& master() const { return master_; }
   const Tensor& load() const { return load_; }  // [L, classes] i64 of the last step
@@ -83,7 +96,12 @@ class Trainer {
   void restore(const Checkpoint& checkpoint);
 
  private:
-  double run_micro_batch(const SequenceBatch& data, const Tensor& gradients);
+  struct Rows {
+    Batch batch;
+    Tensor target;
+    int64_t num_targets = 0;
+  };
+  Rows my_rows(const SequenceBatch& data, int64_t length);
   void enter_phase(int64_t phase);
   void leave(const Bucket& bucket);
   void fold_experts(Range part);
@@ -92,9 +110,12 @@ class Trainer {
 
   RunConfig config_;
   Ranks* ranks_;
+  Mesh mesh_;
   Context ctx_;
   std::unique_ptr<ExpertExchange> exchange_;  // null: all experts are here
-  Tensor master_, gradients_, load_, position_;
+  std::unique_ptr<ContextParallel> context_;  // null: no phase shares sequences
+  Tensor master_, gradients_, load_;
+  ShardMemory rows_;  // [most rows] i32 each
   std::unique_ptr<Model> model_;
   std::unique_ptr<SlotTree> tree_;
   std::unique_ptr<ShardedOptimizer> shared_, experts_;  // experts_: null if dense
