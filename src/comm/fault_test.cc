@@ -99,6 +99,18 @@ TEST(Fault, RanksAtDifferentOperationsNameBoth) {
   }
 }
 
+TEST(Fault, TheSameOperationOfAnotherStepIsFound) {
+  Error thrown(Code::kIo, "");
+  thread_errors(2, &thrown, [](Transport& t) {
+    Communicator comm = world(t, kLong);
+    comm.set_step(7 + t.rank());
+    barrier(comm);
+  });
+  EXPECT_EQ(thrown.code(), Code::kPeerLost);
+  EXPECT_TRUE(has(thrown.what(), "barrier (step 7, operation 1)"));
+  EXPECT_TRUE(has(thrown.what(), "barrier (step 8, operation 1)"));
+}
+
 TEST(Fault, MessagesOfAnotherSizeNameBothSizes) {
   Error thrown(Code::kIo, "");
   const auto texts = thread_errors(2, &thrown, [](Transport& t) {
@@ -259,6 +271,19 @@ TEST(ProcessFault, AStoppedRankIsNamedByAllOthersInEveryPhase) {
     });
     expect_all_name(outcomes, 1, "is stopped (SIGSTOP)");
   }
+}
+
+TEST(ProcessFault, WhoWaitsForAWaiterNamesTheRankThatIsStopped) {
+  const auto outcomes = run_process_ranks(3, [](Transport& t) {
+    Communicator comm = world(t, kLong);
+    barrier(comm);
+    std::byte byte[1];
+    if (t.rank() == 1) raise(SIGSTOP);
+    if (t.rank() == 2) t.receive(1, 1, 1, byte, kLong);
+    if (t.rank() == 0) t.receive(2, 1, 1, byte, 0.5);
+    return std::string();
+  });
+  expect_all_name(outcomes, 1, "rank 1 is stopped (SIGSTOP)");
 }
 
 // A second thread kills the process wherever it is, also in the middle of a message.

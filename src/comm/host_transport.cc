@@ -60,7 +60,6 @@ HostTransport::HostTransport(Options options)
 }
 
 HostTransport::~HostTransport() {
-  if (stays_) return;
   mine().state.store(RankState::kLeft, std::memory_order_release);
   if (kind_ == RankKind::kProcesses) leave_alive(mine());
   for (int r = 0; r < region_->ranks(); ++r) ring_doorbell(region_->rank(r));

@@ -71,9 +71,6 @@ class HostTransport : public Transport {
   // After these said false.
   [[noreturn]] void throw_unreachable(int rank, int channel, uint64_t label);
   HostRegion& region() const { return *region_; }
-  std::shared_ptr<HostRegion> region_pointer() const { return region_; }
-  // No goodbye at the end: the process goes on for a moment, and says it later.
-  void stay() { stays_ = true; }
   int local_of(int rank) const;
   RankKind kind() const { return kind_; }
 
@@ -118,7 +115,6 @@ class HostTransport : public Transport {
   const std::function<void(const std::string& reason)> on_fault_;
   const int64_t inline_bytes_;  // a system call costs more than copying this twice
   std::atomic<Spin> spin_{Spin::kUnknown};
-  bool stays_ = false;
   std::vector<Counters> counters_;
   std::string channel_names_[kMaxChannels];
 };

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -59,11 +60,34 @@ void work(Communicator& comm, int64_t count) {
   if (sums[0] != 0 || sums[1] != size) throw_error(Code::kCorrupt, "wrong values: {}", sums[0]);
 }
 
+// A message taken in pieces that fit no border of the transport's own.
+void stream_around(Transport& t) {
+  constexpr size_t kBytes = 700001, kPiece = 100003;
+  const int next = (t.rank() + 1) % t.size(), before = (t.rank() + t.size() - 1) % t.size();
+  const auto value = [](int rank, size_t i) {
+    return std::byte((i * 7 + i / 1000 + size_t(rank)) & 255);
+  };
+  std::vector<std::byte> out(kBytes), staging(kPiece);
+  for (size_t i = 0; i < kBytes; ++i) out[i] = value(t.rank(), i);
+  const SendTicket ticket = t.send(next, 3, 5, out, 60);
+  Incoming in = t.open(before, 3, 5, kBytes, 60);
+  for (size_t at = 0; at < kBytes; at += kPiece) {
+    const size_t n = std::min(kPiece, kBytes - at);
+    const ConstBytes got = t.next(in, static_cast<int64_t>(n), staging, 60);
+    for (size_t i = 0; i < n; ++i) {
+      if (got[i] != value(before, at + i)) throw_error(Code::kCorrupt, "wrong byte {}", at + i);
+    }
+  }
+  t.close(in);
+  t.wait_sent(ticket, 60);
+}
+
 void rank_body(const std::string& what, Transport& t) {
   Communicator comm = world(t, what == "stopped" ? 1.0 : 60.0);
   barrier(comm);
   if (what == "ordinary") {
     for (const int64_t count : {0, 1, 100, 5000, 1000003}) work(comm, count);
+    stream_around(t);
     const auto names = gather(comm, 0, t.name());
     for (const std::string& name : names) std::cerr << "rank done over " << name << "\n";
     return;

@@ -12,22 +12,19 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
-#include <thread>
 #include <vector>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/host_transport.h"
-#include "comm/liveness.h"
 #include "comm/mpi_library.h"
 #include "comm/mpi_messages.h"
 
 namespace moraine {
 namespace {
 
-constexpr double kGraceSeconds = 1;
+constexpr unsigned kGraceSeconds = 1;
 
 void check_mpi(int result, const char* doing) {
   if (result == kMpiSuccess) return;
@@ -134,37 +131,8 @@ bool probe_reading(const HostTransport& host, const std::vector<int>& ranks, int
   return std::find(all_ok.begin(), all_ok.end(), 0) == all_ok.end();
 }
 
-// Ending after a fault ----------------------------------------------------------------------------
-
-// What the exit of this process waits for: the memory that tells who has printed its message.
-struct Ending {
-  std::shared_ptr<HostRegion> region;
-  int local = 0;
-};
-Ending& ending() {
-  static Ending* e = new Ending;  // outlives every static
-  return *e;
-}
-
-void wait_for_the_others() {
-  const Ending& e = ending();
-  if (e.region == nullptr) return;
-  RankRecord& mine = e.region->rank(e.local);
-  mine.state.store(RankState::kLeft, std::memory_order_release);
-  const double end = now_seconds() + kGraceSeconds;
-  for (bool all = false; !all && now_seconds() < end;) {
-    all = true;
-    for (int r = 0; r < e.region->ranks(); ++r) {
-      const RankRecord& other = e.region->rank(r);
-      const bool here = other.state.load(std::memory_order_acquire) == RankState::kHere;
-      const auto text = here ? process_state(other.pid.load()) : std::string();
-      all = all && (!here || text == "has died" || text.find("stopped") != std::string::npos);
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-}
-
-void end_a_little_later(int) { alarm(static_cast<unsigned>(kGraceSeconds)); }
+// mpirun ends all ranks when one has failed; each has a message of its own to print first.
+void end_a_little_later(int) { alarm(kGraceSeconds); }
 
 void delay_unhandled_sigterm() {
   struct sigaction action;
@@ -218,7 +186,6 @@ class MpiTransport : public Transport {
  private:
   std::unique_ptr<HostTransport> make_host(std::shared_ptr<HostRegion> region,
                                            std::vector<int> ranks);
-  void end_after_fault();
 
   const int rank_;
   const std::vector<int> hosts_;
@@ -293,22 +260,13 @@ MpiTransport::~MpiTransport() {
       in_order = false;
     }
   }
-  if (!in_order) {
-    end_after_fault();
-    return;
+  if (in_order) {
+    messages_.reset();
+    host_.reset();
+    mpi_library().finalize();
+  } else {
+    messages_.release();  // Open MPI may still use its buffers
   }
-  messages_.reset();
-  host_.reset();
-  mpi_library().finalize();
-}
-
-// The records stay as they are: to the others this rank is here until its process has printed its
-// message and ends.
-void MpiTransport::end_after_fault() {
-  ending() = {host_->region_pointer(), host_->local_of(rank_)};
-  host_->stay();
-  std::atexit(wait_for_the_others);
-  messages_.release();  // Open MPI may still use its buffers
 }
 
 }  // namespace

@@ -7,10 +7,9 @@
 // may not read another's memory here, all use messages, and the log says comm.no_host_memory.
 // MORAINE_HOST_MEMORY=off: the same, as if every rank had a host of its own.
 //
-// Ending: after a fault, MPI_Finalize would wait for the lost; it is not called. At exit a rank
-//         waits up to a second for the others of its host, since mpirun stops all when one ends
-//         with an error, and each has its own message to print. For the same reason a SIGTERM that
-//         nobody handles ends the process one second later.
+// Ending: after a fault, MPI_Finalize would wait for the lost; it is not called. mpirun then sends
+//         SIGTERM to all; where the program does not handle it, it takes effect a second later, so
+//         that each rank can print what it knows.
 #pragma once
 
 #include <memory>
