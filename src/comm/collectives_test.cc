@@ -223,13 +223,13 @@ TEST(Collectives, IntegerSumsAreExactAndEqualPiecesComeInOrder) {
   for (const int ranks : kSizes) {
     run_thread_ranks(ranks, [&](Transport& t) {
       Communicator comm = world(t);
-      std::vector<int64_t> sums = {t.rank(), int64_t{1} << 60, -t.rank()}, none;
+      std::vector<int64_t> sums = {t.rank(), int64_t{1} << 59, -t.rank()}, none;
       all_reduce_sum(comm, sums);
       all_reduce_sum(comm, none);
       const int64_t total = ranks * (ranks - 1) / 2;
       EXPECT_EQ(sums,
                 (std::vector<int64_t>{
-                    total, static_cast<int64_t>((uint64_t{1} << 60) * uint64_t(ranks)), -total}));
+                    total, static_cast<int64_t>((uint64_t{1} << 59) * uint64_t(ranks)), -total}));
       std::vector<double> disjoint(static_cast<size_t>(ranks), 0.0);
       disjoint[static_cast<size_t>(t.rank())] = 0.1 * (t.rank() + 1);
       all_reduce_disjoint(comm, disjoint);
