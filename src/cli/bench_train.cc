@@ -9,6 +9,8 @@
 #include "base/json.h"
 #include "base/random.h"
 #include "base/resident.h"
+#include "comm/mpi_transport.h"
+#include "comm/thread_ranks.h"
 #include "plan/machine.h"
 #include "train/metrics.h"
 #include "train/trainer.h"
@@ -34,19 +36,38 @@ void read_random(const StepPlan& plan, int64_t vocab, int64_t first, int64_t cou
 }
 
 struct Result {
+  int ranks = 1, threads = 1;  // of a rank
   double seconds_median = 0, tokens_per_s = 0, gflops = 0, peak_gflops = 0;
-  std::vector<Profile::Row> rows;
+  double free_seconds = 0;         // median step with communication free; 0: one rank
+  double alone_tokens_per_s = 0;   // one rank with all threads; 0: not measured
+  std::vector<Profile::Row> rows = {};  // of rank 0
   double seconds_all = 0;
+  int64_t plan_bytes = 0, resident_bytes = 0;
 };
 
-void print_result(const Result& r, const Arena& arena, int64_t resident) {
+void print_ranks(const Result& r) {
+  const double exposed = r.seconds_median - r.free_seconds;
+  fmt::print(
+      "{} ranks x {} threads: step {:.1f} ms, {:.1f} ms with communication free; exposed {:.1f} "
+      "ms, "
+      "{:.1f}% of the step\n",
+      r.ranks, r.threads, r.seconds_median * 1e3, r.free_seconds * 1e3, exposed * 1e3,
+      100 * exposed / r.seconds_median);
+  if (r.alone_tokens_per_s > 0) {
+    fmt::print("1 rank x {} threads: {} tok/s; {} ranks give {:.2f} of it\n", r.ranks * r.threads,
+               format_count(r.alone_tokens_per_s), r.ranks, r.tokens_per_s / r.alone_tokens_per_s);
+  }
+}
+
+void print_result(const Result& r) {
   fmt::print(
       "step {:.1f} ms  {} tok/s  {:.1f} GFLOP/s  {:.1f}% of the measured peak {:.1f} GFLOP/s\n",
       r.seconds_median * 1e3, format_count(r.tokens_per_s), r.gflops,
       100 * r.gflops / r.peak_gflops, r.peak_gflops);
   fmt::print("memory: plan {:.1f} MiB, peak resident {:.1f} MiB\n\n",
-             static_cast<double>(arena.bytes()) / (1 << 20),
-             static_cast<double>(resident) / (1 << 20));
+             static_cast<double>(r.plan_bytes) / (1 << 20),
+             static_cast<double>(r.resident_bytes) / (1 << 20));
+  if (r.ranks > 1) print_ranks(r);
   fmt::print("{:<34} {:>8} {:>9} {:>7} {:>9} {:>7}\n", "operation", "calls", "ms", "time%",
              "GFLOP/s", "GB/s");
   double seconds = 0;
@@ -60,57 +81,85 @@ void print_result(const Result& r, const Arena& arena, int64_t resident) {
              (r.seconds_all - seconds) * 1e3, 100 * (r.seconds_all - seconds) / r.seconds_all);
 }
 
-}  // namespace
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
 
-void bench_train(const BenchTrainOptions& options) {
-  FileSystem& fs = posix_file_system();
-  SettingsTable settings = SettingsTable::parse(fs.read(options.config_path), options.config_path);
-  for (const std::string& assignment : options.assignments) settings.set(assignment);
-  RunConfig config = read_run_config(settings);
-  if (config.model.vocab_size == 0) config.model.vocab_size = 4096;
-  const int threads = options.threads > 0 ? static_cast<int>(options.threads) : usable_cores();
+// Steps of this rank; what rank 0 measured is the answer.
+Result run_steps(const RunConfig& config, int64_t steps, int threads, Transport& transport) {
   const Timeline timeline(config);
   Pool pool(threads);
-  Result r;
-  const bool bf16 = config.train.dtype == "bf16";
-  const double peak_before = matmul_gflops(measure_machine_quick(pool), bf16);
   Arena arena(Arena::Mode::kReal);
-  PlannedRanks alone;
-  Trainer trainer(arena, pool, config, timeline, alone.ranks());
+  Ranks ranks(transport,
+              make_mesh(transport.size(), transport.rank(), config.parallel.expert,
+                        phase_context(config, 0), config.train.slots, config.model.experts),
+              config.parallel.deadline_seconds);
+  Trainer trainer(arena, pool, config, timeline, ranks,
+                  trainer_options(config, timeline, Machine()));
   arena.seal();
   trainer.initialize(1);
   trainer.refresh();
   Profile profile;
-  std::vector<double> seconds;
-  double flops = 0;
+  std::vector<double> seconds, free_seconds;
   const StepPlan plan = timeline.at(timeline.steps() - 1);
-  for (int64_t step = -1; step < options.steps; ++step) {  // one to warm up
-    if (step == 0) trainer.ctx().profile = &profile;
+  const int64_t kinds = transport.size() > 1 ? 2 : 1;  // with communication, and free
+  for (int64_t i = -kinds; i < steps * kinds; ++i) {   // one of each to warm up
+    const bool free = kinds == 2 && i % 2 != 0;
+    ranks.set_free(free);
+    trainer.ctx().profile = i >= 0 && !free ? &profile : nullptr;
+    barrier(ranks.world);
     const double begin = now_seconds();
     const StepResult result =
         trainer.compute_gradients(plan, [&](int64_t first, int64_t count, SequenceBatch* out) {
           read_random(plan, config.model.vocab_size, first, count, out);
         });
     if (result.finite) trainer.apply(plan, result, 1e-3);
-    if (step >= 0) seconds.push_back(now_seconds() - begin);
+    barrier(ranks.world);
+    if (i >= 0) (free ? free_seconds : seconds).push_back(now_seconds() - begin);
   }
-  const int64_t resident =
-      peak_resident_bytes();  // before the second measurement takes memory of its own
+  Result r{.ranks = transport.size(), .threads = threads};
   for (const double s : seconds) r.seconds_all += s;
-  std::sort(seconds.begin(), seconds.end());
-  flops = profile.flops() / static_cast<double>(options.steps);
-  r.seconds_median = seconds[seconds.size() / 2];
+  r.seconds_median = median(seconds);
+  if (kinds == 2) r.free_seconds = median(free_seconds);
   r.tokens_per_s = static_cast<double>(plan.batch_tokens) / r.seconds_median;
-  r.gflops = flops / r.seconds_median / 1e9;
-  r.peak_gflops = (peak_before + matmul_gflops(measure_machine_quick(pool), bf16)) / 2;
+  r.gflops = profile.flops() / static_cast<double>(steps) / r.seconds_median / 1e9;
   r.rows = profile.rows();
-  if (!options.json) {
-    print_result(r, arena, resident);
-    return;
-  }
+  r.plan_bytes = arena.bytes();
+  // Before another measurement takes memory of its own.
+  r.resident_bytes = peak_resident_bytes();
+  return r;
+}
+
+Result run_on_threads(const RunConfig& config, int64_t steps, int ranks, int threads) {
+  Result result;
+  run_thread_ranks(ranks, [&](Transport& transport) {
+    const Result mine = run_steps(config, steps, threads, transport);
+    if (transport.rank() == 0) result = mine;
+  });
+  return result;
+}
+
+// Ranks as threads, between two measurements of one rank with as many threads.
+Result run_with_baseline(const RunConfig& config, int64_t steps, int ranks, int threads) {
+  RunConfig alone = config;
+  alone.parallel = ParallelConfig();
+  const auto baseline = [&] {
+    return run_on_threads(alone, (steps + 1) / 2, 1, ranks * threads).tokens_per_s;
+  };
+  const double before = ranks > 1 ? baseline() : 0;
+  Result r = run_on_threads(config, steps, ranks, threads);
+  if (ranks > 1) r.alone_tokens_per_s = (before + baseline()) / 2;
+  return r;
+}
+
+void print_json(const Result& r) {
   fmt::print("{}\n", Json{{"bench", "train"},
-                          {"threads", threads},
+                          {"ranks", r.ranks},
+                          {"threads", r.threads},
                           {"step_ms_median", r.seconds_median * 1e3},
+                          {"step_ms_free", r.free_seconds * 1e3},
+                          {"alone_tokens_per_s", r.alone_tokens_per_s},
                           {"tokens_per_s", r.tokens_per_s},
                           {"gflop_per_s", r.gflops},
                           {"peak_gflop_per_s", r.peak_gflops},
@@ -125,6 +174,35 @@ void bench_train(const BenchTrainOptions& options) {
                             {"bytes", row.bytes}}
                            .dump());
   }
+}
+
+}  // namespace
+
+void bench_train(const BenchTrainOptions& options) {
+  FileSystem& fs = posix_file_system();
+  SettingsTable settings = SettingsTable::parse(fs.read(options.config_path), options.config_path);
+  for (const std::string& assignment : options.assignments) settings.set(assignment);
+  RunConfig config = read_run_config(settings);
+  if (config.model.vocab_size == 0) config.model.vocab_size = 4096;
+  const std::unique_ptr<Transport> job = started_by_mpi() ? open_mpi_transport() : nullptr;
+  const int ranks = job ? job->size() : static_cast<int>(options.ranks);
+  const int threads =
+      options.threads > 0 ? static_cast<int>(options.threads) : std::max(1, usable_cores() / ranks);
+  const bool bf16 = config.train.dtype == "bf16";
+  const bool first = job == nullptr || job->rank() == 0;
+  // Of all cores that the run uses, as one pool.
+  const auto peak = [&] {
+    if (!first) return 0.0;
+    Pool pool(std::min(usable_cores(), ranks * threads));
+    return matmul_gflops(measure_machine_quick(pool), bf16);
+  };
+  const double peak_before = peak();
+  Result r = job ? run_steps(config, options.steps, threads, *job)
+                 : run_with_baseline(config, options.steps, ranks, threads);
+  if (!first) return;
+  r.gflops *= r.ranks;  // rank 0 counted its own
+  r.peak_gflops = (peak_before + peak()) / 2;
+  options.json ? print_json(r) : print_result(r);
 }
 
 }  // namespace moraine

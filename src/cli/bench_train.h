@@ -11,12 +11,17 @@ struct BenchTrainOptions {
   std::string config_path;
   std::vector<std::string> assignments;
   int64_t steps;
-  int64_t threads;
+  int64_t threads;  // of a rank; 0: the cores divided by the ranks
+  int64_t ranks;    // as threads of this process; under mpirun the launcher's
   bool json;
 };
 
 // Needs no data: documents of random tokens, as long as a sequence. Peaks are measured before and
 // after, in the same run.
+//
+// With several ranks every other step has communication free (payloads stay where they are): the
+// difference of the medians is exposed communication. Ranks as threads are also compared with one
+// rank that has all their threads, measured before and after in the same run.
 void bench_train(const BenchTrainOptions& options);
 
 }  // namespace moraine

@@ -53,8 +53,8 @@ void cmd_bench(std::span<char*> args) {
       .list("set", &assignments, "train: key=value that wins over the file.")
       .integer("steps", &steps, "train: optimizer steps measured.", 1, 1 << 20)
       .text("ranks", &ranks,
-            "storage: rank counts, as threads of this process. comm: one number; default one "
-            "for each usable core.")
+            "storage: rank counts, as threads of this process. comm, train: one number; default "
+            "one for each usable core (comm), 1 (train).")
       .integer("mib", &mib, "storage: MiB of state, all ranks together.", 8, 1 << 20)
       .integer("rounds", &rounds, "storage: rounds, of which medians are taken.", 1, 1000)
       .text("out", &out, "storage: a folder on the disk to measure.")
@@ -83,6 +83,7 @@ void cmd_bench(std::span<char*> args) {
                  .assignments = assignments,
                  .steps = steps,
                  .threads = threads,
+                 .ranks = flags.given("ranks") ? parse_ranks(ranks).at(0) : 1,
                  .json = options.json});
   }
 }

@@ -295,6 +295,7 @@ void Trainer::leave_rest() {
   }
   tree_->close_slot();
   fault_point("step.backward_done");
+  const OpTimer timer(ctx_.profile, "ranks: gradients (wait)", 0, 0);
   for (CommHandle& handle : leaving_) handle.wait();
   leaving_.clear();
 }
@@ -308,6 +309,7 @@ void Trainer::sum_counts(SlotSums& sums) {
     losses[slot * static_cast<size_t>(mesh.context) + static_cast<size_t>(mesh.context_rank())] =
         sums.losses[slot];
   fault_point("step.gradients_reduced");
+  const OpTimer timer(ctx_.profile, "ranks: counts", 0, 0);
   all_reduce_disjoint(ranks_->world, losses);
   sums.losses = losses;
   std::vector<int64_t> counts = {sums.targets};
@@ -362,6 +364,7 @@ void Trainer::apply(const StepPlan& plan, const StepResult& result, double lr_sc
     fault_point("step.optimizer");
     optimizer->step(ctx_, step);
     fault_point("step.weights_gather");
+    const OpTimer timer(ctx_.profile, "ranks: weights (gather)", 0, 0);
     optimizer->gather(master_);
   }
   refresh();
