@@ -25,7 +25,7 @@ struct CommPoint {
 // How long messages take: us = latency_us + bytes / (1e3 * gb_s), fitted to relative errors.
 struct CommLimits {
   int32_t ranks = 0;                                // 0: not measured
-  std::string transport;                            // as Transport::name
+  std::string transport = "";                       // as Transport::name
   double message_latency_us = 0, message_gb_s = 0;  // one message between two ranks
   double bucket_latency_us = 0, bucket_gb_s = 0;    // a reduce-scatter of a bucket of f32
   std::vector<CommPoint> messages, buckets;         // what was fitted, by size
@@ -39,7 +39,7 @@ struct Machine {
   double int8_gops = 0;    // 0: no such instruction
   double read_gb_s = 0;    // 1e9 bytes per second from memory
   double copy_gb_s = 0;    // read plus written, the better of normal and non-temporal stores
-  CommLimits comm;
+  CommLimits comm = {};
   std::string measured_utc;  // 2026-01-02T03:04:05Z
 };
 

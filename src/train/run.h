@@ -72,8 +72,9 @@ struct Run {
   int64_t skip_sequences = 0;  // left out by rollbacks, of phase skip_phase
   int64_t skip_phase = 0;
   int64_t rollbacks = 0;
-  double loss = 0;          // of the last step
-  int64_t saved_step = -1;  // newest checkpoint in options.out that holds this state's past, whole
+  double loss = 0;           // of the last step
+  double still_seconds = 0;  // training stood still for the last save or copy in the background
+  int64_t saved_step = -1;   // newest checkpoint in options.out that holds this state's past, whole
 
   bool first() const { return ranks.first(); }
   int64_t skip(const StepPlan& plan) const { return plan.phase == skip_phase ? skip_sequences : 0; }

@@ -43,7 +43,7 @@ Extents extents(const RunConfig& c, const Timeline& timeline, const Mesh& mesh) 
   e.rows = e.positions = c.train.sequence;
   for (const StepPlan& plan : timeline.kinds()) {
     const ContextLayout layout = layout_of(c, plan);
-    check_context(layout);
+    if (layout.ranks > 1) check_context(layout);
     e.rows = std::max(e.rows, layout.most_rows());
     e.positions = std::max(e.positions, plan.sequence);
     e.slots = std::max(e.slots, c.train.slots * layout.ranks / mesh.ranks);
