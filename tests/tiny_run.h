@@ -144,7 +144,6 @@ class TinyRun {
                   .int8_gops = 0,
                   .read_gb_s = 10,
                   .copy_gb_s = 10,
-                  .comm = {},
                   .measured_utc = utc_now()});
     // The skip class starts as likely as the experts, and the router with an opinion.
     ModelConfig model = config("[train]\nsteps = 1\n").model;

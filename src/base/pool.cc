@@ -2,7 +2,9 @@
 #include "base/pool.h"
 
 #include <sched.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -122,6 +124,8 @@ void Pool::run(int64_t tasks, const void* function, Call call) {
     s.done.wait(lock, all_done);
   }
 }
+
+int machine_cores() { return static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))); }
 
 int usable_cores() {
   cpu_set_t set;

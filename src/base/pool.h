@@ -43,5 +43,7 @@ class Pool {
 
 // Cores this process may run on (its affinity mask), at least 1.
 int usable_cores();
+// Cores of the machine that are online, whether this process may use them or not.
+int machine_cores();
 
 }  // namespace moraine

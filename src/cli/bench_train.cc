@@ -38,8 +38,8 @@ void read_random(const StepPlan& plan, int64_t vocab, int64_t first, int64_t cou
 struct Result {
   int ranks = 1, threads = 1;  // of a rank
   double seconds_median = 0, tokens_per_s = 0, gflops = 0, peak_gflops = 0;
-  double free_seconds = 0;         // median step with communication free; 0: one rank
-  double alone_tokens_per_s = 0;   // one rank with all threads; 0: not measured
+  double free_seconds = 0;              // median step with communication free; 0: one rank
+  double alone_tokens_per_s = 0;        // one rank with all threads; 0: not measured
   std::vector<Profile::Row> rows = {};  // of rank 0
   double seconds_all = 0;
   int64_t plan_bytes = 0, resident_bytes = 0;
@@ -79,6 +79,20 @@ void print_result(const Result& r) {
   }
   fmt::print("{:<34} {:>8} {:>9.2f} {:>6.1f}%\n", "(between operations)", "",
              (r.seconds_all - seconds) * 1e3, 100 * (r.seconds_all - seconds) / r.seconds_all);
+}
+
+// Of all ranks of the job, which measure at the same time.
+double sum_over(Transport& job, double value) {
+  constexpr int kOwnChannel = kMaxChannels - 1;
+  std::vector<int> all;
+  for (int r = 0; r < job.size(); ++r) all.push_back(r);
+  Communicator world(job, all, kOwnChannel, "measurement", 60);
+  std::vector<double> values(all.size(), 0.0);
+  values[static_cast<size_t>(job.rank())] = value;
+  all_reduce_disjoint(world, values);
+  double sum = 0;
+  for (const double v : values) sum += v;
+  return sum;
 }
 
 double median(std::vector<double> values) {
@@ -190,18 +204,18 @@ void bench_train(const BenchTrainOptions& options) {
       options.threads > 0 ? static_cast<int>(options.threads) : std::max(1, usable_cores() / ranks);
   const bool bf16 = config.train.dtype == "bf16";
   const bool first = job == nullptr || job->rank() == 0;
-  // Of all cores that the run uses, as one pool.
+  // Of all cores that the run uses: as one pool, or of all processes at the same time.
   const auto peak = [&] {
-    if (!first) return 0.0;
-    Pool pool(std::min(usable_cores(), ranks * threads));
-    return matmul_gflops(measure_machine_quick(pool), bf16);
+    Pool pool(job ? threads : std::min(usable_cores(), ranks * threads));
+    const double own = matmul_gflops(measure_machine_quick(pool), bf16);
+    return job ? sum_over(*job, own) : own;
   };
   const double peak_before = peak();
   Result r = job ? run_steps(config, options.steps, threads, *job)
                  : run_with_baseline(config, options.steps, ranks, threads);
+  r.peak_gflops = (peak_before + peak()) / 2;
   if (!first) return;
   r.gflops *= r.ranks;  // rank 0 counted its own
-  r.peak_gflops = (peak_before + peak()) / 2;
   options.json ? print_json(r) : print_result(r);
 }
 

@@ -161,17 +161,19 @@ void start_new(Run& run) {
   run.trainer->refresh();
 }
 
-// Threads of one rank: the cores of its host are shared with the other ranks there.
-int run_threads(const RunConfig& c, int ranks_here) {
-  return c.train.threads > 0 ? static_cast<int>(c.train.threads)
-                             : std::max(1, usable_cores() / ranks_here);
-}
-
 int ranks_on_this_host(const Transport& transport) {
   int ranks = 0;
   for (int r = 0; r < transport.size(); ++r)
     ranks += transport.host_of(r) == transport.host_of(transport.rank());
   return ranks;
+}
+
+// Threads of one rank: the cores that the launcher has bound it to; else the cores of its host are
+// shared with the other ranks there.
+int run_threads(const RunConfig& c, const Transport& transport) {
+  if (c.train.threads > 0) return static_cast<int>(c.train.threads);
+  const bool bound = transport.name().starts_with("mpi") && usable_cores() < machine_cores();
+  return std::max(1, bound ? usable_cores() : usable_cores() / ranks_on_this_host(transport));
 }
 
 // Threads move to other cores at will, processes too: a rank is a program, an instruction set and a
@@ -260,7 +262,7 @@ Run::Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timel
       data(std::move(d)),
       ranks(transport, run_mesh(c, transport.size(), transport.rank()),
             c.parallel.deadline_seconds),
-      pool(run_threads(c, ranks_on_this_host(transport))),
+      pool(run_threads(c, transport)),
       arena(Arena::Mode::kReal),
       spike(c.spike.sigma) {}
 
@@ -397,8 +399,8 @@ Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer)
 
 void plan_run_memory(Arena& arena, const RunConfig& config, int ranks, int rank) {
   const Timeline timeline(config);
-  Pool pool(run_threads(config, ranks));
   PlannedRanks planned(run_mesh(config, ranks, rank));
+  Pool pool(run_threads(config, planned.ranks().world.transport()));
   Trainer trainer(arena, pool, config, timeline, planned.ranks(),
                   trainer_options(config, timeline, Machine()));
   if (!config.data.tokenizer.empty() || !config.train.init.empty())
