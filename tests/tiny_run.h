@@ -28,11 +28,11 @@ inline void write_file(const std::string& path, const std::string& content) {
 }
 
 // `documents` short documents of words from a small vocabulary: a function of `seed`.
-inline std::string tiny_text(uint64_t seed, int64_t documents) {
+inline std::string tiny_text(uint64_t seed, int64_t documents, uint64_t words_min = 4) {
   std::string text;
   uint64_t index = 0;
   for (int64_t d = 0; d < documents; ++d) {
-    const uint64_t words = 4 + random_below(30, seed, Stream::kTest, 1, index++);
+    const uint64_t words = words_min + random_below(30, seed, Stream::kTest, 1, index++);
     text += "{\"text\": \"";
     for (uint64_t w = 0; w < words; ++w) {
       const uint64_t word = random_below(40, seed, Stream::kTest, 2, index++);
@@ -46,9 +46,10 @@ inline std::string tiny_text(uint64_t seed, int64_t documents) {
 }
 
 // A dataset of bytes in `folder`.
-inline void build_tiny_dataset(const std::string& folder, uint64_t seed, int64_t documents) {
+inline void build_tiny_dataset(const std::string& folder, uint64_t seed, int64_t documents,
+                               uint64_t words_min = 4) {
   const std::string input = folder + ".jsonl";
-  write_file(input, tiny_text(seed, documents));
+  write_file(input, tiny_text(seed, documents, words_min));
   BuildOptions options;
   options.inputs = {input};
   options.out = folder;
@@ -136,15 +137,13 @@ class TinyRun {
     fs.make_directories(root);
     build_tiny_dataset(root + "/a", 1, 60);
     build_tiny_dataset(root + "/b", 2, 50);
-    save_machine(fs, root + "/machine.json",
-                 {.isa = "test",
-                  .threads = 1,
-                  .f32_gflops = 10,
-                  .bf16_gflops = 20,
-                  .int8_gops = 0,
-                  .read_gb_s = 10,
-                  .copy_gb_s = 10,
-                  .measured_utc = utc_now()});
+    Machine machine;
+    machine.isa = "test";
+    machine.threads = 1;
+    machine.f32_gflops = 10, machine.bf16_gflops = 20;
+    machine.read_gb_s = machine.copy_gb_s = 10;
+    machine.measured_utc = utc_now();
+    save_machine(fs, root + "/machine.json", machine);
     // The skip class starts as likely as the experts, and the router with an opinion.
     ModelConfig model = config("[train]\nsteps = 1\n").model;
     model.init_std = 0.2;

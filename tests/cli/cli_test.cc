@@ -187,15 +187,13 @@ TEST_F(Cli, FromTextToAnswers) {
   const std::string data_hash = must({"inspect", file("data") + "/train", "--hash"});
   EXPECT_EQ(data_hash.size(), 33u);
   must({"inspect", file("data") + "/train"});
-  save_machine(fs, file("machine.json"),
-               {.isa = "test",
-                .threads = 1,
-                .f32_gflops = 10,
-                .bf16_gflops = 20,
-                .int8_gops = 0,
-                .read_gb_s = 10,
-                .copy_gb_s = 10,
-                .measured_utc = utc_now()});
+  Machine machine;
+  machine.isa = "test";
+  machine.threads = 1;
+  machine.f32_gflops = 10, machine.bf16_gflops = 20;
+  machine.read_gb_s = machine.copy_gb_s = 10;
+  machine.measured_utc = utc_now();
+  save_machine(fs, file("machine.json"), machine);
   folder.write("run.toml",
                "[model]\nhidden = 32\nlayers = 2\nheads = 2\nkv_heads = 1\nhead_dim = 16\nexperts "
                "= 4\nexpert_hidden = 24\nrouter_hidden = 16\n"

@@ -94,6 +94,31 @@ TEST_P(Context, TheSameMeshHasTheSameBitsAndResumesOnThem) {
   EXPECT_EQ(tiny.train_on(4, config, out).hash(), whole.hash());
 }
 
+// Documents of 40,000 bytes; 4K positions on one rank each, then 32K shared by two, with another
+// base.
+TEST_P(Context, From4KTo32KPositions) {
+  const std::string data = tiny.out("long");
+  build_tiny_dataset(data, 3, 4, 9000);
+  const std::string text =
+      "[model]\nhidden = 32\nlayers = 1\nheads = 1\nkv_heads = 1\nhead_dim = 16\nexperts = 4\n"
+      "expert_hidden = 24\nrouter_hidden = 16\nmax_positions = 32768\n[data]\ntrain = \"" +
+      data +
+      "\"\n[train]\nslots = 2\nsequence = 4096\nbatch_tokens = 8192\nthreads = 1\ndtype = "
+      "\"f32\"\n[report]\nvalid_every_steps = 0\n"
+      "[[phase]]\ntokens = 16384\n"
+      "[[phase]]\ntokens = 65536\nsequence = 32768\nbatch_tokens = 65536\nrope_theta = 1e6\n"
+      "context = 2\n";
+  RunConfig config = read_run_config(SettingsTable::parse(text, "long.toml"));
+  config.parallel.attention = GetParam();
+  const Outcome shared = tiny.train_on(2, config, tiny.out("shared"));
+  const Outcome whole = tiny.train(alone(config), tiny.out("whole"));
+  ASSERT_TRUE(shared.result && whole.result) << shared.hash() << whole.hash();
+  EXPECT_EQ(shared.result->step, 3);
+  // The last loss is of the 32K step: the same weights (the phase before is of whole sequences),
+  // and per row the rounding of one more merge.
+  EXPECT_NEAR(shared.result->loss, whole.result->loss, 1e-5 * whole.result->loss);
+}
+
 TEST_P(Context, DegreesThatDoNotFitAreNamed) {
   const auto error = [&](int ranks, const RunConfig& config) {
     const Outcome outcome = tiny.train_on(ranks, config, tiny.out("bad"));

@@ -73,6 +73,47 @@ TEST_P(OneAnswer, WhenTheMeshChangesAtEveryCheckpoint) {
   ADD_FAILURE() << "the run did not end";
 }
 
+// The same with meshes drawn at random; a seed that fails is in the message.
+TEST_P(OneAnswer, WhenRandomMeshesTakeTurns) {
+  const std::string want = one_rank();
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    const std::string out = tiny.out("random" + std::to_string(seed));
+    std::string meshes = "seed " + std::to_string(seed) + ":";
+    for (uint64_t part = 0;; ++part) {
+      const int ranks = 1 << random_below(4, seed, Stream::kTest, 1, part);
+      const int64_t expert =
+          std::min<int64_t>(ranks, 1 << random_below(3, seed, Stream::kTest, 2, part));
+      const int64_t steps = 1 + static_cast<int64_t>(random_below(3, seed, Stream::kTest, 3, part));
+      meshes += " " + std::to_string(ranks) + "x" + std::to_string(expert);
+      const Outcome run = tiny.train_steps(on_mesh(expert), out, steps, ranks);
+      ASSERT_LT(part, 10u) << meshes;
+      if (run.error) {
+        ASSERT_EQ(run.error->code(), Code::kInterrupted) << meshes << run.error->what();
+        continue;
+      }
+      EXPECT_EQ(run.hash(), want) << meshes;
+      break;
+    }
+  }
+}
+
+// Gradients that travel as bf16 are another answer, the same each time; a run may not change over.
+TEST_P(OneAnswer, OfABf16WireIsAnotherAndStays) {
+  const std::string want = one_rank();
+  RunConfig config = on_mesh(2);
+  config.parallel.wire = "bf16";
+  const std::string rounded = tiny.train_on(4, config, tiny.out("a")).hash();
+  EXPECT_NE(rounded, want);
+  EXPECT_EQ(tiny.train_on(4, config, tiny.out("b")).hash(), rounded);
+  const std::string out = tiny.out("change");
+  EXPECT_FALSE(tiny.train_steps(config, out, 2, 4).result);
+  const Outcome changed = tiny.train_on(4, on_mesh(2), out);
+  ASSERT_TRUE(changed.error);
+  EXPECT_NE(std::string(changed.error->what()).find("wire"), std::string::npos)
+      << changed.error->what();
+  EXPECT_EQ(tiny.train_on(4, config, out).hash(), rounded);
+}
+
 TEST_P(OneAnswer, WithRecomputationThreadsAndSmallBuckets) {
   const std::string want = one_rank();
   RunConfig config = on_mesh(2);
