@@ -13,8 +13,7 @@
 //
 // Knows nothing of the model or the optimizer: it moves names, shapes and bytes.
 // Errors:  kNotFound (no such directory, file or name), kInvalidArgument (another shape or type
-// than
-//          stored; a version that we do not know), kCorrupt (cut or flipped: says where), kIo.
+//          than stored; a version that we do not know), kCorrupt (cut or flipped: says where), kIo.
 // Threads: one writer per directory. Const calls of a Checkpoint may run at once.
 // Cost:    one pass over the bytes; checksums run at memory speed.
 #pragma once

@@ -5,13 +5,11 @@
 //
 //   throw_at(n)    call n throws kIo, once; the caller lives on (an I/O error)
 //   disk_full(n)   appends throw kIo as soon as n bytes have been written (a full disk)
-//   kill_at(n)     call n and all later ones do nothing, silently; if call n is an append, half of
-//   its
-//                  bytes arrive, if a removal, half of the files go (the process is killed)
+//   kill_at(n)     call n and all later ones do nothing, silently; if call n is an append, half
+//                  of its bytes arrive, if a removal, half of the files go (the process is killed)
 //   kill_loudly_at(n)  as kill_at, and calls from n on throw Killed: one rank dies, the others live
 //   power_cut(b)   now: bytes that were not synced are cut off; with `b`, names too: renames and
-//   new files
-//                  whose directory was not synced are undone
+//                  new files whose directory was not synced are undone
 //
 // Syncs are recorded, not passed on: a test makes thousands. Threads: any. Paths must be spelled
 // the same way each time.

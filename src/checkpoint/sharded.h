@@ -1,11 +1,12 @@
-// Sharded checkpoints: every rank writes its own part of one checkpoint, and all agree to commit
-// it.
+// Sharded: every rank writes its own part of one checkpoint, and all agree to commit it.
 //
 //   plan     rank 0 hears what each rank is about to write: one step, one config, every row once;
 //            it clears what crashes left and makes step-<n>.partial
 //   write    each rank: its rows of the tensors, to step-<n>.partial/data-<rank>-*.safetensors,
-//   synced gather   rank 0: every rank's files, parts and checksums; it looks whether it sees those
-//   files commit   rank 0: manifest, sync, rename; then the outcome to all
+//            synced; rank 0 hears of all files, parts and checksums, looks whether it sees those
+//            files, and writes the manifest
+//   hash     if it is asked for: each rank reads its share of the tensors that several ranks wrote
+//   commit   rank 0: rename, sync; then the outcome to all
 // If any rank fails before the commit, nothing is committed, every rank gets the Error that names
 // the rank and the file, and the checkpoints that were there are untouched. Only rank 0 renames, so
 // a directory without the suffix holds one step of every rank, whoever dies when.

@@ -4,10 +4,9 @@
 // Asynchronous: submit them to a CommStream (comm/stream.h) with a communicator of its own.
 //
 //   reduce_scatter   data[i] = sum over ranks of data[i], for i in this rank's ranges; elsewhere
-//   data
-//                    is unchanged. The sum is a binary tree over ranks, nearest neighbours first:
-//                    ((0+1)+(2+3))+((4+5)+(6+7)), a last rank without a partner passes on: the
-//                    upper levels of SlotTree. No bit depends on the algorithm or the transport.
+//                    data is unchanged. The sum is a binary tree over ranks, nearest neighbours
+//                    first: ((0+1)+(2+3))+((4+5)+(6+7)), a last rank without a partner passes on:
+//                    the upper levels of SlotTree. No bit depends on algorithm or transport.
 //   all_gather       data[i] of its owner, for every i in anybody's ranges.
 //   all_to_all       member r's send[me] arrives in my receive[r]; sizes agree on both sides.
 //
@@ -51,8 +50,7 @@ void reduce_scatter(Communicator& comm, const Tensor& data, const Shares& shares
 // How reduce_scatter goes: the same bits either way.
 //   kDirect   each owner reads its ranges of all others: P - 1 messages of n / P elements each.
 //   kHalving  log2 P exchanges of n/2, n/4, ... elements, neighbours first; fewer messages, one
-//   more
-//             copy. Needs a power of two and f32 on the wire, else kDirect.
+//             more copy. Needs a power of two and f32 on the wire, else kDirect.
 //   kAuto     kDirect in one host, kHalving over hosts. reduce_scatter() is this.
 enum class SumPath : uint8_t { kAuto, kDirect, kHalving };
 void reduce_scatter_by(Communicator& comm, const Tensor& data, const Shares& shares, Wire wire,

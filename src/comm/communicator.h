@@ -4,8 +4,8 @@
 // communicators may be in flight at once; those of one follow each other. Ranks make their
 // communicators in the same order. A group never changes; a new group is a new communicator.
 //
-// Labels count operations (comm/label.h). Ranks that do different things are
-// found at the first message (transport.h).
+// Labels count operations (comm/label.h). Ranks that do different things are found at the first
+// message (transport.h).
 #pragma once
 
 #include <string>

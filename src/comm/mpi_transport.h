@@ -1,7 +1,7 @@
 // MpiTransport: ranks as processes started by mpirun or srun, with Open MPI loaded at run time.
 //
-// libmpi.so.40 (Open MPI 4.1 and 5.0) is opened only if the environment says that there is one
-// launcher, so that neither building nor running alone needs MPI.
+// libmpi.so.40 (Open MPI 4.1 and 5.0) is opened only if the environment shows a launcher, so that
+// neither building nor running alone needs MPI.
 //
 // Ranks of one host use shared memory (host_transport.h), others Open MPI's messages. If a process
 // may not read another's memory here, all use messages, and the log says comm.no_host_memory.

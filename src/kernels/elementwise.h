@@ -9,16 +9,14 @@
 //   all_finite      no x[i] is infinite or NaN
 //
 // Shapes:   any; y and x hold equally many elements.
-// Types:    zero: any. scale, sum_of_squares, squares_of_ranges, all_finite: f32 or bf16. add_into:
-// y f32, x f32 or bf16.
-//           round_copy: each f32 or bf16; `precision` f32 (does not round) or bf16, to nearest,
-//           ties to even. Arithmetic in f32, squares and their sums in double. The ref backend
-//           takes f64 everywhere as well.
+// Types:    zero: any. scale, sum_of_squares, squares_of_ranges, all_finite: f32 or bf16.
+//           add_into: y f32, x f32 or bf16. round_copy: each f32 or bf16; `precision` f32 (does
+//           not round) or bf16, to nearest, ties to even. Arithmetic in f32, squares and their
+//           sums in double. The ref backend takes f64 everywhere as well.
 // Aliasing: x may be y (round_copy: if of one type). No other overlap.
 // Order:    sum_of_squares: blocks of kSquaresBlock elements, each in an order fixed by its length,
-// then block
-//           after block; squares_of_ranges: in an order fixed by each range's length. The same bits
-//           for any thread count. Everything else is element by element.
+//           then block after block; squares_of_ranges: in an order fixed by each range's length.
+//           The same bits for any thread count. Everything else is element by element.
 // Cost:     memory-bound: each operand once.
 #pragma once
 

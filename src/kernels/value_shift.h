@@ -1,11 +1,13 @@
 // ValueShift: CCA's values: one half from this token, one half from the token before.
 //
-//   v1[t] = columns [C, C + M) of qkv row t, v2[t] = columns [C + M, C + 2M), M = K*d/2, C =
-//   (H+K)*d v[t] = concat(v1[t], v2[t-1]) as [K, d]; at the first row of a segment v2[t-1] is from
-//   `halo` (zeros at a document's start). plain form (gqa baseline, delayed == false): v[t] =
-//   columns [C, C + 2M). backward  dv1[t] = dv[t, first half] ; dv2[t] = dv[t+1, second half] if
-//   t+1 is in the segment, else 0;
-//   dhalo = dv[first, second half], which belongs to the row before.
+//   v1[t] = columns [C, C + M) of qkv row t, v2[t] = columns [C + M, C + 2M), M = K*d/2,
+//           C = (H+K)*d
+//   v[t]  = concat(v1[t], v2[t-1]) as [K, d]; at the first row of a segment v2[t-1] is from `halo`
+//           (zeros at a document's start)
+//   plain form (gqa baseline, delayed == false): v[t] = columns [C, C + 2M)
+//   backward  dv1[t] = dv[t, first half]
+//             dv2[t] = dv[t+1, second half] if t+1 is in the segment, else 0
+//             dhalo = dv[first, second half], which belongs to the row before
 //
 // Shapes:   T rows, N = C + 2M columns of qkv, S segments, h rows of halo: segment s has row
 //           halo_row[s], none if that is -1; halo_row empty: h = S and segment s has row s.

@@ -1,7 +1,7 @@
 // Model: the loop over layers, forward and backward, for one batch of rows.
 //
-// A Model owns nothing but its plan: weights, activations and gradients are taken from an arena by
-// make_model, and may be planned by a dry one.
+// A Model owns nothing but its plan: packed weights and activations are taken from an arena, and
+// may be planned by a dry one; master weights and gradients are the caller's.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,7 @@
 // Ranks: this rank's place in the mesh, with a communicator for each purpose.
 //
 // Communicators on different channels may be in use at once: the step's own, the gradients' (on the
-// stream's thread), the experts', the context's, the saver's.
+// stream's thread), the experts', the context's, those of savers in the background.
 #pragma once
 
 #include <map>

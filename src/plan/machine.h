@@ -5,7 +5,8 @@
 // the start.
 //
 // Errors:  load_machine: kNotFound; kCorrupt if a field is missing, of the wrong type, or no sane
-// number. Threads: measure_machine_quick runs loops on the pool: nothing else may use it meanwhile.
+//          number.
+// Threads: measure_machine_quick runs loops on the pool: nothing else may use it meanwhile.
 #pragma once
 
 #include <cstdint>

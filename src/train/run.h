@@ -1,16 +1,19 @@
-// Run: a training run around the optimizer step: resume, checkpoints, metrics, validation, samples,
+// Run: what is around the optimizer step: resume, checkpoints, metrics, validation, samples and
 // spikes.
 //
-// Every rank has one, and all do the same in the same order; rank 0 alone prints, writes metrics
-// and decides what depends on the disk, a clock or a signal, and tells the others.
+// Every rank has one, and all do the same in the same order. Rank 0 alone prints, writes metrics
+// and decides what depends on the disk or a clock, and tells the others; a signal to any rank
+// counts.
 //
-//   open run -> resume (newest good checkpoint) or start (random or from a model) -> step ... ->
-//   done
+//   open   resume (newest good checkpoint, or newer copy in memory) or start (random, or a model)
+//   step   train/loop.cc, again and again
+//   done   last checkpoint, report
 //
-// After a crash at any instant, opening again and going on gives the bits of the undisturbed run.
-// Errors: kInvalidArgument (config differs from the run's), kDiverged (spike policy), kInterrupted
-// (signal or
-//         time limit; state is saved), kPeerLost (a rank is gone, or differs), and those of files.
+// After a crash at any instant, opening again and going on gives the bits of the undisturbed run
+// (docs/distributed.md says which changes of ranks keep them).
+// Errors: kInvalidArgument (config differs from the run's, or a rank's from rank 0's), kDiverged
+//         (spike policy), kInterrupted (signal or time limit; state is saved), kPeerLost (a rank is
+//         gone, or does something else), and those of files.
 #pragma once
 
 #include <atomic>

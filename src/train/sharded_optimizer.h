@@ -1,9 +1,10 @@
 // ShardedOptimizer: the optimizer of parameters that a group of ranks holds alike (ZeRO-1).
 //
-//   reduce    every rank's gradients to the owner of each part: summed in the order of the slot
-//   tree step      the owner moves its part of the weights gather    the moved weights back to
-//   every rank
-// Ownership: optim/share.h. A group of one owns everything and moves nothing.
+//   reduce    every rank's gradients to the owner of each part, summed in the slot tree's order
+//   step      the owner moves its part of the weights
+//   gather    the moved weights back to every rank
+//
+// Ownership: optim/share.h. A group of one owns everything and sends nothing.
 //
 // Bytes on the wire, per rank of P: reduce and gather each (P-1)/P of 4 * parameters.
 #pragma once

@@ -4,8 +4,8 @@
 // 2^i neighbouring slots. Whoever sums a whole subtree (one process with all slots, or a rank with
 // its share) performs the same additions, so the bits do not depend on who summed what.
 //
-//   slots 0 1 2 3:  level 0: 0      -> add 1: (0+1) to level 1; 2 to level 0; add 3: (2+3), then
-//   (0+1)+(2+3)
+//   slots 0 1 2 3:  0 to level 0; add 1: (0+1) to level 1; 2 to level 0; add 3: (2+3), then
+//                   (0+1)+(2+3)
 //
 // Memory: log2(slots) + 1 buffers of the parameter count, f32.
 #pragma once

@@ -2,7 +2,9 @@
 //
 // Gradients are summed per slot, then over slots in a fixed tree, whose upper levels are the ranks;
 // counts are integers. No bit of a step depends on threads, recomputation, the number of ranks, or
-// which of them holds which expert. A dry arena plans the same memory (`moraine plan memory`).
+// which of them holds which expert; it does on who shares a sequence, and with gradients as bf16 on
+// the wire on the number of ranks (docs/distributed.md). A dry arena plans the same memory
+// (`moraine plan memory`).
 //
 //   slots of this rank -> sources of its experts -> ranks: reduced to the owners, in buckets, while
 //   backward still runs -> norm -> owners step -> weights to all
