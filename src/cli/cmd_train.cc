@@ -67,8 +67,9 @@ void cmd_train(std::span<char*> args) {
     const std::unique_ptr<Transport> transport = open_mpi_transport();
     try {
       result = train(fs, config, options, *transport);
-    } catch (const std::exception& e) {
-      transport->fail(e.what());
+    } catch (const Error& e) {
+      // train() has told the others, but for what went wrong before the run was open.
+      if (e.code() != Code::kInterrupted && e.code() != Code::kDiverged) transport->fail(e.what());
       throw;
     }
     if (transport->rank() != 0) return;

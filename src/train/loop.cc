@@ -35,6 +35,10 @@ struct Pace {
   Profile profile;
 };
 
+// Before all ranks stop for the same reason: none leaves while another still waits for it.
+void meet(Run& run) { barrier(run.ranks.world); }
+bool stops_all(Code code) { return code == Code::kInterrupted || code == Code::kDiverged; }
+
 // What all ranks know at the start of a step.
 struct Votes {
   bool saving = false;  // some rank's private copy is still in use
@@ -50,6 +54,7 @@ Votes stop_if_asked(Run& run, const Pace& pace) {
   const bool signal = votes[0] > 0;
   if (!signal && votes[1] == 0) return {.saving = votes[2] > 0};
   const CheckpointWritten written = save_now(run);
+  meet(run);
   throw_error(Code::kInterrupted,
               "{} after step {} of {}; saved {}; run the same command again to go on",
               signal ? "signal" : "time limit", run.step, run.timeline.steps(), written.directory);
@@ -80,13 +85,14 @@ StepResult compute_gradients(Run& run, const StepPlan& plan) {
 }
 
 // Logs a bad step. True: back to the last good checkpoint; false: the step is skipped.
-bool must_roll_back(const Run& run, const StepResult& result) {
+bool must_roll_back(Run& run, const StepResult& result) {
   const SpikeConfig& c = run.config.spike;
   if (run.first())
     log_event(Level::kWarning, "step.bad", "step={} loss={} norm={} z={:.1f} in_a_row={} policy={}",
               run.step + 1, result.loss, result.gradient_norm, run.spike.z_score(),
               run.spike.bad_in_a_row(), c.policy);
   if (c.policy == "stop") {
+    meet(run);
     throw_error(Code::kDiverged,
                 "step {}: loss {}, gradient norm {}; spike.policy is stop; the last good "
                 "checkpoint is in {}",
@@ -116,6 +122,46 @@ StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult&
   return m;
 }
 
+// To disk, or else into memory.
+void save_if_due(Run& run, const Votes& votes) {
+  const CheckpointConfig& c = run.config.checkpoint;
+  if (run.step == run.timeline.steps()) return;  // finish() saves
+  if (run.step % c.every_steps == 0) {
+    save_in_background(run);
+  } else if (run.memory != nullptr && run.step % c.memory_every_steps == 0 && !votes.saving) {
+    copy_to_memory(run);
+  }
+}
+
+// To the end of the run.
+void take_steps(Run& run, Observer& observer) {
+  Pace pace;
+  run.trainer->ctx().profile = &pace.profile;
+  while (run.step < run.timeline.steps()) {
+    const Votes votes = stop_if_asked(run, pace);
+    const StepPlan plan = run.timeline.at(run.step);
+    const double begin = now_seconds(), lr_scale = learning_rate_at(run, plan);
+    pace.profile.clear();
+    const StepResult result = compute_gradients(run, plan);
+    const bool bad = run.spike.observe(result.loss, result.gradient_norm) || !result.finite;
+    if (bad && must_roll_back(run, result)) {
+      roll_back(run);
+      continue;
+    }
+    if (!bad) run.trainer->apply(plan, result, lr_scale);
+    run.loss = result.loss;
+    ++run.step;
+    StepMetrics m = step_metrics(run, plan, result, lr_scale * run.config.optimizer.learning_rate,
+                                 now_seconds() - begin, pace);
+    observe_step(run, observer, m);
+    if (++pace.steps == kStorageAfterSteps && run.first())
+      print_storage(run, plan, pace.average_seconds);
+    save_if_due(run, votes);
+    report_save(run, /*wait=*/false);
+  }
+  run.trainer->ctx().profile = nullptr;
+}
+
 }  // namespace
 
 RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& options,
@@ -125,41 +171,17 @@ RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& optio
   Observer observer(*run);
   run->arena.seal();
   if (run->first()) print_start(*run);
-  Pace pace;
-  run->trainer->ctx().profile = &pace.profile;
-  while (run->step < run->timeline.steps()) {
-    const Votes votes = stop_if_asked(*run, pace);
-    const StepPlan plan = run->timeline.at(run->step);
-    const double begin = now_seconds(), lr_scale = learning_rate_at(*run, plan);
-    pace.profile.clear();
-    const StepResult result = compute_gradients(*run, plan);
-    const bool bad = run->spike.observe(result.loss, result.gradient_norm) || !result.finite;
-    if (bad && must_roll_back(*run, result)) {
-      roll_back(*run);
-      continue;
-    }
-    if (!bad) run->trainer->apply(plan, result, lr_scale);
-    run->loss = result.loss;
-    ++run->step;
-    StepMetrics m = step_metrics(*run, plan, result, lr_scale * run->config.optimizer.learning_rate,
-                                 now_seconds() - begin, pace);
-    observe_step(*run, observer, m);
-    if (++pace.steps == kStorageAfterSteps && run->first())
-      print_storage(*run, plan, pace.average_seconds);
-    const CheckpointConfig& c = run->config.checkpoint;
-    if (run->step < run->timeline.steps()) {
-      if (run->step % c.every_steps == 0) {
-        save_in_background(*run);
-      } else if (run->memory != nullptr && run->step % c.memory_every_steps == 0 && !votes.saving) {
-        copy_to_memory(*run);
-      }
-    }
-    report_save(*run, /*wait=*/false);
+  try {
+    take_steps(*run, observer);
+    const RunResult done = finish(*run);
+    const std::string sample = observer.can_sample() ? observer.sample() : "";
+    if (run->first()) write_report(*run, sample);
+    return done;
+  } catch (const Error& e) {
+    // The others must hear of it before this rank waits for what it has in the background.
+    if (!stops_all(e.code())) transport.fail(e.what());
+    throw;
   }
-  const RunResult done = finish(*run);
-  const std::string sample = observer.can_sample() ? observer.sample() : "";
-  if (run->first()) write_report(*run, sample);
-  return done;
 }
 
 RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& options, int ranks) {
@@ -209,6 +231,10 @@ void print_start(const Run& run) {
   const RunConfig& c = run.config;
   fmt::print(stderr, "{}\n", print_run_config(c));
   fmt::print(stderr, "{}\n", hardware_text(run));
+  const Mesh& mesh = run.ranks.mesh;
+  fmt::print(
+      stderr, "ranks: {} ({}): {} data x {} context, experts over {}; this is rank 0's table\n",
+      mesh.ranks, run.ranks.world.transport().name(), mesh.data(), mesh.context, mesh.expert);
   fmt::print(stderr, "model: {} parameters, {} active per token, {} in the embedding\n",
              format_count(static_cast<double>(count.total)),
              format_count(static_cast<double>(count.active)),
@@ -242,6 +268,7 @@ void roll_back(Run& run) {
   report_save(run, /*wait=*/true);
   const std::optional<int64_t> good = agreed_last_good(run);
   if (!good || run.rollbacks >= run.config.spike.rollbacks_max) {
+    meet(run);
     throw_error(Code::kDiverged,
                 "step {}: {} bad steps in a row, {}; look at the learning rate and at the data "
                 "near step {}",
