@@ -14,6 +14,8 @@
 
 #include "base/error.h"
 #include "comm/collectives.h"
+#include "comm/exchange.h"
+#include "comm/host_transport.h"
 #include "comm/process_ranks.h"
 #include "comm/stream.h"
 #include "comm/thread_ranks.h"
@@ -214,6 +216,70 @@ void run_phase(Phase phase, Communicator& comm) {
   if (phase == Phase::kAllGather) all_gather(comm, all, shares);
   if (phase == Phase::kAllToAll) all_to_all(comm, send, receive);
   if (phase == Phase::kText) all_gather_text(comm, std::string(5000, 'x'));
+}
+
+// Rank 2 fails while rank 0 reads what rank 1 has sent: rank 1 must end, but not before it is read.
+TEST(Fault, WhoEndsKeepsItsBytesUntilTheReaderIsDone) {
+  constexpr size_t kBytes = 1 << 20;
+  constexpr int kTurns = 20000;  // of rank 0, for rank 1 to end too early
+  std::atomic<bool> opened{false}, is_gone{false};
+  size_t wrong = 0;
+  Error thrown(Code::kIo, "");
+  const auto texts = thread_errors(3, &thrown, [&](Transport& t) {
+    Communicator comm = world(t, kLong);
+    std::vector<std::byte> bytes(kBytes, std::byte{7});
+    if (t.rank() == 0) {
+      Exchange exchange(comm, Operation::kMessage);
+      Incoming in = exchange.open(1, kBytes);
+      opened = true;
+      for (int i = 0; i < kTurns && !is_gone.load(); ++i) sched_yield();
+      for (const std::byte b : exchange.next(in, kBytes, bytes)) wrong += b != std::byte{1};
+      exchange.close(in);
+      exchange.receive(2, bytes);
+    } else if (t.rank() == 1) {
+      std::fill(bytes.begin(), bytes.end(), std::byte{1});
+      try {
+        Exchange exchange(comm, Operation::kMessage);
+        exchange.send(0, bytes);
+        exchange.receive(2, bytes);
+      } catch (const Error&) {
+        std::fill(bytes.begin(), bytes.end(), std::byte{2});
+        is_gone = true;
+        throw;
+      }
+    } else {
+      while (!opened.load()) sched_yield();
+      throw_error(Code::kDiverged, "loss is no number");
+    }
+  });
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(thrown.code(), Code::kDiverged);
+  for (const size_t r : {0, 1}) EXPECT_TRUE(has(texts[r], "because of rank 2"));
+}
+
+// Every rank reads and is read when one fails: nobody waits for ever for another's end.
+TEST(Fault, RanksThatReadEachOtherAllEnd) {
+  for (int p = 0; p < static_cast<int>(Phase::kCount); ++p) {
+    for (int delay = 0; delay < 8; ++delay) {
+      Error thrown(Code::kIo, "");
+      std::atomic<int> rounds{0};
+      thread_errors(4, &thrown, [&](Transport& t) {
+        Communicator comm = world(t, kLong), other = world(t, kLong, 1);
+        CommStream stream;
+        for (;;) {
+          if (t.rank() == 3 && rounds.load() > 0) {
+            for (int i = 0; i < delay * 20; ++i) sched_yield();
+            throw_error(Code::kDiverged, "loss is no number");
+          }
+          CommHandle beside = stream.submit([&] { run_phase(Phase::kReduceScatter, other); });
+          run_phase(static_cast<Phase>(p), comm);
+          beside.wait();
+          ++rounds;
+        }
+      });
+      EXPECT_EQ(thrown.code(), Code::kDiverged) << thrown.what();
+    }
+  }
 }
 
 void expect_all_name(const std::vector<RankOutcome>& outcomes, int culprit,

@@ -20,7 +20,7 @@
 namespace moraine {
 
 constexpr int kRingMessages = 8, kSignals = 64;
-constexpr int64_t kInlineBytes = 8 * 1024 - 32;  // what fits in a descriptor
+constexpr int64_t kInlineBytes = 8 * 1024 - 40;  // what fits in a descriptor
 
 enum class RankState : int32_t { kAbsent = 0, kHere, kLeft, kDied };
 
@@ -39,7 +39,8 @@ struct alignas(64) RankRecord {
 struct alignas(64) Message {
   uint64_t label, address;
   int64_t bytes;
-  std::atomic<uint64_t> done;  // number of the last message in this slot that was taken
+  std::atomic<uint64_t> done;    // number of the last message in this slot that was taken
+  std::atomic<uint64_t> opened;  // between threads: of the last one whose address was taken
   std::byte inline_data[kInlineBytes];
 };
 

@@ -144,6 +144,7 @@ Incoming HostTransport::open(int peer, int channel, uint64_t label, int64_t byte
     in.memory = m.inline_data;
   } else if (kind_ == RankKind::kThreads) {
     in.memory = reinterpret_cast<const std::byte*>(m.address);
+    mark_opened(in, label);
   }
   return in;
 }
@@ -202,6 +203,32 @@ void HostTransport::close(Incoming& in) {
   const int from = local_of(in.peer);
   slot(from, local_, in.channel, in.slot).done.store(in.slot, std::memory_order_release);
   ring_doorbell(region_->rank(from));
+}
+
+// Either the sender sees the mark and stays, or this rank sees the fault and does not read: each
+// writes its own word, then reads the other's, all in one order (seq_cst).
+void HostTransport::mark_opened(Incoming& in, uint64_t label) {
+  slot(local_of(in.peer), local_, in.channel, in.slot).opened.store(in.slot);
+  if (region_->head().fault.load() != FaultState::kSet) return;
+  close(in);
+  throw_if_fault(in.channel, label);
+}
+
+void HostTransport::drop(Incoming& in) {
+  if (kind_ == RankKind::kThreads) close(in);
+}
+
+void HostTransport::withdraw(const SendTicket& ticket, const std::string& reason) {
+  if (ticket.sequence == 0 || kind_ != RankKind::kThreads) return;
+  fail(reason);
+  const Message& m = slot(local_, local_of(ticket.peer), ticket.channel, ticket.sequence);
+  for (;;) {
+    const uint32_t seen = mine().doorbell.load(std::memory_order_seq_cst);
+    const bool nobody_will =
+        region_->head().fault.load() == FaultState::kSet && m.opened.load() < ticket.sequence;
+    if (nobody_will || m.done.load(std::memory_order_acquire) >= ticket.sequence) return;
+    sleep_on_doorbell(mine(), seen, kLookSeconds);
+  }
 }
 
 void HostTransport::receive(int peer, int channel, uint64_t label, Bytes out, double seconds) {
@@ -349,7 +376,7 @@ void HostTransport::record_fault(int who, const std::string& reason) {
   const size_t n = std::min(reason.size(), size_t{RegionHead::kReasonBytes - 1});
   std::memcpy(head.reason, reason.data(), n);
   head.reason[n] = '\0';
-  head.fault.store(FaultState::kSet, std::memory_order_release);
+  head.fault.store(FaultState::kSet);
   for (int r = 0; r < region_->ranks(); ++r) ring_doorbell(region_->rank(r));
   if (on_fault_ && who == rank()) on_fault_(reason);
 }

@@ -5,6 +5,9 @@
 // once by the receiver, straight from the sender's memory: through a pointer between threads, by
 // process_vm_readv between processes. docs/collectives.md has the protocol.
 //
+// Threads share one address space: a rank that ends after a fault stays until no other reads its
+// memory (withdraw). Between processes the kernel reads, and says when there is nothing to read.
+//
 // A waiter looks a few times, then sleeps on its doorbell, and wakes every few milliseconds to look
 // at the fault record, the peer's liveness and its deadline.
 //
@@ -52,6 +55,8 @@ class HostTransport : public Transport {
   Incoming open(int peer, int channel, uint64_t label, int64_t bytes, double seconds) override;
   ConstBytes next(Incoming& message, int64_t bytes, Bytes staging, double seconds) override;
   void close(Incoming& message) override;
+  void drop(Incoming& message) override;
+  void withdraw(const SendTicket& ticket, const std::string& reason) override;
   void fail(const std::string& reason) override;
   void name_channel(int channel, const std::string& name) override;
   HostTransport* host() override { return this; }
@@ -96,6 +101,7 @@ class HostTransport : public Transport {
     return region_->ring(from, to, channel).slots[(number - 1) % kRingMessages];
   }
   RankRecord& mine() const { return region_->rank(local_); }
+  void mark_opened(Incoming& message, uint64_t label);
   bool message_there(int from, int channel, uint64_t number) const;
 
   enum class Spin : uint8_t { kUnknown, kYes, kNo };

@@ -49,13 +49,14 @@ Partial side_of(const Partial& from, const Shares& merged, size_t member, size_t
 }  // namespace
 
 void reduce_scatter_halving(Communicator& comm, const Tensor& data, const Shares& merged) {
+  Partial given;  // outlives the exchange that sends it
   Exchange exchange(comm, Operation::kReduceScatter);
   const size_t me = static_cast<size_t>(comm.rank());
   float* const memory = data.as<float>();
   Partial mine = pack(memory, merged);
   for (size_t bit = 1; bit < merged.size(); bit *= 2) {
     const size_t partner = me ^ bit;
-    const Partial given = side_of(mine, merged, partner, bit);
+    given = side_of(mine, merged, partner, bit);
     mine = side_of(mine, merged, me, bit);
     std::vector<float> theirs(mine.sums.size());
     exchange.send(static_cast<int>(partner), std::as_bytes(std::span(given.sums)));

@@ -34,13 +34,13 @@ class Direct {
  public:
   Direct(Communicator& comm, const Tensor& data, const Shares& merged, Wire wire)
       : comm_(comm),
-        exchange_(comm, Operation::kReduceScatter),
         data_(data.as<float>()),
         merged_(merged),
         wire_(wire),
         sum_(comm.size(), kPieceElements, scratch(TreeSum::floats(comm.size(), kPieceElements))),
         rounded_(wire == Wire::kBF16 ? static_cast<size_t>(kPieceElements) : 0),
-        incoming_(static_cast<size_t>(comm.size())) {}
+        incoming_(static_cast<size_t>(comm.size())),
+        exchange_(comm, Operation::kReduceScatter) {}
 
   void run() {
     for (int64_t round = 0; round < round_count(merged_); ++round) {
@@ -111,7 +111,6 @@ class Direct {
   }
 
   Communicator& comm_;
-  Exchange exchange_;
   float* const data_;
   const Shares& merged_;
   const Wire wire_;
@@ -119,6 +118,7 @@ class Direct {
   std::vector<BF16> rounded_;
   std::vector<Incoming> incoming_;
   std::vector<std::vector<BF16>> wire_copies_;
+  Exchange exchange_;  // last: what it sends outlives it
 };
 
 }  // namespace

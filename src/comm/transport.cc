@@ -3,6 +3,8 @@
 
 namespace moraine {
 
+void Transport::drop(Incoming&) {}
+void Transport::withdraw(const SendTicket&, const std::string&) {}
 void Transport::name_channel(int, const std::string&) {}
 
 }  // namespace moraine

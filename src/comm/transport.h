@@ -66,6 +66,12 @@ class Transport {
   virtual ConstBytes next(Incoming& message, int64_t bytes, Bytes staging, double seconds) = 0;
   virtual void close(Incoming& message) = 0;
 
+  // After an operation that ended by an exception: drop each message that is still open, then
+  // withdraw each send that is not finished. withdraw fails with `reason` if nobody has failed yet,
+  // and returns when nobody reads the bytes any more: then their memory may go.
+  virtual void drop(Incoming& message);
+  virtual void withdraw(const SendTicket& ticket, const std::string& reason);
+
   // Every wait of every rank, on any channel, ends with kPeerLost and this reason. The first one
   // stays.
   virtual void fail(const std::string& reason) = 0;
