@@ -49,7 +49,7 @@ Fields train_fields(TrainConfig& c) {
       {"ramp_batch_tokens", &c.ramp_batch_tokens, "tokens",
        "Batch sizes of the ramp, one for each entry of ramp_tokens.", 1, kMany},
       {"threads", &c.threads, "",
-       "Threads of this process; 0: one per usable core. No bit depends on it.", 0, 1024},
+       "Threads of a rank; 0: its share of the host's cores. No bit depends on it.", 0, 1024},
       {"time_limit_seconds", &c.time_limit_seconds, "seconds",
        "Save and exit (code 18) after this time; 0: no limit.", 0, 1e9},
   };
