@@ -53,8 +53,8 @@ struct CheckpointFile {
 };
 
 struct CheckpointOptions {
-  int64_t max_file_bytes = int64_t{4}
-                           << 30;  // of tensor data in one file; a single row may exceed it
+  // Of tensor data in one file; a single row may exceed it.
+  int64_t max_file_bytes = int64_t{4} << 30;
 };
 
 struct CheckpointWritten {

@@ -27,8 +27,8 @@
 
 namespace moraine {
 
-constexpr int64_t kSquaresBlock =
-    16384;  // elements: 64 KiB of f32, enough to hide the start of a task
+// Elements: 64 KiB of f32, enough to hide the start of a task.
+constexpr int64_t kSquaresBlock = 16384;
 
 void zero(Context& ctx, const Tensor& y);
 void add_into(Context& ctx, const Tensor& y, const Tensor& x);

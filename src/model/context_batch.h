@@ -25,8 +25,8 @@ struct ContextOptions {
   bool training = false;
 };
 
-// Largest of several phases: each field the most of both.
 ContextSizes context_sizes(const ModelConfig& config, const ContextOptions& options);
+// For several phases: each field the larger of both.
 ContextSizes larger_of(const ContextSizes& a, const ContextSizes& b);
 
 // Where a rank's rows go: [most rows of a rank] i32 each.

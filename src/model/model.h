@@ -53,9 +53,9 @@ class Model {
 
   // Forward and backward: gradients of the SUM of losses are added to the flat buffer `gradients`
   // [gradient_count(table(), sources)]; the load of each layer's classes ([L, classes] i64) is
-  // added to `load` (may be empty). Returns the sum of losses. With experts or rows
-  // of the sequences on other ranks, all ranks of the group call it together, as they do forward
-  // and loss; each gets the part of its own rows (model/context_batch.h).
+  // added to `load` (may be empty). Returns the sum of losses. With experts or rows of sequences on
+  // other ranks, all ranks of the group call it together, as they do forward and loss; each gets
+  // the part of its own rows (model/context_batch.h).
   double loss_and_gradients(Context& ctx, const Batch& batch, const Tensor& target,
                             const Tensor& gradients, const Tensor& load);
 
