@@ -39,14 +39,22 @@ Mesh with_context(const Mesh& mesh, int64_t context) {
 Mesh make_mesh(int ranks, int rank, int64_t expert, int64_t context, int64_t slots,
                int64_t num_experts) {
   if (context < 1 || !power_of_two(context) || ranks % context != 0) {
-    throw_error(Code::kInvalidArgument,
-                "parallel.context = {} on {} ranks: wanted a power of two that divides the ranks",
-                context, ranks);
+    throw_error(
+        Code::kInvalidArgument,
+        "parallel.context = {} on {} ranks: wanted a power of two that divides the ranks (the "
+        "context of a phase goes before that of [parallel])",
+        context, ranks);
   }
   if (expert < 1 || ranks % expert != 0 || !power_of_two(expert)) {
     throw_error(Code::kInvalidArgument,
                 "parallel.expert = {} on {} ranks: wanted a power of two that divides the ranks",
                 expert, ranks);
+  }
+  if (expert > 1 && num_experts == 0) {
+    throw_error(Code::kInvalidArgument,
+                "parallel.expert = {}: model.experts = 0, a dense model has none to divide; wanted "
+                "1",
+                expert);
   }
   if (expert > 1 && num_experts % expert != 0) {
     throw_error(Code::kInvalidArgument,
@@ -57,9 +65,10 @@ Mesh make_mesh(int ranks, int rank, int64_t expert, int64_t context, int64_t slo
   const int64_t data = ranks / context;
   if (slots % data != 0) {
     throw_error(Code::kInvalidArgument,
-                "{} ranks, {} of them data parallel: train.slots = {} is not a multiple; wanted 1, "
-                "2, 4 ... up to {} (the number of slots decides the answer, so it stays as it is)",
-                ranks, data, slots, slots * context);
+                "{} ranks, {} of them data parallel (context = {}): train.slots = {} is not a "
+                "multiple; wanted 1, 2, 4 ... up to {} ranks, or another context (the number of "
+                "slots decides the answer, so it stays as it is)",
+                ranks, data, context, slots, slots * context);
   }
   return {.ranks = ranks,
           .context = static_cast<int>(context),

@@ -56,6 +56,8 @@ TEST(Mesh, WhatDoesNotDivideIsNamed) {
   EXPECT_NE(message(4, 0, 3, 1, 8, 8).find("parallel.expert = 3 on 4 ranks"), std::string::npos);
   EXPECT_NE(message(6, 0, 1, 4, 8, 8).find("parallel.context = 4 on 6 ranks"), std::string::npos);
   EXPECT_NE(message(8, 0, 8, 1, 8, 12).find("model.experts = 12"), std::string::npos);
+  EXPECT_NE(message(2, 0, 2, 1, 8, 0).find("a dense model has none"), std::string::npos);
+  EXPECT_EQ(message(2, 0, 1, 1, 8, 0), "no error");
   EXPECT_NE(message(8, 0, 1, 1, 4, 8).find("train.slots = 4"), std::string::npos);
   EXPECT_NE(message(3, 0, 1, 1, 8, 8).find("train.slots = 8"), std::string::npos);
 }
