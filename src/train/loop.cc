@@ -14,6 +14,7 @@
 #include "data/storage_probe.h"
 #include "train/observe.h"
 #include "train/report.h"
+#include "train/save.h"
 
 namespace moraine {
 namespace {

@@ -1,17 +1,16 @@
-// Opening, resuming and saving a run.
+// Opening a run: config, data, machine, memory, and that all ranks have the same.
 #include "train/run.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
 
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/fault_point.h"
-#include "base/log.h"
 #include "base/resident.h"
 #include "kernels/isa.h"
 #include "model/model_directory.h"
+#include "train/config_difference.h"
+#include "train/resume.h"
 
 namespace moraine {
 namespace {
@@ -32,133 +31,6 @@ void check_tokenizer(const RunConfig& c, const RunData& data, const Tokenizer& t
               "data.tokenizer {}: the data was built with another tokenizer; build it again, or "
               "name the one it was built with",
               c.data.tokenizer.empty() ? c.train.init : c.data.tokenizer);
-}
-
-// The first lines in which two texts differ; equal: empty.
-std::pair<std::string, std::string> differing_lines(const std::string& a, const std::string& b) {
-  size_t i = 0, j = 0;
-  while (i < a.size() || j < b.size()) {
-    const size_t ae = std::min(a.find('\n', i), a.size()), be = std::min(b.find('\n', j), b.size());
-    const std::string x = i < a.size() ? a.substr(i, ae - i) : "",
-                      y = j < b.size() ? b.substr(j, be - j) : "";
-    if (x != y) return {x, y};
-    i = ae + 1, j = be + 1;
-  }
-  return {};
-}
-
-// First line in which two configs differ, for a message.
-std::string first_difference(const std::string& a, const std::string& b) {
-  const auto [x, y] = differing_lines(a, b);
-  return x == y ? "" : fmt::format("the run has `{}`, this config says `{}`", x, y);
-}
-
-void check_same_run(const Run& run, const Checkpoint& checkpoint) {
-  const RunConfig before = read_run_config(
-      SettingsTable::parse(checkpoint.info().config, checkpoint.directory() + ": config"));
-  const std::string difference = first_difference(answer_text(before), answer_text(run.config));
-  if (!difference.empty()) {
-    throw_error(Code::kInvalidArgument,
-                "resume {}: {}; a run must go on as it began: restore the value, or start a new "
-                "run (another --out, or --resume never)",
-                checkpoint.directory(), difference);
-  }
-  const auto& values = checkpoint.info().values;
-  const auto data = values.find("data.hash");
-  if (data != values.end() && data->second != hash_hex(run.data->hash())) {
-    throw_error(Code::kInvalidArgument,
-                "resume {}: the training data has other content than when the run began; restore "
-                "it, or start a new run",
-                checkpoint.directory());
-  }
-}
-
-void resume_from(Run& run, const Checkpoint& checkpoint) {
-  check_same_run(run, checkpoint);
-  run.trainer->restore(checkpoint);
-  run.read_info(checkpoint.info());
-  if (!run.first()) return;
-  log_event(Level::kInfo, "checkpoint.loaded", "directory={} step={} tokens={}",
-            checkpoint.directory(), run.step, checkpoint.info().tokens_seen);
-}
-
-// Steps that every run of this config saves, however often it was stopped: only to these may it
-// roll back, or the answer would depend on the stops.
-bool is_regular_save(const RunConfig& c, int64_t step) {
-  return step > 0 && step % c.checkpoint.every_steps == 0;
-}
-
-void warn_bad(const std::string& directory, const std::string& reason) {
-  log_event(Level::kWarning, "checkpoint.bad", "directory={} reason=\"{}\"", directory, reason);
-}
-
-// Where rank 0 wants to go on from; empty: a new run.
-std::string resume_directory(Run& run) {
-  const std::string& how = run.options.resume;
-  if (how == "never") {
-    if (!list_checkpoints(run.fs, run.options.out).empty()) {
-      throw_error(Code::kInvalidArgument,
-                  "--resume never: {} holds a run already; remove it or choose another --out",
-                  run.options.out);
-    }
-    return "";
-  }
-  if (how != "auto") return Checkpoint::open(run.fs, how).directory();
-  if (!run.fs.exists(run.options.out)) return "";
-  const auto checkpoint = newest_good(run.fs, run.options.out, warn_bad);
-  if (checkpoint) return checkpoint->directory();
-  if (list_checkpoints(run.fs, run.options.out).empty()) return "";
-  throw_error(Code::kCorrupt,
-              "resume {}: it holds checkpoints, and none of them is whole; `moraine inspect {}` "
-              "names the damage; to start again, choose another --out",
-              run.options.out, run.options.out);
-}
-
-// Where this host has the newest copy in memory, if it is newer than `step`; else empty.
-std::string newer_in_memory(Run& run, int64_t step) {
-  if (run.memory == nullptr || run.options.resume != "auto") return "";
-  // Somebody removed the folder of the run to begin again.
-  const std::string begun = join_path(run.options.out, "config.toml");
-  if (from_first(run, run.first() && run.fs.exists(begun) ? "begun" : "").empty()) {
-    run.memory->remove();
-    return "";
-  }
-  const std::optional<std::string> copy = run.memory->newest(warn_bad);
-  if (!copy) return "";
-  const Checkpoint checkpoint = Checkpoint::open(run.fs, *copy, /*verify=*/false);
-  return checkpoint.info().step > step ? *copy : "";
-}
-
-bool resume(Run& run) {
-  // Rank 0 has verified it; parts are checked again as they are read.
-  const std::string directory = from_first(run, run.first() ? resume_directory(run) : "");
-  std::optional<Checkpoint> disk;
-  if (!directory.empty()) disk = Checkpoint::open(run.fs, directory, /*verify=*/false);
-  const std::string copy = newer_in_memory(run, disk ? disk->info().step : -1);
-  if (!copy.empty()) {
-    resume_from(run, Checkpoint::open(run.fs, copy, /*verify=*/false));
-    return true;
-  }
-  if (!disk) return false;
-  resume_from(run, *disk);
-  if (run.options.resume != "auto") return true;
-  run.saved_step = run.step;
-  // A crash may have come between the checkpoint and its mark.
-  if (run.first() && is_regular_save(run.config, run.step))
-    mark_last_good(run.fs, run.options.out, run.step);
-  return true;
-}
-
-void start_new(Run& run) {
-  const uint64_t seed = static_cast<uint64_t>(run.config.train.seed);
-  if (run.config.train.init.empty()) {
-    run.trainer->initialize(seed);
-  } else {
-    const ModelDirectory directory = ModelDirectory::open(run.fs, run.config.train.init);
-    directory.read_weights(run.trainer->model().table(), run.trainer->master());
-    if (run.first()) log_event(Level::kInfo, "model.loaded", "directory={}", directory.path());
-  }
-  run.trainer->refresh();
 }
 
 int ranks_on_this_host(const Transport& transport) {
@@ -405,95 +277,6 @@ void plan_run_memory(Arena& arena, const RunConfig& config, int ranks, int rank)
                   trainer_options(config, timeline, Machine()));
   if (!config.data.tokenizer.empty() || !config.train.init.empty())
     make_sample_cache(arena, config, trainer);
-}
-
-namespace {
-
-void report_disk(Run& run, bool wait) {
-  const std::optional<SaveResult> saved = wait ? run.saver->wait() : run.saver->poll();
-  if (!saved) return;
-  run.saved_step = saved->step;
-  if (!run.first()) return;
-  log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} ms={:.0f} still_ms={:.1f} hash={}",
-            saved->step, saved->written.bytes, saved->seconds * 1e3, run.still_seconds * 1e3,
-            hash_hex(saved->written.hash));
-  if (!saved->warning.empty())
-    log_event(Level::kWarning, "checkpoint.retention", "{}", saved->warning);
-  mark_last_good(run.fs, run.options.out, saved->step);
-}
-
-void report_memory(Run& run, bool wait) {
-  if (run.memory == nullptr) return;
-  const std::optional<SaveResult> saved = wait ? run.memory->wait() : run.memory->poll();
-  if (!saved || !run.first()) return;
-  if (!saved->written.directory.empty()) {
-    log_event(Level::kInfo, "memory.saved", "step={} bytes={} ms={:.0f} still_ms={:.1f}",
-              saved->step, saved->written.bytes, saved->seconds * 1e3, run.still_seconds * 1e3);
-  }
-  if (!saved->warning.empty()) log_event(Level::kWarning, "memory.refused", "{}", saved->warning);
-}
-
-}  // namespace
-
-void report_save(Run& run, bool wait) {
-  report_memory(run, wait);
-  try {
-    report_disk(run, wait);
-  } catch (const Error& e) {
-    if (e.code() == Code::kPeerLost) throw;
-    if (wait && run.step == run.timeline.steps()) throw;  // the run's result is not on disk
-    if (!run.first()) return;
-    log_event(Level::kError, "checkpoint.failed",
-              "code={} reason=\"{}\" remedy=\"training goes on, the next save tries again\"",
-              code_name(e.code()), e.what());
-  }
-}
-
-bool saving(const Run& run) {
-  return !run.saver->idle() || (run.memory != nullptr && !run.memory->idle());
-}
-
-void save_in_background(Run& run) {
-  const double begin = now_seconds();
-  report_save(run, /*wait=*/true);
-  run.saver->start(run.info(), run.trainer->copy_shard(), run.files());
-  run.still_seconds = now_seconds() - begin;
-  fault_point("save.started");
-}
-
-void copy_to_memory(Run& run) {
-  const double begin = now_seconds();
-  report_save(run, /*wait=*/true);
-  run.memory->start(run.info(), run.trainer->copy_shard(), run.files());
-  run.still_seconds = now_seconds() - begin;
-  fault_point("memory.started");
-}
-
-CheckpointWritten write_live_state(Run& run) {
-  return write_checkpoint_sharded(run.ranks.world, run.fs, run.options.out, run.info(),
-                                  run.trainer->shard(), run.files(), /*with_hash=*/true);
-}
-
-CheckpointWritten save_now(Run& run) {
-  report_save(run, /*wait=*/true);
-  if (run.saved_step == run.step) {  // the background save wrote it, or the run was resumed from it
-    const std::string directory = checkpoint_path(run.fs, run.options.out, run.step);
-    const Checkpoint checkpoint = Checkpoint::open(run.fs, directory, /*verify=*/false);
-    return {.directory = directory,
-            .bytes = checkpoint.bytes(),
-            .hash = checkpoint_hash_sharded(run.ranks.world, checkpoint)};
-  }
-  const CheckpointWritten written = write_live_state(run);
-  run.saved_step = run.step;
-  if (!run.first()) return written;
-  if (is_regular_save(run.config, run.step)) mark_last_good(run.fs, run.options.out, run.step);
-  log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} hash={}", run.step, written.bytes,
-            hash_hex(written.hash));
-  apply_retention(run.fs, run.options.out,
-                  {.keep = run.config.checkpoint.keep,
-                   .permanent_every = run.config.checkpoint.permanent_every_steps},
-                  run.step);
-  return written;
 }
 
 }  // namespace moraine

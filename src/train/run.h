@@ -103,17 +103,4 @@ Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer)
 // Takes what rank `rank` of `ranks` takes in a run of this config, from a (dry) arena.
 void plan_run_memory(Arena& arena, const RunConfig& config, int ranks = 1, int rank = 0);
 
-// The live state as a checkpoint, in the foreground.
-CheckpointWritten write_live_state(Run& run);
-// The last checkpoint, unless it is there already. Returns its directory.
-CheckpointWritten save_now(Run& run);
-// A checkpoint in the background; waits for the one before.
-void save_in_background(Run& run);
-// The same into the memory of the hosts.
-void copy_to_memory(Run& run);
-// Whether a save in the background still has this rank's private copy.
-bool saving(const Run& run);
-// Reports a background save that has finished, or failed.
-void report_save(Run& run, bool wait);
-
 }  // namespace moraine

@@ -1,0 +1,117 @@
+// Checkpoints of any mesh, on disk or in memory.
+#include "train/resume.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "model/model_directory.h"
+#include "train/config_difference.h"
+#include "train/save.h"
+
+namespace moraine {
+namespace {
+
+void check_same_run(const Run& run, const Checkpoint& checkpoint) {
+  const RunConfig before = read_run_config(
+      SettingsTable::parse(checkpoint.info().config, checkpoint.directory() + ": config"));
+  const std::string difference = first_difference(answer_text(before), answer_text(run.config));
+  if (!difference.empty()) {
+    throw_error(Code::kInvalidArgument,
+                "resume {}: {}; a run must go on as it began: restore the value, or start a new "
+                "run (another --out, or --resume never)",
+                checkpoint.directory(), difference);
+  }
+  const auto& values = checkpoint.info().values;
+  const auto data = values.find("data.hash");
+  if (data != values.end() && data->second != hash_hex(run.data->hash())) {
+    throw_error(Code::kInvalidArgument,
+                "resume {}: the training data has other content than when the run began; restore "
+                "it, or start a new run",
+                checkpoint.directory());
+  }
+}
+
+void resume_from(Run& run, const Checkpoint& checkpoint) {
+  check_same_run(run, checkpoint);
+  run.trainer->restore(checkpoint);
+  run.read_info(checkpoint.info());
+  if (!run.first()) return;
+  log_event(Level::kInfo, "checkpoint.loaded", "directory={} step={} tokens={}",
+            checkpoint.directory(), run.step, checkpoint.info().tokens_seen);
+}
+
+void warn_bad(const std::string& directory, const std::string& reason) {
+  log_event(Level::kWarning, "checkpoint.bad", "directory={} reason=\"{}\"", directory, reason);
+}
+
+// Where rank 0 wants to go on from; empty: a new run.
+std::string resume_directory(Run& run) {
+  const std::string& how = run.options.resume;
+  if (how == "never") {
+    if (!list_checkpoints(run.fs, run.options.out).empty()) {
+      throw_error(Code::kInvalidArgument,
+                  "--resume never: {} holds a run already; remove it or choose another --out",
+                  run.options.out);
+    }
+    return "";
+  }
+  if (how != "auto") return Checkpoint::open(run.fs, how).directory();
+  if (!run.fs.exists(run.options.out)) return "";
+  const auto checkpoint = newest_good(run.fs, run.options.out, warn_bad);
+  if (checkpoint) return checkpoint->directory();
+  if (list_checkpoints(run.fs, run.options.out).empty()) return "";
+  throw_error(Code::kCorrupt,
+              "resume {}: it holds checkpoints, and none of them is whole; `moraine inspect {}` "
+              "names the damage; to start again, choose another --out",
+              run.options.out, run.options.out);
+}
+
+// Where this host has the newest copy in memory, if it is newer than `step`; else empty.
+std::string newer_in_memory(Run& run, int64_t step) {
+  if (run.memory == nullptr || run.options.resume != "auto") return "";
+  // Somebody removed the folder of the run to begin again.
+  const std::string begun = join_path(run.options.out, "config.toml");
+  if (from_first(run, run.first() && run.fs.exists(begun) ? "begun" : "").empty()) {
+    run.memory->remove();
+    return "";
+  }
+  const std::optional<std::string> copy = run.memory->newest(warn_bad);
+  if (!copy) return "";
+  const Checkpoint checkpoint = Checkpoint::open(run.fs, *copy, /*verify=*/false);
+  return checkpoint.info().step > step ? *copy : "";
+}
+
+}  // namespace
+
+bool resume(Run& run) {
+  // Rank 0 has verified it; parts are checked again as they are read.
+  const std::string directory = from_first(run, run.first() ? resume_directory(run) : "");
+  std::optional<Checkpoint> disk;
+  if (!directory.empty()) disk = Checkpoint::open(run.fs, directory, /*verify=*/false);
+  const std::string copy = newer_in_memory(run, disk ? disk->info().step : -1);
+  if (!copy.empty()) {
+    resume_from(run, Checkpoint::open(run.fs, copy, /*verify=*/false));
+    return true;
+  }
+  if (!disk) return false;
+  resume_from(run, *disk);
+  if (run.options.resume != "auto") return true;
+  run.saved_step = run.step;
+  // A crash may have come between the checkpoint and its mark.
+  if (run.first() && is_regular_save(run.config, run.step))
+    mark_last_good(run.fs, run.options.out, run.step);
+  return true;
+}
+
+void start_new(Run& run) {
+  const uint64_t seed = static_cast<uint64_t>(run.config.train.seed);
+  if (run.config.train.init.empty()) {
+    run.trainer->initialize(seed);
+  } else {
+    const ModelDirectory directory = ModelDirectory::open(run.fs, run.config.train.init);
+    directory.read_weights(run.trainer->model().table(), run.trainer->master());
+    if (run.first()) log_event(Level::kInfo, "model.loaded", "directory={}", directory.path());
+  }
+  run.trainer->refresh();
+}
+
+}  // namespace moraine

@@ -1,0 +1,104 @@
+// Two savers share one private copy of this rank's part.
+#include "train/save.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fault_point.h"
+#include "base/log.h"
+
+namespace moraine {
+
+bool is_regular_save(const RunConfig& c, int64_t step) {
+  return step > 0 && step % c.checkpoint.every_steps == 0;
+}
+
+namespace {
+
+void report_disk(Run& run, bool wait) {
+  const std::optional<SaveResult> saved = wait ? run.saver->wait() : run.saver->poll();
+  if (!saved) return;
+  run.saved_step = saved->step;
+  if (!run.first()) return;
+  log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} ms={:.0f} still_ms={:.1f} hash={}",
+            saved->step, saved->written.bytes, saved->seconds * 1e3, run.still_seconds * 1e3,
+            hash_hex(saved->written.hash));
+  if (!saved->warning.empty())
+    log_event(Level::kWarning, "checkpoint.retention", "{}", saved->warning);
+  mark_last_good(run.fs, run.options.out, saved->step);
+}
+
+void report_memory(Run& run, bool wait) {
+  if (run.memory == nullptr) return;
+  const std::optional<SaveResult> saved = wait ? run.memory->wait() : run.memory->poll();
+  if (!saved || !run.first()) return;
+  if (!saved->written.directory.empty()) {
+    log_event(Level::kInfo, "memory.saved", "step={} bytes={} ms={:.0f} still_ms={:.1f}",
+              saved->step, saved->written.bytes, saved->seconds * 1e3, run.still_seconds * 1e3);
+  }
+  if (!saved->warning.empty()) log_event(Level::kWarning, "memory.refused", "{}", saved->warning);
+}
+
+}  // namespace
+
+void report_save(Run& run, bool wait) {
+  report_memory(run, wait);
+  try {
+    report_disk(run, wait);
+  } catch (const Error& e) {
+    if (e.code() == Code::kPeerLost) throw;
+    if (wait && run.step == run.timeline.steps()) throw;  // the run's result is not on disk
+    if (!run.first()) return;
+    log_event(Level::kError, "checkpoint.failed",
+              "code={} reason=\"{}\" remedy=\"training goes on, the next save tries again\"",
+              code_name(e.code()), e.what());
+  }
+}
+
+bool saving(const Run& run) {
+  return !run.saver->idle() || (run.memory != nullptr && !run.memory->idle());
+}
+
+void save_in_background(Run& run) {
+  const double begin = now_seconds();
+  report_save(run, /*wait=*/true);
+  run.saver->start(run.info(), run.trainer->copy_shard(), run.files());
+  run.still_seconds = now_seconds() - begin;
+  fault_point("save.started");
+}
+
+void copy_to_memory(Run& run) {
+  const double begin = now_seconds();
+  report_save(run, /*wait=*/true);
+  run.memory->start(run.info(), run.trainer->copy_shard(), run.files());
+  run.still_seconds = now_seconds() - begin;
+  fault_point("memory.started");
+}
+
+CheckpointWritten write_live_state(Run& run) {
+  return write_checkpoint_sharded(run.ranks.world, run.fs, run.options.out, run.info(),
+                                  run.trainer->shard(), run.files(), /*with_hash=*/true);
+}
+
+CheckpointWritten save_now(Run& run) {
+  report_save(run, /*wait=*/true);
+  if (run.saved_step == run.step) {  // the background save wrote it, or the run was resumed from it
+    const std::string directory = checkpoint_path(run.fs, run.options.out, run.step);
+    const Checkpoint checkpoint = Checkpoint::open(run.fs, directory, /*verify=*/false);
+    return {.directory = directory,
+            .bytes = checkpoint.bytes(),
+            .hash = checkpoint_hash_sharded(run.ranks.world, checkpoint)};
+  }
+  const CheckpointWritten written = write_live_state(run);
+  run.saved_step = run.step;
+  if (!run.first()) return written;
+  if (is_regular_save(run.config, run.step)) mark_last_good(run.fs, run.options.out, run.step);
+  log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} hash={}", run.step, written.bytes,
+            hash_hex(written.hash));
+  apply_retention(run.fs, run.options.out,
+                  {.keep = run.config.checkpoint.keep,
+                   .permanent_every = run.config.checkpoint.permanent_every_steps},
+                  run.step);
+  return written;
+}
+
+}  // namespace moraine
