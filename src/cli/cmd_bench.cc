@@ -22,13 +22,23 @@ std::vector<int64_t> parse_ranks(const std::string& text) {
     int64_t value = 0;
     const auto [rest, code] = std::from_chars(text.data() + at, text.data() + end, value);
     if (code != std::errc() || rest != text.data() + end || value < 1 || value > 64) {
-      throw_error(Code::kInvalidArgument,
-                  "bench: --ranks {}: wanted numbers from 1 to 64, as 2,4,8", text);
+      throw_error(Code::kInvalidArgument, "--ranks {}: wanted numbers from 1 to 64, as 2,4,8",
+                  text);
     }
     ranks.push_back(value);
     at = end + 1;
   }
   return ranks;
+}
+
+// Not given: `otherwise`.
+int64_t one_rank_count(const Flags& flags, const std::string& what, const std::string& text,
+                       int64_t otherwise) {
+  if (!flags.given("ranks")) return otherwise;
+  const std::vector<int64_t> ranks = parse_ranks(text);
+  if (ranks.size() == 1) return ranks.front();
+  throw_error(Code::kInvalidArgument,
+              "--ranks {}: bench {} measures one number of ranks; wanted one number", text, what);
 }
 
 }  // namespace
@@ -66,7 +76,7 @@ void cmd_bench(std::span<char*> args) {
   } else if (what == "gemm") {
     bench_gemm(options);
   } else if (what == "comm") {
-    bench_comm({.ranks = flags.given("ranks") ? static_cast<int>(parse_ranks(ranks).at(0)) : 0,
+    bench_comm({.ranks = static_cast<int>(one_rank_count(flags, what, ranks, 0)),
                 .json = options.json,
                 .machine_file = options.machine_file});
   } else if (what == "storage") {
@@ -83,7 +93,7 @@ void cmd_bench(std::span<char*> args) {
                  .assignments = assignments,
                  .steps = steps,
                  .threads = threads,
-                 .ranks = flags.given("ranks") ? parse_ranks(ranks).at(0) : 1,
+                 .ranks = one_rank_count(flags, what, ranks, 1),
                  .json = options.json});
   }
 }

@@ -150,9 +150,15 @@ bool has_mpirun() { return std::system("command -v mpirun >/dev/null 2>&1") == 0
 
 void bench_under_mpi(const BenchCommOptions& options) {
   const auto transport = open_mpi_transport();
+  const int ranks = transport->size();
+  if (ranks < 2 || (options.ranks > 0 && options.ranks != ranks)) {
+    throw_error(Code::kInvalidArgument,
+                "bench comm: the launcher started {} rank{}; wanted mpirun -n {}, without --ranks",
+                ranks, ranks == 1 ? "" : "s", std::max(2, options.ranks));
+  }
   CommMeasureOptions measure;
   measure.rival = true;
-  const Table table = {transport->name(), transport->size(), measure_comm(*transport, measure)};
+  const Table table = {transport->name(), ranks, measure_comm(*transport, measure)};
   if (transport->rank() != 0) return;
   explain(options);
   print_table(table, options.json);
