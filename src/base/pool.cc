@@ -2,7 +2,6 @@
 #include "base/pool.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -125,7 +124,16 @@ void Pool::run(int64_t tasks, const void* function, Call call) {
   }
 }
 
-int machine_cores() { return static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))); }
+std::string core_mask() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::string text;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return text;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) text += std::to_string(core) + " ";
+  }
+  return text;
+}
 
 int usable_cores() {
   cpu_set_t set;

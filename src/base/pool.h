@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace moraine {
 
@@ -43,7 +44,7 @@ class Pool {
 
 // Cores this process may run on (its affinity mask), at least 1.
 int usable_cores();
-// Cores of the machine that are online, whether this process may use them or not.
-int machine_cores();
+// The mask itself, as text: equal on processes that share their cores.
+std::string core_mask();
 
 }  // namespace moraine

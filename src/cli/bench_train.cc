@@ -13,6 +13,7 @@
 #include "comm/thread_ranks.h"
 #include "plan/machine.h"
 #include "train/metrics.h"
+#include "train/run.h"
 #include "train/trainer.h"
 
 namespace moraine {
@@ -103,12 +104,12 @@ double median(std::vector<double> values) {
 // Steps of this rank; what rank 0 measured is the answer.
 Result run_steps(const RunConfig& config, int64_t steps, int threads, Transport& transport) {
   const Timeline timeline(config);
-  Pool pool(threads);
   Arena arena(Arena::Mode::kReal);
   Ranks ranks(transport,
               make_mesh(transport.size(), transport.rank(), config.parallel.expert,
                         phase_context(config, 0), config.train.slots, config.model.experts),
               config.parallel.deadline_seconds);
+  Pool pool(rank_threads(threads, ranks));
   Trainer trainer(arena, pool, config, timeline, ranks,
                   trainer_options(config, timeline, Machine()));
   arena.seal();
@@ -132,7 +133,7 @@ Result run_steps(const RunConfig& config, int64_t steps, int threads, Transport&
     barrier(ranks.world);
     if (i >= 0) (free ? free_seconds : seconds).push_back(now_seconds() - begin);
   }
-  Result r{.ranks = transport.size(), .threads = threads};
+  Result r{.ranks = transport.size(), .threads = pool.threads()};
   for (const double s : seconds) r.seconds_all += s;
   r.seconds_median = median(seconds);
   if (kinds == 2) r.free_seconds = median(free_seconds);
@@ -206,7 +207,7 @@ void bench_train(const BenchTrainOptions& options) {
   const bool first = job == nullptr || job->rank() == 0;
   // Of all cores that the run uses: as one pool, or of all processes at the same time.
   const auto peak = [&] {
-    Pool pool(job ? threads : std::min(usable_cores(), ranks * threads));
+    Pool pool(job ? std::max(1, threads) : std::min(usable_cores(), ranks * threads));
     const double own = matmul_gflops(measure_machine_quick(pool), bf16);
     return job ? sum_over(*job, own) : own;
   };

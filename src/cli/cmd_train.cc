@@ -1,5 +1,8 @@
 // `moraine train`: one run, from its config file to its last checkpoint.
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
+#include <ctime>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -12,11 +15,33 @@ namespace moraine {
 namespace {
 
 std::atomic<int> stop_signal{0};
+std::atomic<int64_t> asked_milliseconds{0};  // when; 0: not yet
 
-// The first signal asks for a save; a second one of the same kind ends the process as usual.
+// `timeout`, launchers and batch systems signal a process and its group at once: one request.
+constexpr int64_t kOneRequestMilliseconds = 1000;
+
+// The first signal asks for a save; one that comes later ends the process as usual.
 extern "C" void on_stop_signal(int signal) {
-  stop_signal.store(signal);
-  std::signal(signal, SIG_DFL);
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t milliseconds = now.tv_sec * 1000 + now.tv_nsec / 1'000'000 + 1;
+  int64_t asked = 0;
+  if (asked_milliseconds.compare_exchange_strong(asked, milliseconds)) {
+    stop_signal.store(signal);
+  } else if (milliseconds - asked > kOneRequestMilliseconds) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
+
+// Tasks of a Slurm step that do not know of each other would all write one run.
+void check_launcher(int64_t ranks) {
+  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  if (started_by_mpi() || tasks == nullptr || std::strtol(tasks, nullptr, 10) <= 1) return;
+  throw_error(Code::kInvalidArgument,
+              "train: one of {} tasks of a Slurm step without PMIx, so the tasks can not find each "
+              "other; wanted srun --mpi=pmix, mpirun, or one task with --ranks {}",
+              tasks, std::max<int64_t>(ranks, std::strtol(tasks, nullptr, 10)));
 }
 
 }  // namespace
@@ -58,6 +83,7 @@ void cmd_train(std::span<char*> args) {
   std::signal(SIGTERM, on_stop_signal);
   std::signal(SIGINT, on_stop_signal);
   options.stop_signal = &stop_signal;
+  check_launcher(ranks);
   RunResult result;
   if (started_by_mpi()) {
     if (ranks > 1)

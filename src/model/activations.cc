@@ -178,7 +178,9 @@ Activations first_rows(const Activations& acts, const ModelConfig& c, int64_t T)
       cut(*t, T);
     }
     for (Tensor* t : {&l.source, &l.xe, &l.ye}) cut(*t, T, n);
-    for (Tensor* t : {&l.gate_up, &l.act}) cut(*t, T, a.sources * n);
+    // Rows of other ranks: as many as any of them may have, whatever this one has now.
+    if (a.sources == 1)
+      for (Tensor* t : {&l.gate_up, &l.act}) cut(*t, T, n);
     cut_groups(l.pair, T);
     cut_groups(l.z, T);
   }
@@ -191,7 +193,8 @@ Activations first_rows(const Activations& acts, const ModelConfig& c, int64_t T)
     cut(*t, T);
   }
   for (Tensor* t : {&b.dxe, &b.dye}) cut(*t, T, n);
-  for (Tensor* t : {&b.dgate_up, &b.dact}) cut(*t, T, a.sources * n);
+  if (a.sources == 1)
+    for (Tensor* t : {&b.dgate_up, &b.dact}) cut(*t, T, n);
   cut_groups(b.dpair, T);
   cut_groups(b.dz, T);
   return a;

@@ -9,7 +9,9 @@ namespace moraine {
 namespace {
 
 // kPhases + k: ranks that share a sequence, 2^k of them.
-enum Channel { kWorld, kShared, kReplicas, kExperts, kContext, kSaver, kMemory, kPhases };
+enum Channel { kWorld, kShared, kReplicas, kExperts, kContext, kSaver, kMemory, kDisk, kPhases };
+
+constexpr double kNoDeadline = 1e7;  // seconds; a death is found out at once
 
 class AbsentTransport : public Transport {
  public:
@@ -45,7 +47,8 @@ Ranks::Ranks(Transport& t, const Mesh& m, double deadline)
       experts(t, m.expert_group(), kExperts, "experts", deadline),
       context(t, m.context_group(), kContext, "context", deadline),
       saver(t, m.all(), kSaver, "saver", deadline),
-      memory(t, m.all(), kMemory, "memory", deadline) {}
+      memory(t, m.all(), kMemory, "memory", deadline),
+      disk(t, m.all(), kDisk, "disk", kNoDeadline) {}
 
 Communicator& Ranks::context_of(int64_t degree) {
   if (degree == mesh.context) return context;

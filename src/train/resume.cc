@@ -30,11 +30,34 @@ void check_same_run(const Run& run, const Checkpoint& checkpoint) {
   }
 }
 
+// Ranks that share sequences, and sums of rounded gradients, depend on the mesh.
+void warn_of_other_bits(const Run& run, const Checkpoint& checkpoint) {
+  const RunConfig before = read_run_config(
+      SettingsTable::parse(checkpoint.info().config, checkpoint.directory() + ": config"));
+  const auto found = checkpoint.info().values.find("ranks");
+  const std::string ranks = found == checkpoint.info().values.end() ? "1" : found->second;
+  bool shared = false, same = ranks == std::to_string(run.ranks.mesh.ranks);
+  for (size_t i = 0; i < run.config.phases.size(); ++i) {
+    const int64_t phase = static_cast<int64_t>(i), now = phase_context(run.config, phase),
+                  then = phase_context(before, phase);
+    shared = shared || now > 1 || then > 1;
+    same = same && now == then;
+  }
+  if (same || (!shared && run.config.parallel.wire == "f32")) return;
+  log_event(
+      Level::kWarning, "run.other_mesh",
+      "ranks_before={} ranks={} reason=\"sequences shared by ranks, or a bf16 wire: from here on "
+      "the run agrees with one that kept its mesh within rounding, not to the bit\"",
+      ranks, run.ranks.mesh.ranks);
+}
+
 void resume_from(Run& run, const Checkpoint& checkpoint) {
   check_same_run(run, checkpoint);
   run.trainer->restore(checkpoint);
   run.read_info(checkpoint.info());
+  barrier(run.ranks.disk);  // reading takes as long as it takes
   if (!run.first()) return;
+  warn_of_other_bits(run, checkpoint);
   log_event(Level::kInfo, "checkpoint.loaded", "directory={} step={} tokens={}",
             checkpoint.directory(), run.step, checkpoint.info().tokens_seen);
 }
@@ -84,7 +107,8 @@ std::string newer_in_memory(Run& run, int64_t step) {
 
 bool resume(Run& run) {
   // Rank 0 has verified it; parts are checked again as they are read.
-  const std::string directory = from_first(run, run.first() ? resume_directory(run) : "");
+  const std::string directory =
+      all_gather_text(run.ranks.disk, run.first() ? resume_directory(run) : "")[0];
   std::optional<Checkpoint> disk;
   if (!directory.empty()) disk = Checkpoint::open(run.fs, directory, /*verify=*/false);
   const std::string copy = newer_in_memory(run, disk ? disk->info().step : -1);

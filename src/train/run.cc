@@ -40,14 +40,6 @@ int ranks_on_this_host(const Transport& transport) {
   return ranks;
 }
 
-// Threads of one rank: the cores that the launcher has bound it to; else the cores of its host are
-// shared with the other ranks there.
-int run_threads(const RunConfig& c, const Transport& transport) {
-  if (c.train.threads > 0) return static_cast<int>(c.train.threads);
-  const bool bound = transport.name().starts_with("mpi") && usable_cores() < machine_cores();
-  return std::max(1, bound ? usable_cores() : usable_cores() / ranks_on_this_host(transport));
-}
-
 // Threads move to other cores at will, processes too: a rank is a program, an instruction set and a
 // config.
 std::string identity(const Run& run) {
@@ -134,7 +126,7 @@ Run::Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timel
       data(std::move(d)),
       ranks(transport, run_mesh(c, transport.size(), transport.rank()),
             c.parallel.deadline_seconds),
-      pool(run_threads(c, transport)),
+      pool(rank_threads(c.train.threads, ranks)),
       arena(Arena::Mode::kReal),
       spike(c.spike.sigma) {}
 
@@ -150,6 +142,7 @@ CheckpointInfo Run::info() const {
                  {"skip_phase", std::to_string(skip_phase)},
                  {"rollbacks", std::to_string(rollbacks)},
                  {"loss", text},
+                 {"ranks", std::to_string(ranks.mesh.ranks)},
                  {"data.hash", hash_hex(data->hash())}};
   // What the weights were last trained with, for who reads them as a model.
   const double theta =
@@ -196,6 +189,15 @@ RunConfig complete_config(FileSystem& fs, RunConfig c) {
   }
   if (c.model.eos_id < 0) c.model.eos_id = meaning.eos_id;
   return c;
+}
+
+int rank_threads(int64_t wanted, Ranks& ranks) {
+  const Transport& transport = ranks.world.transport();
+  const std::string mine =
+      fmt::format("host {} cores {}", transport.host_of(transport.rank()), core_mask());
+  const std::vector<std::string> all = all_gather_text(ranks.world, mine);
+  const int sharing = static_cast<int>(std::count(all.begin(), all.end(), mine));
+  return wanted > 0 ? static_cast<int>(wanted) : std::max(1, usable_cores() / sharing);
 }
 
 std::string from_first(Run& run, const std::string& text) {
@@ -272,7 +274,8 @@ Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer)
 void plan_run_memory(Arena& arena, const RunConfig& config, int ranks, int rank) {
   const Timeline timeline(config);
   PlannedRanks planned(run_mesh(config, ranks, rank));
-  Pool pool(run_threads(config, planned.ranks().world.transport()));
+  Pool pool(config.train.threads > 0 ? static_cast<int>(config.train.threads)
+                                     : std::max(1, usable_cores() / ranks));
   Trainer trainer(arena, pool, config, timeline, planned.ranks(),
                   trainer_options(config, timeline, Machine()));
   if (!config.data.tokenizer.empty() || !config.train.init.empty())

@@ -90,6 +90,9 @@ struct Run {
 // Collective, as everything below that takes a Run.
 std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& config, const RunOptions& options,
                               Transport& transport);
+// Threads of this rank: `wanted`, or (0) the cores it is bound to, divided by the ranks that are
+// bound to the same. Collective.
+int rank_threads(int64_t wanted, Ranks& ranks);
 // What rank 0 says, on every rank.
 std::string from_first(Run& run, const std::string& text);
 

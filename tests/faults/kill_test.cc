@@ -108,6 +108,23 @@ TEST_F(Kill, SignalsSaveAndExitWith18) {
   }
 }
 
+// As from `timeout`, which signals its child, then the group in which the child is.
+TEST_F(Kill, ASignalThatComesTwiceAtOnceIsOneRequest) {
+  for (int round = 0; round < 4; ++round) {
+    const std::string out = "twice-" + std::to_string(round);
+    Program program(folder.path(), arguments(out));
+    while (!posix_file_system().exists(tiny.out(out) + "/metrics.jsonl") ||
+           posix_file_system().file_bytes(tiny.out(out) + "/metrics.jsonl") == 0) {
+      std::this_thread::yield();
+    }
+    for (int i = 0; i < 50; ++i) program.send(SIGTERM);
+    const Ended stopped = program.wait();
+    EXPECT_TRUE(stopped.exit_code == 18 || stopped.exit_code == 0)  // it was faster
+        << stopped.exit_code << "\n"
+        << stopped.err;
+  }
+}
+
 TEST_F(Kill, TimeLimitExitsWith18) {
   const std::string want = value_of(finish("whole").out, "hash");
   const Ended stopped =

@@ -80,6 +80,21 @@ TEST_P(Context, PhasesOfGrowingLengthAreThoseOfOneRank) {
   }
 }
 
+// Chunks of 33 and 34 positions: ranks of one expert group have unequal rows.
+TEST_P(Context, UnevenChunksWithExpertsElsewhere) {
+  const std::string text = "[train]\ninit = \"" + tiny.root() +
+                           "/start\"\nslots = 2\nsequence = 67\nbatch_tokens = 268\nthreads = "
+                           "1\ndtype = \"f32\"\nsteps = 2\n";
+  RunConfig config = tiny.config(text);
+  const Outcome whole = tiny.train(config, tiny.out("one"));
+  config.parallel = {.expert = 2, .context = 2, .attention = GetParam()};
+  for (const int ranks : {2, 4}) {
+    const Outcome shared = tiny.train_on(ranks, config, tiny.out(std::to_string(ranks)));
+    ASSERT_TRUE(whole.result && shared.result) << whole.hash() << shared.hash();
+    EXPECT_NEAR(shared.result->loss, whole.result->loss, 2e-4 * whole.result->loss);
+  }
+}
+
 TEST_P(Context, TheSameMeshHasTheSameBitsAndResumesOnThem) {
   const RunConfig config = phases(GetParam(), 2, "bf16");
   const Outcome whole = tiny.train_on(4, config, tiny.out("whole"));

@@ -97,6 +97,30 @@ TEST_P(OneAnswer, WhenRandomMeshesTakeTurns) {
   }
 }
 
+// Batches of validation are dealt out unevenly: the last is shorter, and some ranks have none.
+TEST_P(OneAnswer, OfValidationWhateverItsLength) {
+  for (const int64_t tokens : {16, 128 + 16, 3 * 128 + 48}) {
+    const auto losses = [&](int ranks, int64_t expert) {
+      RunConfig config = on_mesh(expert);
+      config.report.valid_tokens = tokens;
+      const std::string out = tiny.out("v" + std::to_string(tokens) + std::to_string(ranks) + "x" +
+                                       std::to_string(expert));
+      EXPECT_TRUE(tiny.train_on(ranks, config, out).result);
+      const std::string metrics = posix_file_system().read(out + "/metrics.jsonl");
+      std::string found;
+      for (size_t at = metrics.find("\"valid_loss\":"); at != std::string::npos;
+           at = metrics.find("\"valid_loss\":", at + 1))
+        found += metrics.substr(at, metrics.find(',', at) - at) + " ";
+      return found;
+    };
+    const std::string want = losses(1, 1);
+    EXPECT_GT(want.size(), 20u);
+    EXPECT_EQ(losses(2, 2), want) << tokens;
+    EXPECT_EQ(losses(4, 2), want) << tokens;
+    EXPECT_EQ(losses(8, 4), want) << tokens;
+  }
+}
+
 // Gradients that travel as bf16 are another answer, the same each time; a run may not change over.
 TEST_P(OneAnswer, OfABf16WireIsAnotherAndStays) {
   const std::string want = one_rank();
