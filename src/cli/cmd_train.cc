@@ -1,7 +1,6 @@
 // `moraine train`: one run, from its config file to its last checkpoint.
 #include <algorithm>
 #include <csignal>
-#include <ctime>
 #include <cstdlib>
 #include <ctime>
 
@@ -33,6 +32,16 @@ extern "C" void on_stop_signal(int signal) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
+}
+
+// Tasks of a Slurm step that do not know of each other would all write one run.
+void check_launcher(int64_t ranks) {
+  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  if (started_by_mpi() || tasks == nullptr || std::strtol(tasks, nullptr, 10) <= 1) return;
+  throw_error(Code::kInvalidArgument,
+              "train: one of {} tasks of a Slurm step without PMIx, so the tasks can not find each "
+              "other; wanted srun --mpi=pmix, mpirun, or one task with --ranks {}",
+              tasks, std::max<int64_t>(ranks, std::strtol(tasks, nullptr, 10)));
 }
 
 }  // namespace
