@@ -4,7 +4,9 @@
 #include "checkpoint/memory_copy.h"
 
 #include <gtest/gtest.h>
+
 #include <sys/stat.h>
+#include <filesystem>
 
 #include <mutex>
 
@@ -338,6 +340,10 @@ TEST_F(MemoryCopies, AnotherRunOfTheSamePathIsNotTaken) {
   // Another path is another folder, however it is spelled.
   EXPECT_NE(memory_folder_path("/x", "/a/run"), memory_folder_path("/x", "/a/run2"));
   EXPECT_EQ(memory_folder_path("/x", "/a/b/../run/"), memory_folder_path("/x", "/a/run"));
+  // A relative path names the same folder before and after it exists.
+  const std::string here = std::filesystem::current_path().string();
+  EXPECT_EQ(memory_folder_path("/x", "no-such-run"),
+            memory_folder_path("/x", here + "/no-such-run"));
 }
 
 TEST_F(MemoryCopies, ACopyAfterTheStepThatTheRunWentBackToIsGivenUp) {

@@ -42,7 +42,8 @@ bool is_own_folder(const std::string& folder) {
 }  // namespace
 
 std::string memory_folder_path(const std::string& base, const std::string& run_root) {
-  std::string path = std::filesystem::weakly_canonical(run_root).string();
+  std::string path =
+      std::filesystem::weakly_canonical(std::filesystem::absolute(run_root)).string();
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   const Hash128 hash = hash_bytes(path.data(), static_cast<int64_t>(path.size()));
   return join_path(base, "moraine-" + hash_hex(hash));

@@ -20,6 +20,7 @@
 #include "comm/host_transport.h"
 #include "comm/mpi_library.h"
 #include "comm/mpi_messages.h"
+#include "comm/watchdog.h"
 
 namespace moraine {
 namespace {
@@ -248,10 +249,12 @@ std::unique_ptr<HostTransport> MpiTransport::make_host(std::shared_ptr<HostRegio
   return std::make_unique<HostTransport>(std::move(options));
 }
 
+// What happens before a run is open, and after its last step, is short.
+constexpr double kStartSeconds = 120, kEndSeconds = 60;
+
 MpiTransport::~MpiTransport() {
   if (std::uncaught_exceptions() > exceptions_)
     host_->fail(fmt::format("rank {} ended with an Error of its own", rank_));
-  constexpr double kEndSeconds = 60;
   bool in_order = host_->fault_rank() < 0;
   if (in_order) {
     try {
@@ -263,6 +266,7 @@ MpiTransport::~MpiTransport() {
   if (in_order) {
     messages_.reset();
     host_.reset();
+    const Watchdog watchdog(kEndSeconds, "end: not all ranks of the job left together");
     mpi_library().finalize();
   } else {
     messages_.release();  // Open MPI may still use its buffers
@@ -282,6 +286,9 @@ bool started_by_mpi() {
 std::unique_ptr<Transport> open_mpi_transport() {
   const MpiLibrary& mpi = mpi_library();
   int provided = 0, rank = 0, size = 0;
+  const Watchdog watchdog(kStartSeconds,
+                          "start: not all ranks of the job came together; is each of them this "
+                          "program, and none stopped?");
   check_mpi(mpi.init_thread(nullptr, nullptr, kMpiThreadSerialized, &provided), "start");
   if (provided < kMpiThreadSerialized)
     throw_error(Code::kNotFound, "start: this Open MPI can not be called by several threads");

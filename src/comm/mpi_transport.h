@@ -21,8 +21,9 @@ namespace moraine {
 // Whether this process was started as a rank of a larger job (mpirun, srun).
 bool started_by_mpi();
 
-// Joins the job; once per process, by the thread that will destroy it. Starting has no deadline but
-// the launcher's. Errors: kNotFound (no library), kPeerLost.
+// Joins the job; once per process, by the thread that will destroy it. Ranks that do not
+// come within two minutes, or do not leave within one, end the process with kPeerLost (watchdog.h).
+// Errors: kNotFound (no library), kPeerLost.
 std::unique_ptr<Transport> open_mpi_transport();
 
 }  // namespace moraine

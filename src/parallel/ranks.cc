@@ -11,7 +11,7 @@ namespace {
 // kPhases + k: ranks that share a sequence, 2^k of them.
 enum Channel { kWorld, kShared, kReplicas, kExperts, kContext, kSaver, kMemory, kDisk, kPhases };
 
-constexpr double kNoDeadline = 1e7;  // seconds; a death is found out at once
+constexpr double kDiskSeconds = 3600;  // a death is found out at once; this is for who is stopped
 
 class AbsentTransport : public Transport {
  public:
@@ -48,7 +48,7 @@ Ranks::Ranks(Transport& t, const Mesh& m, double deadline)
       context(t, m.context_group(), kContext, "context", deadline),
       saver(t, m.all(), kSaver, "saver", deadline),
       memory(t, m.all(), kMemory, "memory", deadline),
-      disk(t, m.all(), kDisk, "disk", kNoDeadline) {}
+      disk(t, m.all(), kDisk, "disk", std::max(deadline, kDiskSeconds)) {}
 
 Communicator& Ranks::context_of(int64_t degree) {
   if (degree == mesh.context) return context;

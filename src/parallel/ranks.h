@@ -31,7 +31,7 @@ struct Ranks {
   Communicator context;   // ranks with the rest of the sequence: keys, values, halos
   Communicator saver;     // all ranks: background checkpoints
   Communicator memory;    // all ranks: copies in a peer's memory
-  Communicator disk;      // all ranks: waits for what one of them reads, of any size: no deadline
+  Communicator disk;      // all ranks: waits for what one of them reads, of any size: an hour
 
  private:
   std::map<int64_t, Communicator> phases_;  // by degree

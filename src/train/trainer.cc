@@ -97,6 +97,10 @@ std::vector<ParameterSpec> group_specs(const RunConfig& c, const ParameterTable&
 constexpr double kNominalAlpha = 5e-6, kNominalBeta = 5e9, kNominalFlops = 50e9,
                  kNominalMemory = 10e9;
 
+// Buffers of whole sequences beyond this are the ring's case: a fixed number, so that the choice,
+// and with it the bits, are no accident of the machine.
+constexpr int64_t kGatherBytes = int64_t{1} << 30;
+
 ContextVariant context_variant(const RunConfig& c, const Timeline& timeline,
                                const Machine& machine) {
   if (c.parallel.attention == "ring") return ContextVariant::kRing;
@@ -122,7 +126,8 @@ ContextVariant context_variant(const RunConfig& c, const Timeline& timeline,
              .heads = c.model.heads,
              .kv_heads = c.model.kv_heads,
              .head_dim = c.model.head_dim,
-             .element_bytes = dtype_bytes(compute_dtype(c))})
+             .element_bytes = dtype_bytes(compute_dtype(c)),
+             .most_bytes = kGatherBytes})
             .variant;
   }
   return variant;

@@ -1,0 +1,32 @@
+// A thread that sleeps until it is called off, or too late.
+#include "comm/watchdog.h"
+
+#include <unistd.h>
+
+#include <chrono>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace moraine {
+
+Watchdog::Watchdog(double seconds, std::string what) {
+  thread_ = std::thread([this, seconds, what = std::move(what)] {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return done_; }))
+      return;
+    log_event(Level::kError, "comm.stuck", "seconds={:.0f} reason=\"{}\"", seconds, what);
+    _exit(exit_code(Code::kPeerLost));
+  });
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+}  // namespace moraine
