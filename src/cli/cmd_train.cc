@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "comm/mpi_transport.h"
@@ -94,6 +95,10 @@ void cmd_train(std::span<char*> args) {
     try {
       result = train(fs, config, options, *transport);
     } catch (const Error& e) {
+      // Said here: the launcher may end this process before main() can.
+      if (e.code() != Code::kInterrupted)
+        log_event(Level::kError, "rank.failed", "code={} reason=\"{}\"", code_name(e.code()),
+                  e.what());
       // train() has told the others, but for what went wrong before the run was open.
       if (e.code() != Code::kInterrupted && e.code() != Code::kDiverged) transport->fail(e.what());
       throw;

@@ -56,6 +56,7 @@ void check_same_everywhere(Run& run) {
   for (size_t r = 1; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;
     const auto [first, other] = differing_lines(all[0], all[r]);
+    barrier(run.ranks.world);  // everybody has seen it, and ends with this error
     throw_error(Code::kInvalidArgument,
                 "start: rank 0 has `{}`, rank {} has `{}`; all ranks of a run must run the same "
                 "program with the same config and data",
