@@ -207,11 +207,12 @@ std::string from_first(Run& run, const std::string& text) {
 
 namespace {
 
-// Rank 0 has the machine file.
+// Rank 0 has the machine file, or has measured: on a busy machine that takes its time.
 TrainerOptions agreed_options(Run& run) {
   TrainerOptions options = trainer_options(run.config, run.timeline, run.machine);
-  const std::string text = from_first(
-      run, fmt::format("{} {}", options.bucket_bytes, static_cast<int>(options.variant)));
+  const std::string text = all_gather_text(
+      run.ranks.disk,
+      fmt::format("{} {}", options.bucket_bytes, static_cast<int>(options.variant)))[0];
   char* rest = nullptr;
   options.bucket_bytes = std::strtoll(text.c_str(), &rest, 10);
   options.variant = static_cast<ContextVariant>(std::strtol(rest, nullptr, 10));
