@@ -246,7 +246,8 @@ void MemoryCopy::remove() {
   agree(
       comm_,
       [&] {
-        if (hosts_of(comm_).first_of_host(comm_.rank())) fs_.remove_all(folder_);
+        const bool first = hosts_of(comm_).first_of_host(comm_.rank());
+        if (first && fs_.exists(folder_)) fs_.remove_all(folder_);
         return std::string();
       },
       nothing);

@@ -27,7 +27,7 @@ constexpr mode_t kOwnerOnly = 0700;
 bool is_own_folder(const std::string& folder) {
   struct stat s {};
   if (::lstat(folder.c_str(), &s) != 0) {
-    if (errno == ENOENT) return false;
+    if (errno == ENOENT || errno == ENOTDIR) return false;  // ENOTDIR: the base is a file
     throw_error(Code::kIo, "look at {}: {}", folder, std::strerror(errno));
   }
   if (!S_ISDIR(s.st_mode) || s.st_uid != ::geteuid() || (s.st_mode & 077) != 0) {

@@ -123,6 +123,19 @@ TEST_F(LostRank, GoesOnFromTheCopyInMemory) {
   EXPECT_EQ(anew.log.find("checkpoint.loaded"), std::string::npos) << anew.log;
 }
 
+// Copies are an extra: where there can be none, the run goes on without.
+TEST_F(LostRank, AMemoryFolderThatIsAFileIsRefusedAndTrainingGoesOn) {
+  const std::string want = tiny.train_on(2, config(30), tiny.out("whole")).hash();
+  RunConfig with_memory = config(30);
+  with_memory.checkpoint.every_steps = 1000;
+  with_memory.checkpoint.memory_every_steps = 1;
+  with_memory.checkpoint.memory_folder = tiny.out("file");
+  write_file(with_memory.checkpoint.memory_folder, "not a folder");
+  const Outcome run = tiny.train_on(2, with_memory, tiny.out("refused"));
+  EXPECT_EQ(run.hash(), want);
+  EXPECT_NE(run.log.find("memory.refused"), std::string::npos) << run.log;
+}
+
 // Ranks of one run that were started differently.
 TEST_F(LostRank, DifferentConfigIsNamed) {
   const auto with = [&](const std::function<void(int rank, RunConfig&)>& change) {
