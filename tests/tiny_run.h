@@ -13,8 +13,8 @@
 #include "base/file_system.h"
 #include "base/random.h"
 #include "data/build_dataset.h"
+#include "machine/machine.h"
 #include "model/model_directory.h"
-#include "plan/machine.h"
 #include "train/loop.h"
 
 namespace moraine::testing {

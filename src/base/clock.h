@@ -1,9 +1,14 @@
-// Clock: monotonic seconds, for rates and deadlines.
+// Clock: monotonic seconds for rates and deadlines, and the date for files that say when.
 #pragma once
+
+#include <string>
 
 namespace moraine {
 
 // Seconds since an arbitrary start; never goes back.
 double now_seconds();
+
+// 2026-01-02T03:04:05Z
+std::string utc_now();
 
 }  // namespace moraine

@@ -4,10 +4,10 @@
 
 #include "base/error.h"
 #include "base/pool.h"
-#include "cli/bench_train.h"
-#include "cli/cmd_bench_comm.h"
-#include "cli/cmd_bench_machine.h"
-#include "cli/cmd_bench_storage.h"
+#include "bench/comm.h"
+#include "bench/machine.h"
+#include "bench/storage.h"
+#include "bench/train.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 

@@ -24,7 +24,7 @@
 #include "checkpoint/history.h"
 #include "checkpoint/memory_copy.h"
 #include "checkpoint/sharded.h"
-#include "plan/machine.h"
+#include "machine/machine.h"
 #include "tokenizer/tokenizer.h"
 #include "train/metrics.h"
 #include "train/run_data.h"

@@ -1,5 +1,5 @@
 // Limits first, then products as percent of them, measured in pairs.
-#include "cli/cmd_bench_machine.h"
+#include "bench/machine.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 #include "kernels/isa.h"
 #include "kernels/linear.h"
 #include "kernels/peak.h"
-#include "plan/machine.h"
+#include "machine/machine.h"
 
 namespace moraine {
 namespace {

@@ -1,5 +1,5 @@
 // Starts ranks, prints their table, fits the curve.
-#include "cli/cmd_bench_comm.h"
+#include "bench/comm.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -13,12 +13,12 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/pool.h"
-#include "cli/comm_measure.h"
+#include "bench/comm_measure.h"
 #include "comm/mpi_transport.h"
 #include "comm/process_ranks.h"
 #include "comm/thread_ranks.h"
 #include "kernels/peak.h"
-#include "plan/machine.h"
+#include "machine/machine.h"
 
 namespace moraine {
 namespace {

@@ -1,5 +1,5 @@
 // Bursts between barriers; ours, a plain copy's and Open MPI's in turn.
-#include "cli/comm_measure.h"
+#include "bench/comm_measure.h"
 
 #include <sched.h>
 #include <sys/resource.h>

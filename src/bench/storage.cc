@@ -1,5 +1,5 @@
 // Each measurement is taken between two barriers, by rank 0's clock.
-#include "cli/cmd_bench_storage.h"
+#include "bench/storage.h"
 
 #include <fcntl.h>
 #include <unistd.h>

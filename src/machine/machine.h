@@ -4,8 +4,8 @@
 // and `bench gemm` write it, `bench comm` adds `comm`; without one, training measures briefly at
 // the start.
 //
-// Errors:  load_machine: kNotFound; kCorrupt if a field is missing, of the wrong type, or no sane
-//          number.
+// Errors:  load_machine: kNotFound; kCorrupt if a field is missing, of the wrong type, or
+//          out of range.
 // Threads: measure_machine_quick runs loops on the pool: nothing else may use it meanwhile.
 #pragma once
 
@@ -59,7 +59,5 @@ double matmul_gflops(const Machine& machine, bool bf16);
 // latency / (latency + m / rate) <= 0.05. Between 64 KiB and 64 MiB; 4 MiB if comm was not
 // measured.
 int64_t suggested_bucket_bytes(const Machine& machine);
-
-std::string utc_now();  // to the second
 
 }  // namespace moraine

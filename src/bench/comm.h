@@ -1,7 +1,7 @@
 // BenchComm: `moraine bench comm`: messages and collectives between ranks of this host, beside
 // plain copies by as many threads, and beside Open MPI's own when mpirun started it.
 //
-// Without mpirun, ranks are processes, then threads. What is counted: cli/comm_measure.h.
+// Without mpirun, ranks are processes, then threads. What is counted: bench/comm_measure.h.
 //
 // Output: tables on stdout, or with `json` one object per line:
 //         {"bench":"comm","transport":...,"ranks":...,"operation":...,"bytes":...,"us":...,"p10":...,

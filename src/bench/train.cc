@@ -1,5 +1,5 @@
 // Times whole steps, then shows where the time of the median step's run went.
-#include "cli/bench_train.h"
+#include "bench/train.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "base/resident.h"
 #include "comm/mpi_transport.h"
 #include "comm/thread_ranks.h"
-#include "plan/machine.h"
+#include "machine/machine.h"
 #include "train/metrics.h"
 #include "train/run.h"
 #include "train/trainer.h"

@@ -1,5 +1,5 @@
 // Fails if a machine file does not survive the disk, or a damaged one is taken for a measurement.
-#include "plan/machine.h"
+#include "machine/machine.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // The machine file in JSON, and a brief measurement for when there is none.
-#include "plan/machine.h"
+#include "machine/machine.h"
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "kernels/isa.h"
@@ -167,14 +167,6 @@ int64_t suggested_bucket_bytes(const Machine& machine) {
   if (c.ranks == 0 || c.bucket_gb_s <= 0) return kDefault;
   const double bytes = (1 / kLatencyShare - 1) * c.bucket_latency_us * 1e3 * c.bucket_gb_s;
   return std::clamp(static_cast<int64_t>(std::ceil(std::min(bytes, double{kMost}))), kLeast, kMost);
-}
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1,
-                     utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
 }
 
 }  // namespace moraine
