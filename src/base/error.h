@@ -1,9 +1,10 @@
 // Error: what the world did wrong, with the decision that follows from it.
 //
-// Thrown where it is found, caught in three places: main, the request boundary of the server, the
-// step boundary of the trainer. The process exits with 10 + code. A message has three parts: what
-// we were doing, what we found, what we wanted. Our own bugs are MR_CHECK (base/check.h), never an
-// Error.
+// Thrown where it is found. main turns it into the exit code, 10 + code. On the way it is caught only to
+// name what the thrower can not know (the file, the key), to carry it to another thread or to the other
+// ranks, or where failure is one of the answers (a damaged checkpoint among several, a save that is
+// tried again). A message has three parts: what we were doing, what we found, what we wanted. Our own
+// bugs are MR_CHECK (base/check.h), never an Error.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,7 +1,6 @@
 // FileSystem: the one door to the disk, so that tests can cut any write.
 //
-// Errors: every call throws Error: kNotFound (no such file), kIo (anything else), with the path and
-// the
+// Errors: every call throws Error: kNotFound (no such file), kIo (anything else), with the path and the
 //         reason in the message.
 // Threads: a FileSystem may be used from any thread; a WritableFile from one at a time.
 #pragma once

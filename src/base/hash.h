@@ -1,6 +1,8 @@
 // Hash: XXH3-128 of bytes, for integrity checks and answer comparison (not for security).
 //
-// Errors: none. Cost: memory bandwidth. Source: xxHash library.
+// Errors: none.
+// Cost:   memory bandwidth.
+// Source: xxHash library.
 #pragma once
 
 #include <cstdint>

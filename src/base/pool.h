@@ -1,14 +1,13 @@
 // Pool: a fixed set of threads that run the tasks of one parallel loop at a time.
 //
-// parallel_for(n, f) calls f(task, worker) once for each task in [0, n), from `threads()` threads,
-// the caller among them, then returns. Which worker runs a task depends on timing (a busy neighbour
-// on one core must not hold up the loop); so a task may write only what its index owns, and
-// `worker` may choose scratch memory and nothing else. Then no result depends on the thread count.
+// parallel_for(n, f) calls f(task, worker) once for each task in [0, n), from `threads()` threads, the
+// caller among them, then returns. Which worker runs a task depends on timing (a busy neighbour on one
+// core must not hold up the loop); so a task may write only what its index owns, and `worker` may choose
+// scratch memory and nothing else. Then no result depends on the thread count.
 //
 // Threads: parallel_for is called from one thread at a time and not from inside a task.
 // Errors:  a task must not throw.
-// Cost:    workers spin for about 50 microseconds, then park: a loop costs 1 to 3 microseconds
-//          when warm.
+// Cost:    workers spin for about 50 microseconds, then park: a loop costs 1 to 3 microseconds when warm.
 #pragma once
 
 #include <cstdint>

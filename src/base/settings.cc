@@ -111,8 +111,7 @@ std::string number_text(double value) {
   return text;
 }
 
-// On one line, whatever it holds: the library's own printer breaks lines, and not always so that it
-// reads them.
+// On one line, whatever it holds: the library's own printer breaks lines, and not always so that it reads them.
 std::string quoted(const std::string& value) {
   const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   if (value.find('\'') == std::string::npos && std::none_of(value.begin(), value.end(), control))

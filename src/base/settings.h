@@ -1,10 +1,9 @@
 // Settings: a table of named fields that reads TOML, prints TOML and documents itself.
 //
-// A part of the program declares its fields once (name, variable, unit, range, help); reading,
-// validation, the effective config, and docs/configuration.md come from that declaration.
+// A part of the program declares its fields once (name, variable, unit, range, help); reading, validation,
+// the effective config, and docs/configuration.md come from that declaration.
 //
-// Errors: kInvalidArgument with the key, its place in the file, what was found and what is allowed;
-// an
+// Errors: kInvalidArgument with the key, its place in the file, what was found and what is allowed; an
 //         unknown key names the nearest known one.
 #pragma once
 
@@ -45,12 +44,12 @@ class SettingsTable {
   std::vector<std::string> keys() const;
   std::string where(const std::string& key) const;  // "run.toml:12: model.hidden"
 
-  // Sets one value from the command line, "train.tokens=1000"; the value is TOML, or bare text.
-  // Only this copy and the tables taken from it afterwards see it.
+  // Sets one value from the command line, "train.tokens=1000"; the value is TOML, or bare text. Only this
+  // copy and the tables taken from it afterwards see it.
   void set(const std::string& assignment);
 
-  // Reads every key of this table into the fields' variables; a key that is no field and not in
-  // `ignore` is an error.
+  // Reads every key of this table into the fields' variables; a key that is no field and not in `ignore`
+  // is an error.
   void read(const Fields& fields, const std::vector<std::string>& ignore = {}) const;
   std::string to_text() const;  // the document as TOML
 

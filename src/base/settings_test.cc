@@ -1,5 +1,5 @@
-// Settings: fails if a typo, a wrong type or an impossible value in a config is taken silently, or
-// its message does not name the place and what is allowed.
+// Settings: fails if a typo, a wrong type or an impossible value in a config is taken silently, or its
+// message does not name the place and what is allowed.
 #include "base/settings.h"
 
 #include <gtest/gtest.h>

@@ -1,14 +1,12 @@
 // History: the checkpoints of one run folder, from which one is chosen and old ones are dropped.
 //
 //   root/step-<n>/            complete
-//   root/step-<n>.partial/    rubble of a save or a removal that was cut: ignored, removed by the
-//   next save root/step-<n>.replaced/   the former step-<n> while a new one takes its place: counts
-//   as step-<n> as
+//   root/step-<n>.partial/    rubble of a save or a removal that was cut: ignored, removed by the next save
+//   root/step-<n>.replaced/   the former step-<n> while a new one takes its place: counts as step-<n> as
 //                             long as there is no step-<n>
-//   root/last_good            one line: the step that the spike policy rolls back to, with a
-//   checksum
+//   root/last_good            one line: the step that the spike policy rolls back to, with a checksum
 //
-// Errors: kIo; kNotFound if a step is named that does not exist; kCorrupt for a damaged last_good.
+// Errors:  kIo; kNotFound if a step is named that does not exist; kCorrupt for a damaged last_good.
 // Threads: one caller at a time per root.
 #pragma once
 

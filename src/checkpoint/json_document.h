@@ -5,8 +5,7 @@
 // Cost:   about 30 bytes of address space for each byte of text while the document lives, of which
 //         only what the text needs is touched.
 // Source: simdjson. Unlike base/json.h it keeps members that are given twice, so they can be
-// refused,
-//         and reads a header of 100 MB in a fraction of a second.
+//         refused, and reads a header of 100 MB in a fraction of a second.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 #include "checkpoint/message_text.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/shard_plan.h"
-#include "checkpoint/write_shard.h"
+#include "checkpoint/write_rows.h"
 
 namespace moraine {
 namespace {
@@ -59,8 +59,8 @@ class CopyWrite {
           MessageWriter out;
           out.put(first() ? make_room(id, options) : 0);
           check_checkpoint_request(info_, files_);
-          shard_ = shard_of(info_, files_, tensors);
-          out.put(plan_text(shard_.plan));
+          rows_ = rows_to_write(info_, files_, tensors);
+          out.put(plan_text(rows_.plan));
           return out.take();
         },
         [&](const std::vector<std::string>& said) { return refusal(said, options); });
@@ -71,7 +71,7 @@ class CopyWrite {
         comm_,
         [&] {
           return written_text(
-              write_shard(fs_, partial_, comm_.rank(), shard_, options.max_file_bytes));
+              write_rows(fs_, partial_, comm_.rank(), rows_, options.max_file_bytes));
         },
         [&](const std::vector<std::string>& said) { return assembled(said); });
     MessageReader in(answer);
@@ -185,7 +185,7 @@ class CopyWrite {
   const std::span<const CheckpointFile> files_;
   const Hosts hosts_;
   const std::string partial_;
-  Shard shard_;
+  RowsToWrite rows_;
   Manifest manifest_;
   std::vector<HostFile> host_files_;
   int64_t bytes_ = 0;

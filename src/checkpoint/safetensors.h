@@ -1,23 +1,19 @@
 // Safetensors: reading a public weight file, trusting nothing in it.
 //
-//   u64 n (little-endian) | n bytes of JSON, {"name": {"dtype", "shape", "data_offsets"}, ...} |
-//   data
+//   u64 n (little-endian) | n bytes of JSON, {"name": {"dtype", "shape", "data_offsets"}, ...} | data
 //
 // The tensors' bytes cover the data part without gaps. The file is mapped: entries are views.
 //
-// Types:  all of the format's types are known by size; only those of DType can be viewed, and any
-// float
-//         type of 16 bits or more can be read as f32.
-// Errors: kNotFound, kIo; kCorrupt with the file and the tensor's name for a cut file, a header
-// that is
-//         too long, no JSON or incomplete, an unknown type, a shape that overflows or does not
-//         match its bytes, gaps, overlaps and duplicate names. kInvalidArgument for a conversion
-//         that is not offered.
-// Cost:   opening is linear in the header, at most kMaxSafetensorsHeader bytes.
+// Types:   all of the format's types are known by size; only those of DType can be viewed, and any
+//          float type of 16 bits or more can be read as f32.
+// Errors:  kNotFound, kIo; kCorrupt with the file and the tensor's name for a cut file, a header
+//          that is too long, no JSON or incomplete, an unknown type, a shape that overflows or does
+//          not match its bytes, gaps, overlaps and duplicate names. kInvalidArgument for a
+//          conversion that is not offered.
+// Cost:    opening is linear in the header, at most kMaxSafetensorsHeader bytes.
 // Threads: const calls may run at once. A file that another process cuts while it is mapped stops
-// us
-//         with SIGBUS: nobody writes into a finished weight file.
-// Source: the safetensors project's description of its format and the limits of its reader.
+//          us with SIGBUS: nobody writes into a finished weight file.
+// Source:  the safetensors project's description of its format and the limits of its reader.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 #include "checkpoint/message_text.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/shard_plan.h"
-#include "checkpoint/write_shard.h"
+#include "checkpoint/write_rows.h"
 
 namespace moraine {
 namespace {
@@ -89,8 +89,8 @@ class ShardedWrite {
         comm_,
         [&] {
           check_checkpoint_request(info_, files_);
-          shard_ = shard_of(info_, files_, tensors);
-          return plan_text(shard_.plan);
+          rows_ = rows_to_write(info_, files_, tensors);
+          return plan_text(rows_.plan);
         },
         [&](const std::vector<std::string>& said) {
           for (const std::string& text : said) plans_.push_back(parse_plan(text));
@@ -108,7 +108,7 @@ class ShardedWrite {
         [&] {
           fs_.make_directories(partial_);  // is there, but not all shared disks say so at once
           const DataFilesWritten written =
-              write_shard(fs_, partial_, comm_.rank(), shard_, options.max_file_bytes);
+              write_rows(fs_, partial_, comm_.rank(), rows_, options.max_file_bytes);
           if (comm_.rank() == 0) carried_ = write_carried_files(fs_, partial_, files_);
           return written_text(written);
         },
@@ -201,7 +201,7 @@ class ShardedWrite {
   const CheckpointInfo& info_;
   const std::span<const CheckpointFile> files_;
   const std::string partial_;
-  Shard shard_;
+  RowsToWrite rows_;
   CheckpointWritten result_;
   Unhashed unhashed_;
   // Of rank 0.

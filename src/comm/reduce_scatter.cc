@@ -15,8 +15,8 @@
 namespace moraine {
 namespace {
 
-constexpr int64_t kPieceElements =
-    32 << 10;  // 128 KiB: smaller ones cost system calls, larger ones caches
+// 128 KiB: smaller ones cost system calls, larger ones caches.
+constexpr int64_t kPieceElements = 32 << 10;
 
 // Kept for the next operation of this thread: taking and clearing it would cost more than a small
 // sum.

@@ -1,13 +1,12 @@
 // Transport: how one rank reaches the others: messages in order, a deadline on every wait.
 //
-//   send      names bytes for `peer` and returns at once; they must stay untouched until the send
-//   is
+//   send      names bytes for `peer` and returns at once; they must stay untouched until the send is
 //             finished (wait_sent).
 //   receive   waits for the next message of (peer, channel), which must have the wanted label and
 //             size, then copies it (receive) or hands it over piece by piece (open, next, close).
 //
-// Ranks of one host move bytes once, from the sender's memory to the receiver's. A label says what
-// a message is for (step, operation): a peer that does something else is found out by the first
+// Ranks of one host move bytes once, from the sender's memory to the receiver's. A label says what a
+// message is for (step, operation): a peer that does something else is found out by the first
 // message, not by a wrong sum.
 //
 // A rank that fails says so to all (fail); every wait of every rank then ends with that Error. A

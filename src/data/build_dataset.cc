@@ -150,8 +150,8 @@ class Builder {
       try {
         options_.encode(item.text, &item.tokens);
       } catch (...) {
-        item.error =
-            std::current_exception();  // a task must not throw; the first in order is thrown below
+        // A task must not throw; the first in order is thrown below.
+        item.error = std::current_exception();
       }
     });
     for (Item& item : batch_) append(item);

@@ -5,15 +5,13 @@
 // valid_fraction, else to `out`/train. Each document is its tokens, then the end id if there is
 // one. Empty documents are dropped.
 //
-// Order:   the files depend on inputs and options only, not on the thread count.
-// Errors:  those of text_input.h; kInvalidArgument: `out` holds a dataset already (and not
-// overwrite),
-//          no documents at all or none in one half of the split, a token outside the vocabulary;
-//          kIo. The manifests are written last: after an error no dataset is there, and the next
-//          build clears what is left.
-// Cost:    tokenisation runs on all threads of the pool, reading and writing on the caller; memory
-// is
-//          a batch of documents (16 MiB of text or one document) with its tokens.
+// Order:  the files depend on inputs and options only, not on the thread count.
+// Errors: those of text_input.h; kInvalidArgument: `out` holds a dataset already (and not
+//         overwrite), no documents at all or none in one half of the split, a token outside the
+//         vocabulary; kIo. The manifests are written last: after an error no dataset is there, and
+//         the next build clears what is left.
+// Cost:   tokenisation runs on all threads of the pool, reading and writing on the caller; memory
+//         is a batch of documents (16 MiB of text or one document) with its tokens.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@ namespace moraine {
 namespace {
 
 void check_agreement(const std::string& path, const DatasetManifest& manifest,
-                     const ShardEntry& entry, const Shard& shard) {
+                     const ShardEntry& entry, const TokenShard& shard) {
   const ShardSummary &want = entry.summary, &got = shard.summary();
   const char* what = nullptr;
   if (got.file_bytes != want.file_bytes) what = "size";
@@ -41,8 +41,8 @@ Dataset::Dataset(FileSystem& files, const std::string& folder)
       throw_error(Code::kCorrupt, "open dataset {}: {} names {}, which is not there", folder,
                   kManifestName, entry.file);
     }
-    shards_.push_back(std::make_unique<Shard>(files, path));
-    const Shard& shard = *shards_.back();
+    shards_.push_back(std::make_unique<TokenShard>(files, path));
+    const TokenShard& shard = *shards_.back();
     check_agreement(path, manifest_, entry, shard);
     for (int64_t i = 0; i < shard.summary().documents; ++i) {
       document_begins_.push_back(token_begins_.back() + shard.token_begin(i));

@@ -5,8 +5,7 @@
 // documents too.
 //
 // Errors:  kNotFound: no such folder or no manifest in it. kCorrupt: manifest or shard damaged, or
-// the two
-//          disagree (file and place are named). kIo.
+//          the two disagree (file and place are named). kIo.
 // Threads: const calls from any thread.
 // Cost:    opening reads 16 bytes per document; memory is 8 bytes per document.
 #pragma once
@@ -65,14 +64,14 @@ class Dataset {
   void prefetch(int64_t begin, int64_t count) const;                         // read-ahead hint
 
   int64_t num_shards() const { return static_cast<int64_t>(shards_.size()); }
-  const Shard& shard(int64_t i) const { return *shards_[static_cast<size_t>(i)]; }
+  const TokenShard& shard(int64_t i) const { return *shards_[static_cast<size_t>(i)]; }
 
  private:
   int64_t shard_of(const std::vector<int64_t>& begins, int64_t index) const;
 
   std::string folder_;
   DatasetManifest manifest_;
-  std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<std::unique_ptr<TokenShard>> shards_;
   std::vector<int64_t> token_begins_, shard_documents_;  // of each shard, then the total
   std::vector<int64_t> document_begins_;
   Hash128 hash_;

@@ -1,25 +1,23 @@
-// EpochPlan: cut the documents of one epoch into pieces and pack those into sequences of S
-// positions.
+// EpochPlan: cut the documents of one epoch into pieces and pack those into sequences of S positions.
 //
-// Cutting  A document of L tokens has n = L - 1 positions (inputs t[0..n), targets t[1..n]). If n >
-// S it is
-//          cut after o, o + S, o + 2S, ... positions, o in [1, S] drawn for (seed, epoch,
-//          document), so that other epochs cut elsewhere. A piece of m positions covers m + 1
-//          tokens: neighbours share one token, and each token but a document's first is a target
-//          exactly once an epoch.
+// Cutting  A document of L tokens has n = L - 1 positions (inputs t[0..n), targets t[1..n]). If
+//          n > S it is cut after o, o + S, o + 2S, ... positions, o in [1, S] drawn for (seed,
+//          epoch, document), so that other epochs cut elsewhere. A piece of m positions covers
+//          m + 1 tokens: neighbours share one token, and each token but a document's first is a
+//          target exactly once an epoch.
 // Packing  The pieces are shuffled, then taken in windows of kWindowPieces: best-fit decreasing,
-// each piece
-//          into the fullest sequence that has room. Sequences with a hole of at most S / 32 are
-//          done; the pieces of the others are laid end to end and cut where a sequence is full, the
-//          last, unfilled one goes on into the next window. So at least 31/32 of every sequence but
-//          the epoch's last is filled, whatever the lengths; mixed lengths need few such cuts. Then
-//          the sequences are shuffled, because best-fit decreasing puts the long pieces first.
+//          each piece into the fullest sequence that has room. Sequences with a hole of at most
+//          S / 32 are done; the pieces of the others are laid end to end and cut where a sequence
+//          is full, the last, unfilled one goes on into the next window. So at least 31/32 of every
+//          sequence but the epoch's last is filled, whatever the lengths; mixed lengths need few
+//          such cuts. Then the sequences are shuffled, because best-fit decreasing puts the long
+//          pieces first.
 //
 // Order:  a pure function of (document_begins, options, epoch).
-// Cost:   O(pieces log kWindowPieces), about 0.3 microseconds a piece (a million documents of
-//         820 million tokens: 0.24 s on one core); memory is 16 bytes a piece.
+// Cost:   O(pieces log kWindowPieces), about 0.3 microseconds a piece (a million documents of 820
+//         million tokens: 0.24 s on one core); memory is 16 bytes a piece.
 // Source: best-fit packing, Ding et al. 2024, arXiv:2404.10830 (there without windows and
-// end-of-window cuts).
+//         end-of-window cuts).
 #pragma once
 
 #include <cstdint>

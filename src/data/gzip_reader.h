@@ -2,8 +2,7 @@
 //
 // Members may follow each other, as `cat a.gz b.gz` makes them.
 // Errors: kCorrupt with the path and the compressed offset: cut file, bad data or checksum,
-// anything
-//         after the last member.
+//         anything after the last member.
 // Cost:   about 0.3 GB/s of output; the window is 32 KiB, so memory does not grow with the file.
 // Source: zlib; RFC 1952.
 #pragma once

@@ -20,7 +20,7 @@ std::string check_shard(FileSystem& files, const std::string& folder,
                         const DatasetManifest& manifest, const ShardEntry& entry) {
   const std::string path = join_path(folder, entry.file);
   try {
-    const Shard shard(files, path);
+    const TokenShard shard(files, path);
     if (shard.summary().hash != entry.summary.hash || !(shard.meaning() == manifest.meaning)) {
       return fmt::format("{}: is not the shard that {} names", path, kManifestName);
     }

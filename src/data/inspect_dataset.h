@@ -1,10 +1,9 @@
 // InspectDataset: say what a dataset holds, or everything that is wrong with it.
 //
 // Errors: describe_dataset: those of opening it (dataset.h). verify_dataset: only kNotFound for a
-// folder without a
-//         manifest; damage is a finding, not an Error.
+//         folder without a manifest; damage is a finding, not an Error.
 // Cost:   describe reads 16 bytes per document; verify reads and hashes every byte, shards in
-// parallel.
+//         parallel.
 #pragma once
 
 #include <string>

@@ -1,8 +1,7 @@
 // JsonLine: one text field of one line of a .jsonl file.
 //
 // Errors: kInvalidArgument, with `where` (path and line) in front: not JSON, not an object, field
-// missing
-//         (the nearest name is given) or not a string.
+//         missing (the nearest name is given) or not a string.
 // Source: simdjson (the whole line is checked, not only the part before the field).
 #pragma once
 

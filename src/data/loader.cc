@@ -12,8 +12,8 @@
 namespace moraine {
 namespace {
 
-constexpr double kEpochMax =
-    1e9;  // far below 2^48, where the plan's random numbers run out of bits
+// Far below 2^48, where the plan's random numbers run out of bits.
+constexpr double kEpochMax = 1e9;
 constexpr int64_t kSequenceMax = int64_t{1} << 30;
 
 }  // namespace

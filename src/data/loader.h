@@ -10,18 +10,16 @@
 // so no document is repeated before the epoch is over (unless `sequence` changes too: the remaining
 // share is then of another packing).
 //
-// Rows: a sequence has exactly `sequence` rows. Each piece of a document is one segment; a rest
-// without data
-//       is a segment of token 0 with target -1.
-//
+// Rows:    a sequence has exactly `sequence` rows. Each piece of a document is one segment; a rest
+//          without data is a segment of token 0 with target -1.
 // Errors:  kInvalidArgument: options; a dataset without any document of two tokens; one given
-// twice;
-//          datasets of different tokenizers. kNotFound, kCorrupt, kIo from opening and reading.
+//          twice; datasets of different tokenizers. kNotFound, kCorrupt, kIo from opening and
+//          reading.
 // Threads: const calls from any thread.
 // Cost:    read is a copy, plus 64 KiB hashed on each first touch. Entering an epoch plans it
-// (epoch_plan.h) under the
-//          source's lock; call prefetch from a thread that is ahead. Starting inside epoch e plans
-//          epochs start..e once, to count their sequences. The last two plans of a source are kept.
+//          (epoch_plan.h) under the source's lock; call prefetch from a thread that is ahead.
+//          Starting inside epoch e plans epochs start..e once, to count their sequences. The last
+//          two plans of a source are kept.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +43,8 @@ struct LoaderOptions {
   std::vector<MixtureSource> sources = {};
   int64_t sequence = 0;  // positions per sequence, >= 1
   uint64_t seed = 0;
-  std::vector<double> start_epochs =
-      {};  // of each source: epochs consumed by the phases before; {}: 0
+  // Of each source: epochs consumed by the phases before; {}: 0.
+  std::vector<double> start_epochs = {};
   bool pack = true;
 };
 

@@ -28,7 +28,7 @@ int64_t find_at_least(const uint8_t* data, int64_t count, int64_t limit) {
 
 }  // namespace
 
-Shard::Shard(FileSystem& files, std::string path)
+TokenShard::TokenShard(FileSystem& files, std::string path)
     : path_(std::move(path)), file_(files.map(path_)) {
   open();
   checked_ = std::vector<std::atomic<uint8_t>>(
@@ -37,7 +37,7 @@ Shard::Shard(FileSystem& files, std::string path)
   check_document_table();
 }
 
-void Shard::open() {
+void TokenShard::open() {
   const int64_t size = file_->bytes();
   if (size < int64_t{sizeof(ShardHeader) + sizeof(ShardTrailer)}) {
     corrupt(path_, size, fmt::format("the file ends after {} bytes, too short for a shard", size));
@@ -76,8 +76,8 @@ void Shard::open() {
     corrupt(path_, offsetof(ShardHeader, token_bytes),
             "token width or block size is not that of version 1");
   }
-  const uint64_t limit =
-      static_cast<uint64_t>(size);  // each token and document takes a byte at least
+  // Each token and document takes a byte at least.
+  const uint64_t limit = static_cast<uint64_t>(size);
   if (trailer.num_documents > limit || trailer.num_tokens > limit || trailer.file_bytes != limit ||
       trailer.source_bytes > uint64_t{1} << 62 || trailer.reserved != 0) {
     corrupt(path_, trailer_begin, "the trailer's counts do not fit the file's size");
@@ -108,7 +108,7 @@ void Shard::open() {
   blocks_begin_ = layout.blocks_begin;
 }
 
-void Shard::check_document_table() const {
+void TokenShard::check_document_table() const {
   const int64_t table = reinterpret_cast<const uint8_t*>(documents_) - file_->data();
   const int64_t D = summary_.documents;
   if (documents_[0].token_begin != 0 || documents_[0].source_begin != 0 ||
@@ -125,7 +125,7 @@ void Shard::check_document_table() const {
   }
 }
 
-void Shard::read(int64_t begin, int64_t count, int32_t* out) const {
+void TokenShard::read(int64_t begin, int64_t count, int32_t* out) const {
   MR_CHECK(begin >= 0 && count >= 0 && count <= summary_.tokens - begin);
   if (count == 0) return;
   const int64_t byte_begin = int64_t{sizeof(ShardHeader)} + begin * token_bytes_;
@@ -135,21 +135,21 @@ void Shard::read(int64_t begin, int64_t count, int32_t* out) const {
     std::memcpy(out, data, static_cast<size_t>(count * 4));
     return;
   }
-  const uint16_t* narrow =
-      reinterpret_cast<const uint16_t*>(data);  // header and width keep it aligned
+  // Header and width keep it aligned.
+  const uint16_t* narrow = reinterpret_cast<const uint16_t*>(data);
   for (int64_t i = 0; i < count; ++i) out[i] = narrow[i];
 }
 
-void Shard::prefetch(int64_t begin, int64_t count) const {
+void TokenShard::prefetch(int64_t begin, int64_t count) const {
   MR_CHECK(begin >= 0 && count >= 0 && count <= summary_.tokens - begin);
   file_->will_need(int64_t{sizeof(ShardHeader)} + begin * token_bytes_, count * token_bytes_);
 }
 
-void Shard::verify() const {
+void TokenShard::verify() const {
   for (int64_t block = 0; block * kShardBlockBytes < blocks_begin_; ++block) check_block(block);
 }
 
-void Shard::need(int64_t byte_begin, int64_t byte_end) const {
+void TokenShard::need(int64_t byte_begin, int64_t byte_end) const {
   for (int64_t block = byte_begin / kShardBlockBytes; block * kShardBlockBytes < byte_end;
        ++block) {
     std::atomic<uint8_t>& checked = checked_[static_cast<size_t>(block)];
@@ -159,7 +159,7 @@ void Shard::need(int64_t byte_begin, int64_t byte_end) const {
   }
 }
 
-void Shard::check_block(int64_t block) const {
+void TokenShard::check_block(int64_t block) const {
   const int64_t begin = block * kShardBlockBytes;
   const int64_t end = std::min(begin + kShardBlockBytes, blocks_begin_);
   if (ShardHash::of(hash_bytes(file_->data() + begin, end - begin)) != blocks_[block]) {

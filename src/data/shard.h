@@ -1,11 +1,11 @@
-// Shard: a mapped file of tokenised documents, every byte checked before it is used.
+// TokenShard: a mapped file of tokenised documents, every byte checked before it is used.
 //
 // Opening checks the header, the trailer, the block table and the document table. A block of tokens
 // is checked (its hash, and every id against the vocabulary size) when it is first touched, once.
 //
 // Errors:  kNotFound, kIo; kCorrupt with the path and the offset: cut, flipped, unknown version,
-// ids out
-//          of range. No size in the file is believed before the file's own size confirms it.
+//          ids out of range. No size in the file is believed before the file's own size confirms
+//          it.
 // Threads: const calls from any thread.
 // Cost:    a first touch reads and hashes 64 KiB; afterwards a read is a copy.
 #pragma once
@@ -22,9 +22,9 @@
 
 namespace moraine {
 
-class Shard {
+class TokenShard {
  public:
-  Shard(FileSystem& files, std::string path);
+  TokenShard(FileSystem& files, std::string path);
 
   const TokenMeaning& meaning() const { return meaning_; }
   const ShardSummary& summary() const { return summary_; }

@@ -1,8 +1,6 @@
-// Shard format: the fixed byte layout that the shard writer and reader share
-// (docs/formats/shard.md).
+// ShardFormat: the fixed byte layout that the shard writer and reader share (docs/formats/shard.md).
 //
-//   header [64] | tokens, padded to 8 | document table [16 * (D + 1)] | block table [16 * B] |
-//   trailer [64]
+//   header [64] | tokens, padded to 8 | document table [16 * (D + 1)] | block table [16 * B] | trailer [64]
 //
 // Every number is little-endian. The block table holds the XXH3-128 of each 64 KiB of all bytes
 // before it; the trailer's hash covers the block table, so it stands for the whole file.

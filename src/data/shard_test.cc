@@ -52,7 +52,7 @@ class ShardTest : public ::testing::Test {
   // Opens and reads everything; the message if it is kCorrupt, "" if all is well.
   std::string damage() {
     try {
-      const Shard shard(files_, path_);
+      const TokenShard shard(files_, path_);
       std::vector<int32_t> tokens(static_cast<size_t>(shard.summary().tokens));
       shard.read(0, shard.summary().tokens, tokens.data());
       for (const int32_t token : tokens) EXPECT_LT(token, shard.meaning().vocabulary_size);
@@ -75,7 +75,7 @@ TEST_F(ShardTest, round_trip_in_16_and_32_bits) {
   for (const TokenMeaning& meaning : {kNarrow, kWide}) {
     const Documents documents = random_documents(7, 300, 1000, meaning.vocabulary_size);
     const ShardSummary written = write(documents, meaning);
-    const Shard shard(files_, path_);
+    const TokenShard shard(files_, path_);
     EXPECT_EQ(shard.meaning(), meaning);
     EXPECT_EQ(shard.summary().hash, written.hash);
     ASSERT_EQ(shard.summary().documents, 300);
@@ -142,7 +142,7 @@ TEST_F(ShardTest, damage_is_named_and_spares_the_other_blocks) {
   std::string bad = files_.read(path_);
   bad[70000] = static_cast<char>(bad[70000] ^ 1);  // in block 1
   overwrite(bad);
-  const Shard shard(files_, path_);
+  const TokenShard shard(files_, path_);
   std::vector<int32_t> tokens(1000);
   shard.read(0, 1000, tokens.data());  // block 0 is sound
   EXPECT_EQ(tokens, std::vector<int32_t>(1000, 7));
@@ -152,10 +152,10 @@ TEST_F(ShardTest, damage_is_named_and_spares_the_other_blocks) {
 TEST_F(ShardTest, a_plausible_document_table_is_checked_before_it_is_used) {
   const ShardSummary summary = write(random_documents(5, 10, 50, 1000), kNarrow);
   std::string bad = files_.read(path_);
-  bad[static_cast<size_t>(ShardLayout(10, summary.tokens, 2).documents_begin) + 5 * 16 + 8] ^=
-      1;  // still ascending
+  // Still ascending.
+  bad[static_cast<size_t>(ShardLayout(10, summary.tokens, 2).documents_begin) + 5 * 16 + 8] ^= 1;
   overwrite(bad);
-  EXPECT_THROW(Shard(files_, path_), Error);
+  EXPECT_THROW(TokenShard(files_, path_), Error);
 }
 
 // Rebuilds every checksum after `forge` changed a field: what a hostile author would do.
@@ -255,12 +255,12 @@ TEST_F(ShardTest, worked_example_of_the_format_page) {
 
 TEST_F(ShardTest, missing_file_and_folder) {
   try {
-    Shard shard(files_, path_);
+    TokenShard shard(files_, path_);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kNotFound);
   }
-  EXPECT_THROW(Shard(files_, folder_.path()), Error);
+  EXPECT_THROW(TokenShard(files_, folder_.path()), Error);
 }
 
 }  // namespace

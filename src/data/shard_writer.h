@@ -1,8 +1,9 @@
 // ShardWriter: write documents of token ids into one shard file.
 //
-// Everything goes to `path`.partial; finish() syncs and renames, so a file called `path` is
-// complete. Errors: kIo. After an error, or without finish(), only the partial file is left. Cost:
-// memory is 64 KiB and 16 bytes a document.
+// Everything goes to `path`.partial; finish() syncs and renames, so a file called `path` is complete.
+//
+// Errors: kIo. After an error, or without finish(), only the partial file is left.
+// Cost:   memory is 64 KiB and 16 bytes a document.
 #pragma once
 
 #include <cstdint>

@@ -8,13 +8,12 @@
 // step, I page reads a second the device can do, m extra pages touched per sequence.
 //
 // Cost:   pure functions. m for our shards: each piece of a sequence begins and ends inside a page,
-// so one more
-//         page per piece; sigma lies in [1, 2] for packed shards of long documents, [2, 8] for
-//         scattered ones.
+//         so one more page per piece; sigma lies in [1, 2] for packed shards of long documents, [2,
+//         8] for scattered ones.
 // Errors: kInvalidArgument: a value that is not positive (m: negative) or not finite.
-// Source: ZAYA1-8B technical report, appendix B. Example there: G = s = P = 4096, b = 4, t = 2.5 s,
-// I = 70,000:
-//         64 MiB and 16,384 pages a step, 6,554 * sigma iops, t_break = 0.234 * sigma s.
+// Source: ZAYA1-8B technical report, appendix B. Example there: G = s = P = 4096, b = 4,
+//         t = 2.5 s, I = 70,000: 64 MiB and 16,384 pages a step, 6,554 * sigma iops,
+//         t_break = 0.234 * sigma seconds.
 #pragma once
 
 #include <string>

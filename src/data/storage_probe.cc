@@ -22,8 +22,8 @@ namespace moraine {
 namespace {
 
 constexpr int64_t kReadsMax = 4'000'000;  // per thread: bounds the memory of the latencies
-constexpr double kCachedShareMax =
-    0.1;  // above, the cache answered too often to speak of the device
+// Above, the cache answered too often to speak of the device.
+constexpr double kCachedShareMax = 0.1;
 
 struct Descriptor {
   int fd;

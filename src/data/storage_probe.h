@@ -6,8 +6,10 @@
 // device.
 //
 // The one place beside base/file_system.cc that opens files: O_DIRECT has no meaning behind a door
-// that tests replace. Errors: kNotFound, kIo; kInvalidArgument: file smaller than one page, options
-// out of range. Cost:   `seconds` of wall time; `threads` reads in flight. Changes nothing on disk.
+// that tests replace.
+//
+// Errors: kNotFound, kIo; kInvalidArgument: file smaller than one page, options out of range.
+// Cost:   `seconds` of wall time; `threads` reads in flight. Changes nothing on disk.
 #pragma once
 
 #include <cstdint>

@@ -6,9 +6,8 @@
 // start of the file. A document may be empty; the caller decides what that means.
 //
 // Errors: kNotFound, kIo. kCorrupt: damaged compression. kInvalidArgument: unknown suffix; broken
-// JSON,
-//         missing field, invalid UTF-8 (each with path, line and byte offset); a line or document
-//         above its limit, so a small hostile file cannot take all memory.
+//         JSON, missing field, invalid UTF-8 (each with path, line and byte offset); a line or
+//         document above its limit, so a small hostile file cannot take all memory.
 // Cost:   memory is the longest document, twice.
 #pragma once
 

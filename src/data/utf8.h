@@ -1,7 +1,8 @@
 // UTF-8: where a text stops being valid.
 //
 // Valid is what the Unicode standard says (table 3-7): no overlong forms, no surrogates, nothing
-// above U+10FFFF. Cost: many GB/s when valid (simdjson); a byte loop only behind the first error.
+// above U+10FFFF.
+// Cost: many GB/s when valid (simdjson); a byte loop only behind the first error.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,7 @@
 //
 // Frames may follow each other; skippable frames are skipped.
 // Errors: kCorrupt with the path and the compressed offset: cut file, bad data or checksum, a
-// window
-//         above 128 MiB (made by `zstd --long=28` and more).
+//         window above 128 MiB (made by `zstd --long=28` and more).
 // Cost:   about 1 GB/s of output; memory is bounded by the window.
 // Source: libzstd; RFC 8878.
 #pragma once

@@ -39,8 +39,7 @@ struct Rows {
       target.push_back(i + 1 >= scored ? ids[static_cast<size_t>(i + 1)] : -1);
     }
   }
-  // Adds the losses of all rows to `nll`, one by one: the grouping into batches leaves no trace in
-  // the sum.
+  // Adds the losses of all rows to `nll`, one by one: the grouping into batches leaves no trace in the sum.
   void add_losses(Context& ctx, Model& model, double* nll) {
     const int64_t T = static_cast<int64_t>(token.size());
     position.resize(token.size());

@@ -10,8 +10,8 @@
 
 namespace moraine {
 
-// logprob[i] = log p(ids[i] | ids[0..i)), i >= 1; logprob[0] is NaN (nothing before it). One
-// document. Errors: kInvalidArgument for ids outside the vocabulary or more than the model's rows.
+// logprob[i] = log p(ids[i] | ids[0..i)), i >= 1; logprob[0] is NaN (nothing before it). One document.
+// Errors: kInvalidArgument for ids outside the vocabulary or more than the model's rows.
 std::vector<double> score_tokens(Context& ctx, Model& model, std::span<const int32_t> ids);
 
 struct Perplexity {
@@ -29,10 +29,9 @@ struct PerplexityOptions {
   std::function<void(int64_t done, int64_t total)> progress;
 };
 
-// Slides a window over the document: each token is scored once, with at least context - stride
-// tokens before it where there are so many. The very first token is charged log V nats: nothing
-// predicts it. The sum runs over windows in order; a window's bits do not depend on how many are
-// computed at once.
+// Slides a window over the document: each token is scored once, with at least context - stride tokens before
+// it where there are so many. The very first token is charged log V nats: nothing predicts it.
+// The sum runs over windows in order; a window's bits do not depend on how many are computed at once.
 Perplexity document_perplexity(Context& ctx, Model& model, std::span<const int32_t> ids,
                                int64_t bytes, const PerplexityOptions& options);
 

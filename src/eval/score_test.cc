@@ -1,5 +1,5 @@
-// Fails if a token is scored twice or not at all, with other context than promised, or if the
-// grouping of windows into batches changes a bit.
+// Fails if a token is scored twice or not at all, with other context than promised, or if the grouping of windows
+// into batches changes a bit.
 #include "eval/score.h"
 
 #include <gtest/gtest.h>

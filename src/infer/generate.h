@@ -1,7 +1,7 @@
 // Generate: continues a prompt with a cache, token by token.
 //
-// The log-probability of a token is that of softmax(logits) at temperature 1, before any filter:
-// the number the trainer and `eval score` compute, to the bit.
+// The log-probability of a token is that of softmax(logits) at temperature 1, before any filter: the number
+// the trainer and `eval score` compute, to the bit.
 #pragma once
 
 #include <functional>
@@ -31,8 +31,8 @@ struct GenerateResult {
   std::string finish_reason;     // "stop" or "length"
 };
 
-// Uses slot 0 of `cache`, which must hold prompt + max_tokens positions (kInvalidArgument). `chunk`
-// rows of the prompt at a time, at most the model's tokens.
+// Uses slot 0 of `cache`, which must hold prompt + max_tokens positions (kInvalidArgument). `chunk` rows of
+// the prompt at a time, at most the model's tokens.
 GenerateResult generate(Context& ctx, Model& model, Cache& cache, const Tokenizer* tokenizer,
                         const GenerateRequest& request, int64_t chunk);
 

@@ -1,5 +1,5 @@
-// Fails if chunks, company or sampling order change a token, a log-probability is not the scorer's
-// to the bit, a stop string leaks, or a bad request is not refused.
+// Fails if chunks, company or sampling order change a token, a log-probability is not the scorer's to the bit, a
+// stop string leaks, or a bad request is not refused.
 #include "infer/generate.h"
 
 #include <fmt/format.h>

@@ -23,8 +23,7 @@ int32_t most_likely(std::span<const float> logits) {
   return static_cast<int32_t>(best);
 }
 
-// Log of how many times as likely as the most likely. At most 0, so that no temperature is too cold
-// for it.
+// Log of how many times as likely as the most likely. At most 0, so that no temperature is too cold for it.
 double log_ratio(float logit, float top, double temperature) {
   return order(logit) == order(top)
              ? 0

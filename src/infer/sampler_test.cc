@@ -1,5 +1,5 @@
-// Fails if a filter keeps another set than its definition, the draw is not that of the kept
-// probabilities, or it depends on anything but (seed, position).
+// Fails if a filter keeps another set than its definition, the draw is not that of the kept probabilities, or it
+// depends on anything but (seed, position).
 #include "infer/sampler.h"
 
 #include <gtest/gtest.h>
@@ -140,8 +140,7 @@ TEST(Sampler, IsAFunctionOfSeedAndPosition) {
   }
 }
 
-// A model that diverged: any id of the vocabulary, no crash, and not the one that is no number if
-// others are.
+// A model that diverged: any id of the vocabulary, no crash, and not the one that is no number if others are.
 TEST(Sampler, LogitsThatAreNoNumbers) {
   const float nan = std::numeric_limits<float>::quiet_NaN(),
               inf = std::numeric_limits<float>::infinity();

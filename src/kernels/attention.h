@@ -1,24 +1,22 @@
 // Attention: causal grouped-query attention inside documents, never storing the score matrix.
 //
-//   row t of a segment has position i = position_begin + (t - row_begin); it sees positions j of
-//   its own document with lo(i) <= j <= i, lo(i) = window > 0 ? max(0, i - window + 1) : 0;
-//   position j is row key_begin + j of k and v; head h uses key head g = h / (H/K). s[t,h,j]  =
-//   scale * q[t,h] . k[j,g] lse[t,h]  = log sum_j exp(s[t,h,j]) o[t,h]    = sum_j exp(s[t,h,j] -
-//   lse[t,h]) v[j,g] backward  P = exp(s - lse); delta[t,h] = do[t,h] . o[t,h]; dS = P * (do . v[j]
-//   - delta)
+//   row t of a segment has position i = position_begin + (t - row_begin); it sees positions j of its own
+//   document with lo(i) <= j <= i, lo(i) = window > 0 ? max(0, i - window + 1) : 0; position j is row
+//   key_begin + j of k and v; head h uses key head g = h / (H/K).
+//   s[t,h,j]  = scale * q[t,h] . k[j,g]
+//   lse[t,h]  = log sum_j exp(s[t,h,j])
+//   o[t,h]    = sum_j exp(s[t,h,j] - lse[t,h]) v[j,g]
+//   backward  P = exp(s - lse); delta[t,h] = do[t,h] . o[t,h]; dS = P * (do . v[j] - delta)
 //             dq[t,h] = scale * sum_j dS k[j] ; dk[j,g] = scale * sum_{h in g, t} dS q[t,h] ;
 //             dv[j,g] = sum_{h in g, t} P do[t,h]
 //
-// Shapes:   T rows, R >= T rows of k and v (a cache, or R == T), H % K == 0, d any up to 1024
-// (16..256 fast). Types:    q, k, v, o and gradients: all f32 or all bf16; lse, delta f32. Scores,
-// softmax and sums in f32;
+// Shapes:   T rows, R >= T rows of k and v (a cache, or R == T), H % K == 0, d any up to 1024 (16..256 fast).
+// Types:    q, k, v, o and gradients: all f32 or all bf16; lse, delta f32. Scores, softmax and sums in f32;
 //           with bf16, P and dS are rounded to bf16 for their products.
 // Aliasing: none.
-// Order:    keys are walked in blocks at fixed positions counted from the document's start
-// (position 0), so a row
+// Order:    keys are walked in blocks at fixed positions counted from the document's start (position 0), so a row
 //           has the same bits alone, in any batch, cached, chunked or packed, on any thread count.
-//           dk, dv sum over query rows ascending, then heads of the group, in an order fixed by the
-//           segment.
+//           dk, dv sum over query rows ascending, then heads of the group, in an order fixed by the segment.
 // Errors:   segments that do not cover [0, T), or keys outside [0, R), are the caller's bug.
 // Cost:     forward 4*d flops and backward 10*d (or 14*d) for each (row, head, visible key).
 // Source:   FlashAttention, arXiv:2205.14135; FlashAttention-2, arXiv:2307.08691 (backward).

@@ -5,8 +5,8 @@
 
 namespace moraine {
 
-// The type of "wide" tensors (residual, sums, gradients) beside activations of type `activation`:
-// f64 for f64 (reference runs), else f32.
+// The type of "wide" tensors (residual, sums, gradients) beside activations of type `activation`: f64 for
+// f64 (reference runs), else f32.
 inline DType wide_dtype(DType activation) {
   return activation == DType::kF64 ? DType::kF64 : DType::kF32;
 }

@@ -1,8 +1,7 @@
 // Context: where a kernel runs: backend, threads, scratch memory, profile.
 //
-// Passed first to every operation. Kernels take no memory of their own: a task uses the scratch of
-// the worker that runs it (kWorkerScratchBytes), anything larger is a named tensor in the
-// arguments.
+// Passed first to every operation. Kernels take no memory of their own: a task uses the scratch of the
+// worker that runs it (kWorkerScratchBytes), anything larger is a named tensor in the arguments.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,8 @@
 
 namespace moraine {
 
-// kRef computes in double, one thread, no cleverness; it takes tensors of any float type, and is
-// what "correct" means. kCpu is threads and SIMD.
+// kRef computes in double, one thread, no cleverness; it takes tensors of any float type, and is what
+// "correct" means. kCpu is threads and SIMD.
 enum class Backend : uint8_t { kRef, kCpu };
 
 constexpr int64_t kWorkerScratchBytes = int64_t{4}

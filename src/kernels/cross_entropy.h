@@ -2,14 +2,15 @@
 //
 //   lse[t]       = log sum_v exp(logits[t,v])
 //   loss[t]      = lse[t] - logits[t, target[t]]          0 where target < 0
-//   dlogits[t,v] = softmax(logits[t])[v] - (v == target[t])   0 where target < 0 (gradient of the
-//   SUM of losses)
+//   dlogits[t,v] = softmax(logits[t])[v] - (v == target[t])   0 where target < 0 (gradient of the SUM of losses)
 //
-// The caller makes logits for a bounded block of rows at a time (model/head.h): [tokens,
-// vocabulary] never exists at once. Shapes:   T rows of a block, V vocabulary. Types:    logits,
-// loss f32; dlogits f32 or bf16 (or empty: loss only); target i32. Aliasing: none. Order:    rows
-// independent; sums over v in an order fixed by V. Cost:     memory-bound: 2 reads of logits, 1
-// write of dlogits.
+// The caller makes logits for a bounded block of rows at a time (model/head.h): [tokens, vocabulary] never
+// exists at once.
+// Shapes:   T rows of a block, V vocabulary.
+// Types:    logits, loss f32; dlogits f32 or bf16 (or empty: loss only); target i32.
+// Aliasing: none.
+// Order:    rows independent; sums over v in an order fixed by V.
+// Cost:     memory-bound: 2 reads of logits, 1 write of dlogits.
 #pragma once
 
 #include "kernels/context.h"

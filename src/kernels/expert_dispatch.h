@@ -1,20 +1,16 @@
 // ExpertDispatch: group token rows by expert, and bring the experts' outputs back.
 //
-//   plan      rows[e] .. rows[e+1] are expert e's rows, in (token, choice) order; skipped choices
-//   have none.
+//   plan      rows[e] .. rows[e+1] are expert e's rows, in (token, choice) order; skipped choices have none.
 //             source[row] = t*n + j ;  row_of[t,j] = row, or -1 if skipped.  rows[E] = rows in use.
 //             load[c] = choices of class c (c < E), load[E] = skipped choices.
-//   dispatch  xe[row] = x[source[row] / n]                            backward  dx[t] += sum_j
-//   dxe[row_of[t,j]] combine   h[t] = sum_j gate[t,j] * (row_of[t,j] >= 0 ? ye[row_of[t,j]] :
-//   skip_identity ? x[t] : 0)
+//   dispatch  xe[row] = x[source[row] / n]                            backward  dx[t] += sum_j dxe[row_of[t,j]]
+//   combine   h[t] = sum_j gate[t,j] * (row_of[t,j] >= 0 ? ye[row_of[t,j]] : skip_identity ? x[t] : 0)
 //             (a choice forced by an earlier skip has gate 0)
 //   combine backward  dye[row] = gate[t,j] * dh[t] ;  dgate[t,j] = dh[t] . ye[row_of[t,j]]
-//             (skipped with identity: dh[t] . x[t], and dx[t] += gate[t,j] * dh[t]; skipped with
-//             zero: 0)
+//             (skipped with identity: dh[t] . x[t], and dx[t] += gate[t,j] * dh[t]; skipped with zero: 0)
 //
 // Shapes:   T tokens, n choices each, E experts, Te = T*n expert rows at most, D channels.
-// Types:    x, xe, ye, h, dh, dye, dxe: f32 or bf16. gate, dgate, dx: f32. Indices i32, rows and
-// load i64.
+// Types:    x, xe, ye, h, dh, dye, dxe: f32 or bf16. gate, dgate, dx: f32. Indices i32, rows and load i64.
 //           Sums in f32, over j ascending.
 // Aliasing: none.
 // Order:    integer counts; each row's sum is over its own choices only.

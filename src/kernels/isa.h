@@ -1,8 +1,8 @@
 // Isa: which instruction set the fast kernels use on this machine.
 //
-// Chosen once from CPUID, the best that both machine and binary have.
-// MORAINE_ISA=baseline|avx2|avx512| avx512bf16|neon in the environment, or set_isa_cap in a test,
-// lowers it. Results are bitwise repeatable for one Isa, and within tolerance between them.
+// Chosen once from CPUID, the best that both machine and binary have. MORAINE_ISA=baseline|avx2|avx512|
+// avx512bf16|neon in the environment, or set_isa_cap in a test, lowers it. Results are bitwise
+// repeatable for one Isa, and within tolerance between them.
 #pragma once
 
 #include <cstdint>

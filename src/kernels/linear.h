@@ -1,24 +1,20 @@
 // Linear: dense products with a packed weight, for all rows or for rows grouped by expert.
 //
 //   forward          y[t,n]   = sum_k x[t,k] * w[n,k] + bias[n]          (bias optional)
-//   backward input   dx[t,k]  = sum_n dy[t,n] * w[n,k]                   (a forward with the
-//   transposed pack) backward weight  dw[n,k] += sum_t dy[t,n] * x[t,k] ; dbias[n] += sum_t dy[t,n]
-//   (dbias optional) grouped          the same for each group g on rows [rows[g], rows[g+1]) with
-//   weight g
+//   backward input   dx[t,k]  = sum_n dy[t,n] * w[n,k]                   (a forward with the transposed pack)
+//   backward weight  dw[n,k] += sum_t dy[t,n] * x[t,k] ; dbias[n] += sum_t dy[t,n]   (dbias optional)
+//   grouped          the same for each group g on rows [rows[g], rows[g+1]) with weight g
 //
 // A weight is packed once after it changed (pack_matrix) and then streamed by every product.
 //
 // Shapes:   T rows, n outputs, k inputs, G groups. Any sizes, also 0 rows.
-// Types:    x, dy: f32 or bf16 and the same as the pack's. y, dx: that type or f32. dw, dbias,
-// bias: f32.
+// Types:    x, dy: f32 or bf16 and the same as the pack's. y, dx: that type or f32. dw, dbias, bias: f32.
 //           Sums in f32. The ref backend takes f64 everywhere as well.
 // Aliasing: outputs overlap nothing.
-// Order:    y[t,n] depends on row t of x and on w only: the same bits for any T, any position of
-// the row,
-//           any thread count, alone or grouped. Sums run over k ascending in an order that is a
-//           function of k's extent only. dw sums over t ascending from the group's first row, in an
-//           order that is a function of the group's row count only. Padding a sum with zero
-//           products is allowed.
+// Order:    y[t,n] depends on row t of x and on w only: the same bits for any T, any position of the row,
+//           any thread count, alone or grouped. Sums run over k ascending in an order that is a function of
+//           k's extent only. dw sums over t ascending from the group's first row, in an order that is a
+//           function of the group's row count only. Padding a sum with zero products is allowed.
 // Errors:   wrong shapes or types are the caller's bug (MR_CHECK).
 // Cost:     2*T*n*k flops; (T*k + n*k) inputs + T*n outputs.
 // Source:   blocking after Goto and van de Geijn 2008.
@@ -106,10 +102,9 @@ void grouped_linear_backward_input(Context& ctx, const GroupedLinearBackwardInpu
 void grouped_linear_backward_weight(Context& ctx, const GroupedLinearBackwardWeight& a);
 
 // Dense product of two row-major matrices, for the optimizer: c = alpha * a b^T + beta * c0.
-//   a [m, k], b [n, k], c and c0 [m, n], all f32 (ref: f64). c may be c0; c0 is unused if beta ==
-//   0. If `symmetric` (a b^T is known to be symmetric, m == n), only blocks on and above the
-//   diagonal are computed and mirrored: half the flops. Operands are rounded to `compute` (f32 or
-//   bf16) when packed.
+//   a [m, k], b [n, k], c and c0 [m, n], all f32 (ref: f64). c may be c0; c0 is unused if beta == 0.
+//   If `symmetric` (a b^T is known to be symmetric, m == n), only blocks on and above the diagonal are
+//   computed and mirrored: half the flops. Operands are rounded to `compute` (f32 or bf16) when packed.
 struct MatmulNT {
   Tensor c;
   Tensor c0;

@@ -1,15 +1,15 @@
-// Peak: what this machine can do at most, measured: arithmetic from registers, memory by long
-// streams.
+// Peak: what this machine can do at most, measured: arithmetic from registers, memory by long streams.
 //
-// Arithmetic: independent chains of multiply-adds on registers only, of the widest vectors of the
-// current Isa, on every thread of the pool. A multiply-add counts as two operations. Memory: every
-// thread streams its own part of buffers far larger than the caches (huge pages).
+//   arithmetic  independent chains of multiply-adds on registers only, of the widest vectors of the
+//               current Isa, on every thread of the pool. A multiply-add counts as two operations.
+//   memory      every thread streams its own part of buffers far larger than the caches (huge pages)
 //
 // Types:   f32 fused multiply-add; bf16 pair dot product (f32 sums); int8 dot product (i32 sums).
-// An Isa
-//          without an instruction for a type reports 0.
+//          An Isa without an instruction for a type reports 0.
 // Units:   1e9 operations per second (gops), 1e9 bytes per second (gb_s). A copy counts its read
-// and its write. Cost:    about `seconds` of wall time per call. Threads: as Pool::parallel_for.
+//          and its write.
+// Cost:    about `seconds` of wall time per call.
+// Threads: as Pool::parallel_for.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Profile: seconds, calls, flops and bytes by operation.
 //
-// Every operation's dispatch makes an OpTimer with its name (a string literal) and its cost;
-// without a profile that is one branch. One thread at a time (operations run one after another).
+// Every operation's dispatch makes an OpTimer with its name (a string literal) and its cost; without a
+// profile that is one branch. One thread at a time (operations run one after another).
 #pragma once
 
 #include <cstdint>

@@ -5,21 +5,19 @@
 //   a_q[h] = z[h] + mq[h] ;  a_k[g] = z[H+g] + mk[g]
 //   nq[h] = sqrt(d) / max(|a_q[h]|, tiny) ;  n_q = a_q * nq ; n_k[g] = a_k[g] * nk[g] * temp[g]
 //   q, k = rotate the first `rotary` channels of n_q, n_k by position (rotate-half inside them):
-//     angle(i) = position * theta^(-2i/rotary), i < rotary/2, computed in double, cos and sin
-//     rounded to f32 out[i] = in[i] cos - in[i+rotary/2] sin ; out[i+rotary/2] = in[i+rotary/2] cos
-//     + in[i] sin
+//     angle(i) = position * theta^(-2i/rotary), i < rotary/2, computed in double, cos and sin rounded to f32
+//     out[i] = in[i] cos - in[i+rotary/2] sin ; out[i+rotary/2] = in[i+rotary/2] cos + in[i] sin
 //
 //   plain form (gqa baseline): z is empty: no mean, no norm, no temperature; q, k = rope(p).
 //
-//   backward  the transposed rotation, then dx = n * (dy - xhat (xhat . dy)), dtemp[g] += sum_t
-//   dn_k . a_k nk,
-//             then dz (out), and the mean's gradient into dqkv columns [0, (H+K)*d) (OUT in both
-//             forms; cca_conv_backward runs after this one and ADDS its part to the same columns).
+//   backward  the transposed rotation, then dx = n * (dy - xhat (xhat . dy)),
+//             dtemp[g] += sum_t dn_k . a_k nk, then dz (out),
+//             and the mean's gradient into dqkv columns [0, (H+K)*d) (OUT in both forms;
+//             cca_conv_backward runs after this one and ADDS its part to the same columns).
 //
 // Shapes:   T rows, H query heads, K key heads (H % K == 0), d channels, G = H+K.
 // Types:    qkv, z, q, k and their gradients: f32 or bf16. temp, dtemp, inverse norms f32. position
-// i32.
-//           Everything between is computed in f32. tiny = 1e-12.
+//           i32. Everything between is computed in f32. tiny = 1e-12.
 // Aliasing: none.
 // Order:    a row depends on its own inputs only; dtemp sums over t in fixed blocks.
 // Cost:     memory-bound.

@@ -5,21 +5,18 @@
 //              x[t,d]     = r_out[t,d] * rstd[t] * norm[d]
 //              without r (the embedding merge): r_out = (h + h_bias) * h_scale
 //              without scales (plain residual): scale 1 and bias 0
-//   backward   dx is the gradient of x, dr_out the gradient that reaches r_out by the residual
-//   path:
-//              g[t,d]     = dr_out[t,d] + rstd * (dx*norm - xhat * mean_d(dx*norm*xhat)), xhat =
-//              r_out*rstd dh[t,d]    = g * h_scale ; dr[t,d] = g * r_scale dh_bias[d] += sum_t g *
-//              h_scale ; dh_scale[d] += sum_t g * (h + h_bias) ; r alike dnorm[d]   += sum_t dx *
-//              xhat
+//   backward   dx is the gradient of x, dr_out the gradient that reaches r_out by the residual path:
+//              g[t,d]      = dr_out[t,d] + rstd * (dx*norm - xhat * mean_d(dx*norm*xhat)), xhat = r_out*rstd
+//              dh[t,d]     = g * h_scale ; dr[t,d] = g * r_scale
+//              dh_bias[d] += sum_t g * h_scale ; dh_scale[d] += sum_t g * (h + h_bias) ; r alike
+//              dnorm[d]   += sum_t dx * xhat
 //
 // Shapes:   T rows, D channels.
 // Types:    h, x, dh: f32 or bf16 (the activation type). r, r_out, dx, dr_out, dr, rstd, weights
-// and their
-//           gradients: f32. Sums in f32. The ref backend takes f64 everywhere as well.
+//           and their gradients: f32. Sums in f32. The ref backend takes f64 everywhere as well.
 // Aliasing: dr may be dr_out. Nothing else overlaps.
 // Order:    a row depends on its own inputs only. Sums over t run in fixed blocks of rows, then
-// over blocks
-//           in order: the same bits for any thread count.
+//           over blocks in order: the same bits for any thread count.
 // Cost:     memory-bound: forward reads h, r, writes r_out, x.
 // Source:   docs/model.md, residual (code form: (x + b) * s); RMSNorm: arXiv:1910.07467.
 #pragma once

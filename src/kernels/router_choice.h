@@ -1,8 +1,7 @@
 // RouterChoice: softmax over the router's classes, biased choice, unbiased gate.
 //
-//   prob[t,:]   = softmax(logits[t,:])                  over C = E (+1 with a skip class, index E)
-//   classes expert[t,j] = the j-th largest of prob[t,:] + bias  (ties: the lower index); after a
-//   skip every later
+//   prob[t,:]   = softmax(logits[t,:])                  over C = E (+1 with a skip class, index E) classes
+//   expert[t,j] = the j-th largest of prob[t,:] + bias  (ties: the lower index); after a skip every later
 //                 choice is a skip too
 //   gate[t,j]   = prob[t, expert[t,j]]                  0 for a choice forced by an earlier skip
 //   backward    dlogits[t,c] = prob[t,c] * (dprob[t,c] - sum_c' dprob[t,c'] prob[t,c']),

@@ -2,8 +2,7 @@
 //
 //   forward   s[t,r]    = y[t,r] + gamma[r] * s_prev[t,r]        (without s_prev: s = y)
 //             rstd[t]   = 1 / sqrt(mean_r(s[t,r]^2) + eps) ;  x[t,r] = s[t,r] * rstd[t] * norm[r]
-//   backward  dx is the gradient of x, ds the gradient that reaches s from the next layer's depth
-//   average:
+//   backward  dx is the gradient of x, ds the gradient that reaches s from the next layer's depth average:
 //             g = ds + rmsnorm backward of dx ;  dy = g ;  ds_prev = g * gamma ;
 //             dgamma[r] += sum_t g * s_prev ;  dnorm[r] += sum_t dx * s * rstd
 //

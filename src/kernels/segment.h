@@ -1,8 +1,8 @@
 // Segment: a run of rows that belong to one document.
 //
-// A batch of T rows is a list of segments that cover [0, T) in order. Rows of different segments
-// never see each other. `position_begin` is 0 unless earlier rows of the document are in a cache
-// (decoding, chunked prefill, a context-parallel shard).
+// A batch of T rows is a list of segments that cover [0, T) in order. Rows of different segments never
+// see each other. `position_begin` is 0 unless earlier rows of the document are in a cache (decoding,
+// chunked prefill, a context-parallel shard).
 #pragma once
 
 #include <cstdint>

@@ -137,8 +137,7 @@ void save_machine(FileSystem& fs, const std::string& path, const Machine& m) {
 
 Machine measure_machine_quick(Pool& pool) {
   constexpr double kSecondsEach = 0.06;
-  // Neighbours on the machine only lower a burst, so its limit is near the best: the 90th
-  // percentile.
+  // Neighbours on the machine only lower a burst, so its limit is near the best: the 90th percentile.
   constexpr int64_t kBufferBytes = int64_t{256} << 20;  // 8 times a 32 MiB cache
   Arena arena(Arena::Mode::kReal);
   const Tensor buffer = arena.take("machine.stream", "scratch", DType::kU8, {kBufferBytes});

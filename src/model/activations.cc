@@ -121,8 +121,7 @@ BackwardScratch take_backward(Arena& arena, const ModelConfig& c, DType X, int64
   return b;
 }
 
-// [T, ...] to its first T rows; [G, T, d] keeps its group count, with T rows each from the same
-// memory.
+// [T, ...] to its first T rows; [G, T, d] keeps its group count, with T rows each from the same memory.
 void cut(Tensor& t, int64_t T, int64_t per_row = 1) {
   if (t.rank == 0) return;
   t.dims[0] = T * per_row;

@@ -1,8 +1,7 @@
 // Activations: what one forward pass leaves behind for the backward pass, and the scratch of both.
 //
-// A boundary holds what layer i reads and layer i-1 wrote. With recomputation, one LayerActs serves
-// all layers: backward runs each layer's forward again from its boundary (the same bits, by row
-// independence).
+// A boundary holds what layer i reads and layer i-1 wrote. With recomputation, one LayerActs serves all
+// layers: backward runs each layer's forward again from its boundary (the same bits, by row independence).
 #pragma once
 
 #include <vector>
@@ -12,8 +11,7 @@
 
 namespace moraine {
 
-// Between layers. r is the residual stream before layer i, x its norm, s the router state from
-// below.
+// Between layers. r is the residual stream before layer i, x its norm, s the router state from below.
 struct Boundary {
   Tensor r;     // [T, D] wide (f32)
   Tensor x;     // [T, D]
@@ -65,8 +63,7 @@ struct Scratch {
   Tensor y_out;        // [S*T*n, D] answers of the experts held here; empty if S == 1
 };
 
-// Gradients of one layer's activations, shared by all layers. `wide` tensors add up over
-// sub-layers.
+// Gradients of one layer's activations, shared by all layers. `wide` tensors add up over sub-layers.
 struct BackwardScratch {
   Tensor dr;   // [T, D] wide: residual stream
   Tensor dx;   // [T, D] wide: of the boundary's x

@@ -1,8 +1,8 @@
 // Cache: what a sequence remembers between calls: keys, values, and the small CCA state.
 //
-// A cache has slots; a slot is one sequence with room for `positions` keys. The CCA state of a
-// layer is the last two columns of packed q|k before the convolutions and the last delayed value;
-// zeros at a document's start, so a fresh slot needs no special case.
+// A cache has slots; a slot is one sequence with room for `positions` keys. The CCA state of a layer is the
+// last two columns of packed q|k before the convolutions and the last delayed value; zeros at a document's
+// start, so a fresh slot needs no special case.
 #pragma once
 
 #include <vector>

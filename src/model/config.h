@@ -61,8 +61,7 @@ ModelConfig read_model_config(const SettingsTable& table);
 // Impossible shapes: which key, what it is, what is allowed. `where` opens the message.
 void check_model_config(const ModelConfig& config, const std::string& where);
 
-// Parameters in all, and those that one token uses (one embedding row does not count, the head
-// does).
+// Parameters in all, and those that one token uses (one embedding row does not count, the head does).
 struct ParameterCount {
   int64_t total, active, embedding;
 };

@@ -1,7 +1,6 @@
 // Head: the language-model head on blocks of rows: the loss, its gradient, or log-probabilities.
 //
-// Logits exist for kHeadRows rows at a time; [tokens, vocabulary] never does, neither in training
-// nor scoring.
+// Logits exist for kHeadRows rows at a time; [tokens, vocabulary] never does, neither in training nor scoring.
 #pragma once
 
 #include "kernels/context.h"

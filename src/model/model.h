@@ -43,8 +43,8 @@ class Model {
   // The rotary base of full and of sliding layers changes at a phase border.
   void set_rope_theta(Context& ctx, double theta, double sliding_theta);
 
-  // Final hidden rows [T, D] (after the last norm), valid until the next call. With a cache,
-  // segment i of the batch continues slot slot_of[i], and lengths are the caller's to advance.
+  // Final hidden rows [T, D] (after the last norm), valid until the next call. With a cache, segment i of the
+  // batch continues slot slot_of[i], and lengths are the caller's to advance.
   Tensor forward(Context& ctx, const Batch& batch, Cache* cache = nullptr,
                  std::span<const int64_t> slot_of = {});
 
@@ -64,8 +64,7 @@ class Model {
     return head_logits(ctx, weights_.head, head_, hidden);
   }
 
-  // After forward: the layer's activations (tests, inspection). With one LayerActs: the last
-  // layer's.
+  // After forward: the layer's activations (tests, inspection). With one LayerActs: the last layer's.
   const LayerActs& acts(int64_t layer) { return acts_.acts(layer); }
   const Boundary& boundary_above(int64_t layer) { return acts_.above(layer); }
 

@@ -27,8 +27,8 @@ class ModelDirectory {
   const std::string& path() const;  // the directory that was chosen
   const ModelConfig& config() const;
   DType stored_dtype() const;  // bf16 if most weights are stored so, else f32
-  // What the model computes in if nobody says: a training run's own type (its validation loss and
-  // this directory's answers are then the same bits), else stored_dtype().
+  // What the model computes in if nobody says: a training run's own type (its validation loss and this
+  // directory's answers are then the same bits), else stored_dtype().
   DType compute_dtype() const;
   const std::string& tokenizer_json() const;  // "" if the model came without
   // Fills the flat f32 buffer, [build_parameters(config()).total_count].
@@ -42,8 +42,7 @@ class ModelDirectory {
   std::unique_ptr<State> state_;
 };
 
-// Writes a model without training state, as a checkpoint of step 0 in `directory` (made whole or
-// not at all).
+// Writes a model without training state, as a checkpoint of step 0 in `directory` (made whole or not at all).
 void write_model_directory(FileSystem& fs, const std::string& directory, const ModelConfig& config,
                            const Tensor& master, DType dtype, const std::string& tokenizer_json);
 

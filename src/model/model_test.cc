@@ -1,9 +1,8 @@
-// Model: parity with the public implementation (tests/golden, made by its PyTorch code), reference
-// against finite differences, and one answer: cached, chunked, packed, recomputed and threaded runs
-// give the same bits.
+// Model: parity with the public implementation (tests/golden, made by its PyTorch code), reference against
+// finite differences, and one answer: cached, chunked, packed, recomputed and threaded runs give the same bits.
 //
-// Fails if any formula, weight name, mask, halo or border differs from the public code, or if a
-// row's bits depend on its company.
+// Fails if any formula, weight name, mask, halo or border differs from the public code, or if a row's bits
+// depend on its company.
 #include "model/model.h"
 
 #include <gtest/gtest.h>
@@ -97,9 +96,8 @@ double relative_difference(const Tensor& got, const Tensor& want) {  // of norms
   return std::sqrt(difference / (norm + 1e-300));
 }
 
-// The golden files are f32 runs: their own distance from a true f64 run is at most 1.4e-5 in a
-// logit and 1.3e-5 in a gradient's norm (their README). Ours is another draw of the same spread:
-// three of it on top of theirs.
+// The golden files are f32 runs: their own distance from a true f64 run is at most 1.4e-5 in a logit and 1.3e-5
+// in a gradient's norm (their README). Ours is another draw of the same spread: three of it on top of theirs.
 constexpr double kF32Gradient = 4 * 1.3e-5, kF32Logit = 4 * 1.4e-5;
 
 class Parity : public ::testing::TestWithParam<std::tuple<const char*, Backend>> {};
@@ -171,13 +169,11 @@ TEST(ModelParity, SkipSemanticsOfBothLayouts) {
 }
 
 TEST(ModelParity, Bf16) {
-  // The public bf16 run is itself 3 % (of the logits' rms) from f32: ours may be as far on the
-  // other side.
+  // The public bf16 run is itself 3 % (of the logits' rms) from f32: ours may be as far on the other side.
   Golden g("native-tiny-bf16", Backend::kCpu, DType::kBF16, false);
   EXPECT_EQ(g.directory.stored_dtype(), DType::kBF16);
   EXPECT_LE(relative_difference(g.logits(), g.want("logits_f32")), 0.045);
-  // A loss is a difference of two logit-sized numbers, each off by 0.05 rms; the mean is over 46
-  // positions.
+  // A loss is a difference of two logit-sized numbers, each off by 0.05 rms; the mean is over 46 positions.
   const double positions = static_cast<double>(g.rows * (g.length - 1));
   EXPECT_NEAR(g.model->loss(g.rig.ctx, g.batch(), g.target) / positions,
               ref::get(g.want("loss_f32"), 0), 3 * 0.05 * std::sqrt(2 / positions));

@@ -163,8 +163,8 @@ ModelConfig read_legacy(const Keys& keys, const std::string& name) {
   keys.only("activation_func", "swiglu");
   keys.only("rope_scaling", nullptr);
   if (keys.has("sliding_window") && keys.has("swa_layers")) {
-    c.sliding_window =
-        keys.integer("sliding_window") + 1;  // legacy counts only the positions before
+    // Legacy counts only the positions before.
+    c.sliding_window = keys.integer("sliding_window") + 1;
     c.sliding_rope_theta = keys.number_or("swa_rotary_base", 10000);
     for (const Json& layer : keys.get("swa_layers")) {
       if (!layer.is_number_integer() || layer.get<int64_t>() % 2 != 0) {

@@ -1,9 +1,9 @@
 // PublicConfig: the two public config.json dialects of ZAYA checkpoints, to and from ModelConfig.
 //
 //   native  "block" layout of Hugging Face transformers: num_hidden_layers counts blocks,
-//   router_hidden_size legacy  alternating layers of the first 8B release: num_hidden_layers counts
-//   both kinds, zaya_mlp_expansion
-//           (the per-layer lists of the very first base release are read as well)
+//           router_hidden_size
+//   legacy  alternating layers of the first 8B release: num_hidden_layers counts both kinds,
+//           zaya_mlp_expansion (the per-layer lists of the very first base release are read as well)
 //
 // Errors: kInvalidArgument or kNotFound with the key, what it holds and what is supported.
 // Source: docs/model.md, layouts.

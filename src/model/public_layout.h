@@ -16,18 +16,17 @@
 
 namespace moraine {
 
-// The names under which a layout stores a parameter: one, or one per expert (slices of the first
-// dimension).
+// The names under which a layout stores a parameter: one, or one per expert (slices of the first dimension).
 std::vector<std::string> stored_names(const ModelConfig& config, const Parameter& parameter,
                                       Layout layout);
 
-// Fills the flat f32 buffer `master` from any float type. A tensor that the model does not know, or
-// a head that differs from the embedding, is an error.
+// Fills the flat f32 buffer `master` from any float type. A tensor that the model does not know, or a head
+// that differs from the embedding, is an error.
 void read_public_weights(const SafetensorsSet& set, const ModelConfig& config, Layout layout,
                          const ParameterTable& table, const Tensor& master);
 
-// Writes config.json, weights (one file, or indexed shards above `shard_bytes`) and the tokenizer's
-// files into `folder`. dtype: f32 or bf16; balancing biases stay f32.
+// Writes config.json, weights (one file, or indexed shards above `shard_bytes`) and the tokenizer's files into
+// `folder`. dtype: f32 or bf16; balancing biases stay f32.
 struct ExportOptions {
   Layout layout = Layout::kNative;
   DType dtype = DType::kF32;

@@ -1,10 +1,9 @@
 // Weights: what the kernels read: packed matrices and working vectors of every layer.
 //
-// The master copy is one flat buffer (model/parameters.h). After it changed, refresh_weights packs
-// each matrix for the forward product (and, when training, transposed for the backward one) and
-// copies the vectors. Everything is rounded to the compute type on the way: a bf16 run computes
-// with bf16 weights throughout, so the bf16 export of a run is the model that was trained.
-// Balancing biases stay f32.
+// The master copy is one flat buffer (model/parameters.h). After it changed, refresh_weights packs each matrix
+// for the forward product (and, when training, transposed for the backward one) and copies the vectors.
+// Everything is rounded to the compute type on the way: a bf16 run computes with bf16 weights throughout, so
+// the bf16 export of a run is the model that was trained. Balancing biases stay f32.
 #pragma once
 
 #include <vector>
@@ -56,8 +55,8 @@ struct ModelWeights {
   Tensor vectors;   // [total - matrix] working copy of the flat buffer's vector part
 };
 
-// Takes the memory. `compute` is the activation type: f32, bf16, or f64 (reference). `master` is
-// the flat buffer that refresh_weights will read.
+// Takes the memory. `compute` is the activation type: f32, bf16, or f64 (reference). `master` is the flat
+// buffer that refresh_weights will read.
 ModelWeights make_weights(Arena& arena, const ModelConfig& config, const ParameterTable& table,
                           const Tensor& master, DType compute, bool training);
 

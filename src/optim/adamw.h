@@ -3,11 +3,11 @@
 //   m = beta1 m + (1 - beta1) g ;  v = beta2 v + (1 - beta2) g^2
 //   w = w (1 - lr wd) - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
 //
-// Shapes:   ranges of [N] buffers; m and v are compact, addressed by state_offset.
-// Types:    f32.
-// Order:    element by element: the same bits for any split of a range over tasks, threads or
-// ranks. Cost:     7 passes of 4 bytes over the elements. Source:   Kingma and Ba 2015; Loshchilov
-// and Hutter 2019.
+// Shapes: ranges of [N] buffers; m and v are compact, addressed by state_offset.
+// Types:  f32.
+// Order:  element by element: the same bits for any split of a range over tasks, threads or ranks.
+// Cost:   7 passes of 4 bytes over the elements.
+// Source: Kingma and Ba 2015; Loshchilov and Hutter 2019.
 #pragma once
 
 #include <cstdint>

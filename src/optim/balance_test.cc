@@ -88,8 +88,8 @@ TEST(Balance, BringsASimulatedRouterToBalance) {
       int64_t expert = 0;
       for (int64_t e = 0; e < kExperts; ++e) {
         const double noise = std::fmod(std::sin(double(i * 37 + e * 101)) * 43758.5453, 1.0);
-        const double score =
-            0.05 * double(e) + 0.2 * std::abs(noise) + double(layer.b(e));  // favours high e
+        // Favours high e.
+        const double score = 0.05 * double(e) + 0.2 * std::abs(noise) + double(layer.b(e));
         if (score > best) best = score, expert = e;
       }
       ++load[expert];

@@ -4,9 +4,8 @@
 // every element by itself, in the same arithmetic at any position, so a range may be split anywhere
 // without changing a bit.
 //
-// Order: sum_of_squares_block adds element i to the (i mod 16)-th of sixteen double accumulators,
-// then
-//        the accumulators as a binary tree: the same bits on every Isa.
+// Order:    sum_of_squares_block adds element i to the (i mod 16)-th of sixteen double
+//           accumulators, then the accumulators as a binary tree: the same bits on every Isa.
 // Aliasing: outputs overlap nothing unless they are the same pointer where "in and out" is said.
 #pragma once
 

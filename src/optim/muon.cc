@@ -13,8 +13,8 @@ namespace {
 
 constexpr double kAdamWRms = 0.2;    // Moonlight section 2.2
 constexpr int64_t kBlock = 1 << 15;  // elements moved by one task
-constexpr int64_t kSmallElements =
-    1 << 20;  // up to 1024 x 1024: X and its scratch stay near one core
+// Up to 1024 x 1024: X and its scratch stay near one core.
+constexpr int64_t kSmallElements = 1 << 20;
 
 bool is_small(const MuonMatrix& matrix) { return matrix.rows * matrix.cols <= kSmallElements; }
 int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -130,8 +130,8 @@ void muon_step(Context& ctx, const MuonStep& a) {
                       elements * (16.0 + 2.0 * dtype_bytes(a.momentum.dtype)));
   uint8_t* scratch = a.scratch.as<uint8_t>();
   Context inner = ctx;
-  inner.profile =
-      nullptr;  // this timer counts the products already; and a profile is no thread's friend
+  // This timer counts the products already; and a profile is no thread's friend.
+  inner.profile = nullptr;
 
   if (static_cast<int64_t>(small.size()) < 2 * threads) {  // too few tasks to fill the threads
     large.insert(large.end(), small.begin(), small.end());

@@ -6,13 +6,12 @@
 //
 // 0.2 is the RMS of a typical AdamW update, so one learning rate and one weight decay serve both.
 //
-// Shapes:   matrices are ranges of flat buffers; experts each by themselves.
-// Types:    weights, gradients f32; momentum f32 or bf16; products f32 or bf16 (newton_schulz.h).
-// Order:    every matrix is a function of its own numbers. Small ones are updated one per task,
-// large ones
-//           by all threads together; neither choice nor thread count changes a bit.
-// Cost:     muon_flops, and 6 passes over the matrix.
-// Source:   Jordan 2024; Liu et al. 2025 (Moonlight); docs/model.md, optimizer.
+// Shapes: matrices are ranges of flat buffers; experts each by themselves.
+// Types:  weights, gradients f32; momentum f32 or bf16; products f32 or bf16 (newton_schulz.h).
+// Order:  every matrix is a function of its own numbers. Small ones are updated one per task, large
+//         ones by all threads together; neither choice nor thread count changes a bit.
+// Cost:   muon_flops, and 6 passes over the matrix.
+// Source: Jordan 2024; Liu et al. 2025 (Moonlight); docs/model.md, optimizer.
 #pragma once
 
 #include <cstdint>

@@ -100,8 +100,8 @@ TEST(Muon, FollowsTheFormulas) {
         {.offset = 1320, .momentum_offset = 1320, .rows = 16, .cols = 16, .weight_decay = false});
     Buffers run = make_buffers(rig, 1600);
     for (int t = 0; t < 3; ++t) {
-      run.gradients =
-          rig.normal({1600}, DType::kF32, 10 + static_cast<uint64_t>(t));  // new directions
+      // New directions.
+      run.gradients = rig.normal({1600}, DType::kF32, 10 + static_cast<uint64_t>(t));
       const Buffers before = {rig.copy(run.weights), rig.copy(run.momentum), run.gradients};
       step(rig, run, matrices, o);
       for (const MuonMatrix& m : matrices) expect_update(rig, before, run, m, o, 0.5);

@@ -29,8 +29,8 @@ constexpr std::array<Coefficients, 5> kPolarExpress = {{
     {2.3465413258596377, -1.7097828382687081, 0.42323551169305323},
 }};
 
-constexpr int64_t kNormBlock =
-    1 << 15;  // elements summed by one task; part of the answer, do not tune
+// Elements summed by one task; part of the answer, do not tune.
+constexpr int64_t kNormBlock = 1 << 15;
 constexpr int64_t kTransposeRows = 64;  // rows moved by one task
 
 Coefficients coefficients(NewtonSchulzKind kind, int step) {

@@ -3,18 +3,18 @@
 //   X = X / (s * |X|_F + eps)
 //   for each step:  A = X X^T ;  B = b A + c A A ;  X = a X + B X
 //
-//   classic        a, b, c = 3.4445, -4.7750, 2.0315 in every step; s = 1, eps = 1e-7. Five steps
-//   put every
+//   classic        a, b, c = 3.4445, -4.7750, 2.0315 in every step; s = 1, eps = 1e-7. Five steps put every
 //                  singular value above 2e-3 of the norm into [0.68, 1.21].
-//   polar express  coefficients of its own in each of five steps (the last are used again after
-//   that);
+//   polar express  coefficients of its own in each of five steps (the last are used again after that);
 //                  s = 1.02, eps = 1e-6. Closer to 1: [0.84, 1.15] from 1e-3 of the norm up.
 //
-// Shapes:   X [m, n] with m <= n (transpose a tall matrix first): the Gram matrix A is the small
-// side. Types:    f32; the operands of the products are rounded to `compute` (f32 or bf16), sums in
-// f32. Order:    fixed; the same bits for any thread count. A zero matrix stays zero. Cost: steps *
-// (3 m^2 n + m^3) flops: A and B are symmetric and computed once above the diagonal. Source: Jordan
-// 2024 (Muon); Amsel et al. 2025 (Polar Express); docs/model.md, optimizer.
+// Shapes: X [m, n] with m <= n (transpose a tall matrix first): the Gram matrix A is the small
+//         side.
+// Types:  f32; the operands of the products are rounded to `compute` (f32 or bf16), sums in f32.
+// Order:  fixed; the same bits for any thread count. A zero matrix stays zero.
+// Cost:   steps * (3 m^2 n + m^3) flops: A and B are symmetric and computed once above the
+//         diagonal.
+// Source: Jordan 2024 (Muon); Amsel et al. 2025 (Polar Express); docs/model.md, optimizer.
 #pragma once
 
 #include <cstdint>

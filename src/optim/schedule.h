@@ -3,13 +3,11 @@
 // The unit is steps or tokens, whatever the caller counts in; a step covers [begin, end) of it.
 //
 //   warm-up    end / warmup                  while end < warmup (the first step already learns)
-//   then       1 at the start, `floor` at total, with p = share of what comes after warm-up that is
-//   done:
+//   then       1 at the start, `floor` at total, with p = share of what comes after warm-up that is done:
 //     constant 1
 //     linear   1 - p
 //     cosine   (1 + cos(pi p)) / 2
-//     wsd      1 until the last `decay_fraction` of total, then 1 - q (linear) or 1 - sqrt(q) over
-//     it
+//     wsd      1 until the last `decay_fraction` of total, then 1 - q (linear) or 1 - sqrt(q) over it
 //
 // p and q are taken at `begin`, so that the last step still learns. At and after total: floor
 // (constant: 1). floor is a share of the peak: multiplier = floor + (1 - floor) * shape.

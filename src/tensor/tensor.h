@@ -1,8 +1,7 @@
 // Tensor: a contiguous, row-major view of memory that somebody else owns.
 //
 // Passed by value. A slice of the first dimension is a view; anything else is a copy: there are no
-// strides. A default Tensor is empty (`data == nullptr`) and stands for an absent optional
-// argument.
+// strides. A default Tensor is empty (`data == nullptr`) and stands for an absent optional argument.
 #pragma once
 
 #include <cstdint>

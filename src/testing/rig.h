@@ -32,15 +32,15 @@ class Rig {
   Arena arena_;
 };
 
-// Largest difference a correct kernel may show, relative to the scale of the result: one rounding
-// of the output plus sqrt(terms) roundings of f32, each at `kSigmas` standard deviations.
+// Largest difference a correct kernel may show, relative to the scale of the result: one rounding of the
+// output plus sqrt(terms) roundings of f32, each at `kSigmas` standard deviations.
 struct Tolerance {
   double relative;
 };
 Tolerance tolerance(DType output, int64_t terms);
 
-// |got - want| <= tolerance * (|want| + rms(want)) for every element. Reports the worst. The rms
-// stands for the size of the terms of a sum whose result may cancel.
+// |got - want| <= tolerance * (|want| + rms(want)) for every element. Reports the worst. The rms stands for
+// the size of the terms of a sum whose result may cancel.
 void expect_close(const Tensor& got, const Tensor& want, Tolerance tolerance, const char* what);
 void expect_same_bits(const Tensor& got, const Tensor& want, const char* what);
 
@@ -57,8 +57,8 @@ void for_each_isa(const F& f) {
   set_isa_cap(supported_isas().back());
 }
 
-// Compares `gradient` with central differences of `loss()` over the f64 tensor `parameter`, at up
-// to `samples` elements: |numeric - gradient| <= 1e-6 * (|gradient| + rms(gradient) + floor).
+// Compares `gradient` with central differences of `loss()` over the f64 tensor `parameter`, at up to
+// `samples` elements: |numeric - gradient| <= 1e-6 * (|gradient| + rms(gradient) + floor).
 template <class F>
 void expect_gradient(const Tensor& parameter, const Tensor& gradient, const F& loss,
                      const char* what, int64_t samples = 24, double floor = 1e-3);
@@ -91,8 +91,8 @@ void expect_gradient(const Tensor& parameter, const Tensor& gradient, const F& l
   const int64_t n = parameter.count(),
                 stride = n <= samples ? 1 : n / samples + (n / samples % 2 == 0);
   for (int64_t i = 0; i < n; i += stride) {
-    constexpr double kStep =
-        1e-5;  // truncation h^2 = 1e-10, rounding 1e-16 / h = 1e-11: both below 1e-6
+    // Truncation h^2 = 1e-10, rounding 1e-16 / h = 1e-11: both below 1e-6.
+    constexpr double kStep = 1e-5;
     const double before = p[i];
     p[i] = before + kStep;
     const double above = loss();

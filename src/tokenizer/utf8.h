@@ -1,7 +1,8 @@
 // Utf8: reading, writing and checking UTF-8 bytes.
 //
 // A valid sequence is as in RFC 3629: shortest form, no surrogates, at most U+10FFFF.
-// Errors: none. Cost: valid_utf8_prefix skips ASCII eight bytes at a time.
+// Errors: none.
+// Cost:   valid_utf8_prefix skips ASCII eight bytes at a time.
 #pragma once
 
 #include <cstdint>

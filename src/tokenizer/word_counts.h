@@ -3,11 +3,11 @@
 //   special tokens are cut out; bytes that are not UTF-8 count for nothing (an encoder writes them
 //   one by one); the rest is cut by the regex, and every piece counts once
 //
-// Order:   the counts do not depend on the thread count.
-// Memory:  the texts of one batch (16 groups of 1 MB, or one longer text per group) and at most
-//          kWordsMost words: beyond, the rarest are forgotten, at ends of batches only, so that
-//          this too depends on the texts alone.
-// Errors:  what the regex gives up on (tokenizer/regex.h).
+// Order:  the counts do not depend on the thread count.
+// Memory: the texts of one batch (16 groups of 1 MB, or one longer text per group) and at most
+//         kWordsMost words: beyond, the rarest are forgotten, at ends of batches only, so that this
+//         too depends on the texts alone.
+// Errors: what the regex gives up on (tokenizer/regex.h).
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,10 @@
 // Spike: notices a step whose loss is out of line, from a running mean and deviation.
 //
-//   mean += (x - mean) / n, variance alike, n = min(steps seen, kWindow): an exponential average
-//   that starts as a plain one. A step is bad if loss or norm is not finite, or (sigma > 0, after
-//   kWarm steps) if loss > mean + sigma * deviation. Bad steps do not enter the averages.
+//   mean += (x - mean) / n                    variance alike; n = min(steps seen, kWindow): an
+//                                             exponential average that starts as a plain one
+//   bad    loss or norm is not finite, or (sigma > 0, after kWarm steps) loss > mean + sigma * deviation
+//
+// Bad steps do not enter the averages.
 //
 // The state is a few numbers, kept in checkpoints as exact text, so that a resumed run decides the
 // same.

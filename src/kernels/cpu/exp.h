@@ -1,7 +1,6 @@
 // Exp: e^v for v <= 0, half the instructions of the general exp_f.
 //
-//   exp_nonpositive(df, v)   within 1.2 ulp (0.9 with fused multiply-add); 0 below -87, where e^v
-//   would soon
+//   exp_nonpositive(df, v)   within 1.2 ulp (0.9 with fused multiply-add); 0 below -87, where e^v would soon
 //                            be subnormal, and at -inf; NaN stays NaN; v > 0 is the caller's bug
 //
 // e^v = 2^n e^r, n = round(v / ln 2), |r| <= ln 2 / 2; e^r = 1 + r + r^2 g(r), g of degree 4:

@@ -2,8 +2,9 @@
 //
 // As simd.h: included after "hwy/foreach_target.h", once per Highway target.
 //
-//   for_lanes(n, [&](int64_t i, auto part) MR_LANES { put(Mul(get(df, x + i, part), s), df, y + i,
-//   part); });
+//   for_lanes(n, [&](int64_t i, auto part) MR_LANES {
+//     put(Mul(get(df, x + i, part), s), df, y + i, part);
+//   });
 //
 // `part` is Whole or Rest. get() reads missing lanes as 0, put() does not write them. get_pairs and
 // put_pairs take memory of interleaved pairs: p[0], p[2], ... and p[1], p[3], ...

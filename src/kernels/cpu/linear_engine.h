@@ -9,10 +9,9 @@
 //   row panel      [row][kRowWords]              rows of x, copied; steps of one row are contiguous
 //   column panel   [step][column_width]          columns of dy, copied
 //
-// Order:   an element's sum within a block is one chain of fused multiply-adds over ascending steps
-// from
-//          zero, the same for every number of rows in the tile and every position. Blocks have
-//          sum_block elements; their sums are added in ascending order.
+// Order: an element's sum within a block is one chain of fused multiply-adds over ascending steps
+//        from zero, the same for every number of rows in the tile and every position. Blocks have
+//        sum_block elements; their sums are added in ascending order.
 #pragma once
 
 #include <algorithm>

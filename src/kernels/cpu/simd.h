@@ -1,13 +1,12 @@
 // Simd: load and store f32 vectors from f32 or bf16 memory, for every Highway target.
 //
-// Include it after "hwy/foreach_target.h" in a file that Highway compiles once per target; it has
-// no ordinary include guard for that reason. All arithmetic is f32; a bf16 store rounds to nearest
-// even, exactly as to_bf16 (NaN stays NaN).
+// Include it after "hwy/foreach_target.h" in a file that Highway compiles once per target; it has no
+// ordinary include guard for that reason. All arithmetic is f32; a bf16 store rounds to nearest even,
+// exactly as to_bf16 (NaN stays NaN).
 //
 //   const DF df; VF v = load(df, p); store(v, df, p);      p: float* or BF16*, Lanes(df) elements
-//   load_n(df, p, n), store_n(v, df, p, n)                  n < Lanes(df) elements; missing lanes
-//   are 0 exp_f(df, v)                                            e^v, 1 to 2 ulp, 0 below -104,
-//   lane by lane
+//   load_n(df, p, n), store_n(v, df, p, n)                  n < Lanes(df) elements; missing lanes are 0
+//   exp_f(df, v)                                            e^v, 1 to 2 ulp, 0 below -104, lane by lane
 #include "tensor/dtype.h"
 
 #if defined(MORAINE_KERNELS_CPU_SIMD_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,5 +1,5 @@
-// WriteShard: files are written in rounds; a round has each name once.
-#include "checkpoint/write_shard.h"
+// WriteRows: files are written in rounds; a round has each name once.
+#include "checkpoint/write_rows.h"
 
 #include <algorithm>
 #include <numeric>
@@ -26,35 +26,35 @@ ShardPiece piece_of(const ShardTensor& t) {
 
 }  // namespace
 
-Shard shard_of(const CheckpointInfo& info, std::span<const CheckpointFile> files,
-               std::span<const ShardTensor> tensors) {
-  Shard shard;
-  shard.plan.facts = shared_facts(info, files);
+RowsToWrite rows_to_write(const CheckpointInfo& info, std::span<const CheckpointFile> files,
+                          std::span<const ShardTensor> tensors) {
+  RowsToWrite own;
+  own.plan.facts = shared_facts(info, files);
   for (const ShardTensor& t : tensors) {
     ShardPiece piece = piece_of(t);
     const bool empty_tensor = !t.shape.empty() && t.shape[0] == 0;
     if (piece.row_begin == piece.row_end && !empty_tensor) continue;
-    shard.plan.pieces.push_back(std::move(piece));
-    shard.rows.push_back({t.name, t.local, t.row_begin});
+    own.plan.pieces.push_back(std::move(piece));
+    own.rows.push_back({t.name, t.local, t.row_begin});
   }
-  return shard;
+  return own;
 }
 
-DataFilesWritten write_shard(FileSystem& fs, const std::string& folder, int64_t writer,
-                             const Shard& shard, int64_t max_file_bytes) {
+DataFilesWritten write_rows(FileSystem& fs, const std::string& folder, int64_t writer,
+                            const RowsToWrite& own, int64_t max_file_bytes) {
   DataFilesWritten all;
-  all.parts.resize(shard.rows.size());
-  all.hashes.resize(shard.rows.size());
-  std::vector<size_t> waiting(shard.rows.size());
+  all.parts.resize(own.rows.size());
+  all.hashes.resize(own.rows.size());
+  std::vector<size_t> waiting(own.rows.size());
   std::iota(waiting.begin(), waiting.end(), size_t{0});
   while (!waiting.empty()) {
     std::set<std::string_view> names;
     std::vector<TensorRows> round;
     std::vector<size_t> taken, later;
     for (const size_t i : waiting) {
-      const bool first = names.insert(shard.rows[i].name).second;
+      const bool first = names.insert(own.rows[i].name).second;
       (first ? taken : later).push_back(i);
-      if (first) round.push_back(shard.rows[i]);
+      if (first) round.push_back(own.rows[i]);
     }
     const int64_t index = static_cast<int64_t>(all.data.size());
     DataFilesWritten written =

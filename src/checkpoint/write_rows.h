@@ -1,4 +1,4 @@
-// WriteShard: one rank's pieces, from what the trainer passes to data files on disk.
+// WriteRows: one rank's pieces, from what the trainer passes to data files on disk.
 //
 // Errors: kInvalidArgument for a piece that does not fit its tensor; those of write_data_files.
 #pragma once
@@ -14,17 +14,17 @@
 namespace moraine {
 
 // What a rank will write, and where it is in memory. Empty pieces are left out.
-struct Shard {
+struct RowsToWrite {
   ShardPlan plan;
   std::vector<TensorRows> rows;  // of plan.pieces
 };
 
-Shard shard_of(const CheckpointInfo& info, std::span<const CheckpointFile> files,
-               std::span<const ShardTensor> tensors);
+RowsToWrite rows_to_write(const CheckpointInfo& info, std::span<const CheckpointFile> files,
+                          std::span<const ShardTensor> tensors);
 
 // Writes and syncs data-<writer>-*; the result is in the order of plan.pieces. No file gets two
 // pieces of one tensor: the second ones follow in files of their own.
-DataFilesWritten write_shard(FileSystem& fs, const std::string& folder, int64_t writer,
-                             const Shard& shard, int64_t max_file_bytes);
+DataFilesWritten write_rows(FileSystem& fs, const std::string& folder, int64_t writer,
+                            const RowsToWrite& own, int64_t max_file_bytes);
 
 }  // namespace moraine
