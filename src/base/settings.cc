@@ -270,12 +270,6 @@ void SettingsTable::read(const Fields& fields, const std::vector<std::string>& i
   }
 }
 
-std::string SettingsTable::to_text() const {
-  std::ostringstream out;
-  if (node_->table != nullptr) out << *node_->table;
-  return out.str();
-}
-
 std::string print_fields(const Fields& fields) {
   std::string text;
   for (const Field& field : fields) text += field.name + " = " + value_text(field) + "\n";

@@ -51,7 +51,6 @@ class SettingsTable {
   // Reads every key of this table into the fields' variables; a key that is no field and not in `ignore`
   // is an error.
   void read(const Fields& fields, const std::vector<std::string>& ignore = {}) const;
-  std::string to_text() const;  // the document as TOML
 
   struct Node;  // hides the library
 

@@ -70,9 +70,6 @@ CheckpointWritten write_checkpoint(FileSystem& fs, const std::string& root,
                                    std::span<const CheckpointFile> files,
                                    const CheckpointOptions& options = {});
 
-// What Checkpoint::hash() of these tensors would be, without a disk.
-Hash128 checkpoint_hash(int64_t step, std::span<const CheckpointTensor> tensors);
-
 struct CheckpointEntry {
   std::string name;
   DType dtype = DType::kF32;

@@ -165,8 +165,12 @@ TEST(Checkpoints, HashIsOfTheDocumentedLines) {
   const std::string of_bytes = hash_hex(hash_bytes(bytes, 4));
   const std::string lines =
       "step 12\n\"a\\\"\" i32 [] " + of_bytes + "\n\"b\" u8 [2, 2] " + of_bytes + "\n";
-  EXPECT_EQ(checkpoint_hash(12, tensors),
-            hash_bytes(lines.data(), static_cast<int64_t>(lines.size())));
+  const Hash128 wanted = hash_bytes(lines.data(), static_cast<int64_t>(lines.size()));
+  const TestFolder folder;
+  const CheckpointInfo info{.step = 12, .tokens_seen = 0, .seed = 0, .values = {}, .config = ""};
+  const CheckpointWritten written = write_checkpoint(disk(), folder.path(), info, tensors, {});
+  EXPECT_EQ(written.hash, wanted);
+  EXPECT_EQ(Checkpoint::open(disk(), written.directory).hash(), wanted);
 }
 
 TEST(Checkpoints, SameContentGivesSameBytes) {

@@ -27,7 +27,8 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/saver.h"
+#include "checkpoint/history.h"
+#include "checkpoint/save_thread.h"
 #include "comm/communicator.h"
 
 namespace moraine {
@@ -53,10 +54,18 @@ CheckpointWritten write_checkpoint_sharded(Communicator& comm, FileSystem& fs,
 // Checkpoint::hash() with the reading divided among the ranks. Collective.
 Hash128 checkpoint_hash_sharded(Communicator& comm, const Checkpoint& checkpoint);
 
-// CheckpointSaver, for all ranks together: start() at the same step on each; the memory of
-// `tensors` belongs to the save until poll() or wait() has given the result. All ranks get the same
-// result or the same Error, though not at the same moment: before the next start() each must have
-// taken it. `comm` is used by the saver's thread alone. Retention is applied by rank 0.
+struct SaverOptions {
+  Retention retention;  // applied after each save that went well
+  CheckpointOptions checkpoint;
+};
+
+// Saving in the background while training goes on: one thread of each rank (save_thread.h has its
+// states, errors and threads). All ranks start() at the same step. The memory of `tensors` belongs
+// to the save from then until poll() or wait() has given the result: a private copy, not the live
+// weights. All ranks get the same result or the same Error, though not at the same moment: before
+// the next start() each must have taken it. After a failed save (disk full) the checkpoints that
+// were there are untouched, and the next start() tries again. `comm` is used by the saver's thread
+// alone. Retention is applied by rank 0.
 class ShardedSaver {
  public:
   // The destructor finishes a running save. With `with_hash` each result has its hash.
@@ -67,7 +76,8 @@ class ShardedSaver {
 
   void start(CheckpointInfo info, std::vector<ShardTensor> tensors,
              std::vector<CheckpointFile> files);
-  bool idle() const { return thread_.idle(); }
+  bool busy() const { return thread_.busy(); }  // a save is running
+  bool idle() const { return thread_.idle(); }  // start() may be called
   std::optional<SaveResult> poll() { return thread_.poll(); }
   std::optional<SaveResult> wait() { return thread_.wait(); }
 

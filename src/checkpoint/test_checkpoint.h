@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/content_hash.h"
 
 namespace moraine::testing {
 
@@ -45,7 +46,19 @@ class TestCheckpoint {
                           const CheckpointOptions& options = {}) const {
     return write_checkpoint(fs, root, info, tensors, files, options);
   }
-  Hash128 hash() const { return checkpoint_hash(info.step, tensors); }
+  // What Checkpoint::hash() must be, from memory alone.
+  Hash128 hash() const {
+    std::vector<CheckpointTensor> in_order = tensors;
+    std::sort(in_order.begin(), in_order.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
+    ContentHash hash;
+    hash.add_step(info.step);
+    for (const auto& [name, t] : in_order) {
+      hash.add_tensor(name, dtype_name(t.dtype), std::vector<int64_t>(t.dims, t.dims + t.rank),
+                      hash_bytes(t.data, t.bytes()));
+    }
+    return hash.digest();
+  }
 
   CheckpointInfo info;
   std::vector<CheckpointTensor> tensors;

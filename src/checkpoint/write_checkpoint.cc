@@ -80,15 +80,4 @@ CheckpointWritten write_checkpoint(FileSystem& fs, const std::string& root,
   }
 }
 
-Hash128 checkpoint_hash(int64_t step, std::span<const CheckpointTensor> tensors) {
-  ContentHash hash;
-  hash.add_step(step);
-  for (const size_t i : name_order(tensors)) {
-    const Tensor& t = tensors[i].tensor;
-    hash.add_tensor(tensors[i].name, dtype_name(t.dtype), shape_of(t),
-                    hash_bytes(t.data, t.bytes()));
-  }
-  return hash.digest();
-}
-
 }  // namespace moraine

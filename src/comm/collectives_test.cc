@@ -285,7 +285,6 @@ TEST(Collectives, OverlappingCommunicatorsAndStreamsDoNotMix) {
           ASSERT_EQ(summed[static_cast<size_t>(i)], tree(0, kRanks, i, false));
       }
     }
-    EXPECT_GT(sum_stream.busy_seconds(), 0);
   });
 }
 

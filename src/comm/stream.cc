@@ -7,7 +7,6 @@
 #include <mutex>
 #include <thread>
 
-#include "base/clock.h"
 #include "comm/patience.h"
 
 namespace moraine {
@@ -45,11 +44,10 @@ struct CommStream::Shared {
     std::shared_ptr<CommHandle::State> state;
   };
 
-  mutable std::mutex mutex;
+  std::mutex mutex;
   std::condition_variable changed;
   std::deque<Job> jobs;
   bool stopping = false;
-  double busy = 0;
   std::exception_ptr error;  // of the first operation that failed; the thread's own
   std::thread thread;
 
@@ -66,7 +64,6 @@ struct CommStream::Shared {
     set_background_thread();
     Job job;
     while (take(job)) {
-      const double start = now_seconds();
       if (error == nullptr) {
         try {
           job.operation();
@@ -75,10 +72,6 @@ struct CommStream::Shared {
         }
       }
       job.operation = nullptr;  // what it holds ends before who waits goes on
-      {
-        const std::lock_guard lock(mutex);
-        busy += now_seconds() - start;
-      }
       job.state->finish(error);
     }
   }
@@ -106,11 +99,6 @@ CommHandle CommStream::submit(std::function<void()> operation) {
   }
   shared_->changed.notify_one();
   return handle;
-}
-
-double CommStream::busy_seconds() const {
-  const std::lock_guard lock(shared_->mutex);
-  return shared_->busy;
 }
 
 }  // namespace moraine

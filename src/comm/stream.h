@@ -28,7 +28,6 @@ class CommStream {
   CommStream& operator=(const CommStream&) = delete;
 
   CommHandle submit(std::function<void()> operation);
-  double busy_seconds() const;  // spent in operations so far
 
  private:
   struct Shared;

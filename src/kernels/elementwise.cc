@@ -50,13 +50,6 @@ void round_copy(Context& ctx, const Tensor& y, const Tensor& x, DType precision)
                                : cpu::round_copy(ctx, y, x, precision);
 }
 
-double sum_of_squares(Context& ctx, const Tensor& x) {
-  check_activation(x, "x");
-  const OpTimer timer(ctx.profile, "sum_of_squares", 2.0 * double(x.count()), double(x.bytes()));
-  if (x.count() == 0) return 0;
-  return ctx.backend == Backend::kRef ? ref::sum_of_squares(x) : cpu::sum_of_squares(ctx, x);
-}
-
 void squares_of_ranges(Context& ctx, const SquaresOfRanges& a) {
   check_activation(a.x, "x");
   MR_CHECK(a.sums.size() == a.ranges.size(), "%zu sums of %zu ranges", a.sums.size(),

@@ -4,19 +4,17 @@
 //   add_into        y[i] += x[i]
 //   scale           y[i] *= factor
 //   round_copy      y[i]  = x[i] rounded to `precision`, stored as y's type
-//   sum_of_squares  sum_i x[i]^2
 //   squares_of_ranges  sums[j] = sum_{i in ranges[j]} x[i]^2
 //   all_finite      no x[i] is infinite or NaN
 //
 // Shapes:   any; y and x hold equally many elements.
-// Types:    zero: any. scale, sum_of_squares, squares_of_ranges, all_finite: f32 or bf16.
+// Types:    zero: any. scale, squares_of_ranges, all_finite: f32 or bf16.
 //           add_into: y f32, x f32 or bf16. round_copy: each f32 or bf16; `precision` f32 (does
 //           not round) or bf16, to nearest, ties to even. Arithmetic in f32, squares and their
 //           sums in double. The ref backend takes f64 everywhere as well.
 // Aliasing: x may be y (round_copy: if of one type). No other overlap.
-// Order:    sum_of_squares: blocks of kSquaresBlock elements, each in an order fixed by its length,
-//           then block after block; squares_of_ranges: in an order fixed by each range's length.
-//           The same bits for any thread count. Everything else is element by element.
+// Order:    squares_of_ranges: in an order fixed by each range's length, so the same bits for any
+//           thread count. Everything else is element by element.
 // Cost:     memory-bound: each operand once.
 #pragma once
 
@@ -27,14 +25,10 @@
 
 namespace moraine {
 
-// Elements: 64 KiB of f32, enough to hide the start of a task.
-constexpr int64_t kSquaresBlock = 16384;
-
 void zero(Context& ctx, const Tensor& y);
 void add_into(Context& ctx, const Tensor& y, const Tensor& x);
 void scale(Context& ctx, const Tensor& y, float factor);
 void round_copy(Context& ctx, const Tensor& y, const Tensor& x, DType precision);
-double sum_of_squares(Context& ctx, const Tensor& x);
 bool all_finite(Context& ctx, const Tensor& x);
 
 // Elements [begin, end) of a flat buffer.
@@ -53,7 +47,6 @@ void zero(const Tensor& y);
 void add_into(const Tensor& y, const Tensor& x);
 void scale(const Tensor& y, float factor);
 void round_copy(const Tensor& y, const Tensor& x, DType precision);
-double sum_of_squares(const Tensor& x);
 void squares_of_ranges(const SquaresOfRanges& a);
 bool all_finite(const Tensor& x);
 }  // namespace ref
@@ -62,7 +55,6 @@ void zero(Context& ctx, const Tensor& y);
 void add_into(Context& ctx, const Tensor& y, const Tensor& x);
 void scale(Context& ctx, const Tensor& y, float factor);
 void round_copy(Context& ctx, const Tensor& y, const Tensor& x, DType precision);
-double sum_of_squares(Context& ctx, const Tensor& x);
 void squares_of_ranges(Context& ctx, const SquaresOfRanges& a);
 bool all_finite(Context& ctx, const Tensor& x);
 }  // namespace cpu

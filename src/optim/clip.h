@@ -1,6 +1,6 @@
 // Clip: the factor that keeps the global gradient norm below a limit.
 //
-//   norm   = gradient_scale * sqrt(sum of squares)         sum_of_squares: kernels/elementwise.h
+//   norm   = gradient_scale * sqrt(sum of squares)         of all elements, given by the caller
 //   factor = gradient_scale * min(1, norm_max / norm)
 //
 // A norm that is not finite says skip: the step must not be taken.

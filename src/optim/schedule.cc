@@ -1,4 +1,4 @@
-// Shapes run from 1 to 0; warm-up multiplies from below, the floor lifts from above.
+// Schedule: the shape that falls from 1 to 0, scaled into [floor, 1], after a linear warm-up.
 #include "optim/schedule.h"
 
 #include <algorithm>
@@ -59,19 +59,6 @@ Schedule::Decay schedule_decay(const std::string& name) {
     if (name == names[i]) return static_cast<Schedule::Decay>(i);
   }
   unknown("learning-rate decay", name, names);
-}
-
-void check_schedule(const Schedule& s) {
-  const auto check = [](bool good, const char* what, double found, const char* wanted) {
-    if (!good)
-      throw_error(Code::kInvalidArgument, "learning-rate schedule: {} is {}, wanted {}", what,
-                  found, wanted);
-  };
-  check(s.warmup >= 0, "warm-up", static_cast<double>(s.warmup), "at least 0");
-  check(s.total >= 0, "total", static_cast<double>(s.total), "at least 0");
-  check(s.decay_fraction >= 0 && s.decay_fraction <= 1, "decay fraction", s.decay_fraction,
-        "0 to 1");
-  check(s.floor >= 0 && s.floor <= 1, "floor", s.floor, "0 to 1");
 }
 
 double lr_multiplier(const Schedule& s, int64_t begin, int64_t end) {

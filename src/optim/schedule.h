@@ -34,9 +34,6 @@ struct Schedule {
 Schedule::Shape schedule_shape(const std::string& name);
 Schedule::Decay schedule_decay(const std::string& name);
 
-// Errors: kInvalidArgument if a number is out of its range.
-void check_schedule(const Schedule& schedule);
-
 // REQUIRES: 0 <= begin < end.
 double lr_multiplier(const Schedule& schedule, int64_t begin, int64_t end);
 

@@ -88,7 +88,7 @@ TEST(Schedule, EmptyRunAndConstant) {
   }
 }
 
-TEST(Schedule, NamesAndRanges) {
+TEST(Schedule, Names) {
   EXPECT_EQ(schedule_shape("cosine"), Shape::kCosine);
   EXPECT_EQ(schedule_shape("wsd"), Shape::kWsd);
   EXPECT_EQ(schedule_decay("1-sqrt"), Decay::kOneMinusSqrt);
@@ -100,11 +100,6 @@ TEST(Schedule, NamesAndRanges) {
     EXPECT_NE(std::string(e.what()).find("did you mean cosine?"), std::string::npos) << e.what();
   }
   EXPECT_THROW(schedule_decay("sqrt"), Error);
-  EXPECT_NO_THROW(check_schedule({.warmup = 5, .total = 4}));
-  EXPECT_THROW(check_schedule({.warmup = -1}), Error);
-  EXPECT_THROW(check_schedule({.decay_fraction = 1.5}), Error);
-  EXPECT_THROW(check_schedule({.floor = -0.1}), Error);
-  EXPECT_THROW(check_schedule({.floor = std::nan("")}), Error);
 }
 
 }  // namespace

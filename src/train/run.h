@@ -38,7 +38,6 @@ struct RunOptions {
   std::string out;              // run directory
   std::string resume = "auto";  // auto | never | a checkpoint directory
   std::string machine_file;     // limits for the percentage; "": measured quickly
-  bool progress_line = false;   // rewrite one line on a terminal instead of adding lines
   const std::atomic<int>* stop_signal = nullptr;  // not 0: save and stop
 };
 

@@ -245,25 +245,6 @@ void round_copy(Context& ctx, const Tensor& y, const Tensor& x, DType precision)
   });
 }
 
-double sum_of_squares(Context& ctx, const Tensor& x) {
-  constexpr int64_t kRound = kWorkerScratchBytes / static_cast<int64_t>(sizeof(double));
-  double* const sums = ctx.worker_scratch<double>(0);  // one per block of a round
-  const int64_t blocks = (x.count() + kSquaresBlock - 1) / kSquaresBlock;
-  double total = 0;
-  for (int64_t first = 0; first < blocks; first += kRound) {
-    const int64_t last = std::min(blocks, first + kRound);
-    for_row_tasks(ctx, last - first, kTaskElements / kSquaresBlock,
-                  [&](int64_t begin, int64_t end, int) {
-                    for (int64_t b = first + begin; b < first + end; ++b) {
-                      sums[b - first] = HWY_DYNAMIC_DISPATCH(squares_range)(
-                          x, b * kSquaresBlock, std::min(x.count(), (b + 1) * kSquaresBlock));
-                    }
-                  });
-    for (int64_t b = first; b < last; ++b) total += sums[b - first];
-  }
-  return total;
-}
-
 void squares_of_ranges(Context& ctx, const SquaresOfRanges& a) {
   const int64_t n = static_cast<int64_t>(a.ranges.size());
   for_row_tasks(ctx, n, 1, [&](int64_t begin, int64_t end, int) {

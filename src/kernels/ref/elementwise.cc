@@ -26,17 +26,6 @@ void round_copy(const Tensor& y, const Tensor& x, DType precision) {
   }
 }
 
-double sum_of_squares(const Tensor& x) {
-  double total = 0;
-  for (int64_t begin = 0; begin < x.count(); begin += kSquaresBlock) {
-    double sum = 0;
-    const int64_t end = std::min(x.count(), begin + kSquaresBlock);
-    for (int64_t i = begin; i < end; ++i) sum += get(x, i) * get(x, i);
-    total += sum;
-  }
-  return total;
-}
-
 void squares_of_ranges(const SquaresOfRanges& a) {
   for (size_t j = 0; j < a.ranges.size(); ++j) {
     double sum = 0;
