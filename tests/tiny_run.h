@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/random.h"
