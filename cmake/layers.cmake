@@ -17,7 +17,7 @@ function(moraine_layer name)
     target_link_libraries(mr_${name} ${scope} mr_${lower})
   endforeach()
   target_link_libraries(mr_${name} ${scope} ${ARG_LIBRARIES})
-  if(MORAINE_TESTS AND tests AND NOT name STREQUAL "testing")
+  if(MORAINE_TESTS AND tests)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE mr_${name} mr_testing ${ARG_TEST_LIBRARIES}
                           GTest::gtest GTest::gtest_main)

@@ -118,7 +118,7 @@ class DatasetTest : public ::testing::Test {
   Pool one_{1}, two_{2}, three_{3};
 };
 
-TEST_F(DatasetTest, build_and_read_back) {
+TEST_F(DatasetTest, BuildAndReadBack) {
   const std::string novel = write("b.txt", "first\n\f\nsecond one\n");
   const std::string lines = write("a.jsonl", "{\"text\":\"third\"}\n{\"text\":\"\"}\n");
   BuildOptions o = options("out", {novel, lines});
@@ -145,7 +145,7 @@ TEST_F(DatasetTest, build_and_read_back) {
   EXPECT_EQ(last.tokens, dataset.num_tokens());
 }
 
-TEST_F(DatasetTest, thread_count_changes_nothing) {
+TEST_F(DatasetTest, ThreadCountChangesNothing) {
   const std::string corpus = write_corpus(3000);
   std::string want;
   for (Pool* pool : {&one_, &two_, &three_}) {
@@ -166,7 +166,7 @@ TEST_F(DatasetTest, thread_count_changes_nothing) {
   }
 }
 
-TEST_F(DatasetTest, split_is_disjoint_and_complete) {
+TEST_F(DatasetTest, SplitIsDisjointAndComplete) {
   const std::string corpus = write_corpus(2000);
   BuildOptions o = options("s", {corpus});
   o.valid_fraction = 0.1;
@@ -187,7 +187,7 @@ TEST_F(DatasetTest, split_is_disjoint_and_complete) {
   EXPECT_NE(build_dataset(files_, two_, o).valid.tokens, valid.num_tokens());
 }
 
-TEST_F(DatasetTest, wide_vocabulary_takes_32_bits) {
+TEST_F(DatasetTest, WideVocabularyTakes32Bits) {
   BuildOptions o = options("w", {write("a.txt", "hello")});
   o.meaning = {.vocabulary_size = 262272, .eos_id = 262271, .tokenizer_hash = {1, 1}};
   build_dataset(files_, one_, o);
@@ -200,7 +200,7 @@ TEST_F(DatasetTest, wide_vocabulary_takes_32_bits) {
   EXPECT_EQ(Dataset(files_, at("none")).num_tokens(), 5);
 }
 
-TEST_F(DatasetTest, user_errors_are_errors) {
+TEST_F(DatasetTest, UserErrorsAreErrors) {
   const std::string text = write("a.txt", "hello"), empty = write("e.txt", "");
   const auto code = [&](const BuildOptions& o) {
     try {
@@ -236,7 +236,7 @@ TEST_F(DatasetTest, user_errors_are_errors) {
   EXPECT_THROW(Dataset(files_, at("nowhere")), Error);
 }
 
-TEST_F(DatasetTest, a_full_disk_leaves_no_dataset_and_the_next_build_succeeds) {
+TEST_F(DatasetTest, AFullDiskLeavesNoDatasetAndTheNextBuildSucceeds) {
   const std::string corpus = write_corpus(300);
   BuildOptions o = options("f", {corpus});
   o.shard_bytes = 20000;
@@ -264,7 +264,7 @@ TEST_F(DatasetTest, a_full_disk_leaves_no_dataset_and_the_next_build_succeeds) {
             dataset.num_shards() + 1);  // no rubble
 }
 
-TEST_F(DatasetTest, damaged_manifests_are_refused) {
+TEST_F(DatasetTest, DamagedManifestsAreRefused) {
   testing::write_dataset(files_, at("m"), {5, 6, 7, 8}, {.vocabulary_size = 10}, 2,
                          [](int64_t d, int64_t t) { return static_cast<int32_t>((d + t) % 10); });
   const std::string path = at("m/dataset.json"), whole = files_.read(path);
@@ -324,7 +324,7 @@ TEST_F(DatasetTest, damaged_manifests_are_refused) {
   EXPECT_FALSE(opens());
 }
 
-TEST_F(DatasetTest, a_shard_of_another_build_is_noticed) {
+TEST_F(DatasetTest, AShardOfAnotherBuildIsNoticed) {
   for (const int32_t base : {0, 1}) {  // equal counts, other tokens
     testing::write_dataset(files_, at(base == 0 ? "one" : "two"), {5, 6}, {.vocabulary_size = 10},
                            9, [&](int64_t, int64_t t) { return base + static_cast<int32_t>(t); });
@@ -334,7 +334,7 @@ TEST_F(DatasetTest, a_shard_of_another_build_is_noticed) {
   EXPECT_EQ(verify_dataset(files_, two_, at("one")).problems.size(), 1u);
 }
 
-TEST_F(DatasetTest, replacing_a_dataset_is_old_or_none_or_new) {
+TEST_F(DatasetTest, ReplacingADatasetIsOldOrNoneOrNew) {
   BuildOptions o = options("r", {write("old.txt", "old text")});
   o.overwrite = true;
   const std::string novel = write("new.txt", "new text, and longer");
@@ -357,7 +357,7 @@ TEST_F(DatasetTest, replacing_a_dataset_is_old_or_none_or_new) {
   }
 }
 
-TEST_F(DatasetTest, inspection_describes_and_finds_damage) {
+TEST_F(DatasetTest, InspectionDescribesAndFindsDamage) {
   testing::write_dataset(files_, at("i"), {5, 6, 70000, 8}, {.vocabulary_size = 10}, 1,
                          [](int64_t d, int64_t t) { return static_cast<int32_t>((d + t) % 10); });
   const Inspection described = describe_dataset(Dataset(files_, at("i")));

@@ -72,7 +72,7 @@ void expect_partition(const EpochPlan& plan, const std::vector<int64_t>& begins,
   EXPECT_EQ(plan.positions, positions);
 }
 
-TEST(EpochPlanTest, every_target_exactly_once) {
+TEST(EpochPlanTest, EveryTargetExactlyOnce) {
   for (const Lengths kind :
        {Lengths::kMixed, Lengths::kLong, Lengths::kShort, Lengths::kAwkward, Lengths::kTiny}) {
     for (uint64_t seed = 0; seed < 6; ++seed) {
@@ -89,7 +89,7 @@ TEST(EpochPlanTest, every_target_exactly_once) {
   }
 }
 
-TEST(EpochPlanTest, sequences_are_dense_whatever_the_lengths) {
+TEST(EpochPlanTest, SequencesAreDenseWhateverTheLengths) {
   for (const Lengths kind : {Lengths::kMixed, Lengths::kLong, Lengths::kShort, Lengths::kAwkward}) {
     const int64_t S = 512;
     const std::vector<int64_t> begins = begins_of(kind, 1, 20000, S);
@@ -113,7 +113,7 @@ TEST(EpochPlanTest, sequences_are_dense_whatever_the_lengths) {
   }
 }
 
-TEST(EpochPlanTest, a_function_of_seed_and_epoch) {
+TEST(EpochPlanTest, AFunctionOfSeedAndEpoch) {
   const std::vector<int64_t> begins = begins_of(Lengths::kMixed, 2, 500, 64);
   const auto tokens = [&](uint64_t seed, int64_t epoch) {
     std::vector<int64_t> order;
@@ -127,7 +127,7 @@ TEST(EpochPlanTest, a_function_of_seed_and_epoch) {
   EXPECT_NE(tokens(5, 7), tokens(6, 7));
 }
 
-TEST(EpochPlanTest, long_documents_are_cut_elsewhere_each_epoch) {
+TEST(EpochPlanTest, LongDocumentsAreCutElsewhereEachEpoch) {
   const std::vector<int64_t> begins = {0, 1001};
   std::vector<int64_t> first_cuts;
   for (int64_t epoch = 0; epoch < 200; ++epoch) {
@@ -144,7 +144,7 @@ TEST(EpochPlanTest, long_documents_are_cut_elsewhere_each_epoch) {
   EXPECT_GT(different, 70);  // 200 draws of 100 leave 87 different ones on average, deviation 3
 }
 
-TEST(EpochPlanTest, order_is_well_mixed) {
+TEST(EpochPlanTest, OrderIsWellMixed) {
   // Sequences of one document each: the place of document d must not correlate with d.
   const int64_t D = 4000;
   std::vector<int64_t> begins;
@@ -161,7 +161,7 @@ TEST(EpochPlanTest, order_is_well_mixed) {
   EXPECT_LT(std::abs(correlation), 5 / std::sqrt(n));  // five standard deviations
 }
 
-TEST(EpochPlanTest, documents_meet_others_each_epoch) {
+TEST(EpochPlanTest, DocumentsMeetOthersEachEpoch) {
   // 64 short documents to a sequence: neighbours in the dataset must not stay together.
   std::vector<int64_t> begins;
   for (int64_t d = 0; d <= 3200; ++d) begins.push_back(d * 5);
@@ -181,7 +181,7 @@ TEST(EpochPlanTest, documents_meet_others_each_epoch) {
     EXPECT_NEAR(static_cast<double>(together(epoch)), 64, 40);
 }
 
-TEST(EpochPlanTest, lengths_do_not_follow_the_order) {
+TEST(EpochPlanTest, LengthsDoNotFollowTheOrder) {
   // Best-fit decreasing emits long pieces first; the last shuffle must undo that.
   const std::vector<int64_t> begins = begins_of(Lengths::kMixed, 4, 4000, 256);
   const EpochPlan plan = plan_epoch(begins, {.sequence = 256, .seed = 4}, 0);
@@ -191,7 +191,7 @@ TEST(EpochPlanTest, lengths_do_not_follow_the_order) {
   EXPECT_NEAR(first / all, 0.5, 0.06);
 }
 
-TEST(EpochPlanTest, nothing_to_plan) {
+TEST(EpochPlanTest, NothingToPlan) {
   EXPECT_EQ(plan_epoch(std::vector<int64_t>{0}, {.sequence = 8}, 0).num_sequences(), 0);
   EXPECT_EQ(plan_epoch(std::vector<int64_t>{0, 0, 1, 2}, {.sequence = 8}, 0).num_sequences(), 0);
   EXPECT_EQ(plan_epoch(std::vector<int64_t>{0, 0, 1, 3}, {.sequence = 8}, 0).num_sequences(), 1);

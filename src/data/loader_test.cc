@@ -76,7 +76,7 @@ void expect_well_formed(const SequenceBatch& batch, int64_t count, int64_t S) {
   ASSERT_EQ(targets, batch.num_targets);
 }
 
-TEST_F(LoaderTest, every_target_once_an_epoch) {
+TEST_F(LoaderTest, EveryTargetOnceAnEpoch) {
   for (uint64_t seed = 0; seed < 5; ++seed) {
     const std::vector<int64_t> lengths = testing::mixed_lengths(seed, 150, 40);
     const Loader loader(files_, {.sources = {{make(fmt::format("d{}", seed), lengths, 100)}},
@@ -106,7 +106,7 @@ TEST_F(LoaderTest, every_target_once_an_epoch) {
   }
 }
 
-TEST_F(LoaderTest, random_access_is_sequential_reading) {
+TEST_F(LoaderTest, RandomAccessIsSequentialReading) {
   const LoaderOptions options{.sources = {{make("a", testing::mixed_lengths(1, 60, 50), 0), 3},
                                           {make("b", testing::mixed_lengths(2, 40, 50), 10000), 2},
                                           {make("c", {9}, 20000), 1}},  // a few epochs in one read
@@ -136,7 +136,7 @@ TEST_F(LoaderTest, random_access_is_sequential_reading) {
   }
 }
 
-TEST_F(LoaderTest, threads_read_the_same) {
+TEST_F(LoaderTest, ThreadsReadTheSame) {
   const LoaderOptions options{.sources = {{make("a", testing::mixed_lengths(1, 60, 50), 0)}},
                               .sequence = 32};
   const Loader loader(files_, options), alone(files_, options);
@@ -155,7 +155,7 @@ TEST_F(LoaderTest, threads_read_the_same) {
     expect_equal(got[t], read(alone, static_cast<int64_t>(t) * 100, 100));
 }
 
-TEST_F(LoaderTest, mixture_shares_and_own_epochs) {
+TEST_F(LoaderTest, MixtureSharesAndOwnEpochs) {
   const Loader loader(files_,
                       {.sources = {{make("a", testing::mixed_lengths(1, 90, 50), 0), 0.5},
                                    {make("b", testing::mixed_lengths(2, 90, 50), 10000), 0.3},
@@ -183,7 +183,7 @@ TEST_F(LoaderTest, mixture_shares_and_own_epochs) {
   }
 }
 
-TEST_F(LoaderTest, a_new_phase_goes_on_where_the_last_one_stopped) {
+TEST_F(LoaderTest, ANewPhaseGoesOnWhereTheLastOneStopped) {
   const std::string a = make("a", testing::mixed_lengths(1, 90, 50), 0);
   const std::string b = make("b", testing::mixed_lengths(2, 70, 50), 10000);
   const Loader whole(files_, {.sources = {{a}}, .sequence = 48, .seed = 4});
@@ -204,7 +204,7 @@ TEST_F(LoaderTest, a_new_phase_goes_on_where_the_last_one_stopped) {
   }
 }
 
-TEST_F(LoaderTest, datasets_of_equal_shape_have_their_own_order) {
+TEST_F(LoaderTest, DatasetsOfEqualShapeHaveTheirOwnOrder) {
   const std::vector<int64_t> lengths(64, 17);
   const Loader a(files_, {.sources = {{make("a", lengths, 0)}}, .sequence = 16});
   const Loader b(files_, {.sources = {{make("b", lengths, 10000)}}, .sequence = 16});
@@ -213,7 +213,7 @@ TEST_F(LoaderTest, datasets_of_equal_shape_have_their_own_order) {
   EXPECT_NE(from_a, from_b);
 }
 
-TEST_F(LoaderTest, dataset_smaller_than_one_sequence) {
+TEST_F(LoaderTest, DatasetSmallerThanOneSequence) {
   const Loader loader(files_,
                       {.sources = {{make("tiny", {3, 1, 0, 4}, 5)}}, .sequence = 100, .seed = 1});
   const SequenceBatch batch = read(loader, 0, 5);  // five epochs
@@ -223,7 +223,7 @@ TEST_F(LoaderTest, dataset_smaller_than_one_sequence) {
   EXPECT_EQ(loader.epochs_at(5), std::vector<double>{5});
 }
 
-TEST_F(LoaderTest, without_packing_one_piece_a_sequence) {
+TEST_F(LoaderTest, WithoutPackingOnePieceASequence) {
   const Loader loader(
       files_,
       {.sources = {{make("p", {30, 20, 90}, 0)}}, .sequence = 40, .seed = 1, .pack = false});
@@ -238,7 +238,7 @@ TEST_F(LoaderTest, without_packing_one_piece_a_sequence) {
   }
 }
 
-TEST_F(LoaderTest, bad_options_and_data_are_errors) {
+TEST_F(LoaderTest, BadOptionsAndDataAreErrors) {
   const std::string a = make("a", {30, 20}, 0), empty = make("e", {}, 0),
                     ones = make("o", {1, 1}, 0);
   const std::string twin = make("a2", {30, 20}, 0);
@@ -270,7 +270,7 @@ TEST_F(LoaderTest, bad_options_and_data_are_errors) {
             Code::kNotFound);
 }
 
-TEST_F(LoaderTest, damage_is_found_while_reading) {
+TEST_F(LoaderTest, DamageIsFoundWhileReading) {
   const std::string path = make("damaged", {50000, 50000}, 0);
   const std::string shard = join_path(path, "shard-00000.bin");
   std::string bytes = files_.read(shard);

@@ -22,7 +22,7 @@ std::vector<double> random_weights(uint64_t seed) {
   return weights;
 }
 
-TEST(MixtureTest, every_prefix_is_in_proportion) {
+TEST(MixtureTest, EveryPrefixIsInProportion) {
   double worst = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const Mixture mixture(random_weights(seed));
@@ -46,12 +46,12 @@ TEST(MixtureTest, every_prefix_is_in_proportion) {
   RecordProperty("worst_count_error", std::to_string(worst));
 }
 
-TEST(MixtureTest, equal_weights_take_turns) {
+TEST(MixtureTest, EqualWeightsTakeTurns) {
   const Mixture mixture({1, 1, 1, 1});
   for (int64_t n = 0; n < 400; n += 4) EXPECT_EQ(mixture.counts(n), std::vector<int64_t>(4, n / 4));
 }
 
-TEST(MixtureTest, far_places_are_reached_at_once) {
+TEST(MixtureTest, FarPlacesAreReachedAtOnce) {
   const Mixture mixture({0.7, 0.2, 0.1});
   const int64_t n = int64_t{1} << 52;
   const std::vector<int64_t> before = mixture.counts(n), after = mixture.counts(n + 1);
@@ -62,7 +62,7 @@ TEST(MixtureTest, far_places_are_reached_at_once) {
   EXPECT_NEAR(static_cast<double>(before[1]) / static_cast<double>(n), 0.2, 1e-12);
 }
 
-TEST(MixtureTest, bad_weights_are_refused) {
+TEST(MixtureTest, BadWeightsAreRefused) {
   const double inf = std::numeric_limits<double>::infinity();
   for (const std::vector<double>& weights : std::vector<std::vector<double>>{
            {}, {0}, {1, -1}, {std::nan("")}, {1, inf}, {1e308, 1e308}}) {

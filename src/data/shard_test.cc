@@ -71,7 +71,7 @@ class ShardTest : public ::testing::Test {
   std::string path_ = join_path(folder_.path(), "s.bin");
 };
 
-TEST_F(ShardTest, round_trip_in_16_and_32_bits) {
+TEST_F(ShardTest, RoundTripIn16And32Bits) {
   for (const TokenMeaning& meaning : {kNarrow, kWide}) {
     const Documents documents = random_documents(7, 300, 1000, meaning.vocabulary_size);
     const ShardSummary written = write(documents, meaning);
@@ -99,7 +99,7 @@ TEST_F(ShardTest, round_trip_in_16_and_32_bits) {
   }
 }
 
-TEST_F(ShardTest, sizes_around_the_block_border) {
+TEST_F(ShardTest, SizesAroundTheBlockBorder) {
   for (const int64_t tokens :
        {0, 1, 32736 - 1, 32736, 32736 + 1, 65504}) {  // 64 + 2 * 32736 = 65536
     write({std::vector<int32_t>(static_cast<size_t>(tokens), 5)}, kNarrow);
@@ -109,7 +109,7 @@ TEST_F(ShardTest, sizes_around_the_block_border) {
   EXPECT_EQ(damage(), "");
 }
 
-TEST_F(ShardTest, any_cut_is_corrupt) {
+TEST_F(ShardTest, AnyCutIsCorrupt) {
   write(random_documents(3, 20, 60, kWide.vocabulary_size), kWide);
   const std::string whole = files_.read(path_);
   for (size_t size = 0; size < whole.size();
@@ -121,7 +121,7 @@ TEST_F(ShardTest, any_cut_is_corrupt) {
   EXPECT_NE(damage(), "");
 }
 
-TEST_F(ShardTest, any_flipped_bit_is_corrupt) {
+TEST_F(ShardTest, AnyFlippedBitIsCorrupt) {
   write(random_documents(4, 40, 3000, kNarrow.vocabulary_size), kNarrow);  // two blocks
   const std::string whole = files_.read(path_);
   ASSERT_GT(whole.size(), size_t{kShardBlockBytes} + 1000);
@@ -137,7 +137,7 @@ TEST_F(ShardTest, any_flipped_bit_is_corrupt) {
   }
 }
 
-TEST_F(ShardTest, damage_is_named_and_spares_the_other_blocks) {
+TEST_F(ShardTest, DamageIsNamedAndSparesTheOtherBlocks) {
   write({std::vector<int32_t>(100000, 7)}, kNarrow);
   std::string bad = files_.read(path_);
   bad[70000] = static_cast<char>(bad[70000] ^ 1);  // in block 1
@@ -149,7 +149,7 @@ TEST_F(ShardTest, damage_is_named_and_spares_the_other_blocks) {
   EXPECT_NE(damage().find("at byte 65536: the checksum of block 1"), std::string::npos) << damage();
 }
 
-TEST_F(ShardTest, a_plausible_document_table_is_checked_before_it_is_used) {
+TEST_F(ShardTest, APlausibleDocumentTableIsCheckedBeforeItIsUsed) {
   const ShardSummary summary = write(random_documents(5, 10, 50, 1000), kNarrow);
   std::string bad = files_.read(path_);
   // Still ascending.
@@ -191,7 +191,7 @@ std::string reseal(std::string file,
   return file;
 }
 
-TEST_F(ShardTest, forged_fields_with_fitting_checksums_are_refused) {
+TEST_F(ShardTest, ForgedFieldsWithFittingChecksumsAreRefused) {
   const Documents documents = random_documents(5, 10, 50, 1000);
   const TokenMeaning meaning{.vocabulary_size = 1000, .eos_id = 3, .tokenizer_hash = {1, 2}};
   const ShardSummary summary = write(documents, meaning);
@@ -236,7 +236,7 @@ TEST_F(ShardTest, forged_fields_with_fitting_checksums_are_refused) {
 
 // The worked example of docs/formats/shard.md, byte for byte: a second reader is written from that
 // page.
-TEST_F(ShardTest, worked_example_of_the_format_page) {
+TEST_F(ShardTest, WorkedExampleOfTheFormatPage) {
   const TokenMeaning meaning{.vocabulary_size = 257, .eos_id = 256, .tokenizer_hash = {1, 2}};
   ShardWriter writer(files_, path_, meaning);
   writer.add_document(std::vector<int32_t>{72, 105, 256}, 2);
@@ -253,7 +253,7 @@ TEST_F(ShardTest, worked_example_of_the_format_page) {
             "0000000000000000967379b3bbe3ee7e0111c7fcb348e559");
 }
 
-TEST_F(ShardTest, missing_file_and_folder) {
+TEST_F(ShardTest, MissingFileAndFolder) {
   try {
     TokenShard shard(files_, path_);
     FAIL();

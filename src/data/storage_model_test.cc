@@ -20,7 +20,7 @@ constexpr StorageLoad kPublished = {.sequences_per_step = 4096,
                                     .extra_pages_per_sequence = 0,
                                     .iops_max = 70000};
 
-TEST(StorageModelTest, published_example) {
+TEST(StorageModelTest, PublishedExample) {
   const StorageNeed need = storage_need(kPublished);
   EXPECT_EQ(need.bytes_per_step, 64.0 * 1048576);
   EXPECT_EQ(need.pages_per_step, 16384);
@@ -30,7 +30,7 @@ TEST(StorageModelTest, published_example) {
   EXPECT_NEAR(need.share, 6553.6 / 70000, 1e-12);
 }
 
-TEST(StorageModelTest, scatter_costs_in_proportion) {
+TEST(StorageModelTest, ScatterCostsInProportion) {
   StorageLoad load = kPublished;
   load.extra_pages_per_sequence = 4;  // a sequence is 4 pages of data
   const StorageNeed need = storage_need(load);
@@ -44,7 +44,7 @@ TEST(StorageModelTest, scatter_costs_in_proportion) {
   EXPECT_NE(storage_need_text(load, storage_need(load)).find("sigma = 2.000"), std::string::npos);
 }
 
-TEST(StorageModelTest, senseless_values_are_refused) {
+TEST(StorageModelTest, SenselessValuesAreRefused) {
   for (const double bad : {0.0, -1.0, std::nan(""), double{INFINITY}}) {
     for (double StorageLoad::*field :
          {&StorageLoad::sequences_per_step, &StorageLoad::tokens_per_sequence,
@@ -60,7 +60,7 @@ TEST(StorageModelTest, senseless_values_are_refused) {
   EXPECT_THROW(storage_need(load), Error);
 }
 
-TEST(StorageProbeTest, reads_a_file_and_says_how) {
+TEST(StorageProbeTest, ReadsAFileAndSaysHow) {
   FileSystem& files = posix_file_system();
   const testing::TempFolder folder;
   const std::string path = join_path(folder.path(), "f");

@@ -71,14 +71,14 @@ class TextInputTest : public ::testing::Test {
 
 using Texts = std::vector<std::string>;
 
-TEST_F(TextInputTest, txt_is_one_document_unchanged) {
+TEST_F(TextInputTest, TxtIsOneDocumentUnchanged) {
   const std::string text = "one\r\n\n two\f\nlast without newline";
   EXPECT_EQ(read(write("a.txt", text)), Texts{text});
   EXPECT_EQ(read(write("bom.txt", "\xEF\xBB\xBFhello\n")), Texts{"hello\n"});
   EXPECT_EQ(read(write("empty.txt", "")), Texts{""});
 }
 
-TEST_F(TextInputTest, separator_lines_divide_a_txt) {
+TEST_F(TextInputTest, SeparatorLinesDivideATxt) {
   const TextInputOptions options{.separator = "\f"};
   EXPECT_EQ(read(write("a.txt", "a\nb\n\f\nc\n\f\r\nd\f\ne"), options),
             (Texts{"a\nb\n", "c\n", "d\f\ne"}));
@@ -86,7 +86,7 @@ TEST_F(TextInputTest, separator_lines_divide_a_txt) {
   EXPECT_EQ(read(write("c.txt", ""), options), Texts{});
 }
 
-TEST_F(TextInputTest, jsonl_line_is_a_document) {
+TEST_F(TextInputTest, JsonlLineIsADocument) {
   const std::string lines =
       "{\"id\": 1, \"text\": \"a\\n\\u00e9\\u0000b\"}\n\n  "
       "\r\n{\"text\":\"\"}\r\n{\"text\":\"last\"}";
@@ -95,7 +95,7 @@ TEST_F(TextInputTest, jsonl_line_is_a_document) {
             Texts{"x"});
 }
 
-TEST_F(TextInputTest, compressed_files_read_as_plain_ones) {
+TEST_F(TextInputTest, CompressedFilesReadAsPlainOnes) {
   std::string text;  // more than one buffer, and not repetitive
   for (uint64_t i = 0; i < 200000; ++i)
     text += static_cast<char>(' ' + random_below(90, 1, Stream::kTest, 0, i));
@@ -107,7 +107,7 @@ TEST_F(TextInputTest, compressed_files_read_as_plain_ones) {
   EXPECT_EQ(read(write("none.txt.gz", "")), Texts{""});
 }
 
-TEST_F(TextInputTest, cut_or_flipped_compression_is_corrupt) {
+TEST_F(TextInputTest, CutOrFlippedCompressionIsCorrupt) {
   std::string text;
   for (uint64_t i = 0; i < 3000; ++i)
     text += static_cast<char>(' ' + random_below(90, 2, Stream::kTest, 0, i));
@@ -126,7 +126,7 @@ TEST_F(TextInputTest, cut_or_flipped_compression_is_corrupt) {
   failure(write("flip.txt.gz", flipped), Code::kCorrupt);
 }
 
-TEST_F(TextInputTest, bad_json_names_file_and_line) {
+TEST_F(TextInputTest, BadJsonNamesFileAndLine) {
   const auto expect = [&](const std::string& line, const std::string& part) {
     const std::string message =
         failure(write("b.jsonl", "{\"text\":\"ok\"}\n\n" + line + "\n"), Code::kInvalidArgument);
@@ -142,7 +142,7 @@ TEST_F(TextInputTest, bad_json_names_file_and_line) {
   expect(std::string(5000, '['), "broken JSON");  // deep nesting ends in an error, not in the stack
 }
 
-TEST_F(TextInputTest, invalid_utf8_is_named_or_kept) {
+TEST_F(TextInputTest, InvalidUtf8IsNamedOrKept) {
   const std::string bad = "line one\nab\xFF\xC0\x80z";
   const std::string message = failure(write("a.txt", bad), Code::kInvalidArgument);
   EXPECT_NE(message.find("line 2"), std::string::npos) << message;
@@ -163,7 +163,7 @@ TEST_F(TextInputTest, invalid_utf8_is_named_or_kept) {
           {.keep_invalid_utf8 = true});
 }
 
-TEST_F(TextInputTest, limits_hold_at_the_limit_and_one_above) {
+TEST_F(TextInputTest, LimitsHoldAtTheLimitAndOneAbove) {
   const TextInputOptions options{.line_bytes_max = 20, .document_bytes_max = 30};
   const std::string line = "{\"text\":\"123456789\"}";
   ASSERT_EQ(line.size(), 20u);
@@ -182,7 +182,7 @@ TEST_F(TextInputTest, limits_hold_at_the_limit_and_one_above) {
           {.line_bytes_max = 1 << 20});
 }
 
-TEST_F(TextInputTest, inputs_are_found_in_folders) {
+TEST_F(TextInputTest, InputsAreFoundInFolders) {
   files_.make_directories(join_path(folder_.path(), "x/deep"));
   const std::string b = write("x/b.txt", "b"), a = write("x/deep/a.jsonl.zst", ""),
                     readme = write("x/README", "");
@@ -194,7 +194,7 @@ TEST_F(TextInputTest, inputs_are_found_in_folders) {
   EXPECT_THROW(expand_inputs(files_, {join_path(folder_.path(), "void")}), Error);
 }
 
-TEST(Utf8Test, marks_are_undone_on_random_bytes) {
+TEST(Utf8Test, MarksAreUndoneOnRandomBytes) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     std::string text;
     const uint64_t size = random_below(40, seed, Stream::kTest, 0, 0);

@@ -9,7 +9,7 @@
 
 #include "kernels/check_tensor.h"
 #include "kernels/ref/element.h"
-#include "testing/rig.h"
+#include "testing/two_ways.h"
 
 namespace moraine {
 namespace {
@@ -81,47 +81,33 @@ Data make_data(Rig& rig, const Case& c) {
   return data;
 }
 
-template <class F>
-void for_outputs(Data& data, const F& f) {
-  const auto visit = [&](Tensor& t, const char* name) {
-    if (!t.empty()) f(t, name);
-  };
-  visit(data.forward.q, "q");
-  visit(data.forward.k, "k");
-  visit(data.forward.nq, "nq");
-  visit(data.forward.nk, "nk");
-  visit(data.backward.dqkv, "dqkv");
-  visit(data.backward.dz, "dz");
-  visit(data.backward.dtemp, "dtemp");
+std::vector<Output> outputs(Data& data) {
+  auto& [forward, backward] = data;
+  return present({{&forward.q, "q"},
+                  {&forward.k, "k"},
+                  {&forward.nq, "nq"},
+                  {&forward.nk, "nk"},
+                  {&backward.dqkv, "dqkv"},
+                  {&backward.dz, "dz"},
+                  {&backward.dtemp, "dtemp"}});
 }
 
-std::vector<Tensor> outputs(Data data) {
-  std::vector<Tensor> all;
-  for_outputs(data, [&](Tensor& t, const char*) { all.push_back(t); });
-  return all;
-}
-
-Data run_copy(Rig& rig, Data data, Context& ctx) {
-  for_outputs(data, [&](Tensor& t, const char*) { t = rig.copy(t); });
+void run(Context& ctx, Data& data) {
   qk_norm_rope_forward(ctx, data.forward);
   qk_norm_rope_backward(ctx, data.backward);
-  return data;
 }
 
 TEST(QkNormRope, EveryIsaMatchesTheReference) {
   for (const Case& c : kCases) {
     Rig rig, slow(Backend::kRef);
     const Data data = make_data(rig, c);
-    const std::vector<Tensor> wanted = outputs(run_copy(rig, data, slow.ctx));
+    const Data want = run_copy(rig, data, slow.ctx);
     const int64_t C = (c.H + c.K) * c.d, N = C + c.others;
     for_each_isa([&](Isa isa) {
       SCOPED_TRACE(std::string(isa_name(isa)) + " T=" + std::to_string(c.T) +
                    " d=" + std::to_string(c.d));
-      Data got = run_copy(rig, data, rig.ctx);
-      size_t i = 0;
-      for_outputs(got, [&](Tensor& t, const char* name) {
-        expect_close(t, wanted[i++], tolerance(t.dtype, c.T + c.d), name);
-      });
+      const Data got = run_copy(rig, data, rig.ctx);
+      expect_close_outputs(got, want, c.T + c.d);
       for (int64_t t = 0; t < c.T; ++t) {  // the columns of the values stay
         for (int64_t j = t * N + C; j < (t + 1) * N; ++j) {
           ASSERT_EQ(ref::get(got.backward.dqkv, j), ref::get(data.backward.dqkv, j));
@@ -195,24 +181,20 @@ TEST(QkNormRope, AVanishingHeadIsNotANan) {
                              .temp = data.forward.temp,
                              .position = data.forward.position,
                              .rope = data.forward.rope});
-  const std::vector<Tensor> wanted = outputs(run_copy(rig, data, slow.ctx));
+  const Data want = run_copy(rig, data, slow.ctx);
+  expect_finite_outputs(want);
   for_each_isa([&](Isa isa) {
     SCOPED_TRACE(isa_name(isa));
-    Data got = run_copy(rig, data, rig.ctx);
-    size_t i = 0;
-    for_outputs(got, [&](Tensor& t, const char* name) {
-      expect_close(t, wanted[i++], tolerance(t.dtype, c.T + c.d), name);
-    });
+    const Data got = run_copy(rig, data, rig.ctx);
+    expect_finite_outputs(got);
+    expect_close_outputs(got, want, c.T + c.d);
   });
 }
 
 TEST(QkNormRope, ThreadsDoNotChangeTheBits) {
   for (const bool plain : {false, true}) {
-    Rig one(Backend::kCpu, 1), three(Backend::kCpu, 3);
-    const Data data = make_data(one, {200, 4, 2, 24, 12, 5, DType::kBF16, plain});
-    const std::vector<Tensor> a = outputs(run_copy(one, data, one.ctx));
-    const std::vector<Tensor> b = outputs(run_copy(one, data, three.ctx));
-    for (size_t i = 0; i < a.size(); ++i) EXPECT_SAME_BITS(b[i], a[i]);
+    const Case c = {200, 4, 2, 24, 12, 5, DType::kBF16, plain};
+    expect_threads_change_nothing([&](Rig& rig) { return make_data(rig, c); });
   }
 }
 

@@ -9,7 +9,7 @@
 
 #include "kernels/check_tensor.h"
 #include "kernels/ref/element.h"
-#include "testing/rig.h"
+#include "testing/two_ways.h"
 
 namespace moraine {
 namespace {
@@ -88,35 +88,23 @@ Data make_data(Rig& rig, const Case& c) {
   return data;
 }
 
-// Every output of both directions, through `f(tensor, its name)`; absent ones are left out.
-template <class F>
-void for_outputs(Data& data, const F& f) {
-  const auto visit = [&](Tensor& t, const char* name) {
-    if (!t.empty()) f(t, name);
-  };
-  visit(data.forward.r_out, "r_out");
-  visit(data.forward.x, "x");
-  visit(data.forward.rstd, "rstd");
-  visit(data.backward.dh, "dh");
-  visit(data.backward.dr, "dr");
-  visit(data.backward.dnorm, "dnorm");
-  visit(data.backward.dscale.h_scale, "dh_scale");
-  visit(data.backward.dscale.h_bias, "dh_bias");
-  visit(data.backward.dscale.r_scale, "dr_scale");
-  visit(data.backward.dscale.r_bias, "dr_bias");
+std::vector<Output> outputs(Data& data) {
+  auto& [forward, backward] = data;
+  return present({{&forward.r_out, "r_out"},
+                  {&forward.x, "x"},
+                  {&forward.rstd, "rstd"},
+                  {&backward.dh, "dh"},
+                  {&backward.dr, "dr"},
+                  {&backward.dnorm, "dnorm"},
+                  {&backward.dscale.h_scale, "dh_scale"},
+                  {&backward.dscale.h_bias, "dh_bias"},
+                  {&backward.dscale.r_scale, "dr_scale"},
+                  {&backward.dscale.r_bias, "dr_bias"}});
 }
 
-std::vector<Tensor> outputs(Data data) {
-  std::vector<Tensor> all;
-  for_outputs(data, [&](Tensor& t, const char*) { all.push_back(t); });
-  return all;
-}
-
-Data run_copy(Rig& rig, Data data, Context& ctx) {
-  for_outputs(data, [&](Tensor& t, const char*) { t = rig.copy(t); });
+void run(Context& ctx, Data& data) {
   residual_norm_forward(ctx, data.forward);
   residual_norm_backward(ctx, data.backward);
-  return data;
 }
 
 TEST(ResidualNorm, EveryIsaMatchesTheReference) {
@@ -124,26 +112,17 @@ TEST(ResidualNorm, EveryIsaMatchesTheReference) {
     Rig rig, slow(Backend::kRef);
     const Data data = make_data(rig, c);
     const Data want = run_copy(rig, data, slow.ctx);
-    const std::vector<Tensor> wanted = outputs(want);
     for_each_isa([&](Isa isa) {
       SCOPED_TRACE(std::string(isa_name(isa)) + " T=" + std::to_string(c.T) +
                    " D=" + std::to_string(c.D));
-      Data got = run_copy(rig, data, rig.ctx);
-      size_t i = 0;
-      for_outputs(got, [&](Tensor& t, const char* name) {
-        expect_close(t, wanted[i++], tolerance(t.dtype, c.T + c.D), name);
-      });
+      expect_close_outputs(run_copy(rig, data, rig.ctx), want, c.T + c.D);
     });
   }
 }
 
 TEST(ResidualNorm, ThreadsDoNotChangeTheBits) {
   const Case c = {200, 72, DType::kBF16, true, true, true};
-  Rig one(Backend::kCpu, 1), three(Backend::kCpu, 3);
-  const Data data = make_data(one, c);
-  const std::vector<Tensor> a = outputs(run_copy(one, data, one.ctx));
-  const std::vector<Tensor> b = outputs(run_copy(one, data, three.ctx));
-  for (size_t i = 0; i < a.size(); ++i) EXPECT_SAME_BITS(b[i], a[i]);
+  expect_threads_change_nothing([&](Rig& rig) { return make_data(rig, c); });
 }
 
 TEST(ResidualNorm, RowsDoNotDependOnTheBatch) {

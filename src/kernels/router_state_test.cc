@@ -6,7 +6,7 @@
 
 #include "kernels/check_tensor.h"
 #include "kernels/ref/element.h"
-#include "testing/rig.h"
+#include "testing/two_ways.h"
 
 namespace moraine {
 namespace {
@@ -67,57 +67,38 @@ Data make_data(Rig& rig, const Case& c) {
   return data;
 }
 
-template <class F>
-void for_outputs(Data& data, const F& f) {
-  const auto visit = [&](Tensor& t, const char* name) {
-    if (!t.empty()) f(t, name);
-  };
-  visit(data.forward.s, "s");
-  visit(data.forward.x, "x");
-  visit(data.forward.rstd, "rstd");
-  visit(data.backward.dy, "dy");
-  visit(data.backward.ds_prev, "ds_prev");
-  visit(data.backward.dgamma, "dgamma");
-  visit(data.backward.dnorm, "dnorm");
+std::vector<Output> outputs(Data& data) {
+  auto& [forward, backward] = data;
+  return present({{&forward.s, "s"},
+                  {&forward.x, "x"},
+                  {&forward.rstd, "rstd"},
+                  {&backward.dy, "dy"},
+                  {&backward.ds_prev, "ds_prev"},
+                  {&backward.dgamma, "dgamma"},
+                  {&backward.dnorm, "dnorm"}});
 }
 
-std::vector<Tensor> outputs(Data data) {
-  std::vector<Tensor> all;
-  for_outputs(data, [&](Tensor& t, const char*) { all.push_back(t); });
-  return all;
-}
-
-Data run_copy(Rig& rig, Data data, Context& ctx) {
-  for_outputs(data, [&](Tensor& t, const char*) { t = rig.copy(t); });
+void run(Context& ctx, Data& data) {
   router_state_forward(ctx, data.forward);
   router_state_backward(ctx, data.backward);
-  return data;
 }
 
 TEST(RouterState, EveryIsaMatchesTheReference) {
   for (const Case& c : kCases) {
     Rig rig, slow(Backend::kRef);
     const Data data = make_data(rig, c);
-    const std::vector<Tensor> wanted = outputs(run_copy(rig, data, slow.ctx));
+    const Data want = run_copy(rig, data, slow.ctx);
     for_each_isa([&](Isa isa) {
       SCOPED_TRACE(std::string(isa_name(isa)) + " T=" + std::to_string(c.T) +
                    " R=" + std::to_string(c.R));
-      Data got = run_copy(rig, data, rig.ctx);
-      size_t i = 0;
-      for_outputs(got, [&](Tensor& t, const char* name) {
-        expect_close(t, wanted[i++], tolerance(t.dtype, c.T + c.R), name);
-      });
+      expect_close_outputs(run_copy(rig, data, rig.ctx), want, c.T + c.R);
     });
   }
 }
 
 TEST(RouterState, ThreadsDoNotChangeTheBits) {
   const Case c = {200, 72, DType::kBF16, false, true};
-  Rig one(Backend::kCpu, 1), three(Backend::kCpu, 3);
-  const Data data = make_data(one, c);
-  const std::vector<Tensor> a = outputs(run_copy(one, data, one.ctx));
-  const std::vector<Tensor> b = outputs(run_copy(one, data, three.ctx));
-  for (size_t i = 0; i < a.size(); ++i) EXPECT_SAME_BITS(b[i], a[i]);
+  expect_threads_change_nothing([&](Rig& rig) { return make_data(rig, c); });
 }
 
 TEST(RouterState, RowsDoNotDependOnTheBatch) {

@@ -8,22 +8,12 @@
 #include <vector>
 
 #include "kernels/ref/element.h"
-#include "testing/rig.h"
+#include "testing/two_ways.h"
 
 namespace moraine {
 namespace {
 
 using namespace testing;
-
-std::vector<Segment> documents(const std::vector<int64_t>& rows) {
-  std::vector<Segment> segments;
-  int64_t begin = 0;
-  for (const int64_t n : rows) {
-    segments.push_back({.row_begin = begin, .rows = n, .position_begin = 0, .key_begin = begin});
-    begin += n;
-  }
-  return segments;
-}
 
 struct Case {
   std::vector<int64_t> rows;  // of each document

@@ -84,18 +84,40 @@ Tolerance tolerance(DType output, int64_t terms) {
   return {output_step + kSigmas * sum_step * std::sqrt(static_cast<double>(terms) + 1)};
 }
 
+namespace {
+
+// The rms of those elements that are finite.
+double finite_rms(const Tensor& t) {
+  double sum = 0;
+  int64_t count = 0;
+  for (int64_t i = 0; i < t.count(); ++i) {
+    const double x = ref::get(t, i);
+    if (!std::isfinite(x)) continue;
+    sum += x * x;
+    ++count;
+  }
+  return count == 0 ? 0 : std::sqrt(sum / static_cast<double>(count));
+}
+
+// How many times over what is allowed; 0 if right, infinite where no distance can be told.
+double excess(double got, double want, double allowed) {
+  if (std::isnan(want)) return std::isnan(got) ? 0 : INFINITY;
+  if (!std::isfinite(want) || !std::isfinite(got)) return got == want ? 0 : INFINITY;
+  return std::abs(got - want) / (allowed + 1e-300);
+}
+
+}  // namespace
+
 void expect_close(const Tensor& got, const Tensor& want, Tolerance tolerance, const char* what) {
   ASSERT_EQ(shape_text(got), shape_text(want)) << what;
-  const double scale = rms(want);
+  const double scale = finite_rms(want);
   double worst = 0;
   int64_t at = -1;
   for (int64_t i = 0; i < got.count(); ++i) {
-    const double g = ref::get(got, i), w = ref::get(want, i);
-    if (std::isnan(w) && std::isnan(g)) continue;
-    const double allowed = tolerance.relative * (std::abs(w) + scale);
-    const double excess = std::isfinite(g) ? std::abs(g - w) / (allowed + 1e-300) : 1e300;
-    if (excess > worst) {
-      worst = excess;
+    const double w = ref::get(want, i);
+    const double over = excess(ref::get(got, i), w, tolerance.relative * (std::abs(w) + scale));
+    if (over > worst) {
+      worst = over;
       at = i;
     }
   }
@@ -103,6 +125,14 @@ void expect_close(const Tensor& got, const Tensor& want, Tolerance tolerance, co
   ADD_FAILURE() << what << " " << shape_text(got) << " at " << at << ": got " << ref::get(got, at)
                 << ", want " << ref::get(want, at) << ": " << worst << " times the tolerance "
                 << tolerance.relative << " (rms " << scale << ")";
+}
+
+void expect_finite(const Tensor& got, const char* what) {
+  for (int64_t i = 0; i < got.count(); ++i) {
+    if (std::isfinite(ref::get(got, i))) continue;
+    ADD_FAILURE() << what << " " << shape_text(got) << " at " << i << ": " << ref::get(got, i);
+    return;
+  }
 }
 
 void expect_same_bits(const Tensor& got, const Tensor& want, const char* what) {

@@ -39,10 +39,12 @@ struct Tolerance {
 };
 Tolerance tolerance(DType output, int64_t terms);
 
-// |got - want| <= tolerance * (|want| + rms(want)) for every element. Reports the worst. The rms stands for
-// the size of the terms of a sum whose result may cancel.
+// |got - want| <= tolerance * (|want| + rms(want)) for every element. Reports the worst. The rms, over the
+// finite elements, stands for the size of the terms of a sum whose result may cancel. An element of `want`
+// that is not finite is exact: a NaN must meet a NaN, an infinity the same infinity.
 void expect_close(const Tensor& got, const Tensor& want, Tolerance tolerance, const char* what);
 void expect_same_bits(const Tensor& got, const Tensor& want, const char* what);
+void expect_finite(const Tensor& got, const char* what);
 
 #define EXPECT_CLOSE(got, want, tol) ::moraine::testing::expect_close(got, want, tol, #got)
 #define EXPECT_SAME_BITS(got, want) ::moraine::testing::expect_same_bits(got, want, #got)

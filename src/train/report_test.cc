@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "testing/rig.h"
 #include "train/report_chart.h"
@@ -18,6 +20,22 @@ int64_t count(const std::string& text, const std::string& what) {
   int64_t n = 0;
   for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
   return n;
+}
+
+struct Point {
+  double x, y;
+};
+
+// The points of the first series, in the drawing's own units; y grows downwards.
+std::vector<Point> line_points(const std::string& svg) {
+  const size_t line = svg.rfind("class=\"line c1\""), begin = svg.find(" d=\"", line) + 4;
+  std::string path = svg.substr(begin, svg.find('"', begin) - begin);
+  std::replace_if(
+      path.begin(), path.end(), [](char c) { return c == 'M' || c == 'L'; }, ' ');
+  std::istringstream in(path);
+  std::vector<Point> points;
+  for (Point p; in >> p.x >> p.y;) points.push_back(p);
+  return points;
 }
 
 void expect_sound(const std::string& html) {
@@ -120,13 +138,22 @@ TEST(ReportChart, LongRunsStaySmallAndKeepTheirPeaks) {
   }
   const std::string svg = line_chart_svg({.title = "t", .unit = "", .series = {s}});
   EXPECT_LT(svg.size(), 60000u);
-  EXPECT_GT(count(svg, " 42.5"), 0);  // 5 % of the range below the top: 34 + 188 * 0.4 / 8.8
+  // Of the points drawn, the peak alone stands out: at its place, 800 times as high as the ripple below it.
+  const std::vector<Point> points = line_points(svg);
+  ASSERT_GT(points.size(), 100u);
+  std::vector<Point> by_height = points;
+  std::sort(by_height.begin(), by_height.end(), [](Point a, Point b) { return a.y < b.y; });
+  const Point peak = by_height[0];
+  const double ripple = by_height.back().y - by_height[1].y, height = by_height[1].y - peak.y;
+  EXPECT_GT(height, 100 * ripple);
+  const double share = (peak.x - points.front().x) / (points.back().x - points.front().x);
+  EXPECT_NEAR(share, 123456.0 / 200000, 0.005);
 }
 
 TEST(ReportChart, NanBreaksTheLine) {
   const ChartSeries s = {.name = "", .x = {1, 2, 3, 4, 5}, .y = {1, 2, NAN, 2, 1}};
   const std::string svg = line_chart_svg({.title = "t", .unit = "", .series = {s}});
-  const size_t path = svg.find("class=\"line c1\"");
+  const size_t path = svg.rfind("class=\"line c1\"");
   const std::string d = svg.substr(path, svg.find("/>", path) - path);
   EXPECT_EQ(count(d, "M"), 2) << d;
   EXPECT_EQ(count(d, "L"), 2) << d;
