@@ -7,7 +7,8 @@ set -euo pipefail
 build=(g++ cmake ninja-build ccache pkg-config
   libhwy-dev libsimdjson-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev
   libpcre2-dev libutf8proc-dev libzstd-dev zlib1g-dev libxxhash-dev libgtest-dev
-  openmpi-bin)  # loaded at run time by mpirun jobs only
+  openmpi-bin   # loaded at run time by mpirun jobs only
+  zsh groff-base)  # completion and manual pages are tested where these are
 demo=(bible-kjv r-base-core r-cran-janeaustenr cfi-en w3m xz-utils)
 
 want=("${build[@]}")

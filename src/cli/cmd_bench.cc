@@ -43,7 +43,7 @@ int64_t one_rank_count(const Flags& flags, const std::string& what, const std::s
 
 }  // namespace
 
-void cmd_bench(std::span<char*> args) {
+void cmd_bench(const CommandLine& line) {
   std::string what, config_path, ranks = "2,4,8", out = ".";
   std::vector<std::string> assignments;
   BenchOptions options;
@@ -69,7 +69,7 @@ void cmd_bench(std::span<char*> args) {
       .integer("rounds", &rounds, "storage: rounds, of which medians are taken.", 1, 1000)
       .text("out", &out, "storage: a folder on the disk to measure.")
       .integer("threads", &threads, "0: one per usable core.", 0, 1024);
-  if (!flags.parse(args)) return;
+  if (!flags.parse(line)) return;
   options.threads = threads > 0 ? static_cast<int>(threads) : usable_cores();
   if (what == "memory") {
     bench_memory(options);

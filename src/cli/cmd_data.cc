@@ -20,7 +20,7 @@ void print_dataset(const std::string& folder, const DatasetManifest& m) {
 
 }  // namespace
 
-void cmd_data(std::span<char*> args) {
+void cmd_data(const CommandLine& line) {
   std::string action, tokenizer_path;
   int64_t threads = 0, seed = 0, shard_mib = 256;
   BuildOptions options;
@@ -42,7 +42,7 @@ void cmd_data(std::span<char*> args) {
       .integer("shard-mib", &shard_mib, "Size at which a shard ends.", 1, 1 << 20)
       .flag("overwrite", &options.overwrite, "Replace a dataset that is there.")
       .integer("threads", &threads, "0: one per usable core.", 0, 1024);
-  if (!flags.parse(args)) return;
+  if (!flags.parse(line)) return;
   if (options.inputs.empty())
     throw_error(Code::kInvalidArgument, "--input is missing: wanted text files or folders");
   FileSystem& fs = posix_file_system();

@@ -101,7 +101,7 @@ void perplexity(const EvalFlags& f, const ModelDirectory& directory) {
 
 }  // namespace
 
-void cmd_eval(std::span<char*> args) {
+void cmd_eval(const CommandLine& line) {
   EvalFlags f;
   f.context = 512;
   Flags flags("eval",
@@ -120,7 +120,7 @@ void cmd_eval(std::span<char*> args) {
       .text("dtype", &f.load.dtype, "f32 or bf16; default: as the weights are stored.")
       .integer("threads", &f.load.threads, "0: one per usable core.", 0, 1024)
       .flag("json", &f.json, "Print JSON.");
-  if (!flags.parse(args)) return;
+  if (!flags.parse(line)) return;
   f.has_tokens = flags.given("tokens");
   const ModelDirectory directory = ModelDirectory::open(posix_file_system(), f.model_path);
   if (f.action == "score") {

@@ -11,7 +11,7 @@
 
 namespace moraine {
 
-void cmd_generate(std::span<char*> args) {
+void cmd_generate(const CommandLine& line) {
   std::string model_path, prompt, tokens;
   bool json = false;
   int64_t seed = 0, chunk = 512, context = 0;
@@ -37,7 +37,7 @@ void cmd_generate(std::span<char*> args) {
       .integer("context", &context, "Positions kept at most; 0: prompt and answer.", 0, 1 << 30)
       .integer("threads", &load.threads, "0: one per usable core.", 0, 1024)
       .flag("json", &json, "Print {tokens, text, logprobs, finish_reason}.");
-  if (!flags.parse(args)) return;
+  if (!flags.parse(line)) return;
   if (!flags.given("prompt") && !flags.given("tokens"))
     throw_error(Code::kInvalidArgument, "wanted --prompt TEXT or --tokens \"1 2 3\"");
   request.sampling.seed = static_cast<uint64_t>(seed);

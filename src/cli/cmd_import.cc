@@ -29,7 +29,7 @@ DType dtype_flag(const std::string& text, DType stored) {
 
 }  // namespace
 
-void cmd_import(std::span<char*> args) {
+void cmd_import(const CommandLine& line) {
   std::string from, out, dtype;
   Flags flags("import",
               "Turn a public ZAYA checkpoint (native or legacy layout) into a self-contained model "
@@ -40,7 +40,7 @@ void cmd_import(std::span<char*> args) {
       .required("out", &out, "Model directory to make.")
       .choice("dtype", &dtype, {"", "f32", "bf16"},
               "Of the stored weights; default: as they come.");
-  if (!flags.parse(args)) return;
+  if (!flags.parse(line)) return;
   const Loaded model(from);
   write_model_directory(posix_file_system(), out, model.directory.config(), model.master,
                         dtype_flag(dtype, model.directory.stored_dtype()),
@@ -49,7 +49,7 @@ void cmd_import(std::span<char*> args) {
              model.directory.config().skip);
 }
 
-void cmd_export(std::span<char*> args) {
+void cmd_export(const CommandLine& line) {
   std::string from, out, dtype, layout = "native";
   ExportOptions options;
   int64_t shard_mib = options.shard_bytes >> 20;
@@ -63,7 +63,7 @@ void cmd_export(std::span<char*> args) {
               "Of the written weights; default: as they are stored.")
       .integer("shard-mib", &shard_mib, "Size above which weights are split into indexed shards.",
                1, 1 << 24);
-  if (!flags.parse(args)) return;
+  if (!flags.parse(line)) return;
   FileSystem& fs = posix_file_system();
   if (fs.exists(join_path(out, "config.json")))
     throw_error(Code::kInvalidArgument,

@@ -24,7 +24,7 @@ void inspect_data(const std::string& path, bool json, bool verify) {
 
 }  // namespace
 
-void cmd_inspect(std::span<char*> args) {
+void cmd_inspect(const CommandLine& line) {
   std::string path;
   bool hash = false, json = false, quick = false;
   Flags flags("inspect",
@@ -33,7 +33,7 @@ void cmd_inspect(std::span<char*> args) {
       .flag("hash", &hash, "Print one hash over every tensor and the step, and nothing else.")
       .flag("quick", &quick, "Read headers only; verify no bytes.")
       .flag("json", &json, "Print JSON.");
-  if (!flags.parse(args)) return;
+  if (!flags.parse(line)) return;
   FileSystem& fs = posix_file_system();
   if (!fs.exists(path)) throw_error(Code::kNotFound, "inspect {}: no such file or directory", path);
   if (fs.exists(join_path(path, kManifestName))) {

@@ -7,7 +7,7 @@
 
 namespace moraine {
 
-void cmd_plan(std::span<char*> args) {
+void cmd_plan(const CommandLine& line) {
   std::string action, config_path;
   std::vector<std::string> assignments;
   bool json = false;
@@ -21,7 +21,7 @@ void cmd_plan(std::span<char*> args) {
       .integer("ranks", &ranks, "Ranks of the run.", 1, 65536)
       .integer("rank", &rank, "Whose memory.", 0, 65535)
       .flag("json", &json, "Print JSON.");
-  if (!flags.parse(args)) return;
+  if (!flags.parse(line)) return;
   if (rank >= ranks)
     throw_error(Code::kInvalidArgument, "--rank {}: the run has ranks 0 to {}", rank, ranks - 1);
   FileSystem& fs = posix_file_system();

@@ -1,13 +1,26 @@
-// `moraine tokenizer train`: text files to a tokenizer.json.
+// `moraine tokenizer`: text files to a tokenizer.json; text to token ids and back.
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/json.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/progress.h"
+#include "cli/tokens_flag.h"
 #include "data/text_input.h"
 #include "tokenizer/train.h"
 
 namespace moraine {
 namespace {
+
+struct TokenizerFlags {
+  std::string action, out, tokenizer_path, text, tokens;
+  std::vector<std::string> inputs, specials;
+  int64_t vocab_size = 0, threads = 0;
+  bool has_text = false, has_tokens = false;
+  bool ordinary = false, skip_special = false, pieces = false, json = false;
+  TextInputOptions input;
+};
 
 // Documents of all inputs, one after another.
 class Documents {
@@ -33,36 +46,19 @@ class Documents {
   size_t index_ = 0;
 };
 
-}  // namespace
-
-void cmd_tokenizer(std::span<char*> args) {
-  std::string action, out;
-  std::vector<std::string> inputs, specials;
-  int64_t vocab_size = 0, threads = 0;
-  TextInputOptions text;
-  Flags flags("tokenizer",
-              "Train a byte-level BPE tokenizer, written as a Hugging Face tokenizer.json.");
-  flags.choice_positional("action", &action, {"train"}, "train")
-      .list("input", &inputs, "Text files or folders: .txt .jsonl, each also .gz or .zst.")
-      .integer("vocab-size", &vocab_size, "Tokens in all: special ones, bytes and merges.", 0,
-               1 << 24)
-      .required("out", &out, "Folder for tokenizer.json.")
-      .list("special", &specials, "Special tokens; default <|endoftext|>, which ends a document.")
-      .text("field", &text.json_field, "Field of .jsonl lines that holds the text.")
-      .flag("keep-invalid-utf8", &text.keep_invalid_utf8,
-            "Take bytes that are not UTF-8 as they are.")
-      .integer("threads", &threads, "0: one per usable core.", 0, 1024);
-  if (!flags.parse(args)) return;
-  if (inputs.empty())
+void train_tokenizer(const TokenizerFlags& f) {
+  if (f.inputs.empty())
     throw_error(Code::kInvalidArgument, "--input is missing: wanted text files or folders");
-  if (vocab_size == 0)
+  if (f.vocab_size == 0)
     throw_error(Code::kInvalidArgument, "--vocab-size is missing: for example 4096");
+  if (f.out.empty())
+    throw_error(Code::kInvalidArgument, "--out is missing: wanted a folder for tokenizer.json");
   FileSystem& fs = posix_file_system();
-  Pool pool(threads > 0 ? static_cast<int>(threads) : usable_cores());
+  Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());
   BpeTrainOptions options;
-  options.vocab_size = vocab_size;
-  if (!specials.empty()) options.special_tokens = specials;
-  Documents documents(fs, expand_inputs(fs, inputs), text);
+  options.vocab_size = f.vocab_size;
+  if (!f.specials.empty()) options.special_tokens = f.specials;
+  Documents documents(fs, expand_inputs(fs, f.inputs), f.input);
   std::string json;
   {
     ProgressLine reading("tokenizer: reading"), merging("tokenizer: merging");
@@ -72,9 +68,111 @@ void cmd_tokenizer(std::span<char*> args) {
           (p.counting ? reading : merging).update(p.done, p.total, p.counting ? "B" : "tokens");
         });
   }
-  fs.make_directories(out);
-  fs.write_atomic(join_path(out, "tokenizer.json"), json);
-  fmt::print("tokenizer={} tokens={}\n", join_path(out, "tokenizer.json"), vocab_size);
+  fs.make_directories(f.out);
+  fs.write_atomic(join_path(f.out, "tokenizer.json"), json);
+  fmt::print("tokenizer={} tokens={}\n", join_path(f.out, "tokenizer.json"), f.vocab_size);
+}
+
+// What is to be encoded or decoded: the flag, the one file, or standard input.
+std::string content_of(const TokenizerFlags& f, bool given, const std::string& value,
+                       const char* flag) {
+  if (given && !f.inputs.empty())
+    throw_error(Code::kInvalidArgument, "{} and --input: wanted one of them", flag);
+  if (given) return value;
+  if (f.inputs.size() > 1)
+    throw_error(Code::kInvalidArgument, "{}: --input names {} files; wanted one", f.action,
+                f.inputs.size());
+  return posix_file_system().read(f.inputs.empty() ? "/dev/stdin" : f.inputs.front());
+}
+
+Json pieces_of(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  Json pieces = Json::array();
+  for (const int32_t id : ids) pieces.push_back(std::string(tokenizer.token_text(id)));
+  return pieces;
+}
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void encode(const TokenizerFlags& f, const Tokenizer& tokenizer) {
+  const std::string text = content_of(f, f.has_text, f.text, "--text");
+  const std::vector<int32_t> ids =
+      f.ordinary ? tokenizer.encode_ordinary(text) : tokenizer.encode(text, true);
+  if (f.json) {
+    fmt::print("{}\n", dump({{"tokens", ids}, {"pieces", pieces_of(tokenizer, ids)}}));
+  } else if (f.pieces) {
+    for (const int32_t id : ids)
+      fmt::print("{} {}\n", id, dump(std::string(tokenizer.token_text(id))));
+  } else {
+    fmt::print("{}\n", fmt::join(ids, " "));
+  }
+}
+
+void decode(const TokenizerFlags& f, const Tokenizer& tokenizer) {
+  const bool flag = f.has_tokens;
+  const std::vector<int32_t> ids =
+      parse_tokens(content_of(f, flag, f.tokens, "--tokens"), flag ? "--tokens" : "input");
+  for (const int32_t id : ids) {
+    if (id >= tokenizer.vocabulary_size() || tokenizer.token_text(id).empty())
+      throw_error(Code::kInvalidArgument, "token {} is not in the vocabulary of {}", id,
+                  tokenizer.vocabulary_size());
+  }
+  const std::string text = tokenizer.decode(ids, f.skip_special);
+  if (f.json) {
+    fmt::print("{}\n",
+               dump({{"text", text}, {"tokens", ids}, {"pieces", pieces_of(tokenizer, ids)}}));
+  } else if (f.pieces) {
+    for (const int32_t id : ids)
+      fmt::print("{} {}\n", id, dump(std::string(tokenizer.token_text(id))));
+  } else {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  }
+}
+
+}  // namespace
+
+void cmd_tokenizer(const CommandLine& line) {
+  TokenizerFlags f;
+  Flags flags(
+      "tokenizer",
+      "train: a byte-level BPE tokenizer, written as a Hugging Face tokenizer.json. encode: "
+      "text to token ids. decode: token ids to text, byte for byte. Both read standard "
+      "input if neither text nor file is given.");
+  flags
+      .choice_positional("action", &f.action, {"train", "encode", "decode"},
+                         "train, encode or decode")
+      .text("tokenizer", &f.tokenizer_path, "encode, decode: tokenizer.json, or its folder.")
+      .text("text", &f.text, "encode: text.")
+      .text("tokens", &f.tokens, "decode: token ids, \"1 2 3\".")
+      .list("input", &f.inputs,
+            "train: text files or folders, .txt .jsonl, each also .gz or .zst. encode: a file, "
+            "taken as it is. decode: a file of ids.")
+      .flag("ordinary", &f.ordinary,
+            "encode: as `data build`, special tokens inside the text are text and nothing is put "
+            "around it; else as `generate --prompt`.")
+      .flag("skip-special", &f.skip_special, "decode: leave special tokens out.")
+      .flag("pieces", &f.pieces, "encode, decode: a line for each token, id and piece.")
+      .flag("json", &f.json, "encode, decode: print {tokens, pieces}, and text.")
+      .integer("vocab-size", &f.vocab_size, "train: tokens in all, special ones, bytes and merges.",
+               0, 1 << 24)
+      .text("out", &f.out, "train: folder for tokenizer.json.")
+      .list("special", &f.specials,
+            "train: special tokens; default <|endoftext|>, which ends a document.")
+      .text("field", &f.input.json_field, "train: field of .jsonl lines that holds the text.")
+      .flag("keep-invalid-utf8", &f.input.keep_invalid_utf8,
+            "train: take bytes that are not UTF-8 as they are.")
+      .integer("threads", &f.threads, "train: 0: one per usable core.", 0, 1024);
+  if (!flags.parse(line)) return;
+  f.has_text = flags.given("text");
+  f.has_tokens = flags.given("tokens");
+  if (f.action == "train") return train_tokenizer(f);
+  if (f.tokenizer_path.empty())
+    throw_error(Code::kInvalidArgument,
+                "--tokenizer is missing: wanted a tokenizer.json or its folder");
+  const std::unique_ptr<Tokenizer> tokenizer =
+      Tokenizer::load(posix_file_system(), f.tokenizer_path);
+  f.action == "encode" ? encode(f, *tokenizer) : decode(f, *tokenizer);
 }
 
 }  // namespace moraine

@@ -47,7 +47,7 @@ void check_launcher(int64_t ranks) {
 
 }  // namespace
 
-void cmd_train(std::span<char*> args) {
+void cmd_train(const CommandLine& line) {
   std::string config_path;
   std::vector<std::string> assignments;
   RunOptions options;
@@ -70,7 +70,7 @@ void cmd_train(std::span<char*> args) {
                "Ranks as threads of this process; as processes: mpirun -n P moraine train ...", 1,
                4096)
       .flag("document", &document, "Print the list of config keys as Markdown and exit.");
-  if (!flags.parse(args)) return;
+  if (!flags.parse(line)) return;
   if (document) {
     fmt::print("{}", document_run_config());
     return;

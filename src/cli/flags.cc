@@ -5,50 +5,88 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "cli/commands.h"
+#include "cli/declaration.h"
 
 namespace moraine {
 
 struct Flags::State {
   CLI::App app;
-  std::vector<std::string> names;
+  Declaration declaration;
   State(const std::string& summary, const std::string& command) : app(summary, command) {}
 };
 
 namespace {
 
-const char* kExitCodes =
-    "Exit codes: 0 done; 2 usage; 10 invalid argument; 11 not found; 12 corrupt; 13 disk; 14 "
-    "diverged; 15 peer lost;\n"
-    "16 timeout; 17 device; 18 interrupted, state saved: run again to go on. stdout: results; "
-    "stderr: the rest.";
+constexpr ExitCode kExitCodes[] = {
+    {0, "done"},
+    {2, "usage"},
+    {10, "invalid argument"},
+    {11, "not found"},
+    {12, "corrupt"},
+    {13, "disk"},
+    {14, "diverged"},
+    {15, "peer lost"},
+    {16, "timeout"},
+    {17, "device"},
+    {18, "interrupted, state saved: run again to go on"},
+};
+
+std::string footer() {
+  std::string text = "Exit codes: ";
+  for (const ExitCode& e : kExitCodes)
+    text += fmt::format("{}{} {}",
+                        e.code == 0    ? ""
+                        : e.code == 16 ? ";\n"
+                                       : "; ",
+                        e.code, e.meaning);
+  return text + ". stdout: results; stderr: the rest.";
+}
 
 std::string flag_name(const std::string& name) { return "--" + name; }
 
+// An empty choice is the default; nobody types it.
+std::vector<std::string> words_of(std::vector<std::string> choices) {
+  std::erase(choices, "");
+  return choices;
+}
+
+using Kind = Argument::Kind;
+
 }  // namespace
+
+std::span<const ExitCode> exit_codes() { return kExitCodes; }
 
 Flags::Flags(const std::string& command, const std::string& summary)
     : state_(std::make_unique<State>(summary, "moraine " + command)) {
-  state_->app.footer(kExitCodes);
+  state_->declaration = {.command = command, .summary = summary, .arguments = {}};
+  state_->app.footer(footer());
   state_->app.set_help_flag("--help", "Print this and exit.");
 }
 
 Flags::~Flags() = default;
 
 Flags& Flags::text(const std::string& name, std::string* variable, const std::string& help) {
-  state_->names.push_back(flag_name(name));
+  state_->declaration.arguments.push_back(
+      {.kind = Kind::kText, .name = name, .help = help, .standard = *variable});
   state_->app.add_option(flag_name(name), *variable, help)->capture_default_str();
   return *this;
 }
 
 Flags& Flags::required(const std::string& name, std::string* variable, const std::string& help) {
-  state_->names.push_back(flag_name(name));
+  state_->declaration.arguments.push_back(
+      {.kind = Kind::kText, .name = name, .help = help, .required = true});
   state_->app.add_option(flag_name(name), *variable, help)->required();
   return *this;
 }
 
 Flags& Flags::choice(const std::string& name, std::string* variable,
                      std::vector<std::string> choices, const std::string& help) {
-  state_->names.push_back(flag_name(name));
+  state_->declaration.arguments.push_back({.kind = Kind::kText,
+                                           .name = name,
+                                           .help = help,
+                                           .choices = words_of(choices),
+                                           .standard = *variable});
   state_->app.add_option(flag_name(name), *variable, help)
       ->check(CLI::IsMember(std::move(choices)))
       ->capture_default_str();
@@ -57,7 +95,11 @@ Flags& Flags::choice(const std::string& name, std::string* variable,
 
 Flags& Flags::integer(const std::string& name, int64_t* variable, const std::string& help,
                       int64_t min, int64_t max) {
-  state_->names.push_back(flag_name(name));
+  state_->declaration.arguments.push_back({.kind = Kind::kInteger,
+                                           .name = name,
+                                           .help = help,
+                                           .standard = fmt::format("{}", *variable),
+                                           .range = fmt::format("{} to {}", min, max)});
   state_->app.add_option(flag_name(name), *variable, help)
       ->check(CLI::Range(min, max))
       ->capture_default_str();
@@ -65,50 +107,76 @@ Flags& Flags::integer(const std::string& name, int64_t* variable, const std::str
 }
 
 Flags& Flags::number(const std::string& name, double* variable, const std::string& help) {
-  state_->names.push_back(flag_name(name));
+  state_->declaration.arguments.push_back({.kind = Kind::kNumber,
+                                           .name = name,
+                                           .help = help,
+                                           .standard = fmt::format("{}", *variable)});
   state_->app.add_option(flag_name(name), *variable, help)->capture_default_str();
   return *this;
 }
 
 Flags& Flags::flag(const std::string& name, bool* variable, const std::string& help) {
-  state_->names.push_back(flag_name(name));
+  state_->declaration.arguments.push_back({.kind = Kind::kFlag, .name = name, .help = help});
   state_->app.add_flag(flag_name(name), *variable, help);
   return *this;
 }
 
 Flags& Flags::list(const std::string& name, std::vector<std::string>* variable,
                    const std::string& help) {
-  state_->names.push_back(flag_name(name));
+  state_->declaration.arguments.push_back({.kind = Kind::kList, .name = name, .help = help});
   state_->app.add_option(flag_name(name), *variable, help);
   return *this;
 }
 
 Flags& Flags::positional(const std::string& name, std::string* variable, const std::string& help) {
+  state_->declaration.arguments.push_back(
+      {.kind = Kind::kPositional, .name = name, .help = help, .required = true});
   state_->app.add_option(name, *variable, help)->required();
+  return *this;
+}
+
+Flags& Flags::optional_positional(const std::string& name, std::string* variable,
+                                  const std::string& help) {
+  state_->declaration.arguments.push_back({.kind = Kind::kPositional, .name = name, .help = help});
+  state_->app.add_option(name, *variable, help);
   return *this;
 }
 
 Flags& Flags::choice_positional(const std::string& name, std::string* variable,
                                 std::vector<std::string> choices, const std::string& help) {
+  state_->declaration.arguments.push_back({.kind = Kind::kPositional,
+                                           .name = name,
+                                           .help = help,
+                                           .choices = choices,
+                                           .required = true});
   state_->app.add_option(name, *variable, help)
       ->required()
       ->check(CLI::IsMember(std::move(choices)));
   return *this;
 }
 
-bool Flags::parse(std::span<char*> args) {
-  std::vector<std::string> reversed(args.rbegin(), args.rend());  // CLI11 takes them from the back
+bool Flags::parse(const CommandLine& line) {
+  if (line.declared != nullptr) {
+    *line.declared = state_->declaration;
+    return false;
+  }
+  // CLI11 takes them from the back.
+  std::vector<std::string> reversed(line.words.rbegin(), line.words.rend());
   try {
     state_->app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", state_->app.help());
     return false;
   } catch (const CLI::ExtrasError&) {
+    std::vector<std::string> names = {"--help"};
+    for (const Argument& a : state_->declaration.arguments) {
+      if (a.kind != Kind::kPositional) names.push_back(flag_name(a.name));
+    }
     for (const std::string& extra : state_->app.remaining()) {
       const std::string name = extra.substr(0, extra.find('='));
       throw_error(Code::kInvalidArgument,
                   "unknown argument {}; did you mean {}? `--help` lists them", extra,
-                  nearest_name(name, state_->names));
+                  nearest_name(name, names));
     }
     throw_error(Code::kInvalidArgument, "unknown argument; `--help` lists them");
   } catch (const CLI::ParseError& e) {

@@ -1,16 +1,17 @@
-// Flags: one command's options, declared once: parsing, --help and messages come from the
-// declaration.
+// Flags: one command's options, declared once: parsing, messages, --help, man pages and completion
+// come from the declaration.
 //
 // Errors: kInvalidArgument; an unknown flag names the nearest known one.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 namespace moraine {
+
+struct CommandLine;  // cli/commands.h
 
 class Flags {
  public:
@@ -27,11 +28,13 @@ class Flags {
   Flags& flag(const std::string& name, bool* variable, const std::string& help);
   Flags& list(const std::string& name, std::vector<std::string>* variable, const std::string& help);
   Flags& positional(const std::string& name, std::string* variable, const std::string& help);
+  Flags& optional_positional(const std::string& name, std::string* variable,
+                             const std::string& help);
   Flags& choice_positional(const std::string& name, std::string* variable,
                            std::vector<std::string> choices, const std::string& help);
 
-  // False if --help was printed: nothing more is to do.
-  bool parse(std::span<char*> args);
+  // False if --help was printed, or the declaration was asked for: nothing more is to do.
+  bool parse(const CommandLine& line);
   bool given(const std::string& name) const;
 
  private:

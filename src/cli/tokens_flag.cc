@@ -7,7 +7,7 @@
 
 namespace moraine {
 
-std::vector<int32_t> parse_tokens(const std::string& text) {
+std::vector<int32_t> parse_tokens(const std::string& text, const std::string& where) {
   std::vector<int32_t> ids;
   const char *at = text.data(), *end = text.data() + text.size();
   while (true) {
@@ -17,7 +17,7 @@ std::vector<int32_t> parse_tokens(const std::string& text) {
     const std::from_chars_result result = std::from_chars(at, end, id);
     if (result.ec != std::errc() || id < 0) {
       throw_error(Code::kInvalidArgument,
-                  "--tokens: \"{}\" is no token id; wanted numbers from 0, separated by spaces",
+                  "{}: \"{}\" is not a token id; wanted numbers from 0, separated by spaces", where,
                   std::string(at, std::min<size_t>(20, static_cast<size_t>(end - at))));
     }
     ids.push_back(id);

@@ -8,8 +8,8 @@
 
 namespace moraine {
 
-// "1 2 3" to ids. Errors: kInvalidArgument with the word that is no id.
-std::vector<int32_t> parse_tokens(const std::string& text);
+// "1 2 3" to ids. Errors: kInvalidArgument with the word that is no id, and `where` it stands.
+std::vector<int32_t> parse_tokens(const std::string& text, const std::string& where = "--tokens");
 
 // Ids of `tokens` if given, else of `text` through the tokenizer (which must not be null then).
 // With `add_special`, also what the tokenizer puts around a text.

@@ -93,7 +93,7 @@ TEST_F(Cli, MissingThings) {
   expect_error({"generate", "--model", golden("native-tiny"), "--prompt", "Hello"}, 10,
                {"no tokenizer", "--tokens"});
   expect_error({"generate", "--model", golden("native-tiny"), "--tokens", "5 x"}, 10,
-               {"\"x\" is no token id"});
+               {"\"x\" is not a token id"});
   expect_error({"generate", "--model", golden("native-tiny"), "--tokens", "5 400"}, 10,
                {"token 400 is not in the vocabulary of 320"});
   expect_error(

@@ -1,0 +1,32 @@
+// The table itself.
+#include "cli/commands.h"
+
+namespace moraine {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"tokenizer", "train a byte-level BPE tokenizer on text; encode and decode", cmd_tokenizer},
+    {"data", "turn text into token shards", cmd_data},
+    {"plan", "print what a run needs, without running it", cmd_plan},
+    {"train", "pretrain or adapt, from scratch, a model, or the newest checkpoint", cmd_train},
+    {"eval", "perplexity of a text, log-probabilities of tokens", cmd_eval},
+    {"generate", "continue a prompt", cmd_generate},
+    {"import", "turn a public checkpoint into a model directory", cmd_import},
+    {"export", "write a model in a public layout", cmd_export},
+    {"inspect", "show, verify and hash checkpoints, datasets and weight files", cmd_inspect},
+    {"bench", "measure this machine and the share of it that is used", cmd_bench},
+    {"completion", "print completion of this program for a shell", cmd_completion, true},
+    {"man", "print a manual page of this program", cmd_man, true},
+};
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+
+Declaration declaration_of(const Command& command) {
+  Declaration declaration;
+  command.run({.words = {}, .declared = &declaration});
+  return declaration;
+}
+
+}  // namespace moraine

@@ -1,0 +1,17 @@
+// What the build knows, and what this machine has.
+#include "cli/version.h"
+
+#include <fmt/format.h>
+
+#include "cli/build_info.h"
+#include "kernels/isa.h"
+
+namespace moraine {
+
+void print_version(const CommandLine&) {
+  const BuildInfo& b = kBuildInfo;
+  fmt::print("moraine {}\ncommit: {}\ncompiler: {}, {}\ninstruction sets: compiled {}; used {}\n",
+             b.version, b.commit, b.compiler, b.build_type, b.instruction_sets, isa_name(isa()));
+}
+
+}  // namespace moraine

@@ -1,0 +1,222 @@
+// Program: what people expect of any program: its version, a hint for a mistyped command, manual
+// pages, completion, and text to token ids and back.
+//
+// Fails if a flag of a command is missing in its manual page or in a completion, if a shell does
+// not understand its script, if a page is not roff, or if the tokenizer's round trip loses a byte.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/json.h"
+#include "checkpoint/test_folder.h"
+#include "tests/program.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+const char* const kCommands[] = {"tokenizer", "data",   "plan",   "train",   "eval",
+                                 "generate",  "import", "export", "inspect", "bench"};
+
+std::string tokenizer_file(const std::string& name) {
+  return std::string(MORAINE_SOURCE_DIR) + "/tests/golden/tokenizer/" + name + ".json";
+}
+
+bool has_program(const std::string& name) {
+  return std::system(("command -v " + name + " >/dev/null 2>&1").c_str()) == 0;
+}
+
+class ProgramCli : public ::testing::Test {
+ protected:
+  std::string must(const std::vector<std::string>& args) const {
+    const Ended ended = run_program(folder.path(), args);
+    EXPECT_EQ(ended.exit_code, 0) << args[0] << ": " << ended.err;
+    return ended.out;
+  }
+  void expect_error(const std::vector<std::string>& args, int code,
+                    const std::string& piece) const {
+    const Ended ended = run_program(folder.path(), args);
+    EXPECT_EQ(ended.exit_code, code) << ended.err;
+    EXPECT_NE(ended.err.find(piece), std::string::npos)
+        << "wanted " << piece << "\ngot " << ended.err;
+  }
+  // What a shell prints for a script; fails if the script fails or prints to stderr.
+  std::string shell(const std::string& program, const std::string& script) const {
+    folder.write("script", script);
+    const std::string out = folder.file("shell.out"), err = folder.file("shell.err");
+    const int status =
+        std::system((program + " " + folder.file("script") + " >" + out + " 2>" + err).c_str());
+    EXPECT_EQ(status, 0) << script;
+    EXPECT_EQ(posix_file_system().read(err), "") << script;
+    return posix_file_system().read(out);
+  }
+  // Every --flag that the command's --help lists.
+  std::vector<std::string> flags_of(const std::string& command) const {
+    std::vector<std::string> flags;
+    const std::string help = must({command, "--help"});
+    for (size_t at = help.find("\n  --"); at != std::string::npos; at = help.find("\n  --", at + 1))
+      flags.push_back(help.substr(at + 3, help.find_first_of(" \n", at + 3) - at - 3));
+    EXPECT_GE(flags.size(), 3u) << help;
+    return flags;
+  }
+
+  TestFolder folder;
+};
+
+TEST_F(ProgramCli, VersionSaysWhatWasBuiltAndWhatIsUsed) {
+  setenv("MORAINE_ISA", "baseline", 1);
+  const std::string text = must({"--version"});
+  unsetenv("MORAINE_ISA");
+  EXPECT_EQ(text.substr(0, 8), "moraine ");
+  for (const char* piece :
+       {"\ncommit: ", "\ncompiler: ", "instruction sets: compiled baseline, ", "; used baseline\n"})
+    EXPECT_NE(text.find(piece), std::string::npos) << piece << " in " << text;
+  EXPECT_EQ(text.find('@'), std::string::npos) << text;  // every place of the template was filled
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
+}
+
+TEST_F(ProgramCli, AnUnknownCommandIsOneLineWithAHint) {
+  const Ended ended = run_program(folder.path(), {"trian"});
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_EQ(ended.out, "");
+  EXPECT_EQ(ended.err,
+            "moraine: no command 'trian'; did you mean train? 'moraine --help' lists the "
+            "commands\n");
+}
+
+TEST_F(ProgramCli, EveryFlagIsInThePageAndInBothCompletions) {
+  const std::string bash = must({"completion", "bash"}), zsh = must({"completion", "zsh"});
+  for (const std::string command : kCommands) {
+    const std::string page = must({"man", command});
+    for (const std::string& flag : flags_of(command)) {
+      std::string escaped;
+      for (const char c : flag) escaped += c == '-' ? std::string("\\-") : std::string(1, c);
+      EXPECT_NE(page.find("\n\\fB" + escaped + "\\fR"), std::string::npos) << command << flag;
+      const size_t in_bash = bash.find("'" + command + " '*) words='");
+      ASSERT_NE(in_bash, std::string::npos);
+      const std::string words = bash.substr(in_bash, bash.find(";;", in_bash) - in_bash);
+      EXPECT_NE((words + " ").find(flag), std::string::npos) << words;
+      const size_t in_zsh = zsh.find("\n    " + command + ")\n");
+      ASSERT_NE(in_zsh, std::string::npos);
+      const std::string specs = zsh.substr(in_zsh, zsh.find(";;", in_zsh) - in_zsh);
+      EXPECT_NE(specs.find(flag + "["), std::string::npos) << specs;
+    }
+  }
+}
+
+TEST_F(ProgramCli, BashCompletes) {
+  must({"completion", "bash", "--out", folder.file("moraine.bash")});
+  const auto complete = [&](const std::string& line) {  // the last word is the one being typed
+    return shell("bash", "source " + folder.file("moraine.bash") + "\nCOMP_WORDS=(" + line +
+                             ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_moraine\n"
+                             "echo \"${COMPREPLY[*]}\"\n");
+  };
+  EXPECT_EQ(complete("moraine tra"), "train\n");
+  EXPECT_EQ(complete("moraine --v"), "--version\n");
+  EXPECT_EQ(complete("/usr/bin/moraine ev"), "eval\n");
+  EXPECT_EQ(complete("moraine train --co"), "--config\n");
+  EXPECT_EQ(complete("moraine train --config run.toml --res"), "--resume\n");
+  EXPECT_EQ(complete("moraine eval ''"), "perplexity score\n");
+  EXPECT_EQ(complete("moraine bench st"), "storage\n");
+  EXPECT_EQ(complete("moraine export --layout n"), "native\n");
+  EXPECT_EQ(complete("moraine train --config ''"), "\n");  // file names, by bash itself
+  EXPECT_EQ(complete("moraine nothing --x"), "\n");
+}
+
+TEST_F(ProgramCli, ZshCompletes) {
+  if (!has_program("zsh")) GTEST_SKIP() << "zsh is not installed";
+  must({"completion", "zsh", "--out", folder.file("_moraine")});
+  shell("zsh -n", posix_file_system().read(folder.file("_moraine")));
+  // An interactive shell in a pseudo terminal, with tab pressed after `line`: what the line became.
+  const auto complete = [&](const std::string& line) {
+    const std::string text = shell("timeout 120 zsh -f", R"(zmodload zsh/zpty
+zpty z 'TERM=dumb HOME=)" + folder.path() + R"( zsh -f -i'
+zpty -w z 'PS1=; fpath=()" + folder.path() + R"( $fpath); autoload -Uz compinit; compinit -u -D
+show() { print -r -- "got:$BUFFER:"; exit }; zle -N show; bindkey "^X" show; print rea""dy'
+all= seen=
+while zpty -r z seen; do all+=$seen; [[ $all == *ready* ]] && break; done
+zpty -w -n z $')" + line + R"(\t\C-x'
+while zpty -r z seen; do all+=$seen; [[ $all == *got:moraine*:* ]] && break; done
+print -r -- $all
+zpty -d z
+)");
+    const size_t at = text.rfind("got:moraine");
+    return at == std::string::npos ? text : text.substr(at + 4, text.find(':', at + 4) - at - 4);
+  };
+  EXPECT_EQ(complete("moraine tra"), "moraine train ");
+  EXPECT_EQ(complete("moraine train --co"), "moraine train --config ");
+  EXPECT_EQ(complete("moraine bench st"), "moraine bench storage ");
+  EXPECT_EQ(complete("moraine export --layout nat"), "moraine export --layout native ");
+}
+
+TEST_F(ProgramCli, PagesAreRoff) {
+  must({"man", "--out", folder.file("man")});
+  for (const std::string command : kCommands) {
+    const std::string page = posix_file_system().read(folder.file("man/moraine-" + command + ".1"));
+    EXPECT_EQ(page, must({"man", command}));
+    EXPECT_EQ(page.substr(0, 12), ".TH MORAINE\\");
+    for (const char* section : {"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS"})
+      EXPECT_NE(page.find(std::string("\n.SH ") + section + "\n"), std::string::npos) << section;
+  }
+  EXPECT_NE(must({"man"}).find("\\fBgenerate\\fR\ncontinue a prompt.\n"), std::string::npos);
+  expect_error({"man", "trian"}, 10, "did you mean train?");
+  if (!has_program("groff")) GTEST_SKIP() << "groff is not installed: pages were not formatted";
+  for (const std::string& page : posix_file_system().list(folder.file("man")))
+    shell("groff -man -Tutf8 -ww -z <" + folder.file("man/" + page) + " -", "");
+}
+
+TEST_F(ProgramCli, TokenizerEncodesAndDecodes) {
+  const std::vector<std::string> encode = {"tokenizer", "encode", "--tokenizer",
+                                           tokenizer_file("llama3")};
+  const std::vector<std::string> decode = {"tokenizer", "decode", "--tokenizer",
+                                           tokenizer_file("llama3")};
+  const auto with = [](std::vector<std::string> args, const std::vector<std::string>& more) {
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  // Ids from the golden cases of the Hugging Face library.
+  EXPECT_EQ(must(with(encode, {"--text", " a"})), "0 260\n");
+  EXPECT_EQ(must(with(encode, {"--text", " a", "--ordinary"})), "260\n");
+  EXPECT_EQ(must(with(encode, {"--text", ""})), "0\n");
+  EXPECT_EQ(must(with(encode, {"--text", " a", "--pieces"})),
+            "0 \"<|begin_of_text|>\"\n260 \"\xc4\xa0"
+            "a\"\n");
+  const Json json = Json::parse(must(with(encode, {"--text", " a", "--json"})));
+  EXPECT_EQ(json.at("tokens"), Json({0, 260}));
+  EXPECT_EQ(json.at("pieces"), Json({"<|begin_of_text|>",
+                                     "\xc4\xa0"
+                                     "a"}));
+
+  EXPECT_EQ(must(with(decode, {"--tokens", "0 260"})), "<|begin_of_text|> a");
+  EXPECT_EQ(must(with(decode, {"--tokens", "0 260", "--skip-special"})), " a");
+  EXPECT_EQ(Json::parse(must(with(decode, {"--tokens", "0,260", "--json"}))).at("text"),
+            "<|begin_of_text|> a");
+
+  // Every byte, UTF-8 or not, through files and through a pipe.
+  std::string bytes = "Moraine \xe2\x82\xac\n";
+  for (int c = 0; c < 256; ++c) bytes += static_cast<char>(c);
+  folder.write("bytes", bytes);
+  folder.write("ids", must(with(encode, {"--input", folder.file("bytes"), "--ordinary"})));
+  EXPECT_EQ(must(with(decode, {"--input", folder.file("ids")})), bytes);
+  const std::string program = std::string(MORAINE_PROGRAM) + " tokenizer ",
+                    which = " --tokenizer " + encode[3];
+  EXPECT_EQ(shell("sh", program + "encode --ordinary" + which + " <" + folder.file("bytes") +
+                            " | " + program + "decode" + which + "\n"),
+            bytes);
+
+  expect_error(with(decode, {"--tokens", "5 x"}), 10, "--tokens: \"x\" is not a token id");
+  expect_error(with(decode, {"--tokens", "5 99999"}), 10,
+               "token 99999 is not in the vocabulary of");
+  expect_error(with(decode, {"--input", folder.file("bytes")}), 10, "input: \"Moraine");
+  expect_error(with(encode, {"--text", "a", "--input", folder.file("bytes")}), 10,
+               "--text and --input");
+  expect_error({"tokenizer", "encode", "--text", "a"}, 10, "--tokenizer is missing");
+  expect_error({"tokenizer", "train", "--input", "x", "--vocab-size", "300"}, 10,
+               "--out is missing");
+}
+
+}  // namespace
+}  // namespace moraine
