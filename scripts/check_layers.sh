@@ -92,7 +92,7 @@ problems=$(
       file = substr(path, 5)
       folder = file
       sub(/\/.*/, "", folder)
-      is_test = file ~ /_test\.cc$|\/test_[a-z_]*\.h$/
+      is_test = file ~ /_(test|fuzz)\.cc$|\/test_[a-z_]*\.h$/
       if (!(folder in known)) problem(1, "src/" folder " is not in the table in scripts/check_layers.sh")
       number = 0
       guarded = file !~ /\.h$/

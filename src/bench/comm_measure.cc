@@ -76,7 +76,7 @@ class Measure {
     std::vector<CommTimes> table;
     table.push_back(measure(
         "barrier", 0, 0, [this](int64_t) { barrier(comm_); },
-        [this] { return mpi_library().barrier(mpi_library().world); }));
+        [] { return mpi_library().barrier(mpi_library().world); }));
     for (int64_t bytes = 8; bytes <= options_.most_bytes; bytes *= bytes < 64 ? 8 : 4) {
       bytes_ = bytes;
       if (size_ % 2 == 0) measure_message(table);

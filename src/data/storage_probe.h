@@ -5,8 +5,7 @@
 // memory file system, or pages that others keep): such a number is that of memory, not of the
 // device.
 //
-// The one place beside base/file_system.cc that opens files: O_DIRECT has no meaning behind a door
-// that tests replace.
+// Opens its file past base/file_system.h: O_DIRECT has no meaning behind a door that tests replace.
 //
 // Errors: kNotFound, kIo; kInvalidArgument: file smaller than one page, options out of range.
 // Cost:   `seconds` of wall time; `threads` reads in flight. Changes nothing on disk.

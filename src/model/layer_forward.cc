@@ -1,4 +1,4 @@
-// One decoder layer, forward. Each line is one kernel, in the order of the model specification.
+// One decoder layer, forward: one call for each operation, in the order of the model specification.
 #include "model/layer_forward.h"
 
 #include <cmath>

@@ -35,9 +35,9 @@
 namespace moraine {
 
 struct RunOptions {
-  std::string out;              // run directory
-  std::string resume = "auto";  // auto | never | a checkpoint directory
-  std::string machine_file;     // limits for the percentage; "": measured quickly
+  std::string out;                                // run directory
+  std::string resume = "auto";                    // auto | never | a checkpoint directory
+  std::string machine_file;                       // limits for the percentage; "": measured quickly
   const std::atomic<int>* stop_signal = nullptr;  // not 0: save and stop
 };
 

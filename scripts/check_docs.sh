@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Checks what the documents say against the tree, as far as a script can.
+#   scripts/check_docs.sh [ROOT]     ROOT: a checkout; default: the one this script is in
+#
+#   links     every file that a document links to is there
+#   tests     every test that a document names (`Suite.Name`) exists
+#   prints    only the files that CONTRIBUTING.md allows to print do
+#   disk      only the files that file_system.h's rule allows to open files do
+#   events    every event that is logged has its row in docs/operations.md, and the other way round
+#   letters   every letter in the shape behind a tensor is in docs/notation.md
+set -euo pipefail
+shopt -s inherit_errexit
+cd "${1:-$(dirname "$0")/..}"
+export LC_ALL=C
+
+# Who prints: the log, a failed check, commands, benchmarks, the console of a run.
+printers='src/base/log.cc src/base/check.cc src/cli/ src/bench/ src/train/console.cc src/train/loop.cc'
+# Who opens files past base/file_system.h, and why: O_DIRECT (probe), dropping pages (bench), shared memory of ranks, the kernel's own files.
+openers='src/base/file_system.cc src/base/resident.cc src/data/storage_probe.cc src/bench/ src/comm/'
+
+documents=$(find . -name '*.md' -not -path './build/*' -not -path './runs/*' -not -path './out/*' -not -path './data/*' -not -path './.git/*' | sort)
+sources=$(find src tests \( -name '*.cc' -o -name '*.h' \) -size +0 | sort)
+# Code that is part of the program: no tests, nothing that only tests include.
+program=$(grep '^src/' <<<"$sources" | grep -vE '_test\.cc$|_fuzz\.cc$|/test_[a-z_]*\.h$|^src/testing/|faulty_file_system|unsynced_state')
+
+# File:line of code lines (no comments) in $program that match, less the allowed files.
+uses() { # regex, allowed files or folders, what is wrong
+  # shellcheck disable=SC2086
+  awk -v regex="$1" -v allowed="$2" -v text="$3" '
+    BEGIN { n = split(allowed, a, " ") }
+    { line = $0; sub(/^ *\/\/.*/, "", line); sub(/  \/\/ .*/, "", line) }
+    line ~ regex {
+      for (i = 1; i <= n; ++i) if (index(FILENAME, a[i]) == 1) next
+      print FILENAME ":" FNR ": " text
+    }' $program
+}
+
+problems=$(
+  # shellcheck disable=SC2086
+  awk '
+    {
+      text = $0
+      while (match(text, /\]\([^)# ]+(#[^)]*)?\)/)) {
+        target = substr(text, RSTART + 2, RLENGTH - 3)
+        text = substr(text, RSTART + RLENGTH)
+        sub(/#.*/, "", target)
+        if (target ~ /^(https?:|mailto:)/) continue
+        folder = FILENAME
+        sub(/[^\/]*$/, "", folder)
+        print FILENAME ":" FNR "\t" folder target "\t" target
+      }
+    }' $documents |
+    while IFS=$'\t' read -r place path target; do
+      [ -e "$path" ] || echo "${place#./}: links to $target, which is not there"
+    done
+
+  tests=$(sed -nE 's/^TEST(_F|_P)?\(([A-Za-z0-9_]+), *([A-Za-z0-9_]+)\).*/\2.\3/p' $sources)
+  # shellcheck disable=SC2086
+  grep -noE '`[A-Z][A-Za-z0-9]+\.[A-Z][A-Za-z0-9]+`' $documents /dev/null |
+    while IFS=: read -r file line name; do
+      name=${name//\`/}
+      grep -qxF -- "$name" <<<"$tests" || echo "${file#./}:$line: there is no test $name"
+    done
+
+  uses '(^|[^A-Za-z_.])(std::)?(printf|fprintf|puts|fputs|putchar|perror)\(|std::cout|std::cerr|fmt::print' "$printers" \
+    'only base/log.h prints, and commands (scripts/check_docs.sh has the list)'
+  uses '(^|[^A-Za-z_.>])(::open|shm_open|memfd_create|std::fopen|fopen)\(|std::[io]fstream' "$openers" \
+    'files are opened by base/file_system.h (scripts/check_docs.sh has the list of exceptions)'
+
+  # Events: the name behind log_event(level, or that a caller of a logging helper hands over.
+  # shellcheck disable=SC2086
+  logged=$(cat $program | tr '\n' ' ' | grep -oE 'log_event\( *[^,]*, *("[a-z_.]+"|[^"(;]*"[a-z_]+\.[a-z_]+"[^,;]*)' | grep -oE '"[a-z_]+\.[a-z_]+"' | tr -d '"' | sort -u)
+  listed=$(sed -nE 's/^\| `([a-z]+\.[a-z_]+)` \| [IWE] \|.*/\1/p' docs/operations.md | sort -u)
+  comm -23 <(printf '%s\n' "$logged") <(printf '%s\n' "$listed") | sed 's/.*/docs\/operations.md:1: the event & is logged and has no row/'
+  comm -13 <(printf '%s\n' "$logged") <(printf '%s\n' "$listed") | while read -r name; do
+    # shellcheck disable=SC2086
+    grep -qF "\"$name\"" $program || echo "docs/operations.md:1: nothing logs the event $name"
+  done
+
+  known=$(sed -nE 's/^\| ([A-Za-z, ]{1,9}) \|.*/\1/p' docs/notation.md | tr -d ' ' | tr ',' '\n')
+  # shellcheck disable=SC2086
+  awk -v known="$known" '
+    BEGIN { n = split(known, a, "\n"); for (i = 1; i <= n; ++i) have[a[i]] = 1 }
+    /(Tensor|float|BF16|double)[ &*]+[a-z_0-9, ]+[;,)].*\/\/ \[/ {
+      text = $0
+      sub(/.*\/\/ \[/, "", text)
+      sub(/\].*/, "", text)
+      gsub(/[a-z_A-Z0-9]+\(.*/, "", text)
+      n = split(text, word, /[^A-Za-z_0-9]+/)
+      for (i = 1; i <= n; ++i) {
+        w = word[i]
+        sub(/^[0-9]+/, "", w)
+        if (w ~ /^([A-Za-z]|[A-Z][a-z])$/ && !(w in have)) print FILENAME ":" FNR ": the letter " w " is not in docs/notation.md"
+      }
+    }' $(grep '\.h$' <<<"$program")
+)
+
+if [ -n "$problems" ]; then
+  printf '%s\n' "$problems" >&2
+  echo "check_docs: problems: $(printf '%s\n' "$problems" | wc -l)" >&2
+  exit 1
+fi
+echo "check_docs: $(wc -l <<<"$documents") documents, no problems"

@@ -1,0 +1,185 @@
+# Reads C++ files and says what they define: one line for each type, function and file.
+#
+#   TYPE <qualified name> <file>:<line>                        types that the linker sees: not those in anonymous namespaces
+#   FUNCTION <lines> <parameters> <name> <file>:<line>         every function body, methods and lambdas with a name left out
+#   DECLARED 0 <parameters> <name> <file>:<line>               a declaration in a header
+#   FILE <lines> <file>
+#
+# No parser: text without comments, strings and preprocessor lines is cut into words, and each brace is told apart by the
+# words before it. clang-format has put the code into one form, which is what makes that enough. Plain awk.
+function flush_file() {
+  if (path == "") return
+  if (depth != 0) print "BROKEN " path ": braces do not match (" depth ")"
+  print "FILE " lines " " path
+}
+function start_file() {
+  flush_file()
+  path = FILENAME
+  depth = 0; parens = 0; head = ""; in_comment = 0; in_raw = ""; in_macro = 0; lines = 0
+}
+# The words between the last ; { or } and this brace.
+function opens(text,    name, scope, i) {
+  kind[depth] = "block"
+  label[depth] = ""
+  sub(/^ *HWY_[A-Z_]+ *\([^()]*\) */, "", text)
+  if (text ~ /^ *(inline +)?namespace *$/) { kind[depth] = "anonymous"; return }
+  if (text ~ /^ *(inline +)?namespace +[A-Za-z_:]/) {
+    name = text
+    sub(/^ *(inline +)?namespace +/, "", name); gsub(/ /, "", name)
+    kind[depth] = "namespace"; label[depth] = name
+    return
+  }
+  if (text ~ /^ *extern +"" *$/) { kind[depth] = "namespace"; return }
+  sub(/^ *template *<[^{]*> *(requires [^{]*)?(struct|class|union)/, " struct", text)
+  if (text ~ /(^|[ ;:])(struct|class|union|enum)( |$)/ && text !~ /[()=] *$/ && text !~ /\) *(const|noexcept|override)? *$/) {
+    name = text
+    sub(/^.*(^|[ ;:])(enum +class|enum +struct|enum|struct|class|union) +/, "", name)
+    gsub(/alignas *\([^)]*\) */, "", name)
+    gsub(/__attribute__ *\(\([^)]*\)\) */, "", name)
+    sub(/ *final */, "", name)
+    sub(/ *:([^:].*)?$/, "", name)
+    gsub(/ /, "", name)
+    kind[depth] = "type"; label[depth] = name
+    if (name == "" || name !~ /^[A-Za-z_]/) return
+    scope = ""
+    for (i = 1; i < depth; ++i) {
+      if (kind[i] != "namespace" && kind[i] != "type") return
+      scope = scope label[i] "::"
+    }
+    # A specialization `X<int>` is another type than X.
+    print "TYPE " scope name " " path ":" number
+    return
+  }
+  if (outside() && text ~ /\)[^()=]*$|\) *(:|->) *[^=]*$|^[^=]*\)[^=]*:.*$/ && text !~ /^ *(if|for|while|switch|else|do|try|catch)/ && text !~ /= *$/ && text ~ /\(/) {
+    kind[depth] = "function"
+    label[depth] = function_name(text)
+    begin_line[depth] = head_line
+    parameters[depth] = count_parameters(text)
+  }
+}
+function outside(    i) {  # not inside a function
+  for (i = 1; i < depth; ++i) if (kind[i] == "function" || kind[i] == "block") return 0
+  return 1
+}
+function function_name(text,    name) {
+  name = text
+  gsub(/HWY_ATTR|MR_LANES/, "", name)
+  while (name ~ /^ *template *</) name = after_angle(name)
+  while (name ~ /requires *\(/) sub(/requires *\([^()]*\)/, "", name)
+  if (name ~ /operator *\(\)/) return "operator()"
+  sub(/ *\(.*$/, "", name)
+  sub(/^.*[ *&]/, "", name)
+  return name
+}
+function after_angle(text,    i, level, c) {
+  level = 0
+  for (i = index(text, "<"); i <= length(text); ++i) {
+    c = substr(text, i, 1)
+    if (c == "<") ++level
+    if (c == ">" && --level == 0) return substr(text, i + 1)
+  }
+  return ""
+}
+# Parameters of the first parenthesis that belongs to the function's name.
+function count_parameters(text,    i, c, level, angle, n, seen) {
+  while (text ~ /^ *template *</) text = after_angle(text)
+  if (text ~ /operator *\(\)/) sub(/operator *\(\)/, "operator_call", text)
+  i = index(text, "(")
+  level = 0; angle = 0; n = 0; seen = 0
+  for (; i <= length(text); ++i) {
+    c = substr(text, i, 1)
+    if (c == "(" || c == "[" || c == "{") { ++level; if (level == 1) continue }
+    if (c == ")" || c == "]" || c == "}") { --level; if (level == 0) break }
+    if (c == "<" && level == 1) ++angle
+    if (c == ">" && angle > 0 && substr(text, i - 1, 1) != "-") --angle
+    if (c == "," && level == 1 && angle == 0) ++n
+    if (c != " ") seen = 1
+  }
+  return seen ? n + 1 : 0
+}
+function closes() {
+  if (kind[depth] == "function") print "FUNCTION " number - begin_line[depth] + 1 " " parameters[depth] " " label[depth] " " path ":" begin_line[depth]
+  --depth
+}
+function declared(text) {
+  if (path !~ /\.h$/ || !outside_next() || text !~ /\(/ || text ~ /^ *(using|typedef|friend|static_assert|return|#)/) return
+  if (text ~ /=.*\(/ || text ~ /^ *(MR_|EXPECT|HWY_)/) return
+  if (text !~ /[A-Za-z_0-9>&*] +[&*]*[A-Za-z_~][A-Za-z_0-9]* *\(|^ *(explicit +)?[A-Z][A-Za-z0-9]* *\(/) return
+  print "DECLARED 0 " count_parameters(text) " " function_name(text) " " path ":" head_line
+}
+function outside_next(    i) {
+  for (i = 1; i <= depth; ++i) if (kind[i] == "function" || kind[i] == "block") return 0
+  return 1
+}
+FNR == 1 { start_file() }
+{
+  lines = FNR
+  number = FNR
+  text = $0
+  if (in_raw != "") {  # inside a raw string
+    at = index(text, in_raw)
+    if (at == 0) next
+    text = "\"\"" substr(text, at + length(in_raw))
+    in_raw = ""
+  }
+  if (in_macro) { in_macro = text ~ /\\$/; next }
+  if (text ~ /^[ \t]*#/) { in_macro = text ~ /\\$/; next }
+  out = ""
+  while (text != "") {
+    if (in_comment) {
+      at = index(text, "*/")
+      if (at == 0) { text = ""; break }
+      text = substr(text, at + 2); in_comment = 0
+      continue
+    }
+    if (!match(text, /\/\/|\/\*|R"[A-Za-z_]*\(|"|[0-9]'[0-9]|'/)) { out = out text; break }
+    token = substr(text, RSTART, RLENGTH)
+    out = out substr(text, 1, RSTART - 1)
+    text = substr(text, RSTART + RLENGTH)
+    if (token == "//") break
+    if (token == "/*") { in_comment = 1; continue }
+    if (token ~ /^[0-9]/) { out = out substr(token, 1, 1); text = substr(token, 3) text; continue }
+    if (token ~ /^R/) {
+      in_raw = ")" substr(token, 3, length(token) - 3) "\""
+      at = index(text, in_raw)
+      if (at == 0) { text = ""; break }
+      text = substr(text, at + length(in_raw)); in_raw = ""
+      out = out "\"\""
+      continue
+    }
+    pattern = token == "'" ? "^([^'\\\\]|\\\\.)*'" : "^([^\"\\\\]|\\\\.)*\""
+    if (!match(text, pattern)) { text = ""; break }
+    text = substr(text, RLENGTH + 1)
+    out = out "\"\""
+  }
+  while (match(out, /[;{}()]/)) {
+    before = substr(out, 1, RSTART - 1)
+    c = substr(out, RSTART, 1)
+    out = substr(out, RSTART + 1)
+    if (head ~ /^ *$/ && before !~ /^ *$/) head_line = number
+    head = head before
+    # An access label is no part of what follows.
+    sub(/^ *(public|private|protected) *: */, "", head)
+    if (c == "(") { if (head ~ /^ *$/) head_line = number; ++parens; head = head c }
+    else if (c == ")") { --parens; head = head c }
+    else if (c == ";") {
+      if (parens > 0) { head = head " " } else { declared(head); head = "" }
+    } else if (c == "{") {
+      ++depth
+      saved_head[depth] = head; saved_parens[depth] = parens; saved_line[depth] = head_line
+      if (parens > 0) { kind[depth] = "block"; label[depth] = "" } else opens(head)
+      head = ""; parens = 0
+    } else {
+      closes()
+      # A braced value inside a statement: what came before it goes on.
+      head = (kind[depth + 1] == "block" && (saved_parens[depth + 1] > 0 || saved_head[depth + 1] ~ /[=,(] *$|[A-Za-z_0-9>] *$/ && !control(saved_head[depth + 1]))) ? saved_head[depth + 1] "{}" : ""
+      parens = saved_parens[depth + 1]
+      head_line = saved_line[depth + 1]
+    }
+  }
+  if (head ~ /^ *$/ && out !~ /^ *$/) head_line = number
+  head = head out " "
+  sub(/^ *(public|private|protected) *: */, "", head)
+}
+function control(text) { return text ~ /^ *(else|do|try)? *$/ || text ~ /\) *(const|noexcept|override|mutable)* *$/ }
+END { flush_file() }
