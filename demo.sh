@@ -30,9 +30,15 @@ say "shards"
 build_data train data/demo/text/train
 build_data valid data/demo/text/heldout/persuasion.txt
 
+set_keys=${MORAINE_DEMO_SET:-}
+if [[ $set_keys != *train.tokens=* && $set_keys != *train.steps=* ]]; then
+  say "how long to train"
+  tokens=$(scripts/demo_tokens.sh "$moraine" configs/demo.toml "$out")
+  set_keys="train.tokens=$tokens $set_keys"
+fi
 say "training; Ctrl-C saves, ./demo.sh goes on"
 # shellcheck disable=SC2086
-"$moraine" train --config configs/demo.toml --out "$out" ${MORAINE_DEMO_SET:+--set $MORAINE_DEMO_SET}
+"$moraine" train --config configs/demo.toml --out "$out" --set $set_keys
 
 say "held-out texts, never trained on"
 "$moraine" eval perplexity --model "$out" --input data/demo/text/heldout
