@@ -1,4 +1,4 @@
-// Fails if chunks, company or sampling order change a token, a log-probability is not the scorer's to the bit, a
+// Fails if chunks, batch or sampling order change a token, a log-probability is not the scorer's to the bit, a
 // stop string leaks, or a bad request is not refused.
 #include "infer/generate.h"
 

@@ -1,6 +1,6 @@
 // AttentionPart: fails if parts do not merge to the whole, if a gradient through parts is not that
 // of the whole, if a row outside the segments is touched, if a key outside a part is read, or if a
-// row's bits depend on its company or the threads.
+// row's bits depend on its batch or the threads.
 #include "kernels/attention_part.h"
 
 #include <gtest/gtest.h>
@@ -366,7 +366,7 @@ TEST(AttentionPart, LanesBehindThePartDoNotOverflow) {
   });
 }
 
-TEST(AttentionPart, ThreadsAndCompanyDoNotChangeTheBits) {
+TEST(AttentionPart, ThreadsAndBatchDoNotChangeTheBits) {
   for_each_isa([](Isa isa) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       SCOPED_TRACE(isa_name(isa));

@@ -1,5 +1,5 @@
 // Attention: the reference against finite differences, the cpu kernels against the reference, and
-// one row's bits in every company: alone, chunked, cached, packed, on one thread or two.
+// one row's bits in every batch: alone, chunked, cached, packed, on one thread or two.
 #include "kernels/attention.h"
 
 #include <gtest/gtest.h>

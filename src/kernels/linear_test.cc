@@ -1,4 +1,4 @@
-// Fails if a product drops a term or a tail, if a row's bits depend on its company, on its position
+// Fails if a product drops a term or a tail, if a row's bits depend on its batch, on its position
 // or on the threads, or if a gradient is not the derivative of the forward.
 #include "kernels/linear.h"
 
@@ -184,7 +184,7 @@ TEST(Linear, GroupedMatchesReference) {
   });
 }
 
-// One row's output must be the same bits in every company: all batch sizes 1..33, all positions in
+// One row's output must be the same bits in every batch: all batch sizes 1..33, all positions in
 // them.
 TEST(Linear, ARowHasTheSameBitsInAnyBatch) {
   for_each_isa([](Isa cap) {

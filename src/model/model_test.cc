@@ -2,7 +2,7 @@
 // finite differences, and one answer: cached, chunked, packed, recomputed and threaded runs give the same bits.
 //
 // Fails if any formula, weight name, mask, halo or border differs from the public code, or if a row's bits
-// depend on its company.
+// depend on its batch.
 #include "model/model.h"
 
 #include <gtest/gtest.h>

@@ -130,7 +130,7 @@ TEST(Muon, UpdateHasTheRmsOfAdamW) {
   }
 }
 
-TEST(Muon, ThreadsAndCompanyDoNotChangeABit) {
+TEST(Muon, ThreadsAndOtherMatricesDoNotChangeABit) {
   for (const DType compute : {DType::kF32, DType::kBF16}) {
     const MuonOptions o = {.lr = 0.02, .ns_dtype = compute};
     Rig one(Backend::kCpu, 1), two(Backend::kCpu, 2), three(Backend::kCpu, 3),
