@@ -77,7 +77,7 @@ std::vector<BpeMerge> read_merges(const JsonView& view, const TokenTable& vocabu
     if (value.is_text() && value.text().starts_with("#version")) return;
     const auto [left, right] = halves_of(value);
     joined.assign(left).append(right);
-    const auto id_of = [&](std::string_view text) {
+    const auto id_of = [&, left = left, right = right](std::string_view text) {
       const int32_t id = vocabulary.find(text);
       if (id < 0) {
         throw_error(Code::kCorrupt,
