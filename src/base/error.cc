@@ -1,4 +1,4 @@
-// Names of error codes, as logs and --help print them.
+// The names of error codes, as logs and --help print them, and the one place that formats a message.
 #include "base/error.h"
 
 namespace moraine {
@@ -25,6 +25,10 @@ const char* code_name(Code code) {
       return "interrupted";
   }
   return "unknown";
+}
+
+void throw_formatted(Code code, fmt::string_view format, fmt::format_args args) {
+  throw Error(code, fmt::vformat(format, args));
 }
 
 }  // namespace moraine

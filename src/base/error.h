@@ -7,11 +7,10 @@
 // bugs are MR_CHECK (base/check.h), never an Error.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 namespace moraine {
 
@@ -42,10 +41,12 @@ class Error : public std::runtime_error {
   Code code_;
 };
 
+[[noreturn]] void throw_formatted(Code code, fmt::string_view format, fmt::format_args args);
+
 // throw_error(Code::kCorrupt, "read {}: checksum {:x}, wanted {:x}", path, got, want)
 template <class... Args>
 [[noreturn]] void throw_error(Code code, fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+  throw_formatted(code, format, fmt::make_format_args(args...));
 }
 
 }  // namespace moraine

@@ -35,4 +35,9 @@ void log_line(Level level, std::string_view event, const std::string& fields) {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 
+void log_formatted(Level level, std::string_view event, fmt::string_view format,
+                   fmt::format_args args) {
+  log_line(level, event, fmt::vformat(format, args));
+}
+
 }  // namespace moraine

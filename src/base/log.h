@@ -7,11 +7,10 @@
 // Threads: any thread may log; a line is written with one write call.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace moraine {
 
@@ -21,12 +20,14 @@ void set_log_rank(int rank);
 enum class Level : char { kInfo = 'I', kWarning = 'W', kError = 'E' };
 
 void log_line(Level level, std::string_view event, const std::string& fields);
+void log_formatted(Level level, std::string_view event, fmt::string_view format,
+                   fmt::format_args args);
 
 // log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={}", step, bytes)
 template <class... Args>
 void log_event(Level level, std::string_view event, fmt::format_string<Args...> format,
                Args&&... args) {
-  log_line(level, event, fmt::format(format, std::forward<Args>(args)...));
+  log_formatted(level, event, format, fmt::make_format_args(args...));
 }
 
 }  // namespace moraine

@@ -1,6 +1,7 @@
 // TOML through toml++; the only file that includes it.
 #include "base/settings.h"
 
+#include <fmt/ranges.h>  // fmt::join, in newer versions
 #include <toml++/toml.h>
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // `moraine generate`: continues a prompt.
+#include <fmt/ranges.h>  // fmt::join, in newer versions
+
 #include <cstdio>
 
 #include "base/error.h"

@@ -1,4 +1,6 @@
 // `moraine tokenizer`: text files to a tokenizer.json; text to token ids and back.
+#include <fmt/ranges.h>  // fmt::join, in newer versions
+
 #include <algorithm>
 
 #include "base/error.h"

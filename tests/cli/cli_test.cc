@@ -3,6 +3,7 @@
 //
 // Fails if a command crashes or forgets its exit code, if a form of a model computes another bit,
 // or if hostile files get further than an error.
+#include <fmt/ranges.h>  // fmt::join, in newer versions
 #include <gtest/gtest.h>
 
 #include <cmath>
