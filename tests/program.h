@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file_system.h"
+#include "testing/places.h"
 
 namespace moraine::testing {
 
@@ -32,7 +33,7 @@ class Program {
   Program(const std::string& folder, const std::vector<std::string>& args, int64_t memory_bytes = 0)
       : folder_(folder) {
     std::vector<char*> argv;
-    std::string program = MORAINE_PROGRAM;
+    std::string program = moraine_program();
     argv.push_back(program.data());
     std::vector<std::string> copies = args;
     for (std::string& arg : copies) argv.push_back(arg.data());

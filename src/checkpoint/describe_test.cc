@@ -12,6 +12,7 @@
 #include "checkpoint/test_checkpoint.h"
 #include "checkpoint/test_folder.h"
 #include "checkpoint/test_shards.h"
+#include "testing/places.h"
 
 namespace moraine {
 namespace {
@@ -20,7 +21,7 @@ using testing::TestCheckpoint;
 using testing::TestFolder;
 
 FileSystem& disk() { return posix_file_system(); }
-const std::string kTiny = std::string(MORAINE_SOURCE_DIR) + "/tests/golden/native-tiny";
+const std::string kTiny = testing::source_path("tests/golden/native-tiny");
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "checkpoint/safetensors_writer.h"
 #include "checkpoint/test_folder.h"
+#include "testing/places.h"
 
 namespace moraine {
 namespace {
@@ -39,7 +40,7 @@ class SafetensorsSets : public ::testing::Test {
 };
 
 TEST_F(SafetensorsSets, OneFileOrItsFolder) {
-  const std::string golden = std::string(MORAINE_SOURCE_DIR) + "/tests/golden/native-swa";
+  const std::string golden = testing::source_path("tests/golden/native-swa");
   const auto of_folder = SafetensorsSet::open(posix_file_system(), golden);
   const auto of_file = SafetensorsSet::open(posix_file_system(), golden + "/model.safetensors");
   EXPECT_EQ(of_folder.entries().size(), 131u);

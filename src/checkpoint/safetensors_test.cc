@@ -12,13 +12,14 @@
 #include "base/random.h"
 #include "checkpoint/safetensors_writer.h"
 #include "checkpoint/test_folder.h"
+#include "testing/places.h"
 
 namespace moraine {
 namespace {
 
 using testing::TestFolder;
 
-const std::string kGolden = std::string(MORAINE_SOURCE_DIR) + "/tests/golden/";
+const std::string kGolden = testing::source_path("tests/golden/");
 
 std::string with_length(const std::string& header, const std::string& data = "") {
   const uint64_t length = header.size();

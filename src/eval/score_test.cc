@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "model/loaded_model.h"
+#include "testing/places.h"
 
 namespace moraine {
 namespace {
@@ -20,8 +21,7 @@ std::unique_ptr<LoadedModel> load(const std::string& dtype, int64_t tokens, int6
   options.tokens = tokens;
   options.positions = 128;
   return LoadedModel::open(
-      ModelDirectory::open(posix_file_system(),
-                           std::string(MORAINE_SOURCE_DIR) + "/tests/golden/native-tiny"),
+      ModelDirectory::open(posix_file_system(), testing::source_path("tests/golden/native-tiny")),
       options);
 }
 
@@ -112,7 +112,7 @@ TEST_P(Score, PerplexityIsThatOfItsWindowsHoweverManyAtOnce) {
     const std::vector<int32_t> ids = make_ids(n);
     for (const auto& [context, stride] : std::vector<std::pair<int64_t, int64_t>>{
              {32, 32}, {32, 16}, {32, 1}, {32, 7}, {5, 5}, {1, 1}, {8, 3}}) {
-      SCOPED_TRACE(testing::Message()
+      SCOPED_TRACE(::testing::Message()
                    << n << " tokens, context " << context << " stride " << stride);
       int64_t done = 0;
       const PerplexityOptions options{

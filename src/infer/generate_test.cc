@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "kernels/cross_entropy.h"
 #include "model/loaded_model.h"
+#include "testing/places.h"
 #include "testing/rig.h"
 
 namespace moraine {
@@ -28,8 +29,7 @@ std::unique_ptr<LoadedModel> load(const std::string& dtype, int64_t threads = 1,
   options.positions = kPositions;
   options.cache_slots = 1;
   return LoadedModel::open(
-      ModelDirectory::open(posix_file_system(),
-                           std::string(MORAINE_SOURCE_DIR) + "/tests/golden/native-tiny"),
+      ModelDirectory::open(posix_file_system(), testing::source_path("tests/golden/native-tiny")),
       options);
 }
 

@@ -13,6 +13,7 @@
 #include "checkpoint/safetensors.h"
 #include "kernels/ref/element.h"
 #include "model/model_directory.h"
+#include "testing/places.h"
 #include "testing/rig.h"
 
 namespace moraine {
@@ -20,9 +21,7 @@ namespace {
 
 using namespace testing;
 
-std::string golden(const std::string& name) {
-  return std::string(MORAINE_SOURCE_DIR) + "/tests/golden/" + name;
-}
+std::string golden(const std::string& name) { return testing::source_path("tests/golden/" + name); }
 
 // A golden model, loaded for one backend and compute type.
 struct Golden {

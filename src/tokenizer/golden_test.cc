@@ -8,6 +8,7 @@
 
 #include "base/file_system.h"
 #include "base/json.h"
+#include "testing/places.h"
 #include "tokenizer/stream_decoder.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/utf8.h"
@@ -20,7 +21,7 @@ const char* const kStyles[] = {"falcon", "gemma3",          "gpt2",   "gpt2_pref
                                "qwen",   "metaspace_first", "splits", "starcoder"};
 
 std::string golden(const std::string& file) {
-  return std::string(MORAINE_SOURCE_DIR) + "/tests/golden/tokenizer/" + file;
+  return testing::source_path("tests/golden/tokenizer/" + file);
 }
 
 class Golden : public ::testing::TestWithParam<const char*> {

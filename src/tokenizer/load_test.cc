@@ -9,14 +9,15 @@
 #include "base/file_system.h"
 #include "base/json.h"
 #include "base/random.h"
+#include "testing/places.h"
 #include "tokenizer/tokenizer.h"
 
 namespace moraine {
 namespace {
 
 std::string golden(const std::string& style) {
-  return posix_file_system().read(std::string(MORAINE_SOURCE_DIR) + "/tests/golden/tokenizer/" +
-                                  style + ".json");
+  return posix_file_system().read(testing::source_path("tests/golden/tokenizer/") + style +
+                                  ".json");
 }
 
 // Loads, and if that works, encodes: an Error is fine, anything else is not.

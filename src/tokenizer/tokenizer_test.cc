@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "testing/places.h"
 #include "tokenizer/stream_decoder.h"
 #include "tokenizer/utf8.h"
 
@@ -17,7 +18,7 @@ namespace moraine {
 namespace {
 
 std::string golden(const std::string& style) {
-  return std::string(MORAINE_SOURCE_DIR) + "/tests/golden/tokenizer/" + style + ".json";
+  return testing::source_path("tests/golden/tokenizer/" + style + ".json");
 }
 
 std::unique_ptr<Tokenizer> load(const std::string& style) {

@@ -2,6 +2,7 @@
 // does not name the key and the remedy, or broken text does anything but give an Error.
 #include "train/run_config.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/random.h"
+#include "testing/places.h"
 
 namespace moraine {
 namespace {
@@ -83,7 +85,7 @@ TEST(RunConfig, OddTextReadsBackTheSame) {
                            "'''\\\"\\\"\\\"\\n", "\\u0001\\u007f", "# no comment", "[x]", "a = 1",
                            "\\u00e9\\U0001F600", " spaces ", "\\r\\n", "ends in \\\\"}) {
     SCOPED_TRACE(text);
-    const std::string quoted = "\"" + std::string(text) + "\"";
+    const std::string quoted = fmt::format("\"{}\"", text);
     expect_round_trip("[data]\ntrain = " + quoted + "\nvalid = " + quoted +
                       "\n[train]\ntokens = 1\n[report]\nsample_prompt = " + quoted + "\n");
     expect_round_trip("[data]\ntrain = [{path = " + quoted +
@@ -283,7 +285,7 @@ TEST(RunConfig, BrokenTextGivesAnErrorOnly) {
 
 TEST(RunConfig, DocumentedKeysAreThePage) {
   EXPECT_EQ(document_run_config(),
-            posix_file_system().read(std::string(MORAINE_SOURCE_DIR) + "/docs/configuration.md"));
+            posix_file_system().read(testing::source_path("docs/configuration.md")));
 }
 
 }  // namespace

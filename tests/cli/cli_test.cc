@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/test_folder.h"
+#include "testing/places.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"
 
@@ -19,9 +20,7 @@ namespace {
 
 using namespace testing;
 
-std::string golden(const std::string& name) {
-  return std::string(MORAINE_SOURCE_DIR) + "/tests/golden/" + name;
-}
+std::string golden(const std::string& name) { return testing::source_path("tests/golden/" + name); }
 
 class Cli : public ::testing::Test {
  protected:

@@ -6,6 +6,7 @@
 
 #include "base/file_system.h"
 #include "checkpoint/test_folder.h"
+#include "testing/places.h"
 
 namespace moraine {
 namespace {
@@ -19,11 +20,11 @@ class DemoTokens : public ::testing::Test {
     folder.write("moraine",
                  "#!/bin/sh\n[ \"$1 $2\" = \"bench train\" ] || exit 2\necho '" + rate + "'\n");
     const std::string out = folder.file("out");
-    const int status =
-        std::system(("chmod +x " + folder.file("moraine") + " && " + MORAINE_SOURCE_DIR +
-                     "/scripts/demo_tokens.sh " + folder.file("moraine") + " configs/demo.toml " +
-                     folder.file("run") + " >" + out + " 2>" + folder.file("err"))
-                        .c_str());
+    const int status = std::system(("chmod +x " + folder.file("moraine") + " && " +
+                                    testing::source_path("scripts/demo_tokens.sh") + " " +
+                                    folder.file("moraine") + " configs/demo.toml " +
+                                    folder.file("run") + " >" + out + " 2>" + folder.file("err"))
+                                       .c_str());
     if (status != 0) return "failed";
     return posix_file_system().read(out);
   }

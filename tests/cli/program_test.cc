@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "checkpoint/test_folder.h"
+#include "testing/places.h"
 #include "tests/program.h"
 
 namespace moraine {
@@ -22,7 +23,7 @@ const char* const kCommands[] = {"tokenizer", "data",   "plan",   "train",   "ev
                                  "generate",  "import", "export", "inspect", "bench"};
 
 std::string tokenizer_file(const std::string& name) {
-  return std::string(MORAINE_SOURCE_DIR) + "/tests/golden/tokenizer/" + name + ".json";
+  return source_path("tests/golden/tokenizer/" + name + ".json");
 }
 
 bool has_program(const std::string& name) {
@@ -201,7 +202,7 @@ TEST_F(ProgramCli, TokenizerEncodesAndDecodes) {
   folder.write("bytes", bytes);
   folder.write("ids", must(with(encode, {"--input", folder.file("bytes"), "--ordinary"})));
   EXPECT_EQ(must(with(decode, {"--input", folder.file("ids")})), bytes);
-  const std::string program = std::string(MORAINE_PROGRAM) + " tokenizer ",
+  const std::string program = moraine_program() + " tokenizer ",
                     which = " --tokenizer " + encode[3];
   EXPECT_EQ(shell("sh", program + "encode --ordinary" + which + " <" + folder.file("bytes") +
                             " | " + program + "decode" + which + "\n"),

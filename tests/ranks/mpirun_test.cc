@@ -17,6 +17,7 @@
 
 #include "checkpoint/history.h"
 #include "checkpoint/test_folder.h"
+#include "testing/places.h"
 #include "tests/tiny_run.h"
 
 namespace moraine {
@@ -38,7 +39,7 @@ class Job {
     const std::string command =
         "exec env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + environment +
         " timeout -k 5 120 mpirun --oversubscribe -n " + std::to_string(ranks) + " '" +
-        MORAINE_PROGRAM + "' train --config '" + out + ".toml' --machine '" + machine +
+        moraine_program() + "' train --config '" + out + ".toml' --machine '" + machine +
         "' --out '" + out + "' >'" + out + ".stdout' 2>'" + out + ".stderr'";
     pid_ = ::fork();
     if (pid_ != 0) return;
@@ -79,7 +80,7 @@ class Job {
     const std::string wanted = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
       const std::string folder = entry.path().string();
-      if (contains(folder + "/cmdline", MORAINE_PROGRAM) && contains(folder + "/cmdline", out_) &&
+      if (contains(folder + "/cmdline", moraine_program()) && contains(folder + "/cmdline", out_) &&
           contains(folder + "/environ", wanted))
         return static_cast<pid_t>(std::stoi(entry.path().filename().string()));
     }
