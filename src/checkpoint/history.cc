@@ -160,7 +160,7 @@ void commit_checkpoint(FileSystem& fs, const std::string& root, int64_t step) {
 void clear_rubble(FileSystem& fs, const std::string& root) {
   for (const std::string& name : fs.list(root)) {
     const int64_t replaced = parse_step(name, kReplaced);
-    if (parse_step(name, kPartial) >= 0 || name == std::string(kLastGood) + std::string(kPartial)) {
+    if (parse_step(name, kPartial) >= 0 || name == fmt::format("{}{}", kLastGood, kPartial)) {
       fs.remove_all(join_path(root, name));
     } else if (replaced >= 0 && fs.exists(step_path(root, replaced, ""))) {
       discard(fs, root, replaced, kReplaced);

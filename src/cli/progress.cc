@@ -25,9 +25,9 @@ void ProgressLine::update(int64_t done, int64_t total, const char* unit) {
   if (now - printed_ < (terminal_ ? 0.2 : 5.0) && done != total) return;
   printed_ = now;
   const double rate = static_cast<double>(done) / (now - started_ + 1e-9);
-  std::string line =
-      fmt::format("{}: {}{} {}", what_, format_count(static_cast<double>(done)),
-                  total > 0 ? "/" + format_count(static_cast<double>(total)) : "", unit);
+  std::string line = fmt::format(
+      "{}: {}{} {}", what_, format_count(static_cast<double>(done)),
+      total > 0 ? fmt::format("/{}", format_count(static_cast<double>(total))) : "", unit);
   line += fmt::format("  {} {}/s", format_count(rate), unit);
   if (total > 0 && rate > 0)
     line += fmt::format("  left {}", format_duration(static_cast<double>(total - done) / rate));

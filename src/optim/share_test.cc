@@ -50,7 +50,9 @@ TEST(Share, EveryElementHasOneOwner) {
         const int64_t unit = unit_count(s), in_unit = (r.begin - s.offset) % unit;
         EXPECT_EQ(in_unit % kShareBlock, 0) << s.name;
         EXPECT_LE(in_unit + r.end - r.begin, unit) << s.name;
-        if (s.rule == Rule::kMuon) EXPECT_EQ(r.end - r.begin, unit) << s.name;
+        if (s.rule == Rule::kMuon) {
+          EXPECT_EQ(r.end - r.begin, unit) << s.name;
+        }
         for (int64_t i = r.begin; i < r.end; ++i) ++owners[static_cast<size_t>(i)];
       }
     }
