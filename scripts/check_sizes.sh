@@ -31,7 +31,7 @@ problems=$(
       }
       print place ": " text
     }
-    $1 == "BROKEN" { print $2 ": scripts/scan_code.awk can not read it: " $0 }
+    $1 == "BROKEN" { print $2 ": scripts/scan_code.awk cannot read it: " $0 }
     $1 == "FILE" { k = $3 ~ /\.h$/ ? "header" : "source"; look(k, $3, $2, $3 ":1", $2 " lines; a " k " has at most " limit[k]) }
     $1 == "FUNCTION" && $4 !~ /^TEST/ { look("function", $4, $2, $5, $4 " has " $2 " lines; a function has at most " limit["function"]) }
     $1 == "FUNCTION" && $4 ~ /^TEST/ { sub(/:[0-9]+$/, "", $5); look("function", $5, $2, $5, "a test has " $2 " lines; a function has at most " limit["function"]) }

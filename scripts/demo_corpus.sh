@@ -106,7 +106,7 @@ divide_novel() { # novel folder
     /^(CHAPTER|Chapter) ([0-9]+|[IVXL]+)\.?$/ { close(file); file = sprintf("%s-%02d.txt", base, ++chapters) }
     { print > file }
     END { if (chapters < 10) { print FILENAME ": found " chapters " chapters" > "/dev/stderr"; exit 1 } }' "$1"
-  # Title and author alone are no document: they go before the first chapter.
+  # Title and author alone are not a document: they go before the first chapter.
   cat "$2/$name-00.txt" "$2/$name-01.txt" > "$2/first" && rm "$2/$name-00.txt" && mv "$2/first" "$2/$name-01.txt"
   cat "$2/$name"-*.txt | cmp - "$1"
 }
@@ -154,7 +154,7 @@ if up_to_date; then
   echo "demo_corpus: $out is up to date" >&2
 else
   if [ -e "$out" ] && [ ! -f "$out/manifest.json" ] && [ -n "$(ls -A "$out" 2>/dev/null)" ]; then
-    echo "demo_corpus: $out exists and is no demo corpus; choose another folder" >&2
+    echo "demo_corpus: $out exists and is not a demo corpus; choose another folder" >&2
     exit 2
   fi
   partial=$out.partial

@@ -1,7 +1,7 @@
 // Error: what the world did wrong, with the decision that follows from it.
 //
 // Thrown where it is found. main turns it into the exit code, 10 + code. On the way it is caught only to
-// name what the thrower can not know (the file, the key), to carry it to another thread or to the other
+// name what the thrower cannot know (the file, the key), to carry it to another thread or to the other
 // ranks, or where failure is one of the answers (a damaged checkpoint among several, a save that is
 // tried again). A message has three parts: what we were doing, what we found, what we wanted. Our own
 // bugs are MR_CHECK (base/check.h), never an Error.

@@ -1,4 +1,4 @@
-// One handler for the process.
+// FaultPoint: keeps the one handler of the process, and calls it at each place.
 #include "base/fault_point.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Levenshtein distance with two rows.
+// Nearest: the Levenshtein distance, computed with two rows of its table.
 #include "base/nearest.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Workers wait for a generation number to change, then take task indices from one counter.
+// Pool: workers wait for the next loop, then take task indices from one counter.
 #include "base/pool.h"
 
 #include <sched.h>

@@ -1,4 +1,4 @@
-// getrusage, /proc/meminfo and the limits of a version 2 control group.
+// Resident: reads getrusage, /proc/meminfo and the limits of a version 2 control group.
 #include "base/resident.h"
 
 #include <sys/resource.h>

@@ -243,7 +243,7 @@ void SettingsTable::set(const std::string& assignment) {
     if (at->get(key) == nullptr) at->insert_or_assign(key, toml::table{});
     toml::node* next = at->get(key);
     if (!next->is_table())
-      throw_error(Code::kInvalidArgument, "--set {}: {} is no table", assignment, key);
+      throw_error(Code::kInvalidArgument, "--set {}: {} is not a table", assignment, key);
     at = next->as_table();
     begin = dot + 1;
   }

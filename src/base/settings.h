@@ -48,7 +48,7 @@ class SettingsTable {
   // copy and the tables taken from it afterwards see it.
   void set(const std::string& assignment);
 
-  // Reads every key of this table into the fields' variables; a key that is no field and not in `ignore`
+  // Reads every key of this table into the fields' variables; a key that is neither a field nor in `ignore`
   // is an error.
   void read(const Fields& fields, const std::vector<std::string>& ignore = {}) const;
 

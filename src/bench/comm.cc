@@ -1,4 +1,4 @@
-// Starts ranks, prints their table, fits the curve.
+// BenchComm: starts the ranks, prints their table and fits the curve of the machine file.
 #include "bench/comm.h"
 
 #include <fmt/format.h>

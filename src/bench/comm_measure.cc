@@ -1,4 +1,4 @@
-// Bursts between barriers; ours, a plain copy's and Open MPI's in turn.
+// CommMeasure: bursts of messages between barriers: ours, a plain copy and Open MPI in turn.
 #include "bench/comm_measure.h"
 
 #include <sched.h>

@@ -1,4 +1,4 @@
-// Limits first, then products as percent of them, measured in pairs.
+// BenchMachine: measures the limits of the machine, then dense products as a percentage of them.
 #include "bench/machine.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Each measurement is taken between two barriers, by rank 0's clock.
+// BenchStorage: runs each way of saving and restoring between two barriers, by rank 0's clock.
 #include "bench/storage.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Times whole steps, then shows where the time of the median step's run went.
+// BenchTrain: times whole steps, then prints the share of each operation.
 #include "bench/train.h"
 
 #include <fmt/format.h>

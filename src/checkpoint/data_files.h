@@ -4,7 +4,7 @@
 // file is cut into parts of whole rows. Files are named data-<writer>-<index>.safetensors. The same
 // tensors give the same files.
 //
-// Errors: kIo; kInvalidArgument for names that are double, reserved or no UTF-8.
+// Errors: kIo; kInvalidArgument for names that occur twice, are reserved or are not UTF-8.
 // Cost:   one pass: each piece is hashed and written while it is in the cache.
 #pragma once
 

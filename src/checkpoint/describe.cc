@@ -1,4 +1,4 @@
-// Describe: collects the rows, then lays them out.
+// Describe: reads the headers of what a path holds and lays them out as a table.
 #include "checkpoint/describe.h"
 
 #include <algorithm>
@@ -88,7 +88,7 @@ void add_content(const Manifest& manifest, Description* d) {
   }
 }
 
-// A manifest that can not be read is an Error; anything else that is wrong is a problem.
+// A manifest that cannot be read is an Error; anything else that is wrong is a problem.
 Description describe_checkpoint(FileSystem& fs, const std::string& path,
                                 const DescribeOptions& options) {
   Description d;

@@ -4,7 +4,7 @@
 // (root of step-<n> directories), which gives a list of its checkpoints.
 //
 // Errors: kNotFound if it is none of these; kCorrupt if the manifest, or the header of a weight
-//         file, can not be read. Damage of a checkpoint's files, and files that are missing, are
+//         file, cannot be read. Damage of a checkpoint's files, and files that are missing, are
 //         not thrown but listed in `problems`: an operator wants to see all of it.
 // Cost:   with `verify` or a hash every byte is read; else only headers.
 #pragma once

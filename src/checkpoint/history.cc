@@ -1,4 +1,4 @@
-// History: names in a run folder are its state; every change of it is one rename.
+// History: finds, marks and removes checkpoints; every change of the folder is one rename.
 #include "checkpoint/history.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ int64_t parse_step(std::string_view name, std::string_view suffix) {
   return fmt::format("{}", step) == digits ? step : -1;  // one name per step: no leading zeros
 }
 
-// A directory leaves the history by one rename, so a crash can not leave half of it behind.
+// A directory leaves the history by one rename, so a crash cannot leave half of it behind.
 void discard(FileSystem& fs, const std::string& root, int64_t step, std::string_view suffix) {
   const std::string rubble = step_path(root, step, kPartial);
   fs.remove_all(rubble);

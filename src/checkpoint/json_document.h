@@ -1,6 +1,6 @@
 // JsonDocument: typed access to JSON that somebody else wrote or damaged.
 //
-// Errors: kCorrupt for text that is no JSON and for a value of another kind than asked, naming the
+// Errors: kCorrupt for text that is not JSON and for a value of another kind than asked, naming the
 //         member but not the document: the caller knows the file and adds it.
 // Cost:   about 30 bytes of address space for each byte of text while the document lives, of which
 //         only what the text needs is touched.
@@ -42,7 +42,7 @@ class JsonValue {
 
 class JsonDocument {
  public:
-  explicit JsonDocument(std::string_view text);  // kCorrupt if it is no JSON
+  explicit JsonDocument(std::string_view text);  // kCorrupt if it is not JSON
   ~JsonDocument();
   JsonDocument(const JsonDocument&) = delete;
   JsonDocument& operator=(const JsonDocument&) = delete;
@@ -54,7 +54,7 @@ class JsonDocument {
   JsonValue root_;
 };
 
-// "text" with quotes and escapes. Errors: kInvalidArgument if it is no UTF-8.
+// "text" with quotes and escapes. Errors: kInvalidArgument if it is not UTF-8.
 std::string json_quote(std::string_view text);
 
 }  // namespace moraine

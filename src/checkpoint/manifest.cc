@@ -46,7 +46,7 @@ std::string tensor_text(const ManifestTensor& t) {
 Hash128 hash_member(const JsonValue& object, std::string_view key) {
   Hash128 hash;
   if (!parse_hash(std::string(object.text(key)), &hash)) {
-    throw_error(Code::kCorrupt, "'{}' is no hash", key);
+    throw_error(Code::kCorrupt, "'{}' is not a hash", key);
   }
   return hash;
 }
@@ -98,7 +98,7 @@ ManifestPart parse_part(const JsonValue& value) {
   ManifestPart part;
   part.file = natural(value, "file");
   const std::vector<JsonValue> rows = value.items("rows");
-  if (rows.size() != 2) throw_error(Code::kCorrupt, "'rows' is no range");
+  if (rows.size() != 2) throw_error(Code::kCorrupt, "'rows' is not a range");
   part.row_begin = rows[0].integer();
   part.row_end = rows[1].integer();
   part.hash = hash_member(value, "hash");

@@ -61,7 +61,7 @@ class MemoryCopy {
 
   // Collective. The directory, on this host, of the newest copy of which every byte is whole;
   // nullopt if there is none. Whether it is newer than the disk's is the caller's to compare.
-  // on_bad is called on the first rank of a host for what that host can not use.
+  // on_bad is called on the first rank of a host for what that host cannot use.
   std::optional<std::string> newest(const OnBadCheckpoint& on_bad);
 
   // Collective, while idle. All copies, or those after a step that the run goes back to.

@@ -375,7 +375,7 @@ TEST_F(MemoryCopies, TheFolderIsThisUsersAloneAndGoesAtTheEnd) {
   EXPECT_EQ(find({0, 1}, {}), -1);
 }
 
-// A file that can not be read when it is sent to another host.
+// A file that cannot be read when it is sent to another host.
 TEST_F(MemoryCopies, WhatCanNotBeReadIsNotPassedOn) {
   class Unreadable : public FaultyFileSystem {
    public:

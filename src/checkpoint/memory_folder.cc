@@ -1,5 +1,5 @@
-// MemoryFolder: whoever can make names in a world-writable folder could have made ours first, so
-// its owner and mode are looked at before it is used.
+// MemoryFolder: checks owner and mode of the folder before it is used, because in a world-writable
+// place somebody else could have made it first.
 #include "checkpoint/memory_folder.h"
 
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// MemorySearch: inventories go to rank 0, one decision comes back.
+// MemorySearch: rank 0 collects what each host holds, and decides what all restore.
 #include "checkpoint/memory_search.h"
 
 #include <algorithm>

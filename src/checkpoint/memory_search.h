@@ -5,7 +5,7 @@
 //   fetch   what a host lacks comes from a host that has it, file by file under its own name: a
 //           crash leaves more of the copy than there was, never less
 //
-// Errors: kPeerLost. Damage is told to on_bad, on the first rank of its host, and is no Error; nor
+// Errors: kPeerLost. Damage is told to on_bad, on the first rank of its host, and is not an Error; nor
 //         is a disk error while fetching: then there is no copy.
 // Cost:   one pass over the bytes in memory; with several hosts, what is lacking goes to all.
 #pragma once

@@ -40,7 +40,7 @@ class MessageReader {
     std::memcpy(&value, bytes(sizeof value).data(), sizeof value);
     return value;
   }
-  // Of a list that follows: no more items than bytes, so a wrong one can not ask for all memory.
+  // Of a list that follows: no more items than bytes, so a wrong one cannot ask for all memory.
   int64_t count() {
     const int64_t value = number();
     if (value < 0 || value > static_cast<int64_t>(text_.size())) refuse();
@@ -58,7 +58,7 @@ class MessageReader {
 
  private:
   [[noreturn]] static void refuse() {
-    throw_error(Code::kPeerLost, "a message that can not be read; are all ranks the same program?");
+    throw_error(Code::kPeerLost, "a message that cannot be read; are all ranks the same program?");
   }
   std::string_view bytes(size_t n) {
     if (n > text_.size()) refuse();

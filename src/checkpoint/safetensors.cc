@@ -46,14 +46,14 @@ std::vector<int64_t> integers(const JsonValue& object, std::string_view key) {
   return result;
 }
 
-// Bytes of `count` elements of `type`; throws if the type is unknown or the size is no whole bytes.
+// Bytes of `count` elements of `type`; throws if the type is unknown or the size is not a whole number of bytes.
 int64_t type_bytes(const std::string& type, int64_t count) {
   for (const TypeRow& row : kTypes) {
     if (type != row.name) continue;
     if (row.bits % 8 == 0) return count * (row.bits / 8);
     int64_t bits;
     if (__builtin_mul_overflow(count, int64_t{row.bits}, &bits) || bits % 8 != 0) {
-      throw_error(Code::kCorrupt, "{} elements of {} are no whole number of bytes", count, type);
+      throw_error(Code::kCorrupt, "{} elements of {} are not a whole number of bytes", count, type);
     }
     return bits / 8;
   }
@@ -73,7 +73,7 @@ SafetensorsEntry parse_entry(std::string_view name, const JsonValue& value, int6
   const std::vector<int64_t> offsets = integers(value, "data_offsets");
   const int64_t data_bytes = file.bytes() - data_begin;
   if (offsets.size() != 2 || offsets[0] < 0 || offsets[1] < offsets[0]) {
-    throw_error(Code::kCorrupt, "data_offsets are no range");
+    throw_error(Code::kCorrupt, "data_offsets do not make a range");
   }
   if (offsets[1] > data_bytes) {
     throw_error(Code::kCorrupt, "its bytes end at {} of {} bytes of data: the file is cut",
@@ -130,7 +130,7 @@ struct SafetensorsFile::State {
 // The length of the JSON header, within the file and the limit.
 int64_t SafetensorsFile::State::read_length() const {
   if (file->bytes() < kLengthBytes) {
-    throw_error(Code::kCorrupt, "{} bytes are no safetensors file: it is cut or something else",
+    throw_error(Code::kCorrupt, "{} bytes are not a safetensors file: it is cut or something else",
                 file->bytes());
   }
   uint64_t length;

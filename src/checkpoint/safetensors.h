@@ -65,7 +65,7 @@ class SafetensorsFile {
 
 // True if the type is one of DType, the rank fits Tensor and the address suits the type.
 bool can_view(const SafetensorsEntry& entry);
-// The entry as a Tensor on the mapped memory: read-only, although Tensor can not say so.
+// The entry as a Tensor on the mapped memory: read-only, although Tensor cannot say so.
 Tensor view(const SafetensorsEntry& entry);
 
 // The DType of a type's name, false if there is none; and back.

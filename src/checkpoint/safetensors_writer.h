@@ -5,7 +5,7 @@
 // of 8. Public readers that map a file need each tensor at a multiple of its element size: give
 // wider types first (aligned_order), else the constructor refuses.
 //
-// Errors: kIo; kInvalidArgument for names that are double, reserved or no UTF-8, for an order that
+// Errors: kIo; kInvalidArgument for names that occur twice, are reserved or not UTF-8, for an order that
 //         leaves a tensor unaligned and for a header over the format's limit. Appending another
 //         number of bytes than announced is the caller's bug.
 // Cost:   one pass over the bytes; nothing is held but the header.

@@ -6,7 +6,7 @@
 //
 // Errors: kInvalidArgument for pieces that do not fit or do not tile their tensor (names the
 //         tensor, the rows and the ranks); kPeerLost for a rank that saves something else (names
-//         the rank and the difference) or whose message can not be read.
+//         the rank and the difference) or whose message cannot be read.
 #pragma once
 
 #include <cstdint>

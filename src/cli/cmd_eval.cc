@@ -67,7 +67,7 @@ void perplexity(const EvalFlags& f, const ModelDirectory& directory) {
     throw_error(Code::kInvalidArgument, "--input is missing: wanted text files");
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(directory.tokenizer_json());
   if (tokenizer == nullptr)
-    throw_error(Code::kInvalidArgument, "the model has no tokenizer; text can not be read");
+    throw_error(Code::kInvalidArgument, "the model has no tokenizer; text cannot be read");
   PerplexityOptions options;
   options.context = f.context;
   options.stride = f.stride > 0 ? f.stride : std::max<int64_t>(1, f.context / 2);

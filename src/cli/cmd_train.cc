@@ -40,7 +40,7 @@ void check_launcher(int64_t ranks) {
   const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
   if (started_by_mpi() || tasks == nullptr || std::strtol(tasks, nullptr, 10) <= 1) return;
   throw_error(Code::kInvalidArgument,
-              "train: one of {} tasks of a Slurm step without PMIx, so the tasks can not find each "
+              "train: one of {} tasks of a Slurm step without PMIx, so the tasks cannot find each "
               "other; wanted srun --mpi=pmix, mpirun, or one task with --ranks {}",
               tasks, std::max<int64_t>(ranks, std::strtol(tasks, nullptr, 10)));
 }

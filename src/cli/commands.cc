@@ -1,4 +1,4 @@
-// The table itself.
+// Commands: the table of all commands, in the order in which --help lists them.
 #include "cli/commands.h"
 
 namespace moraine {

@@ -8,7 +8,7 @@
 
 namespace moraine {
 
-// "1 2 3" to ids. Errors: kInvalidArgument with the word that is no id, and `where` it stands.
+// "1 2 3" to ids. Errors: kInvalidArgument with the word that is not an id, and `where` it stands.
 std::vector<int32_t> parse_tokens(const std::string& text, const std::string& where = "--tokens");
 
 // Ids of `tokens` if given, else of `text` through the tokenizer (which must not be null then).

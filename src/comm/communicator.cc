@@ -1,4 +1,4 @@
-// A group remembers its ranks and counts its operations.
+// Communicator: keeps the ranks of a group and counts its operations.
 #include "comm/communicator.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Futex calls, which sleep and wake between threads and processes.
+// Doorbell: sleeps and wakes through futex calls, between threads and between processes.
 #include "comm/doorbell.h"
 
 #include <linux/futex.h>

@@ -1,4 +1,4 @@
-// Gather of strings: each length, then each text, straight to who wants it.
+// Gather of strings: each length, then each text, is sent straight to the member that wants it.
 #include <cstring>
 
 #include "comm/collectives.h"

@@ -1,4 +1,4 @@
-// Maps the region and lays it out: head, rank records, rings.
+// HostRegion: maps the region and lays it out: head, rank records, rings.
 #include "comm/host_region.h"
 
 #include <fcntl.h>

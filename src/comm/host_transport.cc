@@ -1,4 +1,4 @@
-// Rings, waits and what is said when a wait ends badly.
+// HostTransport: moves messages through rings, and says which rank a failed wait was for.
 #include "comm/host_transport.h"
 
 #include <sched.h>
@@ -194,7 +194,7 @@ void HostTransport::throw_unreachable(int peer, int channel, uint64_t label) {
   throw_if_fault(channel, label);
   const int local = local_of(peer);
   has_died(region_->rank(local));
-  throw_lost(fmt::format("{}: rank {} can not reach the memory of rank {}: {}; {}",
+  throw_lost(fmt::format("{}: rank {} cannot reach the memory of rank {}: {}; {}",
                          context_text(channel, label), rank(), peer, std::strerror(error),
                          describe(local)));
 }
@@ -328,7 +328,7 @@ void HostTransport::throw_deadline(const Wait& w) {
   std::string text = fmt::format("{}: rank {} {} rank {} since {:.1f} seconds; {}",
                                  context_text(w.channel, w.label), rank(), w.doing,
                                  ranks_[static_cast<size_t>(w.peer)], w.seconds, describe(w.peer));
-  // The peer may itself wait for the culprit: name every rank of the host that can not answer.
+  // The peer may itself wait for the culprit: name every rank of the host that cannot answer.
   for (int r = 0; r < region_->ranks(); ++r) {
     if (r == w.peer || r == local_ || kind_ != RankKind::kProcesses) continue;
     const std::string state = process_state(region_->rank(r).pid.load(std::memory_order_relaxed));

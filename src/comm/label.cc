@@ -1,4 +1,4 @@
-// Packs labels and names them.
+// Label: packs the fields of a label into 64 bits, and spells them for messages.
 #include "comm/label.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Robust mutexes, and the state letter in /proc/<pid>/stat.
+// Liveness: robust mutexes tell who has died, /proc/<pid>/stat tells who is stopped.
 #include "comm/liveness.h"
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// dlopen and dlsym.
+// MpiLibrary: opens Open MPI with dlopen and looks its functions up with dlsym.
 #include "comm/mpi_library.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// Headers, pieces and polling.
+// MpiMessages: sends each message as a header and pieces, and polls until they have arrived.
 #include "comm/mpi_messages.h"
 
 #include <sched.h>

@@ -1,4 +1,4 @@
-// MpiMessages: messages to ranks whose memory can not be read from here, as Open MPI point-to-point
+// MpiMessages: messages to ranks whose memory cannot be read from here, as Open MPI point-to-point
 // messages.
 //
 // A message is a header (label, bytes, payload if it is small), then pieces of up to kPieceBytes,

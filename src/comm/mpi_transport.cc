@@ -291,7 +291,7 @@ std::unique_ptr<Transport> open_mpi_transport() {
                           "program, and none stopped?");
   check_mpi(mpi.init_thread(nullptr, nullptr, kMpiThreadSerialized, &provided), "start");
   if (provided < kMpiThreadSerialized)
-    throw_error(Code::kNotFound, "start: this Open MPI can not be called by several threads");
+    throw_error(Code::kNotFound, "start: this Open MPI cannot be called by several threads");
   check_mpi(mpi.comm_set_errhandler(mpi.world, mpi.errors_return), "start");
   check_mpi(mpi.comm_rank(mpi.world, &rank), "start");
   check_mpi(mpi.comm_size(mpi.world, &size), "start");

@@ -7,7 +7,7 @@
 // may not read another's memory here, all use messages, and the log says comm.no_host_memory.
 // MORAINE_HOST_MEMORY=off: the same, as if every rank had a host of its own.
 //
-// Ending: after a fault, MPI_Finalize would wait for the lost; it is not called. mpirun then sends
+// Ending: after a fault, MPI_Finalize would wait for the ranks that are lost; it is not called. mpirun then sends
 //         SIGTERM to all; where the program does not handle it, it takes effect a second later, so
 //         that each rank can print what it knows.
 #pragma once

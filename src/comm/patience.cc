@@ -1,4 +1,4 @@
-// One flag per thread, that it works in the background.
+// Patience: a flag of each thread that says whether it works in the background.
 #include "comm/patience.h"
 
 namespace moraine {

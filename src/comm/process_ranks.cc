@@ -1,4 +1,4 @@
-// Forks, collects each rank's text through a pipe, and buries the dead.
+// ProcessRanks: forks the ranks, reads each one's text from a pipe, and reaps them.
 #include "comm/process_ranks.h"
 
 #include <poll.h>
@@ -18,7 +18,7 @@
 namespace moraine {
 namespace {
 
-constexpr int kOtherFailure = 1;  // an exception that is no Error
+constexpr int kOtherFailure = 1;  // an exception other than Error
 
 struct Child {
   pid_t pid = -1;

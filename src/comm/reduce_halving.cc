@@ -1,4 +1,4 @@
-// Partial sums lie packed, owner after owner.
+// ReduceHalving: each round exchanges half of the partial sums, packed in order of owner.
 #include "comm/reduce_halving.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// Checks shares and merges ranges that touch.
+// ShareRounds: checks shares and merges ranges that touch.
 #include "comm/share_rounds.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// One thread, one queue.
+// CommStream: one thread that takes operations from one queue.
 #include "comm/stream.h"
 
 #include <condition_variable>

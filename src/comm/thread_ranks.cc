@@ -1,4 +1,4 @@
-// Starts the threads and keeps the first Error.
+// ThreadRanks: starts the threads and keeps the first Error.
 #include "comm/thread_ranks.h"
 
 #include <exception>
@@ -20,7 +20,7 @@ std::exception_ptr run_rank(HostTransport& transport,
     transport.fail(e.what());
     return std::current_exception();
   } catch (...) {
-    transport.fail("an exception that is no std::exception");
+    transport.fail("an exception of another type than std::exception");
     return std::current_exception();
   }
 }

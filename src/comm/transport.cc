@@ -1,4 +1,4 @@
-// What a transport does if it does nothing else.
+// Transport: what the optional operations do where a transport does not define them.
 #include "comm/transport.h"
 
 namespace moraine {

@@ -1,4 +1,4 @@
-// Recursion over the tree; the loops are plain, the compiler makes vectors of them.
+// TreeSum: recursion over the tree, with plain loops that the compiler vectorises.
 #include "comm/tree_sum.h"
 
 #include <bit>

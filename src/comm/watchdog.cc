@@ -1,4 +1,4 @@
-// A thread that sleeps until it is called off, or too late.
+// Watchdog: a thread that ends the process unless it is called off in time.
 #include "comm/watchdog.h"
 
 #include <unistd.h>

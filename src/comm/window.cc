@@ -1,4 +1,4 @@
-// Addresses are exchanged once; counters lie in the host's shared memory.
+// Window: addresses are exchanged once; the counters lie in the shared memory of the host.
 #include "comm/window.h"
 
 #include <cstring>

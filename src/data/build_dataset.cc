@@ -1,4 +1,4 @@
-// Read a batch, encode it in parallel, append it in order; manifests last.
+// BuildDataset: reads a batch, encodes it in parallel, appends it in order; manifests come last.
 #include "data/build_dataset.h"
 
 #include <algorithm>

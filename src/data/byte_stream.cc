@@ -1,4 +1,4 @@
-// Chooses plain, gzip or zstd by suffix.
+// ByteStream: chooses plain, gzip or zstd by suffix.
 #include "data/byte_stream.h"
 
 #include <algorithm>

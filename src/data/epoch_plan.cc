@@ -1,4 +1,4 @@
-// Cut, shuffle, pack by windows, shuffle.
+// EpochPlan: cuts documents, shuffles the pieces, packs them by windows, shuffles the result.
 #include "data/epoch_plan.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// zlib is called here and nowhere else.
+// GzipReader: the one file that calls zlib.
 #include "data/gzip_reader.h"
 
 #include <zlib.h>

@@ -1,4 +1,4 @@
-// Numbers of a dataset in a table and in JSON; every shard read once more.
+// InspectDataset: numbers of a dataset as a table and as JSON; reads every shard once more.
 #include "data/inspect_dataset.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The text of dataset.json, out of and into a DatasetManifest.
+// DatasetManifest: to the text of dataset.json and back.
 #include <simdjson.h>
 
 #include <limits>
@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kFormat = "moraine-dataset";
 constexpr int64_t kVersion = 1;
 constexpr int64_t kManifestBytesMax = int64_t{64}
-                                      << 20;  // 300,000 shards; anything larger is no manifest
+                                      << 20;  // 300,000 shards; anything larger is something else
 
 // Typed look-ups in one JSON object, each failing with the file and the key.
 struct Object {
@@ -94,7 +94,7 @@ void write_manifest(FileSystem& files, const std::string& folder, DatasetManifes
                               {"file_bytes", shard.summary.file_bytes},
                               {"hash", hash_hex(shard.summary.hash)}});
   }
-  // `source` may hold a file name in any encoding: replace what is no UTF-8 instead of throwing.
+  // `source` may hold a file name in any encoding: replace what is not UTF-8 instead of throwing.
   files.write_atomic(join_path(folder, kManifestName),
                      json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }

@@ -1,4 +1,4 @@
-// A tree of two-way splits, each of which is exact in integers.
+// Mixture: a tree of two-way splits, each of which is exact in integers.
 #include "data/mixture.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Validation first: nothing below open() runs on bytes that were not checked.
+// TokenShard: everything is checked in open(), so that nothing after it meets unchecked bytes.
 #include "data/shard.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Bytes pass through one block buffer, which is hashed when it is full.
+// ShardWriter: collects bytes in a block, which is hashed and written when it is full.
 #include "data/shard_writer.h"
 
 #include <algorithm>

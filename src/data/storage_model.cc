@@ -1,4 +1,4 @@
-// The three formulas and their print.
+// StorageModel: the three formulas, and how they are printed.
 #include "data/storage_model.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// POSIX calls on one descriptor, shared by the reading threads.
+// StorageProbe: reads one file from several threads through one descriptor.
 #include "data/storage_probe.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Lines from a byte stream, documents from lines.
+// TextInput: lines from a byte stream, documents from lines.
 #include "data/text_input.h"
 
 #include <algorithm>

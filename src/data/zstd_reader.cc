@@ -1,4 +1,4 @@
-// libzstd is called here and nowhere else.
+// ZstdReader: the one file that calls libzstd.
 #include "data/zstd_reader.h"
 
 #include <zstd.h>

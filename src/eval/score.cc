@@ -1,4 +1,4 @@
-// Windows of a document as rows of a batch.
+// Score: lays the windows of a document out as rows of a batch.
 #include "eval/score.h"
 
 #include <algorithm>

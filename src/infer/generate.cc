@@ -1,4 +1,4 @@
-// Prefill in chunks, then one row at a time.
+// Generate: feeds the prompt in chunks, then one token at a time.
 #include "infer/generate.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Filters, then an arg-max over logits with Gumbel noise.
+// Sampler: filters, then an arg-max over logits with Gumbel noise.
 #include "infer/sampler.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace moraine {
 namespace {
 
-// A logit that is no number (of a model that diverged) is below all others.
+// A logit that is NaN (of a model that diverged) is below all others.
 float order(float logit) { return std::isnan(logit) ? -INFINITY : logit; }
 
 int32_t most_likely(std::span<const float> logits) {

@@ -1,6 +1,6 @@
 // Sampler: picks the next token from logits, as a function of (seed, position).
 //
-//   A logit that is no number counts as the least likely.
+//   A logit that is NaN counts as the least likely.
 //   temperature 0: arg-max, the lower id on a tie. Else Gumbel-max: arg-max of logit/temperature + gumbel(u),
 //   u = random_uniform(seed, kSample, position, id), over the ids that survive, in this order:
 //     top_k  the k most likely (0: all)

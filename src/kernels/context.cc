@@ -1,4 +1,4 @@
-// Takes the scratch of a context from the arena.
+// Context: takes the scratch memory of a context from the arena.
 #include "kernels/context.h"
 
 #include "kernels/isa.h"

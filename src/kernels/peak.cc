@@ -1,4 +1,4 @@
-// Medians of many short bursts: a busy neighbour disturbs single bursts, not the middle one.
+// Peak: medians of many short bursts, which a busy neighbour disturbs one by one.
 #include "kernels/peak.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Rows are found by the address of their literal name, then by text.
+// Profile: finds the row of an operation by the address of its literal name, then by text.
 #include "kernels/profile.h"
 
 #include <algorithm>

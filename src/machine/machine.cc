@@ -27,7 +27,8 @@ const Json& field(const Json& json, const char* name, const std::string& path) {
 std::string text(const Json& json, const char* name, const std::string& path) {
   const Json& value = field(json, name, path);
   if (!value.is_string()) {
-    throw_error(Code::kCorrupt, "read machine file {}: \"{}\" is no text; {}", path, name, kRemedy);
+    throw_error(Code::kCorrupt, "read machine file {}: \"{}\" is not text; {}", path, name,
+                kRemedy);
   }
   return value.get<std::string>();
 }
@@ -57,7 +58,8 @@ int64_t bytes_field(const Json& json, const char* name, const std::string& path)
 std::vector<CommPoint> points(const Json& json, const char* name, const std::string& path) {
   const Json& list = field(json, name, path);
   if (!list.is_array())
-    throw_error(Code::kCorrupt, "read machine file {}: \"{}\" is no list; {}", path, name, kRemedy);
+    throw_error(Code::kCorrupt, "read machine file {}: \"{}\" is not a list; {}", path, name,
+                kRemedy);
   std::vector<CommPoint> out;
   for (const Json& p : list)
     out.push_back({bytes_field(p, "bytes", path), number(p, "us", path, 0)});

@@ -1,4 +1,4 @@
-// Every buffer of a pass, taken by name.
+// Activations: takes every buffer of a pass from the arena, by name.
 #include "model/activations.h"
 
 #include "kernels/check_tensor.h"

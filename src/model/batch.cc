@@ -1,4 +1,4 @@
-// Segments and positions from document borders.
+// Batch: segments and positions from the borders of documents.
 #include "model/batch.h"
 
 namespace moraine {

@@ -1,4 +1,4 @@
-// Copies between a batch's rows and the slots they continue.
+// Cache: copies between the rows of a batch and the slots that they continue.
 #include "model/cache.h"
 
 #include <algorithm>

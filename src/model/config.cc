@@ -1,4 +1,4 @@
-// Fields of [model], named shapes, and the rules that a shape must keep.
+// ModelConfig: the fields of [model], named shapes, and the rules that a shape must keep.
 #include "model/config.h"
 
 #include <algorithm>

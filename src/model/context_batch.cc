@@ -1,4 +1,4 @@
-// Rows picked out of a batch.
+// ContextBatch: picks a rank's rows out of a batch.
 #include "model/context_batch.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Blocks of rows through the tied head.
+// Head: runs blocks of rows through the tied head.
 #include "model/head.h"
 
 #include <algorithm>

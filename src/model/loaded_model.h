@@ -19,7 +19,7 @@ struct LoadOptions {
 
 class LoadedModel {
  public:
-  // Errors: those of ModelDirectory; kInvalidArgument for a dtype or a length that the model can not take.
+  // Errors: those of ModelDirectory; kInvalidArgument for a dtype or a length that the model cannot take.
   static std::unique_ptr<LoadedModel> open(const ModelDirectory& directory,
                                            const LoadOptions& options);
 

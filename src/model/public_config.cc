@@ -1,4 +1,4 @@
-// Keys of both dialects.
+// PublicConfig: reads and writes the keys of both dialects.
 #include "model/public_config.h"
 
 #include <cmath>

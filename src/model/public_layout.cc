@@ -1,4 +1,4 @@
-// The name mapping, and the two directions of copying.
+// PublicLayout: the mapping of names, and copying in both directions.
 #include "model/public_layout.h"
 
 #include <algorithm>
@@ -107,8 +107,8 @@ void check_all_known(const SafetensorsSet& set, const ModelConfig& c, Layout lay
   for (const SafetensorsEntry* entry : set.entries()) {
     if (std::binary_search(known.begin(), known.end(), entry->name)) continue;
     throw_error(Code::kInvalidArgument,
-                "{}: tensor {} is no part of a {} ZAYA model with this config.json", entry->file,
-                entry->name, layout == Layout::kNative ? "native" : "legacy");
+                "{}: tensor {} does not belong to a {} ZAYA model with this config.json",
+                entry->file, entry->name, layout == Layout::kNative ? "native" : "legacy");
   }
 }
 

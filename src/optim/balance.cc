@@ -1,4 +1,4 @@
-// Exact integers first: the gradient is one division of two 64-bit numbers.
+// Balance: sums counts as exact integers; the gradient is one division of two of them.
 #include "optim/balance.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// In double throughout; the caller decides what a skipped step means.
+// Clip: computed in double throughout; the caller decides what a skipped step means.
 #include "optim/clip.h"
 
 #include <cmath>

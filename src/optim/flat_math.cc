@@ -1,4 +1,4 @@
-// One vector body per loop, used for whole vectors and for the tail alike.
+// FlatMath: one vector body for each loop, used for whole vectors and for the tail alike.
 #include "optim/flat_math.h"
 
 #include <algorithm>

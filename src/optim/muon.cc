@@ -1,4 +1,4 @@
-// Small matrices first, one per task; then large ones, each on all threads.
+// Muon: small matrices first, one per task; then large ones, each on all threads.
 #include "optim/muon.h"
 
 #include <algorithm>
@@ -130,7 +130,7 @@ void muon_step(Context& ctx, const MuonStep& a) {
                       elements * (16.0 + 2.0 * dtype_bytes(a.momentum.dtype)));
   uint8_t* scratch = a.scratch.as<uint8_t>();
   Context inner = ctx;
-  // This timer counts the products already; and a profile is no thread's friend.
+  // This timer counts the products already, and a profile may be used by one thread only.
   inner.profile = nullptr;
 
   if (static_cast<int64_t>(small.size()) < 2 * threads) {  // too few tasks to fill the threads

@@ -1,4 +1,4 @@
-// Three products per step; the third needs the transpose of X, made anew each time.
+// NewtonSchulz: three products per step; the third needs the transpose of X, made anew each time.
 #include "optim/newton_schulz.h"
 
 #include <algorithm>

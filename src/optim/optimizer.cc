@@ -1,4 +1,4 @@
-// The list becomes matrices and ranges once; a step is three calls.
+// Optimizer: sorts the parameters by rule once, so that a step is three calls.
 #include "optim/optimizer.h"
 
 #include <algorithm>

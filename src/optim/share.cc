@@ -1,4 +1,4 @@
-// Greedy by cost, runs of experts, aligned slices.
+// Share: matrices to the rank with the least work, experts in runs, AdamW in aligned slices.
 #include "optim/share.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Share: divides an optimizer's state among ranks (ZeRO-1): matrices whole, AdamW in slices.
 //
 // Every Muon matrix has one owner, so that it is orthogonalised once in the whole run; ranks get
-// equal Newton-Schulz cost, as near as whole matrices allow: dearest first, each to the rank that
-// has least. The experts of one parameter are cut into runs, so that a rank's part of a tensor is
+// equal Newton-Schulz cost, as near as whole matrices allow: most expensive first, each to the
+// rank that has least. The experts of one parameter are cut into runs, so that a rank's part of a tensor is
 // one range of rows. AdamW elements are cut evenly, at borders of kShareBlock elements.
 //
 // A pure function of the list: every rank computes the same.

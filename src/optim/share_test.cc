@@ -66,15 +66,15 @@ TEST(Share, EveryElementHasOneOwner) {
 
 TEST(Share, CostIsLevelUpToOneMatrix) {
   const std::vector<ParameterSpec> specs = some_specs();
-  double dearest = 0;
+  double largest = 0;
   for (const ParameterSpec& s : specs) {
-    if (s.rule == Rule::kMuon) dearest = std::max(dearest, muon_flops(s.rows, s.cols, 5));
+    if (s.rule == Rule::kMuon) largest = std::max(largest, muon_flops(s.rows, s.cols, 5));
   }
   for (const int ranks : {2, 3, 4}) {
     std::vector<double> load(static_cast<size_t>(ranks), 0.0);
     assign_shares(specs, ranks, 5, load);
     const auto [low, high] = std::minmax_element(load.begin(), load.end());
-    EXPECT_LE(*high - *low, dearest) << ranks;
+    EXPECT_LE(*high - *low, largest) << ranks;
     EXPECT_GT(*low, 0);
   }
   // What a rank has already counts: the loaded one gets no more than it must.

@@ -1,4 +1,4 @@
-// Two ways to bring queries and keys together; the buffers of both.
+// ContextAttention: the ring and the gathering of all keys, with the buffers of both.
 #include "parallel/context_attention.h"
 
 #include <cmath>

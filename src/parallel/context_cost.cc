@@ -1,4 +1,4 @@
-// The formulas of the header, term by term.
+// ContextCost: the formulas of the header, term by term.
 #include "parallel/context_cost.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Buffers by name; the rest is halo_exchange and context_attention.
+// ContextParallel: takes the buffers by name; halo_exchange and context_attention do the work.
 #include "parallel/context_parallel.h"
 
 #include "base/check.h"

@@ -1,4 +1,4 @@
-// Arithmetic on rows: chunks, documents and what is left of both.
+// ContextShard: arithmetic on rows, chunks and documents.
 #include "parallel/context_shard.h"
 
 #include <algorithm>

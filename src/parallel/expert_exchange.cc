@@ -1,4 +1,4 @@
-// Two all-to-alls and the offsets between them.
+// ExpertExchange: two all-to-alls, and the offsets between them.
 #include "parallel/expert_exchange.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// Packing, two messages each way, unpacking.
+// HaloExchange: packs border rows, exchanges two messages each way, unpacks.
 #include "parallel/halo_exchange.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Groups by arithmetic on rank numbers.
+// Mesh: computes the groups from rank numbers.
 #include "parallel/mesh.h"
 
 #include "base/error.h"

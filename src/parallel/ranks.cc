@@ -1,4 +1,4 @@
-// One channel for each purpose.
+// Ranks: makes a communicator, with a channel of its own, for each purpose.
 #include "parallel/ranks.h"
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace {
 // kPhases + k: ranks that share a sequence, 2^k of them.
 enum Channel { kWorld, kShared, kReplicas, kExperts, kContext, kSaver, kMemory, kDisk, kPhases };
 
-constexpr double kDiskSeconds = 3600;  // a death is found out at once; this is for who is stopped
+// A death is found out at once; this is for a rank that is stopped.
+constexpr double kDiskSeconds = 3600;
 
 class AbsentTransport : public Transport {
  public:

@@ -1,4 +1,4 @@
-// Local attention, one maximum, one sum in the tree.
+// TreeAttention: local attention, then one maximum and one sum over the tree of ranks.
 #include "parallel/tree_attention.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ void TreeAttention::forward(Context& ctx, Communicator& comm, const TreeAttentio
     for (int64_t m = 0; m < comm.size(); ++m) {
       most[i] = std::max(most[i], all[static_cast<size_t>(m * rows + i)]);
     }
-    // A row without any key would have -inf everywhere; inf - inf is no number.
+    // A row without any key would have -inf everywhere; inf - inf is NaN.
     weight[i] = std::isinf(mine[static_cast<size_t>(i)])
                     ? 0.0f
                     : std::exp(mine[static_cast<size_t>(i)] - most[i]);

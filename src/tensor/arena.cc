@@ -1,4 +1,4 @@
-// One mapping for each large buffer, one shared mapping for many small ones.
+// Arena: one mapping for each large buffer, one shared mapping for many small ones.
 #include "tensor/arena.h"
 
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
 // Arena: owns every large buffer of a run, by name.
 //
 // The same code that takes the memory also plans it: a dry arena only records, so `moraine plan memory`
-// runs the constructors of a run with a dry arena and prints the table; the two can not disagree.
+// runs the constructors of a run with a dry arena and prints the table; the two cannot disagree.
 // Memory is zeroed and page-aligned (huge pages where the kernel gives them), and is freed with the arena.
 //
 // Errors: kInvalidArgument if the system has not enough memory (with the table's largest rows).

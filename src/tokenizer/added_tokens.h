@@ -59,7 +59,7 @@ class AddedTokens {
   // `matched[i]` is the form of tokens[i] to look for: its content, or that normalized.
   void build(std::vector<AddedToken> tokens, const std::vector<std::string>& matched);
 
-  const AddedToken* by_id(int32_t id) const;  // nullptr if it is no added token
+  const AddedToken* by_id(int32_t id) const;  // nullptr if it is not an added token
   const std::vector<AddedToken>& tokens() const { return tokens_; }
 
   // Cuts all of `text` into parts; special tokens are left as text unless `specials`.

@@ -1,4 +1,4 @@
-// One reader per kind of component; a Sequence calls it again.
+// Components: one reader for each kind of component; a Sequence calls it again.
 #include "tokenizer/components.h"
 
 #include <memory>
@@ -139,7 +139,7 @@ void read_ids(const JsonView& view, std::vector<int32_t>* ids) {
   view.elements([&](int64_t, const JsonView& value) {
     const int64_t id = value.integer();
     if (id < 0 || id > INT32_MAX) {
-      throw_error(Code::kCorrupt, "read {}: {} is no token id", value.place(), id);
+      throw_error(Code::kCorrupt, "read {}: {} is not a token id", value.place(), id);
     }
     ids->push_back(static_cast<int32_t>(id));
   });
@@ -174,7 +174,7 @@ void read_named_id(const JsonView& view, std::vector<int32_t>* ids) {
     if (index != 1) return;
     const int64_t id = value.integer();
     if (id < 0 || id > INT32_MAX) {
-      throw_error(Code::kCorrupt, "read {}: {} is no token id", value.place(), id);
+      throw_error(Code::kCorrupt, "read {}: {} is not a token id", value.place(), id);
     }
     ids->push_back(static_cast<int32_t>(id));
   });

@@ -1,4 +1,4 @@
-// The steps on one token's text, then Strip on the output as it grows.
+// Decoder: applies the steps to one token's text, then Strip to the output as it grows.
 #include "tokenizer/decoder.h"
 
 #include <algorithm>

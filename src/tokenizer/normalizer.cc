@@ -1,4 +1,4 @@
-// The steps, one function each.
+// Normalizer: one function for each step.
 #include "tokenizer/normalizer.h"
 
 #include <algorithm>

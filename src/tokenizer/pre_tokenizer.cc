@@ -1,4 +1,4 @@
-// The steps: finding matches, distributing them, rewriting text.
+// Pre-tokenizer: finds matches, distributes them over pieces, rewrites text.
 #include "tokenizer/pre_tokenizer.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Holds back the bytes at the end that may begin a character.
+// Stream decoder: holds back the bytes at the end that may begin a character.
 #include "tokenizer/stream_decoder.h"
 
 #include <utility>

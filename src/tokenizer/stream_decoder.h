@@ -3,7 +3,7 @@
 //   std::string piece = decoder.push(id);   // may be empty: a character is not complete yet
 //   piece = decoder.finish();               // what is left
 //
-// All pieces together are decode() of all ids, with bytes that are no UTF-8 replaced by U+FFFD:
+// All pieces together are decode() of all ids, with bytes that are not UTF-8 replaced by U+FFFD:
 // every piece is valid UTF-8.
 // Threads: one output each; the tokenizer must outlive it.
 #pragma once

@@ -1,4 +1,4 @@
-// Open addressing with linear probing over entries kept in order of insertion.
+// Token table: open addressing with linear probing over entries in order of insertion.
 #include "tokenizer/token_table.h"
 
 #include <algorithm>

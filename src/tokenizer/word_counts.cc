@@ -1,4 +1,4 @@
-// Groups of texts are counted apart, then added up in order.
+// Word counts: counts groups of texts apart, then adds them up in order.
 #include "tokenizer/word_counts.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A layer's parameters are found by their names.
+// Buckets: finds each layer's parameters by name and joins layers up to the wanted size.
 #include "train/buckets.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Line by line, until one differs.
+// ConfigDifference: compares two texts line by line up to the first that differs.
 #include "train/config_difference.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Blocks get numbers once; a step squares, gathers and adds.
+// GradientNorm: numbers all blocks once; a step squares the owned ones, gathers and adds.
 #include "train/gradient_norm.h"
 
 #include <algorithm>

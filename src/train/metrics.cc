@@ -1,4 +1,4 @@
-// A line is written with one append, so a crash can cut only the last.
+// Metrics: writes a line with one append, so that a crash can cut only the last.
 #include "train/metrics.h"
 
 #include <fmt/format.h>

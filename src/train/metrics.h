@@ -52,7 +52,7 @@ std::string format_duration(double seconds);  // "45s", "12m03s", "3h05m", "2d04
 std::string format_count(double count);       // "812", "12.9k", "1.29M", "3.40G"
 
 std::string metrics_json(const StepMetrics& metrics);               // one line, without line end
-bool parse_metrics(const std::string& line, StepMetrics* metrics);  // false if it is no such line
+bool parse_metrics(const std::string& line, StepMetrics* metrics);  // false if it is another line
 std::vector<StepMetrics> read_metrics(FileSystem& fs, const std::string& path);  // ascending steps
 
 class MetricsWriter {

@@ -88,7 +88,7 @@ std::vector<ChartSeries> raw_and_smooth(const std::vector<StepMetrics>& metrics,
   if (window < 3) return {{.name = name, .x = x, .y = y}};
   std::vector<double> mean = y;
   const double limit = cut_peaks ? peak_limit(y) : StepMetrics::kUnknown;
-  for (double& v : mean) v = v > limit ? limit : v;  // one spike is no plateau
+  for (double& v : mean) v = v > limit ? limit : v;  // one spike does not make a plateau
   return {{.name = "", .faint = true, .x = x, .y = y},
           {.name = name, .x = x, .y = smooth(mean, window)}};
 }
@@ -290,7 +290,7 @@ std::vector<Fact> facts(const std::vector<StepMetrics>& metrics) {
   add("dead experts", entropy, std::to_string(last.dead_experts));
   const int64_t bad =
       std::count_if(loss.begin(), loss.end(), [](double v) { return !std::isfinite(v); });
-  add("steps with a loss that is no number", bad > 0 ? 1 : unknown, std::to_string(bad));
+  add("steps with a loss that is not a number", bad > 0 ? 1 : unknown, std::to_string(bad));
   return all;
 }
 

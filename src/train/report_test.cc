@@ -109,7 +109,7 @@ TEST(Report, ShortEmptyAndBrokenRuns) {
   run[3].step = int64_t{1} << 52;
   const std::string html = render_report(run, {});
   expect_sound(html);
-  EXPECT_GT(count(html, "steps with a loss that is no number"), 0);
+  EXPECT_GT(count(html, "steps with a loss that is not a number"), 0);
 }
 
 TEST(Report, IsWrittenFromTheFile) {

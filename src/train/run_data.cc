@@ -1,4 +1,4 @@
-// Loaders chained by epochs.
+// RunData: one loader for each phase; a dataset goes on where the phase before left it.
 #include "train/run_data.h"
 
 #include <map>

@@ -1,4 +1,4 @@
-// Two savers share one private copy of this rank's part.
+// Save: checkpoints and copies in memory share one private copy of this rank's part.
 #include "train/save.h"
 
 #include "base/clock.h"

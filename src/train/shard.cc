@@ -1,4 +1,4 @@
-// Rows by arithmetic on offsets.
+// Shard: computes a rank's rows from offsets in the flat buffer.
 #include "train/shard.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Shares as ranges of the flat buffer; the collectives do the rest.
+// ShardedOptimizer: turns shares into ranges of the flat buffer; collectives do the rest.
 #include "train/sharded_optimizer.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The carry of a binary counter, with buffers for digits.
+// SlotTree: adds as a binary counter carries, with one buffer for each digit.
 #include "train/slot_tree.h"
 
 #include "kernels/elementwise.h"

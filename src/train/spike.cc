@@ -1,4 +1,4 @@
-// Averages of the loss, and their text form in hexadecimal (exact) numbers.
+// Spike: keeps averages of the loss, saved as hexadecimal (exact) numbers.
 #include "train/spike.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Cuts each phase where the batch size changes.
+// Timeline: cuts each phase where the batch size changes.
 #include "train/timeline.h"
 
 #include <algorithm>
