@@ -116,6 +116,7 @@ Result run_steps(const RunConfig& config, int64_t steps, int threads, Transport&
   trainer.initialize(1);
   trainer.refresh();
   Profile profile;
+  SpikeDetector no_spikes(/*sigma=*/0);
   std::vector<double> seconds, free_seconds;
   const StepPlan plan = timeline.at(timeline.steps() - 1);
   const int64_t kinds = transport.size() > 1 ? 2 : 1;  // with communication, and free
@@ -125,11 +126,10 @@ Result run_steps(const RunConfig& config, int64_t steps, int threads, Transport&
     trainer.ctx().profile = i >= 0 && !free ? &profile : nullptr;
     barrier(ranks.world);
     const double begin = now_seconds();
-    const StepResult result =
-        trainer.compute_gradients(plan, [&](int64_t first, int64_t count, SequenceBatch* out) {
-          read_random(plan, config.model.vocab_size, first, count, out);
-        });
-    if (result.finite) trainer.apply(plan, result, 1e-3);
+    const auto read = [&](int64_t first, int64_t count, SequenceBatch* out) {
+      read_random(plan, config.model.vocab_size, first, count, out);
+    };
+    trainer.step(plan, /*lr_scale=*/1e-3, read, no_spikes);
     barrier(ranks.world);
     if (i >= 0) (free ? free_seconds : seconds).push_back(now_seconds() - begin);
   }

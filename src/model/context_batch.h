@@ -6,7 +6,7 @@
 //   ContextShard shard = make_context_shard(layout, comm.rank(), segment_begin);
 //   ShardBatch rows = shard_batch(shard, tokens, targets, memory);
 //   context.begin(comm, std::move(shard));
-//   loss += model.loss_and_gradients(ctx, rows.batch, rows.target, gradients, load);
+//   loss += model.loss_and_gradients(ctx, rows.batch, rows.target, {gradients}, load);
 //
 // The loss, the gradients and the load are this rank's part: sums over the context group are those
 // of the whole batch. The number of targets is summed by the caller as well.

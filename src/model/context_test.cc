@@ -113,7 +113,7 @@ Answer one_rank(Rig& out, const ModelConfig& c, const Data& data, DType compute)
   const Tensor gradients = rig.zeros({model.table().total_count}, wide);
   Answer answer = empty_answer(out, c);
   answer.loss =
-      model.loss_and_gradients(rig.ctx, batch, rig.int32s(data.targets), gradients, answer.load);
+      model.loss_and_gradients(rig.ctx, batch, rig.int32s(data.targets), {gradients}, answer.load);
   answer.gradients = out.copy_as(gradients, DType::kF64);
   return answer;
 }
@@ -183,10 +183,10 @@ void run_rank(const Job& job, const Data& data, Transport& transport, const Answ
                                       {.token = rig.zeros({most}, DType::kI32),
                                        .position = rig.zeros({most}, DType::kI32),
                                        .target = rig.zeros({most}, DType::kI32)});
-  context.begin(ranks.context, std::move(shard));
+  context.begin(ranks.context(), std::move(shard));
   const Tensor gradients = rig.zeros({gradient_count(held, job.expert)}, wide);
   const Tensor load = c.dense() ? Tensor() : rig.zeros({c.layers, c.classes()}, DType::kI64);
-  const double mine = model.loss_and_gradients(rig.ctx, rows.batch, rows.target, gradients, load);
+  const double mine = model.loss_and_gradients(rig.ctx, rows.batch, rows.target, {gradients}, load);
   const std::lock_guard lock(mutex);  // sums in f64: their order does not matter here
   loss += mine;
   add_gradients(whole, sum.gradients, held, gradients, job.expert);

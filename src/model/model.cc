@@ -91,10 +91,7 @@ Tensor Model::forward(Context& ctx, const Batch& batch, Cache* cache,
                       std::span<const int64_t> slot_of) {
   Activations acts = first_rows(acts_, config_, batch.tokens());
   embed(ctx, batch, acts);
-  for (int64_t i = 0; i < config_.layers; ++i) {
-    run_layer(ctx, i, batch, acts, cache, slot_of);
-    if (after_layer) after_layer(i);
-  }
+  for (int64_t i = 0; i < config_.layers; ++i) run_layer(ctx, i, batch, acts, cache, slot_of);
   return acts.above(config_.layers - 1).x;
 }
 
@@ -118,11 +115,11 @@ double Model::loss(Context& ctx, const Batch& batch, const Tensor& target, Tenso
 }
 
 double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor& target,
-                                 const Tensor& gradients, const Tensor& load) {
+                                 const GradientSink& sink, const Tensor& load) {
   MR_CHECK(options_.training);
   const int64_t T = batch.tokens(), L = config_.layers;
   Activations acts = first_rows(acts_, config_, T);
-  const ModelGradients g = view_gradients(config_, table_, gradients, sources_);
+  const ModelGradients g = view_gradients(config_, table_, sink.sum, sources_);
   const Tensor x = forward(ctx, batch);
   const BackwardScratch& b = acts.backward;
   head_loss(ctx, weights_.head, head_,
@@ -143,7 +140,7 @@ double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor&
     }
     layer_backward(ctx, place(i), weights_.layers[static_cast<size_t>(i)],
                    g.layers[static_cast<size_t>(i)], batch, acts.below(i), acts.above(i), a, b);
-    if (after_backward) after_backward(i);
+    if (sink.layer_done) sink.layer_done(i);
   }
   const Boundary& first = acts.below(0);
   residual_norm_backward(ctx, {.dh = b.dh,

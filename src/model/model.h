@@ -4,11 +4,11 @@
 // may be planned by a dry one; master weights and gradients are the caller's.
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "model/batch.h"
 #include "model/cache.h"
+#include "model/gradient_sink.h"
 #include "model/head.h"
 #include "model/layer_forward.h"
 
@@ -51,13 +51,13 @@ class Model {
   // Sum of -log p over targets >= 0, in a fixed order, without gradient.
   double loss(Context& ctx, const Batch& batch, const Tensor& target, Tensor* losses = nullptr);
 
-  // Forward and backward: gradients of the SUM of losses are added to the flat buffer `gradients`
-  // [gradient_count(table(), sources)]; the load of each layer's classes ([L, classes] i64) is
-  // added to `load` (may be empty). Returns the sum of losses. With experts or rows of sequences on
-  // other ranks, all ranks of the group call it together, as they do forward and loss; each gets
-  // the part of its own rows (model/context_batch.h).
+  // Forward and backward: gradients of the SUM of losses are added to `sink`; the load of each
+  // layer's classes ([L, classes] i64) is added to `load` (may be empty). Returns the sum of
+  // losses. With experts or rows of sequences on other ranks, all ranks of the group call it
+  // together, as they do forward and loss; each gets the part of its own rows
+  // (model/context_batch.h).
   double loss_and_gradients(Context& ctx, const Batch& batch, const Tensor& target,
-                            const Tensor& gradients, const Tensor& load);
+                            const GradientSink& sink, const Tensor& load);
 
   // Logits of at most kHeadRows rows of what forward returned.
   Tensor logits(Context& ctx, const Tensor& hidden) {
@@ -67,11 +67,6 @@ class Model {
   // After forward: the layer's activations (tests, inspection). With one LayerActs: the last layer's.
   const LayerActs& acts(int64_t layer) { return acts_.acts(layer); }
   const Boundary& boundary_above(int64_t layer) { return acts_.above(layer); }
-
-  // Called after each layer of a forward pass; null: not.
-  std::function<void(int64_t layer)> after_layer;
-  // Called when the gradients of a layer's matrices are complete; null: not.
-  std::function<void(int64_t layer)> after_backward;
 
  private:
   LayerPlace place(int64_t layer) const;

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -109,7 +110,7 @@ TEST_P(Parity, LogitsLossGradientsAndRouting) {
 
   const Tensor load = g.rig.zeros({c.layers, c.classes()}, DType::kI64);
   const double loss =
-      g.model->loss_and_gradients(g.rig.ctx, g.batch(), g.target, g.gradients, load);
+      g.model->loss_and_gradients(g.rig.ctx, g.batch(), g.target, {g.gradients}, load);
   const double positions = static_cast<double>(g.rows * (g.length - 1));
   EXPECT_NEAR(loss / positions, ref::get(g.want("loss"), 0), 2e-6);
 
@@ -263,7 +264,7 @@ struct Tiny {
 
 void expect_model_gradient(const ModelConfig& config) {
   Tiny t(config, Backend::kRef, DType::kF64);
-  t.model->loss_and_gradients(t.rig.ctx, t.batch, t.target, t.gradients, {});
+  t.model->loss_and_gradients(t.rig.ctx, t.batch, t.target, {t.gradients}, {});
   for (const Parameter& p : t.model->table().all) {
     if (p.kind == Parameter::Kind::kBalance) continue;
     expect_gradient(
@@ -288,14 +289,39 @@ TEST(ModelGradient, BaselineBlocksMatchFiniteDifferences) {
   expect_model_gradient(c);
 }
 
+// Whoever takes a layer's matrices when it is done has what the whole pass leaves there.
+TEST(ModelGradient, ALayerIsDoneWithItsMatricesFromTheLastDown) {
+  Tiny t(tiny_config("identity"), Backend::kCpu, DType::kF32);
+  std::vector<int64_t> done;
+  std::vector<float> taken(static_cast<size_t>(t.gradients.count()));
+  const auto copy_layer = [&](int64_t layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    for (const Parameter& p : t.model->table().all) {
+      const bool matrix = p.kind == Parameter::Kind::kMatrix || p.kind == Parameter::Kind::kExperts;
+      if (!matrix || !p.name.starts_with(prefix)) continue;
+      const float* from = t.gradients.as<float>() + p.offset;
+      std::copy(from, from + p.count(), taken.begin() + p.offset);
+    }
+    done.push_back(layer);
+  };
+  t.model->loss_and_gradients(t.rig.ctx, t.batch, t.target, {t.gradients, copy_layer}, {});
+  ASSERT_EQ(static_cast<int64_t>(done.size()), t.model->config().layers);
+  EXPECT_TRUE(std::is_sorted(done.rbegin(), done.rend()));
+  for (const Parameter& p : t.model->table().all) {
+    if (p.kind != Parameter::Kind::kMatrix && p.kind != Parameter::Kind::kExperts) continue;
+    const float* whole = t.gradients.as<float>() + p.offset;
+    EXPECT_TRUE(std::equal(whole, whole + p.count(), taken.begin() + p.offset)) << p.name;
+  }
+}
+
 TEST(ModelBits, RecomputationThreadsAndRowsChangeNothing) {
   for (const DType compute : {DType::kF32, DType::kBF16}) {
     Tiny plain(tiny_config("identity"), Backend::kCpu, compute);
     Tiny again(tiny_config("identity"), Backend::kCpu, compute, Recompute::kLayer, 1);
     const double loss = plain.model->loss_and_gradients(plain.rig.ctx, plain.batch, plain.target,
-                                                        plain.gradients, {});
+                                                        {plain.gradients}, {});
     EXPECT_EQ(loss, again.model->loss_and_gradients(again.rig.ctx, again.batch, again.target,
-                                                    again.gradients, {}));
+                                                    {again.gradients}, {}));
     EXPECT_SAME_BITS(again.gradients, plain.gradients);
   }
 }

@@ -2,14 +2,15 @@
 #include "parallel/ranks.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/check.h"
 
 namespace moraine {
 namespace {
 
-// kPhases + k: ranks that share a sequence, 2^k of them.
-enum Channel { kWorld, kShared, kReplicas, kExperts, kContext, kSaver, kMemory, kDisk, kPhases };
+// kContext + k: ranks that share a sequence, 2^k of them.
+enum Channel { kWorld, kShared, kReplicas, kExperts, kSaver, kMemory, kDisk, kContext };
 
 // A death is found out at once; this is for a rank that is stopped.
 constexpr double kDiskSeconds = 3600;
@@ -46,30 +47,29 @@ Ranks::Ranks(Transport& t, const Mesh& m, double deadline)
       shared(t, m.all(), kShared, "shared", deadline),
       replicas(t, m.replica_group(), kReplicas, "replicas", deadline),
       experts(t, m.expert_group(), kExperts, "experts", deadline),
-      context(t, m.context_group(), kContext, "context", deadline),
       saver(t, m.all(), kSaver, "saver", deadline),
       memory(t, m.all(), kMemory, "memory", deadline),
-      disk(t, m.all(), kDisk, "disk", std::max(deadline, kDiskSeconds)) {}
+      disk(t, m.all(), kDisk, "disk", std::max(deadline, kDiskSeconds)) {
+  share_sequences(m.context);
+}
 
-Communicator& Ranks::context_of(int64_t degree) {
-  if (degree == mesh.context) return context;
-  const auto found = phases_.find(degree);
-  if (found != phases_.end()) return found->second;
-  int power = 0;
-  while (int64_t{1} << power < degree) ++power;
-  Communicator phase(world.transport(), with_context(mesh, degree).context_group(),
-                     std::min<int>(kPhases + power, kMaxChannels - 1), "context", world.deadline());
-  return phases_.emplace(degree, phase).first->second;
+void Ranks::share_sequences(int64_t degree) {
+  mesh = with_context(mesh, degree);
+  if (contexts_.contains(mesh.context)) return;
+  const int power = std::countr_zero(static_cast<unsigned>(mesh.context));
+  contexts_.emplace(mesh.context, Communicator(world.transport(), mesh.context_group(),
+                                               std::min<int>(kContext + power, kMaxChannels - 1),
+                                               "context", world.deadline()));
 }
 
 void Ranks::set_step(int64_t step) {
-  for (auto& [degree, phase] : phases_) phase.set_step(step);
-  for (Communicator* c : {&world, &shared, &replicas, &experts, &context}) c->set_step(step);
+  for (auto& [degree, context] : contexts_) context.set_step(step);
+  for (Communicator* c : {&world, &shared, &replicas, &experts}) c->set_step(step);
 }
 
 void Ranks::set_free(bool free) {
-  for (auto& [degree, phase] : phases_) phase.set_free(free);
-  for (Communicator* c : {&shared, &replicas, &experts, &context}) c->set_free(free);
+  for (auto& [degree, context] : contexts_) context.set_free(free);
+  for (Communicator* c : {&shared, &replicas, &experts}) c->set_free(free);
 }
 
 PlannedRanks::PlannedRanks(const Mesh& mesh)

@@ -17,24 +17,25 @@ struct Ranks {
 
   bool first() const { return mesh.rank == 0; }
   void set_step(int64_t step);
-  // Ranks that share a sequence in a phase with another degree than the mesh's; made on first use,
-  // by all ranks at the same place.
-  Communicator& context_of(int64_t degree);
+  // From here on `degree` ranks share a sequence: `mesh` and context() are of it. A phase of a run
+  // may have its own degree. Its communicator is made on first use, by all ranks at the same place.
+  void share_sequences(int64_t degree);
+  // Ranks with the rest of the sequence: keys, values, halos.
+  Communicator& context() { return contexts_.at(mesh.context); }
   // Every payload is left where it is: a step with communication free (Communicator::set_free).
   void set_free(bool free);
 
-  Mesh mesh;
+  Mesh mesh;              // as it is now
   Communicator world;     // all ranks: counts, losses, decisions
   Communicator shared;    // all ranks: gradients and weights that every rank has
   Communicator replicas;  // ranks with the same experts: gradients and weights of these
   Communicator experts;   // ranks with the other experts: token rows
-  Communicator context;   // ranks with the rest of the sequence: keys, values, halos
   Communicator saver;     // all ranks: background checkpoints
   Communicator memory;    // all ranks: copies in a peer's memory
   Communicator disk;      // all ranks: waits for what one of them reads, of any size: an hour
 
  private:
-  std::map<int64_t, Communicator> phases_;  // by degree
+  std::map<int, Communicator> contexts_;  // by degree
 };
 
 // A rank among others that are not there, to plan its memory; or one alone. With more than one,

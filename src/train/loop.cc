@@ -74,15 +74,15 @@ double learning_rate_at(const Run& run, const StepPlan& plan) {
          lr_multiplier(schedule, plan.tokens_before, plan.tokens_before + plan.batch_tokens);
 }
 
-StepResult compute_gradients(Run& run, const StepPlan& plan) {
+StepResult take_step(Run& run, const StepPlan& plan, double lr_scale) {
   if (run.step + 1 < run.timeline.steps()) {
     const StepPlan next = run.timeline.at(run.step + 1);
     run.data->prefetch(next, run.skip(next));
   }
-  return run.trainer->compute_gradients(plan,
-                                        [&](int64_t first, int64_t count, SequenceBatch* out) {
-                                          run.data->read(plan, run.skip(plan), first, count, out);
-                                        });
+  const auto read = [&](int64_t first, int64_t count, SequenceBatch* out) {
+    run.data->read(plan, run.skip(plan), first, count, out);
+  };
+  return run.trainer->step(plan, lr_scale, read, run.spike);
 }
 
 // Logs a bad step. True: back to the last good checkpoint; false: the step is skipped.
@@ -143,13 +143,11 @@ void take_steps(Run& run, Observer& observer) {
     const StepPlan plan = run.timeline.at(run.step);
     const double begin = now_seconds(), lr_scale = learning_rate_at(run, plan);
     pace.profile.clear();
-    const StepResult result = compute_gradients(run, plan);
-    const bool bad = run.spike.observe(result.loss, result.gradient_norm) || !result.finite;
-    if (bad && must_roll_back(run, result)) {
+    const StepResult result = take_step(run, plan, lr_scale);
+    if (result.bad && must_roll_back(run, result)) {
       roll_back(run);
       continue;
     }
-    if (!bad) run.trainer->apply(plan, result, lr_scale);
     run.loss = result.loss;
     ++run.step;
     StepMetrics m = step_metrics(run, plan, result, lr_scale * run.config.optimizer.learning_rate,

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/fault_point.h"
+
 namespace moraine {
 namespace {
 
@@ -44,10 +46,18 @@ ShardedOptimizer::ShardedOptimizer(Arena& arena, std::vector<ParameterSpec> spec
 }
 
 void ShardedOptimizer::reduce(const Tensor& gradients, Range part) {
-  if (comm_->size() > 1) reduce_scatter(*comm_, gradients, inside(shares_, part), options_.wire);
+  if (comm_->size() == 1 || part.begin == part.end) return;
+  reduce_scatter(*comm_, gradients, inside(shares_, part), options_.wire);
 }
 
-void ShardedOptimizer::gather(const Tensor& weights) {
+void ShardedOptimizer::step(Context& ctx, const OptimizerStep& a) {
+  fault_point("step.optimizer");
+  optimizer_->step(ctx, a);
+}
+
+void ShardedOptimizer::gather(Context& ctx, const Tensor& weights) {
+  fault_point("step.weights_gather");
+  const OpTimer timer(ctx.profile, "ranks: weights (gather)", 0, 0);
   if (comm_->size() > 1) all_gather(*comm_, weights, shares_);
 }
 

@@ -34,13 +34,12 @@ class ShardedOptimizer {
 
   // Part [begin, end) of the flat gradient buffer; all ranks pass the same parts in the same order.
   void reduce(const Tensor& gradients, Range part);
-  void step(Context& ctx, const OptimizerStep& a) { optimizer_->step(ctx, a); }
-  void gather(const Tensor& weights);
+  void step(Context& ctx, const OptimizerStep& a);
+  void gather(Context& ctx, const Tensor& weights);
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
   const std::vector<OwnedRange>& owned() const { return owned_; }
   std::vector<OptimizerTensor> state() const { return optimizer_->state(); }
-  Communicator& comm() { return *comm_; }
 
  private:
   std::vector<ParameterSpec> specs_;

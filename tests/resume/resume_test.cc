@@ -229,6 +229,11 @@ void read_tokens(const StepPlan& plan, int64_t first, int64_t count, SequenceBat
   out->num_targets = count * plan.sequence;
 }
 
+struct SlotSums {
+  std::vector<double> losses = std::vector<double>(4);
+  int64_t targets = 0;
+};
+
 // Two owners of two slots each, merged by one addition, against one owner of four.
 TEST_P(Resume, SlotsInOneGoOrSplitGiveTheSameBits) {
   RunConfig config = tiny.config(tiny.rich(GetParam()));
@@ -247,16 +252,24 @@ TEST_P(Resume, SlotsInOneGoOrSplitGiveTheSameBits) {
     const auto read = [&](int64_t first, int64_t n, SequenceBatch* out) {
       read_tokens(plan, first, n, out);
     };
-    SlotSums one{.tree = &all, .losses = std::vector<double>(4)};
-    SlotSums split{.tree = &right, .losses = std::vector<double>(4)};
+    const auto add_slots = [&](int64_t begin, int64_t end, SlotTree& tree, SlotSums& sums) {
+      for (int64_t slot = begin; slot < end; ++slot) {
+        const SlotSum sum =
+            trainer.backward_slot(plan, slot, read, {tree.begin_slot(trainer.ctx())});
+        tree.add(trainer.ctx());
+        sums.losses[static_cast<size_t>(slot)] = sum.loss;
+        sums.targets += sum.targets;
+      }
+    };
+    SlotSums one, split;
     std::memset(trainer.load().data, 0, static_cast<size_t>(trainer.load().bytes()));
-    trainer.compute_slots(plan, read, 0, 4, one);
+    trainer.enter_phase(plan.phase);
+    add_slots(0, 4, all, one);
     const std::vector<int64_t> load(trainer.load().as<int64_t>(),
                                     trainer.load().as<int64_t>() + trainer.load().count());
     std::memset(trainer.load().data, 0, static_cast<size_t>(trainer.load().bytes()));
-    trainer.compute_slots(plan, read, 2, 4, split);  // in any order
-    split.tree = &left;
-    trainer.compute_slots(plan, read, 0, 2, split);
+    add_slots(2, 4, right, split);  // in any order
+    add_slots(0, 2, left, split);
     const float *whole = all.root().as<float>(), *l = left.root().as<float>(),
                 *r = right.root().as<float>();
     int64_t different = 0, not_zero = 0;

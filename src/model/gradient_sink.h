@@ -1,0 +1,19 @@
+// GradientSink: where a backward pass puts the gradients of the weights.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "tensor/tensor.h"
+
+namespace moraine {
+
+struct GradientSink {
+  Tensor sum;  // [gradient_count(table, sources)] (model/weights.h), added to
+  // Called when a layer's matrices have all that this pass adds to them, from the last layer down:
+  // they may leave while the layers below still run. The vectors, and the embedding, are complete
+  // at the end of the pass. Empty: nobody waits.
+  std::function<void(int64_t layer)> layer_done = {};
+};
+
+}  // namespace moraine

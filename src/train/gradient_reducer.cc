@@ -1,0 +1,85 @@
+// Folds a bucket, submits it, and waits for all at the end.
+#include "train/gradient_reducer.h"
+
+#include "base/fault_point.h"
+#include "kernels/elementwise.h"
+#include "model/weights.h"
+
+namespace moraine {
+
+GradientReducer::GradientReducer(Arena& arena, const ParameterTable& table,
+                                 const GradientReducerOptions& options, OptimizerGroups& groups)
+    : table_(&table),
+      options_(options),
+      groups_(&groups),
+      tree_(arena, options.slots, gradient_count(table, options.sources)) {
+  if (options.alone) return;
+  buckets_ = gradient_buckets(table, options.layers, options.bucket_bytes);
+  if (!arena.dry()) stream_ = std::make_unique<CommStream>();
+}
+
+void GradientReducer::begin(int64_t slots) {
+  tree_.set_slots(slots);
+  slots_left_ = slots;
+  next_bucket_ = 0;
+}
+
+GradientSink GradientReducer::begin_slot(Context& ctx) {
+  const Tensor sum = tree_.begin_slot(ctx);
+  --slots_left_;
+  if (stream_ == nullptr || slots_left_ > 0) return {sum};
+  return {sum, [this, &ctx](int64_t layer) {
+            if (next_bucket_ < buckets_.size() && buckets_[next_bucket_].layer == layer)
+              send(ctx, buckets_[next_bucket_++]);
+          }};
+}
+
+void GradientReducer::end_slot(Context& ctx) {
+  if (stream_ == nullptr || slots_left_ > 0) {
+    tree_.add(ctx);
+    return;
+  }
+  for (const Range& part : rest_of_gradients(*table_, options_.layers))
+    send(ctx, {.layer = 0, .shared = part, .experts = {}});
+  tree_.close_slot();
+}
+
+void GradientReducer::send(Context& ctx, const Bucket& bucket) {
+  tree_.fold(ctx, bucket.shared.begin, bucket.shared.end);
+  if (bucket.experts.begin < bucket.experts.end) fold_experts(ctx, bucket.experts);
+  fault_point("step.bucket_leaves");
+  sent_.push_back(stream_->submit([groups = groups_, gradients = tree_.current(), bucket] {
+    fault_point("step.bucket_moves");
+    groups->reduce(gradients, bucket);
+  }));
+}
+
+// Every source's sum over slots, then the sum of sources, in the order of the slot tree.
+void GradientReducer::fold_experts(Context& ctx, Range part) {
+  const int64_t S = options_.sources, from = part.begin - table_->expert_begin,
+                to = part.end - table_->expert_begin;
+  for (int64_t s = 0; s < S; ++s) {
+    const int64_t base =
+        s == 0 ? table_->expert_begin : table_->total_count + (s - 1) * table_->expert_count();
+    tree_.fold(ctx, base + from, base + to);
+  }
+  const auto source = [&](int64_t s) {
+    return source_experts(*table_, tree_.current(), s).rows(from, to);
+  };
+  for (int64_t stride = 1; stride < S; stride *= 2) {
+    for (int64_t s = 0; s + stride < S; s += 2 * stride)
+      add_into(ctx, source(s), source(s + stride));
+  }
+}
+
+Tensor GradientReducer::finish(Context& ctx) {
+  if (stream_ != nullptr) {
+    fault_point("step.backward_done");
+    const OpTimer timer(ctx.profile, "ranks: gradients (wait)", 0, 0);
+    for (CommHandle& handle : sent_) handle.wait();
+    sent_.clear();
+  }
+  return tree_.root().rows(0, table_->total_count);
+}
+
+}  // namespace moraine

@@ -1,0 +1,64 @@
+// GradientReducer: from the gradients of this rank's slots to the sum over all slots of all ranks.
+//
+//   begin        how many slots follow
+//   begin_slot   a zeroed buffer, as the sink of the slot's backward passes
+//   end_slot     adds the slot to the tree (slot_tree.h)
+//   finish       the sum; with other ranks complete only where this rank is the owner
+//
+// With other ranks the last slot leaves while its last backward still runs. When the layers of a
+// bucket (buckets.h) are done, its ranges are folded: slots, then the sources of the experts held
+// here (parallel/expert_exchange.h), which are the tree's next levels. Then a stream reduces them
+// over ranks, the levels above, to their owners. Embedding and vectors leave at end_slot.
+//
+// Order:   that of the slot tree over all slots of all ranks.
+// Errors:  kPeerLost, from finish. Collective: all ranks have the same buckets in the same order.
+// Threads: one step at a time; the stream's own thread reads what has left.
+// Memory:  log2(slots) + 1 buffers of the gradients (SlotTree).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/stream.h"
+#include "model/gradient_sink.h"
+#include "train/optimizer_groups.h"
+#include "train/slot_tree.h"
+
+namespace moraine {
+
+struct GradientReducerOptions {
+  int64_t slots = 1;  // of this rank, at most
+  int64_t layers = 0;
+  int64_t sources = 1;  // of token rows, for the experts held here
+  int64_t bucket_bytes = 0;
+  bool alone = true;  // one rank: nothing leaves
+};
+
+class GradientReducer {
+ public:
+  // table and groups outlive it.
+  GradientReducer(Arena& arena, const ParameterTable& table, const GradientReducerOptions& options,
+                  OptimizerGroups& groups);
+
+  void begin(int64_t slots);
+  // The sink's layer_done is for the last backward pass of the slot only, and empty if nobody waits.
+  GradientSink begin_slot(Context& ctx);
+  void end_slot(Context& ctx);
+  Tensor finish(Context& ctx);  // [table.total_count]
+
+ private:
+  void send(Context& ctx, const Bucket& bucket);
+  void fold_experts(Context& ctx, Range part);
+
+  const ParameterTable* table_;
+  GradientReducerOptions options_;
+  OptimizerGroups* groups_;
+  SlotTree tree_;
+  std::vector<Bucket> buckets_;
+  int64_t slots_left_ = 0;
+  size_t next_bucket_ = 0;
+  std::vector<CommHandle> sent_;
+  std::unique_ptr<CommStream> stream_;  // null: nothing leaves
+};
+
+}  // namespace moraine

@@ -1,0 +1,44 @@
+// The list of parameters, divided by who has them.
+#include "train/optimizer_groups.h"
+
+namespace moraine {
+namespace {
+
+std::vector<ParameterSpec> group_specs(const RunConfig& c, const ParameterTable& table,
+                                       bool experts) {
+  std::vector<ParameterSpec> group;
+  const std::vector<ParameterSpec> specs = optimizer_specs(c, table);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if ((table.all[i].kind == Parameter::Kind::kExperts) == experts) group.push_back(specs[i]);
+  }
+  return group;
+}
+
+}  // namespace
+
+OptimizerGroups::OptimizerGroups(Arena& arena, const RunConfig& config, const ParameterTable& table,
+                                 Ranks& ranks, int threads) {
+  const Mesh& mesh = ranks.mesh;
+  const ShardedOptimizerOptions options{
+      .rules = optimizer_options(config), .threads = threads, .wire = gradient_wire(config)};
+  std::vector<double> cost(static_cast<size_t>(mesh.ranks / mesh.expert), 0.0);
+  if (!config.model.dense()) {
+    experts_ = std::make_unique<ShardedOptimizer>(arena, group_specs(config, table, true), options,
+                                                  ranks.replicas, cost);
+  }
+  // Every expert group has the same costs, so rank r's is that of replica r / expert.
+  std::vector<double> shared_cost;
+  for (int r = 0; r < mesh.ranks; ++r)
+    shared_cost.push_back(cost[static_cast<size_t>(r / mesh.expert)]);
+  shared_ = std::make_unique<ShardedOptimizer>(arena, group_specs(config, table, false), options,
+                                               ranks.shared, shared_cost);
+  all_.push_back(shared_.get());
+  if (experts_ != nullptr) all_.push_back(experts_.get());
+}
+
+void OptimizerGroups::reduce(const Tensor& gradients, const Bucket& bucket) {
+  shared_->reduce(gradients, bucket.shared);
+  if (experts_ != nullptr) experts_->reduce(gradients, bucket.experts);
+}
+
+}  // namespace moraine

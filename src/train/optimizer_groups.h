@@ -1,0 +1,36 @@
+// OptimizerGroups: the sharded optimizers of the two groups of parameters.
+//
+//   shared   what every rank has: divided among all ranks
+//   experts  each rank has some: divided among the ranks that have the same (none if dense)
+//
+// Experts are dealt out first; the shared parameters then even out what the ranks have to do.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "parallel/ranks.h"
+#include "train/buckets.h"
+#include "train/run_config.h"
+#include "train/sharded_optimizer.h"
+
+namespace moraine {
+
+class OptimizerGroups {
+ public:
+  // table: of what this rank holds.
+  OptimizerGroups(Arena& arena, const RunConfig& config, const ParameterTable& table, Ranks& ranks,
+                  int threads);
+
+  // Those there are, in the order in which all ranks go through them.
+  const std::vector<ShardedOptimizer*>& all() const { return all_; }
+
+  // Parts of the flat gradient buffer to their owners, summed over ranks. Collective.
+  void reduce(const Tensor& gradients, const Bucket& bucket);
+
+ private:
+  std::unique_ptr<ShardedOptimizer> shared_, experts_;
+  std::vector<ShardedOptimizer*> all_;
+};
+
+}  // namespace moraine

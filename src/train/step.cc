@@ -1,0 +1,139 @@
+// One optimizer step: slots, reduce, norm, clip, update.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/fault_point.h"
+#include "optim/clip.h"
+#include "train/step_layout.h"
+#include "train/trainer.h"
+
+namespace moraine {
+namespace {
+
+// What slots add up to beside the gradients.
+struct StepSums {
+  std::vector<double> losses;  // [slots * ranks of a sequence] each one's own
+  int64_t targets = 0;
+  Tensor load;  // [L, classes] i64; empty if dense
+};
+
+// From this rank's slots to those of all ranks: losses in their places, exact integers.
+void sum_over_ranks(Context& ctx, Ranks& ranks, StepSums& sums) {
+  if (ranks.mesh.ranks == 1) return;
+  fault_point("step.gradients_reduced");
+  const OpTimer timer(ctx.profile, "ranks: counts", 0, 0);
+  all_reduce_disjoint(ranks.world, sums.losses);
+  std::span<int64_t> load;
+  if (!sums.load.empty()) load = {sums.load.as<int64_t>(), static_cast<size_t>(sums.load.count())};
+  std::vector<int64_t> counts = {sums.targets};
+  counts.insert(counts.end(), load.begin(), load.end());
+  all_reduce_sum(ranks.world, counts);
+  sums.targets = counts[0];
+  std::copy(counts.begin() + 1, counts.end(), load.begin());
+}
+
+// The tree of SlotTree, on numbers: neighbours first.
+double tree_sum(std::vector<double> values) {
+  for (; values.size() > 1; values.resize(values.size() / 2)) {
+    for (size_t i = 0; i < values.size() / 2; ++i) values[i] = values[2 * i] + values[2 * i + 1];
+  }
+  return values[0];
+}
+
+}  // namespace
+
+StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read,
+                         SpikeDetector& spike) {
+  enter_phase(plan.phase);
+  ranks_->set_step(plan.step + 1);
+  const Mesh& mesh = ranks_->mesh;
+  const int64_t slots = config_.train.slots / mesh.data(), first = mesh.data_rank() * slots;
+  StepSums sums{
+      .losses = std::vector<double>(static_cast<size_t>(config_.train.slots * mesh.context)),
+      .load = load_};
+  if (!load_.empty()) std::memset(load_.data, 0, static_cast<size_t>(load_.bytes()));
+
+  // Slots: each one's gradients go into the tree; the last one's leave while its backward runs.
+  reducer_->begin(slots);
+  for (int64_t slot = first; slot < first + slots; ++slot) {
+    const GradientSink sink = reducer_->begin_slot(ctx_);
+    const SlotSum sum = backward_slot(plan, slot, read, sink);
+    reducer_->end_slot(ctx_);
+    sums.losses[static_cast<size_t>(slot * mesh.context + mesh.context_rank())] = sum.loss;
+    sums.targets += sum.targets;
+  }
+
+  // Reduce: from here on each rank has what it owns of the sum over all slots of all ranks.
+  gradients_ = reducer_->finish(ctx_);
+  sum_over_ranks(ctx_, *ranks_, sums);
+
+  // Norm and clip. Gradients stay those of the SUM of losses: division by the number of targets,
+  // and clipping, are one factor that the update applies as it reads.
+  fault_point("step.counts_summed");
+  const double targets = static_cast<double>(std::max<int64_t>(1, sums.targets));
+  const double squares = norm_->sum_of_squares(ctx_, gradients_, ranks_->world);
+  const Clip clip = clip_factor(squares, 1 / targets, config_.train.clip_norm);
+  StepResult result{
+      .loss = tree_sum(sums.losses) / targets, .gradient_norm = clip.norm, .targets = sums.targets};
+
+  // The same on all ranks: they have seen the same numbers.
+  result.bad = spike.observe(result.loss, result.gradient_norm) || clip.skip;
+  if (result.bad) return result;
+
+  // Update: owners move their parts of the weights, and everybody gets them.
+  for (ShardedOptimizer* optimizer : optimizers_->all()) {
+    optimizer->step(ctx_, {.weights = master_,
+                           .gradients = gradients_,
+                           .load = load_,
+                           .gradient_scale = clip.factor,
+                           .lr_scale = lr_scale,
+                           .step = plan.step + 1});
+    optimizer->gather(ctx_, master_);
+  }
+  model_->refresh(ctx_);
+  return result;
+}
+
+SlotSum Trainer::backward_slot(const StepPlan& plan, int64_t slot, const Read& read,
+                               const GradientSink& sink) {
+  const int64_t sequences = slot_sequences(config_, plan), micro = micro_sequences(config_, plan);
+  SlotSum sum;
+  for (int64_t at = 0; at < sequences; at += micro) {
+    fault_point("step.micro_batch");
+    read(slot * sequences + at, micro, &data_);
+    const ShardBatch rows = my_rows(data_, plan.sequence);
+    const bool last = at + micro == sequences;
+    sum.loss += model_->loss_and_gradients(ctx_, rows.batch, rows.target,
+                                           last ? sink : GradientSink{sink.sum}, load_);
+    sum.targets += rows.num_targets;
+  }
+  if (context_ != nullptr) context_->end();  // validation and samples have whole sequences
+  return sum;
+}
+
+// All rows of the sequences, or those that this rank has of them.
+ShardBatch Trainer::my_rows(const SequenceBatch& data, int64_t length) {
+  const int64_t T = static_cast<int64_t>(data.tokens.size());
+  const Mesh& mesh = ranks_->mesh;
+  if (mesh.context > 1) {
+    ContextShard shard =
+        make_context_shard({.ranks = mesh.context, .sequences = T / length, .length = length},
+                           mesh.context_rank(), data.segment_begin);
+    ShardBatch mine = shard_batch(shard, data.tokens, data.targets, rows_);
+    context_->begin(ranks_->context(), std::move(shard));
+    return mine;
+  }
+  const auto view_of = [&](const std::vector<int32_t>& values) {
+    return make_tensor(const_cast<int32_t*>(values.data()), DType::kI32, {T});
+  };
+  ShardBatch rows{.batch = {.token = view_of(data.tokens),
+                            .position = rows_.position.rows(0, T),
+                            .segments = {}},
+                  .target = view_of(data.targets),
+                  .num_targets = data.num_targets};
+  set_documents(rows.batch, data.segment_begin);
+  return rows;
+}
+
+}  // namespace moraine

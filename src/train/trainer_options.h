@@ -1,0 +1,22 @@
+// TrainerOptions: what decides the speed of a step; the same on all ranks.
+//
+// Both follow from [parallel] and, where that leaves them open, from the machine file. The variant
+// decides the order of sums as well, if ranks share sequences.
+#pragma once
+
+#include "machine/machine.h"
+#include "parallel/context_attention.h"
+#include "train/timeline.h"
+
+namespace moraine {
+
+struct TrainerOptions {
+  int64_t bucket_bytes = int64_t{4} << 20;  // of gradients that leave together
+  ContextVariant variant = ContextVariant::kRing;
+};
+
+// Without a measured machine: nominal rates, so that the choice is no accident of a measurement.
+TrainerOptions trainer_options(const RunConfig& config, const Timeline& timeline,
+                               const Machine& machine);
+
+}  // namespace moraine
