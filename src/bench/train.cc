@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/random.h"
 #include "base/resident.h"
+#include "bench/free_transport.h"
 #include "comm/mpi_transport.h"
 #include "comm/thread_ranks.h"
 #include "machine/machine.h"
@@ -105,7 +106,8 @@ double median(std::vector<double> values) {
 Result run_steps(const RunConfig& config, int64_t steps, int threads, Transport& transport) {
   const Timeline timeline(config);
   Arena arena(Arena::Mode::kReal);
-  Ranks ranks(transport,
+  FreeTransport network(transport);
+  Ranks ranks(network,
               make_mesh(transport.size(), transport.rank(), config.parallel.expert,
                         phase_context(config, 0), config.train.slots, config.model.experts),
               config.parallel.deadline_seconds);
@@ -122,7 +124,7 @@ Result run_steps(const RunConfig& config, int64_t steps, int threads, Transport&
   const int64_t kinds = transport.size() > 1 ? 2 : 1;  // with communication, and free
   for (int64_t i = -kinds; i < steps * kinds; ++i) {   // one of each to warm up
     const bool free = kinds == 2 && i % 2 != 0;
-    ranks.set_free(free);
+    network.set_free(free);
     trainer.ctx().profile = i >= 0 && !free ? &profile : nullptr;
     barrier(ranks.world);
     const double begin = now_seconds();

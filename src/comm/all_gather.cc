@@ -21,7 +21,7 @@ Bytes range_bytes(const Tensor& data, const Range& r) {
 void all_gather(Communicator& comm, const Tensor& data, const Shares& shares) {
   check_shares(shares, comm.size(), data.count());
   Exchange exchange(comm, Operation::kAllGather);
-  if (comm.free() || comm.size() == 1) return;
+  if (comm.size() == 1) return;
   const Shares merged = merge_shares(shares);
   const auto& mine = merged[static_cast<size_t>(comm.rank())];
   for (size_t round = 0; static_cast<int64_t>(round) < round_count(merged); ++round) {
@@ -44,7 +44,6 @@ void all_gather_equal(Communicator& comm, ConstBytes mine, Bytes all) {
   const auto place = [&](int m) { return all.subspan(static_cast<size_t>(m) * each, each); };
   if (each > 0 && place(comm.rank()).data() != mine.data())
     std::memmove(place(comm.rank()).data(), mine.data(), each);
-  if (comm.free() && each >= kFreeBytes) return;
   const ConstBytes kept = place(comm.rank());
   for (int i = 1; i < comm.size(); ++i) exchange.send(member_after(comm, i), kept);
   for (int i = 1; i < comm.size(); ++i) {

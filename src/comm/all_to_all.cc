@@ -15,17 +15,13 @@ void all_to_all(Communicator& comm, std::span<const ConstBytes> send,
   MR_CHECK(send[me].size() == receive[me].size(), "%zu and %zu bytes to itself", send[me].size(),
            receive[me].size());
   Exchange exchange(comm, Operation::kAllToAll);
-  if (!comm.free()) {
-    for (int i = 1; i < comm.size(); ++i) {
-      const int m = member_after(comm, i);
-      exchange.send(m, send[static_cast<size_t>(m)]);
-    }
+  for (int i = 1; i < comm.size(); ++i) {
+    const int m = member_after(comm, i);
+    exchange.send(m, send[static_cast<size_t>(m)]);
   }
-  if (!comm.free()) {
-    for (int i = 1; i < comm.size(); ++i) {
-      const int m = member_before(comm, i);
-      exchange.receive(m, receive[static_cast<size_t>(m)]);
-    }
+  for (int i = 1; i < comm.size(); ++i) {
+    const int m = member_before(comm, i);
+    exchange.receive(m, receive[static_cast<size_t>(m)]);
   }
   // Last: it fills the time until slower members have read.
   if (!send[me].empty()) std::memmove(receive[me].data(), send[me].data(), send[me].size());

@@ -144,7 +144,7 @@ void all_to_all_two_level(Communicator& comm, std::span<const int> hosts,
                receive.size() == hosts.size(),
            "%zu hosts for %d members", hosts.size(), comm.size());
   std::vector<Members> by_host = members_by_host(hosts);
-  if (comm.free() || by_host.size() < 2 || by_host[0].size() < 2) {
+  if (by_host.size() < 2 || by_host[0].size() < 2) {
     all_to_all(comm, send, receive);
     return;
   }

@@ -6,7 +6,6 @@ namespace moraine {
 
 void broadcast(Communicator& comm, int root, Bytes data) {
   Exchange exchange(comm, Operation::kBroadcast);
-  if (comm.free() && data.size() >= kFreeBytes) return;
   const int size = comm.size(), place = (comm.rank() - root + size) % size;
   const auto member = [root, size](int p) { return (p + root) % size; };
   int distance = 1;

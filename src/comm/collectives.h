@@ -43,18 +43,23 @@ std::vector<std::string> all_gather_text(Communicator& comm, const std::string& 
 
 // `data`: flat [n] of any type, in place.
 void all_gather(Communicator& comm, const Tensor& data, const Shares& shares);
-// `data`: flat [n] f32, in place.
-void reduce_scatter(Communicator& comm, const Tensor& data, const Shares& shares,
-                    Wire wire = Wire::kF32);
-
 // How reduce_scatter goes: the same bits either way.
 //   kDirect   each owner reads its ranges of all others: P - 1 messages of n / P elements each.
 //   kHalving  log2 P exchanges of n/2, n/4, ... elements, neighbours first; fewer messages, one
 //             more copy. Needs a power of two and f32 on the wire, else kDirect.
-//   kAuto     kDirect in one host, kHalving over hosts. reduce_scatter() is this.
+//   kAuto     kDirect in one host, kHalving over hosts.
 enum class SumPath : uint8_t { kAuto, kDirect, kHalving };
-void reduce_scatter_by(Communicator& comm, const Tensor& data, const Shares& shares, Wire wire,
-                       SumPath path);
+
+struct ReduceScatter {
+  Wire wire = Wire::kF32;
+  SumPath path = SumPath::kAuto;
+  Bytes scratch = {};  // at least reduce_scatter_scratch(); empty: taken and freed by the call
+};
+// `data`: flat [n] f32, in place.
+void reduce_scatter(Communicator& comm, const Tensor& data, const Shares& shares,
+                    const ReduceScatter& how = {});
+// Bytes, for shares of so many elements together: a few MiB at most. Enough for every path.
+int64_t reduce_scatter_scratch(int members, int64_t elements, Wire wire);
 
 // Every member's equal pieces, in order: all.size() == size * mine.size().
 void all_gather_equal(Communicator& comm, ConstBytes mine, Bytes all);

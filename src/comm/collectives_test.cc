@@ -77,7 +77,7 @@ void check_reduce_scatter(int ranks, int64_t count, uint64_t seed, Wire wire,
       for (int64_t i = r.begin; i < r.end; ++i)
         want[static_cast<size_t>(i)] = tree(0, ranks, i, wire == Wire::kBF16);
     }
-    reduce_scatter_by(comm, view(data), shares, wire, path);
+    reduce_scatter(comm, view(data), shares, {.wire = wire, .path = path});
     EXPECT_EQ(data, want) << ranks << " ranks, seed " << seed;
   });
 }
@@ -98,6 +98,15 @@ TEST(Collectives, RecursiveHalvingGivesTheBitsOfTheDirectSum) {
 
 TEST(Collectives, ReduceScatterInBf16RoundsEachAddendOnce) {
   for (const int ranks : {2, 3, 4, 5}) check_reduce_scatter(ranks, 50001, 5, Wire::kBF16);
+}
+
+// More than is copied at a time, over ranges that cross the border.
+TEST(Collectives, SumsLargerThanTheirScratchAreTheSameBits) {
+  constexpr int64_t kSeveralWindows = 2500001;
+  EXPECT_LT(reduce_scatter_scratch(4, kSeveralWindows, Wire::kF32), kSeveralWindows * 4);
+  EXPECT_LT(reduce_scatter_scratch(4, kSeveralWindows, Wire::kBF16), kSeveralWindows * 2);
+  check_reduce_scatter(4, kSeveralWindows, 3, Wire::kF32, SumPath::kHalving);
+  check_reduce_scatter(3, kSeveralWindows, 3, Wire::kBF16);
 }
 
 TEST(Collectives, AllGatherBringsEveryOwnersRangesToAll) {
@@ -284,29 +293,6 @@ TEST(Collectives, OverlappingCommunicatorsAndStreamsDoNotMix) {
         for (int64_t i = r.begin; i < r.end; ++i)
           ASSERT_EQ(summed[static_cast<size_t>(i)], tree(0, kRanks, i, false));
       }
-    }
-  });
-}
-
-TEST(Collectives, AFreeCommunicatorMovesCountsAndNoPayload) {
-  run_thread_ranks(3, [&](Transport& t) {
-    Communicator comm = world(t);
-    comm.set_free(true);
-    const Shares shares = ragged_shares(3, 9000, 1);
-    std::vector<float> data = data_of(t.rank(), 9000);
-    reduce_scatter(comm, view(data), shares);
-    all_gather(comm, view(data), shares);
-    EXPECT_EQ(data, data_of(t.rank(), 9000));
-    std::vector<int64_t> sum = {1};
-    all_reduce_sum(comm, sum);
-    EXPECT_EQ(sum[0], 3);
-    EXPECT_EQ(all_gather_text(comm, "x").size(), 3u);
-    comm.set_free(false);
-    all_gather(comm, view(data), shares);
-    const std::vector<Range>& first = shares[0];
-    for (const Range& r : first) {
-      for (int64_t i = r.begin; i < r.end; ++i)
-        ASSERT_EQ(data[static_cast<size_t>(i)], value(0, i));
     }
   });
 }

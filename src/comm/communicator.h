@@ -34,16 +34,11 @@ class Communicator {
   // Collectives call this once each; `operation` is an Operation (comm/label.h).
   uint64_t next_label(int operation);
 
-  // Payloads are not moved (sizes still are): the same step with communication free, for
-  // measurement. Results are garbage.
-  void set_free(bool free) { free_ = free; }
-  bool free() const { return free_; }
-
  private:
   Transport* transport_;
   std::vector<int> ranks_;
   int rank_ = 0, channel_ = 0;
-  bool one_host_ = true, free_ = false;
+  bool one_host_ = true;
   std::string name_;
   double deadline_;
   int64_t step_ = 0;

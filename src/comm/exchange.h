@@ -13,9 +13,6 @@
 
 namespace moraine {
 
-// Payloads of a free communicator that are smaller than this still move: they are counts.
-constexpr size_t kFreeBytes = 64 << 10;
-
 class Exchange {
  public:
   Exchange(Communicator& comm, Operation operation)

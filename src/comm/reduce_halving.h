@@ -9,7 +9,9 @@
 
 namespace moraine {
 
-// `merged`: shares without ranges that touch; comm.size() is a power of two.
-void reduce_scatter_halving(Communicator& comm, const Tensor& data, const Shares& merged);
+// `merged`: shares without ranges that touch; comm.size() is a power of two. `scratch`: twice as
+// many as the shares have elements together.
+void reduce_scatter_halving(Communicator& comm, const Tensor& data, const Shares& merged,
+                            std::span<float> scratch);
 
 }  // namespace moraine

@@ -2,7 +2,6 @@
 // piece, and adds them in the order of the tree.
 #include <algorithm>
 #include <bit>
-#include <memory>
 #include <vector>
 
 #include "base/check.h"
@@ -18,27 +17,39 @@ namespace {
 // 128 KiB: smaller ones cost system calls, larger ones caches.
 constexpr int64_t kPieceElements = 32 << 10;
 
-// Kept for the next operation of this thread: taking and clearing it would cost more than a small
-// sum.
-float* scratch(int64_t count) {
-  thread_local std::unique_ptr<float[]> memory;
-  thread_local int64_t capacity = 0;
-  if (count > capacity) {
-    memory.reset(new float[static_cast<size_t>(count)]);
-    capacity = count;
+// What is copied before it is sent (halving, or rounded to bf16) goes so much at a time.
+constexpr int64_t kWindowElements = 1 << 20;
+
+// The scratch of a direct one. Floats first: they need the alignment.
+struct DirectScratch {
+  int64_t piece;   // elements
+  float* levels;   // of TreeSum
+  BF16* received;  // [piece] as it came
+  BF16* sent;      // [window] rounded copies
+
+  static int64_t bytes(int members, int64_t elements, Wire wire) {
+    const int64_t piece = std::min(kPieceElements, elements);
+    const int64_t rounded = wire == Wire::kBF16 ? piece + std::min(kWindowElements, elements) : 0;
+    return TreeSum::floats(members, piece) * 4 + rounded * 2;
   }
-  return memory.get();
-}
+  // elements: of all shares of the operation.
+  DirectScratch(int members, int64_t elements, Bytes memory)
+      : piece(std::min(kPieceElements, elements)),
+        levels(reinterpret_cast<float*>(memory.data())),
+        received(reinterpret_cast<BF16*>(levels + TreeSum::floats(members, piece))),
+        sent(received + piece) {}
+};
 
 class Direct {
  public:
-  Direct(Communicator& comm, const Tensor& data, const Shares& merged, Wire wire)
+  Direct(Communicator& comm, const Tensor& data, const Shares& merged, Wire wire,
+         const DirectScratch& scratch)
       : comm_(comm),
         data_(data.as<float>()),
         merged_(merged),
         wire_(wire),
-        sum_(comm.size(), kPieceElements, scratch(TreeSum::floats(comm.size(), kPieceElements))),
-        rounded_(wire == Wire::kBF16 ? static_cast<size_t>(kPieceElements) : 0),
+        scratch_(scratch),
+        sum_(comm.size(), scratch.piece, scratch.levels),
         incoming_(static_cast<size_t>(comm.size())),
         exchange_(comm, Operation::kReduceScatter) {}
 
@@ -48,7 +59,7 @@ class Direct {
       take(round);
       if (wire_ == Wire::kBF16) {
         exchange_.wait_sent();
-        wire_copies_.clear();
+        sent_ = 0;
       }
     }
     exchange_.wait_sent();
@@ -66,9 +77,10 @@ class Direct {
       exchange_.send(owner, std::as_bytes(std::span(data_ + r.begin, static_cast<size_t>(n))));
       return;
     }
-    wire_copies_.emplace_back(static_cast<size_t>(n));
-    round_to_bf16(wire_copies_.back().data(), data_ + r.begin, n);
-    exchange_.send(owner, std::as_bytes(std::span(wire_copies_.back())));
+    BF16* const rounded = scratch_.sent + sent_;
+    sent_ += n;
+    round_to_bf16(rounded, data_ + r.begin, n);
+    exchange_.send(owner, std::as_bytes(std::span(rounded, static_cast<size_t>(n))));
   }
 
   void take(int64_t round) {
@@ -79,10 +91,10 @@ class Direct {
       const int m = member_before(comm_, i);
       incoming_[static_cast<size_t>(m)] = exchange_.open(m, (r.end - r.begin) * width());
     }
-    for (int64_t at = r.begin; at < r.end; at += kPieceElements) {
+    for (int64_t at = r.begin; at < r.end; at += scratch_.piece) {
       float* out = data_ + at;
       sum_.add([this, out](int m, float* staging, int64_t n) { return source(m, out, staging, n); },
-               out, std::min(kPieceElements, r.end - at));
+               out, std::min(scratch_.piece, r.end - at));
     }
     for (int m = 0; m < comm_.size(); ++m) {
       if (m != comm_.rank()) exchange_.close(incoming_[static_cast<size_t>(m)]);
@@ -99,11 +111,12 @@ class Direct {
           exchange_.next(incoming_[static_cast<size_t>(member)], count * 4, room).data());
     }
     if (is_own) {
-      round_to_bf16(rounded_.data(), own, count);
-      widen_bf16(staging, rounded_.data(), count);
+      round_to_bf16(scratch_.received, own, count);
+      widen_bf16(staging, scratch_.received, count);
       return staging;
     }
-    const Bytes room = std::as_writable_bytes(std::span(rounded_));
+    const Bytes room =
+        std::as_writable_bytes(std::span(scratch_.received, static_cast<size_t>(count)));
     const ConstBytes piece =
         exchange_.next(incoming_[static_cast<size_t>(member)], count * 2, room);
     widen_bf16(staging, reinterpret_cast<const BF16*>(piece.data()), count);
@@ -114,34 +127,75 @@ class Direct {
   float* const data_;
   const Shares& merged_;
   const Wire wire_;
+  const DirectScratch scratch_;
   TreeSum sum_;
-  std::vector<BF16> rounded_;
+  int64_t sent_ = 0;  // elements of scratch_.sent that are on their way
   std::vector<Incoming> incoming_;
-  std::vector<std::vector<BF16>> wire_copies_;
   Exchange exchange_;  // last: what it sends outlives it
 };
 
-}  // namespace
-
-void reduce_scatter(Communicator& comm, const Tensor& data, const Shares& shares, Wire wire) {
-  reduce_scatter_by(comm, data, shares, wire, SumPath::kAuto);
+int64_t elements(const Shares& shares) {
+  int64_t n = 0;
+  for (const std::vector<Range>& ranges : shares) {
+    for (const Range& r : ranges) n += r.end - r.begin;
+  }
+  return n;
 }
 
-void reduce_scatter_by(Communicator& comm, const Tensor& data, const Shares& shares, Wire wire,
-                       SumPath path) {
+Range extent(const Shares& merged) {
+  Range all = {INT64_MAX, 0};
+  for (const std::vector<Range>& ranges : merged) {
+    if (ranges.empty()) continue;
+    all.begin = std::min(all.begin, ranges.front().begin);
+    all.end = std::max(all.end, ranges.back().end);
+  }
+  return all;
+}
+
+bool can_halve(int members, Wire wire) {
+  return std::has_single_bit(static_cast<unsigned>(members)) && wire == Wire::kF32;
+}
+
+}  // namespace
+
+int64_t reduce_scatter_scratch(int members, int64_t elements, Wire wire) {
+  const int64_t direct = DirectScratch::bytes(members, elements, wire),
+                halving = 2 * std::min(kWindowElements, elements) * 4;
+  return can_halve(members, wire) ? std::max(direct, halving) : direct;
+}
+
+void reduce_scatter(Communicator& comm, const Tensor& data, const Shares& shares,
+                    const ReduceScatter& how) {
   check_shares(shares, comm.size(), data.count());
   const Shares merged = merge_shares(shares);
-  if (comm.free()) {
-    Exchange counted(comm, Operation::kReduceScatter);
+  const int64_t n = elements(merged);
+  if (n == 0) return;
+  const int64_t bytes = reduce_scatter_scratch(comm.size(), n, how.wire);
+  std::vector<float> own;  // float: for its alignment
+  Bytes scratch = how.scratch;
+  if (scratch.empty()) {
+    own.resize(static_cast<size_t>((bytes + 3) / 4));
+    scratch = std::as_writable_bytes(std::span(own));
+  }
+  MR_CHECK(static_cast<int64_t>(scratch.size()) >= bytes, "%zu bytes of scratch, wanted %ld",
+           scratch.size(), long(bytes));
+  const DirectScratch direct(comm.size(), n, scratch);
+  const bool halve =
+      can_halve(comm.size(), how.wire) &&
+      (how.path == SumPath::kHalving || (how.path == SumPath::kAuto && !comm.one_host()));
+  if (!halve && how.wire == Wire::kF32) {
+    Direct(comm, data, merged, how.wire, direct).run();
     return;
   }
-  const bool can_halve =
-      std::has_single_bit(static_cast<unsigned>(comm.size())) && wire == Wire::kF32;
-  const bool halve = path == SumPath::kHalving || (path == SumPath::kAuto && !comm.one_host());
-  if (halve && can_halve) {
-    reduce_scatter_halving(comm, data, merged);
-  } else {
-    Direct(comm, data, merged, wire).run();
+  const Range all = extent(merged);
+  for (int64_t at = all.begin; at < all.end; at += kWindowElements) {
+    const Shares part = cut_shares(merged, {at, at + kWindowElements});
+    if (halve) {
+      reduce_scatter_halving(comm, data, part,
+                             {reinterpret_cast<float*>(scratch.data()), scratch.size() / 4});
+    } else {
+      Direct(comm, data, part, how.wire, direct).run();
+    }
   }
 }
 

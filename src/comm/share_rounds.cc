@@ -36,6 +36,17 @@ Shares merge_shares(const Shares& shares) {
   return merged;
 }
 
+Shares cut_shares(const Shares& shares, Range part) {
+  Shares cut(shares.size());
+  for (size_t m = 0; m < shares.size(); ++m) {
+    for (const Range& r : shares[m]) {
+      const Range common = {std::max(r.begin, part.begin), std::min(r.end, part.end)};
+      if (common.begin < common.end) cut[m].push_back(common);
+    }
+  }
+  return cut;
+}
+
 int64_t round_count(const Shares& merged) {
   size_t most = 0;
   for (const std::vector<Range>& ranges : merged) most = std::max(most, ranges.size());

@@ -11,6 +11,8 @@ namespace moraine {
 // Per member: ascending, not empty, no two that touch.
 Shares merge_shares(const Shares& shares);
 int64_t round_count(const Shares& merged);
+// What of the shares lies in `part`.
+Shares cut_shares(const Shares& shares, Range part);
 
 // A wrong share is the caller's bug.
 void check_shares(const Shares& shares, int members, int64_t count);

@@ -10,6 +10,7 @@ ContextSizes context_sizes(const ModelConfig& c, const ContextOptions& o) {
           .layers = c.layers,
           .tokens = o.most.most_rows(),
           .rows = o.most.rows(),
+          .ranks = o.most.ranks,
           .sequences = o.most.sequences,
           .heads = c.heads,
           .kv_heads = c.kv_heads,
@@ -23,6 +24,7 @@ ContextSizes larger_of(const ContextSizes& a, const ContextSizes& b) {
   ContextSizes most = a;
   most.tokens = std::max(a.tokens, b.tokens);
   most.rows = std::max(a.rows, b.rows);
+  most.ranks = std::max(a.ranks, b.ranks);
   most.sequences = std::max(a.sequences, b.sequences);
   return most;
 }

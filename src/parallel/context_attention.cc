@@ -88,6 +88,10 @@ ContextAttention::ContextAttention(Arena& arena, const ContextAttentionSizes& si
     }
   }
   if (X != W) sum_ = arena.take("context.sum", "scratch", W, {T, H, d});
+  if (!ring && sizes.training) {
+    const int64_t bytes = reduce_scatter_scratch(static_cast<int>(sizes.ranks), keys, Wire::kF32);
+    reduce_ = arena.take("context.reduce", "comm", DType::kU8, {bytes});
+  }
   if (!ring) return;
   o_part_ = arena.take("context.o_part", "scratch", W, {T, H, d});
   lse_part_ = arena.take("context.lse_part", "scratch", W, {T, H});
@@ -104,6 +108,8 @@ void ContextAttention::begin(Communicator& comm, const ContextShard& shard) {
   windows_.clear();
   if (sizes_.variant == ContextVariant::kRing) return;
   MR_CHECK(layout.rows() <= sizes_.rows, "%ld rows of %ld", long(layout.rows()), long(sizes_.rows));
+  MR_CHECK(layout.ranks <= sizes_.ranks, "%ld ranks of %ld", long(layout.ranks),
+           long(sizes_.ranks));
   gathered_ = gathered_parts(shard);
   shares_ = key_shares(layout, sizes_.kv_heads * sizes_.head_dim);
 }
@@ -152,7 +158,7 @@ void ContextAttention::ring_forward(Context& ctx, const ContextAttentionForward&
   copy_rows(here.k, a.k), copy_rows(here.v, a.v);
   Exchange exchange(*comm_, Operation::kMessage);
   for (int64_t h = 0; h < C; ++h) {
-    const bool more = h + 1 < C && !comm_->free();
+    const bool more = h + 1 < C;
     if (more) exchange.send(member_after(*comm_, 1), bytes_of(here.both()));
     for (const KeyParts& parts : ring[static_cast<size_t>(h)].slot) {
       attention_part_forward(ctx, {.o = o_part,
@@ -194,8 +200,7 @@ void ContextAttention::ring_backward(Context& ctx, const ContextAttentionBackwar
   Exchange exchange(*comm_, Operation::kMessage);
   const int next = member_after(*comm_, 1), previous = member_before(*comm_, 1);
   for (int64_t h = 0; h < C; ++h) {
-    const bool move = C > 1 && !comm_->free();
-    if (move && h + 1 < C) exchange.send(next, bytes_of(here.both()));
+    if (h + 1 < C) exchange.send(next, bytes_of(here.both()));
     for (const KeyParts& parts : ring[static_cast<size_t>(h)].slot) {
       attention_part_backward(ctx, {.dq = dq,
                                     .dk = gradient.k,
@@ -217,14 +222,12 @@ void ContextAttention::ring_backward(Context& ctx, const ContextAttentionBackwar
                   rows = shard_->layout.rows_of(owner);
     const Block keys = block(keys_[(h + 1) % 2], rows),
                 arriving = block(gradients_[(h + 1) % 2], rows);
-    if (move) {
-      const OpTimer timer(ctx.profile, "context_ring_wait", 0,
-                          static_cast<double>(keys.both().bytes() + arriving.both().bytes()));
-      exchange.send(next, bytes_of(gradient.both()));
-      if (h + 1 < C) exchange.receive(previous, bytes_of(keys.both()));
-      exchange.receive(previous, bytes_of(arriving.both()));
-      exchange.wait_sent();
-    }
+    const OpTimer timer(ctx.profile, "context_ring_wait", 0,
+                        static_cast<double>(keys.both().bytes() + arriving.both().bytes()));
+    exchange.send(next, bytes_of(gradient.both()));
+    if (h + 1 < C) exchange.receive(previous, bytes_of(keys.both()));
+    exchange.receive(previous, bytes_of(arriving.both()));
+    exchange.wait_sent();
     here = keys;
     gradient = arriving;
   }
@@ -280,7 +283,7 @@ void ContextAttention::gathered_backward(Context& ctx, const ContextAttentionBac
   {
     const OpTimer timer(ctx.profile, "context_reduce_scatter", 0,
                         static_cast<double>(gradient.both().bytes()));
-    reduce_scatter(*comm_, gradient.both(), shares_);
+    reduce_scatter(*comm_, gradient.both(), shares_, {.scratch = bytes_of(reduce_)});
   }
   for_chunks(layout, shard_->rank, [&](int64_t row, int64_t local, int64_t count) {
     const int64_t end = local + count;

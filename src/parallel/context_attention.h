@@ -40,6 +40,7 @@ struct ContextAttentionSizes {
   ContextVariant variant = ContextVariant::kRing;
   int64_t tokens = 0;  // T: rows of any rank, at most
   int64_t rows = 0;    // W: rows of the whole batch, at most
+  int64_t ranks = 0;   // C: at most; all-gather only
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   DType dtype = DType::kBF16;
   bool training = false;
@@ -108,6 +109,7 @@ class ContextAttention {
   Tensor gradients_[2];       // the same of dk, dv, wide
   Tensor sum_;                // [T, H, d] wide: o, dq; empty if the type is wide
   Tensor o_part_, lse_part_;  // ring: one part
+  Tensor reduce_;             // all-gather: u8 scratch of the sum of gradients
 };
 
 }  // namespace moraine

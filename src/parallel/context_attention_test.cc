@@ -108,6 +108,7 @@ void run_ranks(const Case& c, const Packed& p, ContextVariant variant, const Ten
     ContextAttention attention(arena, {.variant = variant,
                                        .tokens = p.layout.most_rows() + 3,
                                        .rows = p.layout.rows() + 5,
+                                       .ranks = p.layout.ranks,
                                        .heads = c.H,
                                        .kv_heads = c.K,
                                        .head_dim = c.d,

@@ -17,6 +17,7 @@ ContextParallel::ContextParallel(Arena& arena, const ContextSizes& sizes)
       attention_(arena, {.variant = sizes.variant,
                          .tokens = sizes.tokens,
                          .rows = sizes.rows,
+                         .ranks = sizes.ranks,
                          .heads = sizes.heads,
                          .kv_heads = sizes.kv_heads,
                          .head_dim = sizes.head_dim,

@@ -22,6 +22,7 @@ struct ContextSizes {
   int64_t layers = 0;
   int64_t tokens = 0;     // rows of any rank in a batch, at most (ContextLayout::most_rows)
   int64_t rows = 0;       // rows of a whole batch, at most; all-gather only
+  int64_t ranks = 0;      // that share it, at most; likewise
   int64_t sequences = 0;  // of a batch, at most
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool cca = false;  // convolutions and delayed values: halos

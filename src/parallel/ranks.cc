@@ -67,11 +67,6 @@ void Ranks::set_step(int64_t step) {
   for (Communicator* c : {&world, &shared, &replicas, &experts}) c->set_step(step);
 }
 
-void Ranks::set_free(bool free) {
-  for (auto& [degree, context] : contexts_) context.set_free(free);
-  for (Communicator* c : {&shared, &replicas, &experts}) c->set_free(free);
-}
-
 PlannedRanks::PlannedRanks(const Mesh& mesh)
     : transport_(std::make_unique<AbsentTransport>(mesh.ranks, mesh.rank)),
       ranks_(*transport_, mesh, 1) {}

@@ -22,8 +22,6 @@ struct Ranks {
   void share_sequences(int64_t degree);
   // Ranks with the rest of the sequence: keys, values, halos.
   Communicator& context() { return contexts_.at(mesh.context); }
-  // Every payload is left where it is: a step with communication free (Communicator::set_free).
-  void set_free(bool free);
 
   Mesh mesh;              // as it is now
   Communicator world;     // all ranks: counts, losses, decisions

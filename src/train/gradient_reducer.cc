@@ -1,6 +1,8 @@
 // Folds a bucket, submits it, and waits for all at the end.
 #include "train/gradient_reducer.h"
 
+#include <algorithm>
+
 #include "base/fault_point.h"
 #include "kernels/elementwise.h"
 #include "model/weights.h"
@@ -15,6 +17,13 @@ GradientReducer::GradientReducer(Arena& arena, const ParameterTable& table,
       tree_(arena, options.slots, gradient_count(table, options.sources)) {
   if (options.alone) return;
   buckets_ = gradient_buckets(table, options.layers, options.bucket_bytes);
+  for (const Range& part : rest_of_gradients(table, options.layers))
+    rest_.push_back({.layer = 0, .shared = part, .experts = {}});
+  int64_t bytes = 0;
+  for (const std::vector<Bucket>* list : {&buckets_, &rest_}) {
+    for (const Bucket& b : *list) bytes = std::max(bytes, groups.reduce_bytes(b));
+  }
+  scratch_ = arena.take("gradients.reduce", "comm", DType::kU8, {bytes});
   if (!arena.dry()) stream_ = std::make_unique<CommStream>();
 }
 
@@ -39,8 +48,7 @@ void GradientReducer::end_slot(Context& ctx) {
     tree_.add(ctx);
     return;
   }
-  for (const Range& part : rest_of_gradients(*table_, options_.layers))
-    send(ctx, {.layer = 0, .shared = part, .experts = {}});
+  for (const Bucket& bucket : rest_) send(ctx, bucket);
   tree_.close_slot();
 }
 
@@ -48,9 +56,11 @@ void GradientReducer::send(Context& ctx, const Bucket& bucket) {
   tree_.fold(ctx, bucket.shared.begin, bucket.shared.end);
   if (bucket.experts.begin < bucket.experts.end) fold_experts(ctx, bucket.experts);
   fault_point("step.bucket_leaves");
-  sent_.push_back(stream_->submit([groups = groups_, gradients = tree_.current(), bucket] {
+  sent_.push_back(stream_->submit([this, gradients = tree_.current(), bucket] {
     fault_point("step.bucket_moves");
-    groups->reduce(gradients, bucket);
+    groups_->reduce(
+        gradients, bucket,
+        {static_cast<std::byte*>(scratch_.data), static_cast<size_t>(scratch_.bytes())});
   }));
 }
 

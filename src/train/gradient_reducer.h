@@ -13,7 +13,7 @@
 // Order:   that of the slot tree over all slots of all ranks.
 // Errors:  kPeerLost, from finish. Collective: all ranks have the same buckets in the same order.
 // Threads: one step at a time; the stream's own thread reads what has left.
-// Memory:  log2(slots) + 1 buffers of the gradients (SlotTree).
+// Memory:  log2(slots) + 1 buffers of the gradients (SlotTree), and the scratch of one reduction.
 #pragma once
 
 #include <memory>
@@ -54,7 +54,9 @@ class GradientReducer {
   GradientReducerOptions options_;
   OptimizerGroups* groups_;
   SlotTree tree_;
-  std::vector<Bucket> buckets_;
+  std::vector<Bucket> buckets_;  // leave during backward,
+  std::vector<Bucket> rest_;     // and after it
+  Tensor scratch_;               // u8, of the stream
   int64_t slots_left_ = 0;
   size_t next_bucket_ = 0;
   std::vector<CommHandle> sent_;

@@ -1,6 +1,8 @@
 // The list of parameters, divided by who has them.
 #include "train/optimizer_groups.h"
 
+#include <algorithm>
+
 namespace moraine {
 namespace {
 
@@ -36,9 +38,14 @@ OptimizerGroups::OptimizerGroups(Arena& arena, const RunConfig& config, const Pa
   if (experts_ != nullptr) all_.push_back(experts_.get());
 }
 
-void OptimizerGroups::reduce(const Tensor& gradients, const Bucket& bucket) {
-  shared_->reduce(gradients, bucket.shared);
-  if (experts_ != nullptr) experts_->reduce(gradients, bucket.experts);
+void OptimizerGroups::reduce(const Tensor& gradients, const Bucket& bucket, Bytes scratch) {
+  shared_->reduce(gradients, bucket.shared, scratch);
+  if (experts_ != nullptr) experts_->reduce(gradients, bucket.experts, scratch);
+}
+
+int64_t OptimizerGroups::reduce_bytes(const Bucket& bucket) const {
+  return std::max(shared_->reduce_bytes(bucket.shared),
+                  experts_ == nullptr ? 0 : experts_->reduce_bytes(bucket.experts));
 }
 
 }  // namespace moraine

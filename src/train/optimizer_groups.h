@@ -26,7 +26,9 @@ class OptimizerGroups {
   const std::vector<ShardedOptimizer*>& all() const { return all_; }
 
   // Parts of the flat gradient buffer to their owners, summed over ranks. Collective.
-  void reduce(const Tensor& gradients, const Bucket& bucket);
+  // scratch: at least reduce_bytes(bucket).
+  void reduce(const Tensor& gradients, const Bucket& bucket, Bytes scratch);
+  int64_t reduce_bytes(const Bucket& bucket) const;
 
  private:
   std::unique_ptr<ShardedOptimizer> shared_, experts_;

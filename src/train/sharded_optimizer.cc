@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/fault_point.h"
+#include "comm/share_rounds.h"
 
 namespace moraine {
 namespace {
@@ -20,17 +21,6 @@ std::vector<Range> merged(const std::vector<OwnedRange>& owned) {
   return ranges;
 }
 
-Shares inside(const Shares& shares, Range part) {
-  Shares cut(shares.size());
-  for (size_t m = 0; m < shares.size(); ++m) {
-    for (const Range& r : shares[m]) {
-      const Range common = {std::max(r.begin, part.begin), std::min(r.end, part.end)};
-      if (common.begin < common.end) cut[m].push_back(common);
-    }
-  }
-  return cut;
-}
-
 }  // namespace
 
 ShardedOptimizer::ShardedOptimizer(Arena& arena, std::vector<ParameterSpec> specs,
@@ -45,9 +35,15 @@ ShardedOptimizer::ShardedOptimizer(Arena& arena, std::vector<ParameterSpec> spec
   optimizer_ = std::make_unique<Optimizer>(specs_, options.rules, options.threads, arena, own);
 }
 
-void ShardedOptimizer::reduce(const Tensor& gradients, Range part) {
+void ShardedOptimizer::reduce(const Tensor& gradients, Range part, Bytes scratch) {
   if (comm_->size() == 1 || part.begin == part.end) return;
-  reduce_scatter(*comm_, gradients, inside(shares_, part), options_.wire);
+  reduce_scatter(*comm_, gradients, cut_shares(shares_, part),
+                 {.wire = options_.wire, .scratch = scratch});
+}
+
+int64_t ShardedOptimizer::reduce_bytes(Range part) const {
+  if (comm_->size() == 1) return 0;
+  return reduce_scatter_scratch(comm_->size(), part.end - part.begin, options_.wire);
 }
 
 void ShardedOptimizer::step(Context& ctx, const OptimizerStep& a) {

@@ -33,7 +33,9 @@ class ShardedOptimizer {
                    std::vector<double>& load);
 
   // Part [begin, end) of the flat gradient buffer; all ranks pass the same parts in the same order.
-  void reduce(const Tensor& gradients, Range part);
+  // scratch: at least reduce_bytes(part).
+  void reduce(const Tensor& gradients, Range part, Bytes scratch);
+  int64_t reduce_bytes(Range part) const;
   void step(Context& ctx, const OptimizerStep& a);
   void gather(Context& ctx, const Tensor& weights);
 
