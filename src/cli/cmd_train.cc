@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/version.h"
 #include "comm/mpi_transport.h"
 #include "train/loop.h"
 
@@ -92,6 +93,7 @@ void cmd_train(const CommandLine& line) {
                   "--ranks {}: this process is a rank of a job already; the launcher says how many",
                   ranks);
     const std::unique_ptr<Transport> transport = open_mpi_transport();
+    if (transport->rank() == 0) fmt::print(stderr, "{}\n", version_line());
     try {
       result = train(fs, config, options, *transport);
     } catch (const Error& e) {
@@ -105,6 +107,7 @@ void cmd_train(const CommandLine& line) {
     }
     if (transport->rank() != 0) return;
   } else {
+    fmt::print(stderr, "{}\n", version_line());
     result = train(fs, config, options, static_cast<int>(ranks));
   }
   fmt::print("done step={} tokens={} loss={:.6f} hash={} checkpoint={}\n", result.step,

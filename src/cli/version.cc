@@ -14,4 +14,9 @@ void print_version(const CommandLine&) {
              b.version, b.commit, b.compiler, b.build_type, b.instruction_sets, isa_name(isa()));
 }
 
+std::string version_line() {
+  const BuildInfo& b = kBuildInfo;
+  return fmt::format("moraine {}, commit {}, {}", b.version, b.commit, b.compiler);
+}
+
 }  // namespace moraine

@@ -1,0 +1,64 @@
+// CommMeasure: fails if the fitted curve is not the line that the times lie on, or if a table
+// changes on its way from another process.
+#include "bench/comm_measure.h"
+
+#include <gtest/gtest.h>
+
+namespace moraine {
+namespace {
+
+TEST(CommMeasure, TheFitIsTheLineThatTimesLieOn) {
+  const double latency = 3e-6, rate = 2.5e9;
+  std::vector<std::pair<double, double>> points;
+  for (double bytes = 1024; bytes <= 16 << 20; bytes *= 4)
+    points.emplace_back(bytes, latency + bytes / rate);
+  const CommFit fit = fit_comm(points);
+  // Sums of 8 terms of which the largest is 1e7 times the smallest: 1e-16 * 1e7 of rounding.
+  EXPECT_NEAR(fit.latency_seconds / latency, 1, 1e-8);
+  EXPECT_NEAR(fit.bytes_per_second / rate, 1, 1e-8);
+}
+
+// Errors are relative: a large message that is slow by a tenth must not hide what a small one
+// takes.
+TEST(CommMeasure, SmallMessagesCountAsMuchAsLargeOnes) {
+  const double latency = 3e-6, rate = 2.5e9;
+  std::vector<std::pair<double, double>> points;
+  for (double bytes = 1024; bytes <= 16 << 20; bytes *= 4)
+    points.emplace_back(bytes, latency + bytes / rate);
+  points.back().second *= 1.1;
+  EXPECT_NEAR(fit_comm(points).latency_seconds / latency, 1, 0.1);
+}
+
+TEST(CommMeasure, WhatCannotBeFittedIsZeroAndNothingIsNegative) {
+  const std::vector<std::pair<double, double>> one = {{1024, 1e-6}};
+  EXPECT_EQ(fit_comm(one).latency_seconds, 0);
+  EXPECT_EQ(fit_comm(one).bytes_per_second, 0);
+  const std::vector<std::pair<double, double>> falling = {{1024, 5e-6}, {4096, 1e-6}};
+  EXPECT_GE(fit_comm(falling).latency_seconds, 0);
+  EXPECT_EQ(fit_comm(falling).bytes_per_second, 0);
+  const std::vector<std::pair<double, double>> steep = {{1024, 1e-7}, {4096, 1e-6}};
+  EXPECT_EQ(fit_comm(steep).latency_seconds, 0);
+}
+
+TEST(CommMeasure, TablesPassAsTextToTheBit) {
+  const std::vector<CommTimes> table = {{.operation = "all_gather",
+                                         .bytes = int64_t{1} << 40,
+                                         .delivered = 1.0 / 3,
+                                         .seconds = {0.1, 5e-324, 1e300},
+                                         .copy_seconds = {},
+                                         .rival_seconds = {2.0 / 7}},
+                                        {.operation = "barrier"}};
+  const std::vector<CommTimes> again = parse_comm_times(comm_times_text(table));
+  ASSERT_EQ(again.size(), 2u);
+  for (size_t i = 0; i < table.size(); ++i) {
+    EXPECT_EQ(again[i].operation, table[i].operation);
+    EXPECT_EQ(again[i].bytes, table[i].bytes);
+    EXPECT_EQ(again[i].delivered, table[i].delivered);
+    EXPECT_EQ(again[i].seconds, table[i].seconds);
+    EXPECT_EQ(again[i].copy_seconds, table[i].copy_seconds);
+    EXPECT_EQ(again[i].rival_seconds, table[i].rival_seconds);
+  }
+}
+
+}  // namespace
+}  // namespace moraine
