@@ -89,10 +89,10 @@ TEST(Manifests, LiesAreRefused) {
       {"[1, 4]", "[0, 4]", "where row 1 is next"},
       {"[1, 4]", "[1, 0]", "where row 1 is next"},
       {"[1, 4]", "[1, 9223372036854775807]", "parts have"},
-      {"[1, 4]", "[1]", "no range"},
+      {"[1, 4]", "[1]", "not a range"},
       {"\"file\": 1", "\"file\": 2", "no data file 2"},
       {"\"file\": 1", "\"file\": -1", "negative"},
-      {"\"hash\": \"0000000000000001", "\"hash\": \"000000000000000g", "no hash"},
+      {"\"hash\": \"0000000000000001", "\"hash\": \"000000000000000g", "not a hash"},
   };
   for (const Case& c : cases) {
     try {
