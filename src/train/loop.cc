@@ -37,7 +37,7 @@ struct Pace {
 };
 
 // Before all ranks stop for the same reason: none leaves while another still waits for it.
-void meet(Run& run) { barrier(run.ranks.world); }
+void barrier_before_stop(Run& run) { barrier(run.ranks.world); }
 bool stops_all(Code code) { return code == Code::kInterrupted || code == Code::kDiverged; }
 
 // What all ranks know at the start of a step.
@@ -55,7 +55,7 @@ Votes stop_if_asked(Run& run, const Pace& pace) {
   const bool signal = votes[0] > 0;
   if (!signal && votes[1] == 0) return {.saving = votes[2] > 0};
   const CheckpointWritten written = save_now(run);
-  meet(run);
+  barrier_before_stop(run);
   throw_error(Code::kInterrupted,
               "{} after step {} of {}; saved {}; run the same command again to go on",
               signal ? "signal" : "time limit", run.step, run.timeline.steps(), written.directory);
@@ -93,7 +93,7 @@ bool must_roll_back(Run& run, const StepResult& result) {
               run.step + 1, result.loss, result.gradient_norm, run.spike.z_score(),
               run.spike.bad_in_a_row(), c.policy);
   if (c.policy == "stop") {
-    meet(run);
+    barrier_before_stop(run);
     throw_error(Code::kDiverged,
                 "step {}: loss {}, gradient norm {}; spike.policy is stop; the last good "
                 "checkpoint is in {}",
@@ -267,7 +267,7 @@ void roll_back(Run& run) {
   report_save(run, /*wait=*/true);
   const std::optional<int64_t> good = agreed_last_good(run);
   if (!good || run.rollbacks >= run.config.spike.rollbacks_max) {
-    meet(run);
+    barrier_before_stop(run);
     throw_error(Code::kDiverged,
                 "step {}: {} bad steps in a row, {}; look at the learning rate and at the data "
                 "near step {}",

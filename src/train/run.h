@@ -75,7 +75,7 @@ struct Run {
   int64_t skip_phase = 0;
   int64_t rollbacks = 0;
   double loss = 0;           // of the last step
-  double still_seconds = 0;  // training stood still for the last save or copy in the background
+  double stall_seconds = 0;  // training stood still for the last save or copy in the background
   int64_t saved_step = -1;   // newest checkpoint in options.out that holds this state's past, whole
 
   bool first() const { return ranks.first(); }

@@ -19,8 +19,8 @@ void report_disk(Run& run, bool wait) {
   if (!saved) return;
   run.saved_step = saved->step;
   if (!run.first()) return;
-  log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} ms={:.0f} still_ms={:.1f} hash={}",
-            saved->step, saved->written.bytes, saved->seconds * 1e3, run.still_seconds * 1e3,
+  log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} ms={:.0f} stall_ms={:.1f} hash={}",
+            saved->step, saved->written.bytes, saved->seconds * 1e3, run.stall_seconds * 1e3,
             hash_hex(saved->written.hash));
   if (!saved->warning.empty())
     log_event(Level::kWarning, "checkpoint.retention", "{}", saved->warning);
@@ -32,8 +32,8 @@ void report_memory(Run& run, bool wait) {
   const std::optional<SaveResult> saved = wait ? run.memory->wait() : run.memory->poll();
   if (!saved || !run.first()) return;
   if (!saved->written.directory.empty()) {
-    log_event(Level::kInfo, "memory.saved", "step={} bytes={} ms={:.0f} still_ms={:.1f}",
-              saved->step, saved->written.bytes, saved->seconds * 1e3, run.still_seconds * 1e3);
+    log_event(Level::kInfo, "memory.saved", "step={} bytes={} ms={:.0f} stall_ms={:.1f}",
+              saved->step, saved->written.bytes, saved->seconds * 1e3, run.stall_seconds * 1e3);
   }
   if (!saved->warning.empty()) log_event(Level::kWarning, "memory.refused", "{}", saved->warning);
 }
@@ -62,7 +62,7 @@ void save_in_background(Run& run) {
   const double begin = now_seconds();
   report_save(run, /*wait=*/true);
   run.saver->start(run.info(), run.trainer->copy_shard(), run.files());
-  run.still_seconds = now_seconds() - begin;
+  run.stall_seconds = now_seconds() - begin;
   fault_point("save.started");
 }
 
@@ -70,7 +70,7 @@ void copy_to_memory(Run& run) {
   const double begin = now_seconds();
   report_save(run, /*wait=*/true);
   run.memory->start(run.info(), run.trainer->copy_shard(), run.files());
-  run.still_seconds = now_seconds() - begin;
+  run.stall_seconds = now_seconds() - begin;
   fault_point("memory.started");
 }
 
