@@ -297,7 +297,7 @@ void bench_gemm(const BenchOptions& options) {
   }
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     // Without a bf16 instruction, bf16 operands run at the f32 rate.
-    const bool dot = dtype == DType::kBF16 && isa() == Isa::kAvx512Bf16;
+    const bool dot = dtype == DType::kBF16 && isa() >= Isa::kAvx512Bf16;
     for (const Case& c : kCases) {
       Product product(c, dtype, pool);
       const Paired p = measure_pairs(product, pool, dot ? PeakKind::kBf16 : PeakKind::kF32);

@@ -1,13 +1,16 @@
 // CPUID through Highway's target list, and a cap from the environment.
 #include "kernels/isa.h"
 
+#include <fmt/format.h>
 #include <hwy/targets.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "base/error.h"
+#include "kernels/cpu/amx_tiles.h"
 
 namespace moraine {
 namespace {
@@ -21,13 +24,19 @@ bool machine_has_avx512_bf16() {
 #endif
 }
 
-Isa detect() {
+Isa detect_once() {
   const int64_t targets = hwy::SupportedTargets();
   if ((targets & HWY_NEON) != 0) return Isa::kNeon;
   if ((targets & HWY_AVX3) != 0) {
-    return machine_has_avx512_bf16() ? Isa::kAvx512Bf16 : Isa::kAvx512;
+    if (!machine_has_avx512_bf16()) return Isa::kAvx512;
+    return cpu::amx_permitted() ? Isa::kAmx : Isa::kAvx512Bf16;
   }
   return (targets & HWY_AVX2) != 0 ? Isa::kAvx2 : Isa::kBaseline;
+}
+
+Isa detect() {
+  static const Isa best = detect_once();  // before any cap narrows what Highway reports
+  return best;
 }
 
 // Highway's dispatch follows the same cap: everything better is disabled.
@@ -44,21 +53,18 @@ void cap_highway(Isa cap) {
 }
 
 Isa from_environment() {
-  const Isa best = detect();
   const char* name = std::getenv("MORAINE_ISA");
-  if (name == nullptr || *name == '\0') return best;
-  for (const Isa candidate :
-       {Isa::kBaseline, Isa::kNeon, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
-    if (std::strcmp(name, isa_name(candidate)) != 0) continue;
-    if (candidate > best) {
-      throw_error(Code::kInvalidArgument, "MORAINE_ISA={}: this machine has {} at most", name,
-                  isa_name(best));
+  if (name == nullptr || *name == '\0') return detect();
+  const std::vector<Isa> here = supported_isas();
+  std::string names;
+  for (const Isa candidate : here) {
+    if (std::strcmp(name, isa_name(candidate)) == 0) {
+      cap_highway(candidate);
+      return candidate;
     }
-    cap_highway(candidate);
-    return candidate;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", isa_name(candidate));
   }
-  throw_error(Code::kInvalidArgument,
-              "MORAINE_ISA={}: wanted baseline, neon, avx2, avx512 or avx512bf16", name);
+  throw_error(Code::kInvalidArgument, "MORAINE_ISA={}: this machine has {}", name, names);
 }
 
 std::atomic<Isa>& current() {
@@ -82,6 +88,8 @@ const char* isa_name(Isa isa) {
       return "avx512";
     case Isa::kAvx512Bf16:
       return "avx512bf16";
+    case Isa::kAmx:
+      return "amx";
   }
   return "?";
 }
@@ -90,7 +98,7 @@ std::vector<Isa> supported_isas() {
   const Isa best = detect();
   std::vector<Isa> isas = {Isa::kBaseline};
   if (best == Isa::kNeon) isas.push_back(Isa::kNeon);
-  for (const Isa candidate : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+  for (const Isa candidate : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
     if (best != Isa::kNeon && candidate <= best) isas.push_back(candidate);
   }
   return isas;

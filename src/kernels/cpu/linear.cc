@@ -11,10 +11,9 @@ namespace moraine::cpu {
 namespace {
 
 constexpr int64_t kL2Words = 128 << 10;  // of right panels a task keeps in L2: half of 1 MiB
-constexpr int64_t kMaxRowTiles =
-    16;  // row tiles of a task: 224 rows x 256 columns of sums in scratch
-constexpr double kTaskCost =
-    40e3;  // multiply-adds of whole vectors: about 5 us, a loop's start is 1 to 3
+constexpr int64_t kMaxRowTiles = 16;     // of a task: 512 rows x 256 columns of sums in scratch
+constexpr int64_t kFinishPanels = 8;     // a tile's sums stay in L1 until they are finished: 32 KiB
+constexpr double kTaskCost = 40e3;       // of step_cost: about 5 us, a loop's start is 1 to 3
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -31,7 +30,7 @@ Cut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
   for (int64_t g = 0; g < p.w.groups; ++g)
     tiles += ceil_div(p.rows[g + 1] - p.rows[g], e.tile_rows);
   // A tile of one row costs about as much as one of four: it waits for the weights.
-  const double cost = static_cast<double>(tiles * panels * 2 * steps) * 8;
+  const double cost = static_cast<double>(tiles * panels * steps) * e.step_cost;
   const int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(cost / kTaskCost), 1,
                                              threads == 1 ? 1 : 8 * threads);
   const int64_t block_panels =
@@ -62,74 +61,92 @@ class RowsTask {
 
   void run(const Block& b, const Scratch& scratch) const {
     const int64_t tiles = ceil_div(b.row1 - b.row0, e_.tile_rows);
-    const int64_t width = (b.panel1 - b.panel0) * kPanel;
     int64_t k0 = 0;
     do {
       const int64_t k1 = std::min(k0 + e_.sum_block, p_.w.k);
       for (int64_t tile = 0; tile < tiles; ++tile) {
-        const int64_t r0 = b.row0 + even_begin(b.row1 - b.row0, tiles, tile);
-        const int64_t r1 = b.row0 + even_begin(b.row1 - b.row0, tiles, tile + 1);
-        // With one block of the sum, a tile is finished before the next begins: it stays in L1.
-        float* sums = scratch.sums + (p_.w.k <= e_.sum_block ? 0 : (r0 - b.row0) * width);
-        run_tile(b, r0, r1, k0, k1, scratch.panel, sums);
+        run_tile(b,
+                 {.row0 = b.row0 + even_begin(b.row1 - b.row0, tiles, tile),
+                  .row1 = b.row0 + even_begin(b.row1 - b.row0, tiles, tile + 1),
+                  .k0 = k0,
+                  .k1 = k1},
+                 scratch);
       }
       k0 = k1;
     } while (k0 < p_.w.k);
   }
 
  private:
-  void run_tile(const Block& b, int64_t r0, int64_t r1, int64_t k0, int64_t k1, void* panel,
-                float* sums) const {
+  // A tile of rows, a block of the sum, and some panels.
+  struct Piece {
+    int64_t row0, row1, k0, k1;
+    int64_t panel0 = 0, panel1 = 0;
+  };
+
+  void run_tile(const Block& b, Piece piece, const Scratch& scratch) const {
     // Of a symmetric result, only panels that reach the diagonal or lie above it.
-    const int64_t first = p_.symmetric ? std::max(b.panel0, r0 / kPanel) : b.panel0;
+    const int64_t first = p_.symmetric ? std::max(b.panel0, piece.row0 / kPanel) : b.panel0;
     if (first >= b.panel1) return;
-    const int64_t column = first * kPanel, columns = std::min(b.panel1 * kPanel, p_.w.n) - column;
-    const int64_t element = dtype_bytes(p_.x.dtype), word = 4;
-    e_.copy_rows({.panel = panel,
-                  .from = static_cast<const uint8_t*>(p_.x.data) + (r0 * p_.w.k + k0) * element,
+    e_.copy_rows({.panel = scratch.panel,
+                  .from = static_cast<const uint8_t*>(p_.x.data) +
+                          (piece.row0 * p_.w.k + piece.k0) * dtype_bytes(p_.x.dtype),
                   .dtype = p_.x.dtype,
                   .stride = p_.w.k,
-                  .rows = r1 - r0,
-                  .sum = k1 - k0});
-    const int64_t pack_step = kPanel * word, b_stride = steps_words() * pack_step;
-    const int64_t pack_panel = b.group * panels_ + first;
+                  .rows = piece.row1 - piece.row0,
+                  .sum = piece.k1 - piece.k0});
+    // Sums wait for the next block of the sum, each in its place, or are finished at once, a few
+    // panels at a time, from the same place.
+    const bool wait = p_.w.k > e_.sum_block;
+    const int64_t width = (b.panel1 - b.panel0) * kPanel, step = wait ? b.panel1 : kFinishPanels;
+    for (piece.panel0 = first; piece.panel0 < b.panel1; piece.panel0 = piece.panel1) {
+      piece.panel1 = std::min(piece.panel0 + step, b.panel1);
+      float* sums = scratch.sums;
+      if (wait) sums += (piece.row0 - b.row0) * width + (piece.panel0 - b.panel0) * kPanel;
+      multiply(b.group, piece, scratch.panel, sums, wait ? width : kFinishPanels * kPanel);
+    }
+  }
+
+  void multiply(int64_t group, const Piece& piece, const void* rows, float* sums,
+                int64_t sums_stride) const {
+    const int64_t column = piece.panel0 * kPanel,
+                  columns = std::min(piece.panel1 * kPanel, p_.w.n) - column;
+    const int64_t pack_step = kPanel * 4, b_stride = steps_ * pack_step;
     float* c = sums;
-    int64_t c_stride = (b.panel1 - first) * kPanel;
+    int64_t c_stride = sums_stride;
     const bool direct = finishes_in_place() && columns % kPanel == 0;
     if (direct) {
-      c = static_cast<float*>(p_.y.data) + r0 * p_.w.n + column;
+      c = static_cast<float*>(p_.y.data) + piece.row0 * p_.w.n + column;
       c_stride = p_.w.n;
     }
-    e_.row_tile({.a = panel,
-                 .b = static_cast<const uint8_t*>(p_.w.data) + pack_panel * b_stride +
-                      k0 / e_.row_step * pack_step,
+    e_.row_tile({.a = rows,
+                 .b = static_cast<const uint8_t*>(p_.w.data) +
+                      (group * panels_ + piece.panel0) * b_stride +
+                      piece.k0 / e_.row_step * pack_step,
                  .b_stride = b_stride,
-                 .panels = b.panel1 - first,
-                 .steps = ceil_div(k1 - k0, e_.row_step),
+                 .panels = piece.panel1 - piece.panel0,
+                 .steps = ceil_div(piece.k1 - piece.k0, e_.row_step),
                  .c = c,
                  .c_stride = c_stride,
-                 .rows = r1 - r0,
-                 .add = k0 > 0});
-    if (!direct && k1 == p_.w.k) finish_tile(b, r0, r1, column, columns, sums, c_stride);
+                 .rows = piece.row1 - piece.row0,
+                 .add = piece.k0 > 0});
+    if (!direct && piece.k1 == p_.w.k) finish_piece(group, piece, columns, sums, sums_stride);
   }
 
   bool finishes_in_place() const {
     return p_.y.dtype == DType::kF32 && p_.bias == nullptr && p_.alpha == 1 && p_.y0 == nullptr;
   }
 
-  int64_t steps_words() const { return steps_; }
-
-  void finish_tile(const Block& b, int64_t r0, int64_t r1, int64_t column, int64_t columns,
-                   const float* sums, int64_t c_stride) const {
-    const int64_t at = r0 * p_.w.n + column;
+  void finish_piece(int64_t group, const Piece& piece, int64_t columns, const float* sums,
+                    int64_t sums_stride) const {
+    const int64_t column = piece.panel0 * kPanel, at = piece.row0 * p_.w.n + column;
     e_.finish({.y = static_cast<uint8_t*>(p_.y.data) + at * dtype_bytes(p_.y.dtype),
                .dtype = p_.y.dtype,
                .y_stride = p_.w.n,
                .c = sums,
-               .c_stride = c_stride,
-               .rows = r1 - r0,
+               .c_stride = sums_stride,
+               .rows = piece.row1 - piece.row0,
                .columns = columns,
-               .bias = p_.bias == nullptr ? nullptr : p_.bias + b.group * p_.w.n + column,
+               .bias = p_.bias == nullptr ? nullptr : p_.bias + group * p_.w.n + column,
                .alpha = p_.alpha,
                .beta = p_.beta,
                .y0 = p_.y0 == nullptr ? nullptr : p_.y0 + at});
@@ -149,13 +166,12 @@ const float* data_or_null(const Tensor& t) {
 const LinearEngine& linear_engine(DType dtype) {
   MR_CHECK(dtype == DType::kF32 || dtype == DType::kBF16, "the cpu backend has no %s",
            dtype_name(dtype));
-  const LinearEngine* bf16 = bf16_engine();
-  if (dtype == DType::kBF16 && isa() == Isa::kAvx512Bf16 && bf16 != nullptr) return *bf16;
+  if (dtype == DType::kBF16 && isa() == Isa::kAmx) return *amx_engine();
+  if (dtype == DType::kBF16 && isa() == Isa::kAvx512Bf16) return *bf16_engine();
   return f32_engine(dtype);
 }
 
-void run_rows_product(Context& ctx, const RowsProduct& p) {
-  const LinearEngine& e = linear_engine(p.w.dtype);
+void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e) {
   const Cut cut = choose_cut(p, e, ctx.pool->threads());
   const RowsTask rows_task(p, e);
   const int64_t panels = ceil_div(p.w.n, kPanel);
@@ -181,27 +197,31 @@ void run_rows_product(Context& ctx, const RowsProduct& p) {
 }
 
 void grouped_linear_forward(Context& ctx, const GroupedLinearForward& a) {
-  run_rows_product(ctx, {.y = a.y,
-                         .x = a.x,
-                         .w = a.w,
-                         .bias = data_or_null(a.bias),
-                         .rows = a.rows,
-                         .alpha = 1,
-                         .beta = 0,
-                         .y0 = nullptr,
-                         .symmetric = false});
+  run_rows_product(ctx,
+                   {.y = a.y,
+                    .x = a.x,
+                    .w = a.w,
+                    .bias = data_or_null(a.bias),
+                    .rows = a.rows,
+                    .alpha = 1,
+                    .beta = 0,
+                    .y0 = nullptr,
+                    .symmetric = false},
+                   linear_engine(a.w.dtype));
 }
 
 void grouped_linear_backward_input(Context& ctx, const GroupedLinearBackwardInput& a) {
-  run_rows_product(ctx, {.y = a.dx,
-                         .x = a.dy,
-                         .w = a.w,
-                         .bias = nullptr,
-                         .rows = a.rows,
-                         .alpha = 1,
-                         .beta = 0,
-                         .y0 = nullptr,
-                         .symmetric = false});
+  run_rows_product(ctx,
+                   {.y = a.dx,
+                    .x = a.dy,
+                    .w = a.w,
+                    .bias = nullptr,
+                    .rows = a.rows,
+                    .alpha = 1,
+                    .beta = 0,
+                    .y0 = nullptr,
+                    .symmetric = false},
+                   linear_engine(a.w.dtype));
 }
 
 }  // namespace moraine::cpu

@@ -19,7 +19,7 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,avx2,bmi,
 namespace moraine::cpu {
 namespace {
 
-constexpr int kTileRows = kMaxTileRows;
+constexpr int kTileRows = 14;     // 14 x 2 sums, 2 right vectors, 1 broadcast: 31 of 32 registers
 constexpr int kColumnWidth = 16;  // one vector of words
 constexpr int kLanes = 16;
 
@@ -208,8 +208,19 @@ void finish(const Finish& f) {
   }
 }
 
-constexpr LinearEngine kEngine = {kTileRows, kColumnWidth, 2 * kBlockWords, 2,          2,
-                                  copy_rows, copy_columns, tile<false>,     tile<true>, finish};
+constexpr LinearEngine kEngine = {.tile_rows = kTileRows,
+                                  .column_width = kColumnWidth,
+                                  .sum_block = 2 * kBlockWords,
+                                  .row_step = 2,
+                                  .column_step = 2,
+                                  .column_round = 1,
+                                  .step_cost = 16,
+                                  .copy_rows = copy_rows,
+                                  .copy_right = copy_columns,
+                                  .copy_left = copy_columns,
+                                  .row_tile = tile<false>,
+                                  .column_tile = tile<true>,
+                                  .finish = finish};
 
 }  // namespace
 

@@ -1,17 +1,19 @@
 // LinearEngine: the inner functions of dense products for one instruction set.
 //
 // Every product is  c[i,j] (+)= sum_s a[i,s] * b[s,j]  over blocks of the sum. The right operand is
-// made of panels of 32 columns, step after step; the left one of panels of up to `tile_rows` rows,
-// which the tile functions broadcast from. A step is one f32, or a pair of bf16 neighbours along
-// the sum in one word.
+// made of panels of 32 columns, step after step; the left one of panels of up to `tile_rows` rows.
+// A step is one f32, or a pair of bf16 neighbours along the sum in one word.
 //
-//   right panel    [step][32]                    packed weights, or columns of x (weight gradient)
-//   row panel      [row][kRowWords]              rows of x, copied; steps of one row are contiguous
-//   column panel   [step][column_width]          columns of dy, copied
+//   right panel    [step][32]                packed weights, or columns of x (weight gradient)
+//   row panel      [row][kRowWords]          rows of x, copied; steps of one row are contiguous.
+//                                            Zeros behind the sum up to a multiple of 16 steps (bf16)
+//   column panel   [step][column_width]      columns of dy, copied. On AMX
+//                  [step / 16][32][16]       instead: a row of a tile is 16 steps of one column
 //
-// Order: an element's sum within a block is one chain of fused multiply-adds over ascending steps
-//        from zero, the same for every number of rows in the tile and every position. Blocks have
-//        sum_block elements; their sums are added in ascending order.
+// Order:   an element's sum is the same for every number of rows in the tile and every position.
+//          f32, bf16: within a block one chain of fused multiply-adds over ascending steps from zero;
+//          blocks have sum_block elements; their sums are added in ascending order. AMX: dots of 16
+//          steps (amx_tiles.h), ascending, onto what was there.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +27,7 @@ constexpr int64_t kPanel = 32;        // columns of a right panel: two 512-bit v
 constexpr int64_t kBlockWords = 512;  // steps of a block: 14 rows x 2 KiB stay in L1
 constexpr int64_t kRowWords =
     kBlockWords + 16;                 // an odd number of cache lines: rows spread over the sets
-constexpr int64_t kMaxTileRows = 14;  // 14 x 2 sums, 2 right vectors, 1 broadcast: 31 of 32
+constexpr int64_t kMaxTileRows = 32;  // of any engine
 
 struct Tile {
   const void* a;     // row or column panel
@@ -51,13 +53,13 @@ struct RowCopy {
 
 // Columns of a row-major matrix into panels of `width` words; missing columns and steps are zero.
 struct ColumnCopy {
-  void* panels;
-  int64_t panel_bytes;  // from one panel to the next
-  int64_t count;        // panels
-  int64_t width;        // words per step
-  int64_t columns;      // of all panels together
-  bool even;            // panel p begins at column even_begin(columns, count, p), else at p * width
-  const void* from;
+  void* panels = nullptr;
+  int64_t panel_bytes = 0;  // from one panel to the next
+  int64_t count = 0;        // panels
+  int64_t width = 0;        // words per step
+  int64_t columns = 0;      // of all panels together
+  bool even = false;  // panel p begins at column even_begin(columns, count, p), else at p * width
+  const void* from = nullptr;
   DType dtype;
   int64_t stride;  // elements
   int64_t sum;     // rows of `from`
@@ -82,8 +84,11 @@ struct LinearEngine {
   int64_t sum_block;     // elements, even
   int64_t row_step;      // elements of the sum in one step of row_tile
   int64_t column_step;   // and of column_tile
+  int64_t column_round;  // column panels have a multiple of it in steps
+  double step_cost;      // of a full tile, per panel: about as many multiply-adds of 16 lanes
   void (*copy_rows)(const RowCopy&);
-  void (*copy_columns)(const ColumnCopy&);
+  void (*copy_right)(const ColumnCopy&);  // columns of x into right panels
+  void (*copy_left)(const ColumnCopy&);   // columns of dy into column panels
   void (*row_tile)(const Tile&);
   void (*column_tile)(const Tile&);
   void (*finish)(const Finish&);
@@ -111,6 +116,7 @@ const LinearEngine& linear_engine(DType dtype);
 
 // Implementations, by file.
 const LinearEngine& f32_engine(DType dtype);  // linear_f32.cc: any Isa; widens bf16
-const LinearEngine* bf16_engine();            // linear_bf16.cc: kAvx512Bf16, else null
+const LinearEngine* bf16_engine();            // linear_bf16.cc: from kAvx512Bf16 on; else null
+const LinearEngine* amx_engine();             // linear_amx.cc: kAmx; else null
 
 }  // namespace moraine::cpu

@@ -250,12 +250,26 @@ HWY_INLINE void finish_of(const Finish& f) {
 void finish(const Finish& f) { f.dtype == DType::kBF16 ? finish_of<BF16>(f) : finish_of<float>(f); }
 
 const LinearEngine* engine(bool bf16) {
-  static constexpr LinearEngine kF32 = {
-      kTileRows,    kColumnWidth,       kBlockWords,       1,     1, copy_rows_f32,
-      copy_columns, tile<float, false>, tile<float, true>, finish};
-  static constexpr LinearEngine kBf16 = {
-      kTileRows,    kColumnWidth,      kBlockWords,       2,     1, copy_rows_bf16,
-      copy_columns, tile<BF16, false>, tile<float, true>, finish};
+  static constexpr LinearEngine kF32 = {.tile_rows = kTileRows,
+                                        .column_width = kColumnWidth,
+                                        .sum_block = kBlockWords,
+                                        .row_step = 1,
+                                        .column_step = 1,
+                                        .column_round = 1,
+                                        .step_cost = 16,
+                                        .copy_rows = copy_rows_f32,
+                                        .copy_right = copy_columns,
+                                        .copy_left = copy_columns,
+                                        .row_tile = tile<float, false>,
+                                        .column_tile = tile<float, true>,
+                                        .finish = finish};
+  static constexpr LinearEngine kBf16 = [] {
+    LinearEngine e = kF32;
+    e.row_step = 2;
+    e.copy_rows = copy_rows_bf16;
+    e.row_tile = tile<BF16, false>;
+    return e;
+  }();
   return bf16 ? &kBf16 : &kF32;
 }
 

@@ -9,15 +9,17 @@ void matmul_nt(Context& ctx, const MatmulNT& a) {
       .data = a.scratch.data, .dtype = a.compute, .groups = 1, .n = n, .k = k};
   if (k > 0) cpu::pack_matrix(ctx, {.packed = packed, .w = a.b, .transpose = false});
   const int64_t rows[2] = {0, m};
-  run_rows_product(ctx, {.y = a.c,
-                         .x = a.a,
-                         .w = packed,
-                         .bias = nullptr,
-                         .rows = rows,
-                         .alpha = a.alpha,
-                         .beta = a.beta,
-                         .y0 = a.beta == 0 ? nullptr : a.c0.as<float>(),
-                         .symmetric = a.symmetric});
+  run_rows_product(ctx,
+                   {.y = a.c,
+                    .x = a.a,
+                    .w = packed,
+                    .bias = nullptr,
+                    .rows = rows,
+                    .alpha = a.alpha,
+                    .beta = a.beta,
+                    .y0 = a.beta == 0 ? nullptr : a.c0.as<float>(),
+                    .symmetric = a.symmetric},
+                   linear_engine(a.compute));
   if (a.symmetric) mirror(ctx, a.c);
 }
 

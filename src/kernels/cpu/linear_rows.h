@@ -20,7 +20,10 @@ struct RowsProduct {
   const float* y0;  // [T, n] or null; y is f32 then, and may be y0
   bool symmetric;   // one group, n == T: only panels on or above the diagonal are computed
 };
-void run_rows_product(Context& ctx, const RowsProduct& p);
+void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e);
+
+// What grouped_linear_backward_weight (linear.h) is made of, but for dbias.
+void run_weight_product(Context& ctx, const GroupedLinearBackwardWeight& a, const LinearEngine& e);
 
 // c[j,i] = c[i,j] for j > i of a square f32 matrix.
 void mirror(Context& ctx, const Tensor& c);

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/linear_columns.h"
 #include "kernels/cpu/linear_engine.h"
+#include "kernels/cpu/linear_rows.h"
 #include "kernels/linear.h"
 
 namespace moraine::cpu {
@@ -20,6 +21,12 @@ constexpr int64_t kMinLeftColumns = 112;  // of a task: fewer copy more than the
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Steps of the column panels for `rows` rows.
+int64_t column_steps(const LinearEngine& e, int64_t rows) {
+  const int64_t steps = ceil_div(rows, e.column_step);
+  return ceil_div(steps, e.column_round) * e.column_round;
+}
+
 struct Cut {
   int64_t left_parts, right_parts;  // of the n and of the k columns
 };
@@ -29,7 +36,7 @@ Cut choose_cut(const GroupedLinearBackwardWeight& a, const LinearEngine& e, int 
   const int64_t n = a.dy.dims[1], k = a.x.dims[1], groups = a.dw.dims[0];
   int64_t longest = 1;
   for (int64_t g = 0; g < groups; ++g) longest = std::max(longest, a.rows[g + 1] - a.rows[g]);
-  const int64_t steps = std::min(ceil_div(longest, e.column_step), kColumnSteps);
+  const int64_t steps = std::min(column_steps(e, longest), kColumnSteps);
   const int64_t right = std::max<int64_t>(1, ceil_div(k, kRightBytes / (4 * steps)));
   const int64_t wanted = threads == 1 ? 1 : 4 * threads;
   const int64_t left = ceil_div(wanted, groups * right);
@@ -48,23 +55,20 @@ class BlockTask {
       : a_(a), e_(e), b_(b), n_(a.dy.dims[1]), k_(a.x.dims[1]), scratch_(scratch) {}
 
   void run(int64_t t0, int64_t t1) const {
-    const int64_t steps = ceil_div(t1 - t0, e_.column_step), columns = b_.k1 - b_.k0;
-    const Panels right = {scratch_, ceil_div(columns, kPanel), steps * kPanel * 4 + kPanelPad};
-    copy(right, a_.x, t0, t1, b_.k0, columns, kPanel);
+    const int64_t steps = column_steps(e_, t1 - t0);
+    const Panels right = copy_right(scratch_, steps, copy_of(a_.x, t0, t1, b_.k0, b_.k1 - b_.k0));
     uint8_t* rest = scratch_ + right.count * right.bytes;
-    const int64_t left_bytes = steps * e_.column_width * 4 + kPanelPad;
     const int64_t panels = ceil_div(b_.n1 - b_.n0, e_.tile_rows);
-    const int64_t groups = ceil_div(panels, std::max<int64_t>(1, kLeftBytes / left_bytes));
+    const int64_t groups = ceil_div(panels, std::max<int64_t>(1, kLeftBytes / left_bytes(steps)));
     for (int64_t group = 0; group < groups; ++group) {
       const int64_t i0 = b_.n0 + even_begin(b_.n1 - b_.n0, groups, group);
       const int64_t i1 = b_.n0 + even_begin(b_.n1 - b_.n0, groups, group + 1);
-      const Panels left = {rest, ceil_div(i1 - i0, e_.tile_rows), left_bytes};
-      copy(left, a_.dy, t0, t1, i0, i1 - i0, e_.column_width);
+      const Panels left = copy_left(rest, steps, copy_of(a_.dy, t0, t1, i0, i1 - i0));
       for (int64_t p = 0; p < left.count; ++p) {
         const int64_t row = i0 + even_begin(i1 - i0, left.count, p);
         const int64_t rows = i0 + even_begin(i1 - i0, left.count, p + 1) - row;
-        float* edge = reinterpret_cast<float*>(rest + left.count * left_bytes);
-        multiply(left.data + p * left_bytes, right, steps, row, rows, edge);
+        float* edge = reinterpret_cast<float*>(rest + left.count * left.bytes);
+        multiply(left.data + p * left.bytes, right, steps, row, rows, edge);
       }
     }
   }
@@ -75,21 +79,40 @@ class BlockTask {
     int64_t count, bytes;
   };
 
-  // Columns [begin, begin + columns) of rows [t0, t1) of m. Left panels are as even as can be.
-  void copy(const Panels& panels, const Tensor& m, int64_t t0, int64_t t1, int64_t begin,
-            int64_t columns, int64_t width) const {
+  // Rows [t0, t1) of columns [begin, begin + columns) of m.
+  ColumnCopy copy_of(const Tensor& m, int64_t t0, int64_t t1, int64_t begin,
+                     int64_t columns) const {
     const int64_t at = (t0 * m.dims[1] + begin) * dtype_bytes(m.dtype);
-    e_.copy_columns({.panels = panels.data,
-                     .panel_bytes = panels.bytes,
-                     .count = panels.count,
-                     .width = width,
-                     .columns = columns,
-                     .even = width != kPanel,
-                     .from = static_cast<const uint8_t*>(m.data) + at,
-                     .dtype = m.dtype,
-                     .stride = m.dims[1],
-                     .sum = t1 - t0});
+    return {.columns = columns,
+            .from = static_cast<const uint8_t*>(m.data) + at,
+            .dtype = m.dtype,
+            .stride = m.dims[1],
+            .sum = t1 - t0};
   }
+
+  Panels copy_right(uint8_t* to, int64_t steps, ColumnCopy c) const {
+    const Panels panels = {to, ceil_div(c.columns, kPanel), steps * kPanel * 4 + kPanelPad};
+    c.panels = panels.data;
+    c.panel_bytes = panels.bytes;
+    c.count = panels.count;
+    c.width = kPanel;
+    e_.copy_right(c);
+    return panels;
+  }
+
+  // As even as can be: panel p has columns [even_begin(p), even_begin(p + 1)).
+  Panels copy_left(uint8_t* to, int64_t steps, ColumnCopy c) const {
+    const Panels panels = {to, ceil_div(c.columns, e_.tile_rows), left_bytes(steps)};
+    c.panels = panels.data;
+    c.panel_bytes = panels.bytes;
+    c.count = panels.count;
+    c.width = e_.column_width;
+    c.even = true;
+    e_.copy_left(c);
+    return panels;
+  }
+
+  int64_t left_bytes(int64_t steps) const { return steps * e_.column_width * 4 + kPanelPad; }
 
   // dw[row .. row + rows, k0 .. k1) += left right; a last, partial panel goes through `edge`.
   void multiply(const uint8_t* left, const Panels& right, int64_t steps, int64_t row, int64_t rows,
@@ -128,8 +151,7 @@ class BlockTask {
 
 }  // namespace
 
-void grouped_linear_backward_weight(Context& ctx, const GroupedLinearBackwardWeight& a) {
-  const LinearEngine& e = linear_engine(a.x.dtype);
+void run_weight_product(Context& ctx, const GroupedLinearBackwardWeight& a, const LinearEngine& e) {
   const Cut cut = choose_cut(a, e, ctx.pool->threads());
   const int64_t n = a.dy.dims[1], k = a.x.dims[1], panels = ceil_div(k, kPanel);
   const int64_t parts = cut.left_parts * cut.right_parts;
@@ -148,6 +170,10 @@ void grouped_linear_backward_weight(Context& ctx, const GroupedLinearBackwardWei
       block_task.run(t, std::min(t + block_rows, end));
     }
   });
+}
+
+void grouped_linear_backward_weight(Context& ctx, const GroupedLinearBackwardWeight& a) {
+  run_weight_product(ctx, a, linear_engine(a.x.dtype));
   if (!a.dbias.empty()) add_column_sums(ctx, a.dbias.as<float>(), a.dy, a.rows);
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "hwy/highway.h"
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/peak_loops.h"
 #include "kernels/isa.h"
 
@@ -107,7 +108,9 @@ PeakLoop peak_loop(PeakKind kind) {
   isa();  // the first call applies MORAINE_ISA to Highway
   if (kind == PeakKind::kF32) return f32_peak_loop();
   // Capped machines keep to what their kernels use.
+  if (kind == PeakKind::kBf16 && isa() == Isa::kAmx) return amx_bf16_loop();
   if (kind == PeakKind::kBf16) return isa() == Isa::kAvx512Bf16 ? bf16_peak_loop() : PeakLoop();
+  if (isa() == Isa::kAmx && amx_has_int8()) return amx_int8_loop();
   return isa() >= Isa::kAvx512 ? int8_peak_loop() : PeakLoop();
 }
 }  // namespace moraine::cpu

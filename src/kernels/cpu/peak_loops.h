@@ -18,9 +18,11 @@ PeakLoop peak_loop(PeakKind kind);
 void run_stream(StreamKind kind, uint8_t* to, const uint8_t* from, int64_t bytes);
 
 // By file: peak_f32.cc for any Isa (vectors of the current target), peak_dot.cc for x86 with the
-// instructions.
+// instructions, peak_amx.cc for x86 with tiles.
 PeakLoop f32_peak_loop();
 PeakLoop bf16_peak_loop();
 PeakLoop int8_peak_loop();
+PeakLoop amx_bf16_loop();  // the caller has asked isa()
+PeakLoop amx_int8_loop();  // and amx_has_int8()
 
 }  // namespace moraine::cpu

@@ -1,0 +1,127 @@
+// AmxProduct: the tile functions of dense products, over tiles of the machine or emulated ones.
+//
+// A tile of an engine is up to 32 rows x one right panel: 2 x 2 tiles of sums, two of the left panel,
+// two of the right one.
+//
+//   right panel    [step][32]         two tiles side by side: 16 steps of 128 bytes
+//   row panel      [row][kRowWords]   a tile is 16 rows of 64 bytes
+//   column panel   [step / 16][32][16]
+//
+// Order:   dots of 16 steps from multiples of 16, ascending, onto the old sum (or zero): a function of
+//          the number of steps alone. Steps that are missing in the last dot are zeros.
+// Source:  blocking and the distance of the prefetch as measured on Sapphire Rapids.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/linear_engine.h"
+
+namespace moraine::cpu {
+
+constexpr int64_t kAmxTileRows = 2 * kAmxRows;
+constexpr int64_t kRightDotBytes = kAmxWords * kPanel * 4;  // of a right panel
+constexpr int64_t kPrefetchBytes = 4096;  // ahead in the right panel and on into the next: +35 %
+
+// Where tiles of a left panel are, in bytes: from row to row, to the second sixteen, to the next dot.
+struct LeftPanel {
+  const uint8_t* data;
+  int64_t row, half, dot;
+};
+
+template <bool kColumns>
+LeftPanel left_panel(const void* data) {
+  const uint8_t* bytes = static_cast<const uint8_t*>(data);
+  return kColumns ? LeftPanel{bytes, 4 * kAmxWords, kAmxBytes, 2 * kAmxBytes}
+                  : LeftPanel{bytes, 4 * kRowWords, kAmxRows * 4 * kRowWords, 4 * kAmxWords};
+}
+
+inline void prefetch_lines(const uint8_t* from, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
+}
+
+// Adds 16 steps to the sums.
+template <bool kTwo, class Tiles>
+void add_dot(Tiles& tiles, const LeftPanel& a, int64_t dot, const uint8_t* b) {
+  const uint8_t* left = a.data + dot * a.dot;
+  tiles.template load<4>(left, a.row);
+  tiles.template load<6>(b, 4 * kPanel);
+  tiles.template dot<0, 4, 6>();
+  tiles.template load<7>(b + 4 * kAmxWords, 4 * kPanel);
+  tiles.template dot<1, 4, 7>();
+  if constexpr (kTwo) {
+    tiles.template load<5>(left + a.half, a.row);
+    tiles.template dot<2, 5, 6>();
+    tiles.template dot<3, 5, 7>();
+  }
+}
+
+// One right panel; `tail` (or null): the steps behind the whole dots, zeros behind them.
+struct RightPanel {
+  const uint8_t* data;
+  const uint8_t* tail;
+};
+
+// t.rows x 32 sums at c.
+template <bool kTwo, class Tiles>
+void multiply_panel(Tiles& tiles, const Tile& t, const LeftPanel& a, const RightPanel& right,
+                    float* c) {
+  const uint8_t* b = right.data;
+  const int64_t stride = 4 * t.c_stride, dots = t.steps / kAmxWords;
+  float* lower = c + kAmxRows * t.c_stride;
+  if (t.add) {
+    tiles.template load<0>(c, stride);
+    tiles.template load<1>(c + kAmxWords, stride);
+    if constexpr (kTwo) {
+      tiles.template load<2>(lower, stride);
+      tiles.template load<3>(lower + kAmxWords, stride);
+    }
+  } else {
+    tiles.template zero<0>();
+    tiles.template zero<1>();
+    if constexpr (kTwo) {
+      tiles.template zero<2>();
+      tiles.template zero<3>();
+    }
+  }
+  for (int64_t dot = 0; dot < dots; ++dot, b += kRightDotBytes) {
+    prefetch_lines(b + kPrefetchBytes, kRightDotBytes);
+    add_dot<kTwo>(tiles, a, dot, b);
+  }
+  if (right.tail != nullptr) add_dot<kTwo>(tiles, a, dots, right.tail);
+  tiles.template store<0>(c, stride);
+  tiles.template store<1>(c + kAmxWords, stride);
+  if constexpr (kTwo) {
+    tiles.template store<2>(lower, stride);
+    tiles.template store<3>(lower + kAmxWords, stride);
+  }
+}
+
+template <bool kTwo, class Tiles>
+void multiply_panels(Tiles& tiles, const Tile& t, const LeftPanel& a) {
+  const int64_t whole = t.steps / kAmxWords * kRightDotBytes, rest = t.steps % kAmxWords;
+  alignas(64) uint8_t tail[kRightDotBytes];
+  if (rest > 0)
+    std::memset(tail + rest * 4 * kPanel, 0,
+                static_cast<size_t>(kRightDotBytes - rest * 4 * kPanel));
+  for (int64_t p = 0; p < t.panels; ++p) {
+    const uint8_t* b = static_cast<const uint8_t*>(t.b) + p * t.b_stride;
+    if (rest > 0) std::memcpy(tail, b + whole, static_cast<size_t>(rest * 4 * kPanel));
+    multiply_panel<kTwo>(tiles, t, a, {b, rest > 0 ? tail : nullptr}, t.c + p * kPanel);
+  }
+}
+
+// row_tile (kColumns false) and column_tile of an engine.
+template <class Tiles, bool kColumns>
+void amx_tile(const Tile& t) {
+  const int64_t upper = t.rows < kAmxRows ? t.rows : kAmxRows, lower = t.rows - upper;
+  TileShapes shapes;
+  shapes.set(0, upper, kAmxWords).set(1, upper, kAmxWords).set(4, upper, kAmxWords);
+  shapes.set(6, kAmxWords, kAmxWords).set(7, kAmxWords, kAmxWords);
+  if (lower > 0) shapes.set(2, lower, kAmxWords).set(3, lower, kAmxWords).set(5, lower, kAmxWords);
+  Tiles tiles(shapes);
+  const LeftPanel a = left_panel<kColumns>(t.a);
+  lower > 0 ? multiply_panels<true>(tiles, t, a) : multiply_panels<false>(tiles, t, a);
+}
+
+}  // namespace moraine::cpu

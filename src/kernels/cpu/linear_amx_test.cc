@@ -1,0 +1,221 @@
+// Fails if products over tiles are not the sums that linear_amx.h promises: emulated tiles and scalar
+// copies run everywhere, the machine's tiles and fast copies must give their bits.
+#include "kernels/cpu/linear_amx.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/random.h"
+#include "kernels/cpu/linear_rows.h"
+#include "kernels/ref/element.h"
+#include "testing/emulated_tiles.h"
+#include "testing/rig.h"
+
+namespace moraine {
+namespace {
+
+using cpu::ColumnCopy;
+using cpu::kAmxTileRows;
+using cpu::kAmxWords;
+using cpu::kPanel;
+using cpu::LinearEngine;
+using testing::EmulatedTiles;
+using testing::Rig;
+using testing::tolerance;
+
+// ------------------------------------------------------------------ the copies, as their layouts say
+
+uint16_t element(const ColumnCopy& c, int64_t s, int64_t column) {
+  return s < c.sum ? static_cast<const uint16_t*>(c.from)[s * c.stride + column] : uint16_t{0};
+}
+
+template <class At>
+void copy_panels(const ColumnCopy& c, const At& at) {
+  const int64_t steps = (c.sum + 2 * kAmxWords - 1) / (2 * kAmxWords) * kAmxWords;
+  for (int64_t p = 0; p < c.count; ++p) {
+    const int64_t begin = c.even ? cpu::even_begin(c.columns, c.count, p) : p * c.width;
+    const int64_t end =
+        c.even ? cpu::even_begin(c.columns, c.count, p + 1) : std::min(begin + c.width, c.columns);
+    auto* panel = reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(c.panels) + p * c.panel_bytes);
+    for (int64_t s = 0; s < steps; ++s) {
+      for (int64_t j = begin; j < end; ++j) {
+        panel[at(s, j - begin)] = element(c, 2 * s, j) | uint32_t{element(c, 2 * s + 1, j)} << 16;
+      }
+    }
+  }
+}
+
+void copy_right(const ColumnCopy& c) {
+  std::memset(c.panels, 0, static_cast<size_t>(c.count * c.panel_bytes));
+  copy_panels(c, [](int64_t s, int64_t j) { return s * kPanel + j; });
+}
+
+void copy_left(const ColumnCopy& c) {
+  copy_panels(c, [](int64_t s, int64_t j) {
+    return s / kAmxWords * kAmxTileRows * kAmxWords + j * kAmxWords + s % kAmxWords;
+  });
+}
+
+void copy_rows(const cpu::RowCopy& r) {
+  for (int64_t i = 0; i < r.rows; ++i) {
+    auto* to = static_cast<uint16_t*>(r.panel) + i * cpu::kRowWords * 2;
+    for (int64_t j = 0; j < (r.sum + 31) / 32 * 32; ++j) {
+      const float* wide = static_cast<const float*>(r.from) + i * r.stride + j;
+      const uint16_t* half = static_cast<const uint16_t*>(r.from) + i * r.stride + j;
+      to[j] = j >= r.sum ? uint16_t{0} : r.dtype == DType::kBF16 ? *half : to_bf16(*wide).bits;
+    }
+  }
+}
+
+const LinearEngine& emulated_engine() {
+  static const LinearEngine engine = [] {
+    LinearEngine e = cpu::f32_engine(DType::kBF16);  // finish
+    e.tile_rows = e.column_width = kAmxTileRows;
+    e.sum_block = 2 * cpu::kBlockWords;
+    e.row_step = e.column_step = 2;
+    e.column_round = kAmxWords;
+    e.copy_rows = copy_rows;
+    e.copy_right = copy_right;
+    e.copy_left = copy_left;
+    e.row_tile = cpu::amx_tile<EmulatedTiles, false>;
+    e.column_tile = cpu::amx_tile<EmulatedTiles, true>;
+    return e;
+  }();
+  return engine;
+}
+
+bool machine_has_tiles() { return supported_isas().back() == Isa::kAmx; }
+
+// ------------------------------------------------------------------------------------------ products
+
+struct Shape {
+  int64_t rows, n, k;
+};
+// One row, a tile and its half and one beyond; sums of less than a dot, odd, and of several blocks.
+constexpr Shape kShapes[] = {{1, 32, 32}, {1, 33, 7},   {15, 64, 40},  {16, 31, 1025}, {17, 40, 64},
+                             {31, 8, 2},  {33, 65, 95}, {70, 96, 129}, {5, 32, 2049}};
+
+struct Forward {
+  Tensor y, x, w;
+};
+
+Forward run_forward(Rig& rig, const Shape& s, DType input, DType output, const LinearEngine& e) {
+  const Forward f = {.y = rig.normal({s.rows, s.n}, output, 3),
+                     .x = rig.normal({s.rows, s.k}, input, 1),
+                     .w = rig.normal({s.n, s.k}, DType::kF32, 2)};
+  const PackedMatrix packed = {
+      .data = rig.zeros({packed_bytes(DType::kBF16, 1, s.n, s.k) + 64}, DType::kU8).data,
+      .dtype = DType::kBF16,
+      .groups = 1,
+      .n = s.n,
+      .k = s.k};
+  pack_matrix(rig.ctx, {.packed = packed, .w = f.w, .transpose = false});
+  const int64_t rows[2] = {0, s.rows};
+  cpu::run_rows_product(rig.ctx,
+                        {.y = f.y,
+                         .x = f.x,
+                         .w = packed,
+                         .bias = nullptr,
+                         .rows = rows,
+                         .alpha = 1,
+                         .beta = 0,
+                         .y0 = nullptr,
+                         .symmetric = false},
+                        e);
+  return f;
+}
+
+// The sum of one element in the order of amx_tiles.h, from rounded operands.
+float in_order(const Tensor& x, const Tensor& w, int64_t t, int64_t j) {
+  const int64_t k = x.dims[1];
+  float sum = 0;
+  for (int64_t i = 0; i < k; i += 32) {
+    float even = 0, odd = 0;
+    for (int64_t p = i; p < std::min(i + 32, k); ++p) {
+      const float a = to_float(to_bf16(static_cast<float>(ref::get(x, t * k + p))));
+      const float b = to_float(to_bf16(static_cast<float>(ref::get(w, j * k + p))));
+      float& chain = p % 2 == 0 ? even : odd;
+      chain = testing::emulated_fma(a, b, chain);
+    }
+    sum = testing::emulated_add(sum, testing::emulated_add(even, odd));
+  }
+  return sum;
+}
+
+TEST(LinearAmx, EmulatedForwardIsTheSumInItsOrder) {
+  for (const Shape& s : kShapes) {
+    SCOPED_TRACE(fmt::format("rows={} n={} k={}", s.rows, s.n, s.k));
+    Rig rig;
+    const Forward f = run_forward(rig, s, DType::kBF16, DType::kF32, emulated_engine());
+    for (int64_t t = 0; t < s.rows; ++t) {
+      for (int64_t j = 0; j < s.n; ++j) {
+        ASSERT_EQ(f.y.as<float>()[t * s.n + j], in_order(f.x, f.w, t, j)) << t << " " << j;
+      }
+    }
+  }
+}
+
+TEST(LinearAmx, ForwardEqualsTheEmulation) {
+  if (!machine_has_tiles()) GTEST_SKIP() << "this machine has no AMX";
+  for (const Shape& s : kShapes) {
+    for (const DType input : {DType::kBF16, DType::kF32}) {
+      for (const DType output : {DType::kBF16, DType::kF32}) {
+        SCOPED_TRACE(fmt::format("{} -> {} rows={} n={} k={}", dtype_name(input),
+                                 dtype_name(output), s.rows, s.n, s.k));
+        Rig rig;
+        const Tensor got = run_forward(rig, s, input, output, *cpu::amx_engine()).y,
+                     want = run_forward(rig, s, input, output, emulated_engine()).y;
+        EXPECT_SAME_BITS(got, want);
+      }
+    }
+  }
+}
+
+struct Weight {
+  Tensor dw, dy, x;
+};
+
+// The sum runs over s.k rows, in two groups.
+Weight run_weight(Rig& rig, const Shape& s, const LinearEngine& e) {
+  const int64_t T = s.k + 3, n = s.n, k = s.rows;
+  const Weight w = {.dw = rig.normal({2, n, k}, DType::kF32, 3),
+                    .dy = rig.normal({T, n}, DType::kBF16, 1),
+                    .x = rig.normal({T, k}, DType::kBF16, 2)};
+  const int64_t rows[3] = {0, 3, T};
+  cpu::run_weight_product(rig.ctx,
+                          {.dw = w.dw, .dbias = Tensor(), .dy = w.dy, .x = w.x, .rows = rows}, e);
+  return w;
+}
+
+TEST(LinearAmx, EmulatedWeightGradientMatchesReference) {
+  for (const Shape& s : kShapes) {
+    SCOPED_TRACE(fmt::format("rows={} n={} k={}", s.k, s.n, s.rows));
+    Rig rig, slow(Backend::kRef);
+    const Weight w = run_weight(rig, s, emulated_engine());
+    const Tensor want = slow.copy_as(rig.normal({2, s.n, s.rows}, DType::kF32, 3), DType::kF64);
+    const int64_t rows[3] = {0, 3, s.k + 3};
+    grouped_linear_backward_weight(slow.ctx, {.dw = want,
+                                              .dbias = Tensor(),
+                                              .dy = slow.copy_as(w.dy, DType::kF64),
+                                              .x = slow.copy_as(w.x, DType::kF64),
+                                              .rows = rows});
+    EXPECT_CLOSE(w.dw, want, tolerance(DType::kF32, s.k));
+  }
+}
+
+TEST(LinearAmx, WeightGradientEqualsTheEmulation) {
+  if (!machine_has_tiles()) GTEST_SKIP() << "this machine has no AMX";
+  for (const Shape& s : kShapes) {
+    SCOPED_TRACE(fmt::format("rows={} n={} k={}", s.k, s.n, s.rows));
+    Rig rig;
+    EXPECT_SAME_BITS(run_weight(rig, s, *cpu::amx_engine()).dw,
+                     run_weight(rig, s, emulated_engine()).dw);
+  }
+}
+
+}  // namespace
+}  // namespace moraine
