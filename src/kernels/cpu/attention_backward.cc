@@ -10,6 +10,7 @@
 
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_backward.cc"
@@ -17,7 +18,7 @@
 
 #include "kernels/attention_part.h"
 #include "kernels/cpu/attention_blocks.h"
-#include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/attention_products.h"
 #include "kernels/isa.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -33,42 +34,20 @@ struct KeyPack {
   Word* k_columns;  // [words, kTile]
   Word* v_columns;  // [words, kTile]
   Word* k_rows;     // [kTile / kPair, width]
-  float* dk;        // [kTile, width]
-  float* dv;        // [kTile, width]
+  float* dk;        // [kTile, width]; with tiles [width, kTile]
+  float* dv;        // the same
 };
 
 // Up to kTileGroups groups of rows of one head.
 struct RowPack {
   int64_t group, groups, head;
-  Word* q_columns;   // [kTileGroups, words, kGroup]
-  Word* do_columns;  // [kTileGroups, words, kGroup]
-  Word* q_rows;      // [kTile / kPair, width]
-  Word* do_rows;     // [kTile / kPair, width]
+  Word* q_columns;   // [kTileGroups, words, kGroup]; with tiles [kTileGroups, kGroup, words]
+  Word* do_columns;  // the same
+  Word* q_rows;      // [kTile / kPair, width]; with tiles [width, kTile / kPair]
+  Word* do_rows;     // the same
   float* dq;         // [kTile, width]
   float lse[kTile];  // in units of log 2; +inf behind the document's end, so that weights are zero
   float delta[kTile];
-};
-
-// Hands out a worker's scratch from its beginning.
-class Carver {
- public:
-  explicit Carver(Word* begin) : next_(begin), end_(begin + kWorkerScratchBytes / sizeof(Word)) {}
-  Word* take(int64_t n) {
-    Word* p = next_;
-    next_ += round_up(n, kGroup);  // 64 bytes
-    MR_CHECK(next_ <= end_);
-    return p;
-  }
-  int64_t left() const { return end_ - next_; }
-
- private:
-  Word *next_, *end_;
-};
-
-// Positions [begin, end) of the keys, or rows [begin, end) counted from the first, of one segment.
-struct Share {
-  RowsAndKeys of;
-  int64_t begin, end;
 };
 
 // kParts: over parts of the keys; gradients are f32 and added to.
@@ -194,6 +173,24 @@ class BackwardWorker {
     }
   }
 
+  // Group i of a row pack: as the left operand of scores and slopes, and (unless null) as what sums
+  // over rows need.
+  HWY_INLINE void pack_group_of(const Element* from, int64_t stride, int64_t rows, int64_t i,
+                                Word* columns, Word* as_rows) {
+    columns += i * words_ * kGroup;
+    if constexpr (F::kTiles) {
+      constexpr int64_t kRow = kTile / F::kPair;
+      pack_left(from, stride, rows, d_, columns, words_);
+      if (as_rows == nullptr) return;
+      pack_left_columns(from, stride, rows, d_, as_rows + i * kGroup / F::kPair, kRow, width_);
+    } else {
+      pack_columns<F>(from, stride, rows, d_, columns, kGroup);
+      if (as_rows == nullptr) return;
+      pack_rows<F>(from, stride, rows, kGroup, d_, as_rows + i * kGroup / F::kPair * width_,
+                   width_);
+    }
+  }
+
   HWY_NOINLINE void pack_rows_of(const Share& part, int64_t head, int64_t group, int64_t groups,
                                  RowPack& pack, bool as_rows) {
     const Element *q = a_.q.as<Element>(), *do_ = a_.do_.as<Element>();
@@ -205,14 +202,9 @@ class BackwardWorker {
       const Segment& segment = *part.of.segment;
       const int64_t first = (group + i) * kGroup, rows = std::min(kGroup, segment.rows - first),
                     stride = H_ * d_, row = (segment.row_begin + first) * H_ + head;
-      pack_columns<F>(q + row * d_, stride, rows, d_, pack.q_columns + i * words_ * kGroup, kGroup);
-      pack_columns<F>(do_ + row * d_, stride, rows, d_, pack.do_columns + i * words_ * kGroup,
-                      kGroup);
-      if (as_rows) {
-        const int64_t offset = i * kGroup / F::kPair * width_;
-        pack_rows<F>(q + row * d_, stride, rows, kGroup, d_, pack.q_rows + offset, width_);
-        pack_rows<F>(do_ + row * d_, stride, rows, kGroup, d_, pack.do_rows + offset, width_);
-      }
+      pack_group_of(q + row * d_, stride, rows, i, pack.q_columns, as_rows ? pack.q_rows : nullptr);
+      pack_group_of(do_ + row * d_, stride, rows, i, pack.do_columns,
+                    as_rows ? pack.do_rows : nullptr);
       for (int64_t r = 0; r < kGroup; ++r) {
         pack.lse[i * kGroup + r] = r < rows ? lse[row + r * H_] * 0x1.715476p0f : HUGE_VALF;
         pack.delta[i * kGroup + r] = r < rows ? delta[row + r * H_] : 0;
@@ -221,10 +213,13 @@ class BackwardWorker {
     std::memset(pack.dq, 0, static_cast<size_t>(kTile * width_) * sizeof(float));
   }
 
+  // Walks start at even groups: tiles cut sums over positions at multiples of 32, for every walk alike.
+  static constexpr int64_t even(int64_t group) { return group / 2 * 2; }
+
   // All rows that see keys of groups [begin, end), which are packed.
   void walk_rows(const Share& part, int64_t begin, int64_t end, KeyPack* packs, int64_t num_packs,
                  RowPack& rows, bool with_dq) {
-    const int64_t heads = H_ / K_, first = part.of.first_row(begin);
+    const int64_t heads = H_ / K_, first = even(part.of.first_row(begin));
     const int64_t last = part.of.last_row(end - 1, part.of.row_groups());
     for (int64_t head = key_head_ * heads; head < (key_head_ + 1) * heads; ++head) {
       for (int64_t g = first; g <= last; g += kTileGroups) {
@@ -243,7 +238,7 @@ class BackwardWorker {
   // All keys that the packed rows see.
   void walk_keys(const Share& part, RowPack* packs, int64_t num_packs, KeyPack& keys) {
     const RowPack& back = packs[num_packs - 1];
-    const int64_t first = part.of.first_key(packs[0].group),
+    const int64_t first = even(part.of.first_key(packs[0].group)),
                   end = part.of.last_key(back.group + back.groups - 1) + 1;
     for (int64_t g = first; g < end; g += kTileGroups) {
       pack_keys(part, g, std::min(kTileGroups, end - g), keys, false);
@@ -262,31 +257,38 @@ class BackwardWorker {
       if (with_dq) add_dq(rows, i, keys, from - keys.group, to - keys.group);
     }
     if (!with_dkdv) return;
-    for (int64_t j = 0; j < keys.groups; ++j) {
-      const int64_t g = keys.group + j, end = rows.group + rows.groups,
-                    from = std::max(rows.group, of.first_row(g)), to = of.last_row(g, end);
-      if (from <= to) add_dkdv(rows, from - rows.group, to - rows.group, keys, j);
+    const auto seen_by = [&](int64_t j) {  // groups of the pack's rows that see keys of group j
+      const int64_t g = keys.group + j;
+      return std::pair(std::max(rows.group, of.first_row(g)) - rows.group,
+                       of.last_row(g, rows.group + rows.groups) - rows.group);
+    };
+    for (int64_t j = 0; j < keys.groups;) {
+      const auto [from, to] = seen_by(j);
+      const int64_t first = j++;
+      while (j < keys.groups && seen_by(j) == std::pair(from, to)) ++j;
+      if (from <= to) add_dkdv(rows, keys, {from, to, first, j, (rows.group + from) % 2 != 0});
     }
   }
 
   // P and dS of group i of the rows with groups [from, to] of the keys.
   void meet_group(const RowsAndKeys& of, const RowPack& rows, int64_t i, const KeyPack& keys,
                   int64_t from, int64_t to, bool by_key) {
-    const int64_t column = from * kGroup;
-    Product product = {.a = rows.q_columns + i * words_ * kGroup,
+    const int64_t at = i * words_ * kGroup, column = from * kGroup,
+                  columns = (to - from + 1) * kGroup;
+    Product product = {.a = rows.q_columns + at,
                        .b = keys.k_columns + column,
                        .c = scores_ + column,
+                       .a_row = words_,
                        .b_step = kTile,
                        .c_row = kTile,
                        .steps = words_,
                        .rows = kGroup,
-                       .columns = (to - from + 1) * kGroup,
-                       .scale = nullptr};
-    multiply<F, 1, kGroup, Start::kZero>(product);
-    product.a = rows.do_columns + i * words_ * kGroup;
+                       .columns = columns};
+    multiply<F, 1, kGroup, Start::kZero>(tiles_, product);
+    product.a = rows.do_columns + at;
     product.b = keys.v_columns + column;
     product.c = slopes_ + column;
-    multiply<F, 1, kGroup, Start::kZero>(product);
+    multiply<F, 1, kGroup, Start::kZero>(tiles_, product);
     weigh(of, rows, i, keys, from, to, by_key);
   }
 
@@ -326,35 +328,56 @@ class BackwardWorker {
   }
 
   void add_dq(RowPack& rows, int64_t i, const KeyPack& keys, int64_t from, int64_t to) {
-    multiply<F, kTile / F::kPair, 1, Start::kAdd>(
-        {.a = ds_by_row_ + (i * kGroup * kTile + from * kGroup) / F::kPair,
-         .b = keys.k_rows + from * kGroup / F::kPair * width_,
-         .c = rows.dq + i * kGroup * width_,
-         .b_step = width_,
-         .c_row = width_,
-         .steps = (to - from + 1) * kGroup / F::kPair,
-         .rows = kGroup,
-         .columns = width_,
-         .scale = nullptr});
+    constexpr int64_t kRow = kTile / F::kPair;
+    multiply<F, kRow, 1, Start::kAdd>(
+        tiles_, {.a = ds_by_row_ + i * kGroup * kRow + from * kGroup / F::kPair,
+                 .b = keys.k_rows + from * kGroup / F::kPair * width_,
+                 .c = rows.dq + i * kGroup * width_,
+                 .a_row = kRow,
+                 .b_step = width_,
+                 .c_row = width_,
+                 .steps = (to - from + 1) * kGroup / F::kPair,
+                 .rows = kGroup,
+                 .columns = width_,
+                 .half_first = (keys.group + from) % 2 != 0});
   }
 
-  void add_dkdv(const RowPack& rows, int64_t from, int64_t to, KeyPack& keys, int64_t j) {
-    const int64_t left = from * kGroup / F::kPair * kTile + j * kGroup,
-                  right = from * kGroup / F::kPair * width_;
-    Product product = {.a = weights_ + left,
-                       .b = rows.do_rows + right,
-                       .c = keys.dv + j * kGroup * width_,
+  // Groups [row_begin, row_last] of a row pack, seen by groups [key_begin, key_end) of a key pack.
+  struct Seen {
+    int64_t row_begin, row_last, key_begin, key_end;
+    bool odd;  // the first group of rows, counted from the segment's first row
+  };
+
+  void add_dkdv(const RowPack& rows, KeyPack& keys, const Seen& seen) {
+    add_keys(weights_, rows.do_rows, keys.dv, seen);
+    add_keys(ds_by_key_, rows.q_rows, keys.dk, seen);
+  }
+
+  // sums[key] += sum over rows of weight[row, key] * row. With tiles the transpose of it: weights are
+  // made with keys side by side, which is a right operand.
+  HWY_INLINE void add_keys(const Word* weights, const Word* as_rows, float* sums,
+                           const Seen& seen) {
+    const int64_t first = seen.row_begin * kGroup / F::kPair, key = seen.key_begin * kGroup,
+                  num_keys = (seen.key_end - seen.key_begin) * kGroup;
+    Product product = {.a = weights + first * kTile + key,
+                       .b = as_rows + first * width_,
+                       .c = sums + key * width_,
+                       .a_row = kTile / F::kPair,
                        .b_step = width_,
                        .c_row = width_,
-                       .steps = (to - from + 1) * kGroup / F::kPair,
-                       .rows = kGroup,
+                       .steps = (seen.row_last - seen.row_begin + 1) * kGroup / F::kPair,
+                       .rows = num_keys,
                        .columns = width_,
-                       .scale = nullptr};
-    multiply<F, 1, kTile, Start::kAdd>(product);
-    product.a = ds_by_key_ + left;
-    product.b = rows.q_rows + right;
-    product.c = keys.dk + j * kGroup * width_;
-    multiply<F, 1, kTile, Start::kAdd>(product);
+                       .half_first = seen.odd};
+    if constexpr (F::kTiles) {
+      product.a = as_rows + first;
+      product.b = weights + first * kTile + key;
+      product.c = sums + key;
+      product.b_step = product.c_row = kTile;
+      product.rows = width_;
+      product.columns = num_keys;
+    }
+    multiply<F, 1, kTile, Start::kAdd>(tiles_, product);
   }
 
   void store_row(const float* from, float scale, Gradient* to) {
@@ -386,15 +409,23 @@ class BackwardWorker {
                   end = std::min(begin + pack.groups * kGroup, part.end);
     for (int64_t j = std::max(begin, part.begin); j < end; ++j) {
       const int64_t to = ((part.of.segment->key_begin + j) * K_ + key_head_) * d_;
-      store_row(pack.dk + (j - begin) * width_, a_.scale, a_.dk.as<Gradient>() + to);
-      store_row(pack.dv + (j - begin) * width_, 1, a_.dv.as<Gradient>() + to);
+      store_row(key_sums(pack.dk, j - begin), a_.scale, a_.dk.as<Gradient>() + to);
+      store_row(key_sums(pack.dv, j - begin), 1, a_.dv.as<Gradient>() + to);
     }
+  }
+
+  // [width] of key j of a pack.
+  const float* key_sums(const float* sums, int64_t j) {
+    if constexpr (!F::kTiles) return sums + j * width_;
+    for (int64_t c = 0; c < width_; ++c) scores_[c] = sums[c * kTile + j];
+    return scores_;
   }
 
   const AttentionBackward& a_;
   const int64_t key_head_, H_, K_, d_, words_, width_;
   const float log2_scale_;
   Carver carver_;
+  typename F::Tiles tiles_;
   float *scores_, *slopes_;  // [kGroup, kTile] q . k and do . v of one group of rows
   Word* weights_;            // [kTile rows / kPair, kTile] P, pairs of rows
   Word* ds_by_key_;          // the same of dS
@@ -453,6 +484,10 @@ void run_backward(const AttentionBackward& a, const BackwardTask& task, Isa isa,
     return;
   }
 #if HWY_TARGET == HWY_AVX3
+  if (isa == Isa::kAmx) {
+    run_task<AmxDot>(a, task, scratch);
+    return;
+  }
   if (isa == Isa::kAvx512Bf16) {
     run_task<Bf16Dot>(a, task, scratch);
     return;
@@ -496,7 +531,7 @@ void attention_backward(Context& ctx, const AttentionBackward& a) {
   cpu::attention_delta(ctx, {.delta = a.delta, .do_ = a.do_, .o = a.o});
 
   const Isa best = isa();
-  const int64_t pair = a.q.dtype == DType::kBF16 && best == Isa::kAvx512Bf16 ? 2 : 1;
+  const int64_t pair = a.q.dtype == DType::kBF16 && best >= Isa::kAvx512Bf16 ? 2 : 1;
   const attention::BackwardPlan plan = attention::make_backward_plan(a, threads, pair);
   int64_t longest = 0;
   bool all_whole = true;

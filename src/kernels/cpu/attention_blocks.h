@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <span>
 
+#include "base/check.h"
 #include "kernels/attention.h"
+#include "kernels/context.h"
 #include "kernels/segment_rows.h"
 
 namespace moraine {
@@ -76,6 +78,12 @@ struct RowsAndKeys {
   }
 };
 
+// Positions [begin, end) of the keys, or rows [begin, end) counted from the first, of one segment.
+struct Share {
+  RowsAndKeys of;
+  int64_t begin, end;
+};
+
 // Calls f(part) for the groups whose first row in the batch is in [row_begin, row_end): so
 // consecutive ranges of rows own each group once, and whole. keys: by segment; empty: to its end.
 template <class F>
@@ -135,6 +143,22 @@ struct BackwardTask {
   bool owns_keys = false;
   int64_t row_begin = 0, row_end = 0;  // of q, or of k if it owns keys
   std::span<const int64_t> keys = {};  // of parts, by segment; empty: whole documents
+};
+
+// Hands out a worker's scratch from its beginning.
+class Carver {
+ public:
+  explicit Carver(Word* begin) : next_(begin), end_(begin + kWorkerScratchBytes / sizeof(Word)) {}
+  Word* take(int64_t n) {
+    Word* p = next_;
+    next_ += round_up(n, kGroup);  // 64 bytes
+    MR_CHECK(next_ <= end_);
+    return p;
+  }
+  int64_t left() const { return end_ - next_; }
+
+ private:
+  Word *next_, *end_;
 };
 
 }  // namespace attention

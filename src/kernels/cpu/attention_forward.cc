@@ -18,7 +18,7 @@
 
 #include "kernels/attention_part.h"
 #include "kernels/cpu/attention_blocks.h"
-#include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/attention_products.h"
 #include "kernels/isa.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -34,7 +34,7 @@ struct Panel {
   int64_t slots;
   int64_t slot_row[kGroup];   // row * H + head: which row of q, o and lse
   int64_t slot_lane[kGroup];  // position in the group
-  Word* q;                    // [words, kGroup]
+  Word* q;                    // [words, kGroup]; with tiles [kGroup, words]
   float* o;                   // [kGroup, width]
   float maximum[kGroup];      // of scores in units of log 2
   float sum[kGroup][kGroup];  // by position of the key modulo kGroup
@@ -117,6 +117,15 @@ class ForwardWorker {
     std::memset(panel.sum, 0, sizeof panel.sum);
     std::memset(panel.o, 0, static_cast<size_t>(kGroup * width_) * sizeof(float));
     for (float& m : panel.maximum) m = -HUGE_VALF;
+    if constexpr (F::kTiles) {
+      for (int64_t s = 0; s < kGroup; ++s) {
+        Word* row = panel.q + s * words_;
+        const auto bytes = static_cast<size_t>(s < panel.slots ? d_ : 0) * sizeof(Element);
+        std::memset(row, 0, static_cast<size_t>(words_) * sizeof(Word));
+        std::memcpy(row, q + panel.slot_row[s < panel.slots ? s : 0] * d_, bytes);
+      }
+      return;
+    }
     bool regular = panel.slots == kGroup;  // one head: a fixed distance between slots
     for (int64_t s = 1; s < panel.slots; ++s) {
       regular = regular && panel.slot_row[s] == panel.slot_row[0] + s * H_;
@@ -184,27 +193,29 @@ class ForwardWorker {
   // Adds keys of groups [from, to] of a block to a panel.
   void add_block(const Part& part, Panel& panel, int64_t block, int64_t from, int64_t to) {
     const int64_t column = from * kGroup - block * kBlock, columns = (to - from + 1) * kGroup;
-    multiply<F, 1, kGroup, Start::kZero>({.a = panel.q,
-                                          .b = keys_ + column,
-                                          .c = scores_,
-                                          .b_step = kBlock,
-                                          .c_row = kBlock,
-                                          .steps = words_,
-                                          .rows = panel.slots,
-                                          .columns = columns,
-                                          .scale = nullptr});
+    multiply<F, 1, kGroup, Start::kZero>(tiles_, {.a = panel.q,
+                                                  .b = keys_ + column,
+                                                  .c = scores_,
+                                                  .a_row = words_,
+                                                  .b_step = kBlock,
+                                                  .c_row = kBlock,
+                                                  .steps = words_,
+                                                  .rows = panel.slots,
+                                                  .columns = columns});
     mask(part, panel, from, to);
     alignas(64) float rescale[kGroup];
     weigh(panel, to - from + 1, rescale);
-    multiply<F, kBlock / F::kPair, 1, Start::kScale>({.a = weights_,
-                                                      .b = values_ + column / F::kPair * width_,
-                                                      .c = panel.o,
-                                                      .b_step = width_,
-                                                      .c_row = width_,
-                                                      .steps = columns / F::kPair,
-                                                      .rows = panel.slots,
-                                                      .columns = width_,
-                                                      .scale = rescale});
+    constexpr int64_t kRow = kBlock / F::kPair;
+    multiply<F, kRow, 1, Start::kScale>(tiles_, {.a = weights_,
+                                                 .b = values_ + column / F::kPair * width_,
+                                                 .c = panel.o,
+                                                 .a_row = kRow,
+                                                 .b_step = width_,
+                                                 .c_row = width_,
+                                                 .steps = columns / F::kPair,
+                                                 .rows = panel.slots,
+                                                 .columns = width_,
+                                                 .scale = rescale});
   }
 
   // Scores of keys that a row does not see become -inf. Only the row's own group, the lower edge
@@ -313,6 +324,7 @@ class ForwardWorker {
   Word *keys_, *values_, *weights_, *rows_;
   float* scores_;
   Panel* panels_;
+  typename F::Tiles tiles_;
   int64_t capacity_, num_panels_ = 0;
 };
 
@@ -323,6 +335,10 @@ void run_as(const AttentionForward& a, const ForwardTask& task, Isa isa, Word* s
     return;
   }
 #if HWY_TARGET == HWY_AVX3
+  if (isa == Isa::kAmx) {
+    ForwardWorker<AmxDot, kParts>(a, task, scratch).run();
+    return;
+  }
   if (isa == Isa::kAvx512Bf16) {
     ForwardWorker<Bf16Dot, kParts>(a, task, scratch).run();
     return;

@@ -1,10 +1,8 @@
-// AttentionTiles: packing, small products and exponentials that both directions of attention share.
+// AttentionTiles: number formats, packing and exponentials that both directions of attention share.
 //
 // Compiled once per Highway target, as simd.h. Everything is counted in words of 32 bits: one f32,
-// or, where the machine multiplies pairs (Bf16Dot), two neighbours along the sum in bf16, the first
-// one low. A product is sums over `steps` words in ascending order, one chain of multiply-adds per
-// output element, whatever the tile of rows it is computed in: that is what makes a row's bits
-// independent of its company.
+// or, where the machine multiplies pairs (Bf16Dot, AmxDot), two neighbours along the sum in bf16, the
+// first one low.
 #include "kernels/cpu/simd.h"
 
 #if defined(MORAINE_KERNELS_CPU_ATTENTION_TILES_H_) == defined(HWY_TARGET_TOGGLE)
@@ -14,6 +12,7 @@
 #define MORAINE_KERNELS_CPU_ATTENTION_TILES_H_
 #endif
 
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/attention_blocks.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -27,9 +26,14 @@ constexpr int kGroupVectors = attention::kGroup / kLanes;
 // Rows of a full tile: with two columns of vectors they take 16 of 32 registers, or 8 of 16.
 constexpr int kTileRows = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 8 : 4;
 
+// What a task has to set up for its products.
+struct NoTiles {};
+
 // f32 tensors.
 struct WideF32 {
   using Element = float;
+  using Tiles = NoTiles;
+  static constexpr bool kTiles = false;
   static constexpr int kPair = 1;
   static constexpr bool kRound = false;
   static HWY_INLINE VF step(VF sum, VF a, VF b) { return hn::MulAdd(a, b, sum); }
@@ -38,6 +42,8 @@ struct WideF32 {
 // bf16 tensors, widened on the way into panels; P and dS are rounded where the products read them.
 struct WideBf16 {
   using Element = BF16;
+  using Tiles = NoTiles;
+  static constexpr bool kTiles = false;
   static constexpr int kPair = 1;
   static constexpr bool kRound = true;
   static HWY_INLINE VF step(VF sum, VF a, VF b) { return hn::MulAdd(a, b, sum); }
@@ -49,6 +55,8 @@ struct WideBf16 {
 // all callers under another target. vdpbf16ps treats denormal numbers as zero.
 struct Bf16Dot {
   using Element = BF16;
+  using Tiles = NoTiles;
+  static constexpr bool kTiles = false;
   static constexpr int kPair = 2;
   static constexpr bool kRound = true;
   static HWY_INLINE VF step(VF sum, VF a, VF b) {
@@ -61,11 +69,36 @@ struct Bf16Dot {
     return half;
   }
 };
+
+// Sums in tiles 0 to 3, the left operand in 4, the right one in 6; in 5 and 7 if only half a dot is
+// left of the sum.
+class AttentionTiles : public cpu::AmxTiles {
+ public:
+  AttentionTiles() : AmxTiles(shapes()) {}
+
+ private:
+  static const cpu::TileShapes& shapes() {
+    static const cpu::TileShapes all = [] {
+      cpu::TileShapes t;
+      for (int tile = 0; tile < 7; ++tile) t.set(tile, cpu::kAmxRows, cpu::kAmxWords);
+      return t.set(5, cpu::kAmxRows, cpu::kAmxWords / 2).set(7, cpu::kAmxWords / 2, cpu::kAmxWords);
+    }();
+    return all;
+  }
+};
+
+// The same on machines with AMX. Left operands have their words side by side in rows.
+struct AmxDot : Bf16Dot {
+  using Tiles = AttentionTiles;
+  static constexpr bool kTiles = true;
+};
 #endif
 
+// Words of a row, with tiles up to a multiple of half a dot.
 template <class F>
 HWY_INLINE int64_t words(int64_t d) {
-  return (d + F::kPair - 1) / F::kPair;
+  return F::kTiles ? attention::round_up(d, cpu::kAmxWords) / F::kPair
+                   : (d + F::kPair - 1) / F::kPair;
 }
 
 // ------------------------------------------------------------------------------------- exponential
@@ -127,7 +160,7 @@ HWY_INLINE float load_word(WideBf16, const BF16* p, int64_t, int64_t) { return t
 #if HWY_TARGET == HWY_AVX3
 // The pair at p, whose first element is number c of d.
 HWY_INLINE float load_word(Bf16Dot, const BF16* p, int64_t c, int64_t d) {
-  const uint32_t low = p[0].bits, high = c + 1 < d ? p[1].bits : 0;
+  const uint32_t low = c < d ? p[0].bits : 0, high = c + 1 < d ? p[1].bits : 0;
   const uint32_t both = low | high << 16;
   float word;
   std::memcpy(&word, &both, sizeof word);
@@ -261,6 +294,56 @@ HWY_INLINE void pack_rows(const typename F::Element* from, int64_t stride, int64
   }
 }
 
+#if HWY_TARGET == HWY_AVX3
+// to[i * words + s] = word s of row i, for kGroup rows of which `rows` exist: a left operand of
+// multiply_tiles. The others are zero, and so is what is beyond d.
+HWY_INLINE void pack_left(const BF16* from, int64_t stride, int64_t rows, int64_t d, Word* to,
+                          int64_t words) {
+  for (int64_t i = 0; i < attention::kGroup; ++i) {
+    auto* row = reinterpret_cast<BF16*>(to + i * words);
+    const int64_t count = i < rows ? d : 0;
+    std::memcpy(row, from + i * stride, static_cast<size_t>(count) * sizeof(BF16));
+    std::memset(row + count, 0, static_cast<size_t>(2 * words - count) * sizeof(BF16));
+  }
+}
+
+// to[c * to_row + s] = elements c of rows 2 s (low) and 2 s + 1 (high), for kGroup rows of which
+// `rows` exist and c < width; zero beyond them and d. Columns become rows of a left operand, rows its
+// steps. Eight columns at a time: three levels of interleaving transpose 8 x 8 elements.
+HWY_INLINE void pack_left_columns(const BF16* from, int64_t stride, int64_t rows, int64_t d,
+                                  Word* to, int64_t to_row, int64_t width) {
+  const auto load = [&](int64_t i, int64_t c) {
+    const auto mask =
+        static_cast<__mmask8>(i < rows && c < d ? (d - c >= 8 ? 0xff : (1 << (d - c)) - 1) : 0);
+    return _mm_maskz_loadu_epi16(mask, from + i * stride + c);
+  };
+  for (int64_t c = 0; c < width; c += 8) {
+    __m256i row[8], pair[8], four[8];
+    HWY_UNROLL(8)
+    for (int i = 0; i < 8; ++i) row[i] = _mm256_set_m128i(load(i + 8, c), load(i, c));
+    HWY_UNROLL(4)
+    for (int i = 0; i < 4; ++i) {  // pair[i]: columns 0 to 3 of two rows; pair[i + 4]: 4 to 7
+      pair[i] = _mm256_unpacklo_epi16(row[2 * i], row[2 * i + 1]);
+      pair[i + 4] = _mm256_unpackhi_epi16(row[2 * i], row[2 * i + 1]);
+    }
+    HWY_UNROLL(2)
+    for (int i = 0; i < 2; ++i) {  // four[i + 2 c]: columns 2 c, 2 c + 1 of four rows
+      four[i] = _mm256_unpacklo_epi32(pair[2 * i], pair[2 * i + 1]);
+      four[i + 2] = _mm256_unpackhi_epi32(pair[2 * i], pair[2 * i + 1]);
+      four[i + 4] = _mm256_unpacklo_epi32(pair[2 * i + 4], pair[2 * i + 5]);
+      four[i + 6] = _mm256_unpackhi_epi32(pair[2 * i + 4], pair[2 * i + 5]);
+    }
+    HWY_UNROLL(4)
+    for (int i = 0; i < 4; ++i) {
+      const __m256i even = _mm256_unpacklo_epi64(four[2 * i], four[2 * i + 1]),
+                    odd = _mm256_unpackhi_epi64(four[2 * i], four[2 * i + 1]);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (c + 2 * i) * to_row), even);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (c + 2 * i + 1) * to_row), odd);
+    }
+  }
+}
+#endif
+
 // kLanes weights, neighbours along the sum, as the left factor of a product.
 HWY_INLINE void store_left(WideF32, VF v, Word* to) { hn::StoreU(v, DF(), to); }
 HWY_INLINE void store_left(WideBf16, VF v, Word* to) { hn::StoreU(round_bf16(v), DF(), to); }
@@ -287,90 +370,6 @@ HWY_INLINE void store_pairs(Bf16Dot, const VF* v, Word* to) {
   _mm512_storeu_si512(to, zipped);
 }
 #endif
-
-// ---------------------------------------------------------------------------------------- products
-
-enum class Start { kZero, kAdd, kScale };
-
-// c[i * c_row + j] = start + sum_s a[i * kRow + s * kStep] * b[s * b_step + j].
-struct Product {
-  const Word* a;
-  const Word* b;
-  float* c;
-  int64_t b_step, c_row, steps;
-  int64_t rows, columns;  // columns: a multiple of kGroup
-  const float* scale;     // [rows] kScale: c starts as scale[i] * c[i, j]
-};
-
-template <class F, int kRow, int kStep, Start kStart, int M, int V>
-HWY_INLINE void tile(const Product& p, int64_t i0, int64_t j0) {
-  const DF df;
-  VF sum[M][V];
-  const Word* a = p.a + i0 * kRow;
-  const Word* b = p.b + j0;
-  float* c = p.c + i0 * p.c_row + j0;
-  HWY_UNROLL(8)
-  for (int i = 0; i < M; ++i) {
-    HWY_UNROLL(4)
-    for (int v = 0; v < V; ++v) {
-      if constexpr (kStart == Start::kZero) {
-        sum[i][v] = hn::Zero(df);
-      } else {
-        sum[i][v] = hn::LoadU(df, c + i * p.c_row + v * kLanes);
-      }
-      if constexpr (kStart == Start::kScale) {
-        sum[i][v] = hn::Mul(sum[i][v], hn::Set(df, p.scale[i0 + i]));
-      }
-    }
-  }
-  for (int64_t s = 0; s < p.steps; ++s, a += kStep, b += p.b_step) {
-    VF column[V];
-    HWY_UNROLL(4)
-    for (int v = 0; v < V; ++v) column[v] = hn::LoadU(df, b + v * kLanes);
-    HWY_UNROLL(8)
-    for (int i = 0; i < M; ++i) {
-      const VF row = hn::Set(df, a[i * kRow]);
-      HWY_UNROLL(4)
-      for (int v = 0; v < V; ++v) sum[i][v] = F::step(sum[i][v], row, column[v]);
-    }
-  }
-  HWY_UNROLL(8)
-  for (int i = 0; i < M; ++i) {
-    HWY_UNROLL(4)
-    for (int v = 0; v < V; ++v) hn::StoreU(sum[i][v], df, c + i * p.c_row + v * kLanes);
-  }
-}
-
-template <class F, int kRow, int kStep, Start kStart, int M, int V>
-HWY_INLINE void tile_row(const Product& p, int64_t i) {
-  int64_t j = 0;
-  for (; j + V * kLanes <= p.columns; j += V * kLanes) {
-    tile<F, kRow, kStep, kStart, M, V>(p, i, j);
-  }
-  if constexpr (V > 2) {
-    for (; j + 2 * kLanes <= p.columns; j += 2 * kLanes) {
-      tile<F, kRow, kStep, kStart, M, 2>(p, i, j);
-    }
-  }
-  if constexpr (kLanes == attention::kGroup) {
-    for (; j < p.columns; j += kLanes) tile<F, kRow, kStep, kStart, M, 1>(p, i, j);
-  }
-}
-
-// Few rows take more columns at a time, to keep as many chains going.
-template <class F, int kRow, int kStep, Start kStart>
-HWY_NOINLINE void multiply(const Product& p) {
-  constexpr int kWide = kTileRows == 8 ? 4 : 2;
-  int64_t i = 0;
-  for (; i + kTileRows <= p.rows; i += kTileRows) {
-    tile_row<F, kRow, kStep, kStart, kTileRows, 2>(p, i);
-  }
-  if constexpr (kTileRows > 4) {
-    for (; i + 4 <= p.rows; i += 4) tile_row<F, kRow, kStep, kStart, 4, kWide>(p, i);
-  }
-  for (; i + 2 <= p.rows; i += 2) tile_row<F, kRow, kStep, kStart, 2, kWide>(p, i);
-  for (; i < p.rows; ++i) tile_row<F, kRow, kStep, kStart, 1, kWide>(p, i);
-}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace moraine
