@@ -13,6 +13,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_compile_options(-fpch-preprocess)  # ccache looks for it
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+  add_compile_options(-Wno-unknown-pragmas)  # #pragma GCC ivdep
 endif()
 
 # Three kinds of file, each with one precompiled header:

@@ -1,4 +1,4 @@
-# What the gate runs beside the tests of the code: the checks of text.
+# What the gate builds and runs beside the program: structure checks as tests, fuzz programs.
 # Included at the end of CMakeLists.txt: it adds to targets that are there.
 
 # The checks of text are tests like any other, so that the runner's summary counts them.
@@ -6,5 +6,36 @@ if(MORAINE_TESTS)
   foreach(check layers sizes types format docs)
     add_test(NAME check.${check} COMMAND ${CMAKE_SOURCE_DIR}/scripts/check_${check}.sh)
     set_tests_properties(check.${check} PROPERTIES LABELS check SKIP_RETURN_CODE 77)
+  endforeach()
+endif()
+
+# With sanitizers, the loops of Highway are compiled as for speed and without them: instrumented they take minutes to build and
+# hours to run, and their tests compare every output with the reference. ref/ and all that calls them keep the sanitizers.
+option(MORAINE_PLAIN_KERNELS "the SIMD loops without sanitizers" OFF)
+if(MORAINE_PLAIN_KERNELS)
+  file(GLOB plain CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cpu/*.cc)
+  list(APPEND plain ${CMAKE_SOURCE_DIR}/src/optim/flat_math.cc)
+  set_property(SOURCE ${plain} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=all -O2 -g0)
+  set_source_files_properties(${plain} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+endif()
+
+# <parser>_fuzz: a libFuzzer program of each src/<folder>/<parser>_fuzz.cc, for clang only (scripts/fuzz.sh).
+option(MORAINE_FUZZ "build the fuzz programs" OFF)
+if(MORAINE_FUZZ)
+  # What -fsanitize=fuzzer-no-link is made of: that itself would not go with precompiled headers.
+  foreach(folder base tokenizer data checkpoint)
+    target_compile_options(mr_${folder} PRIVATE -fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp,indirect-calls)
+  endforeach()
+  file(GLOB_RECURSE fuzz_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*_fuzz.cc)
+  add_custom_target(fuzz_programs)
+  foreach(source ${fuzz_sources})
+    cmake_path(GET source STEM name)
+    cmake_path(GET source PARENT_PATH folder)
+    cmake_path(GET folder FILENAME folder)
+    add_executable(${name} EXCLUDE_FROM_ALL ${source})
+    target_link_libraries(${name} PRIVATE mr_${folder})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    set_target_properties(${name} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+    add_dependencies(fuzz_programs ${name})
   endforeach()
 endif()

@@ -2,6 +2,7 @@
 # Installs every Debian package that building, testing and the demo need. Idempotent; Debian 12 and 13; root or sudo.
 #   scripts/setup.sh          build and tests
 #   scripts/setup.sh demo     also the texts of the demo
+#   scripts/setup.sh gate     also what the gate checks with: clang with its sanitizers and libFuzzer, clang-format
 set -euo pipefail
 
 build=(g++ cmake ninja-build ccache pkg-config
@@ -9,9 +10,13 @@ build=(g++ cmake ninja-build ccache pkg-config
   libpcre2-dev libutf8proc-dev libzstd-dev zlib1g-dev libxxhash-dev libgtest-dev
   openmpi-bin   # loaded at run time by mpirun jobs only
   zsh groff-base)  # completion and manual pages are tested where these are
+gate=(clang libclang-rt-dev llvm clang-format)  # llvm: names in the sanitizers' reports
 demo=(bible-kjv r-base-core r-cran-janeaustenr cfi-en w3m xz-utils)
 
 want=("${build[@]}")
+if [ "${1:-}" = gate ]; then
+  want+=("${gate[@]}")
+fi
 if [ "${1:-}" = demo ]; then
   want+=("${demo[@]}")
 fi
