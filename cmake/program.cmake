@@ -1,7 +1,7 @@
 # What the program says of itself: version and commit, manual pages, completion of shells.
 #   man_pages, completions   build/<preset>/share/..., made by the program from the declarations of its flags
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set(instruction_sets "baseline, avx2, avx512, avx512bf16")
+  set(instruction_sets "baseline, avx2, avx512, avx512bf16, amx")
 else()
   set(instruction_sets "baseline, neon")
 endif()

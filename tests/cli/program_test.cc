@@ -77,6 +77,11 @@ TEST_F(ProgramCli, VersionSaysWhatWasBuiltAndWhatIsUsed) {
     EXPECT_NE(text.find(piece), std::string::npos) << piece << " in " << text;
   EXPECT_EQ(text.find('@'), std::string::npos) << text;  // every place of the template was filled
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
+  // What is used on this machine is one of those that were compiled.
+  const std::string here = must({"--version"});
+  const size_t used = here.find("; used ") + 7, compiled = here.find("compiled ");
+  const std::string name = here.substr(used, here.size() - used - 1);
+  EXPECT_NE(here.substr(compiled, used - compiled).find(" " + name), std::string::npos) << here;
 }
 
 TEST_F(ProgramCli, AnUnknownCommandIsOneLineWithAHint) {
