@@ -12,6 +12,7 @@
 #include "comm/thread_ranks.h"
 #include "data/storage_model.h"
 #include "data/storage_probe.h"
+#include "train/learning_rate.h"
 #include "train/observe.h"
 #include "train/report.h"
 #include "train/save.h"
@@ -59,19 +60,6 @@ Votes stop_if_asked(Run& run, const Pace& pace) {
   throw_error(Code::kInterrupted,
               "{} after step {} of {}; saved {}; run the same command again to go on",
               signal ? "signal" : "time limit", run.step, run.timeline.steps(), written.directory);
-}
-
-// The rate of this step, as a share of optimizer.learning_rate: the schedule, and the phase's own
-// peak.
-double learning_rate_at(const Run& run, const StepPlan& plan) {
-  Schedule schedule = learning_rate_schedule(run.config);
-  schedule.total = run.timeline.tokens();
-  schedule.warmup = static_cast<int64_t>(run.config.optimizer.warmup_fraction *
-                                         static_cast<double>(schedule.total));
-  const double peak = run.config.phases[static_cast<size_t>(plan.phase)].learning_rate;
-  const double phase = peak > 0 ? peak / run.config.optimizer.learning_rate : 1;
-  return phase *
-         lr_multiplier(schedule, plan.tokens_before, plan.tokens_before + plan.batch_tokens);
 }
 
 StepResult take_step(Run& run, const StepPlan& plan, double lr_scale) {
@@ -141,7 +129,8 @@ void take_steps(Run& run, Observer& observer) {
   while (run.step < run.timeline.steps()) {
     const Votes votes = stop_if_asked(run, pace);
     const StepPlan plan = run.timeline.at(run.step);
-    const double begin = now_seconds(), lr_scale = learning_rate_at(run, plan);
+    const double begin = now_seconds(),
+                 lr_scale = learning_rate_scale(run.config, run.timeline, plan);
     pace.profile.clear();
     const StepResult result = take_step(run, plan, lr_scale);
     if (result.bad && must_roll_back(run, result)) {

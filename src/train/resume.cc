@@ -5,21 +5,40 @@
 #include "base/log.h"
 #include "model/model_directory.h"
 #include "train/config_difference.h"
+#include "train/same_past.h"
 #include "train/save.h"
 
 namespace moraine {
 namespace {
 
+// Another length or schedule must leave the steps that were taken as they were.
+void check_same_steps(const Run& run, const Checkpoint& checkpoint, const RunConfig& before) {
+  const StepDifference other = first_other_step(before, run.config, checkpoint.info().step);
+  if (other.text.empty()) return;
+  const std::string folder =  // of the run, whose checkpoint may be named or in memory
+      run.options.resume == "auto" ? run.options.out : parent_path(checkpoint.directory());
+  std::string from = fmt::format("no checkpoint of such a step is left in {}", folder);
+  for (const int64_t step : list_checkpoints(run.fs, folder)) {
+    if (step <= other.step)
+      from = fmt::format("--resume {} with another --out", checkpoint_path(run.fs, folder, step));
+  }
+  throw_error(Code::kInvalidArgument,
+              "resume {}: with this config step {} {}; a run can be made longer from where its "
+              "steps are still the same, after step {} or before: {}",
+              checkpoint.directory(), other.step + 1, other.text, other.step, from);
+}
+
 void check_same_run(const Run& run, const Checkpoint& checkpoint) {
   const RunConfig before = read_run_config(
       SettingsTable::parse(checkpoint.info().config, checkpoint.directory() + ": config"));
-  const std::string difference = first_difference(answer_text(before), answer_text(run.config));
+  const std::string difference = first_difference(past_text(before), past_text(run.config));
   if (!difference.empty()) {
     throw_error(Code::kInvalidArgument,
                 "resume {}: {}; a run must go on as it began: restore the value, or start a new "
                 "run (another --out, or --resume never)",
                 checkpoint.directory(), difference);
   }
+  check_same_steps(run, checkpoint, before);
   const auto& values = checkpoint.info().values;
   const auto data = values.find("data.hash");
   if (data != values.end() && data->second != hash_hex(run.data->hash())) {

@@ -103,6 +103,10 @@ Fields optimizer_fields(OptimizerConfig& c) {
        0,
        {"constant", "linear", "cosine", "wsd"}},
       {"warmup_fraction", &c.warmup_fraction, "of the run", "Linear warm-up.", 0, 1},
+      {"warmup_tokens", &c.warmup_tokens, "tokens",
+       "Linear warm-up, whatever the length of the run: one that may be made longer wants it; 0: "
+       "warmup_fraction.",
+       0, kMany},
       {"decay_fraction", &c.decay_fraction, "of the run", "Last part, in which wsd decays.", 0, 1},
       {"decay", &c.decay, "", "Form of wsd's decay.", 0, 0, {"linear", "1-sqrt"}},
       {"floor", &c.floor, "of the peak", "Where the schedule ends.", 0, 1},

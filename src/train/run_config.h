@@ -59,6 +59,7 @@ struct OptimizerConfig {
   std::string newton_schulz_dtype = "bf16", momentum_dtype = "f32";
   int64_t newton_schulz_steps = 5;
   std::string schedule = "wsd", decay = "1-sqrt";
+  int64_t warmup_tokens = 0;  // 0: warmup_fraction
   double warmup_fraction = 0.02, decay_fraction = 0.3, floor = 0;
 };
 

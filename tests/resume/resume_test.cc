@@ -209,6 +209,105 @@ TEST_P(ResumeF32, ModelOfARunHasTheBaseOfItsPhase) {
   EXPECT_EQ(ModelDirectory::open(posix_file_system(), tiny.out("run")).config().rope_theta, 50000);
 }
 
+// ------------------------------------------------------------------------------------- a longer run
+
+// Eight steps to 2048 tokens; the last half of WSD decays, from step 5 on.
+std::string length(const std::string& train, const std::string& optimizer) {
+  return "[train]\nslots = 2\nsequence = 32\nbatch_tokens = 256\nthreads = 1\ndtype = \"f32\"\n" +
+         train + "[optimizer]\nlearning_rate = 0.02\ndecay_fraction = 0.5\n" + optimizer +
+         "[checkpoint]\nevery_steps = 1\nkeep = 100\n";
+}
+
+class LongerRun : public ResumeF32 {
+ protected:
+  RunConfig config(const std::string& train,
+                   const std::string& optimizer = "warmup_tokens = 512\n") {
+    return tiny.config(length(train, optimizer));
+  }
+  // Goes on from `from` into a folder of its own.
+  Outcome go_on(const RunConfig& c, const std::string& from, const std::string& out) {
+    return tiny.train(posix_file_system(), c, tiny.out(out), nullptr, from);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Types, LongerRun, ::testing::Values("f32"));
+
+TEST_P(LongerRun, HasTheBitsOfOneThatWasAsLongFromTheStart) {
+  const RunConfig shorter = config("tokens = 2048\n"), longer = config("tokens = 4096\n");
+  const Outcome whole = tiny.train(longer, tiny.out("whole"));
+  ASSERT_TRUE(whole.result) << whole.hash();
+  EXPECT_EQ(whole.result->step, 16);
+  // Stopped before its decay, and given another length there.
+  ASSERT_FALSE(tiny.train_steps(shorter, tiny.out("stopped"), 4).result);
+  EXPECT_EQ(tiny.train(longer, tiny.out("stopped")).hash(), whole.hash());
+  // Steps count the same tokens. Or shorter: a decay may begin at any time.
+  EXPECT_EQ(go_on(config("steps = 16\n"), tiny.out("whole") + "/step-3", "steps").hash(),
+            whole.hash());
+  const Outcome cut = tiny.train(shorter, tiny.out("run"));
+  EXPECT_EQ(go_on(shorter, tiny.out("whole") + "/step-4", "cut").hash(), cut.hash());
+  EXPECT_NE(cut.hash(), whole.hash());
+}
+
+TEST_P(LongerRun, AConstantRateGoesOnFromTheEnd) {
+  const std::string constant = "schedule = \"constant\"\nwarmup_tokens = 512\n";
+  const std::string want =
+      tiny.train(config("tokens = 3072\n", constant), tiny.out("whole")).hash();
+  ASSERT_TRUE(tiny.train(config("tokens = 2048\n", constant), tiny.out("run")).result);
+  EXPECT_EQ(tiny.train(config("tokens = 3072\n", constant), tiny.out("run")).hash(), want);
+}
+
+TEST_P(LongerRun, TheRefusalNamesTheCheckpointFromWhichItWouldBe) {
+  const RunConfig longer = config("tokens = 4096\n");
+  const std::string want = tiny.train(longer, tiny.out("whole")).hash(), out = tiny.out("run");
+  ASSERT_TRUE(tiny.train(config("tokens = 2048\n"), out).result);  // to the end of its decay
+  const Outcome refused = tiny.train(longer, out);
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.error->code(), Code::kInvalidArgument);
+  const std::string text = refused.error->what();
+  // Step 5 begins where the decay does, and still has the whole rate.
+  EXPECT_NE(text.find("step 6 has 1 of the learning rate"), std::string::npos) << text;
+  EXPECT_NE(text.find("--resume " + out + "/step-5 with another --out"), std::string::npos) << text;
+  EXPECT_EQ(go_on(longer, out + "/step-5", "second").hash(), want);
+  const Outcome named = go_on(longer, out + "/step-6", "third");
+  ASSERT_TRUE(named.error);
+  EXPECT_NE(std::string(named.error->what()).find("--resume " + out + "/step-5 with"),
+            std::string::npos)
+      << named.error->what();
+
+  for (int step = 1; step <= 5; ++step)
+    posix_file_system().remove_all(out + "/step-" + std::to_string(step));
+  const Outcome late = tiny.train(longer, out);
+  ASSERT_TRUE(late.error);
+  EXPECT_NE(std::string(late.error->what()).find("no checkpoint of such a step is left"),
+            std::string::npos)
+      << late.error->what();
+}
+
+TEST_P(LongerRun, AWarmUpThatFollowsTheLengthIsNamed) {
+  const std::string fraction = "warmup_fraction = 0.25\n";
+  const std::string out = tiny.out("run");
+  ASSERT_FALSE(tiny.train_steps(config("tokens = 2048\n", fraction), out, 3).result);
+  const Outcome refused = tiny.train(config("tokens = 4096\n", fraction), out);
+  ASSERT_TRUE(refused.error);
+  EXPECT_NE(std::string(refused.error->what()).find("optimizer.warmup_tokens = 512"),
+            std::string::npos)
+      << refused.error->what();
+  EXPECT_EQ(tiny.train(config("tokens = 4096\n"), out).hash(),
+            tiny.train(config("tokens = 4096\n"), tiny.out("whole")).hash());
+}
+
+TEST_P(LongerRun, NoShorterThanItsPastAndNoOtherBatch) {
+  const std::string out = tiny.out("run");
+  ASSERT_FALSE(tiny.train_steps(config("tokens = 2048\n"), out, 4).result);
+  const Outcome short_one = tiny.train(config("tokens = 768\n"), out);
+  ASSERT_TRUE(short_one.error);
+  EXPECT_NE(std::string(short_one.error->what()).find("the run would have 3 steps"),
+            std::string::npos)
+      << short_one.error->what();
+  RunConfig other = config("tokens = 4096\n");
+  other.train.batch_tokens = 512;
+  EXPECT_NE(tiny.train(other, out).hash().find("batch_tokens"), std::string::npos);
+}
+
 // ------------------------------------------------------------------------------------------ slots
 
 // Random tokens; a function of the step and the sequence.
