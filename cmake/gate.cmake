@@ -1,4 +1,4 @@
-# What the gate builds and runs beside the program: structure checks as tests, fuzz programs.
+# What the gate builds and runs beside the program: structure checks as tests, headers alone, fuzz programs.
 # Included at the end of CMakeLists.txt: it adds to targets that are there.
 
 # The checks of text are tests like any other, so that the runner's summary counts them.
@@ -8,6 +8,25 @@ if(MORAINE_TESTS)
     set_tests_properties(check.${check} PROPERTIES LABELS check SKIP_RETURN_CODE 77)
   endforeach()
 endif()
+
+# headers_alone: one file for each header that includes nothing else. Built when it is asked for.
+file(GLOB_RECURSE headers RELATIVE ${CMAKE_SOURCE_DIR}/src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.h)
+set(alone)
+foreach(header ${headers})
+  # Those without #pragma once are parts of a file that Highway compiles several times; fuzz.h defines the entry of a program.
+  file(STRINGS ${CMAKE_SOURCE_DIR}/src/${header} once REGEX "^#pragma once" LIMIT_COUNT 1)
+  if(NOT once)
+    continue()
+  endif()
+  string(REPLACE "/" "__" name ${header})
+  set(file ${CMAKE_BINARY_DIR}/alone/${name}.cc)
+  file(CONFIGURE OUTPUT ${file} CONTENT "#include \"${header}\"\n" @ONLY)
+  list(APPEND alone ${file})
+endforeach()
+add_library(headers_alone OBJECT EXCLUDE_FROM_ALL ${alone})
+target_compile_options(headers_alone PRIVATE -O0 -g0 -Werror -fno-sanitize=all)
+target_link_libraries(headers_alone PRIVATE fmt::fmt hwy::hwy)
+set_target_properties(headers_alone PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
 
 # With sanitizers, the loops of Highway are compiled as for speed and without them: instrumented they take minutes to build and
 # hours to run, and their tests compare every output with the reference. ref/ and all that calls them keep the sanitizers.

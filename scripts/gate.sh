@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# What finds that which the tests of the release build can not, each part with its time.
+#   scripts/gate.sh [PART...]     default: text fuzz, which .ci/run does first
+#
+#   text      check_*.sh: layers, sizes, double type names, format, claims of the documents
+#   fuzz      every fuzz program for a few seconds (hours: scripts/fuzz.sh)
+#   address   address and undefined-behaviour sanitizers, by clang, warnings as errors: parsers, model, train, cli
+#   thread    thread sanitizer: comm, parallel
+#   clang     what the parts before it did not compile, by clang, warnings as errors (only the syntax)
+#   headers   every header alone
+# Where clang is missing or is not that of Debian 12, the parts that need it say so, and what is theirs is not looked at.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=$(nproc)
+
+# Instrumented code is 2 to 20 times slower. What is left out runs in the release build: the same code at every one of thousands of
+# places, finite differences of whole models, and, for threads, ranks that are processes.
+address_programs=(base tokenizer data checkpoint model train cli)
+address_filter='-*AtAnyCall*:DatasetTest.AFullDisk*:*AMegabyte*:Train.ThreadsChangeNothing:ModelGradient.*:ContextModel.Repetition*'
+thread_programs=(comm parallel)
+thread_filter='-Mpi.*:Process*'
+
+export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:detect_stack_use_after_return=1
+export UBSAN_OPTIONS=print_stacktrace=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+
+clang_ready() {
+  local version
+  version=$(clang++ --version 2>/dev/null | sed -n 's/.*clang version \([0-9]*\).*/\1/p' | head -n 1)
+  [ "$version" = 14 ] && return
+  echo "gate: SKIPPED: $1 wants clang 14 (Debian 12), found ${version:-none}" >&2
+  return 1
+}
+
+text() {
+  local check status
+  for check in layers sizes types format docs; do
+    status=0
+    scripts/check_$check.sh || status=$?
+    [ $status -eq 0 ] || [ $status -eq 77 ] || return $status
+  done
+}
+
+sanitized() { # preset, filter, program...
+  local preset=$1 filter=$2 program targets=()
+  shift 2
+  for program in "$@"; do targets+=("${program}_test"); done
+  cmake --preset "$preset" -DCMAKE_COMPILE_WARNING_AS_ERROR=ON >/dev/null
+  cmake --build --preset "$preset" --target "${targets[@]}"
+  for program in "${targets[@]}"; do
+    echo "gate: $preset: $program"
+    "build/$preset/$program" --gtest_brief=1 --gtest_filter="$filter"
+  done
+}
+
+address() { clang_ready address || return 0; sanitized asan "$address_filter" "${address_programs[@]}"; }
+thread() { clang_ready thread || return 0; sanitized tsan "$thread_filter" "${thread_programs[@]}"; }
+fuzz() { clang_ready fuzz || return 0; scripts/fuzz.sh "${MORAINE_FUZZ_SECONDS:-5}"; }
+
+# Of every file of the asan tree that has no object yet, the syntax.
+clang() {
+  clang_ready clang || return 0
+  cmake --preset asan -DCMAKE_COMPILE_WARNING_AS_ERROR=ON >/dev/null
+  cmake --build --preset asan --target headers_loops headers_calm headers_test  # precompiled
+  awk '
+    /"directory":/ { folder = $0; gsub(/^ *"directory": "|",?$/, "", folder) }
+    /"command":/ {
+      command = $0
+      sub(/^ *"command": "/, "", command); sub(/",?$/, "", command); gsub(/\\"/, "\"", command); gsub(/\\\\/, "\\", command)
+      object = command; sub(/.* -o /, "", object); sub(/ .*/, "", object)
+      if (object ~ /headers_alone/) next
+      if ((getline line < (folder "/" object)) >= 0) { close(folder "/" object); next }
+      sub(/^[^ ]*ccache /, "", command)
+      sub(/ -o [^ ]*/, "", command)
+      printf "%s%c", "cd " folder " && " command " -fsyntax-only -fno-sanitize=all", 0
+    }' build/asan/compile_commands.json |
+    xargs -0 -P "$jobs" -I{} bash -c '{}'
+}
+
+headers() {
+  cmake --preset release >/dev/null
+  cmake --build --preset release --target headers_alone
+}
+
+# Processor seconds of everything that this script started and that has ended.
+children_seconds() { awk -v ticks="$(getconf CLK_TCK)" '{ printf "%d", ($16 + $17) / ticks }' "/proc/$$/stat"; }
+
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(text fuzz)
+for part in "${parts[@]}"; do
+  begin=$(date +%s)
+  before=$(children_seconds)
+  echo "gate: $part"
+  "$part"
+  echo "gate: $part: done in $(($(date +%s) - begin)) s, $(($(children_seconds) - before)) s of processor time"
+done
