@@ -3,6 +3,8 @@
 #   scripts/setup.sh          build and tests
 #   scripts/setup.sh demo     also the texts of the demo
 #   scripts/setup.sh gate     also what the gate checks with: clang with its sanitizers and libFuzzer, clang-format
+#   scripts/setup.sh package  also what a Debian package is made with
+#   scripts/setup.sh fresh    only what scripts/fresh_debian.sh makes its systems with
 set -euo pipefail
 
 build=(g++ cmake ninja-build ccache pkg-config
@@ -12,14 +14,16 @@ build=(g++ cmake ninja-build ccache pkg-config
   zsh groff-base)  # completion and manual pages are tested where these are
 gate=(clang libclang-rt-dev llvm clang-format)  # llvm: names in the sanitizers' reports
 demo=(bible-kjv r-base-core r-cran-janeaustenr cfi-en w3m xz-utils)
+package=(dpkg-dev file)  # dpkg-shlibdeps names the libraries; file finds the programs
+fresh=(debootstrap git)
 
 want=("${build[@]}")
-if [ "${1:-}" = gate ]; then
-  want+=("${gate[@]}")
-fi
-if [ "${1:-}" = demo ]; then
-  want+=("${demo[@]}")
-fi
+case ${1:-} in
+  gate) want+=("${gate[@]}") ;;
+  demo) want+=("${demo[@]}") ;;
+  package) want+=("${package[@]}") ;;
+  fresh) want=("${fresh[@]}") ;;
+esac
 
 missing() {
   local name
