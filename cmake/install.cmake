@@ -2,7 +2,7 @@
 #   cmake --build build/demo --target package      build/demo/moraine_<version>_<architecture>.deb
 include(GNUInstallDirs)
 install(TARGETS moraine RUNTIME)
-install(FILES README.md ARCHITECTURE.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)  # the name that Debian asks for
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/moraine)
