@@ -72,7 +72,7 @@ clang() {
       if ((getline line < (folder "/" object)) >= 0) { close(folder "/" object); next }
       sub(/^[^ ]*ccache /, "", command)
       sub(/ -o [^ ]*/, "", command)
-      printf "%s%c", "cd " folder " && " command " -fsyntax-only -fno-sanitize=all", 0
+      printf "%s%c", "cd " folder " && " command " -fsyntax-only", 0
     }' build/asan/compile_commands.json |
     xargs -0 -P "$jobs" -I{} bash -c '{}'
 }

@@ -189,7 +189,7 @@ TEST(Elementwise, LargeBuffersAreWrittenWhole) {
       f.as<float>()[i] = static_cast<float>(state >> 8) * 0x1p-24f;
     }
     // Every lane and every task's end, not every element: this must be fast under a sanitizer.
-    const auto step = [n](int64_t i) {
+    const auto step = [](int64_t i) {
       return i < 1000 || i > n - 1000 || i % 65536 > 65400 ? 1 : 61;
     };
     for (const int64_t begin : {0, 1}) {
