@@ -44,16 +44,20 @@ inline void prefetch_lines(const uint8_t* from, int64_t bytes) {
 template <bool kTwo, class Tiles>
 void add_dot(Tiles& tiles, const LeftPanel& a, int64_t dot, const uint8_t* b) {
   const uint8_t* left = a.data + dot * a.dot;
-  tiles.template load<4>(left, a.row);
+  const uint8_t* ahead = b + kPrefetchBytes;
+  constexpr int64_t kQuarter = kRightDotBytes / 4;
   tiles.template load<6>(b, 4 * kPanel);
+  tiles.template load<4>(left, a.row);
+  prefetch_lines(ahead, kQuarter);
   tiles.template dot<0, 4, 6>();
   tiles.template load<7>(b + 4 * kAmxWords, 4 * kPanel);
+  prefetch_lines(ahead + kQuarter, kQuarter);
   tiles.template dot<1, 4, 7>();
-  if constexpr (kTwo) {
-    tiles.template load<5>(left + a.half, a.row);
-    tiles.template dot<2, 5, 6>();
-    tiles.template dot<3, 5, 7>();
-  }
+  if constexpr (kTwo) tiles.template load<5>(left + a.half, a.row);
+  prefetch_lines(ahead + 2 * kQuarter, kQuarter);
+  if constexpr (kTwo) tiles.template dot<2, 5, 6>();
+  prefetch_lines(ahead + 3 * kQuarter, kQuarter);
+  if constexpr (kTwo) tiles.template dot<3, 5, 7>();
 }
 
 // One right panel; `tail` (or null): the steps behind the whole dots, zeros behind them.
@@ -85,7 +89,6 @@ void multiply_panel(Tiles& tiles, const Tile& t, const LeftPanel& a, const Right
     }
   }
   for (int64_t dot = 0; dot < dots; ++dot, b += kRightDotBytes) {
-    prefetch_lines(b + kPrefetchBytes, kRightDotBytes);
     add_dot<kTwo>(tiles, a, dot, b);
   }
   if (right.tail != nullptr) add_dot<kTwo>(tiles, a, dots, right.tail);
