@@ -37,6 +37,7 @@ void cmd_plan(const CommandLine& line) {
         "plan memory: model.vocab_size is not given and {} is not built yet; set model.vocab_size",
         config.phases.front().train.front().path);
   }
+  measure_dtype(config);
   Arena arena(Arena::Mode::kDry);
   plan_run_memory(arena, config, static_cast<int>(ranks), static_cast<int>(rank));
   if (!json) {

@@ -161,6 +161,10 @@ double matmul_gflops(const Machine& machine, bool bf16) {
   return bf16 && machine.bf16_gflops > 0 ? machine.bf16_gflops : machine.f32_gflops;
 }
 
+const char* faster_dtype(const Machine& machine) {
+  return machine.bf16_gflops > machine.f32_gflops ? "bf16" : "f32";
+}
+
 int64_t suggested_bucket_bytes(const Machine& machine) {
   constexpr double kLatencyShare = 0.05;
   constexpr int64_t kDefault = 4 << 20, kLeast = 64 << 10, kMost = 64 << 20;

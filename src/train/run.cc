@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/resident.h"
 #include "kernels/isa.h"
 #include "model/model_directory.h"
@@ -101,6 +102,27 @@ void adopt_own_model(FileSystem& fs, const RunOptions& options, RunConfig& c) {
     c.data.tokenizer = options.out;
 }
 
+// `auto` becomes the type of the run that goes on, or the faster one of rank 0's machine. Collective.
+void settle_dtype(Run& run) {
+  if (run.config.train.dtype != "auto") return;
+  std::string settled, reason;
+  if (run.first()) {
+    const std::string& resume = run.options.resume;
+    const std::string saved = join_path(resume == "auto" ? run.options.out : resume, "config.toml");
+    if (resume != "never" && run.fs.exists(saved)) {
+      settled = read_run_config(SettingsTable::parse(run.fs.read(saved), saved)).train.dtype;
+      reason = "the run has it";
+    }
+    if (settled.empty() || settled == "auto") {
+      settled = faster_dtype(run.machine);
+      reason = fmt::format("products: bf16 {:.1f}, f32 {:.1f} GFLOP/s", run.machine.bf16_gflops,
+                           run.machine.f32_gflops);
+    }
+    log_event(Level::kInfo, "run.dtype", "dtype={} reason=\"{}\"", settled, reason);
+  }
+  run.config.train.dtype = all_gather_text(run.ranks.disk, settled)[0];  // measured: takes its time
+}
+
 // The kernel hands out more than there is, and kills whoever touches it: better to say so before
 // step one.
 void check_memory(const Run& run, const Transport& transport) {
@@ -192,6 +214,12 @@ RunConfig complete_config(FileSystem& fs, RunConfig c) {
   return c;
 }
 
+void measure_dtype(RunConfig& config) {
+  if (config.train.dtype != "auto") return;
+  Pool pool(usable_cores());
+  config.train.dtype = faster_dtype(measure_machine_quick(pool));
+}
+
 int rank_threads(int64_t wanted, Ranks& ranks) {
   const Transport& transport = ranks.world.transport();
   const std::string mine =
@@ -239,6 +267,8 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
     run->machine = options.machine_file.empty() ? measure_machine_quick(run->pool)
                                                 : load_machine(fs, options.machine_file);
   }
+  settle_dtype(*run);
+  config = run->config;
   check_memory(*run, transport);
   run->trainer = std::make_unique<Trainer>(run->arena, run->pool, config, timeline, run->ranks,
                                            agreed_options(*run));

@@ -99,6 +99,10 @@ std::string from_first(Run& run, const std::string& text);
 // train.init.
 RunConfig complete_config(FileSystem& fs, RunConfig config);
 
+// A train.dtype of `auto` becomes the faster type of this machine; for what is not a run (open_run asks
+// the run that goes on first).
+void measure_dtype(RunConfig& config);
+
 // One sequence as long as the longest training sequence, for samples.
 Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer);
 

@@ -26,10 +26,11 @@ Fields train_fields(TrainConfig& c) {
        &c.dtype,
        "",
        "Of weights and activations in the products; sums, residual stream and master weights are "
-       "f32.",
+       "f32. auto: the one whose products are faster on rank 0's machine when the run begins; it "
+       "stays the run's.",
        0,
        0,
-       {"bf16", "f32"}},
+       {"bf16", "f32", "auto"}},
       {"recompute",
        &c.recompute,
        "",
@@ -469,6 +470,7 @@ std::string answer_text(const RunConfig& config) {
 }
 
 DType compute_dtype(const RunConfig& c) {
+  MR_CHECK(c.train.dtype != "auto");
   return c.train.dtype == "bf16" ? DType::kBF16 : DType::kF32;
 }
 

@@ -174,6 +174,19 @@ TEST_P(ResumeF32, RefusesAnotherConfigOrOtherData) {
 }
 
 // The same data elsewhere, and a named checkpoint of another folder.
+// The machine file of tiny runs says that bf16 is the faster type.
+TEST_P(ResumeF32, AutoTakesTheFasterTypeAndKeepsTheRuns) {
+  const RunConfig f32 = tiny.config(tiny.rich("f32")), automatic = tiny.config(tiny.rich("auto"));
+  const Outcome fresh = tiny.train(automatic, tiny.out("auto"));
+  EXPECT_EQ(fresh.hash(), tiny.train(tiny.config(tiny.rich("bf16")), tiny.out("bf16")).hash());
+  EXPECT_NE(fresh.log.find("run.dtype dtype=bf16"), std::string::npos) << fresh.log;
+  const std::string saved = posix_file_system().read(tiny.out("auto") + "/config.toml");
+  EXPECT_NE(saved.find("\ndtype = 'bf16'"), std::string::npos) << saved;
+  const std::string want = tiny.train(f32, tiny.out("f32")).hash(), out = tiny.out("mixed");
+  EXPECT_FALSE(tiny.train_steps(f32, out, 4).result);
+  EXPECT_EQ(tiny.train(automatic, out).hash(), want);
+}
+
 TEST_P(ResumeF32, MovedDataAndNamedCheckpoint) {
   const RunConfig config = tiny.config(tiny.rich("f32"));
   const std::string want = tiny.train(config, tiny.out("run")).hash();
