@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/utf8.h"
 #include "data/test_dataset.h"
-#include "data/utf8.h"
 #include "testing/rig.h"
 
 namespace moraine {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/random.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace moraine {
 namespace {

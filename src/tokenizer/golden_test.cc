@@ -8,10 +8,10 @@
 
 #include "base/file_system.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "testing/places.h"
 #include "tokenizer/stream_decoder.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 namespace moraine {
 namespace {

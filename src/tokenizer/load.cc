@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/components.h"
 #include "tokenizer/json_view.h"
 #include "tokenizer/parts.h"
-#include "tokenizer/utf8.h"
 
 namespace moraine {
 namespace {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
-#include "tokenizer/utf8.h"
 
 namespace moraine {
 

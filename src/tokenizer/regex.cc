@@ -8,8 +8,8 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/regex_syntax.h"
-#include "tokenizer/utf8.h"
 
 namespace moraine {
 namespace {

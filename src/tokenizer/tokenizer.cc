@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/parts.h"
-#include "tokenizer/utf8.h"
 
 namespace moraine {
 namespace {

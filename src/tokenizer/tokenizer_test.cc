@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/utf8.h"
 #include "testing/places.h"
 #include "tokenizer/stream_decoder.h"
-#include "tokenizer/utf8.h"
 
 namespace moraine {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/pair_heap.h"
 #include "tokenizer/token_table.h"
-#include "tokenizer/utf8.h"
 #include "tokenizer/word_counts.h"
 
 namespace moraine {

@@ -11,9 +11,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/random.h"
+#include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 #include "tokenizer/word_counts.h"
 
 namespace moraine {

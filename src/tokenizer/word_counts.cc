@@ -5,7 +5,7 @@
 #include <exception>
 #include <utility>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace moraine {
 namespace {

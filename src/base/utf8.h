@@ -37,4 +37,19 @@ int64_t incomplete_utf8_tail(std::string_view text);
 // Every maximal invalid part becomes U+FFFD (the rule of the WHATWG and of Unicode 3.9).
 std::string to_valid_utf8(std::string_view bytes);
 
+// Offset of the first byte that begins no valid character; -1 if all is valid.
+int64_t first_invalid_utf8(std::string_view text);
+
+// How many bytes belong to no valid character.
+int64_t count_invalid_utf8(std::string_view text);
+
+// Replaces every byte that belongs to no valid character by the private-use character
+// U+10FF00 + byte; `restore_invalid_utf8` is the inverse. For passing such a text through a strict
+// parser.
+std::string mark_invalid_utf8(std::string_view text);
+std::string restore_invalid_utf8(std::string_view text);
+
+// Whether `text` itself holds one of those private-use characters, as UTF-8 or as a JSON escape.
+bool has_utf8_marks(std::string_view text);
+
 }  // namespace moraine

@@ -1,5 +1,5 @@
 // UTF-8 after table 3-7 of the Unicode standard.
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 #include <cstring>
 
@@ -38,6 +38,15 @@ int matching_bytes(std::string_view text, int64_t at, int wanted) {
   while (count < wanted && count < left && is_trail(static_cast<uint8_t>(text[at + count])))
     ++count;
   return count;
+}
+
+// U+10FF00 + byte is F4 8F BC..BF 80..BF: two bits of the byte, then six.
+constexpr unsigned char kMark0 = 0xF4, kMark1 = 0x8F, kMark2 = 0xBC;
+
+bool is_mark(std::string_view text, size_t i) {
+  return i + 3 < text.size() && static_cast<unsigned char>(text[i]) == kMark0 &&
+         static_cast<unsigned char>(text[i + 1]) == kMark1 &&
+         static_cast<unsigned char>(text[i + 2]) >= kMark2;
 }
 
 }  // namespace
@@ -123,6 +132,70 @@ std::string to_valid_utf8(std::string_view bytes) {
     append_utf8(0xFFFD, &out);
   }
   return out;
+}
+
+int64_t first_invalid_utf8(std::string_view text) {
+  const int64_t valid = valid_utf8_prefix(text);
+  return valid == static_cast<int64_t>(text.size()) ? -1 : valid;
+}
+
+int64_t count_invalid_utf8(std::string_view text) {
+  int64_t count = 0;
+  for (std::string_view rest = text; !rest.empty();) {
+    rest.remove_prefix(static_cast<size_t>(valid_utf8_prefix(rest)));
+    if (rest.empty()) break;
+    rest.remove_prefix(1);
+    ++count;
+  }
+  return count;
+}
+
+std::string mark_invalid_utf8(std::string_view text) {
+  std::string marked;
+  marked.reserve(text.size() + 16);
+  for (size_t i = 0; i < text.size();) {
+    const int length = utf8_sequence_bytes(text, static_cast<int64_t>(i));
+    if (length > 0) {
+      marked.append(text.substr(i, static_cast<size_t>(length)));
+      i += static_cast<size_t>(length);
+      continue;
+    }
+    const unsigned byte = static_cast<unsigned char>(text[i++]);
+    for (const unsigned c :
+         {unsigned{kMark0}, unsigned{kMark1}, kMark2 | byte >> 6, 0x80u | (byte & 63)}) {
+      marked.push_back(static_cast<char>(c));
+    }
+  }
+  return marked;
+}
+
+std::string restore_invalid_utf8(std::string_view text) {
+  std::string restored;
+  restored.reserve(text.size());
+  for (size_t i = 0; i < text.size();) {
+    if (!is_mark(text, i)) {
+      restored.push_back(text[i++]);
+      continue;
+    }
+    const unsigned high = static_cast<unsigned char>(text[i + 2]) & 3u;
+    restored.push_back(
+        static_cast<char>(high << 6 | (static_cast<unsigned char>(text[i + 3]) & 63u)));
+    i += 4;
+  }
+  return restored;
+}
+
+bool has_utf8_marks(std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (is_mark(text, i)) return true;
+    // \udbff followed by \udf00..\udfff is the same character as a JSON escape.
+    if (text[i] == '\\' && i + 5 < text.size() && (text[i + 1] == 'u') &&
+        (text[i + 2] | 32) == 'd' && (text[i + 3] | 32) == 'b' && (text[i + 4] | 32) == 'f' &&
+        (text[i + 5] | 32) == 'f') {
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace moraine
