@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <ctime>
+
+#include "base/printable.h"
 
 namespace moraine {
 namespace {
@@ -31,8 +34,17 @@ void log_line(Level level, std::string_view event, const std::string& fields) {
       fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z rank={} {} {}{}{}\n",
                   utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
                   utc.tm_sec, ms % 1000, thread_rank >= 0 ? thread_rank : process_rank.load(),
-                  static_cast<char>(level), event, fields.empty() ? "" : " ", fields);
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+                  static_cast<char>(level), event, fields.empty() ? "" : " ", printable(fields));
+  say_text(line);
+}
+
+void say_text(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    text.remove_prefix(static_cast<size_t>(n));
+  }
 }
 
 void log_formatted(Level level, std::string_view event, fmt::string_view format,

@@ -4,6 +4,8 @@
 //
 // Event names are constants: they are an interface (docs/operations.md). Kernels, layers and
 // collectives never log.
+// Output:  what can not be written (a full disk, a closed pipe) is lost; it is never an error, so
+//          the state of the log ends no run. Fields are made printable (base/printable.h).
 // Threads: any thread may log; a line is written with one write call.
 #pragma once
 
@@ -28,6 +30,15 @@ template <class... Args>
 void log_event(Level level, std::string_view event, fmt::format_string<Args...> format,
                Args&&... args) {
   log_formatted(level, event, format, fmt::make_format_args(args...));
+}
+
+// Text for a person on stderr, as it is.
+void say_text(std::string_view text);
+
+// say("left: {}\n", count)
+template <class... Args>
+void say(fmt::format_string<Args...> format, Args&&... args) {
+  say_text(fmt::format(format, std::forward<Args>(args)...));
 }
 
 }  // namespace moraine

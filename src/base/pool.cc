@@ -7,11 +7,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/error.h"
+#include "base/thread.h"
 
 namespace moraine {
 namespace {
@@ -54,6 +55,15 @@ struct Pool::Shared {
   Call call = nullptr;
   alignas(64) std::atomic<int64_t> next{0};
 
+  void end() {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      stop.store(true);
+    }
+    start.notify_all();
+    for (std::thread& worker : workers) worker.join();
+  }
+
   void take_tasks(int worker) {
     while (true) {
       const int64_t task = next.fetch_add(1, std::memory_order_relaxed);
@@ -85,19 +95,18 @@ struct Pool::Shared {
 
 Pool::Pool(int threads) : threads_(threads), shared_(std::make_unique<Shared>()) {
   MR_CHECK(threads >= 1, "threads=%d", threads);
-  for (int worker = 1; worker < threads; ++worker) {
-    shared_->workers.emplace_back([this, worker] { shared_->work(worker, threads_ - 1); });
+  try {
+    for (int worker = 1; worker < threads; ++worker) {
+      shared_->workers.push_back(
+          start_thread("the pool", [this, worker] { shared_->work(worker, threads_ - 1); }));
+    }
+  } catch (const Error&) {
+    shared_->end();
+    throw;
   }
 }
 
-Pool::~Pool() {
-  {
-    std::lock_guard<std::mutex> lock(shared_->mutex);
-    shared_->stop.store(true);
-  }
-  shared_->start.notify_all();
-  for (std::thread& worker : shared_->workers) worker.join();
-}
+Pool::~Pool() { shared_->end(); }
 
 void Pool::run(int64_t tasks, const void* function, Call call) {
   if (tasks <= 0) return;

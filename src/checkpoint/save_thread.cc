@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 namespace moraine {
 
@@ -71,7 +72,7 @@ std::optional<SaveResult> SaveThread::Shared::take() {
 }
 
 SaveThread::SaveThread() : shared_(std::make_unique<Shared>()) {
-  shared_->thread = std::thread([shared = shared_.get()] { shared->run(); });
+  shared_->thread = start_thread("saving", [shared = shared_.get()] { shared->run(); });
 }
 
 SaveThread::~SaveThread() {

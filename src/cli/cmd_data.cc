@@ -1,5 +1,6 @@
 // `moraine data build`: text files to token shards.
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/progress.h"
@@ -66,10 +67,9 @@ void cmd_data(const CommandLine& line) {
   print_dataset(split ? join_path(options.out, "train") : options.out, result.train);
   print_dataset(join_path(options.out, "valid"), result.valid);
   if (result.empty_documents > 0)
-    fmt::print(stderr, "data: {} empty documents left out\n", result.empty_documents);
+    say("data: {} empty documents left out\n", result.empty_documents);
   if (result.invalid_utf8_bytes > 0)
-    fmt::print(stderr, "data: {} bytes are not UTF-8, kept as they are\n",
-               result.invalid_utf8_bytes);
+    say("data: {} bytes are not UTF-8, kept as they are\n", result.invalid_utf8_bytes);
 }
 
 }  // namespace moraine

@@ -1,5 +1,6 @@
 // `moraine import` and `moraine export`: between public layouts and model directories.
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "model/model_directory.h"
@@ -75,10 +76,9 @@ void cmd_export(const CommandLine& line) {
   const std::string& skip = model.directory.config().skip;
   const std::string expressed = options.layout == Layout::kNative ? "zero" : "identity";
   if (skip != expressed) {
-    fmt::print(stderr,
-               "export: the model was made with skip = \"{}\"; code for the {} layout computes "
-               "\"{}\" for skipped tokens\n",
-               skip, layout, expressed);
+    say("export: the model was made with skip = \"{}\"; code for the {} layout computes "
+        "\"{}\" for skipped tokens\n",
+        skip, layout, expressed);
   }
   write_public_model(fs, out, model.directory.config(), model.table, model.master,
                      model.directory.tokenizer_json(), options);

@@ -22,7 +22,8 @@ std::atomic<int64_t> asked_milliseconds{0};  // when; 0: not yet
 // `timeout`, launchers and batch systems signal a process and its group at once: one request.
 constexpr int64_t kOneRequestMilliseconds = 1000;
 
-// The first signal asks for a save; one that comes later ends the process as usual.
+// The first signal asks for a save; one that comes later ends the process as usual, but for the
+// processor time limit, of which the kernel reminds every second.
 extern "C" void on_stop_signal(int signal) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -30,10 +31,20 @@ extern "C" void on_stop_signal(int signal) {
   int64_t asked = 0;
   if (asked_milliseconds.compare_exchange_strong(asked, milliseconds)) {
     stop_signal.store(signal);
-  } else if (milliseconds - asked > kOneRequestMilliseconds) {
+  } else if (signal != SIGXCPU && milliseconds - asked > kOneRequestMilliseconds) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
+}
+
+// Signals that ask for a save. A closed terminal is none if the program was started to outlive it
+// (nohup). A log that nobody reads any more (SIGPIPE) is no reason to lose a run.
+void listen_for_signals() {
+  std::signal(SIGTERM, on_stop_signal);
+  std::signal(SIGINT, on_stop_signal);
+  std::signal(SIGXCPU, on_stop_signal);
+  if (std::signal(SIGHUP, on_stop_signal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
 // Tasks of a Slurm step that do not know of each other would all write one run.
@@ -82,8 +93,7 @@ void cmd_train(const CommandLine& line) {
   SettingsTable settings = SettingsTable::parse(fs.read(config_path), config_path);
   for (const std::string& assignment : assignments) settings.set(assignment);
   const RunConfig config = read_run_config(settings);
-  std::signal(SIGTERM, on_stop_signal);
-  std::signal(SIGINT, on_stop_signal);
+  listen_for_signals();
   options.stop_signal = &stop_signal;
   check_launcher(ranks);
   RunResult result;
@@ -93,7 +103,7 @@ void cmd_train(const CommandLine& line) {
                   "--ranks {}: this process is a rank of a job already; the launcher says how many",
                   ranks);
     const std::unique_ptr<Transport> transport = open_mpi_transport();
-    if (transport->rank() == 0) fmt::print(stderr, "{}\n", version_line());
+    if (transport->rank() == 0) say("{}\n", version_line());
     try {
       result = train(fs, config, options, *transport);
     } catch (const Error& e) {
@@ -107,7 +117,7 @@ void cmd_train(const CommandLine& line) {
     }
     if (transport->rank() != 0) return;
   } else {
-    fmt::print(stderr, "{}\n", version_line());
+    say("{}\n", version_line());
     result = train(fs, config, options, static_cast<int>(ranks));
   }
   fmt::print("done step={} tokens={} loss={:.6f} hash={} checkpoint={}\n", result.step,

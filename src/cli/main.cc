@@ -5,10 +5,14 @@
 #include <new>
 #include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/nearest.h"
+#include "base/printable.h"
+#include "base/process.h"
 #include "cli/commands.h"
 #include "cli/version.h"
 
@@ -27,19 +31,42 @@ int usage(std::FILE* out, int code) {
   return code;
 }
 
+void flush_results() {
+  if (std::fflush(stdout) == 0) return;
+  throw_error(Code::kIo,
+              "write to standard output: {}; wanted a file or pipe that takes the results",
+              std::strerror(errno));
+}
+
+int failed(const char* name, Code code, const std::string& message) {
+  say("moraine {}: {}\n", name, printable(message));
+  return exit_code(code);
+}
+
+// What was being worked on is in the command line.
+std::string out_of_memory(std::span<char*> words) {
+  std::string all;
+  for (const char* word : words) all += std::string(" ") + word;
+  return fmt::format(
+      "out of memory, on the way of:{}; for a run, `moraine plan memory` prints what it needs; for "
+      "other commands, it is the size of a file named there",
+      all);
+}
+
 int run(const char* name, void (*command)(const CommandLine&), std::span<char*> words) {
   try {
     command({.words = words});
-    if (std::fflush(stdout) == 0) return kExitOk;
-    throw_error(Code::kIo, "write to standard output: {}", std::strerror(errno));
+    flush_results();
+    return kExitOk;
   } catch (const Error& e) {
     std::fflush(stdout);
-    std::fprintf(stderr, "moraine %s: %s\n", name, e.what());
-    return exit_code(e.code());
+    return failed(name, e.code(), e.what());
   } catch (const std::bad_alloc&) {
-    std::fprintf(
-        stderr, "moraine %s: out of memory; `moraine plan memory` prints what a run needs\n", name);
-    return exit_code(Code::kInvalidArgument);
+    return failed(name, Code::kInvalidArgument, out_of_memory(words));
+  } catch (const std::system_error& e) {  // fmt could not print
+    return failed(name, Code::kIo,
+                  "write to standard output: " + e.code().message() +
+                      "; wanted a file or pipe that takes the results");
   }
 }
 
@@ -57,8 +84,12 @@ int unknown(const std::string& name) {
 
 int main(int argc, char** argv) {
   using namespace moraine;
+  prepare_process();
   if (argc < 2) return usage(stderr, kExitUsage);
-  if (!std::strcmp(argv[1], "--help")) return usage(stdout, kExitOk);
+  if (!std::strcmp(argv[1], "--help")) {
+    usage(stdout, kExitOk);
+    return std::fflush(stdout) == 0 ? kExitOk : exit_code(Code::kIo);
+  }
   if (!std::strcmp(argv[1], "--version")) return run("--version", print_version, {});
   for (const Command& c : commands()) {
     if (!std::strcmp(argv[1], c.name)) return run(c.name, c.run, {argv + 2, argv + argc});

@@ -1,12 +1,10 @@
 // Prints to stderr, at most five times a second on a terminal, every five seconds elsewhere.
 #include "cli/progress.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
-
 #include "base/clock.h"
+#include "base/log.h"
 #include "train/metrics.h"
 
 namespace moraine {
@@ -15,7 +13,7 @@ ProgressLine::ProgressLine(std::string what)
     : what_(std::move(what)), started_(now_seconds()), terminal_(isatty(STDERR_FILENO) != 0) {}
 
 ProgressLine::~ProgressLine() {
-  if (open_ && terminal_) fmt::print(stderr, "\n");
+  if (open_ && terminal_) say("\n");
 }
 
 double ProgressLine::seconds() const { return now_seconds() - started_; }
@@ -31,8 +29,7 @@ void ProgressLine::update(int64_t done, int64_t total, const char* unit) {
   line += fmt::format("  {} {}/s", format_count(rate), unit);
   if (total > 0 && rate > 0)
     line += fmt::format("  left {}", format_duration(static_cast<double>(total - done) / rate));
-  fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ ? "" : "\n");
-  std::fflush(stderr);
+  say("{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ ? "" : "\n");
   open_ = true;
 }
 

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/thread.h"
 #include "comm/patience.h"
 
 namespace moraine {
@@ -78,7 +79,7 @@ struct CommStream::Shared {
 };
 
 CommStream::CommStream() : shared_(std::make_unique<Shared>()) {
-  shared_->thread = std::thread([shared = shared_.get()] { shared->loop(); });
+  shared_->thread = start_thread("collectives", [shared = shared_.get()] { shared->loop(); });
 }
 
 CommStream::~CommStream() {

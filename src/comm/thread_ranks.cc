@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/error.h"
+#include "base/thread.h"
 #include "comm/host_transport.h"
 
 namespace moraine {
@@ -33,16 +35,23 @@ void run_thread_ranks(int ranks, const std::function<void(Transport& transport)>
   std::vector<int> all;
   for (int r = 0; r < ranks; ++r) all.push_back(r);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));
+  const auto rank = [&](int r, const std::function<void(Transport & transport)>& run) {
+    HostTransport::Options options;
+    options.region = region;
+    options.local = r;
+    options.ranks = all;
+    HostTransport transport(std::move(options));
+    errors[static_cast<size_t>(r)] = run_rank(transport, run);
+  };
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      HostTransport::Options options;
-      options.region = region;
-      options.local = r;
-      options.ranks = all;
-      HostTransport transport(std::move(options));
-      errors[static_cast<size_t>(r)] = run_rank(transport, body);
-    });
+    try {
+      threads.push_back(start_thread("a rank", [&rank, &body, r] { rank(r, body); }));
+    } catch (const Error& e) {
+      // Those that run wait for this one: it ends in its place, with the error.
+      rank(r, [&e](Transport&) { throw e; });
+      break;
+    }
   }
   for (std::thread& t : threads) t.join();
   const int first =

@@ -7,11 +7,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 namespace moraine {
 
 Watchdog::Watchdog(double seconds, std::string what) {
-  thread_ = std::thread([this, seconds, what = std::move(what)] {
+  thread_ = start_thread("a deadline", [this, seconds, what = std::move(what)] {
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return done_; }))
       return;

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "base/thread.h"
 
 namespace moraine {
 namespace {
@@ -119,12 +120,20 @@ StorageProbe measure_storage_iops(FileSystem& files, const std::string& path,
   std::vector<Reader> readers(static_cast<size_t>(o.threads));
   std::vector<std::thread> threads;
   const double begin = now_seconds();
-  for (int t = 0; t < o.threads; ++t) {
-    threads.emplace_back([&, t] {
-      read_pages(fd, pages, t, o, begin + o.seconds, &readers[static_cast<size_t>(t)]);
-    });
+  const auto join_all = [&] {
+    for (std::thread& thread : threads) thread.join();
+  };
+  try {
+    for (int t = 0; t < o.threads; ++t) {
+      threads.push_back(start_thread("reading pages", [&, t] {
+        read_pages(fd, pages, t, o, begin + o.seconds, &readers[static_cast<size_t>(t)]);
+      }));
+    }
+  } catch (const Error&) {
+    join_all();
+    throw;
   }
-  for (std::thread& thread : threads) thread.join();
+  join_all();
   const double seconds = std::max(now_seconds() - begin, 1e-9);
 
   std::vector<float> all;
