@@ -272,7 +272,10 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   check_memory(*run, transport);
   run->trainer = std::make_unique<Trainer>(run->arena, run->pool, config, timeline, run->ranks,
                                            agreed_options(*run));
-  if (run->first()) fs.make_directories(options.out);
+  if (run->first()) {
+    fs.make_directories(options.out);
+    run->lock = FileLock::take(options.out, "train into " + options.out);
+  }
   if (config.checkpoint.memory_every_steps > 0) {
     run->memory =
         std::make_unique<MemoryCopy>(run->ranks.memory, fs, options.out, memory_options(config));

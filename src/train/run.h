@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 
+#include "base/file_lock.h"
 #include "checkpoint/history.h"
 #include "checkpoint/memory_copy.h"
 #include "checkpoint/sharded.h"
@@ -53,6 +54,7 @@ struct Run {
       std::unique_ptr<RunData> d, Transport& transport);
 
   FileSystem& fs;
+  std::unique_ptr<FileLock> lock;  // on options.out; rank 0
   RunConfig config;
   RunOptions options;
   Timeline timeline;
