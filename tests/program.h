@@ -63,6 +63,7 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
+  pid_t pid() const { return pid_; }
   void send(int signal) const { ::kill(pid_, signal); }
   Ended wait() {
     int status = 0;
@@ -79,6 +80,23 @@ class Program {
   std::string folder_;
   pid_t pid_ = -1;
 };
+
+// A line of sh in which "$M" is the program; its exit code is that of a command that a signal ended,
+// 128 and the signal.
+inline Ended run_shell(const std::string& folder, const std::string& line) {
+  const std::string script = folder + "/line.sh", out = folder + "/sh.out",
+                    err = folder + "/sh.err";
+  const auto file = posix_file_system().create(script);
+  const std::string text = "M='" + moraine_program() + "'\nulimit -c 0\n" + line + "\n";
+  file->append(text.data(), static_cast<int64_t>(text.size()));
+  file->close();
+  const int status = std::system(("sh '" + script + "' >'" + out + "' 2>'" + err + "'").c_str());
+  Ended ended;
+  ended.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  ended.out = posix_file_system().read(out);
+  ended.err = posix_file_system().read(err);
+  return ended;
+}
 
 inline Ended run_program(const std::string& folder, const std::vector<std::string>& args,
                          int64_t memory_bytes = 0) {

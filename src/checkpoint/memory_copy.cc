@@ -241,28 +241,31 @@ std::optional<std::string> MemoryCopy::newest(const OnBadCheckpoint& on_bad) {
   return newest_in_memory(comm_, fs_, run_root_, folder_, on_bad);
 }
 
-void MemoryCopy::remove() {
+std::string MemoryCopy::tidy(const std::function<void()>& act) {
   MR_CHECK(thread_.idle(), "a copy is being written");
-  agree(
-      comm_,
-      [&] {
-        const bool first = hosts_of(comm_).first_of_host(comm_.rank());
-        if (first && fs_.exists(folder_)) fs_.remove_all(folder_);
-        return std::string();
-      },
-      nothing);
+  try {
+    agree(
+        comm_,
+        [&] {
+          const bool first = hosts_of(comm_).first_of_host(comm_.rank());
+          if (first && is_own_memory_folder(folder_)) act();
+          return std::string();
+        },
+        nothing);
+  } catch (const Error& error) {
+    if (error.code() == Code::kPeerLost) throw;
+    return fmt::format("remove memory copies in {}: {}; it stays as it is, training goes on",
+                       folder_, error.what());
+  }
+  return "";
 }
 
-void MemoryCopy::remove_after(int64_t step) {
-  MR_CHECK(thread_.idle(), "a copy is being written");
-  agree(
-      comm_,
-      [&] {
-        const bool first = hosts_of(comm_).first_of_host(comm_.rank());
-        if (first) remove_checkpoints_after(fs_, folder_, step);
-        return std::string();
-      },
-      nothing);
+std::string MemoryCopy::remove() {
+  return tidy([&] { fs_.remove_all(folder_); });
+}
+
+std::string MemoryCopy::remove_after(int64_t step) {
+  return tidy([&] { remove_checkpoints_after(fs_, folder_, step); });
 }
 
 }  // namespace moraine

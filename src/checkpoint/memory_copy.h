@@ -17,9 +17,9 @@
 // Memory: one copy, two while a new one is written (the old one goes when all hosts have committed
 //         the new one); with several hosts twice that, and after newest() each host has all files.
 //         Refused if less than the new copy and `reserve_bytes` is free on any host.
-// Errors: only kPeerLost is thrown by poll() and wait(): anything else (no room, a limit of tmpfs)
-//         is the result's `warning` with an empty directory, and training goes on. The same refusal
-//         is told once.
+// Errors: only kPeerLost is thrown: anything else (no room, a limit of tmpfs, a folder of that name
+//         that is another user's) is a `warning`, and training goes on. The same refusal is told
+//         once.
 // Threads: all calls from one thread; `comm` is used by nothing else.
 #pragma once
 
@@ -64,13 +64,16 @@ class MemoryCopy {
   // on_bad is called on the first rank of a host for what that host cannot use.
   std::optional<std::string> newest(const OnBadCheckpoint& on_bad);
 
-  // Collective, while idle. All copies, or those after a step that the run goes back to.
-  void remove();
-  void remove_after(int64_t step);
+  // Collective, while idle. All copies, or those after a step that the run goes back to. Returns a
+  // warning, the same on all ranks, or "". What is not this user's alone stays as it is.
+  std::string remove();
+  std::string remove_after(int64_t step);
 
   const std::string& folder() const { return folder_; }
 
  private:
+  std::string tidy(const std::function<void()>& act);
+
   Communicator comm_;
   FileSystem& fs_;
   const std::string run_root_;

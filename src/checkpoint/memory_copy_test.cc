@@ -373,6 +373,13 @@ TEST_F(MemoryCopies, TheFolderIsThisUsersAloneAndGoesAtTheEnd) {
   });
   EXPECT_TRUE(disk().list(memory(0)).empty());
   EXPECT_EQ(find({0, 1}, {}), -1);
+  // Nor removed: that is told, and ends nothing.
+  run({0, 1}, [&](Communicator&, MemoryCopy& copy) {
+    for (const std::string& warning : {copy.remove(), copy.remove_after(0)})
+      EXPECT_NE(warning.find("this user alone"), std::string::npos) << warning;
+  });
+  EXPECT_TRUE(disk().exists(memory(0)));
+  EXPECT_FALSE(disk().exists(memory(1)));
 }
 
 // A file that cannot be read when it is sent to another host.

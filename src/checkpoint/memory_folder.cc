@@ -23,8 +23,9 @@ constexpr const char* kIdFile = "memory_id";  // in the run folder
 constexpr const char* kRunFile = "run";       // in the memory folder
 constexpr mode_t kOwnerOnly = 0700;
 
-// Throws if `folder` is there and is not a directory that only this user may enter.
-bool is_own_folder(const std::string& folder) {
+}  // namespace
+
+bool is_own_memory_folder(const std::string& folder) {
   struct stat s {};
   if (::lstat(folder.c_str(), &s) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return false;  // ENOTDIR: the base is a file
@@ -38,8 +39,6 @@ bool is_own_folder(const std::string& folder) {
   }
   return true;
 }
-
-}  // namespace
 
 std::string memory_folder_path(const std::string& base, const std::string& run_root) {
   std::string path =
@@ -67,14 +66,14 @@ std::string make_memory_id(FileSystem& fs, const std::string& run_root) {
 }
 
 bool is_memory_folder_of(FileSystem& fs, const std::string& folder, const std::string& id) {
-  if (id.empty() || !is_own_folder(folder)) return false;
+  if (id.empty() || !is_own_memory_folder(folder)) return false;
   const std::string run = join_path(folder, kRunFile);
   return fs.exists(run) && fs.read(run) == id;
 }
 
 void prepare_memory_folder(FileSystem& fs, const std::string& folder, const std::string& id) {
   if (is_memory_folder_of(fs, folder, id)) return;
-  if (!is_own_folder(folder)) {
+  if (!is_own_memory_folder(folder)) {
     fs.make_directories(parent_path(folder));
     if (::mkdir(folder.c_str(), kOwnerOnly) != 0) {
       throw_error(Code::kIo, "make directory {}: {}", folder, std::strerror(errno));

@@ -25,6 +25,9 @@ std::string read_memory_id(FileSystem& fs, const std::string& run_root);
 // The same; made, with the folder, if there is none.
 std::string make_memory_id(FileSystem& fs, const std::string& run_root);
 
+// Whether the folder is there. Throws kIo if it is anything else than a directory that this user
+// alone may enter.
+bool is_own_memory_folder(const std::string& folder);
 // Makes the folder if it is not there, empties it if it is another run's.
 void prepare_memory_folder(FileSystem& fs, const std::string& folder, const std::string& id);
 // Whether the folder is there, safe and of that run.

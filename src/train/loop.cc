@@ -200,8 +200,8 @@ void print_storage(const Run& run, const StepPlan& plan, double step_seconds) {
         .step_seconds = step_seconds,
         .extra_pages_per_sequence = 1,
         .iops_max = probe.iops};
-    fmt::print(stderr, "storage: {}\n{}\n", storage_probe_text(probe),
-               storage_need_text(load, storage_need(load)));
+    say("storage: {}\n{}\n", storage_probe_text(probe),
+        storage_need_text(load, storage_need(load)));
   } catch (const Error& e) {
     log_event(Level::kWarning, "storage.not_measured", "reason=\"{}\"", e.what());
   }
@@ -217,26 +217,24 @@ std::string hardware_text(const Run& run) {
 void print_start(const Run& run) {
   const ParameterCount count = count_parameters(run.config.model);
   const RunConfig& c = run.config;
-  fmt::print(stderr, "{}\n", print_run_config(c));
-  fmt::print(stderr, "{}\n", hardware_text(run));
+  say("{}\n", print_run_config(c));
+  say("{}\n", hardware_text(run));
   const Mesh& mesh = run.ranks.mesh;
-  fmt::print(
-      stderr, "ranks: {} ({}): {} data x {} context, experts over {}; this is rank 0's table\n",
-      mesh.ranks, run.ranks.world.transport().name(), mesh.data(), mesh.context, mesh.expert);
-  fmt::print(stderr, "model: {} parameters, {} active per token, {} in the embedding\n",
-             format_count(static_cast<double>(count.total)),
-             format_count(static_cast<double>(count.active)),
-             format_count(static_cast<double>(count.embedding)));
-  fmt::print(
-      stderr, "\n{}\n",
+  say("ranks: {} ({}): {} data x {} context, experts over {}; this is rank 0's table\n", mesh.ranks,
+      run.ranks.world.transport().name(), mesh.data(), mesh.context, mesh.expert);
+  say("model: {} parameters, {} active per token, {} in the embedding\n",
+      format_count(static_cast<double>(count.total)),
+      format_count(static_cast<double>(count.active)),
+      format_count(static_cast<double>(count.embedding)));
+  say("\n{}\n",
       optimizer_table(optimizer_specs(c, run.trainer->model().table()), optimizer_options(c)));
-  fmt::print(stderr, "memory:\n{}\n", memory_table(run.arena));
+  say("memory:\n{}\n", memory_table(run.arena));
   const auto plan = run.data->loader(0).plan(0, 0);
-  fmt::print(stderr, "data: {} tokens; packing fills {:.2f}% of {} sequences an epoch\n",
-             format_count(static_cast<double>(run.data->loader(0).total_tokens())),
-             100 * plan->efficiency(), plan->num_sequences());
-  fmt::print(stderr, "run: {} steps, {} tokens, from step {}\n\n", run.timeline.steps(),
-             format_count(static_cast<double>(run.timeline.tokens())), run.step);
+  say("data: {} tokens; packing fills {:.2f}% of {} sequences an epoch\n",
+      format_count(static_cast<double>(run.data->loader(0).total_tokens())),
+      100 * plan->efficiency(), plan->num_sequences());
+  say("run: {} steps, {} tokens, from step {}\n\n", run.timeline.steps(),
+      format_count(static_cast<double>(run.timeline.tokens())), run.step);
 }
 
 // As rank 0 reads it.
@@ -280,7 +278,7 @@ void roll_back(Run& run) {
   run.spike.forget_bad();
   run.open_logs();
   if (run.first()) remove_checkpoints_after(run.fs, run.options.out, run.step);
-  if (run.memory != nullptr) run.memory->remove_after(run.step);
+  if (run.memory != nullptr) report_refused(run, run.memory->remove_after(run.step));
   // Saved at once, so that a crash from here on does not read the bad data again.
   write_live_state(run);
   if (run.first())
@@ -301,11 +299,11 @@ void observe_step(Run& run, Observer& observer, StepMetrics& m) {
   if (run.first()) {
     run.metrics->write(m);
     run.events->write(m, static_cast<double>(std::time(nullptr)));
-    if (due(r.log_every_steps) || run.step == 1) fmt::print(stderr, "{}\n", human_line(m));
+    if (due(r.log_every_steps) || run.step == 1) say("{}\n", human_line(m));
   }
   if (!observer.can_sample() || !due(r.sample_every_steps)) return;
   const std::string sample = observer.sample();
-  if (run.first()) fmt::print(stderr, "--- sample at step {}\n{}\n---\n", run.step, sample);
+  if (run.first()) say("--- sample at step {}\n{}\n---\n", run.step, sample);
 }
 
 void write_report(Run& run, const std::string& sample) {
@@ -319,7 +317,7 @@ void write_report(Run& run, const std::string& sample) {
 
 RunResult finish(Run& run) {
   const CheckpointWritten written = save_now(run);
-  if (run.memory != nullptr) run.memory->remove();
+  if (run.memory != nullptr) report_refused(run, run.memory->remove());
   if (run.first())
     log_event(Level::kInfo, "run.memory", "plan_mib={:.1f} peak_resident_mib={:.1f}",
               static_cast<double>(run.arena.bytes()) / (1 << 20),

@@ -113,7 +113,7 @@ std::string newer_in_memory(Run& run, int64_t step) {
   // Somebody removed the folder of the run to begin again.
   const std::string begun = join_path(run.options.out, "config.toml");
   if (from_first(run, run.first() && run.fs.exists(begun) ? "begun" : "").empty()) {
-    run.memory->remove();
+    report_refused(run, run.memory->remove());
     return "";
   }
   const std::optional<std::string> copy = run.memory->newest(warn_bad);

@@ -35,10 +35,15 @@ void report_memory(Run& run, bool wait) {
     log_event(Level::kInfo, "memory.saved", "step={} bytes={} ms={:.0f} stall_ms={:.1f}",
               saved->step, saved->written.bytes, saved->seconds * 1e3, run.stall_seconds * 1e3);
   }
-  if (!saved->warning.empty()) log_event(Level::kWarning, "memory.refused", "{}", saved->warning);
+  report_refused(run, saved->warning);
 }
 
 }  // namespace
+
+void report_refused(const Run& run, const std::string& warning) {
+  if (!run.first() || warning.empty()) return;
+  log_event(Level::kWarning, "memory.refused", "{}", warning);
+}
 
 void report_save(Run& run, bool wait) {
   report_memory(run, wait);

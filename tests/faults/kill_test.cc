@@ -88,7 +88,7 @@ TEST_F(Kill, BetweenRollbacks) {
 
 TEST_F(Kill, SignalsSaveAndExitWith18) {
   const std::string want = value_of(finish("whole").out, "hash");
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGXCPU}) {
     const std::string out = "signal-" + std::to_string(signal);
     Program program(folder.path(), arguments(out));
     // Once the first step is on disk the program surely listens.
