@@ -40,8 +40,8 @@ zlib: data/gzip_reader.cc
 zstd: data/zstd_reader.cc
 pcre2: tokenizer/regex.cc
 utf8proc: tokenizer/unicode.cc
-simdjson: checkpoint/json_document.cc data/json_line.cc data/manifest.cc tokenizer/json_view.cc
-nlohmann/: base/json.h data/inspect_dataset.cc data/manifest.cc
+simdjson: base/json_document.cc
+nlohmann/: base/json.h
 immintrin: kernels/cpu/linear_amx.cc kernels/cpu/linear_bf16.cc
 hwy/: kernels/ optim/
 '

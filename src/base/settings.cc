@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "base/printable.h"
+#include "base/utf8.h"
 
 namespace moraine {
 
@@ -28,6 +30,55 @@ struct Overload : F... {
 };
 template <class... F>
 Overload(F...) -> Overload<F...>;
+
+// The library goes down one call deeper for each part of a dotted key when it lets go of a table.
+constexpr int64_t kKeyParts = 64;
+
+[[noreturn]] void too_many_parts(const std::string& where) {
+  throw_error(Code::kInvalidArgument, "{}: a key with more than {} parts; wanted table.key", where,
+              kKeyParts);
+}
+
+// Where the string that begins at `text[at]` ends, after its closing quotes; an open one ends with
+// the line or the text, where the parser stops too.
+size_t after_string(const std::string& text, size_t at) {
+  const char quote = text[at];
+  const std::string three(3, quote);
+  const bool lines = text.compare(at, 3, three) == 0;
+  for (size_t i = at + (lines ? 3 : 1); i < text.size(); ++i) {
+    if (text[i] == '\\' && quote == '"') {
+      ++i;
+    } else if (lines ? text.compare(i, 3, three) == 0 : text[i] == quote) {
+      return i + (lines ? 3 : 1);
+    } else if (!lines && text[i] == '\n') {
+      return i;
+    }
+  }
+  return text.size();
+}
+
+// Before the library sees it.
+void check_key_parts(const std::string& text, const std::string& name) {
+  int64_t line = 1, dots = 0;
+  for (size_t i = 0; i < text.size();) {
+    const char c = text[i];
+    if (c == '"' || c == '\'') {
+      const size_t end = after_string(text, i);
+      line += std::count(text.begin() + static_cast<int64_t>(i),
+                         text.begin() + static_cast<int64_t>(end), '\n');
+      i = end;
+      continue;
+    }
+    if (c == '#') {
+      i = std::min(text.find('\n', i), text.size());
+      continue;
+    }
+    if (c == '.' && ++dots >= kKeyParts) too_many_parts(fmt::format("{}:{}", name, line));
+    if (c == '\n') ++line;
+    if (c == '\n' || c == '=' || c == ',' || c == '[' || c == '{') dots = 0;
+    ++i;
+  }
+}
 
 std::string key_path(const std::string& path, const std::string& key) {
   return path.empty() ? key : path + "." + key;
@@ -154,6 +205,7 @@ SettingsTable SettingsTable::parse(const std::string& text, const std::string& n
   SettingsTable settings;
   settings.node_ = std::make_shared<Node>();
   settings.node_->name = name;
+  check_key_parts(text, name);
   try {
     settings.node_->root = std::make_shared<toml::table>(toml::parse(text, name));
   } catch (const toml::parse_error& e) {
@@ -221,7 +273,14 @@ void SettingsTable::set(const std::string& assignment) {
     throw_error(Code::kInvalidArgument,
                 "--set {}: wanted key=value, for example train.tokens=1000000", assignment);
   }
+  // Configs are text that every checkpoint carries.
+  if (const int64_t at = first_invalid_utf8(assignment); at >= 0) {
+    throw_error(Code::kInvalidArgument, "--set {}: byte {} begins no character; wanted UTF-8",
+                printable(assignment, 256), at);
+  }
   const std::string path = assignment.substr(0, equal), value = assignment.substr(equal + 1);
+  if (std::count(path.begin(), path.end(), '.') >= kKeyParts)
+    too_many_parts("--set " + printable(path, 64));
   // The whole tree is copied, so that other tables keep what they had.
   const auto root = std::make_shared<toml::table>(*node_->root);
   toml::table* at = root.get();
@@ -232,6 +291,7 @@ void SettingsTable::set(const std::string& assignment) {
     if (key.empty()) throw_error(Code::kInvalidArgument, "--set {}: empty key", assignment);
     if (dot == std::string::npos) {
       toml::table parsed;
+      check_key_parts(value, "--set");
       try {
         parsed = toml::parse("v = " + value, "--set " + path);
       } catch (const toml::parse_error&) {

@@ -86,5 +86,39 @@ TEST(Settings, CommandLineWins) {
   EXPECT_THROW(settings.set("model.hidden.x=3"), Error);
 }
 
+// The library recurses once for each part of a key, when it takes a table down too.
+TEST(Settings, KeysOfManyPartsAreRefused) {
+  std::string key = "a";
+  for (int i = 0; i < 300'000; ++i) key += ".a";
+  for (const std::string& text : {key + " = 1\n", "[" + key + "]\n", "x = {" + key + " = 1}\n",
+                                  "x = '''\n'''\ny = \"\\\"\"\n" + key + " = 1\n"}) {
+    const std::string error = error_of(text);
+    EXPECT_NE(error.find("more than 64 parts"), std::string::npos) << error.substr(0, 100);
+    EXPECT_LT(error.size(), 200u);
+  }
+  SettingsTable settings = SettingsTable::parse("", "run.toml");
+  EXPECT_THROW(settings.set(key + "=1"), Error);
+  EXPECT_THROW(settings.set("a={" + key + "=1}"), Error);
+  // Dots that part no keys.
+  const std::string dots(200, '.');
+  std::string list = "1.5";
+  for (int i = 0; i < 100; ++i) list += ", 1.5";
+  SettingsTable::parse(
+      "# " + dots + "\na = \"" + dots + "\"\nb = '''\n" + dots + "\n'''\nc = [" + list + "]\n",
+      "run.toml");
+}
+
+TEST(Settings, WhatIsNotUtf8IsRefused) {
+  SettingsTable settings = SettingsTable::parse("", "run.toml");
+  try {
+    settings.set("report.sample_prompt=\xff");
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(std::string(e.what()),
+              "--set report.sample_prompt=\\xff: byte 21 begins no character; wanted UTF-8");
+  }
+  EXPECT_NE(error_of("a = \"\xff\"\n").find("run.toml:1"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace moraine

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/json_document.h"
+#include "base/json_quote.h"
 #include "checkpoint/safetensors.h"
 
 namespace moraine {

@@ -9,10 +9,10 @@
 #include <fmt/ranges.h>  // fmt::join, in newer versions
 
 #include "base/error.h"
+#include "base/json_quote.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/content_hash.h"
 #include "checkpoint/history.h"
-#include "checkpoint/json_document.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_set.h"

@@ -8,7 +8,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "checkpoint/json_document.h"
+#include "base/json_document.h"
+#include "base/json_quote.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_set.h"
 
@@ -78,9 +79,9 @@ CheckpointInfo parse_info(const JsonValue& root) {
   info.tokens_seen = natural(root, "tokens_seen");
   info.seed = root.unsigned_integer("seed");
   info.config = root.text("config");
-  for (const auto& [key, value] : root.members("values")) {
+  root.at("values").members([&](std::string_view key, const JsonValue& value) {
     info.values[std::string(key)] = value.text();
-  }
+  });
   return info;
 }
 
@@ -97,10 +98,11 @@ std::string file_name(const JsonValue& item, bool data, std::set<std::string>* s
 ManifestPart parse_part(const JsonValue& value) {
   ManifestPart part;
   part.file = natural(value, "file");
-  const std::vector<JsonValue> rows = value.items("rows");
-  if (rows.size() != 2) throw_error(Code::kCorrupt, "'rows' is not a range");
-  part.row_begin = rows[0].integer();
-  part.row_end = rows[1].integer();
+  const JsonValue rows = value.at("rows");
+  if (rows.count() != 2) throw_error(Code::kCorrupt, "'rows' is not a range");
+  rows.elements([&](int64_t i, const JsonValue& row) {
+    (i == 0 ? part.row_begin : part.row_end) = row.integer();
+  });
   part.hash = hash_member(value, "hash");
   return part;
 }
@@ -112,14 +114,15 @@ ManifestTensor parse_tensor(const JsonValue& value, int64_t num_data) {
     if (!parse_dtype(value.text("dtype"), &t.dtype)) {
       throw_error(Code::kCorrupt, "unknown type '{}'", value.text("dtype"));
     }
-    for (const JsonValue& extent : value.items("shape")) t.shape.push_back(extent.integer());
+    value.at("shape").elements(
+        [&](int64_t, const JsonValue& extent) { t.shape.push_back(extent.integer()); });
     int64_t count, bytes;
     if (t.shape.size() > static_cast<size_t>(Tensor::kMaxRank) || !checked_count(t.shape, &count) ||
         __builtin_mul_overflow(count, dtype_bytes(t.dtype), &bytes)) {
       throw_error(Code::kCorrupt, "shape {} is impossible", shape_text(t.shape));
     }
     int64_t rows = 0;
-    for (const JsonValue& item : value.items("parts")) {
+    value.at("parts").elements([&](int64_t, const JsonValue& item) {
       const ManifestPart part = parse_part(item);
       if (part.file >= num_data) throw_error(Code::kCorrupt, "no data file {}", part.file);
       if (part.row_begin != rows || part.row_end < rows) {
@@ -128,7 +131,7 @@ ManifestTensor parse_tensor(const JsonValue& value, int64_t num_data) {
       }
       rows = part.row_end;
       t.parts.push_back(part);
-    }
+    });
     if (rows != t.rows() || t.parts.empty()) {
       throw_error(Code::kCorrupt, "parts have {} rows, shape {} has {}", rows, shape_text(t.shape),
                   t.rows());
@@ -210,23 +213,23 @@ Manifest parse_manifest(std::string_view text) {
   Manifest manifest;
   manifest.info = parse_info(root);
   std::set<std::string> seen;
-  for (const JsonValue& item : root.items("files")) {
+  root.at("files").elements([&](int64_t, const JsonValue& item) {
     manifest.files.push_back({.name = file_name(item, false, &seen),
                               .bytes = natural(item, "bytes"),
                               .hash = hash_member(item, "hash")});
-  }
-  for (const JsonValue& item : root.items("data")) {
+  });
+  root.at("data").elements([&](int64_t, const JsonValue& item) {
     manifest.data.push_back({.name = file_name(item, true, &seen),
                              .bytes = natural(item, "bytes"),
                              .header = hash_member(item, "header_hash")});
-  }
-  for (const JsonValue& item : root.items("tensors")) {
+  });
+  root.at("tensors").elements([&](int64_t, const JsonValue& item) {
     manifest.tensors.push_back(parse_tensor(item, static_cast<int64_t>(manifest.data.size())));
     const size_t n = manifest.tensors.size();
     if (n > 1 && manifest.tensors[n - 2].name >= manifest.tensors[n - 1].name) {
       throw_error(Code::kCorrupt, "tensor '{}' is not in name order", manifest.tensors[n - 1].name);
     }
-  }
+  });
   return manifest;
 }
 

@@ -10,8 +10,8 @@
 #include <fmt/ranges.h>  // fmt::join, in newer versions
 
 #include "base/error.h"
+#include "base/json_document.h"
 #include "base/nearest.h"
-#include "checkpoint/json_document.h"
 
 namespace moraine {
 
@@ -42,7 +42,8 @@ constexpr int64_t kLengthBytes = 8;              // the u64 before the header
 
 std::vector<int64_t> integers(const JsonValue& object, std::string_view key) {
   std::vector<int64_t> result;
-  for (const JsonValue& item : object.items(key)) result.push_back(item.integer());
+  object.at(key).elements(
+      [&](int64_t, const JsonValue& item) { result.push_back(item.integer()); });
   return result;
 }
 
@@ -154,12 +155,14 @@ void SafetensorsFile::State::parse() {
   if (!text.starts_with('{')) throw_error(Code::kCorrupt, "the header does not begin with {{");
   const JsonDocument document(text);
   bool metadata_seen = false;
-  for (const auto& [name, value] : document.root().members()) {
+  document.root().members([&](std::string_view name, const JsonValue& value) {
     if (name == "__metadata__") {
       if (metadata_seen) throw_error(Code::kCorrupt, "'__metadata__' is given twice");
       metadata_seen = true;
-      for (const auto& [key, item] : value.members()) metadata[std::string(key)] = item.text();
-      continue;
+      value.members([&](std::string_view key, const JsonValue& item) {
+        metadata[std::string(key)] = item.text();
+      });
+      return;
     }
     try {
       entries.push_back(parse_entry(name, value, header_bytes, *file));
@@ -167,7 +170,7 @@ void SafetensorsFile::State::parse() {
       throw_error(error.code(), "tensor '{}': {}", name, error.what());
     }
     entries.back().file = path;
-  }
+  });
   std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     return a.offset != b.offset ? a.offset < b.offset : a.bytes < b.bytes;
   });

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/json_document.h"
 #include "base/nearest.h"
-#include "checkpoint/json_document.h"
 
 namespace moraine {
 namespace {
@@ -26,7 +26,7 @@ std::map<std::string, std::string> read_index(FileSystem& fs, const std::string&
   try {
     const std::string text = fs.read(path);
     const JsonDocument document(text);
-    for (const auto& [name, file] : document.root().members("weight_map")) {
+    document.root().at("weight_map").members([&](std::string_view name, const JsonValue& file) {
       if (!is_plain_file_name(file.text())) {
         throw_error(Code::kInvalidArgument, "tensor '{}' is in '{}', wanted a file of this folder",
                     name, file.text());
@@ -34,7 +34,7 @@ std::map<std::string, std::string> read_index(FileSystem& fs, const std::string&
       if (!file_of.emplace(name, file.text()).second) {
         throw_error(Code::kCorrupt, "tensor '{}' is given twice", name);
       }
-    }
+    });
   } catch (const Error& error) {
     throw_error(error.code(), "read {}: {}", path, error.what());
   }

@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "checkpoint/json_document.h"
+#include "base/json_quote.h"
 #include "checkpoint/safetensors.h"
 
 namespace moraine {

@@ -37,7 +37,7 @@ void score(const EvalFlags& f, const ModelDirectory& directory) {
     if (!std::isnan(lp)) total += lp;
   }
   if (f.json) {
-    fmt::print("{}\n", Json{{"tokens", ids}, {"logprobs", list}, {"total", total}}.dump());
+    fmt::print("{}\n", json_text({{"tokens", ids}, {"logprobs", list}, {"total", total}}));
     return;
   }
   for (size_t i = 0; i < ids.size(); ++i)
@@ -83,15 +83,14 @@ void perplexity(const EvalFlags& f, const ModelDirectory& directory) {
     options.progress = [&](int64_t done, int64_t total) { progress.update(done, total, "tokens"); };
     const Perplexity p = file_perplexity(*model, *tokenizer, path, f, options);
     if (f.json) {
-      fmt::print("{}\n", Json{{"file", path},
-                              {"tokens", p.tokens},
-                              {"bytes", p.bytes},
-                              {"loss", p.loss()},
-                              {"perplexity", p.perplexity()},
-                              {"bits_per_byte", p.bits_per_byte()},
-                              {"context", options.context},
-                              {"stride", options.stride}}
-                             .dump());
+      fmt::print("{}\n", json_text({{"file", path},
+                                    {"tokens", p.tokens},
+                                    {"bytes", p.bytes},
+                                    {"loss", p.loss()},
+                                    {"perplexity", p.perplexity()},
+                                    {"bits_per_byte", p.bits_per_byte()},
+                                    {"context", options.context},
+                                    {"stride", options.stride}}));
     } else {
       fmt::print("file={} tokens={} bytes={} loss={:.4f} perplexity={:.3f} bits_per_byte={:.4f}\n",
                  path, p.tokens, p.bytes, p.loss(), p.perplexity(), p.bits_per_byte());

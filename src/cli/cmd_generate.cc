@@ -77,7 +77,7 @@ void cmd_generate(const CommandLine& line) {
                          {"text", result.text},
                          {"logprobs", result.logprobs},
                          {"finish_reason", result.finish_reason}};
-    fmt::print("{}\n", answer.dump(-1, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(answer));
   } else {
     fmt::print("{}\n",
                tokenizer == nullptr ? fmt::format("{}", fmt::join(result.tokens, " ")) : "");

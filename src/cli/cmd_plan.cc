@@ -47,7 +47,7 @@ void cmd_plan(const CommandLine& line) {
   Json rows = Json::array();
   for (const Arena::Entry& e : arena.entries())
     rows.push_back({{"name", e.name}, {"category", e.category}, {"bytes", e.bytes}});
-  fmt::print("{}\n", Json{{"bytes", arena.bytes()}, {"buffers", rows}}.dump());
+  fmt::print("{}\n", json_text({{"bytes", arena.bytes()}, {"buffers", rows}}));
 }
 
 }  // namespace moraine

@@ -2,18 +2,12 @@
 #include "data/inspect_dataset.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace moraine {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 // What is wrong with one shard; "" if nothing.
 std::string check_shard(FileSystem& files, const std::string& folder,
@@ -82,7 +76,7 @@ Inspection describe_dataset(const Dataset& dataset) {
       quantile(0.9), quantile(1), hash_hex(m.meaning.tokenizer_hash), m.meaning.vocabulary_size,
       m.meaning.eos_id < 0 ? "not marked" : fmt::format("{}", m.meaning.eos_id),
       dataset.num_shards(), file_bytes, m.source);
-  return {text, dump(json)};
+  return {text, json_text(json)};
 }
 
 Inspection Verification::report() const {
@@ -95,7 +89,7 @@ Inspection Verification::report() const {
   for (const std::string& problem : problems) text += "BAD  " + problem + "\n";
   text += fmt::format("{}: {} shards, {} bytes read, {} problems\n",
                       problems.empty() ? "ok" : "DAMAGED", shards, bytes, problems.size());
-  return {text, dump(json)};
+  return {text, json_text(json)};
 }
 
 Verification verify_dataset(FileSystem& files, Pool& pool, const std::string& folder) {

@@ -2,13 +2,16 @@
 //
 // Errors: kInvalidArgument, with `where` (path and line) in front: not JSON, not an object, field
 //         missing (the nearest name is given) or not a string.
-// Source: simdjson (the whole line is checked, not only the part before the field).
+// The whole line is checked, not only the part before the field.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace moraine {
+
+class JsonDocument;  // base/json_document.h
 
 class JsonLine {
  public:
@@ -17,13 +20,11 @@ class JsonLine {
   JsonLine(const JsonLine&) = delete;
   JsonLine& operator=(const JsonLine&) = delete;
 
-  // The decoded string at `field` of the object in `line`. `line` is padded in place and left as it
-  // was.
-  std::string field(std::string& line, const std::string& field, const std::string& where);
+  // The decoded string at `field` of the object in `line`; the first, if it is given twice.
+  std::string field(std::string_view line, const std::string& field, const std::string& where);
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<JsonDocument> document_;
 };
 
 }  // namespace moraine

@@ -1,10 +1,9 @@
 // DatasetManifest: to the text of dataset.json and back.
-#include <simdjson.h>
-
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "base/json_document.h"
 #include "data/dataset.h"
 
 namespace moraine {
@@ -17,24 +16,29 @@ constexpr int64_t kManifestBytesMax = int64_t{64}
 
 // Typed look-ups in one JSON object, each failing with the file and the key.
 struct Object {
-  simdjson::dom::object json;
+  JsonValue json;
   const std::string& path;
 
+  template <class Read>
+  auto get(const char* key, const char* wanted, const Read& read) const {
+    try {
+      return read();
+    } catch (const Error&) {
+      bad(key, wanted);
+    }
+  }
   [[noreturn]] void bad(const char* key, const char* wanted) const {
     throw_error(Code::kCorrupt, "read {}: '{}' is missing or not {}; build the dataset again", path,
                 key, wanted);
   }
   int64_t integer(const char* key, int64_t min = 0, int64_t max = int64_t{1} << 62) const {
-    int64_t value;
-    if (json.at_key(key).get(value) != simdjson::SUCCESS || value < min || value > max) {
-      bad(key, "an integer in range");
-    }
+    constexpr const char* kWanted = "an integer in range";
+    const int64_t value = get(key, kWanted, [&] { return json.integer(key); });
+    if (value < min || value > max) bad(key, kWanted);
     return value;
   }
   std::string text(const char* key) const {
-    std::string_view value;
-    if (json.at_key(key).get(value) != simdjson::SUCCESS) bad(key, "a string");
-    return std::string(value);
+    return get(key, "a string", [&] { return std::string(json.text(key)); });
   }
   Hash128 hash(const char* key) const {
     Hash128 value;
@@ -75,7 +79,7 @@ void add_totals(DatasetManifest* manifest) {
 
 void write_manifest(FileSystem& files, const std::string& folder, DatasetManifest manifest) {
   add_totals(&manifest);
-  nlohmann::ordered_json json;
+  Json json;
   json["format"] = kFormat;
   json["version"] = kVersion;
   json["vocabulary_size"] = manifest.meaning.vocabulary_size;
@@ -85,7 +89,7 @@ void write_manifest(FileSystem& files, const std::string& folder, DatasetManifes
   json["tokens"] = manifest.tokens;
   json["bytes"] = manifest.source_bytes;
   json["source"] = manifest.source;
-  json["shards"] = nlohmann::ordered_json::array();
+  json["shards"] = Json::array();
   for (const ShardEntry& shard : manifest.shards) {
     json["shards"].push_back({{"file", shard.file},
                               {"documents", shard.summary.documents},
@@ -95,8 +99,7 @@ void write_manifest(FileSystem& files, const std::string& folder, DatasetManifes
                               {"hash", hash_hex(shard.summary.hash)}});
   }
   // `source` may hold a file name in any encoding: replace what is not UTF-8 instead of throwing.
-  files.write_atomic(join_path(folder, kManifestName),
-                     json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  files.write_atomic(join_path(folder, kManifestName), json_text(json, 2) + "\n");
 }
 
 DatasetManifest read_manifest(FileSystem& files, const std::string& folder) {
@@ -110,16 +113,8 @@ DatasetManifest read_manifest(FileSystem& files, const std::string& folder) {
     throw_error(Code::kCorrupt, "read {}: {} bytes, a manifest has at most {}", path, bytes,
                 kManifestBytesMax);
   }
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
-  const simdjson::padded_string text(files.read(path));
-  const simdjson::error_code broken = parser.parse(text).get(root);
-  simdjson::dom::object object;
-  if (broken != simdjson::SUCCESS || root.get(object) != simdjson::SUCCESS) {
-    throw_error(Code::kCorrupt, "read {}: broken JSON ({}); build the dataset again", path,
-                broken != simdjson::SUCCESS ? simdjson::error_message(broken) : "not an object");
-  }
-  const Object top{object, path};
+  const JsonDocument document(files.read(path), path);
+  const Object top{document.root(), path};
   if (top.text("format") != kFormat) top.bad("format", "'moraine-dataset'");
   const int64_t version = top.integer("version");
   if (version != kVersion) {
@@ -133,13 +128,9 @@ DatasetManifest read_manifest(FileSystem& files, const std::string& folder) {
       static_cast<int32_t>(top.integer("eos_id", -1, manifest.meaning.vocabulary_size - 1));
   manifest.meaning.tokenizer_hash = top.hash("tokenizer_hash");
   manifest.source = top.text("source");
-  simdjson::dom::array shards;
-  if (object.at_key("shards").get(shards) != simdjson::SUCCESS) top.bad("shards", "an array");
-  for (const simdjson::dom::element element : shards) {
-    simdjson::dom::object shard;
-    if (element.get(shard) != simdjson::SUCCESS) top.bad("shards", "an array of objects");
+  document.root().at("shards").elements([&](int64_t, const JsonValue& shard) {
     manifest.shards.push_back(read_entry({shard, path}));
-  }
+  });
   add_totals(&manifest);
   if (manifest.documents != top.integer("documents") || manifest.tokens != top.integer("tokens") ||
       manifest.source_bytes != top.integer("bytes")) {

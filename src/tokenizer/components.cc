@@ -12,25 +12,25 @@
 namespace moraine {
 namespace {
 
-[[noreturn]] void unsupported(const JsonView& view, std::string_view kind, std::string_view type,
+[[noreturn]] void unsupported(const JsonValue& view, std::string_view kind, std::string_view type,
                               std::string_view known) {
   throw_error(Code::kInvalidArgument, "read {}: the {} \"{}\" is not supported; supported are {}",
               view.place(), kind, type, known);
 }
 
-bool flag(const JsonView& view, std::string_view key, bool absent) {
-  JsonView value;
+bool flag(const JsonValue& view, std::string_view key, bool absent) {
+  JsonValue value;
   return view.find(key, &value) ? value.boolean() : absent;
 }
 
-std::string wanted_text(const JsonView& view, std::string_view key) {
-  const JsonView value = view.at(key);
+std::string wanted_text(const JsonValue& view, std::string_view key) {
+  const JsonValue value = view.at(key);
   const std::string text(value.text());
   if (text.empty()) throw_error(Code::kCorrupt, "read {}: it is empty", value.place());
   return text;
 }
 
-std::string one_character(const JsonView& view, std::string_view key) {
+std::string one_character(const JsonValue& view, std::string_view key) {
   const std::string text = wanted_text(view, key);
   if (utf8_bytes_of_lead(text[0]) != static_cast<int>(text.size())) {
     throw_error(Code::kCorrupt, "read {}: \"{}\" is not one character", view.at(key).place(), text);
@@ -39,9 +39,9 @@ std::string one_character(const JsonView& view, std::string_view key) {
 }
 
 // {"String": ...} or {"Regex": ...}
-void read_pattern(const JsonView& view, std::string* pattern, std::unique_ptr<Regex>* regex) {
-  const JsonView choice = view.at("pattern");
-  JsonView value;
+void read_pattern(const JsonValue& view, std::string* pattern, std::unique_ptr<Regex>* regex) {
+  const JsonValue choice = view.at("pattern");
+  JsonValue value;
   if (choice.find("String", &value)) {
     *pattern = wanted_text(choice, "String");
   } else {
@@ -50,7 +50,7 @@ void read_pattern(const JsonView& view, std::string* pattern, std::unique_ptr<Re
   }
 }
 
-SplitBehavior behavior_of(const JsonView& value) {
+SplitBehavior behavior_of(const JsonValue& value) {
   const std::string_view name = value.text();
   if (name == "Removed") return SplitBehavior::kRemoved;
   if (name == "Isolated") return SplitBehavior::kIsolated;
@@ -61,8 +61,8 @@ SplitBehavior behavior_of(const JsonView& value) {
               "Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous");
 }
 
-PrependScheme prepend_scheme(const JsonView& view) {
-  JsonView value;
+PrependScheme prepend_scheme(const JsonValue& view) {
+  JsonValue value;
   if (!view.find("prepend_scheme", &value)) {
     // Files older than 2024 say it with a flag.
     return flag(view, "add_prefix_space", true) ? PrependScheme::kAlways : PrependScheme::kNever;
@@ -74,7 +74,7 @@ PrependScheme prepend_scheme(const JsonView& view) {
   unsupported(value, "prepend_scheme", name, "always, first, never");
 }
 
-PreTokenizerStep split_step(const JsonView& view) {
+PreTokenizerStep split_step(const JsonValue& view) {
   PreTokenizerStep step{.kind = PreTokenizerStep::Kind::kText};
   read_pattern(view, &step.pattern, &step.regex);
   if (step.regex != nullptr) step.kind = PreTokenizerStep::Kind::kRegex;
@@ -87,7 +87,7 @@ PreTokenizerStep class_step(bool (*in_class)(int32_t), SplitBehavior behavior) {
   return {.kind = PreTokenizerStep::Kind::kClass, .in_class = in_class, .behavior = behavior};
 }
 
-PreTokenizerStep metaspace_step(const JsonView& view) {
+PreTokenizerStep metaspace_step(const JsonValue& view) {
   return {.kind = PreTokenizerStep::Kind::kMetaspace,
           .pattern = one_character(view, "replacement"),
           .behavior = SplitBehavior::kMergedWithNext,
@@ -95,10 +95,10 @@ PreTokenizerStep metaspace_step(const JsonView& view) {
           .cut = flag(view, "split", true)};
 }
 
-void read_decoder_steps(const JsonView& view, bool* fused, Decoder* decoder) {
+void read_decoder_steps(const JsonValue& view, bool* fused, Decoder* decoder) {
   const std::string_view type = view.at("type").text();
   if (type == "Sequence") {
-    view.at("decoders").elements([&](int64_t, const JsonView& each) {
+    view.at("decoders").elements([&](int64_t, const JsonValue& each) {
       read_decoder_steps(each, fused, decoder);
     });
     return;
@@ -135,8 +135,8 @@ void read_decoder_steps(const JsonView& view, bool* fused, Decoder* decoder) {
   decoder->add(std::move(step));
 }
 
-void read_ids(const JsonView& view, std::vector<int32_t>* ids) {
-  view.elements([&](int64_t, const JsonView& value) {
+void read_ids(const JsonValue& view, std::vector<int32_t>* ids) {
+  view.elements([&](int64_t, const JsonValue& value) {
     const int64_t id = value.integer();
     if (id < 0 || id > INT32_MAX) {
       throw_error(Code::kCorrupt, "read {}: {} is not a token id", value.place(), id);
@@ -145,12 +145,12 @@ void read_ids(const JsonView& view, std::vector<int32_t>* ids) {
   });
 }
 
-void read_template(const JsonView& view, std::vector<int32_t>* before,
+void read_template(const JsonValue& view, std::vector<int32_t>* before,
                    std::vector<int32_t>* after) {
   int64_t sequences = 0;
-  const JsonView single = view.at("single");
-  single.elements([&](int64_t, const JsonView& piece) {
-    JsonView value;
+  const JsonValue single = view.at("single");
+  single.elements([&](int64_t, const JsonValue& piece) {
+    JsonValue value;
     if (piece.find("Sequence", &value)) {
       if (value.at("id").text() != "A") {
         throw_error(Code::kCorrupt, "read {}: the template for one text names text B",
@@ -169,8 +169,8 @@ void read_template(const JsonView& view, std::vector<int32_t>* before,
 }
 
 // ["</s>", 2]
-void read_named_id(const JsonView& view, std::vector<int32_t>* ids) {
-  view.elements([&](int64_t index, const JsonView& value) {
+void read_named_id(const JsonValue& view, std::vector<int32_t>* ids) {
+  view.elements([&](int64_t index, const JsonValue& value) {
     if (index != 1) return;
     const int64_t id = value.integer();
     if (id < 0 || id > INT32_MAX) {
@@ -182,11 +182,11 @@ void read_named_id(const JsonView& view, std::vector<int32_t>* ids) {
 
 }  // namespace
 
-void read_normalizer(const JsonView& view, Normalizer* normalizer) {
+void read_normalizer(const JsonValue& view, Normalizer* normalizer) {
   const std::string_view type = view.at("type").text();
   using Kind = NormalizerStep::Kind;
   if (type == "Sequence") {
-    view.at("normalizers").elements([&](int64_t, const JsonView& each) {
+    view.at("normalizers").elements([&](int64_t, const JsonValue& each) {
       read_normalizer(each, normalizer);
     });
     return;
@@ -219,11 +219,11 @@ void read_normalizer(const JsonView& view, Normalizer* normalizer) {
   normalizer->add(std::move(step));
 }
 
-void read_pre_tokenizer(const JsonView& view, PreTokenizer* pre_tokenizer) {
+void read_pre_tokenizer(const JsonValue& view, PreTokenizer* pre_tokenizer) {
   const std::string_view type = view.at("type").text();
   using Kind = PreTokenizerStep::Kind;
   if (type == "Sequence") {
-    view.at("pretokenizers").elements([&](int64_t, const JsonView& each) {
+    view.at("pretokenizers").elements([&](int64_t, const JsonValue& each) {
       read_pre_tokenizer(each, pre_tokenizer);
     });
   } else if (type == "Split") {
@@ -240,7 +240,7 @@ void read_pre_tokenizer(const JsonView& view, PreTokenizer* pre_tokenizer) {
                                                   ? SplitBehavior::kIsolated
                                                   : SplitBehavior::kContiguous));
   } else if (type == "Punctuation") {
-    JsonView value;
+    JsonValue value;
     pre_tokenizer->add(class_step(is_punctuation, view.find("behavior", &value)
                                                       ? behavior_of(value)
                                                       : SplitBehavior::kIsolated));
@@ -254,17 +254,17 @@ void read_pre_tokenizer(const JsonView& view, PreTokenizer* pre_tokenizer) {
   }
 }
 
-void read_decoder(const JsonView& view, Decoder* decoder) {
+void read_decoder(const JsonValue& view, Decoder* decoder) {
   bool fused = false;
   read_decoder_steps(view, &fused, decoder);
 }
 
-void read_post_processor(const JsonView& view, std::vector<int32_t>* before,
+void read_post_processor(const JsonValue& view, std::vector<int32_t>* before,
                          std::vector<int32_t>* after) {
   const std::string_view type = view.at("type").text();
   if (type == "ByteLevel") return;  // changes offsets only
   if (type == "Sequence") {
-    view.at("processors").elements([&](int64_t, const JsonView& each) {
+    view.at("processors").elements([&](int64_t, const JsonValue& each) {
       read_post_processor(each, before, after);
     });
     return;

@@ -9,19 +9,19 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json_document.h"
 #include "tokenizer/decoder.h"
-#include "tokenizer/json_view.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/pre_tokenizer.h"
 
 namespace moraine {
 
-void read_normalizer(const JsonView& view, Normalizer* normalizer);
-void read_pre_tokenizer(const JsonView& view, PreTokenizer* pre_tokenizer);
-void read_decoder(const JsonView& view, Decoder* decoder);
+void read_normalizer(const JsonValue& view, Normalizer* normalizer);
+void read_pre_tokenizer(const JsonValue& view, PreTokenizer* pre_tokenizer);
+void read_decoder(const JsonValue& view, Decoder* decoder);
 
 // The ids put before and after one text.
-void read_post_processor(const JsonView& view, std::vector<int32_t>* before,
+void read_post_processor(const JsonValue& view, std::vector<int32_t>* before,
                          std::vector<int32_t>* after);
 
 }  // namespace moraine

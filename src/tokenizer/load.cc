@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_document.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/components.h"
-#include "tokenizer/json_view.h"
 #include "tokenizer/parts.h"
 
 namespace moraine {
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kIdMost = int64_t{1} << 22;  // sixteen times the largest published vocabulary
 
-void set_token(int64_t id, std::string_view text, const JsonView& view, TokenizerParts* parts) {
+void set_token(int64_t id, std::string_view text, const JsonValue& view, TokenizerParts* parts) {
   if (id < 0 || id > kIdMost) {
     throw_error(Code::kCorrupt, "read {}: the id {} of «{}» is not in [0, {}]", view.place(), id,
                 text, kIdMost);
@@ -34,9 +34,9 @@ void set_token(int64_t id, std::string_view text, const JsonView& view, Tokenize
   parts->known[id] = true;
 }
 
-TokenTable read_vocabulary(const JsonView& view, TokenizerParts* parts) {
+TokenTable read_vocabulary(const JsonValue& view, TokenizerParts* parts) {
   TokenTable vocabulary;
-  view.members([&](std::string_view text, const JsonView& value) {
+  view.members([&](std::string_view text, const JsonValue& value) {
     const int64_t id = value.integer();
     set_token(id, text, value, parts);
     if (!vocabulary.insert(text, static_cast<int32_t>(id))) {
@@ -47,7 +47,7 @@ TokenTable read_vocabulary(const JsonView& view, TokenizerParts* parts) {
 }
 
 // Both halves of a merge, written as "a b" or ["a", "b"].
-std::pair<std::string_view, std::string_view> halves_of(const JsonView& view) {
+std::pair<std::string_view, std::string_view> halves_of(const JsonValue& view) {
   std::string_view left, right;
   if (view.is_text()) {
     const std::string_view text = view.text();
@@ -58,7 +58,7 @@ std::pair<std::string_view, std::string_view> halves_of(const JsonView& view) {
     }
   } else {
     int64_t count = 0;
-    view.elements([&](int64_t, const JsonView& half) {
+    view.elements([&](int64_t, const JsonValue& half) {
       (count == 0 ? left : right) = half.text();
       ++count;
     });
@@ -70,10 +70,10 @@ std::pair<std::string_view, std::string_view> halves_of(const JsonView& view) {
   return {left, right};
 }
 
-std::vector<BpeMerge> read_merges(const JsonView& view, const TokenTable& vocabulary) {
+std::vector<BpeMerge> read_merges(const JsonValue& view, const TokenTable& vocabulary) {
   std::vector<BpeMerge> merges;
   std::string joined;
-  view.elements([&](int64_t, const JsonView& value) {
+  view.elements([&](int64_t, const JsonValue& value) {
     if (value.is_text() && value.text().starts_with("#version")) return;
     const auto [left, right] = halves_of(value);
     joined.assign(left).append(right);
@@ -92,16 +92,16 @@ std::vector<BpeMerge> read_merges(const JsonView& view, const TokenTable& vocabu
   return merges;
 }
 
-void refuse_affix(const JsonView& model, std::string_view key) {
-  JsonView value;
+void refuse_affix(const JsonValue& model, std::string_view key) {
+  JsonValue value;
   if (model.find(key, &value) && !value.text().empty()) {
     throw_error(Code::kInvalidArgument, "read {}: the model option {} = \"{}\" is not supported",
                 value.place(), key, value.text());
   }
 }
 
-bool flag(const JsonView& model, std::string_view key) {
-  JsonView value;
+bool flag(const JsonValue& model, std::string_view key) {
+  JsonValue value;
   return model.find(key, &value) && value.boolean();
 }
 
@@ -128,8 +128,8 @@ void choose_byte_level(const TokenTable& vocabulary, bool normalizer_maps, PreTo
   }
 }
 
-void read_model(const JsonView& model, TokenizerParts* parts) {
-  JsonView value;
+void read_model(const JsonValue& model, TokenizerParts* parts) {
+  JsonValue value;
   if (model.find("type", &value) && value.text() != "BPE") {
     throw_error(Code::kInvalidArgument,
                 "read {}: the model \"{}\" is not supported; supported is BPE", value.place(),
@@ -159,7 +159,7 @@ void read_model(const JsonView& model, TokenizerParts* parts) {
   parts->model = BpeModel(options, std::move(vocabulary), merges);
 }
 
-AddedToken read_added_token(const JsonView& view) {
+AddedToken read_added_token(const JsonValue& view) {
   AddedToken token;
   token.content = std::string(view.at("content").text());
   token.special = flag(view, "special");
@@ -173,11 +173,11 @@ AddedToken read_added_token(const JsonView& view) {
 }
 
 // A token that the model has keeps its id; the others follow the vocabulary one by one.
-void read_added_tokens(const JsonView& view, TokenizerParts* parts) {
+void read_added_tokens(const JsonValue& view, TokenizerParts* parts) {
   std::vector<AddedToken> tokens;
   std::vector<std::string> matched;
   int64_t next = parts->model.vocabulary().count();
-  view.elements([&](int64_t, const JsonView& each) {
+  view.elements([&](int64_t, const JsonValue& each) {
     AddedToken token = read_added_token(each);
     if (token.content.empty()) return;
     const int32_t in_model = parts->model.vocabulary().find(token.content);
@@ -220,9 +220,9 @@ std::unique_ptr<TokenizerParts> read_tokenizer_json(const std::string& json,
                                                     const std::string& name) {
   auto parts = std::make_unique<TokenizerParts>();
   parts->json = json;
-  const JsonText text(json, name);
-  const JsonView& root = text.root();
-  JsonView value;
+  const JsonDocument text(json, name);
+  const JsonValue& root = text.root();
+  JsonValue value;
   if (root.find("version", &value) && value.text() != "1.0") {
     throw_error(Code::kInvalidArgument,
                 "read {}: version \"{}\" is not supported; supported is 1.0", name, value.text());
@@ -246,9 +246,9 @@ std::unique_ptr<TokenizerParts> read_tokenizer_json(const std::string& json,
 
 bool read_special_token(const std::string& json, const std::string& name, std::string_view key,
                         const TokenizerParts& parts, int32_t* id) {
-  const JsonText text(json, name);
+  const JsonDocument text(json, name);
   bool said = false;
-  text.root().members([&](std::string_view member, const JsonView& value) {
+  text.root().members([&](std::string_view member, const JsonValue& value) {
     if (member != key) return;
     said = true;
     *id = -1;

@@ -164,7 +164,7 @@ std::string human_line(const StepMetrics& m) {
   return line;
 }
 
-std::string metrics_json(const StepMetrics& metrics) { return to_json(metrics).dump(); }
+std::string metrics_json(const StepMetrics& metrics) { return json_text(to_json(metrics)); }
 
 bool parse_metrics(const std::string& line, StepMetrics* metrics) {
   const Json j = Json::parse(line, nullptr, false);  // no exceptions
