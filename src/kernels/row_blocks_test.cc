@@ -33,7 +33,7 @@ std::vector<float> sums_of(Context& ctx, int64_t rows, int64_t width, int* round
 }
 
 TEST(RowBlocks, SumsEveryRowOnce) {
-  const int64_t wide = cpu::kSumsBytes / 4 / 4;  // four blocks in a round
+  const int64_t wide = kSumsBytes / 4 / 4;  // four blocks in a round
   struct Case {
     int64_t rows, width;
     int rounds;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "kernels/limits.h"
 #include "model/parameters.h"
 
 namespace moraine {
@@ -154,6 +155,22 @@ void check_model_config(const ModelConfig& c, const std::string& where) {
     if (layer >= c.layers)
       fail(fmt::format("sliding_layers holds {}, but layers = {} (counted from 0)", layer,
                        c.layers));
+  }
+  // What a kernel's scratch holds (kernels/limits.h).
+  const auto at_most = [&](const std::string& what, int64_t value, int64_t limit) {
+    if (value > limit)
+      fail(fmt::format("{}: {}; the limit of the kernels is {}", what, value, limit));
+  };
+  at_most("router outputs (experts, and the skip class)", c.classes(), kRouterClassesMax);
+  at_most(c.scaled() ? "4 * hidden" : "hidden", (c.scaled() ? 4 : 1) * c.hidden, kSumColumnsMax);
+  if (!c.dense() && c.zaya_router())
+    at_most("2 * router_hidden", 2 * c.router_hidden, kSumColumnsMax);
+  if (c.cca()) at_most("3 * (heads + kv_heads) * head_dim", 3 * c.conv_channels(), kSumColumnsMax);
+  if (!heads_fit_scratch(c.conv_groups(), c.head_dim)) {
+    fail(
+        fmt::format("heads + kv_heads = {} of head_dim = {} are {} channels; the limit of the "
+                    "kernels is about 200,000",
+                    c.conv_groups(), c.head_dim, c.conv_channels()));
   }
   // One packed weight or activation row block must stay addressable and sane.
   const double parameters = static_cast<double>(c.layers) *

@@ -28,12 +28,23 @@ SettingsTable settings_of(const Checkpoint& checkpoint) {
   return SettingsTable::parse(checkpoint.info().config, checkpoint.directory() + ": config");
 }
 
+// A value of a checkpoint is text that may say anything; [model] knows what is allowed.
+double rope_theta_of(const Checkpoint& checkpoint, const std::string& text) {
+  ModelConfig c;
+  try {
+    SettingsTable::parse("rope_theta = " + text, "values").read(model_fields(c));
+  } catch (const Error& e) {
+    throw_error(Code::kCorrupt, "open model {}: {}", checkpoint.directory(), e.what());
+  }
+  return c.rope_theta;
+}
+
 ModelConfig config_of(const Checkpoint& checkpoint) {
   ModelConfig config = read_model_config(settings_of(checkpoint).table("model"));
   // A phase of the run may have changed the base.
   const auto theta = checkpoint.info().values.find("rope_theta");
   if (theta != checkpoint.info().values.end())
-    config.rope_theta = std::strtod(theta->second.c_str(), nullptr);
+    config.rope_theta = rope_theta_of(checkpoint, theta->second);
   return config;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "base/fault_point.h"
 
 namespace moraine {
@@ -16,6 +17,14 @@ Observer::Observer(Run& run) : run_(run) {
                                                             .seed = 0,
                                                             .start_epochs = {},
                                                             .pack = true});
+    // Tokens of another tokenizer may be rows that the model does not have.
+    const TokenMeaning &valid = valid_->meaning(), &train = run.data->meaning();
+    if (!(valid == train)) {
+      throw_error(Code::kInvalidArgument,
+                  "open data.valid {}: it was made with another tokenizer than the training data "
+                  "({} tokens, and {}); build it again with the same one, or leave it out",
+                  c.data.valid, valid.vocabulary_size, train.vocabulary_size);
+    }
   }
   if (run.tokenizer == nullptr) return;
   cache_ = make_sample_cache(run.arena, c, *run.trainer);

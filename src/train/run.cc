@@ -2,6 +2,7 @@
 #include "train/run.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <ctime>
 
@@ -63,6 +64,15 @@ void check_same_everywhere(Run& run) {
                 "program with the same config and data",
                 first, r, other);
   }
+}
+
+// A count from 0 to `most`: the values of a checkpoint are text that may say anything.
+int64_t read_integer(const std::string& text, int64_t most, const std::string& where) {
+  int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && rest == end && number >= 0 && number <= most) return number;
+  throw_error(Code::kCorrupt, "{} is \"{}\", wanted an integer from 0 to {}", where, text, most);
 }
 
 Mesh run_mesh(const RunConfig& c, int ranks, int rank) {
@@ -184,12 +194,23 @@ void Run::read_info(const CheckpointInfo& info) {
                   info.step, key);
     return found->second;
   };
+  const auto integer = [&](const char* key, int64_t most) {
+    return read_integer(value(key), most, fmt::format("checkpoint step {}: {}", info.step, key));
+  };
+  if (info.step > timeline.steps()) {
+    throw_error(Code::kCorrupt, "checkpoint step {}: the run has {} steps", info.step,
+                timeline.steps());
+  }
   step = info.step;
   saved_step = -1;
   spike.restore(value("spike"));
-  skip_sequences = std::strtoll(value("skip_sequences").c_str(), nullptr, 10);
-  skip_phase = std::strtoll(value("skip_phase").c_str(), nullptr, 10);
-  rollbacks = std::strtoll(value("rollbacks").c_str(), nullptr, 10);
+  rollbacks = integer("rollbacks", config.spike.rollbacks_max);
+  skip_phase = integer("skip_phase", static_cast<int64_t>(config.phases.size()) - 1);
+  // A rollback leaves out no more than its phase has.
+  int64_t most = 0;
+  if (__builtin_mul_overflow(rollbacks, timeline.phase_sequences(skip_phase), &most))
+    most = INT64_MAX / 2;
+  skip_sequences = integer("skip_sequences", most);
   loss = std::strtod(value("loss").c_str(), nullptr);
 }
 

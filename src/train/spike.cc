@@ -34,7 +34,8 @@ std::string SpikeDetector::save() const {
 
 void SpikeDetector::restore(const std::string& text) {
   long seen = 0, bad = 0;
-  if (std::sscanf(text.c_str(), "%la %la %ld %ld", &mean_, &variance_, &seen, &bad) != 4) {
+  if (std::sscanf(text.c_str(), "%la %la %ld %ld", &mean_, &variance_, &seen, &bad) != 4 ||
+      seen < 0 || seen > kWindow || bad < 0) {
     throw_error(Code::kCorrupt, "checkpoint: loop state \"{}\" is not what a spike detector saves",
                 text);
   }

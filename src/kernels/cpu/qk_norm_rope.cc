@@ -315,11 +315,8 @@ namespace {
 HWY_EXPORT(qk_norm_rope_forward_rows);
 HWY_EXPORT(qk_norm_rope_backward_rows);
 
-// struct Rows fits the scratch: about 200,000 channels of q and k.
 void check_heads(int64_t G, int64_t d) {
-  const int64_t floats = 2 * (G * d + 15) + 4 * (G + 15) + d;
-  MR_CHECK(floats * 4 <= kWorkerScratchBytes - cpu::kSumsBytes, "%ld heads of %ld", long(G),
-           long(d));
+  MR_CHECK(heads_fit_scratch(G, d), "%ld heads of %ld", long(G), long(d));
 }
 
 }  // namespace

@@ -171,14 +171,11 @@ HWY_EXPORT(router_choice_backward_rows);
 
 namespace {
 constexpr int64_t kRowsPerTask = 64;  // whole vectors, a few microseconds
-// Four transposed blocks of 16 rows, the widest vector, fit the scratch (n <= C).
-constexpr int64_t kMaxClasses =
-    kWorkerScratchBytes / (4 * 16 * static_cast<int64_t>(sizeof(float)));
 }  // namespace
 
 void router_choice_forward(Context& ctx, const RouterChoiceForward& a) {
   const int64_t T = a.logits.dims[0], C = a.logits.dims[1];
-  MR_CHECK(C <= kMaxClasses, "%ld classes", long(C));
+  MR_CHECK(C <= kRouterClassesMax, "%ld classes", long(C));
   for_row_tasks(ctx, T, kRowsPerTask, [&](int64_t begin, int64_t end, int worker) {
     HWY_DYNAMIC_DISPATCH(router_choice_forward_rows)
     (a, begin, end, ctx.worker_scratch<float>(worker));

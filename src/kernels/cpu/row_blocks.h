@@ -10,12 +10,11 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "kernels/context.h"
+#include "kernels/limits.h"
 
 namespace moraine::cpu {
 
 constexpr int64_t kRowsPerBlock = 64;  // enough blocks for 32 threads at 2,048 rows
-constexpr int64_t kSumsBytes = kWorkerScratchBytes / 2;
 constexpr int64_t kSumColumns = 1024;  // of one task of the final sum: 4 KiB per block
 
 inline int64_t block_count(int64_t rows) { return (rows + kRowsPerBlock - 1) / kRowsPerBlock; }
