@@ -15,8 +15,9 @@ export LC_ALL=C
 
 # Who prints: the log, a failed check, commands, benchmarks, the console of a run.
 printers='src/base/log.cc src/base/check.cc src/cli/ src/bench/ src/train/console.cc src/train/loop.cc'
-# Who opens files past base/file_system.h, and why: O_DIRECT (probe), dropping pages (bench), shared memory of ranks, the kernel's own files.
-openers='src/base/file_system.cc src/base/resident.cc src/data/storage_probe.cc src/bench/ src/comm/'
+# Who opens files past base/file_system.h, and why: O_DIRECT (probe), dropping pages (bench), shared memory of ranks, the kernel's own files,
+# locks, and descriptors that were closed.
+openers='src/base/file_system.cc src/base/file_lock.cc src/base/process.cc src/base/resident.cc src/data/storage_probe.cc src/bench/ src/comm/'
 
 documents=$(find . -name '*.md' -not -path './build/*' -not -path './runs/*' -not -path './out/*' -not -path './data/*' -not -path './.git/*' | sort)
 sources=$(find src tests \( -name '*.cc' -o -name '*.h' \) -size +0 | sort)

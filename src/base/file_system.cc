@@ -14,6 +14,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/mapped_ranges.h"
 
 namespace moraine {
 namespace {
@@ -90,7 +91,8 @@ class PosixFileSystem : public FileSystem {
     return content;
   }
   std::unique_ptr<MappedFile> map(const std::string& path) override {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // O_NONBLOCK: opening a pipe without a writer would wait for one.
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) fail("open", path);
     struct stat s {};
     if (::fstat(fd, &s) != 0 || !S_ISREG(s.st_mode)) {
@@ -108,8 +110,7 @@ class PosixFileSystem : public FileSystem {
         fail("map", path);
       }
     }
-    ::close(fd);
-    return std::make_unique<MappedFile>(static_cast<const uint8_t*>(data), bytes);
+    return std::make_unique<MappedFile>(fd, static_cast<const uint8_t*>(data), bytes, path);
   }
   bool exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
   bool is_directory(const std::string& path) override {
@@ -163,8 +164,32 @@ class PosixFileSystem : public FileSystem {
 
 }  // namespace
 
+MappedFile::MappedFile(int fd, const uint8_t* data, int64_t bytes, const std::string& path)
+    : fd_(fd), data_(data), bytes_(bytes), path_(path) {
+  if (data_ != nullptr) add_mapped_range(data_, bytes_, path_);
+}
+
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), static_cast<size_t>(bytes_));
+  if (data_ != nullptr) {
+    remove_mapped_range(data_);
+    ::munmap(const_cast<uint8_t*>(data_), static_cast<size_t>(bytes_));
+  }
+  ::close(fd_);
+}
+
+void MappedFile::read_at(int64_t offset, int64_t bytes, void* out) const {
+  char* at = static_cast<char*>(out);
+  for (int64_t done = 0; done < bytes;) {
+    const ssize_t n = ::pread(fd_, at + done, static_cast<size_t>(bytes - done), offset + done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("read", path_);
+    if (n == 0) {
+      throw_error(Code::kCorrupt,
+                  "read {}: it ends before byte {} now, and had {} when it was opened", path_,
+                  offset + bytes, bytes_);
+    }
+    done += n;
+  }
 }
 
 static void advise(const uint8_t* data, int64_t total, int64_t offset, int64_t bytes, int advice) {

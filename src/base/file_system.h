@@ -22,21 +22,28 @@ class WritableFile {
   virtual void close() = 0;  // idempotent; the destructor also closes
 };
 
-// A file mapped read-only. The view lives as long as the object.
+// A file open for reading, mapped too. The view lives as long as the object.
+//
+// read_at is for bytes that must be right: a disk that fails, or a file that was cut, is an Error
+// there, where a look at data() is the end of the process (base/mapped_ranges.h).
 class MappedFile {
  public:
-  MappedFile(const uint8_t* data, int64_t bytes) : data_(data), bytes_(bytes) {}
-  ~MappedFile();
+  MappedFile(int fd, const uint8_t* data, int64_t bytes, const std::string& path);  // takes fd
+  virtual ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   const uint8_t* data() const { return data_; }
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return bytes_; }  // when it was opened
+  // Errors: kCorrupt: the file ends before `offset + bytes`; kIo.
+  virtual void read_at(int64_t offset, int64_t bytes, void* out) const;
   void will_need(int64_t offset, int64_t bytes) const;      // read-ahead hint
   void will_not_need(int64_t offset, int64_t bytes) const;  // drop-from-memory hint
 
  private:
-  const uint8_t* data_;
-  int64_t bytes_;
+  const int fd_;
+  const uint8_t* const data_;
+  const int64_t bytes_;
+  const std::string path_;
 };
 
 class FileSystem {

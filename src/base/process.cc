@@ -3,7 +3,10 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+#include "base/mapped_ranges.h"
 
 namespace moraine {
 
@@ -15,6 +18,13 @@ void prepare_process() {
     if (::open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) != fd) _exit(13);
   }
   ::signal(SIGXFSZ, SIG_IGN);
+  name_lost_mappings();
+  // A dataset has a file open for each shard.
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
 }
 
 }  // namespace moraine

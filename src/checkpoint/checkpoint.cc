@@ -3,29 +3,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "base/saturate.h"
 #include "checkpoint/content_hash.h"
+#include "checkpoint/file_bytes.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
 
 namespace moraine {
-namespace {
-
-constexpr int64_t kPieceBytes = int64_t{8} << 20;   // hashed at once
-constexpr int64_t kAheadBytes = int64_t{64} << 20;  // asked of the disk before it is needed
-
-// Adds mapped bytes to `hasher`, keeping the disk busy ahead of it.
-void add_mapped(const MappedFile& file, int64_t offset, int64_t bytes, Hasher* hasher) {
-  for (int64_t at = 0; at < bytes; at += kPieceBytes) {
-    if (at % kAheadBytes == 0) file.will_need(offset + at, std::min(bytes - at, 2 * kAheadBytes));
-    hasher->add(file.data() + offset + at, std::min(kPieceBytes, bytes - at));
-  }
-}
-
-}  // namespace
+namespace {}  // namespace
 
 struct Checkpoint::State {
   std::string directory;
@@ -65,8 +53,8 @@ void Checkpoint::State::open_manifest() {
     throw_error(error.code(), "{}: {}", kManifestName, error.what());
   }
   bytes = static_cast<int64_t>(text.size());
-  for (const ManifestFile& f : manifest.files) bytes += f.bytes;
-  for (const ManifestData& d : manifest.data) bytes += d.bytes;
+  for (const ManifestFile& f : manifest.files) bytes = add_saturated(bytes, f.bytes);
+  for (const ManifestData& d : manifest.data) bytes = add_saturated(bytes, d.bytes);
   for (const ManifestTensor& t : manifest.tensors) {
     entries.push_back({.name = t.name,
                        .dtype = t.dtype,
@@ -86,7 +74,7 @@ void Checkpoint::State::open_data() {
     }
     data.push_back(SafetensorsFile::open(*fs, path));
     const SafetensorsFile& file = data.back();
-    if (hash_bytes(file.mapping().data(), file.header_bytes()) != wanted.header) {
+    if (file.header_hash() != wanted.header) {
       throw_error(Code::kCorrupt, "{}: the checksum of its header is wrong", wanted.name);
     }
   }
@@ -133,7 +121,7 @@ void Checkpoint::State::check_part(size_t tensor, size_t part) const {
   const ManifestPart& p = t.parts[part];
   const SafetensorsEntry& entry = part_entry(t, p);
   Hasher hasher;
-  add_mapped(data[static_cast<size_t>(p.file)].mapping(), entry.offset, entry.bytes, &hasher);
+  add_file_bytes(data[static_cast<size_t>(p.file)].mapping(), entry.offset, entry.bytes, &hasher);
   if (hasher.digest() != p.hash) {
     throw_error(
         Code::kCorrupt, "{}: tensor '{}', rows [{}, {}), bytes [{}, {}): checksum {}, wanted {}",
@@ -179,7 +167,8 @@ Hash128 Checkpoint::State::tensor_hash(size_t tensor) const {
   Hasher whole;
   for (const ManifestPart& part : t.parts) {
     const SafetensorsEntry& entry = part_entry(t, part);
-    add_mapped(data[static_cast<size_t>(part.file)].mapping(), entry.offset, entry.bytes, &whole);
+    add_file_bytes(data[static_cast<size_t>(part.file)].mapping(), entry.offset, entry.bytes,
+                   &whole);
   }
   return whole.digest();
 }
@@ -263,9 +252,12 @@ void Checkpoint::read_rows(std::string_view name, int64_t row_begin, const Tenso
     const int64_t end = std::min(part.row_end, row_begin + rows);
     if (begin >= end || row_bytes == 0) continue;
     naming(directory(), [&] { state_->check_part(tensor, i); });
-    std::memcpy(to + (begin - row_begin) * row_bytes,
-                state_->part_entry(t, part).data + (begin - part.row_begin) * row_bytes,
-                static_cast<size_t>((end - begin) * row_bytes));
+    const int64_t offset =
+        state_->part_entry(t, part).offset + (begin - part.row_begin) * row_bytes;
+    naming(directory(), [&] {
+      state_->data[static_cast<size_t>(part.file)].mapping().read_at(
+          offset, (end - begin) * row_bytes, to + (begin - row_begin) * row_bytes);
+    });
   }
 }
 

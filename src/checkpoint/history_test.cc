@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "checkpoint/faulty_file_system.h"
 #include "checkpoint/test_checkpoint.h"
 #include "checkpoint/test_folder.h"
 
@@ -133,6 +134,55 @@ TEST_F(History, NewestGoodUpToAStep) {
 }
 
 // An older program must not silently go back to an older checkpoint.
+// A sector that can not be read any more, anywhere in the newest one.
+class BadSector : public MappedFile {
+ public:
+  BadSector(std::unique_ptr<MappedFile> base, int64_t sector)
+      : MappedFile(-1, nullptr, base->bytes(), "none"), base_(std::move(base)), sector_(sector) {}
+  void read_at(int64_t offset, int64_t bytes, void* out) const override {
+    if (offset < sector_ + 512 && sector_ < offset + bytes)
+      throw_error(Code::kIo, "read: Input/output error");
+    base_->read_at(offset, bytes, out);
+  }
+
+ private:
+  std::unique_ptr<MappedFile> base_;
+  const int64_t sector_;
+};
+
+class BadDisk : public testing::FaultyFileSystem {
+ public:
+  explicit BadDisk(int64_t sector) : FaultyFileSystem(disk()), sector_(sector) {}
+  std::unique_ptr<MappedFile> map(const std::string& path) override {
+    auto file = FaultyFileSystem::map(path);
+    if (path.find("step-6") == std::string::npos) return file;
+    last_bytes = file->bytes();
+    return std::make_unique<BadSector>(std::move(file), sector_);
+  }
+  int64_t last_bytes = 0;
+
+ private:
+  const int64_t sector_;
+};
+
+TEST_F(History, AReadErrorInTheNewestFallsBack) {
+  const TestCheckpoint three(3, 1), six(6, 2);
+  three.write(disk(), root());
+  six.write(disk(), root());
+  int64_t bytes = 1;
+  for (int64_t sector = 0; sector < bytes; sector += 512) {
+    BadDisk fs(sector);
+    std::string reason;
+    const auto found =
+        newest_good(fs, root(), [&](const std::string&, const std::string& why) { reason = why; });
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->info().step, 3) << "sector at " << sector;
+    EXPECT_NE(reason.find("Input/output error"), std::string::npos) << reason;
+    bytes = fs.last_bytes;
+  }
+  EXPECT_GT(bytes, 512);
+}
+
 TEST_F(History, AnUnknownVersionIsNotSkipped) {
   TestCheckpoint(1, 5).write(disk(), root());
   const std::string path = TestCheckpoint(2, 5).write(disk(), root()).directory + "/manifest.json";

@@ -56,8 +56,7 @@ class Leaving {
       if (mapped_->bytes() != file.bytes) {
         throw_error(Code::kIo, "read {}: {} bytes, wanted {}", path, mapped_->bytes(), file.bytes);
       }
-      std::copy_n(reinterpret_cast<const std::byte*>(mapped_->data()) + done_, piece.bytes,
-                  out->begin());
+      mapped_->read_at(done_, piece.bytes, out->data());
     });
     done_ += piece.bytes;
     if (!piece.last) return piece;

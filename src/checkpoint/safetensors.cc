@@ -120,6 +120,7 @@ struct SafetensorsFile::State {
   std::string path;
   std::unique_ptr<MappedFile> file;
   int64_t header_bytes = 0;
+  Hash128 header_hash;
   std::vector<SafetensorsEntry> entries;
   std::unordered_map<std::string_view, size_t> index;  // name -> position in entries
   std::map<std::string, std::string> metadata;
@@ -135,7 +136,7 @@ int64_t SafetensorsFile::State::read_length() const {
                 file->bytes());
   }
   uint64_t length;
-  std::memcpy(&length, file->data(), sizeof length);
+  file->read_at(0, kLengthBytes, &length);
   if (length > static_cast<uint64_t>(kMaxSafetensorsHeader)) {
     throw_error(Code::kCorrupt, "header of {} bytes, the limit is {}", length,
                 kMaxSafetensorsHeader);
@@ -150,8 +151,10 @@ int64_t SafetensorsFile::State::read_length() const {
 void SafetensorsFile::State::parse() {
   const int64_t length = read_length();
   header_bytes = kLengthBytes + length;
-  const std::string_view text(reinterpret_cast<const char*>(file->data()) + kLengthBytes,
-                              static_cast<size_t>(length));
+  std::string header(static_cast<size_t>(header_bytes), '\0');
+  file->read_at(0, header_bytes, header.data());
+  header_hash = hash_bytes(header.data(), header_bytes);
+  const std::string_view text = std::string_view(header).substr(kLengthBytes);
   if (!text.starts_with('{')) throw_error(Code::kCorrupt, "the header does not begin with {{");
   const JsonDocument document(text);
   bool metadata_seen = false;
@@ -206,6 +209,7 @@ const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
   return state_->metadata;
 }
 const MappedFile& SafetensorsFile::mapping() const { return *state_->file; }
+Hash128 SafetensorsFile::header_hash() const { return state_->header_hash; }
 int64_t SafetensorsFile::header_bytes() const { return state_->header_bytes; }
 
 const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/file_system.h"
+#include "base/hash.h"
 #include "tensor/tensor.h"
 
 namespace moraine {
@@ -55,6 +56,7 @@ class SafetensorsFile {
   const SafetensorsEntry& get(std::string_view name) const;   // kNotFound, with the nearest name
   const std::map<std::string, std::string>& metadata() const;
   const MappedFile& mapping() const;
+  Hash128 header_hash() const;   // of the length and the header
   int64_t header_bytes() const;  // length field and header: where the tensors begin
 
  private:

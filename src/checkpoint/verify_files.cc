@@ -2,6 +2,7 @@
 #include "checkpoint/verify_files.h"
 
 #include "base/error.h"
+#include "checkpoint/file_bytes.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_set.h"
 
@@ -30,7 +31,10 @@ void check_part(const SafetensorsFile& file, const std::string& name, const OwnP
                 own.part->row_begin, own.part->row_end, t.name, dtype_name(t.dtype),
                 shape_text(t.shape));
   }
-  if (!verify_bytes || hash_bytes(entry->data, entry->bytes) == own.part->hash) return;
+  if (!verify_bytes) return;
+  Hasher hasher;
+  add_file_bytes(file.mapping(), entry->offset, entry->bytes, &hasher);
+  if (hasher.digest() == own.part->hash) return;
   throw_error(Code::kCorrupt, "{}: tensor '{}', rows [{}, {}), bytes [{}, {}): wrong checksum",
               name, t.name, own.part->row_begin, own.part->row_end, entry->offset,
               entry->offset + entry->bytes);
@@ -40,7 +44,7 @@ void check_data(FileSystem& fs, const std::string& path, const ManifestData& dat
                 const std::vector<OwnPart>& parts, bool verify_bytes) {
   check_size(fs, path, data.name, data.bytes);
   const SafetensorsFile file = SafetensorsFile::open(fs, path);
-  if (hash_bytes(file.mapping().data(), file.header_bytes()) != data.header) {
+  if (file.header_hash() != data.header) {
     throw_error(Code::kCorrupt, "{}: the checksum of its header is wrong", data.name);
   }
   for (const OwnPart& part : parts) check_part(file, data.name, part, verify_bytes);

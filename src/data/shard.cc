@@ -31,9 +31,11 @@ int64_t find_at_least(const uint8_t* data, int64_t count, int64_t limit) {
 TokenShard::TokenShard(FileSystem& files, std::string path)
     : path_(std::move(path)), file_(files.map(path_)) {
   open();
-  checked_ = std::vector<std::atomic<uint8_t>>(
-      static_cast<size_t>((blocks_begin_ + kShardBlockBytes - 1) / kShardBlockBytes));
-  need(tokens_end_, blocks_begin_);
+  std::vector<uint8_t> bytes(kShardBlockBytes);
+  for (int64_t block = tokens_end_ / kShardBlockBytes; block * kShardBlockBytes < blocks_begin_;
+       ++block) {
+    read_block(block, bytes.data());
+  }
   check_document_table();
 }
 
@@ -127,42 +129,47 @@ void TokenShard::check_document_table() const {
 
 void TokenShard::read(int64_t begin, int64_t count, int32_t* out) const {
   MR_CHECK(begin >= 0 && count >= 0 && count <= summary_.tokens - begin);
-  if (count == 0) return;
-  const int64_t byte_begin = int64_t{sizeof(ShardHeader)} + begin * token_bytes_;
-  need(byte_begin, byte_begin + count * token_bytes_);
-  const uint8_t* data = file_->data() + byte_begin;
-  if (token_bytes_ == 4) {
-    std::memcpy(out, data, static_cast<size_t>(count * 4));
-    return;
+  const int64_t first = int64_t{sizeof(ShardHeader)} + begin * token_bytes_,
+                last = first + count * token_bytes_;
+  // Header and width keep every token in one block.
+  alignas(8) thread_local uint8_t bytes[kShardBlockBytes];
+  for (int64_t at = first; at < last;) {
+    const int64_t block = at / kShardBlockBytes, block_begin = block * kShardBlockBytes;
+    const int64_t end = std::min(last, block_begin + kShardBlockBytes);
+    read_block(block, bytes);
+    const uint8_t* const from = bytes + (at - block_begin);
+    const int64_t tokens = (end - at) / token_bytes_;
+    if (token_bytes_ == 4) {
+      std::memcpy(out, from, static_cast<size_t>(tokens * 4));
+    } else {
+      const uint16_t* narrow = reinterpret_cast<const uint16_t*>(from);
+      for (int64_t i = 0; i < tokens; ++i) out[i] = narrow[i];
+    }
+    out += tokens;
+    at = end;
   }
-  // Header and width keep it aligned.
-  const uint16_t* narrow = reinterpret_cast<const uint16_t*>(data);
-  for (int64_t i = 0; i < count; ++i) out[i] = narrow[i];
 }
 
 void TokenShard::prefetch(int64_t begin, int64_t count) const {
   MR_CHECK(begin >= 0 && count >= 0 && count <= summary_.tokens - begin);
-  file_->will_need(int64_t{sizeof(ShardHeader)} + begin * token_bytes_, count * token_bytes_);
+  const int64_t first = int64_t{sizeof(ShardHeader)} + begin * token_bytes_,
+                last = first + count * token_bytes_,
+                from = first / kShardBlockBytes * kShardBlockBytes;
+  file_->will_need(from,
+                   (last - from + kShardBlockBytes - 1) / kShardBlockBytes * kShardBlockBytes);
 }
 
 void TokenShard::verify() const {
-  for (int64_t block = 0; block * kShardBlockBytes < blocks_begin_; ++block) check_block(block);
+  std::vector<uint8_t> bytes(kShardBlockBytes);
+  for (int64_t block = 0; block * kShardBlockBytes < blocks_begin_; ++block)
+    read_block(block, bytes.data());
 }
 
-void TokenShard::need(int64_t byte_begin, int64_t byte_end) const {
-  for (int64_t block = byte_begin / kShardBlockBytes; block * kShardBlockBytes < byte_end;
-       ++block) {
-    std::atomic<uint8_t>& checked = checked_[static_cast<size_t>(block)];
-    if (checked.load(std::memory_order_relaxed) != 0) continue;  // guards no other memory
-    check_block(block);
-    checked.store(1, std::memory_order_relaxed);
-  }
-}
-
-void TokenShard::check_block(int64_t block) const {
+void TokenShard::read_block(int64_t block, uint8_t* bytes) const {
   const int64_t begin = block * kShardBlockBytes;
   const int64_t end = std::min(begin + kShardBlockBytes, blocks_begin_);
-  if (ShardHash::of(hash_bytes(file_->data() + begin, end - begin)) != blocks_[block]) {
+  file_->read_at(begin, end - begin, bytes);
+  if (ShardHash::of(hash_bytes(bytes, end - begin)) != blocks_[block]) {
     corrupt(path_, begin,
             fmt::format("the checksum of block {} ({} bytes) differs", block, end - begin));
   }
@@ -171,8 +178,8 @@ void TokenShard::check_block(int64_t block) const {
   const int64_t count = std::max<int64_t>(0, std::min(end, tokens_end_) - first) / token_bytes_;
   const int64_t bad =
       token_bytes_ == 2
-          ? find_at_least<uint16_t>(file_->data() + first, count, meaning_.vocabulary_size)
-          : find_at_least<uint32_t>(file_->data() + first, count, meaning_.vocabulary_size);
+          ? find_at_least<uint16_t>(bytes + (first - begin), count, meaning_.vocabulary_size)
+          : find_at_least<uint32_t>(bytes + (first - begin), count, meaning_.vocabulary_size);
   if (bad >= 0) {
     corrupt(
         path_, first + bad * token_bytes_,

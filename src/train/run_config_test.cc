@@ -95,6 +95,17 @@ TEST(RunConfig, OddTextReadsBackTheSame) {
   }
 }
 
+TEST(RunConfig, ShapesThatNoKernelHoldsAreRefused) {
+  const std::string length = std::string(kData) + "[train]\ntokens = 1\n";
+  expect_error(length + "[model]\nexperts = 20000\n", {"model", "20001", "16384"});
+  expect_error(length + "[model]\nheads = 4096\nhead_dim = 64\n",
+               {"3 * (heads + kv_heads)", "786816", "524288"});
+  expect_error(length + "[model]\nattention = \"gqa\"\nheads = 4096\nhead_dim = 64\n",
+               {"model", "262272 channels"});
+  expect_error(length + "[model]\nhidden = 200000\n", {"4 * hidden", "800000", "524288"});
+  expect_error(length + "[model]\nrouter_hidden = 300000\n", {"2 * router_hidden", "524288"});
+}
+
 TEST(RunConfig, UnknownKeysNameTheNearest) {
   expect_error(std::string(kData) + "[train]\ntokens = 1\nbatch_token = 5\n",
                {"run.toml:5: train.batch_token", "unknown key", "did you mean \"batch_tokens\"?"});

@@ -1,0 +1,98 @@
+// FileSystem: fails if a file that is cut, or that is none, ends the program without its name, or
+// hangs it.
+#include "base/file_system.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/file_lock.h"
+#include "base/mapped_ranges.h"
+
+namespace moraine {
+namespace {
+
+class Files : public ::testing::Test {
+ protected:
+  Files() {
+    std::string pattern = ::testing::TempDir() + "moraine-files-XXXXXX";
+    folder = ::mkdtemp(pattern.data());
+  }
+  ~Files() override { fs.remove_all(folder); }
+  std::string write(const std::string& name, const std::string& content) {
+    const std::string path = join_path(folder, name);
+    fs.create(path)->append(content.data(), static_cast<int64_t>(content.size()));
+    return path;
+  }
+  std::string folder;
+  FileSystem& fs = posix_file_system();
+};
+
+constexpr int64_t kLong = 100'000;
+
+TEST_F(Files, ReadingAFileThatWasCutIsAnError) {
+  const std::string path = write("a", std::string(kLong, 'a'));
+  const auto file = fs.map(path);
+  std::string bytes(kLong, ' ');
+  file->read_at(0, kLong, bytes.data());
+  EXPECT_EQ(bytes, std::string(kLong, 'a'));
+  fs.truncate(path, 10);
+  try {
+    file->read_at(5, 10, bytes.data());
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kCorrupt);
+    EXPECT_NE(std::string(e.what()).find(path), std::string::npos);
+  }
+}
+
+// A look at a page that is gone can only end the program.
+TEST_F(Files, ALostPageOfAMappingHasAName) {
+  ::testing::FLAGS_gtest_death_test_style = "fast";
+  const std::string path = write("a", std::string(kLong, 'a')), other = write("b", "b");
+  const auto before = fs.map(other), file = fs.map(path);
+  const auto lose = [&] {
+    name_lost_mappings();
+    fs.truncate(path, 4096);
+    const volatile uint8_t* data = file->data();
+    ::_exit(data[90'000] == 'a' ? 0 : 1);
+  };
+  EXPECT_EXIT(lose(), ::testing::ExitedWithCode(12), "moraine: read .*/a: byte [0-9]+ is gone");
+}
+
+TEST_F(Files, APipeIsNoFile) {
+  const std::string path = join_path(folder, "pipe");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  try {
+    fs.map(path);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("not a regular file"), std::string::npos);
+  }
+}
+
+TEST_F(Files, OneHolderOfALock) {
+  auto first = FileLock::take(folder, "work in it");
+  const std::string me = "process " + std::to_string(::getpid()) + " on ";
+  EXPECT_EQ(fs.read(join_path(folder, kLockName)).substr(0, me.size()), me);
+  try {
+    FileLock::take(folder, "work in it");
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kInvalidArgument);
+    EXPECT_NE(std::string(e.what()).find(me), std::string::npos) << e.what();
+  }
+  EXPECT_TRUE(fs.exists(join_path(folder, kLockName)));  // of the first, still
+  first.reset();
+  EXPECT_TRUE(fs.list(folder).empty());
+  write(kLockName, "process 1 on a host that crashed");
+  EXPECT_NO_THROW(FileLock::take(folder, "work in it"));
+  EXPECT_TRUE(fs.list(folder).empty());
+}
+
+}  // namespace
+}  // namespace moraine
