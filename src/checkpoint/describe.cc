@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/json_quote.h"
+#include "base/printable.h"
+#include "base/saturate.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/content_hash.h"
 #include "checkpoint/history.h"
@@ -40,12 +42,29 @@ Hash128 hash_of_set(const SafetensorsSet& set) {
   return hash.digest();
 }
 
-// Names come from files of strangers: nothing of them may move the cursor.
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if ((c >= 0 && c < 32) || c == 127) c = '?';
+// Names come from files of strangers: one of a megabyte must not make every row that wide.
+constexpr int64_t kNameBytes = 200;
+std::string name_text(std::string_view name) { return printable(name, kNameBytes); }
+size_t widest(size_t least, const auto& rows, const auto& name_of) {
+  constexpr size_t kColumn = 64;
+  for (const auto& row : rows) least = std::max(least, name_of(row).size());
+  return std::min(least, kColumn);
+}
+
+// Problems begin with the name of their file, or with its path as the disk knows it.
+bool is_named_by(const std::string& problem, const std::string& folder,
+                 const std::set<std::string_view>& names, std::string_view* name) {
+  std::string_view text(problem);
+  const std::string path = "read " + join_path(folder, "");
+  if (text.starts_with(path)) text.remove_prefix(path.size());
+  for (size_t at = text.find_first_of(": "); at != std::string_view::npos && at < 512;
+       at = text.find_first_of(": ", at + 1)) {
+    const auto found = names.find(text.substr(0, at));
+    if (found == names.end()) continue;
+    *name = *found;
+    return true;
   }
-  return text;
+  return false;
 }
 
 // data-<writer>-<index>.safetensors
@@ -58,10 +77,15 @@ void add_files(FileSystem& fs, const Manifest& manifest, Description* d) {
   std::set<std::string_view> writers;
   for (const ManifestData& data : manifest.data) writers.insert(writer_of(data.name));
   d->num_writers = static_cast<int64_t>(writers.size());
+  std::set<std::string_view> names, damaged_names;
+  for (const ManifestData& data : manifest.data) names.insert(data.name);
+  for (const ManifestFile& file : manifest.files) names.insert(file.name);
+  for (const std::string& problem : d->problems) {
+    std::string_view name;
+    if (is_named_by(problem, d->path, names, &name)) damaged_names.insert(name);
+  }
   for (const FileState& file : verify_files(fs, d->path, manifest, /*verify_bytes=*/false)) {
-    const bool known =
-        std::any_of(d->problems.begin(), d->problems.end(),
-                    [&](const std::string& p) { return p.find(file.name) != std::string::npos; });
+    const bool known = damaged_names.contains(file.name);
     const bool damaged = known || !file.problem.empty();
     if (!known && damaged) d->problems.push_back(file.problem);
     const char* whole = d->verified ? "ok" : "present";
@@ -209,11 +233,10 @@ std::string checkpoint_text(const Description& d) {
   text += fmt::format("  files        {}{}{}\n", d.num_files,
                       d.files.empty() ? "" : ", carried along: ", fmt::join(d.files, ", "));
   text += fmt::format("  written by   {} rank{}\n\n", d.num_writers, d.num_writers == 1 ? "" : "s");
-  size_t width = 4;
-  for (const FileRow& f : d.file_rows) width = std::max(width, f.name.size());
+  const size_t width = widest(4, d.file_rows, [](const FileRow& f) { return name_text(f.name); });
   text += fmt::format("{:<{}}  {:>12} {:>7}  state\n", "file", width, "bytes", "tensors");
   for (const FileRow& f : d.file_rows) {
-    text += fmt::format("{:<{}}  {:>12} {:>7}  {}\n", printable(f.name), width, bytes_text(f.bytes),
+    text += fmt::format("{:<{}}  {:>12} {:>7}  {}\n", name_text(f.name), width, bytes_text(f.bytes),
                         f.num_parts, f.state);
   }
   return text;
@@ -229,18 +252,17 @@ std::string run_text(const Description& d) {
 }
 
 std::string tables_text(const Description& d) {
-  size_t width = 6;
-  for (const TensorRow& t : d.tensors) width = std::max(width, t.name.size());
+  const size_t width = widest(6, d.tensors, [](const TensorRow& t) { return name_text(t.name); });
   std::string text = fmt::format("\n{:<{}}  {:<5} {:>14} {:>12} {:>5}  shape\n", "tensor", width,
                                  "type", "elements", "bytes", "parts");
   for (const TensorRow& t : d.tensors) {
-    text += fmt::format("{:<{}}  {:<5} {:>14} {:>12} {:>5}  {}\n", printable(t.name), width, t.type,
+    text += fmt::format("{:<{}}  {:<5} {:>14} {:>12} {:>5}  {}\n", name_text(t.name), width, t.type,
                         t.count, bytes_text(t.bytes), t.num_parts, shape_text(t.shape));
   }
   text += fmt::format("\n{:<{}}  {:>7} {:>14} {:>12}\n", "total", width, "tensors", "elements",
                       "bytes");
   for (const TotalRow& t : d.totals) {
-    text += fmt::format("{:<{}}  {:>7} {:>14} {:>12}\n", printable(t.prefix), width, t.num_tensors,
+    text += fmt::format("{:<{}}  {:>7} {:>14} {:>12}\n", name_text(t.prefix), width, t.num_tensors,
                         t.count, bytes_text(t.bytes));
   }
   return text;
@@ -268,8 +290,8 @@ std::vector<TotalRow> totals_by_prefix(const std::vector<TensorRow>& tensors) {
                                            end == parts[i].end() ? "" : ".*");
     for (TotalRow* row : {&groups[prefix], &all}) {
       row->num_tensors += 1;
-      row->count += tensors[i].count;
-      row->bytes += tensors[i].bytes;
+      row->count = add_saturated(row->count, tensors[i].count);
+      row->bytes = add_saturated(row->bytes, tensors[i].bytes);
     }
   }
   std::vector<TotalRow> result;
@@ -322,7 +344,7 @@ std::string description_text(const Description& d) {
   if (d.kind != "run") text += tables_text(d);
   if (!d.problems.empty()) text += "\nDAMAGED:\n";
   if (d.verified && d.problems.empty()) text += "\nverified: every byte\n";
-  for (const std::string& problem : d.problems) text += fmt::format("  {}\n", problem);
+  for (const std::string& problem : d.problems) text += fmt::format("  {}\n", printable(problem));
   if (!d.hash.empty()) text += fmt::format("hash: {}\n", d.hash);
   return text;
 }

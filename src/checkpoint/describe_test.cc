@@ -200,5 +200,25 @@ TEST(Describe, NamesOfStrangersMoveNoCursor) {
   EXPECT_EQ(parse_json(description_json(d), "description")["tensors"][0]["name"], tensor.name);
 }
 
+// One long name widens no column, many files and problems are matched by name, and sums of forged
+// sizes do not wrap.
+TEST(Describe, StrangersDoNotDecideHowLongItIs) {
+  Description d;
+  d.kind = "checkpoint";
+  d.tensors.resize(300);
+  d.tensors[7].name = std::string(1 << 20, 'x');
+  d.file_rows.push_back({std::string(250, 'f'), 1, 1, "ok"});
+  EXPECT_LT(description_text(d).size(), size_t{100'000});
+  EXPECT_TRUE(contains(description_text(d), "more bytes)"));
+
+  std::vector<TensorRow> rows(3);
+  for (TensorRow& row : rows) {
+    row.name = "a.b";
+    row.count = row.bytes = INT64_MAX - 1;
+  }
+  EXPECT_EQ(totals_by_prefix(rows).back().bytes, INT64_MAX);
+  EXPECT_EQ(totals_by_prefix(rows).back().count, INT64_MAX);
+}
+
 }  // namespace
 }  // namespace moraine

@@ -36,7 +36,7 @@ void cmd_inspect(const CommandLine& line) {
   if (!flags.parse(line)) return;
   FileSystem& fs = posix_file_system();
   if (!fs.exists(path)) throw_error(Code::kNotFound, "inspect {}: no such file or directory", path);
-  if (fs.exists(join_path(path, kManifestName))) {
+  if (fs.exists(join_path(path, kDatasetManifestName))) {
     if (hash) {
       fmt::print("{}\n", hash_hex(Dataset(fs, path).hash()));
     } else {

@@ -29,7 +29,7 @@ void cmd_plan(const CommandLine& line) {
   for (const std::string& assignment : assignments) settings.set(assignment);
   RunConfig config = read_run_config(settings);
   const bool has_data =
-      fs.exists(join_path(config.phases.front().train.front().path, kManifestName));
+      fs.exists(join_path(config.phases.front().train.front().path, kDatasetManifestName));
   if (has_data || !config.train.init.empty()) config = complete_config(fs, config);
   if (config.model.vocab_size == 0) {
     throw_error(

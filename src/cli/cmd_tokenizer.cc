@@ -93,19 +93,15 @@ Json pieces_of(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
   return pieces;
 }
 
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 void encode(const TokenizerFlags& f, const Tokenizer& tokenizer) {
   const std::string text = content_of(f, f.has_text, f.text, "--text");
   const std::vector<int32_t> ids =
       f.ordinary ? tokenizer.encode_ordinary(text) : tokenizer.encode(text, true);
   if (f.json) {
-    fmt::print("{}\n", dump({{"tokens", ids}, {"pieces", pieces_of(tokenizer, ids)}}));
+    fmt::print("{}\n", json_text({{"tokens", ids}, {"pieces", pieces_of(tokenizer, ids)}}));
   } else if (f.pieces) {
     for (const int32_t id : ids)
-      fmt::print("{} {}\n", id, dump(std::string(tokenizer.token_text(id))));
+      fmt::print("{} {}\n", id, json_text(std::string(tokenizer.token_text(id))));
   } else {
     fmt::print("{}\n", fmt::join(ids, " "));
   }
@@ -123,10 +119,10 @@ void decode(const TokenizerFlags& f, const Tokenizer& tokenizer) {
   const std::string text = tokenizer.decode(ids, f.skip_special);
   if (f.json) {
     fmt::print("{}\n",
-               dump({{"text", text}, {"tokens", ids}, {"pieces", pieces_of(tokenizer, ids)}}));
+               json_text({{"text", text}, {"tokens", ids}, {"pieces", pieces_of(tokenizer, ids)}}));
   } else if (f.pieces) {
     for (const int32_t id : ids)
-      fmt::print("{} {}\n", id, dump(std::string(tokenizer.token_text(id))));
+      fmt::print("{} {}\n", id, json_text(std::string(tokenizer.token_text(id))));
   } else {
     std::fwrite(text.data(), 1, text.size(), stdout);
   }

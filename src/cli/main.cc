@@ -75,7 +75,7 @@ int unknown(const std::string& name) {
   for (const Command& c : commands()) names.push_back(c.name);
   std::fprintf(stderr,
                "moraine: no command '%s'; did you mean %s? 'moraine --help' lists the commands\n",
-               name.c_str(), nearest_name(name, names).c_str());
+               printable(name, 64).c_str(), nearest_name(name, names).c_str());
   return kExitUsage;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/file_lock.h"
 #include "base/random.h"
 
 namespace moraine {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int64_t kBatchTextBytes = int64_t{16} << 20;  // large enough to keep many threads busy
 constexpr int64_t kBatchDocuments = 8192;
+constexpr const char* kUnfinishedName = "unfinished";  // there while shards are written
 
 struct Item {
   std::string text;
@@ -33,18 +35,39 @@ class DatasetWriter {
     }
   }
 
-  // Makes the folder, and removes the shards of an unfinished or replaced build.
-  void clear() {
+  // Makes the folder, takes its lock, and refuses what is there and may not be removed: a dataset,
+  // or shards of which nothing says that a build that did not end left them.
+  void enter() {
     files_.make_directories(folder_);
-    const std::string manifest = join_path(folder_, kManifestName);
-    if (files_.exists(manifest)) {
-      files_.remove_all(manifest);  // first: a folder with a manifest is complete
+    lock_ = FileLock::take(folder_, "build dataset in " + folder_);
+    if (options_.overwrite) return;
+    if (files_.exists(manifest_path())) {
+      throw_error(
+          Code::kInvalidArgument,
+          "build dataset: {} holds a dataset already; choose another folder or allow overwriting",
+          folder_);
+    }
+    if (files_.exists(mark_path())) return;
+    for (const std::string& name : files_.list(folder_)) {
+      if (!is_shard(name)) continue;
+      throw_error(
+          Code::kInvalidArgument,
+          "build dataset: {} holds {}, and no build that did not end left it; choose another "
+          "folder or allow overwriting",
+          folder_, name);
+    }
+  }
+
+  // Removes the shards of an unfinished or replaced build.
+  void clear() {
+    files_.create(mark_path())->close();
+    files_.sync_directory(folder_);
+    if (files_.exists(manifest_path())) {
+      files_.remove_all(manifest_path());  // first: a folder with a manifest is complete
       files_.sync_directory(folder_);
     }
     for (const std::string& name : files_.list(folder_)) {
-      const bool ours =
-          name.starts_with("shard-") && (name.ends_with(".bin") || name.ends_with(".bin.partial"));
-      if (ours) files_.remove_all(join_path(folder_, name));
+      if (is_shard(name)) files_.remove_all(join_path(folder_, name));
     }
   }
 
@@ -66,14 +89,24 @@ class DatasetWriter {
     shard_.reset();
   }
 
-  void commit() { write_manifest(files_, folder_, manifest_); }
+  void commit() {
+    write_manifest(files_, folder_, manifest_);
+    files_.remove_all(mark_path());
+  }
 
   const DatasetManifest& manifest() const { return manifest_; }
   const std::string& folder() const { return folder_; }
 
  private:
+  std::string manifest_path() const { return join_path(folder_, kDatasetManifestName); }
+  std::string mark_path() const { return join_path(folder_, kUnfinishedName); }
+  static bool is_shard(const std::string& name) {
+    return name.starts_with("shard-") && (name.ends_with(".bin") || name.ends_with(".bin.partial"));
+  }
+
   FileSystem& files_;
   std::string folder_, name_;
+  std::unique_ptr<FileLock> lock_;
   const BuildOptions& options_;
   DatasetManifest manifest_;
   std::unique_ptr<ShardWriter> shard_;
@@ -94,7 +127,8 @@ class Builder {
   BuildResult run() {
     const std::vector<std::string> inputs = expand_inputs(files_, options_.inputs);
     for (const std::string& path : inputs) progress_.bytes_total += files_.file_bytes(path);
-    refuse_to_overwrite();
+    train_->enter();
+    if (valid_) valid_->enter();
     train_->clear();
     if (valid_) valid_->clear();
     for (const std::string& path : inputs) read_file(path);
@@ -110,17 +144,6 @@ class Builder {
   }
 
  private:
-  void refuse_to_overwrite() {
-    if (options_.overwrite) return;
-    for (const DatasetWriter* writer : {train_.get(), valid_.get()}) {
-      if (writer == nullptr || !files_.exists(join_path(writer->folder(), kManifestName))) continue;
-      throw_error(
-          Code::kInvalidArgument,
-          "build dataset: {} holds a dataset already; choose another folder or allow overwriting",
-          writer->folder());
-    }
-  }
-
   void read_file(const std::string& path) {
     TextInput input(files_, path, options_.text);
     std::string text;

@@ -23,7 +23,7 @@ void check_agreement(const std::string& path, const DatasetManifest& manifest,
     throw_error(Code::kCorrupt,
                 "open shard {}: its {} is not the one in {}; a file of another build, build the "
                 "dataset again",
-                path, what, kManifestName);
+                path, what, kDatasetManifestName);
   }
 }
 
@@ -39,7 +39,7 @@ Dataset::Dataset(FileSystem& files, const std::string& folder)
     const std::string path = join_path(folder, entry.file);
     if (!files.exists(path)) {
       throw_error(Code::kCorrupt, "open dataset {}: {} names {}, which is not there", folder,
-                  kManifestName, entry.file);
+                  kDatasetManifestName, entry.file);
     }
     shards_.push_back(std::make_unique<TokenShard>(files, path));
     const TokenShard& shard = *shards_.back();

@@ -34,7 +34,7 @@ struct DatasetManifest {
   std::string source;                                   // where the text came from, for people
 };
 
-constexpr const char* kManifestName = "dataset.json";
+constexpr const char* kDatasetManifestName = "dataset.json";
 
 // Writes `folder`/dataset.json atomically; the totals are summed here. Errors: kIo.
 void write_manifest(FileSystem& files, const std::string& folder, DatasetManifest manifest);

@@ -7,7 +7,7 @@
 namespace moraine {
 
 void fuzz_one(std::string_view input) {
-  static testing::FuzzFile manifest(kManifestName);
+  static testing::FuzzFile manifest(kDatasetManifestName);
   manifest.write(input);
   testing::parses_or_throws_error([&] { read_manifest(posix_file_system(), manifest.folder()); });
   testing::parses_or_throws_error([&] { Dataset(posix_file_system(), manifest.folder()); });

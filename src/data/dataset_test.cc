@@ -108,7 +108,7 @@ class DatasetTest : public ::testing::Test {
   std::string all_bytes(const std::string& folder) {
     std::string all;
     for (const std::string& name : files_.list(folder)) {
-      if (name != kManifestName) all += name + ":" + files_.read(join_path(folder, name));
+      if (name != kDatasetManifestName) all += name + ":" + files_.read(join_path(folder, name));
     }
     return all;
   }
@@ -355,6 +355,64 @@ TEST_F(DatasetTest, ReplacingADatasetIsOldOrNoneOrNew) {
     const std::string text = text_of(Dataset(files_, at("r")), 0);
     EXPECT_TRUE(text == "old text" || text == "new text, and longer") << text;
   }
+}
+
+// What a build that was killed leaves is its own; anything else of that name is somebody's.
+TEST_F(DatasetTest, ForeignShardsAreNotRemoved) {
+  BuildOptions o = options("g", {write("g.txt", "a text")});
+  files_.make_directories(at("g"));
+  write("g/shard-00007.bin", "mine");
+  try {
+    build_dataset(files_, two_, o);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find("shard-00007.bin"), std::string::npos);
+  }
+  EXPECT_EQ(files_.read(at("g/shard-00007.bin")), "mine");
+  EXPECT_EQ(files_.list(at("g")), (std::vector<std::string>{"shard-00007.bin"}));
+  o.overwrite = true;
+  build_dataset(files_, two_, o);
+  EXPECT_FALSE(files_.exists(at("g/shard-00007.bin")));
+
+  // Cut at each call: the next build goes on without being allowed to overwrite.
+  o = options("h", {at("g.txt")});
+  bool finished = false;
+  for (int64_t n = 0; !finished; ++n) {
+    ASSERT_LT(n, 100);
+    FailingFileSystem failing(files_, n);
+    try {
+      build_dataset(failing, two_, o);
+      finished = true;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kIo) << error.what();
+    }
+    if (!finished && files_.exists(at("h/dataset.json"))) {  // cut behind its end
+      files_.remove_all(at("h"));
+    }
+  }
+  EXPECT_EQ(text_of(Dataset(files_, at("h")), 0), "a text");
+}
+
+TEST_F(DatasetTest, TwoBuildsIntoOneFolderAreRefused) {
+  BuildOptions o = options("l", {write("l.txt", "a text")});
+  std::string inner;
+  const auto encode = o.encode;
+  o.encode = [&](std::string_view text, std::vector<int32_t>* tokens) {
+    BuildOptions again = o;
+    again.encode = encode;
+    again.overwrite = true;
+    Pool one(1);
+    try {
+      build_dataset(files_, one, again);
+    } catch (const Error& error) {
+      inner = error.what();
+    }
+    encode(text, tokens);
+  };
+  build_dataset(files_, two_, o);
+  EXPECT_NE(inner.find("works in it already"), std::string::npos) << inner;
+  EXPECT_EQ(text_of(Dataset(files_, at("l")), 0), "a text");
 }
 
 TEST_F(DatasetTest, InspectionDescribesAndFindsDamage) {

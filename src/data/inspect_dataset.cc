@@ -16,7 +16,7 @@ std::string check_shard(FileSystem& files, const std::string& folder,
   try {
     const TokenShard shard(files, path);
     if (shard.summary().hash != entry.summary.hash || !(shard.meaning() == manifest.meaning)) {
-      return fmt::format("{}: is not the shard that {} names", path, kManifestName);
+      return fmt::format("{}: is not the shard that {} names", path, kDatasetManifestName);
     }
     shard.verify();
   } catch (const Error& error) {

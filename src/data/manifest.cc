@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/json_document.h"
+#include "base/saturate.h"
 #include "data/dataset.h"
 
 namespace moraine {
@@ -65,10 +66,8 @@ ShardEntry read_entry(const Object& shard) {
 void add_totals(DatasetManifest* manifest) {
   manifest->documents = manifest->tokens = manifest->source_bytes = 0;
   for (const ShardEntry& shard : manifest->shards) {
-    // Saturating: three hostile entries must not wrap around to a plausible sum.
-    const auto add = [](int64_t* sum, int64_t value) {
-      if (__builtin_add_overflow(*sum, value, sum)) *sum = std::numeric_limits<int64_t>::max();
-    };
+    // Three hostile entries must not wrap around to a plausible sum.
+    const auto add = [](int64_t* sum, int64_t value) { *sum = add_saturated(*sum, value); };
     add(&manifest->documents, shard.summary.documents);
     add(&manifest->tokens, shard.summary.tokens);
     add(&manifest->source_bytes, shard.summary.source_bytes);
@@ -99,14 +98,14 @@ void write_manifest(FileSystem& files, const std::string& folder, DatasetManifes
                               {"hash", hash_hex(shard.summary.hash)}});
   }
   // `source` may hold a file name in any encoding: replace what is not UTF-8 instead of throwing.
-  files.write_atomic(join_path(folder, kManifestName), json_text(json, 2) + "\n");
+  files.write_atomic(join_path(folder, kDatasetManifestName), json_text(json, 2) + "\n");
 }
 
 DatasetManifest read_manifest(FileSystem& files, const std::string& folder) {
-  const std::string path = join_path(folder, kManifestName);
+  const std::string path = join_path(folder, kDatasetManifestName);
   if (!files.exists(path)) {
     throw_error(Code::kNotFound, "open dataset {}: no {} in it; make it with `moraine data build`",
-                folder, kManifestName);
+                folder, kDatasetManifestName);
   }
   const int64_t bytes = files.file_bytes(path);
   if (bytes > kManifestBytesMax) {

@@ -20,8 +20,10 @@
 
 namespace moraine {
 
-constexpr int64_t kLineBytesMax = int64_t{256} << 20;    // no honest line of text is longer
-constexpr int64_t kDocumentBytesMax = int64_t{1} << 30;  // its tokens take about as much again
+// Encoding one takes up to 24 times its bytes of memory (a text that is one word): no kilobytes of a
+// compressed file may ask for more than 3 GB.
+constexpr int64_t kLineBytesMax = int64_t{128} << 20;  // no honest line of text is longer
+constexpr int64_t kDocumentBytesMax = int64_t{128} << 20;
 
 struct TextInputOptions {
   std::string json_field = "text";

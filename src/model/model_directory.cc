@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/file_lock.h"
 #include "base/log.h"
+#include "base/saturate.h"
 #include "checkpoint/history.h"
 #include "model/public_layout.h"
 
@@ -34,7 +36,8 @@ double rope_theta_of(const Checkpoint& checkpoint, const std::string& text) {
   try {
     SettingsTable::parse("rope_theta = " + text, "values").read(model_fields(c));
   } catch (const Error& e) {
-    throw_error(Code::kCorrupt, "open model {}: {}", checkpoint.directory(), e.what());
+    throw_error(Code::kCorrupt, "open model {}: value rope_theta is \"{}\": {}",
+                checkpoint.directory(), text, e.what());
   }
   return c.rope_theta;
 }
@@ -57,6 +60,21 @@ DType compute_of(const Checkpoint& checkpoint, DType stored) {
 
 std::string read_if_there(FileSystem& fs, const std::string& path) {
   return fs.exists(path) ? fs.read(path) : "";
+}
+
+// A config of a few bytes can describe a model that takes minutes to name: the files say how large
+// it can be.
+void check_size(const SafetensorsSet& set, const PublicConfig& p, const std::string& path) {
+  const int64_t each = p.layout == Layout::kLegacy && !p.config.dense() ? 2 * p.config.experts : 1;
+  const int64_t least = multiply_saturated(p.config.layers, each);
+  const int64_t found = static_cast<int64_t>(set.entries().size());
+  if (found < least) {
+    throw_error(
+        Code::kInvalidArgument,
+        "open model {}: config.json describes {} layers of {} experts, at least {} tensors; "
+        "the files hold {}",
+        path, p.config.layers, p.config.experts, least, found);
+  }
 }
 
 DType main_dtype(const SafetensorsSet& set) {
@@ -91,6 +109,7 @@ ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path) {
     state->config = config.config;
     state->layout = config.layout;
     state->public_set = SafetensorsSet::open(fs, path);
+    check_size(*state->public_set, config, path);
     state->dtype = state->compute = main_dtype(*state->public_set);
     state->tokenizer_json = read_if_there(fs, join_path(path, "tokenizer.json"));
     return ModelDirectory(std::move(state));
@@ -198,8 +217,15 @@ void write_model_directory(FileSystem& fs, const std::string& directory, const M
   if (!tokenizer_json.empty()) files.push_back({"tokenizer.json", tokenizer_json});
   // A checkpoint is written under its step's name; a model directory has its own.
   const std::string root = directory + ".partial";
-  fs.remove_all(root);
   fs.make_directories(root);
+  const std::unique_ptr<FileLock> lock = FileLock::take(root, "write model " + directory);
+  for (const std::string& name : fs.list(root)) {  // what a killed one leaves
+    if (name.starts_with("step-0") || name == kLockName) continue;
+    throw_error(Code::kInvalidArgument,
+                "write model {}: {} holds {}, which is none of ours; remove it or choose another "
+                "name",
+                directory, root, name);
+  }
   const CheckpointWritten written = write_checkpoint(fs, root, info, tensors, files);
   fs.rename(written.directory, directory);
   fs.sync_directory(parent_path(directory));

@@ -172,6 +172,14 @@ AddedToken read_added_token(const JsonValue& view) {
   return token;
 }
 
+// Looking for added tokens takes a step for each byte of the longest, at each place of a text.
+void check_length(const std::string& token, const JsonValue& view) {
+  constexpr size_t kLongest = 256;  // several times the longest published
+  if (token.size() <= kLongest) return;
+  throw_error(Code::kInvalidArgument, "read {}: an added token of {} bytes, the limit is {}",
+              view.place(), token.size(), kLongest);
+}
+
 // A token that the model has keeps its id; the others follow the vocabulary one by one.
 void read_added_tokens(const JsonValue& view, TokenizerParts* parts) {
   std::vector<AddedToken> tokens;
@@ -180,6 +188,7 @@ void read_added_tokens(const JsonValue& view, TokenizerParts* parts) {
   view.elements([&](int64_t, const JsonValue& each) {
     AddedToken token = read_added_token(each);
     if (token.content.empty()) return;
+    check_length(token.content, each);
     const int32_t in_model = parts->model.vocabulary().find(token.content);
     const int64_t wanted = in_model >= 0 ? in_model : next++;
     if (token.id != wanted) {
@@ -196,6 +205,7 @@ void read_added_tokens(const JsonValue& view, TokenizerParts* parts) {
     NormalizedText text{.text = token.content};
     if (token.normalized) {
       parts->normalizer.apply(&text);
+      check_length(text.text, each);
       parts->texts[token.id] = text.text;
     }
     matched.push_back(std::move(text.text));

@@ -188,6 +188,39 @@ TEST(LoadDamaged, DeepAndRepeated) {
   EXPECT_TRUE(survives(R"({"model":{"vocab":{},"merges":[]}})"));
 }
 
+// A few lines that ask for gigabytes, or for hours.
+TEST(LoadDamaged, GreedyNormalizersAndTokensAreRefused) {
+  Json json = parse_json(golden("gpt2"), "gpt2");
+  const Json twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  const auto error_of = [&](const std::string& text) -> std::string {
+    try {
+      Tokenizer::parse(json.dump(), "greedy")->encode(text, false);
+      return "no error";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kInvalidArgument);
+      return e.what();
+    }
+  };
+  Json steps = Json::array();
+  for (int i = 0; i < 27; ++i) steps.push_back(twice);
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", steps}};
+  EXPECT_NE(error_of("a").find("64 times"), std::string::npos);
+  json["normalizer"] = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1 << 20, 'b')}};
+  EXPECT_NE(error_of(std::string(10'000, 'a')).find("64 times"), std::string::npos);
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json::array({twice, twice})}};
+  EXPECT_EQ(error_of(std::string(10'000, 'a')), "no error");
+
+  json["normalizer"] = nullptr;
+  Json token = json["added_tokens"].back();
+  token["id"] = token["id"].get<int>() + 1;
+  token["content"] = std::string(257, 'a');
+  json["added_tokens"].push_back(token);
+  EXPECT_NE(error_of("a").find("257 bytes, the limit is 256"), std::string::npos);
+  json["added_tokens"].back()["content"] = std::string(256, 'a');
+  EXPECT_EQ(error_of("a"), "no error");
+}
+
 TEST(LoadDamaged, ARepeatedMergeHasItsLastRank) {
   const auto tokenizer = Tokenizer::parse(
       R"({"model":{"vocab":{"a":0,"b":1,"c":2,"ab":3,"bc":4},"merges":["a b","b c","a b"]}})", "x");

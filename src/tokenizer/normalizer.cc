@@ -4,13 +4,26 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 
 namespace moraine {
 namespace {
 
-void replace(const NormalizerStep& step, NormalizedText* t) {
+// A few Replace steps can double a text each.
+int64_t longest_of(int64_t bytes) { return 64 * bytes + 4096; }
+
+void check_growth(int64_t bytes, int64_t longest) {
+  if (bytes <= longest) return;
+  throw_error(
+      Code::kInvalidArgument,
+      "normalize text: the tokenizer's normalizer makes {} bytes of it, the limit is {} (64 "
+      "times its length); wanted another tokenizer.json",
+      bytes, longest);
+}
+
+void replace(const NormalizerStep& step, int64_t longest, NormalizedText* t) {
   std::vector<TextRange> matches;
   if (step.regex != nullptr) {
     step.regex->find_all(t->text, &matches);
@@ -25,7 +38,11 @@ void replace(const NormalizerStep& step, NormalizedText* t) {
     if (!one_character || step.content.empty()) t->from_start = false;
   }
   std::string out;
-  out.reserve(t->text.size() + matches.size() * step.content.size());
+  const size_t most = t->text.size() + matches.size() * step.content.size();
+  int64_t removed = 0;
+  for (const TextRange& match : matches) removed += match.end - match.begin;
+  check_growth(static_cast<int64_t>(most) - removed, longest);
+  out.reserve(most);
   int64_t copied = 0;
   for (const TextRange& match : matches) {
     out.append(t->text, copied, match.begin - copied);
@@ -52,7 +69,7 @@ void strip(const NormalizerStep& step, NormalizedText* t) {
   t->text = std::string(text);
 }
 
-void apply_step(const NormalizerStep& step, NormalizedText* t) {
+void apply_step(const NormalizerStep& step, int64_t longest, NormalizedText* t) {
   switch (step.kind) {
     case NormalizerStep::Kind::kForm:
       t->text = normalize_unicode(t->text, step.form);
@@ -61,7 +78,7 @@ void apply_step(const NormalizerStep& step, NormalizedText* t) {
       t->text = lowercase(t->text);
       return;
     case NormalizerStep::Kind::kReplace:
-      replace(step, t);
+      replace(step, longest, t);
       return;
     case NormalizerStep::Kind::kStrip:
       strip(step, t);
@@ -88,7 +105,11 @@ bool Normalizer::maps_bytes() const {
 }
 
 void Normalizer::apply(NormalizedText* text) const {
-  for (const NormalizerStep& step : steps_) apply_step(step, text);
+  const int64_t longest = longest_of(static_cast<int64_t>(text->text.size()));
+  for (const NormalizerStep& step : steps_) {
+    apply_step(step, longest, text);
+    check_growth(static_cast<int64_t>(text->text.size()), longest);
+  }
 }
 
 void find_all_text(std::string_view text, std::string_view pattern,

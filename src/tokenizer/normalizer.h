@@ -4,7 +4,8 @@
 // of the whole text, which Metaspace (tokenizer/pre_tokenizer.h) asks for.
 //
 // Threads: apply from any thread.
-// Errors:  what a Regex gives up on (tokenizer/regex.h).
+// Errors:  what a Regex gives up on (tokenizer/regex.h); kInvalidArgument for a text that grows to
+//          more than 64 times its length.
 // Source:  Hugging Face tokenizers, normalizers/*.
 #pragma once
 

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 
 namespace moraine {
 namespace {
@@ -216,8 +218,18 @@ MetricsWriter::MetricsWriter(FileSystem& fs, const std::string& path, int64_t re
 }
 
 void MetricsWriter::write(const StepMetrics& metrics) {
-  const std::string line = metrics_json(metrics) + "\n";
-  file_->append(line.data(), static_cast<int64_t>(line.size()));
+  const std::string line = (failed_ ? "\n" : "") + metrics_json(metrics) + "\n";
+  try {
+    file_->append(line.data(), static_cast<int64_t>(line.size()));
+    failed_ = false;
+  } catch (const Error& e) {
+    if (!failed_) {
+      log_event(Level::kWarning, "metrics.failed",
+                "code={} reason=\"{}\" remedy=\"training goes on, the next line tries again\"",
+                code_name(e.code()), e.what());
+    }
+    failed_ = true;
+  }
 }
 
 }  // namespace moraine

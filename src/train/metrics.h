@@ -4,7 +4,9 @@
 // here and null there. When a run resumes, lines after the resumed step and a line cut by the crash
 // are dropped, so the file always tells one history.
 //
-// Errors:   kIo from the disk. Unreadable lines are dropped, never an error.
+// Errors:   kIo from opening. A line that can not be written is lost, which is told once
+//           (metrics.failed) until one can: a full disk stops no run. Unreadable lines are dropped,
+//           never an error.
 // Threads:  one at a time.
 #pragma once
 
@@ -63,6 +65,7 @@ class MetricsWriter {
 
  private:
   std::unique_ptr<WritableFile> file_;
+  bool failed_ = false;  // the last line, which may be there in part
 };
 
 }  // namespace moraine

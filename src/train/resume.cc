@@ -96,7 +96,16 @@ std::string resume_directory(Run& run) {
     }
     return "";
   }
-  if (how != "auto") return Checkpoint::open(run.fs, how).directory();
+  if (how != "auto") {
+    const std::vector<int64_t> steps = list_checkpoints(run.fs, how);
+    if (!steps.empty() && !run.fs.exists(join_path(how, "manifest.json"))) {
+      throw_error(Code::kInvalidArgument,
+                  "--resume {}: it is a run; wanted one of its {} checkpoints, of which {} is the "
+                  "newest, or --out {} with --resume auto",
+                  how, steps.size(), checkpoint_path(run.fs, how, steps.back()), how);
+    }
+    return Checkpoint::open(run.fs, how).directory();
+  }
   if (!run.fs.exists(run.options.out)) return "";
   const auto checkpoint = newest_good(run.fs, run.options.out, warn_bad);
   if (checkpoint) return checkpoint->directory();

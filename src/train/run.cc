@@ -133,6 +133,20 @@ void settle_dtype(Run& run) {
   run.config.train.dtype = all_gather_text(run.ranks.disk, settled)[0];  // measured: takes its time
 }
 
+// Before anything is made for it: weights alone that no machine holds.
+void check_weights(const RunConfig& c) {
+  const double bytes = 4.0 * static_cast<double>(count_parameters(c.model).total) /
+                       static_cast<double>(c.parallel.expert);
+  const int64_t available = available_memory_bytes();
+  if (bytes <= static_cast<double>(available)) return;
+  throw_error(
+      Code::kInvalidArgument,
+      "take memory: the weights of the model alone are {:.1f} MiB or more on each rank, and "
+      "{:.1f} MiB are available; `moraine plan memory` prints by name what a run takes; "
+      "wanted a smaller model, or more ranks over which its experts are divided",
+      bytes / (1 << 20), static_cast<double>(available) / (1 << 20));
+}
+
 // The kernel hands out more than there is, and kills whoever touches it: better to say so before
 // step one.
 void check_memory(const Run& run, const Transport& transport) {
@@ -275,6 +289,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   RunConfig config = given;
   if (!given.train.init.empty()) adopt_own_model(fs, options, config);
   config = complete_config(fs, config);
+  check_weights(config);
   const Timeline timeline(config);
   auto data = std::make_unique<RunData>(fs, config, timeline);
   auto run = std::make_unique<Run>(fs, config, options, timeline, std::move(data), transport);

@@ -28,6 +28,7 @@ RunData::RunData(FileSystem& fs, const RunConfig& config, const Timeline& timeli
                   "again with the same one",
                   p);
     }
+    if (p + 1 == config.phases.size()) break;  // planning every epoch takes its time
     const std::vector<double> after =
         loader.epochs_at(timeline.phase_sequences(static_cast<int64_t>(p)));
     for (size_t i = 0; i < phase.train.size(); ++i) epochs[phase.train[i].path] = after[i];

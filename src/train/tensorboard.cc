@@ -8,6 +8,8 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
 
 namespace moraine {
 namespace {
@@ -132,7 +134,16 @@ void EventWriter::write(int64_t step, double wall_seconds, std::span<const Scala
   event.add_double(kEventWallTime, wall_seconds);
   event.add_integer(kEventStep, step);
   event.add_bytes(kEventSummary, summary.bytes);
-  append(*file_, event);
+  if (file_ == nullptr) return;
+  try {
+    append(*file_, event);
+  } catch (const Error& e) {
+    // Readers stop at a record that is cut: nothing after it would be seen.
+    file_.reset();
+    log_event(Level::kWarning, "events.failed",
+              "code={} reason=\"{}\" remedy=\"training goes on, metrics.jsonl has the numbers\"",
+              code_name(e.code()), e.what());
+  }
 }
 
 void EventWriter::write(const StepMetrics& m, double wall_seconds) {

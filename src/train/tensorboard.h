@@ -31,13 +31,14 @@ class EventWriter {
   // orders it.
   EventWriter(FileSystem& fs, const std::string& folder, int64_t resumed_step, double wall_seconds);
 
+  // After one that can not be written (events.failed is logged) nothing is written any more.
   void write(int64_t step, double wall_seconds, std::span<const Scalar> scalars);
   void write(const StepMetrics& metrics, double wall_seconds);  // the known numbers
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
-  std::unique_ptr<WritableFile> file_;
+  std::unique_ptr<WritableFile> file_;  // null: given up
 };
 
 uint32_t crc32c(const void* data, int64_t bytes);  // Castagnoli, as in RFC 3720

@@ -230,8 +230,9 @@ TEST_F(Cli, FromTextToAnswers) {
   const std::string plain = must({"generate", "--model", file("run"), "--prompt", "ab",
                                   "--max-tokens", "12", "--seed", "4", "--dtype", "f32"});
   EXPECT_EQ(plain, "ab" + Json::parse(answer)["text"].get<std::string>() + "\n");
+  write_file(file("caf\xe9.jsonl"), fs.read(file("b.jsonl")));  // a name in another encoding
   const Json p = Json::parse(must({"eval", "perplexity", "--model", file("run"), "--input",
-                                   file("b.jsonl"), "--context", "32", "--json"}));
+                                   file("caf\xe9.jsonl"), "--context", "32", "--json"}));
   EXPECT_GT(p["bits_per_byte"].get<double>(), 1);
   EXPECT_LT(p["bits_per_byte"].get<double>(), 9);
   EXPECT_NEAR(p["perplexity"].get<double>(), std::exp(p["loss"].get<double>()),
@@ -361,6 +362,48 @@ TEST_F(Hostile, AbsurdConfigs) {
   }
   folder.write("m/config.json", std::string(200000, '['));
   expect_all_refuse();
+}
+
+// Numbers that no double holds, and values that are printed in a message.
+TEST_F(Hostile, UncaughtJson) {
+  const std::string good = fs.read(file("m/config.json"));
+  const auto with = [&](const std::string& member) {
+    return "{" + member + "," + good.substr(good.find('{') + 1);
+  };
+  for (const std::string& text : {with("\"x\": 1e999"), with("\"x\": -1e999")}) {
+    folder.write("m/config.json", text);
+    expect_all_refuse();
+  }
+  Json config = Json::parse(good);
+  config.erase("hidden_act");
+  std::string text = config.dump();
+  text = "{\"hidden_act\": " + std::string(100'000, '[') + std::string(100'000, ']') + "," +
+         text.substr(1);
+  folder.write("m/config.json", text);
+  expect_all_refuse();
+  expect_error({"train", "--config", file("none.toml"), "--machine", "x"}, 11, {"none.toml"});
+}
+
+// A kilobyte that describes 33 million tensors.
+TEST_F(Hostile, AConfigOfMoreTensorsThanTheFilesHold) {
+  for (const char* name : {"config.json", "model.safetensors"})
+    folder.write(std::string("m/") + name, fs.read(golden("legacy-tiny") + "/" + name));
+  Json config = Json::parse(fs.read(file("m/config.json")));
+  config["num_hidden_layers"] = 512;
+  config["num_experts"] = 16000;
+  folder.write("m/config.json", config.dump());
+  const Ended ended = run({"generate", "--model", file("m"), "--tokens", "5"}, kLittleMemory);
+  EXPECT_EQ(ended.exit_code, 10);
+  EXPECT_NE(ended.err.find("at least 8192000 tensors"), std::string::npos) << ended.err;
+}
+
+TEST_F(Hostile, ForeignFoldersAreNotRemoved) {
+  fs.make_directories(file("new.partial"));
+  folder.write("new.partial/diary", "mine");
+  expect_error({"import", "--from", file("m"), "--out", file("new")}, 10,
+               {"diary", "none of ours"});
+  EXPECT_EQ(fs.read(file("new.partial/diary")), "mine");
+  EXPECT_FALSE(fs.exists(file("new")));
 }
 
 // Bits flipped in the config and in the header of the weights: an answer or an Error.

@@ -123,6 +123,33 @@ TEST_F(Disk, FullDisk) {
   EXPECT_GT(failed_saves + right, 0);
 }
 
+// No room for what only people read: the run goes on, and what there is room for is there.
+TEST_F(Disk, MetricsThatCanNotBeWrittenStopNothing) {
+  const RunConfig c = config();
+  const Outcome whole = tiny.train(c, tiny.out("whole"));
+  const std::string out = tiny.out("run");
+  int lines = 0;
+  WatchedFileSystem full(fs, [&](const std::string& path) {
+    const bool events = path.find("tensorboard") != std::string::npos;
+    if (!events && !path.ends_with("metrics.jsonl")) return;
+    lines += !events;
+    if (lines == 2 || lines == 3 || lines == 5)
+      throw_error(Code::kIo, "write {}: No space left on device", path);
+  });
+  const Outcome part = tiny.train(full, c, out);
+  ASSERT_TRUE(part.result) << part.hash();
+  EXPECT_EQ(part.hash(), whole.hash());
+  const auto times = [&](const std::string& word) {
+    int found = 0;
+    for (size_t at = part.log.find(word); at != std::string::npos; at = part.log.find(word, at + 1))
+      ++found;
+    return found;
+  };
+  EXPECT_EQ(times("metrics.failed"), 2) << part.log;
+  EXPECT_EQ(times("events.failed"), 1) << part.log;
+  EXPECT_EQ(read_metrics(fs, out + "/metrics.jsonl").back().step, 7);
+}
+
 // One failed write, somewhere; the next one works again.
 TEST_F(Disk, OneFailedWrite) {
   const RunConfig c = config();
