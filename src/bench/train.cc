@@ -13,6 +13,7 @@
 #include "comm/mpi_transport.h"
 #include "comm/thread_ranks.h"
 #include "machine/machine.h"
+#include "train/auto_dtype.h"
 #include "train/metrics.h"
 #include "train/run.h"
 #include "train/trainer.h"

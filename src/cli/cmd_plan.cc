@@ -3,7 +3,9 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "train/run.h"
+#include "train/auto_dtype.h"
+#include "train/complete_config.h"
+#include "train/run_memory.h"
 
 namespace moraine {
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/fault_point.h"
+#include "train/run_memory.h"
 
 namespace moraine {
 

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/agree.h"
 #include "model/model_directory.h"
 #include "train/config_difference.h"
 #include "train/same_past.h"
@@ -73,12 +74,13 @@ void warn_of_other_bits(const Run& run, const Checkpoint& checkpoint) {
 void resume_from(Run& run, const Checkpoint& checkpoint) {
   check_same_run(run, checkpoint);
   run.trainer->restore(checkpoint);
-  run.read_info(checkpoint.info());
+  run.state = read_state(checkpoint.info(), run.config, run.timeline);
+  run.saves.saved_step = -1;
   barrier(run.ranks.disk);  // reading takes as long as it takes
   if (!run.first()) return;
   warn_of_other_bits(run, checkpoint);
   log_event(Level::kInfo, "checkpoint.loaded", "directory={} step={} tokens={}",
-            checkpoint.directory(), run.step, checkpoint.info().tokens_seen);
+            checkpoint.directory(), run.state.step, checkpoint.info().tokens_seen);
 }
 
 void warn_bad(const std::string& directory, const std::string& reason) {
@@ -118,14 +120,14 @@ std::string resume_directory(Run& run) {
 
 // Where this host has the newest copy in memory, if it is newer than `step`; else empty.
 std::string newer_in_memory(Run& run, int64_t step) {
-  if (run.memory == nullptr || run.options.resume != "auto") return "";
+  if (run.saves.memory == nullptr || run.options.resume != "auto") return "";
   // Somebody removed the folder of the run to begin again.
   const std::string begun = join_path(run.options.out, "config.toml");
-  if (from_first(run, run.first() && run.fs.exists(begun) ? "begun" : "").empty()) {
-    report_refused(run, run.memory->remove());
+  if (!value_of_first(run.ranks.world, run.first() && run.fs.exists(begun))) {
+    report_refused(run, run.saves.memory->remove());
     return "";
   }
-  const std::optional<std::string> copy = run.memory->newest(warn_bad);
+  const std::optional<std::string> copy = run.saves.memory->newest(warn_bad);
   if (!copy) return "";
   const Checkpoint checkpoint = Checkpoint::open(run.fs, *copy, /*verify=*/false);
   return checkpoint.info().step > step ? *copy : "";
@@ -136,7 +138,7 @@ std::string newer_in_memory(Run& run, int64_t step) {
 bool resume(Run& run) {
   // Rank 0 has verified it; parts are checked again as they are read.
   const std::string directory =
-      all_gather_text(run.ranks.disk, run.first() ? resume_directory(run) : "")[0];
+      text_of_first(run.ranks.disk, run.first() ? resume_directory(run) : "");
   std::optional<Checkpoint> disk;
   if (!directory.empty()) disk = Checkpoint::open(run.fs, directory, /*verify=*/false);
   const std::string copy = newer_in_memory(run, disk ? disk->info().step : -1);
@@ -147,10 +149,10 @@ bool resume(Run& run) {
   if (!disk) return false;
   resume_from(run, *disk);
   if (run.options.resume != "auto") return true;
-  run.saved_step = run.step;
+  run.saves.saved_step = run.state.step;
   // A crash may have come between the checkpoint and its mark.
-  if (run.first() && is_regular_save(run.config, run.step))
-    mark_last_good(run.fs, run.options.out, run.step);
+  if (run.first() && is_regular_save(run.config, run.state.step))
+    mark_last_good(run.fs, run.options.out, run.state.step);
   return true;
 }
 

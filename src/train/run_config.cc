@@ -163,6 +163,9 @@ Fields report_fields(ReportConfig& c) {
        kMany},
       {"sample_tokens", &c.sample_tokens, "tokens", "Length of a sample.", 1, 4096},
       {"sample_prompt", &c.sample_prompt, "", "Start of a sample; empty: a document's start."},
+      {"probe_storage", &c.probe_storage, "",
+       "Measure the disk of the data once, after the eighth step, with 0.2 s of random reads, and "
+       "print what the run asks of it."},
   };
 }
 

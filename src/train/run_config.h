@@ -93,6 +93,7 @@ struct ReportConfig {
   int64_t sample_tokens = 80;
   std::string sample_prompt;
   int64_t log_every_steps = 1;
+  bool probe_storage = true;
 };
 
 struct PhaseConfig {

@@ -15,12 +15,12 @@ bool is_regular_save(const RunConfig& c, int64_t step) {
 namespace {
 
 void report_disk(Run& run, bool wait) {
-  const std::optional<SaveResult> saved = wait ? run.saver->wait() : run.saver->poll();
+  const std::optional<SaveResult> saved = wait ? run.saves.disk->wait() : run.saves.disk->poll();
   if (!saved) return;
-  run.saved_step = saved->step;
+  run.saves.saved_step = saved->step;
   if (!run.first()) return;
   log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} ms={:.0f} stall_ms={:.1f} hash={}",
-            saved->step, saved->written.bytes, saved->seconds * 1e3, run.stall_seconds * 1e3,
+            saved->step, saved->written.bytes, saved->seconds * 1e3, run.saves.stall_seconds * 1e3,
             hash_hex(saved->written.hash));
   if (!saved->warning.empty())
     log_event(Level::kWarning, "checkpoint.retention", "{}", saved->warning);
@@ -28,12 +28,14 @@ void report_disk(Run& run, bool wait) {
 }
 
 void report_memory(Run& run, bool wait) {
-  if (run.memory == nullptr) return;
-  const std::optional<SaveResult> saved = wait ? run.memory->wait() : run.memory->poll();
+  if (run.saves.memory == nullptr) return;
+  const std::optional<SaveResult> saved =
+      wait ? run.saves.memory->wait() : run.saves.memory->poll();
   if (!saved || !run.first()) return;
   if (!saved->written.directory.empty()) {
     log_event(Level::kInfo, "memory.saved", "step={} bytes={} ms={:.0f} stall_ms={:.1f}",
-              saved->step, saved->written.bytes, saved->seconds * 1e3, run.stall_seconds * 1e3);
+              saved->step, saved->written.bytes, saved->seconds * 1e3,
+              run.saves.stall_seconds * 1e3);
   }
   report_refused(run, saved->warning);
 }
@@ -51,7 +53,7 @@ void report_save(Run& run, bool wait) {
     report_disk(run, wait);
   } catch (const Error& e) {
     if (e.code() == Code::kPeerLost) throw;
-    if (wait && run.step == run.timeline.steps()) throw;  // the run's result is not on disk
+    if (wait && run.state.step == run.timeline.steps()) throw;  // the run's result is not on disk
     if (!run.first()) return;
     log_event(Level::kError, "checkpoint.failed",
               "code={} reason=\"{}\" remedy=\"training goes on, the next save tries again\"",
@@ -60,22 +62,22 @@ void report_save(Run& run, bool wait) {
 }
 
 bool saving(const Run& run) {
-  return !run.saver->idle() || (run.memory != nullptr && !run.memory->idle());
+  return !run.saves.disk->idle() || (run.saves.memory != nullptr && !run.saves.memory->idle());
 }
 
 void save_in_background(Run& run) {
   const double begin = now_seconds();
   report_save(run, /*wait=*/true);
-  run.saver->start(run.info(), run.trainer->copy_shard(), run.files());
-  run.stall_seconds = now_seconds() - begin;
+  run.saves.disk->start(run.info(), run.trainer->copy_shard(), run.files());
+  run.saves.stall_seconds = now_seconds() - begin;
   fault_point("save.started");
 }
 
 void copy_to_memory(Run& run) {
   const double begin = now_seconds();
   report_save(run, /*wait=*/true);
-  run.memory->start(run.info(), run.trainer->copy_shard(), run.files());
-  run.stall_seconds = now_seconds() - begin;
+  run.saves.memory->start(run.info(), run.trainer->copy_shard(), run.files());
+  run.saves.stall_seconds = now_seconds() - begin;
   fault_point("memory.started");
 }
 
@@ -86,23 +88,25 @@ CheckpointWritten write_live_state(Run& run) {
 
 CheckpointWritten save_now(Run& run) {
   report_save(run, /*wait=*/true);
-  if (run.saved_step == run.step) {  // the background save wrote it, or the run was resumed from it
-    const std::string directory = checkpoint_path(run.fs, run.options.out, run.step);
+  if (run.saves.saved_step ==
+      run.state.step) {  // the background save wrote it, or the run was resumed from it
+    const std::string directory = checkpoint_path(run.fs, run.options.out, run.state.step);
     const Checkpoint checkpoint = Checkpoint::open(run.fs, directory, /*verify=*/false);
     return {.directory = directory,
             .bytes = checkpoint.bytes(),
             .hash = checkpoint_hash_sharded(run.ranks.world, checkpoint)};
   }
   const CheckpointWritten written = write_live_state(run);
-  run.saved_step = run.step;
+  run.saves.saved_step = run.state.step;
   if (!run.first()) return written;
-  if (is_regular_save(run.config, run.step)) mark_last_good(run.fs, run.options.out, run.step);
-  log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} hash={}", run.step, written.bytes,
-            hash_hex(written.hash));
+  if (is_regular_save(run.config, run.state.step))
+    mark_last_good(run.fs, run.options.out, run.state.step);
+  log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} hash={}", run.state.step,
+            written.bytes, hash_hex(written.hash));
   apply_retention(run.fs, run.options.out,
                   {.keep = run.config.checkpoint.keep,
                    .permanent_every = run.config.checkpoint.permanent_every_steps},
-                  run.step);
+                  run.state.step);
   return written;
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "tests/tiny_run.h"
+#include "train/run_memory.h"
 
 namespace moraine {
 namespace {

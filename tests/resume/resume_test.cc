@@ -11,6 +11,7 @@
 #include "checkpoint/history.h"
 #include "checkpoint/test_folder.h"
 #include "tests/tiny_run.h"
+#include "train/complete_config.h"
 
 namespace moraine {
 namespace {
@@ -118,6 +119,19 @@ TEST_P(ResumeF32, RichRunIsRich) {
   EXPECT_NE(differs([](RunConfig& c) { c.phases[1].rope_theta = 0; }), want);
   EXPECT_NE(differs([](RunConfig& c) { c.phases[1].learning_rate = 0; }), want);
   EXPECT_NE(differs([](RunConfig& c) { c.phases[1].train[1].weight = 1; }), want);
+}
+
+// Real reads beside those of training: once, and not for who does not want them.
+TEST_P(ResumeF32, StorageIsProbedUnlessTurnedOff) {
+  RunConfig config = tiny.config(tiny.rich("f32"));
+  const auto probed = [&](const std::string& out) {
+    const std::string log = tiny.train(config, tiny.out(out)).log;
+    return log.find("\nstorage: ") != std::string::npos ||
+           log.find("storage.not_measured") != std::string::npos;
+  };
+  EXPECT_TRUE(probed("probed"));
+  config.report.probe_storage = false;
+  EXPECT_FALSE(probed("left"));
 }
 
 // Sequences of validation may be longer than those of every phase.

@@ -1,0 +1,54 @@
+// The data's manifest and the model's directory say the rest.
+#include "train/complete_config.h"
+
+#include "base/error.h"
+#include "checkpoint/history.h"
+#include "data/dataset.h"
+#include "model/model_directory.h"
+#include "train/config_difference.h"
+
+namespace moraine {
+namespace {
+
+// [model] of a run that starts from a model is the model's own.
+void adopt_model(FileSystem& fs, RunConfig& c) {
+  ModelConfig given = c.model, unset;
+  c.model = ModelDirectory::open(fs, c.train.init).config();
+  const std::string difference =
+      first_difference(print_fields(model_fields(c.model)), print_fields(model_fields(given)));
+  if (difference.empty() || print_fields(model_fields(given)) == print_fields(model_fields(unset)))
+    return;
+  throw_error(Code::kInvalidArgument,
+              "train.init = {}: {}; the shape comes with the model: leave [model] out",
+              c.train.init, difference);
+}
+
+}  // namespace
+
+void adopt_own_model(FileSystem& fs, const std::string& out, RunConfig& c) {
+  const std::vector<int64_t> steps = list_checkpoints(fs, out);
+  const std::string saved = join_path(out, "config.toml");
+  if (steps.empty() || !fs.exists(saved)) return;
+  const RunConfig own = read_run_config(SettingsTable::parse(fs.read(saved), saved));
+  if (own.train.init != c.train.init) return;  // check_same_run will say so
+  c.model = own.model;
+  if (c.data.tokenizer.empty() && fs.exists(join_path(out, "tokenizer.json")))
+    c.data.tokenizer = out;
+}
+
+RunConfig complete_config(FileSystem& fs, RunConfig c) {
+  if (!c.train.init.empty() && c.model.vocab_size == 0) adopt_model(fs, c);
+  if (c.phases.front().train.empty()) return c;
+  const TokenMeaning meaning = read_manifest(fs, c.phases.front().train.front().path).meaning;
+  if (c.model.vocab_size == 0) c.model.vocab_size = meaning.vocabulary_size;
+  if (c.model.vocab_size < meaning.vocabulary_size) {
+    throw_error(Code::kInvalidArgument,
+                "model.vocab_size = {}: the data has tokens up to {}; wanted at least {} (or 0: as "
+                "the data)",
+                c.model.vocab_size, meaning.vocabulary_size - 1, meaning.vocabulary_size);
+  }
+  if (c.model.eos_id < 0) c.model.eos_id = meaning.eos_id;
+  return c;
+}
+
+}  // namespace moraine

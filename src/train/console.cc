@@ -1,0 +1,44 @@
+// Tables and lines.
+#include "train/console.h"
+
+#include "base/log.h"
+
+namespace moraine {
+
+std::string hardware_text(const Run& run) {
+  return fmt::format("machine: {} threads, {}, measured peak {:.0f} GFLOP/s ({}), {:.0f} GB/s read",
+                     run.machine.threads, run.machine.isa,
+                     matmul_gflops(run.machine, run.config.train.dtype == "bf16"),
+                     run.config.train.dtype, run.machine.read_gb_s);
+}
+
+void print_start(const Run& run) {
+  const ParameterCount count = count_parameters(run.config.model);
+  const RunConfig& c = run.config;
+  say("{}\n", print_run_config(c));
+  say("{}\n", hardware_text(run));
+  const Mesh& mesh = run.ranks.mesh;
+  say("ranks: {} ({}): {} data x {} context, experts over {}; this is rank 0's table\n", mesh.ranks,
+      run.ranks.world.transport().name(), mesh.data(), mesh.context, mesh.expert);
+  say("model: {} parameters, {} active per token, {} in the embedding\n",
+      format_count(static_cast<double>(count.total)),
+      format_count(static_cast<double>(count.active)),
+      format_count(static_cast<double>(count.embedding)));
+  say("\n{}\n",
+      optimizer_table(optimizer_specs(c, run.trainer->model().table()), optimizer_options(c)));
+  say("memory:\n{}\n", memory_table(run.arena));
+  const auto plan = run.data->loader(0).plan(0, 0);
+  say("data: {} tokens; packing fills {:.2f}% of {} sequences an epoch\n",
+      format_count(static_cast<double>(run.data->loader(0).total_tokens())),
+      100 * plan->efficiency(), plan->num_sequences());
+  say("run: {} steps, {} tokens, from step {}\n\n", run.timeline.steps(),
+      format_count(static_cast<double>(run.timeline.tokens())), run.state.step);
+}
+
+void print_step(const StepMetrics& metrics) { say("{}\n", human_line(metrics)); }
+
+void print_sample(int64_t step, const std::string& text) {
+  say("--- sample at step {}\n{}\n---\n", step, text);
+}
+
+}  // namespace moraine

@@ -1,0 +1,156 @@
+// Each thing that a run has, in the order in which one needs the other.
+#include "train/open_run.h"
+
+#include "base/error.h"
+#include "base/resident.h"
+#include "comm/agree.h"
+#include "kernels/isa.h"
+#include "model/model_directory.h"
+#include "train/auto_dtype.h"
+#include "train/complete_config.h"
+#include "train/config_difference.h"
+#include "train/resume.h"
+#include "train/run_memory.h"
+
+namespace moraine {
+namespace {
+
+std::string tokenizer_text(FileSystem& fs, const RunConfig& c) {
+  if (!c.data.tokenizer.empty()) {
+    const bool folder = fs.is_directory(c.data.tokenizer);
+    return fs.read(folder ? join_path(c.data.tokenizer, "tokenizer.json") : c.data.tokenizer);
+  }
+  return c.train.init.empty() ? "" : ModelDirectory::open(fs, c.train.init).tokenizer_json();
+}
+
+void check_tokenizer(const RunConfig& c, const RunData& data, const Tokenizer& tokenizer) {
+  const Hash128 hash =
+      hash_bytes(tokenizer.json().data(), static_cast<int64_t>(tokenizer.json().size()));
+  if (hash == data.meaning().tokenizer_hash) return;
+  throw_error(Code::kInvalidArgument,
+              "data.tokenizer {}: the data was built with another tokenizer; build it again, or "
+              "name the one it was built with",
+              c.data.tokenizer.empty() ? c.train.init : c.data.tokenizer);
+}
+
+int ranks_on_this_host(const Transport& transport) {
+  int ranks = 0;
+  for (int r = 0; r < transport.size(); ++r)
+    ranks += transport.host_of(r) == transport.host_of(transport.rank());
+  return ranks;
+}
+
+// Threads move to other cores at will, processes too: a rank is a program, an instruction set and a
+// config.
+std::string identity(const Run& run) {
+  const std::string program = posix_file_system().read("/proc/self/exe");
+  return fmt::format("program = {}\ninstructions = {}\nout = {}\nresume = {}\ndata = {}\n{}",
+                     hash_hex(hash_bytes(program.data(), static_cast<int64_t>(program.size()))),
+                     isa_name(isa()), run.options.out, run.options.resume,
+                     hash_hex(run.data->hash()), print_run_config(run.config));
+}
+
+// One answer needs one program and one config.
+void check_same_everywhere(Run& run) {
+  const std::vector<std::string> all = all_gather_text(run.ranks.world, identity(run));
+  for (size_t r = 1; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    const auto [first, other] = differing_lines(all[0], all[r]);
+    barrier(run.ranks.world);  // everybody has seen it, and ends with this error
+    throw_error(Code::kInvalidArgument,
+                "start: rank 0 has `{}`, rank {} has `{}`; all ranks of a run must run the same "
+                "program with the same config and data",
+                first, r, other);
+  }
+}
+
+MemoryCopyOptions memory_options(const RunConfig& c) {
+  MemoryCopyOptions options;
+  options.base = c.checkpoint.memory_folder;
+  return options;
+}
+
+// Before anything is made for it: weights alone that no machine holds.
+void check_weights(const RunConfig& c) {
+  const double bytes = 4.0 * static_cast<double>(count_parameters(c.model).total) /
+                       static_cast<double>(c.parallel.expert);
+  const int64_t available = available_memory_bytes();
+  if (bytes <= static_cast<double>(available)) return;
+  throw_error(
+      Code::kInvalidArgument,
+      "take memory: the weights of the model alone are {:.1f} MiB or more on each rank, and "
+      "{:.1f} MiB are available; `moraine plan memory` prints by name what a run takes; "
+      "wanted a smaller model, or more ranks over which its experts are divided",
+      bytes / (1 << 20), static_cast<double>(available) / (1 << 20));
+}
+
+// The kernel hands out more than there is, and kills whoever touches it: better to say so before
+// step one.
+void check_memory(const Run& run, const Transport& transport) {
+  Arena planned(Arena::Mode::kDry);
+  plan_run_memory(planned, run.config, transport.size(), transport.rank());
+  const int64_t available = available_memory_bytes(), here = ranks_on_this_host(transport);
+  if (planned.bytes() * here <= available) return;
+  throw_error(Code::kInvalidArgument,
+              "take memory: the run plans {:.1f} MiB on each of {} ranks of this host, and {:.1f} "
+              "MiB are available; `moraine plan memory` prints by name what takes it; "
+              "train.recompute = \"layer\", fewer slots or a smaller micro batch need less",
+              static_cast<double>(planned.bytes()) / (1 << 20), here,
+              static_cast<double>(available) / (1 << 20));
+}
+
+// Rank 0 has the machine file, or has measured: on a busy machine that takes its time.
+TrainerOptions agreed_options(Run& run) {
+  return value_of_first(run.ranks.disk, trainer_options(run.config, run.timeline, run.machine));
+}
+
+}  // namespace
+
+std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunOptions& options,
+                              Transport& transport) {
+  RunConfig config = given;
+  if (!given.train.init.empty() && options.resume != "never")
+    adopt_own_model(fs, options.out, config);
+  config = complete_config(fs, config);
+  check_weights(config);
+  const Timeline timeline(config);
+  auto data = std::make_unique<RunData>(fs, config, timeline);
+  auto run = std::make_unique<Run>(fs, config, options, timeline, std::move(data), transport);
+  check_same_everywhere(*run);
+  const std::string tokenizer = tokenizer_text(fs, config);
+  if (!tokenizer.empty()) {
+    run->tokenizer = Tokenizer::parse(tokenizer, "tokenizer.json");
+    check_tokenizer(config, *run->data, *run->tokenizer);
+  }
+  if (run->first()) {
+    run->machine = options.machine_file.empty() ? measure_machine_quick(run->pool)
+                                                : load_machine(fs, options.machine_file);
+  }
+  settle_dtype(*run);
+  config = run->config;
+  check_memory(*run, transport);
+  run->trainer = std::make_unique<Trainer>(run->arena, run->pool, config, timeline, run->ranks,
+                                           agreed_options(*run));
+  if (run->first()) {
+    fs.make_directories(options.out);
+    run->lock = FileLock::take(options.out, "train into " + options.out);
+  }
+  if (config.checkpoint.memory_every_steps > 0) {
+    run->saves.memory =
+        std::make_unique<MemoryCopy>(run->ranks.memory, fs, options.out, memory_options(config));
+  }
+  if (!resume(*run)) start_new(*run);
+  const SaverOptions saver{
+      .retention = {.keep = config.checkpoint.keep,
+                    .permanent_every = config.checkpoint.permanent_every_steps},
+      .checkpoint = {}};
+  run->saves.disk = std::make_unique<ShardedSaver>(run->ranks.saver, fs, options.out, saver);
+  if (!run->first()) return run;
+  fs.write_atomic(join_path(options.out, "config.toml"), print_run_config(config));
+  if (run->tokenizer != nullptr)
+    fs.write_atomic(join_path(options.out, "tokenizer.json"), run->tokenizer->json());
+  run->open_logs();
+  return run;
+}
+
+}  // namespace moraine

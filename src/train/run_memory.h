@@ -1,0 +1,17 @@
+// RunMemory: what a rank of a run takes, planned by the code that takes it.
+#pragma once
+
+#include "train/trainer.h"
+
+namespace moraine {
+
+// The mesh of the first phase.
+Mesh run_mesh(const RunConfig& config, int ranks, int rank);
+
+// One sequence as long as the longest training sequence, for samples.
+Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer);
+
+// Takes what rank `rank` of `ranks` takes in a run of this config, from a (dry) arena.
+void plan_run_memory(Arena& arena, const RunConfig& config, int ranks = 1, int rank = 0);
+
+}  // namespace moraine
