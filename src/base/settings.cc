@@ -109,6 +109,18 @@ void check_range(const Field& field, double value, const std::string& where) {
   throw_error(Code::kInvalidArgument, "{}: found a {}, wanted {}", where, type.str(), wanted);
 }
 
+// One of the field's choices, if it has any.
+std::string read_text(const Field& field, const toml::node& node, const std::string& where) {
+  if (!node.is_string()) wrong_type(where, node, "text in quotes");
+  const std::string value = node.as_string()->get();
+  const std::vector<std::string>& names = field.choices;
+  if (names.empty() || std::find(names.begin(), names.end(), value) != names.end()) return value;
+  std::string allowed;
+  for (const std::string& name : names) allowed += (allowed.empty() ? "\"" : ", \"") + name + "\"";
+  throw_error(Code::kInvalidArgument, "{} = \"{}\": allowed is one of {}; nearest: \"{}\"", where,
+              value, allowed, nearest_name(value, names));
+}
+
 void read_field(const Field& field, const toml::node& node, const std::string& where) {
   std::visit(Overload{
                  [&](int64_t* out) {
@@ -127,21 +139,12 @@ void read_field(const Field& field, const toml::node& node, const std::string& w
                    if (!node.is_boolean()) wrong_type(where, node, "true or false");
                    *out = node.as_boolean()->get();
                  },
-                 [&](std::string* out) {
-                   if (!node.is_string()) wrong_type(where, node, "text in quotes");
-                   const std::string value = node.as_string()->get();
-                   if (!field.choices.empty() &&
-                       std::find(field.choices.begin(), field.choices.end(), value) ==
-                           field.choices.end()) {
-                     std::string allowed;
-                     for (const std::string& choice : field.choices) {
-                       allowed += (allowed.empty() ? "\"" : ", \"") + choice + "\"";
-                     }
-                     throw_error(Code::kInvalidArgument,
-                                 "{} = \"{}\": allowed is one of {}; nearest: \"{}\"", where, value,
-                                 allowed, nearest_name(value, field.choices));
-                   }
-                   *out = value;
+                 [&](std::string* out) { *out = read_text(field, node, where); },
+                 [&](uint8_t* out) {
+                   const auto& names = field.choices;
+                   const auto found =
+                       std::find(names.begin(), names.end(), read_text(field, node, where));
+                   *out = static_cast<uint8_t>(found - names.begin());
                  },
                  [&](std::vector<int64_t>* out) {
                    const toml::array* list = node.as_array();
@@ -185,6 +188,7 @@ std::string value_text(const Field& field) {
                              [](const double* v) { return number_text(*v); },
                              [](const bool* v) { return std::string(*v ? "true" : "false"); },
                              [](const std::string* v) { return quoted(*v); },
+                             [&](const uint8_t* v) { return quoted(field.choices.at(*v)); },
                              [](const std::vector<int64_t>* v) {
                                return fmt::format("[{}]", fmt::join(*v, ", "));
                              }},
@@ -195,6 +199,7 @@ const char* type_text(const Field& field) {
   return std::visit(
       Overload{[](const int64_t*) { return "integer"; }, [](const double*) { return "number"; },
                [](const bool*) { return "true/false"; }, [](const std::string*) { return "text"; },
+               [](const uint8_t*) { return "text"; },
                [](const std::vector<int64_t>*) { return "list of integers"; }},
       field.variable);
 }

@@ -11,24 +11,43 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
 namespace moraine {
 
+// One of a field's choices: the enumerators of a choice count from 0 in the order of their names.
+template <class E>
+concept Choice = std::is_enum_v<E> && std::is_same_v<std::underlying_type_t<E>, uint8_t>;
+
 struct Field {
-  using Variable = std::variant<int64_t*, double*, bool*, std::string*, std::vector<int64_t>*>;
+  using Variable =
+      std::variant<int64_t*, double*, bool*, std::string*, std::vector<int64_t>*, uint8_t*>;
   std::string name;  // key inside its table
   Variable variable;
   std::string unit;                                       // "tokens", "seconds", "" for none
   std::string help;                                       // one sentence
   double min = -std::numeric_limits<double>::infinity();  // for numbers (and each list element)
   double max = std::numeric_limits<double>::infinity();
-  std::vector<std::string> choices = {};  // for text; empty: any
+  std::vector<std::string> choices = {};  // for text (empty: any) and enums
 };
 
 using Fields = std::vector<Field>;
+
+// The field of an enum: text in the file, one of `names` in the order of the enumerators.
+template <Choice E>
+Field choice_field(std::string name, E* variable, std::string help,
+                   std::vector<std::string> names) {
+  return {.name = std::move(name),
+          .variable = reinterpret_cast<uint8_t*>(variable),
+          .unit = "",
+          .help = std::move(help),
+          .min = 0,
+          .max = 0,
+          .choices = std::move(names)};
+}
 
 // One table of a parsed TOML document. A value, cheap to copy; an absent table is empty.
 class SettingsTable {

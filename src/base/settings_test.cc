@@ -9,12 +9,15 @@
 namespace moraine {
 namespace {
 
+enum class Block : uint8_t { kScaled, kPlain };
+
 struct Example {
   int64_t hidden = 256;
   double rate = 0.5;
   bool tied = true;
   std::string kind = "cca";
   std::vector<int64_t> list = {1};
+  Block block = Block::kPlain;
 };
 
 Fields fields(Example& e) {
@@ -22,7 +25,8 @@ Fields fields(Example& e) {
           {"rate", &e.rate, "", "A rate.", 0, 1},
           {"tied", &e.tied, "", "Tied."},
           {"kind", &e.kind, "", "Kind.", 0, 0, {"cca", "gqa"}},
-          {"list", &e.list, "", "List.", 0, 9}};
+          {"list", &e.list, "", "List.", 0, 9},
+          choice_field("block", &e.block, "Block.", {"scaled", "plain"})};
 }
 
 std::string error_of(const std::string& text) {
@@ -50,6 +54,21 @@ TEST(Settings, ReadsWhatItPrints) {
       .table("model")
       .read(fields(again));
   EXPECT_EQ(print_fields(fields(again)), print_fields(fields(e)));
+}
+
+TEST(Settings, AnEnumIsReadAndPrintedByName) {
+  Example e;
+  EXPECT_NE(print_fields(fields(e)).find("block = 'plain'\n"), std::string::npos);
+  SettingsTable::parse("[model]\nblock = \"scaled\"\n", "run.toml").table("model").read(fields(e));
+  EXPECT_EQ(e.block, Block::kScaled);
+  const std::string error = error_of("[model]\nblock = \"scald\"\n");
+  EXPECT_NE(error.find("allowed is one of \"scaled\", \"plain\"; nearest: \"scaled\""),
+            std::string::npos)
+      << error;
+  EXPECT_NE(error_of("[model]\nblock = 0\n").find("wanted text in quotes"), std::string::npos);
+  EXPECT_NE(
+      document_fields("model", fields(e)).find("| `block` | text | `'scaled'` | scaled, plain |"),
+      std::string::npos);
 }
 
 TEST(Settings, ErrorsNamePlaceAndRemedy) {

@@ -208,7 +208,7 @@ void bench_train(const BenchTrainOptions& options) {
       options.threads > 0 ? static_cast<int>(options.threads) : std::max(1, usable_cores() / ranks);
   const bool first = job == nullptr || job->rank() == 0;
   measure_dtype(config);
-  const bool bf16 = config.train.dtype == "bf16";
+  const bool bf16 = compute_dtype(config) == DType::kBF16;
   // Of all cores that the run uses: as one pool, or of all processes at the same time.
   const auto peak = [&] {
     Pool pool(job ? std::max(1, threads) : std::min(usable_cores(), ranks * threads));

@@ -10,6 +10,15 @@
 namespace moraine {
 namespace {
 
+// As the field of [model] calls it.
+std::string skip_name(SkipKind skip) {
+  ModelConfig config;
+  for (const Field& field : model_fields(config)) {
+    if (field.name == "skip") return field.choices.at(static_cast<size_t>(skip));
+  }
+  return "";
+}
+
 struct Loaded {
   ModelDirectory directory;
   Arena arena{Arena::Mode::kReal};
@@ -47,7 +56,7 @@ void cmd_import(const CommandLine& line) {
                         dtype_flag(dtype, model.directory.stored_dtype()),
                         model.directory.tokenizer_json());
   fmt::print("model={} parameters={} skip={}\n", out, model.table.total_count,
-             model.directory.config().skip);
+             skip_name(model.directory.config().skip));
 }
 
 void cmd_export(const CommandLine& line) {
@@ -73,12 +82,13 @@ void cmd_export(const CommandLine& line) {
   options.layout = layout == "native" ? Layout::kNative : Layout::kLegacy;
   options.dtype = dtype_flag(dtype, model.directory.stored_dtype());
   options.shard_bytes = shard_mib << 20;
-  const std::string& skip = model.directory.config().skip;
-  const std::string expressed = options.layout == Layout::kNative ? "zero" : "identity";
+  const SkipKind skip = model.directory.config().skip;
+  const SkipKind expressed =
+      options.layout == Layout::kNative ? SkipKind::kZero : SkipKind::kIdentity;
   if (skip != expressed) {
     say("export: the model was made with skip = \"{}\"; code for the {} layout computes "
         "\"{}\" for skipped tokens\n",
-        skip, layout, expressed);
+        skip_name(skip), layout, skip_name(expressed));
   }
   write_public_model(fs, out, model.directory.config(), model.table, model.master,
                      model.directory.tokenizer_json(), options);

@@ -161,9 +161,7 @@ double matmul_gflops(const Machine& machine, bool bf16) {
   return bf16 && machine.bf16_gflops > 0 ? machine.bf16_gflops : machine.f32_gflops;
 }
 
-const char* faster_dtype(const Machine& machine) {
-  return machine.bf16_gflops > machine.f32_gflops ? "bf16" : "f32";
-}
+bool bf16_is_faster(const Machine& machine) { return machine.bf16_gflops > machine.f32_gflops; }
 
 int64_t suggested_bucket_bytes(const Machine& machine) {
   constexpr double kLatencyShare = 0.05;

@@ -55,8 +55,8 @@ Machine measure_machine_quick(Pool& pool);
 // else f32.
 double matmul_gflops(const Machine& machine, bool bf16);
 
-// The type whose products are the faster ones: "bf16" or "f32".
-const char* faster_dtype(const Machine& machine);
+// Whether products of bf16 are faster than those of f32.
+bool bf16_is_faster(const Machine& machine);
 
 // The smallest bucket of gradients whose reduce-scatter spends at most 5 % of its time on latency:
 // latency / (latency + m / rate) <= 0.05. Between 64 KiB and 64 MiB; 4 MiB if comm was not

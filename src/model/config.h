@@ -11,6 +11,12 @@
 
 namespace moraine {
 
+// Names in the config: those of the fields, in this order.
+enum class AttentionKind : uint8_t { kCca, kGqa };
+enum class RouterKind : uint8_t { kZaya, kLinear };
+enum class ResidualKind : uint8_t { kScaled, kPlain };
+enum class SkipKind : uint8_t { kIdentity, kZero, kNone };
+
 struct ModelConfig {
   std::string shape;            // a named preset that sets the fields below first, or ""
   int64_t vocab_size = 0;       // V; 0: from the tokenizer
@@ -23,10 +29,10 @@ struct ModelConfig {
   int64_t expert_hidden = 256;  // F
   int64_t experts_per_token = 1;
   int64_t router_hidden = 64;  // R
-  std::string attention = "cca";
-  std::string router = "zaya";
-  std::string residual = "scaled";
-  std::string skip = "identity";
+  AttentionKind attention = AttentionKind::kCca;
+  RouterKind router = RouterKind::kZaya;
+  ResidualKind residual = ResidualKind::kScaled;
+  SkipKind skip = SkipKind::kIdentity;
   double norm_eps = 1e-5;
   double rotary_fraction = 0.5;
   double rope_theta = 10000;
@@ -37,11 +43,12 @@ struct ModelConfig {
   int64_t max_positions = 131072;
   int64_t bos_id = -1, eos_id = -1, pad_id = -1;
 
-  bool cca() const { return attention == "cca"; }
-  bool zaya_router() const { return router == "zaya"; }
-  bool scaled() const { return residual == "scaled"; }
+  bool cca() const { return attention == AttentionKind::kCca; }
+  bool zaya_router() const { return router == RouterKind::kZaya; }
+  bool scaled() const { return residual == ResidualKind::kScaled; }
+  bool skip_identity() const { return skip == SkipKind::kIdentity; }
   bool dense() const { return experts == 0; }
-  bool has_skip() const { return !dense() && skip != "none"; }
+  bool has_skip() const { return !dense() && skip != SkipKind::kNone; }
   int64_t classes() const { return experts + (has_skip() ? 1 : 0); }
   int32_t skip_class() const { return has_skip() ? static_cast<int32_t>(experts) : -1; }
   int64_t conv_groups() const { return heads + kv_heads; }            // G

@@ -23,19 +23,20 @@ using namespace testing;
 ModelConfig cca_config() {
   ModelConfig c;
   c.vocab_size = 37, c.hidden = 12, c.layers = 3, c.heads = 4, c.kv_heads = 2, c.head_dim = 4;
-  c.experts = 4, c.expert_hidden = 6, c.router_hidden = 5, c.skip = "identity";
+  c.experts = 4, c.expert_hidden = 6, c.router_hidden = 5, c.skip = SkipKind::kIdentity;
   c.sliding_window = 5, c.sliding_layers = {1}, c.init_std = 0.3, c.max_positions = 64;
   return c;
 }
 ModelConfig gqa_config() {
   ModelConfig c = cca_config();
-  c.attention = "gqa", c.router = "linear", c.residual = "plain", c.skip = "none";
+  c.attention = AttentionKind::kGqa, c.router = RouterKind::kLinear,
+  c.residual = ResidualKind::kPlain, c.skip = SkipKind::kNone;
   c.experts_per_token = 2;
   return c;
 }
 ModelConfig dense_config() {
   ModelConfig c = cca_config();
-  c.experts = 0, c.skip = "none";
+  c.experts = 0, c.skip = SkipKind::kNone;
   return c;
 }
 

@@ -250,7 +250,7 @@ void layer_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w
                            .gate = a.gate,
                            .x = a.x2,
                            .row_of = a.row_of,
-                           .skip_identity = c.skip == "identity"});
+                           .skip_identity = c.skip_identity()});
     experts_backward(ctx, place, w, g, a, b);
     route_backward(ctx, place, w, g, below, above, a, b);
     add_into(ctx, b.dx2, b.dx);

@@ -180,7 +180,7 @@ void experts_forward(Context& ctx, const LayerPlace& place, const LayerWeights& 
                         .gate = a.gate,
                         .x = a.x2,
                         .row_of = a.row_of,
-                        .skip_identity = c.skip == "identity"});
+                        .skip_identity = c.skip_identity()});
 }
 
 void dense_forward(Context& ctx, const LayerWeights& w, LayerActs& a) {

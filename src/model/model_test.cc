@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, Parity,
 
 TEST(ModelParity, LegacyLayoutIsTheSameModel) {
   Golden g("legacy-tiny", Backend::kCpu, DType::kF32, false);
-  EXPECT_EQ(g.directory.config().skip, "identity");
+  EXPECT_EQ(g.directory.config().skip, SkipKind::kIdentity);
   EXPECT_LE(relative_difference(g.logits(), g.want("logits")), kF32Logit);
 }
 
@@ -210,7 +210,7 @@ TEST(ModelParity, GreedyContinuation) {
 }
 
 // A small random model for bits and finite differences.
-ModelConfig tiny_config(const std::string& skip) {
+ModelConfig tiny_config(SkipKind skip) {
   ModelConfig c;
   c.vocab_size = 37, c.hidden = 12, c.layers = 3, c.heads = 4, c.kv_heads = 2, c.head_dim = 4,
   c.experts = 3;
@@ -273,25 +273,26 @@ void expect_model_gradient(const ModelConfig& config) {
 }
 
 TEST(ModelGradient, MatchesFiniteDifferences) {
-  expect_model_gradient(tiny_config("identity"));
-  expect_model_gradient(tiny_config("zero"));
+  expect_model_gradient(tiny_config(SkipKind::kIdentity));
+  expect_model_gradient(tiny_config(SkipKind::kZero));
 }
 
 TEST(ModelGradient, BaselineBlocksMatchFiniteDifferences) {
-  ModelConfig c = tiny_config("none");
-  c.attention = "gqa", c.router = "linear", c.residual = "plain", c.experts_per_token = 2;
+  ModelConfig c = tiny_config(SkipKind::kNone);
+  c.attention = AttentionKind::kGqa, c.router = RouterKind::kLinear,
+  c.residual = ResidualKind::kPlain, c.experts_per_token = 2;
   expect_model_gradient(c);
-  c = tiny_config("identity");
+  c = tiny_config(SkipKind::kIdentity);
   c.experts_per_token = 2;
   expect_model_gradient(c);
-  c = tiny_config("none");
+  c = tiny_config(SkipKind::kNone);
   c.experts = 0;
   expect_model_gradient(c);
 }
 
 // Whoever takes a layer's matrices when it is done has what the whole pass leaves there.
 TEST(ModelGradient, ALayerIsDoneWithItsMatricesFromTheLastDown) {
-  Tiny t(tiny_config("identity"), Backend::kCpu, DType::kF32);
+  Tiny t(tiny_config(SkipKind::kIdentity), Backend::kCpu, DType::kF32);
   std::vector<int64_t> done;
   std::vector<float> taken(static_cast<size_t>(t.gradients.count()));
   const auto copy_layer = [&](int64_t layer) {
@@ -316,8 +317,8 @@ TEST(ModelGradient, ALayerIsDoneWithItsMatricesFromTheLastDown) {
 
 TEST(ModelBits, RecomputationThreadsAndRowsChangeNothing) {
   for (const DType compute : {DType::kF32, DType::kBF16}) {
-    Tiny plain(tiny_config("identity"), Backend::kCpu, compute);
-    Tiny again(tiny_config("identity"), Backend::kCpu, compute, Recompute::kLayer, 1);
+    Tiny plain(tiny_config(SkipKind::kIdentity), Backend::kCpu, compute);
+    Tiny again(tiny_config(SkipKind::kIdentity), Backend::kCpu, compute, Recompute::kLayer, 1);
     const double loss = plain.model->loss_and_gradients(plain.rig.ctx, plain.batch, plain.target,
                                                         {plain.gradients}, {});
     EXPECT_EQ(loss, again.model->loss_and_gradients(again.rig.ctx, again.batch, again.target,
@@ -328,7 +329,7 @@ TEST(ModelBits, RecomputationThreadsAndRowsChangeNothing) {
 
 TEST(ModelBits, CachedChunkedAndPackedAreTheSameAnswer) {
   for (const DType compute : {DType::kF32, DType::kBF16}) {
-    Tiny t(tiny_config("identity"), Backend::kCpu, compute);
+    Tiny t(tiny_config(SkipKind::kIdentity), Backend::kCpu, compute);
     const Tensor all = t.rig.copy(t.model->forward(t.rig.ctx, t.batch));
     Arena arena(Arena::Mode::kReal);
     Cache cache = make_cache(arena, t.model->config(), compute, 2, 32);
@@ -351,7 +352,7 @@ TEST(ModelBits, CachedChunkedAndPackedAreTheSameAnswer) {
 }
 
 TEST(ModelBits, TwoSequencesDecodedTogetherEqualEachAlone) {
-  Tiny t(tiny_config("identity"), Backend::kCpu, DType::kBF16);
+  Tiny t(tiny_config(SkipKind::kIdentity), Backend::kCpu, DType::kBF16);
   const Tensor all = t.rig.copy(t.model->forward(t.rig.ctx, t.batch));
   Arena arena(Arena::Mode::kReal);
   Cache cache = make_cache(arena, t.model->config(), DType::kBF16, 2, 32);
@@ -370,7 +371,7 @@ TEST(ModelBits, TwoSequencesDecodedTogetherEqualEachAlone) {
 }
 
 TEST(ModelPlan, DryArenaPlansWhatTheRealOneTakes) {
-  const ModelConfig c = tiny_config("identity");
+  const ModelConfig c = tiny_config(SkipKind::kIdentity);
   const ParameterTable table = build_parameters(c);
   Arena dry(Arena::Mode::kDry), real(Arena::Mode::kReal);
   for (Arena* arena : {&dry, &real}) {

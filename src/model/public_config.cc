@@ -112,7 +112,7 @@ ModelConfig read_native(const Keys& keys, const std::string& name) {
   c.expert_hidden = keys.integer("moe_intermediate_size");
   c.router_hidden = keys.integer("router_hidden_size");
   c.norm_eps = keys.number_or("rms_norm_eps", 1e-5);
-  c.skip = "zero";
+  c.skip = SkipKind::kZero;
   keys.only("num_experts_per_tok", 1);
   keys.only("hidden_act", "silu");
   read_native_rope(keys, name, c);
@@ -154,7 +154,7 @@ ModelConfig read_legacy(const Keys& keys, const std::string& name) {
   c.norm_eps = keys.number_or("norm_epsilon", 1e-5);
   c.rope_theta = keys.number_or("rope_theta", 10000);
   c.rotary_fraction = keys.number_or("partial_rotary_factor", 0.5);
-  c.skip = keys.flag_or("zaya_use_mod", true) ? "identity" : "none";
+  c.skip = keys.flag_or("zaya_use_mod", true) ? SkipKind::kIdentity : SkipKind::kNone;
   keys.only("moe_router_topk", 1);
   keys.only("zaya_use_eda", true);
   keys.only("scale_residual_merge", true);
@@ -291,12 +291,10 @@ std::string write_public_config(const ModelConfig& c, Layout layout, const std::
 }
 
 std::string not_exportable(const ModelConfig& c) {
-  if (!c.cca()) return "attention = \"" + c.attention + "\" (public layouts hold cca only)";
+  if (!c.cca()) return "attention = \"gqa\" (public layouts hold cca only)";
   if (c.dense()) return "experts = 0 (public layouts hold experts only)";
-  if (!c.zaya_router())
-    return "router = \"" + c.router + "\" (public layouts hold the zaya router only)";
-  if (!c.scaled())
-    return "residual = \"" + c.residual + "\" (public layouts hold scaled residuals only)";
+  if (!c.zaya_router()) return "router = \"linear\" (public layouts hold the zaya router only)";
+  if (!c.scaled()) return "residual = \"plain\" (public layouts hold scaled residuals only)";
   if (c.experts_per_token != 1)
     return "experts_per_token = " + std::to_string(c.experts_per_token) +
            " (public layouts hold 1 only)";

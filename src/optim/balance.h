@@ -19,7 +19,7 @@
 namespace moraine {
 
 struct BalanceOptions {
-  double lr = 1e-3;
+  double lr = 1e-2;
   double beta1 = 0.9, beta2 = 0.95;
   double eps = 1e-8;
   bool skip = true;  // the last class is the skip class: its bias is fixed

@@ -2,11 +2,8 @@
 #include "optim/newton_schulz.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
-#include "base/error.h"
-#include "base/nearest.h"
 #include "kernels/check_tensor.h"
 #include "kernels/linear.h"
 #include "optim/flat_math.h"
@@ -72,15 +69,6 @@ void normalise(Context& ctx, const Tensor& x, double* partial, NewtonSchulzKind 
 }
 
 }  // namespace
-
-NewtonSchulzKind newton_schulz_kind(const std::string& name) {
-  const std::array<std::string, 2> names = {"classic", "polar_express"};
-  if (name == names[0]) return NewtonSchulzKind::kClassic;
-  if (name == names[1]) return NewtonSchulzKind::kPolarExpress;
-  throw_error(Code::kInvalidArgument,
-              "Newton-Schulz coefficients '{}': wanted classic or polar_express; did you mean {}?",
-              name, nearest_name(name, names));
-}
 
 const char* newton_schulz_name(NewtonSchulzKind kind) {
   return kind == NewtonSchulzKind::kClassic ? "classic" : "polar_express";

@@ -27,8 +27,6 @@ namespace moraine {
 
 enum class NewtonSchulzKind : uint8_t { kClassic, kPolarExpress };
 
-// "classic" or "polar_express". Errors: kInvalidArgument with the nearest name.
-NewtonSchulzKind newton_schulz_kind(const std::string& name);
 const char* newton_schulz_name(NewtonSchulzKind kind);
 
 struct NewtonSchulz {

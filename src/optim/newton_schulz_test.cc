@@ -8,7 +8,6 @@
 #include <cmath>
 #include <vector>
 
-#include "base/error.h"
 #include "testing/rig.h"
 
 namespace moraine {
@@ -223,12 +222,6 @@ TEST(NewtonSchulz, TransposeIsExact) {
       EXPECT_EQ(to_doubles(out), transposed(to_doubles(in), c.m, c.n));
     }
   });
-}
-
-TEST(NewtonSchulz, Names) {
-  EXPECT_EQ(newton_schulz_kind("classic"), NewtonSchulzKind::kClassic);
-  EXPECT_EQ(newton_schulz_kind("polar_express"), NewtonSchulzKind::kPolarExpress);
-  EXPECT_THROW(newton_schulz_kind("polar"), Error);
 }
 
 }  // namespace

@@ -3,22 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "base/check.h"
-#include "base/error.h"
-#include "base/nearest.h"
 
 namespace moraine {
 namespace {
-
-[[noreturn]] void unknown(const char* what, const std::string& name,
-                          std::span<const std::string> names) {
-  std::string list;
-  for (const std::string& known : names) list += (list.empty() ? "" : ", ") + known;
-  throw_error(Code::kInvalidArgument, "{} '{}': wanted one of {}; did you mean {}?", what, name,
-              list, nearest_name(name, names));
-}
 
 // Share of [first, last) done at `position`, in [0, 1].
 double progress(double position, double first, double last) {
@@ -44,22 +33,6 @@ double shape_value(const Schedule& s, double begin) {
 }
 
 }  // namespace
-
-Schedule::Shape schedule_shape(const std::string& name) {
-  const std::string names[] = {"constant", "linear", "cosine", "wsd"};
-  for (size_t i = 0; i < std::size(names); ++i) {
-    if (name == names[i]) return static_cast<Schedule::Shape>(i);
-  }
-  unknown("learning-rate schedule", name, names);
-}
-
-Schedule::Decay schedule_decay(const std::string& name) {
-  const std::string names[] = {"linear", "1-sqrt"};
-  for (size_t i = 0; i < std::size(names); ++i) {
-    if (name == names[i]) return static_cast<Schedule::Decay>(i);
-  }
-  unknown("learning-rate decay", name, names);
-}
 
 double lr_multiplier(const Schedule& s, int64_t begin, int64_t end) {
   MR_CHECK(begin >= 0 && begin < end, "begin=%ld end=%ld", long(begin), long(end));

@@ -14,7 +14,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 namespace moraine {
 
@@ -22,17 +21,12 @@ struct Schedule {
   enum class Shape : uint8_t { kConstant, kLinear, kCosine, kWsd };
   enum class Decay : uint8_t { kLinear, kOneMinusSqrt };
   Shape shape = Shape::kWsd;
-  Decay decay = Decay::kOneMinusSqrt;
-  int64_t warmup = 0;           // in the caller's unit
-  int64_t total = 0;            // of the whole run, warm-up included
-  double decay_fraction = 0.2;  // of total, for wsd
-  double floor = 0;             // [0, 1]
+  Decay decay = Decay::kOneMinusSqrt;  // of wsd
+  int64_t warmup = 0;                  // in the caller's unit
+  int64_t total = 0;                   // of the whole run, warm-up included
+  double decay_fraction = 0;           // of total, for wsd
+  double floor = 0;                    // [0, 1]
 };
-
-// "constant", "linear", "cosine", "wsd"; "linear", "1-sqrt".
-// Errors: kInvalidArgument with the nearest name.
-Schedule::Shape schedule_shape(const std::string& name);
-Schedule::Decay schedule_decay(const std::string& name);
 
 // REQUIRES: 0 <= begin < end.
 double lr_multiplier(const Schedule& schedule, int64_t begin, int64_t end);

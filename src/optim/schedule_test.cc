@@ -5,8 +5,6 @@
 
 #include <cmath>
 
-#include "base/error.h"
-
 namespace moraine {
 namespace {
 
@@ -86,20 +84,6 @@ TEST(Schedule, EmptyRunAndConstant) {
     const double value = at({.shape = shape, .total = 0}, 3);
     EXPECT_NEAR(value, shape == Shape::kConstant ? 1 : 0, 1e-12);
   }
-}
-
-TEST(Schedule, Names) {
-  EXPECT_EQ(schedule_shape("cosine"), Shape::kCosine);
-  EXPECT_EQ(schedule_shape("wsd"), Shape::kWsd);
-  EXPECT_EQ(schedule_decay("1-sqrt"), Decay::kOneMinusSqrt);
-  try {
-    schedule_shape("cosinus");
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kInvalidArgument);
-    EXPECT_NE(std::string(e.what()).find("did you mean cosine?"), std::string::npos) << e.what();
-  }
-  EXPECT_THROW(schedule_decay("sqrt"), Error);
 }
 
 }  // namespace

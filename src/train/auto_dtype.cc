@@ -5,31 +5,42 @@
 #include "comm/agree.h"
 
 namespace moraine {
+namespace {
+
+Precision faster(const Machine& machine) {
+  return bf16_is_faster(machine) ? Precision::kBF16 : Precision::kF32;
+}
+
+// kAuto: there is none.
+Precision dtype_of_the_run(const Run& run) {
+  const std::string& resume = run.options.resume;
+  const std::string saved = join_path(resume == "auto" ? run.options.out : resume, "config.toml");
+  if (resume == "never" || !run.fs.exists(saved)) return Precision::kAuto;
+  return read_run_config(SettingsTable::parse(run.fs.read(saved), saved)).train.dtype;
+}
+
+}  // namespace
 
 void settle_dtype(Run& run) {
-  if (run.config.train.dtype != "auto") return;
-  std::string settled, reason;
+  if (run.config.train.dtype != Precision::kAuto) return;
+  Precision settled = Precision::kAuto;
   if (run.first()) {
-    const std::string& resume = run.options.resume;
-    const std::string saved = join_path(resume == "auto" ? run.options.out : resume, "config.toml");
-    if (resume != "never" && run.fs.exists(saved)) {
-      settled = read_run_config(SettingsTable::parse(run.fs.read(saved), saved)).train.dtype;
-      reason = "the run has it";
-    }
-    if (settled.empty() || settled == "auto") {
-      settled = faster_dtype(run.machine);
-      reason = fmt::format("products: bf16 {:.1f}, f32 {:.1f} GFLOP/s", run.machine.bf16_gflops,
-                           run.machine.f32_gflops);
-    }
-    log_event(Level::kInfo, "run.dtype", "dtype={} reason=\"{}\"", settled, reason);
+    settled = dtype_of_the_run(run);
+    const bool known = settled != Precision::kAuto;
+    if (!known) settled = faster(run.machine);
+    log_event(Level::kInfo, "run.dtype", "dtype={} reason=\"{}\"",
+              settled == Precision::kBF16 ? "bf16" : "f32",
+              known ? "the run has it"
+                    : fmt::format("products: bf16 {:.1f}, f32 {:.1f} GFLOP/s",
+                                  run.machine.bf16_gflops, run.machine.f32_gflops));
   }
-  run.config.train.dtype = text_of_first(run.ranks.disk, settled);  // a measurement takes its time
+  run.config.train.dtype = value_of_first(run.ranks.disk, settled);  // measuring takes its time
 }
 
 void measure_dtype(RunConfig& config) {
-  if (config.train.dtype != "auto") return;
+  if (config.train.dtype != Precision::kAuto) return;
   Pool pool(usable_cores());
-  config.train.dtype = faster_dtype(measure_machine_quick(pool));
+  config.train.dtype = faster(measure_machine_quick(pool));
 }
 
 }  // namespace moraine

@@ -8,8 +8,8 @@ namespace moraine {
 std::string hardware_text(const Run& run) {
   return fmt::format("machine: {} threads, {}, measured peak {:.0f} GFLOP/s ({}), {:.0f} GB/s read",
                      run.machine.threads, run.machine.isa,
-                     matmul_gflops(run.machine, run.config.train.dtype == "bf16"),
-                     run.config.train.dtype, run.machine.read_gb_s);
+                     matmul_gflops(run.machine, compute_dtype(run.config) == DType::kBF16),
+                     dtype_name(compute_dtype(run.config)), run.machine.read_gb_s);
 }
 
 void print_start(const Run& run) {

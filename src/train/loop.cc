@@ -83,7 +83,7 @@ StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult&
   m.lr = lr;
   m.seconds = seconds;
   m.tokens_per_s = static_cast<double>(plan.batch_tokens) / seconds;
-  const double peak = matmul_gflops(run.machine, run.config.train.dtype == "bf16");
+  const double peak = matmul_gflops(run.machine, compute_dtype(run.config) == DType::kBF16);
   if (peak > 0) m.percent_of_peak = 100 * pace.profile.flops() / seconds / (peak * 1e9);
   pace.average_seconds =
       pace.average_seconds == 0 ? seconds : 0.95 * pace.average_seconds + 0.05 * seconds;

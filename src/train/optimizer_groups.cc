@@ -22,7 +22,7 @@ OptimizerGroups::OptimizerGroups(Arena& arena, const RunConfig& config, const Pa
                                  Ranks& ranks, int threads) {
   const Mesh& mesh = ranks.mesh;
   const ShardedOptimizerOptions options{
-      .rules = optimizer_options(config), .threads = threads, .wire = gradient_wire(config)};
+      .rules = optimizer_options(config), .threads = threads, .wire = config.parallel.wire};
   std::vector<double> cost(static_cast<size_t>(mesh.ranks / mesh.expert), 0.0);
   if (!config.model.dense()) {
     experts_ = std::make_unique<ShardedOptimizer>(arena, group_specs(config, table, true), options,

@@ -63,7 +63,7 @@ void warn_of_other_bits(const Run& run, const Checkpoint& checkpoint) {
     shared = shared || now > 1 || then > 1;
     same = same && now == then;
   }
-  if (same || (!shared && run.config.parallel.wire == "f32")) return;
+  if (same || (!shared && run.config.parallel.wire == Wire::kF32)) return;
   log_event(
       Level::kWarning, "run.other_mesh",
       "ranks_before={} ranks={} reason=\"sequences shared by ranks, or a bf16 wire: from here on "

@@ -13,15 +13,15 @@ bool must_roll_back(Run& run, const StepResult& result) {
   if (run.first())
     log_event(Level::kWarning, "step.bad", "step={} loss={} norm={} z={:.1f} in_a_row={} policy={}",
               run.state.step + 1, result.loss, result.gradient_norm, run.state.spike.z_score(),
-              run.state.spike.bad_in_a_row(), c.policy);
-  if (c.policy == "stop") {
+              run.state.spike.bad_in_a_row(), spike_policy_name(c.policy));
+  if (c.policy == SpikePolicy::kStop) {
     barrier(run.ranks.world);
     throw_error(Code::kDiverged,
                 "step {}: loss {}, gradient norm {}; spike.policy is stop; the last good "
                 "checkpoint is in {}",
                 run.state.step + 1, result.loss, result.gradient_norm, run.options.out);
   }
-  return c.policy == "rollback" || run.state.spike.bad_in_a_row() >= c.patience;
+  return c.policy == SpikePolicy::kRollback || run.state.spike.bad_in_a_row() >= c.patience;
 }
 
 namespace {

@@ -6,6 +6,12 @@
 #include "base/error.h"
 
 namespace moraine {
+
+const char* spike_policy_name(SpikePolicy policy) {
+  constexpr const char* kNames[] = {"skip", "rollback", "stop"};
+  return kNames[static_cast<size_t>(policy)];
+}
+
 namespace {
 
 constexpr double kMany = 1e18;
@@ -22,22 +28,15 @@ Fields train_fields(TrainConfig& c) {
        "Per optimizer step, all slots together: a multiple of slots * sequence.", 1, kMany},
       {"tokens", &c.tokens, "tokens", "Length of the run; or give steps, or phases.", 0, kMany},
       {"steps", &c.steps, "steps", "Length of the run in optimizer steps.", 0, kMany},
-      {"dtype",
-       &c.dtype,
-       "",
-       "Of weights and activations in the products; sums, residual stream and master weights are "
-       "f32. auto: the one whose products are faster on rank 0's machine when the run begins; it "
-       "stays the run's.",
-       0,
-       0,
-       {"bf16", "f32", "auto"}},
-      {"recompute",
-       &c.recompute,
-       "",
-       "What backward computes again instead of keeping: nothing, or each layer from its input.",
-       0,
-       0,
-       {"none", "layer"}},
+      choice_field("dtype", &c.dtype,
+                   "Of weights and activations in the products; sums, residual stream and master "
+                   "weights are f32. auto: the one whose products are faster on rank 0's machine "
+                   "when the run begins; it stays the run's.",
+                   {"bf16", "f32", "auto"}),
+      choice_field(
+          "recompute", &c.recompute,
+          "What backward computes again instead of keeping: nothing, or each layer from its input.",
+          {"none", "layer"}),
       {"init", &c.init, "",
        "Model directory or public checkpoint whose weights the run starts from; [model] is then "
        "taken from it."},
@@ -58,7 +57,7 @@ Fields train_fields(TrainConfig& c) {
 
 Fields optimizer_fields(OptimizerConfig& c) {
   return {
-      {"matrices", &c.matrices, "", "Rule of the weight matrices.", 0, 0, {"muon", "adamw"}},
+      choice_field("matrices", &c.matrices, "Rule of the weight matrices.", {"muon", "adamw"}),
       {"learning_rate", &c.learning_rate, "",
        "Peak rate of the matrices (Moonlight scaling: one rate fits Muon and AdamW).", 0, 10},
       {"adamw_learning_rate", &c.adamw_learning_rate, "",
@@ -67,28 +66,13 @@ Fields optimizer_fields(OptimizerConfig& c) {
       {"weight_decay", &c.weight_decay, "", "Decoupled, on matrices and the embedding.", 0, 10},
       {"momentum", &c.momentum, "", "Of Muon.", 0, 0.9999},
       {"nesterov", &c.nesterov, "", "Nesterov form of Muon's momentum."},
-      {"coefficients",
-       &c.coefficients,
-       "",
-       "Newton-Schulz polynomial.",
-       0,
-       0,
-       {"classic", "polar_express"}},
+      choice_field("coefficients", &c.coefficients, "Newton-Schulz polynomial.",
+                   {"classic", "polar_express"}),
       {"newton_schulz_steps", &c.newton_schulz_steps, "", "Iterations.", 1, 20},
-      {"newton_schulz_dtype",
-       &c.newton_schulz_dtype,
-       "",
-       "Operands of its products.",
-       0,
-       0,
-       {"bf16", "f32"}},
-      {"momentum_dtype",
-       &c.momentum_dtype,
-       "",
-       "Storage of Muon's momentum.",
-       0,
-       0,
-       {"f32", "bf16"}},
+      choice_field("newton_schulz_dtype", &c.newton_schulz_dtype, "Operands of its products.",
+                   {"bf16", "f32"}),
+      choice_field("momentum_dtype", &c.momentum_dtype, "Storage of Muon's momentum.",
+                   {"bf16", "f32"}),
       {"beta1", &c.beta1, "", "AdamW.", 0, 0.9999},
       {"beta2", &c.beta2, "", "AdamW.", 0, 0.999999},
       {"eps", &c.eps, "", "AdamW.", 0, 1},
@@ -96,20 +80,15 @@ Fields optimizer_fields(OptimizerConfig& c) {
        "Of the balancing biases; does not follow the schedule.", 0, 10},
       {"balance_beta1", &c.balance_beta1, "", "AdamW of the balancing biases.", 0, 0.9999},
       {"balance_beta2", &c.balance_beta2, "", "AdamW of the balancing biases.", 0, 0.999999},
-      {"schedule",
-       &c.schedule,
-       "",
-       "Shape of the learning rate over the run.",
-       0,
-       0,
-       {"constant", "linear", "cosine", "wsd"}},
+      choice_field("schedule", &c.schedule, "Shape of the learning rate over the run.",
+                   {"constant", "linear", "cosine", "wsd"}),
       {"warmup_fraction", &c.warmup_fraction, "of the run", "Linear warm-up.", 0, 1},
       {"warmup_tokens", &c.warmup_tokens, "tokens",
        "Linear warm-up, whatever the length of the run: one that may be made longer wants it; 0: "
        "warmup_fraction.",
        0, kMany},
       {"decay_fraction", &c.decay_fraction, "of the run", "Last part, in which wsd decays.", 0, 1},
-      {"decay", &c.decay, "", "Form of wsd's decay.", 0, 0, {"linear", "1-sqrt"}},
+      choice_field("decay", &c.decay, "Form of wsd's decay.", {"linear", "1-sqrt"}),
       {"floor", &c.floor, "of the peak", "Where the schedule ends.", 0, 1},
   };
 }
@@ -120,14 +99,12 @@ Fields spike_fields(SpikeConfig& c) {
        "Deviations of the loss above its running mean that count as a spike; 0: only a loss or "
        "norm that is not finite does.",
        0, 1e6},
-      {"policy",
-       &c.policy,
-       "",
-       "A bad step: is skipped, rolls back to the last good checkpoint and skips the data, or "
-       "stops the run.",
-       0,
-       0,
-       {"skip", "rollback", "stop"}},
+      choice_field(
+          "policy", &c.policy,
+          "A bad step: is skipped, rolls back to the last good checkpoint and skips the data, or "
+          "stops the run.",
+          {spike_policy_name(SpikePolicy::kSkip), spike_policy_name(SpikePolicy::kRollback),
+           spike_policy_name(SpikePolicy::kStop)}),
       {"patience", &c.patience, "steps",
        "Bad steps in a row after which a skip becomes a rollback.", 1, 1e6},
       {"rollbacks_max", &c.rollbacks_max, "", "Rollbacks in all before the run stops as diverged.",
@@ -217,21 +194,15 @@ Fields parallel_fields(ParallelConfig& c) {
        "Ranks that share the tokens of one sequence; a power of two. Data parallel is what is left "
        "of the ranks.",
        1, 65536},
-      {"attention",
-       &c.attention,
-       "",
-       "How ranks of a sequence attend to each other's keys: blocks that go round, all keys "
-       "gathered, or what the cost model prefers.",
-       0,
-       0,
-       {"auto", "ring", "gather"}},
-      {"wire",
-       &c.wire,
-       "",
-       "Gradients travel as f32, or rounded to bf16: half the bytes, and another answer.",
-       0,
-       0,
-       {"f32", "bf16"}},
+      choice_field(
+          "attention", &c.attention,
+          "How ranks of a sequence attend to each other's keys: blocks that go round, all keys "
+          "gathered, or what the cost model prefers.",
+          {"auto", "ring", "gather"}),
+      choice_field(
+          "wire", &c.wire,
+          "Gradients travel as f32, or rounded to bf16: half the bytes, and another answer.",
+          {"f32", "bf16"}),
       {"bucket_bytes", &c.bucket_bytes, "bytes",
        "Of gradients that leave together while backward goes on; 0: from the measured curve of the "
        "machine file.",
@@ -461,7 +432,7 @@ std::string answer_text(const RunConfig& config) {
   c.parallel.wire = config.parallel.wire;
   c.train.threads = 0;
   c.train.time_limit_seconds = 0;
-  c.train.recompute = "none";
+  c.train.recompute = Recompute::kNone;
   c.data.valid = "";
   c.data.tokenizer = "";
   for (DataSource& s : c.data.train) s.path = "";
@@ -472,14 +443,14 @@ std::string answer_text(const RunConfig& config) {
   return print_run_config(c);
 }
 
-DType compute_dtype(const RunConfig& c) {
-  MR_CHECK(c.train.dtype != "auto");
-  return c.train.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+namespace {
+DType dtype_of(Precision p) {
+  MR_CHECK(p != Precision::kAuto);  // settled before anything asks
+  return p == Precision::kBF16 ? DType::kBF16 : DType::kF32;
 }
+}  // namespace
 
-Wire gradient_wire(const RunConfig& c) {
-  return c.parallel.wire == "bf16" ? Wire::kBF16 : Wire::kF32;
-}
+DType compute_dtype(const RunConfig& c) { return dtype_of(c.train.dtype); }
 
 int64_t phase_context(const RunConfig& c, int64_t phase) {
   const int64_t own = c.phases[static_cast<size_t>(phase)].context;
@@ -492,10 +463,10 @@ OptimizerOptions optimizer_options(const RunConfig& config) {
   o.muon.lr = c.learning_rate;
   o.muon.momentum = c.momentum;
   o.muon.nesterov = c.nesterov;
-  o.muon.coefficients = newton_schulz_kind(c.coefficients);
+  o.muon.coefficients = c.coefficients;
   o.muon.ns_steps = static_cast<int>(c.newton_schulz_steps);
-  o.muon.ns_dtype = c.newton_schulz_dtype == "bf16" ? DType::kBF16 : DType::kF32;
-  o.muon.momentum_dtype = c.momentum_dtype == "bf16" ? DType::kBF16 : DType::kF32;
+  o.muon.ns_dtype = dtype_of(c.newton_schulz_dtype);
+  o.muon.momentum_dtype = dtype_of(c.momentum_dtype);
   o.muon.weight_decay = c.weight_decay;
   o.adamw = {.lr = c.adamw_learning_rate > 0 ? c.adamw_learning_rate : c.learning_rate,
              .beta1 = c.beta1,
@@ -505,14 +476,13 @@ OptimizerOptions optimizer_options(const RunConfig& config) {
   o.balance = {.lr = c.balance_learning_rate,
                .beta1 = c.balance_beta1,
                .beta2 = c.balance_beta2,
-               .eps = 1e-8,
                .skip = config.model.has_skip()};
   return o;
 }
 
 Schedule learning_rate_schedule(const RunConfig& c) {
-  return {.shape = schedule_shape(c.optimizer.schedule),
-          .decay = schedule_decay(c.optimizer.decay),
+  return {.shape = c.optimizer.schedule,
+          .decay = c.optimizer.decay,
           .warmup = 0,
           .total = 0,
           .decay_fraction = c.optimizer.decay_fraction,
@@ -529,9 +499,9 @@ std::vector<ParameterSpec> optimizer_specs(const RunConfig& c, const ParameterTa
     s.offset = p.offset;
     s.count = p.count();
     const bool matrix = p.kind == Kind::kMatrix || p.kind == Kind::kExperts;
-    s.rule = p.kind == Kind::kBalance                   ? Rule::kBalance
-             : matrix && c.optimizer.matrices == "muon" ? Rule::kMuon
-                                                        : Rule::kAdamW;
+    s.rule = p.kind == Kind::kBalance                              ? Rule::kBalance
+             : matrix && c.optimizer.matrices == MatrixRule::kMuon ? Rule::kMuon
+                                                                   : Rule::kAdamW;
     s.weight_decay = matrix || p.kind == Kind::kEmbedding;
     if (p.kind == Kind::kEmbedding) s.lr_scale = c.optimizer.embedding_lr_scale;
     if (p.kind == Kind::kMatrix) s.matrices = 1, s.rows = p.dims[0], s.cols = p.dims[1];

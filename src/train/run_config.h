@@ -30,14 +30,21 @@ struct DataConfig {
   bool pack = true;
 };
 
+// Names in the config: those of the fields, in this order.
+enum class Precision : uint8_t { kBF16, kF32, kAuto };
+enum class MatrixRule : uint8_t { kMuon, kAdamW };
+enum class SpikePolicy : uint8_t { kSkip, kRollback, kStop };
+const char* spike_policy_name(SpikePolicy policy);
+enum class AttentionExchange : uint8_t { kAuto, kRing, kGather };
+
 struct TrainConfig {
   int64_t seed = 1;
   int64_t slots = 8;              // power of two
   int64_t sequence = 512;         // positions
   int64_t batch_tokens = 16384;   // per optimizer step, all slots together
   int64_t tokens = 0, steps = 0;  // one of the two (without phases)
-  std::string dtype = "bf16";
-  std::string recompute = "none";
+  Precision dtype = Precision::kBF16;
+  Recompute recompute = Recompute::kNone;
   std::string init = {};  // a model directory to start from, or ""
   int64_t micro_sequences = 0;
   double clip_norm = 1;
@@ -47,26 +54,28 @@ struct TrainConfig {
 };
 
 struct OptimizerConfig {
-  double learning_rate = 2e-3;     // of Muon's matrices
-  double adamw_learning_rate = 0;  // 0: learning_rate
+  double learning_rate = MuonOptions().lr;  // of the matrices
+  double adamw_learning_rate = 0;           // 0: learning_rate
   double embedding_lr_scale = 1;
-  double balance_learning_rate = 1e-2;
-  double weight_decay = 0.1, momentum = 0.95, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double balance_beta1 = 0.9, balance_beta2 = 0.95;
-  bool nesterov = true;
-  std::string matrices = "muon";  // or adamw
-  std::string coefficients = "classic";
-  std::string newton_schulz_dtype = "bf16", momentum_dtype = "f32";
-  int64_t newton_schulz_steps = 5;
-  std::string schedule = "wsd", decay = "1-sqrt";
+  double balance_learning_rate = BalanceOptions().lr;
+  double weight_decay = MuonOptions().weight_decay, momentum = MuonOptions().momentum;
+  double beta1 = AdamWOptions().beta1, beta2 = AdamWOptions().beta2, eps = AdamWOptions().eps;
+  double balance_beta1 = BalanceOptions().beta1, balance_beta2 = BalanceOptions().beta2;
+  bool nesterov = MuonOptions().nesterov;
+  MatrixRule matrices = MatrixRule::kMuon;
+  NewtonSchulzKind coefficients = MuonOptions().coefficients;
+  Precision newton_schulz_dtype = Precision::kBF16, momentum_dtype = Precision::kF32;
+  int64_t newton_schulz_steps = MuonOptions().ns_steps;
+  Schedule::Shape schedule = Schedule::Shape::kWsd;
+  Schedule::Decay decay = Schedule::Decay::kOneMinusSqrt;
   int64_t warmup_tokens = 0;  // 0: warmup_fraction
   double warmup_fraction = 0.02, decay_fraction = 0.3, floor = 0;
 };
 
 struct SpikeConfig {
   double sigma = 0;  // z-score of the loss that counts as a spike; 0: only NaN and infinity do
-  std::string policy = "skip";  // skip | rollback | stop
-  int64_t patience = 5;         // bad steps in a row before a skip becomes a rollback
+  SpikePolicy policy = SpikePolicy::kSkip;
+  int64_t patience = 5;  // bad steps in a row before a skip becomes a rollback
   int64_t rollbacks_max = 3;
 };
 
@@ -79,11 +88,11 @@ struct CheckpointConfig {
 };
 
 struct ParallelConfig {
-  int64_t expert = 1, context = 1;  // ranks; data parallel is what is left
-  std::string wire = "f32";         // gradients travel as f32 or bf16
-  std::string attention = "auto";   // context parallel: ring | gather | auto
-  int64_t bucket_bytes = 0;         // 0: from the measured curve
-  double deadline_seconds = 300;    // of every wait for another rank
+  int64_t expert = 1, context = 1;                         // ranks; data parallel is what is left
+  Wire wire = Wire::kF32;                                  // what gradients travel as
+  AttentionExchange attention = AttentionExchange::kAuto;  // of ranks that share a sequence
+  int64_t bucket_bytes = 0;                                // 0: from the measured curve
+  double deadline_seconds = 300;                           // of every wait for another rank
 };
 
 struct ReportConfig {
@@ -125,7 +134,6 @@ std::string document_run_config();                      // docs/configuration.md
 std::string answer_text(const RunConfig& config);
 
 DType compute_dtype(const RunConfig& config);
-Wire gradient_wire(const RunConfig& config);
 int64_t phase_context(const RunConfig& config, int64_t phase);  // ranks that share a sequence
 OptimizerOptions optimizer_options(const RunConfig& config);
 Schedule learning_rate_schedule(const RunConfig& config);  // in tokens

@@ -208,7 +208,7 @@ TEST(RunConfig, SetWinsOverTheFile) {
   settings.set("optimizer.learning_rate=1e-3");
   const RunConfig config = read_run_config(settings);
   EXPECT_EQ(config.train.tokens, 5);
-  EXPECT_EQ(config.train.dtype, "f32");
+  EXPECT_EQ(config.train.dtype, Precision::kF32);
   EXPECT_EQ(config.data.valid, "some path");
   EXPECT_EQ(config.optimizer.learning_rate, 1e-3);
   for (const char* bad : {"", "=", "x", "=5", ".=1", "train.=1", "..=1", "train.tokens.x=1"})
@@ -226,7 +226,7 @@ TEST(RunConfig, AnswerTextHoldsWhatDecidesTheAnswer) {
     return answer_text(c) != want;
   };
   EXPECT_FALSE(changed([](RunConfig& c) { c.train.threads = 5; }));
-  EXPECT_FALSE(changed([](RunConfig& c) { c.train.recompute = "layer"; }));
+  EXPECT_FALSE(changed([](RunConfig& c) { c.train.recompute = Recompute::kLayer; }));
   EXPECT_FALSE(changed([](RunConfig& c) { c.train.time_limit_seconds = 5; }));
   EXPECT_FALSE(changed([](RunConfig& c) { c.report.valid_every_steps = 5; }));
   EXPECT_FALSE(changed([](RunConfig& c) { c.checkpoint.keep = 5; }));
@@ -234,7 +234,7 @@ TEST(RunConfig, AnswerTextHoldsWhatDecidesTheAnswer) {
       changed([](RunConfig& c) { c.data.train[0].path = c.phases[0].train[0].path = "e"; }));
   EXPECT_TRUE(changed([](RunConfig& c) { c.train.tokens = 5; }));
   EXPECT_TRUE(changed([](RunConfig& c) { c.train.seed = 5; }));
-  EXPECT_TRUE(changed([](RunConfig& c) { c.train.dtype = "f32"; }));
+  EXPECT_TRUE(changed([](RunConfig& c) { c.train.dtype = Precision::kF32; }));
   EXPECT_TRUE(changed([](RunConfig& c) { c.train.slots = 4; }));
   EXPECT_TRUE(changed([](RunConfig& c) { c.train.micro_sequences = 1; }));
   EXPECT_TRUE(changed([](RunConfig& c) { c.model.hidden = 5; }));

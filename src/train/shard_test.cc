@@ -30,7 +30,7 @@ void note(std::map<std::string, Rows>& all, const ShardTensor& t, bool writes) {
   for (int64_t r = 0; r < t.local.dims[0]; ++r) ++count[static_cast<size_t>(t.row_begin + r)];
 }
 
-RunConfig config_of(const std::string& matrices) {
+RunConfig config_of(MatrixRule matrices) {
   RunConfig c;
   c.model.hidden = 32, c.model.layers = 2, c.model.heads = 2, c.model.kv_heads = 1;
   c.model.head_dim = 16, c.model.experts = 8, c.model.expert_hidden = 24;
@@ -76,7 +76,7 @@ void check_mesh(const RunConfig& c, int ranks, int64_t expert) {
 }
 
 TEST(Shard, PartsTileEveryTensorOnce) {
-  for (const char* matrices : {"muon", "adamw"}) {
+  for (const MatrixRule matrices : {MatrixRule::kMuon, MatrixRule::kAdamW}) {
     for (const int ranks : {1, 2, 4, 8}) {
       for (int64_t expert = 1; expert <= ranks; expert *= 2)
         check_mesh(config_of(matrices), ranks, expert);

@@ -40,8 +40,8 @@ ContextVariant cheaper_variant(const RunConfig& c, const ContextLayout& layout,
 
 ContextVariant context_variant(const RunConfig& c, const Timeline& timeline,
                                const Machine& machine) {
-  if (c.parallel.attention == "ring") return ContextVariant::kRing;
-  if (c.parallel.attention == "gather") return ContextVariant::kAllGather;
+  if (c.parallel.attention == AttentionExchange::kRing) return ContextVariant::kRing;
+  if (c.parallel.attention == AttentionExchange::kGather) return ContextVariant::kAllGather;
   ContextLayout largest;
   for (const StepPlan& plan : timeline.kinds()) {
     const ContextLayout layout = micro_layout(c, plan);

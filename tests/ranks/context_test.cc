@@ -16,10 +16,10 @@ namespace {
 
 using namespace testing;
 
-class Context : public ::testing::TestWithParam<const char*> {
+class Context : public ::testing::TestWithParam<AttentionExchange> {
  protected:
   // Three phases of growing length: 16 positions on one rank each, 32 on two, 64 on four.
-  RunConfig phases(const std::string& attention, int64_t expert, const std::string& dtype = "f32") {
+  RunConfig phases(AttentionExchange attention, int64_t expert, const std::string& dtype = "f32") {
     const std::string text =
         "[train]\ninit = \"" + tiny.root() +
         "/start\"\nslots = 4\nsequence = 16\nbatch_tokens = 512\nthreads = 1\ndtype = \"" + dtype +
@@ -43,7 +43,8 @@ class Context : public ::testing::TestWithParam<const char*> {
   TestFolder folder;
   TinyRun tiny{folder.path()};
 };
-INSTANTIATE_TEST_SUITE_P(Variants, Context, ::testing::Values("ring", "gather"));
+INSTANTIATE_TEST_SUITE_P(Variants, Context,
+                         ::testing::Values(AttentionExchange::kRing, AttentionExchange::kGather));
 
 std::vector<float> weights(const std::string& out, int64_t step) {
   const ModelDirectory model =
@@ -101,7 +102,7 @@ TEST_P(Context, TheSameMeshHasTheSameBitsAndResumesOnThem) {
   ASSERT_TRUE(whole.result) << whole.hash();
   EXPECT_EQ(tiny.train_on(4, config, tiny.out("again")).hash(), whole.hash());
   RunConfig recomputed = config;
-  recomputed.train.recompute = "layer";
+  recomputed.train.recompute = Recompute::kLayer;
   EXPECT_EQ(tiny.train_on(4, recomputed, tiny.out("recomputed")).hash(), whole.hash());
   const std::string out = tiny.out("stopped");
   for (const int64_t steps : {1, 1, 2})

@@ -125,7 +125,7 @@ TEST_P(OneAnswer, OfValidationWhateverItsLength) {
 TEST_P(OneAnswer, OfABf16WireIsAnotherAndStays) {
   const std::string want = one_rank();
   RunConfig config = on_mesh(2);
-  config.parallel.wire = "bf16";
+  config.parallel.wire = Wire::kBF16;
   const std::string rounded = tiny.train_on(4, config, tiny.out("a")).hash();
   EXPECT_NE(rounded, want);
   EXPECT_EQ(tiny.train_on(4, config, tiny.out("b")).hash(), rounded);
@@ -141,7 +141,7 @@ TEST_P(OneAnswer, OfABf16WireIsAnotherAndStays) {
 TEST_P(OneAnswer, WithRecomputationThreadsAndSmallBuckets) {
   const std::string want = one_rank();
   RunConfig config = on_mesh(2);
-  config.train.recompute = "layer";
+  config.train.recompute = Recompute::kLayer;
   config.train.threads = 2;
   config.parallel.bucket_bytes = 1;
   EXPECT_EQ(tiny.train_on(4, config, tiny.out("small")).hash(), want);

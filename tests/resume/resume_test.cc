@@ -66,7 +66,7 @@ TEST_P(Resume, ThreadsRecomputationAndReportsChangeNoBit) {
   RunConfig other = config;
   other.train.threads = 2;
   EXPECT_EQ(tiny.train(other, tiny.out("threads")).hash(), want);
-  other.train.recompute = "layer";
+  other.train.recompute = Recompute::kLayer;
   EXPECT_EQ(tiny.train(other, tiny.out("recompute")).hash(), want);
   // All of them change in the middle.
   other.report.valid_every_steps = 0;
@@ -513,15 +513,17 @@ TEST_F(BadSteps, NotANumberDivergesUnderEveryPolicy) {
                    [](const ParameterTable&, float* weights) { weights[100] = NAN; });
   c.train.init = tiny.out("nan");
   c.model = ModelConfig();  // the shape comes with the model
-  for (const char* policy : {"skip", "rollback", "stop"}) {
+  for (const SpikePolicy policy :
+       {SpikePolicy::kSkip, SpikePolicy::kRollback, SpikePolicy::kStop}) {
     c.spike.policy = policy;
-    const Outcome whole = tiny.train(c, tiny.out(policy));
-    ASSERT_TRUE(whole.error) << policy;
+    const std::string out = tiny.out("policy" + std::to_string(static_cast<int>(policy)));
+    const Outcome whole = tiny.train(c, out);
+    ASSERT_TRUE(whole.error) << out;
     EXPECT_EQ(whole.error->code(), Code::kDiverged) << whole.error->what();
     EXPECT_NE(std::string(whole.error->what()).find("loss nan") == std::string::npos,
-              std::string(policy) == "stop")
+              policy == SpikePolicy::kStop)
         << whole.error->what();
-    EXPECT_EQ(count(whole.log, "step.bad"), std::string(policy) == "skip" ? 3 : 1) << whole.log;
+    EXPECT_EQ(count(whole.log, "step.bad"), policy == SpikePolicy::kSkip ? 3 : 1) << whole.log;
   }
 }
 
