@@ -29,11 +29,11 @@ constexpr int64_t kColdBytes = 64 << 10;
 
 struct CommTimes {
   std::string operation;
-  int64_t bytes = 0;                  // per pair of ranks
-  double delivered = 0;               // bytes of a repetition, all ranks
-  std::vector<double> seconds;        // ours, per repetition
-  std::vector<double> copy_seconds;   // of copying as much; empty for barrier and bucket
-  std::vector<double> rival_seconds;  // Open MPI's own; empty if it is not running
+  int64_t bytes = 0;                       // per pair of ranks
+  double delivered = 0;                    // bytes of a repetition, all ranks
+  std::vector<double> seconds = {};        // ours, per repetition
+  std::vector<double> copy_seconds = {};   // of copying as much; empty for barrier and bucket
+  std::vector<double> rival_seconds = {};  // Open MPI's own; empty if it is not running
 };
 
 struct CommMeasureOptions {
