@@ -2,7 +2,7 @@
 //
 //   row t of a segment has position i = position_begin + (t - row_begin); it sees positions j of its own
 //   document with lo(i) <= j <= i, lo(i) = window > 0 ? max(0, i - window + 1) : 0; position j is row
-//   key_begin + j of k and v; head h uses key head g = h / (H/K).
+//   key_begin + j of k and v, or lies in a page (KeyPages); head h uses key head g = h / (H/K).
 //   s[t,h,j]  = scale * q[t,h] . k[j,g]
 //   lse[t,h]  = log sum_j exp(s[t,h,j])
 //   o[t,h]    = sum_j exp(s[t,h,j] - lse[t,h]) v[j,g]
@@ -39,6 +39,7 @@ struct AttentionForward {
   Segments segments;  // cover [0, T)
   int64_t window;     // keys a row sees, itself included; 0: all
   float scale;        // 1/sqrt(d); > 0
+  KeyPages pages = {};
 };
 
 struct AttentionBackward {

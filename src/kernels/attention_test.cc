@@ -341,6 +341,60 @@ TEST(Attention, ChunksHaveTheBitsOfTheWhole) {
   });
 }
 
+TEST(Attention, TheReferenceKnowsPages) {
+  Rig rig;
+  const Problem rows(rig, documents({70}), 70, 4, 2, 8, DType::kF32, 11),
+      pages(rig, documents({70}), 96, 4, 2, 8, DType::kF32, 12);
+  const int32_t table[] = {4, 0, 5, 2, 1};
+  for (int64_t i = 0; i < 5; ++i) {
+    copy_rows(rows.k, i * 16, std::min<int64_t>(70, i * 16 + 16), pages.k, table[i] * 16);
+    copy_rows(rows.v, i * 16, std::min<int64_t>(70, i * 16 + 16), pages.v, table[i] * 16);
+  }
+  AttentionForward forward = rows.forward();
+  ref::attention_forward(forward);
+  const Tensor want = rig.copy(rows.o);
+  forward.k = pages.k, forward.v = pages.v, forward.pages = {table, 16};
+  ref::attention_forward(forward);
+  EXPECT_SAME_BITS(rows.o, want);
+}
+
+// Keys in pages, scattered over the cache, give the bits of keys in a row.
+TEST(Attention, PagesHaveTheBitsOfRows) {
+  for_bit_cases([](const BitCase& c, DType dtype) {
+    Rig rig;
+    Problem whole(rig, documents({c.rows}), c.rows, c.H, c.K, c.d, dtype, 11);
+    whole.window = c.window;
+    attention_forward(rig.ctx, whole.forward());
+    for (const int64_t page : {16, 64, 128}) {
+      const int64_t pages = (c.rows + page - 1) / page, R = (2 * pages + 1) * page;
+      const Problem noise(rig, documents({R}), R, c.H, c.K, c.d, dtype, 12);
+      const Tensor k = rig.copy(noise.k), v = rig.copy(noise.v);
+      std::vector<int32_t> table = {0, 0, 0};  // of a document before it
+      for (int64_t i = 0; i < pages; ++i) {
+        table.push_back(static_cast<int32_t>(1 + 2 * ((i * 5 + 3) % pages)));  // no neighbours
+        if (pages % 5 == 0) table.back() = static_cast<int32_t>(1 + 2 * (pages - 1 - i));
+        const int64_t begin = i * page, end = std::min(c.rows, begin + page);
+        copy_rows(whole.k, begin, end, k, table.back() * page);
+        copy_rows(whole.v, begin, end, v, table.back() * page);
+      }
+      const int64_t rows = std::min<int64_t>(c.rows, 35), begin = c.rows - rows, other = 3;
+      Problem p = noise;
+      p.segments = {{0, other, 13, 0}, {other, rows, begin, 3}};
+      p.window = c.window;
+      p.k = k;
+      p.v = v;
+      for (Tensor* t : {&p.q, &p.o, &p.lse}) *t = t->rows(0, other + rows);
+      copy_rows(whole.q, begin, c.rows, p.q, other);
+      AttentionForward forward = p.forward();
+      forward.pages = {table, page};
+      attention_forward(rig.ctx, forward);
+      EXPECT_SAME_BITS(p.o.rows(other, other + rows), whole.o.rows(begin, c.rows));
+      EXPECT_SAME_BITS(p.lse.rows(other, other + rows), whole.lse.rows(begin, c.rows));
+      if (::testing::Test::HasFailure()) return;
+    }
+  });
+}
+
 // A document's forward and backward among others equal those alone.
 TEST(Attention, PackedHasTheBitsOfAlone) {
   for_bit_cases([](const BitCase& c, DType dtype) {

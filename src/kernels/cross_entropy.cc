@@ -12,6 +12,7 @@ void cross_entropy(Context& ctx, const CrossEntropy& a) {
   check_tensor(a.logits, "logits", wide, {T, V});
   check_tensor(a.loss, "loss", wide, {T});
   check_tensor(a.target, "target", DType::kI32, {T});
+  check_tensor(a.lse, "lse", DType::kF64, {T}, /*optional=*/true);
   if (!a.dlogits.empty()) {
     check_activation(a.dlogits, "dlogits");
     check_shape(a.dlogits, "dlogits", {T, V});

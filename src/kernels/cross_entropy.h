@@ -2,12 +2,13 @@
 //
 //   lse[t]       = log sum_v exp(logits[t,v])
 //   loss[t]      = lse[t] - logits[t, target[t]]          0 where target < 0
+//                  rounded once, so that lse gives the loss of any other target to the bit
 //   dlogits[t,v] = softmax(logits[t])[v] - (v == target[t])   0 where target < 0 (gradient of the SUM of losses)
 //
 // The caller makes logits for a bounded block of rows at a time (model/head.h): [tokens, vocabulary] never
 // exists at once.
 // Shapes:   T rows of a block, V vocabulary.
-// Types:    logits, loss f32; dlogits f32 or bf16 (or empty: loss only); target i32.
+// Types:    logits, loss f32; lse f64; dlogits f32 or bf16 (or empty: loss only); target i32.
 // Aliasing: none.
 // Order:    rows independent; sums over v in an order fixed by V.
 // Cost:     memory-bound: 2 reads of logits, 1 write of dlogits.
@@ -19,10 +20,11 @@
 namespace moraine {
 
 struct CrossEntropy {
-  Tensor loss;     // [T] out
-  Tensor dlogits;  // [T, V] out, or empty
-  Tensor logits;   // [T, V] in
-  Tensor target;   // [T] i32 in; < 0: no target
+  Tensor loss;      // [T] out
+  Tensor dlogits;   // [T, V] out, or empty
+  Tensor logits;    // [T, V] in
+  Tensor target;    // [T] i32 in; < 0: no target
+  Tensor lse = {};  // [T] out, also where there is no target; or empty
 };
 
 void cross_entropy(Context& ctx, const CrossEntropy& a);

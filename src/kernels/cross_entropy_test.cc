@@ -56,6 +56,17 @@ TEST(CrossEntropy, MatchesReference) {
                               .logits = logits,
                               .target = target});
       EXPECT_SAME_BITS(alone, both);
+      // The normalizer gives the loss of every other target, to the bit.
+      const Tensor lse = rig.zeros({c.T}, DType::kF64), with = rig.normal({c.T}, DType::kF32, 6);
+      cross_entropy(rig.ctx,
+                    {.loss = with, .dlogits = {}, .logits = logits, .target = target, .lse = lse});
+      EXPECT_SAME_BITS(with, alone);
+      for (int64_t t = 0; t < c.T; ++t) {
+        const int32_t v = target.as<int32_t>()[t];
+        if (v < 0) continue;
+        const auto logit = static_cast<double>(logits.as<float>()[t * c.V + v]);
+        EXPECT_EQ(static_cast<float>(lse.as<double>()[t] - logit), alone.as<float>()[t]) << t;
+      }
     }
   });
 }

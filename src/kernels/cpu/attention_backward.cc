@@ -444,7 +444,7 @@ void run_documents(const AttentionBackward& a, const BackwardTask& task, Word* s
     BackwardWorker<F, false>(a, task.key_head, scratch).run_keys(all, true);
     return;
   }
-  for_parts(a.segments, {}, task.row_begin, task.row_end, [&](const Part& part) {
+  for_parts({a.segments, {}, {}}, task.row_begin, task.row_end, [&](const Part& part) {
     if (task.plan->whole(*part.segment)) return;
     const Share share = {{part.segment, part.keys, a.window}, part.begin, part.end};
     BackwardWorker<F, false> worker(a, task.key_head, scratch);

@@ -46,10 +46,12 @@ struct Part {
   const Segment* segment;
   int64_t keys;
   int64_t begin, end;
+  const KeyPages* pages;
   int64_t row(int64_t position) const {
     return segment->row_begin + position - segment->position_begin;
   }
-  int64_t key_row(int64_t position) const { return segment->key_begin + position; }
+  // Of position and the others of its group, one row after another.
+  int64_t key_row(int64_t position) const { return pages->row(*segment, position); }
 };
 
 // One segment in the backward: groups of rows are counted from its first row, whatever its
@@ -84,11 +86,18 @@ struct Share {
   int64_t begin, end;
 };
 
+// The documents of a batch and where their keys lie. keys: by segment; empty: to its end.
+struct Documents {
+  Segments segments;
+  std::span<const int64_t> keys;
+  KeyPages pages;
+};
+
 // Calls f(part) for the groups whose first row in the batch is in [row_begin, row_end): so
-// consecutive ranges of rows own each group once, and whole. keys: by segment; empty: to its end.
+// consecutive ranges of rows own each group once, and whole.
 template <class F>
-void for_parts(Segments segments, std::span<const int64_t> keys, int64_t row_begin, int64_t row_end,
-               const F& f) {
+void for_parts(const Documents& documents, int64_t row_begin, int64_t row_end, const F& f) {
+  const Segments segments = documents.segments;
   auto s = static_cast<size_t>(std::max<int64_t>(0, segment_index(segments, row_begin)));
   for (; s < segments.size() && segments[s].row_begin < row_end; ++s) {
     const Segment& segment = segments[s];
@@ -97,8 +106,8 @@ void for_parts(Segments segments, std::span<const int64_t> keys, int64_t row_beg
       const int64_t position = segment.position_begin + row - segment.row_begin;
       return std::min(round_up(position, kGroup), segment.position_begin + segment.rows);
     };
-    const Part part = {&segment, key_count(segments, keys, s), boundary(row_begin),
-                       boundary(row_end)};
+    const Part part = {&segment, key_count(segments, documents.keys, s), boundary(row_begin),
+                       boundary(row_end), &documents.pages};
     if (part.begin < part.end) f(part);
   }
 }

@@ -70,7 +70,8 @@ class ForwardWorker {
   }
 
   void run() {
-    for_parts(a_.segments, task_.keys, task_.row_begin, task_.row_end, [&](const Part& part) {
+    const Documents documents = {a_.segments, task_.keys, a_.pages};
+    for_parts(documents, task_.row_begin, task_.row_end, [&](const Part& part) {
       for (int64_t g = part.begin / kGroup; g * kGroup < part.end; ++g) {
         const int64_t begin = std::max(part.begin, g * kGroup),
                       end = std::min(part.end, (g + 1) * kGroup);
@@ -181,8 +182,10 @@ class ForwardWorker {
   HWY_INLINE void prefetch_keys(const Part& part, int64_t g) {
     const int64_t end = std::min((g + 1) * kGroup, part.keys);
     const auto bytes = d_ * static_cast<int64_t>(sizeof(Element));
+    if (g * kGroup >= end) return;
+    const int64_t first = part.key_row(g * kGroup) - g * kGroup;
     for (int64_t j = g * kGroup; j < end; ++j) {
-      const int64_t offset = (part.key_row(j) * K_ + task_.key_head) * bytes;
+      const int64_t offset = ((first + j) * K_ + task_.key_head) * bytes;
       for (int64_t b = 0; b < bytes; b += 64) {
         hwy::Prefetch(static_cast<const char*>(a_.k.data) + offset + b);
         hwy::Prefetch(static_cast<const char*>(a_.v.data) + offset + b);

@@ -79,6 +79,8 @@ Normalizer normalizer(const float* x, int64_t V) {
   return total;
 }
 
+double log_sum(const Normalizer& z) { return z.top + std::log(z.sum); }
+
 template <class E>
 void gradient_row(E* dlogits, const float* x, int64_t V, const Normalizer& z, int32_t target) {
   const DF df;
@@ -100,6 +102,7 @@ void cross_entropy_row(const CrossEntropy& a, int64_t t) {
   const int32_t target = a.target.as<int32_t>()[t];
   const float* x = a.logits.as<float>() + t * V;
   if (target < 0) {
+    if (!a.lse.empty()) a.lse.as<double>()[t] = log_sum(normalizer(x, V));
     a.loss.as<float>()[t] = 0;
     if (a.dlogits.empty()) return;
     const int64_t size = dtype_bytes(a.dlogits.dtype);
@@ -107,8 +110,8 @@ void cross_entropy_row(const CrossEntropy& a, int64_t t) {
     return;
   }
   const Normalizer z = normalizer(x, V);
-  a.loss.as<float>()[t] =
-      static_cast<float>(z.top + std::log(z.sum) - static_cast<double>(x[target]));
+  a.loss.as<float>()[t] = static_cast<float>(log_sum(z) - static_cast<double>(x[target]));
+  if (!a.lse.empty()) a.lse.as<double>()[t] = log_sum(z);
   if (a.dlogits.empty()) return;
   if (a.dlogits.dtype == DType::kBF16) {
     gradient_row(a.dlogits.as<BF16>() + t * V, x, V, z, target);

@@ -34,7 +34,7 @@ void attention_forward(const AttentionForward& a) {
         const int64_t g = h / (H / K), row = (t * H + h) * d;
         p.clear();
         for (int64_t j = lo; j <= i; ++j) {
-          p.push_back(a.scale * dot(a.q, row, a.k, ((s.key_begin + j) * K + g) * d, d));
+          p.push_back(a.scale * dot(a.q, row, a.k, (a.pages.row(s, j) * K + g) * d, d));
         }
         const double largest = *std::max_element(p.begin(), p.end());
         double total = 0;
@@ -43,7 +43,7 @@ void attention_forward(const AttentionForward& a) {
         std::fill(sum.begin(), sum.end(), 0.0);
         for (int64_t j = lo; j <= i; ++j) {
           const double weight = std::exp(p[static_cast<size_t>(j - lo)] - lse);
-          const int64_t key = ((s.key_begin + j) * K + g) * d;
+          const int64_t key = (a.pages.row(s, j) * K + g) * d;
           for (int64_t c = 0; c < d; ++c) sum[static_cast<size_t>(c)] += weight * get(a.v, key + c);
         }
         for (int64_t c = 0; c < d; ++c) set(a.o, row + c, sum[static_cast<size_t>(c)]);

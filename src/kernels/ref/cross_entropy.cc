@@ -17,6 +17,7 @@ void cross_entropy(const CrossEntropy& a) {
     for (int64_t v = 0; v < V; ++v) top = std::max(top, get(a.logits, t * V + v));
     for (int64_t v = 0; v < V; ++v) sum += std::exp(get(a.logits, t * V + v) - top);
     const double lse = top + std::log(sum);
+    if (!a.lse.empty()) set(a.lse, t, lse);
     set(a.loss, t, target < 0 ? 0 : lse - get(a.logits, t * V + target));
     if (a.dlogits.empty()) continue;
     for (int64_t v = 0; v < V; ++v) {
