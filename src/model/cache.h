@@ -1,8 +1,15 @@
-// Cache: what a sequence remembers between calls: keys, values, and the small CCA state.
+// Cache: what sequences remember between calls, in pages: keys, values, and the small CCA state.
 //
-// A cache has slots; a slot is one sequence with room for `positions` keys. The CCA state of a layer is the
-// last two columns of packed q|k before the convolutions and the last delayed value; zeros at a document's
-// start, so a fresh slot needs no special case.
+// A page holds `page_rows` consecutive positions of a sequence. With them it holds the CCA state after the
+// last position that was written to it: the last two columns of packed q|k before the convolutions, and the
+// last delayed value. So a full page is all that its positions leave behind: who has the pages of a prefix
+// goes on from there with the bits of the one that computed them. A page that is not full has one writer.
+//
+// The cache knows no sequences: which page holds what is the caller's (infer/page_pool.h). A batch says it in
+// a list of pages: position p of segment s is in page  pages[s.key_begin + p / page_rows].
+//
+// Memory: a page takes, in each layer, page_rows * 2 K d values and 2 C + M of state (+8 % at 64 rows of
+//         the 8B shape).
 #pragma once
 
 #include <vector>
@@ -12,33 +19,45 @@
 
 namespace moraine {
 
+constexpr int64_t kPageRows = 64;
+
+struct CacheOptions {
+  int64_t pages = 0;
+  int64_t segments = 1;           // most documents of a batch
+  int64_t page_rows = kPageRows;  // a multiple of 16
+};
+
 struct LayerCache {
-  Tensor k, v;        // [slots * positions, K, d]
-  Tensor conv;        // [slots, 2, C]: p at the two positions before the next
-  Tensor value;       // [slots, M]: delayed half of the value before the next
-  Tensor conv_halo;   // [slots, 2, C] scratch: the same by segment of the batch
-  Tensor value_halo;  // [slots, M] scratch
+  Tensor k, v;        // [pages * page_rows, K, d]
+  Tensor conv;        // [pages, 2, C]: p at the last two positions that a page holds
+  Tensor value;       // [pages, M]: delayed half of the value at the last one
+  Tensor conv_halo;   // [segments, 2, C] scratch: the state before each segment of the batch
+  Tensor value_halo;  // [segments, M] scratch
 };
 
 struct Cache {
-  int64_t slots = 0, positions = 0;
+  int64_t pages = 0, segments = 0, page_rows = kPageRows;
   std::vector<LayerCache> layers;
-  std::vector<int64_t> lengths;  // [slots] positions in use
 
-  int64_t key_begin(int64_t slot) const { return slot * positions; }
+  int64_t positions() const { return pages * page_rows; }
+  bool empty() const { return layers.empty(); }
 };
 
-Cache make_cache(Arena& arena, const ModelConfig& config, DType compute, int64_t slots,
-                 int64_t positions);
+Cache make_cache(Arena& arena, const ModelConfig& config, DType compute,
+                 const CacheOptions& options);
 
-// Forgets a slot: length 0, CCA state zero.
-void clear_slot(Cache& cache, int64_t slot);
+// Bytes of one page, all layers.
+int64_t page_bytes(const ModelConfig& config, DType compute, int64_t page_rows);
 
-// For a batch whose segment i continues slot slot_of[i]: gathers the CCA state by segment.
-void gather_state(LayerCache& layer, std::span<const int64_t> slot_of);
+// Everything that page `from` holds, to page `to`: a prefix that ends inside a page goes on in a copy.
+void copy_page(Cache& cache, int32_t from, int32_t to);
 
-// After q|k|v of the batch are known: appends keys and values, and stores the new CCA state.
+// The CCA state before each segment of a batch, gathered from the page of the position before it; zeros at a
+// document's start.
+void gather_state(LayerCache& layer, Segments segments, const KeyPages& pages);
+
+// After q|k|v of the batch are known: keys, values and the new CCA states go into their pages.
 void append_to_cache(LayerCache& layer, const ModelConfig& config, const LayerActs& acts,
-                     Segments segments, std::span<const int64_t> slot_of);
+                     Segments segments, const KeyPages& pages);
 
 }  // namespace moraine

@@ -89,7 +89,7 @@ void attend_forward(Context& ctx, const LayerPlace& place, const Batch& batch, L
   }
   Tensor k = a.k, v = a.v;
   if (memory.cache != nullptr) {
-    append_to_cache(*memory.cache, c, a, batch.segments, memory.slot_of);
+    append_to_cache(*memory.cache, c, a, batch.segments, memory.pages);
     k = memory.cache->k, v = memory.cache->v;
   }
   attention_forward(ctx, {.o = a.o,
@@ -99,7 +99,8 @@ void attend_forward(Context& ctx, const LayerPlace& place, const Batch& batch, L
                           .v = v,
                           .segments = batch.segments,
                           .window = c.window(place.index),
-                          .scale = scale});
+                          .scale = scale,
+                          .pages = memory.pages});
 }
 
 // Which expert each token goes to, and how much its answer counts.

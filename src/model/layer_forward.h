@@ -24,8 +24,8 @@ struct LayerPlace {
 
 // Keys and values that came before, or none.
 struct LayerMemory {
-  LayerCache* cache = nullptr;            // null: the batch is all there is
-  std::span<const int64_t> slot_of = {};  // by segment
+  LayerCache* cache = nullptr;  // null: the batch is all there is
+  KeyPages pages = {};          // of the batch's segments
 };
 
 // Reads `below` (r, x, s), writes `above`. Leaves in `a` what layer_backward reads.

@@ -31,8 +31,7 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const ModelDirectory& directory,
       m->arena_, config,
       ModelOptions{.compute = compute, .tokens = options.tokens, .positions = positions}, master);
   m->model_->refresh(m->ctx_);
-  if (options.cache_slots > 0)
-    m->cache_ = make_cache(m->arena_, config, compute, options.cache_slots, positions);
+  if (options.cache.pages > 0) m->cache_ = make_cache(m->arena_, config, compute, options.cache);
   m->arena_.seal();
   return m;
 }

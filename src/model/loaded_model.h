@@ -10,11 +10,11 @@
 namespace moraine {
 
 struct LoadOptions {
-  std::string dtype;        // "f32", "bf16", or "": as the weights are stored
-  int64_t threads = 0;      // 0: one per usable core
-  int64_t tokens = 512;     // most rows of a forward pass
-  int64_t positions = 0;    // longest document; 0: the model's max_positions
-  int64_t cache_slots = 0;  // sequences with a cache of `positions`; 0: none
+  std::string dtype;      // "f32", "bf16", or "": as the weights are stored
+  int64_t threads = 0;    // 0: one per usable core
+  int64_t tokens = 512;   // most rows of a forward pass
+  int64_t positions = 0;  // longest document; 0: the model's max_positions
+  CacheOptions cache;     // no pages: none
 };
 
 class LoadedModel {

@@ -76,22 +76,24 @@ void Model::embed(Context& ctx, const Batch& batch, const Activations& acts) {
                               .eps = static_cast<float>(config_.norm_eps)});
 }
 
-void Model::run_layer(Context& ctx, int64_t i, const Batch& batch, Activations& acts, Cache* cache,
-                      std::span<const int64_t> slot_of) {
-  LayerMemory memory;
-  if (cache != nullptr) {
-    memory = {.cache = &cache->layers[static_cast<size_t>(i)], .slot_of = slot_of};
-    gather_state(*memory.cache, slot_of);
-  }
+void Model::run_layer(Context& ctx, int64_t i, const Batch& batch, Activations& acts,
+                      const LayerMemory& memory) {
+  if (memory.cache != nullptr) gather_state(*memory.cache, batch.segments, memory.pages);
   layer_forward(ctx, place(i), weights_.layers[static_cast<size_t>(i)], batch, acts.below(i),
                 acts.above(i), acts.acts(i), acts.scratch, memory);
 }
 
 Tensor Model::forward(Context& ctx, const Batch& batch, Cache* cache,
-                      std::span<const int64_t> slot_of) {
+                      std::span<const int32_t> pages) {
   Activations acts = first_rows(acts_, config_, batch.tokens());
   embed(ctx, batch, acts);
-  for (int64_t i = 0; i < config_.layers; ++i) run_layer(ctx, i, batch, acts, cache, slot_of);
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    LayerMemory memory;
+    if (cache != nullptr)
+      memory = {.cache = &cache->layers[static_cast<size_t>(i)],
+                .pages = {pages, cache->page_rows}};
+    run_layer(ctx, i, batch, acts, memory);
+  }
   return acts.above(config_.layers - 1).x;
 }
 
@@ -131,7 +133,7 @@ double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor&
 
   zero(ctx, b.dr);
   for (int64_t i = L - 1; i >= 0; --i) {
-    if (acts.recompute && i < L - 1) run_layer(ctx, i, batch, acts, nullptr, {});
+    if (acts.recompute && i < L - 1) run_layer(ctx, i, batch, acts, {});
     const LayerActs& a = acts.acts(i);
     if (!load.empty()) {
       const int64_t classes = config_.classes();

@@ -43,10 +43,10 @@ class Model {
   // The rotary base of full and of sliding layers changes at a phase border.
   void set_rope_theta(Context& ctx, double theta, double sliding_theta);
 
-  // Final hidden rows [T, D] (after the last norm), valid until the next call. With a cache, segment i of the
-  // batch continues slot slot_of[i], and lengths are the caller's to advance.
+  // Final hidden rows [T, D] (after the last norm), valid until the next call. With a cache, position p of
+  // segment s is in page  pages[s.key_begin + p / page_rows]; those before the batch's rows are there.
   Tensor forward(Context& ctx, const Batch& batch, Cache* cache = nullptr,
-                 std::span<const int64_t> slot_of = {});
+                 std::span<const int32_t> pages = {});
 
   // Sum of -log p over targets >= 0, in a fixed order, without gradient.
   double loss(Context& ctx, const Batch& batch, const Tensor& target, Tensor* losses = nullptr);
@@ -71,8 +71,8 @@ class Model {
  private:
   LayerPlace place(int64_t layer) const;
   void embed(Context& ctx, const Batch& batch, const Activations& acts);
-  void run_layer(Context& ctx, int64_t layer, const Batch& batch, Activations& acts, Cache* cache,
-                 std::span<const int64_t> slot_of);
+  void run_layer(Context& ctx, int64_t layer, const Batch& batch, Activations& acts,
+                 const LayerMemory& memory);
   double sum_losses(int64_t T) const;
 
   ModelConfig config_;

@@ -183,21 +183,22 @@ TEST(ModelParity, GreedyContinuation) {
   for (const char* name : {"native-tiny", "native-swa", "legacy-tiny"}) {
     Golden g(name, Backend::kCpu, DType::kF32, false);
     Arena arena(Arena::Mode::kReal);
-    Cache cache = make_cache(arena, g.directory.config(), DType::kF32, g.rows, 64);
+    Cache cache =
+        make_cache(arena, g.directory.config(), DType::kF32, {.pages = 4, .page_rows = 16});
+    const int32_t pages[] = {2, 0, 3, 1};
     const Tensor want = view(g.expected.get("greedy_ids"));
     for (int64_t r = 0; r < g.rows; ++r) {
       std::vector<int32_t> ids(g.token.as<int32_t>() + r * g.length,
                                g.token.as<int32_t>() + (r + 1) * g.length);
+      int64_t at = 0;
       for (int64_t n = 0; n < 16; ++n) {
-        const int64_t T = static_cast<int64_t>(ids.size()),
-                      at = cache.lengths[static_cast<size_t>(r)];
+        const int64_t T = static_cast<int64_t>(ids.size());
         Batch b{.token = g.rig.int32s(ids),
                 .position = g.rig.zeros({T}, DType::kI32),
-                .segments = {{0, T, at, cache.key_begin(r)}}};
+                .segments = {{0, T, at, 0}}};
         for (int64_t t = 0; t < T; ++t) b.position.as<int32_t>()[t] = static_cast<int32_t>(at + t);
-        const Tensor hidden =
-            g.model->forward(g.rig.ctx, b, &cache, std::span<const int64_t>(&r, 1));
-        cache.lengths[static_cast<size_t>(r)] += T;
+        const Tensor hidden = g.model->forward(g.rig.ctx, b, &cache, pages);
+        at += T;
         const Tensor logits = g.model->logits(g.rig.ctx, hidden.rows(T - 1, T));
         const float* p = logits.as<float>();
         const int32_t best = static_cast<int32_t>(std::max_element(p, p + logits.dims[1]) - p);
@@ -332,18 +333,17 @@ TEST(ModelBits, CachedChunkedAndPackedAreTheSameAnswer) {
     Tiny t(tiny_config(SkipKind::kIdentity), Backend::kCpu, compute);
     const Tensor all = t.rig.copy(t.model->forward(t.rig.ctx, t.batch));
     Arena arena(Arena::Mode::kReal);
-    Cache cache = make_cache(arena, t.model->config(), compute, 2, 32);
+    Cache cache = make_cache(arena, t.model->config(), compute, {.pages = 5, .page_rows = 16});
     for (const Segment& s : t.batch.segments) {
       for (int64_t chunk = 1; chunk <= s.rows; ++chunk) {  // every split point
-        const int64_t slot = chunk % 2;
-        clear_slot(cache, slot);
+        const int32_t here = chunk % 2 == 0 ? 1 : 4, next = chunk % 3 == 0 ? 0 : 3;
+        const int32_t pages[] = {here, next};
         for (int64_t done = 0; done < s.rows; done += chunk) {
           const int64_t rows = std::min(chunk, s.rows - done), row = s.row_begin + done;
           Batch part{.token = t.batch.token.rows(row, row + rows),
                      .position = t.batch.position.rows(row, row + rows),
-                     .segments = {{0, rows, done, cache.key_begin(slot)}}};
-          const Tensor got =
-              t.model->forward(t.rig.ctx, part, &cache, std::span<const int64_t>(&slot, 1));
+                     .segments = {{0, rows, done, 0}}};
+          const Tensor got = t.model->forward(t.rig.ctx, part, &cache, pages);
           EXPECT_SAME_BITS(got, all.rows(row, row + rows));
         }
       }
@@ -355,18 +355,44 @@ TEST(ModelBits, TwoSequencesDecodedTogetherEqualEachAlone) {
   Tiny t(tiny_config(SkipKind::kIdentity), Backend::kCpu, DType::kBF16);
   const Tensor all = t.rig.copy(t.model->forward(t.rig.ctx, t.batch));
   Arena arena(Arena::Mode::kReal);
-  Cache cache = make_cache(arena, t.model->config(), DType::kBF16, 2, 32);
+  Cache cache = make_cache(arena, t.model->config(), DType::kBF16,
+                           {.pages = 2, .segments = 2, .page_rows = 16});
   const Segment a = t.batch.segments[1], b = t.batch.segments[4];  // 7 rows each
   ASSERT_EQ(a.rows, b.rows);
-  const int64_t slots[2] = {1, 0};
+  const int32_t pages[] = {1, 0};
   for (int64_t i = 0; i < a.rows; ++i) {
     Batch step{.token = t.rig.int32s({t.batch.token.as<int32_t>()[a.row_begin + i],
                                       t.batch.token.as<int32_t>()[b.row_begin + i]}),
                .position = t.rig.int32s({static_cast<int32_t>(i), static_cast<int32_t>(i)}),
-               .segments = {{0, 1, i, cache.key_begin(1)}, {1, 1, i, cache.key_begin(0)}}};
-    const Tensor got = t.model->forward(t.rig.ctx, step, &cache, slots);
+               .segments = {{0, 1, i, 0}, {1, 1, i, 1}}};
+    const Tensor got = t.model->forward(t.rig.ctx, step, &cache, pages);
     EXPECT_SAME_BITS(got.rows(0, 1), all.rows(a.row_begin + i, a.row_begin + i + 1));
     EXPECT_SAME_BITS(got.rows(1, 2), all.rows(b.row_begin + i, b.row_begin + i + 1));
+  }
+}
+
+// Pages are all that a prefix leaves behind: a second sequence goes on from the first one's, at a page's end
+// in the same page, elsewhere in a copy.
+TEST(ModelBits, ASequenceGoesOnFromAnothersPages) {
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    Tiny t(tiny_config(SkipKind::kIdentity), Backend::kCpu, compute);
+    set_documents(t.batch, {0});
+    const Tensor all = t.rig.copy(t.model->forward(t.rig.ctx, t.batch));
+    Arena arena(Arena::Mode::kReal);
+    Cache cache = make_cache(arena, t.model->config(), compute, {.pages = 4, .page_rows = 16});
+    const auto run = [&](int64_t begin, int64_t end, std::span<const int32_t> pages) {
+      Batch part{.token = t.batch.token.rows(begin, end),
+                 .position = t.batch.position.rows(begin, end),
+                 .segments = {{0, end - begin, begin, 0}}};
+      EXPECT_SAME_BITS(t.model->forward(t.rig.ctx, part, &cache, pages), all.rows(begin, end));
+    };
+    for (int64_t prefix = 1; prefix < Tiny::kRows; ++prefix) {
+      const int32_t first[] = {3, 0};
+      run(0, prefix, first);
+      const int32_t second[] = {prefix < 16 ? 1 : 3, prefix < 16 ? 2 : 1};  // full ones are shared
+      if (prefix % 16 != 0) copy_page(cache, first[prefix / 16], 1);
+      run(prefix, Tiny::kRows, second);
+    }
   }
 }
 
