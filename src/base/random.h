@@ -11,7 +11,14 @@
 
 namespace moraine {
 
-enum class Stream : uint32_t { kInit = 1, kDataOrder = 2, kDataSplit = 3, kSample = 4, kTest = 5 };
+enum class Stream : uint32_t {
+  kInit = 1,
+  kDataOrder = 2,
+  kDataSplit = 3,
+  kSample = 4,
+  kTest = 5,
+  kChoice = 6
+};
 
 uint64_t random_bits(uint64_t seed, Stream stream, uint64_t step, uint64_t index);
 

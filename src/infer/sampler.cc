@@ -58,9 +58,17 @@ void filter(std::vector<int32_t>& ids, std::span<const float> logits, const Samp
   ids.resize(kept);
 }
 
+// At least -log(-log(u)), without a logarithm: -log(u) >= 1 - u >= 2^(e - 1), e the exponent of 1 - u.
+double most_gumbel(double u) {
+  int exponent = 0;
+  std::frexp(1 - u, &exponent);
+  constexpr double kLog2 = 0.6931471805599454, kRounding = 1e-9;
+  return (1 - exponent) * kLog2 + kRounding;
+}
+
 }  // namespace
 
-void check_sampling(const SamplingOptions& o) {
+void check_sampling(const SamplingOptions& o, int64_t vocab_size) {
   const auto fail = [](const char* name, double value, const char* allowed) {
     throw_error(Code::kInvalidArgument, "{} = {}: allowed is {}", name, value, allowed);
   };
@@ -69,6 +77,40 @@ void check_sampling(const SamplingOptions& o) {
   if (o.top_k < 0) fail("top_k", static_cast<double>(o.top_k), "0 (all) or more");
   if (!(o.top_p > 0 && o.top_p <= 1)) fail("top_p", o.top_p, "above 0, up to 1 (all)");
   if (!(o.min_p >= 0 && o.min_p <= 1)) fail("min_p", o.min_p, "0 (all) to 1");
+  if (o.choice < 0) fail("choice", static_cast<double>(o.choice), "0 or more");
+  if (!(o.repetition_penalty > 0 && o.repetition_penalty <= 100))
+    fail("repetition_penalty", o.repetition_penalty, "above 0, up to 100; 1 is none");
+  if (!(std::abs(o.presence_penalty) <= 100))
+    fail("presence_penalty", o.presence_penalty, "-100 to 100; 0 is none");
+  if (!(std::abs(o.frequency_penalty) <= 100))
+    fail("frequency_penalty", o.frequency_penalty, "-100 to 100; 0 is none");
+  for (const auto& [id, bias] : o.logit_bias) {
+    if (id < 0 || id >= vocab_size)
+      throw_error(Code::kInvalidArgument, "logit_bias: token {} is not in the vocabulary of {}", id,
+                  vocab_size);
+    if (!(std::abs(bias) <= 100)) fail("logit_bias", bias, "-100 to 100");
+  }
+}
+
+void adjust_logits(std::span<float> logits, const SamplingOptions& o, const TokenCounts& counts) {
+  for (const auto& [id, times] : counts.of_answer()) {
+    float& logit = logits[static_cast<size_t>(id)];
+    auto value = static_cast<double>(logit);
+    value = value > 0 ? value / o.repetition_penalty : value * o.repetition_penalty;
+    value -= o.frequency_penalty * static_cast<double>(times);
+    if (times > 0) value -= o.presence_penalty;
+    logit = static_cast<float>(value);
+  }
+  for (const auto& [id, bias] : o.logit_bias) {
+    float& logit = logits[static_cast<size_t>(id)];
+    logit = static_cast<float>(static_cast<double>(logit) + bias);
+  }
+}
+
+void mask_logits(std::span<float> logits, std::span<const uint64_t> mask) {
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if ((mask[i / 64] >> (i % 64) & 1) == 0) logits[i] = -INFINITY;
+  }
 }
 
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, int64_t position) {
@@ -84,13 +126,17 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, in
     ids.resize(logits.size());
     std::iota(ids.begin(), ids.end(), 0);
   }
-  int32_t best = ids[0];
+  const uint64_t seed =
+      o.choice == 0 ? o.seed
+                    : random_bits(o.seed, Stream::kChoice, 0, static_cast<uint64_t>(o.choice));
+  int32_t best = first;
   double best_score = -INFINITY;
   for (const int32_t id : ids) {
-    const double u = random_uniform(o.seed, Stream::kSample, static_cast<uint64_t>(position),
+    const double u = random_uniform(seed, Stream::kSample, static_cast<uint64_t>(position),
                                     static_cast<uint64_t>(id));
-    const double score =
-        log_ratio(logits[static_cast<size_t>(id)], top, o.temperature) - std::log(-std::log(u));
+    const double ratio = log_ratio(logits[static_cast<size_t>(id)], top, o.temperature);
+    if (ratio + most_gumbel(u) <= best_score) continue;
+    const double score = ratio - std::log(-std::log(u));
     if (score > best_score) {
       best_score = score;
       best = id;

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <map>
 
 #include "base/error.h"
 #include "checkpoint/safetensors.h"
@@ -100,6 +102,31 @@ double relative_difference(const Tensor& got, const Tensor& want) {  // of norms
 // in a gradient's norm (their README). Ours is another draw of the same spread: three of it on top of theirs.
 constexpr double kF32Gradient = 4 * 1.3e-5, kF32Logit = 4 * 1.4e-5;
 
+// How much larger the parts of a gradient are than the whole: sum over targets of |part|, over |whole|. A
+// tensor's norm averages the cancellation of its entries; one of a few entries (a key temperature) has it in full.
+constexpr int64_t kFew = 8;
+std::map<std::string, double> conditions_of_few(Golden& g) {
+  std::map<std::string, double> parts, result;
+  const Tensor all = g.rig.copy(g.gradients), target = g.rig.copy(g.target);
+  const auto sizes = [&](const Tensor& gradients, const auto& f) {
+    for (const Parameter& p : g.model->table().all) {
+      const Tensor t = view(p, gradients);
+      for (int64_t i = 0; i < t.count() && t.count() < kFew; ++i)
+        f(p.name, std::abs(ref::get(t, i)));
+    }
+  };
+  for (int64_t t = 0; t < target.count(); ++t) {
+    std::fill_n(g.target.as<int32_t>(), target.count(), -1);
+    g.target.as<int32_t>()[t] = target.as<int32_t>()[t];
+    std::memset(g.gradients.data, 0, static_cast<size_t>(g.gradients.bytes()));
+    g.model->loss_and_gradients(g.rig.ctx, g.batch(), g.target, {g.gradients}, {});
+    sizes(g.gradients, [&](const std::string& name, double size) { parts[name] += size; });
+  }
+  sizes(all, [&](const std::string& name, double size) { result[name] += size; });
+  for (auto& [name, whole] : result) whole = parts[name] / whole;
+  return result;
+}
+
 class Parity : public ::testing::TestWithParam<std::tuple<const char*, Backend>> {};
 
 TEST_P(Parity, LogitsLossGradientsAndRouting) {
@@ -128,15 +155,19 @@ TEST_P(Parity, LogitsLossGradientsAndRouting) {
         relative_difference(g.model->boundary_above(i).r, g.want("hidden/" + std::to_string(i))),
         kF32Logit);
   }
+  const Tensor gradients = g.rig.copy(g.gradients);
+  std::map<std::string, double> conditions;
+  if (backend == Backend::kCpu) conditions = conditions_of_few(g);
   for (const Parameter& p : g.model->table().all) {
     if (p.kind == Parameter::Kind::kBalance) continue;
-    const Tensor got = g.rig.copy(view(p, g.gradients));
+    const Tensor got = g.rig.copy(view(p, gradients));
+    const double spread = conditions.contains(p.name) ? conditions[p.name] : 1;
     for (int64_t i = 0; i < got.count(); ++i) ref::set(got, i, ref::get(got, i) / positions);
     const Tensor want = g.want("grad/" + p.name);
     if (rms(want) == 0) {
       EXPECT_EQ(rms(got), 0) << p.name;
     } else {
-      EXPECT_LE(relative_difference(got, want), kF32Gradient) << p.name;
+      EXPECT_LE(relative_difference(got, want), spread * kF32Gradient) << p.name << ": " << spread;
     }
   }
 }

@@ -1,0 +1,64 @@
+// Request: what a caller asks of the engine, and what it is told.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "infer/sampler.h"
+
+namespace moraine {
+
+class TokenFilter;  // infer/token_filter.h
+
+struct Request {
+  std::vector<int32_t> prompt;  // at least one token
+  int64_t max_tokens = 128;     // new ones at most; 0: only the prompt is computed
+  SamplingOptions sampling;
+  std::vector<std::string> stop;  // text ends before the first of these; needs a tokenizer
+  std::vector<int32_t> end_ids;   // each ends the text and is not part of it
+  int64_t top_logprobs = 0;  // most likely tokens to tell beside each token: 0 .. kMostTopLogprobs
+  bool prompt_logprobs = false;  // of the prompt's tokens too; takes nothing from the prefix cache
+  std::string salt;              // prefixes are shared among requests of one salt only
+  int64_t follows = -1;  // a request with the same prompt to wait for, so that it is computed once
+  std::shared_ptr<TokenFilter> filter;  // which tokens may come; null: all
+};
+
+inline constexpr int64_t kMostTopLogprobs = 20;
+
+// Of softmax(logits) at temperature 1, before penalties, biases, filters: the trainer's and `eval score`'s
+// number, to the bit.
+struct TokenLogprob {
+  int32_t token = -1;
+  double logprob = 0;
+};
+
+struct TokenScore {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;  // by falling probability
+};
+
+struct PromptDone {
+  int64_t cached_tokens = 0;       // positions that were not computed again
+  std::vector<TokenScore> scores;  // of each token behind the first, if asked for
+};
+
+struct TokenPiece {
+  TokenScore score;
+  std::string text;  // finished characters that can be shown now; may be empty
+};
+
+enum class Finish { kStop, kLength, kCancelled, kError };
+const char* finish_name(Finish finish);  // "stop", "length", "cancelled", "error"
+
+// Called on the thread that runs the engine; any may be empty. After on_finish nothing more is called.
+struct Listener {
+  std::function<void(const PromptDone&)> on_prompt;  // once
+  std::function<void(const TokenPiece&)> on_token;   // not for a token that ends the text
+  // `text`: characters that were held back as the possible beginning of a stop string.
+  std::function<void(Finish, const std::string& text, const std::string& error)> on_finish;
+};
+
+}  // namespace moraine

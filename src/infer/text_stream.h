@@ -1,0 +1,33 @@
+// TextStream: the text of an answer as its tokens come, held back while it may be the start of a stop string.
+//
+// Text ends before the first stop string that is complete; a stop string may begin in one token and end in
+// another. Pieces are whole characters.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tokenizer/stream_decoder.h"
+
+namespace moraine {
+
+class TextStream {
+ public:
+  // Without a tokenizer there is no text. `stop` strings are not empty.
+  TextStream(const Tokenizer* tokenizer, const std::vector<std::string>& stop);
+
+  // Appends to *piece what can be shown now. True if a stop string is complete.
+  bool add(int32_t token, std::string* piece);
+  // The answer ended: what was held back.
+  bool finish(std::string* piece);
+
+ private:
+  bool cut(std::string* piece, bool all);
+
+  const std::vector<std::string> stop_;
+  std::optional<StreamDecoder> decoder_;
+  std::string waiting_;  // not shown yet
+};
+
+}  // namespace moraine
