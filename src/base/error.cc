@@ -23,6 +23,8 @@ const char* code_name(Code code) {
       return "device";
     case Code::kInterrupted:
       return "interrupted";
+    case Code::kOverloaded:
+      return "overloaded";
   }
   return "unknown";
 }

@@ -25,6 +25,7 @@ enum class Code {
   kTimeout = 6,          // a deadline passed: regroup and reload
   kDevice = 7,           // device fault: exclude the node
   kInterrupted = 8,      // SIGTERM, SIGINT or time limit: state is saved, run again to go on
+  kOverloaded = 9,       // more work than the limits allow: try again later
 };
 
 constexpr int kExitOk = 0;

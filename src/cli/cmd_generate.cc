@@ -12,13 +12,24 @@
 #include "model/loaded_model.h"
 
 namespace moraine {
+namespace {
+
+void print_json(const GenerateResult& result) {
+  const Json answer = {{"tokens", result.tokens},
+                       {"text", result.text},
+                       {"logprobs", result.logprobs},
+                       {"finish_reason", result.finish_reason}};
+  fmt::print("{}\n", json_text(answer));
+}
+
+}  // namespace
 
 void cmd_generate(const CommandLine& line) {
   std::string model_path, prompt, tokens;
   bool json = false;
   int64_t seed = 0, chunk = 512, context = 0;
   LoadOptions load;
-  GenerateRequest request;
+  Request request;
   Flags flags("generate",
               "Continue a prompt. The answer depends on model, prompt, options and seed alone.");
   flags.required("model", &model_path, "Checkpoint, run directory, or folder in a public layout.")
@@ -43,7 +54,6 @@ void cmd_generate(const CommandLine& line) {
   if (!flags.given("prompt") && !flags.given("tokens"))
     throw_error(Code::kInvalidArgument, "wanted --prompt TEXT or --tokens \"1 2 3\"");
   request.sampling.seed = static_cast<uint64_t>(seed);
-  check_sampling(request.sampling);
 
   FileSystem& fs = posix_file_system();
   const ModelDirectory directory = ModelDirectory::open(fs, model_path);
@@ -52,7 +62,8 @@ void cmd_generate(const CommandLine& line) {
   const int64_t eos = directory.config().eos_id >= 0 || tokenizer == nullptr
                           ? directory.config().eos_id
                           : tokenizer->eos_id();
-  request.eos_id = static_cast<int32_t>(eos);
+  check_sampling(request.sampling, directory.config().vocab_size);
+  if (eos >= 0) request.end_ids = {static_cast<int32_t>(eos)};
   if (request.prompt.empty() && eos >= 0)
     request.prompt = {
         static_cast<int32_t>(directory.config().bos_id >= 0 ? directory.config().bos_id : eos)};
@@ -61,23 +72,20 @@ void cmd_generate(const CommandLine& line) {
   load.positions =
       context > 0 ? context : static_cast<int64_t>(request.prompt.size()) + request.max_tokens + 1;
   load.positions = std::min(load.positions, directory.config().max_positions);
-  load.cache_slots = 1;
+  load.cache.pages = (load.positions + kPageRows - 1) / kPageRows;
   const std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
+  std::function<void(const std::string&)> on_text;
   if (!json && tokenizer != nullptr) {
-    request.on_text = [](const std::string& piece) {
+    on_text = [](const std::string& piece) {
       std::fwrite(piece.data(), 1, piece.size(), stdout);
       std::fflush(stdout);
     };
-    if (!flags.given("tokens")) request.on_text(prompt);
+    if (!flags.given("tokens")) on_text(prompt);
   }
   const GenerateResult result =
-      generate(model->ctx(), model->model(), model->cache(), tokenizer.get(), request, chunk);
+      generate(model->ctx(), model->model(), model->cache(), tokenizer.get(), request, on_text);
   if (json) {
-    const Json answer = {{"tokens", result.tokens},
-                         {"text", result.text},
-                         {"logprobs", result.logprobs},
-                         {"finish_reason", result.finish_reason}};
-    fmt::print("{}\n", json_text(answer));
+    print_json(result);
   } else {
     fmt::print("{}\n",
                tokenizer == nullptr ? fmt::format("{}", fmt::join(result.tokens, " ")) : "");

@@ -1,28 +1,15 @@
-// Generate: continues a prompt with a cache, token by token.
-//
-// The log-probability of a token is that of softmax(logits) at temperature 1, before any filter: the number
-// the trainer and `eval score` compute, to the bit.
+// Generate: one request, computed to its end on the calling thread.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "infer/sampler.h"
+#include "infer/request.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace moraine {
-
-struct GenerateRequest {
-  std::vector<int32_t> prompt;  // at least one token
-  int64_t max_tokens = 128;
-  SamplingOptions sampling;
-  std::vector<std::string> stop;  // text ends before the first of these; needs a tokenizer
-  int32_t eos_id = -1;            // ends the text; -1: nothing does
-  // Called with each piece of finished UTF-8 text; may be null.
-  std::function<void(const std::string& piece)> on_text;
-};
 
 struct GenerateResult {
   std::vector<int32_t> tokens;   // new ones, without the end token
@@ -31,9 +18,10 @@ struct GenerateResult {
   std::string finish_reason;     // "stop" or "length"
 };
 
-// Uses slot 0 of `cache`, which must hold prompt + max_tokens positions (kInvalidArgument). `chunk` rows of
-// the prompt at a time, at most the model's tokens.
+// Uses all of `cache`, which must hold prompt + max_tokens positions (kInvalidArgument). The prompt goes in
+// chunks of as many rows as the model takes. on_text gets each piece of finished text; may be empty.
 GenerateResult generate(Context& ctx, Model& model, Cache& cache, const Tokenizer* tokenizer,
-                        const GenerateRequest& request, int64_t chunk);
+                        const Request& request,
+                        const std::function<void(const std::string&)>& on_text = {});
 
 }  // namespace moraine

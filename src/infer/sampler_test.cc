@@ -166,7 +166,7 @@ TEST(Sampler, LogitsThatAreNoNumbers) {
 TEST(Sampler, OptionsOutOfRangeAreNamed) {
   const auto expect = [](const SamplingOptions& o, const char* name) {
     try {
-      check_sampling(o);
+      check_sampling(o, 10);
       ADD_FAILURE() << name;
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), Code::kInvalidArgument);
@@ -174,7 +174,7 @@ TEST(Sampler, OptionsOutOfRangeAreNamed) {
       EXPECT_NE(std::string(e.what()).find("allowed is"), std::string::npos);
     }
   };
-  check_sampling({});
+  check_sampling({}, 10);
   expect({.temperature = -1}, "temperature = -1");
   expect({.temperature = NAN}, "temperature = nan");
   expect({.temperature = 101}, "temperature = 101");
@@ -185,6 +185,80 @@ TEST(Sampler, OptionsOutOfRangeAreNamed) {
   expect({.min_p = -0.1}, "min_p = -0.1");
   expect({.min_p = 2}, "min_p = 2");
   expect({.min_p = NAN}, "min_p = nan");
+  expect({.choice = -1}, "choice = -1");
+  expect({.repetition_penalty = 0}, "repetition_penalty = 0");
+  expect({.repetition_penalty = NAN}, "repetition_penalty = nan");
+  expect({.presence_penalty = 101}, "presence_penalty = 101");
+  expect({.frequency_penalty = NAN}, "frequency_penalty = nan");
+  expect({.logit_bias = {{3, 101}}}, "logit_bias = 101");
+  const SamplingOptions outside = {.logit_bias = {{10, 1}}};
+  EXPECT_THROW(check_sampling(outside, 10), Error);
+  check_sampling(outside, 11);
+}
+
+TEST(Sampler, PenaltiesAndBiasesChangeLogitsAsWritten) {
+  TokenCounts counts;
+  counts.add_prompt(0);
+  counts.add_prompt(1);
+  for (const int32_t id : {1, 2, 2}) counts.add_answer(id);
+  std::vector<float> logits = {2, -3, 4, 5, 6};
+  adjust_logits(logits,
+                {.repetition_penalty = 2,
+                 .presence_penalty = 0.5,
+                 .frequency_penalty = 0.25,
+                 .logit_bias = {{4, -6}, {2, 1}}},
+                counts);
+  EXPECT_EQ(logits, (std::vector<float>{1, -6.75, 2, 5, 0}));
+}
+
+TEST(Sampler, AMaskedTokenIsNeverDrawn) {
+  std::vector<float> logits(130, 0.0f);
+  logits[7] = 50;
+  std::vector<uint64_t> mask = {0, uint64_t{1} << 5, 2};
+  mask_logits(logits, mask);
+  int64_t seen[2] = {0, 0};
+  for (int64_t position = 0; position < 200; ++position) {
+    for (const double top_p : {1.0, 0.9}) {
+      const int32_t id = sample_token(logits, {.top_p = top_p, .seed = 3}, position);
+      ASSERT_TRUE(id == 69 || id == 129) << id;
+      ++seen[id == 129];
+    }
+  }
+  EXPECT_GT(seen[0], 100);
+  EXPECT_GT(seen[1], 100);
+}
+
+TEST(Sampler, ChoicesOfOneSeedDiffer) {
+  const std::vector<float> logits(1000, 0.0f);
+  std::vector<int32_t> first;
+  for (int64_t choice = 0; choice < 8; ++choice)
+    first.push_back(sample_token(logits, {.seed = 11, .choice = choice}, 5));
+  std::sort(first.begin(), first.end());
+  EXPECT_EQ(std::unique(first.begin(), first.end()), first.end());
+  EXPECT_EQ(sample_token(logits, {.seed = 11}, 5),
+            sample_token(logits, {.seed = 11, .choice = 0}, 5));
+}
+
+// The shortcut of the draw skips no winner: every id scored, one by one, gives the same token.
+TEST(Sampler, IsTheArgMaxOfAllScores) {
+  std::vector<float> logits(3000);
+  for (int64_t position = 0; position < 100; ++position) {
+    for (size_t i = 0; i < logits.size(); ++i)
+      logits[i] = static_cast<float>(
+          3 * random_normal(1, Stream::kTest, static_cast<uint64_t>(position), i));
+    const double temperature = position % 2 == 0 ? 1 : 0.3;
+    const float top = *std::max_element(logits.begin(), logits.end());
+    int32_t want = -1;
+    double most = -INFINITY;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const double u = random_uniform(9, Stream::kSample, static_cast<uint64_t>(position), i);
+      const double score =
+          (static_cast<double>(logits[i]) - static_cast<double>(top)) / temperature -
+          std::log(-std::log(u));
+      if (score > most) most = score, want = static_cast<int32_t>(i);
+    }
+    EXPECT_EQ(sample_token(logits, {.temperature = temperature, .seed = 9}, position), want);
+  }
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ double Observer::batch_loss(SequenceBatch& data) {
 std::string Observer::sample() {
   const RunConfig& c = run_.config;
   if (!run_.first() && run_.ranks.mesh.expert == 1) return "";
-  GenerateRequest request;
+  Request request;
   std::string prompt = c.report.sample_prompt;
   if (!prompt.empty()) {
     request.prompt = run_.tokenizer->encode(prompt, false);
@@ -100,19 +100,17 @@ std::string Observer::sample() {
     request.prompt = document;
     prompt = run_.tokenizer->decode(document, true);
   }
-  const int64_t room = cache_.positions - static_cast<int64_t>(request.prompt.size());
+  const int64_t room =
+      run_.trainer->model().options().positions - static_cast<int64_t>(request.prompt.size());
   if (request.prompt.empty() || room <= 0) return prompt;
   request.max_tokens = std::min(c.report.sample_tokens, room);
-  request.sampling = {.temperature = 0.8,
-                      .top_k = 0,
-                      .top_p = 0.95,
-                      .min_p = 0,
-                      .seed = static_cast<uint64_t>(c.train.seed)};
-  request.eos_id = static_cast<int32_t>(c.model.eos_id);
+  request.sampling.temperature = 0.8;
+  request.sampling.top_p = 0.95;
+  request.sampling.seed = static_cast<uint64_t>(c.train.seed);
+  if (c.model.eos_id >= 0) request.end_ids = {static_cast<int32_t>(c.model.eos_id)};
   Trainer& trainer = *run_.trainer;
-  return prompt + generate(trainer.ctx(), trainer.model(), cache_, run_.tokenizer.get(), request,
-                           cache_.positions)
-                      .text;
+  return prompt +
+         generate(trainer.ctx(), trainer.model(), cache_, run_.tokenizer.get(), request).text;
 }
 
 }  // namespace moraine

@@ -11,8 +11,9 @@ Mesh run_mesh(const RunConfig& c, int ranks, int rank) {
 }
 
 Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer) {
-  return make_cache(arena, config.model, compute_dtype(config), 1,
-                    trainer.model().options().positions);
+  const int64_t positions = trainer.model().options().positions;
+  return make_cache(arena, config.model, compute_dtype(config),
+                    {.pages = (positions + kPageRows - 1) / kPageRows});
 }
 
 void plan_run_memory(Arena& arena, const RunConfig& config, int ranks, int rank) {

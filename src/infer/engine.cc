@@ -1,0 +1,405 @@
+// Engine: receive, plan, forward, score, conclude.
+#include "infer/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <future>
+#include <numeric>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "infer/token_filter.h"
+#include "kernels/cross_entropy.h"
+#include "model/head.h"
+
+namespace moraine {
+
+const char* finish_name(Finish finish) {
+  constexpr const char* kNames[] = {"stop", "length", "cancelled", "error"};
+  return kNames[static_cast<int>(finish)];
+}
+
+namespace {
+
+size_t index_of(Finish finish) { return static_cast<size_t>(finish); }
+
+// The most likely tokens, by falling logit, ties by rising id.
+std::vector<int32_t> most_likely(const float* logits, int64_t V, int64_t n) {
+  std::vector<int32_t> ids(static_cast<size_t>(V));
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto before = [&](int32_t a, int32_t b) {
+    const float x = std::isnan(logits[a]) ? -INFINITY : logits[a],
+                y = std::isnan(logits[b]) ? -INFINITY : logits[b];
+    return x != y ? x > y : a < b;
+  };
+  const auto end = ids.begin() + std::min(n, V);
+  std::partial_sort(ids.begin(), end, ids.end(), before);
+  ids.erase(end, ids.end());
+  return ids;
+}
+
+// Tokens that may come next: the filter's, and the ends where it may end.
+std::vector<uint64_t> allowed_tokens(const Sequence& sequence, int64_t V) {
+  std::vector<uint64_t> mask(static_cast<size_t>((V + 63) / 64), 0);
+  TokenFilter& filter = *sequence.request.filter;
+  filter.allowed(mask);
+  for (const int32_t id : sequence.request.end_ids) {
+    const uint64_t bit = uint64_t{1} << (id % 64);
+    uint64_t& word = mask[static_cast<size_t>(id / 64)];
+    word = filter.may_end() ? word | bit : word & ~bit;
+  }
+  return mask;
+}
+
+}  // namespace
+
+Engine::Engine(Context& ctx, Model& model, Cache& cache, const Tokenizer* tokenizer,
+               const EngineOptions& options)
+    : ctx_(ctx),
+      model_(model),
+      cache_(cache),
+      tokenizer_(tokenizer),
+      options_(options),
+      arena_(Arena::Mode::kReal),
+      scheduler_({.rows = model.options().tokens,
+                  .sequences = options.sequences,
+                  .tpot_seconds = options.tpot_seconds},
+                 cache) {
+  MR_CHECK(options.sequences <= cache.segments, "%ld sequences, %ld segments",
+           long(options.sequences), long(cache.segments));
+  const int64_t rows = std::min(kHeadRows, model.options().tokens);
+  hidden_ = arena_.take("engine.hidden", "scratch", model.options().compute,
+                        {rows, model.config().hidden});
+  lse_ = arena_.take("engine.lse", "scratch", DType::kF64, {rows});
+  loss_ = arena_.take("engine.loss", "scratch", DType::kF32, {rows});
+  arena_.seal();
+  count_queue();
+}
+
+Engine::~Engine() = default;
+
+void Engine::check(const Request& r) const {
+  const int64_t V = model_.config().vocab_size, n = static_cast<int64_t>(r.prompt.size());
+  check_sampling(r.sampling, V);
+  if (n == 0) throw_error(Code::kInvalidArgument, "the prompt is empty; wanted at least one token");
+  if (r.max_tokens < 0)
+    throw_error(Code::kInvalidArgument, "max_tokens = {}: wanted 0 or more", r.max_tokens);
+  if (r.top_logprobs < 0 || r.top_logprobs > kMostTopLogprobs)
+    throw_error(Code::kInvalidArgument, "top_logprobs = {}: wanted 0 to {}", r.top_logprobs,
+                kMostTopLogprobs);
+  for (const std::vector<int32_t>* ids : {&r.prompt, &r.end_ids}) {
+    for (const int32_t id : *ids) {
+      if (id < 0 || id >= V)
+        throw_error(Code::kInvalidArgument, "token {} is not in the vocabulary of {}", id, V);
+    }
+  }
+  const int64_t room = std::min(model_.options().positions, cache_.positions());
+  if (n > room || r.max_tokens > room - n) {
+    throw_error(Code::kInvalidArgument,
+                "{} prompt tokens and {} new ones are more than the {} positions there are", n,
+                r.max_tokens, room);
+  }
+  for (const std::string& stop : r.stop) {
+    if (stop.empty()) throw_error(Code::kInvalidArgument, "a stop string is empty");
+    if (tokenizer_ == nullptr)
+      throw_error(Code::kInvalidArgument, "stop strings need a tokenizer, and the model has none");
+  }
+}
+
+int64_t Engine::submit(Request request, Listener listener) {
+  check(request);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (stopping_) throw_error(Code::kOverloaded, "the engine is stopping");
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
+  if (options_.waiting_requests > 0 && stats_.waiting >= options_.waiting_requests) {
+    throw_error(Code::kOverloaded, "{} requests are waiting, as many as may", stats_.waiting);
+  }
+  if (options_.waiting_tokens > 0 && stats_.waiting > 0 &&
+      stats_.waiting_tokens + tokens > options_.waiting_tokens) {
+    throw_error(Code::kOverloaded,
+                "{} prompt tokens are waiting, and {} more would pass the {} "
+                "that may",
+                stats_.waiting_tokens, tokens, options_.waiting_tokens);
+  }
+  const int64_t id = next_id_++;
+  auto sequence =
+      std::make_unique<Sequence>(id, std::move(request), std::move(listener), tokenizer_);
+  for (const int32_t token : sequence->tokens) sequence->counts.add_prompt(token);
+  arrived_.push_back(std::move(sequence));
+  ++stats_.waiting;
+  stats_.waiting_tokens += tokens;
+  ++stats_.requests;
+  changed_.notify_one();
+  return id;
+}
+
+void Engine::cancel(int64_t id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  cancelled_.push_back(id);
+  changed_.notify_one();
+}
+
+EngineStats Engine::stats() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return stats_;
+}
+
+void Engine::stop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stopping_ = true;
+  changed_.notify_one();
+}
+
+void Engine::run() {
+  try {
+    while (true) {
+      while (step()) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (stopping_) break;
+      }
+      std::unique_lock<std::mutex> lock(mutex_);
+      changed_.wait(lock, [&] { return stopping_ || !arrived_.empty() || !cancelled_.empty(); });
+      if (stopping_) break;
+    }
+  } catch (const std::exception& error) {
+    stop();
+    finish_all(Finish::kError, error.what());
+    throw;
+  }
+  finish_all(Finish::kCancelled, "");
+}
+
+void Engine::finish_all(Finish reason, const std::string& error) {
+  receive();
+  for (const int64_t id : scheduler_.ids()) finish(id, reason, error);
+  count_queue();
+}
+
+void Engine::receive() {
+  std::vector<std::unique_ptr<Sequence>> arrived;
+  std::vector<int64_t> cancelled;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    arrived.swap(arrived_);
+    cancelled.swap(cancelled_);
+  }
+  for (auto& sequence : arrived) scheduler_.add(std::move(sequence));
+  for (const int64_t id : cancelled) finish(id, Finish::kCancelled);
+}
+
+// What the queue looks like to submit, which counts arrivals in between.
+void Engine::count_queue() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const PagePool& pool = scheduler_.pool();
+  stats_.waiting = scheduler_.waiting();
+  stats_.waiting_tokens = scheduler_.waiting_tokens();
+  for (const auto& sequence : arrived_) {
+    ++stats_.waiting;
+    stats_.waiting_tokens += sequence->left();
+  }
+  stats_.running = scheduler_.running();
+  stats_.pages = pool.pages();
+  stats_.pages_available = pool.available();
+  stats_.pages_kept = pool.kept();
+  stats_.preemptions = scheduler_.preemptions();
+  stats_.evictions = pool.evictions();
+}
+
+bool Engine::step() {
+  const double begin = now_seconds();
+  receive();
+  const std::vector<Scheduler::Piece>& plan = scheduler_.plan();
+  if (plan.empty()) {
+    count_queue();
+    return false;
+  }
+  forward(plan);
+  const StepCost::Work work = scheduler_.work();
+  conclude(plan);
+  const double seconds = now_seconds() - begin;
+  scheduler_.cost().add(work, seconds);
+  count_queue();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++stats_.steps;
+  stats_.rows += work.rows;
+  stats_.step_seconds += seconds;
+  return true;
+}
+
+void Engine::forward(const std::vector<Scheduler::Piece>& plan) {
+  for (std::vector<int32_t>* v : {&token_, &position_, &page_}) v->clear();
+  segments_.clear();
+  wanted_.clear();
+  for (const auto& [sequence, rows] : plan) {
+    const auto row_begin = static_cast<int64_t>(token_.size());
+    segments_.push_back({.row_begin = row_begin,
+                         .rows = rows,
+                         .position_begin = sequence->computed,
+                         .key_begin = static_cast<int64_t>(page_.size())});
+    page_.insert(page_.end(), sequence->pages.begin(), sequence->pages.end());
+    for (int64_t p = sequence->computed; p < sequence->computed + rows; ++p) {
+      token_.push_back(sequence->tokens[static_cast<size_t>(p)]);
+      position_.push_back(static_cast<int32_t>(p));
+    }
+    want_rows({sequence, rows}, row_begin);
+  }
+  // Masks are made while the model computes.
+  std::future<void> masks;
+  const bool filtered = std::any_of(wanted_.begin(), wanted_.end(), [](const Row& row) {
+    return row.draws && row.sequence->request.filter != nullptr;
+  });
+  if (filtered) {
+    masks = std::async(std::launch::async, [this] {
+      for (Row& row : wanted_) {
+        if (row.draws && row.sequence->request.filter != nullptr)
+          row.mask = allowed_tokens(*row.sequence, model_.config().vocab_size);
+      }
+    });
+  }
+  const auto T = static_cast<int64_t>(token_.size());
+  const double begin = now_seconds();
+  const Batch batch{.token = make_tensor(token_.data(), DType::kI32, {T}),
+                    .position = make_tensor(position_.data(), DType::kI32, {T}),
+                    .segments = segments_};
+  const Tensor hidden = model_.forward(ctx_, batch, &cache_, page_);
+  const double seconds = now_seconds() - begin;
+  if (masks.valid()) masks.get();
+  score_rows(hidden);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stats_.forward_seconds += seconds;
+}
+
+// The last row draws, if it ends what is known and something is still to come; the others score the prompt's
+// next token, if that is asked for.
+void Engine::want_rows(const Scheduler::Piece& piece, int64_t row_begin) {
+  Sequence& s = *piece.sequence;
+  for (int64_t i = 0; i < piece.rows; ++i) {
+    const int64_t position = s.computed + i;
+    const bool last = position + 1 == static_cast<int64_t>(s.tokens.size());
+    const bool draws = last && s.request.max_tokens > 0;
+    const bool scores =
+        !last && s.request.prompt_logprobs && !s.prompt_done && position + 1 < s.prompt_tokens();
+    if (draws || scores) wanted_.push_back({&s, row_begin + i, position, draws, {}});
+  }
+}
+
+void Engine::score_rows(const Tensor& hidden) {
+  scores_.assign(wanted_.size(), TokenScore());
+  const int64_t most = hidden_.dims[0];
+  std::vector<int32_t> none(static_cast<size_t>(most), -1);
+  for (size_t begin = 0; begin < wanted_.size(); begin += static_cast<size_t>(most)) {
+    const int64_t n = std::min(most, static_cast<int64_t>(wanted_.size() - begin));
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t row = wanted_[begin + static_cast<size_t>(i)].row;
+      const Tensor from = hidden.rows(row, row + 1), to = hidden_.rows(i, i + 1);
+      std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+    }
+    const Tensor logits = model_.logits(ctx_, hidden_.rows(0, n));
+    cross_entropy(ctx_, {.loss = loss_.rows(0, n),
+                         .dlogits = {},
+                         .logits = logits,
+                         .target = make_tensor(none.data(), DType::kI32, {n}),
+                         .lse = lse_.rows(0, n)});
+    const int64_t V = logits.dims[1];
+    ctx_.pool->parallel_for(n, [&](int64_t i, int) {
+      const size_t at = begin + static_cast<size_t>(i);
+      scores_[at] = score_row(wanted_[at], logits.as<float>() + i * V, lse_.as<double>()[i]);
+    });
+  }
+}
+
+TokenScore Engine::score_row(const Row& row, const float* logits, double lse) const {
+  TokenScore score;
+  const Sequence& s = *row.sequence;
+  const int64_t V = model_.config().vocab_size;
+  const auto scored = [&](int32_t token) {
+    // The difference rounded once, as the loss is (kernels/cross_entropy.h).
+    const float loss = static_cast<float>(lse - static_cast<double>(logits[token]));
+    return TokenLogprob{token, -static_cast<double>(loss)};
+  };
+  for (const int32_t token : s.request.top_logprobs > 0
+                                 ? most_likely(logits, V, s.request.top_logprobs)
+                                 : std::vector<int32_t>())
+    score.top.push_back(scored(token));
+  if (!row.draws) {
+    score.chosen = scored(s.tokens[static_cast<size_t>(row.position + 1)]);
+    return score;
+  }
+  const SamplingOptions& sampling = s.request.sampling;
+  std::span<const float> values(logits, static_cast<size_t>(V));
+  std::vector<float> changed;
+  if (sampling.adjusts() || !row.mask.empty()) {
+    changed.assign(values.begin(), values.end());
+    adjust_logits(changed, sampling, s.counts);
+    if (!row.mask.empty()) mask_logits(changed, row.mask);
+    values = changed;
+  }
+  score.chosen = scored(sample_token(values, sampling, row.position + 1));
+  return score;
+}
+
+void Engine::conclude(const std::vector<Scheduler::Piece>& plan) {
+  for (const Scheduler::Piece& piece : plan) scheduler_.advance(piece);
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    Sequence& s = *wanted_[i].sequence;
+    if (wanted_[i].draws) continue;
+    s.prompt_scores.resize(static_cast<size_t>(s.prompt_tokens() - 1));
+    s.prompt_scores[static_cast<size_t>(wanted_[i].position)] = std::move(scores_[i]);
+  }
+  std::vector<Sequence*> done;  // prompts that need no token
+  for (const auto& [sequence, rows] : plan) {
+    Sequence& s = *sequence;
+    if (s.prompt_done || s.computed < s.prompt_tokens()) continue;
+    s.prompt_done = true;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stats_.prompt_tokens += s.prompt_tokens();
+      stats_.cached_tokens += s.cached;
+    }
+    if (s.listener.on_prompt)
+      s.listener.on_prompt({.cached_tokens = s.cached, .scores = std::move(s.prompt_scores)});
+    if (s.request.max_tokens == 0) done.push_back(&s);
+  }
+  for (const Sequence* s : done) finish(s->id, Finish::kLength);
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    if (wanted_[i].draws) take_token(wanted_[i], scores_[i]);
+  }
+}
+
+void Engine::take_token(const Row& row, const TokenScore& score) {
+  Sequence& s = *row.sequence;
+  const int32_t token = score.chosen.token;
+  const Request& r = s.request;
+  const auto word = static_cast<size_t>(token / 64);
+  if (!row.mask.empty() && (row.mask[word] >> (token % 64) & 1) == 0)
+    return finish(s.id, Finish::kError, "no token of the vocabulary continues the answer");
+  if (std::find(r.end_ids.begin(), r.end_ids.end(), token) != r.end_ids.end())
+    return finish(s.id, Finish::kStop);
+  s.tokens.push_back(token);
+  s.counts.add_answer(token);
+  if (r.filter != nullptr) r.filter->accept(token);
+  TokenPiece piece{.score = score, .text = ""};
+  const bool stopped = s.text.add(token, &piece.text);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++stats_.answer_tokens;
+  }
+  if (s.listener.on_token) s.listener.on_token(piece);
+  if (stopped || (r.filter != nullptr && r.filter->must_end())) return finish(s.id, Finish::kStop);
+  if (s.answer_tokens() == r.max_tokens) finish(s.id, Finish::kLength);
+}
+
+void Engine::finish(int64_t id, Finish reason, const std::string& error) {
+  const std::unique_ptr<Sequence> sequence = scheduler_.remove(id);
+  if (sequence == nullptr) return;  // it has ended
+  std::string text;
+  if (sequence->text.finish(&text) && reason == Finish::kLength) reason = Finish::kStop;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++stats_.finished[index_of(reason)];
+  }
+  if (sequence->listener.on_finish) sequence->listener.on_finish(reason, text, error);
+}
+
+}  // namespace moraine

@@ -1,0 +1,460 @@
+// Fails if company, arrival, chunks, pages, prefix hits, preemption or cancellation change a bit of an answer,
+// if pages are lost, if a salt's prefix is found by another, or if a bad request is not refused by name.
+#include "infer/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <thread>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "infer/token_filter.h"
+#include "model/loaded_model.h"
+#include "testing/places.h"
+#include "testing/rig.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+struct Shape {
+  std::string dtype = "f32";
+  int64_t threads = 1, rows = 64, pages = 64, page_rows = 16, sequences = 16;
+};
+
+std::unique_ptr<LoadedModel> load(const Shape& shape, const char* name = "native-tiny") {
+  LoadOptions o;
+  o.dtype = shape.dtype;
+  o.threads = shape.threads;
+  o.tokens = shape.rows;
+  o.positions = 128;
+  o.cache = {.pages = shape.pages, .segments = shape.sequences, .page_rows = shape.page_rows};
+  const std::string path = testing::source_path(std::string("tests/golden/") + name);
+  return LoadedModel::open(ModelDirectory::open(posix_file_system(), path), o);
+}
+
+// What an answer was.
+struct Heard {
+  int64_t id = -1, cached = -1;
+  std::vector<int32_t> tokens;
+  std::vector<double> logprobs;  // of tokens, then of the most likely beside each
+  std::vector<double> prompt;
+  std::string finish, error;
+  int64_t ends = 0;
+};
+
+Listener listen(Heard& heard) {
+  Listener l;
+  l.on_prompt = [&heard](const PromptDone& done) {
+    heard.cached = done.cached_tokens;
+    for (const TokenScore& score : done.scores) heard.prompt.push_back(score.chosen.logprob);
+  };
+  l.on_token = [&heard](const TokenPiece& piece) {
+    heard.tokens.push_back(piece.score.chosen.token);
+    heard.logprobs.push_back(piece.score.chosen.logprob);
+    for (const TokenLogprob& other : piece.score.top) heard.logprobs.push_back(other.logprob);
+  };
+  l.on_finish = [&heard](Finish finish, const std::string&, const std::string& error) {
+    heard.finish = finish_name(finish);
+    heard.error = error;
+    ++heard.ends;
+  };
+  return l;
+}
+
+Request make_request(uint64_t seed) {
+  const auto draw = [&](uint64_t n, uint64_t index) {
+    return static_cast<int64_t>(random_below(n, 1, Stream::kTest, seed, index));
+  };
+  Request r;
+  const int64_t length = 1 + draw(70, 0), family = draw(3, 1);  // families share beginnings
+  for (int64_t i = 0; i < length; ++i)
+    r.prompt.push_back(static_cast<int32_t>(3 + (i * 29 + family * 7) % 300));
+  if (draw(2, 2) == 0) r.prompt.back() = static_cast<int32_t>(3 + draw(300, 3));
+  r.max_tokens = 1 + draw(40, 4);
+  r.sampling.temperature = draw(2, 5) == 0 ? 0 : 0.9;
+  r.sampling.seed = static_cast<uint64_t>(draw(4, 6));
+  r.sampling.choice = draw(3, 7);
+  if (draw(3, 8) == 0) r.sampling.top_p = 0.8;
+  if (draw(3, 9) == 0) r.sampling.presence_penalty = 1.5;
+  r.top_logprobs = draw(3, 10);
+  r.prompt_logprobs = draw(5, 11) == 0;
+  r.salt = draw(4, 12) == 0 ? "a" : "b";
+  return r;
+}
+
+Heard alone(LoadedModel& m, const Request& request, const Tokenizer* tokenizer = nullptr) {
+  Engine engine(m.ctx(), m.model(), m.cache(), tokenizer, {});
+  Heard heard;
+  engine.submit(request, listen(heard));
+  while (engine.step()) continue;
+  return heard;
+}
+
+void expect_same(const Heard& got, const Heard& want) {
+  EXPECT_EQ(got.tokens, want.tokens);
+  EXPECT_EQ(got.logprobs, want.logprobs);
+  EXPECT_EQ(got.prompt, want.prompt);
+  EXPECT_EQ(got.finish, want.finish);
+  EXPECT_EQ(got.ends, 1);
+}
+
+// All pages are free or kept again, and everybody has heard the end.
+void expect_idle(const Engine& engine) {
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.pages_available, stats.pages);
+  EXPECT_EQ(stats.waiting, 0);
+  EXPECT_EQ(stats.waiting_tokens, 0);
+  EXPECT_EQ(stats.running, 0);
+  EXPECT_EQ(stats.finished[0] + stats.finished[1] + stats.finished[2] + stats.finished[3],
+            stats.requests);
+}
+
+// Random requests arrive at random steps; some are cancelled. Those that end are what they are alone.
+void mix(const Shape& shape, uint64_t seed, int64_t requests, EngineStats* total) {
+  SCOPED_TRACE(::testing::Message()
+               << shape.dtype << " rows " << shape.rows << " pages " << shape.pages << " of "
+               << shape.page_rows << " sequences " << shape.sequences << " seed " << seed);
+  const auto m = load(shape), quiet = load({.dtype = shape.dtype, .rows = 128, .sequences = 1});
+  Engine engine(m->ctx(), m->model(), m->cache(), nullptr, {.sequences = shape.sequences});
+  std::map<int64_t, Heard> heard;
+  std::map<int64_t, Request> asked;
+  int64_t submitted = 0;
+  for (uint64_t step = 0;
+       submitted < requests || engine.stats().running > 0 || engine.stats().waiting > 0; ++step) {
+    const auto draw = [&](uint64_t n, uint64_t index) {
+      return random_below(n, seed, Stream::kTest, 1000 + step, index);
+    };
+    while (submitted < requests && draw(3, static_cast<uint64_t>(submitted)) == 0) {
+      const Request r = make_request(seed * 100 + static_cast<uint64_t>(submitted));
+      asked[submitted] = r;
+      heard[submitted].id = engine.submit(r, listen(heard[submitted]));
+      ++submitted;
+    }
+    if (submitted > 0 && draw(23, 99) == 0)
+      engine.cancel(static_cast<int64_t>(draw(static_cast<uint64_t>(submitted), 98)));
+    engine.step();
+  }
+  for (auto& [number, answer] : heard) {
+    EXPECT_EQ(answer.ends, 1);
+    if (answer.finish == "cancelled") {
+      EXPECT_LE(static_cast<int64_t>(answer.tokens.size()), asked[number].max_tokens);
+      continue;
+    }
+    expect_same(answer, alone(*quiet, asked[number]));
+  }
+  expect_idle(engine);
+  const EngineStats stats = engine.stats();
+  total->preemptions += stats.preemptions;
+  total->cached_tokens += stats.cached_tokens;
+  total->evictions += stats.evictions;
+  total->finished[2] += stats.finished[2];
+}
+
+TEST(Engine, CompanyChangesNoBit) {
+  EngineStats total;
+  const Shape shapes[] = {
+      {.dtype = "f32", .rows = 64},
+      {.dtype = "bf16", .rows = 17, .sequences = 5},
+      {.dtype = "bf16", .threads = 2, .rows = 128, .pages = 9},  // few pages: preemption
+      {.dtype = "f32", .rows = 33, .pages = 2, .page_rows = 64, .sequences = 4},
+      {.dtype = "bf16", .rows = 16, .pages = 8, .sequences = 16},
+  };
+  uint64_t seed = 1;
+  for (const Shape& shape : shapes) mix(shape, seed++, 24, &total);
+  // None of the ways was missed.
+  EXPECT_GT(total.preemptions, 0);
+  EXPECT_GT(total.cached_tokens, 0);
+  EXPECT_GT(total.evictions, 0);
+  EXPECT_GT(total.finished[2], 0);
+}
+
+// Prompt and answer have the log-probabilities of one whole forward pass, which is the trainer's.
+TEST(Engine, LogprobsAreTheScorersToTheBit) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    const auto m = load({.dtype = dtype, .rows = 128});
+    Request r = make_request(8);
+    r.prompt_logprobs = true;
+    r.max_tokens = 30;
+    const Heard heard = alone(*load({.dtype = dtype, .rows = 7, .sequences = 2}), r);
+    std::vector<int32_t> ids = r.prompt;
+    ids.insert(ids.end(), heard.tokens.begin(), heard.tokens.end());
+    const auto T = static_cast<int64_t>(ids.size()) - 1;
+    std::vector<int32_t> position(static_cast<size_t>(T)), target(ids.begin() + 1, ids.end());
+    Batch batch{.token = make_tensor(ids.data(), DType::kI32, {T}),
+                .position = make_tensor(position.data(), DType::kI32, {T}),
+                .segments = {}};
+    set_documents(batch, {0});
+    Tensor losses;
+    m->model().loss(m->ctx(), batch, make_tensor(target.data(), DType::kI32, {T}), &losses);
+    ASSERT_EQ(heard.prompt.size(), r.prompt.size() - 1);
+    for (int64_t t = 0; t < T; ++t) {
+      const auto i = static_cast<size_t>(t);
+      const size_t stride = static_cast<size_t>(1 + r.top_logprobs);
+      const double got = i < heard.prompt.size()
+                             ? heard.prompt[i]
+                             : heard.logprobs[(i - heard.prompt.size()) * stride];
+      EXPECT_EQ(got, -static_cast<double>(losses.as<float>()[t])) << dtype << " " << t;
+    }
+  }
+}
+
+TEST(Engine, EverySplitOfAPromptIsFoundAndChangesNothing) {
+  const auto m = load({.dtype = "bf16", .rows = 40}), quiet = load({.dtype = "bf16", .rows = 128});
+  Request r = make_request(8);
+  r.prompt.resize(70, 9);
+  r.prompt_logprobs = false;
+  r.max_tokens = 12;
+  const Heard want = alone(*quiet, r);
+  for (size_t split = 1; split < r.prompt.size(); ++split) {
+    Engine engine(m->ctx(), m->model(), m->cache(), nullptr, {});
+    Request first = r;
+    first.prompt.resize(split);
+    first.max_tokens = 0;
+    Heard before, after;
+    engine.submit(first, listen(before));
+    while (engine.step()) continue;
+    EXPECT_EQ(before.finish, "length");
+    engine.submit(r, listen(after));
+    while (engine.step()) continue;
+    EXPECT_EQ(after.cached, static_cast<int64_t>(split));  // also where it ends inside a page
+    expect_same(after, want);
+  }
+}
+
+// What a request leaves behind is found up to its last computed token: the next turn of a conversation begins
+// there.
+TEST(Engine, AConversationGoesOnWhereItEnded) {
+  const auto m = load({.rows = 64});
+  Engine engine(m->ctx(), m->model(), m->cache(), nullptr, {});
+  Request r = make_request(3);
+  r.prompt_logprobs = false;
+  r.max_tokens = 20;
+  Heard first, second;
+  engine.submit(r, listen(first));
+  while (engine.step()) continue;
+  Request next = r;
+  next.prompt.insert(next.prompt.end(), first.tokens.begin(), first.tokens.end());
+  const auto computed = static_cast<int64_t>(next.prompt.size()) - 1;
+  for (int32_t i = 0; i < 9; ++i) next.prompt.push_back(40 + i);
+  engine.submit(next, listen(second));
+  while (engine.step()) continue;
+  EXPECT_EQ(second.cached, computed);
+  expect_same(second, alone(*load({.rows = 128}), next));
+}
+
+TEST(Engine, TwoSaltsNeverShareAPrefix) {
+  const auto m = load({});
+  Engine engine(m->ctx(), m->model(), m->cache(), nullptr, {});
+  Request r = make_request(5);
+  r.prompt.resize(60, 4);
+  r.prompt_logprobs = false;
+  for (const auto& [salt, cached] : std::vector<std::pair<std::string, int64_t>>{
+           {"one", 0}, {"two", 0}, {"", 0}, {"one", 48}, {"two", 48}, {"", 48}}) {
+    r.salt = salt;
+    Heard heard;
+    engine.submit(r, listen(heard));
+    while (engine.step()) continue;
+    EXPECT_EQ(heard.cached, cached) << salt;
+  }
+}
+
+TEST(Engine, AFollowerFindsItsLeadersPrompt) {
+  const auto m = load({});
+  Engine engine(m->ctx(), m->model(), m->cache(), nullptr, {.sequences = 8});
+  Request r = make_request(5);
+  r.prompt.resize(66, 4);
+  r.prompt_logprobs = false;
+  std::vector<Heard> heard(5);
+  const int64_t leader = engine.submit(r, listen(heard[0]));
+  r.follows = leader;
+  for (size_t i = 1; i < heard.size(); ++i) {
+    r.sampling.choice = static_cast<int64_t>(i);
+    engine.submit(r, listen(heard[i]));
+  }
+  while (engine.step()) continue;
+  for (size_t i = 1; i < heard.size(); ++i) EXPECT_EQ(heard[i].cached, 64);
+  // A leader that is cancelled holds nobody up.
+  Heard gone, waits;
+  r.prompt[0] += 1;
+  r.follows = -1;
+  r.follows = engine.submit(r, listen(gone));
+  engine.submit(r, listen(waits));
+  engine.cancel(r.follows);
+  while (engine.step()) continue;
+  EXPECT_EQ(gone.finish, "cancelled");
+  EXPECT_EQ(waits.finish, "length");
+  expect_idle(engine);
+}
+
+TEST(Engine, CancellingFreesAtOnce) {
+  const auto m = load({.rows = 16, .pages = 12, .sequences = 2});
+  Engine engine(m->ctx(), m->model(), m->cache(), nullptr, {.sequences = 2});
+  Request r = make_request(5);
+  r.prompt.resize(60, 4);
+  r.max_tokens = 60;
+  Heard decoding, prefilling, queued;
+  engine.submit(r, listen(decoding));
+  for (int i = 0; i < 8; ++i) engine.step();
+  EXPECT_GT(decoding.tokens.size(), 1u);
+  r.prompt[0] = 77;
+  engine.submit(r, listen(prefilling));
+  engine.submit(r, listen(queued));
+  engine.step();
+  engine.step();
+  EXPECT_EQ(prefilling.cached, -1);  // in the middle of it
+  EXPECT_EQ(engine.stats().waiting, 1);
+  for (const int64_t id : {2, 1, 0, 0, 17}) engine.cancel(id);
+  EXPECT_FALSE(engine.step());
+  for (const Heard* h : {&decoding, &prefilling, &queued}) {
+    EXPECT_EQ(h->finish, "cancelled");
+    EXPECT_EQ(h->ends, 1);
+  }
+  expect_idle(engine);
+}
+
+TEST(Engine, TheQueueHasLimits) {
+  const auto m = load({});
+  Engine engine(m->ctx(), m->model(), m->cache(), nullptr,
+                {.waiting_requests = 3, .waiting_tokens = 100});
+  const auto ask = [&](size_t tokens) {
+    Request r = make_request(1);
+    r.prompt.assign(tokens, 5);
+    r.max_tokens = 2;
+    engine.submit(r, {});
+  };
+  const auto refused = [&](size_t tokens, const char* piece) {
+    try {
+      ask(tokens);
+      ADD_FAILURE() << piece;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kOverloaded);
+      EXPECT_NE(std::string(e.what()).find(piece), std::string::npos) << e.what();
+    }
+  };
+  ask(60);
+  ask(40);
+  refused(1, "100 prompt tokens are waiting, and 1 more");
+  while (engine.step()) continue;
+  ask(110);  // alone it may be longer than the queue
+  refused(1, "110 prompt tokens");
+  while (engine.step()) continue;
+  for (int i = 0; i < 3; ++i) ask(2);
+  refused(1, "3 requests are waiting");
+  while (engine.step()) continue;
+  expect_idle(engine);
+}
+
+// Tokens of one residue only, by turns; the answer may end after six.
+struct Turns : TokenFilter {
+  int64_t taken = 0;
+  bool may = false;
+  void allowed(std::span<uint64_t> mask) override {
+    for (int64_t i = taken % 7; i < 320; i += 7)
+      mask[static_cast<size_t>(i / 64)] |= uint64_t{1} << (i % 64);
+  }
+  bool may_end() const override { return may || taken >= 6; }
+  bool must_end() const override { return taken == 9; }
+  void accept(int32_t token) override {
+    EXPECT_EQ(token % 7, taken % 7);
+    ++taken;
+  }
+};
+
+TEST(Engine, AFilterDecidesWhatMayCome) {
+  const auto m = load({.rows = 64});
+  Engine engine(m->ctx(), m->model(), m->cache(), nullptr, {.sequences = 4});
+  Request r = make_request(5);
+  r.prompt_logprobs = false;
+  r.max_tokens = 50;
+  r.end_ids = {0, 7, 14, 3};  // some of them in the filter's mask: not before it may end
+  Heard filtered, free;
+  engine.submit(r, listen(free));
+  r.filter = std::make_shared<Turns>();
+  engine.submit(r, listen(filtered));
+  while (engine.step()) continue;
+  EXPECT_EQ(filtered.finish, "stop");
+  EXPECT_GE(filtered.tokens.size(), 6u);
+  EXPECT_LE(filtered.tokens.size(), 9u);
+  struct Nothing : Turns {
+    void allowed(std::span<uint64_t>) override {}
+    bool may_end() const override { return false; }
+  };
+  Heard stuck;
+  r.filter = std::make_shared<Nothing>();
+  engine.submit(r, listen(stuck));
+  while (engine.step()) continue;
+  EXPECT_EQ(stuck.finish, "error");
+  EXPECT_NE(stuck.error, "");
+  expect_idle(engine);
+}
+
+TEST(Engine, RunsOnItsThreadUntilItIsStopped) {
+  const auto m = load({});
+  Engine engine(m->ctx(), m->model(), m->cache(), nullptr, {.sequences = 4});
+  std::thread thread([&] { engine.run(); });
+  std::vector<std::thread> clients;
+  std::atomic<int64_t> ended = 0, tokens = 0;
+  for (uint64_t c = 0; c < 3; ++c) {
+    clients.emplace_back([&, c] {
+      for (uint64_t i = 0; i < 5; ++i) {
+        Listener l;
+        l.on_token = [&](const TokenPiece&) { ++tokens; };
+        l.on_finish = [&](Finish, const std::string&, const std::string&) { ++ended; };
+        const int64_t id = engine.submit(make_request(c * 10 + i), l);
+        if (i % 3 == 2) engine.cancel(id);
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  Heard last;
+  Request r = make_request(1);
+  r.max_tokens = 100;
+  r.prompt.resize(10, 4);
+  engine.submit(r, listen(last));
+  engine.stop();
+  thread.join();
+  EXPECT_EQ(ended, 15);
+  EXPECT_EQ(last.ends, 1);
+  expect_idle(engine);
+  EXPECT_THROW(engine.submit(r, {}), Error);
+}
+
+// A hostile target: chunks become small, but everything ends, with the same bits.
+TEST(Engine, ALatencyTargetChangesNoBit) {
+  const auto m = load({.rows = 64, .sequences = 4}), quiet = load({.rows = 128});
+  for (const double target : {1e-9, 1e-4, 1.0}) {
+    Engine engine(m->ctx(), m->model(), m->cache(), nullptr,
+                  {.sequences = 4, .tpot_seconds = target});
+    std::vector<Heard> heard(12);
+    for (size_t i = 0; i < heard.size(); ++i) engine.submit(make_request(i), listen(heard[i]));
+    while (engine.step()) continue;
+    for (size_t i = 0; i < heard.size(); ++i) expect_same(heard[i], alone(*quiet, make_request(i)));
+    expect_idle(engine);
+  }
+}
+
+TEST(StepCost, LearnsWhatStepsCostAndBoundsNineteenOfTwenty) {
+  StepCost cost;
+  int64_t under = 0, all = 0;
+  for (uint64_t i = 0; i < 400; ++i) {
+    const StepCost::Work work = {
+        .rows = 1 + static_cast<int64_t>(random_below(200, 1, Stream::kTest, i, 0)),
+        .keys = 50000 * random_uniform(1, Stream::kTest, i, 1)};
+    const double truth = 2e-3 + 3e-5 * static_cast<double>(work.rows) + 1e-8 * work.keys;
+    const double seconds = truth * (1 + 0.3 * random_uniform(1, Stream::kTest, i, 2));
+    if (i >= 100) {
+      EXPECT_NEAR(cost.expected(work), 1.15 * truth, 0.15 * truth);
+      under += seconds <= cost.bound(work);
+      ++all;
+    }
+    cost.add(work, seconds);
+  }
+  EXPECT_GT(static_cast<double>(under), 0.9 * static_cast<double>(all));
+}
+
+}  // namespace
+}  // namespace moraine

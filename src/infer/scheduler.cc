@@ -1,0 +1,262 @@
+// Scheduler: decoding rows, then chunks, then admissions.
+#include "infer/scheduler.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/check.h"
+
+namespace moraine {
+namespace {
+
+// Rows by which a prompt goes on even where the latency target is passed already.
+constexpr int64_t kLeastRows = 16;
+
+// (row, key) pairs of `rows` rows behind `computed` positions.
+double keys_of(int64_t computed, int64_t rows) {
+  return static_cast<double>(rows) *
+         (static_cast<double>(computed) + static_cast<double>(rows + 1) / 2);
+}
+
+void insert_by_arrival(std::list<std::unique_ptr<Sequence>>& list,
+                       std::unique_ptr<Sequence> sequence) {
+  auto at = list.end();
+  while (at != list.begin() && (*std::prev(at))->id > sequence->id) --at;
+  list.insert(at, std::move(sequence));
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerOptions& options, Cache& cache)
+    : options_(options), cache_(cache), pool_(cache.pages, cache.page_rows) {
+  MR_CHECK(options.rows > 0 && options.sequences > 0 && options.sequences <= options.rows);
+}
+
+int64_t Scheduler::pages_for(int64_t positions) const {
+  return (positions + cache_.page_rows - 1) / cache_.page_rows;
+}
+
+int64_t Scheduler::waiting_tokens() const {
+  int64_t tokens = 0;
+  for (const auto& sequence : waiting_) tokens += sequence->left();
+  return tokens;
+}
+
+void Scheduler::add(std::unique_ptr<Sequence> sequence) {
+  insert_by_arrival(waiting_, std::move(sequence));
+}
+
+const std::vector<Scheduler::Piece>& Scheduler::plan() {
+  plan_.clear();
+  work_ = {};
+  plan_decoding();
+  decoding_ = static_cast<int64_t>(plan_.size());
+  plan_prompts();
+  admit();
+  return plan_;
+}
+
+void Scheduler::plan_decoding() {
+  for (auto it = running_.begin(); it != running_.end();) {
+    Sequence& sequence = **it;
+    if (sequence.left() > 1) {
+      ++it;
+      continue;
+    }
+    // Making room may preempt younger ones, which stand behind, but not the next one that is looked at.
+    const bool room = make_room(sequence, 1, /*decoding=*/true) == 1;
+    const auto next = std::next(it);
+    if (room) {
+      add_piece(sequence, 1);
+    } else {
+      preempt(it);
+    }
+    it = next;
+  }
+}
+
+void Scheduler::plan_prompts() {
+  for (auto it = running_.begin(); it != running_.end(); ++it) {
+    Sequence& sequence = **it;
+    if (sequence.left() == 1 || planned(sequence)) continue;
+    const int64_t rows = make_room(sequence, affordable(sequence, sequence.left()), false);
+    if (rows > 0) add_piece(sequence, rows);
+  }
+}
+
+void Scheduler::admit() {
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    if (running() == options_.sequences || work_.rows == options_.rows) return;
+    Sequence& sequence = **it;
+    if (!may_start(sequence)) {
+      ++it;
+      continue;
+    }
+    if (affordable(sequence, sequence.left()) == 0 || !start(sequence)) return;  // in their order
+    const auto next = std::next(it);
+    insert_by_arrival(running_, std::move(*it));
+    waiting_.erase(it);
+    it = next;
+    const int64_t rows = make_room(sequence, affordable(sequence, sequence.left()), false);
+    if (rows > 0) add_piece(sequence, rows);
+  }
+}
+
+// A request that follows another waits until that one's prompt can be found.
+bool Scheduler::may_start(const Sequence& sequence) const {
+  const auto unfinished = [&](const std::unique_ptr<Sequence>& other) {
+    return other->id == sequence.request.follows && !other->prompt_done;
+  };
+  return std::none_of(running_.begin(), running_.end(), unfinished) &&
+         std::none_of(waiting_.begin(), waiting_.end(), unfinished);
+}
+
+// Takes up the known prefix. False, and nothing taken, if the pages of the rest are not there.
+bool Scheduler::start(Sequence& sequence) {
+  PagePool::Prefix prefix;
+  const std::span<const int32_t> tokens(sequence.tokens);
+  if (sequence.request.prompt_logprobs && !sequence.prompt_done) {
+    prefix.key = PagePool::first_key(sequence.request.salt);
+  } else {  // the last token is computed in any case: its logits are wanted
+    prefix = pool_.find(sequence.request.salt, tokens.first(tokens.size() - 1));
+  }
+  const auto full = static_cast<int64_t>(prefix.full.size());
+  const int64_t wanted = pages_for(static_cast<int64_t>(tokens.size())) - full;
+  const bool room = pool_.available() >= wanted;
+  if (room) {
+    sequence.pages = std::move(prefix.full);
+    sequence.computed = full * cache_.page_rows;
+    sequence.keys.clear();
+    sequence.keys.push_back(PagePool::first_key(sequence.request.salt));
+    for (int64_t i = 0; i < full; ++i) {
+      sequence.keys.push_back(PagePool::next_key(
+          sequence.keys.back(), tokens.subspan(static_cast<size_t>(i * cache_.page_rows),
+                                               static_cast<size_t>(cache_.page_rows))));
+    }
+    if (prefix.partial >= 0) {
+      const int32_t copy = pool_.take();
+      copy_page(cache_, prefix.partial, copy);
+      sequence.pages.push_back(copy);
+      sequence.computed += prefix.rows;
+    }
+  } else {
+    for (size_t i = prefix.full.size(); i-- > 0;) pool_.leave(prefix.full[i]);
+  }
+  if (prefix.partial >= 0) pool_.leave(prefix.partial);
+  if (room && !sequence.admitted) {
+    sequence.admitted = true;
+    sequence.cached = sequence.computed;
+  }
+  return room;
+}
+
+// How many of `rows` rows fit the step and the latency target.
+int64_t Scheduler::affordable(const Sequence& sequence, int64_t rows) const {
+  rows = std::min(rows, options_.rows - work_.rows);
+  if (options_.tpot_seconds <= 0 || decoding_ == 0 || !cost_.known()) return rows;
+  const auto fits = [&](int64_t n) {
+    return cost_.bound(
+               {.rows = work_.rows + n, .keys = work_.keys + keys_of(sequence.computed, n)}) <=
+           options_.tpot_seconds;
+  };
+  if (fits(rows)) return rows;
+  int64_t low = 0, high = rows;  // fits(low) or low is 0; not fits(high)
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  // One that runs goes on, however slowly; a new one waits unless it has its chunk's worth.
+  const bool runs = !sequence.pages.empty();
+  const bool alone = work_.rows == decoding_;
+  if (low < kLeastRows) return runs && alone ? std::min(rows, kLeastRows) : 0;
+  return low;
+}
+
+// Takes the pages for the next rows, as many as there can be; returns the rows that they hold. Pages come
+// from free and kept ones, then from younger sequences that are not in the plan.
+int64_t Scheduler::make_room(Sequence& sequence, int64_t rows, bool decoding) {
+  const int64_t wanted = pages_for(sequence.computed + rows);
+  while (static_cast<int64_t>(sequence.pages.size()) < wanted) {
+    const int32_t page = pool_.take();
+    if (page >= 0) {
+      sequence.pages.push_back(page);
+      continue;
+    }
+    const auto youngest = std::prev(running_.end());
+    if ((*youngest)->id <= sequence.id || planned(**youngest)) break;
+    if (!decoding && (*youngest)->left() == 1) break;  // it ends by itself
+    preempt(youngest);
+  }
+  const int64_t room =
+      static_cast<int64_t>(sequence.pages.size()) * cache_.page_rows - sequence.computed;
+  return std::min(rows, room);
+}
+
+bool Scheduler::planned(const Sequence& sequence) const {
+  return std::any_of(plan_.begin(), plan_.end(),
+                     [&](const Piece& piece) { return piece.sequence == &sequence; });
+}
+
+void Scheduler::add_piece(Sequence& sequence, int64_t rows) {
+  plan_.push_back({&sequence, rows});
+  work_.rows += rows;
+  work_.keys += keys_of(sequence.computed, rows);
+}
+
+void Scheduler::advance(const Piece& piece) {
+  Sequence& s = *piece.sequence;
+  s.computed += piece.rows;
+  const auto rows = static_cast<size_t>(cache_.page_rows);
+  while (static_cast<int64_t>(s.keys.size()) <= s.computed / cache_.page_rows) {
+    const size_t page = s.keys.size() - 1;
+    const auto tokens = std::span<const int32_t>(s.tokens).subspan(page * rows, rows);
+    pool_.publish(s.pages[page], s.keys.back(), tokens);
+    s.keys.push_back(PagePool::next_key(s.keys.back(), tokens));
+  }
+}
+
+// Its pages can be found, also the one that is not full, until somebody needs them. Later pages go first: a
+// prefix without its beginning is of no use.
+void Scheduler::let_go(Sequence& s) {
+  const int64_t rest = s.computed % cache_.page_rows;
+  if (rest > 0) {
+    const int64_t begin = s.computed - rest;
+    pool_.publish(s.pages[static_cast<size_t>(begin / cache_.page_rows)], s.keys.back(),
+                  std::span<const int32_t>(s.tokens).subspan(static_cast<size_t>(begin),
+                                                             static_cast<size_t>(rest)));
+  }
+  for (size_t i = s.pages.size(); i-- > 0;) pool_.leave(s.pages[i]);
+  s.pages.clear();
+  s.computed = 0;
+}
+
+void Scheduler::preempt(List::iterator victim) {
+  std::unique_ptr<Sequence> sequence = std::move(*victim);
+  running_.erase(victim);
+  let_go(*sequence);
+  ++preemptions_;
+  insert_by_arrival(waiting_, std::move(sequence));
+}
+
+std::unique_ptr<Sequence> Scheduler::remove(int64_t id) {
+  for (List* list : {&running_, &waiting_}) {
+    for (auto it = list->begin(); it != list->end(); ++it) {
+      if ((*it)->id != id) continue;
+      std::unique_ptr<Sequence> sequence = std::move(*it);
+      list->erase(it);
+      let_go(*sequence);
+      return sequence;
+    }
+  }
+  return nullptr;
+}
+
+std::vector<int64_t> Scheduler::ids() const {
+  std::vector<int64_t> ids;
+  for (const List* list : {&running_, &waiting_}) {
+    for (const auto& sequence : *list) ids.push_back(sequence->id);
+  }
+  return ids;
+}
+
+}  // namespace moraine

@@ -1,0 +1,87 @@
+// Scheduler: which rows of which sequences the next step computes, and who has which pages.
+//
+//   waiting --admit--> running: prefill in chunks, then one row a step --> finished
+//      ^---- preempted: no page was left for an older sequence; computed again later, from what is still cached
+//
+// A plan has, in this order: one row for each running sequence that decodes; chunks of prompts, oldest first;
+// prompts of newly admitted sequences, as long as rows, sequences, pages and the latency target allow. An older
+// sequence takes pages from a younger one, never the other way: the oldest always goes on, so all end.
+//
+// With a latency target, chunks and admissions stop where the bound of StepCost for the whole step reaches it.
+// If the decoding sequences alone pass it (their contexts grew), prompts still go on by a few rows a step.
+//
+// No answer depends on any of this, only its time (model/cache.h, kernels/attention.h).
+// Threads: one at a time.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "infer/page_pool.h"
+#include "infer/sequence.h"
+#include "infer/step_cost.h"
+#include "model/cache.h"
+
+namespace moraine {
+
+struct SchedulerOptions {
+  int64_t rows = 0;         // most of a step
+  int64_t sequences = 1;    // most that run at once
+  double tpot_seconds = 0;  // time per output token to stay under; 0: none
+};
+
+class Scheduler {
+ public:
+  Scheduler(const SchedulerOptions& options, Cache& cache);
+
+  void add(std::unique_ptr<Sequence> sequence);
+
+  struct Piece {
+    Sequence* sequence;
+    int64_t rows;
+  };
+  // Pages for every row are there. Empty: nothing is waiting or running.
+  const std::vector<Piece>& plan();
+  StepCost::Work work() const { return work_; }  // of the plan
+
+  void advance(const Piece& piece);  // its rows are computed
+  // Takes a sequence out, wherever it stands; what it computed can be found by others.
+  std::unique_ptr<Sequence> remove(int64_t id);  // null: there is none
+  std::vector<int64_t> ids() const;
+
+  StepCost& cost() { return cost_; }
+  const PagePool& pool() const { return pool_; }
+  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  int64_t waiting_tokens() const;
+  int64_t running() const { return static_cast<int64_t>(running_.size()); }
+  int64_t preemptions() const { return preemptions_; }
+
+ private:
+  using List = std::list<std::unique_ptr<Sequence>>;
+
+  void plan_decoding();
+  void plan_prompts();
+  void admit();
+  bool may_start(const Sequence& sequence) const;
+  bool start(Sequence& sequence);
+  int64_t affordable(const Sequence& sequence, int64_t rows) const;
+  int64_t make_room(Sequence& sequence, int64_t rows, bool decoding);
+  void add_piece(Sequence& sequence, int64_t rows);
+  bool planned(const Sequence& sequence) const;
+  void preempt(List::iterator victim);
+  void let_go(Sequence& sequence);
+  int64_t pages_for(int64_t positions) const;
+
+  const SchedulerOptions options_;
+  Cache& cache_;
+  PagePool pool_;
+  StepCost cost_;
+  List waiting_, running_;  // both by arrival
+  std::vector<Piece> plan_;
+  StepCost::Work work_;
+  int64_t decoding_ = 0;  // pieces of the plan
+  int64_t preemptions_ = 0;
+};
+
+}  // namespace moraine
