@@ -1,0 +1,103 @@
+// Grammar: which tokens may come next in an answer that must be JSON of a schema or calls of tools.
+//
+//   GrammarState state(Grammar::of_schema(schema), trie);
+//   loop: state.allowed(mask); also the end-of-text ids if state.may_end(); sample;
+//         state.accept(token), or stop at an end
+//
+// What of JSON Schema is taken, what is refused and how answers are spaced:
+// docs/structured_output.md. Every state can be completed: a mask is never empty unless must_end().
+//
+// Errors:  of_schema, of_tool_calls: kInvalidArgument naming the keyword, its place and the limit.
+// Cost:    accept: some hundred ns for each byte of a token. allowed: see GrammarState::allowed.
+// Threads: a Grammar is immutable and shared. A GrammarState belongs to one answer; copies are
+//          independent. The TokenTrie must outlive the state.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "grammar/limits.h"
+#include "grammar/stacks.h"
+#include "grammar/token_trie.h"
+
+namespace moraine {
+
+struct GrammarNodes;
+class GrammarStep;
+
+// How calls of tools are written, and which:
+//   open  begin NAME between ARGUMENTS end  (separator begin NAME between ARGUMENTS end)*  close
+struct ToolGrammar {
+  struct Tool {
+    std::string name;
+    Json parameters;  // a schema; null or absent: an object without members
+  };
+  enum class Choice {
+    kAuto,      // free text; once it holds `trigger`, the rest of a call; then free text again
+    kRequired,  // nothing but calls, at least one
+    kNamed,     // the same, of the tool `name`
+  };
+  std::vector<Tool> tools;
+  Choice choice = Choice::kAuto;
+  std::string name{};    // kNamed
+  bool parallel = true;  // false: at most one call, and nothing after it
+
+  std::string open{};       // Mistral: [TOOL_CALLS][
+  std::string begin{};      // <tool_call>\n{"name": "
+  std::string between{};    // ", "arguments":
+  std::string end{};        // }\n</tool_call>
+  std::string separator{};  // \n
+  std::string close{};      // Mistral: ]
+  // How `open` + `begin` starts, long enough that text does not hold it by chance: <tool_call>.
+  // Empty: all of it.
+  std::string trigger{};
+};
+
+class Grammar {
+ public:
+  // Any JSON object: response_format json_object.
+  static std::shared_ptr<const Grammar> any_json();
+  static std::shared_ptr<const Grammar> of_schema(const Json& schema,
+                                                  const GrammarLimits& limits = {});
+  static std::shared_ptr<const Grammar> of_tool_calls(const ToolGrammar& tools,
+                                                      const GrammarLimits& limits = {});
+  ~Grammar();
+  const GrammarNodes& nodes() const { return *nodes_; }
+
+ private:
+  explicit Grammar(std::unique_ptr<const GrammarNodes> nodes);
+  std::unique_ptr<const GrammarNodes> nodes_;
+};
+
+class GrammarState {
+ public:
+  GrammarState(std::shared_ptr<const Grammar> grammar, const TokenTrie& trie);
+
+  // Sets mask [trie.mask_words()] to the tokens that may come next, bit id % 64 of word id / 64.
+  // End-of-text bits are the caller's, who asks may_end(). Not const: it keeps what it learns.
+  // Cost: inside a string a few masks are combined and the tokens with its end or an escape are
+  //       walked; elsewhere the part of the trie that fits is walked.
+  void allowed(std::span<uint64_t> mask);
+  bool may_end() const;
+  bool must_end() const;       // nothing but the end may follow
+  bool accept(int32_t token);  // false: not allowed, and the state is as before
+  // Bytes that came without a token (an assistant prefix, say). As accept.
+  bool accept_bytes(std::string_view bytes);
+
+ private:
+  struct WalkedMask;
+  friend class MaskMaker;
+
+  std::shared_ptr<const Grammar> grammar_;
+  const TokenTrie* trie_;
+  StackStore stacks_;
+  StackSet now_;
+  std::vector<int32_t> holding_trigger_;  // tokens with the whole trigger of kAuto in them
+  std::vector<std::shared_ptr<const WalkedMask>> walked_;  // of automaton states that came before
+};
+
+}  // namespace moraine
