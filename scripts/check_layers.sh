@@ -17,6 +17,7 @@ kernels: base tensor
 testing: base tensor kernels
 comm: base tensor
 tokenizer: base
+grammar: base tokenizer
 data: base
 parallel: base tensor kernels comm
 checkpoint: base tensor comm

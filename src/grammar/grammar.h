@@ -27,7 +27,7 @@
 namespace moraine {
 
 struct GrammarNodes;
-class GrammarStep;
+struct WalkedMask;
 
 // How calls of tools are written, and which:
 //   open  begin NAME between ARGUMENTS end  (separator begin NAME between ARGUMENTS end)*  close
@@ -89,8 +89,9 @@ class GrammarState {
   bool accept_bytes(std::string_view bytes);
 
  private:
-  struct WalkedMask;
   friend class MaskMaker;
+
+  StackSet after(int32_t token);
 
   std::shared_ptr<const Grammar> grammar_;
   const TokenTrie* trie_;

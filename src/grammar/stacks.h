@@ -61,8 +61,8 @@ class StackStore {
 
   std::vector<Entry> entries_;
   std::vector<uint64_t> entry_hashes_, set_hashes_;
-  std::vector<int32_t> items_;                   // of sets: entries, one set after another
-  std::vector<int32_t> sets_;                    // [sets + 1] begins in items_
+  std::vector<int32_t> items_;                    // of sets: entries, one set after another
+  std::vector<int32_t> sets_;                     // [sets + 1] begins in items_
   std::vector<int32_t> entry_slots_, set_slots_;  // hash tables, at most half full; -1 for empty
   std::unordered_map<uint64_t, StackSet> unions_;
 };

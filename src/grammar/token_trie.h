@@ -61,7 +61,7 @@ struct StringTokens {
   struct ClosingToken {
     int32_t id, characters;
   };
-  std::vector<ClosingToken> closing;  // what the ids of `tails` are: places in this list
+  std::vector<ClosingToken> closing;         // what the ids of `tails` are: places in this list
   std::vector<ClosingToken> closing_at_end;  // those with nothing behind the quote
   ByteTrie tails;
   ByteTrie odd;  // tokens with an escape, or that end inside a character: these are walked

@@ -1,0 +1,162 @@
+// Nodes of a schema, or of tool calls around schemas.
+#include "grammar/grammar.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/json_quote.h"
+#include "base/printable.h"
+#include "grammar/nodes.h"
+#include "grammar/schema.h"
+
+namespace moraine {
+namespace {
+
+using Kind = GrammarNode::Kind;
+
+// borders[i]: the longest proper prefix of text that text[0, i) ends with (Knuth, Morris, Pratt).
+std::vector<int32_t> borders_of(const std::string& text) {
+  std::vector<int32_t> borders(text.size() + 1, 0);
+  int32_t longest = 0;
+  for (size_t i = 1; i < text.size(); ++i) {
+    while (longest > 0 && text[longest] != text[i]) longest = borders[longest];
+    if (text[longest] == text[i]) ++longest;
+    borders[i + 1] = longest;
+  }
+  return borders;
+}
+
+class ToolCompiler {
+ public:
+  ToolCompiler(const ToolGrammar& tools, const GrammarLimits& limits, GrammarNodes* out)
+      : tools_(tools), limits_(limits), schema_(out, limits) {}
+
+  void compile() {
+    check();
+    const std::string start = tools_.open + tools_.begin;
+    const std::string trigger = tools_.trigger.empty() ? start : tools_.trigger;
+    const bool free = tools_.choice == ToolGrammar::Choice::kAuto;
+    if (free && (trigger.empty() || !start.starts_with(trigger))) {
+      throw_error(Code::kInvalidArgument,
+                  "tools: the trigger '{}' does not begin the text before a call, '{}'",
+                  printable(trigger, 200), printable(start, 200));
+    }
+    const int32_t calls = compile_calls(free ? start.substr(trigger.size()) : start);
+    if (!free) return schema_.finish(calls, "tools");
+    GrammarNode text{.kind = Kind::kFreeText, .again = tools_.parallel, .rest = calls};
+    text.text = trigger;
+    text.borders = borders_of(trigger);
+    schema_.finish(schema_.add_node(std::move(text)), "tools");
+  }
+
+ private:
+  void check() const {
+    const int64_t count = static_cast<int64_t>(tools_.tools.size());
+    if (count == 0 || count > limits_.tools) {
+      throw_error(Code::kInvalidArgument, "tools: there are {} tools, want 1 to {}", count,
+                  limits_.tools);
+    }
+    for (const std::string* text : {&tools_.open, &tools_.begin, &tools_.between, &tools_.end,
+                                    &tools_.separator, &tools_.close}) {
+      if (static_cast<int64_t>(text->size()) <= limits_.literal_bytes) continue;
+      throw_error(Code::kInvalidArgument,
+                  "tools: a text around calls has {} bytes, the limit is {}", text->size(),
+                  limits_.literal_bytes);
+    }
+    if (tools_.between.empty()) {
+      throw_error(Code::kInvalidArgument,
+                  "tools: there is no text between the name of a tool and its arguments");
+    }
+  }
+
+  // Appends a part for `text`, if it is not empty.
+  void append_literal(const std::string& text, std::vector<int32_t>* parts) {
+    if (!text.empty()) parts->push_back(schema_.literal(text));
+  }
+  int32_t sequence(std::vector<int32_t> parts) {
+    return parts.size() == 1
+               ? parts[0]
+               : schema_.add_node({.kind = Kind::kSequence, .parts = std::move(parts)});
+  }
+
+  int32_t compile_tool(const ToolGrammar::Tool& tool) {
+    const std::string name = json_quote(tool.name);
+    if (tool.name.empty() || static_cast<int64_t>(tool.name.size()) > limits_.literal_bytes) {
+      throw_error(Code::kInvalidArgument, "tools: the name of a tool has {} bytes, want 1 to {}",
+                  tool.name.size(), limits_.literal_bytes);
+    }
+    const bool none = tool.parameters.is_null();
+    const int32_t arguments =
+        none ? schema_.compile_document({{"type", "object"}, {"additionalProperties", false}},
+                                        "tools")
+             : schema_.compile_document(tool.parameters,
+                                        "tools/" + printable(tool.name, 60) + "/parameters");
+    std::vector<int32_t> parts;
+    append_literal(name.substr(1, name.size() - 2) + tools_.between, &parts);
+    parts.push_back(arguments);
+    append_literal(tools_.end, &parts);
+    return sequence(std::move(parts));
+  }
+
+  // `start`: what is left of open + begin.
+  int32_t compile_calls(const std::string& start) {
+    std::vector<int32_t> named;
+    for (const ToolGrammar::Tool& tool : tools_.tools) {
+      const bool wanted = tools_.choice != ToolGrammar::Choice::kNamed || tool.name == tools_.name;
+      if (wanted) named.push_back(compile_tool(tool));
+    }
+    if (named.empty()) {
+      throw_error(Code::kInvalidArgument, "tools: there is no tool named '{}'",
+                  printable(tools_.name, 200));
+    }
+    const int32_t tool = schema_.add_node({.kind = Kind::kAny, .parts = std::move(named)});
+    std::vector<int32_t> parts;
+    append_literal(start, &parts);
+    parts.push_back(tool);
+    if (!tools_.parallel) {
+      append_literal(tools_.close, &parts);
+      return sequence(std::move(parts));
+    }
+    std::vector<int32_t> further;
+    append_literal(tools_.separator + tools_.begin, &further);
+    further.push_back(tool);
+    GrammarNode more{.kind = Kind::kRepeat, .rest = sequence(std::move(further))};
+    append_literal(tools_.close, &more.parts);
+    parts.push_back(schema_.add_node(std::move(more)));
+    return sequence(std::move(parts));
+  }
+
+  const ToolGrammar& tools_;
+  const GrammarLimits& limits_;
+  SchemaCompiler schema_;
+};
+
+}  // namespace
+
+Grammar::Grammar(std::unique_ptr<const GrammarNodes> nodes) : nodes_(std::move(nodes)) {}
+Grammar::~Grammar() = default;
+
+std::shared_ptr<const Grammar> Grammar::any_json() {
+  auto nodes = std::make_unique<GrammarNodes>();
+  SchemaCompiler compiler(nodes.get(), GrammarLimits());
+  const int32_t object = compiler.any_object();
+  compiler.finish(compiler.add_node({.kind = Kind::kSpaced, .rest = object}), "#");
+  return std::shared_ptr<const Grammar>(new Grammar(std::move(nodes)));
+}
+
+std::shared_ptr<const Grammar> Grammar::of_schema(const Json& schema, const GrammarLimits& limits) {
+  auto nodes = std::make_unique<GrammarNodes>();
+  SchemaCompiler compiler(nodes.get(), limits);
+  const int32_t value = compiler.compile_document(schema, "#");
+  compiler.finish(compiler.add_node({.kind = Kind::kSpaced, .rest = value}), "#");
+  return std::shared_ptr<const Grammar>(new Grammar(std::move(nodes)));
+}
+
+std::shared_ptr<const Grammar> Grammar::of_tool_calls(const ToolGrammar& tools,
+                                                      const GrammarLimits& limits) {
+  auto nodes = std::make_unique<GrammarNodes>();
+  ToolCompiler(tools, limits, nodes.get()).compile();
+  return std::shared_ptr<const Grammar>(new Grammar(std::move(nodes)));
+}
+
+}  // namespace moraine

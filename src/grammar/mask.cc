@@ -1,0 +1,271 @@
+// Walks of tries beside stacks, and the shorter ways.
+#include "grammar/mask.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "grammar/nodes.h"
+#include "grammar/string_state.h"
+
+namespace moraine {
+namespace {
+
+constexpr int64_t kStoreMost = 1 << 18;  // 20 MB: then what nothing leads to is dropped
+constexpr size_t kWalkedMost = 64;       // masks that are remembered
+constexpr int64_t kWorthKeeping = 256;   // nodes that a walk saw
+
+}  // namespace
+
+MaskMaker::MaskMaker(GrammarState* state, std::span<uint64_t> mask)
+    : state_(*state),
+      tokens_(*state->trie_),
+      grammar_(state->grammar_->nodes()),
+      stacks_(state->stacks_),
+      step_(grammar_, stacks_),
+      mask_(mask) {}
+
+MaskMaker::Way MaskMaker::way_of(const Frame& frame) const {
+  if (frame.node == kBottom) return Way::kWalk;
+  const GrammarNode& node = grammar_.nodes[frame.node];
+  const bool border = frame.sub == kBorder;
+  switch (node.kind) {
+    case GrammarNode::Kind::kString:
+      return frame.phase == kInside && border ? Way::kString : Way::kWalk;
+    case GrammarNode::Kind::kAutomaton:
+      return node.literal ? Way::kWalk : Way::kAutomaton;
+    case GrammarNode::Kind::kObject:
+      return frame.phase == kKey && border && step_.rest_fits(node, frame) ? Way::kKey : Way::kWalk;
+    case GrammarNode::Kind::kFreeText:
+      return Way::kFreeText;
+    default:
+      return Way::kWalk;
+  }
+}
+
+void MaskMaker::make() {
+  std::fill(mask_.begin(), mask_.end(), 0);
+  // The ways that take bits back come first, each into an empty mask.
+  std::vector<uint64_t> sum(mask_.size(), 0);
+  bool summed = false;
+  GrammarStep::Entries rest;
+  for (int64_t i = 0; i < stacks_.count(state_.now_); ++i) {
+    const StackStore::Entry entry = stacks_.entry(state_.now_, i);
+    const Way way = way_of(entry.frame);
+    if (way != Way::kKey && way != Way::kFreeText) continue;
+    way == Way::kKey ? add_key(entry) : add_free_text(entry);
+    for (size_t word = 0; word < sum.size(); ++word) sum[word] |= std::exchange(mask_[word], 0);
+    summed = true;
+  }
+  if (summed) std::copy(sum.begin(), sum.end(), mask_.begin());
+  for (int64_t i = 0; i < stacks_.count(state_.now_); ++i) {
+    const StackStore::Entry entry = stacks_.entry(state_.now_, i);
+    const Way way = way_of(entry.frame);
+    if (way == Way::kString) add_string(entry);
+    if (way == Way::kAutomaton) add_automaton(entry);
+  }
+  for (int64_t i = 0; i < stacks_.count(state_.now_); ++i) {
+    const StackStore::Entry entry = stacks_.entry(state_.now_, i);
+    if (way_of(entry.frame) == Way::kWalk) rest.push_back(entry);
+  }
+  const StackSet others = stacks_.make(&rest);
+  walk(tokens_.trie(), others, 0);
+  add_literal_tokens();
+}
+
+StackSet MaskMaker::one(const StackStore::Entry& entry) {
+  GrammarStep::Entries entries = {entry};
+  return stacks_.make(&entries);
+}
+
+template <class F>
+void MaskMaker::walk_each(const ByteTrie& trie, StackSet set, int32_t root, const F& each) {
+  if (set == kNoStacks) return;
+  path_.clear();
+  path_.push_back({trie.nodes[root].next, set});
+  const int32_t end = trie.nodes[root].next;
+  for (int32_t at = root + 1; at < end;) {
+    while (at >= path_.back().end) path_.pop_back();
+    const ByteTrie::Node& node = trie.nodes[at];
+    const StackSet next = step_.step(path_.back().set, node.byte);
+    if (next == kNoStacks) {
+      at = node.next;
+      continue;
+    }
+    each(at);
+    if (stacks_.size() > kStoreMost) {
+      std::vector<StackSet> roots = {state_.now_, next};
+      roots.insert(roots.end(), held_.begin(), held_.end());
+      for (const PathPart& part : path_) roots.push_back(part.set);
+      stacks_.keep_only(roots);
+      state_.now_ = roots[0];
+      for (size_t i = 0; i < held_.size(); ++i) held_[i] = roots[2 + i];
+      for (size_t i = 0; i < path_.size(); ++i) path_[i].set = roots[2 + held_.size() + i];
+      path_.push_back({node.next, roots[1]});
+    } else {
+      path_.push_back({node.next, next});
+    }
+    ++at;
+  }
+}
+
+void MaskMaker::walk(const ByteTrie& trie, StackSet set_of_stacks, int32_t root) {
+  walk_each(trie, set_of_stacks, root, [&](int32_t node) {
+    for (const int32_t id : trie.ids_at(node)) set(id);
+  });
+}
+
+void MaskMaker::add_bodies(int64_t characters_most) {
+  const StringTokens& in = tokens_.in_string();
+  const int64_t most = std::min(characters_most, StringTokens::kStringLengths - 1);
+  const int64_t words = static_cast<int64_t>(mask_.size());
+  const uint64_t* bits = in.at_most.data() + most * words;
+  for (int64_t word = 0; word < words; ++word) mask_[word] |= bits[word];
+  for (const StringTokens::LongToken& token : in.longer) {
+    if (token.characters > characters_most) break;
+    set(token.id);
+  }
+}
+
+void MaskMaker::add_closing(StackSet after, int64_t least, int64_t most) {
+  const StringTokens& in = tokens_.in_string();
+  const auto add = [&](const StringTokens::ClosingToken& token) {
+    if (token.characters >= least && token.characters <= most) set(token.id);
+  };
+  for (const StringTokens::ClosingToken& token : in.closing_at_end) add(token);
+  walk_each(in.tails, after, 0, [&](int32_t node) {
+    for (const int32_t place : in.tails.ids_at(node)) add(in.closing[place]);
+  });
+}
+
+void MaskMaker::add_string(const StackStore::Entry& entry) {
+  const GrammarNode& node = grammar_.nodes[entry.frame.node];
+  const int64_t least = node.min - entry.frame.count;
+  const int64_t most = node.max == kUnbounded ? kUnbounded : node.max - entry.frame.count;
+  add_bodies(most);
+  held_ = {one(entry)};
+  add_closing(step_.popped(entry.below), least, most);
+  walk(tokens_.in_string().odd, held_[0], 0);
+}
+
+std::shared_ptr<const WalkedMask> MaskMaker::walked(int32_t automaton, int32_t state) {
+  for (const auto& known : state_.walked_) {
+    if (known->automaton == automaton && known->state == state) return known;
+  }
+  const Automaton& machine = grammar_.automata[automaton];
+  const ByteTrie& trie = tokens_.trie();
+  auto made = std::make_shared<WalkedMask>();
+  made->automaton = automaton;
+  made->state = state;
+  made->mask.assign(mask_.size(), 0);
+  int64_t seen = 0;
+  std::vector<std::pair<int32_t, int32_t>> path = {{trie.end(), state}};  // end of subtree, state
+  for (int32_t at = 1; at < trie.end(); ++seen) {
+    while (at >= path.back().first) path.pop_back();
+    const ByteTrie::Node& node = trie.nodes[at];
+    const int32_t next = machine.next(path.back().second, node.byte);
+    if (next < 0) {
+      at = node.next;
+      continue;
+    }
+    for (const int32_t id : trie.ids_at(at)) made->mask[id >> 6] |= uint64_t{1} << (id & 63);
+    if (machine.accepting(next) && node.next > at + 1) made->ends.push_back(at);
+    path.emplace_back(node.next, next);
+    ++at;
+  }
+  if (seen > kWorthKeeping) {
+    if (state_.walked_.size() == kWalkedMost) state_.walked_.erase(state_.walked_.begin());
+    state_.walked_.push_back(made);
+  }
+  return made;
+}
+
+void MaskMaker::add_automaton(const StackStore::Entry& entry) {
+  const int32_t automaton = grammar_.nodes[entry.frame.node].automaton;
+  const std::shared_ptr<const WalkedMask> inside = walked(automaton, entry.frame.at);
+  for (size_t word = 0; word < mask_.size(); ++word) mask_[word] |= inside->mask[word];
+  held_ = {step_.popped(entry.below)};
+  for (const int32_t node : inside->ends) walk(tokens_.trie(), held_[0], node);
+}
+
+// Tokens that close a declared name: what the bits of undeclared names say of them is wrong.
+void MaskMaker::take_back_names(const ByteTrie& names, int32_t name, int32_t token) {
+  if (!names.ids_at(name).empty()) {
+    const int32_t closed = tokens_.trie().child(token, '"');
+    if (closed >= 0) {
+      for (const int32_t id : tokens_.trie().ids_below(closed)) clear(id);
+    }
+  }
+  for (int32_t at = name + 1; at < names.nodes[name].next; at = names.nodes[at].next) {
+    const int32_t child = tokens_.trie().child(token, names.nodes[at].byte);
+    if (child >= 0) take_back_names(names, at, child);
+  }
+}
+
+void MaskMaker::add_key(const StackStore::Entry& entry) {
+  const GrammarNode& node = grammar_.nodes[entry.frame.node];
+  add_bodies(kUnbounded);
+  Frame colon = entry.frame;
+  colon.phase = kColon;
+  colon.sub = 0;
+  colon.at = colon.index = static_cast<int32_t>(node.properties.size());
+  held_ = {one(entry)};
+  add_closing(one({colon, entry.below}), 0, kUnbounded);
+  walk(tokens_.in_string().odd, held_[0], 0);
+  if (entry.frame.at < 0) return;
+  take_back_names(node.keys, entry.frame.at, 0);
+  // Those of declared names that may come are put in again.
+  struct Both {
+    int32_t name, token;
+    size_t held;
+  };
+  std::vector<Both> waiting = {{entry.frame.at, 0, 0}};
+  const ByteTrie& trie = tokens_.trie();
+  while (!waiting.empty()) {
+    const Both both = waiting.back();
+    waiting.pop_back();
+    const int32_t closed = trie.child(both.token, '"');
+    if (closed >= 0 && !node.keys.ids_at(both.name).empty()) {
+      const StackSet after = step_.step(held_[both.held], '"');
+      if (after != kNoStacks) {
+        for (const int32_t id : trie.ids_at(closed)) set(id);
+        walk(trie, after, closed);
+      }
+    }
+    for (int32_t at = both.name + 1; at < node.keys.nodes[both.name].next;
+         at = node.keys.nodes[at].next) {
+      const int32_t child = trie.child(both.token, node.keys.nodes[at].byte);
+      if (child < 0) continue;
+      const StackSet inside = step_.step(held_[both.held], node.keys.nodes[at].byte);
+      if (inside == kNoStacks) continue;
+      held_.push_back(inside);
+      waiting.push_back({at, child, held_.size() - 1});
+    }
+  }
+}
+
+void MaskMaker::add_free_text(const StackStore::Entry& entry) {
+  const std::string_view trigger = grammar_.nodes[entry.frame.node].text;
+  const std::vector<int32_t>& borders = grammar_.nodes[entry.frame.node].borders;
+  const std::span<const uint64_t> all = tokens_.ordinary();
+  std::copy(all.begin(), all.end(), mask_.begin());
+  std::vector<int32_t> doubtful = state_.holding_trigger_;
+  for (int32_t at = entry.frame.at; at > 0; at = borders[at]) {
+    const int32_t node = tokens_.trie().find(trigger.substr(at));
+    if (node < 0) continue;
+    const std::span<const int32_t> below = tokens_.trie().ids_below(node);
+    doubtful.insert(doubtful.end(), below.begin(), below.end());
+  }
+  const StackSet alone = one(entry);
+  for (const int32_t id : doubtful) {
+    if (step_.step_all(alone, tokens_.bytes(id)) == kNoStacks) clear(id);
+  }
+}
+
+void MaskMaker::add_literal_tokens() {
+  for (const int32_t id : tokens_.literal_tokens()) {
+    if (state_.after(id) != kNoStacks) set(id);
+  }
+}
+
+}  // namespace moraine

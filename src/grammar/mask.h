@@ -1,0 +1,69 @@
+// MaskMaker: the tokens that may come next, for each stack of a state by what its top frame is.
+//
+//   inside a string   masks by length (StringTokens), then the tokens that close it, by their tail,
+//                     and the odd ones
+//   in an automaton   the trie is walked with the automaton alone, which is remembered; where it
+//                     ends inside a token, the walk goes on with what is below
+//   name of a member  as a string, less the tokens that spell a declared name
+//   free text         all tokens, less those in which a call begins and goes wrong
+//   elsewhere         the trie is walked with the stacks; few bytes fit there
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "grammar/grammar.h"
+#include "grammar/step.h"
+
+namespace moraine {
+
+// What a walk with an automaton from one of its states finds; the same for every answer.
+struct WalkedMask {
+  int32_t automaton, state;
+  std::vector<uint64_t> mask;
+  std::vector<int32_t> ends;  // nodes of the trie at which it may end, with nodes below them
+};
+
+class MaskMaker {
+ public:
+  MaskMaker(GrammarState* state, std::span<uint64_t> mask);
+  void make();
+
+ private:
+  enum class Way { kString, kAutomaton, kKey, kFreeText, kWalk };
+  Way way_of(const Frame& frame) const;
+  void add_string(const StackStore::Entry& entry);
+  void add_automaton(const StackStore::Entry& entry);
+  void add_key(const StackStore::Entry& entry);
+  void add_free_text(const StackStore::Entry& entry);
+  void add_literal_tokens();
+
+  // Tokens of `trie` below `root` that fit `set`.
+  void walk(const ByteTrie& trie, StackSet set, int32_t root);
+  // Closing tokens whose characters are `least` to `most` and whose tail fits `set`.
+  void add_closing(StackSet set, int64_t least, int64_t most);
+  template <class F>
+  void walk_each(const ByteTrie& trie, StackSet set, int32_t root, const F& each);
+  void add_bodies(int64_t characters_most);
+  void take_back_names(const ByteTrie& names, int32_t name, int32_t token);
+  std::shared_ptr<const WalkedMask> walked(int32_t automaton, int32_t state);
+  StackSet one(const StackStore::Entry& entry);
+  void set(int32_t id) { mask_[id >> 6] |= uint64_t{1} << (id & 63); }
+  void clear(int32_t id) { mask_[id >> 6] &= ~(uint64_t{1} << (id & 63)); }
+
+  struct PathPart {
+    int32_t end;
+    StackSet set;
+  };
+  GrammarState& state_;
+  const TokenTrie& tokens_;
+  const GrammarNodes& grammar_;
+  StackStore& stacks_;
+  GrammarStep step_;
+  std::span<uint64_t> mask_;
+  std::vector<StackSet> held_;  // still needed: what is tidied away must not be in use
+  std::vector<PathPart> path_;
+};
+
+}  // namespace moraine

@@ -1,0 +1,72 @@
+// Schema: a JSON Schema as nodes of a grammar.
+//
+// What is taken, refused and ignored: docs/structured_output.md. References are followed within the
+// document only. Memory and time are bounded by GrammarLimits, whatever the schema.
+//
+// Errors: kInvalidArgument with the place in the schema (#/properties/a), the keyword and the
+//         limit; also where no value at all is allowed.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "grammar/nodes.h"
+
+namespace moraine {
+
+class SchemaCompiler {
+ public:
+  // Nodes are added to `out`, which must outlive this. Identical parts of several schemas are one.
+  SchemaCompiler(GrammarNodes* out, const GrammarLimits& limits) : out_(out), limits_(limits) {}
+
+  // The node of a document. `name` begins every place in messages.
+  int32_t compile_document(const Json& schema, const std::string& name);
+  int32_t any_value();
+  int32_t any_object();
+  int32_t literal(const std::string& text);  // exactly this text; not of a value
+  int32_t add_node(GrammarNode node);
+
+  // Once all is there: sets least_nesting, and makes kAny flat. `name` as above.
+  void finish(int32_t root, const std::string& name);
+
+ private:
+  struct Place {
+    std::string path;
+    int64_t depth = 0;
+    Place at(const std::string& part) const;
+  };
+  int32_t compile(const Json& schema, const Place& place);
+  int32_t compile_checked(const Json& schema, const Place& place);
+  int32_t compile_reference(const std::string& reference, const Place& place);
+  int32_t compile_choice(const Json& schema, const char* keyword, const Place& place);
+  int32_t compile_enum(const Json& schema, const Place& place);
+  int32_t compile_types(const Json& schema, const Place& place);
+  int32_t compile_type(const std::string& type, const Json& schema, const Place& place);
+  int32_t compile_string(const Json& schema, const Place& place);
+  int32_t compile_number(const Json& schema, bool whole, const Place& place);
+  int32_t compile_array(const Json& schema, const Place& place);
+  int32_t compile_object(const Json& schema, const Place& place);
+
+  Json resolve(const Json& schema, const Place& place);
+  const Json& referenced(const std::string& reference, const Place& place) const;
+  void check_keywords(const Json& schema, const Place& place) const;
+  int64_t bound(const Json& schema, const char* keyword, int64_t otherwise,
+                const Place& place) const;
+  Automaton string_automaton(const Json& schema, const Place& place) const;
+  int32_t add_any(std::vector<int32_t> parts);
+  int32_t add_automaton(Automaton automaton, const Place& place);
+  void spend(const Json& schema, const Place& place);
+  void flatten();
+  void find_least_nesting();
+
+  GrammarNodes* out_;
+  const GrammarLimits limits_;
+  const Json* document_ = nullptr;
+  std::map<std::string, int32_t> references_;  // of this document
+  std::map<std::string, int32_t> known_;       // parts that are the same wherever they stand
+  int64_t elements_spent_ = 0, states_ = 0;
+};
+
+}  // namespace moraine

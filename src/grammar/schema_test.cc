@@ -1,0 +1,314 @@
+// What each keyword allows and refuses, and what is refused by name. Fails if an answer that the
+// schema forbids gets through, a valid one is stopped, or a hostile schema costs memory or time.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.h"
+#include "grammar/test_grammar.h"
+
+namespace moraine {
+namespace {
+
+const TokenTrie& bytes_trie() {
+  static const std::unique_ptr<Tokenizer> tokenizer = testing::json_tokenizer(258);
+  static const TokenTrie trie(*tokenizer, 258);
+  return trie;
+}
+
+bool takes(const std::string& schema, std::string_view text) {
+  return testing::accepts_bytes(Grammar::of_schema(parse_json(schema, "test")), bytes_trie(), text);
+}
+
+std::string refusal(const std::string& schema, const GrammarLimits& limits = {}) {
+  try {
+    Grammar::of_schema(parse_json(schema, "test"), limits);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kInvalidArgument);
+    return e.what();
+  }
+  return "";
+}
+
+void expect_refused(const std::string& schema, const std::string& part) {
+  const std::string message = refusal(schema);
+  EXPECT_NE(message.find(part), std::string::npos) << schema << ": '" << message << "'";
+}
+
+struct SchemaCase {
+  const char* schema;
+  std::vector<std::string> yes, no;
+};
+
+void check(const std::vector<SchemaCase>& cases) {
+  for (const SchemaCase& c : cases) {
+    for (const std::string& text : c.yes) EXPECT_TRUE(takes(c.schema, text)) << c.schema << text;
+    for (const std::string& text : c.no) EXPECT_FALSE(takes(c.schema, text)) << c.schema << text;
+  }
+}
+
+TEST(Schema, Types) {
+  check({{R"({"type":"null"})", {"null", " null", "\nnull"}, {"nul", "null ", "  null", "1"}},
+         {R"({"type":"boolean"})", {"true", "false"}, {"True", "null"}},
+         {R"({"type":["string","null"]})", {"\"\"", "null"}, {"1"}},
+         {R"({"type":"string","nullable":true})", {"\"\"", "null"}, {"1"}},
+         {R"({"enum":["a"],"nullable":true})", {"\"a\"", "null"}, {"\"b\""}},
+         {R"({})", {"{\"a\":[1,\"b\",{}]}", "1", "\"x\"", "null", "[]"}, {"", "a", "[1,]"}},
+         {R"(true)", {"1"}, {"x"}},
+         {R"({"maxLength":2})", {"\"ab\""}, {"\"abc\"", "1"}},
+         {R"({"properties":{"a":true}})", {"{}", "{\"a\":1}"}, {"1"}}});
+}
+
+TEST(Schema, Strings) {
+  check(
+      {{R"({"type":"string"})",
+        {"\"\"", "\"\\ud83d\\ude00\"", "\"\\u0041\\n\\/\"", "\"\xf0\x9f\x98\x80\""},
+        {"\"", "\"\\ud83d\"", "\"\\ude00\"", "\"\\ud83d\\u0041\"", "\"\n\"", "\"\\x\"", "\"\xff\"",
+         "\"\xed\xa0\x80\"", "\"\xc0\x80\"", "\"\xf4\x90\x80\x80\"", "\"a\"\"", "'a'"}},
+       {R"({"type":"string","minLength":2,"maxLength":3})",
+        {"\"ab\"", "\"abc\"", "\"\xe2\x82\xac\xf0\x9f\x98\x80\xc3\xa9\"", "\"\\n\\ud83d\\ude00\""},
+        {"\"a\"", "\"abcd\"", "\"\\ud83d\\ude00\"", "\"\xe2\x82\xac\""}},
+       {R"({"type":"string","minLength":0,"maxLength":0})", {"\"\""}, {"\"a\""}},
+       {R"({"enum":["a","ab","\"\\\u00e9\n",1,null,{"k":[1]}]})",
+        {"\"a\"", "\"ab\"", "\"\\\"\\\\\xc3\xa9\\n\"", "1", "null", "{\"k\":[1]}"},
+        {"\"b\"", "\"\"", "11", "{\"k\": [1]}"}},
+       {R"({"enum":["a",1,null],"type":["string","null"]})", {"\"a\"", "null"}, {"1"}},
+       {R"({"const":12})", {"12"}, {"1", "123"}},
+       {R"({"enum":[1,12]})", {"12", "1"}, {"2", "121"}}});
+}
+
+TEST(Schema, Patterns) {
+  check({{R"({"type":"string","pattern":"^[a-c]{2,3}$"})",
+          {"\"ab\"", "\"abc\""},
+          {"\"a\"", "\"abcd\""}},
+         {R"({"type":"string","pattern":"b+"})", {"\"b\"", "\"abba\\n\""}, {"\"\"", "\"aca\""}},
+         {R"({"type":"string","pattern":"^a|b$"})", {"\"ax\"", "\"xb\"", "\"a\""}, {"\"xa\""}},
+         {R"({"type":"string","pattern":"^(?:x\\d|\\.)*?$"})", {"\"\"", "\"x1.x2\""}, {"\"x\""}},
+         {R"({"type":"string","pattern":"^[^a]$"})",
+          {"\"b\"", "\"\xe2\x82\xac\"", "\"\\\"\"", "\"\\n\"", "\"\\u0001\"", "\"\\\\\"",
+           "\"\xf0\x9f\x98\x80\""},
+          {"\"a\"", "\"\"\"", "\"\\\"", "\"\xed\xa0\x80\"", "\"\\u0041\""}},
+         {R"({"type":"string","pattern":"^[\u00e9-\u20ac]\\u{1F600}$"})",
+          {"\"\xe2\x82\xac\xf0\x9f\x98\x80\"", "\"\xc3\xa9\xf0\x9f\x98\x80\""},
+          {"\"\xc3\xa8\xf0\x9f\x98\x80\""}},
+         {R"({"type":"string","pattern":"^\\ud83d\\ude00$"})", {"\"\xf0\x9f\x98\x80\""}, {"\"\""}},
+         {R"({"type":"string","pattern":"^(aa)*$","minLength":3,"maxLength":5})",
+          {"\"aaaa\""},
+          {"\"aa\"", "\"aaa\""}},
+         {R"({"type":"string","pattern":"^{a}$"})", {"\"{a}\""}, {"\"a\""}},
+         {R"({"type":"string","format":"date"})",
+          {"\"2024-02-29\"", "\"2000-02-29\"", "\"2023-12-31\""},
+          {"\"2023-02-29\"", "\"1900-02-29\"", "\"2023-04-31\"", "\"2023-13-01\""}},
+         {R"({"type":"string","format":"date-time"})",
+          {"\"2024-01-01T23:59:59.5+01:00\""},
+          {"\"2024-01-01T24:00:00Z\""}},
+         {R"({"type":"string","format":"uuid"})",
+          {"\"123e4567-e89b-12d3-a456-426614174000\""},
+          {"\"123\""}},
+         {R"({"type":"string","format":"email"})", {"\"a.b@c-d.org\""}, {"\"a@b\"", "\"@c.d\""}},
+         {R"({"type":"string","format":"ipv4"})", {"\"255.0.10.1\""}, {"\"256.0.0.1\""}},
+         {R"({"type":"string","format":"no-such"})", {"\"x\""}, {"1"}}});
+}
+
+TEST(Schema, WholeNumbersByBounds) {
+  const int64_t bounds[] = {-1234, -1000, -999, -100, -10, -9,  -1,  0,   1,
+                            7,     9,     10,   11,   99,  100, 101, 1050};
+  for (const int64_t low : bounds) {
+    for (const int64_t high : bounds) {
+      if (high < low) continue;
+      const Json schema = {{"type", "integer"}, {"minimum", low}, {"exclusiveMaximum", high + 1}};
+      const std::shared_ptr<const Grammar> grammar = Grammar::of_schema(schema);
+      for (int64_t value = -1300; value <= 1300; value += value > -120 && value < 120 ? 1 : 13) {
+        EXPECT_EQ(testing::accepts_bytes(grammar, bytes_trie(), std::to_string(value)),
+                  value >= low && value <= high)
+            << low << " " << high << " " << value;
+      }
+    }
+  }
+  check({{R"({"type":"integer"})",
+          {"0", "-1", "999999999999999999"},
+          {"-0", "01", "1.0", "1000000000000000000"}},
+         {R"({"type":"integer","minimum":0.5,"maximum":2.5})", {"1", "2"}, {"0", "3"}},
+         {R"({"type":"integer","maximum":1e300})", {"5", "-5"}, {}}});
+}
+
+TEST(Schema, NumbersByBounds) {
+  const double bounds[] = {-10.25, -1, -0.5, 0, 0.05, 0.5, 1, 9.99, 10, 100.5};
+  const char* values[] = {"-11",      "-10.25", "-10.250", "-10.3", "-10.2", "-1",   "-1.0",
+                          "-0.99",    "-0.5",   "-0.05",   "0",     "0.0",   "0.04", "0.05",
+                          "0.050",    "0.051",  "0.5",     "0.49",  "1",     "1.00", "1.01",
+                          "9.98",     "9.99",   "9.990",   "9.991", "10",    "10.0", "11",
+                          "100.4999", "100.5",  "100.51",  "101"};
+  for (const double low : bounds) {
+    for (const double high : bounds) {
+      if (high <= low) continue;
+      const Json closed = {{"type", "number"}, {"minimum", low}, {"maximum", high}};
+      const Json open = {{"type", "number"}, {"exclusiveMinimum", low}, {"exclusiveMaximum", high}};
+      const std::shared_ptr<const Grammar> of_closed = Grammar::of_schema(closed),
+                                           of_open = Grammar::of_schema(open);
+      for (const char* text : values) {
+        const double v = std::stod(text);
+        EXPECT_EQ(testing::accepts_bytes(of_closed, bytes_trie(), text), v >= low && v <= high)
+            << low << " " << high << " " << text;
+        EXPECT_EQ(testing::accepts_bytes(of_open, bytes_trie(), text), v > low && v < high)
+            << low << " " << high << " " << text;
+      }
+    }
+  }
+  check({{R"({"type":"number"})",
+          {"0", "-0.5", "1e9", "1.5E-300", "-0"},
+          {"1.", ".5", "+1", "1e999", "01"}}});
+}
+
+TEST(Schema, ArraysAndObjects) {
+  check(
+      {{R"({"type":"array","items":{"type":"integer"},"minItems":1,"maxItems":2})",
+        {"[1]", "[1,2]", "[ 1, 2 ]", "[\n  1,\n  2\n]"},
+        {"[]", "[1,2,3]", "[1 ,2]", "[1,,2]", "[1,  2]"}},
+       {R"({"type":"array","maxItems":0})", {"[]", "[ ]"}, {"[1]"}},
+       {R"({"type":"array","maxItems":1000000000,"minItems":2})", {"[1,2]"}, {"[1]"}},
+       {R"({"prefixItems":[{"type":"integer"},{"type":"null"}],"items":false})",
+        {"[]", "[1]", "[1,null]"},
+        {"[null]", "[1,null,1]"}},
+       {R"({"items":[{"type":"integer"}],"additionalItems":{"type":"null"}})",
+        {"[1,null,null]"},
+        {"[1,1]"}},
+       {R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"null"},"ab":{"const":"x"}},"required":["b"],"additionalProperties":false})",
+        {"{\"b\":null}", "{\"a\":1,\"b\":null,\"ab\":\"x\"}", "{ \"a\": 1, \"b\": null }",
+         "{\n\t\"b\": null\n}"},
+        {"{}", "{\"a\":1}", "{\"b\":null,\"a\":1}", "{\"b\":null,\"c\":1}", "{\"b\":null,}",
+         "{\"b\":null,\"b\":null}"}},
+       {R"({"type":"object","properties":{"a":{"type":"integer"}},"additionalProperties":{"type":"null"}})",
+        {"{}", "{\"a\":1}", "{\"b\":null}", "{\"a\":1,\"aa\":null,\"\":null}"},
+        {"{\"a\":null}", "{\"b\":1}", "{\"b\":null,\"a\":1}", "{\"\\u0061\":null}"}},
+       {R"({"type":"object","properties":{"a\"\\":{"type":"integer"}},"required":["a\"\\"]})",
+        {"{\"a\\\"\\\\\":1}"},
+        {"{\"a\\\"\":1}"}},
+       {R"({"type":"object","required":["z"],"additionalProperties":{"type":"integer"}})",
+        {"{\"z\":1}", "{\"z\":1,\"y\":2}"},
+        {"{}", "{\"y\":1}"}},
+       {R"({"type":"object","properties":{"a":false,"b":true}})",
+        {"{\"b\":1}", "{\"c\":1}"},
+        {"{\"a\":1}"}}});
+}
+
+TEST(Schema, ChoicesMergesAndReferences) {
+  check(
+      {{R"({"anyOf":[{"type":"integer"},{"type":"string","maxLength":1}]})",
+        {"1", "\"a\""},
+        {"\"ab\"", "null"}},
+       {R"({"type":"object","properties":{"a":{"type":"integer"}},"anyOf":[{"required":["a"]},{"properties":{"b":{"const":1}},"required":["b"]}],"additionalProperties":false})",
+        {"{\"a\":1}"},
+        {"{}", "{\"c\":1}"}},
+       {R"({"allOf":[{"type":["integer","string"],"minimum":3},{"type":"number","maximum":5}]})",
+        {"3", "5"},
+        {"2", "6", "\"a\"", "3.5"}},
+       {R"({"allOf":[{"properties":{"a":{"minimum":1}},"required":["a"]},{"properties":{"a":{"type":"integer"},"b":{"type":"null"}},"required":["b"]}]})",
+        {"{\"a\":1,\"b\":null}"},
+        {"{\"a\":0,\"b\":null}", "{\"a\":1}", "{\"a\":1.5,\"b\":null}"}},
+       {R"({"allOf":[{"properties":{"a":true},"additionalProperties":false},{"properties":{"b":true}}]})",
+        {"{}", "{\"a\":1}"},
+        {"{\"b\":1}"}},
+       {R"({"allOf":[{"enum":[1,2,3]},{"enum":[2,3,4]},{"type":"integer"}]})",
+        {"2", "3"},
+        {"1", "4"}},
+       {R"({"$defs":{"n":{"type":"object","properties":{"v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/n"},{"type":"null"}]}},"required":["v","next"],"additionalProperties":false}},"$ref":"#/$defs/n"})",
+        {"{\"v\":1,\"next\":null}", "{\"v\":1,\"next\":{\"v\":2,\"next\":null}}"},
+        {"{\"v\":1}", "{\"v\":1,\"next\":{}}"}},
+       {R"({"definitions":{"a/b":{"type":"integer"}},"properties":{"x":{"$ref":"#/definitions/a~1b","minimum":5,"description":"d"}}})",
+        {"{\"x\":5}"},
+        {"{\"x\":4}"}},
+       {R"({"anyOf":[{"$ref":"#"},{"type":"integer"}]})", {"7"}, {"\"a\""}},
+       {R"({"type":"array","items":{"$ref":"#"}})", {"[[],[[]]]"}, {"[1]"}}});
+}
+
+TEST(Schema, RefusesByNameAndPlace) {
+  expect_refused(R"({"properties":{"a":{"items":{"multipleOf":2}}}})",
+                 "#/properties/a/items: multipleOf");
+  expect_refused(R"({"not":{}})", "not is not supported");
+  expect_refused(R"({"uniqueItems":true})", "uniqueItems");
+  expect_refused(R"({"maxLenght":3})", "'maxLenght' is no known keyword");
+  expect_refused(R"({"type":"text"})", "type is 'text'");
+  expect_refused(R"({"minLength":-1})", "minLength is -1");
+  expect_refused(R"({"minLength":1.5})", "minLength is 1.5");
+  expect_refused(R"({"minimum":"1"})", "minimum is \"1\"");
+  expect_refused(R"({"properties":{"a":1}})", "properties is");
+  expect_refused(R"({"required":[1]})", "required is");
+  expect_refused(R"({"anyOf":[]})", "anyOf is []");
+  expect_refused(R"({"$ref":"http://x"})", "want #/...");
+  expect_refused(R"({"$ref":"#/$defs/x"})", "names nothing");
+  expect_refused(R"({"enum":[]})", "satisfies");
+  expect_refused(R"(false)", "satisfies");
+  expect_refused(R"([1])", "want an object");
+  expect_refused(R"({"type":"integer","minimum":3,"maximum":2})", "satisfies");
+  expect_refused(R"({"minItems":3,"maxItems":2})", "satisfies");
+  expect_refused(R"({"properties":{"a":{"$ref":"#"}},"required":["a"]})", "satisfies");
+  expect_refused(R"({"allOf":[{"$ref":"#"}]})", "deep");
+  expect_refused(R"({"allOf":[{"pattern":"a"},{"pattern":"b"}]})", "pattern stands in two");
+  expect_refused(R"({"enum":[1,2],"minimum":2})", "minimum beside enum");
+  for (const char* pattern : {"(?=a)", "(?<n>a)", "\\\\1", "\\\\b", "\\\\p{L}", "a^", "(a$)", "(a",
+                              "a)", "[a", "a**", "[b-a]", "a{3,2}"}) {
+    expect_refused(std::string(R"({"pattern":")") + pattern + "\"}", "not supported");
+  }
+  EXPECT_EQ(
+      refusal(R"({"x-order":1,"title":"t","default":3,"uniqueItems":false,"type":"integer"})"), "");
+}
+
+TEST(Schema, HostileOnesAreCheapOrRefused) {
+  check({{R"({"type":"string","maxLength":1000000000,"minLength":3})", {"\"abc\""}, {"\"ab\""}},
+         {R"({"type":"array","items":{"type":"string","maxLength":99999999},"maxItems":1e18})",
+          {"[\"a\"]"},
+          {}}});
+  expect_refused(R"({"pattern":"(a|b)*a(a|b){30}"})", "states");
+  expect_refused(R"x({"pattern":"(((a{1000}){1000}){1000})"})x", "states");
+  expect_refused(R"({"pattern":"((){9999}){9999}"})", "states");
+  expect_refused(R"({"pattern":"^a*$","maxLength":1000000000})", "states");
+  // Twice as many ways with each bracket: they are one set of stacks.
+  const std::string twice =
+      R"({"$defs":{"a":{"anyOf":[{"type":"array","items":{"$ref":"#/$defs/a"}},{"type":"array","items":{"$ref":"#/$defs/a"},"maxItems":3}]}},"$ref":"#/$defs/a"})";
+  EXPECT_TRUE(takes(twice, std::string(200, '[') + std::string(200, ']')));
+  Json defs = Json::object();
+  for (int i = 0; i < 25; ++i) {
+    const Json next = {{"$ref", "#/$defs/" + std::to_string(i + 1)}};
+    defs[std::to_string(i)] = {{"allOf", {next, next}}};
+  }
+  defs["25"] = {{"properties", {{"a", true}}}};
+  expect_refused(json_text({{"$defs", defs}, {"$ref", "#/$defs/0"}}), "too many");
+}
+
+TEST(Schema, LimitsHoldAtTheirValue) {
+  const auto deep = [](int64_t depth) {
+    std::string text;
+    for (int64_t i = 0; i < depth; ++i) text += "{\"items\":";
+    return text + "true" + std::string(depth, '}');
+  };
+  EXPECT_EQ(refusal(deep(64)), "");
+  EXPECT_NE(refusal(deep(65)).find("more than 64 deep"), std::string::npos);
+  GrammarLimits limits;
+  limits.enum_entries = 2;
+  EXPECT_EQ(refusal(R"({"enum":[1,2]})", limits), "");
+  EXPECT_NE(refusal(R"({"enum":[1,2,3]})", limits), "");
+  limits.properties = 2;
+  EXPECT_EQ(refusal(R"({"properties":{"a":true,"b":true}})", limits), "");
+  EXPECT_NE(refusal(R"({"properties":{"a":true,"b":true,"c":true}})", limits), "");
+  limits.pattern_bytes = 3;
+  EXPECT_EQ(refusal(R"({"pattern":"abc"})", limits), "");
+  EXPECT_NE(refusal(R"({"pattern":"abcd"})", limits), "");
+  limits.schema_bytes = 18;
+  EXPECT_EQ(refusal(R"({"maxLength":1000})", limits), "");
+  EXPECT_NE(refusal(R"({"maxLength":10000})", limits), "");
+  GrammarLimits flat;
+  flat.nesting = 3;
+  const std::shared_ptr<const Grammar> arrays =
+      Grammar::of_schema(parse_json(R"({"type":"array"})", ""), flat);
+  EXPECT_TRUE(testing::accepts_bytes(arrays, bytes_trie(), "[[[]]]"));
+  EXPECT_FALSE(testing::accepts_bytes(arrays, bytes_trie(), "[[[[]]]]"));
+  EXPECT_NE(
+      refusal(
+          R"({"type":"array","minItems":1,"items":{"type":"array","minItems":1,"items":{"type":"array","minItems":1,"items":{"type":"array"}}}})",
+          flat),
+      "");
+}
+
+}  // namespace
+}  // namespace moraine
