@@ -1,4 +1,4 @@
-// Fuzz: a JSON Schema on the first line, then an answer; masks and acceptance must agree, and nothing may end in a dead end.
+// Fuzz: a JSON Schema on the first line, then an answer; masks and acceptance agree, and nothing is a dead end.
 #include <algorithm>
 #include <cstdlib>
 
