@@ -91,7 +91,14 @@ class GrammarState {
  private:
   friend class MaskMaker;
 
+  // A mask that was made, with the stacks it was made for; counts that no token can bring to a
+  // bound are left out of them, so that it holds for the next token of the same string.
+  struct RecentMask {
+    std::vector<StackStore::Entry> stacks;
+    std::vector<uint64_t> mask;
+  };
   StackSet after(int32_t token);
+  void tidy();  // drops what neither the state nor a recent mask leads to, if it is much
 
   std::shared_ptr<const Grammar> grammar_;
   const TokenTrie* trie_;
@@ -99,6 +106,7 @@ class GrammarState {
   StackSet now_;
   std::vector<int32_t> holding_trigger_;  // tokens with the whole trigger of kAuto in them
   std::vector<std::shared_ptr<const WalkedMask>> walked_;  // of automaton states that came before
+  std::vector<RecentMask> recent_;
 };
 
 }  // namespace moraine

@@ -1,4 +1,5 @@
 // The state of one answer: the stacks after the tokens so far.
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -16,6 +17,7 @@ using Kind = GrammarNode::Kind;
 // completed, so this narrows what may come and ends nothing.
 constexpr int64_t kStacksMost = 512;
 constexpr int64_t kStoreMost = 1 << 14;  // between tokens
+constexpr size_t kRecentMost = 4;        // a string, what is between members, and back
 
 }  // namespace
 
@@ -30,8 +32,46 @@ GrammarState::GrammarState(std::shared_ptr<const Grammar> grammar, const TokenTr
 void GrammarState::allowed(std::span<uint64_t> mask) {
   MR_CHECK(static_cast<int64_t>(mask.size()) == trie_->mask_words(), "words=%ld, want %ld",
            long(mask.size()), long(trie_->mask_words()));
+  const GrammarNodes& grammar = grammar_->nodes();
+  std::vector<StackStore::Entry> key;
+  for (int64_t i = 0; i < stacks_.count(now_); ++i) {
+    StackStore::Entry entry = stacks_.entry(now_, i);
+    Frame& frame = entry.frame;
+    if (frame.node != kBottom && grammar.nodes[frame.node].kind == Kind::kString) {
+      const GrammarNode& node = grammar.nodes[frame.node];
+      const bool far = node.max == kUnbounded || node.max - frame.count > trie_->longest();
+      if (far && frame.count >= node.min) frame.count = -1;
+    }
+    key.push_back(entry);
+  }
+  for (const RecentMask& recent : recent_) {
+    if (recent.stacks != key) continue;
+    std::copy(recent.mask.begin(), recent.mask.end(), mask.begin());
+    return;
+  }
+  const int64_t tidied = stacks_.tidied();
   MaskMaker(this, mask).make();
-  if (stacks_.size() > kStoreMost) stacks_.keep_only({&now_, 1});
+  if (stacks_.tidied() != tidied) {
+    recent_.clear();  // the numbers in `key` are gone as well
+  } else {
+    if (recent_.size() == kRecentMost) recent_.erase(recent_.begin());
+    recent_.push_back({std::move(key), std::vector<uint64_t>(mask.begin(), mask.end())});
+  }
+  tidy();
+}
+
+void GrammarState::tidy() {
+  if (stacks_.size() <= kStoreMost) return;
+  std::vector<StackSet> roots = {now_};
+  for (const RecentMask& recent : recent_) {
+    for (const StackStore::Entry& entry : recent.stacks) roots.push_back(entry.below);
+  }
+  stacks_.keep_only(roots);
+  size_t i = 0;
+  now_ = roots[i++];
+  for (RecentMask& recent : recent_) {
+    for (StackStore::Entry& entry : recent.stacks) entry.below = roots[i++];
+  }
 }
 
 bool GrammarState::may_end() const {
@@ -83,7 +123,7 @@ bool GrammarState::accept(int32_t token) {
     for (int64_t i = 0; i < kStacksMost; ++i) first.push_back(stacks_.entry(now_, i));
     now_ = stacks_.make(&first);
   }
-  if (stacks_.size() > kStoreMost) stacks_.keep_only({&now_, 1});
+  tidy();
   return true;
 }
 

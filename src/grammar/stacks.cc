@@ -133,6 +133,7 @@ void StackStore::keep_only(std::span<StackSet> roots) {
   std::vector<StackSet> copied(set_hashes_.size(), -1);
   copied[kNoStacks] = kNoStacks;
   for (StackSet& root : roots) root = fresh.copy_from(*this, root, &copied);
+  fresh.tidied_ = tidied_ + 1;
   *this = std::move(fresh);
 }
 

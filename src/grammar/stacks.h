@@ -51,6 +51,7 @@ class StackStore {
   int64_t size() const { return static_cast<int64_t>(entries_.size() + items_.size()); }
   // Drops everything that `roots` do not lead to, and gives them their new numbers.
   void keep_only(std::span<StackSet> roots);
+  int64_t tidied() const { return tidied_; }  // how often
 
  private:
   StackSet unite(StackSet a, StackSet b);
@@ -65,6 +66,7 @@ class StackStore {
   std::vector<int32_t> sets_;                     // [sets + 1] begins in items_
   std::vector<int32_t> entry_slots_, set_slots_;  // hash tables, at most half full; -1 for empty
   std::unordered_map<uint64_t, StackSet> unions_;
+  int64_t tidied_ = 0;
 };
 
 }  // namespace moraine

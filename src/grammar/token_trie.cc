@@ -117,6 +117,7 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer, int64_t vocab_size,
   literal_.erase(std::unique(literal_.begin(), literal_.end()), literal_.end());
   for (int32_t id = 0; id < vocab_size; ++id) {
     if (!tokenizer.is_special(id) || is_literal(id)) text_ += bytes_of_token(tokenizer, id);
+    longest_ = std::max(longest_, static_cast<int64_t>(text_.size()) - begin_.back());
     begin_.push_back(static_cast<int64_t>(text_.size()));
   }
   ordinary_.assign(mask_words(), 0);

@@ -78,7 +78,8 @@ class TokenTrie {
 
   // Empty for ids that are in no mask.
   std::string_view bytes(int32_t id) const;
-  bool is_literal(int32_t id) const;  // one of `literal_tokens`
+  int64_t longest() const { return longest_; }  // bytes of the longest token
+  bool is_literal(int32_t id) const;            // one of `literal_tokens`
   std::span<const int32_t> literal_tokens() const { return literal_; }
 
   const ByteTrie& trie() const { return trie_; }  // of ordinary tokens
@@ -91,6 +92,7 @@ class TokenTrie {
   void sort_into_string_tokens();
 
   int64_t vocab_size_;
+  int64_t longest_ = 0;
   std::string text_;            // all bytes, by id
   std::vector<int64_t> begin_;  // [vocab_size + 1]
   std::vector<int32_t> literal_;
