@@ -210,8 +210,9 @@ std::string schema_problem(const Json& schema) {
   for (const auto& [keyword, value] : schema.items()) {
     if (is_schema_note(keyword) || says_nothing(keyword, value)) continue;
     if (is_in(kRefused, keyword)) return keyword + " is not supported";
-    const auto known = std::find_if(std::begin(kKeywords), std::end(kKeywords),
-                                    [&](const SchemaKeyword& k) { return keyword == k.name; });
+    const auto known =
+        std::find_if(std::begin(kKeywords), std::end(kKeywords),
+                     [&word = keyword](const SchemaKeyword& k) { return word == k.name; });
     if (known == std::end(kKeywords)) {
       return std::string("'") + printable(keyword, 100) +
              "' is no known keyword; names of notes of your own begin with x-";
