@@ -59,7 +59,7 @@ moraine_layer(machine DEPENDS base tensor kernels)
 moraine_layer(eval DEPENDS base model)
 moraine_layer(infer DEPENDS base kernels tokenizer model)
 moraine_layer(train DEPENDS base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer)
-moraine_layer(bench DEPENDS base tensor kernels comm checkpoint machine train)
+moraine_layer(bench DEPENDS base tensor kernels comm checkpoint model machine infer train)
 
 file(GLOB cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cc)
 list(FILTER cli_sources EXCLUDE REGEX "_test\\.cc$")

@@ -27,7 +27,7 @@ machine: base tensor kernels
 eval: base model
 infer: base kernels tokenizer model
 train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer
-bench: base tensor kernels comm checkpoint machine train
+bench: base tensor kernels comm checkpoint model machine infer train
 cli: base tensor kernels comm tokenizer data checkpoint model eval infer train bench
 '
 

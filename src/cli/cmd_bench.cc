@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "bench/comm.h"
 #include "bench/machine.h"
+#include "bench/serve.h"
 #include "bench/storage.h"
 #include "bench/train.h"
 #include "cli/commands.h"
@@ -14,21 +15,30 @@
 namespace moraine {
 namespace {
 
-// "2,4,8"
-std::vector<int64_t> parse_ranks(const std::string& text) {
+// "2,4,8", each from `least` to `most`.
+struct NumberList {
+  const char* flag;
+  int64_t least, most;
+};
+std::vector<int64_t> parse_numbers(const std::string& text, const NumberList& list) {
   std::vector<int64_t> ranks;
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     int64_t value = 0;
     const auto [rest, code] = std::from_chars(text.data() + at, text.data() + end, value);
-    if (code != std::errc() || rest != text.data() + end || value < 1 || value > 64) {
-      throw_error(Code::kInvalidArgument, "--ranks {}: wanted numbers from 1 to 64, as 2,4,8",
-                  text);
+    if (code != std::errc() || rest != text.data() + end || value < list.least ||
+        value > list.most) {
+      throw_error(Code::kInvalidArgument, "--{} {}: wanted numbers from {} to {}, as 2,4,8",
+                  list.flag, text, list.least, list.most);
     }
     ranks.push_back(value);
     at = end + 1;
   }
   return ranks;
+}
+
+std::vector<int64_t> parse_ranks(const std::string& text) {
+  return parse_numbers(text, {.flag = "ranks", .least = 1, .most = 64});
 }
 
 // Not given: `otherwise`.
@@ -41,60 +51,92 @@ int64_t one_rank_count(const Flags& flags, const std::string& what, const std::s
               "--ranks {}: bench {} measures one number of ranks; wanted one number", text, what);
 }
 
+struct BenchFlags {
+  std::string what, config_path, ranks = "2,4,8", out = ".", concurrency = "1,4,16,64", tpot;
+  std::vector<std::string> assignments;
+  BenchOptions options;
+  BenchServeOptions serve;
+  int64_t threads = 0, steps = 8, mib = 512, rounds = 7;
+};
+
+void declare(Flags& flags, BenchFlags& f) {
+  flags
+      .choice_positional("what", &f.what, {"memory", "gemm", "train", "storage", "comm", "serve"},
+                         "memory, gemm, train, storage, comm or serve")
+      .flag("json", &f.options.json, "Print one JSON line per measurement.")
+      .text("machine", &f.options.machine_file,
+            "memory, gemm, comm: machine file to write or update, which `train --machine` reads.")
+      .text("config", &f.config_path, "train: config of the run.")
+      .list("set", &f.assignments, "train: key=value that wins over the file.")
+      .integer("steps", &f.steps, "train: optimizer steps measured.", 1, 1 << 20)
+      .text("ranks", &f.ranks,
+            "storage: rank counts, as threads of this process. comm, train: one number; default "
+            "one for each usable core (comm), 1 (train).")
+      .integer("mib", &f.mib, "storage: MiB of state, all ranks together.", 8, 1 << 20)
+      .integer("rounds", &f.rounds, "storage: rounds, of which medians are taken.", 1, 1000)
+      .text("out", &f.out, "storage: a folder on the disk to measure.")
+      .text("model", &f.serve.model_path, "serve: model that computes.")
+      .text("dtype", &f.serve.dtype, "serve: f32 or bf16; default: as the weights are stored.")
+      .integer("prompt-tokens", &f.serve.prompt_tokens, "serve: of each request.", 1, 1 << 20)
+      .integer("new-tokens", &f.serve.new_tokens, "serve: of each answer.", 2, 1 << 20)
+      .text("concurrency", &f.concurrency, "serve: requests at a time, one load for each number.")
+      .text("tpot-ms", &f.tpot,
+            "serve: latency targets to compare, in ms, as 15,30,60,0; 0 is none.")
+      .text("chart", &f.serve.chart, "serve: HTML file with the chart of the targets.")
+      .integer("threads", &f.threads, "0: one per usable core.", 0, 1024);
+}
+
+void run_serve(BenchFlags& f) {
+  if (f.serve.model_path.empty())
+    throw_error(Code::kInvalidArgument, "bench serve: --model is missing: wanted a model's folder");
+  f.serve.threads = f.threads;
+  f.serve.json = f.options.json;
+  f.serve.concurrency =
+      parse_numbers(f.concurrency, {.flag = "concurrency", .least = 1, .most = 1024});
+  if (!f.tpot.empty())
+    f.serve.tpot_ms = parse_numbers(f.tpot, {.flag = "tpot-ms", .least = 0, .most = 1 << 20});
+  bench_serve(f.serve);
+}
+
 }  // namespace
 
 void cmd_bench(const CommandLine& line) {
-  std::string what, config_path, ranks = "2,4,8", out = ".";
-  std::vector<std::string> assignments;
-  BenchOptions options;
-  int64_t threads = 0, steps = 8, mib = 512, rounds = 7;
+  BenchFlags f;
   Flags flags(
       "bench",
       "memory: bandwidth. gemm: peaks, and products at the model's shapes. train: a run's "
       "speed by operation. storage: saving and restoring a checkpoint from many ranks. comm: "
-      "messages and collectives between ranks, also under mpirun.");
-  flags
-      .choice_positional("what", &what, {"memory", "gemm", "train", "storage", "comm"},
-                         "memory, gemm, train, storage or comm")
-      .flag("json", &options.json, "Print one JSON line per measurement.")
-      .text("machine", &options.machine_file,
-            "memory, gemm, comm: machine file to write or update, which `train --machine` reads.")
-      .text("config", &config_path, "train: config of the run.")
-      .list("set", &assignments, "train: key=value that wins over the file.")
-      .integer("steps", &steps, "train: optimizer steps measured.", 1, 1 << 20)
-      .text("ranks", &ranks,
-            "storage: rank counts, as threads of this process. comm, train: one number; default "
-            "one for each usable core (comm), 1 (train).")
-      .integer("mib", &mib, "storage: MiB of state, all ranks together.", 8, 1 << 20)
-      .integer("rounds", &rounds, "storage: rounds, of which medians are taken.", 1, 1000)
-      .text("out", &out, "storage: a folder on the disk to measure.")
-      .integer("threads", &threads, "0: one per usable core.", 0, 1024);
+      "messages and collectives between ranks, also under mpirun. serve: prompts and answers, "
+      "alone and together.");
+  declare(flags, f);
   if (!flags.parse(line)) return;
-  options.threads = threads > 0 ? static_cast<int>(threads) : usable_cores();
-  if (what == "memory") {
-    bench_memory(options);
-  } else if (what == "gemm") {
-    bench_gemm(options);
-  } else if (what == "comm") {
-    bench_comm({.ranks = static_cast<int>(one_rank_count(flags, what, ranks, 0)),
-                .json = options.json,
-                .machine_file = options.machine_file});
-  } else if (what == "storage") {
-    bench_storage({.ranks = parse_ranks(ranks),
-                   .mib = mib,
-                   .rounds = rounds,
-                   .out = out,
-                   .json = options.json});
+  f.options.threads = f.threads > 0 ? static_cast<int>(f.threads) : usable_cores();
+  if (f.what == "memory") {
+    bench_memory(f.options);
+  } else if (f.what == "gemm") {
+    bench_gemm(f.options);
+  } else if (f.what == "serve") {
+    run_serve(f);
+  } else if (f.what == "comm") {
+    bench_comm({.ranks = static_cast<int>(one_rank_count(flags, f.what, f.ranks, 0)),
+                .json = f.options.json,
+                .machine_file = f.options.machine_file});
+  } else if (f.what == "storage") {
+    bench_storage({.ranks = parse_ranks(f.ranks),
+                   .mib = f.mib,
+                   .rounds = f.rounds,
+                   .out = f.out,
+                   .json = f.options.json});
   } else {
-    if (config_path.empty())
+    if (f.config_path.empty())
       throw_error(Code::kInvalidArgument,
                   "bench train: --config is missing: wanted a run's TOML file");
-    bench_train({.config_path = config_path,
-                 .assignments = assignments,
-                 .steps = steps,
-                 .threads = threads,
-                 .ranks = one_rank_count(flags, what, ranks, 1),
-                 .json = options.json});
+    bench_train({.config_path = f.config_path,
+                 .assignments = f.assignments,
+                 .steps = f.steps,
+                 .threads = f.threads,
+                 .ranks = one_rank_count(flags, f.what, f.ranks, 1),
+                 .json = f.options.json});
   }
 }
 

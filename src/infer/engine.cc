@@ -224,6 +224,7 @@ bool Engine::step() {
   ++stats_.steps;
   stats_.rows += work.rows;
   stats_.step_seconds += seconds;
+  stats_.model_seconds = model_seconds_;
   return true;
 }
 
@@ -258,16 +259,19 @@ void Engine::forward(const std::vector<Scheduler::Piece>& plan) {
     });
   }
   const auto T = static_cast<int64_t>(token_.size());
-  const double begin = now_seconds();
   const Batch batch{.token = make_tensor(token_.data(), DType::kI32, {T}),
                     .position = make_tensor(position_.data(), DType::kI32, {T}),
                     .segments = segments_};
-  const Tensor hidden = model_.forward(ctx_, batch, &cache_, page_);
-  const double seconds = now_seconds() - begin;
+  Tensor hidden;
+  timed([&] { hidden = model_.forward(ctx_, batch, &cache_, page_); });
   if (masks.valid()) masks.get();
   score_rows(hidden);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  stats_.forward_seconds += seconds;
+}
+
+void Engine::timed(const std::function<void()>& model_work) {
+  const double begin = now_seconds();
+  model_work();
+  model_seconds_ += now_seconds() - begin;
 }
 
 // The last row draws, if it ends what is known and something is still to come; the others score the prompt's
@@ -295,7 +299,8 @@ void Engine::score_rows(const Tensor& hidden) {
       const Tensor from = hidden.rows(row, row + 1), to = hidden_.rows(i, i + 1);
       std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
     }
-    const Tensor logits = model_.logits(ctx_, hidden_.rows(0, n));
+    Tensor logits;
+    timed([&] { logits = model_.logits(ctx_, hidden_.rows(0, n)); });
     cross_entropy(ctx_, {.loss = loss_.rows(0, n),
                          .dlogits = {},
                          .logits = logits,

@@ -41,8 +41,8 @@ struct EngineStats {
   int64_t requests = 0, finished[4] = {};  // by Finish
   int64_t prompt_tokens = 0, cached_tokens = 0, answer_tokens = 0;
   int64_t steps = 0, rows = 0, preemptions = 0, evictions = 0;
-  double step_seconds = 0;     // in steps, of which
-  double forward_seconds = 0;  // in the model
+  double step_seconds = 0;   // in steps, of which
+  double model_seconds = 0;  // in the model: layers and logits
 };
 
 class Engine {
@@ -80,6 +80,7 @@ class Engine {
   void check(const Request& request) const;
   void receive();
   void forward(const std::vector<Scheduler::Piece>& plan);
+  void timed(const std::function<void()>& model_work);
   void want_rows(const Scheduler::Piece& piece, int64_t row_begin);
   void score_rows(const Tensor& hidden);
   TokenScore score_row(const Row& row, const float* logits, double lse) const;
@@ -105,6 +106,7 @@ class Engine {
   std::vector<Segment> segments_;
   std::vector<Row> wanted_;
   std::vector<TokenScore> scores_;  // of the wanted rows
+  double model_seconds_ = 0;
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;

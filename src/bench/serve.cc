@@ -1,0 +1,322 @@
+// BenchServe: an engine fed with random requests, and the times at which its listeners are called.
+#include "bench/serve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/random.h"
+#include "base/resident.h"
+#include "infer/engine.h"
+#include "kernels/profile.h"
+#include "machine/machine.h"
+#include "model/loaded_model.h"
+#include "train/report_chart.h"
+
+namespace moraine {
+namespace {
+
+// What a load of requests came to.
+struct Load {
+  std::string name;
+  int64_t concurrency = 1, tpot_ms = 0;
+  int64_t prompt_tokens = 0, answer_tokens = 0;  // computed, cached ones not counted
+  double seconds = 0;
+  std::vector<double> first_ms, between_ms;  // time to first token, between tokens of an answer
+  double beside_percent = 0;                 // of the steps: scheduler, sampling, listeners
+  double limit_percent = 0;
+  const char* limit = "";
+};
+
+double percentile(std::vector<double> values, double p) {
+  if (values.empty()) return 0;
+  const auto at = static_cast<size_t>(p * static_cast<double>(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
+  return values[at];
+}
+
+struct LoadShape {
+  std::string name;
+  int64_t concurrency, requests, prompt_tokens, new_tokens, tpot_ms;
+};
+
+class Bench {
+ public:
+  Bench(LoadedModel& model, const Machine& machine) : model_(model), machine_(machine) {}
+
+  Load run(const LoadShape& o);
+  std::pair<double, double> prefix_hit(int64_t prompt_tokens);
+
+ private:
+  Request request(int64_t prompt_tokens, int64_t new_tokens);
+  void submit(Engine& engine, const LoadShape& o, Load& load);
+  void share_of_limit(const Profile& profile, Load& load) const;
+
+  LoadedModel& model_;
+  const Machine& machine_;
+  uint64_t next_ = 0;  // of requests: no two have the same prompt
+  int64_t to_submit_ = 0;
+  int64_t in_flight_ = 0;
+};
+
+Request Bench::request(int64_t prompt_tokens, int64_t new_tokens) {
+  Request r;
+  const auto V = static_cast<uint64_t>(model_.config().vocab_size);
+  for (int64_t i = 0; i < prompt_tokens; ++i)
+    r.prompt.push_back(
+        static_cast<int32_t>(random_below(V, 1, Stream::kTest, next_, static_cast<uint64_t>(i))));
+  r.max_tokens = new_tokens;
+  r.sampling.seed = next_++;
+  return r;
+}
+
+void Bench::submit(Engine& engine, const LoadShape& o, Load& load) {
+  --to_submit_;
+  ++in_flight_;
+  const double begin = now_seconds();
+  auto last = std::make_shared<double>(0);
+  Listener listener;
+  listener.on_token = [&load, begin, last](const TokenPiece&) {
+    const double now = now_seconds();
+    if (*last == 0) {
+      load.first_ms.push_back(1e3 * (now - begin));
+    } else {
+      load.between_ms.push_back(1e3 * (now - *last));
+    }
+    *last = now;
+  };
+  listener.on_finish = [this, &load, o](Finish, const std::string&, const std::string&) {
+    --in_flight_;
+    load.prompt_tokens += o.prompt_tokens;
+    load.answer_tokens += o.new_tokens;
+  };
+  engine.submit(request(o.prompt_tokens, o.new_tokens), std::move(listener));
+}
+
+Load Bench::run(const LoadShape& o) {
+  Engine engine(
+      model_.ctx(), model_.model(), model_.cache(), nullptr,
+      {.sequences = o.concurrency, .tpot_seconds = static_cast<double>(o.tpot_ms) * 1e-3});
+  Load load{.name = o.name, .concurrency = o.concurrency, .tpot_ms = o.tpot_ms};
+  Load warm;
+  to_submit_ = 1;
+  submit(engine,
+         {.name = "",
+          .concurrency = 1,
+          .requests = 1,
+          .prompt_tokens = 8,
+          .new_tokens = 8,
+          .tpot_ms = 0},
+         warm);
+  while (engine.step()) continue;
+  const EngineStats before = engine.stats();
+  Profile profile;
+  model_.ctx().profile = &profile;
+  to_submit_ = o.requests;
+  const double begin = now_seconds();
+  while (to_submit_ > 0 || in_flight_ > 0) {
+    while (to_submit_ > 0 && in_flight_ < o.concurrency) submit(engine, o, load);
+    engine.step();
+  }
+  load.seconds = now_seconds() - begin;
+  model_.ctx().profile = nullptr;
+  const EngineStats stats = engine.stats();
+  const double steps = stats.step_seconds - before.step_seconds,
+               model = stats.model_seconds - before.model_seconds;
+  load.beside_percent = 100 * (steps - model) / steps;
+  share_of_limit(profile, load);
+  return load;
+}
+
+void Bench::share_of_limit(const Profile& profile, Load& load) const {
+  double flops = 0, bytes = 0;
+  for (const Profile::Row& row : profile.rows()) flops += row.flops, bytes += row.bytes;
+  const bool bf16 = model_.model().options().compute == DType::kBF16;
+  const double arithmetic = 100 * flops / load.seconds / 1e9 / matmul_gflops(machine_, bf16),
+               memory = 100 * bytes / load.seconds / 1e9 / machine_.read_gb_s;
+  load.limit_percent = std::max(arithmetic, memory);
+  load.limit = arithmetic > memory ? "arithmetic" : "memory";
+}
+
+// Milliseconds to the first token of a prompt that is new, and of the same again: medians of five.
+std::pair<double, double> Bench::prefix_hit(int64_t prompt_tokens) {
+  Engine engine(model_.ctx(), model_.model(), model_.cache(), nullptr, {});
+  std::vector<double> cold, warm;
+  for (int round = 0; round < 5; ++round) {
+    const Request r = request(prompt_tokens, 1);
+    for (std::vector<double>* times : {&cold, &warm}) {
+      const double begin = now_seconds();
+      engine.submit(r, {});
+      while (engine.step()) continue;
+      times->push_back(1e3 * (now_seconds() - begin));
+    }
+  }
+  return {percentile(cold, 0.5), percentile(warm, 0.5)};
+}
+
+void print_head() {
+  fmt::print("{:<10} {:>5} {:>7} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n", "load", "conc",
+             "target", "prefill/s", "tokens/s", "first", "p50", "p95", "p99", "beside", "limit");
+}
+
+void print(const Load& l, bool json) {
+  const double first = percentile(l.first_ms, 0.5), p50 = percentile(l.between_ms, 0.5),
+               p95 = percentile(l.between_ms, 0.95), p99 = percentile(l.between_ms, 0.99),
+               prefill = static_cast<double>(l.prompt_tokens) / l.seconds,
+               tokens = static_cast<double>(l.answer_tokens) / l.seconds;
+  if (json) {
+    const Json line = {{"bench", "serve"},
+                       {"name", l.name},
+                       {"concurrency", l.concurrency},
+                       {"tpot_target_ms", l.tpot_ms},
+                       {"prompt_tokens_per_s", prefill},
+                       {"tokens_per_s", tokens},
+                       {"first_token_ms_median", first},
+                       {"between_ms_p50", p50},
+                       {"between_ms_p95", p95},
+                       {"between_ms_p99", p99},
+                       {"beside_percent", l.beside_percent},
+                       {"percent_of_limit", l.limit_percent},
+                       {"limit", l.limit}};
+    fmt::print("{}\n", json_text(line));
+    return;
+  }
+  fmt::print(
+      "{:<10} {:>5} {:>7} {:>9.0f} {:>9.1f} {:>6.1f}ms {:>6.2f}ms {:>6.2f}ms {:>6.2f}ms "
+      "{:>7.1f}% {:>7.1f}% {}\n",
+      l.name, l.concurrency, l.tpot_ms > 0 ? fmt::format("{} ms", l.tpot_ms) : "-", prefill, tokens,
+      first, p50, p95, p99, l.beside_percent, l.limit_percent, l.limit);
+}
+
+// Percentiles and throughput over the targets, on one page.
+void write_chart(const std::string& path, const std::vector<Load>& loads) {
+  LineChart chart{.title = "Time between tokens, and tokens per second, by latency target",
+                  .unit = "ms, tokens/s",
+                  .from_zero = true,
+                  .wide = true};
+  double largest = 0;
+  for (const Load& l : loads) largest = std::max(largest, static_cast<double>(l.tpot_ms));
+  ChartSeries p50{.name = "p50 ms", .colour = 1, .dots = true},
+      p95{.name = "p95 ms", .colour = 2, .dots = true},
+      rate{.name = "tokens/s", .colour = 3, .dots = true};
+  std::vector<Load> sorted = loads;
+  const auto at = [&](const Load& l) {  // no target stands at the far end
+    return l.tpot_ms > 0 ? static_cast<double>(l.tpot_ms) : 1.5 * largest;
+  };
+  std::sort(sorted.begin(), sorted.end(),
+            [&](const Load& a, const Load& b) { return at(a) < at(b); });
+  for (const Load& l : sorted) {
+    for (ChartSeries* s : {&p50, &p95, &rate}) s->x.push_back(at(l));
+    p50.y.push_back(percentile(l.between_ms, 0.5));
+    p95.y.push_back(percentile(l.between_ms, 0.95));
+    rate.y.push_back(static_cast<double>(l.answer_tokens) / l.seconds);
+  }
+  chart.series = {p50, p95, rate};
+  const std::string style =
+      ":root{--s1:#2c6b4f;--s2:#a3571c;--s3:#31568f;--grid:#ddd;--text:#222;--low:#31568f;"
+      "--high:#a3571c;color-scheme:light dark}@media(prefers-color-scheme:dark){:root{--grid:#444;"
+      "--text:#ddd;--s1:#7cc7a2;--s2:#e0a36f;--s3:#8fb0e4}body{background:#191a18}}"
+      "body{font:14px system-ui;color:var(--text);max-width:60rem;margin:2rem auto}";
+  posix_file_system().write_atomic(
+      path, fmt::format("<!doctype html><meta charset=utf-8><title>Latency targets</title>"
+                        "<style>{}</style><p>x: target in ms; the rightmost point has none.</p>{}",
+                        style, line_chart_svg(chart)));
+}
+
+void print_prefix(const std::pair<double, double>& ms, int64_t tokens, bool json) {
+  const auto [cold, warm] = ms;
+  if (json) {
+    fmt::print("{}\n", json_text({{"bench", "serve"},
+                                  {"name", "prefix"},
+                                  {"prompt_tokens", tokens},
+                                  {"first_token_ms_new", cold},
+                                  {"first_token_ms_cached", warm}}));
+    return;
+  }
+  fmt::print(
+      "prefix of {} tokens: first token after {:.1f} ms when new, {:.2f} ms when cached: {:.0f} "
+      "times\n",
+      tokens, cold, warm, cold / warm);
+}
+
+void print_limits(const Machine& before, const Machine& after, bool bf16, bool json) {
+  const double flops[] = {matmul_gflops(before, bf16), matmul_gflops(after, bf16)};
+  if (json) {
+    fmt::print("{}\n", json_text({{"bench", "serve"},
+                                  {"name", "limits"},
+                                  {"peak_gflop_per_s", flops[0]},
+                                  {"peak_gflop_per_s_after", flops[1]},
+                                  {"read_gb_s", before.read_gb_s},
+                                  {"read_gb_s_after", after.read_gb_s}}));
+    return;
+  }
+  fmt::print(
+      "limits before and after: {:.0f} and {:.0f} GFLOP/s, {:.1f} and {:.1f} GB/s; peak resident "
+      "{:.0f} MiB\n",
+      flops[0], flops[1], before.read_gb_s, after.read_gb_s,
+      static_cast<double>(peak_resident_bytes()) / (1 << 20));
+}
+
+}  // namespace
+
+void bench_serve(const BenchServeOptions& o) {
+  const int64_t most = *std::max_element(o.concurrency.begin(), o.concurrency.end());
+  const ModelDirectory directory = ModelDirectory::open(posix_file_system(), o.model_path);
+  const int64_t context = directory.config().max_positions,
+                prompt = std::min(o.prompt_tokens, context / 2),
+                answer = std::min(o.new_tokens, context - prompt),
+                cached = std::min<int64_t>(4096, context - 1);
+  const auto pages = [](int64_t positions) { return positions / kPageRows + 2; };
+  constexpr int64_t kRows = 512;
+  LoadOptions load;
+  load.dtype = o.dtype;
+  load.threads = o.threads;
+  load.tokens = std::max(kRows, most);
+  load.cache = {.pages = std::max(most * pages(prompt + answer), pages(cached) + 2),
+                .segments = most};
+  const std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
+  Pool pool(o.threads > 0 ? static_cast<int>(o.threads) : usable_cores());
+  const bool bf16 = model->model().options().compute == DType::kBF16;
+  Machine machine = measure_machine_quick(pool);
+  Bench bench(*model, machine);
+
+  if (!o.json) {
+    fmt::print("{}: {} prompt tokens, {} new ones; {}, {} threads\n", directory.path(), prompt,
+               answer, bf16 ? "bf16" : "f32", pool.threads());
+    print_head();
+  }
+  print(bench.run({.name = "prefill",
+                   .concurrency = 1,
+                   .requests = 8,
+                   .prompt_tokens = prompt,
+                   .new_tokens = 1,
+                   .tpot_ms = 0}),
+        o.json);
+  for (const int64_t n : o.concurrency)
+    print(bench.run({.name = "mixed",
+                     .concurrency = n,
+                     .requests = std::max<int64_t>(4, 2 * n),
+                     .prompt_tokens = prompt,
+                     .new_tokens = answer,
+                     .tpot_ms = 0}),
+          o.json);
+  std::vector<Load> loads;
+  for (const int64_t target : o.tpot_ms) {
+    loads.push_back(bench.run({.name = "target",
+                               .concurrency = most,
+                               .requests = 2 * most,
+                               .prompt_tokens = prompt,
+                               .new_tokens = answer,
+                               .tpot_ms = target}));
+    print(loads.back(), o.json);
+  }
+  if (!o.chart.empty()) write_chart(o.chart, loads);
+  print_prefix(bench.prefix_hit(cached), cached, o.json);
+  print_limits(machine, measure_machine_quick(pool), bf16, o.json);
+}
+
+}  // namespace moraine
