@@ -33,14 +33,14 @@ struct Conversation {
   bool add_generation_prompt = true;  // end with what precedes an answer
 };
 
-struct TextRange {
+struct TargetRange {
   int64_t begin;  // byte
   int64_t end;    // byte behind
 };
 
 struct TrainingText {
   std::string text;
-  std::vector<TextRange> targets;  // in order, disjoint, none empty; the loss is taken there
+  std::vector<TargetRange> targets;  // in order, disjoint, none empty; the loss is taken there
 };
 
 struct ChatTemplateParts;
