@@ -18,6 +18,7 @@ testing: base tensor kernels
 comm: base tensor
 tokenizer: base
 grammar: base tokenizer
+chat: base tokenizer
 data: base
 parallel: base tensor kernels comm
 checkpoint: base tensor comm

@@ -115,6 +115,21 @@ std::string lowercase(std::string_view text) {
   return out;
 }
 
+std::string uppercase(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (int64_t at = 0; at < static_cast<int64_t>(text.size());) {
+    const int32_t code_point = utf8_code_point(text, at);
+    if (code_point == 0xDF) {
+      out.append("SS");
+    } else {
+      append_utf8(utf8proc_toupper(code_point), &out);
+    }
+    at += utf8_bytes_of_lead(text[at]);
+  }
+  return out;
+}
+
 bool is_white_space(int32_t c) {
   return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||

@@ -21,6 +21,8 @@ std::string normalize_unicode(std::string_view text, NormalForm form);
 
 // Character by character (no final sigma), U+0130 becomes "i" and U+0307.
 std::string lowercase(std::string_view text);
+// Character by character, where one becomes one; sharp s (U+00DF) becomes "SS".
+std::string uppercase(std::string_view text);
 
 bool is_white_space(int32_t code_point);     // property White_Space
 bool is_numeric(int32_t code_point);         // Nd, Nl, No
