@@ -21,8 +21,9 @@
 //          end-of-turn token cut off. Any bytes.
 // Order:   the deltas joined are the same however the text was cut into pieces.
 // Errors:  none: any text is an answer.
-// Cost:    linear in the text; memory for what is held back: a tag, a value that is no string, a call whose
-//          name is not known yet.
+// Cost:    linear in the text, except that a value of the XML form that is no string is searched again with
+//          each piece; memory for the arguments, and for what is held back: a tag, such a value, a call
+//          whose name is not known yet.
 // Threads: one thread at a time.
 #pragma once
 

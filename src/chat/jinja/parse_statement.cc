@@ -97,7 +97,7 @@ void Parser::add_text(Body* body) {
 // Statements until a tag that begins with one of `ends`, which is left at its name.
 Body Parser::parse_body(const std::vector<std::string_view>& ends, std::string_view begun) {
   const Level level(rt_, &nesting_, rt_.limits().nesting, "blocks nested");
-  const int32_t line = now().line;
+  const int32_t line = tokens_[at_ > 0 ? at_ - 1 : 0].line;  // of the tag before
   Body body;
   while (now().kind != TokenKind::kEnd) {
     if (now().kind == TokenKind::kData) {
