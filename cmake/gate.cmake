@@ -38,7 +38,7 @@ if(MORAINE_PLAIN_KERNELS)
   set_source_files_properties(${plain} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endif()
 
-# <parser>_fuzz: a libFuzzer program of each src/<folder>/<parser>_fuzz.cc, for clang only (scripts/fuzz.sh).
+# <parser>_fuzz: a libFuzzer program of each src/<folder>/**/<parser>_fuzz.cc, for clang only (scripts/fuzz.sh).
 option(MORAINE_FUZZ "build the fuzz programs" OFF)
 if(MORAINE_FUZZ)
   # What -fsanitize=fuzzer-no-link is made of: that itself would not go with precompiled headers.
@@ -49,8 +49,8 @@ if(MORAINE_FUZZ)
   add_custom_target(fuzz_programs)
   foreach(source ${fuzz_sources})
     cmake_path(GET source STEM name)
-    cmake_path(GET source PARENT_PATH folder)
-    cmake_path(GET folder FILENAME folder)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_SOURCE_DIR}/src OUTPUT_VARIABLE folder)
+    string(REGEX REPLACE "/.*" "" folder ${folder})
     add_executable(${name} EXCLUDE_FROM_ALL ${source})
     target_link_libraries(${name} PRIVATE mr_${folder})
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)

@@ -10,7 +10,7 @@
 #include "checkpoint/content_hash.h"
 #include "checkpoint/file_bytes.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 
 namespace moraine {
 namespace {}  // namespace

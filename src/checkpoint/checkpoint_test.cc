@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "checkpoint/history.h"
-#include "checkpoint/safetensors_set.h"
+#include "checkpoint/safetensors/set.h"
 #include "checkpoint/test_checkpoint.h"
 #include "checkpoint/test_folder.h"
 

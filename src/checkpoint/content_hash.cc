@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/json_quote.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 
 namespace moraine {
 

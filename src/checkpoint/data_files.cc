@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "checkpoint/safetensors_writer.h"
+#include "checkpoint/safetensors/writer.h"
 
 namespace moraine {
 namespace {

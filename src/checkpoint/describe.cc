@@ -16,8 +16,8 @@
 #include "checkpoint/content_hash.h"
 #include "checkpoint/history.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/safetensors_set.h"
+#include "checkpoint/safetensors/file.h"
+#include "checkpoint/safetensors/set.h"
 #include "checkpoint/verify_files.h"
 
 namespace moraine {

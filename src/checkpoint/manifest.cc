@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/json_document.h"
 #include "base/json_quote.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/safetensors_set.h"
+#include "checkpoint/safetensors/file.h"
+#include "checkpoint/safetensors/set.h"
 
 namespace moraine {
 namespace {

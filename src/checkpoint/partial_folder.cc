@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "checkpoint/safetensors_set.h"
+#include "checkpoint/safetensors/set.h"
 
 namespace moraine {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "checkpoint/message_text.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 
 namespace moraine {
 namespace {

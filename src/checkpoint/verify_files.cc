@@ -3,8 +3,8 @@
 
 #include "base/error.h"
 #include "checkpoint/file_bytes.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/safetensors_set.h"
+#include "checkpoint/safetensors/file.h"
+#include "checkpoint/safetensors/set.h"
 
 namespace moraine {
 namespace {

@@ -1,7 +1,7 @@
 // VerifyFiles: which files of a checkpoint are whole, each looked at alone.
 //
 // Checkpoint::open stops at the first file that is not; this goes on, for an operator who wants to
-// see all damage, and for copies of which a host holds only some files (memory_copy.h).
+// see all damage, and for copies of which a host holds only some files (memory/copy.h).
 //
 // Errors: none: what is wrong with a file is its `problem`, which begins with its name.
 // Cost:   with `verify_bytes` every byte is read; else sizes and headers.

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 
 namespace moraine {
 namespace {

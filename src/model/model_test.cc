@@ -13,7 +13,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 #include "kernels/ref/element.h"
 #include "model/model_directory.h"
 #include "testing/places.h"

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "checkpoint/safetensors_writer.h"
+#include "checkpoint/safetensors/writer.h"
 
 namespace moraine {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/file_system.h"
-#include "checkpoint/safetensors_set.h"
+#include "checkpoint/safetensors/set.h"
 #include "model/parameters.h"
 #include "model/public_config.h"
 

@@ -23,7 +23,7 @@
 
 #include "base/file_lock.h"
 #include "checkpoint/history.h"
-#include "checkpoint/memory_copy.h"
+#include "checkpoint/memory/copy.h"
 #include "checkpoint/sharded.h"
 #include "machine/machine.h"
 #include "tokenizer/tokenizer.h"

@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "base/json.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 #include "checkpoint/test_folder.h"
 #include "testing/places.h"
 #include "tests/program.h"

@@ -11,7 +11,7 @@
 
 #include "base/file_lock.h"
 #include "base/json.h"
-#include "checkpoint/memory_folder.h"
+#include "checkpoint/memory/folder.h"
 #include "checkpoint/test_folder.h"
 #include "testing/places.h"
 #include "tests/program.h"

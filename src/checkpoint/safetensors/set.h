@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 
 namespace moraine {
 

@@ -1,13 +1,13 @@
 // MemoryCopy: the rounds of one copy, and of finding the newest one again.
-#include "checkpoint/memory_copy.h"
+#include "checkpoint/memory/copy.h"
 
 #include "base/check.h"
 #include "base/error.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/history.h"
-#include "checkpoint/host_files.h"
-#include "checkpoint/memory_folder.h"
-#include "checkpoint/memory_search.h"
+#include "checkpoint/memory/folder.h"
+#include "checkpoint/memory/host_files.h"
+#include "checkpoint/memory/search.h"
 #include "checkpoint/message_text.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/shard_plan.h"

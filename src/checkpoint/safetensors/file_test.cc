@@ -1,6 +1,6 @@
 // Safetensors: fails if a damaged or hostile file is taken, a good one refused or misread, or if
 // the writer's bytes change.
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "checkpoint/safetensors_writer.h"
+#include "checkpoint/safetensors/writer.h"
 #include "checkpoint/test_folder.h"
 #include "testing/places.h"
 

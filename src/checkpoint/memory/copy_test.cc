@@ -1,7 +1,7 @@
 // MemoryCopy: fails if what is found in memory after a crash, or after the loss of a host, is not
 // the whole newest copy or an older one; if another run's copy is taken; if there are more than two
 // at once; or if a lack of room does anything but tell it once.
-#include "checkpoint/memory_copy.h"
+#include "checkpoint/memory/copy.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <mutex>
 
 #include "checkpoint/faulty_file_system.h"
-#include "checkpoint/memory_folder.h"
+#include "checkpoint/memory/folder.h"
 #include "checkpoint/test_folder.h"
 #include "checkpoint/test_shards.h"
 

@@ -1,6 +1,6 @@
 // MemoryFolder: checks owner and mode of the folder before it is used, because in a world-writable
 // place somebody else could have made it first.
-#include "checkpoint/memory_folder.h"
+#include "checkpoint/memory/folder.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

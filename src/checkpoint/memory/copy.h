@@ -2,7 +2,7 @@
 // processes: the loss of a process, or of one host, costs the steps since the last copy.
 //
 // A copy is a checkpoint in the format of the disk, in a tmpfs folder of each host
-// (memory_folder.h), written by the same code:
+// (memory/folder.h), written by the same code:
 //
 //   write   each rank writes its rows to its own host's step-<n>.partial
 //   pass on with several hosts: each rank sends its files to its partner, the rank of the same

@@ -1,11 +1,11 @@
 // SafetensorsSet: fails if a sharded folder is read wrongly, or a missing or lying part is not
 // named.
-#include "checkpoint/safetensors_set.h"
+#include "checkpoint/safetensors/set.h"
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "checkpoint/safetensors_writer.h"
+#include "checkpoint/safetensors/writer.h"
 #include "checkpoint/test_folder.h"
 #include "testing/places.h"
 

@@ -1,5 +1,5 @@
 // Safetensors reader: the header is parsed, then every claim in it is checked against the file.
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 
 #include <algorithm>
 #include <bit>

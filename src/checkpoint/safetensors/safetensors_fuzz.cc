@@ -1,5 +1,5 @@
 // Fuzz: one safetensors file: opened, every entry looked at and read.
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 
 #include <vector>
 

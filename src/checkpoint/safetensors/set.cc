@@ -1,5 +1,5 @@
 // Public model folders: resolve the index, open the parts, check one against the other.
-#include "checkpoint/safetensors_set.h"
+#include "checkpoint/safetensors/set.h"
 
 #include <algorithm>
 #include <map>

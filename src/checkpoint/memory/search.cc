@@ -1,5 +1,5 @@
 // MemorySearch: rank 0 collects what each host holds, and decides what all restore.
-#include "checkpoint/memory_search.h"
+#include "checkpoint/memory/search.h"
 
 #include <algorithm>
 #include <map>
@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "checkpoint/agree.h"
-#include "checkpoint/host_files.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/memory_folder.h"
+#include "checkpoint/memory/folder.h"
+#include "checkpoint/memory/host_files.h"
 #include "checkpoint/message_text.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/verify_files.h"

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "base/file_system.h"
-#include "checkpoint/safetensors_set.h"
+#include "checkpoint/safetensors/set.h"
 #include "testing/fuzz.h"
 
 namespace moraine {

@@ -1,5 +1,5 @@
 // Safetensors writer: the whole header is known before the first byte of data.
-#include "checkpoint/safetensors_writer.h"
+#include "checkpoint/safetensors/writer.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/json_quote.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/file.h"
 
 namespace moraine {
 namespace {

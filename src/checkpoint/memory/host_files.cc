@@ -1,5 +1,5 @@
 // HostFiles: every rank takes part in every round, whether its disk still works or not.
-#include "checkpoint/host_files.h"
+#include "checkpoint/memory/host_files.h"
 
 #include <algorithm>
 #include <map>
