@@ -260,6 +260,10 @@ TEST(Checkpoints, RefusesWhatCanNotBeWritten) {
     return message_of(Code::kInvalidArgument, [&] { content.write(disk(), folder.path()); });
   };
   refused([](TestCheckpoint& c) { c.tensors[1].name = c.tensors[0].name; });
+  const std::string twice = refused([](TestCheckpoint& c) {
+    for (int i = 0; i < 2; ++i) c.add("without rows", DType::kF32, {0, 3}, 9);
+  });
+  EXPECT_NE(twice.find("'without rows' [0, 3] are passed twice"), std::string::npos) << twice;
   refused([](TestCheckpoint& c) { c.tensors[1].name = "__metadata__"; });
   refused([](TestCheckpoint& c) { c.tensors[1].name = "\xff"; });
   refused([](TestCheckpoint& c) { c.info.config = "\xff"; });

@@ -1,4 +1,4 @@
-// PartialFolder: the steps of writing a checkpoint that one writer and many writers share.
+// PartialFolder: the steps of writing a checkpoint that only rank 0 takes.
 //
 // Everything goes to a folder that does not count yet; commit_checkpoint (history.h) makes it
 // count.

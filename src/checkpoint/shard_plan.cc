@@ -83,11 +83,13 @@ void check_tiling(std::span<const Placed> pieces) {
                   dtype_name(first.dtype), shape_text(first.shape), pieces[0].rank,
                   dtype_name(p.dtype), shape_text(p.shape), pieces[i].rank);
     }
-    if (p.row_begin < next) {
-      throw_error(Code::kInvalidArgument,
-                  "rows [{}, {}) of '{}' {} are passed by rank {} and rank {}", p.row_begin,
-                  std::min(next, p.row_end), p.name, shape_text(p.shape), pieces[i - 1].rank,
-                  pieces[i].rank);
+    const bool again = p.row_begin < next || (i > 0 && rows_of(p.shape) == 0);
+    if (again) {
+      const int before = pieces[i - 1].rank, rank = pieces[i].rank;
+      throw_error(Code::kInvalidArgument, "rows [{}, {}) of '{}' {} are passed {}", p.row_begin,
+                  std::min(next, p.row_end), p.name, shape_text(p.shape),
+                  before == rank ? fmt::format("twice by rank {}", rank)
+                                 : fmt::format("by rank {} and rank {}", before, rank));
     }
     if (p.row_begin > next) break;
     next = p.row_end;

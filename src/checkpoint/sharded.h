@@ -13,7 +13,7 @@
 //
 // The parts of all ranks tile every tensor exactly once; a tensor that several ranks hold alike is
 // passed by one of them. A rank may pass several pieces of one tensor, or none; empty pieces are
-// left out. One rank alone writes the same bytes as write_checkpoint.
+// left out. write_checkpoint is this with one rank alone.
 //
 // Errors: those of write_checkpoint, kInvalidArgument for rows given twice or not at all, kPeerLost
 //         for a rank that is gone or that saves another step or config (named).

@@ -227,7 +227,7 @@ TEST(Sharded, AMixtureIsRefusedOnAllRanksWithItsName) {
       {"one piece twice",
        [](Info&, Tensors& t, Files&) { t.push_back(t[0]); },
        Code::kInvalidArgument,
-       {"rows [3, 5)", "rank 1 and rank 1"}},
+       {"rows [3, 5)", "twice by rank 1"}},
       {"another type",
        [](Info&, Tensors& t, Files&) { t[0].local.dtype = DType::kI32; },
        Code::kInvalidArgument,

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/check.h"
+#include "comm/absent_transport.h"
 
 namespace moraine {
 namespace {
@@ -14,30 +14,6 @@ enum Channel { kWorld, kShared, kReplicas, kExperts, kSaver, kMemory, kDisk, kCo
 
 // A death is found out at once; this is for a rank that is stopped.
 constexpr double kDiskSeconds = 3600;
-
-class AbsentTransport : public Transport {
- public:
-  AbsentTransport(int ranks, int rank) : ranks_(ranks), rank_(rank) {}
-  int rank() const override { return rank_; }
-  int size() const override { return ranks_; }
-  int host_of(int) const override { return 0; }
-  std::string name() const override { return "absent"; }
-  SendTicket send(int, int, uint64_t, ConstBytes, double) override { return absent<SendTicket>(); }
-  void wait_sent(const SendTicket&, double) override { absent<int>(); }
-  void receive(int, int, uint64_t, Bytes, double) override { absent<int>(); }
-  Incoming open(int, int, uint64_t, int64_t, double) override { return absent<Incoming>(); }
-  ConstBytes next(Incoming&, int64_t, Bytes, double) override { return absent<ConstBytes>(); }
-  void close(Incoming&) override { absent<int>(); }
-  void fail(const std::string&) override {}
-
- private:
-  template <class T>
-  T absent() const {
-    MR_CHECK(ranks_ < 0, "a planned rank has nobody to talk to");
-    return T();
-  }
-  int ranks_, rank_;
-};
 
 }  // namespace
 
@@ -68,7 +44,6 @@ void Ranks::set_step(int64_t step) {
 }
 
 PlannedRanks::PlannedRanks(const Mesh& mesh)
-    : transport_(std::make_unique<AbsentTransport>(mesh.ranks, mesh.rank)),
-      ranks_(*transport_, mesh, 1) {}
+    : transport_(make_absent_transport(mesh.ranks, mesh.rank)), ranks_(*transport_, mesh, 1) {}
 
 }  // namespace moraine
