@@ -20,6 +20,7 @@ struct SettingsTable::Node {
   toml::table* table = nullptr;       // null: absent
   std::string path;                   // "model", "" for the document
   std::string name;                   // file
+  FormerKeys former = FormerKeys::kRefused;
 };
 
 namespace {
@@ -206,10 +207,12 @@ const char* type_text(const Field& field) {
 
 }  // namespace
 
-SettingsTable SettingsTable::parse(const std::string& text, const std::string& name) {
+SettingsTable SettingsTable::parse(const std::string& text, const std::string& name,
+                                   FormerKeys former) {
   SettingsTable settings;
   settings.node_ = std::make_shared<Node>();
   settings.node_->name = name;
+  settings.node_->former = former;
   check_key_parts(text, name);
   try {
     settings.node_->root = std::make_shared<toml::table>(toml::parse(text, name));
@@ -329,6 +332,17 @@ void SettingsTable::read(const Fields& fields, const std::vector<std::string>& i
       continue;
     }
     if (std::find(ignore.begin(), ignore.end(), key) != ignore.end()) continue;
+    const auto renamed = std::find_if(fields.begin(), fields.end(), [&](const Field& f) {
+      return !f.former.empty() && f.former == key;
+    });
+    if (renamed != fields.end() && node_->former == FormerKeys::kRead) {
+      read_field(*renamed, value, where(key));
+      continue;
+    }
+    if (renamed != fields.end()) {
+      throw_error(Code::kInvalidArgument, "{}: the key is called \"{}\" now: rename it", where(key),
+                  key_path(node_->path, renamed->name));
+    }
     std::vector<std::string> known = ignore;
     for (const Field& f : fields) known.push_back(f.name);
     throw_error(Code::kInvalidArgument, "{}: unknown key; did you mean \"{}\"?", where(key),

@@ -32,28 +32,34 @@ struct Field {
   double min = -std::numeric_limits<double>::infinity();  // for numbers (and each list element)
   double max = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices = {};  // for text (empty: any) and enums
+  std::string former = {};  // the key of an earlier version (FormerKeys); "": there was none
 };
 
 using Fields = std::vector<Field>;
 
 // The field of an enum: text in the file, one of `names` in the order of the enumerators.
 template <Choice E>
-Field choice_field(std::string name, E* variable, std::string help,
-                   std::vector<std::string> names) {
+Field choice_field(std::string name, E* variable, std::string help, std::vector<std::string> names,
+                   std::string former = {}) {
   return {.name = std::move(name),
           .variable = reinterpret_cast<uint8_t*>(variable),
           .unit = "",
           .help = std::move(help),
           .min = 0,
           .max = 0,
-          .choices = std::move(names)};
+          .choices = std::move(names),
+          .former = std::move(former)};
 }
+
+// What people write must have the keys of now; what an earlier version has saved, the program reads.
+enum class FormerKeys : uint8_t { kRefused, kRead };
 
 // One table of a parsed TOML document. A value, cheap to copy; an absent table is empty.
 class SettingsTable {
  public:
   // `name` is for messages ("run.toml").
-  static SettingsTable parse(const std::string& text, const std::string& name);
+  static SettingsTable parse(const std::string& text, const std::string& name,
+                             FormerKeys former = FormerKeys::kRefused);
 
   SettingsTable table(const std::string& key) const;  // absent: empty; wrong type: Error
   std::vector<SettingsTable> tables(
@@ -68,7 +74,7 @@ class SettingsTable {
   void set(const std::string& assignment);
 
   // Reads every key of this table into the fields' variables; a key that is neither a field nor in `ignore`
-  // is an error.
+  // is an error, and so is a field's former key unless the document may have it.
   void read(const Fields& fields, const std::vector<std::string>& ignore = {}) const;
 
   struct Node;  // hides the library

@@ -27,7 +27,7 @@ TEST(FreeTransport, PayloadsStayAndCountsMove) {
     transport.set_free(true);
     reduce_scatter(comm, view(data), kShares);
     EXPECT_EQ(data, own);  // plus zeros
-    reduce_scatter(comm, view(data), kShares, {.wire = Wire::kBF16});
+    reduce_scatter(comm, view(data), kShares, {.dtype = ReduceDType::kBF16});
     all_gather(comm, view(data), kShares);
     EXPECT_EQ(data, own);
     std::vector<int64_t> sum = {1};

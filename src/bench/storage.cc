@@ -16,8 +16,8 @@
 #include "base/json.h"
 #include "base/pool.h"
 #include "base/random.h"
+#include "checkpoint/distributed.h"
 #include "checkpoint/history.h"
-#include "checkpoint/sharded.h"
 #include "comm/collectives.h"
 #include "comm/thread_ranks.h"
 #include "kernels/peak.h"
@@ -92,7 +92,8 @@ class RankBench {
   }
 
   void round(int64_t index, Times* times) {
-    const std::string sharded = join_path(out_, "sharded"), gathered = join_path(out_, "gathered");
+    const std::string distributed = join_path(out_, "distributed"),
+                      gathered = join_path(out_, "gathered");
     const std::function<void()> writes[] = {
         [&] {
           measure("save gathered", times, [&] { write_gathered(gathered); });
@@ -105,15 +106,15 @@ class RankBench {
           clear(raw_path());
         },
         [&] {
-          clear(sharded);
-          measure("save sharded", times, [&] { write_sharded(sharded); });
+          clear(distributed);
+          measure("save distributed", times, [&] { write_distributed(distributed); });
         },
     };
     for (int64_t i = 0; i < 3; ++i) writes[(index + i) % 3]();
-    measure("restore cached", times, [&] { restore(sharded); });
-    drop_cache(sharded + "/step-1");
-    measure("restore uncached", times, [&] { restore(sharded); });
-    clear(sharded);
+    measure("restore cached", times, [&] { restore(distributed); });
+    drop_cache(distributed + "/step-1");
+    measure("restore uncached", times, [&] { restore(distributed); });
+    clear(distributed);
     measure("stands still", times,
             [&] { std::memcpy(copy_.data, state_.data, static_cast<size_t>(state_.bytes())); });
   }
@@ -127,8 +128,8 @@ class RankBench {
     if (comm_.rank() == 0) (*times)[name].push_back(now_seconds() - begin);
   }
 
-  void write_sharded(const std::string& root) {
-    write_checkpoint_sharded(comm_, posix_file_system(), root, info_of_bench(), own_, {}, true);
+  void write_distributed(const std::string& root) {
+    write_checkpoint_distributed(comm_, posix_file_system(), root, info_of_bench(), own_, {}, true);
   }
 
   void write_gathered(const std::string& root) {
@@ -164,7 +165,7 @@ class RankBench {
     const Checkpoint checkpoint =
         Checkpoint::open(posix_file_system(), join_path(root, "step-1"), false);
     uint8_t* at = static_cast<uint8_t*>(copy_.data);
-    for (const ShardTensor& t : own_) {
+    for (const TensorRows& t : own_) {
       Tensor out = t.local;
       out.data = at;
       checkpoint.read_rows(t.name, t.row_begin, out);
@@ -227,7 +228,7 @@ class RankBench {
   const Layout layout_;
   Arena arena_;
   Tensor state_, copy_, all_;  // u8 [bytes of this rank], the same, [bytes of all] on rank 0
-  std::vector<ShardTensor> own_;
+  std::vector<TensorRows> own_;
 };
 
 Times measure_ranks(int ranks, const BenchStorageOptions& options, const std::string& out) {
@@ -281,7 +282,7 @@ class Printer {
 
   void ranks(int ranks, const Times& times) const {
     const double gb = static_cast<double>(options_.mib * (int64_t{1} << 20)) / 1e9;
-    row(ranks, times, "save sharded", gb, share_of(times, "raw write", "save sharded"));
+    row(ranks, times, "save distributed", gb, share_of(times, "raw write", "save distributed"));
     row(ranks, times, "save gathered", gb, share_of(times, "raw write", "save gathered"));
     row(ranks, times, "raw write", gb, share_of(times, "raw write", "raw write"));
     row(ranks, times, "restore cached", gb, {0, 0, 0});
@@ -290,13 +291,13 @@ class Printer {
     const Spread still = spread_of_name(times, "stands still");
     const double share = 2 * gb / still.median / copy_gb_s_;
     row(ranks, times, "stands still", 2 * gb, {share, share, share});
-    const Spread gain = ratio(times, "save gathered", "save sharded");
+    const Spread gain = ratio(times, "save gathered", "save distributed");
     if (options_.json) {
-      line("gathered over sharded", ranks, gain, "ratio");
+      line("gathered over distributed", ranks, gain, "ratio");
       return;
     }
     fmt::print(
-        "{:<6}gathered / sharded {:.2f} ({:.2f} to {:.2f}); standing still is under 1 % of 10 "
+        "{:<6}gathered / distributed {:.2f} ({:.2f} to {:.2f}); standing still is under 1 % of 10 "
         "steps from {:.0f} ms a step on\n\n",
         ranks, gain.median, gain.p10, gain.p90, still.median * 1e3 * 10);
     std::fflush(stdout);

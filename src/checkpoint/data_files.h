@@ -16,16 +16,9 @@
 #include "base/file_system.h"
 #include "base/hash.h"
 #include "checkpoint/manifest.h"
-#include "tensor/tensor.h"
+#include "checkpoint/tensor_rows.h"
 
 namespace moraine {
-
-// Rows [row_begin, row_begin + rows of `local`) of a global tensor; a scalar has one row.
-struct TensorRows {
-  std::string name;
-  Tensor local;
-  int64_t row_begin = 0;
-};
 
 struct DataFilesWritten {
   std::vector<ManifestData> data;

@@ -11,7 +11,7 @@
 #include "checkpoint/safetensors/writer.h"
 #include "checkpoint/test_checkpoint.h"
 #include "checkpoint/test_folder.h"
-#include "checkpoint/test_shards.h"
+#include "checkpoint/test_ranks.h"
 #include "testing/places.h"
 
 namespace moraine {
@@ -88,12 +88,12 @@ TEST(Describe, DamageIsListedNotThrown) {
   EXPECT_FALSE(contains(description_text(quick), "verified"));
 }
 
-TEST(Describe, WhoWroteAShardedCheckpointAndWhichFileIsDamaged) {
+TEST(Describe, WhoWroteADistributedCheckpointAndWhichFileIsDamaged) {
   const TestFolder folder;
   const TestCheckpoint content(3, 1);
-  const testing::Shards shards = testing::deal(content.tensors, 3, 1);
+  const testing::Dealt dealt = testing::deal(content.tensors, 3, 1);
   testing::run_ranks(3, [&](Communicator& comm) {
-    testing::write_shards(comm, disk(), folder.path(), content, shards);
+    testing::write_dealt(comm, disk(), folder.path(), content, dealt);
   });
   const std::string directory = folder.file("step-3");
   const Description whole = describe(disk(), directory);

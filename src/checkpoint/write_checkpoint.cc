@@ -1,5 +1,5 @@
 // Writing a checkpoint by one rank alone: what all ranks together do, in a group of one.
-#include "checkpoint/sharded.h"
+#include "checkpoint/distributed.h"
 #include "comm/absent_transport.h"
 
 namespace moraine {
@@ -12,14 +12,15 @@ CheckpointWritten write_checkpoint(FileSystem& fs, const std::string& root,
   constexpr double kNoWait = 1;  // nobody to wait for
   const std::unique_ptr<Transport> nobody = make_absent_transport();
   Communicator alone(*nobody, {0}, 0, "alone", kNoWait);
-  std::vector<ShardTensor> whole;
+  std::vector<TensorRows> whole;
   for (const CheckpointTensor& t : tensors) {
     whole.push_back({.name = t.name,
                      .local = t.tensor,
                      .shape = {t.tensor.dims, t.tensor.dims + t.tensor.rank},
                      .row_begin = 0});
   }
-  return write_checkpoint_sharded(alone, fs, root, info, whole, files, /*with_hash=*/true, options);
+  return write_checkpoint_distributed(alone, fs, root, info, whole, files, /*with_hash=*/true,
+                                      options);
 }
 
 }  // namespace moraine

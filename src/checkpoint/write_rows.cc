@@ -11,7 +11,7 @@
 namespace moraine {
 namespace {
 
-ShardPiece piece_of(const ShardTensor& t) {
+PlannedRows piece_of(const TensorRows& t) {
   const std::span<const int64_t> local(t.local.dims, static_cast<size_t>(t.local.rank));
   const bool fits =
       t.shape.size() == local.size() &&
@@ -27,15 +27,15 @@ ShardPiece piece_of(const ShardTensor& t) {
 }  // namespace
 
 RowsToWrite rows_to_write(const CheckpointInfo& info, std::span<const CheckpointFile> files,
-                          std::span<const ShardTensor> tensors) {
+                          std::span<const TensorRows> tensors) {
   RowsToWrite own;
   own.plan.facts = shared_facts(info, files);
-  for (const ShardTensor& t : tensors) {
-    ShardPiece piece = piece_of(t);
+  for (const TensorRows& t : tensors) {
+    PlannedRows piece = piece_of(t);
     const bool empty_tensor = !t.shape.empty() && t.shape[0] == 0;
     if (piece.row_begin == piece.row_end && !empty_tensor) continue;
     own.plan.pieces.push_back(std::move(piece));
-    own.rows.push_back({t.name, t.local, t.row_begin});
+    own.rows.push_back(t);
   }
   return own;
 }

@@ -8,19 +8,19 @@
 #include <vector>
 
 #include "checkpoint/data_files.h"
-#include "checkpoint/shard_plan.h"
-#include "checkpoint/sharded.h"
+#include "checkpoint/distributed.h"
+#include "checkpoint/save_plan.h"
 
 namespace moraine {
 
 // What a rank will write, and where it is in memory. Empty pieces are left out.
 struct RowsToWrite {
-  ShardPlan plan;
+  SavePlan plan;
   std::vector<TensorRows> rows;  // of plan.pieces
 };
 
 RowsToWrite rows_to_write(const CheckpointInfo& info, std::span<const CheckpointFile> files,
-                          std::span<const ShardTensor> tensors);
+                          std::span<const TensorRows> tensors);
 
 // Writes and syncs data-<writer>-*; the result is in the order of plan.pieces. No file gets two
 // pieces of one tensor: the second ones follow in files of their own.

@@ -31,8 +31,8 @@ struct Range {
 // Who owns what of a flat buffer: for each member, ascending ranges; no element has two owners.
 using Shares = std::vector<std::vector<Range>>;
 
-// What a sum travels as. kBF16 rounds each addend once: half the bytes, and another answer.
-enum class Wire : uint8_t { kF32, kBF16 };
+// What the addends of a sum are sent as. kBF16 rounds each addend once: half the bytes, and another answer.
+enum class ReduceDType : uint8_t { kF32, kBF16 };
 
 void barrier(Communicator& comm);
 void broadcast(Communicator& comm, int root, Bytes data);
@@ -46,12 +46,12 @@ void all_gather(Communicator& comm, const Tensor& data, const Shares& shares);
 // How reduce_scatter goes: the same bits either way.
 //   kDirect   each owner reads its ranges of all others: P - 1 messages of n / P elements each.
 //   kHalving  log2 P exchanges of n/2, n/4, ... elements, neighbours first; fewer messages, one
-//             more copy. Needs a power of two and f32 on the wire, else kDirect.
+//             more copy. Needs a power of two and an f32 reduce dtype, else kDirect.
 //   kAuto     kDirect in one host, kHalving over hosts.
 enum class SumPath : uint8_t { kAuto, kDirect, kHalving };
 
 struct ReduceScatter {
-  Wire wire = Wire::kF32;
+  ReduceDType dtype = ReduceDType::kF32;
   SumPath path = SumPath::kAuto;
   Bytes scratch = {};  // at least reduce_scatter_scratch(); empty: taken and freed by the call
 };
@@ -59,7 +59,7 @@ struct ReduceScatter {
 void reduce_scatter(Communicator& comm, const Tensor& data, const Shares& shares,
                     const ReduceScatter& how = {});
 // Bytes, for shares of so many elements together: a few MiB at most. Enough for every path.
-int64_t reduce_scatter_scratch(int members, int64_t elements, Wire wire);
+int64_t reduce_scatter_scratch(int members, int64_t elements, ReduceDType dtype);
 
 // Every member's equal pieces, in order: all.size() == size * mine.size().
 void all_gather_equal(Communicator& comm, ConstBytes mine, Bytes all);

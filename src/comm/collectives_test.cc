@@ -67,7 +67,7 @@ float tree(int begin, int end, int64_t i, bool bf16) {
   return tree(begin, begin + half, i, bf16) + tree(begin + half, end, i, bf16);
 }
 
-void check_reduce_scatter(int ranks, int64_t count, uint64_t seed, Wire wire,
+void check_reduce_scatter(int ranks, int64_t count, uint64_t seed, ReduceDType dtype,
                           SumPath path = SumPath::kAuto) {
   const Shares shares = ragged_shares(ranks, count, seed);
   run_thread_ranks(ranks, [&](Transport& t) {
@@ -75,9 +75,9 @@ void check_reduce_scatter(int ranks, int64_t count, uint64_t seed, Wire wire,
     std::vector<float> data = data_of(t.rank(), count), want = data;
     for (const Range& r : shares[static_cast<size_t>(t.rank())]) {
       for (int64_t i = r.begin; i < r.end; ++i)
-        want[static_cast<size_t>(i)] = tree(0, ranks, i, wire == Wire::kBF16);
+        want[static_cast<size_t>(i)] = tree(0, ranks, i, dtype == ReduceDType::kBF16);
     }
-    reduce_scatter(comm, view(data), shares, {.wire = wire, .path = path});
+    reduce_scatter(comm, view(data), shares, {.dtype = dtype, .path = path});
     EXPECT_EQ(data, want) << ranks << " ranks, seed " << seed;
   });
 }
@@ -85,28 +85,28 @@ void check_reduce_scatter(int ranks, int64_t count, uint64_t seed, Wire wire,
 TEST(Collectives, ReduceScatterIsTheTreeSumInItsRangesAndTouchesNothingElse) {
   for (const int ranks : kSizes) {
     for (const int64_t count : {0, 1, 17, 1000, 70001})
-      check_reduce_scatter(ranks, count, static_cast<uint64_t>(ranks), Wire::kF32);
+      check_reduce_scatter(ranks, count, static_cast<uint64_t>(ranks), ReduceDType::kF32);
   }
 }
 
 TEST(Collectives, RecursiveHalvingGivesTheBitsOfTheDirectSum) {
   for (const int ranks : kSizes) {
     for (const int64_t count : {0, 1, 1000, 70001})
-      check_reduce_scatter(ranks, count, 9, Wire::kF32, SumPath::kHalving);
+      check_reduce_scatter(ranks, count, 9, ReduceDType::kF32, SumPath::kHalving);
   }
 }
 
 TEST(Collectives, ReduceScatterInBf16RoundsEachAddendOnce) {
-  for (const int ranks : {2, 3, 4, 5}) check_reduce_scatter(ranks, 50001, 5, Wire::kBF16);
+  for (const int ranks : {2, 3, 4, 5}) check_reduce_scatter(ranks, 50001, 5, ReduceDType::kBF16);
 }
 
 // More than is copied at a time, over ranges that cross the border.
 TEST(Collectives, SumsLargerThanTheirScratchAreTheSameBits) {
   constexpr int64_t kSeveralWindows = 2500001;
-  EXPECT_LT(reduce_scatter_scratch(4, kSeveralWindows, Wire::kF32), kSeveralWindows * 4);
-  EXPECT_LT(reduce_scatter_scratch(4, kSeveralWindows, Wire::kBF16), kSeveralWindows * 2);
-  check_reduce_scatter(4, kSeveralWindows, 3, Wire::kF32, SumPath::kHalving);
-  check_reduce_scatter(3, kSeveralWindows, 3, Wire::kBF16);
+  EXPECT_LT(reduce_scatter_scratch(4, kSeveralWindows, ReduceDType::kF32), kSeveralWindows * 4);
+  EXPECT_LT(reduce_scatter_scratch(4, kSeveralWindows, ReduceDType::kBF16), kSeveralWindows * 2);
+  check_reduce_scatter(4, kSeveralWindows, 3, ReduceDType::kF32, SumPath::kHalving);
+  check_reduce_scatter(3, kSeveralWindows, 3, ReduceDType::kBF16);
 }
 
 TEST(Collectives, AllGatherBringsEveryOwnersRangesToAll) {

@@ -27,9 +27,10 @@ struct DirectScratch {
   BF16* received;  // [piece] as it came
   BF16* sent;      // [window] rounded copies
 
-  static int64_t bytes(int members, int64_t elements, Wire wire) {
+  static int64_t bytes(int members, int64_t elements, ReduceDType dtype) {
     const int64_t piece = std::min(kPieceElements, elements);
-    const int64_t rounded = wire == Wire::kBF16 ? piece + std::min(kWindowElements, elements) : 0;
+    const int64_t rounded =
+        dtype == ReduceDType::kBF16 ? piece + std::min(kWindowElements, elements) : 0;
     return TreeSum::floats(members, piece) * 4 + rounded * 2;
   }
   // elements: of all shares of the operation.
@@ -42,12 +43,12 @@ struct DirectScratch {
 
 class Direct {
  public:
-  Direct(Communicator& comm, const Tensor& data, const Shares& merged, Wire wire,
+  Direct(Communicator& comm, const Tensor& data, const Shares& merged, ReduceDType dtype,
          const DirectScratch& scratch)
       : comm_(comm),
         data_(data.as<float>()),
         merged_(merged),
-        wire_(wire),
+        dtype_(dtype),
         scratch_(scratch),
         sum_(comm.size(), scratch.piece, scratch.levels),
         incoming_(static_cast<size_t>(comm.size())),
@@ -57,7 +58,7 @@ class Direct {
     for (int64_t round = 0; round < round_count(merged_); ++round) {
       for (int i = 1; i < comm_.size(); ++i) post(member_after(comm_, i), round);
       take(round);
-      if (wire_ == Wire::kBF16) {
+      if (dtype_ == ReduceDType::kBF16) {
         exchange_.wait_sent();
         sent_ = 0;
       }
@@ -66,14 +67,14 @@ class Direct {
   }
 
  private:
-  int64_t width() const { return wire_ == Wire::kBF16 ? 2 : 4; }
+  int64_t width() const { return dtype_ == ReduceDType::kBF16 ? 2 : 4; }
 
   void post(int owner, int64_t round) {
     const std::vector<Range>& theirs = merged_[static_cast<size_t>(owner)];
     if (round >= static_cast<int64_t>(theirs.size())) return;
     const Range r = theirs[static_cast<size_t>(round)];
     const int64_t n = r.end - r.begin;
-    if (wire_ == Wire::kF32) {
+    if (dtype_ == ReduceDType::kF32) {
       exchange_.send(owner, std::as_bytes(std::span(data_ + r.begin, static_cast<size_t>(n))));
       return;
     }
@@ -104,7 +105,7 @@ class Direct {
   // This member's own addend is rounded too: no bit depends on who owns a range.
   const float* source(int member, const float* own, float* staging, int64_t count) {
     const bool is_own = member == comm_.rank();
-    if (wire_ == Wire::kF32) {
+    if (dtype_ == ReduceDType::kF32) {
       if (is_own) return own;
       const Bytes room = std::as_writable_bytes(std::span(staging, static_cast<size_t>(count)));
       return reinterpret_cast<const float*>(
@@ -126,7 +127,7 @@ class Direct {
   Communicator& comm_;
   float* const data_;
   const Shares& merged_;
-  const Wire wire_;
+  const ReduceDType dtype_;
   const DirectScratch scratch_;
   TreeSum sum_;
   int64_t sent_ = 0;  // elements of scratch_.sent that are on their way
@@ -152,16 +153,16 @@ Range extent(const Shares& merged) {
   return all;
 }
 
-bool can_halve(int members, Wire wire) {
-  return std::has_single_bit(static_cast<unsigned>(members)) && wire == Wire::kF32;
+bool can_halve(int members, ReduceDType dtype) {
+  return std::has_single_bit(static_cast<unsigned>(members)) && dtype == ReduceDType::kF32;
 }
 
 }  // namespace
 
-int64_t reduce_scatter_scratch(int members, int64_t elements, Wire wire) {
-  const int64_t direct = DirectScratch::bytes(members, elements, wire),
+int64_t reduce_scatter_scratch(int members, int64_t elements, ReduceDType dtype) {
+  const int64_t direct = DirectScratch::bytes(members, elements, dtype),
                 halving = 2 * std::min(kWindowElements, elements) * 4;
-  return can_halve(members, wire) ? std::max(direct, halving) : direct;
+  return can_halve(members, dtype) ? std::max(direct, halving) : direct;
 }
 
 void reduce_scatter(Communicator& comm, const Tensor& data, const Shares& shares,
@@ -170,7 +171,7 @@ void reduce_scatter(Communicator& comm, const Tensor& data, const Shares& shares
   const Shares merged = merge_shares(shares);
   const int64_t n = elements(merged);
   if (n == 0) return;
-  const int64_t bytes = reduce_scatter_scratch(comm.size(), n, how.wire);
+  const int64_t bytes = reduce_scatter_scratch(comm.size(), n, how.dtype);
   std::vector<float> own;  // float: for its alignment
   Bytes scratch = how.scratch;
   if (scratch.empty()) {
@@ -181,10 +182,10 @@ void reduce_scatter(Communicator& comm, const Tensor& data, const Shares& shares
            scratch.size(), long(bytes));
   const DirectScratch direct(comm.size(), n, scratch);
   const bool halve =
-      can_halve(comm.size(), how.wire) &&
+      can_halve(comm.size(), how.dtype) &&
       (how.path == SumPath::kHalving || (how.path == SumPath::kAuto && !comm.one_host()));
-  if (!halve && how.wire == Wire::kF32) {
-    Direct(comm, data, merged, how.wire, direct).run();
+  if (!halve && how.dtype == ReduceDType::kF32) {
+    Direct(comm, data, merged, how.dtype, direct).run();
     return;
   }
   const Range all = extent(merged);
@@ -194,7 +195,7 @@ void reduce_scatter(Communicator& comm, const Tensor& data, const Shares& shares
       reduce_scatter_halving(comm, data, part,
                              {reinterpret_cast<float*>(scratch.data()), scratch.size() / 4});
     } else {
-      Direct(comm, data, part, how.wire, direct).run();
+      Direct(comm, data, part, how.dtype, direct).run();
     }
   }
 }

@@ -20,7 +20,7 @@
 
 namespace moraine {
 
-struct StorageLoad {
+struct StoragePattern {
   double sequences_per_step = 0;        // G
   double tokens_per_sequence = 0;       // s
   double bytes_per_token = 2;           // b
@@ -39,7 +39,8 @@ struct StorageNeed {
   double share = 0;                               // iops / I: above 1 storage is the limit
 };
 
-StorageNeed storage_need(const StorageLoad& load);
-std::string storage_need_text(const StorageLoad& load, const StorageNeed& need);  // for people
+StorageNeed storage_need(const StoragePattern& pattern);
+std::string storage_need_text(const StoragePattern& pattern,
+                              const StorageNeed& need);  // for people
 
 }  // namespace moraine

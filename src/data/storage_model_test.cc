@@ -12,13 +12,13 @@
 namespace moraine {
 namespace {
 
-constexpr StorageLoad kPublished = {.sequences_per_step = 4096,
-                                    .tokens_per_sequence = 4096,
-                                    .bytes_per_token = 4,
-                                    .page_bytes = 4096,
-                                    .step_seconds = 2.5,
-                                    .extra_pages_per_sequence = 0,
-                                    .iops_max = 70000};
+constexpr StoragePattern kPublished = {.sequences_per_step = 4096,
+                                       .tokens_per_sequence = 4096,
+                                       .bytes_per_token = 4,
+                                       .page_bytes = 4096,
+                                       .step_seconds = 2.5,
+                                       .extra_pages_per_sequence = 0,
+                                       .iops_max = 70000};
 
 TEST(StorageModelTest, PublishedExample) {
   const StorageNeed need = storage_need(kPublished);
@@ -31,33 +31,34 @@ TEST(StorageModelTest, PublishedExample) {
 }
 
 TEST(StorageModelTest, ScatterCostsInProportion) {
-  StorageLoad load = kPublished;
-  load.extra_pages_per_sequence = 4;  // a sequence is 4 pages of data
-  const StorageNeed need = storage_need(load);
+  StoragePattern pattern = kPublished;
+  pattern.extra_pages_per_sequence = 4;  // a sequence is 4 pages of data
+  const StorageNeed need = storage_need(pattern);
   EXPECT_DOUBLE_EQ(need.sigma, 2);
   EXPECT_NEAR(need.iops, 2 * 6553.6, 1e-9);
   EXPECT_NEAR(need.break_step_seconds, 2 * 0.23406, 1e-4);
   EXPECT_EQ(need.bytes_per_step, 64.0 * 1048576);  // data, not what is read beside it
   // At the breaking step time the device is exactly full.
-  load.step_seconds = need.break_step_seconds;
-  EXPECT_NEAR(storage_need(load).share, 1, 1e-12);
-  EXPECT_NE(storage_need_text(load, storage_need(load)).find("sigma = 2.000"), std::string::npos);
+  pattern.step_seconds = need.break_step_seconds;
+  EXPECT_NEAR(storage_need(pattern).share, 1, 1e-12);
+  EXPECT_NE(storage_need_text(pattern, storage_need(pattern)).find("sigma = 2.000"),
+            std::string::npos);
 }
 
 TEST(StorageModelTest, SenselessValuesAreRefused) {
   for (const double bad : {0.0, -1.0, std::nan(""), double{INFINITY}}) {
-    for (double StorageLoad::*field :
-         {&StorageLoad::sequences_per_step, &StorageLoad::tokens_per_sequence,
-          &StorageLoad::bytes_per_token, &StorageLoad::page_bytes, &StorageLoad::step_seconds,
-          &StorageLoad::iops_max}) {
-      StorageLoad load = kPublished;
-      load.*field = bad;
-      EXPECT_THROW(storage_need(load), Error);
+    for (double StoragePattern::*field :
+         {&StoragePattern::sequences_per_step, &StoragePattern::tokens_per_sequence,
+          &StoragePattern::bytes_per_token, &StoragePattern::page_bytes,
+          &StoragePattern::step_seconds, &StoragePattern::iops_max}) {
+      StoragePattern pattern = kPublished;
+      pattern.*field = bad;
+      EXPECT_THROW(storage_need(pattern), Error);
     }
   }
-  StorageLoad load = kPublished;
-  load.extra_pages_per_sequence = -1;
-  EXPECT_THROW(storage_need(load), Error);
+  StoragePattern pattern = kPublished;
+  pattern.extra_pages_per_sequence = -1;
+  EXPECT_THROW(storage_need(pattern), Error);
 }
 
 TEST(StorageProbeTest, ReadsAFileAndSaysHow) {

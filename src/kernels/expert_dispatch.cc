@@ -32,7 +32,7 @@ void dispatch_plan(Context& ctx, const DispatchPlan& a) {
   check_tensor(a.expert, "expert", DType::kI32, {T, n});
   check_tensor(a.rows, "rows", DType::kI64, {classes});
   check_tensor(a.load, "load", DType::kI64, {classes});
-  check_tensor(a.source, "source", DType::kI32, {T * n});
+  check_tensor(a.choice_of, "choice_of", DType::kI32, {T * n});
   check_tensor(a.row_of, "row_of", DType::kI32, {T, n});
   const OpTimer timer(ctx.profile, "dispatch_plan", 0, 4.0 * double(3 * T * n));
   ref::dispatch_plan(a);  // one thread on every backend: 12 bytes per choice
@@ -44,7 +44,7 @@ void dispatch_forward(Context& ctx, const DispatchForward& a) {
   const int64_t T = a.x.dims[0], D = a.x.dims[1], Te = a.xe.dims[0];
   check_activation(a.x, "x");
   check_tensor(a.xe, "xe", a.x.dtype, {Te, D});
-  check_tensor(a.source, "source", DType::kI32, {Te});
+  check_tensor(a.choice_of, "choice_of", DType::kI32, {Te});
   check_dtype(a.rows, "rows", DType::kI64);
   MR_CHECK(T == 0 ? Te == 0 : Te % T == 0, "%ld expert rows of %ld tokens", long(Te), long(T));
   const int64_t used = a.rows.as<int64_t>()[a.rows.count() - 1];

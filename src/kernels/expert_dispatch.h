@@ -1,9 +1,9 @@
 // ExpertDispatch: group token rows by expert, and bring the experts' outputs back.
 //
 //   plan      rows[e] .. rows[e+1] are expert e's rows, in (token, choice) order; skipped choices have none.
-//             source[row] = t*n + j ;  row_of[t,j] = row, or -1 if skipped.  rows[E] = rows in use.
+//             choice_of[row] = t*n + j ;  row_of[t,j] = row, or -1 if skipped.  rows[E] = rows in use.
 //             load[c] = choices of class c (c < E), load[E] = skipped choices.
-//   dispatch  xe[row] = x[source[row] / n]                            backward  dx[t] += sum_j dxe[row_of[t,j]]
+//   dispatch  xe[row] = x[choice_of[row] / n]                         backward  dx[t] += sum_j dxe[row_of[t,j]]
 //   combine   h[t] = sum_j gate[t,j] * (row_of[t,j] >= 0 ? ye[row_of[t,j]] : skip_identity ? x[t] : 0)
 //             (a choice forced by an earlier skip has gate 0)
 //   combine backward  dye[row] = gate[t,j] * dh[t] ;  dgate[t,j] = dh[t] . ye[row_of[t,j]]
@@ -23,18 +23,18 @@
 namespace moraine {
 
 struct DispatchPlan {
-  Tensor rows;    // [E+1] i64 out
-  Tensor source;  // [T*n] i32 out
-  Tensor row_of;  // [T, n] i32 out
-  Tensor load;    // [E+1] i64 out
-  Tensor expert;  // [T, n] i32 in; E means skip
+  Tensor rows;       // [E+1] i64 out
+  Tensor choice_of;  // [T*n] i32 out
+  Tensor row_of;     // [T, n] i32 out
+  Tensor load;       // [E+1] i64 out
+  Tensor expert;     // [T, n] i32 in; E means skip
 };
 
 struct DispatchForward {
-  Tensor xe;      // [T*n, D] out: the first rows[E] rows
-  Tensor x;       // [T, D] in
-  Tensor source;  // [T*n] i32
-  Tensor rows;    // [E+1] i64
+  Tensor xe;         // [T*n, D] out: the first rows[E] rows
+  Tensor x;          // [T, D] in
+  Tensor choice_of;  // [T*n] i32
+  Tensor rows;       // [E+1] i64
 };
 
 struct DispatchBackward {

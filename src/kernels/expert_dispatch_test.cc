@@ -18,18 +18,20 @@ namespace {
 using namespace testing;
 
 struct Plan {
-  Tensor rows, source, row_of, load, expert;
+  Tensor rows, choice_of, row_of, load, expert;
 };
 
 Plan make_plan(Rig& rig, int64_t T, int64_t n, int64_t E, uint64_t seed) {
   Plan p = {.rows = rig.zeros({E + 1}, DType::kI64),
-            .source = rig.zeros({T * n}, DType::kI32),
+            .choice_of = rig.zeros({T * n}, DType::kI32),
             .row_of = rig.zeros({T, n}, DType::kI32),
             .load = rig.zeros({E + 1}, DType::kI64),
             .expert = rig.integers({T, n}, E + 1, seed)};
-  dispatch_plan(
-      rig.ctx,
-      {.rows = p.rows, .source = p.source, .row_of = p.row_of, .load = p.load, .expert = p.expert});
+  dispatch_plan(rig.ctx, {.rows = p.rows,
+                          .choice_of = p.choice_of,
+                          .row_of = p.row_of,
+                          .load = p.load,
+                          .expert = p.expert});
   return p;
 }
 
@@ -42,7 +44,7 @@ TEST(ExpertDispatch, EveryChoiceHasOneRowOrIsSkipped) {
     const Plan p = make_plan(rig, T, n, E, seed);
     SCOPED_TRACE(::testing::Message() << "seed " << seed << " T " << T << " n " << n << " E " << E);
     const int64_t *rows = p.rows.as<int64_t>(), *load = p.load.as<int64_t>();
-    const int32_t *source = p.source.as<int32_t>(), *row_of = p.row_of.as<int32_t>(),
+    const int32_t *choice_of = p.choice_of.as<int32_t>(), *row_of = p.row_of.as<int32_t>(),
                   *expert = p.expert.as<int32_t>();
     ASSERT_EQ(rows[0], 0);
     for (int64_t e = 0; e < E; ++e) ASSERT_EQ(rows[e + 1] - rows[e], load[e]) << e;
@@ -55,12 +57,12 @@ TEST(ExpertDispatch, EveryChoiceHasOneRowOrIsSkipped) {
       }
       ASSERT_GE(row_of[i], rows[expert[i]]) << i;
       ASSERT_LT(row_of[i], rows[expert[i] + 1]) << i;
-      ASSERT_EQ(source[row_of[i]], i);
+      ASSERT_EQ(choice_of[row_of[i]], i);
       ASSERT_TRUE(seen.insert(row_of[i]).second) << i;
     }
     for (int64_t e = 0; e < E; ++e) {  // (token, choice) order inside an expert
       for (int64_t row = rows[e] + 1; row < rows[e + 1]; ++row)
-        ASSERT_LT(source[row - 1], source[row]);
+        ASSERT_LT(choice_of[row - 1], choice_of[row]);
     }
   }
 }
@@ -84,8 +86,9 @@ void expect_matches(const Case& c, bool identity) {
   const Tensor x = rig.normal({c.T, c.D}, c.dtype, 1),
                gate = rig.normal({c.T, c.n}, DType::kF32, 2);
   const Tensor xe = rig.normal({Te, c.D}, c.dtype, 3), want_xe = rig.copy(xe);
-  dispatch_forward(rig.ctx, {.xe = xe, .x = x, .source = p.source, .rows = p.rows});
-  if (Te > 0) ref::dispatch_forward({.xe = want_xe, .x = x, .source = p.source, .rows = p.rows});
+  dispatch_forward(rig.ctx, {.xe = xe, .x = x, .choice_of = p.choice_of, .rows = p.rows});
+  if (Te > 0)
+    ref::dispatch_forward({.xe = want_xe, .x = x, .choice_of = p.choice_of, .rows = p.rows});
   EXPECT_SAME_BITS(xe, want_xe);
 
   const Tensor dxe = rig.normal({Te, c.D}, c.dtype, 4), dx = rig.normal({c.T, c.D}, DType::kF32, 5),
@@ -188,7 +191,7 @@ TEST(ExpertDispatch, ReferenceMatchesFiniteDifferences) {
       }
     };
     const auto loss = [&] {
-      dispatch_forward(rig.ctx, {.xe = xe, .x = x, .source = p.source, .rows = p.rows});
+      dispatch_forward(rig.ctx, {.xe = xe, .x = x, .choice_of = p.choice_of, .rows = p.rows});
       experts(ye, xe);
       combine_forward(
           rig.ctx,
@@ -235,7 +238,7 @@ TEST(ExpertDispatch, TokensDoNotDependOnThreadsOrPlace) {
                        .dye = one.zeros({T * n, D}, dtype),
                        .dgate = one.zeros({T, n}, DType::kF32),
                        .dx = one.normal({T, D}, DType::kF32, 5)};
-        dispatch_forward(rig.ctx, {.xe = o.xe, .x = x, .source = p.source, .rows = p.rows});
+        dispatch_forward(rig.ctx, {.xe = o.xe, .x = x, .choice_of = p.choice_of, .rows = p.rows});
         combine_forward(
             rig.ctx,
             {.h = o.h, .ye = ye, .gate = gate, .x = x, .row_of = p.row_of, .skip_identity = true});
@@ -295,14 +298,15 @@ TEST(ExpertDispatch, TokensDoNotDependOnThreadsOrPlace) {
 TEST(ExpertDispatchDeathTest, ExpertOutOfRangeStops) {
   Rig rig(Backend::kCpu, 1);
   const Tensor rows = rig.zeros({5}, DType::kI64), load = rig.zeros({5}, DType::kI64);
-  const Tensor source = rig.zeros({2}, DType::kI32), row_of = rig.zeros({2, 1}, DType::kI32);
+  const Tensor choice_of = rig.zeros({2}, DType::kI32), row_of = rig.zeros({2, 1}, DType::kI32);
   for (const int32_t bad : {-1, 5}) {
     const Tensor expert = rig.int32s({0, bad}).reshaped({2, 1});
-    EXPECT_DEATH(
-        dispatch_plan(
-            rig.ctx,
-            {.rows = rows, .source = source, .row_of = row_of, .load = load, .expert = expert}),
-        "expert");
+    EXPECT_DEATH(dispatch_plan(rig.ctx, {.rows = rows,
+                                         .choice_of = choice_of,
+                                         .row_of = row_of,
+                                         .load = load,
+                                         .expert = expert}),
+                 "expert");
   }
 }
 

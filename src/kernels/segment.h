@@ -2,7 +2,7 @@
 //
 // A batch of T rows is a list of segments that cover [0, T) in order. Rows of different segments never
 // see each other. `position_begin` is 0 unless earlier rows of the document are in a cache (decoding,
-// chunked prefill, a context-parallel shard).
+// chunked prefill, the rows of one rank of a context group).
 #pragma once
 
 #include <cstdint>

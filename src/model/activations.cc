@@ -56,7 +56,7 @@ LayerActs take_layer(Arena& arena, const ModelConfig& c, DType X, int64_t T, int
     a.gate = take("router_gate", W, {T, n});
     a.rows = take("dispatch_rows", DType::kI64, {E + 1});
     a.load = take("dispatch_load", DType::kI64, {E + 1});
-    a.source = take("dispatch_source", DType::kI32, {T * n});
+    a.choice_of = take("dispatch_choice_of", DType::kI32, {T * n});
     a.row_of = take("dispatch_row_of", DType::kI32, {T, n});
     a.xe = take("experts_x", X, {T * n, D});
     a.ye = take("experts_y", X, {T * n, D});
@@ -135,11 +135,11 @@ void cut_groups(Tensor& t, int64_t T) {
 
 Activations make_activations(Arena& arena, const ModelConfig& c, const ActivationsOptions& o) {
   const DType compute = o.compute;
-  const int64_t T = o.tokens, S = o.sources;
+  const int64_t T = o.tokens, S = o.senders;
   const bool training = o.training;
   Activations a;
   a.tokens = T;
-  a.sources = S;
+  a.senders = S;
   a.recompute = training && o.recompute == Recompute::kLayer;
   const bool state = !c.dense() && c.zaya_router();
   const int64_t boundaries = training ? c.layers + 1 : 2;
@@ -176,9 +176,9 @@ Activations first_rows(const Activations& acts, const ModelConfig& c, int64_t T)
           &l.fc2, &l.fc2_act, &l.prob, &l.expert, &l.gate,     &l.row_of,      &l.h2}) {
       cut(*t, T);
     }
-    for (Tensor* t : {&l.source, &l.xe, &l.ye}) cut(*t, T, n);
+    for (Tensor* t : {&l.choice_of, &l.xe, &l.ye}) cut(*t, T, n);
     // Rows of other ranks: as many as any of them may have, whatever this one has now.
-    if (a.sources == 1)
+    if (a.senders == 1)
       for (Tensor* t : {&l.gate_up, &l.act}) cut(*t, T, n);
     cut_groups(l.pair, T);
     cut_groups(l.z, T);
@@ -192,7 +192,7 @@ Activations first_rows(const Activations& acts, const ModelConfig& c, int64_t T)
     cut(*t, T);
   }
   for (Tensor* t : {&b.dxe, &b.dye}) cut(*t, T, n);
-  if (a.sources == 1)
+  if (a.senders == 1)
     for (Tensor* t : {&b.dgate_up, &b.dact}) cut(*t, T, n);
   cut_groups(b.dpair, T);
   cut_groups(b.dz, T);

@@ -43,9 +43,9 @@ struct LayerActs {
   Tensor expert;        // [T, n] i32
   Tensor gate;          // [T, n] f32
   Tensor rows, load;    // [E+1] i64
-  Tensor source;        // [T*n] i32
+  Tensor choice_of;     // [T*n] i32
   Tensor row_of;        // [T, n] i32
-  // Experts, or one dense MLP (then xe is x2 itself and ye is h2). S: sources of rows, 1 if all
+  // Experts, or one dense MLP (then xe is x2 itself and ye is h2). S: senders of rows, 1 if all
   // experts are here (then x_in is xe).
   Tensor xe;        // [T*n, D]
   Tensor received;  // [S, El+1] i64; empty if S == 1
@@ -82,7 +82,7 @@ struct BackwardScratch {
 
 struct Activations {
   int64_t tokens = 0;                // T
-  int64_t sources = 1;               // S
+  int64_t senders = 1;               // S
   bool recompute = false;            // one LayerActs for all layers
   std::vector<Boundary> boundaries;  // L + 1 (two, alternating, if not training)
   std::vector<LayerActs> layers;     // L, or 1
@@ -107,7 +107,7 @@ enum class Recompute : uint8_t { kNone, kLayer };
 struct ActivationsOptions {
   DType compute = DType::kBF16;
   int64_t tokens = 0;   // T
-  int64_t sources = 1;  // S
+  int64_t senders = 1;  // S
   bool training = false;
   Recompute recompute = Recompute::kNone;
 };

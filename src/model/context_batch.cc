@@ -29,25 +29,24 @@ ContextSizes larger_of(const ContextSizes& a, const ContextSizes& b) {
   return most;
 }
 
-ShardBatch shard_batch(const ContextShard& shard, std::span<const int32_t> tokens,
-                       std::span<const int32_t> targets, const ShardMemory& memory) {
-  const int64_t T = shard.rows();
+ContextBatch context_batch(const ContextRows& mine, std::span<const int32_t> tokens,
+                           std::span<const int32_t> targets, const ContextBatchMemory& memory) {
+  const int64_t T = mine.rows();
   MR_CHECK(
-      static_cast<int64_t>(tokens.size()) == shard.layout.rows() && tokens.size() == targets.size(),
-      "%zu tokens, %zu targets, %ld rows", tokens.size(), targets.size(),
-      long(shard.layout.rows()));
-  ShardBatch out;
+      static_cast<int64_t>(tokens.size()) == mine.layout.rows() && tokens.size() == targets.size(),
+      "%zu tokens, %zu targets, %ld rows", tokens.size(), targets.size(), long(mine.layout.rows()));
+  ContextBatch out;
   out.batch = {.token = memory.token.rows(0, T),
                .position = memory.position.rows(0, T),
-               .segments = shard.segments};
+               .segments = mine.segments};
   out.target = memory.target.rows(0, T);
   for (int64_t t = 0; t < T; ++t) {
-    const auto row = static_cast<size_t>(shard.row[static_cast<size_t>(t)]);
+    const auto row = static_cast<size_t>(mine.row[static_cast<size_t>(t)]);
     out.batch.token.as<int32_t>()[t] = tokens[row];
     out.target.as<int32_t>()[t] = targets[row];
     out.num_targets += targets[row] >= 0 ? 1 : 0;
   }
-  for (const Segment& s : shard.segments) {
+  for (const Segment& s : mine.segments) {
     for (int64_t t = 0; t < s.rows; ++t) {
       out.batch.position.as<int32_t>()[s.row_begin + t] =
           static_cast<int32_t>(s.position_begin + t);

@@ -3,9 +3,9 @@
 //   ContextParallel context(arena, context_sizes(config, options));      // once
 //   Model model(arena, config, {..., .tokens = most rows of a rank, .context = &context}, master);
 //   ...
-//   ContextShard shard = make_context_shard(layout, comm.rank(), segment_begin);
-//   ShardBatch rows = shard_batch(shard, tokens, targets, memory);
-//   context.begin(comm, std::move(shard));
+//   ContextRows mine = make_context_rows(layout, comm.rank(), segment_begin);
+//   ContextBatch rows = context_batch(mine, tokens, targets, memory);
+//   context.begin(comm, std::move(mine));
 //   loss += model.loss_and_gradients(ctx, rows.batch, rows.target, {gradients}, load);
 //
 // The loss, the gradients and the load are this rank's part: sums over the context group are those
@@ -30,18 +30,18 @@ ContextSizes context_sizes(const ModelConfig& config, const ContextOptions& opti
 ContextSizes larger_of(const ContextSizes& a, const ContextSizes& b);
 
 // Where a rank's rows go: [most rows of a rank] i32 each.
-struct ShardMemory {
+struct ContextBatchMemory {
   Tensor token, position, target;
 };
 
-struct ShardBatch {
+struct ContextBatch {
   Batch batch;
   Tensor target;            // [T] i32
   int64_t num_targets = 0;  // >= 0, of this rank's rows
 };
 
 // tokens, targets: of the whole batch, [layout.rows()].
-ShardBatch shard_batch(const ContextShard& shard, std::span<const int32_t> tokens,
-                       std::span<const int32_t> targets, const ShardMemory& memory);
+ContextBatch context_batch(const ContextRows& mine, std::span<const int32_t> tokens,
+                           std::span<const int32_t> targets, const ContextBatchMemory& memory);
 
 }  // namespace moraine

@@ -119,14 +119,14 @@ Answer one_rank(Rig& out, const ModelConfig& c, const Data& data, DType compute)
   return answer;
 }
 
-// Adds a rank's gradients, of the experts it holds for every source, to the whole table's.
+// Adds a rank's gradients, of the experts it holds for every sender, to the whole table's.
 void add_gradients(const ParameterTable& whole, const Tensor& sum, const ParameterTable& held,
-                   const Tensor& mine, int64_t sources) {
+                   const Tensor& mine, int64_t senders) {
   for (const Parameter& p : held.all) {
     const Parameter& to = *whole.find(p.name);
     const bool experts = p.kind == Parameter::Kind::kExperts;
     const int64_t first = experts && !p.dims.empty() ? p.row_begin * (p.count() / p.dims[0]) : 0;
-    for (int64_t s = 0; s < (experts ? sources : 1); ++s) {
+    for (int64_t s = 0; s < (experts ? senders : 1); ++s) {
       const int64_t from =
           s == 0 ? p.offset
                  : held.total_count + (s - 1) * held.expert_count() + p.offset - held.expert_begin;
@@ -174,17 +174,17 @@ void run_rank(const Job& job, const Data& data, Transport& transport, const Answ
               master);
   model.refresh(rig.ctx);
   const int64_t group = ranks.mesh.data_rank();
-  ContextShard shard = make_context_shard(layout, ranks.mesh.context_rank(), data.borders(group));
+  ContextRows place = make_context_rows(layout, ranks.mesh.context_rank(), data.borders(group));
   const int64_t most = layout.most_rows();
   const auto part = [&](const std::vector<int32_t>& v) {
     return std::span(v).subspan(static_cast<size_t>(group * layout.rows()),
                                 static_cast<size_t>(layout.rows()));
   };
-  const ShardBatch rows = shard_batch(shard, part(data.tokens), part(data.targets),
-                                      {.token = rig.zeros({most}, DType::kI32),
-                                       .position = rig.zeros({most}, DType::kI32),
-                                       .target = rig.zeros({most}, DType::kI32)});
-  context.begin(ranks.context(), std::move(shard));
+  const ContextBatch rows = context_batch(place, part(data.tokens), part(data.targets),
+                                          {.token = rig.zeros({most}, DType::kI32),
+                                           .position = rig.zeros({most}, DType::kI32),
+                                           .target = rig.zeros({most}, DType::kI32)});
+  context.begin(ranks.context(), std::move(place));
   const Tensor gradients = rig.zeros({gradient_count(held, job.expert)}, wide);
   const Tensor load = c.dense() ? Tensor() : rig.zeros({c.layers, c.classes()}, DType::kI64);
   const double mine = model.loss_and_gradients(rig.ctx, rows.batch, rows.target, {gradients}, load);
@@ -289,7 +289,7 @@ TEST(ContextModel, RepetitionAndRecomputationChangeNoBit) {
 }
 
 // A model with a context that is not active is one with whole sequences.
-TEST(ContextModel, WithoutAShardTheModelTakesWholeSequences) {
+TEST(ContextModel, WithoutAContextTheModelTakesWholeSequences) {
   const ModelConfig c = cca_config();
   const Data data(1, 4);
   Rig rig;

@@ -9,7 +9,7 @@
 namespace moraine {
 
 struct GradientSink {
-  Tensor sum;  // [gradient_count(table, sources)] (model/weights.h), added to
+  Tensor sum;  // [gradient_count(table, senders)] (model/weights.h), added to
   // Called when a layer's matrices have all that this pass adds to them, from the last layer down:
   // they may leave while the layers below still run. The vectors, and the embedding, are complete
   // at the end of the pass. Empty: nobody waits.

@@ -17,7 +17,7 @@
 namespace moraine {
 namespace {
 
-// Of one source's rows: writes dx, adds to the weights' gradients.
+// Of one sender's rows: writes dx, adds to the weights' gradients.
 struct ExpertMlpBackward {
   Tensor dx, dgate_up, dact;      // out
   Tensor dy, x, gate_up, act;     // in
@@ -42,8 +42,8 @@ void expert_mlp_backward(Context& ctx, const LayerWeights& w, const ExpertGradie
 void exchanged_mlp_backward(Context& ctx, ExpertExchange& exchange, const LayerWeights& w,
                             const LayerGradients& g, const LayerActs& a, const BackwardScratch& b) {
   exchange.to_experts(b.dy_out, b.dye, a.rows, a.received);
-  for (int64_t s = 0; s < exchange.sources(); ++s) {
-    const SourceRows from = source_rows(a.received, s);
+  for (int64_t s = 0; s < exchange.senders(); ++s) {
+    const SenderRows from = sender_rows(a.received, s);
     const auto part = [&](const Tensor& t) { return t.rows(from.begin, from.end); };
     expert_mlp_backward(ctx, w, g.experts[static_cast<size_t>(s)],
                         {.dx = part(b.dx_in),

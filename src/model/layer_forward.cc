@@ -138,9 +138,11 @@ void route_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
                               .logits = scratch.logits,
                               .bias = w.balance,
                               .skip = c.skip_class()});
-  dispatch_plan(
-      ctx,
-      {.rows = a.rows, .source = a.source, .row_of = a.row_of, .load = a.load, .expert = a.expert});
+  dispatch_plan(ctx, {.rows = a.rows,
+                      .choice_of = a.choice_of,
+                      .row_of = a.row_of,
+                      .load = a.load,
+                      .expert = a.expert});
 }
 
 // The experts held here, on rows grouped by expert.
@@ -152,13 +154,13 @@ void expert_mlp_forward(Context& ctx, const LayerWeights& w, const Tensor& y, co
   grouped_linear_forward(ctx, {.y = y, .x = act, .w = w.down.forward, .bias = {}, .rows = rows});
 }
 
-// The same through the ranks that hold the experts, one source of rows after another.
+// The same through the ranks that hold the experts, one sender of rows after another.
 void exchanged_mlp_forward(Context& ctx, ExpertExchange& exchange, const LayerWeights& w,
                            LayerActs& a, const Scratch& scratch) {
   exchange.exchange_counts(a.rows, a.received);
   exchange.to_experts(a.x_in, a.xe, a.rows, a.received);
-  for (int64_t s = 0; s < exchange.sources(); ++s) {
-    const SourceRows from = source_rows(a.received, s);
+  for (int64_t s = 0; s < exchange.senders(); ++s) {
+    const SenderRows from = sender_rows(a.received, s);
     const auto part = [&](const Tensor& t) { return t.rows(from.begin, from.end); };
     expert_mlp_forward(ctx, w, part(scratch.y_out), part(a.gate_up), part(a.act), part(a.x_in),
                        from.rows);
@@ -169,7 +171,7 @@ void exchanged_mlp_forward(Context& ctx, ExpertExchange& exchange, const LayerWe
 void experts_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w, LayerActs& a,
                      const Scratch& scratch) {
   const ModelConfig& c = place.config;
-  dispatch_forward(ctx, {.xe = a.xe, .x = a.x2, .source = a.source, .rows = a.rows});
+  dispatch_forward(ctx, {.xe = a.xe, .x = a.x2, .choice_of = a.choice_of, .rows = a.rows});
   if (place.exchange != nullptr) {
     exchanged_mlp_forward(ctx, *place.exchange, w, a, scratch);
   } else {

@@ -25,11 +25,11 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
   const DType X = options.compute, W = wide_dtype(X);
   check_tensor(master, "master", W, {table_.total_count});
   weights_ = make_weights(arena, config_, table_, master, X, options.training);
-  sources_ = options.exchange == nullptr ? 1 : options.exchange->sources();
+  senders_ = options.exchange == nullptr ? 1 : options.exchange->senders();
   acts_ = make_activations(arena, config_,
                            {.compute = X,
                             .tokens = options.tokens,
-                            .sources = sources_,
+                            .senders = senders_,
                             .training = options.training,
                             .recompute = options.recompute});
   head_ = make_head_scratch(arena, config_.vocab_size, X, options.training);
@@ -121,7 +121,7 @@ double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor&
   MR_CHECK(options_.training);
   const int64_t T = batch.tokens(), L = config_.layers;
   Activations acts = first_rows(acts_, config_, T);
-  const ModelGradients g = view_gradients(config_, table_, sink.sum, sources_);
+  const ModelGradients g = view_gradients(config_, table_, sink.sum, senders_);
   const Tensor x = forward(ctx, batch);
   const BackwardScratch& b = acts.backward;
   head_loss(ctx, weights_.head, head_,

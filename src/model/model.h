@@ -77,7 +77,7 @@ class Model {
 
   ModelConfig config_;
   ModelOptions options_;
-  int64_t sources_ = 1;  // of token rows, for the experts held here
+  int64_t senders_ = 1;  // of token rows, for the experts held here
   ParameterTable table_;
   Tensor master_;
   ModelWeights weights_;

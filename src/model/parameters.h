@@ -1,6 +1,6 @@
 // Parameters: every weight of a model by name, shape and place in one flat buffer.
 //
-// The flat buffer is the unit of gradients, optimizer state, sharding and checkpoints. Names and
+// The flat buffer is the unit of gradients, optimizer state, its shares and checkpoints. Names and
 // shapes are those of the public HF-native layout (docs/model.md, layouts). Shared matrices come
 // first, then the experts', then the small vectors; within a layer q, k, v_current, v_delayed are
 // adjacent, so that they are also one [C + K*d, D] matrix.

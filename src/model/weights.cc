@@ -161,24 +161,24 @@ void refresh_weights(Context& ctx, const ModelConfig& c, const ParameterTable& t
   }
 }
 
-int64_t gradient_count(const ParameterTable& table, int64_t sources) {
-  return table.total_count + (sources - 1) * table.expert_count();
+int64_t gradient_count(const ParameterTable& table, int64_t senders) {
+  return table.total_count + (senders - 1) * table.expert_count();
 }
 
-// The experts' region as source `s` adds to it.
-Tensor source_experts(const ParameterTable& table, const Tensor& flat, int64_t s) {
+// The experts' region as sender `s` adds to it.
+Tensor sender_experts(const ParameterTable& table, const Tensor& flat, int64_t s) {
   const int64_t begin =
       s == 0 ? table.expert_begin : table.total_count + (s - 1) * table.expert_count();
   return flat.rows(begin, begin + table.expert_count());
 }
 
 ModelGradients view_gradients(const ModelConfig& c, const ParameterTable& table, const Tensor& flat,
-                              int64_t sources) {
+                              int64_t senders) {
   const Lookup at(table, flat);
   const auto expert = [&](const std::string& name, int64_t s) {
     Parameter p = *table.find(name);
     p.offset -= table.expert_begin;
-    return view(p, source_experts(table, flat, s));
+    return view(p, sender_experts(table, flat, s));
   };
   ModelGradients g;
   g.embedding = at.get("model.embed_tokens.weight");
@@ -204,7 +204,7 @@ ModelGradients view_gradients(const ModelConfig& c, const ParameterTable& table,
         l.router_fc2 = at.get(gate + "router_mlp.fc2.weight");
       }
       l.router_out = at.get(gate + (c.zaya_router() ? "router_mlp.out_proj.weight" : "weight"));
-      for (int64_t s = 0; s < sources; ++s) {
+      for (int64_t s = 0; s < senders; ++s) {
         l.experts.push_back({.gate_up = expert(layer + "mlp.experts.gate_up_proj", s),
                              .down = expert(layer + "mlp.experts.down_proj", s)});
       }

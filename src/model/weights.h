@@ -75,7 +75,7 @@ struct LayerGradients {
   Tensor norm_experts;
   Tensor router_down, router_down_b, router_gamma, router_norm, router_fc1, router_fc1_b,
       router_fc2, router_fc2_b, router_out;
-  std::vector<ExpertGradients> experts;  // by source; one for a dense MLP
+  std::vector<ExpertGradients> experts;  // by sender; one for a dense MLP
   ResidualScale merge_experts;
   Tensor norm_next;
 };
@@ -88,10 +88,10 @@ struct ModelGradients {
 };
 
 // A flat gradient buffer is a flat parameter buffer, and after it the experts' region once more for
-// each further source (parallel/expert_exchange.h): every source's sum is kept by itself.
-int64_t gradient_count(const ParameterTable& table, int64_t sources);
-Tensor source_experts(const ParameterTable& table, const Tensor& flat, int64_t source);
+// each further sender (parallel/expert_exchange.h): every sender's sum is kept by itself.
+int64_t gradient_count(const ParameterTable& table, int64_t senders);
+Tensor sender_experts(const ParameterTable& table, const Tensor& flat, int64_t sender);
 ModelGradients view_gradients(const ModelConfig& config, const ParameterTable& table,
-                              const Tensor& flat, int64_t sources = 1);
+                              const Tensor& flat, int64_t senders = 1);
 
 }  // namespace moraine

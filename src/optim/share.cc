@@ -7,16 +7,16 @@
 namespace moraine {
 namespace {
 
-int64_t lightest(const std::vector<double>& load) {
-  return std::min_element(load.begin(), load.end()) - load.begin();
+int64_t lightest(const std::vector<double>& costs) {
+  return std::min_element(costs.begin(), costs.end()) - costs.begin();
 }
 
-// Ranks by load, lightest first; equal ones by number.
-std::vector<int64_t> by_load(const std::vector<double>& load) {
-  std::vector<int64_t> order(load.size());
+// Ranks by cost, lightest first; equal ones by number.
+std::vector<int64_t> by_cost(const std::vector<double>& costs) {
+  std::vector<int64_t> order(costs.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return load[static_cast<size_t>(a)] < load[static_cast<size_t>(b)];
+    return costs[static_cast<size_t>(a)] < costs[static_cast<size_t>(b)];
   });
   return order;
 }
@@ -43,15 +43,16 @@ std::vector<Stack> stacks(const OptimizerLayout& layout, int newton_schulz_steps
 }
 
 // Every rank floor(n / ranks) of them, the lightest ranks one more, in runs by rank number.
-void cut_stack(const Stack& stack, std::vector<OptimizerShare>& shares, std::vector<double>& load) {
+void cut_stack(const Stack& stack, std::vector<OptimizerShare>& shares,
+               std::vector<double>& costs) {
   const int64_t ranks = static_cast<int64_t>(shares.size()), extra = stack.n % ranks;
   std::vector<int64_t> count(shares.size(), stack.n / ranks);
-  const std::vector<int64_t> order = by_load(load);
+  const std::vector<int64_t> order = by_cost(costs);
   for (int64_t i = 0; i < extra; ++i) ++count[static_cast<size_t>(order[static_cast<size_t>(i)])];
   int64_t next = stack.first;
   for (size_t r = 0; r < shares.size(); ++r) {
     for (int64_t k = 0; k < count[r]; ++k) shares[r].matrices.push_back(next++);
-    load[r] += stack.cost * static_cast<double>(count[r]);
+    costs[r] += stack.cost * static_cast<double>(count[r]);
   }
 }
 
@@ -73,18 +74,18 @@ std::vector<int64_t> borders(const std::vector<ParameterSpec>& specs,
 }  // namespace
 
 std::vector<OptimizerShare> assign_shares(const std::vector<ParameterSpec>& specs, int ranks,
-                                          int newton_schulz_steps, std::vector<double>& load) {
+                                          int newton_schulz_steps, std::vector<double>& costs) {
   const OptimizerLayout layout = optimizer_layout(specs);
   std::vector<OptimizerShare> shares(static_cast<size_t>(ranks));
   for (OptimizerShare& s : shares) s.everything = false;
   for (const Stack& stack : stacks(layout, newton_schulz_steps)) {
     if (stack.n > 1) {
-      cut_stack(stack, shares, load);
+      cut_stack(stack, shares, costs);
       continue;
     }
-    const size_t r = static_cast<size_t>(lightest(load));
+    const size_t r = static_cast<size_t>(lightest(costs));
     shares[r].matrices.push_back(stack.first);
-    load[r] += stack.cost;
+    costs[r] += stack.cost;
   }
   const std::vector<int64_t> cuts = borders(specs, layout);
   int64_t begin = 0;

@@ -20,9 +20,9 @@ namespace moraine {
 // blocks, so that their order does not depend on who owns what.
 constexpr int64_t kShareBlock = 65536;
 
-// One share for each of `ranks`. load[r] is the cost that rank r has already; the new is added.
+// One share for each of `ranks`. costs[r] is the cost that rank r has already; the new is added.
 std::vector<OptimizerShare> assign_shares(const std::vector<ParameterSpec>& specs, int ranks,
-                                          int newton_schulz_steps, std::vector<double>& load);
+                                          int newton_schulz_steps, std::vector<double>& costs);
 
 // Elements [begin, end) of the flat buffer, inside one unit: a matrix, or a whole parameter that
 // has none.

@@ -38,8 +38,8 @@ TEST(Share, EveryElementHasOneOwner) {
   const std::vector<ParameterSpec> specs = some_specs();
   const int64_t n = specs.back().offset + specs.back().count;
   for (const int ranks : {1, 2, 3, 4, 8, 16}) {
-    std::vector<double> load(static_cast<size_t>(ranks), 0.0);
-    const std::vector<OptimizerShare> shares = assign_shares(specs, ranks, 5, load);
+    std::vector<double> costs(static_cast<size_t>(ranks), 0.0);
+    const std::vector<OptimizerShare> shares = assign_shares(specs, ranks, 5, costs);
     std::vector<int> owners(static_cast<size_t>(n), 0);
     for (const OptimizerShare& share : shares) {
       int64_t before = -1;
@@ -71,15 +71,15 @@ TEST(Share, CostIsLevelUpToOneMatrix) {
     if (s.rule == Rule::kMuon) largest = std::max(largest, muon_flops(s.rows, s.cols, 5));
   }
   for (const int ranks : {2, 3, 4}) {
-    std::vector<double> load(static_cast<size_t>(ranks), 0.0);
-    assign_shares(specs, ranks, 5, load);
-    const auto [low, high] = std::minmax_element(load.begin(), load.end());
+    std::vector<double> costs(static_cast<size_t>(ranks), 0.0);
+    assign_shares(specs, ranks, 5, costs);
+    const auto [low, high] = std::minmax_element(costs.begin(), costs.end());
     EXPECT_LE(*high - *low, largest) << ranks;
     EXPECT_GT(*low, 0);
   }
   // What a rank has already counts: the loaded one gets no more than it must.
-  std::vector<double> load = {1e12, 0.0};
-  const std::vector<OptimizerShare> shares = assign_shares(specs, 2, 5, load);
+  std::vector<double> costs = {1e12, 0.0};
+  const std::vector<OptimizerShare> shares = assign_shares(specs, 2, 5, costs);
   EXPECT_LT(shares[0].matrices.size(), shares[1].matrices.size());
 }
 
@@ -88,8 +88,8 @@ TEST(Share, ExpertsAreCutInRuns) {
   const std::vector<ParameterSpec> specs = some_specs();
   const OptimizerLayout layout = optimizer_layout(specs);
   for (const int ranks : {2, 3, 4, 8}) {
-    std::vector<double> load(static_cast<size_t>(ranks), 0.0);
-    for (const OptimizerShare& share : assign_shares(specs, ranks, 5, load)) {
+    std::vector<double> costs(static_cast<size_t>(ranks), 0.0);
+    for (const OptimizerShare& share : assign_shares(specs, ranks, 5, costs)) {
       for (size_t i = 1; i < share.matrices.size(); ++i) {
         const auto spec = [&](size_t k) {
           return layout.matrix_spec[static_cast<size_t>(share.matrices[k])];

@@ -43,7 +43,7 @@ void fill_unseen(const Tensor& lse) {
   }
 }
 
-// Calls f(first row of the batch, first local row, rows) for the chunks of the shard.
+// Calls f(first row of the batch, first local row, rows) for the rank's chunks.
 template <class F>
 void for_chunks(const ContextLayout& layout, int64_t rank, const F& f) {
   for (int64_t b = 0; b < layout.sequences; ++b) {
@@ -89,7 +89,8 @@ ContextAttention::ContextAttention(Arena& arena, const ContextAttentionSizes& si
   }
   if (X != W) sum_ = arena.take("context.sum", "scratch", W, {T, H, d});
   if (!ring && sizes.training) {
-    const int64_t bytes = reduce_scatter_scratch(static_cast<int>(sizes.ranks), keys, Wire::kF32);
+    const int64_t bytes =
+        reduce_scatter_scratch(static_cast<int>(sizes.ranks), keys, ReduceDType::kF32);
     reduce_ = arena.take("context.reduce", "comm", DType::kU8, {bytes});
   }
   if (!ring) return;
@@ -97,34 +98,34 @@ ContextAttention::ContextAttention(Arena& arena, const ContextAttentionSizes& si
   lse_part_ = arena.take("context.lse_part", "scratch", W, {T, H});
 }
 
-void ContextAttention::begin(Communicator& comm, const ContextShard& shard) {
-  const ContextLayout& layout = shard.layout;
-  MR_CHECK(comm.size() == layout.ranks && comm.rank() == shard.rank, "rank %d of %d, shard %ld",
-           comm.rank(), comm.size(), long(shard.rank));
+void ContextAttention::begin(Communicator& comm, const ContextRows& mine) {
+  const ContextLayout& layout = mine.layout;
+  MR_CHECK(comm.size() == layout.ranks && comm.rank() == mine.rank, "rank %d of %d, rows of %ld",
+           comm.rank(), comm.size(), long(mine.rank));
   MR_CHECK(layout.most_rows() <= sizes_.tokens, "%ld rows of %ld", long(layout.most_rows()),
            long(sizes_.tokens));
   comm_ = &comm;
-  shard_ = &shard;
+  mine_ = &mine;
   windows_.clear();
   if (sizes_.variant == ContextVariant::kRing) return;
   MR_CHECK(layout.rows() <= sizes_.rows, "%ld rows of %ld", long(layout.rows()), long(sizes_.rows));
   MR_CHECK(layout.ranks <= sizes_.ranks, "%ld ranks of %ld", long(layout.ranks),
            long(sizes_.ranks));
-  gathered_ = gathered_parts(shard);
+  gathered_ = gathered_parts(mine);
   shares_ = key_shares(layout, sizes_.kv_heads * sizes_.head_dim);
 }
 
 void ContextAttention::forward(Context& ctx, const ContextAttentionForward& a) {
-  check_tensor(a.k, "k", sizes_.dtype, {shard_->rows(), sizes_.kv_heads, sizes_.head_dim});
-  check_tensor(a.q, "q", sizes_.dtype, {shard_->rows(), sizes_.heads, sizes_.head_dim});
+  check_tensor(a.k, "k", sizes_.dtype, {mine_->rows(), sizes_.kv_heads, sizes_.head_dim});
+  check_tensor(a.q, "q", sizes_.dtype, {mine_->rows(), sizes_.heads, sizes_.head_dim});
   sizes_.variant == ContextVariant::kRing ? ring_forward(ctx, a) : gathered_forward(ctx, a);
 }
 
 void ContextAttention::backward(Context& ctx, const ContextAttentionBackward& a) {
   MR_CHECK(sizes_.training);
-  check_tensor(a.k, "k", sizes_.dtype, {shard_->rows(), sizes_.kv_heads, sizes_.head_dim});
-  check_tensor(a.q, "q", sizes_.dtype, {shard_->rows(), sizes_.heads, sizes_.head_dim});
-  const Tensor dq = sum_.empty() ? a.dq : sum_.rows(0, shard_->rows());
+  check_tensor(a.k, "k", sizes_.dtype, {mine_->rows(), sizes_.kv_heads, sizes_.head_dim});
+  check_tensor(a.q, "q", sizes_.dtype, {mine_->rows(), sizes_.heads, sizes_.head_dim});
+  const Tensor dq = sum_.empty() ? a.dq : sum_.rows(0, mine_->rows());
   zero(ctx, dq);
   attention_delta(ctx, {.delta = a.delta, .do_ = a.do_, .o = a.o});
   sizes_.variant == ContextVariant::kRing ? ring_backward(ctx, a, dq)
@@ -138,7 +139,7 @@ const std::vector<RingHop>& ContextAttention::hops(int64_t window) {
   for (const Windowed& w : windows_) {
     if (w.window == window) return w.hops;
   }
-  windows_.push_back({window, ring_hops(*shard_, window)});
+  windows_.push_back({window, ring_hops(*mine_, window)});
   return windows_.back().hops;
 }
 
@@ -148,7 +149,7 @@ ContextAttention::Block ContextAttention::block(const Tensor& buffer, int64_t ro
 }
 
 void ContextAttention::ring_forward(Context& ctx, const ContextAttentionForward& a) {
-  const int64_t T = shard_->rows(), C = comm_->size();
+  const int64_t T = mine_->rows(), C = comm_->size();
   const Tensor o = sum_.empty() ? a.o : sum_.rows(0, T);
   zero(ctx, o);
   fill_unseen(a.lse);
@@ -178,7 +179,7 @@ void ContextAttention::ring_forward(Context& ctx, const ContextAttentionForward&
     }
     if (h + 1 == C) break;
     const Block next =
-        block(keys_[(h + 1) % 2], shard_->layout.rows_of(ring[static_cast<size_t>(h + 1)].owner));
+        block(keys_[(h + 1) % 2], mine_->layout.rows_of(ring[static_cast<size_t>(h + 1)].owner));
     if (more) {
       const OpTimer timer(ctx.profile, "context_ring_wait", 0,
                           static_cast<double>(next.both().bytes()));
@@ -192,7 +193,7 @@ void ContextAttention::ring_forward(Context& ctx, const ContextAttentionForward&
 
 void ContextAttention::ring_backward(Context& ctx, const ContextAttentionBackward& a,
                                      const Tensor& dq) {
-  const int64_t T = shard_->rows(), C = comm_->size();
+  const int64_t T = mine_->rows(), C = comm_->size();
   const std::vector<RingHop>& ring = hops(a.window);
   Block here = block(keys_[0], T), gradient = block(gradients_[0], T);
   copy_rows(here.k, a.k), copy_rows(here.v, a.v);
@@ -219,7 +220,7 @@ void ContextAttention::ring_backward(Context& ctx, const ContextAttentionBackwar
     if (C == 1) break;
     // After the last hop the gradients of this rank's own keys come home.
     const int64_t owner = ring[static_cast<size_t>((h + 1) % C)].owner,
-                  rows = shard_->layout.rows_of(owner);
+                  rows = mine_->layout.rows_of(owner);
     const Block keys = block(keys_[(h + 1) % 2], rows),
                 arriving = block(gradients_[(h + 1) % 2], rows);
     const OpTimer timer(ctx.profile, "context_ring_wait", 0,
@@ -238,9 +239,9 @@ void ContextAttention::ring_backward(Context& ctx, const ContextAttentionBackwar
 // ------------------------------------------------------------------------------------- all-gather
 
 void ContextAttention::gather_keys(Context& ctx, const Tensor& k, const Tensor& v) {
-  const ContextLayout& layout = shard_->layout;
+  const ContextLayout& layout = mine_->layout;
   const Block all = block(keys_[0], layout.rows());
-  for_chunks(layout, shard_->rank, [&](int64_t row, int64_t local, int64_t count) {
+  for_chunks(layout, mine_->rank, [&](int64_t row, int64_t local, int64_t count) {
     copy_rows(all.k.rows(row, row + count), k.rows(local, local + count));
     copy_rows(all.v.rows(row, row + count), v.rows(local, local + count));
   });
@@ -250,20 +251,20 @@ void ContextAttention::gather_keys(Context& ctx, const Tensor& k, const Tensor& 
 
 void ContextAttention::gathered_forward(Context& ctx, const ContextAttentionForward& a) {
   gather_keys(ctx, a.k, a.v);
-  const Block all = block(keys_[0], shard_->layout.rows());
+  const Block all = block(keys_[0], mine_->layout.rows());
   attention_forward(ctx, {.o = a.o,
                           .lse = a.lse,
                           .q = a.q,
                           .k = all.k,
                           .v = all.v,
-                          .segments = shard_->segments,
+                          .segments = mine_->segments,
                           .window = a.window,
                           .scale = a.scale});
 }
 
 void ContextAttention::gathered_backward(Context& ctx, const ContextAttentionBackward& a,
                                          const Tensor& dq) {
-  const ContextLayout& layout = shard_->layout;
+  const ContextLayout& layout = mine_->layout;
   gather_keys(ctx, a.k, a.v);
   const Block all = block(keys_[0], layout.rows()), gradient = block(gradients_[0], layout.rows());
   zero(ctx, gradient.both());
@@ -285,7 +286,7 @@ void ContextAttention::gathered_backward(Context& ctx, const ContextAttentionBac
                         static_cast<double>(gradient.both().bytes()));
     reduce_scatter(*comm_, gradient.both(), shares_, {.scratch = bytes_of(reduce_)});
   }
-  for_chunks(layout, shard_->rank, [&](int64_t row, int64_t local, int64_t count) {
+  for_chunks(layout, mine_->rank, [&](int64_t row, int64_t local, int64_t count) {
     const int64_t end = local + count;
     round_to(ctx, a.dk.rows(local, end), gradient.k.rows(row, row + count));
     round_to(ctx, a.dv.rows(local, end), gradient.v.rows(row, row + count));

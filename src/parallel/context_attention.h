@@ -29,7 +29,7 @@
 #include "comm/collectives.h"
 #include "comm/communicator.h"
 #include "kernels/context.h"
-#include "parallel/context_shard.h"
+#include "parallel/context_rows.h"
 #include "tensor/arena.h"
 
 namespace moraine {
@@ -75,8 +75,8 @@ class ContextAttention {
  public:
   ContextAttention(Arena& arena, const ContextAttentionSizes& sizes);
 
-  // The batch that follows, and who shares it. `shard` must live until the next call.
-  void begin(Communicator& comm, const ContextShard& shard);
+  // The batch that follows, and who shares it. `mine` must live until the next call.
+  void begin(Communicator& comm, const ContextRows& mine);
 
   void forward(Context& ctx, const ContextAttentionForward& a);
   void backward(Context& ctx, const ContextAttentionBackward& a);
@@ -101,7 +101,7 @@ class ContextAttention {
 
   ContextAttentionSizes sizes_;
   Communicator* comm_ = nullptr;
-  const ContextShard* shard_ = nullptr;
+  const ContextRows* mine_ = nullptr;
   std::vector<Windowed> windows_;  // of this batch
   KeyParts gathered_;
   Shares shares_;             // of keys and values of the whole batch

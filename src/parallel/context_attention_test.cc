@@ -114,13 +114,13 @@ void run_ranks(const Case& c, const Packed& p, ContextVariant variant, const Ten
                                        .head_dim = c.d,
                                        .dtype = dtype,
                                        .training = true});
-    const ContextShard shard = make_context_shard(p.layout, comm.rank(), p.segment_begin);
-    const Tensors t(rig, shard.rows(), c, dtype, 50);
+    const ContextRows mine = make_context_rows(p.layout, comm.rank(), p.segment_begin);
+    const Tensors t(rig, mine.rows(), c, dtype, 50);
     for (const auto& [local, whole] :
          {std::pair(t.q, in.q), {t.k, in.k}, {t.v, in.v}, {t.do_, in.do_}}) {
-      take_rows(shard, local, whole);
+      take_rows(mine, local, whole);
     }
-    attention.begin(comm, shard);
+    attention.begin(comm, mine);
     for (const bool last : {false, true}) {  // buffers serve layer after layer
       attention.forward(rig.ctx, {.o = t.o,
                                   .lse = t.lse,
@@ -129,10 +129,10 @@ void run_ranks(const Case& c, const Packed& p, ContextVariant variant, const Ten
                                   .v = t.v,
                                   .window = c.window,
                                   .scale = scale_of(c)});
-      if (last) put_rows(shard, out.o, t.o);
-      if (last) put_rows(shard, out.lse, t.lse);
-      take_rows(shard, t.o, in.o);
-      take_rows(shard, t.lse, in.lse);
+      if (last) put_rows(mine, out.o, t.o);
+      if (last) put_rows(mine, out.lse, t.lse);
+      take_rows(mine, t.o, in.o);
+      take_rows(mine, t.lse, in.lse);
       attention.backward(rig.ctx, {.dq = t.dq,
                                    .dk = t.dk,
                                    .dv = t.dv,
@@ -147,7 +147,7 @@ void run_ranks(const Case& c, const Packed& p, ContextVariant variant, const Ten
                                    .scale = scale_of(c)});
     }
     for (const auto& [local, whole] : {std::pair(t.dq, out.dq), {t.dk, out.dk}, {t.dv, out.dv}}) {
-      put_rows(shard, whole, local);
+      put_rows(mine, whole, local);
     }
   });
 }

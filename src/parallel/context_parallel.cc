@@ -39,22 +39,22 @@ ContextParallel::ContextParallel(Arena& arena, const ContextSizes& sizes)
                arena.take("context.halo_value_gradient", "comm", sizes.dtype, {rows, M})};
 }
 
-void ContextParallel::begin(Communicator& comm, ContextShard shard) {
-  MR_CHECK(shard.layout.sequences <= sizes_.sequences, "%ld sequences of %ld",
-           long(shard.layout.sequences), long(sizes_.sequences));
+void ContextParallel::begin(Communicator& comm, ContextRows mine) {
+  MR_CHECK(mine.layout.sequences <= sizes_.sequences, "%ld sequences of %ld",
+           long(mine.layout.sequences), long(sizes_.sequences));
   comm_ = &comm;
-  shard_ = std::move(shard);
-  attention_.begin(comm, shard_);
+  mine_ = std::move(mine);
+  attention_.begin(comm, mine_);
 }
 
 LayerHalo ContextParallel::rows_of(const HaloTensors& halo) const {
-  const int64_t rows = 2 * shard_.layout.sequences;
-  return {halo.conv.rows(0, rows), halo.value.rows(0, rows), shard_.halo_row};
+  const int64_t rows = 2 * mine_.layout.sequences;
+  return {halo.conv.rows(0, rows), halo.value.rows(0, rows), mine_.halo_row};
 }
 
 LayerHalo ContextParallel::fetch_halo(int64_t layer, const Tensor& qkv) {
   const LayerHalo halo = kept_halo(layer);
-  exchange_.forward(*comm_, shard_, {halo.conv, halo.value}, qkv);
+  exchange_.forward(*comm_, mine_, {halo.conv, halo.value}, qkv);
   return halo;
 }
 
@@ -66,7 +66,7 @@ LayerHalo ContextParallel::halo_gradient() const { return rows_of(gradient_); }
 
 void ContextParallel::return_halo_gradient(const Tensor& dqkv) {
   const LayerHalo d = halo_gradient();
-  exchange_.backward(*comm_, shard_, dqkv, {d.conv, d.value});
+  exchange_.backward(*comm_, mine_, dqkv, {d.conv, d.value});
 }
 
 }  // namespace moraine

@@ -42,10 +42,10 @@ class ContextParallel {
   ContextParallel(const ContextParallel&) = delete;
   ContextParallel& operator=(const ContextParallel&) = delete;
 
-  void begin(Communicator& comm, ContextShard shard);
+  void begin(Communicator& comm, ContextRows mine);
   void end() { comm_ = nullptr; }
   bool active() const { return comm_ != nullptr; }
-  const ContextShard& shard() const { return shard_; }
+  const ContextRows& mine() const { return mine_; }
 
   // Fetches what this layer's convolutions and values need, and keeps it for the backward.
   LayerHalo fetch_halo(int64_t layer, const Tensor& qkv);
@@ -66,7 +66,7 @@ class ContextParallel {
   std::vector<HaloTensors> halos_;  // by layer, of one pass
   HaloTensors gradient_;
   Communicator* comm_ = nullptr;
-  ContextShard shard_;
+  ContextRows mine_;
 };
 
 }  // namespace moraine

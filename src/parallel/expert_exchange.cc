@@ -26,7 +26,7 @@ ExpertExchange::ExpertExchange(Communicator& comm, int64_t num_experts)
 }
 
 void ExpertExchange::exchange_counts(const Tensor& rows, const Tensor& received) {
-  const int64_t S = sources(), E = S * experts_;
+  const int64_t S = senders(), E = S * experts_;
   check_tensor(rows, "rows", DType::kI64, {E + 1});
   check_tensor(received, "received", DType::kI64, {S, experts_ + 1});
   const int64_t* begin = rows.as<int64_t>();
@@ -48,9 +48,9 @@ void ExpertExchange::exchange_counts(const Tensor& rows, const Tensor& received)
 void ExpertExchange::split(const Tensor& token_rows, const Tensor& expert_rows, const Tensor& rows,
                            const Tensor& received) {
   const int64_t* begin = rows.as<int64_t>();
-  for (int64_t m = 0; m < sources(); ++m) {
+  for (int64_t m = 0; m < senders(); ++m) {
     const size_t i = static_cast<size_t>(m);
-    const SourceRows from = source_rows(received, m);
+    const SenderRows from = sender_rows(received, m);
     token_side_[i] = bytes_of(token_rows, begin[m * experts_], begin[(m + 1) * experts_]);
     expert_side_[i] = bytes_of(expert_rows, from.begin, from.end);
   }
@@ -72,12 +72,12 @@ void ExpertExchange::to_tokens(const Tensor& out, const Tensor& in, const Tensor
   all_to_all(*comm_, send_, token_side_);
 }
 
-SourceRows source_rows(const Tensor& received, int64_t source) {
+SenderRows sender_rows(const Tensor& received, int64_t sender) {
   const int64_t width = received.dims[1];
   const int64_t* all = received.as<int64_t>();
-  SourceRows s;
-  for (int64_t i = 0; i < source; ++i) s.begin += all[i * width + width - 1];
-  s.rows = {all + source * width, static_cast<size_t>(width)};
+  SenderRows s;
+  for (int64_t i = 0; i < sender; ++i) s.begin += all[i * width + width - 1];
+  s.rows = {all + sender * width, static_cast<size_t>(width)};
   s.end = s.begin + s.rows.back();
   return s;
 }

@@ -1,7 +1,7 @@
 // ExpertExchange: every (token, expert) row arrives once, at its expert's rank, in its sender's
 // order, and finds its way back.
 //
-// Fails if a row is lost, doubled, given to another expert, or mixed with another source's; also
+// Fails if a row is lost, doubled, given to another expert, or mixed with another sender's; also
 // with experts that nobody chose and ranks without a row.
 #include "parallel/expert_exchange.h"
 
@@ -50,7 +50,7 @@ void check_exchange(int ranks, uint64_t seed) {
     const int me = transport.rank();
     ExpertExchange exchange(all.experts, kExperts);
     const Tensor rows = rig.int64s(draw_rows(me, seed));
-    const Tensor received = rig.zeros({exchange.sources(), exchange.experts() + 1}, DType::kI64);
+    const Tensor received = rig.zeros({exchange.senders(), exchange.experts() + 1}, DType::kI64);
     const Tensor out = rig.zeros({kRows, kWidth}, DType::kF32),
                  in = rig.zeros({ranks * kRows, kWidth}, DType::kF32),
                  back = rig.zeros({kRows, kWidth}, DType::kF32);
@@ -63,7 +63,7 @@ void check_exchange(int ranks, uint64_t seed) {
       const std::lock_guard lock(mutex);
       for (int s = 0; s < ranks; ++s) {
         const std::vector<int64_t> sent = draw_rows(s, seed);
-        const SourceRows from = source_rows(received, s);
+        const SenderRows from = sender_rows(received, s);
         for (int64_t e = 0; e < exchange.experts(); ++e) {
           const size_t expert = static_cast<size_t>(exchange.expert_begin() + e);
           ASSERT_EQ(from.rows[static_cast<size_t>(e) + 1] - from.rows[static_cast<size_t>(e)],

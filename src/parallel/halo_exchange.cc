@@ -90,29 +90,29 @@ void HaloExchange::swap(Communicator& comm, int64_t rank, int64_t sequences, DTy
   exchange.wait_sent();
 }
 
-void HaloExchange::forward(Communicator& comm, const ContextShard& shard, const HaloTensors& out,
+void HaloExchange::forward(Communicator& comm, const ContextRows& mine, const HaloTensors& out,
                            const Tensor& qkv) {
-  const int64_t B = shard.layout.sequences, C = sizes_.columns, M = sizes_.values, N = C + 2 * M,
+  const int64_t B = mine.layout.sequences, C = sizes_.columns, M = sizes_.values, N = C + 2 * M,
                 each = 2 * C + M;
   MR_CHECK(B <= sizes_.sequences, "%ld sequences of %ld", long(B), long(sizes_.sequences));
-  check_tensor(qkv, "qkv", sizes_.dtype, {shard.rows(), N});
+  check_tensor(qkv, "qkv", sizes_.dtype, {mine.rows(), N});
   check_tensor(out.conv, "conv", sizes_.dtype, {2 * B, 2, C});
   check_tensor(out.value, "value", sizes_.dtype, {2 * B, M});
   for (const int slot : {0, 1}) {
     const Tensor m = message(out_, slot, B, sizes_.dtype);
-    const int64_t rows = shard.layout.chunk(0, shard.layout.chunk_of(shard.rank, slot)).count();
+    const int64_t rows = mine.layout.chunk(0, mine.layout.chunk_of(mine.rank, slot)).count();
     for (int64_t b = 0; b < B; ++b) {
-      const int64_t last = shard.layout.local_begin(shard.rank, b, slot) + rows - 1;
+      const int64_t last = mine.layout.local_begin(mine.rank, b, slot) + rows - 1;
       copy_elements(m, b * each, qkv, (last - 1) * N, C);
       copy_elements(m, b * each + C, qkv, last * N, C);
       copy_elements(m, b * each + 2 * C, qkv, last * N + C + M, M);
     }
   }
-  swap(comm, shard.rank, B, sizes_.dtype, true);
+  swap(comm, mine.rank, B, sizes_.dtype, true);
   for (const int slot : {0, 1}) {
     const Tensor m = message(in_, slot, B, sizes_.dtype);
     for (int64_t b = 0; b < B; ++b) {
-      const int64_t halo = 2 * b + slot, before = shard.before[static_cast<size_t>(halo)];
+      const int64_t halo = 2 * b + slot, before = mine.before[static_cast<size_t>(halo)];
       for (int64_t column = 0; column < 2; ++column) {  // older first
         const int64_t to = (halo * 2 + column) * C;
         before + column < 2 ? zero_elements(out.conv, to, C)
@@ -124,13 +124,13 @@ void HaloExchange::forward(Communicator& comm, const ContextShard& shard, const 
   }
 }
 
-void HaloExchange::backward(Communicator& comm, const ContextShard& shard, const Tensor& dqkv,
+void HaloExchange::backward(Communicator& comm, const ContextRows& mine, const Tensor& dqkv,
                             const HaloTensors& d) {
   const DType wide = wide_dtype(sizes_.dtype);
-  const int64_t B = shard.layout.sequences, C = sizes_.columns, M = sizes_.values, N = C + 2 * M,
+  const int64_t B = mine.layout.sequences, C = sizes_.columns, M = sizes_.values, N = C + 2 * M,
                 each = 2 * C + M;
   MR_CHECK(B <= sizes_.sequences, "%ld sequences of %ld", long(B), long(sizes_.sequences));
-  check_tensor(dqkv, "dqkv", sizes_.dtype, {shard.rows(), N});
+  check_tensor(dqkv, "dqkv", sizes_.dtype, {mine.rows(), N});
   check_tensor(d.conv, "dconv", wide, {2 * B, 2, C});
   check_tensor(d.value, "dvalue", sizes_.dtype, {2 * B, M});
   for (const int slot : {0, 1}) {
@@ -140,13 +140,13 @@ void HaloExchange::backward(Communicator& comm, const ContextShard& shard, const
       widen(m, b * each + 2 * C, d.value, (2 * b + slot) * M, M);
     }
   }
-  swap(comm, shard.rank, B, wide, false);
+  swap(comm, mine.rank, B, wide, false);
   for (const int slot : {0, 1}) {
     const Tensor m = message(in_, slot, B, wide);
-    const int64_t rows = shard.layout.chunk(0, shard.layout.chunk_of(shard.rank, slot)).count();
+    const int64_t rows = mine.layout.chunk(0, mine.layout.chunk_of(mine.rank, slot)).count();
     for (int64_t b = 0; b < B; ++b) {
-      const int64_t last = shard.layout.local_begin(shard.rank, b, slot) + rows - 1;
-      const int64_t after = shard.after[static_cast<size_t>(2 * b + slot)];
+      const int64_t last = mine.layout.local_begin(mine.rank, b, slot) + rows - 1;
+      const int64_t after = mine.after[static_cast<size_t>(2 * b + slot)];
       if (after >= 2) add_elements(dqkv, (last - 1) * N, m, b * each, C);
       if (after < 1) continue;
       add_elements(dqkv, last * N, m, b * each + C, C);

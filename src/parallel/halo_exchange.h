@@ -5,7 +5,7 @@
 //   backward  their gradients come back, and are added to the rows they belong to
 //
 // A halo ends where a document begins: columns of another document arrive as zeros, and their
-// gradients are dropped. It does not end at a shard's border.
+// gradients are dropped. It does not end at a chunk's border.
 //
 // Zig-zag: chunk i's neighbours are on ranks i-1 and i+1 (the two middle chunks are on one rank),
 // so a rank talks to two others, one message each way, for all sequences of the batch.
@@ -19,7 +19,7 @@
 #pragma once
 
 #include "comm/communicator.h"
-#include "parallel/context_shard.h"
+#include "parallel/context_rows.h"
 #include "tensor/arena.h"
 
 namespace moraine {
@@ -42,10 +42,10 @@ class HaloExchange {
   HaloExchange(Arena& arena, const HaloSizes& sizes);
 
   // Writes all of `out`.
-  void forward(Communicator& comm, const ContextShard& shard, const HaloTensors& out,
+  void forward(Communicator& comm, const ContextRows& mine, const HaloTensors& out,
                const Tensor& qkv);  // [T, N] in
   // Adds to columns [0, C) of the last two rows of a chunk, and to columns [C+M, C+2M) of its last.
-  void backward(Communicator& comm, const ContextShard& shard, const Tensor& dqkv,  // [T, N]
+  void backward(Communicator& comm, const ContextRows& mine, const Tensor& dqkv,  // [T, N]
                 const HaloTensors& d);
 
  private:

@@ -1,6 +1,6 @@
-// HaloExchange: fails if the convolution or the value shift over shards, forward or backward,
+// HaloExchange: fails if the convolution or the value shift over ranks, forward or backward,
 // differs from the same over whole documents; if a halo crosses a document border or stops at a
-// shard border.
+// chunk border.
 #include "parallel/halo_exchange.h"
 
 #include <gtest/gtest.h>
@@ -105,22 +105,22 @@ void run_ranks(const Packed& p, const Whole& in, const Whole& out, Backend backe
     const int64_t B = p.layout.sequences;
     HaloExchange exchange(
         arena, {.sequences = B + 1, .columns = kColumns, .values = kHalf, .dtype = dtype});
-    const ContextShard shard = make_context_shard(p.layout, comm.rank(), p.segment_begin);
-    Whole t(rig, shard.rows(), dtype);
+    const ContextRows mine = make_context_rows(p.layout, comm.rank(), p.segment_begin);
+    Whole t(rig, mine.rows(), dtype);
     t.w = in.w, t.b = in.b;
-    take_rows(shard, t.qkv, in.qkv);
-    take_rows(shard, t.dpair, in.dpair);
-    take_rows(shard, t.dv, in.dv);
+    take_rows(mine, t.qkv, in.qkv);
+    take_rows(mine, t.dpair, in.dpair);
+    take_rows(mine, t.dv, in.dv);
     const HaloTensors halo = {rig.normal({2 * B, 2, kColumns}, dtype, 8),
                               rig.normal({2 * B, kHalf}, dtype, 9)};
     const HaloTensors dhalo = {rig.normal({2 * B, 2, kColumns}, wide_dtype(dtype), 10),
                                rig.normal({2 * B, kHalf}, dtype, 11)};
-    exchange.forward(comm, shard, halo, t.qkv);
-    run_layer(rig, t, shard.segments, halo, dhalo, shard.halo_row);
-    exchange.backward(comm, shard, t.dqkv, dhalo);
-    put_rows(shard, out.pair, t.pair);
-    put_rows(shard, out.v, t.v);
-    put_rows(shard, out.dqkv, t.dqkv);
+    exchange.forward(comm, mine, halo, t.qkv);
+    run_layer(rig, t, mine.segments, halo, dhalo, mine.halo_row);
+    exchange.backward(comm, mine, t.dqkv, dhalo);
+    put_rows(mine, out.pair, t.pair);
+    put_rows(mine, out.v, t.v);
+    put_rows(mine, out.dqkv, t.dqkv);
     const std::lock_guard lock(mutex);
     for (const auto& [sum, mine] : {std::pair(out.dw, t.dw), {out.db, t.db}}) {
       for (int64_t i = 0; i < sum.count(); ++i) ref::add(sum, i, ref::get(mine, i));
@@ -128,8 +128,8 @@ void run_ranks(const Packed& p, const Whole& in, const Whole& out, Backend backe
   });
 }
 
-void expect_shards_are_whole(int64_t ranks, int64_t sequences, int64_t length, uint64_t seed,
-                             DType dtype) {
+void expect_ranks_are_whole(int64_t ranks, int64_t sequences, int64_t length, uint64_t seed,
+                            DType dtype) {
   SCOPED_TRACE("ranks " + std::to_string(ranks) + " length " + std::to_string(length) + " seed " +
                std::to_string(seed) + " " + dtype_name(dtype));
   const Backend backend = dtype == DType::kF64 ? Backend::kRef : Backend::kCpu;
@@ -146,14 +146,14 @@ void expect_shards_are_whole(int64_t ranks, int64_t sequences, int64_t length, u
   EXPECT_CLOSE(got.db, want.db, tolerance(wide_dtype(dtype), p.layout.rows()));
 }
 
-TEST(HaloExchange, ShardsGiveWhatWholeDocumentsGive) {
+TEST(HaloExchange, RanksGiveWhatWholeDocumentsGive) {
   for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
     for (uint64_t seed = 1; seed < 6; ++seed) {
-      expect_shards_are_whole(1, 2, 9, seed, dtype);
-      expect_shards_are_whole(2, 1, 8, seed, dtype);
-      expect_shards_are_whole(2, 3, 31, seed, dtype);
-      expect_shards_are_whole(4, 1, 16, seed, dtype);
-      expect_shards_are_whole(4, 2, 45, seed, dtype);
+      expect_ranks_are_whole(1, 2, 9, seed, dtype);
+      expect_ranks_are_whole(2, 1, 8, seed, dtype);
+      expect_ranks_are_whole(2, 3, 31, seed, dtype);
+      expect_ranks_are_whole(4, 1, 16, seed, dtype);
+      expect_ranks_are_whole(4, 2, 45, seed, dtype);
     }
   }
 }

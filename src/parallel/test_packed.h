@@ -1,4 +1,4 @@
-// Packed documents over sequences for tests, and rows between a batch and its shards.
+// Packed documents over sequences for tests, and rows between a batch and its ranks.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 #include "base/random.h"
 #include "comm/communicator.h"
-#include "parallel/context_shard.h"
+#include "parallel/context_rows.h"
 #include "tensor/tensor.h"
 
 namespace moraine::testing {
@@ -43,16 +43,16 @@ inline std::vector<Segment> whole_segments(const Packed& p) {
 }
 
 // Local rows out of the batch's, and back.
-inline void take_rows(const ContextShard& shard, const Tensor& local, const Tensor& whole) {
-  for (int64_t t = 0; t < shard.rows(); ++t) {
-    const int64_t row = shard.row[static_cast<size_t>(t)];
+inline void take_rows(const ContextRows& mine, const Tensor& local, const Tensor& whole) {
+  for (int64_t t = 0; t < mine.rows(); ++t) {
+    const int64_t row = mine.row[static_cast<size_t>(t)];
     const Tensor from = whole.rows(row, row + 1);
     std::memcpy(local.rows(t, t + 1).data, from.data, static_cast<size_t>(from.bytes()));
   }
 }
-inline void put_rows(const ContextShard& shard, const Tensor& whole, const Tensor& local) {
-  for (int64_t t = 0; t < shard.rows(); ++t) {
-    const int64_t row = shard.row[static_cast<size_t>(t)];
+inline void put_rows(const ContextRows& mine, const Tensor& whole, const Tensor& local) {
+  for (int64_t t = 0; t < mine.rows(); ++t) {
+    const int64_t row = mine.row[static_cast<size_t>(t)];
     const Tensor to = whole.rows(row, row + 1);
     std::memcpy(to.data, local.rows(t, t + 1).data, static_cast<size_t>(to.bytes()));
   }

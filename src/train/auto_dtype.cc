@@ -16,7 +16,7 @@ Precision dtype_of_the_run(const Run& run) {
   const std::string& resume = run.options.resume;
   const std::string saved = join_path(resume == "auto" ? run.options.out : resume, "config.toml");
   if (resume == "never" || !run.fs.exists(saved)) return Precision::kAuto;
-  return read_run_config(SettingsTable::parse(run.fs.read(saved), saved)).train.dtype;
+  return read_saved_config(run.fs.read(saved), saved).train.dtype;
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ GradientReducer::GradientReducer(Arena& arena, const ParameterTable& table,
     : table_(&table),
       options_(options),
       groups_(&groups),
-      tree_(arena, options.slots, gradient_count(table, options.sources)) {
+      tree_(arena, options.slots, gradient_count(table, options.senders)) {
   if (options.alone) return;
   buckets_ = gradient_buckets(table, options.layers, options.bucket_bytes);
   for (const Range& part : rest_of_gradients(table, options.layers))
@@ -64,21 +64,21 @@ void GradientReducer::send(Context& ctx, const Bucket& bucket) {
   }));
 }
 
-// Every source's sum over slots, then the sum of sources, in the order of the slot tree.
+// Every sender's sum over slots, then the sum of senders, in the order of the slot tree.
 void GradientReducer::fold_experts(Context& ctx, Range part) {
-  const int64_t S = options_.sources, from = part.begin - table_->expert_begin,
+  const int64_t S = options_.senders, from = part.begin - table_->expert_begin,
                 to = part.end - table_->expert_begin;
   for (int64_t s = 0; s < S; ++s) {
     const int64_t base =
         s == 0 ? table_->expert_begin : table_->total_count + (s - 1) * table_->expert_count();
     tree_.fold(ctx, base + from, base + to);
   }
-  const auto source = [&](int64_t s) {
-    return source_experts(*table_, tree_.current(), s).rows(from, to);
+  const auto sender = [&](int64_t s) {
+    return sender_experts(*table_, tree_.current(), s).rows(from, to);
   };
   for (int64_t stride = 1; stride < S; stride *= 2) {
     for (int64_t s = 0; s + stride < S; s += 2 * stride)
-      add_into(ctx, source(s), source(s + stride));
+      add_into(ctx, sender(s), sender(s + stride));
   }
 }
 

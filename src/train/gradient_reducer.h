@@ -6,7 +6,7 @@
 //   finish       the sum; with other ranks complete only where this rank is the owner
 //
 // With other ranks the last slot leaves while its last backward still runs. When the layers of a
-// bucket (buckets.h) are done, its ranges are folded: slots, then the sources of the experts held
+// bucket (buckets.h) are done, its ranges are folded: slots, then the senders of the experts held
 // here (parallel/expert_exchange.h), which are the tree's next levels. Then a stream reduces them
 // over ranks, the levels above, to their owners. Embedding and vectors leave at end_slot.
 //
@@ -29,7 +29,7 @@ namespace moraine {
 struct GradientReducerOptions {
   int64_t slots = 1;  // of this rank, at most
   int64_t layers = 0;
-  int64_t sources = 1;  // of token rows, for the experts held here
+  int64_t senders = 1;  // of token rows, for the experts held here
   int64_t bucket_bytes = 0;
   bool alone = true;  // one rank: nothing leaves
 };

@@ -144,7 +144,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
       .retention = {.keep = config.checkpoint.keep,
                     .permanent_every = config.checkpoint.permanent_every_steps},
       .checkpoint = {}};
-  run->saves.disk = std::make_unique<ShardedSaver>(run->ranks.saver, fs, options.out, saver);
+  run->saves.disk = std::make_unique<DistributedSaver>(run->ranks.saver, fs, options.out, saver);
   if (!run->first()) return run;
   fs.write_atomic(join_path(options.out, "config.toml"), print_run_config(config));
   if (run->tokenizer != nullptr)

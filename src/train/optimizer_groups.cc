@@ -21,19 +21,20 @@ std::vector<ParameterSpec> group_specs(const RunConfig& c, const ParameterTable&
 OptimizerGroups::OptimizerGroups(Arena& arena, const RunConfig& config, const ParameterTable& table,
                                  Ranks& ranks, int threads) {
   const Mesh& mesh = ranks.mesh;
-  const ShardedOptimizerOptions options{
-      .rules = optimizer_options(config), .threads = threads, .wire = config.parallel.wire};
+  const DistributedOptimizerOptions options{.rules = optimizer_options(config),
+                                            .threads = threads,
+                                            .reduce_dtype = config.parallel.reduce_dtype};
   std::vector<double> cost(static_cast<size_t>(mesh.ranks / mesh.expert), 0.0);
   if (!config.model.dense()) {
-    experts_ = std::make_unique<ShardedOptimizer>(arena, group_specs(config, table, true), options,
-                                                  ranks.replicas, cost);
+    experts_ = std::make_unique<DistributedOptimizer>(arena, group_specs(config, table, true),
+                                                      options, ranks.replicas, cost);
   }
   // Every expert group has the same costs, so rank r's is that of replica r / expert.
   std::vector<double> shared_cost;
   for (int r = 0; r < mesh.ranks; ++r)
     shared_cost.push_back(cost[static_cast<size_t>(r / mesh.expert)]);
-  shared_ = std::make_unique<ShardedOptimizer>(arena, group_specs(config, table, false), options,
-                                               ranks.shared, shared_cost);
+  shared_ = std::make_unique<DistributedOptimizer>(arena, group_specs(config, table, false),
+                                                   options, ranks.shared, shared_cost);
   all_.push_back(shared_.get());
   if (experts_ != nullptr) all_.push_back(experts_.get());
 }

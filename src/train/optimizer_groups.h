@@ -1,4 +1,4 @@
-// OptimizerGroups: the sharded optimizers of the two groups of parameters.
+// OptimizerGroups: the distributed optimizers of the two groups of parameters.
 //
 //   shared   what every rank has: divided among all ranks
 //   experts  each rank has some: divided among the ranks that have the same (none if dense)
@@ -11,8 +11,8 @@
 
 #include "parallel/ranks.h"
 #include "train/buckets.h"
+#include "train/distributed_optimizer.h"
 #include "train/run_config.h"
-#include "train/sharded_optimizer.h"
 
 namespace moraine {
 
@@ -23,7 +23,7 @@ class OptimizerGroups {
                   int threads);
 
   // Those there are, in the order in which all ranks go through them.
-  const std::vector<ShardedOptimizer*>& all() const { return all_; }
+  const std::vector<DistributedOptimizer*>& all() const { return all_; }
 
   // Parts of the flat gradient buffer to their owners, summed over ranks. Collective.
   // scratch: at least reduce_bytes(bucket).
@@ -31,8 +31,8 @@ class OptimizerGroups {
   int64_t reduce_bytes(const Bucket& bucket) const;
 
  private:
-  std::unique_ptr<ShardedOptimizer> shared_, experts_;
-  std::vector<ShardedOptimizer*> all_;
+  std::unique_ptr<DistributedOptimizer> shared_, experts_;
+  std::vector<DistributedOptimizer*> all_;
 };
 
 }  // namespace moraine

@@ -30,8 +30,8 @@ void check_same_steps(const Run& run, const Checkpoint& checkpoint, const RunCon
 }
 
 void check_same_run(const Run& run, const Checkpoint& checkpoint) {
-  const RunConfig before = read_run_config(
-      SettingsTable::parse(checkpoint.info().config, checkpoint.directory() + ": config"));
+  const RunConfig before =
+      read_saved_config(checkpoint.info().config, checkpoint.directory() + ": config");
   const std::string difference = first_difference(past_text(before), past_text(run.config));
   if (!difference.empty()) {
     throw_error(Code::kInvalidArgument,
@@ -52,8 +52,8 @@ void check_same_run(const Run& run, const Checkpoint& checkpoint) {
 
 // Ranks that share sequences, and sums of rounded gradients, depend on the mesh.
 void warn_of_other_bits(const Run& run, const Checkpoint& checkpoint) {
-  const RunConfig before = read_run_config(
-      SettingsTable::parse(checkpoint.info().config, checkpoint.directory() + ": config"));
+  const RunConfig before =
+      read_saved_config(checkpoint.info().config, checkpoint.directory() + ": config");
   const auto found = checkpoint.info().values.find("ranks");
   const std::string ranks = found == checkpoint.info().values.end() ? "1" : found->second;
   bool shared = false, same = ranks == std::to_string(run.ranks.mesh.ranks);
@@ -63,12 +63,12 @@ void warn_of_other_bits(const Run& run, const Checkpoint& checkpoint) {
     shared = shared || now > 1 || then > 1;
     same = same && now == then;
   }
-  if (same || (!shared && run.config.parallel.wire == Wire::kF32)) return;
-  log_event(
-      Level::kWarning, "run.other_mesh",
-      "ranks_before={} ranks={} reason=\"sequences shared by ranks, or a bf16 wire: from here on "
-      "the run agrees with one that kept its mesh within rounding, not to the bit\"",
-      ranks, run.ranks.mesh.ranks);
+  if (same || (!shared && run.config.parallel.reduce_dtype == ReduceDType::kF32)) return;
+  log_event(Level::kWarning, "run.other_mesh",
+            "ranks_before={} ranks={} reason=\"sequences shared by ranks, or a bf16 reduce dtype: "
+            "from here on "
+            "the run agrees with one that kept its mesh within rounding, not to the bit\"",
+            ranks, run.ranks.mesh.ranks);
 }
 
 void resume_from(Run& run, const Checkpoint& checkpoint) {

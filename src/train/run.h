@@ -22,9 +22,9 @@
 #include <string>
 
 #include "base/file_lock.h"
+#include "checkpoint/distributed.h"
 #include "checkpoint/history.h"
 #include "checkpoint/memory/copy.h"
-#include "checkpoint/sharded.h"
 #include "machine/machine.h"
 #include "tokenizer/tokenizer.h"
 #include "train/metrics.h"
@@ -50,7 +50,7 @@ struct RunResult {
 
 // What writes checkpoints, and what is known of the last ones.
 struct RunSaves {
-  std::unique_ptr<ShardedSaver> disk;
+  std::unique_ptr<DistributedSaver> disk;
   std::unique_ptr<MemoryCopy> memory;  // null: no copies in memory
   int64_t saved_step = -1;   // newest checkpoint in options.out that holds this state's past, whole
   double stall_seconds = 0;  // training stood still for the last save or copy in the background

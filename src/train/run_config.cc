@@ -200,9 +200,10 @@ Fields parallel_fields(ParallelConfig& c) {
           "gathered, or what the cost model prefers.",
           {"auto", "ring", "gather"}),
       choice_field(
-          "wire", &c.wire,
-          "Gradients travel as f32, or rounded to bf16: half the bytes, and another answer.",
-          {"f32", "bf16"}),
+          "reduce_dtype", &c.reduce_dtype,
+          "Gradients are sent to be summed as f32, or rounded to bf16: half the bytes, and another "
+          "answer.",
+          {"f32", "bf16"}, "wire"),
       {"bucket_bytes", &c.bucket_bytes, "bytes",
        "Of gradients that leave together while backward goes on; 0: from the measured curve of the "
        "machine file.",
@@ -364,6 +365,10 @@ RunConfig read_run_config(const SettingsTable& settings) {
   return c;
 }
 
+RunConfig read_saved_config(const std::string& text, const std::string& name) {
+  return read_run_config(SettingsTable::parse(text, name, FormerKeys::kRead));
+}
+
 namespace {
 
 std::string print_sources(const std::vector<DataSource>& sources) {
@@ -429,7 +434,7 @@ std::string answer_text(const RunConfig& config) {
   c.report = ReportConfig();
   c.checkpoint = CheckpointConfig();
   c.parallel = ParallelConfig();
-  c.parallel.wire = config.parallel.wire;
+  c.parallel.reduce_dtype = config.parallel.reduce_dtype;
   c.train.threads = 0;
   c.train.time_limit_seconds = 0;
   c.train.recompute = Recompute::kNone;

@@ -88,8 +88,8 @@ struct CheckpointConfig {
 };
 
 struct ParallelConfig {
-  int64_t expert = 1, context = 1;                         // ranks; data parallel is what is left
-  Wire wire = Wire::kF32;                                  // what gradients travel as
+  int64_t expert = 1, context = 1;               // ranks; data parallel is what is left
+  ReduceDType reduce_dtype = ReduceDType::kF32;  // what gradients are sent as, to be summed
   AttentionExchange attention = AttentionExchange::kAuto;  // of ranks that share a sequence
   int64_t bucket_bytes = 0;                                // 0: from the measured curve
   double deadline_seconds = 300;                           // of every wait for another rank
@@ -127,6 +127,8 @@ struct RunConfig {
 };
 
 RunConfig read_run_config(const SettingsTable& settings);
+// What print_run_config wrote in this or an earlier version. `name` is for messages.
+RunConfig read_saved_config(const std::string& text, const std::string& name);
 std::string print_run_config(const RunConfig& config);  // TOML that reads back the same
 std::string document_run_config();                      // docs/configuration.md
 

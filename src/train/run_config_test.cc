@@ -106,6 +106,20 @@ TEST(RunConfig, ShapesThatNoKernelHoldsAreRefused) {
   expect_error(length + "[model]\nrouter_hidden = 300000\n", {"2 * router_hidden", "524288"});
 }
 
+// A run of an earlier version goes on; what a person writes has the key of now.
+TEST(RunConfig, FormerKeysAreRefusedWithTheKeyOfNowAndReadFromWhatWasSaved) {
+  const std::string text = std::string(kData) +
+                           "[train]\ntokens = 1048576\n"
+                           "[parallel]\nwire = \"bf16\"\n";
+  expect_error(text, {"run.toml:6: parallel.wire", "called \"parallel.reduce_dtype\" now"});
+  const RunConfig saved = read_saved_config(text, "saved");
+  EXPECT_EQ(saved.parallel.reduce_dtype, ReduceDType::kBF16);
+  const std::string printed = print_run_config(saved);
+  EXPECT_NE(printed.find("reduce_dtype = 'bf16'"), std::string::npos) << printed;
+  EXPECT_EQ(printed.find("wire"), std::string::npos) << printed;
+  EXPECT_EQ(parse(printed).parallel.reduce_dtype, ReduceDType::kBF16);
+}
+
 TEST(RunConfig, UnknownKeysNameTheNearest) {
   expect_error(std::string(kData) + "[train]\ntokens = 1\nbatch_token = 5\n",
                {"run.toml:5: train.batch_token", "unknown key", "did you mean \"batch_tokens\"?"});

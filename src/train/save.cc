@@ -68,7 +68,7 @@ bool saving(const Run& run) {
 void save_in_background(Run& run) {
   const double begin = now_seconds();
   report_save(run, /*wait=*/true);
-  run.saves.disk->start(run.info(), run.trainer->copy_shard(), run.files());
+  run.saves.disk->start(run.info(), run.trainer->copy_saved_rows(), run.files());
   run.saves.stall_seconds = now_seconds() - begin;
   fault_point("save.started");
 }
@@ -76,14 +76,14 @@ void save_in_background(Run& run) {
 void copy_to_memory(Run& run) {
   const double begin = now_seconds();
   report_save(run, /*wait=*/true);
-  run.saves.memory->start(run.info(), run.trainer->copy_shard(), run.files());
+  run.saves.memory->start(run.info(), run.trainer->copy_saved_rows(), run.files());
   run.saves.stall_seconds = now_seconds() - begin;
   fault_point("memory.started");
 }
 
 CheckpointWritten write_live_state(Run& run) {
-  return write_checkpoint_sharded(run.ranks.world, run.fs, run.options.out, run.info(),
-                                  run.trainer->shard(), run.files(), /*with_hash=*/true);
+  return write_checkpoint_distributed(run.ranks.world, run.fs, run.options.out, run.info(),
+                                      run.trainer->saved_rows(), run.files(), /*with_hash=*/true);
 }
 
 CheckpointWritten save_now(Run& run) {
@@ -94,7 +94,7 @@ CheckpointWritten save_now(Run& run) {
     const Checkpoint checkpoint = Checkpoint::open(run.fs, directory, /*verify=*/false);
     return {.directory = directory,
             .bytes = checkpoint.bytes(),
-            .hash = checkpoint_hash_sharded(run.ranks.world, checkpoint)};
+            .hash = checkpoint_hash_distributed(run.ranks.world, checkpoint)};
   }
   const CheckpointWritten written = write_live_state(run);
   run.saves.saved_step = run.state.step;

@@ -82,7 +82,7 @@ StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read
   if (result.bad) return result;
 
   // Update: owners move their parts of the weights, and everybody gets them.
-  for (ShardedOptimizer* optimizer : optimizers_->all()) {
+  for (DistributedOptimizer* optimizer : optimizers_->all()) {
     optimizer->step(ctx_, {.weights = master_,
                            .gradients = gradients_,
                            .load = load_,
@@ -102,7 +102,7 @@ SlotSum Trainer::backward_slot(const StepPlan& plan, int64_t slot, const Read& r
   for (int64_t at = 0; at < sequences; at += micro) {
     fault_point("step.micro_batch");
     read(slot * sequences + at, micro, &data_);
-    const ShardBatch rows = my_rows(data_, plan.sequence);
+    const ContextBatch rows = my_rows(data_, plan.sequence);
     const bool last = at + micro == sequences;
     sum.loss += model_->loss_and_gradients(ctx_, rows.batch, rows.target,
                                            last ? sink : GradientSink{sink.sum}, load_);
@@ -113,25 +113,25 @@ SlotSum Trainer::backward_slot(const StepPlan& plan, int64_t slot, const Read& r
 }
 
 // All rows of the sequences, or those that this rank has of them.
-ShardBatch Trainer::my_rows(const SequenceBatch& data, int64_t length) {
+ContextBatch Trainer::my_rows(const SequenceBatch& data, int64_t length) {
   const int64_t T = static_cast<int64_t>(data.tokens.size());
   const Mesh& mesh = ranks_->mesh;
   if (mesh.context > 1) {
-    ContextShard shard =
-        make_context_shard({.ranks = mesh.context, .sequences = T / length, .length = length},
-                           mesh.context_rank(), data.segment_begin);
-    ShardBatch mine = shard_batch(shard, data.tokens, data.targets, rows_);
-    context_->begin(ranks_->context(), std::move(shard));
+    ContextRows place =
+        make_context_rows({.ranks = mesh.context, .sequences = T / length, .length = length},
+                          mesh.context_rank(), data.segment_begin);
+    ContextBatch mine = context_batch(place, data.tokens, data.targets, rows_);
+    context_->begin(ranks_->context(), std::move(place));
     return mine;
   }
   const auto view_of = [&](const std::vector<int32_t>& values) {
     return make_tensor(const_cast<int32_t*>(values.data()), DType::kI32, {T});
   };
-  ShardBatch rows{.batch = {.token = view_of(data.tokens),
-                            .position = rows_.position.rows(0, T),
-                            .segments = {}},
-                  .target = view_of(data.targets),
-                  .num_targets = data.num_targets};
+  ContextBatch rows{.batch = {.token = view_of(data.tokens),
+                              .position = rows_.position.rows(0, T),
+                              .segments = {}},
+                    .target = view_of(data.targets),
+                    .num_targets = data.num_targets};
   set_documents(rows.batch, data.segment_begin);
   return rows;
 }

@@ -3,7 +3,7 @@
 // Pure functions of config, timeline and mesh.
 #pragma once
 
-#include "parallel/context_shard.h"
+#include "parallel/context_rows.h"
 #include "parallel/mesh.h"
 #include "train/timeline.h"
 

@@ -15,7 +15,7 @@ void print_storage(const Run& run, const StepPlan& plan, double step_seconds) {
   try {
     const StorageProbe probe = measure_storage_iops(
         run.fs, shard, {.threads = 8, .seconds = kProbeSeconds, .page_bytes = 4096, .seed = 1});
-    const StorageLoad load{
+    const StoragePattern pattern{
         .sequences_per_step = static_cast<double>(plan.num_sequences),
         .tokens_per_sequence = static_cast<double>(plan.sequence),
         .bytes_per_token = static_cast<double>(data.manifest().meaning.token_bytes()),
@@ -24,7 +24,7 @@ void print_storage(const Run& run, const StepPlan& plan, double step_seconds) {
         .extra_pages_per_sequence = 1,
         .iops_max = probe.iops};
     say("storage: {}\n{}\n", storage_probe_text(probe),
-        storage_need_text(load, storage_need(load)));
+        storage_need_text(pattern, storage_need(pattern)));
   } catch (const Error& e) {
     log_event(Level::kWarning, "storage.not_measured", "reason=\"{}\"", e.what());
   }

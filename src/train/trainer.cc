@@ -6,7 +6,7 @@
 
 #include "base/fault_point.h"
 #include "model/model_directory.h"
-#include "train/shard.h"
+#include "train/saved_rows.h"
 #include "train/step_layout.h"
 
 namespace moraine {
@@ -61,14 +61,14 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
       arena, model_->table(),
       GradientReducerOptions{.slots = most.slots,
                              .layers = config.model.layers,
-                             .sources = mesh.expert,
+                             .senders = mesh.expert,
                              .bucket_bytes = trainer_options.bucket_bytes,
                              .alone = mesh.ranks == 1},
       *optimizers_);
   norm_ = std::make_unique<GradientNorm>(model_->table());
-  for (const ShardedOptimizer* optimizer : optimizers_->all())
+  for (const DistributedOptimizer* optimizer : optimizers_->all())
     norm_->own(optimizer->specs(), optimizer->owned());
-  for (const ShardTensor& t : shard()) {
+  for (const TensorRows& t : saved_rows()) {
     Tensor copy = t.local;
     copy.data =
         arena.take_bytes("checkpoint." + t.name.substr(0, t.name.find('.')), "copy", copy.bytes());
@@ -89,19 +89,19 @@ void Trainer::enter_phase(int64_t phase) {
                          config_.model.sliding_rope_theta);
 }
 
-std::vector<ShardTensor> Trainer::shard() const {
+std::vector<TensorRows> Trainer::saved_rows() const {
   const ParameterTable& table = model_->table();
-  std::vector<ShardTensor> tensors = weights_to_write(table, master_, ranks_->mesh);
-  for (const ShardedOptimizer* optimizer : optimizers_->all()) {
-    for (ShardTensor& t : optimizer_shard(table, optimizer->state(), ranks_->mesh, true))
+  std::vector<TensorRows> tensors = weights_to_write(table, master_, ranks_->mesh);
+  for (const DistributedOptimizer* optimizer : optimizers_->all()) {
+    for (TensorRows& t : optimizer_rows(table, optimizer->state(), ranks_->mesh, true))
       tensors.push_back(std::move(t));
   }
   return tensors;
 }
 
-std::vector<ShardTensor> Trainer::copy_shard() {
+std::vector<TensorRows> Trainer::copy_saved_rows() {
   fault_point("save.copy");
-  std::vector<ShardTensor> tensors = shard();
+  std::vector<TensorRows> tensors = saved_rows();
   for (size_t i = 0; i < tensors.size(); ++i) {
     Tensor& live = tensors[i].local;
     std::memcpy(copies_[i].data, live.data, static_cast<size_t>(live.bytes()));
@@ -112,12 +112,12 @@ std::vector<ShardTensor> Trainer::copy_shard() {
 
 void Trainer::restore(const Checkpoint& checkpoint) {
   const ParameterTable& table = model_->table();
-  const auto read = [&](const std::vector<ShardTensor>& tensors) {
-    for (const ShardTensor& t : tensors) checkpoint.read_rows(t.name, t.row_begin, t.local);
+  const auto read = [&](const std::vector<TensorRows>& tensors) {
+    for (const TensorRows& t : tensors) checkpoint.read_rows(t.name, t.row_begin, t.local);
   };
   read(weights_to_read(table, master_));
-  for (const ShardedOptimizer* optimizer : optimizers_->all()) {
-    read(optimizer_shard(table, optimizer->state(), ranks_->mesh, false));
+  for (const DistributedOptimizer* optimizer : optimizers_->all()) {
+    read(optimizer_rows(table, optimizer->state(), ranks_->mesh, false));
   }
   refresh();
 }

@@ -2,8 +2,8 @@
 //
 // Gradients are summed per slot, then over slots in a fixed tree, whose upper levels are the ranks;
 // counts are integers. No bit of a step depends on threads, recomputation, the number of ranks, or
-// which of them holds which expert; it does on who shares a sequence, and with gradients as bf16 on
-// the wire on the number of ranks (docs/distributed.md). A dry arena plans the same memory
+// which of them holds which expert; it does on who shares a sequence, and with a bf16 reduce
+// dtype on the number of ranks (docs/distributed.md). A dry arena plans the same memory
 // (`moraine plan memory`).
 //
 // The step itself is Trainer::step, in train/step.cc.
@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "checkpoint/sharded.h"
+#include "checkpoint/distributed.h"
 #include "data/loader.h"
 #include "model/context_batch.h"
 #include "model/model.h"
@@ -71,14 +71,14 @@ class Trainer {
   const Tensor& gradients() const { return gradients_; }
 
   // This rank's part of weights and optimizer state, live: with all ranks' every row once.
-  std::vector<ShardTensor> shard() const;
+  std::vector<TensorRows> saved_rows() const;
   // Copies it into the private copy and returns that (memory of category "copy").
-  std::vector<ShardTensor> copy_shard();
+  std::vector<TensorRows> copy_saved_rows();
   // Fills the live state from a checkpoint of any mesh. Errors: those of Checkpoint::read.
   void restore(const Checkpoint& checkpoint);
 
  private:
-  ShardBatch my_rows(const SequenceBatch& data, int64_t length);
+  ContextBatch my_rows(const SequenceBatch& data, int64_t length);
 
   RunConfig config_;
   Ranks* ranks_;
@@ -86,12 +86,12 @@ class Trainer {
   std::unique_ptr<ExpertExchange> exchange_;  // null: all experts are here
   std::unique_ptr<ContextParallel> context_;  // null: no phase shares sequences
   Tensor master_, gradients_, load_;
-  ShardMemory rows_;  // [most rows] i32 each
+  ContextBatchMemory rows_;  // [most rows] i32 each
   std::unique_ptr<Model> model_;
   std::unique_ptr<OptimizerGroups> optimizers_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<GradientNorm> norm_;
-  std::vector<Tensor> copies_;  // as shard()
+  std::vector<Tensor> copies_;  // as saved_rows()
   int64_t phase_ = -1;
   SequenceBatch data_;
 };

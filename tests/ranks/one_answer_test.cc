@@ -122,10 +122,10 @@ TEST_P(OneAnswer, OfValidationWhateverItsLength) {
 }
 
 // Gradients that travel as bf16 are another answer, the same each time; a run may not change over.
-TEST_P(OneAnswer, OfABf16WireIsAnotherAndStays) {
+TEST_P(OneAnswer, OfABf16ReduceDTypeIsAnotherAndStays) {
   const std::string want = one_rank();
   RunConfig config = on_mesh(2);
-  config.parallel.wire = Wire::kBF16;
+  config.parallel.reduce_dtype = ReduceDType::kBF16;
   const std::string rounded = tiny.train_on(4, config, tiny.out("a")).hash();
   EXPECT_NE(rounded, want);
   EXPECT_EQ(tiny.train_on(4, config, tiny.out("b")).hash(), rounded);
@@ -133,7 +133,7 @@ TEST_P(OneAnswer, OfABf16WireIsAnotherAndStays) {
   EXPECT_FALSE(tiny.train_steps(config, out, 2, 4).result);
   const Outcome changed = tiny.train_on(4, on_mesh(2), out);
   ASSERT_TRUE(changed.error);
-  EXPECT_NE(std::string(changed.error->what()).find("wire"), std::string::npos)
+  EXPECT_NE(std::string(changed.error->what()).find("reduce_dtype"), std::string::npos)
       << changed.error->what();
   EXPECT_EQ(tiny.train_on(4, config, out).hash(), rounded);
 }

@@ -213,6 +213,28 @@ TEST_P(ResumeF32, MovedDataAndNamedCheckpoint) {
             want);
 }
 
+// A checkpoint of 0.2.0 has its config in the keys of then.
+TEST_P(ResumeF32, ARunSavedWithFormerKeysGoesOn) {
+  const RunConfig config = tiny.config(tiny.rich("f32"));
+  const std::string want = tiny.train(config, tiny.out("whole")).hash(), out = tiny.out("run");
+  ASSERT_FALSE(tiny.train_steps(config, out, 4).result);
+  FileSystem& fs = posix_file_system();
+  const auto put_back = [&](const std::string& path) {
+    std::string text = fs.read(path);
+    const std::string now = "\\nreduce_dtype = ", then = "\\nwire = ";
+    const size_t at = text.find(now);
+    ASSERT_NE(at, std::string::npos) << path;
+    text.replace(at, now.size(), then);
+    const size_t key = text.rfind("\n\"manifest_hash\"");
+    text.replace(text.size() - 36, 32,
+                 hash_hex(hash_bytes(text.data(), static_cast<int64_t>(key))));
+    fs.create(path)->append(text.data(), static_cast<int64_t>(text.size()));
+  };
+  for (const int64_t step : list_checkpoints(fs, out))
+    put_back(checkpoint_path(fs, out, step) + "/manifest.json");
+  EXPECT_EQ(tiny.train(config, out).hash(), want);
+}
+
 TEST_P(ResumeF32, TimeLimitStopsAndGoesOn) {
   RunConfig config = tiny.config(tiny.rich("f32"));
   const std::string want = tiny.train(config, tiny.out("whole")).hash();

@@ -10,7 +10,7 @@
 #include "checkpoint/memory/search.h"
 #include "checkpoint/message_text.h"
 #include "checkpoint/partial_folder.h"
-#include "checkpoint/shard_plan.h"
+#include "checkpoint/save_plan.h"
 #include "checkpoint/write_rows.h"
 
 namespace moraine {
@@ -25,9 +25,9 @@ ManifestFile carried(const CheckpointFile& file) {
   return {file.name, bytes, hash_bytes(file.content.data(), bytes)};
 }
 
-int64_t bytes_of(const ShardPlan& plan) {
+int64_t bytes_of(const SavePlan& plan) {
   int64_t bytes = 0;
-  for (const ShardPiece& p : plan.pieces) {
+  for (const PlannedRows& p : plan.pieces) {
     const ManifestTensor t{p.name, p.dtype, p.shape, {}};
     bytes += (p.row_end - p.row_begin) * t.row_bytes();
   }
@@ -49,7 +49,7 @@ class CopyWrite {
 
   // Returns why there is no room; empty: go on.
   std::string plan_round(const std::string& run_root, const MemoryCopyOptions& options,
-                         std::span<const ShardTensor> tensors) {
+                         std::span<const TensorRows> tensors) {
     const std::string id = agree(
         comm_, [&] { return comm_.rank() == 0 ? make_memory_id(fs_, run_root) : std::string(); },
         [](const std::vector<std::string>& said) { return said[0]; });
@@ -136,7 +136,7 @@ class CopyWrite {
       in.end();
     }
     check_plans(plans_);
-    for (const ShardPlan& plan : plans_) bytes.push_back(bytes_of(plan));
+    for (const SavePlan& plan : plans_) bytes.push_back(bytes_of(plan));
     for (int host = 0; host < hosts_.count(); ++host) {
       int64_t need = kHeaderBytes;
       for (int m = 0; m < comm_.size(); ++m) {
@@ -189,7 +189,7 @@ class CopyWrite {
   Manifest manifest_;
   std::vector<HostFile> host_files_;
   int64_t bytes_ = 0;
-  std::vector<ShardPlan> plans_;  // of rank 0
+  std::vector<SavePlan> plans_;  // of rank 0
 };
 
 }  // namespace
@@ -202,7 +202,7 @@ MemoryCopy::MemoryCopy(Communicator comm, FileSystem& fs, const std::string& run
       options_(options),
       folder_(memory_folder_path(options.base, run_root)) {}
 
-SaveResult MemoryCopy::save_now(const CheckpointInfo& info, std::span<const ShardTensor> tensors,
+SaveResult MemoryCopy::save_now(const CheckpointInfo& info, std::span<const TensorRows> tensors,
                                 std::span<const CheckpointFile> files) {
   SaveResult result;
   result.step = info.step;
@@ -229,7 +229,7 @@ SaveResult MemoryCopy::save_now(const CheckpointInfo& info, std::span<const Shar
   return result;
 }
 
-void MemoryCopy::start(CheckpointInfo info, std::vector<ShardTensor> tensors,
+void MemoryCopy::start(CheckpointInfo info, std::vector<TensorRows> tensors,
                        std::vector<CheckpointFile> files) {
   const std::string name = fmt::format("memory copy of step {}", info.step);
   thread_.start(name, [this, info = std::move(info), tensors = std::move(tensors),

@@ -28,7 +28,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/sharded.h"
+#include "checkpoint/distributed.h"
 
 namespace moraine {
 
@@ -49,11 +49,11 @@ class MemoryCopy {
   MemoryCopy(const MemoryCopy&) = delete;
   MemoryCopy& operator=(const MemoryCopy&) = delete;
 
-  // As ShardedSaver: at the same step on all ranks, the memory is the copy's until the result.
-  void start(CheckpointInfo info, std::vector<ShardTensor> tensors,
+  // As DistributedSaver: at the same step on all ranks, the memory is the copy's until the result.
+  void start(CheckpointInfo info, std::vector<TensorRows> tensors,
              std::vector<CheckpointFile> files);
   // The same, on the caller's thread; while idle.
-  SaveResult save_now(const CheckpointInfo& info, std::span<const ShardTensor> tensors,
+  SaveResult save_now(const CheckpointInfo& info, std::span<const TensorRows> tensors,
                       std::span<const CheckpointFile> files);
   bool idle() const { return thread_.idle(); }
   std::optional<SaveResult> poll() { return thread_.poll(); }

@@ -13,17 +13,17 @@
 #include "checkpoint/faulty_file_system.h"
 #include "checkpoint/memory/folder.h"
 #include "checkpoint/test_folder.h"
-#include "checkpoint/test_shards.h"
+#include "checkpoint/test_ranks.h"
 
 namespace moraine {
 namespace {
 
 using testing::deal;
+using testing::Dealt;
 using testing::FaultyFileSystem;
 using testing::Killed;
 using testing::kRankDeadline;
 using testing::RankErrors;
-using testing::Shards;
 using testing::TestCheckpoint;
 using testing::TestFolder;
 
@@ -91,8 +91,8 @@ class MemoryCopies : public ::testing::Test {
   }
 
   SaveResult save(Communicator& comm, MemoryCopy& copy, const TestCheckpoint& content) {
-    const Shards shards = deal(content.tensors, comm.size(), 3);
-    copy.start(content.info, shards[static_cast<size_t>(comm.rank())], content.files);
+    const Dealt dealt = deal(content.tensors, comm.size(), 3);
+    copy.start(content.info, dealt[static_cast<size_t>(comm.rank())], content.files);
     return *copy.wait();
   }
   void save_all(const std::vector<int>& hosts, const TestCheckpoint& content) {
@@ -228,13 +228,13 @@ TEST_F(MemoryCopies, ARankKilledAtAnyCallLeavesTheOldOrTheNew) {
         faulty.kill_loudly_at(call);
         std::vector<FileSystem*> fs(hosts.size(), &disk());
         fs[victim] = &faulty;
-        const Shards shards = deal(two_.tensors, static_cast<int>(hosts.size()), 3);
+        const Dealt dealt = deal(two_.tensors, static_cast<int>(hosts.size()), 3);
         // Without the thread of MemoryCopy: nothing catches Killed there, as nothing should.
         const RankErrors errors = run(
             hosts,
             [&](Communicator& comm, MemoryCopy& copy) {
               try {
-                copy.save_now(two_.info, shards[static_cast<size_t>(comm.rank())], two_.files);
+                copy.save_now(two_.info, dealt[static_cast<size_t>(comm.rank())], two_.files);
               } catch (const Killed&) {
                 comm.transport().fail(fmt::format("rank {} died", victim));
               }

@@ -1,4 +1,4 @@
-// SafetensorsSet: fails if a sharded folder is read wrongly, or a missing or lying part is not
+// SafetensorsSet: fails if a folder of several parts is read wrongly, or a missing or lying part is not
 // named.
 #include "checkpoint/safetensors/set.h"
 

@@ -142,11 +142,11 @@ void dispatch_forward(Context& ctx, const DispatchForward& a) {
   const int64_t T = a.x.dims[0], D = a.x.dims[1], n = a.xe.dims[0] / T;
   const int64_t used = a.rows.as<int64_t>()[a.rows.count() - 1],
                 row_bytes = D * dtype_bytes(a.x.dtype);
-  const int32_t* source = a.source.as<int32_t>();
+  const int32_t* choice_of = a.choice_of.as<int32_t>();
   for_row_tasks(ctx, used, rows_per_task(D), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       std::memcpy(static_cast<char*>(a.xe.data) + row * row_bytes,
-                  static_cast<const char*>(a.x.data) + source[row] / n * row_bytes,
+                  static_cast<const char*>(a.x.data) + choice_of[row] / n * row_bytes,
                   static_cast<size_t>(row_bytes));
     }
   });

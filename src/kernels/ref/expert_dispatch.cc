@@ -11,7 +11,7 @@ void dispatch_plan(const DispatchPlan& a) {
   const int64_t choices = a.expert.count(), E = a.rows.dims[0] - 1;
   const int32_t* expert = a.expert.as<int32_t>();
   int64_t *rows = a.rows.as<int64_t>(), *load = a.load.as<int64_t>();
-  int32_t *source = a.source.as<int32_t>(), *row_of = a.row_of.as<int32_t>();
+  int32_t *choice_of = a.choice_of.as<int32_t>(), *row_of = a.row_of.as<int32_t>();
   std::fill_n(load, E + 1, 0);
   for (int64_t i = 0; i < choices; ++i) {
     MR_CHECK(expert[i] >= 0 && expert[i] <= E, "expert[%ld] = %d of %ld", long(i), expert[i],
@@ -24,19 +24,19 @@ void dispatch_plan(const DispatchPlan& a) {
   const int64_t used = rows[E];
   for (int64_t i = 0; i < choices; ++i) {
     row_of[i] = expert[i] == E ? -1 : static_cast<int32_t>(rows[expert[i]]++);
-    if (row_of[i] >= 0) source[row_of[i]] = static_cast<int32_t>(i);
+    if (row_of[i] >= 0) choice_of[row_of[i]] = static_cast<int32_t>(i);
   }
   for (int64_t e = E; e > 0; --e) rows[e] = rows[e - 1];
   rows[0] = 0;
   rows[E] = used;
-  std::fill(source + used, source + choices, -1);
+  std::fill(choice_of + used, choice_of + choices, -1);
 }
 
 void dispatch_forward(const DispatchForward& a) {
   const int64_t T = a.x.dims[0], D = a.x.dims[1], n = a.xe.dims[0] / T;
   const int64_t used = a.rows.as<int64_t>()[a.rows.count() - 1];
   for (int64_t row = 0; row < used; ++row) {
-    const int64_t t = a.source.as<int32_t>()[row] / n;
+    const int64_t t = a.choice_of.as<int32_t>()[row] / n;
     for (int64_t d = 0; d < D; ++d) set(a.xe, row * D + d, get(a.x, t * D + d));
   }
 }

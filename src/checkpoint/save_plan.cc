@@ -1,6 +1,6 @@
-// ShardPlan: pieces of all ranks are sorted by name and row, then each must begin where the one
+// SavePlan: pieces of all ranks are sorted by name and row, then each must begin where the one
 // before it ended.
-#include "checkpoint/shard_plan.h"
+#include "checkpoint/save_plan.h"
 
 #include <algorithm>
 #include <numeric>
@@ -21,12 +21,12 @@ std::string hash_of_text(const std::string& text) {
 
 // A piece and where it came from.
 struct Placed {
-  const ShardPiece* piece = nullptr;
+  const PlannedRows* piece = nullptr;
   int rank = 0;
   size_t index = 0;  // in the rank's list
 };
 
-std::vector<Placed> sorted_pieces(std::span<const ShardPlan> plans) {
+std::vector<Placed> sorted_pieces(std::span<const SavePlan> plans) {
   std::vector<Placed> all;
   for (size_t rank = 0; rank < plans.size(); ++rank) {
     for (size_t i = 0; i < plans[rank].pieces.size(); ++i) {
@@ -48,7 +48,7 @@ size_t end_of_tensor(std::span<const Placed> all, size_t begin) {
   return end;
 }
 
-void check_facts(std::span<const ShardPlan> plans) {
+void check_facts(std::span<const SavePlan> plans) {
   for (size_t rank = 1; rank < plans.size(); ++rank) {
     const std::vector<SharedFact>&mine = plans[rank].facts, &first = plans[0].facts;
     if (mine.size() != first.size()) {
@@ -64,7 +64,7 @@ void check_facts(std::span<const ShardPlan> plans) {
 }
 
 void check_piece(const Placed& placed) {
-  const ShardPiece& p = *placed.piece;
+  const PlannedRows& p = *placed.piece;
   int64_t count = 0;
   if (p.shape.size() > static_cast<size_t>(Tensor::kMaxRank) || !checked_count(p.shape, &count) ||
       p.row_begin < 0 || p.row_end < p.row_begin || p.row_end > rows_of(p.shape)) {
@@ -74,10 +74,10 @@ void check_piece(const Placed& placed) {
 }
 
 void check_tiling(std::span<const Placed> pieces) {
-  const ShardPiece& first = *pieces[0].piece;
+  const PlannedRows& first = *pieces[0].piece;
   int64_t next = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
-    const ShardPiece& p = *pieces[i].piece;
+    const PlannedRows& p = *pieces[i].piece;
     if (p.dtype != first.dtype || p.shape != first.shape) {
       throw_error(Code::kInvalidArgument, "'{}' is {} {} on rank {}, {} {} on rank {}", p.name,
                   dtype_name(first.dtype), shape_text(first.shape), pieces[0].rank,
@@ -120,7 +120,7 @@ std::vector<SharedFact> shared_facts(const CheckpointInfo& info,
           {"carried files of hash", hash_of_text(carried)}};
 }
 
-void check_plans(std::span<const ShardPlan> plans) {
+void check_plans(std::span<const SavePlan> plans) {
   check_facts(plans);
   const std::vector<Placed> all = sorted_pieces(plans);
   for (const Placed& placed : all) check_piece(placed);
@@ -131,7 +131,7 @@ void check_plans(std::span<const ShardPlan> plans) {
   }
 }
 
-Manifest assemble_manifest(const CheckpointInfo& info, std::span<const ShardPlan> plans,
+Manifest assemble_manifest(const CheckpointInfo& info, std::span<const SavePlan> plans,
                            std::span<const DataFilesWritten> written) {
   Manifest manifest{.info = info, .files = {}, .data = {}, .tensors = {}};
   std::vector<int64_t> first_file;
@@ -147,7 +147,7 @@ Manifest assemble_manifest(const CheckpointInfo& info, std::span<const ShardPlan
   const std::vector<Placed> all = sorted_pieces(plans);
   for (size_t begin = 0; begin < all.size();) {
     const size_t end = end_of_tensor(all, begin);
-    const ShardPiece& piece = *all[begin].piece;
+    const PlannedRows& piece = *all[begin].piece;
     ManifestTensor tensor{piece.name, piece.dtype, piece.shape, {}};
     int64_t next = 0;
     for (const Placed& placed : std::span(all).subspan(begin, end - begin)) {
@@ -173,7 +173,7 @@ Manifest assemble_manifest(const CheckpointInfo& info, std::span<const ShardPlan
   return manifest;
 }
 
-std::string plan_text(const ShardPlan& plan) {
+std::string plan_text(const SavePlan& plan) {
   MessageWriter out;
   out.put(static_cast<int64_t>(plan.facts.size()));
   for (const SharedFact& fact : plan.facts) {
@@ -181,7 +181,7 @@ std::string plan_text(const ShardPlan& plan) {
     out.put(fact.value);
   }
   out.put(static_cast<int64_t>(plan.pieces.size()));
-  for (const ShardPiece& p : plan.pieces) {
+  for (const PlannedRows& p : plan.pieces) {
     out.put(p.name);
     out.put(dtype_name(p.dtype));
     out.put(static_cast<int64_t>(p.shape.size()));
@@ -192,16 +192,16 @@ std::string plan_text(const ShardPlan& plan) {
   return out.take();
 }
 
-ShardPlan parse_plan(std::string_view text) {
+SavePlan parse_plan(std::string_view text) {
   MessageReader in(text);
-  ShardPlan plan;
+  SavePlan plan;
   plan.facts.resize(static_cast<size_t>(in.count()));
   for (SharedFact& fact : plan.facts) {
     fact.what = in.string();
     fact.value = in.string();
   }
   plan.pieces.resize(static_cast<size_t>(in.count()));
-  for (ShardPiece& p : plan.pieces) {
+  for (PlannedRows& p : plan.pieces) {
     p.name = in.string();
     const std::string type = in.string();
     if (!parse_dtype(type, &p.dtype)) {
@@ -269,12 +269,12 @@ std::vector<int> divide_by_bytes(std::span<const int64_t> bytes, int ranks) {
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
-  std::vector<int64_t> load(static_cast<size_t>(ranks), 0);
+  std::vector<int64_t> taken(static_cast<size_t>(ranks), 0);
   std::vector<int> owner(bytes.size());
   for (const size_t i : order) {
-    const auto least = std::min_element(load.begin(), load.end());
+    const auto least = std::min_element(taken.begin(), taken.end());
     *least += bytes[i] + 1;  // empty ones are spread as well
-    owner[i] = static_cast<int>(least - load.begin());
+    owner[i] = static_cast<int>(least - taken.begin());
   }
   return owner;
 }

@@ -1,4 +1,4 @@
-// ContextShard: which rows of a batch of sequences a rank has, and which keys its rows see where.
+// ContextRows: which rows of a batch of sequences a rank has, and which keys its rows see where.
 //
 // A sequence of S positions is cut into 2C chunks, chunk c = [c*S/2C, (c+1)*S/2C). Rank i of C has
 // chunks i and 2C-1-i (zig-zag): under a causal mask every rank then has the same work, to within
@@ -44,7 +44,7 @@ struct ContextLayout {
 // Throws if the sequences are too short for so many ranks.
 void check_context(const ContextLayout& layout);
 
-struct ContextShard {
+struct ContextRows {
   ContextLayout layout;
   int64_t rank = 0;
   std::vector<int64_t> document_begin;  // rows of the whole batch, ascending; with the end at last
@@ -64,8 +64,8 @@ struct ContextShard {
 
 // segment_begin: rows of the whole batch where documents begin, ascending, first 0, all sequence
 // borders among them.
-ContextShard make_context_shard(const ContextLayout& layout, int64_t rank,
-                                std::span<const int64_t> segment_begin);
+ContextRows make_context_rows(const ContextLayout& layout, int64_t rank,
+                              std::span<const int64_t> segment_begin);
 
 // What some rows see of some keys, as attention_part.h wants it.
 struct KeyParts {
@@ -74,7 +74,7 @@ struct KeyParts {
 };
 
 // All keys in the order of the batch's rows.
-KeyParts gathered_parts(const ContextShard& shard);
+KeyParts gathered_parts(const ContextRows& mine);
 
 // One step of the ring: the keys of `owner`, in its own local rows, slot by slot. Rows that see
 // nothing (another document, out of the window, later keys) are left out.
@@ -84,7 +84,7 @@ struct RingHop {
   bool empty() const { return slot[0].segments.empty() && slot[1].segments.empty(); }
 };
 // By hop: at hop h the rank has the keys of rank - h (around the ring).
-std::vector<RingHop> ring_hops(const ContextShard& shard, int64_t window);
+std::vector<RingHop> ring_hops(const ContextRows& mine, int64_t window);
 
 // (row, key) pairs of the hops: the work of a rank.
 int64_t visible_pairs(std::span<const RingHop> hops, int64_t window);

@@ -1,4 +1,4 @@
-// Faults of sharded saves: fails if a rank that dies, a disk that fails on one rank, or a whole job
+// Faults of distributed saves: fails if a rank that dies, a disk that fails on one rank, or a whole job
 // killed at any write call leads to anything but the old checkpoint or the new one, whole; if a
 // rank waits for ever; or if damage goes unseen or without the name of its file.
 #include <gtest/gtest.h>
@@ -8,20 +8,20 @@
 #include "checkpoint/faulty_file_system.h"
 #include "checkpoint/history.h"
 #include "checkpoint/test_folder.h"
-#include "checkpoint/test_shards.h"
+#include "checkpoint/test_ranks.h"
 
 namespace moraine {
 namespace {
 
 using testing::deal;
+using testing::Dealt;
 using testing::FaultyFileSystem;
 using testing::Killed;
 using testing::RankErrors;
 using testing::run_ranks;
-using testing::Shards;
 using testing::TestCheckpoint;
 using testing::TestFolder;
-using testing::write_shards;
+using testing::write_dealt;
 
 constexpr int kRanks = 3;
 constexpr CheckpointOptions kSmallFiles{.max_file_bytes = 100};
@@ -50,7 +50,7 @@ bool is(const Found& found, const TestCheckpoint& content) {
   return found.step == content.info.step && found.hash == content.hash();
 }
 
-class ShardedFaults : public ::testing::Test {
+class DistributedFaults : public ::testing::Test {
  protected:
   // Step 1, and if `again` the step 2 that the save replaces.
   void prepare(bool again) {
@@ -65,8 +65,7 @@ class ShardedFaults : public ::testing::Test {
   RankErrors save(std::vector<std::unique_ptr<FaultyFileSystem>>& fs) {
     return run_ranks(kRanks, [&](Communicator& comm) {
       try {
-        write_shards(comm, *fs[static_cast<size_t>(comm.rank())], root_, new_, shards_,
-                     kSmallFiles);
+        write_dealt(comm, *fs[static_cast<size_t>(comm.rank())], root_, new_, dealt_, kSmallFiles);
       } catch (const Killed&) {  // what the transport finds out about a dead process
         comm.transport().fail(fmt::format("rank {} died", comm.rank()));
       }
@@ -90,11 +89,10 @@ class ShardedFaults : public ::testing::Test {
 
   // The next save, by other ranks, works and leaves no rubble.
   void expect_next_save_works() {
-    const Shards shards = deal(next_.tensors, 2, 9);
+    const Dealt dealt = deal(next_.tensors, 2, 9);
     FaultyFileSystem fast(disk());
-    const RankErrors errors = run_ranks(2, [&](Communicator& comm) {
-      write_shards(comm, fast, root_, next_, shards, kSmallFiles);
-    });
+    const RankErrors errors = run_ranks(
+        2, [&](Communicator& comm) { write_dealt(comm, fast, root_, next_, dealt, kSmallFiles); });
     for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
     EXPECT_TRUE(is(find_newest(root_), next_));
     for (const std::string& name : disk().list(root_)) {
@@ -105,10 +103,10 @@ class ShardedFaults : public ::testing::Test {
   TestFolder folder_;
   const std::string root_ = folder_.file("run");
   const TestCheckpoint old_{1, 11}, same_{2, 22}, new_{2, 12}, next_{9, 19};
-  const Shards shards_ = deal(new_.tensors, kRanks, 3);
+  const Dealt dealt_ = deal(new_.tensors, kRanks, 3);
 };
 
-TEST_F(ShardedFaults, ARankKilledAtAnyCallLeavesTheOldOrTheNewAndTheOthersKnow) {
+TEST_F(DistributedFaults, ARankKilledAtAnyCallLeavesTheOldOrTheNewAndTheOthersKnow) {
   for (const bool again : {false, true}) {
     const std::vector<int64_t> calls = quiet_calls(again);
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -138,7 +136,7 @@ TEST_F(ShardedFaults, ARankKilledAtAnyCallLeavesTheOldOrTheNewAndTheOthersKnow) 
   }
 }
 
-TEST_F(ShardedFaults, AnErrorAtAnyCallOfOneRankIsTheSameErrorOnAll) {
+TEST_F(DistributedFaults, AnErrorAtAnyCallOfOneRankIsTheSameErrorOnAll) {
   for (const bool again : {false, true}) {
     const std::vector<int64_t> calls = quiet_calls(again);
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -170,7 +168,7 @@ TEST_F(ShardedFaults, AnErrorAtAnyCallOfOneRankIsTheSameErrorOnAll) {
 }
 
 // The job is killed, or its machine loses power, when all ranks together have made n calls.
-TEST_F(ShardedFaults, AJobKilledAtAnyCallLeavesTheOldOrTheNew) {
+TEST_F(DistributedFaults, AJobKilledAtAnyCallLeavesTheOldOrTheNew) {
   for (const bool again : {false, true}) {
     int64_t total = 0;
     for (const int64_t calls : quiet_calls(again)) total += calls;
@@ -181,7 +179,7 @@ TEST_F(ShardedFaults, AJobKilledAtAnyCallLeavesTheOldOrTheNew) {
         FaultyFileSystem fs(disk());
         fs.kill_at(call);
         run_ranks(kRanks, [&](Communicator& comm) {  // the dead do not see what they wrote
-          write_shards(comm, fs, root_, new_, shards_, kSmallFiles);
+          write_dealt(comm, fs, root_, new_, dealt_, kSmallFiles);
         });
         EXPECT_TRUE(fs.fired());
         if (cut > 0) fs.power_cut(cut == 2);
@@ -196,18 +194,17 @@ TEST_F(ShardedFaults, AJobKilledAtAnyCallLeavesTheOldOrTheNew) {
 }
 
 // What the saver has reported as saved survives a power cut at once.
-TEST_F(ShardedFaults, WhatIsReportedIsDurable) {
+TEST_F(DistributedFaults, WhatIsReportedIsDurable) {
   prepare(false);
   FaultyFileSystem fs(disk());
-  const RankErrors errors = run_ranks(kRanks, [&](Communicator& comm) {
-    write_shards(comm, fs, root_, new_, shards_, kSmallFiles);
-  });
+  const RankErrors errors = run_ranks(
+      kRanks, [&](Communicator& comm) { write_dealt(comm, fs, root_, new_, dealt_, kSmallFiles); });
   for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
   fs.power_cut(true);
   EXPECT_TRUE(is(find_newest(root_), new_));
 }
 
-TEST_F(ShardedFaults, AFullDiskOnAnyRankGivesItsRoomBack) {
+TEST_F(DistributedFaults, AFullDiskOnAnyRankGivesItsRoomBack) {
   for (int rank = 0; rank < kRanks; ++rank) {
     for (int64_t room = 0; room < 400; room += 37) {
       SCOPED_TRACE(fmt::format("rank {} has room for {}", rank, room));
@@ -229,7 +226,7 @@ TEST_F(ShardedFaults, AFullDiskOnAnyRankGivesItsRoomBack) {
   }
 }
 
-TEST_F(ShardedFaults, DamageOfAnyFileIsSeenAndNamedAndTheOneBeforeIsUsed) {
+TEST_F(DistributedFaults, DamageOfAnyFileIsSeenAndNamedAndTheOneBeforeIsUsed) {
   quiet_calls(false);
   const std::string newest = root_ + "/step-2";
   const auto put = [](const std::string& path, const std::string& content) {
@@ -264,13 +261,13 @@ TEST_F(ShardedFaults, DamageOfAnyFileIsSeenAndNamedAndTheOneBeforeIsUsed) {
 }
 
 // The same cut of another step: the same headers, valid bytes.
-TEST_F(ShardedFaults, AFileOfAnotherStepIsSeenAndNamed) {
+TEST_F(DistributedFaults, AFileOfAnotherStepIsSeenAndNamed) {
   quiet_calls(false);
   const TestCheckpoint other(5, 77);
-  const Shards shards = deal(other.tensors, kRanks, 3);
+  const Dealt dealt = deal(other.tensors, kRanks, 3);
   const std::string elsewhere = folder_.file("elsewhere");
   run_ranks(kRanks, [&](Communicator& comm) {
-    write_shards(comm, disk(), elsewhere, other, shards, kSmallFiles);
+    write_dealt(comm, disk(), elsewhere, other, dealt, kSmallFiles);
   });
   for (const std::string& name : disk().list(root_ + "/step-2")) {
     if (!name.starts_with("data-")) continue;

@@ -1,5 +1,5 @@
-// Sharded checkpoints: three or four rounds of agree(), so that no rank goes on alone.
-#include "checkpoint/sharded.h"
+// Distributed checkpoints: three or four rounds of agree(), so that no rank goes on alone.
+#include "checkpoint/distributed.h"
 
 #include <map>
 #include <set>
@@ -10,7 +10,7 @@
 #include "checkpoint/history.h"
 #include "checkpoint/message_text.h"
 #include "checkpoint/partial_folder.h"
-#include "checkpoint/shard_plan.h"
+#include "checkpoint/save_plan.h"
 #include "checkpoint/write_rows.h"
 
 namespace moraine {
@@ -73,10 +73,10 @@ Hash128 parsed_hash(const std::string& hex) {
 }
 
 // One save. The rounds are called in order on every rank.
-class ShardedWrite {
+class DistributedWrite {
  public:
-  ShardedWrite(Communicator& comm, FileSystem& fs, const std::string& root,
-               const CheckpointInfo& info, std::span<const CheckpointFile> files)
+  DistributedWrite(Communicator& comm, FileSystem& fs, const std::string& root,
+                   const CheckpointInfo& info, std::span<const CheckpointFile> files)
       : comm_(comm),
         fs_(fs),
         root_(root),
@@ -84,7 +84,7 @@ class ShardedWrite {
         files_(files),
         partial_(partial_path(root, info.step)) {}
 
-  void plan_round(std::span<const ShardTensor> tensors) {
+  void plan_round(std::span<const TensorRows> tensors) {
     agree(
         comm_,
         [&] {
@@ -162,7 +162,7 @@ class ShardedWrite {
     out.put(write_manifest(fs_, partial_, manifest));
     for (size_t rank = 0; rank < plans_.size(); ++rank) {
       for (size_t i = 0; i < plans_[rank].pieces.size(); ++i) {
-        const ShardPiece& p = plans_[rank].pieces[i];
+        const PlannedRows& p = plans_[rank].pieces[i];
         const int64_t rows = p.shape.empty() ? 1 : p.shape[0];
         if (p.row_begin == 0 && p.row_end == rows) known_[p.name] = written[rank].hashes[i];
       }
@@ -205,19 +205,19 @@ class ShardedWrite {
   CheckpointWritten result_;
   Unhashed unhashed_;
   // Of rank 0.
-  std::vector<ShardPlan> plans_;
+  std::vector<SavePlan> plans_;
   std::vector<ManifestFile> carried_;
   KnownHashes known_;
 };
 
 }  // namespace
 
-CheckpointWritten write_checkpoint_sharded(Communicator& comm, FileSystem& fs,
-                                           const std::string& root, const CheckpointInfo& info,
-                                           std::span<const ShardTensor> tensors,
-                                           std::span<const CheckpointFile> files, bool with_hash,
-                                           const CheckpointOptions& options) {
-  ShardedWrite write(comm, fs, root, info, files);
+CheckpointWritten write_checkpoint_distributed(Communicator& comm, FileSystem& fs,
+                                               const std::string& root, const CheckpointInfo& info,
+                                               std::span<const TensorRows> tensors,
+                                               std::span<const CheckpointFile> files,
+                                               bool with_hash, const CheckpointOptions& options) {
+  DistributedWrite write(comm, fs, root, info, files);
   try {
     write.plan_round(tensors);
     write.write_round(options);
@@ -231,7 +231,7 @@ CheckpointWritten write_checkpoint_sharded(Communicator& comm, FileSystem& fs,
   }
 }
 
-Hash128 checkpoint_hash_sharded(Communicator& comm, const Checkpoint& checkpoint) {
+Hash128 checkpoint_hash_distributed(Communicator& comm, const Checkpoint& checkpoint) {
   Unhashed all;
   for (const CheckpointEntry& e : checkpoint.entries()) {
     all.names.push_back(e.name);
@@ -245,16 +245,16 @@ Hash128 checkpoint_hash_sharded(Communicator& comm, const Checkpoint& checkpoint
   return parsed_hash(answer);
 }
 
-ShardedSaver::ShardedSaver(Communicator comm, FileSystem& fs, const std::string& root,
-                           const SaverOptions& options, bool with_hash)
+DistributedSaver::DistributedSaver(Communicator comm, FileSystem& fs, const std::string& root,
+                                   const SaverOptions& options, bool with_hash)
     : comm_(std::move(comm)), fs_(fs), root_(root), options_(options), with_hash_(with_hash) {}
 
-SaveResult ShardedSaver::save(const CheckpointInfo& info, std::span<const ShardTensor> tensors,
-                              std::span<const CheckpointFile> files) {
+SaveResult DistributedSaver::save(const CheckpointInfo& info, std::span<const TensorRows> tensors,
+                                  std::span<const CheckpointFile> files) {
   SaveResult saved;
   saved.step = info.step;
-  saved.written = write_checkpoint_sharded(comm_, fs_, root_, info, tensors, files, with_hash_,
-                                           options_.checkpoint);
+  saved.written = write_checkpoint_distributed(comm_, fs_, root_, info, tensors, files, with_hash_,
+                                               options_.checkpoint);
   MessageWriter out;
   if (comm_.rank() == 0) {
     try {
@@ -273,8 +273,8 @@ SaveResult ShardedSaver::save(const CheckpointInfo& info, std::span<const ShardT
   return saved;
 }
 
-void ShardedSaver::start(CheckpointInfo info, std::vector<ShardTensor> tensors,
-                         std::vector<CheckpointFile> files) {
+void DistributedSaver::start(CheckpointInfo info, std::vector<TensorRows> tensors,
+                             std::vector<CheckpointFile> files) {
   const std::string name = fmt::format("save checkpoint step-{}", info.step);
   thread_.start(name, [this, info = std::move(info), tensors = std::move(tensors),
                        files = std::move(files)] { return save(info, tensors, files); });

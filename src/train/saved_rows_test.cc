@@ -1,13 +1,13 @@
-// Shard: fails if the parts of all ranks do not tile every tensor once, on any mesh.
-#include "train/shard.h"
+// SavedRows: fails if the parts of all ranks do not tile every tensor once, on any mesh.
+#include "train/saved_rows.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "parallel/ranks.h"
+#include "train/distributed_optimizer.h"
 #include "train/run_config.h"
-#include "train/sharded_optimizer.h"
 
 namespace moraine {
 namespace {
@@ -18,7 +18,7 @@ struct Rows {
   std::vector<int> writers, readers;
 };
 
-void note(std::map<std::string, Rows>& all, const ShardTensor& t, bool writes) {
+void note(std::map<std::string, Rows>& all, const TensorRows& t, bool writes) {
   Rows& rows = all[t.name];
   if (rows.shape.empty()) rows.shape = t.shape;
   ASSERT_EQ(rows.shape, t.shape) << t.name;
@@ -48,21 +48,21 @@ void check_mesh(const RunConfig& c, int ranks, int64_t expert) {
     const ParameterTable table = build_parameters(c.model, {.begin = first, .end = first + held});
     std::vector<float> memory(static_cast<size_t>(table.total_count));
     const Tensor master = make_tensor(memory.data(), DType::kF32, {table.total_count});
-    for (const ShardTensor& t : weights_to_write(table, master, mesh)) note(all, t, true);
-    for (const ShardTensor& t : weights_to_read(table, master)) note(all, t, false);
+    for (const TensorRows& t : weights_to_write(table, master, mesh)) note(all, t, true);
+    for (const TensorRows& t : weights_to_read(table, master)) note(all, t, false);
     std::vector<ParameterSpec> shared, experts;
     const std::vector<ParameterSpec> specs = optimizer_specs(c, table);
     for (size_t i = 0; i < specs.size(); ++i)
       (table.all[i].kind == Parameter::Kind::kExperts ? experts : shared).push_back(specs[i]);
     Arena arena(Arena::Mode::kReal);
-    const ShardedOptimizerOptions options{.rules = optimizer_options(c)};
+    const DistributedOptimizerOptions options{.rules = optimizer_options(c)};
     std::vector<double> a(static_cast<size_t>(ranks), 0.0),
         b(static_cast<size_t>(ranks / expert), 0.0);
-    for (const ShardedOptimizer& o :
-         {ShardedOptimizer(arena, shared, options, planned.ranks().shared, a),
-          ShardedOptimizer(arena, experts, options, planned.ranks().replicas, b)}) {
+    for (const DistributedOptimizer& o :
+         {DistributedOptimizer(arena, shared, options, planned.ranks().shared, a),
+          DistributedOptimizer(arena, experts, options, planned.ranks().replicas, b)}) {
       for (const bool writes : {true, false}) {
-        for (const ShardTensor& t : optimizer_shard(table, o.state(), mesh, writes))
+        for (const TensorRows& t : optimizer_rows(table, o.state(), mesh, writes))
           note(all, t, writes);
       }
     }
@@ -75,7 +75,7 @@ void check_mesh(const RunConfig& c, int ranks, int64_t expert) {
   }
 }
 
-TEST(Shard, PartsTileEveryTensorOnce) {
+TEST(SavedRows, PartsTileEveryTensorOnce) {
   for (const MatrixRule matrices : {MatrixRule::kMuon, MatrixRule::kAdamW}) {
     for (const int ranks : {1, 2, 4, 8}) {
       for (int64_t expert = 1; expert <= ranks; expert *= 2)

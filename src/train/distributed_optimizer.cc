@@ -1,5 +1,5 @@
-// ShardedOptimizer: turns shares into ranges of the flat buffer; collectives do the rest.
-#include "train/sharded_optimizer.h"
+// DistributedOptimizer: turns shares into ranges of the flat buffer; collectives do the rest.
+#include "train/distributed_optimizer.h"
 
 #include <algorithm>
 
@@ -23,35 +23,35 @@ std::vector<Range> merged(const std::vector<OwnedRange>& owned) {
 
 }  // namespace
 
-ShardedOptimizer::ShardedOptimizer(Arena& arena, std::vector<ParameterSpec> specs,
-                                   const ShardedOptimizerOptions& options, Communicator& comm,
-                                   std::vector<double>& load)
+DistributedOptimizer::DistributedOptimizer(Arena& arena, std::vector<ParameterSpec> specs,
+                                           const DistributedOptimizerOptions& options,
+                                           Communicator& comm, std::vector<double>& costs)
     : specs_(std::move(specs)), options_(options), comm_(&comm) {
   const std::vector<OptimizerShare> shares =
-      assign_shares(specs_, comm.size(), options.rules.muon.ns_steps, load);
+      assign_shares(specs_, comm.size(), options.rules.muon.ns_steps, costs);
   for (const OptimizerShare& share : shares) shares_.push_back(merged(owned_ranges(specs_, share)));
   const OptimizerShare& own = shares[static_cast<size_t>(comm.rank())];
   owned_ = owned_ranges(specs_, own);
   optimizer_ = std::make_unique<Optimizer>(specs_, options.rules, options.threads, arena, own);
 }
 
-void ShardedOptimizer::reduce(const Tensor& gradients, Range part, Bytes scratch) {
+void DistributedOptimizer::reduce(const Tensor& gradients, Range part, Bytes scratch) {
   if (comm_->size() == 1 || part.begin == part.end) return;
   reduce_scatter(*comm_, gradients, cut_shares(shares_, part),
-                 {.wire = options_.wire, .scratch = scratch});
+                 {.dtype = options_.reduce_dtype, .scratch = scratch});
 }
 
-int64_t ShardedOptimizer::reduce_bytes(Range part) const {
+int64_t DistributedOptimizer::reduce_bytes(Range part) const {
   if (comm_->size() == 1) return 0;
-  return reduce_scatter_scratch(comm_->size(), part.end - part.begin, options_.wire);
+  return reduce_scatter_scratch(comm_->size(), part.end - part.begin, options_.reduce_dtype);
 }
 
-void ShardedOptimizer::step(Context& ctx, const OptimizerStep& a) {
+void DistributedOptimizer::step(Context& ctx, const OptimizerStep& a) {
   fault_point("step.optimizer");
   optimizer_->step(ctx, a);
 }
 
-void ShardedOptimizer::gather(Context& ctx, const Tensor& weights) {
+void DistributedOptimizer::gather(Context& ctx, const Tensor& weights) {
   fault_point("step.weights_gather");
   const OpTimer timer(ctx.profile, "ranks: weights (gather)", 0, 0);
   if (comm_->size() > 1) all_gather(*comm_, weights, shares_);

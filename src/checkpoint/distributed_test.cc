@@ -1,7 +1,7 @@
-// Sharded checkpoints: fails if the cut of tensors over ranks can be seen in what is loaded or in
+// Distributed checkpoints: fails if the cut of tensors over ranks can be seen in what is loaded or in
 // the hash, if a rank that saves something else or rows that do not tile go unseen, or if the ranks
 // do not all get the same outcome.
-#include "checkpoint/sharded.h"
+#include "checkpoint/distributed.h"
 
 #include <gtest/gtest.h>
 
@@ -11,19 +11,19 @@
 #include "checkpoint/faulty_file_system.h"
 #include "checkpoint/history.h"
 #include "checkpoint/test_folder.h"
-#include "checkpoint/test_shards.h"
+#include "checkpoint/test_ranks.h"
 
 namespace moraine {
 namespace {
 
 using testing::deal;
+using testing::Dealt;
 using testing::FaultyFileSystem;
 using testing::RankErrors;
 using testing::run_ranks;
-using testing::Shards;
 using testing::TestCheckpoint;
 using testing::TestFolder;
-using testing::write_shards;
+using testing::write_dealt;
 
 FileSystem& disk() { return posix_file_system(); }
 
@@ -58,12 +58,12 @@ void expect_loads_anywhere(const std::string& directory, const TestCheckpoint& w
       loaded.read_rows(t.name, t.tensor.rank == 0 ? 0 : begin, out);
       EXPECT_EQ(std::memcmp(out.data, expected, static_cast<size_t>(out.bytes())), 0) << t.name;
     }
-    EXPECT_EQ(checkpoint_hash_sharded(comm, loaded), want.hash());
+    EXPECT_EQ(checkpoint_hash_distributed(comm, loaded), want.hash());
   });
   for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
 }
 
-TEST(Sharded, AnyCutOverAnyRanksIsTheSameCheckpointOnAnyOther) {
+TEST(Distributed, AnyCutOverAnyRanksIsTheSameCheckpointOnAnyOther) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const int ranks = 1 + static_cast<int>(random_below(8, seed, Stream::kTest, 1, 0));
     const int readers = 1 + static_cast<int>(random_below(8, seed, Stream::kTest, 1, 1));
@@ -74,11 +74,11 @@ TEST(Sharded, AnyCutOverAnyRanksIsTheSameCheckpointOnAnyOther) {
     const TestFolder folder;
     TestCheckpoint content(static_cast<int64_t>(seed), seed);
     add_random(&content, seed);
-    const Shards shards = deal(content.tensors, ranks, seed);
+    const Dealt dealt = deal(content.tensors, ranks, seed);
     FaultyFileSystem fast(disk());
     const RankErrors errors = run_ranks(ranks, [&](Communicator& comm) {
       const CheckpointWritten written =
-          write_shards(comm, fast, folder.path(), content, shards, {.max_file_bytes = file_bytes});
+          write_dealt(comm, fast, folder.path(), content, dealt, {.max_file_bytes = file_bytes});
       EXPECT_EQ(written.hash, content.hash());
       EXPECT_EQ(written.directory, folder.file(fmt::format("step-{}", seed)));
       EXPECT_EQ(written.bytes, Checkpoint::open(disk(), written.directory).bytes());
@@ -94,19 +94,19 @@ TEST(Sharded, AnyCutOverAnyRanksIsTheSameCheckpointOnAnyOther) {
   }
 }
 
-TEST(Sharded, OneRankWritesTheBytesOfTheSingleWriter) {
+TEST(Distributed, OneRankWritesTheBytesOfTheSingleWriter) {
   const TestFolder folder;
   const TestCheckpoint content(3, 1);
   const std::string alone =
       content.write(disk(), folder.file("alone"), {.max_file_bytes = 100}).directory;
   std::string shared;
   run_ranks(1, [&](Communicator& comm) {
-    std::vector<ShardTensor> all;
+    std::vector<TensorRows> all;
     for (const CheckpointTensor& t : content.tensors) {
       all.push_back({t.name, t.tensor, {t.tensor.dims, t.tensor.dims + t.tensor.rank}, 0});
     }
     shared =
-        write_shards(comm, disk(), folder.file("shared"), content, {all}, {.max_file_bytes = 100})
+        write_dealt(comm, disk(), folder.file("shared"), content, {all}, {.max_file_bytes = 100})
             .directory;
   });
   ASSERT_EQ(disk().list(alone), disk().list(shared));
@@ -115,21 +115,21 @@ TEST(Sharded, OneRankWritesTheBytesOfTheSingleWriter) {
   }
 }
 
-TEST(Sharded, EveryRankWritesItsOwnRows) {
+TEST(Distributed, EveryRankWritesItsOwnRows) {
   const TestFolder folder;
   TestCheckpoint content(3, 1);
-  Shards shards(3);
+  Dealt dealt(3);
   for (const CheckpointTensor& t : content.tensors) {
     const std::vector<int64_t> shape(t.tensor.dims, t.tensor.dims + t.tensor.rank);
     if (t.name != "weights.embed") {
-      shards[0].push_back({t.name, t.tensor, shape, 0});
+      dealt[0].push_back({t.name, t.tensor, shape, 0});
       continue;
     }
-    shards[1].push_back({t.name, t.tensor.rows(0, 4), shape, 0});
-    shards[2].push_back({t.name, t.tensor.rows(4, 9), shape, 4});
+    dealt[1].push_back({t.name, t.tensor.rows(0, 4), shape, 0});
+    dealt[2].push_back({t.name, t.tensor.rows(4, 9), shape, 4});
   }
-  run_ranks(
-      3, [&](Communicator& comm) { write_shards(comm, disk(), folder.path(), content, shards); });
+  run_ranks(3,
+            [&](Communicator& comm) { write_dealt(comm, disk(), folder.path(), content, dealt); });
   const auto bytes = [&](const char* name) { return disk().file_bytes(folder.file(name)); };
   EXPECT_EQ(bytes("step-3/data-00002-00000.safetensors"),
             bytes("step-3/data-00001-00000.safetensors") + 16);  // one row more
@@ -138,7 +138,7 @@ TEST(Sharded, EveryRankWritesItsOwnRows) {
 // Saves with one rank changed by `change`; all ranks must get one Error that says `wanted`.
 struct Difference {
   const char* name;
-  std::function<void(CheckpointInfo&, std::vector<ShardTensor>&, std::vector<CheckpointFile>&)>
+  std::function<void(CheckpointInfo&, std::vector<TensorRows>&, std::vector<CheckpointFile>&)>
       change;  // on rank 1 of 3
   Code code;
   std::vector<std::string> wanted;
@@ -149,23 +149,23 @@ void expect_refused(const Difference& difference) {
   const TestFolder folder;
   const TestCheckpoint old_one(2, 5), content(3, 1);
   old_one.write(disk(), folder.path());
-  Shards shards(3);
+  Dealt dealt(3);
   for (const CheckpointTensor& t : content.tensors) {
     const std::vector<int64_t> shape(t.tensor.dims, t.tensor.dims + t.tensor.rank);
     if (t.name == "weights.embed") {
-      shards[0].push_back({t.name, t.tensor.rows(0, 3), shape, 0});
-      shards[1].push_back({t.name, t.tensor.rows(3, 5), shape, 3});
-      shards[2].push_back({t.name, t.tensor.rows(5, 9), shape, 5});
+      dealt[0].push_back({t.name, t.tensor.rows(0, 3), shape, 0});
+      dealt[1].push_back({t.name, t.tensor.rows(3, 5), shape, 3});
+      dealt[2].push_back({t.name, t.tensor.rows(5, 9), shape, 5});
     } else {
-      shards[2].push_back({t.name, t.tensor, shape, 0});
+      dealt[2].push_back({t.name, t.tensor, shape, 0});
     }
   }
   const RankErrors errors = run_ranks(3, [&](Communicator& comm) {
     CheckpointInfo info = content.info;
-    std::vector<ShardTensor> mine = shards[static_cast<size_t>(comm.rank())];
+    std::vector<TensorRows> mine = dealt[static_cast<size_t>(comm.rank())];
     std::vector<CheckpointFile> files = content.files;
     if (comm.rank() == 1) difference.change(info, mine, files);
-    write_checkpoint_sharded(comm, disk(), folder.path(), info, mine, files, true);
+    write_checkpoint_distributed(comm, disk(), folder.path(), info, mine, files, true);
   });
   for (const auto& error : errors) {
     ASSERT_TRUE(error.has_value());
@@ -178,14 +178,14 @@ void expect_refused(const Difference& difference) {
   EXPECT_EQ(disk().list(folder.path()), (std::vector<std::string>{"step-2"}));
   // The ranks are in step still: the next save works.
   const RankErrors again = run_ranks(
-      3, [&](Communicator& comm) { write_shards(comm, disk(), folder.path(), content, shards); });
+      3, [&](Communicator& comm) { write_dealt(comm, disk(), folder.path(), content, dealt); });
   for (const auto& error : again) EXPECT_FALSE(error.has_value()) << error->what();
   EXPECT_EQ(Checkpoint::open(disk(), folder.file("step-3")).hash(), content.hash());
 }
 
-TEST(Sharded, AMixtureIsRefusedOnAllRanksWithItsName) {
+TEST(Distributed, AMixtureIsRefusedOnAllRanksWithItsName) {
   using Info = CheckpointInfo;
-  using Tensors = std::vector<ShardTensor>;
+  using Tensors = std::vector<TensorRows>;
   using Files = std::vector<CheckpointFile>;
   const Difference differences[] = {
       {"another step",
@@ -256,17 +256,17 @@ TEST(Sharded, AMixtureIsRefusedOnAllRanksWithItsName) {
 }
 
 // The example of docs/formats/checkpoint.md.
-TEST(Sharded, TheManifestIsTheDocumentedOne) {
+TEST(Distributed, TheManifestIsTheDocumentedOne) {
   const TestFolder folder;
   float w[] = {1, 2, 3, 4, 5, 6}, b[] = {7, 8};
-  const std::vector<ShardTensor> shards[] = {
+  const std::vector<TensorRows> dealt[] = {
       {{"w", make_tensor(w, DType::kF32, {2, 2}), {3, 2}, 0}},
       {{"b", make_tensor(b, DType::kF32, {2}), {2}, 0},
        {"w", make_tensor(w + 4, DType::kF32, {1, 2}), {3, 2}, 2}}};
   const CheckpointInfo info{.step = 7, .tokens_seen = 64, .seed = 1, .values = {}, .config = ""};
   run_ranks(2, [&](Communicator& comm) {
-    write_checkpoint_sharded(comm, disk(), folder.path(), info,
-                             shards[static_cast<size_t>(comm.rank())], {}, true);
+    write_checkpoint_distributed(comm, disk(), folder.path(), info,
+                                 dealt[static_cast<size_t>(comm.rank())], {}, true);
   });
   const std::string manifest = disk().read(folder.file("step-7/manifest.json"));
   const std::string wanted = R"("data": [
@@ -283,13 +283,13 @@ TEST(Sharded, TheManifestIsTheDocumentedOne) {
             "c774a63b755f62f6480a5300ed8758d8");
 }
 
-TEST(Sharded, TheFolderMustBeSharedByAllRanks) {
+TEST(Distributed, TheFolderMustBeSharedByAllRanks) {
   const TestFolder folder;
   const TestCheckpoint content(3, 1);
-  const Shards shards = deal(content.tensors, 2, 4);
-  ASSERT_FALSE(shards[1].empty());
+  const Dealt dealt = deal(content.tensors, 2, 4);
+  ASSERT_FALSE(dealt[1].empty());
   const RankErrors errors = run_ranks(2, [&](Communicator& comm) {
-    write_shards(comm, disk(), folder.file(fmt::format("host{}", comm.rank())), content, shards);
+    write_dealt(comm, disk(), folder.file(fmt::format("host{}", comm.rank())), content, dealt);
   });
   for (const auto& error : errors) {
     ASSERT_TRUE(error.has_value());
@@ -301,14 +301,14 @@ TEST(Sharded, TheFolderMustBeSharedByAllRanks) {
   EXPECT_EQ(list_checkpoints(disk(), folder.file("host0")), std::vector<int64_t>());
 }
 
-TEST(Sharded, RanksThatReadAnotherCheckpointAreFound) {
+TEST(Distributed, RanksThatReadAnotherCheckpointAreFound) {
   const TestFolder folder;
   TestCheckpoint(3, 1).write(disk(), folder.path());
   TestCheckpoint(4, 1).write(disk(), folder.path());
   const RankErrors errors = run_ranks(3, [&](Communicator& comm) {
     const Checkpoint checkpoint =
         Checkpoint::open(disk(), folder.file(comm.rank() == 2 ? "step-4" : "step-3"));
-    checkpoint_hash_sharded(comm, checkpoint);
+    checkpoint_hash_distributed(comm, checkpoint);
   });
   for (const auto& error : errors) {
     ASSERT_TRUE(error.has_value());
@@ -317,19 +317,19 @@ TEST(Sharded, RanksThatReadAnotherCheckpointAreFound) {
   }
 }
 
-TEST(ShardedSavers, AllRanksGetTheSameResultsAndOldOnesAreDropped) {
+TEST(DistributedSavers, AllRanksGetTheSameResultsAndOldOnesAreDropped) {
   const TestFolder folder;
   constexpr int kRanks = 4;
   std::vector<std::vector<int64_t>> removed(kRanks);
   FaultyFileSystem fast(disk());
   const RankErrors errors = run_ranks(kRanks, [&](Communicator& comm) {
-    ShardedSaver saver(comm, fast, folder.path(), {.retention = {.keep = 2}, .checkpoint = {}});
+    DistributedSaver saver(comm, fast, folder.path(), {.retention = {.keep = 2}, .checkpoint = {}});
     EXPECT_TRUE(saver.idle());
     EXPECT_EQ(saver.wait(), std::nullopt);
     for (int64_t step = 1; step <= 5; ++step) {
       const TestCheckpoint content(step, 1);
-      const Shards shards = deal(content.tensors, kRanks, static_cast<uint64_t>(step));
-      saver.start(content.info, shards[static_cast<size_t>(comm.rank())], content.files);
+      const Dealt dealt = deal(content.tensors, kRanks, static_cast<uint64_t>(step));
+      saver.start(content.info, dealt[static_cast<size_t>(comm.rank())], content.files);
       std::optional<SaveResult> result;
       if (comm.rank() % 2 == 0) result = saver.wait();
       while (!result) {
@@ -349,21 +349,21 @@ TEST(ShardedSavers, AllRanksGetTheSameResultsAndOldOnesAreDropped) {
   EXPECT_EQ(list_checkpoints(disk(), folder.path()), (std::vector<int64_t>{4, 5}));
 }
 
-TEST(ShardedSavers, AFullDiskOnOneRankIsAnErrorOnAllAndTheNextSaveWorks) {
+TEST(DistributedSavers, AFullDiskOnOneRankIsAnErrorOnAllAndTheNextSaveWorks) {
   const TestFolder folder;
   constexpr int kRanks = 3;
   const TestCheckpoint one(1, 1), two(2, 2), three(3, 3);
-  const Shards shards[] = {deal(one.tensors, kRanks, 1), deal(two.tensors, kRanks, 2),
-                           deal(three.tensors, kRanks, 3)};
-  ASSERT_FALSE(shards[1][2].empty());
+  const Dealt dealt[] = {deal(one.tensors, kRanks, 1), deal(two.tensors, kRanks, 2),
+                         deal(three.tensors, kRanks, 3)};
+  ASSERT_FALSE(dealt[1][2].empty());
   const RankErrors errors = run_ranks(kRanks, [&](Communicator& comm) {
     const size_t rank = static_cast<size_t>(comm.rank());
     FaultyFileSystem fs(disk());
-    ShardedSaver saver(comm, fs, folder.path(), {});
-    saver.start(one.info, shards[0][rank], one.files);
+    DistributedSaver saver(comm, fs, folder.path(), {});
+    saver.start(one.info, dealt[0][rank], one.files);
     EXPECT_EQ(saver.wait()->step, 1);
     if (rank == 2) fs.disk_full(20);
-    saver.start(two.info, shards[1][rank], two.files);
+    saver.start(two.info, dealt[1][rank], two.files);
     try {
       saver.wait();
       ADD_FAILURE() << "no Error on rank " << rank;
@@ -377,7 +377,7 @@ TEST(ShardedSavers, AFullDiskOnOneRankIsAnErrorOnAllAndTheNextSaveWorks) {
     }
     EXPECT_TRUE(saver.idle());
     fs.disk_full(-1);
-    saver.start(three.info, shards[2][rank], three.files);
+    saver.start(three.info, dealt[2][rank], three.files);
     EXPECT_EQ(saver.wait()->step, 3);
   });
   for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();

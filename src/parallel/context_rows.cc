@@ -1,5 +1,5 @@
-// ContextShard: arithmetic on rows, chunks and documents.
-#include "parallel/context_shard.h"
+// ContextRows: arithmetic on rows, chunks and documents.
+#include "parallel/context_rows.h"
 
 #include <algorithm>
 
@@ -11,30 +11,30 @@ namespace moraine {
 namespace {
 
 // Where the document that holds `row` begins and ends.
-RowRange document_at(const ContextShard& shard, int64_t row) {
-  const auto& begin = shard.document_begin;
+RowRange document_at(const ContextRows& mine, int64_t row) {
+  const auto& begin = mine.document_begin;
   const auto above = std::upper_bound(begin.begin(), begin.end(), row);
   return {*(above - 1), *above};
 }
 
-void add_chunk(ContextShard& shard, int64_t sequence, int slot) {
-  const ContextLayout& layout = shard.layout;
-  const int64_t chunk = layout.chunk_of(shard.rank, slot);
+void add_chunk(ContextRows& mine, int64_t sequence, int slot) {
+  const ContextLayout& layout = mine.layout;
+  const int64_t chunk = layout.chunk_of(mine.rank, slot);
   const RowRange rows = layout.chunk(sequence, chunk);
-  shard.before.push_back(std::min<int64_t>(2, rows.begin - document_at(shard, rows.begin).begin));
+  mine.before.push_back(std::min<int64_t>(2, rows.begin - document_at(mine, rows.begin).begin));
   const bool last = chunk + 1 == 2 * layout.ranks;
-  shard.after.push_back(last ? 0
-                             : std::min<int64_t>(2, rows.end - document_at(shard, rows.end).begin));
+  mine.after.push_back(last ? 0
+                            : std::min<int64_t>(2, rows.end - document_at(mine, rows.end).begin));
   for (int64_t at = rows.begin; at < rows.end;) {
-    const RowRange document = document_at(shard, at);
+    const RowRange document = document_at(mine, at);
     const int64_t end = std::min(document.end, rows.end);
     const bool continues = at == rows.begin && document.begin < at;
-    shard.segments.push_back({.row_begin = shard.rows(),
-                              .rows = end - at,
-                              .position_begin = at - document.begin,
-                              .key_begin = document.begin});
-    shard.halo_row.push_back(continues ? 2 * sequence + slot : -1);
-    for (; at < end; ++at) shard.row.push_back(at);
+    mine.segments.push_back({.row_begin = mine.rows(),
+                             .rows = end - at,
+                             .position_begin = at - document.begin,
+                             .key_begin = document.begin});
+    mine.halo_row.push_back(continues ? 2 * sequence + slot : -1);
+    for (; at < end; ++at) mine.row.push_back(at);
   }
 }
 
@@ -88,41 +88,41 @@ void check_context(const ContextLayout& layout) {
   }
 }
 
-ContextShard make_context_shard(const ContextLayout& layout, int64_t rank,
-                                std::span<const int64_t> segment_begin) {
+ContextRows make_context_rows(const ContextLayout& layout, int64_t rank,
+                              std::span<const int64_t> segment_begin) {
   check_context(layout);
   MR_CHECK(rank >= 0 && rank < layout.ranks && layout.sequences > 0);
-  ContextShard shard;
-  shard.layout = layout;
-  shard.rank = rank;
-  shard.document_begin.assign(segment_begin.begin(), segment_begin.end());
-  shard.document_begin.push_back(layout.rows());
-  const auto& begin = shard.document_begin;
+  ContextRows mine;
+  mine.layout = layout;
+  mine.rank = rank;
+  mine.document_begin.assign(segment_begin.begin(), segment_begin.end());
+  mine.document_begin.push_back(layout.rows());
+  const auto& begin = mine.document_begin;
   MR_CHECK(begin.front() == 0 && std::is_sorted(begin.begin(), begin.end()));
   for (int64_t b = 0; b < layout.sequences; ++b) {
     MR_CHECK(std::binary_search(begin.begin(), begin.end(), b * layout.length),
              "a document crosses the border of sequence %ld", long(b));
-    for (const int slot : {0, 1}) add_chunk(shard, b, slot);
+    for (const int slot : {0, 1}) add_chunk(mine, b, slot);
   }
-  return shard;
+  return mine;
 }
 
-KeyParts gathered_parts(const ContextShard& shard) {
+KeyParts gathered_parts(const ContextRows& mine) {
   KeyParts parts;
-  for (const Segment& s : shard.segments) {
+  for (const Segment& s : mine.segments) {
     parts.segments.push_back(s);
     parts.keys.push_back(s.position_begin + s.rows);
   }
   return parts;
 }
 
-std::vector<RingHop> ring_hops(const ContextShard& shard, int64_t window) {
-  const ContextLayout& layout = shard.layout;
+std::vector<RingHop> ring_hops(const ContextRows& mine, int64_t window) {
+  const ContextLayout& layout = mine.layout;
   std::vector<RingHop> hops;
   for (int64_t h = 0; h < layout.ranks; ++h) {
     RingHop hop;
-    hop.owner = (shard.rank - h + layout.ranks) % layout.ranks;
-    for (const Segment& s : shard.segments) {
+    hop.owner = (mine.rank - h + layout.ranks) % layout.ranks;
+    for (const Segment& s : mine.segments) {
       const int64_t sequence = s.key_begin / layout.length;
       for (const int slot : {0, 1}) {
         const RowRange keys = layout.chunk(sequence, layout.chunk_of(hop.owner, slot));

@@ -1,5 +1,5 @@
-// Shard: computes a rank's rows from offsets in the flat buffer.
-#include "train/shard.h"
+// SavedRows: computes a rank's rows from offsets in the flat buffer.
+#include "train/saved_rows.h"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace {
 
 using Kind = Parameter::Kind;
 
-ShardTensor rows_of(const Parameter& p, const Tensor& master, int64_t begin, int64_t end) {
+TensorRows rows_of(const Parameter& p, const Tensor& master, int64_t begin, int64_t end) {
   return {.name = kWeightPrefix + p.name,
           .local = view(p, master).rows(begin, end),
           .shape = p.global_dims(),
@@ -32,8 +32,8 @@ const Parameter& owner(const ParameterTable& table, const std::string& name) {
 
 }  // namespace
 
-std::vector<ShardTensor> weights_to_write(const ParameterTable& table, const Tensor& master,
-                                          const Mesh& mesh) {
+std::vector<TensorRows> weights_to_write(const ParameterTable& table, const Tensor& master,
+                                         const Mesh& mesh) {
   const int64_t copies = mesh.ranks / mesh.expert, copy = mesh.rank / mesh.expert;
   // Elements that every rank has, laid end to end: before the experts, and after.
   const int64_t shared = table.total_count - table.expert_count();
@@ -43,7 +43,7 @@ std::vector<ShardTensor> weights_to_write(const ParameterTable& table, const Ten
            : at < table.expert_begin ? at
                                      : at + table.expert_count();
   };
-  std::vector<ShardTensor> tensors;
+  std::vector<TensorRows> tensors;
   for (const Parameter& p : table.all) {
     int64_t begin = row_at(p, border(mesh.rank)), end = row_at(p, border(mesh.rank + 1));
     if (p.kind == Kind::kExperts) {
@@ -55,24 +55,24 @@ std::vector<ShardTensor> weights_to_write(const ParameterTable& table, const Ten
   return tensors;
 }
 
-std::vector<ShardTensor> weights_to_read(const ParameterTable& table, const Tensor& master) {
-  std::vector<ShardTensor> tensors;
+std::vector<TensorRows> weights_to_read(const ParameterTable& table, const Tensor& master) {
+  std::vector<TensorRows> tensors;
   for (const Parameter& p : table.all) tensors.push_back(rows_of(p, master, 0, p.dims[0]));
   return tensors;
 }
 
-std::vector<ShardTensor> optimizer_shard(const ParameterTable& table,
-                                         const std::vector<OptimizerTensor>& state,
-                                         const Mesh& mesh, bool writes) {
-  std::vector<ShardTensor> tensors;
+std::vector<TensorRows> optimizer_rows(const ParameterTable& table,
+                                       const std::vector<OptimizerTensor>& state, const Mesh& mesh,
+                                       bool writes) {
+  std::vector<TensorRows> tensors;
   for (const OptimizerTensor& t : state) {
     const Parameter& p = owner(table, t.name);
     if (p.kind == Kind::kBalance && writes && mesh.rank != 0) continue;
     const int64_t row = p.count() / p.dims[0];  // elements
-    ShardTensor s{.name = "optimizer." + t.name,
-                  .local = t.tensor,
-                  .shape = p.global_dims(),
-                  .row_begin = t.element_begin};
+    TensorRows s{.name = "optimizer." + t.name,
+                 .local = t.tensor,
+                 .shape = p.global_dims(),
+                 .row_begin = t.element_begin};
     if (p.kind == Kind::kBalance) {
       s.shape = {t.tensor.dims[0], t.tensor.dims[1]};
     } else if (t.tensor.rank == 1) {  // AdamW: element after element

@@ -1,4 +1,4 @@
-// ShardedOptimizer: the optimizer of parameters that a group of ranks holds alike (ZeRO-1).
+// DistributedOptimizer: the optimizer of parameters that a group of ranks holds alike (ZeRO-1).
 //
 //   reduce    every rank's gradients to the owner of each part, summed in the slot tree's order
 //   step      the owner moves its part of the weights
@@ -18,19 +18,19 @@
 
 namespace moraine {
 
-struct ShardedOptimizerOptions {
+struct DistributedOptimizerOptions {
   OptimizerOptions rules;
   int threads = 1;
-  Wire wire = Wire::kF32;  // of gradients
+  ReduceDType reduce_dtype = ReduceDType::kF32;  // of gradients
 };
 
-class ShardedOptimizer {
+class DistributedOptimizer {
  public:
-  // specs: of this group only, offsets in the whole flat buffer. load: of the ranks of `comm`, by
+  // specs: of this group only, offsets in the whole flat buffer. costs: of the ranks of `comm`, by
   // what they own already; added to.
-  ShardedOptimizer(Arena& arena, std::vector<ParameterSpec> specs,
-                   const ShardedOptimizerOptions& options, Communicator& comm,
-                   std::vector<double>& load);
+  DistributedOptimizer(Arena& arena, std::vector<ParameterSpec> specs,
+                       const DistributedOptimizerOptions& options, Communicator& comm,
+                       std::vector<double>& costs);
 
   // Part [begin, end) of the flat gradient buffer; all ranks pass the same parts in the same order.
   // scratch: at least reduce_bytes(part).
@@ -45,7 +45,7 @@ class ShardedOptimizer {
 
  private:
   std::vector<ParameterSpec> specs_;
-  ShardedOptimizerOptions options_;
+  DistributedOptimizerOptions options_;
   Communicator* comm_;
   Shares shares_;                  // of every member
   std::vector<OwnedRange> owned_;  // here

@@ -1,4 +1,4 @@
-// Sharded: every rank writes its own part of one checkpoint, and all agree to commit it.
+// Distributed checkpoints: every rank writes its own rows of one, and all agree to commit it.
 //
 //   plan     rank 0 hears what each rank is about to write: one step, one config, every row once;
 //            it clears what crashes left and makes step-<n>.partial
@@ -29,30 +29,23 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/history.h"
 #include "checkpoint/save_thread.h"
+#include "checkpoint/tensor_rows.h"
 #include "comm/communicator.h"
 
 namespace moraine {
 
-// Rows [row_begin, row_begin + rows of `local`) of a tensor of global shape `shape`; a scalar has
-// one row.
-struct ShardTensor {
-  std::string name;
-  Tensor local;
-  std::vector<int64_t> shape;
-  int64_t row_begin = 0;
-};
-
 // Collective. `info` and `files` are the same on every rank. The hash is computed if `with_hash`,
 // before the commit: tensors that one rank wrote whole are hashed on the way, those in several
 // parts are read again, each by one rank. Else it is zero.
-CheckpointWritten write_checkpoint_sharded(Communicator& comm, FileSystem& fs,
-                                           const std::string& root, const CheckpointInfo& info,
-                                           std::span<const ShardTensor> tensors,
-                                           std::span<const CheckpointFile> files, bool with_hash,
-                                           const CheckpointOptions& options = {});
+CheckpointWritten write_checkpoint_distributed(Communicator& comm, FileSystem& fs,
+                                               const std::string& root, const CheckpointInfo& info,
+                                               std::span<const TensorRows> tensors,
+                                               std::span<const CheckpointFile> files,
+                                               bool with_hash,
+                                               const CheckpointOptions& options = {});
 
 // Checkpoint::hash() with the reading divided among the ranks. Collective.
-Hash128 checkpoint_hash_sharded(Communicator& comm, const Checkpoint& checkpoint);
+Hash128 checkpoint_hash_distributed(Communicator& comm, const Checkpoint& checkpoint);
 
 struct SaverOptions {
   Retention retention;  // applied after each save that went well
@@ -66,15 +59,15 @@ struct SaverOptions {
 // the next start() each must have taken it. After a failed save (disk full) the checkpoints that
 // were there are untouched, and the next start() tries again. `comm` is used by the saver's thread
 // alone. Retention is applied by rank 0.
-class ShardedSaver {
+class DistributedSaver {
  public:
   // The destructor finishes a running save. With `with_hash` each result has its hash.
-  ShardedSaver(Communicator comm, FileSystem& fs, const std::string& root,
-               const SaverOptions& options, bool with_hash = true);
-  ShardedSaver(const ShardedSaver&) = delete;
-  ShardedSaver& operator=(const ShardedSaver&) = delete;
+  DistributedSaver(Communicator comm, FileSystem& fs, const std::string& root,
+                   const SaverOptions& options, bool with_hash = true);
+  DistributedSaver(const DistributedSaver&) = delete;
+  DistributedSaver& operator=(const DistributedSaver&) = delete;
 
-  void start(CheckpointInfo info, std::vector<ShardTensor> tensors,
+  void start(CheckpointInfo info, std::vector<TensorRows> tensors,
              std::vector<CheckpointFile> files);
   bool busy() const { return thread_.busy(); }  // a save is running
   bool idle() const { return thread_.idle(); }  // start() may be called
@@ -82,7 +75,7 @@ class ShardedSaver {
   std::optional<SaveResult> wait() { return thread_.wait(); }
 
  private:
-  SaveResult save(const CheckpointInfo& info, std::span<const ShardTensor> tensors,
+  SaveResult save(const CheckpointInfo& info, std::span<const TensorRows> tensors,
                   std::span<const CheckpointFile> files);
 
   Communicator comm_;

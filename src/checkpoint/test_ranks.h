@@ -1,4 +1,4 @@
-// TestShards: a checkpoint's tensors dealt out to ranks, and ranks as threads that save them.
+// TestRanks: a checkpoint's tensors dealt out to ranks, and ranks as threads that save them.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "checkpoint/sharded.h"
+#include "checkpoint/distributed.h"
 #include "checkpoint/test_checkpoint.h"
 #include "comm/communicator.h"
 #include "comm/thread_ranks.h"
@@ -21,9 +21,9 @@ namespace moraine::testing {
 constexpr double kRankDeadline = 60;
 
 // Rows of each tensor cut at random places, each piece given to a random rank.
-using Shards = std::vector<std::vector<ShardTensor>>;
-inline Shards deal(const std::vector<CheckpointTensor>& tensors, int ranks, uint64_t seed) {
-  Shards shards(static_cast<size_t>(ranks));
+using Dealt = std::vector<std::vector<TensorRows>>;
+inline Dealt deal(const std::vector<CheckpointTensor>& tensors, int ranks, uint64_t seed) {
+  Dealt dealt(static_cast<size_t>(ranks));
   uint64_t draw = 0;
   const auto below = [&](uint64_t n) { return random_below(n, seed, Stream::kTest, 77, draw++); };
   for (const CheckpointTensor& t : tensors) {
@@ -36,11 +36,11 @@ inline Shards deal(const std::vector<CheckpointTensor>& tensors, int ranks, uint
       if (below(3) == 0) end = rows;
       const Tensor piece = shape.empty() ? t.tensor : t.tensor.rows(row, end);
       if (shape.empty()) end = rows;
-      shards[below(static_cast<uint64_t>(ranks))].push_back({t.name, piece, shape, row});
+      dealt[below(static_cast<uint64_t>(ranks))].push_back({t.name, piece, shape, row});
       row = end;
     } while (row < rows);
   }
-  return shards;
+  return dealt;
 }
 
 // Runs body on each rank with a communicator of all. What each rank threw, if it threw.
@@ -60,12 +60,12 @@ inline RankErrors run_ranks(int ranks, const std::function<void(Communicator&)>&
   return errors;
 }
 
-inline CheckpointWritten write_shards(Communicator& comm, FileSystem& fs, const std::string& root,
-                                      const TestCheckpoint& content, const Shards& shards,
-                                      const CheckpointOptions& options = {}) {
-  return write_checkpoint_sharded(comm, fs, root, content.info,
-                                  shards[static_cast<size_t>(comm.rank())], content.files, true,
-                                  options);
+inline CheckpointWritten write_dealt(Communicator& comm, FileSystem& fs, const std::string& root,
+                                     const TestCheckpoint& content, const Dealt& dealt,
+                                     const CheckpointOptions& options = {}) {
+  return write_checkpoint_distributed(comm, fs, root, content.info,
+                                      dealt[static_cast<size_t>(comm.rank())], content.files, true,
+                                      options);
 }
 
 }  // namespace moraine::testing

@@ -1,4 +1,4 @@
-// ShardPlan: who writes which rows, and whether all ranks together write one whole checkpoint.
+// SavePlan: who writes which rows, and whether all ranks together write one whole checkpoint.
 //
 // Pure functions over what the ranks say: no communication, no disk. A plan says what a rank is
 // about to write; check_plans refuses what would be a mixture before a byte is written; after
@@ -23,7 +23,7 @@
 namespace moraine {
 
 // Rows [row_begin, row_end) of a tensor of global shape `shape`; a scalar has one row.
-struct ShardPiece {
+struct PlannedRows {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
@@ -37,26 +37,26 @@ struct SharedFact {
   std::string value;  // as shown: the number, or the hash of a text
 };
 
-struct ShardPlan {
+struct SavePlan {
   std::vector<SharedFact> facts;
-  std::vector<ShardPiece> pieces;
+  std::vector<PlannedRows> pieces;
 };
 
 std::vector<SharedFact> shared_facts(const CheckpointInfo& info,
                                      std::span<const CheckpointFile> files);
 
 // One entry per rank, in rank order. Pieces must tile the rows of every tensor exactly once.
-void check_plans(std::span<const ShardPlan> plans);
+void check_plans(std::span<const SavePlan> plans);
 
 // The checkpoint of all ranks: `written[r]` are the files of plans[r].pieces, in that order. The
 // parts of a file that one rank wrote name it by its position in that rank's list; here all lists
 // stand one after the other. `files` stays empty. The plans have been checked.
-Manifest assemble_manifest(const CheckpointInfo& info, std::span<const ShardPlan> plans,
+Manifest assemble_manifest(const CheckpointInfo& info, std::span<const SavePlan> plans,
                            std::span<const DataFilesWritten> written);
 
 // As messages.
-std::string plan_text(const ShardPlan& plan);
-ShardPlan parse_plan(std::string_view text);
+std::string plan_text(const SavePlan& plan);
+SavePlan parse_plan(std::string_view text);
 std::string written_text(const DataFilesWritten& written);
 DataFilesWritten parse_written(std::string_view text);
 

@@ -1,6 +1,6 @@
-// ShardedSaver on one rank: fails if a save blocks the caller, loses its result or its error, or a
-// failed one touches the checkpoint before it. Several ranks: sharded_test.cc.
-#include "checkpoint/sharded.h"
+// DistributedSaver on one rank: fails if a save blocks the caller, loses its result or its error, or a
+// failed one touches the checkpoint before it. Several ranks: distributed_test.cc.
+#include "checkpoint/distributed.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "checkpoint/faulty_file_system.h"
 #include "checkpoint/test_folder.h"
-#include "checkpoint/test_shards.h"
+#include "checkpoint/test_ranks.h"
 
 namespace moraine {
 namespace {
@@ -46,14 +46,14 @@ class GatedFileSystem : public FaultyFileSystem {
 };
 
 // All of `tensors` by the one rank there is.
-std::vector<ShardTensor> whole(const std::vector<CheckpointTensor>& tensors) {
-  std::vector<ShardTensor> all;
+std::vector<TensorRows> whole(const std::vector<CheckpointTensor>& tensors) {
+  std::vector<TensorRows> all;
   for (const CheckpointTensor& t : tensors)
     all.push_back({t.name, t.tensor, {t.tensor.dims, t.tensor.dims + t.tensor.rank}, 0});
   return all;
 }
 
-void start(ShardedSaver& saver, const TestCheckpoint& content) {
+void start(DistributedSaver& saver, const TestCheckpoint& content) {
   saver.start(content.info, whole(content.tensors), content.files);
 }
 
@@ -69,12 +69,12 @@ int64_t newest_step(const std::string& root) {
   return found ? found->info().step : -1;
 }
 
-TEST(ShardedSaverAlone, SavesWhileTheCallerGoesOn) {
+TEST(DistributedSaverAlone, SavesWhileTheCallerGoesOn) {
   alone([&](Communicator& comm) {
     const TestFolder folder;
     GatedFileSystem fs;
     const TestCheckpoint content(4, 1);
-    ShardedSaver saver(comm, fs, folder.path(), {});
+    DistributedSaver saver(comm, fs, folder.path(), {});
     EXPECT_TRUE(saver.idle());
     EXPECT_EQ(saver.wait(), std::nullopt);
     start(saver, content);  // returns although the disk hangs
@@ -95,11 +95,11 @@ TEST(ShardedSaverAlone, SavesWhileTheCallerGoesOn) {
   });
 }
 
-TEST(ShardedSaverAlone, PollGivesEachResultOnce) {
+TEST(DistributedSaverAlone, PollGivesEachResultOnce) {
   alone([&](Communicator& comm) {
     const TestFolder folder;
     FaultyFileSystem fs(disk());
-    ShardedSaver saver(comm, fs, folder.path(), {.retention = {.keep = 2}, .checkpoint = {}});
+    DistributedSaver saver(comm, fs, folder.path(), {.retention = {.keep = 2}, .checkpoint = {}});
     std::vector<int64_t> removed;
     for (int64_t step = 1; step <= 5; ++step) {
       const TestCheckpoint content(step, 1);
@@ -114,11 +114,11 @@ TEST(ShardedSaverAlone, PollGivesEachResultOnce) {
   });
 }
 
-TEST(ShardedSaverAlone, AFullDiskIsAnErrorAndTheNextSaveWorks) {
+TEST(DistributedSaverAlone, AFullDiskIsAnErrorAndTheNextSaveWorks) {
   alone([&](Communicator& comm) {
     const TestFolder folder;
     FaultyFileSystem fs(disk());
-    ShardedSaver saver(comm, fs, folder.path(), {});
+    DistributedSaver saver(comm, fs, folder.path(), {});
     const TestCheckpoint one(1, 1), two(2, 2), three(3, 3);
     start(saver, one);
     saver.wait();
@@ -145,12 +145,12 @@ TEST(ShardedSaverAlone, AFullDiskIsAnErrorAndTheNextSaveWorks) {
   });
 }
 
-TEST(ShardedSaverAlone, ADamagedMarkIsAWarningNotALostSave) {
+TEST(DistributedSaverAlone, ADamagedMarkIsAWarningNotALostSave) {
   alone([&](Communicator& comm) {
     const TestFolder folder;
     FaultyFileSystem fs(disk());
     folder.write("last_good", "nonsense");
-    ShardedSaver saver(comm, fs, folder.path(), {});
+    DistributedSaver saver(comm, fs, folder.path(), {});
     const TestCheckpoint content(1, 1);
     start(saver, content);
     const std::optional<SaveResult> result = saver.wait();
@@ -160,12 +160,12 @@ TEST(ShardedSaverAlone, ADamagedMarkIsAWarningNotALostSave) {
   });
 }
 
-TEST(ShardedSaverAlone, TheDestructorFinishesARunningSave) {
+TEST(DistributedSaverAlone, TheDestructorFinishesARunningSave) {
   const TestFolder folder;
   const TestCheckpoint content(1, 1);
   alone([&](Communicator& comm) {
     GatedFileSystem fs;
-    ShardedSaver saver(comm, fs, folder.path(), {});
+    DistributedSaver saver(comm, fs, folder.path(), {});
     start(saver, content);
     fs.open();
   });
@@ -173,11 +173,11 @@ TEST(ShardedSaverAlone, TheDestructorFinishesARunningSave) {
 }
 
 // The memory belongs to the save until its result is taken, then to the caller again.
-TEST(ShardedSaverAlone, OneBufferServesOneSaveAfterAnother) {
+TEST(DistributedSaverAlone, OneBufferServesOneSaveAfterAnother) {
   alone([&](Communicator& comm) {
     const TestFolder folder;
     FaultyFileSystem fs(disk());
-    ShardedSaver saver(comm, fs, folder.path(), {.retention = {.keep = 10}, .checkpoint = {}});
+    DistributedSaver saver(comm, fs, folder.path(), {.retention = {.keep = 10}, .checkpoint = {}});
     std::vector<float> copy(1000);
     for (int64_t step = 1; step <= 8; ++step) {
       std::fill(copy.begin(), copy.end(), static_cast<float>(step));
