@@ -1,7 +1,12 @@
 // RunData: which tokens each slot of each step reads.
 //
 // One loader per phase. A source that an earlier phase used goes on where that phase left it, in
-// epochs.
+// epochs. How many that are is counted epoch by epoch, and only when the later phase begins: a run
+// of many epochs starts at once, and pays for what it has read.
+//
+// Errors:  those of Loader; kInvalidArgument if datasets were made with different tokenizers;
+//          kCorrupt if a dataset is another when its phase begins than when the run did.
+// Threads: const calls may run at once.
 #pragma once
 
 #include <memory>
@@ -14,8 +19,9 @@ namespace moraine {
 
 class RunData {
  public:
-  // Errors: those of Loader; kInvalidArgument if datasets were made with different tokenizers.
+  // Opens and checks the data of all phases.
   RunData(FileSystem& fs, const RunConfig& config, const Timeline& timeline);
+  ~RunData();
 
   // Sequences [first, first + count) of a step's, counted inside the step; `skip` sequences of the
   // phase are left out before (a rollback skips data).
@@ -23,13 +29,18 @@ class RunData {
             SequenceBatch* out) const;
   void prefetch(const StepPlan& plan, int64_t skip) const;
 
-  const TokenMeaning& meaning() const { return loaders_.front()->meaning(); }
-  const Loader& loader(int64_t phase) const { return *loaders_[static_cast<size_t>(phase)]; }
+  const TokenMeaning& meaning() const;
+  const Loader& loader(int64_t phase) const;
   // One hash over the content of all datasets, in order of phases and sources.
-  Hash128 hash() const;
+  Hash128 hash() const { return hash_; }
 
  private:
-  std::vector<std::unique_ptr<Loader>> loaders_;
+  struct Phase;
+  std::vector<double> start_epochs(int64_t phase) const;  // of its sources
+
+  FileSystem& fs_;
+  std::vector<std::unique_ptr<Phase>> phases_;
+  Hash128 hash_;
 };
 
 }  // namespace moraine

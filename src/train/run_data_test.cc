@@ -1,0 +1,90 @@
+// RunData: fails if a phase does not go on where the one before left a dataset, if starting a run
+// counts its epochs, or if a dataset that changed before its phase is trained on.
+#include "train/run_data.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "checkpoint/test_folder.h"
+#include "data/test_dataset.h"
+
+namespace moraine {
+namespace {
+
+constexpr TokenMeaning kMeaning{.vocabulary_size = 1000, .eos_id = 0, .tokenizer_hash = {1, 2}};
+
+class RunDataTest : public ::testing::Test {
+ protected:
+  std::string make(const std::string& name, int32_t first) {
+    const std::string path = folder_.file(name);
+    testing::write_dataset(fs_, path, {40, 9, 33}, kMeaning, 2, [&](int64_t d, int64_t t) {
+      return first + static_cast<int32_t>(100 * d + t);
+    });
+    return path;
+  }
+  static RunConfig config(const std::vector<PhaseConfig>& phases) {
+    RunConfig c;
+    c.train.slots = 1;
+    c.train.sequence = 8;
+    c.train.batch_tokens = 16;
+    c.phases = phases;
+    return c;
+  }
+
+  FileSystem& fs_ = posix_file_system();
+  testing::TestFolder folder_;
+};
+
+TEST_F(RunDataTest, APhaseGoesOnWhereADatasetWasLeft) {
+  const std::string a = make("a", 1), b = make("b", 500);
+  const RunConfig c = config({{.tokens = 160, .train = {{a, 1}}},
+                              {.tokens = 160, .train = {{b, 1}, {a, 2}}},
+                              {.tokens = 160, .train = {{b, 1}}},
+                              {.tokens = 160, .train = {{a, 1}}}});
+  const Timeline timeline(c);
+  const auto ends = [&](const RunData& data, int64_t phase) {
+    return data.loader(phase).epochs_at(timeline.phase_sequences(phase));
+  };
+  const RunData data(fs_, c, timeline);
+  EXPECT_EQ(data.loader(0).epochs_at(0), std::vector<double>{0});
+  EXPECT_EQ(data.loader(1).epochs_at(0), (std::vector<double>{0, ends(data, 0)[0]}));
+  EXPECT_EQ(data.loader(2).epochs_at(0), std::vector<double>{ends(data, 1)[0]});
+  EXPECT_EQ(data.loader(3).epochs_at(0), std::vector<double>{ends(data, 1)[1]});
+  EXPECT_GT(ends(data, 1)[1], ends(data, 0)[0]);
+  // Whoever begins with the last phase, as a resumed run does, is at the same place.
+  const RunData late(fs_, c, timeline);
+  EXPECT_EQ(late.loader(3).epochs_at(20), data.loader(3).epochs_at(20));
+  EXPECT_EQ(late.hash(), data.hash());
+}
+
+// Ten thousand million epochs before the second phase: nobody counts them before they are read.
+TEST_F(RunDataTest, ARunOfManyEpochsStarts) {
+  const std::string a = make("a", 1);
+  const RunConfig c = config(
+      {{.tokens = 1'000'000'000'000, .train = {{a, 1}}}, {.tokens = 160, .train = {{a, 1}}}});
+  const Timeline timeline(c);
+  const RunData data(fs_, c, timeline);
+  SequenceBatch batch;
+  data.read(timeline.at(0), 0, 0, 2, &batch);
+  EXPECT_EQ(batch.tokens.size(), 16u);
+}
+
+TEST_F(RunDataTest, ADatasetThatChangedBeforeItsPhaseIsRefused) {
+  const std::string a = make("a", 1);
+  const RunConfig c =
+      config({{.tokens = 160, .train = {{a, 1}}}, {.tokens = 160, .train = {{a, 1}}}});
+  const Timeline timeline(c);
+  const RunData data(fs_, c, timeline);
+  fs_.remove_all(a);
+  make("a", 2);
+  try {
+    data.loader(1);
+    ADD_FAILURE() << "no Error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kCorrupt);
+    EXPECT_NE(std::string(error.what()).find(a), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace moraine
