@@ -1,7 +1,7 @@
 // Pair heap: counts of neighbouring symbols, with the most frequent pair at hand.
 //
-// Each pair also knows in which words it was seen. Counts may go up and down; the heap is put right
-// when a pair comes to its top.
+// Each pair also knows in which words, or sections of words (word_merger.h), it was seen. Counts
+// may go up and down; the heap is put right when a pair comes to its top.
 //
 // Order: pop gives the largest count; ties by the smaller left id, then the smaller right id.
 // Cost:  add is one hash look-up; pop and settle are log n each.

@@ -1,4 +1,4 @@
-// Words as symbols, merged round by round, then written as JSON.
+// Merges round by round, then everything written as JSON.
 #include "tokenizer/train.h"
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
-#include "tokenizer/pair_heap.h"
 #include "tokenizer/token_table.h"
 #include "tokenizer/word_counts.h"
+#include "tokenizer/word_merger.h"
 
 namespace moraine {
 
@@ -83,76 +83,6 @@ Vocabulary first_tokens(const BpeTrainOptions& options) {
   return vocabulary;
 }
 
-struct Word {
-  int64_t begin;   // in Merger::symbols_
-  int32_t length;  // symbols left
-  int64_t count;
-};
-
-// The words, as symbols that become fewer.
-class Merger {
- public:
-  Merger(const WordCounts& counts, const Vocabulary& vocabulary) {
-    for (int64_t i = 0; i < counts.size(); ++i) {
-      const std::string_view bytes = counts.word(i);
-      if (bytes.size() < 2) continue;
-      const int32_t word = static_cast<int32_t>(words_.size());
-      words_.push_back({static_cast<int64_t>(symbols_.size()), static_cast<int32_t>(bytes.size()),
-                        counts.count(i)});
-      for (char byte : bytes) {
-        symbols_.push_back(vocabulary.byte_ids[static_cast<uint8_t>(byte)]);
-      }
-      const int32_t* symbols = symbols_.data() + words_[word].begin;
-      for (int32_t k = 0; k + 1 < words_[word].length; ++k) {
-        pairs_.add(symbols[k], symbols[k + 1], counts.count(i), word);
-      }
-    }
-    pairs_.settle();
-  }
-
-  bool most_frequent(CountedPair* pair) { return pairs_.pop(pair); }
-
-  void merge(const CountedPair& pair, int32_t merged) {
-    for (const int32_t word : pair.words) merge_word(pair, merged, word);
-    pairs_.settle();
-  }
-
- private:
-  void merge_word(const CountedPair& pair, int32_t merged, int32_t index) {
-    Word& word = words_[index];
-    int32_t* symbols = symbols_.data() + word.begin;
-    const auto change = [&](int32_t left, int32_t right, int64_t times) {
-      // The pair that is being merged is gone for good: its overlaps ("aaa") count no more.
-      if (left == pair.left && right == pair.right) return;
-      pairs_.add(left, right, times * word.count, index);
-    };
-    int32_t kept = 0;
-    for (int32_t i = 0; i < word.length; ++i) {
-      const bool found =
-          i + 1 < word.length && symbols[i] == pair.left && symbols[i + 1] == pair.right;
-      if (!found) {
-        symbols[kept++] = symbols[i];
-        continue;
-      }
-      if (kept > 0) {
-        change(symbols[kept - 1], pair.left, -1);
-        change(symbols[kept - 1], merged, 1);
-      }
-      if (i + 2 < word.length) {
-        change(pair.right, symbols[i + 2], -1);
-        change(merged, symbols[i + 2], 1);
-      }
-      symbols[kept++] = merged;
-      ++i;
-    }
-    word.length = kept;
-  }
-
-  std::vector<int32_t> symbols_;
-  std::vector<Word> words_;
-  PairHeap pairs_;
-};
-
 Json added_token(const std::string& content, int32_t id) {
   return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", true}};
@@ -220,7 +150,7 @@ std::string train_bpe(const std::function<bool(std::string* text)>& next,
   count_words(next, pre_tokenizer, special_tokens, pool, counted, &counts);
 
   Vocabulary vocabulary = first_tokens(options);
-  Merger merger(counts, vocabulary);
+  WordMerger merger(counts, vocabulary.byte_ids);
   Json merges = Json::array();
   CountedPair pair;
   const auto size = [&] { return static_cast<int64_t>(vocabulary.texts.size()); };
@@ -229,7 +159,7 @@ std::string train_bpe(const std::function<bool(std::string* text)>& next,
     const std::string& left = vocabulary.texts[pair.left];
     const std::string& right = vocabulary.texts[pair.right];
     merges.push_back(left + " " + right);
-    merger.merge(pair, vocabulary.add(left + right));
+    merger.merge(&pair, vocabulary.add(left + right));
     if (merges.size() % kProgressEvery == 0) progress({false, size(), options.vocab_size});
   }
   progress({false, size(), options.vocab_size});

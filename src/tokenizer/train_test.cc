@@ -117,6 +117,27 @@ TEST(Train, EqualsTheDefinition) {
   }
 }
 
+// Words of several sections, of which some lose all their symbols to the one before.
+TEST(Train, LongWordsEqualTheDefinition) {
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    SCOPED_TRACE(seed);
+    std::vector<std::string> texts = {random_text(seed, 5000 + static_cast<int64_t>(seed), "ab"),
+                                      random_text(seed + 10, 2300, "abc"),
+                                      random_text(seed, 1024, "ab"),
+                                      random_text(seed + 20, 1025, "ab")};
+    if (seed % 2 == 0)
+      texts.push_back(std::string(4097 + seed, 'a') + "b" + std::string(3000, 'a'));
+    if (seed == 5) texts = {std::string(10'000, 'a')};
+    std::map<std::string, int64_t> words;
+    for (const std::string& text : texts) ++words[text];
+    BpeTrainOptions options;
+    options.vocab_size = 257 + 60;
+    const std::vector<std::string> merges = merges_of(train(texts, options));
+    EXPECT_EQ(merges, merges_by_definition(words, 60, options.min_frequency));
+    EXPECT_GT(merges.size(), 10u);
+  }
+}
+
 TEST(Train, ThreadsChangeNothing) {
   std::vector<std::string> texts;
   for (uint64_t i = 0; i < 40; ++i) texts.push_back(random_text(i, 60'000, "abcdefgh  .\n"));
