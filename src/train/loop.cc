@@ -188,13 +188,22 @@ void observe_step(Run& run, Observer& observer, StepMetrics& m) {
   if (run.first()) print_sample(run.state.step, sample);
 }
 
+// The run is done and saved: a page that can not be written takes nothing of that away.
 void write_report(Run& run, const std::string& sample) {
-  moraine::write_report(run.fs, join_path(run.options.out, "report.html"),
-                        join_path(run.options.out, "metrics.jsonl"),
-                        {.title = run.options.out,
-                         .config = print_run_config(run.config),
-                         .hardware = hardware_text(run),
-                         .sample = sample});
+  try {
+    moraine::write_report(run.fs, join_path(run.options.out, "report.html"),
+                          join_path(run.options.out, "metrics.jsonl"),
+                          {.title = run.options.out,
+                           .config = print_run_config(run.config),
+                           .hardware = hardware_text(run),
+                           .sample = sample});
+  } catch (const Error& e) {
+    log_event(
+        Level::kWarning, "report.failed",
+        "code={} reason=\"{}\" remedy=\"the run is complete; the same command writes the page "
+        "again\"",
+        code_name(e.code()), e.what());
+  }
 }
 
 RunResult finish(Run& run) {

@@ -33,6 +33,19 @@ class Disk : public ::testing::Test {
   FileSystem& fs = posix_file_system();
 };
 
+// The last thing that a run writes, after everything that counts.
+TEST_F(Disk, AReportThatCanNotBeWrittenTakesNothingFromACompleteRun) {
+  const RunConfig c = config();
+  const std::string want = tiny.train(c, tiny.out("whole")).hash(), out = tiny.out("run");
+  fs.make_directories(out + "/report.html/in the way");
+  const Outcome run = tiny.train(c, out);
+  EXPECT_EQ(run.hash(), want);
+  EXPECT_NE(run.log.find("report.failed code="), std::string::npos) << run.log;
+  fs.remove_all(out + "/report.html");
+  EXPECT_EQ(tiny.train(c, out).hash(), want);
+  EXPECT_GT(fs.file_bytes(out + "/report.html"), 1000);
+}
+
 // A byte flipped, or the end cut off, in each file of the newest checkpoint.
 TEST_F(Disk, DamagedNewestCheckpointFallsBack) {
   const RunConfig c = config();
