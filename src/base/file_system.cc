@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/mapped_ranges.h"
+#include "base/memory_error.h"
 
 namespace moraine {
 namespace {
@@ -24,6 +25,11 @@ namespace {
   throw_error(code == ENOENT ? Code::kNotFound : Code::kIo, "{} {}: {}", what, path,
               std::strerror(code));
 }
+
+struct Descriptor {
+  int fd;
+  ~Descriptor() { ::close(fd); }
+};
 
 class PosixWritableFile : public WritableFile {
  public:
@@ -73,22 +79,18 @@ class PosixFileSystem : public FileSystem {
   std::string read(const std::string& path) override {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) fail("open", path);
-    std::string content;
-    char buffer[1 << 16];
-    while (true) {
-      const ssize_t n = ::read(fd, buffer, sizeof buffer);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) {
-        const int code = errno;
-        ::close(fd);
-        errno = code;
-        fail("read", path);
+    const Descriptor owned{fd};
+    return with_memory_for(path, [&] {
+      std::string content;
+      char buffer[1 << 16];
+      while (true) {
+        const ssize_t n = ::read(fd, buffer, sizeof buffer);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) fail("read", path);
+        if (n == 0) return content;
+        content.append(buffer, static_cast<size_t>(n));
       }
-      if (n == 0) break;
-      content.append(buffer, static_cast<size_t>(n));
-    }
-    ::close(fd);
-    return content;
+    });
   }
   std::unique_ptr<MappedFile> map(const std::string& path) override {
     // O_NONBLOCK: opening a pipe without a writer would wait for one.

@@ -161,6 +161,7 @@ JsonDocument::~JsonDocument() = default;
 void JsonDocument::parse(std::string_view text) {
   element root;
   const simdjson::error_code code = state_->parser.parse(text.data(), text.size(), true).get(root);
+  if (code == simdjson::MEMALLOC) throw std::bad_alloc();  // says nothing of the text
   if (code != simdjson::SUCCESS) {
     throw_error(Code::kCorrupt, "{}not JSON: {}", name_.empty() ? "" : "read " + name_ + ": ",
                 simdjson::error_message(code));

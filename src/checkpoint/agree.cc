@@ -23,7 +23,9 @@ std::string outcome(const Action& action) {
     return kDone + action();
   } catch (const Error& error) {
     return failed(error);
-  } catch (const std::exception& error) {  // out of memory
+  } catch (const std::bad_alloc&) {
+    return failed(Error(Code::kIo, "out of memory"));
+  } catch (const std::exception& error) {
     return failed(Error(Code::kIo, error.what()));
   }
 }

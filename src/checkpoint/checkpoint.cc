@@ -185,6 +185,8 @@ static auto naming(const std::string& directory, const Action& action) {
     return action();
   } catch (const Error& error) {
     throw_error(error.code(), "load checkpoint {}: {}", directory, error.what());
+  } catch (const std::bad_alloc&) {
+    throw_error(Code::kInvalidArgument, "load checkpoint {}: out of memory", directory);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/memory_error.h"
 #include "base/utf8.h"
 #include "tokenizer/parts.h"
 
@@ -114,7 +115,8 @@ std::unique_ptr<Tokenizer> Tokenizer::parse(const std::string& json, const std::
 
 std::unique_ptr<Tokenizer> Tokenizer::load(FileSystem& fs, const std::string& path) {
   const std::string file = fs.is_directory(path) ? join_path(path, "tokenizer.json") : path;
-  std::unique_ptr<Tokenizer> tokenizer = parse(fs.read(file), file);
+  std::unique_ptr<Tokenizer> tokenizer =
+      with_memory_for(file, [&] { return parse(fs.read(file), file); });
   TokenizerParts& parts = *tokenizer->parts_;
   bool bos_found = false, eos_found = false;
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {

@@ -160,6 +160,25 @@ TEST_F(Surroundings, ThreadsThatCanNotStartAreAnError) {
   EXPECT_NE(ended.err.find("start a thread for the pool"), std::string::npos) << ended.err;
 }
 
+// A header of many tensors takes many times its bytes.
+TEST_F(Surroundings, AFileThatNoMemoryHoldsIsNamed) {
+  if (!kLimitsMemory) GTEST_SKIP() << "sanitizers reserve terabytes of address space";
+  std::string header = "{";
+  for (int i = 0; i < 400'000; ++i) {
+    header += (i == 0 ? "" : ",") + fmt::format("\"a tensor of number {}\":", i) +
+              R"({"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
+  }
+  header += "}";
+  const int64_t bytes = static_cast<int64_t>(header.size());
+  const std::string path = folder.file("model/model.safetensors");
+  posix_file_system().make_directories(folder.file("model"));
+  write_file(path, std::string(reinterpret_cast<const char*>(&bytes), 8) + header);
+  const Ended ended =
+      run_program(folder.path(), {"inspect", folder.file("model")}, int64_t{400} << 20);
+  EXPECT_EQ(ended.exit_code, 10) << ended.err;
+  EXPECT_NE(ended.err.find("read " + path + ": out of memory"), std::string::npos) << ended.err;
+}
+
 TEST_F(Surroundings, AnInstructionSetOfAnotherMachineIsRefused) {
 #if defined(__x86_64__)
   const char* other = "neon";

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/json_document.h"
+#include "base/memory_error.h"
 #include "base/nearest.h"
 
 namespace moraine {
@@ -195,11 +196,13 @@ SafetensorsFile SafetensorsFile::open(FileSystem& fs, const std::string& path) {
   auto state = std::make_unique<State>();
   state->path = path;
   state->file = fs.map(path);
-  try {
-    state->parse();
-  } catch (const Error& error) {
-    throw_error(error.code(), "read {}: {}", path, error.what());
-  }
+  with_memory_for(path, [&] {
+    try {
+      state->parse();
+    } catch (const Error& error) {
+      throw_error(error.code(), "read {}: {}", path, error.what());
+    }
+  });
   return SafetensorsFile(std::move(state));
 }
 
