@@ -151,8 +151,10 @@ TEST_P(ResumeF32, RefusesMoreMemoryThanThereIs) {
   const Outcome refused = tiny.train(config, tiny.out("run"));
   ASSERT_TRUE(refused.error);
   EXPECT_EQ(refused.error->code(), Code::kInvalidArgument);
-  EXPECT_NE(std::string(refused.error->what()).find("MiB are available"), std::string::npos)
-      << refused.error->what();
+  // Before anything is planned or made for it.
+  const std::string message = refused.error->what();
+  EXPECT_NE(message.find("the weights of the model alone are"), std::string::npos) << message;
+  EXPECT_NE(message.find("MiB are available"), std::string::npos) << message;
 }
 
 TEST_P(ResumeF32, RefusesAnotherConfigOrOtherData) {
@@ -211,6 +213,20 @@ TEST_P(ResumeF32, MovedDataAndNamedCheckpoint) {
       tiny.root() + "/moved";
   EXPECT_EQ(tiny.train(fs, moved, tiny.out("second"), nullptr, tiny.out("run") + "/step-3").hash(),
             want);
+}
+
+// A run is no checkpoint: the message names one, and the other way.
+TEST_P(ResumeF32, ResumingARunNamesItsNewestCheckpoint) {
+  const RunConfig config = tiny.config(tiny.rich("f32"));
+  const std::string run = tiny.out("run");
+  ASSERT_FALSE(tiny.train_steps(config, run, 4).result);
+  const Outcome refused = tiny.train(posix_file_system(), config, tiny.out("second"), nullptr, run);
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.error->code(), Code::kInvalidArgument);
+  const std::string message = refused.error->what();
+  EXPECT_NE(message.find("--resume " + run + ": it is a run"), std::string::npos) << message;
+  EXPECT_NE(message.find(run + "/step-4 is the newest"), std::string::npos) << message;
+  EXPECT_NE(message.find("--out " + run + " with --resume auto"), std::string::npos) << message;
 }
 
 // A checkpoint of 0.2.0 has its config in the keys of then.
