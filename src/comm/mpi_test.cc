@@ -85,6 +85,14 @@ void stream_around(Transport& t) {
   t.wait_sent(ticket, 60);
 }
 
+// What rank 1 does instead of its part of the third round.
+void misbehave(const std::string& what, Communicator& comm) {
+  if (what == "killed") raise(SIGKILL);
+  if (what == "stopped") raise(SIGSTOP);
+  if (what == "error") throw_error(Code::kDiverged, "loss is no number");
+  if (what == "other") barrier(comm);
+}
+
 void rank_body(const std::string& what, Transport& t) {
   Communicator comm = world(t, what == "stopped" ? 1.0 : 60.0);
   barrier(comm);
@@ -96,11 +104,7 @@ void rank_body(const std::string& what, Transport& t) {
     return;
   }
   for (int round = 0; round < 1000000; ++round) {
-    if (round == 3 && t.rank() == 1 && what == "killed") raise(SIGKILL);
-    if (round == 3 && t.rank() == 1 && what == "stopped") raise(SIGSTOP);
-    if (round == 3 && t.rank() == 1 && what == "error")
-      throw_error(Code::kDiverged, "loss is no number");
-    if (round == 3 && t.rank() == 1 && what == "other") barrier(comm);
+    if (round == 3 && t.rank() == 1) misbehave(what, comm);
     work(comm, 30000);
   }
 }

@@ -56,14 +56,14 @@ class BlockTask {
 
   void run(int64_t t0, int64_t t1) const {
     const int64_t steps = column_steps(e_, t1 - t0);
-    const Panels right = copy_right(scratch_, steps, copy_of(a_.x, t0, t1, b_.k0, b_.k1 - b_.k0));
+    const Panels right = copied_right(steps, copy_of(a_.x, t0, t1, b_.k0, b_.k1 - b_.k0));
     uint8_t* rest = scratch_ + right.count * right.bytes;
     const int64_t panels = ceil_div(b_.n1 - b_.n0, e_.tile_rows);
     const int64_t groups = ceil_div(panels, std::max<int64_t>(1, kLeftBytes / left_bytes(steps)));
     for (int64_t group = 0; group < groups; ++group) {
       const int64_t i0 = b_.n0 + even_begin(b_.n1 - b_.n0, groups, group);
       const int64_t i1 = b_.n0 + even_begin(b_.n1 - b_.n0, groups, group + 1);
-      const Panels left = copy_left(rest, steps, copy_of(a_.dy, t0, t1, i0, i1 - i0));
+      const Panels left = copied_left(rest, steps, copy_of(a_.dy, t0, t1, i0, i1 - i0));
       for (int64_t p = 0; p < left.count; ++p) {
         const int64_t row = i0 + even_begin(i1 - i0, left.count, p);
         const int64_t rows = i0 + even_begin(i1 - i0, left.count, p + 1) - row;
@@ -90,26 +90,25 @@ class BlockTask {
             .sum = t1 - t0};
   }
 
-  Panels copy_right(uint8_t* to, int64_t steps, ColumnCopy c) const {
-    const Panels panels = {to, ceil_div(c.columns, kPanel), steps * kPanel * 4 + kPanelPad};
-    c.panels = panels.data;
-    c.panel_bytes = panels.bytes;
-    c.count = panels.count;
+  Panels copied_right(int64_t steps, ColumnCopy c) const {
     c.width = kPanel;
-    e_.copy_right(c);
-    return panels;
+    const int64_t bytes = steps * kPanel * 4 + kPanelPad;
+    return copied(e_.copy_right, {scratch_, ceil_div(c.columns, kPanel), bytes}, c);
   }
 
   // As even as can be: panel p has columns [even_begin(p), even_begin(p + 1)).
-  Panels copy_left(uint8_t* to, int64_t steps, ColumnCopy c) const {
-    const Panels panels = {to, ceil_div(c.columns, e_.tile_rows), left_bytes(steps)};
-    c.panels = panels.data;
-    c.panel_bytes = panels.bytes;
-    c.count = panels.count;
+  Panels copied_left(uint8_t* to, int64_t steps, ColumnCopy c) const {
     c.width = e_.column_width;
     c.even = true;
-    e_.copy_left(c);
-    return panels;
+    return copied(e_.copy_left, {to, ceil_div(c.columns, e_.tile_rows), left_bytes(steps)}, c);
+  }
+
+  static Panels copied(void (*copy)(const ColumnCopy&), Panels to, ColumnCopy c) {
+    c.panels = to.data;
+    c.panel_bytes = to.bytes;
+    c.count = to.count;
+    copy(c);
+    return to;
   }
 
   int64_t left_bytes(int64_t steps) const { return steps * e_.column_width * 4 + kPanelPad; }
