@@ -1,6 +1,6 @@
 // HostRegion: the memory that ranks of one host share to pass messages.
 //
-// For each (source, destination, channel) a ring of message descriptors; for each rank a doorbell,
+// For each (sender, receiver, channel) a ring of message descriptors; for each rank a doorbell,
 // what it is doing, and a mutex whose owner's death the kernel reports; one record of the first
 // fault. Only descriptors and small payloads lie here: large payloads stay where they are.
 //
