@@ -23,6 +23,11 @@ add_custom_command(OUTPUT ${share}/bash-completion/completions/moraine ${share}/
   COMMAND moraine completion bash --out ${share}/bash-completion/completions/moraine
   COMMAND moraine completion zsh --out ${share}/zsh/vendor-completions/_moraine
   DEPENDS moraine COMMENT "completion of bash and zsh" VERBATIM)
+# Whoever built the program alone installs it with its pages: they are made then, if they are not there.
+install(CODE "
+  if(NOT EXISTS \"${share}/man/man1/moraine.1\" OR NOT EXISTS \"${share}/bash-completion/completions/moraine\")
+    execute_process(COMMAND \"${CMAKE_COMMAND}\" --build \"${CMAKE_BINARY_DIR}\" --target man_pages completions COMMAND_ERROR_IS_FATAL ANY)
+  endif()")
 include(GNUInstallDirs)
 install(DIRECTORY ${share}/man/man1/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${share}/bash-completion/completions/moraine DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
