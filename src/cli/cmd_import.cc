@@ -54,7 +54,7 @@ void cmd_import(const CommandLine& line) {
   const Loaded model(from);
   write_model_directory(posix_file_system(), out, model.directory.config(), model.master,
                         dtype_flag(dtype, model.directory.stored_dtype()),
-                        model.directory.tokenizer_json());
+                        model.directory.language_files());
   fmt::print("model={} parameters={} skip={}\n", out, model.table.total_count,
              skip_name(model.directory.config().skip));
 }
@@ -91,7 +91,7 @@ void cmd_export(const CommandLine& line) {
         skip_name(skip), layout, skip_name(expressed));
   }
   write_public_model(fs, out, model.directory.config(), model.table, model.master,
-                     model.directory.tokenizer_json(), options);
+                     model.directory.language_files(), options);
   fmt::print("model={} layout={} dtype={}\n", out, layout, dtype_name(options.dtype));
 }
 

@@ -1,6 +1,7 @@
 // Finds out what a path is, and reads config, weights and tokenizer from it.
 #include "model/model_directory.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -19,12 +20,24 @@ struct ModelDirectory::State {
   ModelConfig config;
   DType dtype = DType::kF32, compute = DType::kF32;
   std::string tokenizer_json;
+  std::vector<CheckpointFile> language_files;
   std::optional<Checkpoint> checkpoint;  // one of these two
   std::optional<SafetensorsSet> public_set;
   Layout layout = Layout::kNative;
+
+  void find_tokenizer() {
+    for (const CheckpointFile& file : language_files) {
+      if (file.name == "tokenizer.json") tokenizer_json = file.content;
+    }
+  }
 };
 
 namespace {
+
+// What a model's folder says about text, as public ones name it.
+constexpr const char* kLanguageFiles[] = {"tokenizer.json", "tokenizer_config.json",
+                                          "special_tokens_map.json", "generation_config.json",
+                                          "chat_template.jinja"};
 
 SettingsTable settings_of(const Checkpoint& checkpoint) {
   return SettingsTable::parse(checkpoint.info().config, checkpoint.directory() + ": config");
@@ -111,7 +124,11 @@ ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path) {
     state->public_set = SafetensorsSet::open(fs, path);
     check_size(*state->public_set, config, path);
     state->dtype = state->compute = main_dtype(*state->public_set);
-    state->tokenizer_json = read_if_there(fs, join_path(path, "tokenizer.json"));
+    for (const char* name : kLanguageFiles) {
+      const std::string text = read_if_there(fs, join_path(path, name));
+      if (!text.empty()) state->language_files.push_back({name, text});
+    }
+    state->find_tokenizer();
     return ModelDirectory(std::move(state));
   } else {
     state->checkpoint =
@@ -131,9 +148,12 @@ ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path) {
   state->config = config_of(checkpoint);
   state->dtype = checkpoint.entry(std::string(kWeightPrefix) + "model.embed_tokens.weight").dtype;
   state->compute = compute_of(checkpoint, state->dtype);
-  for (const std::string& name : checkpoint.file_names()) {
-    if (name == "tokenizer.json") state->tokenizer_json = checkpoint.file(name);
+  const std::vector<std::string> names = checkpoint.file_names();
+  for (const char* name : kLanguageFiles) {
+    if (std::find(names.begin(), names.end(), name) != names.end())
+      state->language_files.push_back({name, checkpoint.file(name)});
   }
+  state->find_tokenizer();
   return ModelDirectory(std::move(state));
 }
 
@@ -142,6 +162,9 @@ const ModelConfig& ModelDirectory::config() const { return state_->config; }
 DType ModelDirectory::stored_dtype() const { return state_->dtype; }
 DType ModelDirectory::compute_dtype() const { return state_->compute; }
 const std::string& ModelDirectory::tokenizer_json() const { return state_->tokenizer_json; }
+const std::vector<CheckpointFile>& ModelDirectory::language_files() const {
+  return state_->language_files;
+}
 
 namespace {
 
@@ -193,7 +216,8 @@ void ModelDirectory::read_weights(const ParameterTable& table, const Tensor& mas
 }
 
 void write_model_directory(FileSystem& fs, const std::string& directory, const ModelConfig& config,
-                           const Tensor& master, DType dtype, const std::string& tokenizer_json) {
+                           const Tensor& master, DType dtype,
+                           std::span<const CheckpointFile> language_files) {
   if (fs.exists(directory))
     throw_error(Code::kInvalidArgument,
                 "write model {}: it exists already; remove it or choose another name", directory);
@@ -213,8 +237,6 @@ void write_model_directory(FileSystem& fs, const std::string& directory, const M
     }
     tensors.push_back({kWeightPrefix + p.name, t});
   }
-  std::vector<CheckpointFile> files;
-  if (!tokenizer_json.empty()) files.push_back({"tokenizer.json", tokenizer_json});
   // A checkpoint is written under its step's name; a model directory has its own.
   const std::string root = directory + ".partial";
   fs.make_directories(root);
@@ -226,7 +248,7 @@ void write_model_directory(FileSystem& fs, const std::string& directory, const M
                 "name",
                 directory, root, name);
   }
-  const CheckpointWritten written = write_checkpoint(fs, root, info, tensors, files);
+  const CheckpointWritten written = write_checkpoint(fs, root, info, tensors, language_files);
   fs.rename(written.directory, directory);
   fs.sync_directory(parent_path(directory));
   fs.remove_all(root);

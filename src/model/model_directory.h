@@ -8,7 +8,9 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/file_system.h"
 #include "checkpoint/checkpoint.h"
@@ -31,6 +33,9 @@ class ModelDirectory {
   // directory's answers are then the same bits), else stored_dtype().
   DType compute_dtype() const;
   const std::string& tokenizer_json() const;  // "" if the model came without
+  // All that came with the weights about text: tokenizer.json and, where they are, the files beside it that
+  // name special tokens, ends of generation and the chat template.
+  const std::vector<CheckpointFile>& language_files() const;
   // Fills the flat f32 buffer, [build_parameters(config()).total_count].
   void read_weights(const Tensor& master) const;
   // The same for a table with only some of the experts. A public model is read whole on the way.
@@ -44,6 +49,7 @@ class ModelDirectory {
 
 // Writes a model without training state, as a checkpoint of step 0 in `directory` (made whole or not at all).
 void write_model_directory(FileSystem& fs, const std::string& directory, const ModelConfig& config,
-                           const Tensor& master, DType dtype, const std::string& tokenizer_json);
+                           const Tensor& master, DType dtype,
+                           std::span<const CheckpointFile> language_files);
 
 }  // namespace moraine

@@ -207,7 +207,8 @@ void read_public_weights(const SafetensorsSet& set, const ModelConfig& c, Layout
 
 void write_public_model(FileSystem& fs, const std::string& folder, const ModelConfig& c,
                         const ParameterTable& table, const Tensor& master,
-                        const std::string& tokenizer_json, const ExportOptions& options) {
+                        std::span<const CheckpointFile> language_files,
+                        const ExportOptions& options) {
   const std::string reason = not_exportable(c);
   if (!reason.empty())
     throw_error(Code::kInvalidArgument, "export to {}: the model has {}", folder, reason);
@@ -237,11 +238,13 @@ void write_public_model(FileSystem& fs, const std::string& folder, const ModelCo
     const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
     fs.write_atomic(join_path(folder, "model.safetensors.index.json"), index.dump(2) + "\n");
   }
-  if (!tokenizer_json.empty()) {
-    fs.write_atomic(join_path(folder, "tokenizer.json"), tokenizer_json);
+  // A loader wants to know the class of a tokenizer; files that came with the model say it themselves.
+  if (!language_files.empty()) {
     fs.write_atomic(join_path(folder, "tokenizer_config.json"),
                     Json{{"tokenizer_class", "PreTrainedTokenizerFast"}}.dump(2) + "\n");
   }
+  for (const CheckpointFile& file : language_files)
+    fs.write_atomic(join_path(folder, file.name), file.content);
   fs.write_atomic(join_path(folder, "config.json"),
                   write_public_config(c, options.layout, dtype_name(options.dtype)));
 }

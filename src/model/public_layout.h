@@ -6,10 +6,12 @@
 // Errors: kNotFound and kInvalidArgument with the tensor's name and both shapes.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/file_system.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors/set.h"
 #include "model/parameters.h"
 #include "model/public_config.h"
@@ -34,6 +36,7 @@ struct ExportOptions {
 };
 void write_public_model(FileSystem& fs, const std::string& folder, const ModelConfig& config,
                         const ParameterTable& table, const Tensor& master,
-                        const std::string& tokenizer_json, const ExportOptions& options);
+                        std::span<const CheckpointFile> language_files,
+                        const ExportOptions& options);
 
 }  // namespace moraine

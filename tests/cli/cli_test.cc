@@ -116,6 +116,27 @@ std::string score(const std::string& model, const Cli*,
   return must({"eval", "score", "--model", model, "--tokens", tokens, "--json"});
 }
 
+// Tokenizer, names of special tokens and chat template stand beside the weights, wherever these go.
+TEST_F(Cli, WhatAModelSaysAboutTextGoesWithIt) {
+  FileSystem& fs = posix_file_system();
+  const std::string from = file("from");
+  fs.make_directories(from);
+  for (const char* name : {"config.json", "model.safetensors"})
+    fs.write_atomic(join_path(from, name), fs.read(join_path(golden("native-tiny"), name)));
+  const std::pair<const char*, const char*> texts[] = {
+      {"tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}"},
+      {"tokenizer_config.json", "{\"eos_token\": \"a\"}"},
+      {"generation_config.json", "{\"eos_token_id\": [1, 106]}"},
+      {"chat_template.jinja", "{{ messages[0].content }}"}};
+  for (const auto& [name, text] : texts) fs.write_atomic(join_path(from, name), text);
+  must({"import", "--from", from, "--out", file("model")});
+  must({"export", "--model", file("model"), "--layout", "native", "--out", file("public")});
+  for (const char* folder : {"model", "public"}) {
+    for (const auto& [name, text] : texts)
+      EXPECT_EQ(fs.read(join_path(file(folder), name)), text) << folder << " " << name;
+  }
+}
+
 TEST_F(Cli, OneModelInEveryFormGivesTheSameBits) {
   const auto m = [&](const std::vector<std::string>& args) { return must(args); };
   for (const char* name : {"native-tiny", "legacy-tiny", "native-tiny-bf16", "native-swa"}) {
