@@ -25,7 +25,7 @@ checkpoint: base tensor comm
 model: base tensor kernels parallel checkpoint
 optim: base tensor kernels
 machine: base tensor kernels
-eval: base model
+eval: base tokenizer model
 infer: base kernels tokenizer model
 train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer
 bench: base tensor kernels comm checkpoint model machine infer train

@@ -1,24 +1,30 @@
-// `moraine eval`: perplexity of text files, log-probabilities of given tokens.
+// `moraine eval`: perplexity of texts and datasets, accuracy on multiple choice, log-probabilities of given tokens.
 #include <cmath>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/progress.h"
 #include "cli/tokens_flag.h"
+#include "data/dataset.h"
 #include "data/text_input.h"
+#include "eval/choice.h"
 #include "eval/score.h"
 #include "model/loaded_model.h"
 
 namespace moraine {
 namespace {
 
+constexpr int64_t kContext = 512;
+constexpr int64_t kRowsAtOnce = 4096;  // enough for every core; memory of activations grows with it
+
 struct EvalFlags {
-  std::string action, model_path, tokens, text;
-  std::vector<std::string> inputs;
+  std::string action, model_path, tokens, text, bos = "auto", delimiter;
+  std::vector<std::string> inputs, data;
   bool json = false, has_tokens = false;
-  int64_t context = 0, stride = 0;
+  int64_t context = 0, stride = 0, max_length = 0;
   TextInputOptions input;
   LoadOptions load;
 };
@@ -46,55 +52,222 @@ void score(const EvalFlags& f, const ModelDirectory& directory) {
   fmt::print("total {:.6f}\n", total);
 }
 
-Perplexity file_perplexity(LoadedModel& model, const Tokenizer& tokenizer, const std::string& path,
-                           const EvalFlags& f, const PerplexityOptions& options) {
-  TextInput input(posix_file_system(), path, f.input);
-  Perplexity all;
+// --------------------------------------------------------------------------------- perplexity
+
+struct PerplexityRun {
+  const EvalFlags& flags;
+  LoadedModel& model;
+  const Tokenizer* tokenizer;  // null: only datasets
+  TextBegin begin;
+  PerplexityOptions options;
+};
+
+Perplexity file_perplexity(const PerplexityRun& run, const std::string& path) {
+  TextInput input(posix_file_system(), path, run.flags.input);
+  ProgressLine progress("eval " + path);
+  const int64_t file_bytes = posix_file_system().file_bytes(path);
+  int64_t before = 0;  // bytes of the file that earlier documents took
+  PerplexityOptions options = run.options;
+  options.progress = [&](int64_t done, int64_t total) {
+    const double share = static_cast<double>(done) / static_cast<double>(total);
+    const double here = share * static_cast<double>(input.file_offset() - before);
+    progress.update(before + static_cast<int64_t>(here), file_bytes, "B");
+  };
+  PerplexityMeter meter(run.model.ctx(), run.model.model(), options);
   std::string document;
   while (input.next(&document)) {
-    const std::vector<int32_t> ids = tokenizer.encode_ordinary(document);
-    const Perplexity one = document_perplexity(model.ctx(), model.model(), ids,
-                                               static_cast<int64_t>(document.size()), options);
-    all.tokens += one.tokens;
-    all.bytes += one.bytes;
-    all.nll += one.nll;
+    std::vector<int32_t> ids = run.tokenizer->encode_ordinary(document);
+    if (run.begin.put) ids.insert(ids.begin(), run.begin.id);
+    meter.add(
+        {.ids = ids, .bytes = static_cast<int64_t>(document.size()), .has_begin = run.begin.put});
+    before = input.file_offset();
   }
-  return all;
+  return meter.finish();
+}
+
+// Every document of a dataset, as its tokens stand there.
+Perplexity dataset_perplexity(const PerplexityRun& run, const Dataset& dataset) {
+  ProgressLine progress("eval " + dataset.folder());
+  int64_t before = 0;
+  PerplexityOptions options = run.options;
+  options.progress = [&](int64_t done, int64_t) {
+    progress.update(std::min(before + done, dataset.num_tokens()), dataset.num_tokens(), "tokens");
+  };
+  PerplexityMeter meter(run.model.ctx(), run.model.model(), options);
+  std::vector<int32_t> ids;
+  for (int64_t d = 0; d < dataset.num_documents(); ++d) {
+    dataset.read_document(d, &ids);
+    const bool has_begin = run.begin.put && !ids.empty();
+    // A conversation may begin with that token already.
+    if (has_begin && ids.front() != run.begin.id) ids.insert(ids.begin(), run.begin.id);
+    meter.add({.ids = ids, .bytes = dataset.document_source_bytes(d), .has_begin = has_begin});
+    before += dataset.document_tokens(d);
+  }
+  return meter.finish();
+}
+
+// Ids of another tokenizer would give a number that means nothing.
+void check_meaning(const Dataset& dataset, const std::string& tokenizer_json, int64_t vocab_size) {
+  const TokenMeaning& meaning = dataset.manifest().meaning;
+  const Hash128 hash =
+      hash_bytes(tokenizer_json.data(), static_cast<int64_t>(tokenizer_json.size()));
+  if (!tokenizer_json.empty() && !(meaning.tokenizer_hash == hash)) {
+    throw_error(Code::kInvalidArgument,
+                "eval --data {}: it was built with another tokenizer than the model's; build it "
+                "again with the model directory as --tokenizer",
+                dataset.folder());
+  }
+  if (meaning.vocabulary_size > vocab_size) {
+    throw_error(Code::kInvalidArgument,
+                "eval --data {}: its vocabulary has {} tokens, the model's {}; build it with the "
+                "model's tokenizer",
+                dataset.folder(), meaning.vocabulary_size, vocab_size);
+  }
+}
+
+void print_perplexity(const PerplexityRun& run, const char* kind, const std::string& path,
+                      const Perplexity& p) {
+  if (run.flags.json) {
+    fmt::print("{}\n", json_text({{kind, path},
+                                  {"documents", p.documents},
+                                  {"tokens", p.tokens},
+                                  {"bytes", p.bytes},
+                                  {"loss", p.loss()},
+                                  {"perplexity", p.perplexity()},
+                                  {"bits_per_byte", p.bits_per_byte()},
+                                  {"context", run.options.context},
+                                  {"stride", run.options.stride},
+                                  {"bos", run.begin.put}}));
+  } else {
+    fmt::print(
+        "{}={} tokens={} bytes={} loss={:.4f} perplexity={:.3f} bits_per_byte={:.4f} bos={}\n",
+        kind, path, p.tokens, p.bytes, p.loss(), p.perplexity(), p.bits_per_byte(),
+        run.begin.put ? "yes" : "no");
+  }
 }
 
 void perplexity(const EvalFlags& f, const ModelDirectory& directory) {
-  if (f.inputs.empty())
-    throw_error(Code::kInvalidArgument, "--input is missing: wanted text files");
+  if (f.inputs.empty() && f.data.empty()) {
+    throw_error(Code::kInvalidArgument,
+                "--input is missing: wanted text files, or datasets with --data");
+  }
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(directory.tokenizer_json());
-  if (tokenizer == nullptr)
+  if (tokenizer == nullptr && !f.inputs.empty())
     throw_error(Code::kInvalidArgument, "the model has no tokenizer; text cannot be read");
+  std::vector<std::unique_ptr<Dataset>> datasets;
+  for (const std::string& folder : f.data) {
+    datasets.push_back(std::make_unique<Dataset>(posix_file_system(), folder));
+    check_meaning(*datasets.back(), directory.tokenizer_json(), directory.config().vocab_size);
+  }
   PerplexityOptions options;
-  options.context = f.context;
-  options.stride = f.stride > 0 ? f.stride : std::max<int64_t>(1, f.context / 2);
+  options.context =
+      f.context > 0 ? f.context : std::min(kContext, directory.config().max_positions);
+  options.stride = f.stride > 0 ? f.stride : std::max<int64_t>(1, options.context / 2);
   if (options.stride > options.context)
     throw_error(Code::kInvalidArgument, "--stride {} is more than --context {}", options.stride,
                 options.context);
   LoadOptions load = f.load;
-  load.tokens = std::max<int64_t>(options.context, 4096 / options.context * options.context);
+  load.tokens = std::max<int64_t>(options.context, kRowsAtOnce / options.context * options.context);
   load.positions = options.context;
+  const TextBegin begin =
+      find_text_begin(directory.config(), tokenizer.get(), parse_begin_choice(f.bos));
   const std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
+  const PerplexityRun run{f, *model, tokenizer.get(), begin, options};
+  if (!f.inputs.empty()) {
+    for (const std::string& path : expand_inputs(posix_file_system(), f.inputs))
+      print_perplexity(run, "file", path, file_perplexity(run, path));
+  }
+  for (const std::unique_ptr<Dataset>& dataset : datasets)
+    print_perplexity(run, "data", dataset->folder(), dataset_perplexity(run, *dataset));
+}
+
+// ------------------------------------------------------------------------------------- choice
+
+std::vector<ChoiceQuestion> read_questions(const std::string& path) {
+  TextInputOptions options;
+  options.whole_lines = true;
+  TextInput input(posix_file_system(), path, options);
+  std::vector<ChoiceQuestion> questions;
+  std::string line;
+  while (input.next(&line)) questions.push_back(parse_choice_question(line, input.where()));
+  if (questions.empty())
+    throw_error(Code::kInvalidArgument, "read {}: no question in it, wanted one on each line",
+                path);
+  return questions;
+}
+
+void print_choice(const EvalFlags& f, const std::string& path, const ChoiceResult& result,
+                  int64_t truncated, bool bos) {
+  const auto exact = [](double x) { return std::isnan(x) ? Json(nullptr) : Json(x); };
+  if (f.json) {
+    fmt::print("{}\n", json_text({{"file", path},
+                                  {"questions", result.questions},
+                                  {"acc", result.acc.mean},
+                                  {"acc_stderr", exact(result.acc.stderr_of_mean)},
+                                  {"acc_norm", result.acc_norm.mean},
+                                  {"acc_norm_stderr", exact(result.acc_norm.stderr_of_mean)},
+                                  {"truncated", truncated},
+                                  {"delimiter", f.delimiter},
+                                  {"bos", bos}}));
+    return;
+  }
+  const auto digits = [](double x) {
+    return std::isnan(x) ? std::string("N/A") : fmt::format("{:.4f}", x);
+  };
+  fmt::print(
+      "file={} questions={} acc={} acc_stderr={} acc_norm={} acc_norm_stderr={} "
+      "truncated={} bos={}\n",
+      path, result.questions, digits(result.acc.mean), digits(result.acc.stderr_of_mean),
+      digits(result.acc_norm.mean), digits(result.acc_norm.stderr_of_mean), truncated,
+      bos ? "yes" : "no");
+}
+
+void choice(const EvalFlags& f, const ModelDirectory& directory) {
+  if (f.inputs.empty())
+    throw_error(Code::kInvalidArgument, "--input is missing: wanted .jsonl files of questions");
+  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(directory.tokenizer_json());
+  if (tokenizer == nullptr)
+    throw_error(Code::kInvalidArgument, "the model has no tokenizer; text cannot be read");
+  const int64_t positions = directory.config().max_positions;
+  const int64_t max_length = f.max_length > 0 ? f.max_length : positions;
+  if (max_length > positions) {
+    throw_error(Code::kInvalidArgument, "--max-length {}: the model was made for {} positions",
+                max_length, positions);
+  }
+  // As the harness: one position is kept for a token that the server is asked to add.
+  const EncodeRule rule{
+      .tokenizer = tokenizer.get(),
+      .begin = find_text_begin(directory.config(), tokenizer.get(), parse_begin_choice(f.bos)),
+      .tokens_max = max_length - 1};
+  std::vector<std::string> paths;
+  std::vector<std::vector<ChoiceQuestion>> questions;
+  std::vector<ChoiceRequests> requests;
+  LoadOptions load = f.load;
+  load.tokens = load.positions = 1;
   for (const std::string& path : expand_inputs(posix_file_system(), f.inputs)) {
-    ProgressLine progress("eval " + path);
-    options.progress = [&](int64_t done, int64_t total) { progress.update(done, total, "tokens"); };
-    const Perplexity p = file_perplexity(*model, *tokenizer, path, f, options);
-    if (f.json) {
-      fmt::print("{}\n", json_text({{"file", path},
-                                    {"tokens", p.tokens},
-                                    {"bytes", p.bytes},
-                                    {"loss", p.loss()},
-                                    {"perplexity", p.perplexity()},
-                                    {"bits_per_byte", p.bits_per_byte()},
-                                    {"context", options.context},
-                                    {"stride", options.stride}}));
-    } else {
-      fmt::print("file={} tokens={} bytes={} loss={:.4f} perplexity={:.3f} bits_per_byte={:.4f}\n",
-                 path, p.tokens, p.bytes, p.loss(), p.perplexity(), p.bits_per_byte());
+    paths.push_back(path);
+    questions.push_back(read_questions(path));
+    requests.push_back(encode_questions(rule, questions.back(), f.delimiter));
+    load.positions = std::max(load.positions, requests.back().tokens_max - 1);
+    if (requests.back().truncated > 0) {
+      say("eval {}: {} of {} choices are longer than {} tokens and lose the beginning of their "
+          "context, the first in {}\n",
+          path, requests.back().truncated, requests.back().continuations.size(), rule.tokens_max,
+          requests.back().first_truncated);
     }
+  }
+  load.tokens = std::max(load.positions, kRowsAtOnce);
+  const std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
+  for (size_t i = 0; i < paths.size(); ++i) {
+    std::vector<double> logprobs;
+    {
+      ProgressLine progress("eval " + paths[i]);
+      logprobs = score_continuations(
+          model->ctx(), model->model(), requests[i].continuations,
+          [&](int64_t done, int64_t total) { progress.update(done, total, "choices"); });
+    }
+    print_choice(f, paths[i], choose(questions[i], logprobs), requests[i].truncated,
+                 rule.begin.put);
   }
 }
 
@@ -102,18 +275,28 @@ void perplexity(const EvalFlags& f, const ModelDirectory& directory) {
 
 void cmd_eval(const CommandLine& line) {
   EvalFlags f;
-  f.context = 512;
   Flags flags("eval",
-              "perplexity: loss, perplexity and bits per byte of texts. score: log-probability of "
-              "each given token.");
-  flags.choice_positional("action", &f.action, {"perplexity", "score"}, "perplexity or score")
+              "perplexity: loss, perplexity and bits per byte of texts and datasets. choice: "
+              "accuracy on multiple-choice questions. score: log-probability of each given token.");
+  flags
+      .choice_positional("action", &f.action, {"perplexity", "choice", "score"},
+                         "perplexity, choice or score")
       .required("model", &f.model_path, "Checkpoint, run directory, or folder in a public layout.")
       .list("input", &f.inputs,
-            "perplexity: text files or folders (.txt .jsonl, each also .gz or .zst).")
-      .integer("context", &f.context, "perplexity: positions of a window.", 1, 1 << 24)
+            "perplexity: text files or folders (.txt .jsonl, each also .gz or .zst). choice: "
+            ".jsonl of {\"context\", \"choices\", \"answer\"}, answer counted from 0.")
+      .list("data", &f.data, "perplexity: datasets that data build made with this tokenizer.")
+      .integer("context", &f.context,
+               "perplexity: positions of a window; 0: 512, or what the model has.", 0, 1 << 24)
       .integer("stride", &f.stride, "perplexity: new tokens of each window; 0: half the context.",
                0, 1 << 24)
       .text("field", &f.input.json_field, "perplexity: field of .jsonl lines that holds the text.")
+      .choice("bos", &f.bos, {"auto", "yes", "no"},
+              "Put the token that begins a text in front; auto: if the tokenizer does.")
+      .text("delimiter", &f.delimiter, "choice: text between context and choice.")
+      .integer("max-length", &f.max_length,
+               "choice: positions of context, choice and one token more; 0: as the model has.", 0,
+               1 << 24)
       .text("tokens", &f.tokens, "score: token ids, \"1 2 3\".")
       .text("text", &f.text, "score: text, instead of --tokens.")
       .text("dtype", &f.load.dtype, "f32 or bf16; default: as the weights are stored.")
@@ -122,7 +305,9 @@ void cmd_eval(const CommandLine& line) {
   if (!flags.parse(line)) return;
   f.has_tokens = flags.given("tokens");
   const ModelDirectory directory = ModelDirectory::open(posix_file_system(), f.model_path);
-  if (f.action == "score") {
+  if (f.action == "choice") {
+    choice(f, directory);
+  } else if (f.action == "score") {
     if (!f.has_tokens && !flags.given("text"))
       throw_error(Code::kInvalidArgument, "score: wanted --tokens \"1 2 3\" or --text TEXT");
     score(f, directory);

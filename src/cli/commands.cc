@@ -9,7 +9,7 @@ constexpr Command kCommands[] = {
     {"data", "turn text into token shards", cmd_data},
     {"plan", "print what a run needs, without running it", cmd_plan},
     {"train", "pretrain or adapt, from scratch, a model, or the newest checkpoint", cmd_train},
-    {"eval", "perplexity of a text, log-probabilities of tokens", cmd_eval},
+    {"eval", "perplexity of texts, multiple choice, log-probabilities of tokens", cmd_eval},
     {"generate", "continue a prompt", cmd_generate},
     {"import", "turn a public checkpoint into a model directory", cmd_import},
     {"export", "write a model in a public layout", cmd_export},

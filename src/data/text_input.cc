@@ -54,6 +54,10 @@ TextInput::TextInput(FileSystem& files, const std::string& path, const TextInput
   const std::string_view suffix = text_suffix(path);
   if (suffix.empty()) unknown_suffix(path);
   is_json_ = suffix == ".jsonl";
+  if (options_.whole_lines && !is_json_) {
+    throw_error(Code::kInvalidArgument,
+                "read {}: wanted .jsonl, optionally with .gz or .zst: one object per line", path);
+  }
 }
 
 bool TextInput::next(std::string* text) {
@@ -77,12 +81,17 @@ bool TextInput::next_json(std::string* text) {
     const int64_t begin = text_offset_;
     if (!read_line(&line, &ended)) break;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    document_line_ = lines_;
     const int64_t bad = first_invalid_utf8(line);
     if (bad < 0) {
-      *text = json_.field(line, options_.json_field, where(lines_));
+      *text = options_.whole_lines ? line : json_.field(line, options_.json_field, where(lines_));
       return true;
     }
     check_utf8(line, lines_, begin);
+    if (options_.whole_lines) {
+      throw_error(Code::kInvalidArgument,
+                  "{}: invalid UTF-8 in a line that is read whole; repair it", where());
+    }
     if (has_utf8_marks(line)) {
       throw_error(
           Code::kInvalidArgument,
@@ -100,6 +109,7 @@ bool TextInput::next_json(std::string* text) {
 
 bool TextInput::next_separated(std::string* text) {
   const int64_t first_line = lines_ + 1, begin = text_offset_;
+  document_line_ = first_line;
   std::string line;
   bool ended, any = false;
   while (true) {
@@ -189,6 +199,8 @@ void TextInput::check_utf8(const std::string& text, int64_t line, int64_t offset
       "such bytes as they are",
       where(line), static_cast<unsigned char>(text[static_cast<size_t>(bad)]), offset + bad);
 }
+
+std::string TextInput::where() const { return where(document_line_); }
 
 std::string TextInput::where(int64_t line) const {
   return fmt::format("read {}, line {}", path_, line);

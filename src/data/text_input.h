@@ -28,6 +28,8 @@ constexpr int64_t kDocumentBytesMax = int64_t{128} << 20;
 struct TextInputOptions {
   std::string json_field = "text";
   std::string separator = "";  // .txt: a line equal to this divides documents; "" divides nothing
+  // .jsonl: the document is the line itself, unparsed; other files are refused.
+  bool whole_lines = false;
   bool keep_invalid_utf8 = false;          // pass such bytes on and count them, instead of an Error
   int64_t line_bytes_max = kLineBytesMax;  // .jsonl lines, and .txt lines with a separator
   int64_t document_bytes_max = kDocumentBytesMax;  // .txt
@@ -40,6 +42,7 @@ class TextInput {
   // Reads the next document into `text`; false at the end, `text` is then empty.
   bool next(std::string* text);
 
+  std::string where() const;  // of the document that next gave, for messages: "read FILE, line 7"
   int64_t file_offset() const { return stream_.file_offset(); }       // bytes of the file consumed
   int64_t invalid_utf8_bytes() const { return invalid_utf8_bytes_; }  // kept so far
 
@@ -60,6 +63,7 @@ class TextInput {
   std::vector<uint8_t> buffer_;
   int64_t buffer_begin_ = 0, buffer_end_ = 0;  // bytes of buffer_ not yet passed on
   int64_t lines_ = 0;                          // lines read
+  int64_t document_line_ = 1;                  // where the last document began
   int64_t text_offset_ = 0;                    // decompressed bytes passed on
   int64_t invalid_utf8_bytes_ = 0;
 };

@@ -137,8 +137,51 @@ TEST_P(Score, PerplexityIsThatOfItsWindowsHoweverManyAtOnce) {
   }
 }
 
+// What stands before a text is not scored; what is no target is not; documents share passes.
+TEST_P(Score, DocumentsTogetherAreTheSumOfEach) {
+  const auto one = load(GetParam(), 32), more = load(GetParam(), 200, 2);
+  const PerplexityOptions options{.context = 32, .stride = 20, .progress = {}};
+  PerplexityMeter together(more->ctx(), more->model(), options);
+  double nll = 0;
+  int64_t tokens = 0;
+  for (const int64_t n : {9, 1, 70, 0, 33, 5, 2}) {
+    const std::vector<int32_t> ids = make_ids(n);
+    together.add({.ids = ids, .bytes = n});
+    nll += brute_force(*one, ids, 32, 20);
+    tokens += n;
+  }
+  const Perplexity p = together.finish();
+  EXPECT_EQ(p.nll, nll);
+  EXPECT_EQ(p.tokens, tokens);
+  EXPECT_EQ(p.bytes, tokens);
+  EXPECT_EQ(p.documents, 7);
+}
+
+TEST_P(Score, ABeginIsNotScoredAndTargetsAloneAre) {
+  const auto m = load(GetParam(), 64);
+  const std::vector<int32_t> ids = make_ids(40);
+  const std::vector<double> logprobs = score_tokens(m->ctx(), m->model(), ids);
+  const PerplexityOptions options{.context = 64, .stride = 32, .progress = {}};
+  std::vector<uint8_t> is_target(40, 0);
+  is_target[0] = is_target[7] = is_target[39] = 1;
+  for (const bool begin : {false, true}) {
+    double all = begin ? 0 : std::log(320.0);
+    for (size_t i = 1; i < 40; ++i) all -= logprobs[i];
+    PerplexityMeter every(m->ctx(), m->model(), options);
+    every.add({.ids = ids, .bytes = 0, .has_begin = begin, .is_target = {}});
+    const Perplexity p = every.finish();
+    EXPECT_EQ(p.nll, all);
+    EXPECT_EQ(p.tokens, begin ? 39 : 40);
+    PerplexityMeter some(m->ctx(), m->model(), options);
+    some.add({.ids = ids, .bytes = 0, .has_begin = begin, .is_target = is_target});
+    const Perplexity q = some.finish();
+    EXPECT_EQ(q.nll, (begin ? 0 : std::log(320.0)) - logprobs[7] - logprobs[39]);
+    EXPECT_EQ(q.tokens, begin ? 2 : 3);
+  }
+}
+
 TEST(Perplexity, NumbersFollowFromNllAndCounts) {
-  const Perplexity p{.tokens = 4, .bytes = 16, .nll = 8};
+  const Perplexity p{.documents = 1, .tokens = 4, .bytes = 16, .nll = 8};
   EXPECT_DOUBLE_EQ(p.loss(), 2);
   EXPECT_DOUBLE_EQ(p.perplexity(), std::exp(2.0));
   EXPECT_DOUBLE_EQ(p.bits_per_byte(), 8 / std::log(2.0) / 16);
