@@ -19,9 +19,10 @@ constexpr const char* kUnfinishedName = "unfinished";  // there while shards are
 
 struct Item {
   std::string text;
-  int64_t document = 0;         // number among all documents
-  std::vector<int32_t> tokens;  // out
-  std::exception_ptr error;     // out: what the encoder threw
+  int64_t document = 0;      // number among all documents
+  std::string where;         // file and line, for messages
+  EncodedLine encoded;       // out; without marks for plain text
+  std::exception_ptr error;  // out: what the encoder threw
 };
 
 // One dataset being written: shards of about the wanted size.
@@ -74,18 +75,21 @@ class DatasetWriter {
   void add(const Item& item) {
     if (!shard_) {
       name_ = fmt::format("shard-{:05}.bin", manifest_.shards.size());
-      shard_ = std::make_unique<ShardWriter>(files_, join_path(folder_, name_), options_.meaning);
+      shard_ = std::make_unique<ShardWriter>(files_, join_path(folder_, name_), options_.meaning,
+                                             options_.encode_line != nullptr);
     }
-    shard_->add_document(item.tokens, static_cast<int64_t>(item.text.size()));
+    const EncodedLine& encoded = item.encoded;
+    shard_->add_document(encoded.tokens, encoded.source_bytes, encoded.is_target);
     manifest_.documents += 1;
-    manifest_.tokens += static_cast<int64_t>(item.tokens.size());
-    manifest_.source_bytes += static_cast<int64_t>(item.text.size());
+    manifest_.tokens += static_cast<int64_t>(encoded.tokens.size());
+    manifest_.source_bytes += encoded.source_bytes;
     if (shard_->file_bytes() >= options_.shard_bytes) close_shard();
   }
 
   void close_shard() {
     if (!shard_) return;
     manifest_.shards.push_back({name_, shard_->finish()});
+    manifest_.targets += manifest_.shards.back().summary.targets;
     shard_.reset();
   }
 
@@ -145,7 +149,9 @@ class Builder {
 
  private:
   void read_file(const std::string& path) {
-    TextInput input(files_, path, options_.text);
+    TextInputOptions text_options = options_.text;
+    text_options.whole_lines = options_.encode_line != nullptr;
+    TextInput input(files_, path, text_options);
     std::string text;
     while (input.next(&text)) {
       if (text.empty()) {
@@ -153,8 +159,11 @@ class Builder {
         continue;
       }
       batch_bytes_ += static_cast<int64_t>(text.size());
-      batch_.push_back(
-          {.text = std::move(text), .document = next_document_++, .tokens = {}, .error = {}});
+      batch_.push_back({.text = std::move(text),
+                        .document = next_document_++,
+                        .where = input.where(),
+                        .encoded = {},
+                        .error = {}});
       text = std::string();
       if (batch_bytes_ >= kBatchTextBytes ||
           static_cast<int64_t>(batch_.size()) >= kBatchDocuments) {
@@ -171,7 +180,7 @@ class Builder {
     pool_.parallel_for(static_cast<int64_t>(batch_.size()), [&](int64_t task, int) {
       Item& item = batch_[static_cast<size_t>(task)];
       try {
-        options_.encode(item.text, &item.tokens);
+        encode(item);
       } catch (...) {
         // A task must not throw; the first in order is thrown below.
         item.error = std::current_exception();
@@ -183,25 +192,64 @@ class Builder {
     if (options_.progress) options_.progress(progress_);
   }
 
+  void encode(Item& item) const {
+    if (options_.encode) {
+      options_.encode(item.text, &item.encoded.tokens);
+      item.encoded.source_bytes = static_cast<int64_t>(item.text.size());
+      return;
+    }
+    try {
+      options_.encode_line(item.text, &item.encoded);
+    } catch (const Error& e) {
+      throw_error(e.code(), "{}: {}", item.where, e.what());
+    }
+  }
+
+  // The end of the document; true if anything in it is to be learnt.
+  bool finish_document(EncodedLine* encoded) const {
+    const int32_t eos = options_.meaning.eos_id;
+    if (options_.encode) {
+      if (eos >= 0) encoded->tokens.push_back(eos);
+      return true;
+    }
+    MR_CHECK(encoded->is_target.size() == encoded->tokens.size());
+    if (eos >= 0 && (encoded->tokens.empty() || encoded->tokens.back() != eos)) {
+      encoded->tokens.push_back(eos);
+      encoded->is_target.push_back(0);
+    }
+    return std::any_of(encoded->is_target.begin(), encoded->is_target.end(),
+                       [](uint8_t mark) { return mark != 0; });
+  }
+
   void append(Item& item) {
     if (item.error) std::rethrow_exception(item.error);
     const TokenMeaning& meaning = options_.meaning;
-    for (const int32_t token : item.tokens) {
+    for (const int32_t token : item.encoded.tokens) {
       if (token >= 0 && token < meaning.vocabulary_size) continue;
       throw_error(Code::kInvalidArgument,
                   "build dataset: document {} has token id {}, the tokenizer's vocabulary has {}",
                   item.document, token, meaning.vocabulary_size);
     }
-    if (meaning.eos_id >= 0) item.tokens.push_back(meaning.eos_id);
+    if (!finish_document(&item.encoded)) {
+      ++result_.documents_without_target;
+      return;
+    }
     const bool held_out =
         valid_ && random_uniform(options_.seed, Stream::kDataSplit, 0,
                                  static_cast<uint64_t>(item.document)) < options_.valid_fraction;
     (held_out ? valid_ : train_)->add(item);
     progress_.documents += 1;
-    progress_.tokens += static_cast<int64_t>(item.tokens.size());
+    progress_.tokens += static_cast<int64_t>(item.encoded.tokens.size());
   }
 
   void check_not_empty() const {
+    if (progress_.documents == 0 && result_.documents_without_target > 0) {
+      throw_error(
+          Code::kInvalidArgument,
+          "build dataset {}: none of {} documents has a token to learn; wanted at least one "
+          "turn of the assistant",
+          options_.out, result_.documents_without_target);
+    }
     if (progress_.documents == 0) {
       throw_error(Code::kInvalidArgument, "build dataset {}: the inputs hold no document with text",
                   options_.out);
@@ -229,7 +277,7 @@ class Builder {
 }  // namespace
 
 BuildResult build_dataset(FileSystem& files, Pool& pool, const BuildOptions& options) {
-  MR_CHECK(options.encode != nullptr);
+  MR_CHECK((options.encode != nullptr) != (options.encode_line != nullptr));
   MR_CHECK(options.meaning.vocabulary_size > 0);
   if (!(options.valid_fraction >= 0 && options.valid_fraction < 1)) {
     throw_error(Code::kInvalidArgument,

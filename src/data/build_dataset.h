@@ -5,6 +5,10 @@
 // valid_fraction, else to `out`/train. Each document is its tokens, then the end id if there is
 // one. Empty documents are dropped.
 //
+// With `encode_line` a document is a whole line of .jsonl, and the shards mark which of its tokens are targets (a
+// conversation: what the assistant says). The end id is put behind a document that does not end with it, as no target.
+// Documents without any target are dropped.
+//
 // Order:  the files depend on inputs and options only, not on the thread count.
 // Errors: those of text_input.h; kInvalidArgument: `out` holds a dataset already (and not
 //         overwrite), no documents at all or none in one half of the split, a token outside the
@@ -31,6 +35,16 @@ namespace moraine {
 // throw.
 using Encoder = std::function<void(std::string_view text, std::vector<int32_t>* tokens)>;
 
+struct EncodedLine {
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> is_target;  // as long as tokens; not 0: a target
+  int64_t source_bytes = 0;        // of the text behind the tokens
+};
+
+// What one line of .jsonl is as tokens. Called from many threads; may throw: file and line are put in front of an
+// Error's message.
+using LineEncoder = std::function<void(std::string_view line, EncodedLine* encoded)>;
+
 struct BuildProgress {
   int64_t bytes_done = 0, bytes_total = 0;  // of the input files, as they lie on disk
   int64_t documents = 0, tokens = 0;
@@ -41,7 +55,8 @@ struct BuildOptions {
   std::string out = {};                  // folder
   TextInputOptions text = {};
   TokenMeaning meaning = {};  // of the tokenizer behind `encode`
-  Encoder encode = {};
+  Encoder encode = {};        // this, or
+  LineEncoder encode_line = {};
   int64_t shard_bytes = int64_t{256}
                         << 20;  // a shard ends with the first document that reaches this
   double valid_fraction = 0;    // in [0, 1)
@@ -53,6 +68,7 @@ struct BuildOptions {
 struct BuildResult {
   DatasetManifest train, valid;  // valid has no shards without a split
   int64_t empty_documents = 0;
+  int64_t documents_without_target = 0;  // only with encode_line
   int64_t invalid_utf8_bytes = 0;
 };
 

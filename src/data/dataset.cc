@@ -17,6 +17,7 @@ void check_agreement(const std::string& path, const DatasetManifest& manifest,
   if (got.documents != want.documents) what = "document count";
   if (got.tokens != want.tokens) what = "token count";
   if (got.source_bytes != want.source_bytes) what = "count of source bytes";
+  if (got.targets != want.targets || got.marked != want.marked) what = "count of targets";
   if (!(shard.meaning() == manifest.meaning)) what = "tokenizer";
   if (got.hash != want.hash) what = "hash";
   if (what != nullptr) {
@@ -50,6 +51,7 @@ Dataset::Dataset(FileSystem& files, const std::string& folder)
     token_begins_.push_back(token_begins_.back() + shard.summary().tokens);
     shard_documents_.push_back(shard_documents_.back() + shard.summary().documents);
     hasher.add_text(hash_hex(shard.summary().hash));
+    marked_ = marked_ || shard.summary().marked;
   }
   document_begins_.push_back(token_begins_.back());
   hash_ = hasher.digest();
@@ -77,6 +79,12 @@ void Dataset::read(int64_t begin, int64_t count, int32_t* out) const {
   if (count == 0) return;
   const int64_t s = shard_of(token_begins_, begin);
   shard(s).read(begin - token_begins_[static_cast<size_t>(s)], count, out);
+}
+
+void Dataset::read_targets(int64_t begin, int64_t count, uint8_t* out) const {
+  if (count == 0) return;
+  const int64_t s = shard_of(token_begins_, begin);
+  shard(s).read_targets(begin - token_begins_[static_cast<size_t>(s)], count, out);
 }
 
 void Dataset::read_document(int64_t document, std::vector<int32_t>* tokens) const {

@@ -31,6 +31,7 @@ struct DatasetManifest {
   TokenMeaning meaning;
   std::vector<ShardEntry> shards;
   int64_t documents = 0, tokens = 0, source_bytes = 0;  // sums over the shards
+  int64_t targets = 0;                                  // tokens that are not only read; a sum too
   std::string source;                                   // where the text came from, for people
 };
 
@@ -63,6 +64,11 @@ class Dataset {
   void read_document(int64_t document, std::vector<int32_t>* tokens) const;  // its end id included
   void prefetch(int64_t begin, int64_t count) const;                         // read-ahead hint
 
+  // Which of these tokens are targets (1) and which are only read (0).
+  void read_targets(int64_t begin, int64_t count, uint8_t* out) const;
+  bool marked() const { return marked_; }                    // false: all are
+  int64_t num_targets() const { return manifest_.targets; }  // of all tokens
+
   int64_t num_shards() const { return static_cast<int64_t>(shards_.size()); }
   const TokenShard& shard(int64_t i) const { return *shards_[static_cast<size_t>(i)]; }
 
@@ -75,6 +81,7 @@ class Dataset {
   std::vector<int64_t> token_begins_, shard_documents_;  // of each shard, then the total
   std::vector<int64_t> document_begins_;
   Hash128 hash_;
+  bool marked_ = false;
 };
 
 }  // namespace moraine

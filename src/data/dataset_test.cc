@@ -440,5 +440,102 @@ TEST_F(DatasetTest, InspectionDescribesAndFindsDamage) {
   EXPECT_THROW(verify_dataset(files_, two_, at("nowhere")), Error);
 }
 
+// A line "ab|cd": what stands behind "|" is a target; "!" is refused.
+void encode_halves(std::string_view line, EncodedLine* encoded) {
+  if (line.find('!') != std::string_view::npos)
+    throw_error(Code::kInvalidArgument, "no exclamations, please");
+  bool behind = false;
+  for (const char c : line) {
+    if (c == '|') {
+      behind = true;
+      continue;
+    }
+    encoded->tokens.push_back(static_cast<unsigned char>(c));
+    encoded->is_target.push_back(behind);
+  }
+  encoded->source_bytes = static_cast<int64_t>(encoded->tokens.size());
+}
+
+TEST_F(DatasetTest, LinesWithMarks) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) lines += i % 4 == 3 ? "nothing\n\n" : "abc|de\nfg|h@\n";
+  const std::string input = write("a.jsonl", lines);
+  for (const int threads : {1, 3}) {
+    BuildOptions o = options("d" + std::to_string(threads), {input});
+    o.encode = nullptr;
+    o.encode_line = encode_halves;
+    o.meaning.eos_id = '@';
+    o.shard_bytes = 400;
+    Pool pool(threads);
+    const BuildResult result = build_dataset(files_, pool, o);
+    EXPECT_EQ(result.documents_without_target, 10);
+    EXPECT_EQ(result.train.documents, 60);
+    EXPECT_EQ(result.train.targets, 30 * 4);
+    EXPECT_GT(result.train.shards.size(), 2u);
+  }
+  const Dataset dataset(files_, at("d1"));
+  EXPECT_EQ(dataset.hash(), Dataset(files_, at("d3")).hash());
+  EXPECT_EQ(dataset.num_targets(), 120);
+  EXPECT_EQ(dataset.num_tokens(), 30 * (6 + 4));
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> marks(6);
+  dataset.read_document(0, &tokens);
+  EXPECT_EQ(tokens, (std::vector<int32_t>{'a', 'b', 'c', 'd', 'e', '@'}));
+  dataset.read_targets(0, 6, marks.data());
+  EXPECT_EQ(marks, (std::vector<uint8_t>{0, 0, 0, 1, 1, 0}));  // the added end is not learnt
+  dataset.read_document(1, &tokens);
+  EXPECT_EQ(tokens, (std::vector<int32_t>{'f', 'g', 'h', '@'}));
+  dataset.read_targets(6, 4, marks.data());
+  EXPECT_EQ((std::vector<uint8_t>{marks[2], marks[3]}),
+            (std::vector<uint8_t>{1, 1}));  // its own is
+  EXPECT_NE(describe_dataset(dataset).text.find("targets     120 (40.0 % of the tokens)"),
+            std::string::npos)
+      << describe_dataset(dataset).text;
+  Pool pool(1);
+  EXPECT_TRUE(verify_dataset(files_, pool, at("d1")).problems.empty());
+
+  const auto refused = [&](const std::string& text, const std::string& piece) {
+    BuildOptions o = options("bad", {write("b.jsonl", text)});
+    o.encode = nullptr;
+    o.encode_line = encode_halves;
+    try {
+      build_dataset(files_, pool, o);
+      ADD_FAILURE() << piece;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kInvalidArgument);
+      EXPECT_NE(std::string(e.what()).find(piece), std::string::npos) << e.what();
+    }
+  };
+  refused("a|b\n\nno!\n", "b.jsonl, line 3: no exclamations");
+  refused("a\nb\n", "none of 2 documents has a token to learn");
+}
+
+// A manifest and shards that say different things of targets are two builds.
+TEST_F(DatasetTest, TargetsOfManifestAndShardAgree) {
+  BuildOptions o = options("t", {write("t.jsonl", "ab|cd\n")});
+  o.encode = nullptr;
+  o.encode_line = encode_halves;
+  Pool pool(1);
+  build_dataset(files_, pool, o);
+  const std::string manifest = join_path(at("t"), kDatasetManifestName);
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(files_.read(manifest));
+  for (const int forged : {1, 99, -1}) {
+    nlohmann::ordered_json other = json;
+    if (forged < 0) {
+      other["shards"][0].erase("targets");
+    } else {
+      other["shards"][0]["targets"] = forged;
+    }
+    files_.write_atomic(manifest, other.dump());
+    try {
+      const Dataset dataset(files_, at("t"));
+      ADD_FAILURE() << forged;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kCorrupt);
+      EXPECT_NE(std::string(e.what()).find("targets"), std::string::npos) << e.what();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace moraine

@@ -39,6 +39,8 @@ Inspection describe_dataset(const Dataset& dataset) {
   };
   const double bytes_per_token =
       m.tokens > 0 ? static_cast<double>(m.source_bytes) / static_cast<double>(m.tokens) : 0;
+  const double target_share =
+      m.tokens > 0 ? static_cast<double>(m.targets) / static_cast<double>(m.tokens) : 0;
   int64_t file_bytes = 0;
   for (const ShardEntry& shard : m.shards) file_bytes += shard.summary.file_bytes;
 
@@ -48,6 +50,7 @@ Inspection describe_dataset(const Dataset& dataset) {
   json["hash"] = hash_hex(dataset.hash());
   json["documents"] = m.documents;
   json["tokens"] = m.tokens;
+  json["targets"] = m.targets;
   json["source_bytes"] = m.source_bytes;
   json["bytes_per_token"] = bytes_per_token;
   json["vocabulary_size"] = m.meaning.vocabulary_size;
@@ -66,14 +69,18 @@ Inspection describe_dataset(const Dataset& dataset) {
       "  hash        {}\n"
       "  documents   {}\n"
       "  tokens      {} ({} bits each, {:.3f} bytes of text per token)\n"
+      "  targets     {}\n"
       "  text        {} bytes\n"
       "  lengths     min {}, median {}, p90 {}, max {} tokens\n"
       "  tokenizer   {} ({} tokens, end of document {})\n"
       "  shards      {} ({} bytes)\n"
       "  source      {}\n",
       dataset.folder(), hash_hex(dataset.hash()), m.documents, m.tokens,
-      8 * m.meaning.token_bytes(), bytes_per_token, m.source_bytes, quantile(0), quantile(0.5),
-      quantile(0.9), quantile(1), hash_hex(m.meaning.tokenizer_hash), m.meaning.vocabulary_size,
+      8 * m.meaning.token_bytes(), bytes_per_token,
+      dataset.marked() ? fmt::format("{} ({:.1f} % of the tokens)", m.targets, 100 * target_share)
+                       : "all tokens",
+      m.source_bytes, quantile(0), quantile(0.5), quantile(0.9), quantile(1),
+      hash_hex(m.meaning.tokenizer_hash), m.meaning.vocabulary_size,
       m.meaning.eos_id < 0 ? "not marked" : fmt::format("{}", m.meaning.eos_id),
       dataset.num_shards(), file_bytes, m.source);
   return {text, json_text(json)};

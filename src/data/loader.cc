@@ -142,6 +142,12 @@ int64_t Loader::total_tokens() const {
   return sum;
 }
 
+int64_t Loader::total_targets() const {
+  int64_t sum = 0;
+  for (const auto& source : sources_) sum += source->dataset().num_targets();
+  return sum;
+}
+
 const TokenMeaning& Loader::meaning() const { return dataset(0).manifest().meaning; }
 
 int64_t Loader::num_sources() const { return static_cast<int64_t>(sources_.size()); }
@@ -171,6 +177,7 @@ void Loader::read(int64_t first, int64_t count, SequenceBatch* out) const {
   out->segment_begin.clear();
   out->num_targets = 0;
   std::vector<int32_t> text;  // of one piece, with the token that is only a target
+  std::vector<uint8_t> is_target;
   for (int64_t i = 0; i < count; ++i) {
     const Mixture::Draw draw = mixture_->at(first + i);
     const Source& source = *sources_[static_cast<size_t>(draw.source)];
@@ -183,6 +190,15 @@ void Loader::read(int64_t first, int64_t count, SequenceBatch* out) const {
       std::copy(text.begin() + 1, text.end(), out->targets.begin() + row);
       out->segment_begin.push_back(row);
       out->num_targets += piece.positions;
+      if (source.dataset().marked()) {
+        is_target.resize(static_cast<size_t>(piece.positions));
+        source.dataset().read_targets(piece.token_begin + 1, piece.positions, is_target.data());
+        for (int64_t t = 0; t < piece.positions; ++t) {
+          if (is_target[static_cast<size_t>(t)] != 0) continue;
+          out->targets[static_cast<size_t>(row + t)] = -1;
+          out->num_targets -= 1;
+        }
+      }
       row += piece.positions;
     }
     MR_CHECK(row <= (i + 1) * S);

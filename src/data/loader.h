@@ -11,7 +11,8 @@
 // share is then of another packing).
 //
 // Rows:    a sequence has exactly `sequence` rows. Each piece of a document is one segment; a rest
-//          without data is a segment of token 0 with target -1.
+//          without data is a segment of token 0 with target -1. So is the target of a row whose next token is marked as
+//          only to be read (data/shard.h); packing does not look at marks.
 // Errors:  kInvalidArgument: options; a dataset without any document of two tokens; one given
 //          twice; datasets of different tokenizers. kNotFound, kCorrupt, kIo from opening and
 //          reading.
@@ -61,6 +62,7 @@ class Loader {
   ~Loader();
 
   int64_t total_tokens() const;         // of all sources together
+  int64_t total_targets() const;        // likewise; fewer where a source has marks
   const TokenMeaning& meaning() const;  // the same for all sources
   int64_t num_sources() const;
   const Dataset& dataset(int64_t source) const;

@@ -238,6 +238,58 @@ TEST_F(LoaderTest, WithoutPackingOnePieceASequence) {
   }
 }
 
+// Marks change targets and nothing else: rows, segments and packing are those of the documents' lengths.
+TEST_F(LoaderTest, OnlyMarkedTokensAreTargets) {
+  const std::vector<int64_t> lengths = testing::mixed_lengths(5, 120, 60);
+  const auto is_target = [](int64_t d, int64_t t) { return d % 5 != 0 && (t / 3) % 2 == 1; };
+  const std::string folder = join_path(folder_.path(), "marked");
+  files_.make_directories(folder);
+  DatasetManifest manifest;
+  manifest.meaning = kMeaning;
+  int32_t next = 0;
+  std::map<int32_t, int> wanted;  // times a token should be a target
+  for (size_t d = 0; d < lengths.size();) {
+    const std::string name = fmt::format("shard-{:05}.bin", manifest.shards.size());
+    ShardWriter writer(files_, join_path(folder, name), kMeaning, true);
+    for (int i = 0; i < 17 && d < lengths.size(); ++i, ++d) {
+      std::vector<int32_t> tokens;
+      std::vector<uint8_t> marks;
+      for (int64_t t = 0; t < lengths[d]; ++t) {
+        marks.push_back(is_target(static_cast<int64_t>(d), t));
+        if (marks.back() != 0 && t > 0) wanted[next] = 1;
+        tokens.push_back(next++);
+      }
+      writer.add_document(tokens, 1, marks);
+    }
+    manifest.shards.push_back({name, writer.finish()});
+  }
+  write_manifest(files_, folder, manifest);
+  const Dataset dataset(files_, folder);
+  EXPECT_TRUE(dataset.marked());
+  EXPECT_EQ(read_manifest(files_, folder).targets, dataset.num_targets());
+  const Loader loader(files_, {.sources = {{folder}}, .sequence = 64, .seed = 3});
+  const int64_t count = loader.plan(0, 0)->num_sequences();
+  const SequenceBatch batch = read(loader, 0, count);
+  std::map<int32_t, int> got;
+  int64_t targets = 0;
+  for (size_t row = 0; row < batch.tokens.size(); ++row) {
+    if (batch.targets[row] < 0) continue;
+    EXPECT_EQ(batch.targets[row], batch.tokens[row] + 1);
+    ++got[batch.targets[row]];
+    ++targets;
+  }
+  EXPECT_EQ(got, wanted);
+  EXPECT_EQ(targets, batch.num_targets);
+  EXPECT_LT(targets, loader.plan(0, 0)->positions / 2);
+  // The same documents unmarked are cut and packed alike.
+  PlanOptions options{.sequence = 64, .seed = 3 ^ dataset.hash().low, .pack = true};
+  std::vector<int64_t> begins = {0};
+  for (const int64_t n : lengths) begins.push_back(begins.back() + n);
+  const EpochPlan plain = plan_epoch(begins, options, 0);
+  EXPECT_EQ(plain.num_sequences(), count);
+  EXPECT_EQ(plain.sequence_begin, loader.plan(0, 0)->sequence_begin);
+}
+
 TEST_F(LoaderTest, BadOptionsAndDataAreErrors) {
   const std::string a = make("a", {30, 20}, 0), empty = make("e", {}, 0),
                     ones = make("o", {1, 1}, 0);

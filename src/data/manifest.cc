@@ -59,18 +59,26 @@ ShardEntry read_entry(const Object& shard) {
                    .tokens = shard.integer("tokens"),
                    .source_bytes = shard.integer("bytes"),
                    .file_bytes = shard.integer("file_bytes"),
+                   .targets = shard.integer("tokens"),
+                   .marked = false,
                    .hash = shard.hash("hash")};
+  JsonValue targets;
+  if (shard.json.find("targets", &targets)) {
+    entry.summary.marked = true;
+    entry.summary.targets = shard.integer("targets", 0, entry.summary.tokens);
+  }
   return entry;
 }
 
 void add_totals(DatasetManifest* manifest) {
-  manifest->documents = manifest->tokens = manifest->source_bytes = 0;
+  manifest->documents = manifest->tokens = manifest->source_bytes = manifest->targets = 0;
   for (const ShardEntry& shard : manifest->shards) {
     // Three hostile entries must not wrap around to a plausible sum.
     const auto add = [](int64_t* sum, int64_t value) { *sum = add_saturated(*sum, value); };
     add(&manifest->documents, shard.summary.documents);
     add(&manifest->tokens, shard.summary.tokens);
     add(&manifest->source_bytes, shard.summary.source_bytes);
+    add(&manifest->targets, shard.summary.targets);
   }
 }
 
@@ -96,6 +104,7 @@ void write_manifest(FileSystem& files, const std::string& folder, DatasetManifes
                               {"bytes", shard.summary.source_bytes},
                               {"file_bytes", shard.summary.file_bytes},
                               {"hash", hash_hex(shard.summary.hash)}});
+    if (shard.summary.marked) json["shards"].back()["targets"] = shard.summary.targets;
   }
   // `source` may hold a file name in any encoding: replace what is not UTF-8 instead of throwing.
   files.write_atomic(join_path(folder, kDatasetManifestName), json_text(json, 2) + "\n");

@@ -2,6 +2,7 @@
 #include "data/shard.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -32,8 +33,8 @@ TokenShard::TokenShard(FileSystem& files, std::string path)
     : path_(std::move(path)), file_(files.map(path_)) {
   open();
   std::vector<uint8_t> bytes(kShardBlockBytes);
-  for (int64_t block = tokens_end_ / kShardBlockBytes; block * kShardBlockBytes < blocks_begin_;
-       ++block) {
+  for (int64_t block = documents_begin_ / kShardBlockBytes;
+       block * kShardBlockBytes < blocks_begin_; ++block) {
     read_block(block, bytes.data());
   }
   check_document_table();
@@ -48,10 +49,11 @@ void TokenShard::open() {
   std::memcpy(&header, file_->data(), sizeof header);
   if (std::memcmp(header.magic, kShardMagic, sizeof kShardMagic) != 0)
     corrupt(path_, 0, "not a shard");
-  if (header.version != kShardVersion) {
-    corrupt(
-        path_, offsetof(ShardHeader, version),
-        fmt::format("version {}, this program reads version {}", header.version, kShardVersion));
+  const bool marked = header.version == kShardVersionMarked;
+  if (header.version != kShardVersion && !marked) {
+    corrupt(path_, offsetof(ShardHeader, version),
+            fmt::format("version {}, this program reads versions {} and {}", header.version,
+                        kShardVersion, kShardVersionMarked));
   }
   if (header.header_hash !=
       ShardHash::of(hash_bytes(&header, offsetof(ShardHeader, header_hash)))) {
@@ -76,17 +78,19 @@ void TokenShard::open() {
   if (header.token_bytes != static_cast<uint32_t>(token_bytes_) ||
       header.block_bytes != kShardBlockBytes) {
     corrupt(path_, offsetof(ShardHeader, token_bytes),
-            "token width or block size is not that of version 1");
+            "token width or block size is not that of the format");
   }
   // Each token and document takes a byte at least.
   const uint64_t limit = static_cast<uint64_t>(size);
   if (trailer.num_documents > limit || trailer.num_tokens > limit || trailer.file_bytes != limit ||
-      trailer.source_bytes > uint64_t{1} << 62 || trailer.reserved != 0) {
+      trailer.source_bytes > uint64_t{1} << 62 ||
+      trailer.num_targets > (marked ? trailer.num_tokens : 0)) {
     corrupt(path_, trailer_begin, "the trailer's counts do not fit the file's size");
   }
   const int64_t D = static_cast<int64_t>(trailer.num_documents);
   const int64_t tokens = static_cast<int64_t>(trailer.num_tokens);
-  const ShardLayout layout(D, tokens, token_bytes_);
+  const ShardLayout layout(
+      {.documents = D, .tokens = tokens, .token_bytes = token_bytes_, .marked = marked});
   if (layout.file_bytes != size) {
     corrupt(path_, trailer_begin,
             fmt::format("{} documents of {} tokens make {} bytes, the file has {}", D, tokens,
@@ -103,10 +107,14 @@ void TokenShard::open() {
               .tokens = tokens,
               .source_bytes = static_cast<int64_t>(trailer.source_bytes),
               .file_bytes = size,
+              .targets = marked ? static_cast<int64_t>(trailer.num_targets) : tokens,
+              .marked = marked,
               .hash = hash};
   documents_ = reinterpret_cast<const ShardDocument*>(file_->data() + layout.documents_begin);
   blocks_ = reinterpret_cast<const ShardHash*>(file_->data() + layout.blocks_begin);
   tokens_end_ = int64_t{sizeof(ShardHeader)} + tokens * token_bytes_;
+  marks_begin_ = layout.marks_begin;
+  documents_begin_ = layout.documents_begin;
   blocks_begin_ = layout.blocks_begin;
 }
 
@@ -150,6 +158,21 @@ void TokenShard::read(int64_t begin, int64_t count, int32_t* out) const {
   }
 }
 
+void TokenShard::read_targets(int64_t begin, int64_t count, uint8_t* out) const {
+  MR_CHECK(begin >= 0 && count >= 0 && count <= summary_.tokens - begin);
+  if (!summary_.marked) {
+    std::fill(out, out + count, uint8_t{1});
+    return;
+  }
+  alignas(8) thread_local uint8_t bytes[kShardBlockBytes];
+  int64_t have = -1;  // the block in `bytes`
+  for (int64_t i = begin; i < begin + count; ++i) {
+    const int64_t at = marks_begin_ + i / 8, block = at / kShardBlockBytes;
+    if (block != have) read_block(have = block, bytes);
+    *out++ = bytes[at - block * kShardBlockBytes] >> (i % 8) & 1;
+  }
+}
+
 void TokenShard::prefetch(int64_t begin, int64_t count) const {
   MR_CHECK(begin >= 0 && count >= 0 && count <= summary_.tokens - begin);
   const int64_t first = int64_t{sizeof(ShardHeader)} + begin * token_bytes_,
@@ -163,6 +186,18 @@ void TokenShard::verify() const {
   std::vector<uint8_t> bytes(kShardBlockBytes);
   for (int64_t block = 0; block * kShardBlockBytes < blocks_begin_; ++block)
     read_block(block, bytes.data());
+  if (!summary_.marked) return;
+  int64_t targets = 0;
+  for (int64_t at = marks_begin_; at < documents_begin_; at += kShardBlockBytes) {
+    const int64_t count = std::min(kShardBlockBytes, documents_begin_ - at);
+    file_->read_at(at, count, bytes.data());
+    for (int64_t i = 0; i < count; ++i) targets += std::popcount(bytes[static_cast<size_t>(i)]);
+  }
+  if (targets != summary_.targets) {
+    corrupt(path_, marks_begin_,
+            fmt::format("{} tokens are marked as targets, the trailer says {}", targets,
+                        summary_.targets));
+  }
 }
 
 void TokenShard::read_block(int64_t block, uint8_t* bytes) const {

@@ -36,9 +36,11 @@ class TokenShard {
 
   // Copies tokens [begin, begin + count) to `out`. 0 <= begin, begin + count <= tokens.
   void read(int64_t begin, int64_t count, int32_t* out) const;
-  void prefetch(int64_t begin, int64_t count) const;  // read-ahead hint, same range
+  // The same range: 1 for a token that is a target, 0 for one that is not. Without marks all are.
+  void read_targets(int64_t begin, int64_t count, uint8_t* out) const;
+  void prefetch(int64_t begin, int64_t count) const;  // read-ahead hint for tokens, same range
 
-  // Checks every block again, also those seen before.
+  // Checks every block again, also those seen before, and that the marks are as many as the trailer says.
   void verify() const;
 
  private:
@@ -53,7 +55,8 @@ class TokenShard {
   ShardSummary summary_;
   const ShardDocument* documents_ = nullptr;
   const ShardHash* blocks_ = nullptr;
-  int64_t token_bytes_ = 0, tokens_end_ = 0, blocks_begin_ = 0;
+  int64_t token_bytes_ = 0, tokens_end_ = 0, marks_begin_ = 0, documents_begin_ = 0;
+  int64_t blocks_begin_ = 0;
 };
 
 }  // namespace moraine

@@ -1,7 +1,9 @@
 // ShardFormat: the fixed byte layout that the shard writer and reader share (docs/formats/shard.md).
 //
-//   header [64] | tokens, padded to 8 | document table [16 * (D + 1)] | block table [16 * B] | trailer [64]
+//   header [64] | tokens, padded to 8 | target marks, padded to 8 | document table [16 * (D + 1)] |
+//   block table [16 * B] | trailer [64]
 //
+// Version 2 has a mark for each token, one bit, that says whether it is a target; version 1 has none, and all are.
 // Every number is little-endian. The block table holds the XXH3-128 of each 64 KiB of all bytes
 // before it; the trailer's hash covers the block table, so it stands for the whole file.
 #pragma once
@@ -19,6 +21,7 @@ static_assert(std::endian::native == std::endian::little, "shards are mapped, no
 constexpr char kShardMagic[8] = {'M', 'O', 'R', 'S', 'H', 'A', 'R', 'D'};
 constexpr char kShardEndMagic[8] = {'M', 'O', 'R', 'S', 'H', 'E', 'N', 'D'};
 constexpr uint32_t kShardVersion = 1;
+constexpr uint32_t kShardVersionMarked = 2;     // with target marks
 constexpr int64_t kShardBlockBytes = 64 << 10;  // small: a scattered first read costs one block
 
 struct ShardHash {  // a Hash128 in file order
@@ -51,17 +54,23 @@ struct ShardTrailer {
   uint64_t num_tokens;
   uint64_t source_bytes;
   uint64_t file_bytes;
-  uint64_t reserved;     // 0
+  uint64_t num_targets;  // marks that are 1; version 1: 0
   ShardHash table_hash;  // of the block table, then of the trailer bytes before this field
 };
 static_assert(sizeof(ShardTrailer) == 64);
 
 // Offsets that follow from the counts.
+struct ShardCounts {
+  int64_t documents, tokens, token_bytes;
+  bool marked = false;
+};
+
 struct ShardLayout {
-  int64_t documents_begin, blocks_begin, num_blocks, trailer_begin, file_bytes;
-  ShardLayout(int64_t num_documents, int64_t num_tokens, int64_t token_bytes)
-      : documents_begin((int64_t{sizeof(ShardHeader)} + num_tokens * token_bytes + 7) / 8 * 8),
-        blocks_begin(documents_begin + (num_documents + 1) * int64_t{sizeof(ShardDocument)}),
+  int64_t marks_begin, documents_begin, blocks_begin, num_blocks, trailer_begin, file_bytes;
+  explicit ShardLayout(const ShardCounts& n)
+      : marks_begin((int64_t{sizeof(ShardHeader)} + n.tokens * n.token_bytes + 7) / 8 * 8),
+        documents_begin(marks_begin + (n.marked ? (n.tokens + 63) / 64 * 8 : 0)),
+        blocks_begin(documents_begin + (n.documents + 1) * int64_t{sizeof(ShardDocument)}),
         num_blocks((blocks_begin + kShardBlockBytes - 1) / kShardBlockBytes),
         trailer_begin(blocks_begin + num_blocks * int64_t{sizeof(ShardHash)}),
         file_bytes(trailer_begin + int64_t{sizeof(ShardTrailer)}) {}

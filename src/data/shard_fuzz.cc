@@ -19,6 +19,8 @@ void open_and_read(const std::string& path) {
     shard.verify();
     std::vector<int32_t> tokens(static_cast<size_t>(shard.summary().tokens));
     shard.read(0, shard.summary().tokens, tokens.data());
+    std::vector<uint8_t> is_target(tokens.size());
+    shard.read_targets(0, shard.summary().tokens, is_target.data());
     for (const int32_t id : tokens) {
       if (id < 0 || id >= shard.meaning().vocabulary_size) std::abort();
     }
@@ -34,7 +36,7 @@ void seal(std::string& file) {
   ShardTrailer trailer;
   std::memcpy(&header, file.data(), sizeof header);
   std::memcpy(header.magic, kShardMagic, sizeof header.magic);
-  header.version = kShardVersion;
+  if (header.version != kShardVersionMarked) header.version = kShardVersion;
   header.header_hash = ShardHash::of(hash_bytes(&header, offsetof(ShardHeader, header_hash)));
   std::memcpy(file.data(), &header, sizeof header);
   const int64_t end = static_cast<int64_t>(file.size() - sizeof trailer);
@@ -42,9 +44,10 @@ void seal(std::string& file) {
   std::memcpy(trailer.magic, kShardEndMagic, sizeof trailer.magic);
   trailer.file_bytes = file.size();
   if (trailer.num_documents > file.size() || trailer.num_tokens > file.size()) return;
-  const ShardLayout layout(static_cast<int64_t>(trailer.num_documents),
-                           static_cast<int64_t>(trailer.num_tokens),
-                           header.token_bytes == 4 ? 4 : 2);
+  const ShardLayout layout({.documents = static_cast<int64_t>(trailer.num_documents),
+                            .tokens = static_cast<int64_t>(trailer.num_tokens),
+                            .token_bytes = header.token_bytes == 4 ? 4 : 2,
+                            .marked = header.version == kShardVersionMarked});
   if (layout.file_bytes != static_cast<int64_t>(file.size())) return;
   int64_t at = layout.blocks_begin;
   for (int64_t begin = 0; begin < layout.blocks_begin; begin += kShardBlockBytes, at += 16) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 
@@ -153,7 +154,7 @@ TEST_F(ShardTest, APlausibleDocumentTableIsCheckedBeforeItIsUsed) {
   const ShardSummary summary = write(random_documents(5, 10, 50, 1000), kNarrow);
   std::string bad = files_.read(path_);
   // Still ascending.
-  bad[static_cast<size_t>(ShardLayout(10, summary.tokens, 2).documents_begin) + 5 * 16 + 8] ^= 1;
+  bad[static_cast<size_t>(ShardLayout({10, summary.tokens, 2}).documents_begin) + 5 * 16 + 8] ^= 1;
   overwrite(bad);
   EXPECT_THROW(TokenShard(files_, path_), Error);
 }
@@ -196,7 +197,7 @@ TEST_F(ShardTest, ForgedFieldsWithFittingChecksumsAreRefused) {
   const TokenMeaning meaning{.vocabulary_size = 1000, .eos_id = 3, .tokenizer_hash = {1, 2}};
   const ShardSummary summary = write(documents, meaning);
   const std::string whole = files_.read(path_);
-  const ShardLayout layout(summary.documents, summary.tokens, 2);
+  const ShardLayout layout({summary.documents, summary.tokens, 2});
   using H = ShardHeader*;
   using D = ShardDocument*;
   using T = ShardTrailer*;
@@ -204,7 +205,8 @@ TEST_F(ShardTest, ForgedFieldsWithFittingChecksumsAreRefused) {
       whole, [](H, D, T) {}, layout.documents_begin));
   ASSERT_EQ(damage(), "");  // resealing itself is right
   const std::vector<std::function<void(H, D, T)>> forgeries = {
-      [](H h, D, T) { h->version = 2; },
+      [](H h, D, T) { h->version = kShardVersionMarked; },  // there are no marks
+      [](H h, D, T) { h->version = 3; },
       [](H h, D, T) { h->token_bytes = 4; },
       [](H h, D, T) { h->token_bytes = 0; },
       [](H h, D, T) { h->block_bytes = 0; },
@@ -221,7 +223,7 @@ TEST_F(ShardTest, ForgedFieldsWithFittingChecksumsAreRefused) {
       [](H, D, T t) { t->source_bytes = ~uint64_t{0}; },
       [](H, D, T t) { t->source_bytes += 1; },
       [](H, D, T t) { t->file_bytes += 1; },
-      [](H, D, T t) { t->reserved = 1; },
+      [](H, D, T t) { t->num_targets = 1; },
       [](H, D d, T) { d[0].token_begin = 1; },
       [](H, D d, T) { d[1].token_begin = ~uint64_t{0}; },
       [](H, D d, T) { d[5].token_begin = d[6].token_begin + 1; },
@@ -251,6 +253,116 @@ TEST_F(ShardTest, WorkedExampleOfTheFormatPage) {
             "0200000000000000a8906d1b4554c5647ea53172252c025e4d4f525348454e44"
             "010000000000000003000000000000000200000000000000b800000000000000"
             "0000000000000000967379b3bbe3ee7e0111c7fcb348e559");
+}
+
+std::vector<uint8_t> random_marks(uint64_t seed, size_t count) {
+  std::vector<uint8_t> marks(count);
+  for (size_t i = 0; i < count; ++i) marks[i] = random_below(3, seed, Stream::kTest, 9, i) == 0;
+  return marks;
+}
+
+TEST_F(ShardTest, MarksAreReadAsWrittenAndCounted) {
+  for (const TokenMeaning& meaning : {kNarrow, kWide}) {
+    const Documents documents = random_documents(8, 60, 9000, meaning.vocabulary_size);
+    ShardWriter writer(files_, path_, meaning, /*marked=*/true);
+    std::vector<uint8_t> all;
+    for (size_t d = 0; d < documents.size(); ++d) {
+      const std::vector<uint8_t> marks = random_marks(d, documents[d].size());
+      writer.add_document(documents[d], 1, marks);
+      all.insert(all.end(), marks.begin(), marks.end());
+    }
+    const int64_t before = writer.file_bytes();
+    const ShardSummary written = writer.finish();
+    EXPECT_EQ(before, files_.file_bytes(path_));
+    const int64_t targets = std::count(all.begin(), all.end(), 1);
+    EXPECT_EQ(written.targets, targets);
+    EXPECT_EQ(damage(), "");
+    const TokenShard shard(files_, path_);
+    EXPECT_TRUE(shard.summary().marked);
+    EXPECT_EQ(shard.summary().targets, targets);
+    const int64_t n = shard.summary().tokens;
+    std::vector<uint8_t> got(static_cast<size_t>(n));
+    shard.read_targets(0, n, got.data());
+    EXPECT_EQ(got, all);
+    for (const auto& [begin, count] : std::vector<std::pair<int64_t, int64_t>>{
+             {0, 0}, {1, 1}, {63, 2}, {7, 1000}, {n - 1, 1}, {n / 2, 100}}) {
+      std::vector<uint8_t> part(static_cast<size_t>(count));
+      shard.read_targets(begin, count, part.data());
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + begin)) << begin;
+    }
+    // The tokens beside them are whole.
+    std::vector<int32_t> tokens(documents[5].size());
+    shard.read(shard.token_begin(5), static_cast<int64_t>(tokens.size()), tokens.data());
+    EXPECT_EQ(tokens, documents[5]);
+  }
+  // Without marks every token is a target.
+  write({{1, 2, 3}}, kNarrow);
+  const TokenShard plain(files_, path_);
+  std::vector<uint8_t> got(3);
+  plain.read_targets(0, 3, got.data());
+  EXPECT_EQ(got, std::vector<uint8_t>(3, 1));
+  EXPECT_EQ(plain.summary().targets, 3);
+  EXPECT_FALSE(plain.summary().marked);
+}
+
+TEST_F(ShardTest, DamagedMarksAreCorrupt) {
+  const std::vector<int32_t> tokens(1000, 7);
+  ShardWriter writer(files_, path_, kNarrow, true);
+  writer.add_document(tokens, 1, random_marks(1, 1000));
+  const ShardSummary summary = writer.finish();
+  const std::string whole = files_.read(path_);
+  const ShardLayout layout({.documents = 1, .tokens = 1000, .token_bytes = 2, .marked = true});
+  for (int64_t at = layout.marks_begin; at < layout.documents_begin; ++at) {
+    std::string bad = whole;
+    bad[static_cast<size_t>(at)] ^= 4;
+    overwrite(bad);
+    EXPECT_NE(damage(), "") << at;
+  }
+  for (size_t size = 0; size < whole.size(); size += 37) {
+    overwrite(whole.substr(0, size));
+    EXPECT_NE(damage(), "") << "cut to " << size;
+  }
+  // With checksums that fit: another count, marks behind the last token, a version without marks.
+  const int64_t targets = summary.targets;
+  using H = ShardHeader*;
+  using D = ShardDocument*;
+  using T = ShardTrailer*;
+  const std::vector<std::function<void(H, D, T)>> forgeries = {
+      [](H, D, T t) { t->num_targets += 1; }, [](H, D, T t) { t->num_targets = 1001; },
+      [](H, D, T t) { t->num_targets = ~uint64_t{0}; },
+      [](H h, D, T) { h->version = kShardVersion; }};
+  overwrite(reseal(
+      whole, [](H, D, T) {}, layout.documents_begin));
+  ASSERT_EQ(damage(), "");
+  for (const auto& forge : forgeries) {
+    overwrite(reseal(whole, forge, layout.documents_begin));
+    EXPECT_NE(damage(), "");
+  }
+  std::string bad = whole;
+  bad[static_cast<size_t>(layout.documents_begin) - 1] = 1;
+  overwrite(reseal(
+      bad, [](H, D, T) {}, layout.documents_begin));
+  EXPECT_NE(damage().find(fmt::format("the trailer says {}", targets)), std::string::npos)
+      << damage();
+}
+
+// The second worked example of docs/formats/shard.md.
+TEST_F(ShardTest, WorkedExampleWithMarks) {
+  const TokenMeaning meaning{.vocabulary_size = 257, .eos_id = 256, .tokenizer_hash = {1, 2}};
+  ShardWriter writer(files_, path_, meaning, true);
+  writer.add_document(std::vector<int32_t>{72, 105, 256}, 2, std::vector<uint8_t>{0, 1, 1});
+  const ShardSummary summary = writer.finish();
+  EXPECT_EQ(summary.file_bytes, 192);
+  const std::string file = files_.read(path_);
+  const auto hex = [&](size_t begin, size_t end) {
+    std::string text;
+    for (size_t i = begin; i < end; ++i)
+      text += fmt::format("{:02x}", static_cast<unsigned char>(file[i]));
+    return text;
+  };
+  EXPECT_EQ(hex(8, 12), "02000000");
+  EXPECT_EQ(hex(64, 80), "48006900000100000600000000000000");
+  EXPECT_EQ(hex(160, 176), "c0000000000000000200000000000000");
 }
 
 TEST_F(ShardTest, MissingFileAndFolder) {
