@@ -85,7 +85,19 @@ Perplexity file_perplexity(const PerplexityRun& run, const std::string& path) {
   return meter.finish();
 }
 
-// Every document of a dataset, as its tokens stand there.
+// What the tokens that are scored stand for, special ones for nothing: as validation in training counts it.
+int64_t bytes_of_targets(const Tokenizer* tokenizer, const std::vector<int32_t>& ids,
+                         const std::vector<uint8_t>& is_target) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < ids.size() && tokenizer != nullptr; ++i) {
+    if (is_target[i] == 0) continue;
+    bytes += static_cast<int64_t>(
+        tokenizer->decode(std::span<const int32_t>(&ids[i], 1), /*skip_special=*/true).size());
+  }
+  return bytes;
+}
+
+// Every document of a dataset, as its tokens stand there; only its targets are scored.
 Perplexity dataset_perplexity(const PerplexityRun& run, const Dataset& dataset) {
   ProgressLine progress("eval " + dataset.folder());
   int64_t before = 0;
@@ -95,12 +107,23 @@ Perplexity dataset_perplexity(const PerplexityRun& run, const Dataset& dataset) 
   };
   PerplexityMeter meter(run.model.ctx(), run.model.model(), options);
   std::vector<int32_t> ids;
+  std::vector<uint8_t> is_target;  // empty: all
   for (int64_t d = 0; d < dataset.num_documents(); ++d) {
     dataset.read_document(d, &ids);
+    int64_t bytes = dataset.document_source_bytes(d);
+    if (dataset.marked()) {
+      is_target.resize(ids.size());
+      dataset.read_targets(dataset.document_begins()[static_cast<size_t>(d)],
+                           static_cast<int64_t>(ids.size()), is_target.data());
+      bytes = bytes_of_targets(run.tokenizer, ids, is_target);
+    }
     const bool has_begin = run.begin.put && !ids.empty();
     // A conversation may begin with that token already.
-    if (has_begin && ids.front() != run.begin.id) ids.insert(ids.begin(), run.begin.id);
-    meter.add({.ids = ids, .bytes = dataset.document_source_bytes(d), .has_begin = has_begin});
+    if (has_begin && ids.front() != run.begin.id) {
+      ids.insert(ids.begin(), run.begin.id);
+      if (dataset.marked()) is_target.insert(is_target.begin(), 0);
+    }
+    meter.add({.ids = ids, .bytes = bytes, .has_begin = has_begin, .is_target = is_target});
     before += dataset.document_tokens(d);
   }
   return meter.finish();

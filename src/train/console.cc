@@ -28,8 +28,11 @@ void print_start(const Run& run) {
       optimizer_table(optimizer_specs(c, run.trainer->model().table()), optimizer_options(c)));
   say("memory:\n{}\n", memory_table(run.arena));
   const auto plan = run.data->loader(0).plan(0, 0);
-  say("data: {} tokens; packing fills {:.2f}% of {} sequences an epoch\n",
-      format_count(static_cast<double>(run.data->loader(0).total_tokens())),
+  const Loader& data = run.data->loader(0);
+  const double tokens = static_cast<double>(data.total_tokens()),
+               targets = static_cast<double>(data.total_targets());
+  say("data: {} tokens{}; packing fills {:.2f}% of {} sequences an epoch\n", format_count(tokens),
+      targets < tokens ? fmt::format(", {} of them targets", format_count(targets)) : "",
       100 * plan->efficiency(), plan->num_sequences());
   say("run: {} steps, {} tokens, from step {}\n\n", run.timeline.steps(),
       format_count(static_cast<double>(run.timeline.tokens())), run.state.step);

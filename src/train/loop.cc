@@ -78,6 +78,7 @@ StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult&
   m.step = run.state.step;
   m.steps_total = run.timeline.steps();
   m.tokens_seen = plan.tokens_before + plan.batch_tokens;
+  m.targets = result.targets;
   m.loss = result.loss;
   m.gradient_norm = result.gradient_norm;
   m.lr = lr;
@@ -121,7 +122,7 @@ void take_steps(Run& run, Observer& observer) {
       roll_back(run);
       continue;
     }
-    run.state.loss = result.loss;
+    if (result.targets > 0) run.state.loss = result.loss;
     ++run.state.step;
     StepMetrics m = step_metrics(run, plan, result, lr_scale * run.config.optimizer.learning_rate,
                                  now_seconds() - begin, pace);

@@ -19,6 +19,7 @@ Json to_json(const StepMetrics& m) {
   j["step"] = m.step;
   j["steps_total"] = m.steps_total;
   j["tokens_seen"] = m.tokens_seen;
+  j["targets"] = m.targets;
   j["loss"] = m.loss;
   j["gradient_norm"] = m.gradient_norm;
   j["lr"] = m.lr;

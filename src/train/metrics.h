@@ -27,6 +27,7 @@ struct StepMetrics {
   int64_t step = 0;         // completed, this one included
   int64_t steps_total = 0;  // of the run; 0: not known
   int64_t tokens_seen = 0;  // by all ranks together
+  int64_t targets = 0;      // of this step: tokens that the loss is the mean over
   double loss = kUnknown;   // nats per token
   double gradient_norm = kUnknown;
   double lr = kUnknown;

@@ -68,10 +68,14 @@ StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read
   gradients_ = reducer_->finish(ctx_);
   sum_over_ranks(ctx_, *ranks_, sums);
 
+  // Nothing to learn (packed conversations may have stretches without an answer): nothing moves, no loss is known.
+  // All ranks have the same count.
+  if (sums.targets == 0) return {.loss = NAN, .gradient_norm = 0, .targets = 0, .bad = false};
+
   // Norm and clip. Gradients stay those of the SUM of losses: division by the number of targets,
   // and clipping, are one factor that the update applies as it reads.
   fault_point("step.counts_summed");
-  const double targets = static_cast<double>(std::max<int64_t>(1, sums.targets));
+  const double targets = static_cast<double>(sums.targets);
   const double squares = norm_->sum_of_squares(ctx_, gradients_, ranks_->world);
   const Clip clip = clip_factor(squares, 1 / targets, config_.train.clip_norm);
   StepResult result{

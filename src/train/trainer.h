@@ -27,7 +27,7 @@
 namespace moraine {
 
 struct StepResult {
-  double loss = 0;           // mean over targets
+  double loss = 0;           // mean over targets; NaN without any: then nothing has moved
   double gradient_norm = 0;  // of the mean gradient, before clipping
   int64_t targets = 0;
   bool bad = false;  // loss or norm is not finite, or a spike: nothing has moved
