@@ -49,36 +49,12 @@ void TokenShard::open() {
   std::memcpy(&header, file_->data(), sizeof header);
   if (std::memcmp(header.magic, kShardMagic, sizeof kShardMagic) != 0)
     corrupt(path_, 0, "not a shard");
-  const bool marked = header.version == kShardVersionMarked;
-  if (header.version != kShardVersion && !marked) {
-    corrupt(path_, offsetof(ShardHeader, version),
-            fmt::format("version {}, this program reads versions {} and {}", header.version,
-                        kShardVersion, kShardVersionMarked));
-  }
-  if (header.header_hash !=
-      ShardHash::of(hash_bytes(&header, offsetof(ShardHeader, header_hash)))) {
-    corrupt(path_, 0, "the header's checksum differs");
-  }
+  const bool marked = read_header(header);
   const int64_t trailer_begin = size - int64_t{sizeof(ShardTrailer)};
   ShardTrailer trailer;
   std::memcpy(&trailer, file_->data() + trailer_begin, sizeof trailer);
   if (std::memcmp(trailer.magic, kShardEndMagic, sizeof kShardEndMagic) != 0) {
     corrupt(path_, trailer_begin, "no trailer; the file is cut off or longer than it was");
-  }
-  // A file may be made to deceive, with checksums that fit: check every field on its own.
-  if (header.vocabulary_size == 0 || header.vocabulary_size > std::numeric_limits<int32_t>::max() ||
-      header.eos_id < -1 || header.eos_id >= static_cast<int64_t>(header.vocabulary_size)) {
-    corrupt(path_, offsetof(ShardHeader, vocabulary_size),
-            "vocabulary size or end id out of range");
-  }
-  meaning_ = {.vocabulary_size = static_cast<int64_t>(header.vocabulary_size),
-              .eos_id = header.eos_id,
-              .tokenizer_hash = {header.tokenizer_hash.high, header.tokenizer_hash.low}};
-  token_bytes_ = meaning_.token_bytes();
-  if (header.token_bytes != static_cast<uint32_t>(token_bytes_) ||
-      header.block_bytes != kShardBlockBytes) {
-    corrupt(path_, offsetof(ShardHeader, token_bytes),
-            "token width or block size is not that of the format");
   }
   // Each token and document takes a byte at least.
   const uint64_t limit = static_cast<uint64_t>(size);
@@ -116,6 +92,36 @@ void TokenShard::open() {
   marks_begin_ = layout.marks_begin;
   documents_begin_ = layout.documents_begin;
   blocks_begin_ = layout.blocks_begin;
+}
+
+// Takes what the header says; true if the shard has target marks.
+bool TokenShard::read_header(const ShardHeader& header) {
+  const bool marked = header.version == kShardVersionMarked;
+  if (header.version != kShardVersion && !marked) {
+    corrupt(path_, offsetof(ShardHeader, version),
+            fmt::format("version {}, this program reads versions {} and {}", header.version,
+                        kShardVersion, kShardVersionMarked));
+  }
+  if (header.header_hash !=
+      ShardHash::of(hash_bytes(&header, offsetof(ShardHeader, header_hash)))) {
+    corrupt(path_, 0, "the header's checksum differs");
+  }
+  // A file may be made to deceive, with checksums that fit: check every field on its own.
+  if (header.vocabulary_size == 0 || header.vocabulary_size > std::numeric_limits<int32_t>::max() ||
+      header.eos_id < -1 || header.eos_id >= static_cast<int64_t>(header.vocabulary_size)) {
+    corrupt(path_, offsetof(ShardHeader, vocabulary_size),
+            "vocabulary size or end id out of range");
+  }
+  meaning_ = {.vocabulary_size = static_cast<int64_t>(header.vocabulary_size),
+              .eos_id = header.eos_id,
+              .tokenizer_hash = {header.tokenizer_hash.high, header.tokenizer_hash.low}};
+  token_bytes_ = meaning_.token_bytes();
+  if (header.token_bytes != static_cast<uint32_t>(token_bytes_) ||
+      header.block_bytes != kShardBlockBytes) {
+    corrupt(path_, offsetof(ShardHeader, token_bytes),
+            "token width or block size is not that of the format");
+  }
+  return marked;
 }
 
 void TokenShard::check_document_table() const {

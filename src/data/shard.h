@@ -45,6 +45,7 @@ class TokenShard {
 
  private:
   void open();
+  bool read_header(const ShardHeader& header);
   void check_document_table() const;
   // A block's bytes, checked; `bytes` has room for kShardBlockBytes.
   void read_block(int64_t block, uint8_t* bytes) const;
