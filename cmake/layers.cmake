@@ -67,7 +67,7 @@ list(FILTER cli_sources EXCLUDE REGEX "_test\\.cc$")
 if(cli_sources)
   add_executable(moraine ${cli_sources})
   moraine_compile(moraine calm)
-  target_link_libraries(moraine PRIVATE mr_base mr_tensor mr_kernels mr_comm mr_tokenizer mr_data mr_checkpoint mr_model mr_eval mr_infer mr_train mr_bench)
+  target_link_libraries(moraine PRIVATE mr_base mr_tensor mr_kernels mr_comm mr_tokenizer mr_chat mr_data mr_checkpoint mr_model mr_eval mr_infer mr_train mr_bench)
 endif()
 
 # The tests of whole runs: tests/<level>/*_test.cc make one program <level>_test, which knows where the sources are

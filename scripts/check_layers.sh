@@ -29,7 +29,7 @@ eval: base tokenizer model
 infer: base kernels tokenizer model
 train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer
 bench: base tensor kernels comm checkpoint model machine infer train
-cli: base tensor kernels comm tokenizer data checkpoint model eval infer train bench
+cli: base tensor kernels comm tokenizer chat data checkpoint model eval infer train bench
 '
 
 # <how an include begins>: the files or folders (with a slash at the end) that may have it. *_test.cc may include

@@ -51,7 +51,7 @@ class Marker {
     const std::string_view bytes = part_of(part);
     const std::vector<int32_t> ids = encode_part(tokenizer_, bytes, ordinary);
     std::vector<int64_t> begins;
-    if (find_begins(tokenizer_, bytes, ids, &begins)) {
+    if (find_begins(tokenizer_, bytes, ids, &begins) && !crossed(begins, part)) {
       for (size_t i = 0; i < ids.size(); ++i)
         push(ids[i], in_ranges(targets_, part.begin + begins[i]));
       return;
@@ -61,6 +61,16 @@ class Marker {
   MarkedTokens take() { return std::move(result_); }
 
  private:
+  // Whether a border of a target inside of the part is not where some token begins. begins: ascending, in the part.
+  bool crossed(const std::vector<int64_t>& begins, ByteRange part) const {
+    for (const ByteRange& range : targets_) {
+      for (const int64_t border : {range.begin, range.end}) {
+        if (border <= part.begin || border >= part.end) continue;
+        if (!std::binary_search(begins.begin(), begins.end(), border - part.begin)) return true;
+      }
+    }
+    return false;
+  }
   std::string_view part_of(ByteRange part) const {
     return text_.substr(static_cast<size_t>(part.begin),
                         static_cast<size_t>(part.end - part.begin));

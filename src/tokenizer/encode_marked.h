@@ -1,13 +1,14 @@
 // EncodeMarked: tokens of a text of which some bytes are to be learnt, and some are a stranger's.
 //
-// The text is encoded as a whole, special tokens in it taken as such; a token is a target if its first byte lies in a
-// range of `targets`. In a range of `ordinary` special tokens are text; the text is cut at its borders.
-// Where tokens do not decode to the very bytes of the text (a normalizer changed it), the text is cut at the borders of
-// targets as well, so that each token still belongs to one side.
+// The text is encoded as a whole, special tokens in it taken as such; a token is a target if its bytes lie in a range
+// of `targets`. In a range of `ordinary` special tokens are text; the text is cut at its borders.
+// Where a token would lie across the border of a target (" I" of "Assistant: It"), or tokens do not decode to the very
+// bytes of the text (a normalizer changed it), the text is cut at the borders of targets too: whoever generates encodes
+// what stands before an answer by itself, and the answer's first token is learnt as it will be met.
 //
 // Errors:  those of Tokenizer::encode. Ranges are ascending, disjoint and inside of the text.
 // Threads: any.
-// Cost:    encoding and decoding once; twice where a normalizer changed the text.
+// Cost:    encoding and decoding once; encoding twice where the text is cut.
 #pragma once
 
 #include <cstdint>

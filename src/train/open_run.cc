@@ -15,12 +15,31 @@
 namespace moraine {
 namespace {
 
-std::string tokenizer_text(FileSystem& fs, const RunConfig& c) {
+// What the run carries along for who uses the model.
+struct CarriedTexts {
+  std::string tokenizer, chat_template;  // empty: none
+};
+
+// The tokenizer that the config names. The chat template of the conversations in the last phase's data: the model will
+// be asked in that form. Else those of the model that the run begins with.
+CarriedTexts carried_texts(FileSystem& fs, const RunConfig& c) {
+  CarriedTexts texts;
   if (!c.data.tokenizer.empty()) {
     const bool folder = fs.is_directory(c.data.tokenizer);
-    return fs.read(folder ? join_path(c.data.tokenizer, "tokenizer.json") : c.data.tokenizer);
+    texts.tokenizer =
+        fs.read(folder ? join_path(c.data.tokenizer, "tokenizer.json") : c.data.tokenizer);
   }
-  return c.train.init.empty() ? "" : ModelDirectory::open(fs, c.train.init).tokenizer_json();
+  const auto take_template = [&](const std::string& folder) {
+    const std::string path = join_path(folder, "chat_template.jinja");
+    if (texts.chat_template.empty() && fs.exists(path)) texts.chat_template = fs.read(path);
+  };
+  for (const DataSource& source : c.phases.back().train) take_template(source.path);
+  if (!c.train.init.empty() && (texts.tokenizer.empty() || texts.chat_template.empty())) {
+    const ModelDirectory init = ModelDirectory::open(fs, c.train.init);
+    if (texts.tokenizer.empty()) texts.tokenizer = init.tokenizer_json();
+    take_template(init.path());
+  }
+  return texts;
 }
 
 void check_tokenizer(const RunConfig& c, const RunData& data, const Tokenizer& tokenizer) {
@@ -117,10 +136,11 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   auto data = std::make_unique<RunData>(fs, config, timeline);
   auto run = std::make_unique<Run>(fs, config, options, timeline, std::move(data), transport);
   check_same_everywhere(*run);
-  const std::string tokenizer = tokenizer_text(fs, config);
-  if (!tokenizer.empty()) {
-    run->tokenizer = Tokenizer::parse(tokenizer, "tokenizer.json");
+  const CarriedTexts carried = carried_texts(fs, config);
+  if (!carried.tokenizer.empty()) {
+    run->tokenizer = Tokenizer::parse(carried.tokenizer, "tokenizer.json");
     check_tokenizer(config, *run->data, *run->tokenizer);
+    run->chat_template = carried.chat_template;
   }
   if (run->first()) {
     run->machine = options.machine_file.empty() ? measure_machine_quick(run->pool)

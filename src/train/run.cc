@@ -42,6 +42,7 @@ CheckpointInfo Run::info() const {
 std::vector<CheckpointFile> Run::files() const {
   std::vector<CheckpointFile> carried = {{"config.toml", print_run_config(config)}};
   if (tokenizer != nullptr) carried.push_back({"tokenizer.json", tokenizer->json()});
+  if (!chat_template.empty()) carried.push_back({"chat_template.jinja", chat_template});
   return carried;
 }
 

@@ -75,6 +75,7 @@ struct Run {
   Timeline timeline;
   std::unique_ptr<RunData> data;
   std::unique_ptr<Tokenizer> tokenizer;  // null: none
+  std::string chat_template;             // carried along for who asks the model; empty: none
   Machine machine;                       // rank 0's
   Ranks ranks;
   Pool pool;

@@ -1,0 +1,145 @@
+// ConversationLine: renders, finds what strangers wrote, encodes.
+#include "cli/conversation_line.h"
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "tokenizer/encode_marked.h"
+
+namespace moraine {
+namespace {
+
+// Two characters for private use, around what a stranger wrote while it is looked for in the rendered text.
+constexpr std::string_view kOpen = "\xEE\x80\x80", kClose = "\xEE\x80\x81";
+
+Json parse_line(std::string_view line) {
+  Json json;
+  try {
+    json = parse_json(std::string(line), "the line");
+  } catch (const Error& e) {
+    throw_error(Code::kInvalidArgument, "broken JSON ({}); want one object per line", e.what());
+  }
+  if (!json.is_object())
+    throw_error(Code::kInvalidArgument, "the line is {}; want one object per line",
+                json.type_name());
+  return json;
+}
+
+Json messages_of(const Json& line, const std::string& field) {
+  const auto found = line.find(field);
+  if (found == line.end()) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : line.items()) names.push_back(name);
+    const std::string nearest = nearest_name(field, names);
+    throw_error(Code::kInvalidArgument, "the object has no field '{}'{}; choose it with --field",
+                field, nearest.empty() ? "" : ", nearest is '" + nearest + "'");
+  }
+  if (!found->is_array()) {
+    throw_error(Code::kInvalidArgument,
+                "field '{}' is {}; want a list of {{\"role\", \"content\"}}; for plain text leave "
+                "--chat-template and --model out",
+                field, found->type_name());
+  }
+  for (size_t i = 0; i < found->size(); ++i) {
+    const Json& message = (*found)[i];
+    if (message.is_object() && message.contains("role") && message["role"].is_string()) continue;
+    throw_error(Code::kInvalidArgument, "message {} of '{}' has no text \"role\"", i, field);
+  }
+  return *found;
+}
+
+// Each text that somebody other than the assistant wrote.
+void for_strangers(Json& messages, const std::function<void(std::string& text)>& visit) {
+  for (Json& message : messages) {
+    if (message["role"] == "assistant" || !message.contains("content")) continue;
+    Json& content = message["content"];
+    if (content.is_string()) visit(content.get_ref<std::string&>());
+    if (!content.is_array()) continue;
+    for (Json& part : content) {
+      if (part.is_object() && part.contains("text") && part["text"].is_string())
+        visit(part["text"].get_ref<std::string&>());
+    }
+  }
+}
+
+bool holds_special(const Tokenizer& tokenizer, const std::string& text) {
+  const std::vector<int32_t> ids = tokenizer.encode(text, /*add_special_tokens=*/false);
+  return std::any_of(ids.begin(), ids.end(), [&](int32_t id) { return tokenizer.is_special(id); });
+}
+
+// Takes the two characters out of `text`; what stood between them are the ranges.
+std::vector<ByteRange> take_marks(std::string* text) {
+  std::vector<ByteRange> ranges;
+  std::string plain;
+  for (size_t at = 0; at < text->size();) {
+    const std::string_view rest = std::string_view(*text).substr(at);
+    const int64_t here = static_cast<int64_t>(plain.size());
+    if (rest.starts_with(kOpen)) {
+      ranges.push_back({here, here});
+      at += kOpen.size();
+    } else if (rest.starts_with(kClose)) {
+      if (!ranges.empty()) ranges.back().end = here;
+      at += kClose.size();
+    } else {
+      plain += (*text)[at++];
+    }
+  }
+  *text = plain;
+  return ranges;
+}
+
+// Where the template puts texts of strangers that hold special tokens. Templates may take white space off a text, so
+// the marks stand inside of it; everything else must come out as without them.
+std::vector<ByteRange> strangers_in(const ConversationRule& rule, const Conversation& conversation,
+                                    const std::string& rendered) {
+  Conversation marked = conversation;
+  bool any = false;
+  for_strangers(marked.messages, [&](std::string& text) {
+    if (!holds_special(rule.tokenizer, text)) return;
+    constexpr const char* kSpace = " \t\r\n\v\f";
+    const size_t begin = text.find_first_not_of(kSpace), end = text.find_last_not_of(kSpace);
+    if (begin == std::string::npos) return;
+    text.insert(end + 1, kClose);
+    text.insert(begin, kOpen);
+    any = true;
+  });
+  if (!any) return {};
+  marked.add_generation_prompt = false;
+  std::string text =
+      rendered.find(kOpen) == std::string::npos && rendered.find(kClose) == std::string::npos
+          ? rule.chat.render(marked)
+          : "";
+  const std::vector<ByteRange> ranges = take_marks(&text);
+  if (text != rendered) {
+    throw_error(Code::kInvalidArgument,
+                "a message holds the text of a special token, and the template does not write "
+                "that message as it stands; take the special token out of the message");
+  }
+  return ranges;
+}
+
+}  // namespace
+
+EncodedLine encode_conversation(const ConversationRule& rule, std::string_view line) {
+  const Json json = parse_line(line);
+  Conversation conversation;
+  conversation.messages = messages_of(json, rule.field);
+  if (const auto tools = json.find("tools"); tools != json.end() && !tools->is_null()) {
+    if (!tools->is_array())
+      throw_error(Code::kInvalidArgument, "'tools' is {}; want a list", tools->type_name());
+    conversation.tools = *tools;
+  }
+  const TrainingText training = rule.chat.render_training(conversation);
+  std::vector<ByteRange> targets;
+  for (const auto& range : training.targets) targets.push_back({range.begin, range.end});
+  MarkedTokens tokens = encode_marked(rule.tokenizer, training.text, targets,
+                                      strangers_in(rule, conversation, training.text));
+  return {.tokens = std::move(tokens.ids),
+          .is_target = std::move(tokens.is_target),
+          .source_bytes = static_cast<int64_t>(training.text.size())};
+}
+
+}  // namespace moraine
