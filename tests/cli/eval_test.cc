@@ -32,8 +32,10 @@ class EvalProgram : public ::testing::Test {
     std::vector<float> weights(static_cast<size_t>(table.total_count));
     const Tensor master = make_tensor(weights.data(), DType::kF32, {table.total_count});
     initialize_parameters(table, config, 1, master);
+    const CheckpointFile tokenizer = {"tokenizer.json",
+                                      posix_file_system().read(file("tok") + "/tokenizer.json")};
     write_model_directory(posix_file_system(), file("model"), config, master, DType::kF32,
-                          posix_file_system().read(file("tok") + "/tokenizer.json"));
+                          {&tokenizer, 1});
   }
   std::string file(const std::string& name) const { return folder.file(name); }
   Ended run(const std::vector<std::string>& args) const { return run_program(folder.path(), args); }
