@@ -13,8 +13,10 @@ shopt -s inherit_errexit
 cd "${1:-$(dirname "$0")/..}"
 export LC_ALL=C
 
-# Who prints: the log, a failed check, commands, benchmarks, the console of a run.
-printers='src/base/log.cc src/base/check.cc src/cli/ src/bench/ src/train/console.cc src/train/loop.cc'
+# Who prints by itself: the log, a failed check, the signal handler of cut files, commands, benchmarks.
+printers='src/base/log.cc src/base/check.cc src/base/mapped_ranges.cc src/cli/ src/bench/'
+# Who lets the log print text for a person: commands, the console of a run with its report on storage.
+speakers='src/base/log. src/cli/ src/train/console.cc src/train/storage_report.cc'
 # Who opens files past base/file_system.h, and why: O_DIRECT (probe), dropping pages (bench), shared memory of ranks, the kernel's own files,
 # locks, and descriptors that were closed.
 openers='src/base/file_system.cc src/base/file_lock.cc src/base/process.cc src/base/resident.cc src/data/storage_probe.cc src/bench/ src/comm/'
@@ -63,8 +65,10 @@ problems=$(
       grep -qxF -- "$name" <<<"$tests" || echo "${file#./}:$line: there is no test $name"
     done
 
-  uses '(^|[^A-Za-z_.])(std::)?(printf|fprintf|puts|fputs|putchar|perror)\(|std::cout|std::cerr|fmt::print' "$printers" \
-    'only base/log.h prints, and commands (scripts/check_docs.sh has the list)'
+  uses '(^|[^A-Za-z_.])(std::)?(v?f?printf|puts|fputs|fputc|putc|putchar|perror)\(|std::(cout|cerr|clog)|fmt::print|fwrite\(.*std(out|err)|write\((STD|[012],)' "$printers" \
+    'only base/log.h prints, and those that CONTRIBUTING.md names (scripts/check_docs.sh has the list)'
+  uses '(^|[^A-Za-z_.])say(_text)?\(' "$speakers" \
+    'only commands and the console of a run say text; what a run tells is an event (scripts/check_docs.sh has the list)'
   uses '(^|[^A-Za-z_.>])(::open|shm_open|memfd_create|std::fopen|fopen)\(|std::[io]fstream' "$openers" \
     'files are opened by base/file_system.h (scripts/check_docs.sh has the list of exceptions)'
 

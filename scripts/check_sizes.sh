@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Checks the sizes that the house style asks for: lines of files and functions, plain parameters, columns.
+# Checks the sizes that the house style asks for: lines of files and functions, plain parameters, nesting, columns.
 #   scripts/check_sizes.sh [ROOT]     ROOT: a checkout; default: the one this script is in
 # What is larger for a reason stands in scripts/size_exceptions.txt, with the size it may have; an entry that is
 # no longer needed is a problem too. Reads text only: bash, find, sort and awk.
+# Nesting counts if, for, while, switch, do, try and catch, with braces or without; a lambda is no level of its own. A file
+# of tests may have one more: the loop over its cases.
 set -euo pipefail
 shopt -s inherit_errexit
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,7 +15,7 @@ problems=$(
   find src tests \( -name '*.cc' -o -name '*.h' \) -size +0 | sort | xargs awk -f "$here/scan_code.awk" |
     EXCEPTIONS="$here/size_exceptions.txt" awk '
     BEGIN {
-      limit["header"] = 200; limit["source"] = 600; limit["function"] = 70; limit["parameters"] = 5
+      limit["header"] = 200; limit["source"] = 600; limit["function"] = 70; limit["parameters"] = 5; limit["nesting"] = 3
       while ((getline line < ENVIRON["EXCEPTIONS"]) > 0) {
         if (line ~ /^(#|$)/) continue
         n = split(line, word, " ")
@@ -21,6 +23,12 @@ problems=$(
         allowed[word[1], word[2]] = word[3]
         listed[word[1], word[2]] = word[1] " " word[2]
       }
+    }
+    # What a function of `file` is listed under: its name, its file or the folder of its file.
+    function listing(name, file,    folder) {
+      folder = file
+      sub(/[^\/]*$/, "", folder)
+      return ("nesting", folder) in allowed ? folder : ("nesting", file) in allowed ? file : name
     }
     function look(what, name, size, place, text) {
       if (size <= limit[what]) return
@@ -36,6 +44,12 @@ problems=$(
     $1 == "FUNCTION" && $4 !~ /^TEST/ { look("function", $4, $2, $5, $4 " has " $2 " lines; a function has at most " limit["function"]) }
     $1 == "FUNCTION" && $4 ~ /^TEST/ { sub(/:[0-9]+$/, "", $5); look("function", $5, $2, $5, "a test has " $2 " lines; a function has at most " limit["function"]) }
     ($1 == "FUNCTION" || $1 == "DECLARED") && $4 !~ /^TEST/ { look("parameters", $4, $3, $5, $4 " takes " $3 " parameters; past " limit["parameters"] " they are a struct") }
+    $1 == "NESTING" {
+      file = $4
+      sub(/:[0-9]+$/, "", file)
+      if ($2 <= limit["nesting"] + (file ~ /_test\.cc$/)) next
+      look("nesting", listing($3 ~ /^TEST/ ? file : $3, file), $2, $4, $3 " nests " $2 " deep; a function at most " limit["nesting"] ", one of tests " limit["nesting"] + 1)
+    }
     END { for (i in listed) if (!(i in used)) print "scripts/size_exceptions.txt:1: no longer needed: " listed[i] }
   '
   # Code ends at column 100, which the formatter sees to; comments that hold formulas and tables at 120.

@@ -2,6 +2,7 @@
 #
 #   TYPE <qualified name> <file>:<line>                        types that the linker sees: not those in anonymous namespaces
 #   FUNCTION <lines> <parameters> <name> <file>:<line>         every function body, methods and lambdas with a name left out
+#   NESTING <levels> <name> <file>:<line>                      the deepest place of a function that has more than one level
 #   DECLARED 0 <parameters> <name> <file>:<line>               a declaration in a header
 #   FILE <lines> <file>
 #
@@ -55,6 +56,39 @@ function opens(text,    name, scope, i) {
     label[depth] = function_name(text)
     begin_line[depth] = head_line
     parameters[depth] = count_parameters(text)
+    levels[depth] = 0; deepest[depth] = 0
+    return
+  }
+  nest(controls(text))
+}
+# A block of this depth, or a statement without one (more = its controls), lies that many levels below what surrounds it. Lambdas are
+# no level, but what surrounds them counts.
+function nest(more,    level, i) {
+  level = levels[depth - 1] + more
+  levels[depth] = level
+  for (i = depth; i > 0 && kind[i] != "function"; --i) {}
+  if (i > 0 && level > deepest[i]) { deepest[i] = level; deepest_line[i] = number }
+}
+# How many controls a statement begins with: `for (...) if (...) x` has two, `else if (...)` has one.
+function controls(text,    n, i, level, c) {
+  n = 0
+  for (;;) {
+    while (sub(/^ *(case [^:]*(::[^:]*)*|default *|[a-z_]+ *):([^:]|$)/, " ", text)) {}
+    if (match(text, /^ *(else +)?(if|for|while|switch|catch)( +constexpr)? *\(/)) {
+      level = 0
+      for (i = RLENGTH; i <= length(text); ++i) {
+        c = substr(text, i, 1)
+        if (c == "(") ++level
+        if (c == ")" && --level == 0) break
+      }
+      text = substr(text, i + 1)
+      ++n
+    } else if (match(text, /^ *(else|do|try)( |$)/)) {
+      text = substr(text, RLENGTH + 1)
+      ++n
+    } else {
+      return n
+    }
   }
 }
 function outside(    i) {  # not inside a function
@@ -98,6 +132,7 @@ function count_parameters(text,    i, c, level, angle, n, seen) {
   return seen ? n + 1 : 0
 }
 function closes() {
+  if (kind[depth] == "function" && deepest[depth] > 1) print "NESTING " deepest[depth] " " label[depth] " " path ":" deepest_line[depth]
   if (kind[depth] == "function") print "FUNCTION " number - begin_line[depth] + 1 " " parameters[depth] " " label[depth] " " path ":" begin_line[depth]
   --depth
 }
@@ -163,11 +198,11 @@ FNR == 1 { start_file() }
     if (c == "(") { if (head ~ /^ *$/) head_line = number; ++parens; head = head c }
     else if (c == ")") { --parens; head = head c }
     else if (c == ";") {
-      if (parens > 0) { head = head " " } else { declared(head); head = "" }
+      if (parens > 0) { head = head " " } else { declared(head); ++depth; kind[depth] = "block"; nest(controls(head)); --depth; head = "" }
     } else if (c == "{") {
       ++depth
       saved_head[depth] = head; saved_parens[depth] = parens; saved_line[depth] = head_line
-      if (parens > 0) { kind[depth] = "block"; label[depth] = "" } else opens(head)
+      if (parens > 0) { kind[depth] = "block"; label[depth] = ""; levels[depth] = levels[depth - 1] } else opens(head)
       head = ""; parens = 0
     } else {
       closes()
