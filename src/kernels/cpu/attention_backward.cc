@@ -50,15 +50,15 @@ struct RowPack {
   float delta[kTile];
 };
 
-// kParts: over parts of the keys; gradients are f32 and added to.
-template <class F, bool kParts>
+// over_parts: of the keys; gradients are f32 and added to. Not one more parameter of the template: only stores differ.
+template <class F>
 class BackwardWorker {
  public:
   using Element = typename F::Element;
-  using Gradient = std::conditional_t<kParts, float, Element>;
 
-  BackwardWorker(const AttentionBackward& a, int64_t key_head, Word* scratch)
+  BackwardWorker(const AttentionBackward& a, int64_t key_head, bool over_parts, Word* scratch)
       : a_(a),
+        over_parts_(over_parts),
         key_head_(key_head),
         H_(a.q.dims[1]),
         K_(a.k.dims[1]),
@@ -380,13 +380,20 @@ class BackwardWorker {
     multiply<F, 1, kTile, Start::kAdd>(tiles_, product);
   }
 
-  void store_row(const float* from, float scale, Gradient* to) {
+  // scale * from, to d elements of `gradient` from `at` on.
+  void store_row(const float* from, float scale, const Tensor& gradient, int64_t at) {
+    over_parts_ ? store_row_as<true>(from, scale, gradient.as<float>() + at)
+                : store_row_as<false>(from, scale, gradient.as<Element>() + at);
+  }
+
+  template <bool kAdd, class Gradient>
+  void store_row_as(const float* from, float scale, Gradient* to) {
     const DF df;
     for (int64_t c = 0; c < d_; c += kLanes) {
       const bool whole = c + kLanes <= d_;
       const auto rest = static_cast<size_t>(d_ - c);
       VF value = hn::Mul(hn::LoadU(df, from + c), hn::Set(df, scale));
-      if constexpr (kParts) {
+      if constexpr (kAdd) {
         value = hn::Add(value, whole ? load(df, to + c) : load_n(df, to + c, rest));
       }
       whole ? store(value, df, to + c) : store_n(value, df, to + c, rest);
@@ -398,8 +405,8 @@ class BackwardWorker {
     const int64_t begin = pack.group * kGroup,
                   end = std::min(begin + pack.groups * kGroup, segment.rows);
     for (int64_t i = begin; i < end; ++i) {
-      store_row(pack.dq + (i - begin) * width_, a_.scale,
-                a_.dq.as<Gradient>() + ((segment.row_begin + i) * H_ + pack.head) * d_);
+      store_row(pack.dq + (i - begin) * width_, a_.scale, a_.dq,
+                ((segment.row_begin + i) * H_ + pack.head) * d_);
     }
   }
 
@@ -409,8 +416,8 @@ class BackwardWorker {
                   end = std::min(begin + pack.groups * kGroup, part.end);
     for (int64_t j = std::max(begin, part.begin); j < end; ++j) {
       const int64_t to = ((part.of.segment->key_begin + j) * K_ + key_head_) * d_;
-      store_row(key_sums(pack.dk, j - begin), a_.scale, a_.dk.as<Gradient>() + to);
-      store_row(key_sums(pack.dv, j - begin), 1, a_.dv.as<Gradient>() + to);
+      store_row(key_sums(pack.dk, j - begin), a_.scale, a_.dk, to);
+      store_row(key_sums(pack.dv, j - begin), 1, a_.dv, to);
     }
   }
 
@@ -422,6 +429,7 @@ class BackwardWorker {
   }
 
   const AttentionBackward& a_;
+  const bool over_parts_;
   const int64_t key_head_, H_, K_, d_, words_, width_;
   const float log2_scale_;
   Carver carver_;
@@ -441,13 +449,13 @@ template <class F>
 void run_documents(const AttentionBackward& a, const BackwardTask& task, Word* scratch) {
   if (task.whole != nullptr) {
     const Share all = {{task.whole, task.whole->rows, a.window}, 0, task.whole->rows};
-    BackwardWorker<F, false>(a, task.key_head, scratch).run_keys(all, true);
+    BackwardWorker<F>(a, task.key_head, false, scratch).run_keys(all, true);
     return;
   }
   for_parts({a.segments, {}, {}}, task.row_begin, task.row_end, [&](const Part& part) {
     if (task.plan->whole(*part.segment)) return;
     const Share share = {{part.segment, part.keys, a.window}, part.begin, part.end};
-    BackwardWorker<F, false> worker(a, task.key_head, scratch);
+    BackwardWorker<F> worker(a, task.key_head, false, scratch);
     task.owns_keys ? worker.run_keys(share, false) : worker.run_rows(share);
   });
 }
@@ -467,7 +475,7 @@ void run_parts(const AttentionBackward& a, const BackwardTask& task, Word* scrat
       end = end <= 0 ? 0 : std::min(count, round_up(end, kGroup));
     }
     if (begin >= end) continue;
-    BackwardWorker<F, true> worker(a, task.key_head, scratch);
+    BackwardWorker<F> worker(a, task.key_head, true, scratch);
     const Share share = {of, begin, end};
     task.owns_keys ? worker.run_keys(share, false) : worker.run_rows(share);
   }
@@ -479,19 +487,10 @@ void run_task(const AttentionBackward& a, const BackwardTask& task, Word* scratc
 }
 
 void run_backward(const AttentionBackward& a, const BackwardTask& task, Isa isa, Word* scratch) {
-  if (a.q.dtype == DType::kF32) {
-    run_task<WideF32>(a, task, scratch);
-    return;
-  }
+  if (a.q.dtype == DType::kF32) return run_task<WideF32>(a, task, scratch);
 #if HWY_TARGET == HWY_AVX3
-  if (isa == Isa::kAmx) {
-    run_task<AmxDot>(a, task, scratch);
-    return;
-  }
-  if (isa == Isa::kAvx512Bf16) {
-    run_task<Bf16Dot>(a, task, scratch);
-    return;
-  }
+  if (isa == Isa::kAmx) return run_task<AmxDot>(a, task, scratch);
+  if (isa == Isa::kAvx512Bf16) return run_task<Bf16Dot>(a, task, scratch);
 #endif
   (void)isa;
   run_task<WideBf16>(a, task, scratch);

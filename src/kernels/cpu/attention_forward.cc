@@ -40,16 +40,16 @@ struct Panel {
   float sum[kGroup][kGroup];  // by position of the key modulo kGroup
 };
 
-// kParts: over parts of the keys; a row may see none, and o is f32.
-template <class F, bool kParts>
+// Over parts of the keys, a row may see none, and o is f32. Not one more parameter of the template: only stores differ.
+template <class F>
 class ForwardWorker {
  public:
   using Element = typename F::Element;
-  using Output = std::conditional_t<kParts, float, Element>;
 
   ForwardWorker(const AttentionForward& a, const ForwardTask& task, Word* scratch)
       : a_(a),
         task_(task),
+        over_parts_(!task.keys.empty()),
         H_(a.q.dims[1]),
         K_(a.k.dims[1]),
         d_(a.q.dims[2]),
@@ -287,7 +287,6 @@ class ForwardWorker {
 
   HWY_NOINLINE void finish(Panel& panel) {
     const DF df;
-    Output* o = a_.o.as<Output>();
     alignas(64) float total[kGroup] = {};
     for (int64_t s = 0; s < kGroup; ++s) {
       VF sum = hn::LoadU(df, panel.sum[s]);
@@ -303,25 +302,35 @@ class ForwardWorker {
       hn::StoreU(hn::Mul(both, hn::Set(df, 0x1.62e430p-1f)), df, lse + s);  // log(2)
     }
     for (int64_t s = 0; s < panel.slots; ++s) {
-      const bool blind = kParts && total[s] == 0;  // saw no key
+      const bool blind = over_parts_ && total[s] == 0;  // saw no key
       if (blind) lse[s] = -HUGE_VALF;
-      const VF norm = hn::Set(df, blind ? 0 : 1 / total[s]);
-      const float* from = panel.o + s * width_;
-      Output* to = o + panel.slot_row[s] * d_;
-      for (int64_t c = 0; c < d_; c += kLanes) {
-        const VF value = hn::Mul(hn::LoadU(df, from + c), norm);
-        if (c + kLanes <= d_) {
-          store(value, df, to + c);
-        } else {
-          store_n(value, df, to + c, static_cast<size_t>(d_ - c));
-        }
+      const float norm = blind ? 0 : 1 / total[s], *from = panel.o + s * width_;
+      const int64_t to = panel.slot_row[s] * d_;
+      if (over_parts_) {
+        store_row(from, norm, a_.o.as<float>() + to);
+      } else {
+        store_row(from, norm, a_.o.as<Element>() + to);
       }
       a_.lse.as<float>()[panel.slot_row[s]] = lse[s];
     }
   }
 
+  template <class Output>
+  void store_row(const float* from, float norm, Output* to) {
+    const DF df;
+    for (int64_t c = 0; c < d_; c += kLanes) {
+      const VF value = hn::Mul(hn::LoadU(df, from + c), hn::Set(df, norm));
+      if (c + kLanes <= d_) {
+        store(value, df, to + c);
+      } else {
+        store_n(value, df, to + c, static_cast<size_t>(d_ - c));
+      }
+    }
+  }
+
   const AttentionForward& a_;
   const ForwardTask& task_;
+  const bool over_parts_;
   const int64_t H_, K_, d_, words_, width_;
   const float log2_scale_;
   Word *keys_, *values_, *weights_, *rows_;
@@ -331,28 +340,23 @@ class ForwardWorker {
   int64_t capacity_, num_panels_ = 0;
 };
 
-template <bool kParts>
-void run_as(const AttentionForward& a, const ForwardTask& task, Isa isa, Word* scratch) {
+void run_forward(const AttentionForward& a, const ForwardTask& task, Isa isa, Word* scratch) {
   if (a.q.dtype == DType::kF32) {
-    ForwardWorker<WideF32, kParts>(a, task, scratch).run();
+    ForwardWorker<WideF32>(a, task, scratch).run();
     return;
   }
 #if HWY_TARGET == HWY_AVX3
   if (isa == Isa::kAmx) {
-    ForwardWorker<AmxDot, kParts>(a, task, scratch).run();
+    ForwardWorker<AmxDot>(a, task, scratch).run();
     return;
   }
   if (isa == Isa::kAvx512Bf16) {
-    ForwardWorker<Bf16Dot, kParts>(a, task, scratch).run();
+    ForwardWorker<Bf16Dot>(a, task, scratch).run();
     return;
   }
 #endif
   (void)isa;
-  ForwardWorker<WideBf16, kParts>(a, task, scratch).run();
-}
-
-void run_forward(const AttentionForward& a, const ForwardTask& task, Isa isa, Word* scratch) {
-  task.keys.empty() ? run_as<false>(a, task, isa, scratch) : run_as<true>(a, task, isa, scratch);
+  ForwardWorker<WideBf16>(a, task, scratch).run();
 }
 
 }  // namespace
