@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json.h"
+#include "base/json_document.h"
 #include "base/random.h"
 #include "data/build_dataset.h"
 #include "data/inspect_dataset.h"
@@ -292,13 +292,13 @@ TEST_F(DatasetTest, DamagedManifestsAreRefused) {
     testing::write_file(files_, path, bad);
     opens();  // asserts inside: right content or kCorrupt
   }
-  const auto edited = [&](const std::function<void(nlohmann::ordered_json&)>& edit) {
-    nlohmann::ordered_json json = nlohmann::ordered_json::parse(whole);
+  const auto edited = [&](const std::function<void(Json&)>& edit) {
+    Json json = parse_json(whole, path);
     edit(json);
-    files_.write_atomic(path, json.dump());
+    files_.write_atomic(path, json_text(json));
     return opens();
   };
-  using J = nlohmann::ordered_json&;
+  using J = Json&;
   EXPECT_TRUE(edited([](J) {}));
   EXPECT_FALSE(edited([](J j) { j["version"] = 2; }));
   EXPECT_FALSE(edited([](J j) { j["format"] = "else"; }));
@@ -419,10 +419,10 @@ TEST_F(DatasetTest, InspectionDescribesAndFindsDamage) {
   testing::write_dataset(files_, at("i"), {5, 6, 70000, 8}, {.vocabulary_size = 10}, 1,
                          [](int64_t d, int64_t t) { return static_cast<int32_t>((d + t) % 10); });
   const Inspection described = describe_dataset(Dataset(files_, at("i")));
-  const auto json = nlohmann::json::parse(described.json);
-  EXPECT_EQ(json["documents"], 4);
-  EXPECT_EQ(json["tokens"], 70019);
-  EXPECT_EQ(json["document_tokens"]["max"], 70000);
+  const JsonDocument json(described.json);
+  EXPECT_EQ(json.root().integer("documents"), 4);
+  EXPECT_EQ(json.root().integer("tokens"), 70019);
+  EXPECT_EQ(json.root().at("document_tokens").integer("max"), 70000);
   EXPECT_NE(described.text.find("70019"), std::string::npos);
   EXPECT_TRUE(verify_dataset(files_, two_, at("i")).problems.empty());
 
@@ -436,7 +436,7 @@ TEST_F(DatasetTest, InspectionDescribesAndFindsDamage) {
   EXPECT_NE(found.problems[0].find("shard-00000.bin: at byte 0"), std::string::npos)
       << found.problems[0];
   EXPECT_NE(found.problems[1].find("shard-00002.bin"), std::string::npos);
-  EXPECT_EQ(nlohmann::json::parse(found.report().json)["ok"], false);
+  EXPECT_FALSE(JsonDocument(found.report().json).root().at("ok").boolean());
   EXPECT_THROW(verify_dataset(files_, two_, at("nowhere")), Error);
 }
 
