@@ -23,19 +23,38 @@ foreach(header ${headers})
   file(CONFIGURE OUTPUT ${file} CONTENT "#include \"${header}\"\n" @ONLY)
   list(APPEND alone ${file})
 endforeach()
+# Alone means behind the precompiled standard headers, which every file of the tree has; headers_alone_strict does without them
+# and takes about twice as long.
 add_library(headers_alone OBJECT EXCLUDE_FROM_ALL ${alone})
-target_compile_options(headers_alone PRIVATE -O0 -g0 -Werror -fno-sanitize=all)
+add_library(headers_alone_strict OBJECT EXCLUDE_FROM_ALL ${alone})
+moraine_compile(headers_alone calm)
+target_compile_options(headers_alone PRIVATE -Werror)
+target_compile_options(headers_alone_strict PRIVATE -O0 -g0 -Werror -fno-sanitize=all)
 target_link_libraries(headers_alone PRIVATE fmt::fmt hwy::hwy)
-set_target_properties(headers_alone PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+target_link_libraries(headers_alone_strict PRIVATE fmt::fmt hwy::hwy)
+set_target_properties(headers_alone_strict PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
 
-# With sanitizers, the loops of Highway are compiled as for speed and without them: instrumented they take minutes to build and
-# hours to run, and their tests compare every output with the reference. ref/ and all that calls them keep the sanitizers.
+# With sanitizers, the loops of Highway are compiled as for speed, without them and for the baseline only: instrumented they take
+# minutes to build and hours to run, and their tests compare every output with the reference, for each instruction set, in the
+# release build. ref/ and all that calls them keep the sanitizers.
 option(MORAINE_PLAIN_KERNELS "the SIMD loops without sanitizers" OFF)
 if(MORAINE_PLAIN_KERNELS)
   file(GLOB plain CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cpu/*.cc)
   list(APPEND plain ${CMAKE_SOURCE_DIR}/src/optim/flat_math.cc)
   set_property(SOURCE ${plain} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=all -O2 -g0)
   set_source_files_properties(${plain} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  # Everywhere: isa.cc says from it what the binary has.
+  foreach(target kernels optim)
+    target_compile_definitions(mr_${target} PRIVATE HWY_COMPILE_ONLY_STATIC)
+  endforeach()
+  # Undefined behaviour is looked for in the program; its checks would be a third of the time to compile the tests.
+  if(CMAKE_CXX_FLAGS_DEBUG MATCHES "undefined")
+    get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
+    list(FILTER targets INCLUDE REGEX "_test$")
+    foreach(target ${targets})
+      target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
+    endforeach()
+  endif()
 endif()
 
 # <parser>_fuzz: a libFuzzer program of each src/<folder>/**/<parser>_fuzz.cc, for clang only (scripts/fuzz.sh).

@@ -16,7 +16,15 @@
 
 namespace moraine::testing {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // g++
+#define MR_SANITIZED
+#elif defined(__has_feature)  // clang
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define MR_SANITIZED
+#endif
+#endif
+
+#ifdef MR_SANITIZED
 constexpr bool kLimitsMemory = false;  // sanitizers reserve terabytes of address space
 #else
 constexpr bool kLimitsMemory = true;

@@ -2,7 +2,9 @@
 #include "checkpoint/history.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "checkpoint/faulty_file_system.h"
 #include "checkpoint/test_checkpoint.h"
@@ -138,7 +140,9 @@ TEST_F(History, NewestGoodUpToAStep) {
 class BadSector : public MappedFile {
  public:
   BadSector(std::unique_ptr<MappedFile> base, int64_t sector)
-      : MappedFile(-1, nullptr, base->bytes(), "none"), base_(std::move(base)), sector_(sector) {}
+      : MappedFile(-1, no_memory(base->bytes()), base->bytes(), "none"),
+        base_(std::move(base)),
+        sector_(sector) {}
   void read_at(int64_t offset, int64_t bytes, void* out) const override {
     if (offset < sector_ + 512 && sector_ < offset + bytes)
       throw_error(Code::kIo, "read: Input/output error");
@@ -146,6 +150,14 @@ class BadSector : public MappedFile {
   }
 
  private:
+  // Addresses that nobody may read: what is under test calls read_at.
+  static const uint8_t* no_memory(int64_t bytes) {
+    void* data =
+        ::mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MR_CHECK(data != MAP_FAILED);
+    return static_cast<const uint8_t*>(data);
+  }
+
   std::unique_ptr<MappedFile> base_;
   const int64_t sector_;
 };

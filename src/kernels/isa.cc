@@ -25,7 +25,7 @@ bool machine_has_avx512_bf16() {
 }
 
 Isa detect_once() {
-  const int64_t targets = hwy::SupportedTargets();
+  const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;  // the machine's that are compiled
   if ((targets & HWY_NEON) != 0) return Isa::kNeon;
   if ((targets & HWY_AVX3) != 0) {
     if (!machine_has_avx512_bf16()) return Isa::kAvx512;

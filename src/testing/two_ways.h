@@ -9,6 +9,8 @@
 // a backend which overwrites where it should add, or leaves something out, is seen.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <utility>
 #include <vector>
 

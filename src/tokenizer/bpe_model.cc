@@ -21,8 +21,7 @@ constexpr uint64_t kNoPair = UINT64_MAX;
 constexpr int64_t kScanMost = 48;        // symbols; above, the heap is faster
 constexpr int64_t kWholeBytesMost = 64;  // longer pieces are rarely one token
 constexpr int32_t kBasicPlane = 0x10000;
-constexpr int32_t kWordStart = 0x2581;  // SentencePiece writes it for a space
-constexpr std::string_view kWordStartText = "\xE2\x96\x81";
+constexpr std::string_view kWordStartText = "\xE2\x96\x81";  // U+2581: SentencePiece's space
 
 uint64_t key_of(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
