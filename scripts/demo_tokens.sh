@@ -19,7 +19,7 @@ if [ -s "$run/config.toml" ]; then # begun before there was a choice
   exit
 fi
 rate=$("$moraine" bench train --config "$config" --steps 4 --json | awk '
-  match($0, /"tokens_per_s":[0-9.]+/) { printf "%.0f", substr($0, RSTART + 15, RLENGTH - 15); exit }')
+  !found && match($0, /"tokens_per_s":[0-9.]+/) { printf "%.0f", substr($0, RSTART + 15, RLENGTH - 15); found = 1 }')
 if [ -z "$rate" ] || [ "$rate" -le 0 ]; then
   echo "demo: \`$moraine bench train\` gave no rate" >&2
   exit 1
