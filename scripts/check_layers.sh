@@ -27,6 +27,7 @@ optim: base tensor kernels
 machine: base tensor kernels
 eval: base tokenizer model
 infer: base kernels tokenizer model
+server: base
 train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer
 bench: base tensor kernels comm checkpoint model machine infer train
 cli: base tensor kernels comm tokenizer chat data checkpoint model eval infer train bench
@@ -41,6 +42,8 @@ xxhash: base/hash.cc
 zlib: data/gzip_reader.cc
 zstd: data/zstd_reader.cc
 pcre2: tokenizer/regex.cc
+boost/: server/http_parser.cc server/http_server.cc
+openssl/: server/api_keys.cc
 utf8proc: tokenizer/unicode.cc
 simdjson: base/json_document.cc
 nlohmann/: base/json.h

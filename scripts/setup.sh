@@ -10,6 +10,7 @@ set -euo pipefail
 build=(g++ cmake ninja-build ccache pkg-config
   libhwy-dev libsimdjson-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev
   libpcre2-dev libutf8proc-dev libzstd-dev zlib1g-dev libxxhash-dev libgtest-dev
+  libboost-dev libssl-dev  # the server: Beast and Asio are headers only
   openmpi-bin   # loaded at run time by mpirun jobs only
   zsh groff-base)  # completion and manual pages are tested where these are
 gate=(clang libclang-rt-dev llvm clang-format)  # llvm: names in the sanitizers' reports

@@ -1,0 +1,49 @@
+// Exchange: one request and its answer, whole or as a stream.
+//
+//   respond                       once, or
+//   start_stream write... end     once each, write as often as wanted
+//
+// An exchange that is dropped without an answer answers 500.
+// Threads: any; the calls of one exchange are one after another. on_gone: before the answer began,
+//          or on the io thread; it is called there, once, if the client goes before the answer is
+//          complete, never after end or respond.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/http_message.h"
+
+namespace moraine {
+
+class Connection;
+
+class Exchange {
+ public:
+  using Post = std::function<void(std::function<void()>)>;
+  Exchange(HttpRequest request, std::weak_ptr<Connection> connection, Post post);
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  const HttpRequest& request() const { return request_; }
+  // Frees the body's memory, once it was read.
+  std::string take_body() { return std::move(request_.body); }
+
+  void respond(HttpResponse response);
+  // `ping` is sent in silences.
+  void start_stream(HttpResponse head, std::string ping);
+  void write(std::string bytes);
+  void end();
+  void on_gone(std::function<void()> gone);
+
+ private:
+  HttpRequest request_;
+  const std::weak_ptr<Connection> connection_;
+  const Post post_;
+  std::atomic<bool> answered_{false};
+};
+
+}  // namespace moraine

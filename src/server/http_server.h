@@ -1,0 +1,74 @@
+// HttpServer: listens, and runs every connection on one thread.
+//
+//   run    takes connections until drain has ended; SIGTERM and SIGINT begin to drain, a second one
+//          ends at once
+//   drain  requests that arrive are refused by the admit hook (draining() says so), those under way
+//          are completed; then, or after so many seconds, all connections are closed
+//
+// Errors:  kInvalidArgument or kIo from the constructor: an address that is none or is taken, a
+//          certificate or key that can not be used.
+// Threads: run on one thread, which is the io thread: hooks are called there and must not wait.
+//          The others from any thread.
+// Cost:    an idle connection is about 20 KiB and no thread; with TLS about 60 KiB.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/exchange.h"
+#include "server/http_message.h"
+#include "server/limits.h"
+
+namespace moraine {
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";  // an address, or a name for one
+  int64_t port = 0;                // 0: a free one
+  std::string tls_cert, tls_key;   // PEM files; both or none
+  double drain_seconds = 30;
+  bool handle_signals = false;
+  Limits limits;
+};
+
+struct HttpHooks {
+  std::function<std::optional<HttpResponse>(const HttpRequest& head)> admit;
+  std::function<void(std::shared_ptr<Exchange>)> handle;
+  std::function<HttpResponse(int status, const std::string& message)> refuse;
+  std::function<void()> draining = {};  // it begins
+};
+
+struct HttpCounts {
+  int64_t connections = 0;  // open
+  int64_t working = 0;      // requests whose answer is not complete
+  int64_t bodies_bytes = 0;
+  int64_t accepted = 0, dropped = 0;  // since the start; dropped: to make room
+};
+
+class HttpServer {
+ public:
+  HttpServer(const HttpOptions& options, HttpHooks hooks);
+  ~HttpServer();
+
+  int64_t port() const;
+  std::string url() const;  // "http://127.0.0.1:8080"
+  bool loopback() const;    // only this machine reaches it
+  // Returns how many requests were cut off by the end of the draining time.
+  int64_t run();
+  void post(std::function<void()> f);
+  // Calls f on the io thread every so many seconds, until run ends.
+  void every(double seconds, std::function<void()> f);
+  void drain();
+  bool draining() const;
+  HttpCounts counts() const;  // on the io thread
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Whether `host` is an address of this machine that no other reaches ("localhost", 127.0.0.0/8, ::1).
+bool is_loopback(const std::string& host);
+
+}  // namespace moraine

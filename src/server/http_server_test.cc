@@ -1,0 +1,416 @@
+// HTTP over real sockets: limits at the limit and one beyond, half requests, slow and vanished clients, floods, draining.
+// Fails if a client can hold more than a limit says, if an answer is lost or mixed with another, or if
+// one client's behaviour reaches another.
+#include "server/http_server.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+#include "server/test_client.h"
+
+namespace moraine {
+namespace {
+
+using testing::TestClient;
+
+// Answers with method, path and body; holds what it is told to.
+class Echo {
+ public:
+  explicit Echo(const Limits& limits = {}, double drain_seconds = 30) {
+    HttpOptions options;
+    options.limits = limits;
+    options.drain_seconds = drain_seconds;
+    HttpHooks hooks;
+    hooks.admit = [this](const HttpRequest& head) -> std::optional<HttpResponse> {
+      if (head.path == "/refused" || server->draining())
+        return HttpResponse{.status = server->draining() ? 503 : 401, .body = "no"};
+      return std::nullopt;
+    };
+    hooks.refuse = [](int status, const std::string& message) {
+      return HttpResponse{.status = status, .body = message};
+    };
+    hooks.handle = [this](std::shared_ptr<Exchange> exchange) { handle(exchange); };
+    server = std::make_unique<HttpServer>(options, hooks);
+    thread = std::thread([this] { cut = server->run(); });
+  }
+  ~Echo() {
+    server->drain();
+    if (held) held->end();
+    held = nullptr;
+    thread.join();
+  }
+  void handle(const std::shared_ptr<Exchange>& exchange) {
+    const HttpRequest& r = exchange->request();
+    if (r.path == "/drop") return;
+    if (r.path == "/hold" || r.path == "/stream") {
+      exchange->on_gone([this] { gone.set_value(); });
+      if (r.path == "/stream")
+        exchange->start_stream({.content_type = "text/event-stream"}, ": ping\n\n");
+      std::lock_guard lock(mutex);
+      held = exchange;
+      began.set_value();
+      return;
+    }
+    exchange->respond({.body = r.method + " " + r.path + " " + r.body});
+  }
+  // On the io thread.
+  template <class F>
+  auto ask(F f) {
+    std::promise<decltype(f())> answer;
+    server->post([&] { answer.set_value(f()); });
+    return answer.get_future().get();
+  }
+  HttpCounts counts() {
+    return ask([this] { return server->counts(); });
+  }
+  int64_t port() const { return server->port(); }
+
+  std::unique_ptr<HttpServer> server;
+  std::thread thread;
+  std::mutex mutex;
+  std::shared_ptr<Exchange> held;
+  std::promise<void> began, gone;
+  int64_t cut = 0;
+};
+
+std::string get(const std::string& path, const std::string& fields = "") {
+  return "GET " + path + " HTTP/1.1\r\nhost: a\r\n" + fields + "\r\n";
+}
+
+TEST(HttpServer, AnswersAndKeepsTheConnection) {
+  Echo echo;
+  TestClient client(echo.port());
+  EXPECT_EQ(client.get("/a?x=1").body, "GET /a ");
+  EXPECT_EQ(client.post("/b", "text").body, "POST /b text");
+  EXPECT_EQ(client.get("/c").body, "GET /c ");
+  EXPECT_EQ(echo.counts().accepted, 1);
+}
+
+TEST(HttpServer, TakesChunkedBodiesInPiecesOfOneByte) {
+  Echo echo;
+  TestClient client(echo.port());
+  const std::string text =
+      "POST /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: "
+      "chunked\r\n\r\n3;k=v\r\nabc\r\n2\r\nde\r\n0\r\n"
+      "trailer: x\r\n\r\n";
+  for (char c : text) client.send(std::string_view(&c, 1));
+  EXPECT_EQ(client.answer().body, "POST /x abcde");
+}
+
+TEST(HttpServer, PipelinedRequestsAreAnsweredInOrder) {
+  Echo echo;
+  TestClient client(echo.port());
+  std::string all;
+  for (int i = 0; i < 100; ++i) all += get("/" + std::to_string(i));
+  client.send(all);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(client.answer().body, "GET /" + std::to_string(i) + " ");
+}
+
+TEST(HttpServer, PipelinedBytesHaveALimit) {
+  Limits limits;
+  limits.pipelined_bytes = 1000;
+  Echo echo(limits);
+  TestClient client(echo.port());
+  client.send(get("/hold"));
+  echo.began.get_future().wait();
+  client.send(std::string(1000, 'x'));
+  client.send("y");
+  echo.gone.get_future().wait();
+  EXPECT_EQ(client.all(), "");
+}
+
+TEST(HttpServer, HeadHasTheLengthAndNoBody) {
+  Echo echo;
+  TestClient client(echo.port());
+  client.send("HEAD /abc HTTP/1.1\r\nhost: a\r\n\r\n" + get("/next"));
+  const std::string head = client.until("\r\n\r\n");
+  EXPECT_NE(head.find("content-length: 10\r\n"), std::string::npos) << head;
+  EXPECT_EQ(client.answer().body, "GET /next ");
+}
+
+TEST(HttpServer, ExpectContinueIsAnsweredBeforeTheBody) {
+  Echo echo;
+  TestClient client(echo.port());
+  client.send("POST /x HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n");
+  EXPECT_EQ(client.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  client.send("ab");
+  EXPECT_EQ(client.answer().body, "POST /x ab");
+  client.send(
+      "POST /refused HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n");
+  EXPECT_EQ(client.answer().status, 401);
+}
+
+TEST(HttpServer, WhatIsNoRequestIsRefused) {
+  Echo echo;
+  const std::vector<std::pair<std::string, int>> cases = {
+      {"nonsense\r\n\r\n", 400},
+      {"GET /x HTTP/1.1\r\n\r\n", 400},            // no host
+      {"GET x HTTP/1.1\r\nhost: a\r\n\r\n", 400},  // no path
+      {"GET /x HTTP/2.0\r\nhost: a\r\n\r\n", 505},
+      {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
+      {"GET /x HTTP/1.1\nhost: a\n\n", 0},  // bare line feeds; 0: whatever the parser calls it
+      {"POST /x HTTP/1.1\r\nhost: a\r\ncontent-length: x\r\n\r\n", 400},
+      {"POST /x HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab", 400},
+      {"POST /x HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n", 0},
+      {"POST /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip\r\n\r\n", 501},
+      {"POST /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 400},
+      {"POST /x HTTP/1.1\r\nhost: a\r\ncontent-encoding: gzip\r\ncontent-length: 1\r\n\r\n", 415},
+      {"POST /x HTTP/1.1\r\nhost: a\r\nexpect: else\r\ncontent-length: 1\r\n\r\n", 417},
+      {"POST /x HTTP/1.1\r\nhost: a\r\nna me: v\r\n\r\n", 400},
+  };
+  for (const auto& [text, status] : cases) {
+    TestClient client(echo.port());
+    client.send(text);
+    const int got = client.answer().status;
+    EXPECT_TRUE(status == 0 ? got >= 400 : got == status) << got << " for " << text;
+    EXPECT_EQ(client.all(), "") << text;  // and closed
+  }
+  TestClient client(echo.port());
+  EXPECT_EQ(client.get("/fine").status, 200);
+}
+
+TEST(HttpServer, LimitsOfTheHeader) {
+  Limits limits;
+  limits.header_bytes = 1000;
+  limits.header_fields = 10;
+  limits.target_bytes = 100;
+  Echo echo(limits);
+  const auto status = [&](const std::string& text) {
+    TestClient client(echo.port());
+    client.send(text);
+    return client.answer().status;
+  };
+  const auto padded = [&](size_t bytes) {
+    const std::string bare = get("/", "x: \r\n");
+    return get("/", "x: " + std::string(bytes - bare.size(), 'v') + "\r\n");
+  };
+  EXPECT_EQ(status(padded(1000)), 200);
+  EXPECT_EQ(status(padded(1001)), 431);
+  std::string fields;
+  for (int i = 0; i < 9; ++i) fields += "x: y\r\n";  // and host
+  EXPECT_EQ(status(get("/", fields)), 200);
+  EXPECT_EQ(status(get("/", fields + "x: y\r\n")), 431);
+  EXPECT_EQ(status(get("/" + std::string(99, 'a'))), 200);
+  EXPECT_EQ(status(get("/" + std::string(100, 'a'))), 414);
+}
+
+TEST(HttpServer, AFloodOfHeadersInSmallPiecesIsRefused) {
+  Limits limits;
+  limits.header_bytes = 1000;
+  limits.header_fields = 1 << 20;
+  Echo echo(limits);
+  TestClient client(echo.port());
+  client.send("GET / HTTP/1.1\r\nhost: a\r\n");
+  for (int i = 0; i < 200 && client.send("x: y\r\n"); ++i) std::this_thread::yield();
+  EXPECT_EQ(client.answer().status, 431);
+}
+
+TEST(HttpServer, LimitsOfTheBody) {
+  Limits limits;
+  limits.body_bytes = 5000;
+  Echo echo(limits);
+  TestClient client(echo.port());
+  EXPECT_EQ(client.post("/", std::string(5000, 'x')).status, 200);
+  EXPECT_EQ(client.post("/", std::string(5001, 'x')).status, 413);
+  TestClient chunked(echo.port());
+  chunked.send("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
+  for (int i = 0; i < 5; ++i) chunked.send("3e8\r\n" + std::string(1000, 'x') + "\r\n");
+  chunked.send("1\r\nx\r\n");
+  EXPECT_EQ(chunked.answer().status, 413);
+  TestClient endless(echo.port());
+  endless.send("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1;");
+  endless.send(std::string(20'000, 'e'));
+  EXPECT_EQ(endless.answer().status, 400);
+}
+
+TEST(HttpServer, BodiesOfAllTogetherHaveALimit) {
+  Limits limits;
+  limits.bodies_bytes = 10000;
+  Echo echo(limits);
+  TestClient half(echo.port());
+  half.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 6000\r\n\r\n" + std::string(5999, 'x'));
+  while (echo.counts().bodies_bytes < 5999) std::this_thread::yield();
+  TestClient other(echo.port());
+  EXPECT_EQ(other.post("/", std::string(4002, 'x')).status, 503);
+  TestClient fits(echo.port());
+  EXPECT_EQ(fits.post("/", std::string(4001, 'x')).status, 200);
+  half.send("x");
+  EXPECT_EQ(half.answer().status, 200);
+  EXPECT_EQ(echo.counts().bodies_bytes, 0);
+}
+
+TEST(HttpServer, HalfRequestsEndByTime) {
+  Limits limits;
+  limits.header_seconds = limits.body_seconds = limits.idle_seconds = 0.05;
+  Echo echo(limits);
+  TestClient silent(echo.port()), header(echo.port()), body(echo.port());
+  header.send("GET / HTTP/1.1\r\nho");
+  body.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 6\r\n\r\nabc");
+  EXPECT_EQ(header.answer().status, 408);
+  EXPECT_EQ(body.answer().status, 408);
+  EXPECT_EQ(silent.all(), "");
+}
+
+TEST(HttpServer, AHeaderThatComesLineByLineDoesNotGetMoreTime) {
+  Limits limits;
+  limits.header_seconds = 0.2;
+  Echo echo(limits);
+  TestClient client(echo.port());
+  client.send("GET / HTTP/1.1\r\n");
+  std::atomic<bool> ended = false;
+  std::thread drip([&] {
+    for (int i = 0; i < 100'000 && !ended && client.send("x: y\r\n"); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  });
+  const int status = client.answer().status;
+  ended = true;
+  drip.join();
+  EXPECT_EQ(status, 408);
+}
+
+TEST(HttpServer, AStreamIsChunkedAndHasPings) {
+  Limits limits;
+  limits.ping_seconds = 0.01;
+  Echo echo(limits);
+  TestClient client(echo.port());
+  client.send(get("/stream"));
+  echo.began.get_future().wait();
+  EXPECT_NE(client.until("\r\n\r\n").find("transfer-encoding: chunked\r\n"), std::string::npos);
+  EXPECT_EQ(client.until("\n\n\r\n"), "8\r\n: ping\n\n\r\n");
+  echo.held->write("data: x\n\n");
+  echo.held->end();
+  EXPECT_NE(client.until("0\r\n\r\n").find("9\r\ndata: x\n\n\r\n0\r\n\r\n"), std::string::npos);
+  EXPECT_EQ(client.get("/next").body, "GET /next ");
+}
+
+TEST(HttpServer, AStreamForHttp10EndsWithTheConnection) {
+  Echo echo;
+  TestClient client(echo.port());
+  client.send("GET /stream HTTP/1.0\r\n\r\n");
+  echo.began.get_future().wait();
+  echo.held->write("data: x\n\n");
+  echo.held->end();
+  const std::string all = client.all();
+  EXPECT_EQ(all.find("chunked"), std::string::npos);
+  EXPECT_EQ(all.substr(all.find("\r\n\r\n")), "\r\n\r\ndata: x\n\n");
+}
+
+TEST(HttpServer, AVanishedClientIsToldAtOnce) {
+  for (const char* path : {"/hold", "/stream"}) {
+    for (const bool reset : {false, true}) {
+      Echo echo;
+      TestClient client(echo.port());
+      client.send(get(path));
+      echo.began.get_future().wait();
+      if (reset)
+        client.reset();
+      else
+        client.close();
+      echo.gone.get_future().wait();
+      EXPECT_EQ(echo.counts().working, 0);
+    }
+  }
+}
+
+TEST(HttpServer, ASlowReaderIsClosedAtTheLimitOfItsBuffer) {
+  Limits limits;
+  limits.output_bytes = 100'000;
+  limits.write_seconds = 1e6;
+  Echo echo(limits);
+  TestClient slow(echo.port(), 4096);
+  slow.send(get("/stream"));
+  echo.began.get_future().wait();
+  std::future<void> gone = echo.gone.get_future();
+  int64_t written = 0;
+  while (gone.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    echo.held->write(std::string(10'000, 'x'));
+    written += echo.counts().working * 10'000;
+    ASSERT_LT(written, 1 << 30);
+  }
+  TestClient other(echo.port());
+  EXPECT_EQ(other.get("/fine").status, 200);
+}
+
+TEST(HttpServer, AReaderThatTakesNothingIsClosedByTime) {
+  Limits limits;
+  limits.output_bytes = 100 << 20;
+  limits.write_seconds = 0.05;
+  Echo echo(limits);
+  TestClient slow(echo.port(), 4096);
+  slow.send(get("/stream"));
+  echo.began.get_future().wait();
+  echo.held->write(std::string(32 << 20, 'x'));
+  echo.gone.get_future().wait();
+}
+
+TEST(HttpServer, ADroppedExchangeAnswers500) {
+  Echo echo;
+  TestClient client(echo.port());
+  EXPECT_EQ(client.get("/drop").status, 500);
+}
+
+TEST(HttpServer, TheLongestIdleConnectionMakesRoom) {
+  Limits limits;
+  limits.connections = 2;
+  Echo echo(limits);
+  TestClient busy(echo.port());
+  busy.send(get("/hold"));
+  echo.began.get_future().wait();
+  TestClient idle(echo.port());
+  EXPECT_EQ(idle.get("/a").status, 200);
+  TestClient third(echo.port());
+  EXPECT_EQ(third.get("/b").status, 200);
+  EXPECT_EQ(idle.all(), "");  // closed for the third
+  EXPECT_EQ(echo.counts().connections, 2);
+  echo.held->respond({.body = "done"});
+  EXPECT_EQ(busy.answer().body, "done");
+}
+
+TEST(HttpServer, TenThousandConnectionsOpenedAndDropped) {
+  Echo echo;
+  for (int i = 0; i < 10'000; ++i) {
+    TestClient client(echo.port());
+    ASSERT_TRUE(client.connected()) << i;
+    if (i % 3 == 1) client.send("GET / HT");
+    if (i % 3 == 2) client.send(get("/"));
+    if (i % 2) client.reset();
+  }
+  TestClient client(echo.port());
+  EXPECT_EQ(client.get("/fine").status, 200);
+  while (echo.counts().connections > 1) std::this_thread::yield();
+}
+
+TEST(HttpServer, DrainingFinishesWhatIsUnderWayAndRefusesTheRest) {
+  auto echo = std::make_unique<Echo>();
+  TestClient idle(echo->port()), client(echo->port());
+  EXPECT_EQ(idle.get("/a").status, 200);
+  client.send(get("/stream"));
+  echo->began.get_future().wait();
+  echo->server->drain();
+  EXPECT_EQ(idle.all(), "");
+  TestClient late(echo->port());
+  EXPECT_EQ(late.get("/a").status, 503);
+  echo->held->write("data: last\n\n");
+  echo->held->end();
+  EXPECT_NE(client.all().find("data: last"), std::string::npos);
+  echo->thread.join();
+  EXPECT_EQ(echo->cut, 0);
+  echo->thread = std::thread([] {});
+}
+
+TEST(HttpServer, DrainingEndsByTime) {
+  auto echo = std::make_unique<Echo>(Limits{}, 0.05);
+  TestClient client(echo->port());
+  client.send(get("/stream"));
+  echo->began.get_future().wait();
+  echo->server->drain();
+  echo->gone.get_future().wait();
+  echo->thread.join();
+  EXPECT_EQ(echo->cut, 1);
+  echo->thread = std::thread([] {});
+}
+
+}  // namespace
+}  // namespace moraine
