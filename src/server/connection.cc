@@ -14,7 +14,7 @@ constexpr double kLingerSeconds = 2;  // for a client to read why it was refused
 
 }  // namespace
 
-Connection::Connection(ConnectionHost& host, std::unique_ptr<Wire> wire)
+Connection::Connection(ConnectionHost& host, std::unique_ptr<ClientWire> wire)
     : host_(host), wire_(std::move(wire)) {}
 
 Connection::~Connection() { forget_body(); }
@@ -147,7 +147,7 @@ void Connection::begin_work() {
   counted_ = true;
   arm();
   host_.handle(
-      std::make_shared<Exchange>(std::move(parser_->request()), weak_from_this(), host_.post));
+      std::make_shared<HttpExchange>(std::move(parser_->request()), weak_from_this(), host_.post));
 }
 
 void Connection::refuse(int status, const std::string& message) {

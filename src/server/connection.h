@@ -19,20 +19,20 @@
 #include <optional>
 #include <string>
 
-#include "server/exchange.h"
+#include "server/client_wire.h"
+#include "server/http_exchange.h"
 #include "server/http_parser.h"
 #include "server/limits.h"
-#include "server/wire.h"
 
 namespace moraine {
 
 // What connections share with their server.
 struct ConnectionHost {
   Limits limits;
-  Exchange::Post post;
+  HttpExchange::Post post;
   // A header arrived: an answer refuses the request before its body is read.
   std::function<std::optional<HttpResponse>(const HttpRequest& head)> admit;
-  std::function<void(std::shared_ptr<Exchange>)> handle;
+  std::function<void(std::shared_ptr<HttpExchange>)> handle;
   // The answer to what never became a request; also counts it.
   std::function<HttpResponse(int status, const std::string& message)> refuse;
   std::function<void(Connection* connection)> closed;
@@ -43,7 +43,7 @@ struct ConnectionHost {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(ConnectionHost& host, std::unique_ptr<Wire> wire);
+  Connection(ConnectionHost& host, std::unique_ptr<ClientWire> wire);
   ~Connection();
   void start();
   void close();
@@ -80,7 +80,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void forget_body();
 
   ConnectionHost& host_;
-  std::unique_ptr<Wire> wire_;
+  std::unique_ptr<ClientWire> wire_;
   Stage stage_ = Stage::kOpening;
   std::array<char, 16384> chunk_;  // of one read
   bool reading_ = false;

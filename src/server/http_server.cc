@@ -39,7 +39,7 @@ int64_t outcome(const ErrorCode& error, size_t bytes) {
 }
 
 // What plain and encrypted connections do alike.
-class SocketWire : public Wire {
+class SocketWire : public ClientWire {
  public:
   explicit SocketWire(asio::io_context& io) : timer_(io) {}
 
@@ -271,7 +271,7 @@ void HttpServer::State::accepted_one(tcp::socket socket) {
     return;
   }
   socket.set_option(tcp::no_delay(true), ignored);
-  std::unique_ptr<Wire> wire;
+  std::unique_ptr<ClientWire> wire;
   if (tls)
     wire = std::make_unique<TlsWire>(io, std::move(socket), *tls);
   else

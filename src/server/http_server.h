@@ -17,7 +17,7 @@
 #include <optional>
 #include <string>
 
-#include "server/exchange.h"
+#include "server/http_exchange.h"
 #include "server/http_message.h"
 #include "server/limits.h"
 
@@ -34,7 +34,7 @@ struct HttpOptions {
 
 struct HttpHooks {
   std::function<std::optional<HttpResponse>(const HttpRequest& head)> admit;
-  std::function<void(std::shared_ptr<Exchange>)> handle;
+  std::function<void(std::shared_ptr<HttpExchange>)> handle;
   std::function<HttpResponse(int status, const std::string& message)> refuse;
   std::function<void()> draining = {};  // it begins
 };

@@ -1,4 +1,4 @@
-// HTTP over real sockets: limits at the limit and one beyond, half requests, slow and vanished clients, floods, draining.
+// HTTP over real sockets: limits at the limit and one beyond, half requests, slow and vanished clients, draining.
 // Fails if a client can hold more than a limit says, if an answer is lost or mixed with another, or if
 // one client's behaviour reaches another.
 #include "server/http_server.h"
@@ -31,7 +31,7 @@ class Echo {
     hooks.refuse = [](int status, const std::string& message) {
       return HttpResponse{.status = status, .body = message};
     };
-    hooks.handle = [this](std::shared_ptr<Exchange> exchange) { handle(exchange); };
+    hooks.handle = [this](std::shared_ptr<HttpExchange> exchange) { handle(exchange); };
     server = std::make_unique<HttpServer>(options, hooks);
     thread = std::thread([this] { cut = server->run(); });
   }
@@ -41,7 +41,7 @@ class Echo {
     held = nullptr;
     thread.join();
   }
-  void handle(const std::shared_ptr<Exchange>& exchange) {
+  void handle(const std::shared_ptr<HttpExchange>& exchange) {
     const HttpRequest& r = exchange->request();
     if (r.path == "/drop") return;
     if (r.path == "/hold" || r.path == "/stream") {
@@ -70,7 +70,7 @@ class Echo {
   std::unique_ptr<HttpServer> server;
   std::thread thread;
   std::mutex mutex;
-  std::shared_ptr<Exchange> held;
+  std::shared_ptr<HttpExchange> held;
   std::promise<void> began, gone;
   int64_t cut = 0;
 };

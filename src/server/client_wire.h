@@ -1,4 +1,4 @@
-// Wire: one connection as a stream of bytes with a timer: the seam between HTTP and sockets.
+// ClientWire: one connection as a stream of bytes with a timer: the seam between HTTP and sockets.
 //
 // Threads: all calls, and all answers to them, are on the server's one io thread. No call answers
 //          before it returns.
@@ -12,9 +12,9 @@
 
 namespace moraine {
 
-class Wire {
+class ClientWire {
  public:
-  virtual ~Wire() = default;
+  virtual ~ClientWire() = default;
 
   // The handshake of TLS, if there is one.
   virtual void open(std::function<void(bool opened)> done) = 0;

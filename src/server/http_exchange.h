@@ -1,4 +1,4 @@
-// Exchange: one request and its answer, whole or as a stream.
+// HttpExchange: one request and its answer, whole or as a stream.
 //
 //   respond                       once, or
 //   start_stream write... end     once each, write as often as wanted
@@ -20,13 +20,13 @@ namespace moraine {
 
 class Connection;
 
-class Exchange {
+class HttpExchange {
  public:
   using Post = std::function<void(std::function<void()>)>;
-  Exchange(HttpRequest request, std::weak_ptr<Connection> connection, Post post);
-  ~Exchange();
-  Exchange(const Exchange&) = delete;
-  Exchange& operator=(const Exchange&) = delete;
+  HttpExchange(HttpRequest request, std::weak_ptr<Connection> connection, Post post);
+  ~HttpExchange();
+  HttpExchange(const HttpExchange&) = delete;
+  HttpExchange& operator=(const HttpExchange&) = delete;
 
   const HttpRequest& request() const { return request_; }
   // Frees the body's memory, once it was read.

@@ -1,14 +1,14 @@
-// Exchange: hands the answer over to the io thread.
-#include "server/exchange.h"
+// HttpExchange: hands the answer over to the io thread.
+#include "server/http_exchange.h"
 
 #include "server/connection.h"
 
 namespace moraine {
 
-Exchange::Exchange(HttpRequest request, std::weak_ptr<Connection> connection, Post post)
+HttpExchange::HttpExchange(HttpRequest request, std::weak_ptr<Connection> connection, Post post)
     : request_(std::move(request)), connection_(std::move(connection)), post_(std::move(post)) {}
 
-Exchange::~Exchange() {
+HttpExchange::~HttpExchange() {
   if (answered_) return;
   post_([connection = connection_] {
     if (const auto c = connection.lock())
@@ -16,33 +16,33 @@ Exchange::~Exchange() {
   });
 }
 
-void Exchange::respond(HttpResponse response) {
+void HttpExchange::respond(HttpResponse response) {
   answered_ = true;
   post_([connection = connection_, response = std::move(response)] {
     if (const auto c = connection.lock()) c->respond(response);
   });
 }
 
-void Exchange::start_stream(HttpResponse head, std::string ping) {
+void HttpExchange::start_stream(HttpResponse head, std::string ping) {
   answered_ = true;
   post_([connection = connection_, head = std::move(head), ping = std::move(ping)] {
     if (const auto c = connection.lock()) c->start_stream(head, ping);
   });
 }
 
-void Exchange::write(std::string bytes) {
+void HttpExchange::write(std::string bytes) {
   post_([connection = connection_, bytes = std::move(bytes)] {
     if (const auto c = connection.lock()) c->stream(bytes);
   });
 }
 
-void Exchange::end() {
+void HttpExchange::end() {
   post_([connection = connection_] {
     if (const auto c = connection.lock()) c->end_stream();
   });
 }
 
-void Exchange::on_gone(std::function<void()> gone) {
+void HttpExchange::on_gone(std::function<void()> gone) {
   post_([connection = connection_, gone = std::move(gone)] {
     if (const auto c = connection.lock())
       c->on_gone(gone);

@@ -1,0 +1,66 @@
+// ServedModel: one version of the model, with all that turns requests into its tokens and back.
+//
+// An answer holds the version that it began with until it is complete, so none is of two.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "infer/request.h"
+#include "tokenizer/tokenizer.h"
+
+namespace moraine {
+
+struct GeneratorStats {
+  int64_t queued = 0, running = 0;          // requests
+  int64_t pages_used = 0, pages_total = 0;  // of the cache
+};
+
+// Generator: what the server asks of an engine; the seam that tests replace.
+class Generator {
+ public:
+  virtual ~Generator() = default;
+  // Any thread. The listener is called on the generator's thread, and must only post.
+  // Errors: kInvalidArgument; OverloadedError (below) when the queue is full.
+  virtual int64_t submit(Request request, Listener listener) = 0;
+  // Frees at once what the request holds; its listener hears kCancelled. An id that has ended: nothing.
+  virtual void cancel(int64_t id) = 0;
+  virtual GeneratorStats stats() const = 0;
+};
+
+struct ServedModel {
+  std::string id;           // in /v1/models
+  std::string fingerprint;  // of the weights that answer: "step-1200-5f0c..."
+  int64_t created = 0;      // seconds since 1970
+  int64_t context = 0;      // positions of prompt and answer
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::vector<int32_t> end_ids;  // tokens that end an answer
+  int32_t start_id = -1;         // what an empty prompt is; -1: there is none
+  std::shared_ptr<Generator> generator;
+};
+
+// The version that new requests get.
+class CurrentModel {
+ public:
+  explicit CurrentModel(std::shared_ptr<const ServedModel> model) : model_(std::move(model)) {}
+  std::shared_ptr<const ServedModel> get() const {
+    std::lock_guard lock(mutex_);
+    return model_;
+  }
+  // Returns the one before.
+  std::shared_ptr<const ServedModel> replace(std::shared_ptr<const ServedModel> model) {
+    std::lock_guard lock(mutex_);
+    std::swap(model, model_);
+    return model;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const ServedModel> model_;
+};
+
+}  // namespace moraine
