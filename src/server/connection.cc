@@ -60,6 +60,7 @@ void Connection::begin_request() {
   begun_ = !input_.empty();
   head_only_ = keep_alive_ = chunked_ = answering_ = streaming_ = answered_ = false;
   ping_.clear();
+  origin_.clear();
   arm();
   advance();
 }
@@ -111,6 +112,7 @@ void Connection::advance() {
 void Connection::header_done() {
   const HttpRequest& request = parser_->request();
   parser_->request().peer = wire_->peer();
+  origin_ = request.field("origin");
   head_only_ = request.method == "HEAD";
   keep_alive_ = parser_->keep_alive();
   if (!parser_->http_1_0() && request.field("host").empty())
@@ -174,6 +176,10 @@ void Connection::send_head(const HttpResponse& response, int64_t length) {
       fmt::format("HTTP/1.1 {} {}\r\n", response.status, http_reason(response.status));
   if (!response.content_type.empty()) head += "content-type: " + response.content_type + "\r\n";
   for (const auto& [name, value] : response.fields) head += name + ": " + value + "\r\n";
+  if (host_.extra_fields) {
+    for (const auto& [name, value] : host_.extra_fields(origin_))
+      head += name + ": " + value + "\r\n";
+  }
   if (length >= 0 && response.status != 204) head += fmt::format("content-length: {}\r\n", length);
   if (chunked_) head += "transfer-encoding: chunked\r\n";
   if (!keep_alive_) {

@@ -35,6 +35,8 @@ struct ConnectionHost {
   std::function<void(std::shared_ptr<HttpExchange>)> handle;
   // The answer to what never became a request; also counts it.
   std::function<HttpResponse(int status, const std::string& message)> refuse;
+  // Fields of every answer to a request with this origin field ("" without).
+  std::function<HttpFields(const std::string& origin)> extra_fields;
   std::function<void(Connection* connection)> closed;
   bool draining = false;     // no request after the current one
   int64_t bodies_bytes = 0;  // of all connections, until the handler has looked at them
@@ -96,6 +98,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool counted_ = false;  // in host_.working
   bool answering_ = false, streaming_ = false, answered_ = false;
   std::string ping_;
+  std::string origin_;
   std::function<void()> gone_;
   std::string output_, writing_;  // waiting, and with the wire
   size_t written_ = 0;            // of writing_

@@ -178,6 +178,7 @@ struct HttpServer::State {
     host.admit = hooks.admit;
     host.handle = hooks.handle;
     host.refuse = hooks.refuse;
+    host.extra_fields = hooks.extra_fields;
     host.closed = [this](Connection* c) { forget(c); };
     if (!options.tls_cert.empty() || !options.tls_key.empty()) open_tls();
     listen();

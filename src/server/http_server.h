@@ -36,7 +36,8 @@ struct HttpHooks {
   std::function<std::optional<HttpResponse>(const HttpRequest& head)> admit;
   std::function<void(std::shared_ptr<HttpExchange>)> handle;
   std::function<HttpResponse(int status, const std::string& message)> refuse;
-  std::function<void()> draining = {};  // it begins
+  std::function<HttpFields(const std::string& origin)> extra_fields = {};  // of every answer
+  std::function<void()> draining = {};                                     // it begins
 };
 
 struct HttpCounts {

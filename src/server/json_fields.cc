@@ -112,9 +112,10 @@ int64_t JsonFields::integer(const std::string& name, int64_t standard, int64_t m
   const std::string wanted = fmt::format("wanted an integer from {} to {}", min, max);
   double number = 0;
   if (value->is_number()) number = value->get<double>();
-  const bool whole = value->is_number_integer() ||
-                     (value->is_number() && number == static_cast<double>(static_cast<int64_t>(
-                                                          std::clamp(number, -9e18, 9e18))));
+  const bool whole =
+      value->is_number_integer() ||
+      (value->is_number() &&
+       number == static_cast<double>(static_cast<int64_t>(std::clamp(number, -9e18, 9e18))));
   if (!whole) fail(name, fmt::format("is {}; {}", shown(*value), wanted));
   const bool above = value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX;
   if (!value->is_number_integer() && (number < -9e18 || number > 9e18))
@@ -205,10 +206,9 @@ void JsonFields::done() const {
   for (const auto& [name, value] : object_.items()) {
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
     const std::string seen = printable(name, 64);
-    throw RequestError(
-        fmt::format("'{}' is no field that this endpoint knows; did you mean '{}'?",
-                    place_of(seen), nearest_name(name.substr(0, 64), known_)),
-        place_of(seen), "unknown_parameter");
+    throw RequestError(fmt::format("'{}' is no field that this endpoint knows; did you mean '{}'?",
+                                   place_of(seen), nearest_name(name.substr(0, 64), known_)),
+                       place_of(seen), "unknown_parameter");
   }
 }
 

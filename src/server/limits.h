@@ -31,7 +31,7 @@ struct Limits {
   // The content of a request: 400.
   int64_t json_depth = 64;        // arrays and objects in each other
   int64_t json_values = 4 << 20;  // values in all
-  int64_t json_members = 1024;  // of one object
+  int64_t json_members = 1024;    // of one object
   int64_t prompts = 1024;         // of one completion request
   int64_t choices = 128;          // prompts x n, or x best_of
   int64_t stops = 16;             // stop strings

@@ -6,7 +6,8 @@
 namespace moraine {
 namespace {
 
-constexpr double kSeconds[] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};
+constexpr double kSeconds[] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+                               1,     2.5,  5,     10,   30,  60,   300};
 constexpr double kTokenSeconds[] = {0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04,
                                     0.06,  0.1,    0.15,  0.25, 0.5,   1,    2.5};
 
@@ -52,13 +53,20 @@ void Histogram::write(const std::string& name, std::string* out) const {
 
 const char* outcome_name(Outcome outcome) {
   switch (outcome) {
-    case Outcome::kOk: return "ok";
-    case Outcome::kInvalid: return "invalid";
-    case Outcome::kUnauthorized: return "unauthorized";
-    case Outcome::kOverloaded: return "overloaded";
-    case Outcome::kCancelled: return "cancelled";
-    case Outcome::kFailed: return "failed";
-    case Outcome::kDraining: return "draining";
+    case Outcome::kOk:
+      return "ok";
+    case Outcome::kInvalid:
+      return "invalid";
+    case Outcome::kUnauthorized:
+      return "unauthorized";
+    case Outcome::kOverloaded:
+      return "overloaded";
+    case Outcome::kCancelled:
+      return "cancelled";
+    case Outcome::kFailed:
+      return "failed";
+    case Outcome::kDraining:
+      return "draining";
   }
   return "failed";
 }
@@ -132,8 +140,8 @@ std::string ServerMetrics::text(std::span<const Gauge> gauges, const std::string
   describe("moraine_inter_token_seconds", "histogram", "From one token of an answer to the next.",
            &out);
   next_token_.write("moraine_inter_token_seconds", &out);
-  describe("moraine_request_seconds", "histogram", "From the whole request to the end of its answer.",
-           &out);
+  describe("moraine_request_seconds", "histogram",
+           "From the whole request to the end of its answer.", &out);
   duration_.write("moraine_request_seconds", &out);
   for (const Gauge& gauge : gauges) {
     describe(gauge.name, "gauge", gauge.help, &out);

@@ -33,10 +33,9 @@ Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr)
 std::string error_body(ErrorShape shape, const RequestError& error) {
   if (shape == ErrorShape::kAnthropic) {
     const std::string where = error.param().empty() ? "" : error.param() + ": ";
-    return json_text({{"type", "error"},
-                      {"error",
-                       {{"type", anthropic_type(error.status())},
-                        {"message", where + error.what()}}}});
+    return json_text(
+        {{"type", "error"},
+         {"error", {{"type", anthropic_type(error.status())}, {"message", where + error.what()}}}});
   }
   return json_text({{"error",
                      {{"message", error.what()},

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "chat/chat_template.h"
+#include "chat/tool_calls.h"
 #include "infer/request.h"
 #include "tokenizer/tokenizer.h"
 
@@ -25,11 +27,14 @@ class Generator {
  public:
   virtual ~Generator() = default;
   // Any thread. The listener is called on the generator's thread, and must only post.
-  // Errors: kInvalidArgument; OverloadedError (below) when the queue is full.
+  // Errors: kInvalidArgument; kOverloaded when the queue is full.
   virtual int64_t submit(Request request, Listener listener) = 0;
   // Frees at once what the request holds; its listener hears kCancelled. An id that has ended: nothing.
   virtual void cancel(int64_t id) = 0;
   virtual GeneratorStats stats() const = 0;
+  // Ends all requests and the generator's thread; listeners are not called after it. Not from
+  // a listener.
+  virtual void stop() = 0;
 };
 
 struct ServedModel {
@@ -38,8 +43,12 @@ struct ServedModel {
   int64_t created = 0;      // seconds since 1970
   int64_t context = 0;      // positions of prompt and answer
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::vector<int32_t> end_ids;  // tokens that end an answer
-  int32_t start_id = -1;         // what an empty prompt is; -1: there is none
+  std::vector<int32_t> end_ids;              // tokens that end an answer
+  int32_t start_id = -1;                     // what an empty prompt is; -1: there is none
+  std::shared_ptr<const ChatTemplate> chat;  // null: no conversations
+  std::string no_chat;                       // then: why, and the remedy
+  ToolFormat tool_format = ToolFormat::kNone;
+  std::vector<std::string> special_texts;  // of the tokenizer (server/chat_prompt.h)
   std::shared_ptr<Generator> generator;
 };
 

@@ -1,0 +1,273 @@
+// App: the table of endpoints, and what holds for all of them.
+#include "server/app.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/chat.h"
+#include "server/completions.h"
+#include "server/json_fields.h"
+#include "server/small_endpoints.h"
+
+namespace moraine {
+namespace {
+
+constexpr const char* kGet = "GET, HEAD, OPTIONS";
+constexpr const char* kPost = "POST, OPTIONS";
+
+// The key of a request: "Authorization: Bearer KEY" or "x-api-key: KEY".
+std::string_view key_of(const HttpRequest& head) {
+  const std::string_view field = head.field("authorization");
+  constexpr std::string_view kBearer = "bearer ";
+  if (field.size() > kBearer.size() && lower_case(field.substr(0, kBearer.size())) == kBearer)
+    return field.substr(kBearer.size());
+  return head.field("x-api-key");
+}
+
+// "localhost" of "localhost:8080", "::1" of "[::1]:8080".
+std::string host_name(std::string_view host) {
+  if (!host.empty() && host[0] == '[') return std::string(host.substr(1, host.find(']') - 1));
+  return lower_case(host.substr(0, host.find(':')));
+}
+
+bool is_json(std::string_view type) {
+  const std::string name = lower_case(type.substr(0, type.find(';')));
+  return name == "application/json" || name == "application/json ";
+}
+
+}  // namespace
+
+// Exactly one of the functions is there.
+struct App::Route {
+  const char* path;
+  const char* methods;  // for the Allow field
+  bool open;            // without a key, also while draining
+  HttpResponse (App::*at_once)(const HttpRequest& request);
+  Json (*small)(const Json& body, const ServedModel& model);
+  AnswerPlan (*plan)(const Json& body, const ModelPtr& model, const Limits& limits);
+  ErrorShape errors = ErrorShape::kOpenAi;
+};
+
+std::span<const App::Route> App::routes() {
+  static constexpr Route kRoutes[] = {
+      {"/health", kGet, true, &App::health, nullptr, nullptr},
+      {"/ready", kGet, true, &App::ready, nullptr, nullptr},
+      {"/metrics", kGet, false, &App::metrics_page, nullptr, nullptr},
+      {"/v1/models", kGet, false, &App::models, nullptr, nullptr},
+      {"/tokenize", kPost, false, nullptr, &tokenize, nullptr},
+      {"/detokenize", kPost, false, nullptr, &detokenize, nullptr},
+      {"/v1/completions", kPost, false, nullptr, nullptr, &plan_completions},
+      {"/v1/chat/completions", kPost, false, nullptr, nullptr, &plan_chat},
+  };
+  return kRoutes;
+}
+
+const App::Route* App::route_of(const std::string& path) {
+  for (const Route& route : routes()) {
+    if (path == route.path) return &route;
+    if (path.starts_with("/v1/models/") && route.at_once == &App::models) return &route;
+  }
+  return nullptr;
+}
+
+App::App(AppOptions options, std::shared_ptr<const ServedModel> model)
+    : options_(std::move(options)), model_(std::move(model)), started_(now_seconds()) {
+  HttpHooks hooks;
+  hooks.admit = [this](const HttpRequest& head) { return admit(head); };
+  hooks.handle = [this](std::shared_ptr<HttpExchange> exchange) { handle(exchange); };
+  hooks.refuse = [this](int status, const std::string& message) { return refuse(status, message); };
+  hooks.extra_fields = [this](const std::string& origin) { return extra_fields(origin); };
+  http_ = std::make_unique<HttpServer>(options_.http, std::move(hooks));
+  worker_ = std::make_unique<Worker>(options_.http.limits.waiting_requests);
+}
+
+App::~App() = default;
+
+bool App::allowed_origin(const std::string& origin) const {
+  return std::any_of(options_.cors_origins.begin(), options_.cors_origins.end(),
+                     [&](const std::string& each) { return each == "*" || each == origin; });
+}
+
+HttpFields App::extra_fields(const std::string& origin) const {
+  if (origin.empty() || !allowed_origin(origin)) return {};
+  return {{"access-control-allow-origin", origin},
+          {"access-control-expose-headers", "x-moraine-model, retry-after"},
+          {"vary", "origin"}};
+}
+
+bool App::same_origin(const HttpRequest& head) const {
+  const std::string_view origin = head.field("origin");
+  const size_t slashes = origin.find("//");
+  return slashes != std::string_view::npos && origin.substr(slashes + 2) == head.field("host");
+}
+
+// Why a request is not let in; nothing if it is.
+std::optional<RequestError> App::objection(const HttpRequest& head, const Route* route) const {
+  const bool preflight = head.method == "OPTIONS";
+  if (options_.keys.none() && http_->loopback() && !head.field("host").empty() &&
+      !is_loopback(host_name(head.field("host"))))
+    return RequestError(
+        "the request's host field names another machine, which a server without keys on a loopback "
+        "address refuses; wanted localhost, or start it with --api-key-file",
+        "", "host_not_allowed", 403);
+  if (route == nullptr)
+    return RequestError("there is nothing at " + head.path.substr(0, 128), "", "not_found", 404);
+  if (preflight) return std::nullopt;
+  if (std::string_view(route->methods).find(head.method) == std::string_view::npos)
+    return RequestError(fmt::format("{} takes {}", route->path, route->methods), "",
+                        "method_not_allowed", 405);
+  if (!route->open && http_->draining())
+    return RequestError("the server is shutting down", "", "draining", 503);
+  if (!route->open && !options_.keys.none() && !options_.keys.allow(key_of(head)))
+    return RequestError("wanted a valid API key: Authorization: Bearer KEY", "", "invalid_api_key",
+                        401);
+  if (head.method != "POST") return std::nullopt;
+  const std::string origin(head.field("origin"));
+  if (!origin.empty() && !same_origin(head) && !allowed_origin(origin))
+    return RequestError("pages of this origin may not ask; --cors-origin allows one", "",
+                        "origin_not_allowed", 403);
+  if (!is_json(head.field("content-type")))
+    return RequestError("wanted the field content-type: application/json", "",
+                        "unsupported_media_type", 415);
+  return std::nullopt;
+}
+
+std::optional<HttpResponse> App::admit(const HttpRequest& head) {
+  const Route* route = route_of(head.path);
+  const std::optional<RequestError> error = objection(head, route);
+  if (!error) return std::nullopt;
+  HttpResponse response =
+      error_response(route == nullptr ? ErrorShape::kOpenAi : route->errors, *error);
+  if (error->status() == 405) response.fields.emplace_back("allow", route->methods);
+  metrics_.ended(route == nullptr ? "other" : route->path, outcome_of_status(error->status()), 0);
+  return response;
+}
+
+HttpResponse App::refuse(int status, const std::string& message) {
+  metrics_.ended("other", status == 503 ? Outcome::kOverloaded : outcome_of_status(status), 0);
+  return error_response(ErrorShape::kOpenAi, RequestError(message, "", "", status));
+}
+
+void App::handle(const ExchangePtr& exchange) {
+  const double begun = now_seconds();
+  const HttpRequest& request = exchange->request();
+  const Route& route = *route_of(request.path);
+  if (request.method == "OPTIONS" || route.at_once != nullptr) {
+    HttpResponse response =
+        request.method == "OPTIONS" ? preflight(request) : (this->*route.at_once)(request);
+    metrics_.ended(route.path, outcome_of_status(response.status), now_seconds() - begun);
+    return exchange->respond(std::move(response));
+  }
+  const auto gone = std::make_shared<std::atomic<bool>>(false);
+  exchange->on_gone([gone] { *gone = true; });
+  const bool taken = worker_->post([this, exchange, &route, begun, gone] {
+    if (*gone) return metrics_.ended(route.path, Outcome::kCancelled, now_seconds() - begun);
+    answer(exchange, route, begun);
+  });
+  if (taken) return;
+  metrics_.ended(route.path, Outcome::kOverloaded, now_seconds() - begun);
+  exchange->respond(error_response(
+      route.errors,
+      RequestError("too many requests wait; try again later", "", "overloaded", 503)));
+}
+
+// On the worker: whatever is wrong with a request is its answer.
+void App::answer(const ExchangePtr& exchange, const Route& route, double begun) {
+  try {
+    if (route.plan != nullptr) return generate(exchange, route, begun);
+    const ModelPtr model = model_.get();
+    const Json body = parse_body(exchange->take_body(), options_.http.limits);
+    HttpResponse response{.body = json_text(route.small(body, *model)),
+                          .fields = model_fields(*model)};
+    metrics_.ended(route.path, Outcome::kOk, now_seconds() - begun);
+    return exchange->respond(std::move(response));
+  } catch (const Error& e) {
+    const RequestError error = request_error_of(e);
+    metrics_.ended(route.path, outcome_of_status(error.status()), now_seconds() - begun);
+    exchange->respond(error_response(route.errors, error));
+  } catch (const std::bad_alloc&) {
+    const RequestError error("there is no memory for this request", "", "out_of_memory", 500);
+    metrics_.ended(route.path, Outcome::kFailed, now_seconds() - begun);
+    exchange->respond(error_response(route.errors, error));
+  }
+}
+
+void App::generate(const ExchangePtr& exchange, const Route& route, double begun) {
+  const ModelPtr model = model_.get();
+  const Json body = parse_body(exchange->take_body(), options_.http.limits);
+  AnswerPlan plan = route.plan(body, model, options_.http.limits);
+  const std::string salt =
+      options_.keys.none() ? "" : ApiKeys::salt_of(key_of(exchange->request()));
+  for (Request& request : plan.prompts) request.salt = salt;
+  plan.format.errors = route.errors;
+  JobParts parts{
+      .model = model,
+      .exchange = exchange,
+      .post = [http = http_.get()](std::function<void()> f) { http->post(std::move(f)); },
+      .worker = worker_.get(),
+      .metrics = &metrics_,
+      .endpoint = route.path,
+      .begun = begun};
+  Job::start(std::move(parts), std::move(plan));
+}
+
+HttpResponse App::preflight(const HttpRequest& request) {
+  HttpResponse response{.status = 204, .content_type = ""};
+  response.fields = {{"access-control-allow-methods", route_of(request.path)->methods},
+                     {"access-control-allow-headers",
+                      "authorization, content-type, x-api-key, anthropic-version, anthropic-beta"},
+                     {"access-control-max-age", "600"},
+                     {"allow", route_of(request.path)->methods}};
+  return response;
+}
+
+HttpResponse App::health(const HttpRequest&) { return {.body = "{\"status\":\"ok\"}"}; }
+
+HttpResponse App::ready(const HttpRequest&) {
+  if (http_->draining()) return {.status = 503, .body = "{\"status\":\"draining\"}"};
+  const ModelPtr model = model_.get();
+  return {
+      .body = json_text(
+          {{"status", "ready"}, {"model", model->id}, {"system_fingerprint", model->fingerprint}}),
+      .fields = model_fields(*model)};
+}
+
+HttpResponse App::models(const HttpRequest& request) {
+  const ModelPtr model = model_.get();
+  constexpr std::string_view kOne = "/v1/models/";
+  if (!request.path.starts_with(kOne)) return {.body = json_text(models_list(*model))};
+  const std::string id = request.path.substr(kOne.size());
+  if (id == model->id) return {.body = json_text(model_object(*model))};
+  return error_response(ErrorShape::kOpenAi,
+                        RequestError("the model served here is '" + model->id + "'", "model",
+                                     "model_not_found", 404));
+}
+
+HttpResponse App::metrics_page(const HttpRequest&) {
+  const HttpCounts counts = http_->counts();
+  const ModelPtr model = model_.get();
+  const GeneratorStats stats = model->generator->stats();
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  const ServerMetrics::Gauge gauges[] = {
+      {"moraine_connections", "Connections that are open.", number(counts.connections)},
+      {"moraine_requests_in_flight", "Requests whose answer is not complete.",
+       number(counts.working)},
+      {"moraine_requests_unread", "Requests that wait to be looked at.",
+       number(worker_->waiting())},
+      {"moraine_body_bytes", "Bytes of request bodies that are held.", number(counts.bodies_bytes)},
+      {"moraine_queue_requests", "Requests that wait for the engine.", number(stats.queued)},
+      {"moraine_running_requests", "Requests that the engine works on.", number(stats.running)},
+      {"moraine_cache_pages_used", "Pages of the key and value cache in use.",
+       number(stats.pages_used)},
+      {"moraine_cache_pages", "Pages of the key and value cache.", number(stats.pages_total)},
+      {"moraine_uptime_seconds", "Since the start.", now_seconds() - started_},
+  };
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+          .body = metrics_.text(gauges, model->id, model->fingerprint)};
+}
+
+}  // namespace moraine

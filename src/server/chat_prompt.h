@@ -1,0 +1,33 @@
+// ChatPrompt: a conversation as tokens, in which special tokens are only what the template wrote.
+//
+// The template joins its own text and the messages' into one string, in which "<|im_end|>" of a message
+// looks like the template's. So special tokens in strings of the conversation are broken by a private-use
+// character that the conversation does not hold, before it is rendered; pieces of the result with that
+// character are encoded as ordinary text without it. A conversation without such strings is rendered
+// and encoded as it is.
+//
+// Errors:  those of ChatTemplate::render and Tokenizer::encode.
+// Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "chat/chat_template.h"
+#include "tokenizer/tokenizer.h"
+
+namespace moraine {
+
+// Texts of the special tokens, longest first.
+std::vector<std::string> special_texts(const Tokenizer& tokenizer);
+
+struct ChatPrompt {
+  std::vector<int32_t> tokens;
+  std::string text;  // as rendered, without the marks
+};
+
+ChatPrompt chat_prompt(const ChatTemplate& chat, const Conversation& conversation,
+                       const Tokenizer& tokenizer, const std::vector<std::string>& specials);
+
+}  // namespace moraine

@@ -1,0 +1,174 @@
+// Completions format: text_completion objects, whole and in chunks.
+#include "server/completions_format.h"
+
+#include <fmt/format.h>
+
+#include "base/utf8.h"
+
+namespace moraine {
+namespace {
+
+int64_t characters(const std::string& text) {
+  int64_t count = 0;
+  for (char c : text) count += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
+  return count;
+}
+
+// A token as a name: its text, or its bytes where they are no text, so that two tokens never have one name.
+std::string token_name(const Tokenizer& tokenizer, int32_t id) {
+  const std::string bytes = token_bytes(tokenizer, id);
+  if (first_invalid_utf8(bytes) < 0 && !bytes.empty()) return bytes;
+  if (bytes.empty()) return std::string(tokenizer.token_text(id));
+  std::string name = "bytes:";
+  for (char c : bytes) name += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
+  return name;
+}
+
+struct Writer {
+  CompletionsFormat format;
+  std::string id = random_id("cmpl-");
+  int64_t created = unix_seconds();
+  std::vector<int64_t> offsets{};  // of each choice's next token, in characters
+
+  Json object(Json choices) const {
+    return {{"id", id},
+            {"object", "text_completion"},
+            {"created", created},
+            {"model", format.model->id},
+            {"system_fingerprint", format.model->fingerprint},
+            {"choices", std::move(choices)}};
+  }
+  Json top_of(const TokenPiece& piece) const {
+    Json top = Json::object();
+    for (const TokenLogprob& each : piece.top)
+      top[token_name(*format.model->tokenizer, each.id)] = json_logprob(each.logprob);
+    const std::string name = token_name(*format.model->tokenizer, piece.id);
+    if (!top.contains(name)) top[name] = json_logprob(piece.logprob);
+    return top;
+  }
+  // Adds tokens to {"tokens", "token_logprobs", "top_logprobs", "text_offset"}.
+  void add_token(const TokenPiece& piece, bool first_of_prompt, int64_t* offset, Json* out) const {
+    Json& o = *out;
+    const std::string name = token_name(*format.model->tokenizer, piece.id);
+    o["tokens"].push_back(name);
+    o["token_logprobs"].push_back(first_of_prompt ? Json(nullptr)
+                                                  : Json(json_logprob(piece.logprob)));
+    if (format.logprobs > 0)
+      o["top_logprobs"].push_back(first_of_prompt ? Json(nullptr) : top_of(piece));
+    o["text_offset"].push_back(*offset);
+    *offset += characters(token_bytes(*format.model->tokenizer, piece.id));
+  }
+  Json no_tokens() const {
+    return {{"tokens", Json::array()},
+            {"token_logprobs", Json::array()},
+            {"top_logprobs", format.logprobs > 0 ? Json::array() : Json(nullptr)},
+            {"text_offset", Json::array()}};
+  }
+  int64_t& offset_of(const Choice& choice) {
+    if (offsets.size() <= static_cast<size_t>(choice.index))
+      offsets.resize(static_cast<size_t>(choice.index) + 1);
+    return offsets[static_cast<size_t>(choice.index)];
+  }
+  Json logprobs_of(Choice& choice, bool with_prompt, bool with_answer) {
+    if (format.logprobs < 0) return nullptr;
+    Json out = no_tokens();
+    int64_t& offset = offset_of(choice);
+    if (with_prompt) {
+      bool first = true;
+      for (const TokenPiece& piece : choice.prompt.tokens) {
+        add_token(piece, first, &offset, &out);
+        first = false;
+      }
+    }
+    if (with_answer) {
+      for (const TokenPiece& piece : choice.tokens) add_token(piece, false, &offset, &out);
+      choice.tokens.clear();
+    }
+    return out;
+  }
+  const std::string& prompt_text(const Choice& choice) const {
+    return format.prompt_texts[static_cast<size_t>(choice.prompt_index)];
+  }
+  Json whole(std::vector<Choice>& choices, const Usage& usage) {
+    Json list = Json::array();
+    offsets.clear();
+    for (Choice& choice : choices) {
+      const std::string text = (format.echo ? prompt_text(choice) : "") + choice.text;
+      list.push_back({{"index", choice.index},
+                      {"text", text},
+                      {"logprobs", logprobs_of(choice, format.echo, true)},
+                      {"finish_reason", finish_reason(choice)}});
+    }
+    Json answer = object(std::move(list));
+    answer["usage"] = usage_json(usage);
+    return answer;
+  }
+  std::string chunk(const Choice& choice, const std::string& text, Json logprobs, Json finish) {
+    Json answer = object(Json::array({{{"index", choice.index},
+                                       {"text", text},
+                                       {"logprobs", std::move(logprobs)},
+                                       {"finish_reason", std::move(finish)}}}));
+    if (format.include_usage) answer["usage"] = nullptr;
+    return sse_event("", answer);
+  }
+  std::string end(const Usage& usage) const {
+    std::string out;
+    if (format.include_usage) {
+      Json answer = object(Json::array());
+      answer["usage"] = usage_json(usage);
+      out = sse_event("", answer);
+    }
+    return out + "data: [DONE]\n\n";
+  }
+};
+
+}  // namespace
+
+AnswerFormat completions_format(CompletionsFormat format) {
+  auto w = std::make_shared<Writer>(Writer{.format = std::move(format)});
+  AnswerFormat f;
+  f.logprobs = w->format.logprobs >= 0;
+  f.whole = [w](std::vector<Choice>& choices, const Usage& usage) {
+    return w->whole(choices, usage);
+  };
+  f.begin = [] { return std::string(); };
+  f.prompt = [w](Choice& choice) {
+    return w->format.echo ? w->chunk(choice, w->prompt_text(choice),
+                                     w->logprobs_of(choice, true, false), nullptr)
+                          : "";
+  };
+  f.delta = [w](Choice& choice, const Deltas& deltas) {
+    std::string text;
+    for (const ReplyDelta& delta : deltas) text += delta.text;
+    if (text.empty()) return std::string();  // its tokens go with the next text
+    return w->chunk(choice, text, w->logprobs_of(choice, false, true), nullptr);
+  };
+  f.end_choice = [w](Choice& choice) {
+    return w->chunk(choice, "", w->logprobs_of(choice, false, true), finish_reason(choice));
+  };
+  f.end = [w](const Usage& usage) { return w->end(usage); };
+  f.failed = [](const RequestError& error) {
+    return "data: " + error_body(ErrorShape::kOpenAi, error) + "\n\ndata: [DONE]\n\n";
+  };
+  return f;
+}
+
+bool read_stream_options(JsonFields& fields, bool stream) {
+  const Json* options = fields.object("stream_options");
+  if (options == nullptr) return false;
+  if (!stream) fields.fail("stream_options", "is only for streams: 'stream' is not true");
+  JsonFields members(*options, fields.place_of("stream_options"));
+  const bool usage = members.boolean("include_usage", false);
+  members.ignore({"include_obfuscation", "continuous_usage_stats"});
+  members.done();
+  return usage;
+}
+
+Json usage_json(const Usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+}
+
+}  // namespace moraine

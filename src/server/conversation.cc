@@ -1,0 +1,220 @@
+// Conversation: messages as templates want them, and the prompt with its grammar.
+#include "server/conversation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/printable.h"
+#include "grammar/grammar.h"
+#include "server/chat_prompt.h"
+#include "server/request_error.h"
+#include "server/tool_grammar.h"
+
+namespace moraine {
+namespace {
+
+// Text, or parts of which all are text, joined.
+std::string flat_content(JsonFields& message) {
+  const Json* content = message.find("content");
+  if (content == nullptr) return "";
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array())
+    message.fail("content", fmt::format("is {}; wanted a string or an array of text parts",
+                                        kind_of(*content)));
+  std::string text;
+  for (size_t i = 0; i < content->size(); ++i) {
+    JsonFields part((*content)[i], message.place_of(fmt::format("content[{}]", i)));
+    const std::string type = part.text("type", "text");
+    if (type != "text" && type != "input_text" && type != "output_text" && type != "refusal")
+      part.fail("type", fmt::format("is \"{}\"; this model reads only text", printable(type, 64)));
+    text += part.text(type == "refusal" ? "refusal" : "text", "");
+  }
+  return text;
+}
+
+Json read_call(const Json& json, const std::string& place) {
+  JsonFields call(json, place);
+  call.choice("type", "function", {"function"});
+  const Json* function = call.object("function");
+  if (function == nullptr) call.fail("function", "is missing");
+  JsonFields members(*function, place + ".function");
+  const std::string name = members.text("name", "");
+  if (name.empty()) members.fail("name", "is missing");
+  const std::string text = members.text("arguments", "{}");
+  // Templates write arguments as an object; what is no JSON goes to them as it is.
+  Json arguments = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!arguments.is_object()) arguments = text;
+  return {{"id", call.text("id", "")},
+          {"type", "function"},
+          {"function", {{"name", name}, {"arguments", std::move(arguments)}}}};
+}
+
+Json read_message(const Json& json, const std::string& place, const Limits& limits) {
+  JsonFields fields(json, place);
+  fields.need("role");
+  std::string role =
+      fields.choice("role", "", {"system", "developer", "user", "assistant", "tool"});
+  if (role.empty()) fields.fail("role", "is empty");
+  if (role == "developer") role = "system";  // the word that templates know
+  Json message = {{"role", role}, {"content", flat_content(fields)}};
+  if (const std::string name = fields.text("name", ""); !name.empty()) message["name"] = name;
+  if (role == "assistant") {
+    if (const Json* calls = fields.array("tool_calls", limits.tools)) {
+      Json list = Json::array();
+      for (size_t i = 0; i < calls->size(); ++i)
+        list.push_back(read_call((*calls)[i], fields.place_of(fmt::format("tool_calls[{}]", i))));
+      if (!list.empty()) message["tool_calls"] = std::move(list);
+    }
+    std::string reasoning = fields.text("reasoning_content", fields.text("reasoning", ""));
+    if (!reasoning.empty()) message["reasoning_content"] = std::move(reasoning);
+    fields.refuse("function_call", "'tool_calls' has taken its place");
+    fields.refuse("audio", "this model reads only text");
+    fields.ignore({"refusal", "annotations"});
+  } else {
+    if (!fields.has("content")) fields.fail("content", "is missing");
+    if (role == "tool") message["tool_call_id"] = fields.text("tool_call_id", "");
+  }
+  fields.done();
+  return message;
+}
+
+void check_tool(JsonFields& tool) {
+  tool.choice("type", "", {"function"});
+  const Json* function = tool.object("function");
+  if (function == nullptr) tool.fail("function", "is missing");
+  JsonFields members(*function, tool.place_of("function"));
+  const std::string name = members.text("name", "");
+  const bool good = !name.empty() && name.size() <= 64 &&
+                    std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                      return std::isalnum(c) || c == '_' || c == '-' || c == '.';
+                    });
+  if (!good)
+    members.fail("name", "is no name; wanted 1 to 64 letters, digits, underscores, dots or dashes");
+  members.text("description", "");
+  members.object("parameters");
+  members.boolean("strict", false);
+  members.done();
+}
+
+bool has_tool(const Json& tools, const std::string& name) {
+  return std::any_of(tools.begin(), tools.end(),
+                     [&](const Json& tool) { return tool["function"]["name"] == name; });
+}
+
+void read_choice(JsonFields& fields, ToolUse* use) {
+  const Json* choice = fields.find("tool_choice");
+  if (choice == nullptr) return;
+  if (choice->is_string()) {
+    use->choice = fields.choice("tool_choice", "", {"none", "auto", "required"});
+  } else {
+    JsonFields named(*choice, fields.place_of("tool_choice"));
+    named.choice("type", "", {"function"});
+    const Json* function = named.object("function");
+    if (function == nullptr) named.fail("function", "is missing");
+    use->choice = "named";
+    use->name = JsonFields(*function, named.place_of("function")).text("name", "");
+    if (use->tools.is_null() || !has_tool(use->tools, use->name))
+      named.fail("function.name",
+                 fmt::format("is \"{}\", which 'tools' does not have", printable(use->name, 64)));
+  }
+  if (use->tools.is_null() && use->choice == "required")
+    fields.fail("tool_choice", "is \"required\", and there are no 'tools'");
+}
+
+std::shared_ptr<const Grammar> format_grammar(const Json& format) {
+  if (format.is_null()) return nullptr;
+  JsonFields fields(format, "response_format");
+  const std::string type = fields.choice("type", "", {"text", "json_object", "json_schema"});
+  if (type == "text") return nullptr;
+  if (type == "json_object") return Grammar::any_json();
+  if (type.empty()) fields.fail("type", "is missing");
+  const Json* wrapper = fields.object("json_schema");
+  if (wrapper == nullptr) fields.fail("json_schema", "is missing");
+  JsonFields members(*wrapper, "response_format.json_schema");
+  const Json* schema = members.find("schema");
+  if (schema == nullptr) members.fail("schema", "is missing");
+  try {
+    return Grammar::of_schema(*schema);
+  } catch (const Error& e) {
+    throw RequestError(e.what(), "response_format.json_schema.schema", "invalid_json_schema");
+  }
+}
+
+std::shared_ptr<const Grammar> tools_grammar(const ToolUse& use, ToolFormat format) {
+  try {
+    return Grammar::of_tool_calls(tool_grammar(use, format));
+  } catch (const RequestError&) {
+    throw;
+  } catch (const Error& e) {
+    throw RequestError(e.what(), "tools", "invalid_function_parameters");
+  }
+}
+
+}  // namespace
+
+Json read_messages(const Json& messages, const std::string& place, const Limits& limits) {
+  if (!messages.is_array() || messages.empty())
+    throw RequestError(fmt::format("'{}' is {}; wanted a non-empty array of messages", place,
+                                   messages.is_array() ? "empty" : kind_of(messages)),
+                       place);
+  if (static_cast<int64_t>(messages.size()) > limits.messages)
+    throw RequestError(fmt::format("'{}' has {} elements; at most {} are allowed", place,
+                                   messages.size(), limits.messages),
+                       place);
+  Json list = Json::array();
+  for (size_t i = 0; i < messages.size(); ++i)
+    list.push_back(read_message(messages[i], fmt::format("{}[{}]", place, i), limits));
+  return list;
+}
+
+ToolUse read_tools(JsonFields& fields, const Limits& limits) {
+  ToolUse use;
+  const Json* tools = fields.array("tools", limits.tools);
+  if (tools != nullptr && !tools->empty()) {
+    for (size_t i = 0; i < tools->size(); ++i) {
+      JsonFields tool((*tools)[i], fields.place_of(fmt::format("tools[{}]", i)));
+      check_tool(tool);
+    }
+    use.tools = *tools;
+  }
+  read_choice(fields, &use);
+  use.parallel = fields.boolean("parallel_tool_calls", true);
+  return use;
+}
+
+void plan_conversation(const ConversationRequest& conversation, const ServedModel& model,
+                       Request* request, ReplyOptions* parser) {
+  if (model.chat == nullptr) throw RequestError(model.no_chat, "messages", "no_chat_template");
+  ToolUse use = conversation.tools;
+  if (use.choice == "none") use.tools = nullptr;
+  Conversation rendered{.messages = conversation.messages,
+                        .tools = use.tools,
+                        .variables = conversation.template_variables,
+                        .add_generation_prompt = conversation.add_generation_prompt};
+  ChatPrompt prompt;
+  try {
+    prompt = chat_prompt(*model.chat, rendered, *model.tokenizer, model.special_texts);
+  } catch (const RequestError&) {
+    throw;
+  } catch (const Error& e) {
+    throw RequestError(e.what(), "messages");
+  }
+  request->prompt = std::move(prompt.tokens);
+  request->keep_special = true;
+  request->grammar = format_grammar(conversation.response_format);
+  const bool calls = !use.tools.is_null();
+  if (calls && request->grammar != nullptr)
+    throw RequestError("'response_format' and 'tools' can not hold for one answer",
+                       "response_format");
+  if (calls && model.tool_format == ToolFormat::kNone)
+    throw RequestError("the model's chat template writes no tool calls", "tools",
+                       "tools_not_supported");
+  if (calls) request->grammar = tools_grammar(use, model.tool_format);
+  parser->format = calls ? model.tool_format : ToolFormat::kNone;
+  parser->tools = use.tools;
+  parser->reasoning = request->grammar == nullptr || calls;
+  parser->starts_in_reasoning = prompt_opens_reasoning(prompt.text);
+}
+
+}  // namespace moraine

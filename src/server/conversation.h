@@ -1,0 +1,49 @@
+// Conversation: a chat request, whatever the protocol that carried it, as an AnswerPlan without a format.
+//
+//   messages   roles system, developer (as system), user, assistant, tool; content as text or text parts
+//   prompt     the model's template, as tokens; special tokens are what the template writes: the same text
+//              inside a message, a tool or a role is ordinary text
+//   grammar    of response_format, or of the tools that may be called
+//
+// Errors:  RequestError naming the field.
+// Threads: the worker.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "server/answer.h"
+#include "server/json_fields.h"
+#include "server/limits.h"
+
+namespace moraine {
+
+// What decides about tools, in OpenAI's words.
+struct ToolUse {
+  Json tools = nullptr;         // [{"type": "function", "function": {...}}]; null: none
+  std::string choice = "auto";  // "none", "auto", "required", or "named"
+  std::string name = {};        // "named"
+  bool parallel = true;
+};
+
+// What decides about the form of the answer: {"type": "json_schema", ...} and the like; null: text.
+struct ConversationRequest {
+  Json messages = Json::array();  // checked and flattened (read_messages)
+  ToolUse tools = {};
+  Json response_format = nullptr;
+  Json template_variables = Json::object();
+  bool add_generation_prompt = true;
+};
+
+// Fields of /v1/chat/completions; the other protocols translate theirs into these.
+Json read_messages(const Json& messages, const std::string& place, const Limits& limits);
+ToolUse read_tools(JsonFields& fields, const Limits& limits);
+
+// Fills in prompt, grammar and what the text is decoded with; room for the answer is the caller's.
+// `parser` gets what cuts the generated text.
+void plan_conversation(const ConversationRequest& conversation, const ServedModel& model,
+                       Request* request, ReplyOptions* parser);
+
+}  // namespace moraine

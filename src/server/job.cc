@@ -1,0 +1,212 @@
+// Job: what each event does.
+#include "server/job.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+
+namespace moraine {
+
+HttpFields model_fields(const ServedModel& model) {
+  return {{"x-moraine-model", model.fingerprint}};
+}
+
+Job::Job(JobParts parts, AnswerPlan plan) : parts_(std::move(parts)), plan_(std::move(plan)) {
+  for (size_t p = 0; p < plan_.prompts.size(); ++p) {
+    for (int64_t k = 0; k < plan_.best_of; ++k) {
+      Choice& choice = choices_.emplace_back();
+      choice.prompt_index = static_cast<int64_t>(p);
+      choice.index = static_cast<int64_t>(choices_.size()) - 1;
+      if (plan_.format.parser) choice.parser = plan_.format.parser();
+    }
+  }
+}
+
+void Job::start(JobParts parts, AnswerPlan plan) {
+  std::make_shared<Job>(std::move(parts), std::move(plan))->submit();
+}
+
+void Job::submit() {
+  std::vector<int64_t> ids;
+  try {
+    for (size_t c = 0; c < choices_.size(); ++c) {
+      Request request = plan_.prompts[static_cast<size_t>(choices_[c].prompt_index)];
+      request.sampling.choice = static_cast<int64_t>(c) % plan_.best_of;
+      ids.push_back(parts_.model->generator->submit(std::move(request), listener_of(c)));
+    }
+  } catch (...) {
+    for (int64_t id : ids) parts_.model->generator->cancel(id);
+    throw;  // what was heard stays unheard: nobody calls submitted
+  }
+  parts_.post([self = shared_from_this(), ids = std::move(ids)] { self->submitted(ids); });
+}
+
+Listener Job::listener_of(size_t c) {
+  const auto self = shared_from_this();
+  const auto tell = [self](std::function<void()> event) {
+    self->parts_.post([self, event = std::move(event)] { self->hear(event); });
+  };
+  return {.on_prompt =
+              [self, tell, c](PromptDone prompt) {
+                tell([self, c, prompt = std::move(prompt)] {
+                  self->prompt_done(self->choices_[c], prompt);
+                });
+              },
+          .on_token =
+              [self, tell, c](const TokenPiece& piece) {
+                tell([self, c, piece] { self->token(self->choices_[c], piece); });
+              },
+          .on_finish =
+              [self, tell, c](Finish finish, const std::string& message) {
+                tell([self, c, finish, message] {
+                  self->choice_ended(self->choices_[c], finish, message);
+                });
+              }};
+}
+
+void Job::hear(std::function<void()> event) {
+  if (!submitted_)
+    early_.push_back(std::move(event));
+  else if (!ended_)
+    event();
+}
+
+void Job::submitted(std::vector<int64_t> ids) {
+  ids_ = std::move(ids);
+  submitted_ = true;
+  parts_.exchange->on_gone([self = shared_from_this()] { self->gone(); });
+  if (plan_.stream) {
+    HttpResponse head{.content_type = "text/event-stream; charset=utf-8",
+                      .fields = model_fields(*parts_.model)};
+    head.fields.emplace_back("cache-control", "no-cache");
+    parts_.exchange->start_stream(std::move(head), plan_.format.ping);
+    parts_.exchange->write(plan_.format.begin());
+  }
+  const std::vector<std::function<void()>> early = std::move(early_);
+  for (const auto& event : early) hear(event);
+}
+
+void Job::prompt_done(Choice& choice, PromptDone prompt) {
+  if (choice.index % plan_.best_of == 0) {
+    const int64_t tokens =
+        static_cast<int64_t>(plan_.prompts[static_cast<size_t>(choice.prompt_index)].prompt.size());
+    usage_.prompt_tokens += tokens;
+    usage_.cached_tokens += prompt.cached;
+    parts_.metrics->prompt(tokens, prompt.cached);
+  }
+  choice.prompt = std::move(prompt);
+  if (plan_.stream) parts_.exchange->write(plan_.format.prompt(choice));
+}
+
+void Job::token(Choice& choice, TokenPiece piece) {
+  const double now = now_seconds();
+  if (choice.num_tokens == 0)
+    parts_.metrics->first_token(now - parts_.begun);
+  else
+    parts_.metrics->next_token(now - choice.last_token_seconds);
+  choice.last_token_seconds = now;
+  ++choice.num_tokens;
+  ++usage_.completion_tokens;
+  choice.logprob_sum += piece.logprob;
+  Deltas deltas;
+  if (choice.parser != nullptr) {
+    deltas = choice.parser->feed(piece.text);
+  } else if (!piece.text.empty()) {
+    deltas.push_back({ReplyDelta::Kind::kContent, piece.text, -1});
+  }
+  if (plan_.format.logprobs) choice.tokens.push_back(std::move(piece));
+  took(choice, deltas);
+}
+
+void Job::took(Choice& choice, const Deltas& deltas) {
+  for (const ReplyDelta& delta : deltas) {
+    if (delta.kind == ReplyDelta::Kind::kToolBegin) choice.call_ids.push_back(random_id("call_"));
+  }
+  if (plan_.stream) {
+    parts_.exchange->write(plan_.format.delta(choice, deltas));
+  } else if (choice.parser != nullptr) {
+    add_to_reply(deltas, &choice.reply);
+  } else {
+    for (const ReplyDelta& delta : deltas) choice.text += delta.text;
+  }
+}
+
+void Job::choice_ended(Choice& choice, Finish finish, const std::string& message) {
+  if (finish == Finish::kError) return fail(RequestError(message, "", "internal_error", 500));
+  if (finish == Finish::kCancelled)
+    return fail(RequestError("the server ended the request", "", "cancelled", 503));
+  if (choice.parser != nullptr) took(choice, choice.parser->finish());
+  choice.finish = finish;
+  choice.ended = true;
+  if (plan_.stream) parts_.exchange->write(plan_.format.end_choice(choice));
+  if (std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.ended; }))
+    all_ended();
+}
+
+void Job::all_ended() {
+  ended_ = true;
+  if (!plan_.stream) {
+    parts_.worker->post_always([self = shared_from_this()] { self->write_whole(); });
+    return;
+  }
+  parts_.exchange->write(plan_.format.end(usage_));
+  parts_.exchange->end();
+  account(Outcome::kOk);
+}
+
+// On the worker's thread: no event is heard any more.
+void Job::write_whole() {
+  keep_best();
+  HttpResponse response{.body = json_text(plan_.format.whole(choices_, usage_)),
+                        .fields = model_fields(*parts_.model)};
+  parts_.exchange->respond(std::move(response));
+  account(Outcome::kOk);
+}
+
+// Of each prompt's choices the n of the largest mean log-probability, numbered anew.
+void Job::keep_best() {
+  if (plan_.best_of == plan_.n) return;
+  const auto mean = [](const Choice& c) {
+    return c.num_tokens == 0 ? 0.0 : c.logprob_sum / static_cast<double>(c.num_tokens);
+  };
+  std::vector<Choice> best;
+  for (size_t p = 0; p < plan_.prompts.size(); ++p) {
+    const auto begin = choices_.begin() + static_cast<int64_t>(p) * plan_.best_of;
+    std::stable_sort(begin, begin + plan_.best_of,
+                     [&](const Choice& a, const Choice& b) { return mean(a) > mean(b); });
+    for (int64_t k = 0; k < plan_.n; ++k) {
+      best.push_back(std::move(begin[k]));
+      best.back().index = static_cast<int64_t>(best.size()) - 1;
+    }
+  }
+  choices_ = std::move(best);
+}
+
+void Job::fail(const RequestError& error) {
+  ended_ = true;
+  cancel_all();
+  if (plan_.stream) {
+    parts_.exchange->write(plan_.format.failed(error));
+    parts_.exchange->end();
+  } else {
+    parts_.exchange->respond(error_response(plan_.format.errors, error));
+  }
+  account(outcome_of_status(error.status()));
+}
+
+void Job::gone() {
+  if (ended_) return;
+  ended_ = true;
+  cancel_all();
+  account(Outcome::kCancelled);
+}
+
+void Job::cancel_all() {
+  for (int64_t id : ids_) parts_.model->generator->cancel(id);
+}
+
+void Job::account(Outcome outcome) {
+  parts_.metrics->ended(parts_.endpoint, outcome, now_seconds() - parts_.begun);
+}
+
+}  // namespace moraine

@@ -1,0 +1,69 @@
+// Job: one request on its way through the engine: submits its choices, gathers what they become,
+// writes the answer.
+//
+//   submitted   the engine has all choices; what they said before is heard now
+//   running     tokens arrive; a stream writes them
+//   ended       all choices ended, or the client went (all are cancelled), or one failed (so are the
+//               others); accounted exactly once
+//
+// Threads: start on any; everything else on the io thread. A whole answer is written by the worker.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/answer.h"
+#include "server/http_exchange.h"
+#include "server/metrics.h"
+#include "server/worker.h"
+
+namespace moraine {
+
+// What a job works with; all of it outlives the job but the model and the exchange, which it shares.
+struct JobParts {
+  std::shared_ptr<const ServedModel> model;
+  std::shared_ptr<HttpExchange> exchange;
+  HttpExchange::Post post;  // to the io thread
+  Worker* worker = nullptr;
+  ServerMetrics* metrics = nullptr;
+  std::string endpoint;  // for the metrics
+  double begun = 0;      // when the request was whole
+};
+
+class Job : public std::enable_shared_from_this<Job> {
+ public:
+  // Errors: those of Generator::submit; then nothing is left in the engine.
+  static void start(JobParts parts, AnswerPlan plan);
+  Job(JobParts parts, AnswerPlan plan);
+
+ private:
+  void submit();
+  Listener listener_of(size_t choice);
+  void hear(std::function<void()> event);
+  void submitted(std::vector<int64_t> ids);
+  void prompt_done(Choice& choice, PromptDone prompt);
+  void token(Choice& choice, TokenPiece piece);
+  void took(Choice& choice, const Deltas& deltas);
+  void choice_ended(Choice& choice, Finish finish, const std::string& message);
+  void all_ended();
+  void write_whole();
+  void fail(const RequestError& error);
+  void gone();
+  void cancel_all();
+  void account(Outcome outcome);
+  void keep_best();
+
+  const JobParts parts_;
+  AnswerPlan plan_;
+  std::vector<Choice> choices_;
+  Usage usage_;
+  std::vector<int64_t> ids_;                  // of the choices in the engine
+  std::vector<std::function<void()>> early_;  // heard before submitted
+  bool submitted_ = false, ended_ = false;
+};
+
+// The headers of every answer of a model.
+HttpFields model_fields(const ServedModel& model);
+
+}  // namespace moraine

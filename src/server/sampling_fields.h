@@ -1,0 +1,24 @@
+// SamplingFields: the fields that choose tokens, the same in all protocols.
+#pragma once
+
+#include "infer/request.h"
+#include "server/json_fields.h"
+#include "server/served_model.h"
+
+namespace moraine {
+
+// temperature, top_p, top_k, min_p, seed, presence_penalty, frequency_penalty, repetition_penalty,
+// logit_bias, stop, ignore_eos: into `request`. Without a seed a random one is taken.
+// Errors: RequestError naming the field and what is allowed.
+void read_sampling(JsonFields& fields, const ServedModel& model, const Limits& limits,
+                   Request* request);
+
+// How many tokens the answer to `prompt_tokens` may have: `wanted` (-1: all there is room for).
+// Errors: RequestError with the code context_length_exceeded, naming `field` ("max_tokens").
+int64_t answer_room(const ServedModel& model, int64_t prompt_tokens, int64_t wanted,
+                    const std::string& field);
+
+// Errors: RequestError if `model` is named and is not the one that is served.
+void check_model(JsonFields& fields, const ServedModel& model);
+
+}  // namespace moraine

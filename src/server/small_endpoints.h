@@ -1,0 +1,20 @@
+// SmallEndpoints: answers that need no engine: models, tokens of a text, text of tokens.
+//
+// Errors:  RequestError.
+// Threads: any; tokenize and detokenize take time with the text and are for the worker.
+#pragma once
+
+#include "base/json.h"
+#include "server/limits.h"
+#include "server/served_model.h"
+
+namespace moraine {
+
+Json models_list(const ServedModel& model);
+Json model_object(const ServedModel& model);
+// {"prompt" or "content", "add_special_tokens"} -> {"count", "max_model_len", "tokens"}
+Json tokenize(const Json& body, const ServedModel& model);
+// {"tokens"} -> {"prompt", "content"}
+Json detokenize(const Json& body, const ServedModel& model);
+
+}  // namespace moraine
