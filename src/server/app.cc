@@ -11,6 +11,8 @@
 #include "server/chat.h"
 #include "server/completions.h"
 #include "server/json_fields.h"
+#include "server/messages.h"
+#include "server/responses.h"
 #include "server/small_endpoints.h"
 
 namespace moraine {
@@ -47,7 +49,7 @@ struct App::Route {
   const char* methods;  // for the Allow field
   bool open;            // without a key, also while draining
   HttpResponse (App::*at_once)(const HttpRequest& request);
-  Json (*small)(const Json& body, const ServedModel& model);
+  Json (*small)(const Json& body, const ServedModel& model, const Limits& limits);
   AnswerPlan (*plan)(const Json& body, const ModelPtr& model, const Limits& limits);
   ErrorShape errors = ErrorShape::kOpenAi;
 };
@@ -62,6 +64,10 @@ std::span<const App::Route> App::routes() {
       {"/detokenize", kPost, false, nullptr, &detokenize, nullptr},
       {"/v1/completions", kPost, false, nullptr, nullptr, &plan_completions},
       {"/v1/chat/completions", kPost, false, nullptr, nullptr, &plan_chat},
+      {"/v1/responses", kPost, false, nullptr, nullptr, &plan_responses},
+      {"/v1/messages", kPost, false, nullptr, nullptr, &plan_messages, ErrorShape::kAnthropic},
+      {"/v1/messages/count_tokens", kPost, false, nullptr, &count_message_tokens, nullptr,
+       ErrorShape::kAnthropic},
   };
   return kRoutes;
 }
@@ -181,7 +187,7 @@ void App::answer(const ExchangePtr& exchange, const Route& route, double begun) 
     if (route.plan != nullptr) return generate(exchange, route, begun);
     const ModelPtr model = model_.get();
     const Json body = parse_body(exchange->take_body(), options_.http.limits);
-    HttpResponse response{.body = json_text(route.small(body, *model)),
+    HttpResponse response{.body = json_text(route.small(body, *model, options_.http.limits)),
                           .fields = model_fields(*model)};
     metrics_.ended(route.path, Outcome::kOk, now_seconds() - begun);
     return exchange->respond(std::move(response));

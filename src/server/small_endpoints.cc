@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/utf8.h"
+#include "server/conversation.h"
 #include "server/json_fields.h"
 #include "server/sampling_fields.h"
 
@@ -22,18 +23,27 @@ Json models_list(const ServedModel& model) {
   return {{"object", "list"}, {"data", Json::array({model_object(model)})}};
 }
 
-Json tokenize(const Json& body, const ServedModel& model) {
+Json tokenize(const Json& body, const ServedModel& model, const Limits& limits) {
   JsonFields fields(body, "");
   check_model(fields, model);
-  if (fields.has("prompt") == fields.has("content"))
-    fields.fail("prompt", "wanted either 'prompt' or 'content', a string");
+  const int given = fields.has("prompt") + fields.has("content") + fields.has("messages");
+  if (given != 1)
+    fields.fail("prompt", "wanted one of 'prompt' and 'content', a string, and 'messages'");
   const std::string text = fields.text("prompt", "") + fields.text("content", "");
   const bool add = fields.boolean("add_special_tokens", true);
   const bool parse = fields.boolean("parse_special_tokens", true);
   const bool texts = fields.boolean("return_token_strs", false);
   fields.done();
-  const std::vector<int32_t> ids =
-      parse ? model.tokenizer->encode(text, add) : model.tokenizer->encode_ordinary(text);
+  std::vector<int32_t> ids;
+  if (const Json* messages = fields.find("messages")) {
+    Request request;
+    ReplyOptions unused;
+    plan_conversation({.messages = read_messages(*messages, "messages", limits)}, model, &request,
+                      &unused);
+    ids = std::move(request.prompt);
+  } else {
+    ids = parse ? model.tokenizer->encode(text, add) : model.tokenizer->encode_ordinary(text);
+  }
   Json answer = {{"count", ids.size()}, {"max_model_len", model.context}, {"tokens", ids}};
   if (texts) {
     Json list = Json::array();
@@ -43,10 +53,10 @@ Json tokenize(const Json& body, const ServedModel& model) {
   return answer;
 }
 
-Json detokenize(const Json& body, const ServedModel& model) {
+Json detokenize(const Json& body, const ServedModel& model, const Limits& limits) {
   JsonFields fields(body, "");
   check_model(fields, model);
-  const Json* tokens = fields.array("tokens", INT32_MAX);
+  const Json* tokens = fields.array("tokens", limits.json_values);
   if (tokens == nullptr) fields.fail("tokens", "is missing; wanted an array of token ids");
   fields.done();
   const int64_t vocabulary = model.tokenizer->vocabulary_size();

@@ -12,9 +12,9 @@ namespace moraine {
 
 Json models_list(const ServedModel& model);
 Json model_object(const ServedModel& model);
-// {"prompt" or "content", "add_special_tokens"} -> {"count", "max_model_len", "tokens"}
-Json tokenize(const Json& body, const ServedModel& model);
+// {"prompt" or "content" or "messages", "add_special_tokens"} -> {"count", "max_model_len", "tokens"}
+Json tokenize(const Json& body, const ServedModel& model, const Limits& limits);
 // {"tokens"} -> {"prompt", "content"}
-Json detokenize(const Json& body, const ServedModel& model);
+Json detokenize(const Json& body, const ServedModel& model, const Limits& limits);
 
 }  // namespace moraine

@@ -1,0 +1,136 @@
+// Messages format: message objects, and the events of their streams.
+#include "server/messages_format.h"
+
+namespace moraine {
+namespace {
+
+const char* stop_reason(const Choice& choice) {
+  const std::string reason = finish_reason(choice);
+  if (reason == "length") return "max_tokens";
+  return reason == "tool_calls" ? "tool_use" : "end_turn";
+}
+
+// Arguments as an object; what is none (an answer that was cut) as an empty one.
+Json input_of(const std::string& arguments) {
+  Json input = Json::parse(arguments, nullptr, /*allow_exceptions=*/false);
+  return input.is_object() ? input : Json::object();
+}
+
+struct Writer {
+  MessagesFormat format;
+  std::string id = random_id("msg_");
+  int64_t block = -1;        // open, in a stream
+  std::string open_block{};  // "text", "thinking", "tool 0"; empty: none
+
+  Json message(Json content, Json reason, const Usage& usage) const {
+    return {{"id", id},
+            {"type", "message"},
+            {"role", "assistant"},
+            {"model", format.model->id},
+            {"content", std::move(content)},
+            {"stop_reason", std::move(reason)},
+            {"stop_sequence", nullptr},
+            {"usage",
+             {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+              {"cache_creation_input_tokens", 0},
+              {"cache_read_input_tokens", usage.cached_tokens},
+              {"output_tokens", usage.completion_tokens}}}};
+  }
+  static std::string event(const char* type, Json members) {
+    Json data = {{"type", type}};
+    data.update(members);
+    return sse_event(type, data);
+  }
+  std::string close_block() {
+    if (open_block.empty()) return "";
+    open_block.clear();
+    return event("content_block_stop", {{"index", block}});
+  }
+  // Ends the block before, if it is another one.
+  std::string in_block(const std::string& name, Json start) {
+    if (open_block == name) return "";
+    std::string out = close_block();
+    open_block = name;
+    out += event("content_block_start", {{"index", ++block}, {"content_block", std::move(start)}});
+    return out;
+  }
+  std::string delta_event(Json delta) const {
+    return event("content_block_delta", {{"index", block}, {"delta", std::move(delta)}});
+  }
+  std::string delta(const Choice& choice, const ReplyDelta& d) {
+    switch (d.kind) {
+      case ReplyDelta::Kind::kContent:
+        return in_block("text", {{"type", "text"}, {"text", ""}}) +
+               delta_event({{"type", "text_delta"}, {"text", d.text}});
+      case ReplyDelta::Kind::kReasoning:
+        return in_block("thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}}) +
+               delta_event({{"type", "thinking_delta"}, {"thinking", d.text}});
+      case ReplyDelta::Kind::kToolBegin:
+        return in_block("tool " + std::to_string(d.tool_index),
+                        {{"type", "tool_use"},
+                         {"id", choice.call_ids[static_cast<size_t>(d.tool_index)]},
+                         {"name", d.text},
+                         {"input", Json::object()}});
+      case ReplyDelta::Kind::kToolArguments:
+        return delta_event({{"type", "input_json_delta"}, {"partial_json", d.text}});
+      case ReplyDelta::Kind::kToolEnd:
+        return close_block();
+    }
+    return "";
+  }
+  std::string begin(const Choice& choice) const {
+    const Usage usage{.prompt_tokens = format.prompt_tokens, .cached_tokens = choice.prompt.cached};
+    return event("message_start", {{"message", message(Json::array(), nullptr, usage)}});
+  }
+  Json whole(const Choice& choice, const Usage& usage) const {
+    Json content = Json::array();
+    if (!choice.reply.reasoning.empty())
+      content.push_back(
+          {{"type", "thinking"}, {"thinking", choice.reply.reasoning}, {"signature", ""}});
+    if (!choice.reply.content.empty())
+      content.push_back({{"type", "text"}, {"text", choice.reply.content}});
+    for (size_t i = 0; i < choice.reply.calls.size(); ++i)
+      content.push_back({{"type", "tool_use"},
+                         {"id", choice.call_ids[i]},
+                         {"name", choice.reply.calls[i].name},
+                         {"input", input_of(choice.reply.calls[i].arguments)}});
+    return message(std::move(content), stop_reason(choice), usage);
+  }
+};
+
+}  // namespace
+
+AnswerFormat messages_format(MessagesFormat format) {
+  auto w = std::make_shared<Writer>(Writer{.format = std::move(format)});
+  auto reason = std::make_shared<std::string>("end_turn");
+  AnswerFormat f;
+  f.errors = ErrorShape::kAnthropic;
+  f.parser = [w] { return std::make_unique<ReplyParser>(w->format.parser); };
+  f.whole = [w](std::vector<Choice>& choices, const Usage& usage) {
+    return w->whole(choices[0], usage);
+  };
+  f.ping = Writer::event("ping", Json::object());
+  f.begin = [] { return std::string(); };
+  f.prompt = [w](Choice& choice) { return w->begin(choice); };
+  f.delta = [w](Choice& choice, const Deltas& deltas) {
+    std::string out;
+    for (const ReplyDelta& d : deltas) out += w->delta(choice, d);
+    return out;
+  };
+  f.end_choice = [w, reason](Choice& choice) {
+    *reason = stop_reason(choice);
+    return w->close_block();
+  };
+  f.end = [reason](const Usage& usage) {
+    return Writer::event("message_delta",
+                         {{"delta", {{"stop_reason", *reason}, {"stop_sequence", nullptr}}},
+                          {"usage", {{"output_tokens", usage.completion_tokens}}}}) +
+           Writer::event("message_stop", Json::object());
+  };
+  f.failed = [](const RequestError& error) {
+    return "event: error\ndata: " + error_body(ErrorShape::kAnthropic, error) + "\n\n";
+  };
+  return f;
+}
+
+}  // namespace moraine
