@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "chat/tool_calls.h"
+#include "grammar/grammar.h"
 #include "infer/request.h"
 #include "server/request_error.h"
 #include "server/served_model.h"
@@ -24,6 +25,7 @@ struct Choice {
   int64_t index = 0;         // in the answer
   int64_t prompt_index = 0;  // of the request's prompts
   PromptDone prompt;         // what the engine said of it
+  int32_t first_token = -1;  // of the prompt, which has no score
   std::vector<TokenPiece>
       tokens;  // if log-probabilities are wanted; a stream: not yet written ones
   int64_t num_tokens = 0;
@@ -66,6 +68,7 @@ struct AnswerPlan {
   int64_t n = 1;                 // choices of each prompt in the answer
   int64_t best_of = 1;           // choices of each prompt that are generated, n <= best_of
   bool stream = false;
+  std::shared_ptr<const Grammar> grammar;  // what the answer must be; null: anything
   AnswerFormat format;
 };
 

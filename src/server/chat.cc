@@ -61,7 +61,11 @@ AnswerPlan plan_chat(const Json& body, const std::shared_ptr<const ServedModel>&
                  "prompt_cache_key", "prompt_cache_retention", "prediction", "skip_special_tokens",
                  "cache_prompt"});
   fields.done();
-  plan_conversation(conversation, *model, &request, &format.parser);
+  PlannedConversation planned = plan_conversation(conversation, *model);
+  request.prompt = std::move(planned.prompt);
+  request.special_text = true;
+  format.parser = std::move(planned.parser);
+  plan.grammar = std::move(planned.grammar);
   request.max_tokens =
       answer_room(*model, static_cast<int64_t>(request.prompt.size()), max_tokens, max_name);
   plan.prompts.push_back(std::move(request));

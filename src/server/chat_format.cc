@@ -32,11 +32,11 @@ struct Writer {
   Json take_logprobs(Choice& choice) const {
     if (format.logprobs < 0) return nullptr;
     Json content = Json::array();
-    for (const TokenPiece& piece : choice.tokens) {
-      Json token = token_json(piece.id, piece.logprob);
+    for (const TokenScore& score : choice.tokens) {
+      Json token = token_json(score.chosen.token, score.chosen.logprob);
       token["top_logprobs"] = Json::array();
-      for (const TokenLogprob& each : piece.top)
-        token["top_logprobs"].push_back(token_json(each.id, each.logprob));
+      for (const TokenLogprob& each : score.top)
+        token["top_logprobs"].push_back(token_json(each.token, each.logprob));
       content.push_back(std::move(token));
     }
     choice.tokens.clear();

@@ -38,25 +38,25 @@ struct Writer {
             {"system_fingerprint", format.model->fingerprint},
             {"choices", std::move(choices)}};
   }
-  Json top_of(const TokenPiece& piece) const {
+  Json top_of(const TokenScore& score) const {
     Json top = Json::object();
-    for (const TokenLogprob& each : piece.top)
-      top[token_name(*format.model->tokenizer, each.id)] = json_logprob(each.logprob);
-    const std::string name = token_name(*format.model->tokenizer, piece.id);
-    if (!top.contains(name)) top[name] = json_logprob(piece.logprob);
+    for (const TokenLogprob& each : score.top)
+      top[token_name(*format.model->tokenizer, each.token)] = json_logprob(each.logprob);
+    const std::string name = token_name(*format.model->tokenizer, score.chosen.token);
+    if (!top.contains(name)) top[name] = json_logprob(score.chosen.logprob);
     return top;
   }
   // Adds tokens to {"tokens", "token_logprobs", "top_logprobs", "text_offset"}.
-  void add_token(const TokenPiece& piece, bool first_of_prompt, int64_t* offset, Json* out) const {
+  void add_token(const TokenScore& score, bool first_of_prompt, int64_t* offset, Json* out) const {
     Json& o = *out;
-    const std::string name = token_name(*format.model->tokenizer, piece.id);
+    const std::string name = token_name(*format.model->tokenizer, score.chosen.token);
     o["tokens"].push_back(name);
     o["token_logprobs"].push_back(first_of_prompt ? Json(nullptr)
-                                                  : Json(json_logprob(piece.logprob)));
+                                                  : Json(json_logprob(score.chosen.logprob)));
     if (format.logprobs > 0)
-      o["top_logprobs"].push_back(first_of_prompt ? Json(nullptr) : top_of(piece));
+      o["top_logprobs"].push_back(first_of_prompt ? Json(nullptr) : top_of(score));
     o["text_offset"].push_back(*offset);
-    *offset += characters(token_bytes(*format.model->tokenizer, piece.id));
+    *offset += characters(token_bytes(*format.model->tokenizer, score.chosen.token));
   }
   Json no_tokens() const {
     return {{"tokens", Json::array()},
@@ -74,14 +74,11 @@ struct Writer {
     Json out = no_tokens();
     int64_t& offset = offset_of(choice);
     if (with_prompt) {
-      bool first = true;
-      for (const TokenPiece& piece : choice.prompt.tokens) {
-        add_token(piece, first, &offset, &out);
-        first = false;
-      }
+      add_token({.chosen = {.token = choice.first_token}, .top = {}}, true, &offset, &out);
+      for (const TokenScore& score : choice.prompt.scores) add_token(score, false, &offset, &out);
     }
     if (with_answer) {
-      for (const TokenPiece& piece : choice.tokens) add_token(piece, false, &offset, &out);
+      for (const TokenScore& score : choice.tokens) add_token(score, false, &offset, &out);
       choice.tokens.clear();
     }
     return out;

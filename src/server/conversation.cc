@@ -141,7 +141,11 @@ std::shared_ptr<const Grammar> format_grammar(const Json& format) {
   }
 }
 
+// Calls that the model writes in XML of its own accord are left to it: only those that must come
+// are held to JSON, which the reader of calls takes too.
 std::shared_ptr<const Grammar> tools_grammar(const ToolUse& use, ToolFormat format) {
+  const bool xml = format == ToolFormat::kZaya || format == ToolFormat::kQwenCoder;
+  if (xml && use.choice == "auto" && use.parallel) return nullptr;
   try {
     return Grammar::of_tool_calls(tool_grammar(use, format));
   } catch (const RequestError&) {
@@ -183,38 +187,41 @@ ToolUse read_tools(JsonFields& fields, const Limits& limits) {
   return use;
 }
 
-void plan_conversation(const ConversationRequest& conversation, const ServedModel& model,
-                       Request* request, ReplyOptions* parser) {
+PlannedConversation plan_conversation(const ConversationRequest& conversation,
+                                      const ServedModel& model) {
   if (model.chat == nullptr) throw RequestError(model.no_chat, "messages", "no_chat_template");
   ToolUse use = conversation.tools;
   if (use.choice == "none") use.tools = nullptr;
-  Conversation rendered{.messages = conversation.messages,
-                        .tools = use.tools,
-                        .variables = conversation.template_variables,
-                        .add_generation_prompt = conversation.add_generation_prompt};
   ChatPrompt prompt;
   try {
-    prompt = chat_prompt(*model.chat, rendered, *model.tokenizer, model.special_texts);
-  } catch (const RequestError&) {
-    throw;
+    prompt = chat_prompt(*model.chat,
+                         {.messages = conversation.messages,
+                          .tools = use.tools,
+                          .variables = conversation.template_variables,
+                          .add_generation_prompt = conversation.add_generation_prompt},
+                         *model.tokenizer, model.special_texts);
   } catch (const Error& e) {
     throw RequestError(e.what(), "messages");
   }
-  request->prompt = std::move(prompt.tokens);
-  request->keep_special = true;
-  request->grammar = format_grammar(conversation.response_format);
+  if (prompt.tokens.empty()) throw RequestError("the template makes no text of this", "messages");
+  PlannedConversation plan{.prompt = std::move(prompt.tokens),
+                           .grammar = format_grammar(conversation.response_format),
+                           .parser = {}};
   const bool calls = !use.tools.is_null();
-  if (calls && request->grammar != nullptr)
+  if (calls && plan.grammar != nullptr)
     throw RequestError("'response_format' and 'tools' can not hold for one answer",
                        "response_format");
   if (calls && model.tool_format == ToolFormat::kNone)
     throw RequestError("the model's chat template writes no tool calls", "tools",
                        "tools_not_supported");
-  if (calls) request->grammar = tools_grammar(use, model.tool_format);
-  parser->format = calls ? model.tool_format : ToolFormat::kNone;
-  parser->tools = use.tools;
-  parser->reasoning = request->grammar == nullptr || calls;
-  parser->starts_in_reasoning = prompt_opens_reasoning(prompt.text);
+  // A grammar begins where the answer does: there is no reasoning before it.
+  plan.parser.reasoning = plan.grammar == nullptr;
+  if (calls) plan.grammar = tools_grammar(use, model.tool_format);
+  plan.parser.format = calls ? model.tool_format : ToolFormat::kNone;
+  plan.parser.tools = use.tools;
+  plan.parser.starts_in_reasoning =
+      plan.parser.reasoning && prompt_opens_reasoning(prompt.text) && use.choice == "auto";
+  return plan;
 }
 
 }  // namespace moraine

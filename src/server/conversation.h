@@ -41,9 +41,12 @@ struct ConversationRequest {
 Json read_messages(const Json& messages, const std::string& place, const Limits& limits);
 ToolUse read_tools(JsonFields& fields, const Limits& limits);
 
-// Fills in prompt, grammar and what the text is decoded with; room for the answer is the caller's.
-// `parser` gets what cuts the generated text.
-void plan_conversation(const ConversationRequest& conversation, const ServedModel& model,
-                       Request* request, ReplyOptions* parser);
+struct PlannedConversation {
+  std::vector<int32_t> prompt;
+  std::shared_ptr<const Grammar> grammar;  // what the answer must be; null: anything
+  ReplyOptions parser;                     // cuts the generated text
+};
+PlannedConversation plan_conversation(const ConversationRequest& conversation,
+                                      const ServedModel& model);
 
 }  // namespace moraine

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "server/grammar_filter.h"
 
 namespace moraine {
 
@@ -16,6 +17,7 @@ Job::Job(JobParts parts, AnswerPlan plan) : parts_(std::move(parts)), plan_(std:
     for (int64_t k = 0; k < plan_.best_of; ++k) {
       Choice& choice = choices_.emplace_back();
       choice.prompt_index = static_cast<int64_t>(p);
+      choice.first_token = plan_.prompts[p].prompt.front();
       choice.index = static_cast<int64_t>(choices_.size()) - 1;
       if (plan_.format.parser) choice.parser = plan_.format.parser();
     }
@@ -32,6 +34,11 @@ void Job::submit() {
     for (size_t c = 0; c < choices_.size(); ++c) {
       Request request = plan_.prompts[static_cast<size_t>(choices_[c].prompt_index)];
       request.sampling.choice = static_cast<int64_t>(c) % plan_.best_of;
+      // The first choice computes the prompt, the others find it in the cache.
+      if (request.sampling.choice > 0)
+        request.follows = ids[c - static_cast<size_t>(request.sampling.choice)];
+      if (plan_.grammar != nullptr)
+        request.filter = std::make_shared<GrammarFilter>(plan_.grammar, parts_.model->token_trie);
       ids.push_back(parts_.model->generator->submit(std::move(request), listener_of(c)));
     }
   } catch (...) {
@@ -47,8 +54,8 @@ Listener Job::listener_of(size_t c) {
     self->parts_.post([self, event = std::move(event)] { self->hear(event); });
   };
   return {.on_prompt =
-              [self, tell, c](PromptDone prompt) {
-                tell([self, c, prompt = std::move(prompt)] {
+              [self, tell, c](const PromptDone& prompt) {
+                tell([self, c, prompt] {
                   self->prompt_done(self->choices_[c], prompt);
                 });
               },
@@ -57,9 +64,9 @@ Listener Job::listener_of(size_t c) {
                 tell([self, c, piece] { self->token(self->choices_[c], piece); });
               },
           .on_finish =
-              [self, tell, c](Finish finish, const std::string& message) {
-                tell([self, c, finish, message] {
-                  self->choice_ended(self->choices_[c], finish, message);
+              [self, tell, c](Finish finish, const std::string& text, const std::string& error) {
+                tell([self, c, ended = Ended{finish, text, error}] {
+                  self->choice_ended(self->choices_[c], ended);
                 });
               }};
 }
@@ -91,8 +98,8 @@ void Job::prompt_done(Choice& choice, PromptDone prompt) {
     const int64_t tokens =
         static_cast<int64_t>(plan_.prompts[static_cast<size_t>(choice.prompt_index)].prompt.size());
     usage_.prompt_tokens += tokens;
-    usage_.cached_tokens += prompt.cached;
-    parts_.metrics->prompt(tokens, prompt.cached);
+    usage_.cached_tokens += prompt.cached_tokens;
+    parts_.metrics->prompt(tokens, prompt.cached_tokens);
   }
   choice.prompt = std::move(prompt);
   if (plan_.stream) parts_.exchange->write(plan_.format.prompt(choice));
@@ -107,15 +114,15 @@ void Job::token(Choice& choice, TokenPiece piece) {
   choice.last_token_seconds = now;
   ++choice.num_tokens;
   ++usage_.completion_tokens;
-  choice.logprob_sum += piece.logprob;
-  Deltas deltas;
-  if (choice.parser != nullptr) {
-    deltas = choice.parser->feed(piece.text);
-  } else if (!piece.text.empty()) {
-    deltas.push_back({ReplyDelta::Kind::kContent, piece.text, -1});
-  }
-  if (plan_.format.logprobs) choice.tokens.push_back(std::move(piece));
-  took(choice, deltas);
+  choice.logprob_sum += piece.score.chosen.logprob;
+  if (plan_.format.logprobs) choice.tokens.push_back(std::move(piece.score));
+  took(choice, cut(choice, piece.text));
+}
+
+Deltas Job::cut(Choice& choice, const std::string& text) {
+  if (choice.parser != nullptr) return choice.parser->feed(text);
+  if (text.empty()) return {};
+  return {{ReplyDelta::Kind::kContent, text, -1}};
 }
 
 void Job::took(Choice& choice, const Deltas& deltas) {
@@ -131,12 +138,14 @@ void Job::took(Choice& choice, const Deltas& deltas) {
   }
 }
 
-void Job::choice_ended(Choice& choice, Finish finish, const std::string& message) {
-  if (finish == Finish::kError) return fail(RequestError(message, "", "internal_error", 500));
-  if (finish == Finish::kCancelled)
+void Job::choice_ended(Choice& choice, const Ended& ended) {
+  if (ended.finish == Finish::kError)
+    return fail(RequestError(ended.error, "", "internal_error", 500));
+  if (ended.finish == Finish::kCancelled)
     return fail(RequestError("the server ended the request", "", "cancelled", 503));
+  if (!ended.text.empty()) took(choice, cut(choice, ended.text));
   if (choice.parser != nullptr) took(choice, choice.parser->finish());
-  choice.finish = finish;
+  choice.finish = ended.finish;
   choice.ended = true;
   if (plan_.stream) parts_.exchange->write(plan_.format.end_choice(choice));
   if (std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.ended; }))

@@ -38,14 +38,21 @@ class Job : public std::enable_shared_from_this<Job> {
   Job(JobParts parts, AnswerPlan plan);
 
  private:
+  // What on_finish says.
+  struct Ended {
+    Finish finish;
+    std::string text, error;
+  };
+
   void submit();
   Listener listener_of(size_t choice);
   void hear(std::function<void()> event);
   void submitted(std::vector<int64_t> ids);
   void prompt_done(Choice& choice, PromptDone prompt);
   void token(Choice& choice, TokenPiece piece);
+  Deltas cut(Choice& choice, const std::string& text);
   void took(Choice& choice, const Deltas& deltas);
-  void choice_ended(Choice& choice, Finish finish, const std::string& message);
+  void choice_ended(Choice& choice, const Ended& ended);
   void all_ended();
   void write_whole();
   void fail(const RequestError& error);

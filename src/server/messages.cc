@@ -178,7 +178,11 @@ AnswerPlan plan_messages(const Json& body, const std::shared_ptr<const ServedMod
   }
   fields.need("max_tokens");
   const int64_t max_tokens = fields.integer("max_tokens", 1, 1, INT32_MAX);
-  plan_conversation(read_conversation(fields, *model, limits), *model, &request, &format.parser);
+  PlannedConversation planned = plan_conversation(read_conversation(fields, *model, limits), *model);
+  request.prompt = std::move(planned.prompt);
+  request.special_text = true;
+  format.parser = std::move(planned.parser);
+  plan.grammar = std::move(planned.grammar);
   const int64_t tokens = static_cast<int64_t>(request.prompt.size());
   // Clients of this protocol send the largest number that their model takes: what fits is meant.
   request.max_tokens = std::min(answer_room(*model, tokens, -1, "max_tokens"), max_tokens);
@@ -190,10 +194,9 @@ AnswerPlan plan_messages(const Json& body, const std::shared_ptr<const ServedMod
 
 Json count_message_tokens(const Json& body, const ServedModel& model, const Limits& limits) {
   JsonFields fields(body, "");
-  Request request;
-  ReplyOptions unused;
-  plan_conversation(read_conversation(fields, model, limits), model, &request, &unused);
-  return {{"input_tokens", request.prompt.size()}};
+  const PlannedConversation planned =
+      plan_conversation(read_conversation(fields, model, limits), model);
+  return {{"input_tokens", planned.prompt.size()}};
 }
 
 }  // namespace moraine

@@ -79,7 +79,7 @@ struct Writer {
     return "";
   }
   std::string begin(const Choice& choice) const {
-    const Usage usage{.prompt_tokens = format.prompt_tokens, .cached_tokens = choice.prompt.cached};
+    const Usage usage{.prompt_tokens = format.prompt_tokens, .cached_tokens = choice.prompt.cached_tokens};
     return event("message_start", {{"message", message(Json::array(), nullptr, usage)}});
   }
   Json whole(const Choice& choice, const Usage& usage) const {

@@ -178,7 +178,11 @@ AnswerPlan plan_responses(const Json& body, const std::shared_ptr<const ServedMo
                  {"tools", body.value("tools", Json::array())},
                  {"text", body.value("text", Json{{"format", {{"type", "text"}}}})},
                  {"metadata", body.value("metadata", Json::object())}};
-  plan_conversation(conversation, *model, &request, &format.parser);
+  PlannedConversation planned = plan_conversation(conversation, *model);
+  request.prompt = std::move(planned.prompt);
+  request.special_text = true;
+  format.parser = std::move(planned.parser);
+  plan.grammar = std::move(planned.grammar);
   const int64_t tokens = static_cast<int64_t>(request.prompt.size());
   request.max_tokens = answer_room(*model, tokens, max_tokens, "max_output_tokens");
   plan.prompts.push_back(std::move(request));

@@ -12,6 +12,7 @@
 
 #include "chat/chat_template.h"
 #include "chat/tool_calls.h"
+#include "grammar/token_trie.h"
 #include "infer/request.h"
 #include "tokenizer/tokenizer.h"
 
@@ -49,6 +50,7 @@ struct ServedModel {
   std::string no_chat;                       // then: why, and the remedy
   ToolFormat tool_format = ToolFormat::kNone;
   std::vector<std::string> special_texts;  // of the tokenizer (server/chat_prompt.h)
+  std::shared_ptr<const TokenTrie> token_trie;  // for grammars
   std::shared_ptr<Generator> generator;
 };
 
