@@ -16,7 +16,7 @@ struct Sequence {
         request(std::move(what)),
         listener(std::move(who)),
         tokens(request.prompt),
-        text(tokenizer, request.stop) {}
+        text(tokenizer, request.stop, request.special_text) {}
 
   const int64_t id;  // rising with arrival
   Request request;

@@ -5,9 +5,10 @@
 
 namespace moraine {
 
-TextStream::TextStream(const Tokenizer* tokenizer, const std::vector<std::string>& stop)
+TextStream::TextStream(const Tokenizer* tokenizer, const std::vector<std::string>& stop,
+                       bool special_text)
     : stop_(stop) {
-  if (tokenizer != nullptr) decoder_.emplace(*tokenizer, /*skip_special=*/true);
+  if (tokenizer != nullptr) decoder_.emplace(*tokenizer, /*skip_special=*/!special_text);
 }
 
 bool TextStream::add(int32_t token, std::string* piece) {

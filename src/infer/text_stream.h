@@ -15,7 +15,9 @@ namespace moraine {
 class TextStream {
  public:
   // Without a tokenizer there is no text. `stop` strings are not empty.
-  TextStream(const Tokenizer* tokenizer, const std::vector<std::string>& stop);
+  // special_text: special tokens show, as their names.
+  TextStream(const Tokenizer* tokenizer, const std::vector<std::string>& stop,
+             bool special_text = false);
 
   // Appends to *piece what can be shown now. True if a stop string is complete.
   bool add(int32_t token, std::string* piece);
