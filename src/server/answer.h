@@ -26,7 +26,7 @@ struct Choice {
   int64_t prompt_index = 0;  // of the request's prompts
   PromptDone prompt;         // what the engine said of it
   int32_t first_token = -1;  // of the prompt, which has no score
-  std::vector<TokenPiece>
+  std::vector<TokenScore>
       tokens;  // if log-probabilities are wanted; a stream: not yet written ones
   int64_t num_tokens = 0;
   double logprob_sum = 0;             // of all tokens
