@@ -63,7 +63,7 @@ find_package(OpenSSL REQUIRED)
 find_path(BOOST_HEADERS boost/beast/http/parser.hpp REQUIRED)
 moraine_layer(chat DEPENDS base tokenizer)
 moraine_layer(grammar DEPENDS base)
-moraine_layer(server DEPENDS base tokenizer chat grammar infer LIBRARIES OpenSSL::SSL OpenSSL::Crypto)
+moraine_layer(server DEPENDS base tokenizer grammar chat checkpoint model infer LIBRARIES OpenSSL::SSL OpenSSL::Crypto)
 moraine_layer(train DEPENDS base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer)
 moraine_layer(bench DEPENDS base tensor kernels comm checkpoint model machine infer train)
 
@@ -72,7 +72,7 @@ list(FILTER cli_sources EXCLUDE REGEX "_test\\.cc$")
 if(cli_sources)
   add_executable(moraine ${cli_sources})
   moraine_compile(moraine calm)
-  target_link_libraries(moraine PRIVATE mr_base mr_tensor mr_kernels mr_comm mr_tokenizer mr_chat mr_data mr_checkpoint mr_model mr_eval mr_infer mr_train mr_bench)
+  target_link_libraries(moraine PRIVATE mr_base mr_tensor mr_kernels mr_comm mr_tokenizer mr_chat mr_data mr_checkpoint mr_model mr_eval mr_infer mr_server mr_train mr_bench)
 endif()
 
 # The tests of whole runs: tests/<level>/*_test.cc make one program <level>_test, which knows where the sources are

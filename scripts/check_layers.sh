@@ -27,10 +27,10 @@ optim: base tensor kernels
 machine: base tensor kernels
 eval: base tokenizer model
 infer: base kernels tokenizer model
-server: base
+server: base tokenizer grammar chat checkpoint model infer
 train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer
 bench: base tensor kernels comm checkpoint model machine infer train
-cli: base tensor kernels comm tokenizer chat data checkpoint model eval infer train bench
+cli: base tensor kernels comm tokenizer chat data checkpoint model eval infer server train bench
 '
 
 # <how an include begins>: the files or folders (with a slash at the end) that may have it. *_test.cc may include

@@ -18,7 +18,7 @@ std::string sse_event(const std::string& event, const Json& data) {
   return out;
 }
 
-const char* finish_reason(const Choice& choice, const char* calls) {
+const char* finish_reason(const AnswerChoice& choice, const char* calls) {
   if (choice.finish == Finish::kLength) return "length";
   return choice.call_ids.empty() && choice.reply.calls.empty() ? "stop" : calls;
 }

@@ -21,7 +21,7 @@
 namespace moraine {
 
 // One of the n answers to one of the prompts.
-struct Choice {
+struct AnswerChoice {
   int64_t index = 0;         // in the answer
   int64_t prompt_index = 0;  // of the request's prompts
   PromptDone prompt;         // what the engine said of it
@@ -51,13 +51,13 @@ struct AnswerFormat {
   ErrorShape errors = ErrorShape::kOpenAi;
   std::function<std::unique_ptr<ReplyParser>()> parser = {};  // empty: text is content
   bool logprobs = false;                                      // tokens are kept for it
-  std::function<Json(std::vector<Choice>& choices, const Usage& usage)> whole;
+  std::function<Json(std::vector<AnswerChoice>& choices, const Usage& usage)> whole;
 
   std::string ping = ": ping\n\n";
   std::function<std::string()> begin;
-  std::function<std::string(Choice& choice)> prompt;  // choice.prompt has arrived
-  std::function<std::string(Choice& choice, const Deltas& deltas)> delta;
-  std::function<std::string(Choice& choice)> end_choice;
+  std::function<std::string(AnswerChoice& choice)> prompt;  // choice.prompt has arrived
+  std::function<std::string(AnswerChoice& choice, const Deltas& deltas)> delta;
+  std::function<std::string(AnswerChoice& choice)> end_choice;
   std::function<std::string(const Usage& usage)> end;
   std::function<std::string(const RequestError& error)> failed;
 };
@@ -76,7 +76,7 @@ struct AnswerPlan {
 std::string sse_event(const std::string& event, const Json& data);
 
 // "length" or "stop", or `calls` if tools were called.
-const char* finish_reason(const Choice& choice, const char* calls = "tool_calls");
+const char* finish_reason(const AnswerChoice& choice, const char* calls = "tool_calls");
 
 // The bytes of one token; "<0x..>" and the like as the byte that they stand for.
 std::string token_bytes(const Tokenizer& tokenizer, int32_t id);

@@ -29,7 +29,7 @@ struct Writer {
             {"bytes", std::move(list)}};
   }
   // Those of the tokens that the choice has kept, which are forgotten.
-  Json take_logprobs(Choice& choice) const {
+  Json take_logprobs(AnswerChoice& choice) const {
     if (format.logprobs < 0) return nullptr;
     Json content = Json::array();
     for (const TokenScore& score : choice.tokens) {
@@ -42,7 +42,7 @@ struct Writer {
     choice.tokens.clear();
     return {{"content", std::move(content)}, {"refusal", nullptr}};
   }
-  std::string chunk(const Choice& choice, Json delta, Json logprobs, Json finish) const {
+  std::string chunk(const AnswerChoice& choice, Json delta, Json logprobs, Json finish) const {
     Json part = {{"index", choice.index},
                  {"delta", std::move(delta)},
                  {"logprobs", std::move(logprobs)},
@@ -52,7 +52,7 @@ struct Writer {
     if (format.include_usage) answer["usage"] = nullptr;
     return sse_event("", answer);
   }
-  Json delta_json(const Choice& choice, const ReplyDelta& delta) const {
+  Json delta_json(const AnswerChoice& choice, const ReplyDelta& delta) const {
     const auto call = [&](Json function) {
       Json entry = {{"index", delta.tool_index}};
       if (delta.kind == ReplyDelta::Kind::kToolBegin) {
@@ -78,7 +78,7 @@ struct Writer {
     }
     return nullptr;
   }
-  std::string deltas(Choice& choice, const Deltas& all) const {
+  std::string deltas(AnswerChoice& choice, const Deltas& all) const {
     std::string out;
     for (const ReplyDelta& delta : all) {
       Json json = delta_json(choice, delta);
@@ -86,9 +86,9 @@ struct Writer {
     }
     return out;
   }
-  Json whole(std::vector<Choice>& choices, const Usage& usage) const {
+  Json whole(std::vector<AnswerChoice>& choices, const Usage& usage) const {
     Json list = Json::array();
-    for (Choice& choice : choices)
+    for (AnswerChoice& choice : choices)
       list.push_back({{"index", choice.index},
                       {"message", assistant_message(choice)},
                       {"logprobs", take_logprobs(choice)},
@@ -110,7 +110,7 @@ struct Writer {
 
 }  // namespace
 
-Json assistant_message(const Choice& choice) {
+Json assistant_message(const AnswerChoice& choice) {
   const Reply& reply = choice.reply;
   Json message = {{"role", "assistant"}, {"content", reply.content}, {"refusal", nullptr}};
   if (!reply.reasoning.empty()) message["reasoning_content"] = reply.reasoning;
@@ -131,15 +131,15 @@ AnswerFormat chat_format(ChatFormat format) {
   AnswerFormat f;
   f.logprobs = w->format.logprobs >= 0;
   f.parser = [w] { return std::make_unique<ReplyParser>(w->format.parser); };
-  f.whole = [w](std::vector<Choice>& choices, const Usage& usage) {
+  f.whole = [w](std::vector<AnswerChoice>& choices, const Usage& usage) {
     return w->whole(choices, usage);
   };
   f.begin = [] { return std::string(); };
-  f.prompt = [w](Choice& choice) {
+  f.prompt = [w](AnswerChoice& choice) {
     return w->chunk(choice, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
   };
-  f.delta = [w](Choice& choice, const Deltas& deltas) { return w->deltas(choice, deltas); };
-  f.end_choice = [w](Choice& choice) {
+  f.delta = [w](AnswerChoice& choice, const Deltas& deltas) { return w->deltas(choice, deltas); };
+  f.end_choice = [w](AnswerChoice& choice) {
     return w->chunk(choice, Json::object(), w->take_logprobs(choice), finish_reason(choice));
   };
   f.end = [w](const Usage& usage) { return w->end(usage); };

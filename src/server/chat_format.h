@@ -17,6 +17,6 @@ struct ChatFormat {
 AnswerFormat chat_format(ChatFormat format);
 
 // What was thought, said and called, as a message of an assistant.
-Json assistant_message(const Choice& choice);
+Json assistant_message(const AnswerChoice& choice);
 
 }  // namespace moraine

@@ -64,12 +64,12 @@ struct Writer {
             {"top_logprobs", format.logprobs > 0 ? Json::array() : Json(nullptr)},
             {"text_offset", Json::array()}};
   }
-  int64_t& offset_of(const Choice& choice) {
+  int64_t& offset_of(const AnswerChoice& choice) {
     if (offsets.size() <= static_cast<size_t>(choice.index))
       offsets.resize(static_cast<size_t>(choice.index) + 1);
     return offsets[static_cast<size_t>(choice.index)];
   }
-  Json logprobs_of(Choice& choice, bool with_prompt, bool with_answer) {
+  Json logprobs_of(AnswerChoice& choice, bool with_prompt, bool with_answer) {
     if (format.logprobs < 0) return nullptr;
     Json out = no_tokens();
     int64_t& offset = offset_of(choice);
@@ -83,13 +83,13 @@ struct Writer {
     }
     return out;
   }
-  const std::string& prompt_text(const Choice& choice) const {
+  const std::string& prompt_text(const AnswerChoice& choice) const {
     return format.prompt_texts[static_cast<size_t>(choice.prompt_index)];
   }
-  Json whole(std::vector<Choice>& choices, const Usage& usage) {
+  Json whole(std::vector<AnswerChoice>& choices, const Usage& usage) {
     Json list = Json::array();
     offsets.clear();
-    for (Choice& choice : choices) {
+    for (AnswerChoice& choice : choices) {
       const std::string text = (format.echo ? prompt_text(choice) : "") + choice.text;
       list.push_back({{"index", choice.index},
                       {"text", text},
@@ -100,7 +100,8 @@ struct Writer {
     answer["usage"] = usage_json(usage);
     return answer;
   }
-  std::string chunk(const Choice& choice, const std::string& text, Json logprobs, Json finish) {
+  std::string chunk(const AnswerChoice& choice, const std::string& text, Json logprobs,
+                    Json finish) {
     Json answer = object(Json::array({{{"index", choice.index},
                                        {"text", text},
                                        {"logprobs", std::move(logprobs)},
@@ -125,22 +126,22 @@ AnswerFormat completions_format(CompletionsFormat format) {
   auto w = std::make_shared<Writer>(Writer{.format = std::move(format)});
   AnswerFormat f;
   f.logprobs = w->format.logprobs >= 0;
-  f.whole = [w](std::vector<Choice>& choices, const Usage& usage) {
+  f.whole = [w](std::vector<AnswerChoice>& choices, const Usage& usage) {
     return w->whole(choices, usage);
   };
   f.begin = [] { return std::string(); };
-  f.prompt = [w](Choice& choice) {
+  f.prompt = [w](AnswerChoice& choice) {
     return w->format.echo ? w->chunk(choice, w->prompt_text(choice),
                                      w->logprobs_of(choice, true, false), nullptr)
                           : "";
   };
-  f.delta = [w](Choice& choice, const Deltas& deltas) {
+  f.delta = [w](AnswerChoice& choice, const Deltas& deltas) {
     std::string text;
     for (const ReplyDelta& delta : deltas) text += delta.text;
     if (text.empty()) return std::string();  // its tokens go with the next text
     return w->chunk(choice, text, w->logprobs_of(choice, false, true), nullptr);
   };
-  f.end_choice = [w](Choice& choice) {
+  f.end_choice = [w](AnswerChoice& choice) {
     return w->chunk(choice, "", w->logprobs_of(choice, false, true), finish_reason(choice));
   };
   f.end = [w](const Usage& usage) { return w->end(usage); };

@@ -15,7 +15,7 @@ HttpFields model_fields(const ServedModel& model) {
 Job::Job(JobParts parts, AnswerPlan plan) : parts_(std::move(parts)), plan_(std::move(plan)) {
   for (size_t p = 0; p < plan_.prompts.size(); ++p) {
     for (int64_t k = 0; k < plan_.best_of; ++k) {
-      Choice& choice = choices_.emplace_back();
+      AnswerChoice& choice = choices_.emplace_back();
       choice.prompt_index = static_cast<int64_t>(p);
       choice.first_token = plan_.prompts[p].prompt.front();
       choice.index = static_cast<int64_t>(choices_.size()) - 1;
@@ -55,9 +55,7 @@ Listener Job::listener_of(size_t c) {
   };
   return {.on_prompt =
               [self, tell, c](const PromptDone& prompt) {
-                tell([self, c, prompt] {
-                  self->prompt_done(self->choices_[c], prompt);
-                });
+                tell([self, c, prompt] { self->prompt_done(self->choices_[c], prompt); });
               },
           .on_token =
               [self, tell, c](const TokenPiece& piece) {
@@ -93,7 +91,7 @@ void Job::submitted(std::vector<int64_t> ids) {
   for (const auto& event : early) hear(event);
 }
 
-void Job::prompt_done(Choice& choice, PromptDone prompt) {
+void Job::prompt_done(AnswerChoice& choice, PromptDone prompt) {
   if (choice.index % plan_.best_of == 0) {
     const int64_t tokens =
         static_cast<int64_t>(plan_.prompts[static_cast<size_t>(choice.prompt_index)].prompt.size());
@@ -105,7 +103,7 @@ void Job::prompt_done(Choice& choice, PromptDone prompt) {
   if (plan_.stream) parts_.exchange->write(plan_.format.prompt(choice));
 }
 
-void Job::token(Choice& choice, TokenPiece piece) {
+void Job::token(AnswerChoice& choice, TokenPiece piece) {
   const double now = now_seconds();
   if (choice.num_tokens == 0)
     parts_.metrics->first_token(now - parts_.begun);
@@ -119,13 +117,13 @@ void Job::token(Choice& choice, TokenPiece piece) {
   took(choice, cut(choice, piece.text));
 }
 
-Deltas Job::cut(Choice& choice, const std::string& text) {
+Deltas Job::cut(AnswerChoice& choice, const std::string& text) {
   if (choice.parser != nullptr) return choice.parser->feed(text);
   if (text.empty()) return {};
   return {{ReplyDelta::Kind::kContent, text, -1}};
 }
 
-void Job::took(Choice& choice, const Deltas& deltas) {
+void Job::took(AnswerChoice& choice, const Deltas& deltas) {
   for (const ReplyDelta& delta : deltas) {
     if (delta.kind == ReplyDelta::Kind::kToolBegin) choice.call_ids.push_back(random_id("call_"));
   }
@@ -138,7 +136,7 @@ void Job::took(Choice& choice, const Deltas& deltas) {
   }
 }
 
-void Job::choice_ended(Choice& choice, const Ended& ended) {
+void Job::choice_ended(AnswerChoice& choice, const Ended& ended) {
   if (ended.finish == Finish::kError)
     return fail(RequestError(ended.error, "", "internal_error", 500));
   if (ended.finish == Finish::kCancelled)
@@ -148,7 +146,7 @@ void Job::choice_ended(Choice& choice, const Ended& ended) {
   choice.finish = ended.finish;
   choice.ended = true;
   if (plan_.stream) parts_.exchange->write(plan_.format.end_choice(choice));
-  if (std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.ended; }))
+  if (std::all_of(choices_.begin(), choices_.end(), [](const AnswerChoice& c) { return c.ended; }))
     all_ended();
 }
 
@@ -175,14 +173,15 @@ void Job::write_whole() {
 // Of each prompt's choices the n of the largest mean log-probability, numbered anew.
 void Job::keep_best() {
   if (plan_.best_of == plan_.n) return;
-  const auto mean = [](const Choice& c) {
+  const auto mean = [](const AnswerChoice& c) {
     return c.num_tokens == 0 ? 0.0 : c.logprob_sum / static_cast<double>(c.num_tokens);
   };
-  std::vector<Choice> best;
+  std::vector<AnswerChoice> best;
   for (size_t p = 0; p < plan_.prompts.size(); ++p) {
     const auto begin = choices_.begin() + static_cast<int64_t>(p) * plan_.best_of;
-    std::stable_sort(begin, begin + plan_.best_of,
-                     [&](const Choice& a, const Choice& b) { return mean(a) > mean(b); });
+    std::stable_sort(
+        begin, begin + plan_.best_of,
+        [&](const AnswerChoice& a, const AnswerChoice& b) { return mean(a) > mean(b); });
     for (int64_t k = 0; k < plan_.n; ++k) {
       best.push_back(std::move(begin[k]));
       best.back().index = static_cast<int64_t>(best.size()) - 1;

@@ -48,11 +48,11 @@ class Job : public std::enable_shared_from_this<Job> {
   Listener listener_of(size_t choice);
   void hear(std::function<void()> event);
   void submitted(std::vector<int64_t> ids);
-  void prompt_done(Choice& choice, PromptDone prompt);
-  void token(Choice& choice, TokenPiece piece);
-  Deltas cut(Choice& choice, const std::string& text);
-  void took(Choice& choice, const Deltas& deltas);
-  void choice_ended(Choice& choice, const Ended& ended);
+  void prompt_done(AnswerChoice& choice, PromptDone prompt);
+  void token(AnswerChoice& choice, TokenPiece piece);
+  Deltas cut(AnswerChoice& choice, const std::string& text);
+  void took(AnswerChoice& choice, const Deltas& deltas);
+  void choice_ended(AnswerChoice& choice, const Ended& ended);
   void all_ended();
   void write_whole();
   void fail(const RequestError& error);
@@ -63,7 +63,7 @@ class Job : public std::enable_shared_from_this<Job> {
 
   const JobParts parts_;
   AnswerPlan plan_;
-  std::vector<Choice> choices_;
+  std::vector<AnswerChoice> choices_;
   Usage usage_;
   std::vector<int64_t> ids_;                  // of the choices in the engine
   std::vector<std::function<void()>> early_;  // heard before submitted

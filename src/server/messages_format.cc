@@ -4,7 +4,7 @@
 namespace moraine {
 namespace {
 
-const char* stop_reason(const Choice& choice) {
+const char* stop_reason(const AnswerChoice& choice) {
   const std::string reason = finish_reason(choice);
   if (reason == "length") return "max_tokens";
   return reason == "tool_calls" ? "tool_use" : "end_turn";
@@ -57,7 +57,7 @@ struct Writer {
   std::string delta_event(Json delta) const {
     return event("content_block_delta", {{"index", block}, {"delta", std::move(delta)}});
   }
-  std::string delta(const Choice& choice, const ReplyDelta& d) {
+  std::string delta(const AnswerChoice& choice, const ReplyDelta& d) {
     switch (d.kind) {
       case ReplyDelta::Kind::kContent:
         return in_block("text", {{"type", "text"}, {"text", ""}}) +
@@ -78,11 +78,12 @@ struct Writer {
     }
     return "";
   }
-  std::string begin(const Choice& choice) const {
-    const Usage usage{.prompt_tokens = format.prompt_tokens, .cached_tokens = choice.prompt.cached_tokens};
+  std::string begin(const AnswerChoice& choice) const {
+    const Usage usage{.prompt_tokens = format.prompt_tokens,
+                      .cached_tokens = choice.prompt.cached_tokens};
     return event("message_start", {{"message", message(Json::array(), nullptr, usage)}});
   }
-  Json whole(const Choice& choice, const Usage& usage) const {
+  Json whole(const AnswerChoice& choice, const Usage& usage) const {
     Json content = Json::array();
     if (!choice.reply.reasoning.empty())
       content.push_back(
@@ -106,18 +107,18 @@ AnswerFormat messages_format(MessagesFormat format) {
   AnswerFormat f;
   f.errors = ErrorShape::kAnthropic;
   f.parser = [w] { return std::make_unique<ReplyParser>(w->format.parser); };
-  f.whole = [w](std::vector<Choice>& choices, const Usage& usage) {
+  f.whole = [w](std::vector<AnswerChoice>& choices, const Usage& usage) {
     return w->whole(choices[0], usage);
   };
   f.ping = Writer::event("ping", Json::object());
   f.begin = [] { return std::string(); };
-  f.prompt = [w](Choice& choice) { return w->begin(choice); };
-  f.delta = [w](Choice& choice, const Deltas& deltas) {
+  f.prompt = [w](AnswerChoice& choice) { return w->begin(choice); };
+  f.delta = [w](AnswerChoice& choice, const Deltas& deltas) {
     std::string out;
     for (const ReplyDelta& d : deltas) out += w->delta(choice, d);
     return out;
   };
-  f.end_choice = [w, reason](Choice& choice) {
+  f.end_choice = [w, reason](AnswerChoice& choice) {
     *reason = stop_reason(choice);
     return w->close_block();
   };

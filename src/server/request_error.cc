@@ -55,8 +55,7 @@ HttpResponse error_response(ErrorShape shape, const RequestError& error) {
 RequestError request_error_of(const Error& error) {
   if (const auto* known = dynamic_cast<const RequestError*>(&error)) return *known;
   if (error.code() == Code::kInvalidArgument) return RequestError(error.what(), "");
-  if (error.code() == Code::kOverloaded)
-    return RequestError(error.what(), "", "overloaded", 429);
+  if (error.code() == Code::kOverloaded) return RequestError(error.what(), "", "overloaded", 429);
   log_event(Level::kError, "serve.failed", "code={} what=\"{}\"", code_name(error.code()),
             error.what());
   return RequestError("the server failed at this request; its log says why", "", "internal_error",

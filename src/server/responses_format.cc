@@ -109,7 +109,7 @@ struct Writer {
     item_key.clear();
     return out;
   }
-  std::string delta(const Choice& choice, const ReplyDelta& d) {
+  std::string delta(const AnswerChoice& choice, const ReplyDelta& d) {
     std::string out;
     switch (d.kind) {
       case ReplyDelta::Kind::kContent:
@@ -145,7 +145,7 @@ struct Writer {
     if (cut) r["incomplete_details"] = {{"reason", "max_output_tokens"}};
     return r;
   }
-  Json whole(const Choice& choice, const Usage& usage) const {
+  Json whole(const AnswerChoice& choice, const Usage& usage) const {
     const bool cut = choice.finish == Finish::kLength;
     const char* status = cut ? "incomplete" : "completed";
     Json items = Json::array();
@@ -168,17 +168,17 @@ AnswerFormat responses_format(ResponsesFormat format) {
   auto cut = std::make_shared<bool>(false);
   AnswerFormat f;
   f.parser = [w] { return std::make_unique<ReplyParser>(w->format.parser); };
-  f.whole = [w](std::vector<Choice>& choices, const Usage& usage) {
+  f.whole = [w](std::vector<AnswerChoice>& choices, const Usage& usage) {
     return w->whole(choices[0], usage);
   };
   f.begin = [w] { return w->begin(); };
-  f.prompt = [](Choice&) { return std::string(); };
-  f.delta = [w](Choice& choice, const Deltas& deltas) {
+  f.prompt = [](AnswerChoice&) { return std::string(); };
+  f.delta = [w](AnswerChoice& choice, const Deltas& deltas) {
     std::string out;
     for (const ReplyDelta& d : deltas) out += w->delta(choice, d);
     return out;
   };
-  f.end_choice = [w, cut](Choice& choice) {
+  f.end_choice = [w, cut](AnswerChoice& choice) {
     *cut = choice.finish == Finish::kLength;
     return w->close_item();
   };

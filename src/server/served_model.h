@@ -20,7 +20,10 @@ namespace moraine {
 
 struct GeneratorStats {
   int64_t queued = 0, running = 0;          // requests
+  int64_t queued_tokens = 0;                // of the prompts of those in the queue
   int64_t pages_used = 0, pages_total = 0;  // of the cache
+  int64_t steps = 0, preemptions = 0;       // since the start
+  double step_seconds = 0;                  // in steps
 };
 
 // Generator: what the server asks of an engine; the seam that tests replace.
@@ -49,8 +52,9 @@ struct ServedModel {
   std::shared_ptr<const ChatTemplate> chat;  // null: no conversations
   std::string no_chat;                       // then: why, and the remedy
   ToolFormat tool_format = ToolFormat::kNone;
-  std::vector<std::string> special_texts;  // of the tokenizer (server/chat_prompt.h)
+  std::vector<std::string> special_texts;       // of the tokenizer (server/chat_prompt.h)
   std::shared_ptr<const TokenTrie> token_trie;  // for grammars
+  std::string turn_end;  // text that ends a turn where no token does; empty: a token does
   std::shared_ptr<Generator> generator;
 };
 

@@ -15,6 +15,7 @@
 #include "base/file_system.h"
 #include "base/json.h"
 #include "server/app.h"
+#include "server/chat_prompt.h"
 #include "server/request_error.h"
 #include "server/test_client.h"
 #include "testing/places.h"
@@ -36,7 +37,7 @@ class FakeGenerator : public Generator {
     requests.push_back(request);
     std::string said = script;
     for (const std::string& stop : request.stop) said = said.substr(0, said.find(stop));
-    if (request.keep_special) kept_special = true;
+    if (request.special_text) special_text = true;
     Live live{.request = request,
               .listener = std::move(listener),
               .answer = tokenizer_->encode(said, false)};
@@ -82,7 +83,7 @@ class FakeGenerator : public Generator {
   // Under the mutex, or when nothing runs.
   std::vector<Request> requests;
   std::set<int64_t> cancelled;
-  bool kept_special = false;
+  bool special_text = false;
 
  private:
   struct Live {
@@ -92,19 +93,20 @@ class FakeGenerator : public Generator {
     bool limited = false, began = false;
     size_t said = 0;
   };
+  TokenScore score(const Request& request, int32_t id) const {
+    TokenScore score{.chosen = {.token = id, .logprob = -0.5 - id}, .top = {}};
+    for (int32_t k = 0; k < request.top_logprobs; ++k) score.top.push_back({k + 40, -1.0 - k});
+    return score;
+  }
   TokenPiece piece(const Request& request, int32_t id) const {
-    TokenPiece piece{.id = id,
-                     .logprob = -0.5 - id,
-                     .top = {},
-                     .text = tokenizer_->decode(std::span(&id, 1), !request.keep_special)};
-    for (int64_t k = 0; k < request.top_logprobs; ++k)
-      piece.top.push_back({static_cast<int32_t>(k + 40), -static_cast<double>(k) - 1});
-    return piece;
+    return {.score = score(request, id),
+            .text = tokenizer_->decode(std::span(&id, 1), !request.special_text)};
   }
   void begin(Live& live) {
-    PromptDone done{.cached = 1, .tokens = {}};
+    PromptDone done{.cached_tokens = 1, .scores = {}};
     if (live.request.prompt_logprobs) {
-      for (int32_t id : live.request.prompt) done.tokens.push_back(piece(live.request, id));
+      for (size_t i = 1; i < live.request.prompt.size(); ++i)
+        done.scores.push_back(score(live.request, live.request.prompt[i]));
     }
     live.listener.on_prompt(done);
     live.began = true;
@@ -121,7 +123,7 @@ class FakeGenerator : public Generator {
       const Finish finish = !failure.empty() ? Finish::kError
                             : live.limited   ? Finish::kLength
                                              : Finish::kStop;
-      live.listener.on_finish(finish, failure);
+      live.listener.on_finish(finish, "", failure);
       live_.erase(id);
       return true;
     }
@@ -163,6 +165,14 @@ class TestServer {
     m->end_ids = {0};
     m->start_id = 0;
     m->generator = generator;
+    m->special_texts = special_texts(*tokenizer);
+    m->token_trie = std::make_shared<TokenTrie>(*tokenizer, tokenizer->vocabulary_size());
+    m->tool_format = ToolFormat::kHermes;
+    m->chat = ChatTemplate::parse(
+        "{% for m in messages %}<|end|>{{ m.role }}\n{{ m.content }}{% endfor %}"
+        "{% if tools %}{{ tools | tojson }}{% endif %}"
+        "{% if add_generation_prompt %}<|end|>assistant\n{% endif %}",
+        "test", Json::object());
     return m;
   }
   void stop() {

@@ -1,0 +1,127 @@
+// `moraine serve`: answers requests over HTTP until it is told to stop.
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "server/app.h"
+#include "server/load_model.h"
+#include "server/reload.h"
+
+namespace moraine {
+namespace {
+
+struct ServeFlags {
+  ServeModelOptions model;
+  HttpOptions http{.port = 8080};
+  std::string key_file;
+  std::vector<std::string> cors_origins;
+  bool insecure_public = false;
+  double tpot_ms = 0, reload_seconds = 5, ping_seconds = Limits{}.ping_seconds;
+  int64_t body_mib = Limits{}.body_bytes >> 20;
+};
+
+void declare_model(Flags& flags, ServeFlags& f) {
+  flags
+      .required(
+          "model", &f.model.path,
+          "Checkpoint, run directory, or folder in a public layout. Of a run, newer checkpoints "
+          "are taken as they appear.")
+      .text("name", &f.model.name, "Name of the model; default: the last part of --model.")
+      .text("chat-template", &f.model.chat_template,
+            "chatml, plain, or a file in Jinja; default: the model's own.")
+      .text("dtype", &f.model.dtype, "f32 or bf16; default: as the weights are stored.")
+      .integer("threads", &f.model.threads, "0: one per usable core.", 0, 1024)
+      .integer("context", &f.model.context, "Positions of prompt and answer; 0: the model's.", 0,
+               1 << 30)
+      .integer("sequences", &f.model.sequences, "Requests that are computed at once.", 1, 4096)
+      .integer("rows", &f.model.rows, "Rows of one step at most; changes no bit.", 1, 1 << 20)
+      .integer("cache-mib", &f.model.cache_mib,
+               "Memory of keys and values; 0: for all sequences at full length, at most a quarter "
+               "of the memory that is free.",
+               0, 1 << 30)
+      .integer("queue-requests", &f.model.queue_requests,
+               "Requests that may wait; more are answered 429. 0: no limit.", 0, 1 << 20)
+      .integer("queue-tokens", &f.model.queue_tokens,
+               "Prompt tokens that may wait; more are answered 429. 0: no limit.", 0, 1LL << 40)
+      .number("tpot-ms", &f.tpot_ms,
+              "Milliseconds per output token to stay under for 95 % of tokens; 0: none.")
+      .number("reload-seconds", &f.reload_seconds,
+              "How often a run is looked at for a newer checkpoint; 0: never.");
+}
+
+void declare_http(Flags& flags, ServeFlags& f) {
+  flags.text("host", &f.http.host, "Address to listen on.")
+      .integer("port", &f.http.port, "0: a free one.", 0, 65535)
+      .text("api-key-file", &f.key_file, "One key on a line; without it anybody may ask.")
+      .text("tls-cert", &f.http.tls_cert, "Certificate chain, PEM.")
+      .text("tls-key", &f.http.tls_key, "Its private key, PEM.")
+      .list("cors-origin", &f.cors_origins,
+            "Origin whose pages may ask (\"https://example.org\", \"*\"); may be repeated.")
+      .flag("insecure-public", &f.insecure_public,
+            "Listen on an address that other machines reach although there is no --api-key-file.")
+      .number("drain-seconds", &f.http.drain_seconds,
+              "After SIGTERM or SIGINT: how long answers may take to complete.")
+      .integer("max-connections", &f.http.limits.connections, "Connections at once.", 1, 1 << 20)
+      .integer("max-body-mib", &f.body_mib, "Size of a request.", 1, 1024)
+      .number("ping-seconds", &f.ping_seconds, "Silence in a stream before a ping.");
+}
+
+void check(const ServeFlags& f) {
+  if (!(f.tpot_ms >= 0) || !(f.reload_seconds >= 0) || !(f.http.drain_seconds >= 0) ||
+      !(f.ping_seconds > 0))
+    throw_error(Code::kInvalidArgument,
+                "--tpot-ms, --reload-seconds and --drain-seconds: wanted 0 or more; "
+                "--ping-seconds: more than 0");
+  if (is_loopback(f.http.host) || !f.key_file.empty() || f.insecure_public) return;
+  throw_error(Code::kInvalidArgument,
+              "--host {} is reached by other machines, and anybody there could ask: wanted "
+              "--api-key-file, or --insecure-public if that is meant",
+              f.http.host);
+}
+
+}  // namespace
+
+void cmd_serve(const CommandLine& line) {
+  ServeFlags f;
+  Flags flags(
+      "serve",
+      "Answer requests over HTTP in the protocols of OpenAI (completions, chat, responses) and "
+      "Anthropic (messages). docs/serving.md describes the endpoints and limits.");
+  declare_model(flags, f);
+  declare_http(flags, f);
+  if (!flags.parse(line)) return;
+  check(f);
+  f.model.tpot_seconds = f.tpot_ms / 1000;
+  f.http.limits.body_bytes = f.body_mib << 20;
+  f.http.limits.ping_seconds = f.ping_seconds;
+  f.http.handle_signals = true;
+
+  FileSystem& fs = posix_file_system();
+  AppOptions options{.http = f.http, .keys = {}, .cors_origins = f.cors_origins};
+  if (!f.key_file.empty()) options.keys = ApiKeys::load(fs, f.key_file);
+  std::atomic<App*> running = nullptr;
+  std::atomic<bool> failed{false};
+  f.model.failed = [&] {
+    failed = true;
+    if (App* app = running) app->http().drain();
+  };
+  const std::shared_ptr<const ServedModel> model = load_served_model(fs, f.model);
+  App app(std::move(options), model);
+  running = &app;
+  Reload reload(
+      fs, f.model.path, f.reload_seconds, [&] { return load_served_model(fs, f.model); },
+      app.model(), app.metrics());
+  std::printf("listening on %s\n", app.http().url().c_str());
+  std::fflush(stdout);
+  const int64_t cut = app.run();
+  reload.stop();
+  log_event(Level::kInfo, "serve.ended", "requests={} cut={}", app.metrics().ended_total(), cut);
+  if (failed) throw_error(Code::kDevice, "the engine ended by an error; the log says which");
+  if (cut > 0)
+    throw_error(Code::kInterrupted, "{} requests were cut off after {} seconds of draining", cut,
+                f.http.drain_seconds);
+}
+
+}  // namespace moraine

@@ -1,0 +1,53 @@
+// Engine generator: hands on, and reports what ends the engine.
+#include "server/engine_generator.h"
+
+#include "base/log.h"
+#include "base/thread.h"
+
+namespace moraine {
+
+EngineGenerator::EngineGenerator(std::unique_ptr<LoadedModel> model,
+                                 std::shared_ptr<const Tokenizer> tokenizer,
+                                 const EngineOptions& options, std::function<void()> failed)
+    : model_(std::move(model)),
+      tokenizer_(std::move(tokenizer)),
+      failed_(std::move(failed)),
+      engine_(model_->ctx(), model_->model(), model_->cache(), tokenizer_.get(), options) {
+  thread_ = start_thread("run the engine", [this] { run(); });
+}
+
+EngineGenerator::~EngineGenerator() { stop(); }
+
+void EngineGenerator::run() {
+  try {
+    engine_.run();
+  } catch (const std::exception& e) {
+    log_event(Level::kError, "serve.engine_failed", "what=\"{}\"", e.what());
+    if (failed_) failed_();
+  }
+}
+
+int64_t EngineGenerator::submit(Request request, Listener listener) {
+  return engine_.submit(std::move(request), std::move(listener));
+}
+
+void EngineGenerator::cancel(int64_t id) { engine_.cancel(id); }
+
+GeneratorStats EngineGenerator::stats() const {
+  const EngineStats s = engine_.stats();
+  return {.queued = s.waiting,
+          .running = s.running,
+          .queued_tokens = s.waiting_tokens,
+          .pages_used = s.pages - s.pages_available,
+          .pages_total = s.pages,
+          .steps = s.steps,
+          .preemptions = s.preemptions,
+          .step_seconds = s.step_seconds};
+}
+
+void EngineGenerator::stop() {
+  engine_.stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace moraine

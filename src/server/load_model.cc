@@ -1,0 +1,150 @@
+// Load model: files, tokens that end an answer, template, engine.
+#include "server/load_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/resident.h"
+#include "server/answer.h"
+#include "server/chat_prompt.h"
+#include "server/engine_generator.h"
+
+namespace moraine {
+namespace {
+
+std::string last_part(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return name.empty() || name == "." || name == ".." ? "model" : name;
+}
+
+// Two trainings may both have a step 1200: what the folder says of itself is in the name too.
+std::string fingerprint_of(FileSystem& fs, const std::string& folder) {
+  for (const char* name : {"manifest.json", "config.json"}) {
+    const std::string path = join_path(folder, name);
+    if (!fs.exists(path)) continue;
+    const std::string text = fs.read(path);
+    const std::string hash = hash_hex(hash_bytes(text.data(), static_cast<int64_t>(text.size())));
+    return last_part(folder) + "-" + hash.substr(0, 8);
+  }
+  return last_part(folder);
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(FileSystem& fs, const ModelDirectory& directory,
+                                          const std::string& path) {
+  if (fs.exists(join_path(directory.path(), "tokenizer.json")))
+    return Tokenizer::load(fs, directory.path());
+  if (directory.tokenizer_json().empty())
+    throw_error(Code::kInvalidArgument, "serve {}: the model has no tokenizer.json", path);
+  return Tokenizer::parse(directory.tokenizer_json(), "tokenizer.json");
+}
+
+void add_end(int64_t id, const ModelConfig& config, std::vector<int32_t>* ids) {
+  if (id < 0 || id >= config.vocab_size) return;
+  const int32_t token = static_cast<int32_t>(id);
+  if (std::find(ids->begin(), ids->end(), token) == ids->end()) ids->push_back(token);
+}
+
+// Public folders may name several ends: {"eos_token_id": [1, 106]}.
+void add_generation_ends(FileSystem& fs, const std::string& folder, const ModelConfig& config,
+                         std::vector<int32_t>* ids) {
+  const std::string path = join_path(folder, "generation_config.json");
+  if (!fs.exists(path)) return;
+  const Json json = parse_json(fs.read(path), path);
+  if (!json.is_object() || !json.contains("eos_token_id")) return;
+  const Json& ends = json["eos_token_id"];
+  for (const Json& end : ends.is_array() ? ends : Json::array({ends})) {
+    if (end.is_number_integer()) add_end(end.get<int64_t>(), config, ids);
+  }
+}
+
+void add_chat(FileSystem& fs, const ServeModelOptions& options, const std::string& folder,
+              const ModelConfig& config, ServedModel* m) {
+  try {
+    m->chat = ChatTemplate::load(fs, folder, options.chat_template, *m->tokenizer);
+  } catch (const Error& e) {
+    if (!options.chat_template.empty()) throw;
+    m->no_chat = e.what();
+    log_event(Level::kWarning, "serve.no_chat", "why=\"{}\"", e.what());
+    return;
+  }
+  m->tool_format = detect_tool_format(m->chat->source());
+  const std::string& end = m->chat->end_of_turn();
+  const int32_t token = m->tokenizer->id_of(end);
+  if (token >= 0)
+    add_end(token, config, &m->end_ids);
+  else
+    m->turn_end = end;
+}
+
+std::shared_ptr<const TokenTrie> make_trie(const Tokenizer& tokenizer, const ModelConfig& config) {
+  std::vector<int32_t> literal;
+  for (const char* tag : {"<tool_call>", "</tool_call>", "<zyphra_tool_call>",
+                          "</zyphra_tool_call>", "[TOOL_CALLS]"}) {
+    const int32_t id = tokenizer.id_of(tag);
+    if (id >= 0 && id < config.vocab_size && tokenizer.is_special(id)) literal.push_back(id);
+  }
+  return std::make_shared<TokenTrie>(tokenizer, config.vocab_size, literal);
+}
+
+// Pages of the cache: what was asked for, else full length for all sequences, within the memory.
+int64_t pages_of(const ServeModelOptions& o, const ModelConfig& config, DType compute,
+                 int64_t context) {
+  const int64_t each = (context + kPageRows - 1) / kPageRows;
+  const int64_t bytes = page_bytes(config, compute, kPageRows);
+  const int64_t quarter = std::min<int64_t>(available_memory_bytes() / 4, int64_t{1} << 50);
+  const int64_t pages =
+      o.cache_mib > 0 ? (o.cache_mib << 20) / bytes : std::min(each * o.sequences, quarter / bytes);
+  if (pages < each)
+    throw_error(Code::kInvalidArgument,
+                "serve {}: the cache has {} pages of {} bytes, one request of {} positions needs "
+                "{}; wanted a larger --cache-mib or a shorter --context",
+                o.path, pages, bytes, context, each);
+  return pages;
+}
+
+}  // namespace
+
+std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs, const ServeModelOptions& o) {
+  const ModelDirectory directory = ModelDirectory::open(fs, o.path);
+  const ModelConfig& config = directory.config();
+  auto m = std::make_shared<ServedModel>();
+  m->id = o.name.empty() ? last_part(o.path) : o.name;
+  m->fingerprint = fingerprint_of(fs, directory.path());
+  m->created = unix_seconds();
+  m->context = o.context > 0 ? o.context : config.max_positions;
+  m->tokenizer = load_tokenizer(fs, directory, o.path);
+  m->special_texts = special_texts(*m->tokenizer);
+  add_end(config.eos_id, config, &m->end_ids);
+  add_end(m->tokenizer->eos_id(), config, &m->end_ids);
+  add_generation_ends(fs, directory.path(), config, &m->end_ids);
+  const int64_t bos = config.bos_id >= 0 ? config.bos_id : m->tokenizer->bos_id();
+  m->start_id = static_cast<int32_t>(bos >= 0 ? bos : m->end_ids.empty() ? -1 : m->end_ids.front());
+  add_chat(fs, o, directory.path(), config, m.get());
+  m->token_trie = make_trie(*m->tokenizer, config);
+  const DType compute = o.dtype.empty()     ? directory.compute_dtype()
+                        : o.dtype == "bf16" ? DType::kBF16
+                                            : DType::kF32;
+  LoadOptions load;
+  load.dtype = o.dtype;
+  load.threads = o.threads;
+  load.tokens = o.rows;
+  load.positions = m->context;
+  load.cache = {.pages = pages_of(o, config, compute, m->context), .segments = o.sequences};
+  EngineOptions engine{.sequences = o.sequences,
+                       .tpot_seconds = o.tpot_seconds,
+                       .waiting_requests = o.queue_requests,
+                       .waiting_tokens = o.queue_tokens};
+  m->generator = std::make_shared<EngineGenerator>(LoadedModel::open(directory, load), m->tokenizer,
+                                                   engine, o.failed);
+  log_event(Level::kInfo, "serve.loaded", "model={} fingerprint={} pages={} context={} chat={}",
+            m->id, m->fingerprint, load.cache.pages, m->context,
+            m->chat == nullptr ? "none" : m->chat->name());
+  return m;
+}
+
+}  // namespace moraine

@@ -1,0 +1,38 @@
+// LoadModel: a model directory as a version that can be served.
+//
+// Errors: those of ModelDirectory, LoadedModel and Tokenizer; kInvalidArgument for a model without a
+//         tokenizer, or a cache that holds no answer.
+// Cost:   reads the weights; takes their memory and the cache's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/file_system.h"
+#include "server/served_model.h"
+
+namespace moraine {
+
+struct ServeModelOptions {
+  std::string path;           // checkpoint, run, or folder in a public layout
+  std::string name;           // in /v1/models; empty: the last part of the path
+  std::string dtype;          // "f32", "bf16", or "": as the weights are stored
+  std::string chat_template;  // as ChatTemplate::load's choice
+  int64_t threads = 0;        // 0: one per usable core
+  int64_t context = 0;        // positions of prompt and answer; 0: the model's
+  int64_t sequences = 16;     // requests that run at once
+  int64_t rows = 512;         // of a step
+  int64_t cache_mib =
+      0;  // keys and values; 0: all sequences at full length, or a quarter of the memory
+  int64_t queue_requests = 256;
+  int64_t queue_tokens = 262144;  // of prompts
+  double tpot_seconds = 0;
+  std::function<void()> failed = {};  // the engine ended by an error
+};
+
+std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs,
+                                                     const ServeModelOptions& options);
+
+}  // namespace moraine
