@@ -14,7 +14,7 @@ namespace {
 
 struct ServeFlags {
   ServeModelOptions model;
-  HttpOptions http{.port = 8080};
+  HttpOptions http;
   std::string key_file;
   std::vector<std::string> cors_origins;
   bool insecure_public = false;
@@ -85,6 +85,7 @@ void check(const ServeFlags& f) {
 
 void cmd_serve(const CommandLine& line) {
   ServeFlags f;
+  f.http.port = 8080;
   Flags flags(
       "serve",
       "Answer requests over HTTP in the protocols of OpenAI (completions, chat, responses) and "

@@ -58,13 +58,14 @@ struct Writer {
     return event("content_block_delta", {{"index", block}, {"delta", std::move(delta)}});
   }
   std::string delta(const AnswerChoice& choice, const ReplyDelta& d) {
+    std::string out;
     switch (d.kind) {
       case ReplyDelta::Kind::kContent:
-        return in_block("text", {{"type", "text"}, {"text", ""}}) +
-               delta_event({{"type", "text_delta"}, {"text", d.text}});
+        out = in_block("text", {{"type", "text"}, {"text", ""}});
+        return out + delta_event({{"type", "text_delta"}, {"text", d.text}});
       case ReplyDelta::Kind::kReasoning:
-        return in_block("thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}}) +
-               delta_event({{"type", "thinking_delta"}, {"thinking", d.text}});
+        out = in_block("thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
+        return out + delta_event({{"type", "thinking_delta"}, {"thinking", d.text}});
       case ReplyDelta::Kind::kToolBegin:
         return in_block("tool " + std::to_string(d.tool_index),
                         {{"type", "tool_use"},

@@ -137,8 +137,8 @@ struct Writer {
   }
   std::string begin() {
     const Json r = response("in_progress", Json::array(), nullptr);
-    return event("response.created", {{"response", r}}) +
-           event("response.in_progress", {{"response", r}});
+    const std::string created_event = event("response.created", {{"response", r}});
+    return created_event + event("response.in_progress", {{"response", r}});
   }
   Json finished(bool cut, Json items, const Usage& usage) const {
     Json r = response(cut ? "incomplete" : "completed", std::move(items), usage_of(usage));
