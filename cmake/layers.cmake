@@ -61,9 +61,14 @@ moraine_layer(eval DEPENDS base tokenizer model)
 moraine_layer(infer DEPENDS base kernels tokenizer model)
 find_package(OpenSSL REQUIRED)
 find_path(BOOST_HEADERS boost/beast/http/parser.hpp REQUIRED)
-moraine_layer(chat DEPENDS base tokenizer)
-moraine_layer(grammar DEPENDS base)
 moraine_layer(server DEPENDS base tokenizer grammar chat checkpoint model infer LIBRARIES OpenSSL::SSL OpenSSL::Crypto)
+# The web page is files of the tree, compiled in.
+file(GLOB page CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/server/page/*)
+add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/page_files.cc
+  COMMAND ${CMAKE_COMMAND} -DFOLDER=${CMAKE_SOURCE_DIR}/src/server/page -DOUT=${CMAKE_BINARY_DIR}/page_files.cc
+          -P ${CMAKE_SOURCE_DIR}/cmake/page_files.cmake
+  DEPENDS ${page} ${CMAKE_SOURCE_DIR}/cmake/page_files.cmake COMMENT "files of the web page" VERBATIM)
+target_sources(mr_server PRIVATE ${CMAKE_BINARY_DIR}/page_files.cc)
 moraine_layer(train DEPENDS base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer)
 moraine_layer(bench DEPENDS base tensor kernels comm checkpoint model machine infer train)
 

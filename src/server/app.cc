@@ -36,6 +36,13 @@ std::string host_name(std::string_view host) {
   return lower_case(host.substr(0, host.find(':')));
 }
 
+const char* page_type(const std::string& name) {
+  if (name.ends_with(".html")) return "text/html; charset=utf-8";
+  if (name.ends_with(".css")) return "text/css; charset=utf-8";
+  if (name.ends_with(".js")) return "text/javascript; charset=utf-8";
+  return name.ends_with(".svg") ? "image/svg+xml" : "application/octet-stream";
+}
+
 bool is_json(std::string_view type) {
   const std::string name = lower_case(type.substr(0, type.find(';')));
   return name == "application/json" || name == "application/json ";
@@ -58,6 +65,7 @@ std::span<const App::Route> App::routes() {
   static constexpr Route kRoutes[] = {
       {"/health", kGet, true, &App::health, nullptr, nullptr},
       {"/ready", kGet, true, &App::ready, nullptr, nullptr},
+      {"/", kGet, true, &App::page, nullptr, nullptr},
       {"/metrics", kGet, false, &App::metrics_page, nullptr, nullptr},
       {"/v1/models", kGet, false, &App::models, nullptr, nullptr},
       {"/tokenize", kPost, false, nullptr, &tokenize, nullptr},
@@ -76,12 +84,16 @@ const App::Route* App::route_of(const std::string& path) {
   for (const Route& route : routes()) {
     if (path == route.path) return &route;
     if (path.starts_with("/v1/models/") && route.at_once == &App::models) return &route;
+    if (path.starts_with("/page.") && route.at_once == &App::page) return &route;
   }
   return nullptr;
 }
 
 App::App(AppOptions options, std::shared_ptr<const ServedModel> model)
-    : options_(std::move(options)), model_(std::move(model)), started_(now_seconds()) {
+    : options_(std::move(options)),
+      model_(std::move(model)),
+      started_(now_seconds()),
+      page_files_(page_files()) {
   HttpHooks hooks;
   hooks.admit = [this](const HttpRequest& head) { return admit(head); };
   hooks.handle = [this](std::shared_ptr<HttpExchange> exchange) { handle(exchange); };
@@ -251,6 +263,25 @@ HttpResponse App::models(const HttpRequest& request) {
   return error_response(ErrorShape::kOpenAi,
                         RequestError("the model served here is '" + model->id + "'", "model",
                                      "model_not_found", 404));
+}
+
+// "/" is index.html; what it names stands beside it: "/page.css".
+HttpResponse App::page(const HttpRequest& request) {
+  constexpr std::string_view kFolder = "/page/";
+  const std::string name =
+      request.path.starts_with(kFolder) ? request.path.substr(kFolder.size()) : "index.html";
+  for (const PageFile& file : page_files_) {
+    if (file.name != name) continue;
+    HttpResponse response{.content_type = page_type(name), .body = std::string(file.content)};
+    response.fields = {{"cache-control", "no-cache"},
+                       {"x-content-type-options", "nosniff"},
+                       {"x-frame-options", "DENY"},
+                       {"content-security-policy",
+                        "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'"}};
+    return response;
+  }
+  return error_response(ErrorShape::kOpenAi,
+                        RequestError("there is no such file", "", "not_found", 404));
 }
 
 HttpResponse App::metrics_page(const HttpRequest&) {

@@ -1,6 +1,6 @@
 // App: which request goes where, who may ask, and how each one is accounted for.
 //
-//   io thread   routes, keys, origins; /health, /ready, /metrics, /v1/models; the writing of streams
+//   io thread   routes, keys, origins; /health, /ready, /metrics, /v1/models, the page; the writing of streams
 //   worker      bodies: JSON, templates, tokens, schemas; whole answers
 //   engine      what Generator has
 //
@@ -20,6 +20,7 @@
 #include "server/http_server.h"
 #include "server/job.h"
 #include "server/metrics.h"
+#include "server/page_files.h"
 #include "server/served_model.h"
 #include "server/worker.h"
 
@@ -63,6 +64,7 @@ class App {
   HttpResponse ready(const HttpRequest& request);
   HttpResponse metrics_page(const HttpRequest& request);
   HttpResponse models(const HttpRequest& request);
+  HttpResponse page(const HttpRequest& request);
   void answer(const ExchangePtr& exchange, const Route& route, double begun);
   void generate(const ExchangePtr& exchange, const Route& route, double begun);
 
@@ -70,6 +72,7 @@ class App {
   CurrentModel model_;
   ServerMetrics metrics_;
   const double started_;
+  const std::vector<PageFile> page_files_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<Worker> worker_;  // ends first: its tasks use the others
 };

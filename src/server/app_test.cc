@@ -39,6 +39,10 @@ TEST(App, AnswersTheSmallEndpoints) {
   EXPECT_EQ(models["data"][0]["id"], "tiny");
   EXPECT_EQ(client.get("/v1/models/tiny").status, 200);
   EXPECT_EQ(client.get("/v1/models/other").status, 404);
+  const auto page = client.get("/");
+  EXPECT_NE(page.head.find("content-type: text/html; charset=utf-8\r\n"), std::string::npos);
+  EXPECT_NE(client.get("/page.css").head.find("text/css"), std::string::npos);
+  EXPECT_EQ(client.get("/page./../app.cc").status, 404);
   const Json tokens = server.post_json("/tokenize", {{"prompt", "Hello <|end|>"}});
   EXPECT_EQ(tokens["count"], tokens["tokens"].size());
   EXPECT_EQ(server.post_json("/detokenize", {{"tokens", tokens["tokens"]}})["prompt"],
