@@ -267,9 +267,7 @@ HttpResponse App::models(const HttpRequest& request) {
 
 // "/" is index.html; what it names stands beside it: "/page.css".
 HttpResponse App::page(const HttpRequest& request) {
-  constexpr std::string_view kFolder = "/page/";
-  const std::string name =
-      request.path.starts_with(kFolder) ? request.path.substr(kFolder.size()) : "index.html";
+  const std::string name = request.path == "/" ? "index.html" : request.path.substr(1);
   for (const PageFile& file : page_files_) {
     if (file.name != name) continue;
     HttpResponse response{.content_type = page_type(name), .body = std::string(file.content)};

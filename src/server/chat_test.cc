@@ -1,4 +1,4 @@
-// Chat: conversations over /v1/chat/completions, /v1/responses and /v1/messages: prompts, tools, forms of answers, errors.
+// Conversations over chat/completions, responses and messages: prompts, tools, forms of answers, errors.
 // Fails if a message can write a control token, if a protocol's answer or stream has another form than its
 // clients read, or if a field is silently ignored.
 #include "server/chat.h"

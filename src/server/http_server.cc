@@ -170,11 +170,13 @@ struct HttpServer::State {
   int64_t connections_most = 0, accepted = 0, dropped = 0, cut = 0;
   bool stopping = false;
   std::atomic<bool> draining{false};
+  std::mutex mutex;  // of what follows
+  std::vector<std::function<void()>> posted;
 
   State(const HttpOptions& o, HttpHooks h) : options(o), hooks(std::move(h)) {
     connections_most = connections_possible(options.limits.connections);
     host.limits = options.limits;
-    host.post = [this](std::function<void()> f) { asio::post(io, std::move(f)); };
+    host.post = [this](std::function<void()> f) { post(std::move(f)); };
     host.admit = hooks.admit;
     host.handle = hooks.handle;
     host.refuse = hooks.refuse;
@@ -183,6 +185,8 @@ struct HttpServer::State {
     if (!options.tls_cert.empty() || !options.tls_key.empty()) open_tls();
     listen();
   }
+  void post(std::function<void()> f);
+  void run_posted();
   void open_tls();
   void listen();
   void accept();
@@ -195,6 +199,26 @@ struct HttpServer::State {
   void end_drain();
   void stop();
 };
+
+// One queue for all threads: Asio's own runs what the io thread posts after what another thread posts
+// later, and then the end of a stream could overtake its beginning.
+void HttpServer::State::post(std::function<void()> f) {
+  {
+    std::lock_guard lock(mutex);
+    posted.push_back(std::move(f));
+    if (posted.size() > 1) return;
+  }
+  asio::post(io, [this] { run_posted(); });
+}
+
+void HttpServer::State::run_posted() {
+  std::vector<std::function<void()>> now;
+  {
+    std::lock_guard lock(mutex);
+    now.swap(posted);
+  }
+  for (const std::function<void()>& f : now) f();
+}
 
 void HttpServer::State::open_tls() {
   if (options.tls_cert.empty() || options.tls_key.empty())
@@ -374,7 +398,7 @@ int64_t HttpServer::run() {
   return state_->cut;
 }
 
-void HttpServer::post(std::function<void()> f) { asio::post(state_->io, std::move(f)); }
+void HttpServer::post(std::function<void()> f) { state_->post(std::move(f)); }
 
 void HttpServer::every(double seconds, std::function<void()> f) {
   post([this, seconds, f = std::move(f)] {

@@ -57,6 +57,7 @@ class HttpServer {
   bool loopback() const;    // only this machine reaches it
   // Returns how many requests were cut off by the end of the draining time.
   int64_t run();
+  // Runs f on the io thread; what is posted earlier, by any thread, runs earlier.
   void post(std::function<void()> f);
   // Calls f on the io thread every so many seconds, until run ends.
   void every(double seconds, std::function<void()> f);
