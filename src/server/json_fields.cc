@@ -17,6 +17,14 @@ namespace {
   throw RequestError(fmt::format("the request's body has more than {} {}", limit, what), "");
 }
 
+// Where the string that begins at `i` has its last quote.
+size_t end_of_string(const std::string& body, size_t i) {
+  for (++i; i < body.size() && body[i] != '"'; ++i) {
+    if (body[i] == '\\') ++i;
+  }
+  return i;
+}
+
 // Depth, values, and members of an object, before anything is built of them. Strings are skipped;
 // whether the rest is JSON, the parser says.
 void check_extent(const std::string& body, const Limits& limits) {
@@ -26,9 +34,7 @@ void check_extent(const std::string& body, const Limits& limits) {
   for (size_t i = 0; i < body.size(); ++i) {
     const char c = body[i];
     if (c == '"') {
-      for (++i; i < body.size() && body[i] != '"'; ++i) {
-        if (body[i] == '\\') ++i;
-      }
+      i = end_of_string(body, i);
     } else if (c == '[' || c == '{') {
       ++values;
       members.push_back(c == '[' ? kArray : 1);

@@ -90,6 +90,14 @@ Json translate_input(JsonFields& fields, const Limits& limits) {
   return out;
 }
 
+Json inner_function(const Json& tool) {
+  Json function = Json::object();
+  for (const char* name : {"name", "description", "parameters", "strict"}) {
+    if (tool.contains(name)) function[name] = tool[name];
+  }
+  return function;
+}
+
 // Tools here are flat: {"type": "function", "name", ...}.
 ToolUse translate_tools(const Json& body, JsonFields& fields, const Limits& limits) {
   Json inner = Json::object();
@@ -102,11 +110,7 @@ ToolUse translate_tools(const Json& body, JsonFields& fields, const Limits& limi
         tool.fail("type", fmt::format("is \"{}\"; this server has no tools of its own, wanted "
                                       "\"function\"",
                                       printable(type, 64)));
-      Json function = Json::object();
-      for (const char* name : {"name", "description", "parameters", "strict"}) {
-        if ((*tools)[i].contains(name)) function[name] = (*tools)[i][name];
-      }
-      list.push_back({{"type", "function"}, {"function", std::move(function)}});
+      list.push_back({{"type", "function"}, {"function", inner_function((*tools)[i])}});
     }
     inner["tools"] = std::move(list);
   }
