@@ -9,6 +9,13 @@ if(MORAINE_TESTS)
   endforeach()
 endif()
 
+# Real clients against the program, where pip reaches packages; elsewhere it says so and is skipped.
+if(MORAINE_TESTS)
+  add_test(NAME check.clients COMMAND ${CMAKE_SOURCE_DIR}/tools/check_clients.sh $<TARGET_FILE:moraine>)
+  set_tests_properties(check.clients PROPERTIES LABELS clients SKIP_RETURN_CODE 77 TIMEOUT 900
+                       ENVIRONMENT MORAINE_CLIENTS=${CMAKE_SOURCE_DIR}/build/clients)
+endif()
+
 # headers_alone: one file for each header that includes nothing else. Built when it is asked for.
 file(GLOB_RECURSE headers RELATIVE ${CMAKE_SOURCE_DIR}/src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.h)
 set(alone)

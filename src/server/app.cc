@@ -68,6 +68,7 @@ std::span<const App::Route> App::routes() {
       {"/", kGet, true, &App::page, nullptr, nullptr},
       {"/metrics", kGet, false, &App::metrics_page, nullptr, nullptr},
       {"/v1/models", kGet, false, &App::models, nullptr, nullptr},
+      {"/tokenizer_info", kGet, false, &App::tokenizer_page, nullptr, nullptr},
       {"/tokenize", kPost, false, nullptr, &tokenize, nullptr},
       {"/detokenize", kPost, false, nullptr, &detokenize, nullptr},
       {"/v1/completions", kPost, false, nullptr, nullptr, &plan_completions},
@@ -252,6 +253,10 @@ HttpResponse App::ready(const HttpRequest&) {
       .body = json_text(
           {{"status", "ready"}, {"model", model->id}, {"system_fingerprint", model->fingerprint}}),
       .fields = model_fields(*model)};
+}
+
+HttpResponse App::tokenizer_page(const HttpRequest&) {
+  return {.body = json_text(tokenizer_info(*model_.get()))};
 }
 
 HttpResponse App::models(const HttpRequest& request) {

@@ -64,6 +64,7 @@ class App {
   HttpResponse ready(const HttpRequest& request);
   HttpResponse metrics_page(const HttpRequest& request);
   HttpResponse models(const HttpRequest& request);
+  HttpResponse tokenizer_page(const HttpRequest& request);
   HttpResponse page(const HttpRequest& request);
   void answer(const ExchangePtr& exchange, const Route& route, double begun);
   void generate(const ExchangePtr& exchange, const Route& route, double begun);

@@ -39,6 +39,7 @@ TEST(App, AnswersTheSmallEndpoints) {
   EXPECT_EQ(models["data"][0]["id"], "tiny");
   EXPECT_EQ(client.get("/v1/models/tiny").status, 200);
   EXPECT_EQ(client.get("/v1/models/other").status, 404);
+  EXPECT_EQ(parse_json(client.get("/tokenizer_info").body, "i")["eos_token"], "<|endoftext|>");
   const auto page = client.get("/");
   EXPECT_NE(page.head.find("content-type: text/html; charset=utf-8\r\n"), std::string::npos);
   EXPECT_NE(client.get("/page.css").head.find("text/css"), std::string::npos);

@@ -23,6 +23,15 @@ Json models_list(const ServedModel& model) {
   return {{"object", "list"}, {"data", Json::array({model_object(model)})}};
 }
 
+Json tokenizer_info(const ServedModel& model) {
+  const auto text = [&](int32_t id) {
+    return id < 0 ? Json(nullptr) : Json(std::string(model.tokenizer->token_text(id)));
+  };
+  return {{"bos_token", text(model.tokenizer->bos_id())},
+          {"eos_token", text(model.tokenizer->eos_id())},
+          {"chat_template", model.chat == nullptr ? Json(nullptr) : Json(model.chat->source())}};
+}
+
 Json tokenize(const Json& body, const ServedModel& model, const Limits& limits) {
   JsonFields fields(body, "");
   check_model(fields, model);

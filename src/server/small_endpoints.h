@@ -12,6 +12,8 @@ namespace moraine {
 
 Json models_list(const ServedModel& model);
 Json model_object(const ServedModel& model);
+// {"bos_token", "eos_token", "chat_template"}, null where there is none.
+Json tokenizer_info(const ServedModel& model);
 // {"prompt" or "content" or "messages", "add_special_tokens"} -> {"count", "max_model_len", "tokens"}
 Json tokenize(const Json& body, const ServedModel& model, const Limits& limits);
 // {"tokens"} -> {"prompt", "content"}

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Runs real clients against the built program: the OpenAI and Anthropic packages, Prometheus' parser, lm-evaluation-harness.
+#   tools/check_clients.sh [MORAINE]     MORAINE: the program; default: build/release/moraine
+# Makes a virtual environment in $MORAINE_CLIENTS (default: build/clients) the first time. Exit 77, and a line that says so, where
+# Python or the packages cannot be had.
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+moraine=$(realpath "${1:-$here/build/release/moraine}")
+venv=${MORAINE_CLIENTS:-$here/build/clients}
+skip() { echo "check_clients: SKIPPED: $1" >&2; exit 77; }
+
+command -v python3 >/dev/null || skip "no python3"
+if [ ! -e "$venv/ready" ]; then
+  python3 -m venv "$venv" >/dev/null 2>&1 || skip "python3 makes no virtual environment (Debian: python3-venv)"
+  timeout 600 "$venv/bin/pip" install -q --disable-pip-version-check openai anthropic prometheus-client 'lm-eval[api]' >/dev/null 2>&1 ||
+    skip "pip reaches no packages"
+  touch "$venv/ready"
+fi
+
+work=$(mktemp -d)
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$work"' EXIT
+cd "$work"
+key=a-key-for-the-test-only
+echo "$key" > keys
+
+# A model of seconds: words in no order.
+awk 'BEGIN { srand(1); n = split("the cat dog sees runs house red blue quick and or in on of tree bird sings night day walks small large", w, " ");
+  for (i = 0; i < 2000; i++) { s = ""; k = 5 + int(rand() * 25); for (j = 0; j < k; j++) s = s w[1 + int(rand() * n)] " "; print s "." } }' > text.txt
+"$moraine" tokenizer train --input text.txt --vocab-size 400 --out tok >/dev/null 2>&1
+"$moraine" data build --tokenizer tok --input text.txt --out data >/dev/null 2>&1
+printf '%s\n' '[model]' 'hidden = 64' 'layers = 2' 'heads = 4' 'kv_heads = 2' 'head_dim = 16' 'experts = 4' 'expert_hidden = 64' 'router_hidden = 16' \
+  '[data]' 'train = "data"' 'tokenizer = "tok"' '[train]' 'seed = 1' 'slots = 2' 'sequence = 256' 'batch_tokens = 1024' 'steps = 20' 'dtype = "f32"' > run.toml
+"$moraine" train --config run.toml --out run >/dev/null 2>&1
+cat > template.jinja <<'TEMPLATE'
+{%- for m in messages %}{{ m.role }}: {{ m.content }}
+{% endfor %}{% if tools %}Calls are written <tool_call>{"name": ..., "arguments": ...}</tool_call>: {{ tools | tojson }}
+{% endif %}{% if add_generation_prompt %}assistant:{% endif %}
+TEMPLATE
+"$moraine" serve --model run --name tiny --port 0 --context 1024 --chat-template template.jinja --api-key-file keys > out.txt 2> err.txt &
+server=$!
+for _ in $(seq 200); do grep -qs listening out.txt && break; kill -0 "$server" 2>/dev/null || { cat err.txt >&2; exit 1; }; sleep 0.1; done
+url=$(sed -n 's/^listening on //p' out.txt)
+
+"$venv/bin/python" "$here/tools/check_clients.py" "$url" "$key"
+
+# lm-evaluation-harness, unchanged, on a task of a file: it must answer; what it counts, `eval choice` counts too.
+for i in 1 2 3 4 5 6 7 8; do echo "{\"context\": \"the cat sees\", \"choices\": [\"the dog\", \"a tree $i\"], \"answer\": $((i % 2))}"; done > task.jsonl
+mkdir tasks
+cat > tasks/local.yaml <<TASK
+task: moraine_local
+dataset_path: json
+dataset_kwargs: {data_files: {test: $work/task.jsonl}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: context
+doc_to_choice: choices
+doc_to_target: answer
+metric_list: [{metric: acc}, {metric: acc_norm}]
+TASK
+HF_HUB_OFFLINE=1 HF_HOME=$work/hf OPENAI_API_KEY=$key "$venv/bin/lm_eval" --model local-completions \
+  --model_args "model=tiny,base_url=$url/v1/completions,tokenizer_backend=remote,auth_token=$key,num_concurrent=4,max_retries=1" \
+  --tasks moraine_local --include_path tasks --output_path results > lm_eval.log 2>&1 || { tail -n 20 lm_eval.log >&2; exit 1; }
+grep -E 'acc' lm_eval.log
+kill -TERM "$server"
+wait "$server" || { echo "check_clients: the server ended with $?" >&2; exit 1; }
+server=
+echo "check_clients: ready"
