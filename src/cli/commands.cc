@@ -11,6 +11,7 @@ constexpr Command kCommands[] = {
     {"train", "pretrain or adapt, from scratch, a model, or the newest checkpoint", cmd_train},
     {"eval", "perplexity of texts, multiple choice, log-probabilities of tokens", cmd_eval},
     {"generate", "continue a prompt", cmd_generate},
+    {"chat", "talk with a model in the terminal", cmd_chat},
     {"serve", "answer requests over HTTP, in the protocols of OpenAI and Anthropic", cmd_serve},
     {"import", "turn a public checkpoint into a model directory", cmd_import},
     {"export", "write a model in a public layout", cmd_export},

@@ -20,6 +20,7 @@ void cmd_data(const CommandLine& line);
 void cmd_train(const CommandLine& line);
 void cmd_eval(const CommandLine& line);
 void cmd_generate(const CommandLine& line);
+void cmd_chat(const CommandLine& line);
 void cmd_serve(const CommandLine& line);
 void cmd_import(const CommandLine& line);
 void cmd_export(const CommandLine& line);
