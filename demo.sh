@@ -51,6 +51,7 @@ cat <<EOF
 
 The run is in $out: report.html (open it), metrics.jsonl, tensorboard/, step-*/ (checkpoints that are whole models).
 Next:
+  $moraine serve --model $out          # then open http://127.0.0.1:8080, or point an OpenAI client at it
   $moraine generate --model $out --prompt "My dear Mr. Darcy," --temperature 0.8
   $moraine inspect $out
   $moraine bench train --config configs/demo.toml

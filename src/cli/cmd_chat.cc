@@ -180,13 +180,13 @@ void cmd_chat(const CommandLine& line) {
   f.sampling.temperature = 0.8;
   f.sampling.top_p = 0.95;
   f.model.sequences = 1;
-  Flags flags("chat",
-              "Talk with a model: each line is a message. /new begins again, /retry asks for another "
-              "answer, /exit or the end of the input ends; Ctrl-C stops an answer.");
+  Flags flags(
+      "chat",
+      "Talk with a model: each line is a message. /new begins again, /retry asks for another "
+      "answer, /exit or the end of the input ends; Ctrl-C stops an answer.");
   declare(flags, f);
   if (!flags.parse(line)) return;
-  const std::shared_ptr<const ServedModel> model =
-      load_served_model(posix_file_system(), f.model);
+  const std::shared_ptr<const ServedModel> model = load_served_model(posix_file_system(), f.model);
   check_sampling(f.sampling, model->tokenizer->vocabulary_size());
   if (model->chat == nullptr)
     throw_error(Code::kInvalidArgument, "chat with {}: {}", f.model.path, model->no_chat);

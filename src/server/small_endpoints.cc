@@ -16,6 +16,7 @@ Json model_object(const ServedModel& model) {
           {"created", model.created},
           {"owned_by", "moraine"},
           {"max_model_len", model.context},
+          {"chat", model.chat != nullptr},
           {"system_fingerprint", model.fingerprint}};
 }
 
