@@ -26,11 +26,11 @@ Block philox(uint64_t seed, Stream stream, uint64_t step, uint64_t index) {
   return c;
 }
 
-double open_unit(uint64_t bits) {  // (0, 1): the half keeps 0 out
+}  // namespace
+
+double uniform_of_bits(uint64_t bits) {  // (0, 1): the half keeps 0 out
   return (static_cast<double>(bits >> 11) + 0.5) * 0x1.0p-53;
 }
-
-}  // namespace
 
 uint64_t random_bits(uint64_t seed, Stream stream, uint64_t step, uint64_t index) {
   const Block b = philox(seed, stream, step, index);
@@ -38,13 +38,13 @@ uint64_t random_bits(uint64_t seed, Stream stream, uint64_t step, uint64_t index
 }
 
 double random_uniform(uint64_t seed, Stream stream, uint64_t step, uint64_t index) {
-  return open_unit(random_bits(seed, stream, step, index));
+  return uniform_of_bits(random_bits(seed, stream, step, index));
 }
 
 double random_normal(uint64_t seed, Stream stream, uint64_t step, uint64_t index) {
   const Block b = philox(seed, stream, step, index);
-  const double u = open_unit(uint64_t{b[0]} << 32 | b[1]),
-               v = open_unit(uint64_t{b[2]} << 32 | b[3]);
+  const double u = uniform_of_bits(uint64_t{b[0]} << 32 | b[1]),
+               v = uniform_of_bits(uint64_t{b[2]} << 32 | b[3]);
   return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * M_PI * v);
 }
 

@@ -2,12 +2,15 @@
 #include "infer/sampler.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <vector>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "kernels/random_row.h"
 
 namespace moraine {
 namespace {
@@ -58,13 +61,40 @@ void filter(std::vector<int32_t>& ids, std::span<const float> logits, const Samp
   ids.resize(kept);
 }
 
-// At least -log(-log(u)), without a logarithm: -log(u) >= 1 - u >= 2^(e - 1), e the exponent of 1 - u.
-double most_gumbel(double u) {
-  int exponent = 0;
-  std::frexp(1 - u, &exponent);
+// At least -log(-log(u)) of the word's uniform, without a logarithm: -log(u) >= 1 - u, and
+// 1 - u = (m + 1/2) / 2^53 with m the 53 bits inverted, which is at least 2^(floor(log2(m)) - 53).
+double most_gumbel(uint64_t bits) {
   constexpr double kLog2 = 0.6931471805599454, kRounding = 1e-9;
-  return (1 - exponent) * kLog2 + kRounding;
+  const uint64_t m = ~bits >> 11;
+  return static_cast<double>(54 - std::bit_width(m)) * kLog2 + kRounding;
 }
+
+// The arg-max of ratio + Gumbel noise, over ids that are offered one after another.
+class Draw {
+ public:
+  Draw(std::span<const float> logits, float top, double temperature, int32_t first)
+      : logits_(logits), top_(top), temperature_(temperature), best_(first) {}
+
+  void offer(int32_t id, uint64_t bits) {
+    const float logit = logits_[static_cast<size_t>(id)];
+    // Most ids can not win whatever their noise is: no logarithm and no division for them.
+    const double below = static_cast<double>(logit) - static_cast<double>(top_);
+    if (below <= (score_ - most_gumbel(bits)) * temperature_) return;
+    const double score =
+        log_ratio(logit, top_, temperature_) - std::log(-std::log(uniform_of_bits(bits)));
+    if (score <= score_ || std::isnan(score)) return;
+    score_ = score;
+    best_ = id;
+  }
+  int32_t best() const { return best_; }
+
+ private:
+  const std::span<const float> logits_;
+  const float top_;
+  const double temperature_;
+  int32_t best_;
+  double score_ = -INFINITY;
+};
 
 }  // namespace
 
@@ -117,32 +147,28 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, in
   const int32_t first = most_likely(logits);
   if (o.temperature == 0) return first;
   const float top = logits[static_cast<size_t>(first)];
-  std::vector<int32_t> ids;
-  if (o.top_k > 0 || o.top_p < 1 || o.min_p > 0) {
-    ids = by_likelihood(logits);
-    filter(ids, logits, o);
-    std::sort(ids.begin(), ids.end());
-  } else {
-    ids.resize(logits.size());
-    std::iota(ids.begin(), ids.end(), 0);
-  }
   const uint64_t seed =
       o.choice == 0 ? o.seed
                     : random_bits(o.seed, Stream::kChoice, 0, static_cast<uint64_t>(o.choice));
-  int32_t best = first;
-  double best_score = -INFINITY;
-  for (const int32_t id : ids) {
-    const double u = random_uniform(seed, Stream::kSample, static_cast<uint64_t>(position),
-                                    static_cast<uint64_t>(id));
-    const double ratio = log_ratio(logits[static_cast<size_t>(id)], top, o.temperature);
-    if (ratio + most_gumbel(u) <= best_score) continue;
-    const double score = ratio - std::log(-std::log(u));
-    if (score > best_score) {
-      best_score = score;
-      best = id;
-    }
+  const auto step = static_cast<uint64_t>(position);
+  Draw draw(logits, top, o.temperature, first);
+  if (o.top_k > 0 || o.top_p < 1 || o.min_p > 0) {
+    std::vector<int32_t> ids = by_likelihood(logits);
+    filter(ids, logits, o);
+    std::sort(ids.begin(), ids.end());
+    for (const int32_t id : ids)
+      draw.offer(id, random_bits(seed, Stream::kSample, step, static_cast<uint64_t>(id)));
+    return draw.best();
   }
-  return best;
+  constexpr size_t kBlock = 256;
+  std::array<uint64_t, kBlock> bits;
+  for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
+    const std::span<uint64_t> block(bits.data(), std::min(kBlock, logits.size() - begin));
+    random_row(
+        {.bits = block, .seed = seed, .stream = Stream::kSample, .step = step, .first = begin});
+    for (size_t i = 0; i < block.size(); ++i) draw.offer(static_cast<int32_t>(begin + i), block[i]);
+  }
+  return draw.best();
 }
 
 }  // namespace moraine
