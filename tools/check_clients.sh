@@ -12,7 +12,7 @@ skip() { echo "check_clients: SKIPPED: $1" >&2; exit 77; }
 command -v python3 >/dev/null || skip "no python3"
 if [ ! -e "$venv/ready" ]; then
   python3 -m venv "$venv" >/dev/null 2>&1 || skip "python3 makes no virtual environment (Debian: python3-venv)"
-  timeout 600 "$venv/bin/pip" install -q --disable-pip-version-check openai anthropic prometheus-client 'lm-eval[api]' >/dev/null 2>&1 ||
+  timeout 600 "$venv/bin/pip" install -q --disable-pip-version-check openai==3.54.0 anthropic==2.12.0 prometheus-client==0.26.0 'lm-eval[api]==0.4.13' >/dev/null 2>&1 ||
     skip "pip reaches no packages"
   touch "$venv/ready"
 fi

@@ -193,38 +193,49 @@ void print(const Load& l, bool json) {
 }
 
 // Percentiles and throughput over the targets, on one page.
-void write_chart(const std::string& path, const std::vector<Load>& loads) {
-  LineChart chart{.title = "Time between tokens, and tokens per second, by latency target",
-                  .unit = "ms, tokens/s",
-                  .from_zero = true,
-                  .wide = true};
+void write_chart(const std::string& path, std::vector<Load> loads) {
   double largest = 0;
   for (const Load& l : loads) largest = std::max(largest, static_cast<double>(l.tpot_ms));
-  ChartSeries p50{.name = "p50 ms", .colour = 1, .dots = true},
-      p95{.name = "p95 ms", .colour = 2, .dots = true},
-      rate{.name = "tokens/s", .colour = 3, .dots = true};
-  std::vector<Load> sorted = loads;
   const auto at = [&](const Load& l) {  // no target stands at the far end
     return l.tpot_ms > 0 ? static_cast<double>(l.tpot_ms) : 1.5 * largest;
   };
-  std::sort(sorted.begin(), sorted.end(),
+  std::sort(loads.begin(), loads.end(),
             [&](const Load& a, const Load& b) { return at(a) < at(b); });
-  for (const Load& l : sorted) {
-    for (ChartSeries* s : {&p50, &p95, &rate}) s->x.push_back(at(l));
-    p50.y.push_back(percentile(l.between_ms, 0.5));
-    p95.y.push_back(percentile(l.between_ms, 0.95));
-    rate.y.push_back(static_cast<double>(l.answer_tokens) / l.seconds);
-  }
-  chart.series = {p50, p95, rate};
-  const std::string style =
-      ":root{--s1:#2c6b4f;--s2:#a3571c;--s3:#31568f;--grid:#ddd;--text:#222;--low:#31568f;"
-      "--high:#a3571c;color-scheme:light dark}@media(prefers-color-scheme:dark){:root{--grid:#444;"
-      "--text:#ddd;--s1:#7cc7a2;--s2:#e0a36f;--s3:#8fb0e4}body{background:#191a18}}"
-      "body{font:14px system-ui;color:var(--text);max-width:60rem;margin:2rem auto}";
+  const auto series = [&](const char* name, int colour, const auto& value) {
+    ChartSeries s{.name = name, .colour = colour, .dots = true};
+    for (const Load& l : loads) {
+      s.x.push_back(at(l));
+      s.y.push_back(value(l));
+    }
+    return s;
+  };
+  const auto between = [&](double p) {
+    return [p](const Load& l) { return percentile(l.between_ms, p); };
+  };
+  const LineChart latency{
+      .title = "Time between tokens by latency target",
+      .unit = "ms",
+      .series = {series("p50", 1, between(0.5)), series("p95", 2, between(0.95)),
+                 series("target", 3, [&](const Load& l) { return l.tpot_ms > 0 ? at(l) : NAN; })},
+      .from_zero = true};
+  const LineChart rate{.title = "Throughput by latency target",
+                       .unit = "tokens/s",
+                       .series = {series("answers", 1,
+                                         [](const Load& l) {
+                                           return static_cast<double>(l.answer_tokens) / l.seconds;
+                                         })},
+                       .from_zero = true};
+  std::string cards;
+  for (const LineChart* chart : {&latency, &rate})
+    cards += "<div class=\"card\">" + line_chart_svg(*chart) + "</div>\n";
   posix_file_system().write_atomic(
-      path, fmt::format("<!doctype html><meta charset=utf-8><title>Latency targets</title>"
-                        "<style>{}</style><p>x: target in ms; the rightmost point has none.</p>{}",
-                        style, line_chart_svg(chart)));
+      path,
+      fmt::format("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+                  "<title>Latency targets</title>\n<style>{}</style></head><body>\n"
+                  "<h1>Latency targets</h1>\n<p class=\"sub\">{} requests at a time. Below: the "
+                  "target in ms; the rightmost point has none.</p>\n<div class=\"charts\">\n{}"
+                  "</div></body></html>\n",
+                  chart_page_style(), loads.front().concurrency, cards));
 }
 
 void print_prefix(const std::pair<double, double>& ms, int64_t tokens, bool json) {

@@ -44,6 +44,9 @@ std::vector<double> smooth(const std::vector<double>& y, int64_t window);
 // 1.3 times what 99 of 100 values stay below; the highest value if there are few.
 double peak_limit(std::vector<double> values);
 
+// The style sheet that drawings are made for, of a whole page: .card, .charts, .sub.
+const char* chart_page_style();
+
 std::string html_escape(const std::string& text);  // & < > " ' and control characters
 std::string number_text(double value);             // four significant digits, "12.9k", "3e-05"
 

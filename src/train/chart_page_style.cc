@@ -1,0 +1,45 @@
+// ChartPageStyle: how pages with charts look, in light and dark.
+#include "train/report_chart.h"
+
+namespace moraine {
+
+const char* chart_page_style() {
+  return R"(
+:root { color-scheme: light dark; --page:#f6f6f3; --card:#fff; --text:#22252b; --soft:#6c727d; --grid:#e4e5e8;
+  --axis:#a9aeb8; --s1:#2563c9; --s2:#d9622b; --s3:#2e8f63; --low:#3b7dd8; --high:#e06a2b; }
+@media (prefers-color-scheme: dark) { :root { --page:#14161a; --card:#1d2026; --text:#e5e7eb; --soft:#969daa;
+  --grid:#2f333b; --axis:#5b616d; --s1:#6ea3f7; --s2:#f0905c; --s3:#5fc496; --low:#5b97ee; --high:#ee8a50; } }
+* { box-sizing: border-box; }
+body { margin:0 auto; max-width:1280px; padding:28px 22px 60px; background:var(--page); color:var(--text);
+  font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif; }
+h1 { font-size:25px; margin:0 0 2px; } h2 { font-size:17px; margin:30px 0 10px; }
+.sub { color:var(--soft); margin:0 0 20px; }
+.card { background:var(--card); border:1px solid var(--grid); border-radius:10px; padding:10px 12px; min-width:0; }
+.tiles { display:grid; grid-template-columns:repeat(auto-fit,minmax(150px,1fr)); gap:10px; }
+.tile b { display:block; font-size:22px; font-weight:600; font-variant-numeric:tabular-nums; }
+.tile span { color:var(--soft); font-size:13px; }
+.charts { display:grid; grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr)); gap:12px; }
+.wide { grid-column:1/-1; }
+svg { display:block; width:100%; height:auto; overflow:hidden; font-family:inherit; }
+.title { font-size:14px; font-weight:600; fill:var(--text); }
+.tick { font-size:11px; font-weight:400; fill:var(--soft); font-variant-numeric:tabular-nums; }
+.cell { font-size:10px; fill:var(--text); }
+.grid { stroke:var(--grid); fill:none; } .axis { stroke:var(--axis); fill:none; }
+.line { fill:none; stroke-width:1.8; stroke-linejoin:round; } .faint { stroke-width:1; opacity:.35; }
+.c1 { stroke:var(--s1); } .c2 { stroke:var(--s2); } .c3 { stroke:var(--s3); }
+.dot { fill:var(--card); stroke-width:1.8; }
+.pick { position:relative; } .pick input { position:absolute; opacity:0; }
+.pick label { display:inline-block; font-size:12px; color:var(--soft); padding:1px 10px; border:1px solid var(--grid);
+  border-radius:20px; cursor:pointer; margin-left:4px; }
+.pick input:checked + label { color:var(--text); border-color:var(--axis); }
+.pick input:focus-visible + label { outline:2px solid var(--s1); }
+.pick .log { display:none; } #axis-log:checked ~ .log { display:block; } #axis-log:checked ~ .lin { display:none; }
+pre { margin:0; white-space:pre-wrap; overflow-wrap:anywhere; font:13px/1.5 ui-monospace,Menlo,Consolas,monospace; }
+summary { cursor:pointer; font-size:17px; font-weight:600; margin:26px 0 10px; }
+footer { color:var(--soft); font-size:13px; margin-top:30px; }
+table { border-collapse:collapse; width:100%; } td { padding:4px 8px; border-top:1px solid var(--grid); }
+tr:first-child td { border-top:0; } td:last-child { text-align:right; font-variant-numeric:tabular-nums; }
+)";
+}
+
+}  // namespace moraine
