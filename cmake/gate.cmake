@@ -14,6 +14,9 @@ if(MORAINE_TESTS)
   add_test(NAME check.clients COMMAND ${CMAKE_SOURCE_DIR}/tools/check_clients.sh $<TARGET_FILE:moraine>)
   set_tests_properties(check.clients PROPERTIES LABELS clients SKIP_RETURN_CODE 77 TIMEOUT 900
                        ENVIRONMENT MORAINE_CLIENTS=${CMAKE_SOURCE_DIR}/build/clients)
+  add_test(NAME check.page COMMAND ${CMAKE_SOURCE_DIR}/tools/check_page.sh $<TARGET_FILE:moraine>)
+  set_tests_properties(check.page PROPERTIES LABELS clients SKIP_RETURN_CODE 77 TIMEOUT 600
+                       ENVIRONMENT MORAINE_BROWSER=${CMAKE_SOURCE_DIR}/build/browser)
 endif()
 
 # headers_alone: one file for each header that includes nothing else. Built when it is asked for.

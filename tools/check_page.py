@@ -19,7 +19,7 @@ url = re.search(r"listening on (\S+)", server.stdout.readline()).group(1)
 messages, strangers = [], []
 
 
-def check(page, what):
+def seen(what):
     print("page:", what, flush=True)
 
 
@@ -36,7 +36,7 @@ try:
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
         page.emulate_media(color_scheme="light")
         assert dark != page.evaluate("getComputedStyle(document.body).backgroundColor"), "one colour for light and dark"
-        check(page, "light and dark")
+        seen("light and dark")
 
         page.keyboard.press("Alt+s")
         expect(page.locator("#settings")).to_be_visible()
@@ -45,7 +45,7 @@ try:
         page.fill("#temperature", "0.5")
         page.keyboard.press("Alt+s")
         expect(page.locator("#settings")).to_be_hidden()
-        check(page, "settings")
+        seen("settings")
 
         box = page.locator("#input")
         box.fill("It is a truth universally acknowledged")
@@ -56,19 +56,19 @@ try:
         expect(facts).to_contain_text("first token")
         first = answer.text_content()
         assert first.strip(), "the answer is empty"
-        check(page, "an answer: " + repr(first[:60]))
+        seen("an answer: " + repr(first[:60]))
 
         tokens = page.locator(".turn.assistant .token")
         if tokens.count():
             tokens.first.hover()
             expect(page.locator("#tip")).to_be_visible()
             assert page.locator("#tip tr").count() > 1, "no other tokens beside the chosen one"
-            check(page, "probabilities on hover")
+            seen("probabilities on hover")
 
         page.get_by_role("button", name="retry").last.click()
         expect(page.locator(".turn.assistant .facts").last).to_contain_text(re.compile("stop|length"), timeout=60000)
         assert page.locator(".turn.assistant .body").last.text_content() == first, "one seed, two answers"
-        check(page, "retry with a seed gives the same answer")
+        seen("retry with a seed gives the same answer")
 
         page.get_by_role("button", name="edit").first.click()
         expect(box).to_have_value("It is a truth universally acknowledged")
@@ -82,7 +82,7 @@ try:
         expect(page.locator("#stop-button")).to_be_visible()
         page.keyboard.press("Escape")
         expect(page.locator("#stop-button")).to_be_hidden()
-        check(page, "edit, stop")
+        seen("edit, stop")
 
         page.keyboard.press("Alt+n")
         assert page.locator(".turn").count() == 0
@@ -94,12 +94,12 @@ try:
         box.press("Enter")
         expect(page.locator(".turn .facts").last).to_contain_text(re.compile("stop|length"), timeout=60000)
         assert page.locator(".turn .body").last.text_content().startswith("My dear Mr. Darcy,")
-        check(page, "a text that goes on")
+        seen("a text that goes on")
 
         page.reload()
         page.keyboard.press("Alt+s")
         expect(page.locator("#max_tokens")).to_have_value("8")
-        check(page, "settings are kept")
+        seen("settings are kept")
         browser.close()
     assert not messages, messages
     assert not strangers, strangers
