@@ -89,7 +89,7 @@ void Bench::submit(Engine& engine, const LoadShape& o, Load& load) {
     }
     *last = now;
   };
-  listener.on_finish = [this, &load, o](Finish, const std::string&, const std::string&) {
+  listener.on_finish = [this, &load, o](const Ended&) {
     --in_flight_;
     load.prompt_tokens += o.prompt_tokens;
     load.answer_tokens += o.new_tokens;

@@ -52,11 +52,11 @@ class Inbox {
   Listener listener() {
     Listener l;
     l.on_token = [this](const TokenPiece& piece) { put(piece.text); };
-    l.on_finish = [this](Finish finish, const std::string& text, const std::string& error) {
-      put(text);
+    l.on_finish = [this](const Ended& ended) {
+      put(ended.text);
       const std::lock_guard<std::mutex> lock(mutex_);
-      finish_ = finish;
-      error_ = error;
+      finish_ = ended.finish;
+      error_ = ended.error;
       done_ = true;
       changed_.notify_one();
     };

@@ -398,13 +398,14 @@ void Engine::take_token(const Row& row, const TokenScore& score) {
 void Engine::finish(int64_t id, Finish reason, const std::string& error) {
   const std::unique_ptr<Sequence> sequence = scheduler_.remove(id);
   if (sequence == nullptr) return;  // it has ended
-  std::string text;
-  if (sequence->text.finish(&text) && reason == Finish::kLength) reason = Finish::kStop;
+  Ended ended{.finish = reason, .error = error};
+  if (sequence->text.finish(&ended.text) && reason == Finish::kLength) ended.finish = Finish::kStop;
+  if (ended.finish == Finish::kStop) ended.stop = sequence->text.stopped_by();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    ++stats_.finished[index_of(reason)];
+    ++stats_.finished[index_of(ended.finish)];
   }
-  if (sequence->listener.on_finish) sequence->listener.on_finish(reason, text, error);
+  if (sequence->listener.on_finish) sequence->listener.on_finish(ended);
 }
 
 }  // namespace moraine

@@ -42,7 +42,7 @@ struct Heard {
   std::vector<int32_t> tokens;
   std::vector<double> logprobs;  // of tokens, then of the most likely beside each
   std::vector<double> prompt;
-  std::string finish, error;
+  std::string finish, error, stop;
   int64_t ends = 0;
 };
 
@@ -57,9 +57,10 @@ Listener listen(Heard& heard) {
     heard.logprobs.push_back(piece.score.chosen.logprob);
     for (const TokenLogprob& other : piece.score.top) heard.logprobs.push_back(other.logprob);
   };
-  l.on_finish = [&heard](Finish finish, const std::string&, const std::string& error) {
-    heard.finish = finish_name(finish);
-    heard.error = error;
+  l.on_finish = [&heard](const Ended& ended) {
+    heard.finish = finish_name(ended.finish);
+    heard.error = ended.error;
+    heard.stop = ended.stop;
     ++heard.ends;
   };
   return l;
@@ -403,7 +404,7 @@ TEST(Engine, RunsOnItsThreadUntilItIsStopped) {
       for (uint64_t i = 0; i < 5; ++i) {
         Listener l;
         l.on_token = [&](const TokenPiece&) { ++tokens; };
-        l.on_finish = [&](Finish, const std::string&, const std::string&) { ++ended; };
+        l.on_finish = [&](const Ended&) { ++ended; };
         const int64_t id = engine.submit(make_request(c * 10 + i), l);
         if (i % 3 == 2) engine.cancel(id);
       }

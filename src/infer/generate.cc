@@ -22,10 +22,10 @@ GenerateResult generate(Context& ctx, Model& model, Cache& cache, const Tokenize
     result.logprobs.push_back(piece.score.chosen.logprob);
     show(piece.text);
   };
-  listener.on_finish = [&](Finish finish, const std::string& text, const std::string& error) {
-    show(text);
-    result.finish_reason = finish_name(finish);
-    failure = error;
+  listener.on_finish = [&](const Ended& ended) {
+    show(ended.text);
+    result.finish_reason = finish_name(ended.finish);
+    failure = ended.error;
   };
   engine.submit(request, std::move(listener));
   while (engine.step()) continue;

@@ -54,12 +54,18 @@ struct TokenPiece {
 enum class Finish { kStop, kLength, kCancelled, kError };
 const char* finish_name(Finish finish);  // "stop", "length", "cancelled", "error"
 
+struct Ended {
+  Finish finish = Finish::kStop;
+  std::string text{};   // characters that were held back as the possible beginning of a stop string
+  std::string error{};  // what went wrong, of kError
+  std::string stop{};   // the stop string that ended the text; empty: none did
+};
+
 // Called on the thread that runs the engine; any may be empty. After on_finish nothing more is called.
 struct Listener {
   std::function<void(const PromptDone&)> on_prompt;  // once
   std::function<void(const TokenPiece&)> on_token;   // not for a token that ends the text
-  // `text`: characters that were held back as the possible beginning of a stop string.
-  std::function<void(Finish, const std::string& text, const std::string& error)> on_finish;
+  std::function<void(const Ended&)> on_finish;
 };
 
 }  // namespace moraine

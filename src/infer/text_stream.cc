@@ -18,7 +18,7 @@ bool TextStream::add(int32_t token, std::string* piece) {
 }
 
 bool TextStream::finish(std::string* piece) {
-  if (!decoder_) return false;
+  if (!decoder_ || !stopped_by_.empty()) return false;
   waiting_ += decoder_->finish();
   return cut(piece, /*all=*/true);
 }
@@ -27,7 +27,10 @@ bool TextStream::cut(std::string* piece, bool all) {
   size_t first = std::string::npos,
          hold = 0;  // hold: bytes at the end that may begin a stop string
   for (const std::string& stop : stop_) {
-    first = std::min(first, waiting_.find(stop));
+    if (const size_t at = waiting_.find(stop); at < first) {
+      first = at;
+      stopped_by_ = stop;
+    }
     for (size_t n = std::min(stop.size() - 1, waiting_.size()); n > hold; --n) {
       if (waiting_.compare(waiting_.size() - n, n, stop, 0, n) == 0) hold = n;
     }

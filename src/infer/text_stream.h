@@ -23,6 +23,8 @@ class TextStream {
   bool add(int32_t token, std::string* piece);
   // The answer ended: what was held back.
   bool finish(std::string* piece);
+  // The stop string that ended the text; empty: none did.
+  const std::string& stopped_by() const { return stopped_by_; }
 
  private:
   bool cut(std::string* piece, bool all);
@@ -30,6 +32,7 @@ class TextStream {
   const std::vector<std::string> stop_;
   std::optional<StreamDecoder> decoder_;
   std::string waiting_;  // not shown yet
+  std::string stopped_by_;
 };
 
 }  // namespace moraine

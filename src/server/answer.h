@@ -36,6 +36,7 @@ struct AnswerChoice {
   std::vector<std::string> call_ids;  // of the calls that have begun
   bool ended = false;
   Finish finish = Finish::kStop;
+  std::string stop;                     // the stop string that ended it; empty: none did
   std::unique_ptr<ReplyParser> parser;  // conversations
 };
 

@@ -189,6 +189,13 @@ TEST(Messages, AnswersInAnthropicsForm) {
   EXPECT_EQ(answer["usage"]["cache_read_input_tokens"], 1);
   EXPECT_EQ(server.tokenizer->decode(server.generator->requests[0].prompt, false),
             "<|end|>system\nbe brief<|end|>user\nHi<|end|>assistant\n");
+  EXPECT_TRUE(answer["stop_sequence"].is_null());
+  const Json stopped = server.post_json(
+      "/v1/messages",
+      {{"max_tokens", 100}, {"messages", user("Hi")}, {"stop_sequences", {"never", "this"}}});
+  EXPECT_EQ(stopped["content"][0]["text"], "Hello world, ");
+  EXPECT_EQ(stopped["stop_reason"], "stop_sequence");
+  EXPECT_EQ(stopped["stop_sequence"], "this");
   const Json error = server.error("/v1/messages", {{"messages", user("Hi")}});
   EXPECT_EQ(error["type"], "error");
   EXPECT_EQ(error["error"]["type"], "invalid_request_error");

@@ -62,10 +62,8 @@ Listener Job::listener_of(size_t c) {
                 tell([self, c, piece] { self->token(self->choices_[c], piece); });
               },
           .on_finish =
-              [self, tell, c](Finish finish, const std::string& text, const std::string& error) {
-                tell([self, c, ended = Ended{finish, text, error}] {
-                  self->choice_ended(self->choices_[c], ended);
-                });
+              [self, tell, c](const Ended& ended) {
+                tell([self, c, ended] { self->choice_ended(self->choices_[c], ended); });
               }};
 }
 
@@ -144,6 +142,7 @@ void Job::choice_ended(AnswerChoice& choice, const Ended& ended) {
   if (!ended.text.empty()) took(choice, cut(choice, ended.text));
   if (choice.parser != nullptr) took(choice, choice.parser->finish());
   choice.finish = ended.finish;
+  choice.stop = ended.stop;
   choice.ended = true;
   if (plan_.stream) parts_.exchange->write(plan_.format.end_choice(choice));
   if (std::all_of(choices_.begin(), choices_.end(), [](const AnswerChoice& c) { return c.ended; }))

@@ -38,12 +38,6 @@ class Job : public std::enable_shared_from_this<Job> {
   Job(JobParts parts, AnswerPlan plan);
 
  private:
-  // What on_finish says.
-  struct Ended {
-    Finish finish;
-    std::string text, error;
-  };
-
   void submit();
   Listener listener_of(size_t choice);
   void hear(std::function<void()> event);

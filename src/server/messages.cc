@@ -182,6 +182,7 @@ AnswerPlan plan_messages(const Json& body, const std::shared_ptr<const ServedMod
       plan_conversation(read_conversation(fields, *model, limits), *model);
   request.prompt = std::move(planned.prompt);
   request.special_text = true;
+  format.stops = request.stop;
   if (!model->turn_end.empty()) request.stop.push_back(model->turn_end);
   format.parser = std::move(planned.parser);
   plan.grammar = std::move(planned.grammar);

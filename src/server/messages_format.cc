@@ -1,13 +1,22 @@
 // Messages format: message objects, and the events of their streams.
 #include "server/messages_format.h"
 
+#include <algorithm>
+
 namespace moraine {
 namespace {
 
-const char* stop_reason(const AnswerChoice& choice) {
+struct Stop {
+  const char* reason = "end_turn";
+  Json sequence = nullptr;  // that ended the text, if the request named it
+};
+
+Stop stop_of(const AnswerChoice& choice, const std::vector<std::string>& named) {
   const std::string reason = finish_reason(choice);
-  if (reason == "length") return "max_tokens";
-  return reason == "tool_calls" ? "tool_use" : "end_turn";
+  if (reason == "length") return {.reason = "max_tokens"};
+  if (reason == "tool_calls") return {.reason = "tool_use"};
+  if (std::find(named.begin(), named.end(), choice.stop) == named.end()) return {};
+  return {.reason = "stop_sequence", .sequence = choice.stop};
 }
 
 // Arguments as an object; what is none (an answer that was cut) as an empty one.
@@ -22,14 +31,14 @@ struct Writer {
   int64_t block = -1;        // open, in a stream
   std::string open_block{};  // "text", "thinking", "tool 0"; empty: none
 
-  Json message(Json content, Json reason, const Usage& usage) const {
+  Json message(Json content, const Stop* stop, const Usage& usage) const {
     return {{"id", id},
             {"type", "message"},
             {"role", "assistant"},
             {"model", format.model->id},
             {"content", std::move(content)},
-            {"stop_reason", std::move(reason)},
-            {"stop_sequence", nullptr},
+            {"stop_reason", stop == nullptr ? Json() : Json(stop->reason)},
+            {"stop_sequence", stop == nullptr ? Json() : stop->sequence},
             {"usage",
              {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
               {"cache_creation_input_tokens", 0},
@@ -96,7 +105,8 @@ struct Writer {
                          {"id", choice.call_ids[i]},
                          {"name", choice.reply.calls[i].name},
                          {"input", input_of(choice.reply.calls[i].arguments)}});
-    return message(std::move(content), stop_reason(choice), usage);
+    const Stop stop = stop_of(choice, format.stops);
+    return message(std::move(content), &stop, usage);
   }
 };
 
@@ -104,7 +114,7 @@ struct Writer {
 
 AnswerFormat messages_format(MessagesFormat format) {
   auto w = std::make_shared<Writer>(Writer{.format = std::move(format)});
-  auto reason = std::make_shared<std::string>("end_turn");
+  auto stop = std::make_shared<Stop>();
   AnswerFormat f;
   f.errors = ErrorShape::kAnthropic;
   f.parser = [w] { return std::make_unique<ReplyParser>(w->format.parser); };
@@ -119,14 +129,15 @@ AnswerFormat messages_format(MessagesFormat format) {
     for (const ReplyDelta& d : deltas) out += w->delta(choice, d);
     return out;
   };
-  f.end_choice = [w, reason](AnswerChoice& choice) {
-    *reason = stop_reason(choice);
+  f.end_choice = [w, stop](AnswerChoice& choice) {
+    *stop = stop_of(choice, w->format.stops);
     return w->close_block();
   };
-  f.end = [reason](const Usage& usage) {
-    return Writer::event("message_delta",
-                         {{"delta", {{"stop_reason", *reason}, {"stop_sequence", nullptr}}},
-                          {"usage", {{"output_tokens", usage.completion_tokens}}}}) +
+  f.end = [stop](const Usage& usage) {
+    return Writer::event(
+               "message_delta",
+               {{"delta", {{"stop_reason", stop->reason}, {"stop_sequence", stop->sequence}}},
+                {"usage", {{"output_tokens", usage.completion_tokens}}}}) +
            Writer::event("message_stop", Json::object());
   };
   f.failed = [](const RequestError& error) {

@@ -36,11 +36,17 @@ class FakeGenerator : public Generator {
     const int64_t id = ++last_id_;
     requests.push_back(request);
     std::string said = script;
-    for (const std::string& stop : request.stop) said = said.substr(0, said.find(stop));
+    std::string stopped;
+    for (const std::string& stop : request.stop) {
+      if (said.find(stop) == std::string::npos) continue;
+      said = said.substr(0, said.find(stop));
+      stopped = stop;
+    }
     if (request.special_text) special_text = true;
     Live live{.request = request,
               .listener = std::move(listener),
               .answer = tokenizer_->encode(said, false)};
+    live.stopped = stopped;
     live.limited = static_cast<int64_t>(live.answer.size()) > request.max_tokens;
     if (live.limited) live.answer.resize(static_cast<size_t>(request.max_tokens));
     live_.emplace(id, std::move(live));
@@ -91,6 +97,7 @@ class FakeGenerator : public Generator {
     Listener listener;
     std::vector<int32_t> answer;
     bool limited = false, began = false;
+    std::string stopped{};
     size_t said = 0;
   };
   TokenScore score(const Request& request, int32_t id) const {
@@ -123,7 +130,10 @@ class FakeGenerator : public Generator {
       const Finish finish = !failure.empty() ? Finish::kError
                             : live.limited   ? Finish::kLength
                                              : Finish::kStop;
-      live.listener.on_finish(finish, "", failure);
+      live.listener.on_finish({.finish = finish,
+                               .text = "",
+                               .error = failure,
+                               .stop = live.limited ? "" : live.stopped});
       live_.erase(id);
       return true;
     }
