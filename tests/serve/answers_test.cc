@@ -137,6 +137,18 @@ TEST_F(Answers, TextEndsBeforeAStopString) {
     EXPECT_EQ(choices_of(server->stream("/v1/completions", request))[0], choice);
   }
   EXPECT_GE(found, 3);
+  // Anthropic's protocol says which; streamed and whole.
+  Json request = {{"messages", {{{"role", "user"}, {"content", "hov"}}}},
+                  {"max_tokens", 2000},
+                  {"stop_sequences", {"never there", "e"}}};
+  const Json message = server->ask("/v1/messages", request);
+  EXPECT_EQ(message["stop_reason"], "stop_sequence");
+  EXPECT_EQ(message["stop_sequence"], "e");
+  Json delta;
+  for (const Json& event : server->stream("/v1/messages", request)) {
+    if (event["type"] == "message_delta") delta = event["delta"];
+  }
+  EXPECT_EQ(delta, Json({{"stop_reason", "stop_sequence"}, {"stop_sequence", "e"}}));
 }
 
 Json conversation(const std::string& text) { return {{{"role", "user"}, {"content", text}}}; }

@@ -11,8 +11,8 @@
 
 #include "base/json.h"
 #include "checkpoint/test_folder.h"
-#include "server/test_client.h"
 #include "tests/program.h"
+#include "tests/serve/stream_client.h"
 #include "tests/tiny_run.h"
 
 namespace moraine::testing {
@@ -36,77 +36,6 @@ inline double metric_in(const std::string& page, const std::string& name) {
       sum += std::stod(line.substr(line.rfind(' ')));
   }
   return sum;
-}
-
-// A stream, event by event, while it runs.
-class StreamClient {
- public:
-  StreamClient(int64_t port, const std::string& path, const Json& body) : client(port) {
-    const std::string text = json_text(body);
-    client.send("POST " + path + " HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json" +
-                "\r\ncontent-length: " + std::to_string(text.size()) + "\r\n\r\n" + text);
-  }
-  // "" at the end of the stream, or of the connection.
-  std::string event() {
-    if (head.empty()) head = client.until("\r\n\r\n");
-    if (head.find("chunked") == std::string::npos) return "";  // refused
-    size_t at;
-    while ((at = text_.find("\n\n")) == std::string::npos) {
-      const std::string size = client.until("\r\n");
-      const size_t bytes = size.empty() ? 0 : std::stoul(size, nullptr, 16);
-      text_ += client.take(bytes);
-      if (!size.empty()) client.take(2);
-      if (bytes == 0) {
-        whole = !size.empty();
-        return "";
-      }
-    }
-    const std::string event = text_.substr(0, at);
-    text_.erase(0, at + 2);
-    return event;
-  }
-  TestClient client;
-  std::string head;
-  bool whole = false;  // the last chunk has come
-
- private:
-  std::string text_;
-};
-
-// The JSON of the events; "[DONE]" and comments are none.
-inline std::vector<Json> events_of(const std::string& body) {
-  std::vector<Json> events;
-  for (size_t at = 0; (at = body.find("data: ", at)) != std::string::npos;) {
-    const size_t end = body.find("\n\n", at);
-    const std::string data = body.substr(at + 6, end - at - 6);
-    if (data != "[DONE]") events.push_back(Json::parse(data));
-    at = end;
-  }
-  return events;
-}
-
-// The choices of /v1/completions that the chunks of a stream come to.
-inline Json choices_of(const std::vector<Json>& chunks) {
-  Json choices = Json::array();
-  for (const Json& chunk : chunks) {
-    for (const Json& part : chunk["choices"]) {
-      const auto index = part["index"].get<size_t>();
-      while (choices.size() <= index) choices.push_back(nullptr);
-      Json& choice = choices[index];
-      if (choice.is_null()) {
-        choice = part;
-        continue;
-      }
-      choice["text"] = choice["text"].get<std::string>() + part["text"].get<std::string>();
-      choice["finish_reason"] = part["finish_reason"];
-      if (!part["logprobs"].is_object()) continue;
-      for (const auto& [name, list] : part["logprobs"].items()) {
-        if (list.is_array())
-          choice["logprobs"][name].insert(choice["logprobs"][name].end(), list.begin(), list.end());
-      }
-    }
-  }
-  return choices;
 }
 
 // The program, from the line that says where it listens to its end.
