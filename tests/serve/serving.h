@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include <functional>
 #include <optional>
@@ -139,8 +140,10 @@ class ServeTest : public ::testing::Test {
   }
   // Started on the tiny model; `more` flags.
   std::unique_ptr<ServeProgram> serve(std::vector<std::string> more = {}) {
-    more.insert(more.begin(), {"--model", file("model"), "--threads", "1", "--chat-template",
-                               "chatml", "--cache-mib", "64"});
+    if (std::find(more.begin(), more.end(), "--cache-mib") == more.end())
+      more.insert(more.end(), {"--cache-mib", "64"});
+    more.insert(more.begin(),
+                {"--model", file("model"), "--threads", "1", "--chat-template", "chatml"});
     return std::make_unique<ServeProgram>(file("serve" + std::to_string(++servers_)), more);
   }
   // Token ids: a function of `seed`.
