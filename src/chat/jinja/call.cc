@@ -11,7 +11,8 @@ Arguments Interpreter::evaluate_arguments(const Expression& e) {
   for (size_t i = 1; i < e.items.size(); ++i) a.items.push_back(evaluate(*e.items[i]));
   for (const auto& [name, value] : e.named) a.named.emplace_back(name, evaluate(*value));
   if (e.spread != nullptr) {
-    const std::vector<Value>& more = items_of(rt_, evaluate(*e.spread));
+    const Value spread = evaluate(*e.spread);
+    const std::vector<Value>& more = items_of(rt_, spread);
     rt_.take(static_cast<int64_t>(more.size()) * int64_t{sizeof(Value)});
     a.items.insert(a.items.end(), more.begin(), more.end());
   }
