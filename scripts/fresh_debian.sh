@@ -3,7 +3,8 @@
 #   scripts/fresh_debian.sh 12|13 [STEP...]     steps: demo (with few tokens), test, package; default: all three
 # Clones what is committed. Root only: without it the script says so and ends with 77. Takes as long as a cold build, demo
 # and tests; about 4 GB under MORAINE_FRESH (default /var/tmp/moraine-fresh), kept for a look and made anew by the next run.
-# Packages come from where this system's own apt takes Debian from.
+# Packages come from where this system's own apt takes Debian from. MORAINE_FRESH_CCACHE=FOLDER is the compiler cache of the
+# systems: a second run, after a fix, then compiles only what the fix touched.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case ${1:-} in
@@ -23,6 +24,7 @@ scripts/setup.sh fresh
 say() { printf '\n== Debian %s: %s\n' "$suite" "$1"; }
 place=${MORAINE_FRESH:-/var/tmp/moraine-fresh}/$suite
 mirror=$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' | awk '$1 == "Debian" { print $2; exit }')
+cache=${MORAINE_FRESH_CCACHE:+$(mkdir -p "$MORAINE_FRESH_CCACHE" && cd "$MORAINE_FRESH_CCACHE" && pwd)}
 [ -n "$mirror" ] || { echo "fresh_debian: apt of this system knows no Debian archive" >&2; exit 1; }
 
 # Runs "$@" in the system $1. Its mounts and processes are in namespaces of their own, so nothing outlives the command.
@@ -31,14 +33,18 @@ inside() {
   shift
   cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
   unshare --mount --pid --fork --kill-child -- bash -euc '
-    root=$1; shift
+    root=$1 cache=$2; shift 2
     mount -t proc proc "$root/proc"
     mount -t sysfs -o ro sysfs "$root/sys"
     mkdir -p "$root/dev/shm"
     mount -t tmpfs tmpfs "$root/dev/shm"
+    if [ -n "$cache" ]; then
+      mkdir -p "$root/root/.cache/ccache"
+      mount --bind "$cache" "$root/root/.cache/ccache"
+    fi
     cd /
     exec env -i HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin ${http_proxy:+http_proxy="$http_proxy"} \
-      ${https_proxy:+https_proxy="$https_proxy"} chroot "$root" "$@"' - "$root" "$@"
+      ${https_proxy:+https_proxy="$https_proxy"} chroot "$root" "$@"' - "$root" "$cache" "$@"
 }
 
 bare=$place/bare built=$place/built
