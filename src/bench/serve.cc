@@ -26,8 +26,9 @@ struct Load {
   int64_t concurrency = 1, tpot_ms = 0;
   int64_t prompt_tokens = 0, answer_tokens = 0;  // computed, cached ones not counted
   double seconds = 0;
-  std::vector<double> first_ms, between_ms;  // time to first token, between tokens of an answer
-  double beside_percent = 0;                 // of the steps: scheduler, sampling, listeners
+  std::vector<double> first_ms = {};    // time to first token
+  std::vector<double> between_ms = {};  // between tokens of an answer
+  double beside_percent = 0;            // of the steps: scheduler, sampling, listeners
   double limit_percent = 0;
   const char* limit = "";
 };
