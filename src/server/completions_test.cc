@@ -101,7 +101,7 @@ TEST(Completions, EchoHasThePromptAndItsLogprobs) {
   EXPECT_EQ(logprobs["text_offset"][0], 0);
   std::string text;
   for (const Json& token : logprobs["tokens"]) text += token.get<std::string>();
-  EXPECT_EQ(text, choice["text"]);
+  EXPECT_EQ(text, choice["text"].get<std::string>());
   EXPECT_EQ(choice["finish_reason"], "length");
   for (const Json& token : logprobs["tokens"])
     EXPECT_TRUE(token == logprobs["tokens"][0] ||
