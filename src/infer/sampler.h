@@ -35,7 +35,7 @@ struct SamplingOptions {
   double repetition_penalty = 1;  // 1: none
   double presence_penalty = 0;    // 0: none
   double frequency_penalty = 0;   // 0: none
-  std::vector<std::pair<int32_t, double>> logit_bias;
+  std::vector<std::pair<int32_t, double>> logit_bias = {};
 
   bool adjusts() const {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 ||
