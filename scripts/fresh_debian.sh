@@ -36,8 +36,9 @@ inside() {
     root=$1 cache=$2; shift 2
     mount -t proc proc "$root/proc"
     mount -t sysfs -o ro sysfs "$root/sys"
-    mkdir -p "$root/dev/shm"
+    mkdir -p "$root/dev/shm" "$root/dev/pts"
     mount -t tmpfs tmpfs "$root/dev/shm"
+    mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts"  # zsh completes in a terminal
     if [ -n "$cache" ]; then
       mkdir -p "$root/root/.cache/ccache"
       mount --bind "$cache" "$root/root/.cache/ccache"
