@@ -226,6 +226,29 @@ TEST(Engine, EverySplitOfAPromptIsFoundAndChangesNothing) {
   }
 }
 
+// A request that needs every page of the cache, of which one holds a known end that would have to be copied.
+TEST(Engine, ARequestOfTheWholeCacheBeginsWhateverIsKnown) {
+  const auto m = load({.rows = 64, .pages = 3}), quiet = load({.rows = 128});
+  for (const size_t known : {5, 16, 20, 33, 47}) {
+    Engine engine(m->ctx(), m->model(), m->cache(), nullptr, {});
+    Request r = make_request(8);
+    r.prompt.assign(44, 9);
+    r.prompt_logprobs = false;
+    r.max_tokens = 4;
+    Request first = r;
+    first.prompt.resize(std::min(known, r.prompt.size()));
+    first.max_tokens = 0;
+    Heard before, after;
+    engine.submit(first, listen(before));
+    while (engine.step()) continue;
+    engine.submit(r, listen(after));
+    while (engine.step()) continue;
+    EXPECT_EQ(after.ends, 1) << known;
+    expect_same(after, alone(*quiet, r));
+    expect_idle(engine);
+  }
+}
+
 // What a request leaves behind is found up to its last computed token: the next turn of a conversation begins
 // there.
 TEST(Engine, AConversationGoesOnWhereItEnded) {

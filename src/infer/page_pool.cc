@@ -99,17 +99,17 @@ int32_t PagePool::match(const Hash128& before, std::span<const int32_t> tokens, 
 
 PagePool::Prefix PagePool::find(const std::string& salt, std::span<const int32_t> tokens) {
   Prefix prefix;
-  prefix.key = first_key(salt);
+  prefix.keys.push_back(first_key(salt));
   const auto rows = static_cast<size_t>(page_rows_);
   while (tokens.size() >= rows) {
-    const int32_t next = match(prefix.key, tokens, /*full=*/true);
+    const int32_t next = match(prefix.keys.back(), tokens, /*full=*/true);
     if (next < 0) break;
     hold(next);
     prefix.full.push_back(next);
-    prefix.key = next_key(prefix.key, tokens.first(rows));
+    prefix.keys.push_back(next_key(prefix.keys.back(), tokens.first(rows)));
     tokens = tokens.subspan(rows);
   }
-  prefix.partial = match(prefix.key, tokens, /*full=*/false);
+  prefix.partial = match(prefix.keys.back(), tokens, /*full=*/false);
   if (prefix.partial >= 0) {
     hold(prefix.partial);
     prefix.rows = static_cast<int64_t>(page(prefix.partial).tokens.size());

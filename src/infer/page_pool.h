@@ -52,9 +52,9 @@ class PagePool {
   // for the caller.
   struct Prefix {
     std::vector<int32_t> full;
-    Hash128 key;           // behind the full ones
-    int32_t partial = -1;  // to be copied
-    int64_t rows = 0;      // of `partial`
+    std::vector<Hash128> keys;  // before each full page, and behind the last
+    int32_t partial = -1;       // to be copied
+    int64_t rows = 0;           // of `partial`
   };
   Prefix find(const std::string& salt, std::span<const int32_t> tokens);
 

@@ -113,41 +113,37 @@ bool Scheduler::may_start(const Sequence& sequence) const {
 
 // Takes up the known prefix. False, and nothing taken, if the pages of the rest are not there.
 bool Scheduler::start(Sequence& sequence) {
-  PagePool::Prefix prefix;
+  // The last token is computed in any case: its logits are wanted. Scores of a prompt want all of them.
+  const bool scores = sequence.request.prompt_logprobs && !sequence.prompt_done;
   const std::span<const int32_t> tokens(sequence.tokens);
-  if (sequence.request.prompt_logprobs && !sequence.prompt_done) {
-    prefix.key = PagePool::first_key(sequence.request.salt);
-  } else {  // the last token is computed in any case: its logits are wanted
-    prefix = pool_.find(sequence.request.salt, tokens.first(tokens.size() - 1));
-  }
+  PagePool::Prefix prefix =
+      pool_.find(sequence.request.salt, tokens.first(scores ? 0 : tokens.size() - 1));
   const auto full = static_cast<int64_t>(prefix.full.size());
   const int64_t wanted = pages_for(static_cast<int64_t>(tokens.size())) - full;
-  const bool room = pool_.available() >= wanted;
-  if (room) {
-    sequence.pages = std::move(prefix.full);
-    sequence.computed = full * cache_.page_rows;
-    sequence.keys.clear();
-    sequence.keys.push_back(PagePool::first_key(sequence.request.salt));
-    for (int64_t i = 0; i < full; ++i) {
-      sequence.keys.push_back(PagePool::next_key(
-          sequence.keys.back(), tokens.subspan(static_cast<size_t>(i * cache_.page_rows),
-                                               static_cast<size_t>(cache_.page_rows))));
-    }
-    if (prefix.partial >= 0) {
-      const int32_t copy = pool_.take();
-      copy_page(cache_, prefix.partial, copy);
-      sequence.pages.push_back(copy);
-      sequence.computed += prefix.rows;
-    }
-  } else {
-    for (size_t i = prefix.full.size(); i-- > 0;) pool_.leave(prefix.full[i]);
+  if (pool_.available() < wanted && prefix.partial >= 0) {
+    // Who needs every page can not have one of them twice.
+    pool_.leave(prefix.partial);
+    prefix.partial = -1;
   }
-  if (prefix.partial >= 0) pool_.leave(prefix.partial);
-  if (room && !sequence.admitted) {
+  if (pool_.available() < wanted) {
+    for (size_t i = prefix.full.size(); i-- > 0;) pool_.leave(prefix.full[i]);
+    return false;
+  }
+  sequence.pages = std::move(prefix.full);
+  sequence.keys = std::move(prefix.keys);
+  sequence.computed = full * cache_.page_rows;
+  if (prefix.partial >= 0) {
+    const int32_t copy = pool_.take();
+    copy_page(cache_, prefix.partial, copy);
+    pool_.leave(prefix.partial);
+    sequence.pages.push_back(copy);
+    sequence.computed += prefix.rows;
+  }
+  if (!sequence.admitted) {
     sequence.admitted = true;
     sequence.cached = sequence.computed;
   }
-  return room;
+  return true;
 }
 
 // How many of `rows` rows fit the step and the latency target.
