@@ -125,7 +125,6 @@ int64_t Engine::submit(Request request, Listener listener) {
   const int64_t id = next_id_++;
   auto sequence =
       std::make_unique<Sequence>(id, std::move(request), std::move(listener), tokenizer_);
-  for (const int32_t token : sequence->tokens) sequence->counts.add_prompt(token);
   arrived_.push_back(std::move(sequence));
   ++stats_.waiting;
   stats_.waiting_tokens += tokens;
@@ -382,7 +381,7 @@ void Engine::take_token(const Row& row, const TokenScore& score) {
   if (std::find(r.end_ids.begin(), r.end_ids.end(), token) != r.end_ids.end())
     return finish(s.id, Finish::kStop);
   s.tokens.push_back(token);
-  s.counts.add_answer(token);
+  if (r.sampling.penalizes()) s.counts.add_answer(token);
   if (r.filter != nullptr) r.filter->accept(token);
   TokenPiece piece{.score = score, .text = ""};
   const bool stopped = s.text.add(token, &piece.text);

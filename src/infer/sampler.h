@@ -37,10 +37,11 @@ struct SamplingOptions {
   double frequency_penalty = 0;   // 0: none
   std::vector<std::pair<int32_t, double>> logit_bias = {};
 
-  bool adjusts() const {
-    return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 ||
-           !logit_bias.empty();
+  // Whether it matters which tokens stand in the prompt and in the answer so far.
+  bool penalizes() const {
+    return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
   }
+  bool adjusts() const { return penalizes() || !logit_bias.empty(); }
 };
 
 // Errors: kInvalidArgument names the option and what is allowed.

@@ -16,7 +16,10 @@ struct Sequence {
         request(std::move(what)),
         listener(std::move(who)),
         tokens(request.prompt),
-        text(tokenizer, request.stop, request.special_text) {}
+        text(tokenizer, request.stop, request.special_text) {
+    if (!request.sampling.penalizes()) return;
+    for (const int32_t token : tokens) counts.add_prompt(token);
+  }
 
   const int64_t id;  // rising with arrival
   Request request;
@@ -29,7 +32,7 @@ struct Sequence {
   bool admitted = false;        // at least once
   bool prompt_done = false;
   std::vector<TokenScore> prompt_scores;
-  TokenCounts counts;
+  TokenCounts counts;  // if the request has penalties
   TextStream text;
 
   int64_t left() const { return static_cast<int64_t>(tokens.size()) - computed; }
