@@ -158,10 +158,7 @@ TEST(App, AVanishedClientCancelsEveryChoice) {
       TestClient client(server.port());
       const std::string body =
           json_text({{"prompt", "a"}, {"n", 3}, {"stream", stream}, {"max_tokens", 100}});
-      client.send(
-          "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-          "content-length: " +
-          std::to_string(body.size()) + "\r\n\r\n" + body);
+      client.send_post("/v1/completions", body);
       server.generator->wait([&] { return server.generator->requests.size() == 3; });
       if (stream && tokens > 0) client.until("data: ");
       client.close();
@@ -200,10 +197,7 @@ TEST(App, DrainingFinishesStreamsAndRefusesNewRequests) {
   server.generator->allow(1);
   TestClient client(server.port());
   const std::string body = json_text({{"prompt", "a"}, {"stream", true}, {"max_tokens", 100}});
-  client.send(
-      "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-      "content-length: " +
-      std::to_string(body.size()) + "\r\n\r\n" + body);
+  client.send_post("/v1/completions", body);
   client.until("data: ");
   server.app->http().drain();
   TestClient late(server.port());
@@ -223,10 +217,7 @@ TEST(App, AnAnswerIsOfOneVersion) {
   server.generator->allow(1);
   TestClient client(server.port());
   const std::string body = json_text({{"prompt", "a"}, {"stream", true}, {"max_tokens", 100}});
-  client.send(
-      "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-      "content-length: " +
-      std::to_string(body.size()) + "\r\n\r\n" + body);
+  client.send_post("/v1/completions", body);
   const std::string head = client.until("\r\n\r\n");
   client.until("data: ");
   server.app->model().replace(server.model("step-2"));

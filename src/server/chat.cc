@@ -62,9 +62,7 @@ AnswerPlan plan_chat(const Json& body, const std::shared_ptr<const ServedModel>&
                  "cache_prompt"});
   fields.done();
   PlannedConversation planned = plan_conversation(conversation, *model);
-  request.prompt = std::move(planned.prompt);
-  request.special_text = true;
-  if (!model->turn_end.empty()) request.stop.push_back(model->turn_end);
+  fill_request(planned, *model, &request);
   format.parser = std::move(planned.parser);
   plan.grammar = std::move(planned.grammar);
   request.max_tokens =

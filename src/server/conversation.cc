@@ -224,4 +224,10 @@ PlannedConversation plan_conversation(const ConversationRequest& conversation,
   return plan;
 }
 
+void fill_request(PlannedConversation& planned, const ServedModel& model, Request* request) {
+  request->prompt = std::move(planned.prompt);
+  request->special_text = true;  // tags of calls may be special tokens
+  if (!model.turn_end.empty()) request->stop.push_back(model.turn_end);
+}
+
 }  // namespace moraine

@@ -48,5 +48,7 @@ struct PlannedConversation {
 };
 PlannedConversation plan_conversation(const ConversationRequest& conversation,
                                       const ServedModel& model);
+// What the engine computes for it: the prompt is moved out, and the answer ends where the assistant's turn does.
+void fill_request(PlannedConversation& planned, const ServedModel& model, Request* request);
 
 }  // namespace moraine

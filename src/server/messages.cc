@@ -180,10 +180,8 @@ AnswerPlan plan_messages(const Json& body, const std::shared_ptr<const ServedMod
   const int64_t max_tokens = fields.integer("max_tokens", 1, 1, INT32_MAX);
   PlannedConversation planned =
       plan_conversation(read_conversation(fields, *model, limits), *model);
-  request.prompt = std::move(planned.prompt);
-  request.special_text = true;
   format.stops = request.stop;
-  if (!model->turn_end.empty()) request.stop.push_back(model->turn_end);
+  fill_request(planned, *model, &request);
   format.parser = std::move(planned.parser);
   plan.grammar = std::move(planned.grammar);
   const int64_t tokens = static_cast<int64_t>(request.prompt.size());

@@ -183,9 +183,7 @@ AnswerPlan plan_responses(const Json& body, const std::shared_ptr<const ServedMo
                  {"text", body.value("text", Json{{"format", {{"type", "text"}}}})},
                  {"metadata", body.value("metadata", Json::object())}};
   PlannedConversation planned = plan_conversation(conversation, *model);
-  request.prompt = std::move(planned.prompt);
-  request.special_text = true;
-  if (!model->turn_end.empty()) request.stop.push_back(model->turn_end);
+  fill_request(planned, *model, &request);
   format.parser = std::move(planned.parser);
   plan.grammar = std::move(planned.grammar);
   const int64_t tokens = static_cast<int64_t>(request.prompt.size());

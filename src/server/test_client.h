@@ -106,9 +106,13 @@ class TestClient {
     return answer();
   }
   Answer post(const std::string& path, const std::string& body, const std::string& fields = "") {
+    send_post(path, body, fields);
+    return answer();
+  }
+  // Without waiting for the answer.
+  void send_post(const std::string& path, const std::string& body, const std::string& fields = "") {
     send("POST " + path + " HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n" +
          fields + "content-length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
-    return answer();
   }
   std::string take(size_t bytes) {
     while (buffer.size() < bytes && receive()) {
