@@ -61,7 +61,7 @@ address() { clang_ready address || return 0; sanitized asan "$address_filter" "$
 thread() { clang_ready thread || return 0; sanitized tsan "$thread_filter" "${thread_programs[@]}"; }
 fuzz() { clang_ready fuzz || return 0; scripts/fuzz.sh "${MORAINE_FUZZ_SECONDS:-5}"; }
 
-# Of every file of the asan tree that has no object yet, the syntax.
+# Of every file of the asan tree that has no object yet, the syntax. Files that a build makes are left out where none has made them.
 clang() {
   clang_ready clang || return 0
   cmake --preset asan -DCMAKE_COMPILE_WARNING_AS_ERROR=ON >/dev/null
@@ -76,6 +76,9 @@ clang() {
       if ((getline line < (folder "/" object)) >= 0) { close(folder "/" object); next }
       sub(/^[^ ]*ccache /, "", command)
       sub(/ -o [^ ]*/, "", command)
+      source = command; sub(/.* -c /, "", source)
+      if ((getline line < source) < 0) next
+      close(source)
       printf "%s%c", "cd " folder " && " command " -fsyntax-only", 0
     }' build/asan/compile_commands.json |
     xargs -0 -P "$jobs" -I{} bash -c '{}'

@@ -261,7 +261,8 @@ TEST(ChoiceQuestion, LinesAndTheirFaults) {
            {R"({"context": "a", "choices": ["b", "c"], "answer": -1})", "answer -1"},
            {R"({"context": "a", "choices": ["b", "c"], "answer": "A"})", "'answer'"},
            {R"({"context": "a", "choices": ["b", "c"], "answer": 1.5})", "'answer'"}}) {
-    expect_refused([&] { parse_choice_question(line, "read f, line 4"); },
+    const std::string& text = line;
+    expect_refused([&] { parse_choice_question(text, "read f, line 4"); },
                    {"read f, line 4: ", piece, R"(wanted {"context")"});
   }
 }
