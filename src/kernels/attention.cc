@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/check_keys.h"
 #include "kernels/check_tensor.h"
 #include "kernels/segment_rows.h"
 
@@ -27,27 +28,6 @@ void check_heads(const Tensor& q, const Tensor& k) {
 void check_options(float scale, int64_t window) {
   MR_CHECK(scale > 0, "scale=%g", double(scale));
   MR_CHECK(window >= 0, "window=%ld", long(window));
-}
-
-// Every key that the segment sees is one of the R rows.
-void check_keys(const Segment& s, const KeyPages& pages, int64_t R) {
-  const int64_t keys = s.position_begin + s.rows;
-  MR_CHECK(s.key_begin >= 0, "keys begin at %ld", long(s.key_begin));
-  if (pages.page.empty()) {
-    MR_CHECK(s.key_begin + keys <= R, "keys [%ld, %ld) of %ld rows", long(s.key_begin),
-             long(s.key_begin + keys), long(R));
-    return;
-  }
-  constexpr int64_t kUnit = 16;  // keys that are packed together
-  MR_CHECK(pages.rows > 0 && pages.rows % kUnit == 0, "pages of %ld rows", long(pages.rows));
-  const int64_t last = s.key_begin + (keys + pages.rows - 1) / pages.rows;
-  MR_CHECK(last <= static_cast<int64_t>(pages.page.size()), "pages [%ld, %ld) of %zu",
-           long(s.key_begin), long(last), pages.page.size());
-  for (int64_t i = s.key_begin; i < last; ++i) {
-    const int64_t page = pages.page[static_cast<size_t>(i)];
-    MR_CHECK(page >= 0 && (page + 1) * pages.rows <= R, "page %ld of %ld rows", long(page),
-             long(R));
-  }
 }
 
 // (row, head, key) triples times d.
@@ -87,7 +67,7 @@ void attention_forward(Context& ctx, const AttentionForward& a) {
   check_tensor(a.k, "k", activation, {R, K, d});
   check_tensor(a.v, "v", activation, {R, K, d});
   check_segments(a.segments, T);
-  for (const Segment& s : a.segments) check_keys(s, a.pages, R);
+  for (const Segment& s : a.segments) check_keys(s, s.position_begin + s.rows, a.pages, R);
   if (T == 0) return;
   const double bytes = static_cast<double>(a.q.bytes() + a.o.bytes() + a.lse.bytes()) +
                        2 * key_bytes(a.k, a.segments, a.window);

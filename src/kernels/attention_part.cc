@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/check_keys.h"
 #include "kernels/check_tensor.h"
 
 namespace moraine {
@@ -35,15 +36,15 @@ void check_rows(Segments segments, int64_t T) {
   MR_CHECK(row <= T, "segments end at row %ld of %ld", long(row), long(T));
 }
 
-void check_parts(Segments segments, std::span<const int64_t> keys, const Sizes& n) {
+void check_parts(Segments segments, std::span<const int64_t> keys, const KeyPages& pages,
+                 const Sizes& n) {
   check_rows(segments, n.T);
   MR_CHECK(keys.size() == segments.size(), "%zu parts, %zu segments", keys.size(), segments.size());
   for (size_t i = 0; i < keys.size(); ++i) {
     const Segment& s = segments[i];
     MR_CHECK(s.position_begin >= 0, "position %ld", long(s.position_begin));
-    MR_CHECK(keys[i] > 0 && s.key_begin >= 0 && s.key_begin + keys[i] <= n.R,
-             "keys [%ld, %ld) of %ld rows", long(s.key_begin), long(s.key_begin + keys[i]),
-             long(n.R));
+    MR_CHECK(keys[i] > 0, "%ld keys", long(keys[i]));
+    check_keys(s, keys[i], pages, n.R);
   }
 }
 
@@ -81,7 +82,7 @@ void attention_part_forward(Context& ctx, const AttentionPartForward& a) {
   MR_CHECK(a.scale > 0 && a.window >= 0, "scale=%g window=%ld", double(a.scale), long(a.window));
   check_tensor(a.o, "o", wide, {n.T, n.H, n.d});
   check_tensor(a.lse, "lse", wide, {n.T, n.H});
-  check_parts(a.segments, a.keys, n);
+  check_parts(a.segments, a.keys, a.pages, n);
   if (a.segments.empty()) return;
   const double bytes = row_bytes(n, a.segments, a.keys, dtype_bytes(a.q.dtype), 1, 2) +
                        row_bytes(n, a.segments, a.keys, dtype_bytes(wide), 1, 0);
@@ -129,7 +130,7 @@ void attention_part_backward(Context& ctx, const AttentionPartBackward& a) {
   check_tensor(a.do_, "do", a.q.dtype, {n.T, n.H, n.d});
   check_tensor(a.lse, "lse", wide, {n.T, n.H});
   check_tensor(a.delta, "delta", wide, {n.T, n.H});
-  check_parts(a.segments, a.keys, n);
+  check_parts(a.segments, a.keys, {}, n);
   if (a.segments.empty()) return;
   const double bytes = row_bytes(n, a.segments, a.keys, dtype_bytes(a.q.dtype), 2, 2) +
                        row_bytes(n, a.segments, a.keys, dtype_bytes(wide), 2, 4);

@@ -5,7 +5,8 @@
 //
 //   row t of a segment has position i = position_begin + (t - row_begin); it sees positions j of
 //   the part with lo(i) <= j <= min(i, keys - 1), lo(i) = window > 0 ? max(0, i - window + 1) : 0;
-//   position j is row key_begin + j of k and v; head h uses key head g = h / (H/K).
+//   position j is row key_begin + j of k and v, or lies in a page (KeyPages, forward only); head h
+//   uses key head g = h / (H/K).
 //   o, lse     as attention_forward's over these keys alone; a row that sees none: o 0, lse -inf
 //   merge      m = max(lse, lse_part), sum = exp(lse - m) + exp(lse_part - m):
 //              o = (exp(lse - m) o + exp(lse_part - m) o_part) / sum, lse = m + log(sum); a part
@@ -53,6 +54,7 @@ struct AttentionPartForward {
   std::span<const int64_t> keys;  // by segment: how many keys its part has, > 0
   int64_t window;                 // keys a row sees, itself included; 0: all
   float scale;                    // 1/sqrt(d); > 0
+  KeyPages pages = {};
 };
 
 struct AttentionMerge {

@@ -50,14 +50,19 @@ void store_state(LayerCache& layer, const ModelConfig& c, const LayerActs& acts,
 }  // namespace
 
 Cache make_cache(Arena& arena, const ModelConfig& c, DType X, const CacheOptions& o) {
-  MR_CHECK(o.page_rows > 0 && o.page_rows % 16 == 0, "pages of %ld rows", long(o.page_rows));
+  MR_CHECK(o.page_rows > 0 && o.page_rows % (16 * o.members) == 0, "pages of %ld rows",
+           long(o.page_rows));
   Cache cache{.pages = o.pages, .segments = o.segments, .page_rows = o.page_rows, .layers = {}};
-  const int64_t C = c.conv_channels(), M = c.value_width() / 2, rows = o.pages * o.page_rows;
+  const int64_t C = c.conv_channels(), M = c.value_width() / 2;
   const auto take = [&](const char* name, std::initializer_list<int64_t> dims) {
     return arena.take(std::string("cache.") + name, "cache", X, dims);
   };
   for (int64_t i = 0; i < c.layers; ++i) {
     LayerCache layer;
+    layer.share.block = o.page_rows;
+    if (c.window(i) == 0)
+      layer.share = {.members = o.members, .member = o.member, .block = o.page_rows / o.members};
+    const int64_t rows = o.pages * layer.share.block;
     layer.k = take("k", {rows, c.kv_heads, c.head_dim});
     layer.v = take("v", {rows, c.kv_heads, c.head_dim});
     if (c.cca()) {
@@ -71,14 +76,19 @@ Cache make_cache(Arena& arena, const ModelConfig& c, DType X, const CacheOptions
   return cache;
 }
 
-int64_t page_bytes(const ModelConfig& c, DType compute, int64_t page_rows) {
+int64_t page_bytes(const ModelConfig& c, DType compute, int64_t page_rows, int64_t members) {
   const int64_t state = c.cca() ? 2 * c.conv_channels() + c.value_width() / 2 : 0;
-  return c.layers * dtype_bytes(compute) * (2 * page_rows * c.kv_heads * c.head_dim + state);
+  int64_t values = 0;
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const int64_t rows = c.window(i) == 0 ? page_rows / members : page_rows;
+    values += 2 * rows * c.kv_heads * c.head_dim + state;
+  }
+  return values * dtype_bytes(compute);
 }
 
 void copy_page(Cache& cache, int32_t from, int32_t to) {
-  const int64_t n = cache.page_rows;
   for (LayerCache& layer : cache.layers) {
+    const int64_t n = layer.share.block;
     copy_rows(layer.k, to * n, layer.k, from * n, n);
     copy_rows(layer.v, to * n, layer.v, from * n, n);
     if (layer.conv.empty()) continue;
@@ -105,14 +115,18 @@ void gather_state(LayerCache& layer, Segments segments, const KeyPages& pages) {
 
 void append_to_cache(LayerCache& layer, const ModelConfig& c, const LayerActs& acts,
                      Segments segments, const KeyPages& pages) {
+  const int64_t block = layer.share.block;
   for (size_t s = 0; s < segments.size(); ++s) {
     const Segment& segment = segments[s];
     for (int64_t done = 0; done < segment.rows;) {
-      const int64_t position = segment.position_begin + done,
-                    rows = std::min(segment.rows - done, pages.rows - position % pages.rows),
-                    to = pages.row(segment, position), from = segment.row_begin + done;
-      copy_rows(layer.k, to, acts.k, from, rows);
-      copy_rows(layer.v, to, acts.v, from, rows);
+      const int64_t position = segment.position_begin + done, inside = position % block,
+                    rows = std::min(segment.rows - done, block - inside),
+                    from = segment.row_begin + done;
+      if (layer.share.holds(position)) {
+        const int64_t to = page_of(pages, segment, position) * block + inside;
+        copy_rows(layer.k, to, acts.k, from, rows);
+        copy_rows(layer.v, to, acts.v, from, rows);
+      }
       done += rows;
       if (!c.cca()) continue;
       store_state(layer, c, acts, segment,

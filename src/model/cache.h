@@ -8,6 +8,9 @@
 // The cache knows no sequences: which page holds what is the caller's (infer/page_pool.h). A batch says it in
 // a list of pages: position p of segment s is in page  pages[s.key_begin + p / page_rows].
 //
+// Several ranks may share it: keys and values of a page are then dealt to them in blocks (parallel/cache_share.h),
+// but for sliding layers, whose window is soon full; the CCA state is on every rank, as the rows are.
+//
 // Memory: a page takes, in each layer, page_rows * 2 K d values and 2 C + M of state (+8 % at 64 rows of
 //         the 8B shape).
 #pragma once
@@ -16,6 +19,7 @@
 
 #include "kernels/segment.h"
 #include "model/activations.h"
+#include "parallel/cache_share.h"
 
 namespace moraine {
 
@@ -24,11 +28,13 @@ constexpr int64_t kPageRows = 64;
 struct CacheOptions {
   int64_t pages = 0;
   int64_t segments = 1;           // most documents of a batch
-  int64_t page_rows = kPageRows;  // a multiple of 16
+  int64_t page_rows = kPageRows;  // a multiple of 16 times the members that share the cache
+  int64_t members = 1, member = 0;
 };
 
 struct LayerCache {
-  Tensor k, v;        // [pages * page_rows, K, d]
+  Tensor k, v;        // [pages * page_rows, K, d]; of a shared layer a member's part
+  CacheShare share;   // of k and v; one member: all are here
   Tensor conv;        // [pages, 2, C]: p at the last two positions that a page holds
   Tensor value;       // [pages, M]: delayed half of the value at the last one
   Tensor conv_halo;   // [segments, 2, C] scratch: the state before each segment of the batch
@@ -46,8 +52,9 @@ struct Cache {
 Cache make_cache(Arena& arena, const ModelConfig& config, DType compute,
                  const CacheOptions& options);
 
-// Bytes of one page, all layers.
-int64_t page_bytes(const ModelConfig& config, DType compute, int64_t page_rows);
+// Bytes of one page, all layers, on one of so many members.
+int64_t page_bytes(const ModelConfig& config, DType compute, int64_t page_rows,
+                   int64_t members = 1);
 
 // Everything that page `from` holds, to page `to`: a prefix that ends inside a page goes on in a copy.
 void copy_page(Cache& cache, int32_t from, int32_t to);

@@ -92,6 +92,20 @@ void attend_forward(Context& ctx, const LayerPlace& place, const Batch& batch, L
     append_to_cache(*memory.cache, c, a, batch.segments, memory.pages);
     k = memory.cache->k, v = memory.cache->v;
   }
+  if (memory.shared != nullptr) {
+    SharedCache& shared = *memory.shared;
+    shared.attention.forward(ctx, shared.ranks,
+                             {.o = a.o,
+                              .lse = a.lse,
+                              .q = a.q,
+                              .k = k,
+                              .v = v,
+                              .segments = shared.segments,
+                              .keys = shared.keys,
+                              .scale = scale,
+                              .pages = {memory.pages.page, memory.cache->share.block}});
+    return;
+  }
   attention_forward(ctx, {.o = a.o,
                           .lse = a.lse,
                           .q = a.q,
@@ -154,6 +168,19 @@ void expert_mlp_forward(Context& ctx, const LayerWeights& w, const Tensor& y, co
   grouped_linear_forward(ctx, {.y = y, .x = act, .w = w.down.forward, .bias = {}, .rows = rows});
 }
 
+// The same rows are on every rank: each computes those of its experts.
+void gathered_mlp_forward(Context& ctx, ExpertGather& gather, const LayerWeights& w,
+                          const LayerActs& a) {
+  const int64_t* rows = a.rows.as<int64_t>();
+  const int64_t begin = rows[gather.expert_begin()], end = rows[gather.expert_end()];
+  std::vector<int64_t> held;  // rows of each expert here, from `begin`
+  for (int64_t e = gather.expert_begin(); e <= gather.expert_end(); ++e)
+    held.push_back(rows[e] - begin);
+  const auto part = [&](const Tensor& t) { return t.rows(begin, end); };
+  expert_mlp_forward(ctx, w, part(a.ye), part(a.gate_up), part(a.act), part(a.xe), held);
+  gather.gather(a.ye, a.rows);
+}
+
 // The same through the ranks that hold the experts, one sender of rows after another.
 void exchanged_mlp_forward(Context& ctx, ExpertExchange& exchange, const LayerWeights& w,
                            LayerActs& a, const Scratch& scratch) {
@@ -174,6 +201,8 @@ void experts_forward(Context& ctx, const LayerPlace& place, const LayerWeights& 
   dispatch_forward(ctx, {.xe = a.xe, .x = a.x2, .choice_of = a.choice_of, .rows = a.rows});
   if (place.exchange != nullptr) {
     exchanged_mlp_forward(ctx, *place.exchange, w, a, scratch);
+  } else if (place.gather != nullptr) {
+    gathered_mlp_forward(ctx, *place.gather, w, a);
   } else {
     expert_mlp_forward(ctx, w, a.ye, a.gate_up, a.act, a.xe,
                        {a.rows.as<int64_t>(), static_cast<size_t>(c.experts + 1)});

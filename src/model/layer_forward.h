@@ -8,24 +8,37 @@
 #include "model/weights.h"
 #include "parallel/context_parallel.h"
 #include "parallel/expert_exchange.h"
+#include "parallel/expert_gather.h"
+#include "parallel/tree_attention.h"
 
 namespace moraine {
 
 // Where a layer stands: its config, its index, its rotary table [P, rotary/2, 2], the ranks that
-// hold the other experts (null: all are here) and those that have the other rows of its sequences
-// (null: all are in the batch).
+// hold the other experts and have rows of their own (exchange) or the same rows (gather; both null:
+// all experts are here), and those that have the other rows of its sequences (null: all are in the
+// batch).
 struct LayerPlace {
   const ModelConfig& config;
   int64_t index;
   Tensor rope;
   ExpertExchange* exchange = nullptr;
+  ExpertGather* gather = nullptr;
   ContextParallel* context = nullptr;
+};
+
+// The ranks that hold the other positions of a shared cache, and what the batch's rows see here.
+struct SharedCache {
+  Communicator& ranks;
+  TreeAttention attention;
+  std::vector<Segment> segments = {};
+  std::vector<int64_t> keys = {};
 };
 
 // Keys and values that came before, or none.
 struct LayerMemory {
-  LayerCache* cache = nullptr;  // null: the batch is all there is
-  KeyPages pages = {};          // of the batch's segments
+  LayerCache* cache = nullptr;    // null: the batch is all there is
+  KeyPages pages = {};            // of the batch's segments
+  SharedCache* shared = nullptr;  // of a layer that shares its cache
 };
 
 // Reads `below` (r, x, s), writes `above`. Leaves in `a` what layer_backward reads.

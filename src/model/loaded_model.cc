@@ -19,19 +19,39 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const ModelDirectory& directory,
   }
   std::unique_ptr<LoadedModel> m(
       new LoadedModel(options.threads > 0 ? static_cast<int>(options.threads) : usable_cores()));
-  const ParameterTable table = build_parameters(config);
+  const ModelRanks& ranks = options.ranks;
+  if (ranks.rows != nullptr && config.experts > 0) {
+    if (config.experts % ranks.rows->size() != 0)
+      throw_error(Code::kInvalidArgument, "{} experts can not be divided among {} ranks",
+                  config.experts, ranks.rows->size());
+    m->exchange_ = std::make_unique<ExpertExchange>(*ranks.rows, config.experts);
+  }
+  if (ranks.experts != nullptr)
+    m->gather_ = std::make_unique<ExpertGather>(*ranks.experts, config.experts);
+  const ParameterTable table = held_parameters(config, m->exchange_.get(), m->gather_.get());
   const Tensor master =
       m->arena_.take("weights.master", "weights", DType::kF32, {table.total_count});
-  directory.read_weights(master);
+  directory.read_weights(table, master);
   const DType compute = options.dtype.empty()     ? directory.compute_dtype()
                         : options.dtype == "bf16" ? DType::kBF16
                                                   : DType::kF32;
   m->ctx_ = make_context(Backend::kCpu, m->pool_, m->arena_);
-  m->model_ = std::make_unique<Model>(
-      m->arena_, config,
-      ModelOptions{.compute = compute, .tokens = options.tokens, .positions = positions}, master);
+  m->model_ = std::make_unique<Model>(m->arena_, config,
+                                      ModelOptions{.compute = compute,
+                                                   .tokens = options.tokens,
+                                                   .positions = positions,
+                                                   .exchange = m->exchange_.get(),
+                                                   .gather = m->gather_.get(),
+                                                   .cache_ranks = ranks.cache},
+                                      master);
   m->model_->refresh(m->ctx_);
-  if (options.cache.pages > 0) m->cache_ = make_cache(m->arena_, config, compute, options.cache);
+  CacheOptions cache = options.cache;
+  if (ranks.cache != nullptr) {
+    cache.members = ranks.cache->size();
+    cache.member = ranks.cache->rank();
+    cache.page_rows *= cache.members;
+  }
+  if (cache.pages > 0) m->cache_ = make_cache(m->arena_, config, compute, cache);
   m->arena_.seal();
   return m;
 }

@@ -4,22 +4,33 @@
 #include <memory>
 #include <string>
 
+#include "comm/communicator.h"
 #include "model/model.h"
 #include "model/model_directory.h"
 
 namespace moraine {
+
+// Ranks that compute a model together, each for its own; null: it is not divided so. All open it together.
+struct ModelRanks {
+  Communicator* rows = nullptr;     // have the other rows of a batch, and the other experts
+  Communicator* experts = nullptr;  // compute the same rows, and hold the other experts
+  Communicator* cache =
+      nullptr;  // compute the same rows, and hold the other positions of the cache
+};
 
 struct LoadOptions {
   std::string dtype;      // "f32", "bf16", or "": as the weights are stored
   int64_t threads = 0;    // 0: one per usable core
   int64_t tokens = 512;   // most rows of a forward pass
   int64_t positions = 0;  // longest document; 0: the model's max_positions
-  CacheOptions cache;     // no pages: none
+  CacheOptions cache;     // no pages: none; page_rows and members are those of one rank
+  ModelRanks ranks = {};
 };
 
 class LoadedModel {
  public:
-  // Errors: those of ModelDirectory; kInvalidArgument for a dtype or a length that the model cannot take.
+  // Errors: those of ModelDirectory; kInvalidArgument for a dtype or a length that the model cannot take, or
+  // more ranks than experts.
   static std::unique_ptr<LoadedModel> open(const ModelDirectory& directory,
                                            const LoadOptions& options);
 
@@ -34,6 +45,8 @@ class LoadedModel {
   Pool pool_;
   Arena arena_;
   Context ctx_;
+  std::unique_ptr<ExpertExchange> exchange_;
+  std::unique_ptr<ExpertGather> gather_;
   std::unique_ptr<Model> model_;
   Cache cache_;
 };

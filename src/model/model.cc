@@ -1,6 +1,8 @@
 // Embedding, layers, head; then the same backwards.
 #include "model/model.h"
 
+#include <algorithm>
+
 #include "kernels/check_tensor.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
@@ -9,7 +11,10 @@
 
 namespace moraine {
 
-ParameterTable held_parameters(const ModelConfig& config, const ExpertExchange* exchange) {
+ParameterTable held_parameters(const ModelConfig& config, const ExpertExchange* exchange,
+                               const ExpertGather* gather) {
+  if (gather != nullptr)
+    return build_parameters(config, {.begin = gather->expert_begin(), .end = gather->expert_end()});
   if (exchange == nullptr) return build_parameters(config);
   const int64_t begin = exchange->expert_begin();
   return build_parameters(config, {.begin = begin, .end = begin + exchange->experts()});
@@ -19,7 +24,7 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
              const Tensor& master)
     : config_(config),
       options_(options),
-      table_(held_parameters(config, options.exchange)),
+      table_(held_parameters(config, options.exchange, options.gather)),
       master_(master) {
   MR_CHECK(options.tokens > 0 && options.positions > 0);
   const DType X = options.compute, W = wide_dtype(X);
@@ -32,6 +37,11 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
                             .senders = senders_,
                             .training = options.training,
                             .recompute = options.recompute});
+  if (options.cache_ranks != nullptr) {
+    Communicator& ranks = *options.cache_ranks;
+    shared_cache_.emplace(SharedCache{
+        ranks, TreeAttention(arena, ranks.size(), options.tokens, config.heads, config.head_dim)});
+  }
   head_ = make_head_scratch(arena, config_.vocab_size, X, options.training);
   losses_ = arena.take("head.losses", "scratch", W, {options.tokens});
   const int64_t P = options.positions, pairs = config_.rotary() / 2;
@@ -60,7 +70,28 @@ LayerPlace Model::place(int64_t layer) const {
           .index = layer,
           .rope = config_.slides(layer) ? rope_sliding_ : rope_full_,
           .exchange = options_.exchange,
+          .gather = options_.gather,
           .context = shared ? options_.context : nullptr};
+}
+
+LayerMemory Model::memory(int64_t layer, Cache& cache, std::span<const int32_t> pages) {
+  LayerCache& of = cache.layers[static_cast<size_t>(layer)];
+  return {.cache = &of,
+          .pages = {pages, cache.page_rows},
+          .shared = of.share.members > 1 ? &*shared_cache_ : nullptr};
+}
+
+// The same for all layers that share.
+void Model::see_held_keys(const Cache& cache, Segments segments) {
+  shared_cache_->segments.clear();
+  shared_cache_->keys.clear();
+  const auto layer = std::find_if(cache.layers.begin(), cache.layers.end(),
+                                  [](const LayerCache& l) { return l.share.members > 1; });
+  if (layer == cache.layers.end()) return;
+  MR_CHECK(layer->share.members == shared_cache_->ranks.size(), "%ld members",
+           long(layer->share.members));
+  for (const Segment& s : segments)
+    add_held_part(layer->share, s, shared_cache_->segments, shared_cache_->keys);
 }
 
 void Model::embed(Context& ctx, const Batch& batch, const Activations& acts) {
@@ -87,13 +118,9 @@ Tensor Model::forward(Context& ctx, const Batch& batch, Cache* cache,
                       std::span<const int32_t> pages) {
   Activations acts = first_rows(acts_, config_, batch.tokens());
   embed(ctx, batch, acts);
-  for (int64_t i = 0; i < config_.layers; ++i) {
-    LayerMemory memory;
-    if (cache != nullptr)
-      memory = {.cache = &cache->layers[static_cast<size_t>(i)],
-                .pages = {pages, cache->page_rows}};
-    run_layer(ctx, i, batch, acts, memory);
-  }
+  if (shared_cache_ && cache != nullptr) see_held_keys(*cache, batch.segments);
+  for (int64_t i = 0; i < config_.layers; ++i)
+    run_layer(ctx, i, batch, acts, cache == nullptr ? LayerMemory() : memory(i, *cache, pages));
   return acts.above(config_.layers - 1).x;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "model/batch.h"
 #include "model/cache.h"
@@ -20,12 +21,16 @@ struct ModelOptions {
   int64_t positions = 0;         // longest document (rotary table)
   bool training = false;
   Recompute recompute = Recompute::kNone;
-  ExpertExchange* exchange = nullptr;  // experts on other ranks; null: all are here
-  ContextParallel* context = nullptr;  // rows of sequences on other ranks, while it is active
+  ExpertExchange* exchange = nullptr;  // experts on other ranks, which have rows of their own
+  ExpertGather* gather =
+      nullptr;  // experts on other ranks, which compute the same rows; both null: all are here
+  Communicator* cache_ranks = nullptr;  // ranks that share the cache; null: it is whole
+  ContextParallel* context = nullptr;   // rows of sequences on other ranks, while it is active
 };
 
-// The table of what this rank holds. exchange: null if all experts are here.
-ParameterTable held_parameters(const ModelConfig& config, const ExpertExchange* exchange);
+// The table of what this rank holds. exchange, gather: null if all experts are here.
+ParameterTable held_parameters(const ModelConfig& config, const ExpertExchange* exchange,
+                               const ExpertGather* gather = nullptr);
 
 class Model {
  public:
@@ -45,6 +50,7 @@ class Model {
 
   // Final hidden rows [T, D] (after the last norm), valid until the next call. With a cache, position p of
   // segment s is in page  pages[s.key_begin + p / page_rows]; those before the batch's rows are there.
+  // Ranks that share experts or the cache call it together, with the same batch.
   Tensor forward(Context& ctx, const Batch& batch, Cache* cache = nullptr,
                  std::span<const int32_t> pages = {});
 
@@ -70,6 +76,8 @@ class Model {
 
  private:
   LayerPlace place(int64_t layer) const;
+  LayerMemory memory(int64_t layer, Cache& cache, std::span<const int32_t> pages);
+  void see_held_keys(const Cache& cache, Segments segments);
   void embed(Context& ctx, const Batch& batch, const Activations& acts);
   void run_layer(Context& ctx, int64_t layer, const Batch& batch, Activations& acts,
                  const LayerMemory& memory);
@@ -82,6 +90,7 @@ class Model {
   Tensor master_;
   ModelWeights weights_;
   Activations acts_;
+  std::optional<SharedCache> shared_cache_;
   HeadScratch head_;
   Tensor losses_;                    // [tokens] wide
   Tensor rope_full_, rope_sliding_;  // [positions, rotary/2, 2]

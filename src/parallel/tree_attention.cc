@@ -48,8 +48,9 @@ void TreeAttention::forward(Context& ctx, Communicator& comm, const TreeAttentio
                                .v = a.v,
                                .segments = a.segments,
                                .keys = a.keys,
-                               .window = a.window,
-                               .scale = a.scale});
+                               .window = 0,
+                               .scale = a.scale,
+                               .pages = a.pages});
 
   const std::span<const float> mine(lse.as<float>(), static_cast<size_t>(rows));
   const std::span<float> all(all_lse_.as<float>(), static_cast<size_t>(rows * comm.size()));
@@ -78,20 +79,6 @@ void TreeAttention::forward(Context& ctx, Communicator& comm, const TreeAttentio
     most[i] += std::log(total);
   }
   round_copy(ctx, a.o, o, a.o.dtype);
-}
-
-void add_cache_part(const CachePart& p, int64_t window, std::vector<Segment>& segments,
-                    std::vector<int64_t>& keys) {
-  // Rows before the first key here see nothing of it; the others count from that key.
-  const int64_t skip = std::max<int64_t>(0, p.begin - p.position), position = p.position + skip;
-  int64_t rows = p.rows - skip;
-  if (window > 0) rows = std::min(rows, p.end - 1 + window - position);
-  if (rows <= 0 || p.begin >= p.end) return;
-  segments.push_back({.row_begin = p.row_begin + skip,
-                      .rows = rows,
-                      .position_begin = position - p.begin,
-                      .key_begin = p.key_row});
-  keys.push_back(p.end - p.begin);
 }
 
 }  // namespace moraine

@@ -7,7 +7,8 @@
 // For decoding: few rows, many keys. Bytes do not grow with the cache: T*H*(d+2) numbers, where a
 // ring would move keys.
 //
-// Shapes: T rows, the same q on all ranks; Rr rows of k and v here; every row sees a key somewhere.
+// Shapes: T rows, the same q on all ranks; Rr rows of k and v here (parallel/cache_share.h says which);
+//         every row sees a key somewhere.
 // Types:  q, k, v, o all f32 or all bf16; the rest f32.
 // Order:  sums over ranks in the tree of collectives.h, so that all ranks have the same bits, and
 //         the same again for the same mesh and cache layout.
@@ -18,7 +19,6 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include "comm/communicator.h"
 #include "kernels/context.h"
@@ -33,12 +33,11 @@ struct TreeAttentionForward {
   Tensor q;    // [T, H, d] in
   Tensor k;    // [Rr, K, d] in: this rank's part of the cache
   Tensor v;    // [Rr, K, d] in
-  // What rows see of the keys here, as attention_part.h: positions counted from the part's first
-  // key; rows that see none here are left out.
+  // What rows see of the keys here, as attention_part.h; rows that see none here are left out.
   Segments segments;
   std::span<const int64_t> keys;
-  int64_t window;
   float scale;
+  KeyPages pages = {};
 };
 
 class TreeAttention {
@@ -53,14 +52,5 @@ class TreeAttention {
   Tensor all_lse_;            // [members, T*H] f32
   Tensor sums_;               // [T*H*(d+1)] f32: w o, then w
 };
-
-// What `rows` rows of a document, the first at `position`, see of its positions [begin, end), which
-// lie at `key_row` of a rank's k and v: appended to `segments` and `keys`, or nothing.
-struct CachePart {
-  int64_t row_begin, rows, position;  // of q
-  int64_t begin, end, key_row;        // of the keys here
-};
-void add_cache_part(const CachePart& part, int64_t window, std::vector<Segment>& segments,
-                    std::vector<int64_t>& keys);
 
 }  // namespace moraine

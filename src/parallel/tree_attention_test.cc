@@ -1,4 +1,4 @@
-// TreeAttention: fails if rows over a cache cut among ranks differ from rows over the whole cache
+// TreeAttention, CacheShare: fails if rows over a cache dealt to ranks differ from rows over the whole cache
 // beyond rounding, if ranks disagree in one bit, or if a repetition differs.
 #include "parallel/tree_attention.h"
 
@@ -9,6 +9,7 @@
 #include "comm/thread_ranks.h"
 #include "kernels/attention.h"
 #include "kernels/attention_allowed.h"
+#include "parallel/cache_share.h"
 #include "parallel/test_packed.h"
 #include "testing/rig.h"
 
@@ -17,25 +18,20 @@ namespace {
 
 using namespace testing;
 
-// Two documents in the cache; rows [first, length) of each are asked for.
+// Two documents in the cache, dealt in blocks; rows [first, length) of each are asked for.
 struct Case {
-  int64_t ranks, H, K, d, window;
+  int64_t ranks, H, K, d, block;
   int64_t length[2], first[2];
 };
 
 constexpr Case kCases[] = {
-    {1, 4, 2, 16, 0, {50, 9}, {49, 8}},
-    {2, 4, 2, 24, 0, {50, 9}, {49, 8}},       // a decode row each
-    {4, 2, 1, 64, 0, {301, 2}, {300, 0}},     // ranks without a key of the second
-    {4, 8, 2, 33, 40, {301, 60}, {300, 59}},  // a window on few ranks
-    {3, 2, 2, 8, 0, {40, 70}, {33, 66}},      // several rows, no power of two
-    {4, 2, 1, 16, 5, {64, 64}, {50, 62}},     // rows whose keys begin after a part
+    {1, 4, 2, 16, 16, {50, 9}, {49, 8}},
+    {2, 4, 2, 24, 16, {50, 9}, {49, 8}},    // a decode row each; one rank has no key of the second
+    {4, 2, 1, 64, 32, {301, 2}, {300, 0}},  // a prompt's first rows
+    {3, 2, 2, 8, 16, {40, 70}, {31, 16}},   // chunks that begin on a block and before its end
+    {2, 8, 2, 33, 64, {200, 128}, {0, 127}},  // a whole prompt; one that ends with a block
+    {4, 2, 1, 16, 16, {64, 65}, {63, 64}},    // the last row of a round, the first of the next
 };
-
-// Positions of a document on a rank.
-RowRange part_of(const Case& c, int64_t length, int64_t rank) {
-  return {rank * length / c.ranks, (rank + 1) * length / c.ranks};
-}
 
 struct Whole {
   Whole(Rig& rig, const Case& c, DType dtype) {
@@ -53,7 +49,7 @@ struct Whole {
                             .k = k,
                             .v = v,
                             .segments = segments,
-                            .window = c.window,
+                            .window = 0,
                             .scale = scale});
   }
   int64_t rows;
@@ -61,6 +57,11 @@ struct Whole {
   std::vector<Segment> segments;
   float scale;
 };
+
+void copy_row(const Tensor& to, int64_t to_row, const Tensor& from, int64_t from_row) {
+  const Tensor source = from.rows(from_row, from_row + 1);
+  std::memcpy(to.rows(to_row, to_row + 1).data, source.data, static_cast<size_t>(source.bytes()));
+}
 
 // o and lse of each rank.
 std::vector<std::pair<Tensor, Tensor>> run_ranks(Rig& out, const Case& c, const Whole& w) {
@@ -74,29 +75,29 @@ std::vector<std::pair<Tensor, Tensor>> run_ranks(Rig& out, const Case& c, const 
     Rig rig(Backend::kCpu, 1);
     Arena arena(Arena::Mode::kReal);
     TreeAttention tree(arena, comm.size(), w.rows + 2, c.H, c.d);
-    std::vector<Segment> segments;
-    std::vector<int64_t> keys;
-    // This rank's keys: its part of the first document, then of the second, after a gap.
-    const RowRange part[2] = {part_of(c, c.length[0], comm.rank()),
-                              part_of(c, c.length[1], comm.rank())};
-    const int64_t at[2] = {1, 4 + part[0].count()}, R = at[1] + part[1].count();
+    // Pages of both documents, scattered; what this rank does not hold stays noise.
+    const CacheShare share = {.members = c.ranks, .member = comm.rank(), .block = c.block};
+    const auto pages_of = [&](int64_t length) { return (length - 1) / (c.block * c.ranks) + 1; };
+    const int64_t first = pages_of(c.length[0]), pages = first + pages_of(c.length[1]);
+    std::vector<int32_t> page;
+    for (int64_t i = 0; i < pages; ++i)
+      page.push_back(static_cast<int32_t>(2 * (pages - 1 - i) + 1));
+    const int64_t R = (2 * pages + 1) * c.block;
     const Tensor k = rig.normal({R, c.K, c.d}, w.k.dtype, 8),
                  v = rig.normal({R, c.K, c.d}, w.k.dtype, 9);
-    for (const int i : {0, 1}) {
-      const int64_t begin = w.segments[static_cast<size_t>(i)].key_begin;
-      for (const auto& [to, from] : {std::pair(k, w.k), {v, w.v}}) {
-        const Tensor rows = from.rows(begin + part[i].begin, begin + part[i].end);
-        std::memcpy(to.rows(at[i], at[i] + part[i].count()).data, rows.data,
-                    static_cast<size_t>(rows.bytes()));
+    std::vector<Segment> segments;
+    std::vector<int64_t> keys;
+    for (const size_t i : {size_t{0}, size_t{1}}) {
+      Segment s = w.segments[i];
+      const int64_t begin = s.key_begin;
+      s.key_begin = i == 0 ? 0 : first;
+      for (int64_t p = 0; p < c.length[i]; ++p) {
+        if (!share.holds(p)) continue;
+        const int64_t row = KeyPages{page, c.block}.row(s, share.held_before(p));
+        copy_row(k, row, w.k, begin + p);
+        copy_row(v, row, w.v, begin + p);
       }
-      const Segment& s = w.segments[static_cast<size_t>(i)];
-      add_cache_part({.row_begin = s.row_begin,
-                      .rows = s.rows,
-                      .position = s.position_begin,
-                      .begin = part[i].begin,
-                      .end = part[i].end,
-                      .key_row = at[i]},
-                     c.window, segments, keys);
+      add_held_part(share, s, segments, keys);
     }
     const auto& [o, lse] = results[static_cast<size_t>(comm.rank())];
     tree.forward(rig.ctx, comm,
@@ -107,8 +108,8 @@ std::vector<std::pair<Tensor, Tensor>> run_ranks(Rig& out, const Case& c, const 
                   .v = v,
                   .segments = segments,
                   .keys = keys,
-                  .window = c.window,
-                  .scale = w.scale});
+                  .scale = w.scale,
+                  .pages = {page, c.block}});
   });
   return results;
 }
@@ -117,7 +118,7 @@ TEST(TreeAttention, EveryRankHasTheAnswerOfTheWholeCache) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const Case& c : kCases) {
       SCOPED_TRACE(std::string(dtype_name(dtype)) + " ranks " + std::to_string(c.ranks) +
-                   " window " + std::to_string(c.window));
+                   " block " + std::to_string(c.block));
       Rig rig;
       const Whole w(rig, c, dtype);
       const Tensor none = rig.zeros({w.rows, c.H, c.d}, DType::kF64),
@@ -130,7 +131,7 @@ TEST(TreeAttention, EveryRankHasTheAnswerOfTheWholeCache) {
            .lse = w.lse,
            .delta = delta,
            .scale = w.scale},
-          c.ranks, [&](const auto& pair) { for_visible_pairs(w.segments, {}, c.window, pair); });
+          c.ranks, [&](const auto& pair) { for_visible_pairs(w.segments, {}, 0, pair); });
       const auto first = run_ranks(rig, c, w), second = run_ranks(rig, c, w);
       expect_allowed(first[0].first, w.o, allowed.o, "o");
       EXPECT_CLOSE(first[0].second, w.lse, tolerance(DType::kF32, c.length[0] + c.d));
@@ -140,6 +141,36 @@ TEST(TreeAttention, EveryRankHasTheAnswerOfTheWholeCache) {
         EXPECT_SAME_BITS(second[r].first, first[0].first);
         EXPECT_SAME_BITS(second[r].second, first[0].second);
       }
+    }
+  }
+}
+
+// How many positions here each row of a chunk sees, by the pieces.
+std::vector<int64_t> seen(const CacheShare& share, int64_t begin, int64_t rows) {
+  std::vector<Segment> segments;
+  std::vector<int64_t> keys, seen(static_cast<size_t>(rows));
+  add_held_part(share, {.row_begin = 5, .rows = rows, .position_begin = begin, .key_begin = 7},
+                segments, keys);
+  for (size_t i = 0; i < segments.size(); ++i) {
+    EXPECT_EQ(segments[i].key_begin, 7);
+    for (int64_t t = 0; t < segments[i].rows; ++t)
+      seen.at(static_cast<size_t>(segments[i].row_begin - 5 + t)) +=
+          std::min(segments[i].position_begin + t + 1, keys[i]);
+  }
+  return seen;
+}
+
+// However a prompt is cut, each row sees the positions up to its own that are here.
+TEST(CacheShare, PiecesOfAChunkSeeWhatEachRowSees) {
+  for (const CacheShare share : {CacheShare{1, 0, 4}, CacheShare{2, 0, 4}, CacheShare{2, 1, 4},
+                                 CacheShare{3, 0, 4}, CacheShare{3, 1, 4}, CacheShare{3, 2, 4}}) {
+    std::vector<int64_t> held = {0};  // before each position
+    for (int64_t p = 0; p < 50; ++p) held.push_back(held.back() + (share.holds(p) ? 1 : 0));
+    for (int64_t begin = 0; begin < 30; ++begin) {
+      EXPECT_EQ(share.held_before(begin), held[static_cast<size_t>(begin)]);
+      for (int64_t rows = 1; rows < 14; ++rows)
+        EXPECT_EQ(seen(share, begin, rows),
+                  std::vector<int64_t>(held.begin() + begin + 1, held.begin() + begin + 1 + rows));
     }
   }
 }

@@ -412,7 +412,8 @@ void attention_part_forward(Context& ctx, const AttentionPartForward& a) {
                  .v = a.v,
                  .segments = a.segments,
                  .window = a.window,
-                 .scale = a.scale},
+                 .scale = a.scale,
+                 .pages = a.pages},
                 a.keys);
 }
 

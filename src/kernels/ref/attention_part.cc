@@ -17,7 +17,7 @@ double dot(const Tensor& x, int64_t x_begin, const Tensor& y, int64_t y_begin, i
   return sum;
 }
 
-// Calls f(row, head, first key row, number of keys) for every row and head of the segments.
+// Calls f(segment, row, head, first position, number of keys) for every row and head of the segments.
 template <class F>
 void for_rows(Segments segments, std::span<const int64_t> keys, int64_t heads, int64_t window,
               const F& f) {
@@ -27,7 +27,7 @@ void for_rows(Segments segments, std::span<const int64_t> keys, int64_t heads, i
       const int64_t i = segment.position_begin + t;
       const int64_t lo = window > 0 ? std::max<int64_t>(0, i - window + 1) : 0;
       const int64_t n = std::max<int64_t>(0, std::min(i + 1, keys[s]) - lo);
-      for (int64_t h = 0; h < heads; ++h) f(segment.row_begin + t, h, segment.key_begin + lo, n);
+      for (int64_t h = 0; h < heads; ++h) f(segment, segment.row_begin + t, h, lo, n);
     }
   }
 }
@@ -37,25 +37,27 @@ void for_rows(Segments segments, std::span<const int64_t> keys, int64_t heads, i
 void attention_part_forward(const AttentionPartForward& a) {
   const int64_t H = a.q.dims[1], d = a.q.dims[2], K = a.k.dims[1];
   std::vector<double> p;
-  for_rows(a.segments, a.keys, H, a.window, [&](int64_t t, int64_t h, int64_t first, int64_t n) {
-    const int64_t g = h / (H / K), row = (t * H + h) * d;
-    double largest = -std::numeric_limits<double>::infinity(), total = 0;
-    p.clear();
-    for (int64_t j = first; j < first + n; ++j) {
-      p.push_back(a.scale * dot(a.q, row, a.k, (j * K + g) * d, d));
-      largest = std::max(largest, p.back());
-    }
-    for (const double score : p) total += std::exp(score - largest);
-    const double lse = n > 0 ? largest + std::log(total) : largest;
-    for (int64_t c = 0; c < d; ++c) {
-      double sum = 0;
-      for (int64_t j = 0; j < n; ++j) {
-        sum += std::exp(p[static_cast<size_t>(j)] - lse) * get(a.v, ((first + j) * K + g) * d + c);
-      }
-      set(a.o, row + c, sum);
-    }
-    set(a.lse, t * H + h, lse);
-  });
+  for_rows(a.segments, a.keys, H, a.window,
+           [&](const Segment& s, int64_t t, int64_t h, int64_t lo, int64_t n) {
+             const int64_t g = h / (H / K), row = (t * H + h) * d;
+             const auto key = [&](int64_t j) { return (a.pages.row(s, lo + j) * K + g) * d; };
+             double largest = -std::numeric_limits<double>::infinity(), total = 0;
+             p.clear();
+             for (int64_t j = 0; j < n; ++j) {
+               p.push_back(a.scale * dot(a.q, row, a.k, key(j), d));
+               largest = std::max(largest, p.back());
+             }
+             for (const double score : p) total += std::exp(score - largest);
+             const double lse = n > 0 ? largest + std::log(total) : largest;
+             for (int64_t c = 0; c < d; ++c) {
+               double sum = 0;
+               for (int64_t j = 0; j < n; ++j) {
+                 sum += std::exp(p[static_cast<size_t>(j)] - lse) * get(a.v, key(j) + c);
+               }
+               set(a.o, row + c, sum);
+             }
+             set(a.lse, t * H + h, lse);
+           });
 }
 
 void attention_merge(const AttentionMerge& a) {
@@ -83,20 +85,21 @@ void attention_part_backward(const AttentionPartBackward& a) {
   const int64_t H = a.q.dims[1], d = a.q.dims[2], K = a.k.dims[1];
   std::vector<double> dq(static_cast<size_t>(a.dq.count())), dk(static_cast<size_t>(a.k.count())),
       dv(dk.size());
-  for_rows(a.segments, a.keys, H, a.window, [&](int64_t t, int64_t h, int64_t first, int64_t n) {
-    const int64_t row = (t * H + h) * d;
-    const double lse = get(a.lse, t * H + h), delta = get(a.delta, t * H + h);
-    for (int64_t j = first; j < first + n; ++j) {
-      const int64_t key = (j * K + h / (H / K)) * d;
-      const double p = std::exp(a.scale * dot(a.q, row, a.k, key, d) - lse);
-      const double ds = p * (dot(a.do_, row, a.v, key, d) - delta);
-      for (int64_t c = 0; c < d; ++c) {
-        dq[static_cast<size_t>(row + c)] += a.scale * ds * get(a.k, key + c);
-        dk[static_cast<size_t>(key + c)] += a.scale * ds * get(a.q, row + c);
-        dv[static_cast<size_t>(key + c)] += p * get(a.do_, row + c);
-      }
-    }
-  });
+  for_rows(a.segments, a.keys, H, a.window,
+           [&](const Segment& s, int64_t t, int64_t h, int64_t lo, int64_t n) {
+             const int64_t first = s.key_begin + lo, row = (t * H + h) * d;
+             const double lse = get(a.lse, t * H + h), delta = get(a.delta, t * H + h);
+             for (int64_t j = first; j < first + n; ++j) {
+               const int64_t key = (j * K + h / (H / K)) * d;
+               const double p = std::exp(a.scale * dot(a.q, row, a.k, key, d) - lse);
+               const double ds = p * (dot(a.do_, row, a.v, key, d) - delta);
+               for (int64_t c = 0; c < d; ++c) {
+                 dq[static_cast<size_t>(row + c)] += a.scale * ds * get(a.k, key + c);
+                 dk[static_cast<size_t>(key + c)] += a.scale * ds * get(a.q, row + c);
+                 dv[static_cast<size_t>(key + c)] += p * get(a.do_, row + c);
+               }
+             }
+           });
   for (size_t e = 0; e < dq.size(); ++e) add(a.dq, static_cast<int64_t>(e), dq[e]);
   for (size_t e = 0; e < dk.size(); ++e) {
     add(a.dk, static_cast<int64_t>(e), dk[e]);
