@@ -22,11 +22,11 @@ chat: base tokenizer
 data: base
 parallel: base tensor kernels comm
 checkpoint: base tensor comm
-model: base tensor kernels parallel checkpoint
+model: base tensor kernels comm parallel checkpoint
 optim: base tensor kernels
 machine: base tensor kernels
 eval: base tokenizer model
-infer: base kernels tokenizer model
+infer: base kernels comm tokenizer model
 server: base tokenizer grammar chat checkpoint model infer
 train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer
 bench: base tensor kernels comm checkpoint model machine infer train

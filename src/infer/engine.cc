@@ -2,6 +2,7 @@
 #include "infer/engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <future>
@@ -21,6 +22,8 @@ const char* finish_name(Finish finish) {
 }
 
 namespace {
+
+constexpr std::chrono::seconds kIdleInterval{1};
 
 size_t index_of(Finish finish) { return static_cast<size_t>(finish); }
 
@@ -61,6 +64,7 @@ Engine::Engine(Context& ctx, Model& model, Cache& cache, const Tokenizer* tokeni
       cache_(cache),
       tokenizer_(tokenizer),
       options_(options),
+      leader_(options.ranks),
       arena_(Arena::Mode::kReal),
       scheduler_({.rows = model.options().tokens,
                   .sequences = options.sequences,
@@ -157,9 +161,7 @@ void Engine::run() {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (stopping_) break;
       }
-      std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait(lock, [&] { return stopping_ || !arrived_.empty() || !cancelled_.empty(); });
-      if (stopping_) break;
+      if (!wait_for_work()) break;
     }
   } catch (const std::exception& error) {
     stop();
@@ -167,6 +169,19 @@ void Engine::run() {
     throw;
   }
   finish_all(Finish::kCancelled, "");
+}
+
+// False: stop() was called.
+bool Engine::wait_for_work() {
+  const auto ready = [&] { return stopping_ || !arrived_.empty() || !cancelled_.empty(); };
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!changed_.wait_for(lock, kIdleInterval, ready)) {
+    if (leader_.alone()) continue;
+    lock.unlock();
+    leader_.say_idle();
+    lock.lock();
+  }
+  return !stopping_;
 }
 
 void Engine::finish_all(Finish reason, const std::string& error) {
@@ -209,7 +224,7 @@ bool Engine::step() {
   const double begin = now_seconds();
   receive();
   const std::vector<Scheduler::Piece>& plan = scheduler_.plan();
-  if (plan.empty()) {
+  if (plan.empty() && scheduler_.copies().empty()) {
     count_queue();
     return false;
   }
@@ -228,19 +243,19 @@ bool Engine::step() {
 }
 
 void Engine::forward(const std::vector<Scheduler::Piece>& plan) {
-  for (std::vector<int32_t>* v : {&token_, &position_, &page_}) v->clear();
-  segments_.clear();
+  step_.clear();
+  step_.copies = scheduler_.copies();
   wanted_.clear();
   for (const auto& [sequence, rows] : plan) {
-    const auto row_begin = static_cast<int64_t>(token_.size());
-    segments_.push_back({.row_begin = row_begin,
-                         .rows = rows,
-                         .position_begin = sequence->computed,
-                         .key_begin = static_cast<int64_t>(page_.size())});
-    page_.insert(page_.end(), sequence->pages.begin(), sequence->pages.end());
+    const int64_t row_begin = step_.rows();
+    step_.segments.push_back({.row_begin = row_begin,
+                              .rows = rows,
+                              .position_begin = sequence->computed,
+                              .key_begin = static_cast<int64_t>(step_.pages.size())});
+    step_.pages.insert(step_.pages.end(), sequence->pages.begin(), sequence->pages.end());
     for (int64_t p = sequence->computed; p < sequence->computed + rows; ++p) {
-      token_.push_back(sequence->tokens[static_cast<size_t>(p)]);
-      position_.push_back(static_cast<int32_t>(p));
+      step_.token.push_back(sequence->tokens[static_cast<size_t>(p)]);
+      step_.position.push_back(static_cast<int32_t>(p));
     }
     want_rows({sequence, rows}, row_begin);
   }
@@ -257,12 +272,11 @@ void Engine::forward(const std::vector<Scheduler::Piece>& plan) {
       }
     });
   }
-  const auto T = static_cast<int64_t>(token_.size());
-  const Batch batch{.token = make_tensor(token_.data(), DType::kI32, {T}),
-                    .position = make_tensor(position_.data(), DType::kI32, {T}),
-                    .segments = segments_};
   Tensor hidden;
-  timed([&] { hidden = model_.forward(ctx_, batch, &cache_, page_); });
+  timed([&] {
+    leader_.say(step_);
+    hidden = compute_step(ctx_, model_, cache_, step_);
+  });
   if (masks.valid()) masks.get();
   score_rows(hidden);
 }

@@ -28,10 +28,11 @@
 namespace moraine {
 
 struct EngineOptions {
-  int64_t sequences = 1;         // most that run at once: 1 .. most rows of the model
-  double tpot_seconds = 0;       // time per output token that 95 % of steps stay under; 0: none
-  int64_t waiting_requests = 0;  // most in the queue; 0: no limit
-  int64_t waiting_tokens = 0;    // most prompt tokens in the queue; 0: no limit
+  int64_t sequences = 1;          // most that run at once: 1 .. most rows of the model
+  double tpot_seconds = 0;        // time per output token that 95 % of steps stay under; 0: none
+  int64_t waiting_requests = 0;   // most in the queue; 0: no limit
+  int64_t waiting_tokens = 0;     // most prompt tokens in the queue; 0: no limit
+  Communicator* ranks = nullptr;  // that follow (infer/rank_steps.h); null: none
 };
 
 struct EngineStats {
@@ -81,6 +82,7 @@ class Engine {
   void receive();
   void forward(const std::vector<Scheduler::Piece>& plan);
   void timed(const std::function<void()>& model_work);
+  bool wait_for_work();
   void want_rows(const Scheduler::Piece& piece, int64_t row_begin);
   void score_rows(const Tensor& hidden);
   TokenScore score_row(const Row& row, const float* logits, double lse) const;
@@ -95,6 +97,7 @@ class Engine {
   Cache& cache_;
   const Tokenizer* const tokenizer_;
   const EngineOptions options_;
+  StepLeader leader_;
   Arena arena_;
   Scheduler scheduler_;
   Tensor hidden_;  // [kHeadRows, D] rows to score
@@ -102,8 +105,7 @@ class Engine {
   Tensor loss_;    // [kHeadRows] scratch
 
   // Of the step:
-  std::vector<int32_t> token_, position_, page_;
-  std::vector<Segment> segments_;
+  Step step_;
   std::vector<Row> wanted_;
   std::vector<TokenScore> scores_;  // of the wanted rows
   double model_seconds_ = 0;

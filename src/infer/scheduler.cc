@@ -27,13 +27,13 @@ void insert_by_arrival(std::list<std::unique_ptr<Sequence>>& list,
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerOptions& options, Cache& cache)
-    : options_(options), cache_(cache), pool_(cache.pages, cache.page_rows) {
+Scheduler::Scheduler(const SchedulerOptions& options, const Cache& cache)
+    : options_(options), page_rows_(cache.page_rows), pool_(cache.pages, cache.page_rows) {
   MR_CHECK(options.rows > 0 && options.sequences > 0 && options.sequences <= options.rows);
 }
 
 int64_t Scheduler::pages_for(int64_t positions) const {
-  return (positions + cache_.page_rows - 1) / cache_.page_rows;
+  return (positions + page_rows_ - 1) / page_rows_;
 }
 
 int64_t Scheduler::waiting_tokens() const {
@@ -48,6 +48,7 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
 
 const std::vector<Scheduler::Piece>& Scheduler::plan() {
   plan_.clear();
+  copies_.clear();
   work_ = {};
   plan_decoding();
   decoding_ = static_cast<int64_t>(plan_.size());
@@ -131,10 +132,10 @@ bool Scheduler::start(Sequence& sequence) {
   }
   sequence.pages = std::move(prefix.full);
   sequence.keys = std::move(prefix.keys);
-  sequence.computed = full * cache_.page_rows;
+  sequence.computed = full * page_rows_;
   if (prefix.partial >= 0) {
     const int32_t copy = pool_.take();
-    copy_page(cache_, prefix.partial, copy);
+    copies_.push_back({.from = prefix.partial, .to = copy});
     pool_.leave(prefix.partial);
     sequence.pages.push_back(copy);
     sequence.computed += prefix.rows;
@@ -183,8 +184,7 @@ int64_t Scheduler::make_room(Sequence& sequence, int64_t rows, bool decoding) {
     if (!decoding && (*youngest)->left() == 1) break;  // it ends by itself
     preempt(youngest);
   }
-  const int64_t room =
-      static_cast<int64_t>(sequence.pages.size()) * cache_.page_rows - sequence.computed;
+  const int64_t room = static_cast<int64_t>(sequence.pages.size()) * page_rows_ - sequence.computed;
   return std::min(rows, room);
 }
 
@@ -202,8 +202,8 @@ void Scheduler::add_piece(Sequence& sequence, int64_t rows) {
 void Scheduler::advance(const Piece& piece) {
   Sequence& s = *piece.sequence;
   s.computed += piece.rows;
-  const auto rows = static_cast<size_t>(cache_.page_rows);
-  while (static_cast<int64_t>(s.keys.size()) <= s.computed / cache_.page_rows) {
+  const auto rows = static_cast<size_t>(page_rows_);
+  while (static_cast<int64_t>(s.keys.size()) <= s.computed / page_rows_) {
     const size_t page = s.keys.size() - 1;
     const auto tokens = std::span<const int32_t>(s.tokens).subspan(page * rows, rows);
     pool_.publish(s.pages[page], s.keys.back(), tokens);
@@ -214,10 +214,10 @@ void Scheduler::advance(const Piece& piece) {
 // Its pages can be found, also the one that is not full, until somebody needs them. Later pages go first: a
 // prefix without its beginning is of no use.
 void Scheduler::let_go(Sequence& s) {
-  const int64_t rest = s.computed % cache_.page_rows;
+  const int64_t rest = s.computed % page_rows_;
   if (rest > 0) {
     const int64_t begin = s.computed - rest;
-    pool_.publish(s.pages[static_cast<size_t>(begin / cache_.page_rows)], s.keys.back(),
+    pool_.publish(s.pages[static_cast<size_t>(begin / page_rows_)], s.keys.back(),
                   std::span<const int32_t>(s.tokens).subspan(static_cast<size_t>(begin),
                                                              static_cast<size_t>(rest)));
   }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "infer/page_pool.h"
+#include "infer/rank_steps.h"
 #include "infer/sequence.h"
 #include "infer/step_cost.h"
 #include "model/cache.h"
@@ -33,7 +34,7 @@ struct SchedulerOptions {
 
 class Scheduler {
  public:
-  Scheduler(const SchedulerOptions& options, Cache& cache);
+  Scheduler(const SchedulerOptions& options, const Cache& cache);
 
   void add(std::unique_ptr<Sequence> sequence);
 
@@ -43,6 +44,8 @@ class Scheduler {
   };
   // Pages for every row are there. Empty: nothing is waiting or running.
   const std::vector<Piece>& plan();
+  // That the plan relies on: to be made before its rows are computed, in order.
+  const std::vector<PageCopy>& copies() const { return copies_; }
   StepCost::Work work() const { return work_; }  // of the plan
 
   void advance(const Piece& piece);  // its rows are computed
@@ -74,11 +77,12 @@ class Scheduler {
   int64_t pages_for(int64_t positions) const;
 
   const SchedulerOptions options_;
-  Cache& cache_;
+  const int64_t page_rows_;
   PagePool pool_;
   StepCost cost_;
   List waiting_, running_;  // both by arrival
   std::vector<Piece> plan_;
+  std::vector<PageCopy> copies_;
   StepCost::Work work_;
   int64_t decoding_ = 0;  // pieces of the plan
   int64_t preemptions_ = 0;
