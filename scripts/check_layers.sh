@@ -29,8 +29,8 @@ eval: base tokenizer model
 infer: base kernels comm tokenizer model
 server: base tokenizer grammar chat checkpoint model infer
 train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer
-bench: base tensor kernels comm checkpoint model machine infer train
-cli: base tensor kernels comm tokenizer chat data checkpoint model eval infer server train bench
+bench: base tensor kernels comm parallel checkpoint model machine infer train
+cli: base tensor kernels comm tokenizer chat data parallel checkpoint model eval infer server train bench
 '
 
 # <how an include begins>: the files or folders (with a slash at the end) that may have it. *_test.cc may include

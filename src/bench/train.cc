@@ -13,6 +13,7 @@
 #include "comm/mpi_transport.h"
 #include "comm/thread_ranks.h"
 #include "machine/machine.h"
+#include "parallel/rank_threads.h"
 #include "train/auto_dtype.h"
 #include "train/metrics.h"
 #include "train/run.h"
@@ -112,7 +113,7 @@ Result run_steps(const RunConfig& config, int64_t steps, int threads, Transport&
               make_mesh(transport.size(), transport.rank(), config.parallel.expert,
                         phase_context(config, 0), config.train.slots, config.model.experts),
               config.parallel.deadline_seconds);
-  Pool pool(rank_threads(threads, ranks));
+  Pool pool(rank_threads(threads, ranks.world));
   Trainer trainer(arena, pool, config, timeline, ranks,
                   trainer_options(config, timeline, Machine()));
   arena.seal();

@@ -7,9 +7,12 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/on_ranks.h"
 #include "cli/tokens_flag.h"
 #include "infer/generate.h"
+#include "infer/rank_steps.h"
 #include "model/loaded_model.h"
+#include "parallel/rank_threads.h"
 
 namespace moraine {
 namespace {
@@ -22,74 +25,104 @@ void print_json(const GenerateResult& result) {
   fmt::print("{}\n", json_text(answer));
 }
 
-}  // namespace
-
-void cmd_generate(const CommandLine& line) {
+struct GenerateFlags {
   std::string model_path, prompt, tokens;
-  bool json = false;
+  bool json = false, has_tokens = false, share_cache = false;
   int64_t seed = 0, chunk = 512, context = 0;
   LoadOptions load;
   Request request;
-  Flags flags("generate",
-              "Continue a prompt. The answer depends on model, prompt, options and seed alone.");
-  flags.required("model", &model_path, "Checkpoint, run directory, or folder in a public layout.")
-      .text("prompt", &prompt, "Text to continue.")
-      .text("tokens", &tokens, "Token ids to continue, \"1 2 3\", instead of --prompt.")
-      .integer("max-tokens", &request.max_tokens, "New tokens at most.", 0, 1 << 24)
-      .number("temperature", &request.sampling.temperature, "0: always the most likely token.")
-      .integer("top-k", &request.sampling.top_k, "Only the k most likely; 0: all.", 0, 1 << 24)
-      .number("top-p", &request.sampling.top_p,
-              "Only the most likely that together reach p; 1: all.")
-      .number("min-p", &request.sampling.min_p,
-              "Only those at least min-p times as likely as the first; 0: all.")
-      .integer("seed", &seed, "Of the draws.", 0, INT64_MAX)
-      .list("stop", &request.stop, "Text before which the answer ends; may be repeated.")
-      .text("dtype", &load.dtype, "f32 or bf16; default: as the weights are stored.")
-      .integer("chunk", &chunk, "Rows of the prompt computed at a time; changes no bit.", 1,
-               1 << 20)
-      .integer("context", &context, "Positions kept at most; 0: prompt and answer.", 0, 1 << 30)
-      .integer("threads", &load.threads, "0: one per usable core.", 0, 1024)
-      .flag("json", &json, "Print {tokens, text, logprobs, finish_reason}.");
-  if (!flags.parse(line)) return;
-  if (!flags.given("prompt") && !flags.given("tokens"))
-    throw_error(Code::kInvalidArgument, "wanted --prompt TEXT or --tokens \"1 2 3\"");
-  request.sampling.seed = static_cast<uint64_t>(seed);
+  RankFlags ranks;
+};
 
-  FileSystem& fs = posix_file_system();
-  const ModelDirectory directory = ModelDirectory::open(fs, model_path);
-  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(directory.tokenizer_json());
-  request.prompt = tokens_or_text(tokens, prompt, flags.given("tokens"), tokenizer.get());
-  const int64_t eos = directory.config().eos_id >= 0 || tokenizer == nullptr
-                          ? directory.config().eos_id
-                          : tokenizer->eos_id();
-  check_sampling(request.sampling, directory.config().vocab_size);
+void declare(Flags& flags, GenerateFlags& f) {
+  SamplingOptions& sampling = f.request.sampling;
+  flags.required("model", &f.model_path, "Checkpoint, run directory, or folder in a public layout.")
+      .text("prompt", &f.prompt, "Text to continue.")
+      .text("tokens", &f.tokens, "Token ids to continue, \"1 2 3\", instead of --prompt.")
+      .integer("max-tokens", &f.request.max_tokens, "New tokens at most.", 0, 1 << 24)
+      .number("temperature", &sampling.temperature, "0: always the most likely token.")
+      .integer("top-k", &sampling.top_k, "Only the k most likely; 0: all.", 0, 1 << 24)
+      .number("top-p", &sampling.top_p, "Only the most likely that together reach p; 1: all.")
+      .number("min-p", &sampling.min_p,
+              "Only those at least min-p times as likely as the first; 0: all.")
+      .integer("seed", &f.seed, "Of the draws.", 0, INT64_MAX)
+      .list("stop", &f.request.stop, "Text before which the answer ends; may be repeated.")
+      .text("dtype", &f.load.dtype, "f32 or bf16; default: as the weights are stored.")
+      .integer("chunk", &f.chunk, "Rows of the prompt computed at a time; changes no bit.", 1,
+               1 << 20)
+      .integer("context", &f.context, "Positions kept at most; 0: prompt and answer.", 0, 1 << 30)
+      .integer("threads", &f.load.threads, "0: one per usable core.", 0, 1024)
+      .flag("share-cache", &f.share_cache,
+            "Ranks divide the cache by position too: longer contexts, sums in another order.")
+      .flag("json", &f.json, "Print {tokens, text, logprobs, finish_reason}.");
+  declare_ranks(flags, "generate", &f.ranks);
+}
+
+// What the model's files add to the request, and the memory that it needs.
+void complete(const ModelDirectory& directory, const Tokenizer* tokenizer, GenerateFlags& f) {
+  const ModelConfig& config = directory.config();
+  Request& request = f.request;
+  request.sampling.seed = static_cast<uint64_t>(f.seed);
+  request.prompt = tokens_or_text(f.tokens, f.prompt, f.has_tokens, tokenizer);
+  const int64_t eos =
+      config.eos_id >= 0 || tokenizer == nullptr ? config.eos_id : tokenizer->eos_id();
+  check_sampling(request.sampling, config.vocab_size);
   if (eos >= 0) request.end_ids = {static_cast<int32_t>(eos)};
   if (request.prompt.empty() && eos >= 0)
-    request.prompt = {
-        static_cast<int32_t>(directory.config().bos_id >= 0 ? directory.config().bos_id : eos)};
-  load.tokens =
-      std::max<int64_t>(1, std::min<int64_t>(chunk, static_cast<int64_t>(request.prompt.size())));
-  load.positions =
-      context > 0 ? context : static_cast<int64_t>(request.prompt.size()) + request.max_tokens + 1;
-  load.positions = std::min(load.positions, directory.config().max_positions);
-  load.cache.pages = (load.positions + kPageRows - 1) / kPageRows;
+    request.prompt = {static_cast<int32_t>(config.bos_id >= 0 ? config.bos_id : eos)};
+  const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  f.load.tokens = std::max<int64_t>(1, std::min(f.chunk, prompt_tokens));
+  f.load.positions = f.context > 0 ? f.context : prompt_tokens + request.max_tokens + 1;
+  f.load.positions = std::min(f.load.positions, config.max_positions);
+}
+
+void generate_on(Transport& transport, const ModelDirectory& directory, const Tokenizer* tokenizer,
+                 const GenerateFlags& f) {
+  StepRanks ranks(transport, 0, f.ranks.deadline_seconds);
+  const bool alone = transport.size() == 1;
+  LoadOptions load = f.load;
+  load.ranks = ranks.of_model(directory.config(), f.share_cache);
+  load.threads = rank_threads(load.threads, ranks.steps);
+  const int64_t page_rows = kPageRows * (load.ranks.cache == nullptr ? 1 : transport.size());
+  load.cache.pages = (load.positions + page_rows - 1) / page_rows;
   const std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
+  if (transport.rank() > 0)
+    return follow_steps(ranks.steps, model->ctx(), model->model(), model->cache());
   std::function<void(const std::string&)> on_text;
-  if (!json && tokenizer != nullptr) {
+  if (!f.json && tokenizer != nullptr) {
     on_text = [](const std::string& piece) {
       std::fwrite(piece.data(), 1, piece.size(), stdout);
       std::fflush(stdout);
     };
-    if (!flags.given("tokens")) on_text(prompt);
+    if (!f.has_tokens) on_text(f.prompt);
   }
-  const GenerateResult result =
-      generate(model->ctx(), model->model(), model->cache(), tokenizer.get(), request, on_text);
-  if (json) {
+  const GenerateResult result = generate(
+      {model->ctx(), model->model(), model->cache(), tokenizer, alone ? nullptr : &ranks.steps},
+      f.request, on_text);
+  if (f.json) {
     print_json(result);
   } else {
     fmt::print("{}\n",
                tokenizer == nullptr ? fmt::format("{}", fmt::join(result.tokens, " ")) : "");
   }
+}
+
+}  // namespace
+
+void cmd_generate(const CommandLine& line) {
+  GenerateFlags f;
+  Flags flags("generate",
+              "Continue a prompt. The answer depends on model, prompt, options and seed alone.");
+  declare(flags, f);
+  if (!flags.parse(line)) return;
+  f.has_tokens = flags.given("tokens");
+  if (!flags.given("prompt") && !f.has_tokens)
+    throw_error(Code::kInvalidArgument, "wanted --prompt TEXT or --tokens \"1 2 3\"");
+  const ModelDirectory directory = ModelDirectory::open(posix_file_system(), f.model_path);
+  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(directory.tokenizer_json());
+  complete(directory, tokenizer.get(), f);
+  on_ranks("generate", f.ranks.ranks,
+           [&](Transport& transport) { generate_on(transport, directory, tokenizer.get(), f); });
 }
 
 }  // namespace moraine

@@ -1,7 +1,6 @@
 // `moraine train`: one run, from its config file to its last checkpoint.
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <ctime>
 
 #include "base/error.h"
@@ -9,8 +8,8 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/on_ranks.h"
 #include "cli/version.h"
-#include "comm/mpi_transport.h"
 #include "train/loop.h"
 
 namespace moraine {
@@ -45,16 +44,6 @@ void listen_for_signals() {
   std::signal(SIGXCPU, on_stop_signal);
   if (std::signal(SIGHUP, on_stop_signal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
-}
-
-// Tasks of a Slurm step that do not know of each other would all write one run.
-void check_launcher(int64_t ranks) {
-  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-  if (started_by_mpi() || tasks == nullptr || std::strtol(tasks, nullptr, 10) <= 1) return;
-  throw_error(Code::kInvalidArgument,
-              "train: one of {} tasks of a Slurm step without PMIx, so the tasks cannot find each "
-              "other; wanted srun --mpi=pmix, mpirun, or one task with --ranks {}",
-              tasks, std::max<int64_t>(ranks, std::strtol(tasks, nullptr, 10)));
 }
 
 }  // namespace
@@ -95,31 +84,17 @@ void cmd_train(const CommandLine& line) {
   const RunConfig config = read_run_config(settings);
   listen_for_signals();
   options.stop_signal = &stop_signal;
-  check_launcher(ranks);
   RunResult result;
-  if (started_by_mpi()) {
-    if (ranks > 1)
-      throw_error(Code::kInvalidArgument,
-                  "--ranks {}: this process is a rank of a job already; the launcher says how many",
-                  ranks);
-    const std::unique_ptr<Transport> transport = open_mpi_transport();
-    if (transport->rank() == 0) say("{}\n", version_line());
-    try {
-      result = train(fs, config, options, *transport);
-    } catch (const Error& e) {
-      // Said here: the launcher may end this process before main() can.
-      if (e.code() != Code::kInterrupted)
-        log_event(Level::kError, "rank.failed", "code={} reason=\"{}\"", code_name(e.code()),
-                  e.what());
-      // train() has told the others, but for what went wrong before the run was open.
-      if (e.code() != Code::kInterrupted && e.code() != Code::kDiverged) transport->fail(e.what());
-      throw;
-    }
-    if (transport->rank() != 0) return;
-  } else {
-    say("{}\n", version_line());
-    result = train(fs, config, options, static_cast<int>(ranks));
-  }
+  bool first = false;
+  on_ranks("train", ranks, [&](Transport& transport) {
+    const bool mine = transport.rank() == 0;
+    if (mine) say("{}\n", version_line());
+    const RunResult of_rank = train(fs, config, options, transport);
+    if (!mine) return;
+    first = true;
+    result = of_rank;
+  });
+  if (!first) return;
   fmt::print("done step={} tokens={} loss={:.6f} hash={} checkpoint={}\n", result.step,
              result.tokens, result.loss, result.hash, result.checkpoint);
 }

@@ -6,10 +6,9 @@
 
 namespace moraine {
 
-GenerateResult generate(Context& ctx, Model& model, Cache& cache, const Tokenizer* tokenizer,
-                        const Request& request,
+GenerateResult generate(const GenerateWith& with, const Request& request,
                         const std::function<void(const std::string&)>& on_text) {
-  Engine engine(ctx, model, cache, tokenizer, {});
+  Engine engine(with.ctx, with.model, with.cache, with.tokenizer, {.ranks = with.ranks});
   GenerateResult result;
   std::string failure;
   const auto show = [&](const std::string& text) {

@@ -18,10 +18,17 @@ struct GenerateResult {
   std::string finish_reason;     // "stop" or "length"
 };
 
-// Uses all of `cache`, which must hold prompt + max_tokens positions (kInvalidArgument). The prompt goes in
-// chunks of as many rows as the model takes. on_text gets each piece of finished text; may be empty.
-GenerateResult generate(Context& ctx, Model& model, Cache& cache, const Tokenizer* tokenizer,
-                        const Request& request,
+struct GenerateWith {
+  Context& ctx;
+  Model& model;
+  Cache& cache;  // is used whole: holds prompt + max_tokens positions
+  const Tokenizer* tokenizer;
+  Communicator* ranks = nullptr;  // that follow (infer/rank_steps.h)
+};
+
+// The prompt goes in chunks of as many rows as the model takes. on_text gets each piece of finished text; may be
+// empty. Errors: those of Engine::submit; kInvalidArgument if the engine could not go on.
+GenerateResult generate(const GenerateWith& with, const Request& request,
                         const std::function<void(const std::string&)>& on_text = {});
 
 }  // namespace moraine

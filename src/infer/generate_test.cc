@@ -36,7 +36,7 @@ std::unique_ptr<LoadedModel> load(const std::string& dtype, int64_t threads = 1,
 
 GenerateResult run(LoadedModel& m, const Request& request, const Tokenizer* tokenizer = nullptr,
                    const std::function<void(const std::string&)>& on_text = {}) {
-  return generate(m.ctx(), m.model(), m.cache(), tokenizer, request, on_text);
+  return generate({m.ctx(), m.model(), m.cache(), tokenizer}, request, on_text);
 }
 
 Request request(double temperature = 1, int64_t max_tokens = 40) {

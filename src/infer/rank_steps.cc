@@ -1,9 +1,10 @@
 // RankSteps: a header, then the step's lists one behind the other.
 #include "infer/rank_steps.h"
 
-#include <array>
 #include <cstring>
+#include <numeric>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "comm/collectives.h"
 
@@ -24,6 +25,12 @@ void for_lists(StepType& step, const F& f) {
   for (const ConstBytes part : {bytes(step.copies), bytes(step.token), bytes(step.position),
                                 bytes(step.segments), bytes(step.pages)})
     f(part);
+}
+
+std::vector<int> all_ranks(const Transport& transport) {
+  std::vector<int> all(static_cast<size_t>(transport.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 void send_header(Communicator& ranks, Header header) {
@@ -64,6 +71,22 @@ Tensor compute_step(Context& ctx, Model& model, Cache& cache, Step& step) {
                     .position = make_tensor(step.position.data(), DType::kI32, {T}),
                     .segments = step.segments};
   return model.forward(ctx, batch, &cache, step.pages);
+}
+
+StepRanks::StepRanks(Transport& t, int channel, double deadline)
+    : steps(t, all_ranks(t), channel, "steps", deadline),
+      experts(t, all_ranks(t), channel + 1, "experts", deadline),
+      cache(t, all_ranks(t), channel + 2, "cache", deadline) {}
+
+ModelRanks StepRanks::of_model(const ModelConfig& config, bool share_cache) {
+  if (steps.size() == 1) return {};
+  if (config.experts == 0 && !share_cache)
+    throw_error(Code::kInvalidArgument,
+                "{} ranks: the model has no experts to divide; wanted one rank, or a cache that "
+                "they share",
+                steps.size());
+  return {.experts = config.experts > 0 ? &experts : nullptr,
+          .cache = share_cache ? &cache : nullptr};
 }
 
 StepLeader::~StepLeader() {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "model/model.h"
+#include "model/loaded_model.h"
 
 namespace moraine {
 
@@ -36,6 +36,17 @@ struct Step {
 
 // Final hidden rows, as Model::forward; nothing for a step without rows.
 Tensor compute_step(Context& ctx, Model& model, Cache& cache, Step& step);
+
+// The groups of ranks that compute a model's steps together, on three channels from `channel` on. deadline: of
+// every wait, in seconds.
+struct StepRanks {
+  StepRanks(Transport& transport, int channel, double deadline);
+
+  // How a model is divided among them. Errors: kInvalidArgument if nothing would be.
+  ModelRanks of_model(const ModelConfig& config, bool share_cache);
+
+  Communicator steps, experts, cache;
+};
 
 class StepLeader {
  public:

@@ -44,19 +44,16 @@ struct Answer {
 void on_ranks(const Shape& shape,
               const std::function<void(LoadedModel& model, Communicator* ranks)>& lead) {
   run_thread_ranks(shape.ranks, [&](Transport& transport) {
-    std::vector<int> all;
-    for (int r = 0; r < shape.ranks; ++r) all.push_back(r);
-    Communicator steps(transport, all, 0, "steps", 60), experts(transport, all, 1, "experts", 60),
-        cache(transport, all, 2, "cache", 60);
-    const ModelRanks ranks = {.experts = shape.experts ? &experts : nullptr,
-                              .cache = shape.cache ? &cache : nullptr};
+    StepRanks step(transport, 0, 60);
+    const ModelRanks ranks = {.experts = shape.experts ? &step.experts : nullptr,
+                              .cache = shape.cache ? &step.cache : nullptr};
     const std::string path = testing::source_path(std::string("tests/golden/") + shape.model);
     const auto model = LoadedModel::open(ModelDirectory::open(posix_file_system(), path),
                                          options_of(shape, ranks));
     if (transport.rank() == 0) {
-      lead(*model, shape.ranks > 1 ? &steps : nullptr);
+      lead(*model, shape.ranks > 1 ? &step.steps : nullptr);
     } else {
-      follow_steps(steps, model->ctx(), model->model(), model->cache());
+      follow_steps(step.steps, model->ctx(), model->model(), model->cache());
     }
   });
 }

@@ -110,7 +110,7 @@ std::string Observer::sample() {
   if (c.model.eos_id >= 0) request.end_ids = {static_cast<int32_t>(c.model.eos_id)};
   Trainer& trainer = *run_.trainer;
   return prompt +
-         generate(trainer.ctx(), trainer.model(), cache_, run_.tokenizer.get(), request).text;
+         generate({trainer.ctx(), trainer.model(), cache_, run_.tokenizer.get()}, request).text;
 }
 
 }  // namespace moraine

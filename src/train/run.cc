@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <ctime>
 
+#include "parallel/rank_threads.h"
 #include "train/run_memory.h"
 
 namespace moraine {
@@ -19,7 +19,7 @@ Run::Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timel
       data(std::move(d)),
       ranks(transport, run_mesh(c, transport.size(), transport.rank()),
             c.parallel.deadline_seconds),
-      pool(rank_threads(c.train.threads, ranks)),
+      pool(rank_threads(c.train.threads, ranks.world)),
       arena(Arena::Mode::kReal),
       state{.spike = SpikeDetector(c.spike.sigma)} {}
 
@@ -52,15 +52,6 @@ void Run::open_logs() {
       std::make_unique<MetricsWriter>(fs, join_path(options.out, "metrics.jsonl"), state.step);
   logs.events = std::make_unique<EventWriter>(fs, join_path(options.out, "tensorboard"), state.step,
                                               static_cast<double>(std::time(nullptr)));
-}
-
-int rank_threads(int64_t wanted, Ranks& ranks) {
-  const Transport& transport = ranks.world.transport();
-  const std::string mine =
-      fmt::format("host {} cores {}", transport.host_of(transport.rank()), core_mask());
-  const std::vector<std::string> all = all_gather_text(ranks.world, mine);
-  const int sharing = static_cast<int>(std::count(all.begin(), all.end(), mine));
-  return wanted > 0 ? static_cast<int>(wanted) : std::max(1, usable_cores() / sharing);
 }
 
 }  // namespace moraine

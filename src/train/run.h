@@ -92,8 +92,4 @@ struct Run {
   void open_logs();                           // from state.step on
 };
 
-// Threads of this rank: `wanted`, or (0) the cores it is bound to, divided by the ranks that are
-// bound to the same. Collective.
-int rank_threads(int64_t wanted, Ranks& ranks);
-
 }  // namespace moraine
