@@ -25,7 +25,7 @@ checkpoint: base tensor comm
 model: base tensor kernels comm parallel checkpoint
 optim: base tensor kernels
 machine: base tensor kernels
-eval: base tokenizer model
+eval: base comm tokenizer model
 infer: base kernels comm tokenizer model
 server: base tokenizer grammar chat checkpoint model infer
 train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer

@@ -1,11 +1,13 @@
 // `moraine eval`: perplexity of texts and datasets, accuracy on multiple choice, log-probabilities of given tokens.
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/on_ranks.h"
 #include "cli/progress.h"
 #include "cli/tokens_flag.h"
 #include "data/dataset.h"
@@ -13,6 +15,7 @@
 #include "eval/choice.h"
 #include "eval/score.h"
 #include "model/loaded_model.h"
+#include "parallel/rank_threads.h"
 
 namespace moraine {
 namespace {
@@ -27,15 +30,33 @@ struct EvalFlags {
   int64_t context = 0, stride = 0, max_length = 0;
   TextInputOptions input;
   LoadOptions load;
+  RankFlags on_ranks;
+  // Of this rank:
+  Communicator* ranks = nullptr;  // null: alone
+  bool first = true;              // it prints
 };
+
+// The model, in this rank's part. `rows`: of all ranks, in whole windows of `window` rows.
+std::unique_ptr<LoadedModel> open_model(const EvalFlags& f, const ModelDirectory& directory,
+                                        int64_t rows, int64_t window) {
+  LoadOptions load = f.load;
+  load.positions = window;
+  load.ranks.rows = f.ranks;
+  if (f.ranks != nullptr) {
+    load.threads = rank_threads(load.threads, *f.ranks);
+    rows = (rows + f.ranks->size() - 1) / f.ranks->size();
+  }
+  load.tokens = std::max<int64_t>(1, rows / window) * window;
+  return LoadedModel::open(directory, load);
+}
 
 void score(const EvalFlags& f, const ModelDirectory& directory) {
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(directory.tokenizer_json());
   const std::vector<int32_t> ids = tokens_or_text(f.tokens, f.text, f.has_tokens, tokenizer.get());
-  LoadOptions load = f.load;
-  load.tokens = load.positions = std::max<int64_t>(1, static_cast<int64_t>(ids.size()));
-  const std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
-  const std::vector<double> logprobs = score_tokens(model->ctx(), model->model(), ids);
+  const int64_t rows = std::max<int64_t>(1, static_cast<int64_t>(ids.size()));
+  const std::unique_ptr<LoadedModel> model = open_model(f, directory, rows, rows);
+  const std::vector<double> logprobs = score_tokens({model->ctx(), model->model(), f.ranks}, ids);
+  if (!f.first) return;
   double total = 0;
   Json list = Json::array();
   for (const double lp : logprobs) {
@@ -64,7 +85,7 @@ struct PerplexityRun {
 
 Perplexity file_perplexity(const PerplexityRun& run, const std::string& path) {
   TextInput input(posix_file_system(), path, run.flags.input);
-  ProgressLine progress("eval " + path);
+  ProgressLine progress("eval " + path, run.flags.first);
   const int64_t file_bytes = posix_file_system().file_bytes(path);
   int64_t before = 0;  // bytes of the file that earlier documents took
   PerplexityOptions options = run.options;
@@ -73,7 +94,7 @@ Perplexity file_perplexity(const PerplexityRun& run, const std::string& path) {
     const double here = share * static_cast<double>(input.file_offset() - before);
     progress.update(before + static_cast<int64_t>(here), file_bytes, "B");
   };
-  PerplexityMeter meter(run.model.ctx(), run.model.model(), options);
+  PerplexityMeter meter({run.model.ctx(), run.model.model(), run.flags.ranks}, options);
   std::string document;
   while (input.next(&document)) {
     std::vector<int32_t> ids = run.tokenizer->encode_ordinary(document);
@@ -99,13 +120,13 @@ int64_t bytes_of_targets(const Tokenizer* tokenizer, const std::vector<int32_t>&
 
 // Every document of a dataset, as its tokens stand there; only its targets are scored.
 Perplexity dataset_perplexity(const PerplexityRun& run, const Dataset& dataset) {
-  ProgressLine progress("eval " + dataset.folder());
+  ProgressLine progress("eval " + dataset.folder(), run.flags.first);
   int64_t before = 0;
   PerplexityOptions options = run.options;
   options.progress = [&](int64_t done, int64_t) {
     progress.update(std::min(before + done, dataset.num_tokens()), dataset.num_tokens(), "tokens");
   };
-  PerplexityMeter meter(run.model.ctx(), run.model.model(), options);
+  PerplexityMeter meter({run.model.ctx(), run.model.model(), run.flags.ranks}, options);
   std::vector<int32_t> ids;
   std::vector<uint8_t> is_target;  // empty: all
   for (int64_t d = 0; d < dataset.num_documents(); ++d) {
@@ -150,6 +171,7 @@ void check_meaning(const Dataset& dataset, const std::string& tokenizer_json, in
 
 void print_perplexity(const PerplexityRun& run, const char* kind, const std::string& path,
                       const Perplexity& p) {
+  if (!run.flags.first) return;
   if (run.flags.json) {
     fmt::print("{}\n", json_text({{kind, path},
                                   {"documents", p.documents},
@@ -189,12 +211,9 @@ void perplexity(const EvalFlags& f, const ModelDirectory& directory) {
   if (options.stride > options.context)
     throw_error(Code::kInvalidArgument, "--stride {} is more than --context {}", options.stride,
                 options.context);
-  LoadOptions load = f.load;
-  load.tokens = std::max<int64_t>(options.context, kRowsAtOnce / options.context * options.context);
-  load.positions = options.context;
   const TextBegin begin =
       find_text_begin(directory.config(), tokenizer.get(), parse_begin_choice(f.bos));
-  const std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
+  const std::unique_ptr<LoadedModel> model = open_model(f, directory, kRowsAtOnce, options.context);
   const PerplexityRun run{f, *model, tokenizer.get(), begin, options};
   if (!f.inputs.empty()) {
     for (const std::string& path : expand_inputs(posix_file_system(), f.inputs))
@@ -221,6 +240,7 @@ std::vector<ChoiceQuestion> read_questions(const std::string& path) {
 
 void print_choice(const EvalFlags& f, const std::string& path, const ChoiceResult& result,
                   int64_t truncated, bool bos) {
+  if (!f.first) return;
   const auto exact = [](double x) { return std::isnan(x) ? Json(nullptr) : Json(x); };
   if (f.json) {
     fmt::print("{}\n", json_text({{"file", path},
@@ -265,32 +285,46 @@ void choice(const EvalFlags& f, const ModelDirectory& directory) {
   std::vector<std::string> paths;
   std::vector<std::vector<ChoiceQuestion>> questions;
   std::vector<ChoiceRequests> requests;
-  LoadOptions load = f.load;
-  load.tokens = load.positions = 1;
+  int64_t longest = 1;
   for (const std::string& path : expand_inputs(posix_file_system(), f.inputs)) {
     paths.push_back(path);
     questions.push_back(read_questions(path));
     requests.push_back(encode_questions(rule, questions.back(), f.delimiter));
-    load.positions = std::max(load.positions, requests.back().tokens_max - 1);
-    if (requests.back().truncated > 0) {
+    longest = std::max(longest, requests.back().tokens_max - 1);
+    if (requests.back().truncated > 0 && f.first) {
       say("eval {}: {} of {} choices are longer than {} tokens and lose the beginning of their "
           "context, the first in {}\n",
           path, requests.back().truncated, requests.back().continuations.size(), rule.tokens_max,
           requests.back().first_truncated);
     }
   }
-  load.tokens = std::max(load.positions, kRowsAtOnce);
-  const std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
+  const std::unique_ptr<LoadedModel> model = open_model(f, directory, kRowsAtOnce, longest);
   for (size_t i = 0; i < paths.size(); ++i) {
     std::vector<double> logprobs;
     {
-      ProgressLine progress("eval " + paths[i]);
+      ProgressLine progress("eval " + paths[i], f.first);
       logprobs = score_continuations(
-          model->ctx(), model->model(), requests[i].continuations,
+          {model->ctx(), model->model(), f.ranks}, requests[i].continuations,
           [&](int64_t done, int64_t total) { progress.update(done, total, "choices"); });
     }
     print_choice(f, paths[i], choose(questions[i], logprobs), requests[i].truncated,
                  rule.begin.put);
+  }
+}
+
+// Every rank reads the same inputs, and computes its part of their windows.
+void eval_on(Transport& transport, EvalFlags f, const ModelDirectory& directory) {
+  std::vector<int> all(static_cast<size_t>(transport.size()));
+  std::iota(all.begin(), all.end(), 0);
+  Communicator ranks(transport, all, 0, "windows", f.on_ranks.deadline_seconds);
+  if (transport.size() > 1) f.ranks = &ranks;
+  f.first = transport.rank() == 0;
+  if (f.action == "choice") {
+    choice(f, directory);
+  } else if (f.action == "score") {
+    score(f, directory);
+  } else {
+    perplexity(f, directory);
   }
 }
 
@@ -325,18 +359,14 @@ void cmd_eval(const CommandLine& line) {
       .text("dtype", &f.load.dtype, "f32 or bf16; default: as the weights are stored.")
       .integer("threads", &f.load.threads, "0: one per usable core.", 0, 1024)
       .flag("json", &f.json, "Print JSON.");
+  declare_ranks(flags, "eval", &f.on_ranks);
   if (!flags.parse(line)) return;
   f.has_tokens = flags.given("tokens");
+  if (f.action == "score" && !f.has_tokens && !flags.given("text"))
+    throw_error(Code::kInvalidArgument, "score: wanted --tokens \"1 2 3\" or --text TEXT");
   const ModelDirectory directory = ModelDirectory::open(posix_file_system(), f.model_path);
-  if (f.action == "choice") {
-    choice(f, directory);
-  } else if (f.action == "score") {
-    if (!f.has_tokens && !flags.given("text"))
-      throw_error(Code::kInvalidArgument, "score: wanted --tokens \"1 2 3\" or --text TEXT");
-    score(f, directory);
-  } else {
-    perplexity(f, directory);
-  }
+  on_ranks("eval", f.on_ranks.ranks,
+           [&](Transport& transport) { eval_on(transport, f, directory); });
 }
 
 }  // namespace moraine

@@ -9,8 +9,11 @@
 
 namespace moraine {
 
-ProgressLine::ProgressLine(std::string what)
-    : what_(std::move(what)), started_(now_seconds()), terminal_(isatty(STDERR_FILENO) != 0) {}
+ProgressLine::ProgressLine(std::string what, bool shown)
+    : what_(std::move(what)),
+      started_(now_seconds()),
+      shown_(shown),
+      terminal_(isatty(STDERR_FILENO) != 0) {}
 
 ProgressLine::~ProgressLine() {
   if (open_ && terminal_) say("\n");
@@ -19,6 +22,7 @@ ProgressLine::~ProgressLine() {
 double ProgressLine::seconds() const { return now_seconds() - started_; }
 
 void ProgressLine::update(int64_t done, int64_t total, const char* unit) {
+  if (!shown_) return;
   const double now = now_seconds();
   if (now - printed_ < (terminal_ ? 0.2 : 5.0) && done != total) return;
   printed_ = now;

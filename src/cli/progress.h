@@ -9,8 +9,9 @@ namespace moraine {
 
 class ProgressLine {
  public:
-  explicit ProgressLine(std::string what);
-  ~ProgressLine();  // ends the line
+  explicit ProgressLine(std::string what,
+                        bool shown = true);  // not shown: on a rank that does not speak
+  ~ProgressLine();                           // ends the line
   // `done` of `total` (0: unknown) in `unit`, "B" or "tokens".
   void update(int64_t done, int64_t total, const char* unit);
   double seconds() const;
@@ -18,7 +19,7 @@ class ProgressLine {
  private:
   std::string what_;
   double started_, printed_ = 0;
-  bool terminal_, open_ = false;
+  bool shown_, terminal_, open_ = false;
 };
 
 }  // namespace moraine

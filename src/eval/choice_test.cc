@@ -182,7 +182,7 @@ TEST_P(Scored, SumsOfTokensHoweverManyAtOnce) {
   const auto one = load(64, 1);
   std::vector<double> want;
   for (const Continuation& c : all) {
-    const std::vector<double> logprobs = score_tokens(one->ctx(), one->model(), c.ids);
+    const std::vector<double> logprobs = score_tokens({one->ctx(), one->model()}, c.ids);
     double sum = 0;
     for (size_t i = static_cast<size_t>(c.context_tokens); i < logprobs.size(); ++i)
       sum += logprobs[i];
@@ -196,7 +196,7 @@ TEST_P(Scored, SumsOfTokensHoweverManyAtOnce) {
       EXPECT_EQ(total, 16);
       last = done;
     };
-    EXPECT_EQ(score_continuations(m->ctx(), m->model(), all, progress), want) << tokens;
+    EXPECT_EQ(score_continuations({m->ctx(), m->model()}, all, progress), want) << tokens;
     EXPECT_EQ(last, 16);
   }
 }

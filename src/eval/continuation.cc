@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/utf8.h"
-#include "eval/window_batch.h"
 
 namespace moraine {
 namespace {
@@ -77,11 +76,11 @@ Continuation encode_continuation(const EncodeRule& rule, std::string_view contex
 }
 
 std::vector<double> score_continuations(
-    Context& ctx, Model& model, std::span<const Continuation> continuations,
+    const EvalModel& model, std::span<const Continuation> continuations,
     const std::function<void(int64_t done, int64_t total)>& progress) {
   const int64_t total = static_cast<int64_t>(continuations.size());
   std::vector<double> logprobs(continuations.size(), 0.0);
-  WindowBatch batch(ctx, model);
+  WindowBatch batch(model);
   const auto run = [&](int64_t done) {
     batch.run([&](int64_t owner, double loss) { logprobs[static_cast<size_t>(owner)] += -loss; });
     if (progress) progress(done, total);

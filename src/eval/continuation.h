@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "eval/text_begin.h"
-#include "model/model.h"
+#include "eval/window_batch.h"
 
 namespace moraine {
 
@@ -38,7 +38,7 @@ Continuation encode_continuation(const EncodeRule& rule, std::string_view contex
 // Log-probability of each continuation given its context: the sum over its tokens, in their order. No bit of it depends
 // on the others. The model has rows for the longest. `progress` is called after each forward pass.
 std::vector<double> score_continuations(
-    Context& ctx, Model& model, std::span<const Continuation> continuations,
+    const EvalModel& model, std::span<const Continuation> continuations,
     const std::function<void(int64_t done, int64_t total)>& progress);
 
 }  // namespace moraine

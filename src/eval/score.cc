@@ -15,7 +15,8 @@ double Perplexity::bits_per_byte() const {
 
 double Perplexity::perplexity() const { return std::exp(loss()); }
 
-std::vector<double> score_tokens(Context& ctx, Model& model, std::span<const int32_t> ids) {
+std::vector<double> score_tokens(const EvalModel& with, std::span<const int32_t> ids) {
+  const Model& model = with.model;
   check_ids(model, ids);
   const int64_t n = static_cast<int64_t>(ids.size());
   if (n - 1 > model.options().tokens) {
@@ -24,17 +25,17 @@ std::vector<double> score_tokens(Context& ctx, Model& model, std::span<const int
   }
   std::vector<double> logprobs(ids.size(), NAN);
   if (n < 2) return logprobs;
-  WindowBatch batch(ctx, model);
+  WindowBatch batch(with);
   batch.add({.ids = ids});
   size_t i = 1;
   batch.run([&](int64_t, double loss) { logprobs[i++] = -loss; });
   return logprobs;
 }
 
-PerplexityMeter::PerplexityMeter(Context& ctx, Model& model, const PerplexityOptions& options)
-    : model_(model), options_(options), batch_(ctx, model) {
+PerplexityMeter::PerplexityMeter(const EvalModel& with, const PerplexityOptions& options)
+    : model_(with.model), options_(options), batch_(with) {
   MR_CHECK(options.context >= 1 && options.stride >= 1 && options.stride <= options.context);
-  MR_CHECK(options.context <= model.options().tokens);
+  MR_CHECK(options.context <= model_.options().tokens);
 }
 
 void PerplexityMeter::add(const ScoredDocument& document) {
@@ -80,9 +81,9 @@ Perplexity PerplexityMeter::finish() {
   return result_;
 }
 
-Perplexity document_perplexity(Context& ctx, Model& model, std::span<const int32_t> ids,
-                               int64_t bytes, const PerplexityOptions& options) {
-  PerplexityMeter meter(ctx, model, options);
+Perplexity document_perplexity(const EvalModel& model, std::span<const int32_t> ids, int64_t bytes,
+                               const PerplexityOptions& options) {
+  PerplexityMeter meter(model, options);
   meter.add({.ids = ids, .bytes = bytes});
   return meter.finish();
 }

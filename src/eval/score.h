@@ -12,7 +12,7 @@ namespace moraine {
 
 // logprob[i] = log p(ids[i] | ids[0..i)), i >= 1; logprob[0] is NaN (nothing before it). One document.
 // Errors: kInvalidArgument for ids outside the vocabulary or more than the model's rows.
-std::vector<double> score_tokens(Context& ctx, Model& model, std::span<const int32_t> ids);
+std::vector<double> score_tokens(const EvalModel& model, std::span<const int32_t> ids);
 
 struct Perplexity {
   int64_t documents = 0;
@@ -48,8 +48,7 @@ struct ScoredDocument {
 //        computed at once.
 class PerplexityMeter {
  public:
-  // Keeps references to all but the options.
-  PerplexityMeter(Context& ctx, Model& model, const PerplexityOptions& options);
+  PerplexityMeter(const EvalModel& model, const PerplexityOptions& options);
 
   // Errors: kInvalidArgument for ids outside the vocabulary.
   void add(const ScoredDocument& document);
@@ -58,7 +57,7 @@ class PerplexityMeter {
  private:
   void run();
 
-  Model& model_;
+  const Model& model_;
   PerplexityOptions options_;
   WindowBatch batch_;
   std::vector<double> nll_;  // of each document
@@ -66,7 +65,7 @@ class PerplexityMeter {
 };
 
 // Of one document, all of whose tokens are scored.
-Perplexity document_perplexity(Context& ctx, Model& model, std::span<const int32_t> ids,
-                               int64_t bytes, const PerplexityOptions& options);
+Perplexity document_perplexity(const EvalModel& model, std::span<const int32_t> ids, int64_t bytes,
+                               const PerplexityOptions& options);
 
 }  // namespace moraine

@@ -8,18 +8,21 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "comm/thread_ranks.h"
 #include "model/loaded_model.h"
 #include "testing/places.h"
 
 namespace moraine {
 namespace {
 
-std::unique_ptr<LoadedModel> load(const std::string& dtype, int64_t tokens, int64_t threads = 1) {
+std::unique_ptr<LoadedModel> load(const std::string& dtype, int64_t tokens, int64_t threads = 1,
+                                  const ModelRanks& ranks = {}) {
   LoadOptions options;
   options.dtype = dtype;
   options.threads = threads;
   options.tokens = tokens;
   options.positions = 128;
+  options.ranks = ranks;
   return LoadedModel::open(
       ModelDirectory::open(posix_file_system(), testing::source_path("tests/golden/native-tiny")),
       options);
@@ -39,15 +42,15 @@ INSTANTIATE_TEST_SUITE_P(Types, Score, ::testing::Values("f32", "bf16"));
 TEST_P(Score, TokensOfAPrefixScoreTheSame) {
   const auto m = load(GetParam(), 100), two = load(GetParam(), 100, 2);
   const std::vector<int32_t> ids = make_ids(101);
-  const std::vector<double> all = score_tokens(m->ctx(), m->model(), ids);
+  const std::vector<double> all = score_tokens({m->ctx(), m->model()}, ids);
   ASSERT_EQ(all.size(), 101u);
   EXPECT_TRUE(std::isnan(all[0]));
   for (const int64_t n : {1, 2, 3, 50, 100}) {
     const std::vector<double> part = score_tokens(
-        m->ctx(), m->model(), std::span<const int32_t>(ids).first(static_cast<size_t>(n)));
+        {m->ctx(), m->model()}, std::span<const int32_t>(ids).first(static_cast<size_t>(n)));
     for (size_t i = 1; i < static_cast<size_t>(n); ++i) EXPECT_EQ(part[i], all[i]) << n << " " << i;
   }
-  const std::vector<double> threaded = score_tokens(two->ctx(), two->model(), ids);
+  const std::vector<double> threaded = score_tokens({two->ctx(), two->model()}, ids);
   for (size_t i = 1; i < ids.size(); ++i) {
     EXPECT_EQ(threaded[i], all[i]);
     EXPECT_LT(all[i], 0);
@@ -60,18 +63,18 @@ TEST_P(Score, ProbabilitiesOfAllNextTokensAreOne) {
   double sum = 0;
   for (int32_t next = 0; next < 320; ++next) {
     ids.back() = next;
-    sum += std::exp(score_tokens(m->ctx(), m->model(), ids).back());
+    sum += std::exp(score_tokens({m->ctx(), m->model()}, ids).back());
   }
   EXPECT_NEAR(sum, 1, 1e-4);
 }
 
 TEST_P(Score, Refusals) {
   const auto m = load(GetParam(), 16);
-  EXPECT_TRUE(score_tokens(m->ctx(), m->model(), {}).empty());
-  EXPECT_EQ(score_tokens(m->ctx(), m->model(), make_ids(17)).size(), 17u);
+  EXPECT_TRUE(score_tokens({m->ctx(), m->model()}, {}).empty());
+  EXPECT_EQ(score_tokens({m->ctx(), m->model()}, make_ids(17)).size(), 17u);
   const auto refused = [&](const std::vector<int32_t>& ids, const char* piece) {
     try {
-      score_tokens(m->ctx(), m->model(), ids);
+      score_tokens({m->ctx(), m->model()}, ids);
       ADD_FAILURE() << piece;
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), Code::kInvalidArgument);
@@ -81,7 +84,7 @@ TEST_P(Score, Refusals) {
   refused(make_ids(18), "18 tokens are more than 17");
   refused({1, 320}, "token 320 is not in the vocabulary of 320");
   refused({-1}, "token -1 is not in the vocabulary");
-  EXPECT_THROW(document_perplexity(m->ctx(), m->model(), std::vector<int32_t>{5, 400}, 2,
+  EXPECT_THROW(document_perplexity({m->ctx(), m->model()}, std::vector<int32_t>{5, 400}, 2,
                                    {.context = 8, .stride = 8, .progress = {}}),
                Error);
 }
@@ -96,7 +99,7 @@ double brute_force(LoadedModel& m, const std::vector<int32_t>& ids, int64_t cont
   for (int64_t end = std::min(n - 1, context); scored < n; end = std::min(n - 1, end + stride)) {
     const int64_t begin = std::max<int64_t>(0, end - context);
     const std::vector<double> logprobs =
-        score_tokens(m.ctx(), m.model(),
+        score_tokens({m.ctx(), m.model()},
                      std::span<const int32_t>(ids).subspan(static_cast<size_t>(begin),
                                                            static_cast<size_t>(end - begin + 1)));
     for (; scored <= end; ++scored) nll += -logprobs[static_cast<size_t>(scored - begin)];
@@ -121,7 +124,7 @@ TEST_P(Score, PerplexityIsThatOfItsWindowsHoweverManyAtOnce) {
             EXPECT_EQ(total, n);
             done = at;
           }};
-      const Perplexity p = document_perplexity(one->ctx(), one->model(), ids, 3 * n, options);
+      const Perplexity p = document_perplexity({one->ctx(), one->model()}, ids, 3 * n, options);
       EXPECT_EQ(p.tokens, n);
       EXPECT_EQ(p.bytes, 3 * n);
       if (n > 1) {
@@ -129,7 +132,7 @@ TEST_P(Score, PerplexityIsThatOfItsWindowsHoweverManyAtOnce) {
       }
       EXPECT_EQ(p.nll, brute_force(*one, ids, context, stride));
       for (const auto& m : more)
-        EXPECT_EQ(document_perplexity(m->ctx(), m->model(), ids, 3 * n,
+        EXPECT_EQ(document_perplexity({m->ctx(), m->model()}, ids, 3 * n,
                                       {.context = context, .stride = stride, .progress = {}})
                       .nll,
                   p.nll);
@@ -137,11 +140,35 @@ TEST_P(Score, PerplexityIsThatOfItsWindowsHoweverManyAtOnce) {
   }
 }
 
+// Ranks that share windows and experts, some without a window of the last pass, have the bits of one.
+TEST_P(Score, RanksShareTheWindows) {
+  const auto one = load(GetParam(), 32);
+  for (const std::vector<int>& all : {std::vector<int>{0, 1}, {0, 1, 2, 3}}) {
+    run_thread_ranks(static_cast<int>(all.size()), [&](Transport& transport) {
+      Communicator rows(transport, all, 0, "windows", 60);
+      const auto part = load(GetParam(), 40, 1, {.rows = &rows});
+      PerplexityMeter meter({part->ctx(), part->model(), &rows},
+                            {.context = 32, .stride = 20, .progress = {}});
+      double nll = 0;
+      for (const int64_t n : {9, 1, 170, 0, 33}) {
+        const std::vector<int32_t> ids = make_ids(n);
+        meter.add({.ids = ids, .bytes = n});
+        if (transport.rank() == 0) nll += brute_force(*one, ids, 32, 20);
+      }
+      const Perplexity p = meter.finish();
+      EXPECT_EQ(p.tokens, 213);
+      if (transport.rank() == 0) {
+        EXPECT_EQ(p.nll, nll);
+      }
+    });
+  }
+}
+
 // What stands before a text is not scored; what is no target is not; documents share passes.
 TEST_P(Score, DocumentsTogetherAreTheSumOfEach) {
   const auto one = load(GetParam(), 32), more = load(GetParam(), 200, 2);
   const PerplexityOptions options{.context = 32, .stride = 20, .progress = {}};
-  PerplexityMeter together(more->ctx(), more->model(), options);
+  PerplexityMeter together({more->ctx(), more->model()}, options);
   double nll = 0;
   int64_t tokens = 0;
   for (const int64_t n : {9, 1, 70, 0, 33, 5, 2}) {
@@ -160,19 +187,19 @@ TEST_P(Score, DocumentsTogetherAreTheSumOfEach) {
 TEST_P(Score, ABeginIsNotScoredAndTargetsAloneAre) {
   const auto m = load(GetParam(), 64);
   const std::vector<int32_t> ids = make_ids(40);
-  const std::vector<double> logprobs = score_tokens(m->ctx(), m->model(), ids);
+  const std::vector<double> logprobs = score_tokens({m->ctx(), m->model()}, ids);
   const PerplexityOptions options{.context = 64, .stride = 32, .progress = {}};
   std::vector<uint8_t> is_target(40, 0);
   is_target[0] = is_target[7] = is_target[39] = 1;
   for (const bool begin : {false, true}) {
     double all = begin ? 0 : std::log(320.0);
     for (size_t i = 1; i < 40; ++i) all -= logprobs[i];
-    PerplexityMeter every(m->ctx(), m->model(), options);
+    PerplexityMeter every({m->ctx(), m->model()}, options);
     every.add({.ids = ids, .bytes = 0, .has_begin = begin, .is_target = {}});
     const Perplexity p = every.finish();
     EXPECT_EQ(p.nll, all);
     EXPECT_EQ(p.tokens, begin ? 39 : 40);
-    PerplexityMeter some(m->ctx(), m->model(), options);
+    PerplexityMeter some({m->ctx(), m->model()}, options);
     some.add({.ids = ids, .bytes = 0, .has_begin = begin, .is_target = is_target});
     const Perplexity q = some.finish();
     EXPECT_EQ(q.nll, (begin ? 0 : std::log(320.0)) - logprobs[7] - logprobs[39]);

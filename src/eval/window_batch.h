@@ -8,7 +8,7 @@
 // Order:   losses come in the order of the windows, of each in the order of its tokens. A row's bits depend on its
 //          own window alone, so how windows are grouped into passes leaves no trace.
 // Errors:  kInvalidArgument for ids outside the vocabulary. A window of more rows than the model has is a bug.
-// Cost:    one forward pass of the rows together.
+// Cost:    one forward pass of the rows together; on P ranks, of about a P-th of them.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "model/model.h"
 
 namespace moraine {
@@ -31,9 +32,17 @@ struct TokenWindow {
   int64_t owner = 0;  // handed to `take`
 };
 
+// What computes. On several ranks all do the same with the same windows: each computes some of them, and has
+// the losses of all.
+struct EvalModel {
+  Context& ctx;
+  Model& model;
+  Communicator* ranks = nullptr;  // that share the windows (ModelRanks::rows); null: alone
+};
+
 class WindowBatch {
  public:
-  WindowBatch(Context& ctx, Model& model) : ctx_(ctx), model_(model) {}
+  explicit WindowBatch(const EvalModel& model);
 
   int64_t rows() const { return static_cast<int64_t>(token_.size()); }
   bool fits(int64_t rows_more) const;
@@ -42,8 +51,15 @@ class WindowBatch {
   void run(const std::function<void(int64_t owner, double loss)>& take);
 
  private:
-  Context& ctx_;
-  Model& model_;
+  // Rows [begin, end) of the batch, and its windows from `first` on.
+  struct Part {
+    int64_t begin, end;
+    size_t first;
+  };
+  std::vector<double> losses_of(const Part& part);
+
+  EvalModel model_;
+  std::vector<Part> parts_;  // of each rank, so far
   std::vector<int32_t> token_, position_, target_;
   std::vector<int64_t> owner_;  // of each row
   std::vector<int64_t> segment_begin_;

@@ -22,7 +22,9 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const ModelDirectory& directory,
   const ModelRanks& ranks = options.ranks;
   if (ranks.rows != nullptr && config.experts > 0) {
     if (config.experts % ranks.rows->size() != 0)
-      throw_error(Code::kInvalidArgument, "{} experts can not be divided among {} ranks",
+      throw_error(Code::kInvalidArgument,
+                  "{} experts can not be divided among {} ranks; wanted a number of ranks that "
+                  "divides them",
                   config.experts, ranks.rows->size());
     m->exchange_ = std::make_unique<ExpertExchange>(*ranks.rows, config.experts);
   }
