@@ -61,7 +61,7 @@ moraine_layer(eval DEPENDS base comm tokenizer model)
 moraine_layer(infer DEPENDS base kernels comm tokenizer model)
 find_package(OpenSSL REQUIRED)
 find_path(BOOST_HEADERS boost/beast/http/parser.hpp REQUIRED)
-moraine_layer(server DEPENDS base tokenizer grammar chat checkpoint model infer LIBRARIES OpenSSL::SSL OpenSSL::Crypto)
+moraine_layer(server DEPENDS base comm tokenizer grammar chat parallel checkpoint model infer LIBRARIES OpenSSL::SSL OpenSSL::Crypto)
 # The web page is files of the tree, compiled in.
 file(GLOB page CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/server/page/*)
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/page_files.cc

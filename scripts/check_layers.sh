@@ -27,7 +27,7 @@ optim: base tensor kernels
 machine: base tensor kernels
 eval: base comm tokenizer model
 infer: base kernels comm tokenizer model
-server: base tokenizer grammar chat checkpoint model infer
+server: base comm tokenizer grammar chat parallel checkpoint model infer
 train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer
 bench: base tensor kernels comm parallel checkpoint model machine infer train
 cli: base tensor kernels comm tokenizer chat data parallel checkpoint model eval infer server train bench

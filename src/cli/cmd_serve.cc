@@ -1,10 +1,13 @@
 // `moraine serve`: answers requests over HTTP until it is told to stop.
+#include <csignal>
 #include <cstdio>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/on_ranks.h"
+#include "comm/mpi_transport.h"
 #include "server/app.h"
 #include "server/load_model.h"
 #include "server/reload.h"
@@ -20,6 +23,7 @@ struct ServeFlags {
   bool insecure_public = false;
   double tpot_ms = 0, reload_seconds = 5, ping_seconds = Limits{}.ping_seconds;
   int64_t body_mib = Limits{}.body_bytes >> 20;
+  RankFlags ranks;
 };
 
 void declare_model(Flags& flags, ServeFlags& f) {
@@ -47,6 +51,8 @@ void declare_model(Flags& flags, ServeFlags& f) {
                "Prompt tokens that may wait; more are answered 429. 0: no limit.", 0, 1LL << 40)
       .number("tpot-ms", &f.tpot_ms,
               "Milliseconds per output token to stay under for 95 % of tokens; 0: none.")
+      .flag("share-cache", &f.model.share_cache,
+            "Ranks divide the cache by position too: longer contexts, sums in another order.")
       .number("reload-seconds", &f.reload_seconds,
               "How often a run is looked at for a newer checkpoint; 0: never.");
 }
@@ -81,25 +87,18 @@ void check(const ServeFlags& f) {
               f.http.host);
 }
 
-}  // namespace
-
-void cmd_serve(const CommandLine& line) {
-  ServeFlags f;
-  f.http.port = 8080;
-  Flags flags(
-      "serve",
-      "Answer requests over HTTP in the protocols of OpenAI (completions, chat, responses) and "
-      "Anthropic (messages). docs/serving.md describes the endpoints and limits.");
-  declare_model(flags, f);
-  declare_http(flags, f);
-  if (!flags.parse(line)) return;
-  check(f);
-  f.model.tpot_seconds = f.tpot_ms / 1000;
-  f.http.limits.body_bytes = f.body_mib << 20;
-  f.http.limits.ping_seconds = f.ping_seconds;
-  f.http.handle_signals = true;
-
+// The first rank answers, the others compute along.
+void serve_on(Transport& transport, ServeFlags f) {
   FileSystem& fs = posix_file_system();
+  ServeRanks ranks(transport, f.model.threads, f.ranks.deadline_seconds);
+  if (!ranks.first()) {
+    if (started_by_mpi()) {  // a process of its own: the first one drains, and then ends it
+      std::signal(SIGTERM, SIG_IGN);
+      std::signal(SIGINT, SIG_IGN);
+    }
+    return ranks.follow(fs);
+  }
+  f.model.ranks = &ranks;
   AppOptions options{.http = f.http, .keys = {}, .cors_origins = f.cors_origins};
   if (!f.key_file.empty()) options.keys = ApiKeys::load(fs, f.key_file);
   std::atomic<App*> running = nullptr;
@@ -123,6 +122,28 @@ void cmd_serve(const CommandLine& line) {
   if (cut > 0)
     throw_error(Code::kInterrupted, "{} requests were cut off after {} seconds of draining", cut,
                 f.http.drain_seconds);
+}
+
+}  // namespace
+
+void cmd_serve(const CommandLine& line) {
+  ServeFlags f;
+  f.http.port = 8080;
+  Flags flags(
+      "serve",
+      "Answer requests over HTTP in the protocols of OpenAI (completions, chat, responses) and "
+      "Anthropic (messages). docs/serving.md describes the endpoints and limits.");
+  declare_model(flags, f);
+  declare_http(flags, f);
+  declare_ranks(flags, "serve", &f.ranks);
+  if (!flags.parse(line)) return;
+  check(f);
+  f.model.tpot_seconds = f.tpot_ms / 1000;
+  f.http.limits.body_bytes = f.body_mib << 20;
+  f.http.limits.ping_seconds = f.ping_seconds;
+  f.http.handle_signals = true;
+
+  on_ranks("serve", f.ranks.ranks, [&](Transport& transport) { serve_on(transport, f); });
 }
 
 }  // namespace moraine

@@ -178,7 +178,7 @@ bool Engine::wait_for_work() {
   while (!changed_.wait_for(lock, kIdleInterval, ready)) {
     if (leader_.alone()) continue;
     lock.unlock();
-    leader_.say_idle();
+    leader_.tell_idle();
     lock.lock();
   }
   return !stopping_;
@@ -274,7 +274,7 @@ void Engine::forward(const std::vector<Scheduler::Piece>& plan) {
   }
   Tensor hidden;
   timed([&] {
-    leader_.say(step_);
+    leader_.tell(step_);
     hidden = compute_step(ctx_, model_, cache_, step_);
   });
   if (masks.valid()) masks.get();

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "comm/collectives.h"
 
 namespace moraine {
@@ -93,12 +92,11 @@ StepLeader::~StepLeader() {
   if (alone()) return;
   try {
     send_header(*ranks_, {.kind = Kind::kEnd});
-  } catch (const std::exception& e) {  // they are lost, and know it
-    log_event(Level::kWarning, "ranks.end_not_said", "what=\"{}\"", e.what());
+  } catch (const std::exception&) {  // they are lost, and whoever waited for them has said so
   }
 }
 
-void StepLeader::say(const Step& step) {
+void StepLeader::tell(const Step& step) {
   if (alone()) return;
   send_header(*ranks_, {.kind = Kind::kStep,
                         .copies = static_cast<int64_t>(step.copies.size()),
@@ -110,7 +108,7 @@ void StepLeader::say(const Step& step) {
   broadcast(*ranks_, 0, wire);
 }
 
-void StepLeader::say_idle() {
+void StepLeader::tell_idle() {
   if (!alone()) send_header(*ranks_, {.kind = Kind::kIdle});
 }
 

@@ -2,7 +2,7 @@
 // others, which compute it with it.
 //
 //   StepLeader leader(&ranks);                       // in the engine
-//   leader.say(step); compute_step(ctx, model, cache, step);
+//   leader.tell(step); compute_step(ctx, model, cache, step);
 //   follow_steps(ranks, ctx, model, cache);          // on the others, until the leader ends
 //
 // Every rank computes all rows of a step; what is divided are experts and the cache (ModelRanks). A leader
@@ -56,8 +56,8 @@ class StepLeader {
   StepLeader& operator=(const StepLeader&) = delete;
 
   bool alone() const { return ranks_ == nullptr; }
-  void say(const Step& step);
-  void say_idle();
+  void tell(const Step& step);
+  void tell_idle();
 
  private:
   Communicator* ranks_;

@@ -151,7 +151,7 @@ TEST(RankSteps, AFollowerThatFailsEndsTheLeader) {
                  step.token = step.position = {0};
                  step.segments = {{.row_begin = 0, .rows = 1, .position_begin = 0, .key_begin = 0}};
                  step.pages = {0};
-                 leader.say(step);
+                 leader.tell(step);
                  // The follower is in the layers' collectives, and this rank ends.
                  ranks->transport().fail("gone");
                  compute_step(model.ctx(), model.model(), model.cache(), step);

@@ -8,8 +8,10 @@ namespace moraine {
 
 EngineGenerator::EngineGenerator(std::unique_ptr<LoadedModel> model,
                                  std::shared_ptr<const Tokenizer> tokenizer,
-                                 const EngineOptions& options, std::function<void()> failed)
-    : model_(std::move(model)),
+                                 const EngineOptions& options, std::function<void()> failed,
+                                 std::shared_ptr<StepRanks> ranks)
+    : ranks_(std::move(ranks)),
+      model_(std::move(model)),
       tokenizer_(std::move(tokenizer)),
       failed_(std::move(failed)),
       engine_(model_->ctx(), model_->model(), model_->cache(), tokenizer_.get(), options) {

@@ -16,7 +16,8 @@ namespace moraine {
 class EngineGenerator final : public Generator {
  public:
   EngineGenerator(std::unique_ptr<LoadedModel> model, std::shared_ptr<const Tokenizer> tokenizer,
-                  const EngineOptions& options, std::function<void()> failed);
+                  const EngineOptions& options, std::function<void()> failed,
+                  std::shared_ptr<StepRanks> ranks = nullptr);  // of options.ranks
   ~EngineGenerator() override;
   int64_t submit(Request request, Listener listener) override;
   void cancel(int64_t id) override;
@@ -26,6 +27,7 @@ class EngineGenerator final : public Generator {
  private:
   void run();
 
+  const std::shared_ptr<StepRanks> ranks_;
   const std::unique_ptr<LoadedModel> model_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::function<void()> failed_;

@@ -94,9 +94,11 @@ std::shared_ptr<const TokenTrie> make_trie(const Tokenizer& tokenizer, const Mod
 // Pages of the cache: what was asked for, else full length for all sequences, within the memory.
 int64_t pages_of(const ServeModelOptions& o, const ModelConfig& config, DType compute,
                  int64_t context) {
-  const int64_t each = (context + kPageRows - 1) / kPageRows;
-  const int64_t bytes = page_bytes(config, compute, kPageRows);
-  const int64_t quarter = std::min<int64_t>(available_memory_bytes() / 4, int64_t{1} << 50);
+  const int64_t members = o.ranks != nullptr && o.share_cache ? o.ranks->size() : 1;
+  const int64_t page_rows = kPageRows * members, each = (context + page_rows - 1) / page_rows;
+  const int64_t bytes = page_bytes(config, compute, page_rows, members);
+  const int64_t here = o.ranks == nullptr ? 1 : o.ranks->on_this_host();
+  const int64_t quarter = std::min<int64_t>(available_memory_bytes() / 4 / here, int64_t{1} << 50);
   const int64_t pages =
       o.cache_mib > 0 ? (o.cache_mib << 20) / bytes : std::min(each * o.sequences, quarter / bytes);
   if (pages < each)
@@ -105,6 +107,39 @@ int64_t pages_of(const ServeModelOptions& o, const ModelConfig& config, DType co
                 "{}; wanted a larger --cache-mib or a shorter --context",
                 o.path, pages, bytes, context, each);
   return pages;
+}
+
+// Alone, or each rank its part.
+std::shared_ptr<Generator> make_generator(const ModelDirectory& directory,
+                                          const ServeModelOptions& o, const VersionPlan& plan,
+                                          std::shared_ptr<const Tokenizer> tokenizer) {
+  EngineOptions engine{.sequences = o.sequences,
+                       .tpot_seconds = o.tpot_seconds,
+                       .waiting_requests = o.queue_requests,
+                       .waiting_tokens = o.queue_tokens};
+  if (o.ranks == nullptr || o.ranks->size() == 1) {
+    LoadOptions load;
+    load.dtype = plan.dtype;
+    load.threads = o.threads;
+    load.tokens = plan.rows;
+    load.positions = plan.positions;
+    load.cache = {.pages = plan.pages, .segments = plan.sequences};
+    return std::make_shared<EngineGenerator>(LoadedModel::open(directory, load),
+                                             std::move(tokenizer), engine, o.failed);
+  }
+  std::shared_ptr<StepRanks> version = o.ranks->begin(plan);
+  std::unique_ptr<LoadedModel> model;
+  std::string failure;
+  try {
+    model =
+        LoadedModel::open(directory, load_options(plan, directory.config(), *o.ranks, *version));
+  } catch (const Error& e) {
+    failure = e.what();
+  }
+  o.ranks->loaded(*version, failure);
+  engine.ranks = &version->steps;
+  return std::make_shared<EngineGenerator>(std::move(model), std::move(tokenizer), engine, o.failed,
+                                           std::move(version));
 }
 
 }  // namespace
@@ -129,20 +164,16 @@ std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs, const Serve
   const DType compute = o.dtype.empty()     ? directory.compute_dtype()
                         : o.dtype == "bf16" ? DType::kBF16
                                             : DType::kF32;
-  LoadOptions load;
-  load.dtype = o.dtype;
-  load.threads = o.threads;
-  load.tokens = o.rows;
-  load.positions = m->context;
-  load.cache = {.pages = pages_of(o, config, compute, m->context), .segments = o.sequences};
-  EngineOptions engine{.sequences = o.sequences,
-                       .tpot_seconds = o.tpot_seconds,
-                       .waiting_requests = o.queue_requests,
-                       .waiting_tokens = o.queue_tokens};
-  m->generator = std::make_shared<EngineGenerator>(LoadedModel::open(directory, load), m->tokenizer,
-                                                   engine, o.failed);
+  const VersionPlan plan = {.path = directory.path(),
+                            .dtype = o.dtype,
+                            .rows = o.rows,
+                            .positions = m->context,
+                            .pages = pages_of(o, config, compute, m->context),
+                            .sequences = o.sequences,
+                            .share_cache = o.share_cache};
+  m->generator = make_generator(directory, o, plan, m->tokenizer);
   log_event(Level::kInfo, "serve.loaded", "model={} fingerprint={} pages={} context={} chat={}",
-            m->id, m->fingerprint, load.cache.pages, m->context,
+            m->id, m->fingerprint, plan.pages, m->context,
             m->chat == nullptr ? "none" : m->chat->name());
   return m;
 }

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/file_system.h"
+#include "server/serve_ranks.h"
 #include "server/served_model.h"
 
 namespace moraine {
@@ -30,6 +31,8 @@ struct ServeModelOptions {
   int64_t queue_tokens = 262144;  // of prompts
   double tpot_seconds = 0;
   std::function<void()> failed = {};  // the engine ended by an error
+  ServeRanks* ranks = nullptr;        // that compute along; null: none
+  bool share_cache = false;           // they divide the cache by position
 };
 
 std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs,

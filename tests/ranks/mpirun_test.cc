@@ -29,18 +29,16 @@ std::string read_if_there(const std::string& path) {
   return posix_file_system().exists(path) ? posix_file_system().read(path) : "";
 }
 
-// `mpirun -n ranks moraine train ...`, with its output in files beside `out`.
+// `mpirun -n ranks moraine ...`, with its output in files beside `out`.
 class Job {
  public:
-  Job(int ranks, const std::string& toml, const std::string& machine, const std::string& out,
+  Job(int ranks, const std::string& arguments, const std::string& out,
       const std::string& environment = "")
       : out_(out) {
-    write_file(out + ".toml", toml);
     const std::string command =
         "exec env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + environment +
         " timeout -k 5 120 mpirun --oversubscribe -n " + std::to_string(ranks) + " '" +
-        moraine_program() + "' train --config '" + out + ".toml' --machine '" + machine +
-        "' --out '" + out + "' >'" + out + ".stdout' 2>'" + out + ".stderr'";
+        moraine_program() + "' " + arguments + " >'" + out + ".stdout' 2>'" + out + ".stderr'";
     pid_ = ::fork();
     if (pid_ != 0) return;
     ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
@@ -114,7 +112,12 @@ class Mpirun : public ::testing::Test {
         "[train]\nslots = 4\nsequence = 32\nbatch_tokens = 256\nthreads = 1\nsteps = 1000000\n"
         "[checkpoint]\nevery_steps = 1000000\n[parallel]\nexpert = 2\ndeadline_seconds = 20.0\n");
   }
-  std::string machine() const { return tiny.root() + "/machine.json"; }
+  // Arguments of a run with this config.
+  std::string train(const std::string& config, const std::string& out) const {
+    write_file(out + ".toml", config);
+    return "train --config '" + out + ".toml' --machine '" + tiny.root() +
+           "/machine.json' --out '" + out + "'";
+  }
 
   TestFolder folder;
   TinyRun tiny{folder.path()};
@@ -129,8 +132,9 @@ TEST_F(Mpirun, OneAnswer) {
   const RunConfig config = tiny.config(tiny.rich("bf16", 8));
   const std::string want = tiny.train(config, tiny.out("one")).hash();
   const auto on = [&](int ranks, const std::string& expert, const std::string& environment) {
-    const std::string name = "mpi" + std::to_string(ranks) + expert + environment.substr(0, 2);
-    Job job(ranks, toml("expert = " + expert + "\n"), machine(), tiny.out(name), environment);
+    const std::string out =
+        tiny.out("mpi" + std::to_string(ranks) + expert + environment.substr(0, 2));
+    Job job(ranks, train(toml("expert = " + expert + "\n"), out), out, environment);
     EXPECT_EQ(job.wait(), 0) << job.log();
     const std::string output = job.output();
     EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;  // rank 0 alone
@@ -143,9 +147,27 @@ TEST_F(Mpirun, OneAnswer) {
   EXPECT_EQ(on(2, "2", "MORAINE_HOST_MEMORY=off"), want);
 }
 
+TEST_F(Mpirun, AnswersAndScoresAreThoseOfOneRank) {
+  tiny.train(tiny.config(tiny.rich("bf16", 8)), tiny.out("run"));
+  const std::string model = " --json --threads 1 --model '" + tiny.out("run") + "'";
+  int number = 0;
+  for (const std::string& arguments :
+       {"generate --tokens '5 9 2' --max-tokens 20 --temperature 0.9" + model,
+        "eval score --tokens '5 9 2 77 31'" + model}) {
+    const std::string out = tiny.out("answer" + std::to_string(++number));
+    Job one(1, arguments, out);
+    EXPECT_EQ(one.wait(), 0) << one.log();
+    Job two(2, arguments,
+            out + "-2");  // after it: launchers that start together trip over each other
+    EXPECT_EQ(two.wait(), 0) << two.log();
+    EXPECT_NE(two.output(), "");
+    EXPECT_EQ(two.output(), one.output());
+  }
+}
+
 TEST_F(Mpirun, SignalToOneRankSavesOnAll) {
   const std::string out = tiny.out("signal");
-  Job job(4, endless(), machine(), out);
+  Job job(4, train(endless(), out), out);
   job.wait_for_steps(3);
   const pid_t rank = job.process(2);
   ASSERT_GT(rank, 0) << job.log();
@@ -160,7 +182,7 @@ TEST_F(Mpirun, SignalToOneRankSavesOnAll) {
 
 TEST_F(Mpirun, KilledRankIsNamedByTheOthers) {
   const std::string out = tiny.out("killed");
-  Job job(4, endless(), machine(), out);
+  Job job(4, train(endless(), out), out);
   job.wait_for_steps(3);
   const pid_t rank = job.process(2);
   ASSERT_GT(rank, 0) << job.log();

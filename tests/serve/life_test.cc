@@ -21,7 +21,14 @@ void read_rest(StreamClient& stream, std::vector<Json>* chunks) {
   }
 }
 
-TEST_F(Life, ANewerCheckpointIsTakenBetweenRequests) {
+// With the ranks of `more`, or alone.
+class NewerCheckpoint : public ServeTest,
+                        public ::testing::WithParamInterface<std::vector<std::string>> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, NewerCheckpoint,
+                         ::testing::Values(std::vector<std::string>{},
+                                           std::vector<std::string>{"--ranks", "2"}));
+
+TEST_P(NewerCheckpoint, IsTakenBetweenRequests) {
   Machine machine;
   machine.isa = "test";
   machine.threads = 1;
@@ -44,8 +51,11 @@ TEST_F(Life, ANewerCheckpointIsTakenBetweenRequests) {
   ASSERT_TRUE(fs.exists(file("run/step-2/manifest.json")));
   fs.rename(file("run/step-2"), file("later"));
 
-  ServeProgram server(file("serve"), {"--model", file("run"), "--threads", "1", "--cache-mib", "64",
-                                      "--reload-seconds", "0.05"});
+  std::vector<std::string> flags = GetParam();
+  for (const char* flag : {"--threads", "1", "--cache-mib", "64", "--reload-seconds", "0.05"})
+    flags.push_back(flag);
+  flags.insert(flags.end(), {"--model", file("run")});
+  ServeProgram server(file("serve"), flags);
   Json request = long_answer(5, 5000);
   StreamClient stream(server.port(), "/v1/completions", request);
   std::vector<Json> chunks = events_of(stream.event() + "\n\n");

@@ -1,0 +1,52 @@
+// Ranks: a server whose experts, or cache, are divided among ranks.
+//
+// Fails if divided experts change a bit of an answer, if a shared cache changes more than rounding or holds no more
+// than one rank could, or if a server on ranks does not end.
+#include <cmath>
+
+#include "tests/serve/serving.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+using Ranks = ServeTest;
+
+TEST_F(Ranks, DividedExpertsAnswerAsOneRankDoes) {
+  const auto one = serve(), three = serve({"--ranks", "3"});
+  for (const int64_t length : {1, 64, 300}) {
+    const Json request = {{"prompt", prompt_of(static_cast<uint64_t>(length), length)},
+                          {"max_tokens", 20},
+                          {"n", 3},
+                          {"seed", length},
+                          {"logprobs", 1}};
+    EXPECT_EQ(three->ask("/v1/completions", request)["choices"],
+              one->ask("/v1/completions", request)["choices"]);
+  }
+  EXPECT_EQ(three->end().exit_code, 0) << three->log();
+}
+
+TEST_F(Ranks, ASharedCacheHoldsWhatNoRankCould) {
+  const std::vector<std::string> small = {"--context", "8192", "--cache-mib", "2"};
+  std::vector<std::string> shared = small;
+  shared.insert(shared.end(), {"--ranks", "2", "--share-cache"});
+  EXPECT_THROW(serve(small), Error);
+  const auto one = serve(), two = serve(shared);
+  const Json request = {
+      {"prompt", prompt_of(1, 7000)}, {"max_tokens", 1}, {"echo", true}, {"logprobs", 0}};
+  const Json want = one->ask("/v1/completions", request)["choices"][0]["logprobs"],
+             got = two->ask("/v1/completions", request)["choices"][0]["logprobs"];
+  double most = 0;
+  for (size_t i = 1; i < 7000; ++i)
+    most = std::max(most, std::abs(got["token_logprobs"][i].get<double>() -
+                                   want["token_logprobs"][i].get<double>()));
+  EXPECT_GT(most, 0);
+  EXPECT_LE(most, 256 * std::numeric_limits<float>::epsilon());
+  EXPECT_EQ(two->end().exit_code, 0) << two->log();
+}
+
+TEST_F(Ranks, MoreThanThereAreExpertsIsRefused) { EXPECT_THROW(serve({"--ranks", "5"}), Error); }
+
+}  // namespace
+}  // namespace moraine
