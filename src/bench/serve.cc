@@ -66,6 +66,7 @@ class Bench {
 
 Request Bench::request(int64_t prompt_tokens, int64_t new_tokens) {
   Request r;
+  r.logprobs = false;  // as most clients ask
   const auto V = static_cast<uint64_t>(model_.config().vocab_size);
   for (int64_t i = 0; i < prompt_tokens; ++i)
     r.prompt.push_back(

@@ -301,6 +301,11 @@ void Engine::want_rows(const Scheduler::Piece& piece, int64_t row_begin) {
   }
 }
 
+bool Engine::wants_logprobs(const Row& row) {
+  const Request& request = row.sequence->request;
+  return !row.draws || request.logprobs || request.top_logprobs > 0;
+}
+
 void Engine::score_rows(const Tensor& hidden) {
   scores_.assign(wanted_.size(), TokenScore());
   const int64_t most = hidden_.dims[0];
@@ -314,11 +319,16 @@ void Engine::score_rows(const Tensor& hidden) {
     }
     Tensor logits;
     timed([&] { logits = model_.logits(ctx_, hidden_.rows(0, n)); });
-    cross_entropy(ctx_, {.loss = loss_.rows(0, n),
-                         .dlogits = {},
-                         .logits = logits,
-                         .target = make_tensor(none.data(), DType::kI32, {n}),
-                         .lse = lse_.rows(0, n)});
+    const auto rows = std::span(wanted_).subspan(begin, static_cast<size_t>(n));
+    if (std::any_of(rows.begin(), rows.end(), wants_logprobs)) {
+      cross_entropy(ctx_, {.loss = loss_.rows(0, n),
+                           .dlogits = {},
+                           .logits = logits,
+                           .target = make_tensor(none.data(), DType::kI32, {n}),
+                           .lse = lse_.rows(0, n)});
+    } else {
+      std::fill_n(lse_.as<double>(), n, NAN);
+    }
     const int64_t V = logits.dims[1];
     ctx_.pool->parallel_for(n, [&](int64_t i, int) {
       const size_t at = begin + static_cast<size_t>(i);
@@ -354,6 +364,7 @@ TokenScore Engine::score_row(const Row& row, const float* logits, double lse) co
     values = changed;
   }
   score.chosen = scored(sample_token(values, sampling, row.position + 1));
+  if (!wants_logprobs(row)) score.chosen.logprob = NAN;  // whatever others of the step want
   return score;
 }
 

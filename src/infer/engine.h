@@ -84,6 +84,7 @@ class Engine {
   void timed(const std::function<void()>& model_work);
   bool wait_for_work();
   void want_rows(const Scheduler::Piece& piece, int64_t row_begin);
+  static bool wants_logprobs(const Row& row);
   void score_rows(const Tensor& hidden);
   TokenScore score_row(const Row& row, const float* logits, double lse) const;
   void conclude(const std::vector<Scheduler::Piece>& plan);

@@ -54,7 +54,8 @@ Listener listen(Heard& heard) {
   };
   l.on_token = [&heard](const TokenPiece& piece) {
     heard.tokens.push_back(piece.score.chosen.token);
-    heard.logprobs.push_back(piece.score.chosen.logprob);
+    const double logprob = piece.score.chosen.logprob;
+    heard.logprobs.push_back(std::isnan(logprob) ? 1 : logprob);  // 1: nobody asked
     for (const TokenLogprob& other : piece.score.top) heard.logprobs.push_back(other.logprob);
   };
   l.on_finish = [&heard](const Ended& ended) {
@@ -82,6 +83,7 @@ Request make_request(uint64_t seed) {
   if (draw(3, 8) == 0) r.sampling.top_p = 0.8;
   if (draw(3, 9) == 0) r.sampling.presence_penalty = 1.5;
   r.top_logprobs = draw(3, 10);
+  r.logprobs = draw(4, 13) != 0;
   r.prompt_logprobs = draw(5, 11) == 0;
   r.salt = draw(4, 12) == 0 ? "a" : "b";
   return r;
@@ -178,7 +180,7 @@ TEST(Engine, LogprobsAreTheScorersToTheBit) {
   for (const char* dtype : {"f32", "bf16"}) {
     const auto m = load({.dtype = dtype, .rows = 128});
     Request r = make_request(8);
-    r.prompt_logprobs = true;
+    r.logprobs = r.prompt_logprobs = true;
     r.max_tokens = 30;
     const Heard heard = alone(*load({.dtype = dtype, .rows = 7, .sequences = 2}), r);
     std::vector<int32_t> ids = r.prompt;

@@ -20,6 +20,7 @@ struct Request {
   std::vector<std::string> stop;  // text ends before the first of these; needs a tokenizer
   std::vector<int32_t> end_ids;   // each ends the text and is not part of it
   bool special_text = false;      // special tokens show in the text, as their names
+  bool logprobs = true;           // of the answer's tokens; else they are NaN, and cost nothing
   int64_t top_logprobs = 0;  // most likely tokens to tell beside each token: 0 .. kMostTopLogprobs
   bool prompt_logprobs = false;  // of the prompt's tokens too; takes nothing from the prefix cache
   std::string salt;              // prefixes are shared among requests of one salt only

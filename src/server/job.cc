@@ -33,6 +33,7 @@ void Job::submit() {
   try {
     for (size_t c = 0; c < choices_.size(); ++c) {
       Request request = plan_.prompts[static_cast<size_t>(choices_[c].prompt_index)];
+      request.logprobs = plan_.format.logprobs || plan_.best_of > plan_.n;
       request.sampling.choice = static_cast<int64_t>(c) % plan_.best_of;
       // The first choice computes the prompt, the others find it in the cache.
       if (request.sampling.choice > 0)
