@@ -49,6 +49,9 @@ void declare_model(Flags& flags, ServeFlags& f) {
                "Requests that may wait; more are answered 429. 0: no limit.", 0, 1 << 20)
       .integer("queue-tokens", &f.model.queue_tokens,
                "Prompt tokens that may wait; more are answered 429. 0: no limit.", 0, 1LL << 40)
+      .number("queue-seconds", &f.model.queue_seconds,
+              "Seconds of prompt work that may be before a request, at the rate that is measured; "
+              "with more it is answered 429. 0: no limit.")
       .number("tpot-ms", &f.tpot_ms,
               "Milliseconds per output token to stay under for 95 % of tokens; 0: none.")
       .flag("share-cache", &f.model.share_cache,
@@ -75,11 +78,12 @@ void declare_http(Flags& flags, ServeFlags& f) {
 }
 
 void check(const ServeFlags& f) {
-  if (!(f.tpot_ms >= 0) || !(f.reload_seconds >= 0) || !(f.http.drain_seconds >= 0) ||
-      !(f.ping_seconds > 0))
-    throw_error(Code::kInvalidArgument,
-                "--tpot-ms, --reload-seconds and --drain-seconds: wanted 0 or more; "
-                "--ping-seconds: more than 0");
+  if (!(f.tpot_ms >= 0) || !(f.model.queue_seconds >= 0) || !(f.reload_seconds >= 0) ||
+      !(f.http.drain_seconds >= 0) || !(f.ping_seconds > 0))
+    throw_error(
+        Code::kInvalidArgument,
+        "--tpot-ms, --queue-seconds, --reload-seconds and --drain-seconds: wanted 0 or more; "
+        "--ping-seconds: more than 0");
   if (is_loopback(f.http.host) || !f.key_file.empty() || f.insecure_public) return;
   throw_error(Code::kInvalidArgument,
               "--host {} is reached by other machines, and anybody there could ask: wanted "

@@ -116,16 +116,15 @@ int64_t Engine::submit(Request request, Listener listener) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (stopping_) throw_error(Code::kOverloaded, "the engine is stopping");
   const auto tokens = static_cast<int64_t>(request.prompt.size());
-  if (options_.waiting_requests > 0 && stats_.waiting >= options_.waiting_requests) {
-    throw_error(Code::kOverloaded, "{} requests are waiting, as many as may", stats_.waiting);
-  }
-  if (options_.waiting_tokens > 0 && stats_.waiting > 0 &&
-      stats_.waiting_tokens + tokens > options_.waiting_tokens) {
-    throw_error(Code::kOverloaded,
-                "{} prompt tokens are waiting, and {} more would pass the {} "
-                "that may",
-                stats_.waiting_tokens, tokens, options_.waiting_tokens);
-  }
+  check_queue({.requests = options_.waiting_requests,
+               .tokens = options_.waiting_tokens,
+               .seconds = options_.waiting_seconds},
+              {.requests = stats_.waiting,
+               .tokens = stats_.waiting_tokens,
+               .prompt_work = stats_.prompt_work,
+               .tokens_per_second = stats_.prompt_rate},
+              tokens, request.let_in);
+  if (request.follows < 0) stats_.prompt_work += tokens;
   const int64_t id = next_id_++;
   auto sequence =
       std::make_unique<Sequence>(id, std::move(request), std::move(listener), tokenizer_);
@@ -208,9 +207,12 @@ void Engine::count_queue() {
   const PagePool& pool = scheduler_.pool();
   stats_.waiting = scheduler_.waiting();
   stats_.waiting_tokens = scheduler_.waiting_tokens();
+  stats_.prompt_work = scheduler_.prompt_work();
+  stats_.prompt_rate = scheduler_.prompt_rate();
   for (const auto& sequence : arrived_) {
     ++stats_.waiting;
     stats_.waiting_tokens += sequence->left();
+    if (sequence->request.follows < 0) stats_.prompt_work += sequence->left();
   }
   stats_.running = scheduler_.running();
   stats_.pages = pool.pages();
@@ -232,7 +234,7 @@ bool Engine::step() {
   const StepCost::Work work = scheduler_.work();
   conclude(plan);
   const double seconds = now_seconds() - begin;
-  scheduler_.cost().add(work, seconds);
+  scheduler_.took(seconds);
   count_queue();
   const std::lock_guard<std::mutex> lock(mutex_);
   ++stats_.steps;

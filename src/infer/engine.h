@@ -12,7 +12,7 @@
 //          keep their tokens, and 16 bytes for each page.
 // Threads: submit, cancel and stats from any thread; run, or step, on one. Listeners are called there: they
 //          must not block, and may not call step.
-// Errors:  submit: kInvalidArgument names the field; kOverloaded: the queue is full, try again later.
+// Errors:  submit: kInvalidArgument names the field; QueueFull: try again later.
 // Cost:    beside the forward pass: for each token drawn one pass over V logits and its draw, on all threads.
 #pragma once
 
@@ -21,6 +21,7 @@
 #include <mutex>
 #include <vector>
 
+#include "infer/queue_limit.h"
 #include "infer/scheduler.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
@@ -28,15 +29,19 @@
 namespace moraine {
 
 struct EngineOptions {
-  int64_t sequences = 1;          // most that run at once: 1 .. most rows of the model
-  double tpot_seconds = 0;        // time per output token that 95 % of steps stay under; 0: none
-  int64_t waiting_requests = 0;   // most in the queue; 0: no limit
-  int64_t waiting_tokens = 0;     // most prompt tokens in the queue; 0: no limit
+  int64_t sequences = 1;         // most that run at once: 1 .. most rows of the model
+  double tpot_seconds = 0;       // time per output token that 95 % of steps stay under; 0: none
+  int64_t waiting_requests = 0;  // most in the queue; 0: no limit
+  int64_t waiting_tokens = 0;    // most prompt tokens in the queue; 0: no limit
+  double waiting_seconds =
+      0;  // most of prompt work before a request (infer/queue_limit.h); 0: no limit
   Communicator* ranks = nullptr;  // that follow (infer/rank_steps.h); null: none
 };
 
 struct EngineStats {
   int64_t waiting = 0, waiting_tokens = 0, running = 0;
+  int64_t prompt_work = 0;  // tokens (Scheduler::prompt_work)
+  double prompt_rate = 0;   // tokens per second; 0: not known yet
   int64_t pages = 0, pages_available = 0, pages_kept = 0;
   // Since the start:
   int64_t requests = 0, finished[4] = {};  // by Finish

@@ -374,6 +374,49 @@ TEST(Engine, TheQueueHasLimits) {
   expect_idle(engine);
 }
 
+// The limit in seconds is so low that any rate passes it: what is asked is what counts as work before a request.
+TEST(Engine, TheQueueIsBoundedInSecondsOfWork) {
+  const auto m = load({.rows = 16, .sequences = 2});
+  Engine engine(m->ctx(), m->model(), m->cache(), nullptr,
+                {.sequences = 2, .waiting_seconds = 1e-9});
+  const auto ask = [&](int32_t token, bool let_in = false, int64_t follows = -1) {
+    Request r = make_request(1);
+    r.prompt.assign(48, token);
+    r.prompt_logprobs = false;
+    r.max_tokens = 12;
+    r.let_in = let_in;
+    r.follows = follows;
+    return engine.submit(r, {});
+  };
+  const auto end = [&] {
+    while (engine.step()) continue;
+  };
+  for (int32_t i = 0; i < 4; ++i) ask(10 + i);  // no rate is known yet
+  EXPECT_EQ(engine.stats().prompt_rate, 0);
+  EXPECT_EQ(engine.stats().prompt_work, 4 * 48);
+  end();
+  EXPECT_GT(engine.stats().prompt_rate, 0) << "after eight steps their cost is known";
+  EXPECT_EQ(engine.stats().prompt_work, 0);
+
+  const int64_t first = ask(20);  // nothing is before it
+  EXPECT_THROW(ask(21), QueueFull);
+  ask(21, /*let_in=*/true);
+  ask(20, true, first);
+  EXPECT_EQ(engine.stats().prompt_work, 2 * 48) << "a follower costs nothing";
+  engine.step();
+  EXPECT_EQ(engine.stats().prompt_work, 2 * 48 - 16) << "a step of 16 rows";
+  EXPECT_THROW(ask(22), QueueFull) << "a prompt that has begun is before it too";
+  end();
+  for (int32_t i = 0; i < 2; ++i) ask(30 + i, true);
+  while (engine.stats().waiting > 0 || engine.stats().prompt_work > 0) engine.step();
+  ask(20);  // both seats are taken
+  engine.step();
+  EXPECT_EQ(engine.stats().prompt_work, 16) << "two of its three pages are in the cache";
+  EXPECT_THROW(ask(23), QueueFull);
+  end();
+  expect_idle(engine);
+}
+
 // Tokens of one residue only, by turns; the answer may end after six.
 struct Turns : TokenFilter {
   int64_t taken = 0;

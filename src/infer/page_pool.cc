@@ -83,7 +83,7 @@ void PagePool::forget(int32_t index) {
 }
 
 // The follower of `before` whose tokens are the next of a prompt: a full page, or the longest that is not.
-int32_t PagePool::match(const Hash128& before, std::span<const int32_t> tokens, bool full) {
+int32_t PagePool::match(const Hash128& before, std::span<const int32_t> tokens, bool full) const {
   const auto at = after_.find(before);
   if (at == after_.end()) return -1;
   int32_t best = -1;
@@ -98,22 +98,25 @@ int32_t PagePool::match(const Hash128& before, std::span<const int32_t> tokens, 
 }
 
 PagePool::Prefix PagePool::find(const std::string& salt, std::span<const int32_t> tokens) {
+  Prefix prefix = look(salt, tokens);
+  for (const int32_t full : prefix.full) hold(full);
+  if (prefix.partial >= 0) hold(prefix.partial);
+  return prefix;
+}
+
+PagePool::Prefix PagePool::look(const std::string& salt, std::span<const int32_t> tokens) const {
   Prefix prefix;
   prefix.keys.push_back(first_key(salt));
   const auto rows = static_cast<size_t>(page_rows_);
   while (tokens.size() >= rows) {
     const int32_t next = match(prefix.keys.back(), tokens, /*full=*/true);
     if (next < 0) break;
-    hold(next);
     prefix.full.push_back(next);
     prefix.keys.push_back(next_key(prefix.keys.back(), tokens.first(rows)));
     tokens = tokens.subspan(rows);
   }
   prefix.partial = match(prefix.keys.back(), tokens, /*full=*/false);
-  if (prefix.partial >= 0) {
-    hold(prefix.partial);
-    prefix.rows = static_cast<int64_t>(page(prefix.partial).tokens.size());
-  }
+  if (prefix.partial >= 0) prefix.rows = static_cast<int64_t>(page(prefix.partial).tokens.size());
   return prefix;
 }
 

@@ -57,6 +57,8 @@ class PagePool {
     int64_t rows = 0;           // of `partial`
   };
   Prefix find(const std::string& salt, std::span<const int32_t> tokens);
+  // The same with nothing held, for who only asks how much is known.
+  Prefix look(const std::string& salt, std::span<const int32_t> tokens) const;
 
  private:
   struct Page {
@@ -72,8 +74,9 @@ class PagePool {
     }
   };
   Page& page(int32_t index) { return page_[static_cast<size_t>(index)]; }
+  const Page& page(int32_t index) const { return page_[static_cast<size_t>(index)]; }
   std::vector<int32_t>& followers(const Hash128& key) { return after_[key]; }
-  int32_t match(const Hash128& before, std::span<const int32_t> tokens, bool full);
+  int32_t match(const Hash128& before, std::span<const int32_t> tokens, bool full) const;
   void forget(int32_t index);
 
   const int64_t page_rows_;

@@ -24,6 +24,9 @@ struct Request {
   int64_t top_logprobs = 0;  // most likely tokens to tell beside each token: 0 .. kMostTopLogprobs
   bool prompt_logprobs = false;  // of the prompt's tokens too; takes nothing from the prefix cache
   std::string salt;              // prefixes are shared among requests of one salt only
+  // Belongs to a request that was let in (another of its prompts or choices): the queue's limit in seconds does
+  // not ask again.
+  bool let_in = false;
   int64_t follows = -1;  // a request with the same prompt to wait for, so that it is computed once
   std::shared_ptr<TokenFilter> filter;  // which tokens may come; null: all
 };

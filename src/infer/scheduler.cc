@@ -25,6 +25,18 @@ void insert_by_arrival(std::list<std::unique_ptr<Sequence>>& list,
   list.insert(at, std::move(sequence));
 }
 
+// Rows of prompts, or of what is computed again, that it has before it draws its next token.
+int64_t prompt_rows_left(const Sequence& s) {
+  return s.left() > 1 || !s.prompt_done ? s.left() : 0;
+}
+
+// What may come from the prefix cache. The last token is computed in any case: its logits are wanted. Scores of a
+// prompt want all of them.
+std::span<const int32_t> findable(const Sequence& s) {
+  const bool scores = s.request.prompt_logprobs && !s.prompt_done;
+  return std::span<const int32_t>(s.tokens).first(scores ? 0 : s.tokens.size() - 1);
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options, const Cache& cache)
@@ -42,7 +54,34 @@ int64_t Scheduler::waiting_tokens() const {
   return tokens;
 }
 
-void Scheduler::add(std::unique_ptr<Sequence> sequence) {
+int64_t Scheduler::prompt_work() const {
+  int64_t rows = 0;
+  for (const auto& sequence : running_) rows += prompt_rows_left(*sequence);
+  for (const auto& sequence : waiting_) {
+    const bool follower = sequence->request.follows >= 0 && !sequence->admitted;
+    if (!follower) rows += sequence->left() - sequence->known;
+  }
+  return rows;
+}
+
+double Scheduler::prompt_rate() const {
+  if (rate_.known()) return rate_.tokens_per_second();
+  const StepCost::Work full = {.rows = options_.rows, .keys = keys_of(0, options_.rows)};
+  const double seconds = cost_.known() ? cost_.expected(full) : 0;
+  return seconds > 0 ? static_cast<double>(full.rows) / seconds : 0;
+}
+
+void Scheduler::took(double seconds) {
+  cost_.add(work_, seconds);
+  rate_.add(prompt_rows_, seconds, prompts_left_);
+}
+
+void Scheduler::add(std::unique_ptr<Sequence> sequence) { wait(std::move(sequence)); }
+
+void Scheduler::wait(std::unique_ptr<Sequence> sequence) {
+  Sequence& s = *sequence;
+  const PagePool::Prefix prefix = pool_.look(s.request.salt, findable(s));
+  s.known = static_cast<int64_t>(prefix.full.size()) * cache_.page_rows + prefix.rows;
   insert_by_arrival(waiting_, std::move(sequence));
 }
 
@@ -54,6 +93,11 @@ const std::vector<Scheduler::Piece>& Scheduler::plan() {
   decoding_ = static_cast<int64_t>(plan_.size());
   plan_prompts();
   admit();
+  prompt_rows_ = 0;
+  for (const Piece& piece : plan_) {
+    if (prompt_rows_left(*piece.sequence) > 0) prompt_rows_ += piece.rows;
+  }
+  prompts_left_ = prompt_work() > prompt_rows_;
   return plan_;
 }
 
@@ -114,11 +158,8 @@ bool Scheduler::may_start(const Sequence& sequence) const {
 
 // Takes up the known prefix. False, and nothing taken, if the pages of the rest are not there.
 bool Scheduler::start(Sequence& sequence) {
-  // The last token is computed in any case: its logits are wanted. Scores of a prompt want all of them.
-  const bool scores = sequence.request.prompt_logprobs && !sequence.prompt_done;
   const std::span<const int32_t> tokens(sequence.tokens);
-  PagePool::Prefix prefix =
-      pool_.find(sequence.request.salt, tokens.first(scores ? 0 : tokens.size() - 1));
+  PagePool::Prefix prefix = pool_.find(sequence.request.salt, findable(sequence));
   const auto full = static_cast<int64_t>(prefix.full.size());
   const int64_t wanted = pages_for(static_cast<int64_t>(tokens.size())) - full;
   if (pool_.available() < wanted && prefix.partial >= 0) {
@@ -231,7 +272,7 @@ void Scheduler::preempt(List::iterator victim) {
   running_.erase(victim);
   let_go(*sequence);
   ++preemptions_;
-  insert_by_arrival(waiting_, std::move(sequence));
+  wait(std::move(sequence));
 }
 
 std::unique_ptr<Sequence> Scheduler::remove(int64_t id) {

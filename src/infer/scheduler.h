@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "infer/page_pool.h"
+#include "infer/prefill_rate.h"
 #include "infer/rank_steps.h"
 #include "infer/sequence.h"
 #include "infer/step_cost.h"
@@ -53,16 +54,22 @@ class Scheduler {
   std::unique_ptr<Sequence> remove(int64_t id);  // null: there is none
   std::vector<int64_t> ids() const;
 
-  StepCost& cost() { return cost_; }
+  void took(double seconds);  // the step of the last plan
   const PagePool& pool() const { return pool_; }
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t waiting_tokens() const;
+  // Tokens still to be computed of prompts, waiting or begun, less what the prefix cache had when they came. A
+  // prompt that waits for one like it costs nothing.
+  int64_t prompt_work() const;
+  // Tokens per second at which that goes on: measured, else what StepCost says of a full step; 0: not known yet.
+  double prompt_rate() const;
   int64_t running() const { return static_cast<int64_t>(running_.size()); }
   int64_t preemptions() const { return preemptions_; }
 
  private:
   using List = std::list<std::unique_ptr<Sequence>>;
 
+  void wait(std::unique_ptr<Sequence> sequence);
   void plan_decoding();
   void plan_prompts();
   void admit();
@@ -80,11 +87,14 @@ class Scheduler {
   const int64_t page_rows_;
   PagePool pool_;
   StepCost cost_;
+  PrefillRate rate_;
   List waiting_, running_;  // both by arrival
   std::vector<Piece> plan_;
   std::vector<PageCopy> copies_;
   StepCost::Work work_;
-  int64_t decoding_ = 0;  // pieces of the plan
+  int64_t decoding_ = 0;       // pieces of the plan
+  int64_t prompt_rows_ = 0;    // of the plan
+  bool prompts_left_ = false;  // behind the plan
   int64_t preemptions_ = 0;
 };
 

@@ -28,8 +28,9 @@ struct Sequence {
   int64_t computed = 0;         // positions whose keys are in the cache
   std::vector<int32_t> pages;   // that hold them
   std::vector<Hash128> keys;    // before each full page, and behind the last
-  int64_t cached = 0;           // positions taken from the prefix cache, when it was first admitted
-  bool admitted = false;        // at least once
+  int64_t known = 0;      // positions that the prefix cache had when it began to wait: an estimate
+  int64_t cached = 0;     // positions taken from the prefix cache, when it was first admitted
+  bool admitted = false;  // at least once
   bool prompt_done = false;
   std::vector<TokenScore> prompt_scores;
   TokenCounts counts;  // if the request has penalties

@@ -143,11 +143,13 @@ TEST(App, ANameThatIsNotThisMachineIsRefusedOnLoopback) {
 
 TEST(App, OverloadIs429WithRetryAfter) {
   TestServer server;
-  server.generator->refusal = RequestError("the queue is full", "", "overloaded", 429);
+  server.generator->refusal = QueueFull("the queue is full; try again in 17 s", 17);
   const auto answer = server.post("/v1/completions", {{"prompt", "a"}});
   EXPECT_EQ(answer.status, 429);
-  EXPECT_NE(answer.head.find("retry-after: 1\r\n"), std::string::npos);
-  EXPECT_EQ(parse_json(answer.body, "answer")["error"]["type"], "rate_limit_error");
+  EXPECT_NE(answer.head.find("retry-after: 17\r\n"), std::string::npos);
+  const Json error = parse_json(answer.body, "answer")["error"];
+  EXPECT_EQ(error["type"], "rate_limit_error");
+  EXPECT_EQ(error["message"], "the queue is full; try again in 17 s");
 }
 
 TEST(App, AVanishedClientCancelsEveryChoice) {
@@ -188,6 +190,8 @@ TEST(App, EveryRequestIsAccountedOnce) {
   has("# TYPE moraine_time_to_first_token_seconds histogram");
   has("moraine_time_to_first_token_seconds_count 2");
   has("moraine_prompt_tokens_total 2");
+  has("moraine_prompt_tokens_per_second 1500");
+  has("moraine_queue_seconds 2.5");
   has("moraine_requests_in_flight 1");  // this one
   EXPECT_EQ(server.app->metrics().ended_total(), 6);
 }

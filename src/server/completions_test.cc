@@ -36,7 +36,10 @@ TEST(Completions, TakesEveryKindOfPrompt) {
     ASSERT_EQ(answer["choices"].size(), count) << answer;
     for (size_t i = 0; i < count; ++i) EXPECT_EQ(answer["choices"][i]["index"], i);
   }
-  EXPECT_EQ(server.generator->requests[3].prompt, (std::vector<int32_t>{1, 2, 3}));
+  const auto& requests = server.generator->requests;
+  EXPECT_EQ(requests[3].prompt, (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_FALSE(requests[1].let_in);
+  EXPECT_TRUE(requests[2].let_in) << "the second prompt is let in with the first";
 }
 
 TEST(Completions, SpecialTokensInTextAreTokensUnlessToldOtherwise) {

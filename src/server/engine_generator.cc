@@ -40,6 +40,9 @@ GeneratorStats EngineGenerator::stats() const {
   return {.queued = s.waiting,
           .running = s.running,
           .queued_tokens = s.waiting_tokens,
+          .prompt_rate = s.prompt_rate,
+          .prompt_seconds =
+              QueueLoad{.prompt_work = s.prompt_work, .tokens_per_second = s.prompt_rate}.seconds(),
           .pages_used = s.pages - s.pages_available,
           .pages_total = s.pages,
           .steps = s.steps,

@@ -38,6 +38,7 @@ void Job::submit() {
       // The first choice computes the prompt, the others find it in the cache.
       if (request.sampling.choice > 0)
         request.follows = ids[c - static_cast<size_t>(request.sampling.choice)];
+      request.let_in = c > 0;
       if (plan_.grammar != nullptr)
         request.filter = std::make_shared<GrammarFilter>(plan_.grammar, parts_.model->token_trie);
       ids.push_back(parts_.model->generator->submit(std::move(request), listener_of(c)));

@@ -116,7 +116,8 @@ std::shared_ptr<Generator> make_generator(const ModelDirectory& directory,
   EngineOptions engine{.sequences = o.sequences,
                        .tpot_seconds = o.tpot_seconds,
                        .waiting_requests = o.queue_requests,
-                       .waiting_tokens = o.queue_tokens};
+                       .waiting_tokens = o.queue_tokens,
+                       .waiting_seconds = o.queue_seconds};
   if (o.ranks == nullptr || o.ranks->size() == 1) {
     LoadOptions load;
     load.dtype = plan.dtype;

@@ -29,6 +29,7 @@ struct ServeModelOptions {
       0;  // keys and values; 0: all sequences at full length, or a quarter of the memory
   int64_t queue_requests = 256;
   int64_t queue_tokens = 262144;  // of prompts
+  double queue_seconds = 30;      // of prompt work before a request
   double tpot_seconds = 0;
   std::function<void()> failed = {};  // the engine ended by an error
   ServeRanks* ranks = nullptr;        // that compute along; null: none

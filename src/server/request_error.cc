@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "infer/queue_limit.h"
 
 namespace moraine {
 namespace {
@@ -47,13 +48,15 @@ std::string error_body(ErrorShape shape, const RequestError& error) {
 HttpResponse error_response(ErrorShape shape, const RequestError& error) {
   HttpResponse response{.status = error.status(), .body = error_body(shape, error)};
   if (error.status() == 429 || error.status() == 503)
-    response.fields.emplace_back("retry-after", "1");
+    response.fields.emplace_back("retry-after", std::to_string(error.retry_seconds()));
   if (error.status() == 401) response.fields.emplace_back("www-authenticate", "Bearer");
   return response;
 }
 
 RequestError request_error_of(const Error& error) {
   if (const auto* known = dynamic_cast<const RequestError*>(&error)) return *known;
+  if (const auto* full = dynamic_cast<const QueueFull*>(&error))
+    return RequestError(full->what(), "", "overloaded", 429, full->retry_seconds());
   if (error.code() == Code::kInvalidArgument) return RequestError(error.what(), "");
   if (error.code() == Code::kOverloaded) return RequestError(error.what(), "", "overloaded", 429);
   log_event(Level::kError, "serve.failed", "code={} what=\"{}\"", code_name(error.code()),

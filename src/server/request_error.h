@@ -13,18 +13,21 @@ class RequestError : public Error {
   // `param`: the field ("messages[2].role"); empty: the request as a whole. `code`: the word that
   // programs compare ("context_length_exceeded"); empty: none.
   RequestError(const std::string& message, std::string param, std::string code = "",
-               int status = 400)
+               int status = 400, int64_t retry_seconds = 1)
       : Error(Code::kInvalidArgument, message),
         param_(std::move(param)),
         code_(std::move(code)),
-        status_(status) {}
+        status_(status),
+        retry_seconds_(retry_seconds) {}
   const std::string& param() const { return param_; }
   const std::string& api_code() const { return code_; }
   int status() const { return status_; }
+  int64_t retry_seconds() const { return retry_seconds_; }  // retry-after of 429 and 503
 
  private:
   std::string param_, code_;
   int status_;
+  int64_t retry_seconds_;
 };
 
 enum class ErrorShape { kOpenAi, kAnthropic };

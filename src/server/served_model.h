@@ -21,6 +21,8 @@ namespace moraine {
 struct GeneratorStats {
   int64_t queued = 0, running = 0;          // requests
   int64_t queued_tokens = 0;                // of the prompts of those in the queue
+  double prompt_rate = 0;                   // tokens of prompts per second; 0: not known yet
+  double prompt_seconds = 0;                // until the prompts that are there are computed, about
   int64_t pages_used = 0, pages_total = 0;  // of the cache
   int64_t steps = 0, preemptions = 0;       // since the start
   double step_seconds = 0;                  // in steps
@@ -31,7 +33,7 @@ class Generator {
  public:
   virtual ~Generator() = default;
   // Any thread. The listener is called on the generator's thread, and must only post.
-  // Errors: kInvalidArgument; kOverloaded when the queue is full.
+  // Errors: kInvalidArgument; QueueFull.
   virtual int64_t submit(Request request, Listener listener) = 0;
   // Frees at once what the request holds; its listener hears kCancelled. An id that has ended: nothing.
   virtual void cancel(int64_t id) = 0;

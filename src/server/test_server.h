@@ -14,6 +14,7 @@
 
 #include "base/file_system.h"
 #include "base/json.h"
+#include "infer/queue_limit.h"
 #include "server/app.h"
 #include "server/chat_prompt.h"
 #include "server/request_error.h"
@@ -60,7 +61,8 @@ class FakeGenerator : public Generator {
   }
   GeneratorStats stats() const override {
     std::lock_guard lock(mutex_);
-    return {.running = static_cast<int64_t>(live_.size())};
+    return {
+        .running = static_cast<int64_t>(live_.size()), .prompt_rate = 1500, .prompt_seconds = 2.5};
   }
   void stop() override {
     {
@@ -84,7 +86,7 @@ class FakeGenerator : public Generator {
   int64_t live() const { return stats().running; }
 
   std::string script = "Hello world, this is text.";
-  std::optional<RequestError> refusal;
+  std::optional<QueueFull> refusal;
   std::string failure;  // said instead of an end
   // Under the mutex, or when nothing runs.
   std::vector<Request> requests;
