@@ -45,6 +45,9 @@ void declare_model(Flags& flags, ServeFlags& f) {
                "Memory of keys and values; 0: for all sequences at full length, at most a quarter "
                "of the memory that is free.",
                0, 1 << 30)
+      .integer("grammar-mib", &f.model.grammar_mib,
+               "Memory of compiled schemas and of token masks that answers of one schema share.", 1,
+               1 << 20)
       .integer("queue-requests", &f.model.queue_requests,
                "Requests that may wait; more are answered 429. 0: no limit.", 0, 1 << 20)
       .integer("queue-tokens", &f.model.queue_tokens,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,10 @@ class Automaton {
     int32_t to;
   };
 
+  int64_t bytes() const {  // of its vectors
+    return static_cast<int64_t>(begin_.size() * sizeof(int32_t) + edges_.size() * sizeof(Edge) +
+                                accepting_.size() / 8);
+  }
   int64_t states() const { return static_cast<int64_t>(accepting_.size()); }
   bool empty() const { return accepting_.empty(); }
   bool accepting(int32_t state) const { return accepting_[state]; }
@@ -29,6 +34,9 @@ class Automaton {
     return -1;
   }
   bool accepts(std::string_view text) const;
+  std::span<const Edge> edges(int32_t state) const {
+    return std::span(edges_).subspan(begin_[state], begin_[state + 1] - begin_[state]);
+  }
 
   // Exactly these strings.
   static Automaton of_strings(std::vector<std::string> strings);

@@ -136,6 +136,20 @@ class ToolCompiler {
 Grammar::Grammar(std::unique_ptr<const GrammarNodes> nodes) : nodes_(std::move(nodes)) {}
 Grammar::~Grammar() = default;
 
+int64_t Grammar::bytes() const {
+  int64_t bytes = 0;
+  for (const Automaton& automaton : nodes_->automata) bytes += automaton.bytes();
+  for (const GrammarNode& node : nodes_->nodes) {
+    bytes += static_cast<int64_t>(sizeof node + node.text.size() +
+                                  (node.parts.size() + node.next_required.size() +
+                                   node.borders.size() + node.keys.ids.size()) *
+                                      sizeof(int32_t) +
+                                  node.properties.size() * sizeof(GrammarNode::Property) +
+                                  node.keys.nodes.size() * sizeof(ByteTrie::Node));
+  }
+  return bytes;
+}
+
 std::shared_ptr<const Grammar> Grammar::any_json() {
   auto nodes = std::make_unique<GrammarNodes>();
   SchemaCompiler compiler(nodes.get(), GrammarLimits());

@@ -27,7 +27,7 @@
 namespace moraine {
 
 struct GrammarNodes;
-struct WalkedMask;
+class MaskCache;  // grammar/mask_cache.h
 
 // How calls of tools are written, and which:
 //   open  begin NAME between ARGUMENTS end  (separator begin NAME between ARGUMENTS end)*  close
@@ -67,20 +67,32 @@ class Grammar {
                                                       const GrammarLimits& limits = {});
   ~Grammar();
   const GrammarNodes& nodes() const { return *nodes_; }
+  int64_t bytes() const;  // of memory, about
 
  private:
   explicit Grammar(std::unique_ptr<const GrammarNodes> nodes);
   std::unique_ptr<const GrammarNodes> nodes_;
 };
 
+// A grammar, and where its answers keep the masks that they share (grammar/grammar_cache.h). All grammars that share
+// `masks` are of one TokenTrie and have different numbers.
+struct SharedGrammar {
+  std::shared_ptr<const Grammar> grammar;
+  std::shared_ptr<MaskCache> masks;
+  int64_t number = 0;
+};
+
 class GrammarState {
  public:
+  GrammarState(SharedGrammar grammar, const TokenTrie& trie);
+  // With masks of its own.
   GrammarState(std::shared_ptr<const Grammar> grammar, const TokenTrie& trie);
 
   // Sets mask [trie.mask_words()] to the tokens that may come next, bit id % 64 of word id / 64.
   // End-of-text bits are the caller's, who asks may_end(). Not const: it keeps what it learns.
-  // Cost: inside a string a few masks are combined and the tokens with its end or an escape are
-  //       walked; elsewhere the part of the trie that fits is walked.
+  // Cost: a copy where an answer of the same schema was at the same place before. Else inside a
+  //       string a few masks are combined and the tokens with its end or an escape are walked;
+  //       elsewhere the part of the trie that fits is walked.
   void allowed(std::span<uint64_t> mask);
   bool may_end() const;
   bool must_end() const;       // nothing but the end may follow
@@ -98,14 +110,19 @@ class GrammarState {
     std::vector<uint64_t> mask;
   };
   StackSet after(int32_t token);
+  std::vector<StackStore::Entry> recent_key() const;
+  void remember(std::vector<StackStore::Entry> key, std::span<const uint64_t> mask);
+  bool write_place(StackSet set, std::string* place) const;
+  Frame shared_frame(Frame frame) const;
   void tidy();  // drops what neither the state nor a recent mask leads to, if it is much
 
   std::shared_ptr<const Grammar> grammar_;
+  std::shared_ptr<MaskCache> masks_;
+  int64_t number_;
   const TokenTrie* trie_;
   StackStore stacks_;
   StackSet now_;
   std::vector<int32_t> holding_trigger_;  // tokens with the whole trigger of kAuto in them
-  std::vector<std::shared_ptr<const WalkedMask>> walked_;  // of automaton states that came before
   std::vector<RecentMask> recent_;
 };
 

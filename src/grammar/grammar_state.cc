@@ -18,44 +18,98 @@ using Kind = GrammarNode::Kind;
 constexpr int64_t kStacksMost = 512;
 constexpr int64_t kStoreMost = 1 << 14;  // between tokens
 constexpr size_t kRecentMost = 4;        // a string, what is between members, and back
+constexpr size_t kPlaceMost = 4096;      // bytes of a place in a grammar that masks are shared by
+constexpr int64_t kOwnMaskBytes = 2 << 20;
 
 }  // namespace
 
 GrammarState::GrammarState(std::shared_ptr<const Grammar> grammar, const TokenTrie& trie)
-    : grammar_(std::move(grammar)), trie_(&trie) {
+    : GrammarState(SharedGrammar{.grammar = std::move(grammar),
+                                 .masks = std::make_shared<MaskCache>(kOwnMaskBytes)},
+                   trie) {}
+
+GrammarState::GrammarState(SharedGrammar shared, const TokenTrie& trie)
+    : grammar_(std::move(shared.grammar)),
+      masks_(std::move(shared.masks)),
+      number_(shared.number),
+      trie_(&trie) {
   const GrammarNodes& nodes = grammar_->nodes();
   now_ = GrammarStep(nodes, stacks_).start();
   const GrammarNode& root = nodes.nodes[nodes.root];
   if (root.kind == Kind::kFreeText) holding_trigger_ = trie.holding(root.text);
 }
 
-void GrammarState::allowed(std::span<uint64_t> mask) {
-  MR_CHECK(static_cast<int64_t>(mask.size()) == trie_->mask_words(), "words=%ld, want %ld",
-           long(mask.size()), long(trie_->mask_words()));
-  const GrammarNodes& grammar = grammar_->nodes();
+// A frame with what no token can make a difference to left out.
+Frame GrammarState::shared_frame(Frame frame) const {
+  if (frame.node == kBottom) return frame;
+  const GrammarNode& node = grammar_->nodes().nodes[frame.node];
+  if (node.kind != Kind::kString && node.kind != Kind::kArray) return frame;
+  const int64_t least = std::max(node.min, static_cast<int64_t>(node.parts.size()));
+  const bool far = node.max == kUnbounded || node.max - frame.count > trie_->longest();
+  if (far && frame.count >= least) frame.count = -1;
+  return frame;
+}
+
+std::vector<StackStore::Entry> GrammarState::recent_key() const {
   std::vector<StackStore::Entry> key;
   for (int64_t i = 0; i < stacks_.count(now_); ++i) {
     StackStore::Entry entry = stacks_.entry(now_, i);
-    Frame& frame = entry.frame;
-    if (frame.node != kBottom && grammar.nodes[frame.node].kind == Kind::kString) {
-      const GrammarNode& node = grammar.nodes[frame.node];
-      const bool far = node.max == kUnbounded || node.max - frame.count > trie_->longest();
-      if (far && frame.count >= node.min) frame.count = -1;
-    }
+    entry.frame = shared_frame(entry.frame);
     key.push_back(entry);
   }
+  return key;
+}
+
+// Appends the stacks as bytes that are the same in every answer. False if they are more than a key may have.
+bool GrammarState::write_place(StackSet set, std::string* place) const {
+  const auto add = [&](int64_t value) {
+    place->append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  add(stacks_.count(set));
+  for (int64_t i = 0; i < stacks_.count(set); ++i) {
+    const StackStore::Entry entry = stacks_.entry(set, i);
+    const Frame f = shared_frame(entry.frame);
+    add(f.node);
+    add(int64_t{f.depth} << 16 | int64_t{f.phase} << 8 | f.sub);
+    add(int64_t{f.index} << 32 | static_cast<uint32_t>(f.at));
+    add(f.count);
+    if (place->size() > kPlaceMost || !write_place(entry.below, place)) return false;
+  }
+  return true;
+}
+
+void GrammarState::remember(std::vector<StackStore::Entry> key, std::span<const uint64_t> mask) {
+  if (recent_.size() == kRecentMost) recent_.erase(recent_.begin());
+  recent_.push_back({std::move(key), std::vector<uint64_t>(mask.begin(), mask.end())});
+}
+
+void GrammarState::allowed(std::span<uint64_t> mask) {
+  MR_CHECK(static_cast<int64_t>(mask.size()) == trie_->mask_words(), "words=%ld, want %ld",
+           long(mask.size()), long(trie_->mask_words()));
+  std::vector<StackStore::Entry> key = recent_key();
   for (const RecentMask& recent : recent_) {
     if (recent.stacks != key) continue;
     std::copy(recent.mask.begin(), recent.mask.end(), mask.begin());
     return;
   }
+  std::string place = "mask";
+  place.append(reinterpret_cast<const char*>(&number_), sizeof number_);
+  const bool shared = write_place(now_, &place);
+  if (const auto known = shared ? masks_->find(place) : nullptr) {
+    std::copy(known->mask.begin(), known->mask.end(), mask.begin());
+    return remember(std::move(key), mask);
+  }
   const int64_t tidied = stacks_.tidied();
   MaskMaker(this, mask).make();
+  if (shared) {
+    auto made = std::make_shared<SharedMask>();
+    made->mask.assign(mask.begin(), mask.end());
+    masks_->add(place, std::move(made));
+  }
   if (stacks_.tidied() != tidied) {
     recent_.clear();  // the numbers in `key` are gone as well
   } else {
-    if (recent_.size() == kRecentMost) recent_.erase(recent_.begin());
-    recent_.push_back({std::move(key), std::vector<uint64_t>(mask.begin(), mask.end())});
+    remember(std::move(key), mask);
   }
   tidy();
 }

@@ -12,8 +12,30 @@ namespace moraine {
 namespace {
 
 constexpr int64_t kStoreMost = 1 << 18;  // 20 MB: then what nothing leads to is dropped
-constexpr size_t kWalkedMost = 64;       // masks that are remembered
 constexpr int64_t kWorthKeeping = 256;   // nodes that a walk saw
+
+// An automaton's steps as a table, made row by row for the states that a walk comes to.
+class StepTable {
+ public:
+  explicit StepTable(const Automaton& automaton)
+      : automaton_(automaton), rows_(static_cast<size_t>(automaton.states()), -1) {}
+  // [256] the next state or -1; valid until the next call.
+  const int32_t* row(int32_t state) {
+    int32_t& at = rows_[static_cast<size_t>(state)];
+    if (at < 0) {
+      at = static_cast<int32_t>(steps_.size());
+      steps_.resize(steps_.size() + 256, -1);
+      for (const Automaton::Edge& edge : automaton_.edges(state)) {
+        for (int byte = edge.low; byte <= edge.high; ++byte) steps_[at + byte] = edge.to;
+      }
+    }
+    return steps_.data() + at;
+  }
+
+ private:
+  const Automaton& automaton_;
+  std::vector<int32_t> rows_, steps_;
+};
 
 }  // namespace
 
@@ -148,41 +170,42 @@ void MaskMaker::add_string(const StackStore::Entry& entry) {
   walk(tokens_.in_string().odd, held_[0], 0);
 }
 
-std::shared_ptr<const WalkedMask> MaskMaker::walked(int32_t automaton, int32_t state) {
-  for (const auto& known : state_.walked_) {
-    if (known->automaton == automaton && known->state == state) return known;
-  }
+std::shared_ptr<const SharedMask> MaskMaker::walked(int32_t automaton, int32_t state) {
+  std::string key = "walk";
+  for (const int64_t part : {state_.number_, int64_t{automaton}, int64_t{state}})
+    key.append(reinterpret_cast<const char*>(&part), sizeof part);
+  if (std::shared_ptr<const SharedMask> known = state_.masks_->find(key)) return known;
   const Automaton& machine = grammar_.automata[automaton];
   const ByteTrie& trie = tokens_.trie();
-  auto made = std::make_shared<WalkedMask>();
-  made->automaton = automaton;
-  made->state = state;
+  auto made = std::make_shared<SharedMask>();
   made->mask.assign(mask_.size(), 0);
   int64_t seen = 0;
-  std::vector<std::pair<int32_t, int32_t>> path = {{trie.end(), state}};  // end of subtree, state
+  StepTable table(machine);
+  struct Part {
+    int32_t end;  // of the subtree
+    int32_t state;
+  };
+  std::vector<Part> path = {{trie.end(), state}};
   for (int32_t at = 1; at < trie.end(); ++seen) {
-    while (at >= path.back().first) path.pop_back();
+    while (at >= path.back().end) path.pop_back();
     const ByteTrie::Node& node = trie.nodes[at];
-    const int32_t next = machine.next(path.back().second, node.byte);
+    const int32_t next = table.row(path.back().state)[node.byte];
     if (next < 0) {
       at = node.next;
       continue;
     }
     for (const int32_t id : trie.ids_at(at)) made->mask[id >> 6] |= uint64_t{1} << (id & 63);
     if (machine.accepting(next) && node.next > at + 1) made->ends.push_back(at);
-    path.emplace_back(node.next, next);
+    path.push_back({node.next, next});
     ++at;
   }
-  if (seen > kWorthKeeping) {
-    if (state_.walked_.size() == kWalkedMost) state_.walked_.erase(state_.walked_.begin());
-    state_.walked_.push_back(made);
-  }
+  if (seen > kWorthKeeping) state_.masks_->add(key, made);
   return made;
 }
 
 void MaskMaker::add_automaton(const StackStore::Entry& entry) {
   const int32_t automaton = grammar_.nodes[entry.frame.node].automaton;
-  const std::shared_ptr<const WalkedMask> inside = walked(automaton, entry.frame.at);
+  const std::shared_ptr<const SharedMask> inside = walked(automaton, entry.frame.at);
   for (size_t word = 0; word < mask_.size(); ++word) mask_[word] |= inside->mask[word];
   held_ = {step_.popped(entry.below)};
   for (const int32_t node : inside->ends) walk(tokens_.trie(), held_[0], node);

@@ -2,7 +2,7 @@
 //
 //   inside a string   masks by length (StringTokens), then the tokens that close it, by their tail,
 //                     and the odd ones
-//   in an automaton   the trie is walked with the automaton alone, which is remembered; where it
+//   in an automaton   the trie is walked with the automaton alone, which is shared (MaskCache); where it
 //                     ends inside a token, the walk goes on with what is below
 //   name of a member  as a string, less the tokens that spell a declared name
 //   free text         all tokens, less those in which a call begins and goes wrong
@@ -14,16 +14,10 @@
 #include <vector>
 
 #include "grammar/grammar.h"
+#include "grammar/mask_cache.h"
 #include "grammar/step.h"
 
 namespace moraine {
-
-// What a walk with an automaton from one of its states finds; the same for every answer.
-struct WalkedMask {
-  int32_t automaton, state;
-  std::vector<uint64_t> mask;
-  std::vector<int32_t> ends;  // nodes of the trie at which it may end, with nodes below them
-};
 
 class MaskMaker {
  public:
@@ -47,7 +41,7 @@ class MaskMaker {
   void walk_each(const ByteTrie& trie, StackSet set, int32_t root, const F& each);
   void add_bodies(int64_t characters_most);
   void take_back_names(const ByteTrie& names, int32_t name, int32_t token);
-  std::shared_ptr<const WalkedMask> walked(int32_t automaton, int32_t state);
+  std::shared_ptr<const SharedMask> walked(int32_t automaton, int32_t state);
   StackSet one(const StackStore::Entry& entry);
   void set(int32_t id) { mask_[id >> 6] |= uint64_t{1} << (id & 63); }
   void clear(int32_t id) { mask_[id >> 6] &= ~(uint64_t{1} << (id & 63)); }

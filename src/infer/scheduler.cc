@@ -81,7 +81,7 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) { wait(std::move(sequenc
 void Scheduler::wait(std::unique_ptr<Sequence> sequence) {
   Sequence& s = *sequence;
   const PagePool::Prefix prefix = pool_.look(s.request.salt, findable(s));
-  s.known = static_cast<int64_t>(prefix.full.size()) * cache_.page_rows + prefix.rows;
+  s.known = static_cast<int64_t>(prefix.full.size()) * page_rows_ + prefix.rows;
   insert_by_arrival(waiting_, std::move(sequence));
 }
 

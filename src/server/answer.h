@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,7 +70,7 @@ struct AnswerPlan {
   int64_t n = 1;                 // choices of each prompt in the answer
   int64_t best_of = 1;           // choices of each prompt that are generated, n <= best_of
   bool stream = false;
-  std::shared_ptr<const Grammar> grammar;  // what the answer must be; null: anything
+  std::optional<SharedGrammar> grammar;  // what the answer must be; none: anything
   AnswerFormat format;
 };
 

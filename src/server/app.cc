@@ -291,6 +291,8 @@ HttpResponse App::metrics_page(const HttpRequest&) {
   const HttpCounts counts = http_->counts();
   const ModelPtr model = model_.get();
   const GeneratorStats stats = model->generator->stats();
+  const GrammarCache::Stats grammars = model->grammars->stats();
+  const MaskCache::Stats masks = model->grammars->mask_stats();
   const auto number = [](int64_t n) { return static_cast<double>(n); };
   const ServerMetrics::Gauge gauges[] = {
       {"moraine_connections", "Connections that are open.", number(counts.connections)},
@@ -315,6 +317,12 @@ HttpResponse App::metrics_page(const HttpRequest&) {
       {"moraine_cache_pages_used", "Pages of the key and value cache in use.",
        number(stats.pages_used)},
       {"moraine_cache_pages", "Pages of the key and value cache.", number(stats.pages_total)},
+      {"moraine_grammars_compiled", "Schemas and sets of tools that were compiled.",
+       number(grammars.compiled)},
+      {"moraine_grammar_bytes", "Memory of those that are kept.", number(grammars.bytes)},
+      {"moraine_mask_bytes", "Memory of token masks that answers share.", number(masks.bytes)},
+      {"moraine_masks_found", "Masks that an answer before had made.", number(masks.found)},
+      {"moraine_masks_missed", "Masks that had to be made.", number(masks.missed)},
       {"moraine_uptime_seconds", "Since the start.", now_seconds() - started_},
   };
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8",

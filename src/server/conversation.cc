@@ -122,12 +122,12 @@ void read_choice(JsonFields& fields, ToolUse* use) {
     fields.fail("tool_choice", "is \"required\", and there are no 'tools'");
 }
 
-std::shared_ptr<const Grammar> format_grammar(const Json& format) {
-  if (format.is_null()) return nullptr;
+std::optional<SharedGrammar> format_grammar(const Json& format, GrammarCache& grammars) {
+  if (format.is_null()) return std::nullopt;
   JsonFields fields(format, "response_format");
   const std::string type = fields.choice("type", "", {"text", "json_object", "json_schema"});
-  if (type == "text") return nullptr;
-  if (type == "json_object") return Grammar::any_json();
+  if (type == "text") return std::nullopt;
+  if (type == "json_object") return grammars.any_json();
   if (type.empty()) fields.fail("type", "is missing");
   const Json* wrapper = fields.object("json_schema");
   if (wrapper == nullptr) fields.fail("json_schema", "is missing");
@@ -135,7 +135,7 @@ std::shared_ptr<const Grammar> format_grammar(const Json& format) {
   const Json* schema = members.find("schema");
   if (schema == nullptr) members.fail("schema", "is missing");
   try {
-    return Grammar::of_schema(*schema);
+    return grammars.of_schema(*schema);
   } catch (const Error& e) {
     throw RequestError(e.what(), "response_format.json_schema.schema", "invalid_json_schema");
   }
@@ -143,11 +143,12 @@ std::shared_ptr<const Grammar> format_grammar(const Json& format) {
 
 // Calls that the model writes in XML of its own accord are left to it: only those that must come
 // are held to JSON, which the reader of calls takes too.
-std::shared_ptr<const Grammar> tools_grammar(const ToolUse& use, ToolFormat format) {
+std::optional<SharedGrammar> tools_grammar(const ToolUse& use, ToolFormat format,
+                                           GrammarCache& grammars) {
   const bool xml = format == ToolFormat::kZaya || format == ToolFormat::kQwenCoder;
-  if (xml && use.choice == "auto" && use.parallel) return nullptr;
+  if (xml && use.choice == "auto" && use.parallel) return std::nullopt;
   try {
-    return Grammar::of_tool_calls(tool_grammar(use, format));
+    return grammars.of_tool_calls(tool_grammar(use, format));
   } catch (const RequestError&) {
     throw;
   } catch (const Error& e) {
@@ -205,18 +206,18 @@ PlannedConversation plan_conversation(const ConversationRequest& conversation,
   }
   if (prompt.tokens.empty()) throw RequestError("the template makes no text of this", "messages");
   PlannedConversation plan{.prompt = std::move(prompt.tokens),
-                           .grammar = format_grammar(conversation.response_format),
+                           .grammar = format_grammar(conversation.response_format, *model.grammars),
                            .parser = {}};
   const bool calls = !use.tools.is_null();
-  if (calls && plan.grammar != nullptr)
+  if (calls && plan.grammar.has_value())
     throw RequestError("'response_format' and 'tools' can not hold for one answer",
                        "response_format");
   if (calls && model.tool_format == ToolFormat::kNone)
     throw RequestError("the model's chat template writes no tool calls", "tools",
                        "tools_not_supported");
   // A grammar begins where the answer does: there is no reasoning before it.
-  plan.parser.reasoning = plan.grammar == nullptr;
-  if (calls) plan.grammar = tools_grammar(use, model.tool_format);
+  plan.parser.reasoning = !plan.grammar.has_value();
+  if (calls) plan.grammar = tools_grammar(use, model.tool_format, *model.grammars);
   plan.parser.format = calls ? model.tool_format : ToolFormat::kNone;
   plan.parser.tools = use.tools;
   plan.parser.starts_in_reasoning =

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,8 @@ ToolUse read_tools(JsonFields& fields, const Limits& limits);
 
 struct PlannedConversation {
   std::vector<int32_t> prompt;
-  std::shared_ptr<const Grammar> grammar;  // what the answer must be; null: anything
-  ReplyOptions parser;                     // cuts the generated text
+  std::optional<SharedGrammar> grammar;  // what the answer must be; none: anything
+  ReplyOptions parser;                   // cuts the generated text
 };
 PlannedConversation plan_conversation(const ConversationRequest& conversation,
                                       const ServedModel& model);

@@ -10,7 +10,7 @@ namespace moraine {
 
 class GrammarFilter final : public TokenFilter {
  public:
-  GrammarFilter(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie)
+  GrammarFilter(SharedGrammar grammar, std::shared_ptr<const TokenTrie> trie)
       : trie_(std::move(trie)), state_(std::move(grammar), *trie_) {}
   void allowed(std::span<uint64_t> mask) override { state_.allowed(mask); }
   bool may_end() const override { return state_.may_end(); }

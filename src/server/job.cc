@@ -39,8 +39,8 @@ void Job::submit() {
       if (request.sampling.choice > 0)
         request.follows = ids[c - static_cast<size_t>(request.sampling.choice)];
       request.let_in = c > 0;
-      if (plan_.grammar != nullptr)
-        request.filter = std::make_shared<GrammarFilter>(plan_.grammar, parts_.model->token_trie);
+      if (plan_.grammar)
+        request.filter = std::make_shared<GrammarFilter>(*plan_.grammar, parts_.model->token_trie);
       ids.push_back(parts_.model->generator->submit(std::move(request), listener_of(c)));
     }
   } catch (...) {

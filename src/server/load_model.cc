@@ -162,6 +162,9 @@ std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs, const Serve
   m->start_id = static_cast<int32_t>(bos >= 0 ? bos : m->end_ids.empty() ? -1 : m->end_ids.front());
   add_chat(fs, o, directory.path(), config, m.get());
   m->token_trie = make_trie(*m->tokenizer, config);
+  const int64_t grammar_bytes = o.grammar_mib << 20;
+  m->grammars = std::make_shared<GrammarCache>(
+      GrammarCacheBytes{.grammars = grammar_bytes / 4, .masks = grammar_bytes - grammar_bytes / 4});
   const DType compute = o.dtype.empty()     ? directory.compute_dtype()
                         : o.dtype == "bf16" ? DType::kBF16
                                             : DType::kF32;
@@ -173,9 +176,10 @@ std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs, const Serve
                             .sequences = o.sequences,
                             .share_cache = o.share_cache};
   m->generator = make_generator(directory, o, plan, m->tokenizer);
-  log_event(Level::kInfo, "serve.loaded", "model={} fingerprint={} pages={} context={} chat={}",
-            m->id, m->fingerprint, plan.pages, m->context,
-            m->chat == nullptr ? "none" : m->chat->name());
+  log_event(Level::kInfo, "serve.loaded",
+            "model={} fingerprint={} pages={} context={} chat={} grammar_mib={}", m->id,
+            m->fingerprint, plan.pages, m->context,
+            m->chat == nullptr ? "none" : m->chat->name(), o.grammar_mib);
   return m;
 }
 

@@ -31,6 +31,7 @@ struct ServeModelOptions {
   int64_t queue_tokens = 262144;  // of prompts
   double queue_seconds = 30;      // of prompt work before a request
   double tpot_seconds = 0;
+  int64_t grammar_mib = 64;  // compiled schemas, a quarter of it, and masks that answers share
   std::function<void()> failed = {};  // the engine ended by an error
   ServeRanks* ranks = nullptr;        // that compute along; null: none
   bool share_cache = false;           // they divide the cache by position

@@ -12,6 +12,7 @@
 
 #include "chat/chat_template.h"
 #include "chat/tool_calls.h"
+#include "grammar/grammar_cache.h"
 #include "grammar/token_trie.h"
 #include "infer/request.h"
 #include "tokenizer/tokenizer.h"
@@ -56,6 +57,7 @@ struct ServedModel {
   ToolFormat tool_format = ToolFormat::kNone;
   std::vector<std::string> special_texts;       // of the tokenizer (server/chat_prompt.h)
   std::shared_ptr<const TokenTrie> token_trie;  // for grammars
+  std::shared_ptr<GrammarCache> grammars;       // of that trie
   std::string turn_end;  // text that ends a turn where no token does; empty: a token does
   std::shared_ptr<Generator> generator;
 };
