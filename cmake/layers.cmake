@@ -70,7 +70,7 @@ add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/page_files.cc
   DEPENDS ${page} ${CMAKE_SOURCE_DIR}/cmake/page_files.cmake COMMENT "files of the web page" VERBATIM)
 target_sources(mr_server PRIVATE ${CMAKE_BINARY_DIR}/page_files.cc)
 moraine_layer(train DEPENDS base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer)
-moraine_layer(bench DEPENDS base tensor kernels comm parallel checkpoint model machine infer train)
+moraine_layer(bench DEPENDS base tensor kernels comm tokenizer grammar parallel checkpoint model machine infer train)
 
 file(GLOB cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cc)
 list(FILTER cli_sources EXCLUDE REGEX "_test\\.cc$")

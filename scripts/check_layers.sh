@@ -29,7 +29,7 @@ eval: base comm tokenizer model
 infer: base kernels comm tokenizer model
 server: base comm tokenizer grammar chat parallel checkpoint model infer
 train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer
-bench: base tensor kernels comm parallel checkpoint model machine infer train
+bench: base tensor kernels comm tokenizer grammar parallel checkpoint model machine infer train
 cli: base tensor kernels comm tokenizer chat data parallel checkpoint model eval infer server train bench
 '
 

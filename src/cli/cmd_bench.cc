@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "bench/comm.h"
 #include "bench/machine.h"
+#include "bench/masks.h"
 #include "bench/serve.h"
 #include "bench/storage.h"
 #include "bench/train.h"
@@ -52,7 +53,7 @@ int64_t one_rank_count(const Flags& flags, const std::string& what, const std::s
 }
 
 struct BenchFlags {
-  std::string what, config_path, ranks = "2,4,8", out = ".", concurrency = "1,4,16,64", tpot;
+  std::string what, config_path, ranks = "2,4,8", out = ".", concurrency, tpot, tokenizer;
   std::vector<std::string> assignments;
   BenchOptions options;
   BenchServeOptions serve;
@@ -61,8 +62,9 @@ struct BenchFlags {
 
 void declare(Flags& flags, BenchFlags& f) {
   flags
-      .choice_positional("what", &f.what, {"memory", "gemm", "train", "storage", "comm", "serve"},
-                         "memory, gemm, train, storage, comm or serve")
+      .choice_positional("what", &f.what,
+                         {"memory", "gemm", "train", "storage", "comm", "serve", "masks"},
+                         "memory, gemm, train, storage, comm, serve or masks")
       .flag("json", &f.options.json, "Print one JSON line per measurement.")
       .text("machine", &f.options.machine_file,
             "memory, gemm, comm: machine file to write or update, which `train --machine` reads.")
@@ -75,15 +77,34 @@ void declare(Flags& flags, BenchFlags& f) {
       .integer("mib", &f.mib, "storage: MiB of state, all ranks together.", 8, 1 << 20)
       .integer("rounds", &f.rounds, "storage: rounds, of which medians are taken.", 1, 1000)
       .text("out", &f.out, "storage: a folder on the disk to measure.")
-      .text("model", &f.serve.model_path, "serve: model that computes.")
-      .text("dtype", &f.serve.dtype, "serve: f32 or bf16; default: as the weights are stored.")
+      .text("model", &f.serve.model_path, "serve, masks: model that computes.")
+      .text("tokenizer", &f.tokenizer,
+            "masks: tokenizer.json, or its folder, to measure without a model.")
+      .text("dtype", &f.serve.dtype,
+            "serve, masks: f32 or bf16; default: as the weights are stored.")
       .integer("prompt-tokens", &f.serve.prompt_tokens, "serve: of each request.", 1, 1 << 20)
-      .integer("new-tokens", &f.serve.new_tokens, "serve: of each answer.", 2, 1 << 20)
-      .text("concurrency", &f.concurrency, "serve: requests at a time, one load for each number.")
+      .integer("new-tokens", &f.serve.new_tokens, "serve, masks: of each answer.", 2, 1 << 20)
+      .text("concurrency", &f.concurrency,
+            "serve, masks: requests at a time, one load for each number.")
       .text("tpot-ms", &f.tpot,
             "serve: latency targets to compare, in ms, as 15,30,60,0; 0 is none.")
       .text("chart", &f.serve.chart, "serve: HTML file with the chart of the targets.")
       .integer("threads", &f.threads, "0: one per usable core.", 0, 1024);
+}
+
+std::vector<int64_t> parse_concurrency(const BenchFlags& f) {
+  return parse_numbers(f.concurrency, {.flag = "concurrency", .least = 1, .most = 1024});
+}
+
+void run_masks(const Flags& flags, const BenchFlags& f) {
+  BenchMasksOptions o{.model_path = f.serve.model_path,
+                      .tokenizer = f.tokenizer,
+                      .dtype = f.serve.dtype,
+                      .threads = f.threads,
+                      .json = f.options.json};
+  if (flags.given("new-tokens")) o.new_tokens = f.serve.new_tokens;
+  if (!f.concurrency.empty()) o.concurrency = parse_concurrency(f);
+  bench_masks(o);
 }
 
 void run_serve(BenchFlags& f) {
@@ -91,8 +112,7 @@ void run_serve(BenchFlags& f) {
     throw_error(Code::kInvalidArgument, "bench serve: --model is missing: wanted a model's folder");
   f.serve.threads = f.threads;
   f.serve.json = f.options.json;
-  f.serve.concurrency =
-      parse_numbers(f.concurrency, {.flag = "concurrency", .least = 1, .most = 1024});
+  if (!f.concurrency.empty()) f.serve.concurrency = parse_concurrency(f);
   if (!f.tpot.empty())
     f.serve.tpot_ms = parse_numbers(f.tpot, {.flag = "tpot-ms", .least = 0, .most = 1 << 20});
   bench_serve(f.serve);
@@ -107,7 +127,7 @@ void cmd_bench(const CommandLine& line) {
       "memory: bandwidth. gemm: peaks, and products at the model's shapes. train: a run's "
       "speed by operation. storage: saving and restoring a checkpoint from many ranks. comm: "
       "messages and collectives between ranks, also under mpirun. serve: prompts and answers, "
-      "alone and together.");
+      "alone and together. masks: what structured answers cost for each token.");
   declare(flags, f);
   if (!flags.parse(line)) return;
   f.options.threads = f.threads > 0 ? static_cast<int>(f.threads) : usable_cores();
@@ -117,6 +137,8 @@ void cmd_bench(const CommandLine& line) {
     bench_gemm(f.options);
   } else if (f.what == "serve") {
     run_serve(f);
+  } else if (f.what == "masks") {
+    run_masks(flags, f);
   } else if (f.what == "comm") {
     bench_comm({.ranks = static_cast<int>(one_rank_count(flags, f.what, f.ranks, 0)),
                 .json = f.options.json,
