@@ -90,7 +90,8 @@ class ToolCompiler {
         none ? schema_.compile_document({{"type", "object"}, {"additionalProperties", false}},
                                         "tools")
              : schema_.compile_document(tool.parameters,
-                                        "tools/" + printable(tool.name, 60) + "/parameters");
+                                        "tools/" + printable(tool.name, 60) + "/parameters",
+                                        tool.strict);
     std::vector<int32_t> parts;
     append_literal(name.substr(1, name.size() - 2) + tools_.between, &parts);
     parts.push_back(arguments);
@@ -158,10 +159,11 @@ std::shared_ptr<const Grammar> Grammar::any_json() {
   return std::shared_ptr<const Grammar>(new Grammar(std::move(nodes)));
 }
 
-std::shared_ptr<const Grammar> Grammar::of_schema(const Json& schema, const GrammarLimits& limits) {
+std::shared_ptr<const Grammar> Grammar::of_schema(const Json& schema, bool strict,
+                                                  const GrammarLimits& limits) {
   auto nodes = std::make_unique<GrammarNodes>();
   SchemaCompiler compiler(nodes.get(), limits);
-  const int32_t value = compiler.compile_document(schema, "#");
+  const int32_t value = compiler.compile_document(schema, "#", strict);
   compiler.finish(compiler.add_node({.kind = Kind::kSpaced, .rest = value}), "#");
   return std::shared_ptr<const Grammar>(new Grammar(std::move(nodes)));
 }

@@ -34,7 +34,8 @@ class MaskCache;  // grammar/mask_cache.h
 struct ToolGrammar {
   struct Tool {
     std::string name;
-    Json parameters;  // a schema; null or absent: an object without members
+    Json parameters;      // a schema; null or absent: an object without members
+    bool strict = false;  // as of_schema
   };
   enum class Choice {
     kAuto,      // free text; once it holds `trigger`, the rest of a call; then free text again
@@ -61,7 +62,8 @@ class Grammar {
  public:
   // Any JSON object: response_format json_object.
   static std::shared_ptr<const Grammar> any_json();
-  static std::shared_ptr<const Grammar> of_schema(const Json& schema,
+  // `strict`: oneOf is refused where a value might satisfy two of its alternatives; else it is read as anyOf there.
+  static std::shared_ptr<const Grammar> of_schema(const Json& schema, bool strict = false,
                                                   const GrammarLimits& limits = {});
   static std::shared_ptr<const Grammar> of_tool_calls(const ToolGrammar& tools,
                                                       const GrammarLimits& limits = {});

@@ -36,14 +36,15 @@ SharedGrammar GrammarCache::any_json() {
   return find_or("any", [] { return Grammar::any_json(); });
 }
 
-SharedGrammar GrammarCache::of_schema(const Json& schema) {
-  return find_or("schema " + json_text(schema), [&] { return Grammar::of_schema(schema); });
+SharedGrammar GrammarCache::of_schema(const Json& schema, bool strict) {
+  return find_or((strict ? "strict " : "schema ") + json_text(schema),
+                 [&] { return Grammar::of_schema(schema, strict); });
 }
 
 SharedGrammar GrammarCache::of_tool_calls(const ToolGrammar& tools) {
   Json list = Json::array();
   for (const ToolGrammar::Tool& tool : tools.tools)
-    list.push_back(Json::array({tool.name, tool.parameters}));
+    list.push_back(Json::array({tool.name, tool.parameters, tool.strict}));
   const Json text = Json::array({list, static_cast<int>(tools.choice), tools.name, tools.parallel,
                                  tools.open, tools.begin, tools.between, tools.end, tools.separator,
                                  tools.close, tools.trigger});

@@ -32,7 +32,7 @@ class GrammarCache {
       : bytes_most_(bytes.grammars), masks_(std::make_shared<MaskCache>(bytes.masks)) {}
 
   SharedGrammar any_json();
-  SharedGrammar of_schema(const Json& schema);
+  SharedGrammar of_schema(const Json& schema, bool strict = false);
   SharedGrammar of_tool_calls(const ToolGrammar& tools);
 
   MaskCache::Stats mask_stats() const { return masks_->stats(); }

@@ -11,6 +11,7 @@
 #include "base/printable.h"
 #include "grammar/number_range.h"
 #include "grammar/pattern.h"
+#include "grammar/schema_disjoint.h"
 #include "grammar/schema_keywords.h"
 #include "grammar/schema_merge.h"
 
@@ -142,13 +143,14 @@ int32_t SchemaCompiler::any_object() {
   return index;
 }
 
-int32_t SchemaCompiler::compile_document(const Json& schema, const std::string& name) {
+int32_t SchemaCompiler::compile_document(const Json& schema, const std::string& name, bool strict) {
   const int64_t bytes = static_cast<int64_t>(json_text(schema).size());
   if (bytes > limits_.schema_bytes) {
     throw_error(Code::kInvalidArgument, "schema {}: it has {} bytes, the limit is {}", name, bytes,
                 limits_.schema_bytes);
   }
   document_ = &schema;
+  strict_ = strict;
   references_.clear();
   return compile(schema, {name, 0});
 }
@@ -280,7 +282,25 @@ int32_t SchemaCompiler::compile_choice(const Json& schema, const char* keyword,
       parts.push_back(compile(merge_schemas(resolved, beside, part.path), part));
     }
   }
+  if (strict_ && keyword == std::string_view("oneOf")) check_one_of(schema[keyword], place);
   return add_any(std::move(parts));
+}
+
+void SchemaCompiler::check_one_of(const Json& alternatives, const Place& place) const {
+  DisjointSearch search{.referenced = [&](const Json& reference) -> const Json& {
+    return referenced(reference.get<std::string>(), place);
+  }};
+  for (size_t i = 0; i < alternatives.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (disjoint_schemas(alternatives[i], alternatives[j], search)) continue;
+      refuse(place.path,
+             fmt::format(
+                 "one value might satisfy alternatives {} and {} of oneOf, which strict forbids; "
+                 "give them different types, or a required member with different const or enum, "
+                 "or write anyOf",
+                 j, i));
+    }
+  }
 }
 
 int32_t SchemaCompiler::compile_enum(const Json& schema, const Place& place) {

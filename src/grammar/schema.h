@@ -21,8 +21,9 @@ class SchemaCompiler {
   // Nodes are added to `out`, which must outlive this. Identical parts of several schemas are one.
   SchemaCompiler(GrammarNodes* out, const GrammarLimits& limits) : out_(out), limits_(limits) {}
 
-  // The node of a document. `name` begins every place in messages.
-  int32_t compile_document(const Json& schema, const std::string& name);
+  // The node of a document. `name` begins every place in messages. `strict`: oneOf is refused where a value might
+  // satisfy two of its alternatives; else it is read as anyOf there.
+  int32_t compile_document(const Json& schema, const std::string& name, bool strict = false);
   int32_t any_value();
   int32_t any_object();
   int32_t literal(const std::string& text);  // exactly this text; not of a value
@@ -41,6 +42,7 @@ class SchemaCompiler {
   int32_t compile_checked(const Json& schema, const Place& place);
   int32_t compile_reference(const std::string& reference, const Place& place);
   int32_t compile_choice(const Json& schema, const char* keyword, const Place& place);
+  void check_one_of(const Json& alternatives, const Place& place) const;
   int32_t compile_enum(const Json& schema, const Place& place);
   int32_t compile_types(const Json& schema, const Place& place);
   int32_t compile_type(const std::string& type, const Json& schema, const Place& place);
@@ -64,6 +66,7 @@ class SchemaCompiler {
   GrammarNodes* out_;
   const GrammarLimits limits_;
   const Json* document_ = nullptr;
+  bool strict_ = false;
   std::map<std::string, int32_t> references_;  // of this document
   std::map<std::string, int32_t> known_;       // parts that are the same wherever they stand
   int64_t elements_spent_ = 0, states_ = 0;

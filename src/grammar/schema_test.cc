@@ -22,7 +22,7 @@ bool takes(const std::string& schema, std::string_view text) {
 
 std::string refusal(const std::string& schema, const GrammarLimits& limits = {}) {
   try {
-    Grammar::of_schema(parse_json(schema, "test"), limits);
+    Grammar::of_schema(parse_json(schema, "test"), false, limits);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Code::kInvalidArgument);
     return e.what();
@@ -222,6 +222,70 @@ TEST(Schema, ChoicesMergesAndReferences) {
        {R"({"type":"array","items":{"$ref":"#"}})", {"[[],[[]]]"}, {"[1]"}}});
 }
 
+// Two alternatives, and whether no value satisfies both.
+TEST(Schema, StrictTakesOneOfWhereAlternativesExcludeEachOther) {
+  const auto refused = [](const std::string& a, const std::string& b) {
+    bool was[2];
+    for (const bool swapped : {false, true}) {
+      const std::string parts = swapped ? b + "," + a : a + "," + b;
+      const Json schema =
+          parse_json(R"({"oneOf":[)" + parts +
+                         R"(],"$defs":{"t":{"type":"string"},"me":{"$ref":"#/$defs/me"}}})",
+                     "test");
+      Grammar::of_schema(schema);  // read as anyOf
+      try {
+        Grammar::of_schema(schema, /*strict=*/true);
+        was[swapped] = false;
+      } catch (const Error& e) {
+        was[swapped] = true;
+        EXPECT_NE(std::string(e.what()).find(
+                      "schema #: one value might satisfy alternatives 0 and 1 of oneOf"),
+                  std::string::npos)
+            << e.what();
+      }
+    }
+    EXPECT_EQ(was[0], was[1]) << "in either order: " << a << " " << b;
+    return was[0];
+  };
+  const std::string object = R"({"type":"object","properties":)";
+  const std::string kind_a = object + R"({"kind":{"const":"a"}},"required":["kind"]})",
+                    kind_b = object + R"({"kind":{"enum":["b","c"]}},"required":["kind"]})",
+                    kind_c = object + R"({"kind":{"const":"c"},"x":{}},"required":["x"]})",
+                    closed = object + R"({"y":{}},"additionalProperties":false})";
+  for (const auto& [a, b] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"type":"string"})", R"({"type":["integer","null"]})"},
+           {R"({"$ref":"#/$defs/t"})", R"({"type":"boolean"})"},
+           {R"({"const":1})", R"({"enum":[2,"1"]})"},
+           {R"({"const":"a"})", R"({"type":"number"})"},
+           {kind_a, kind_b},
+           {kind_a, R"({"anyOf":[)" + kind_b + R"(,{"type":"array"}]})"},
+           {kind_a, kind_c},  // who has a kind has another one
+           {kind_a, closed},
+           {R"({"allOf":[{"type":"string"},{"minLength":2}]})", R"({"type":"object"})"}}) {
+    EXPECT_FALSE(refused(a, b)) << a << " " << b;
+  }
+  for (const auto& [a, b] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"type":"integer"})", R"({"type":"number"})"},
+           {R"({"type":"integer"})", R"({"const":1.0})"},
+           {R"({"type":"string"})", R"({"maxLength":3})"},  // which numbers satisfy too
+           {R"({"type":"string","nullable":true})", R"({"type":"null"})"},
+           {R"({"nullable":true,"$ref":"#/$defs/t"})", R"({"type":["null","integer"]})"},
+           {R"({"enum":[1,2]})", R"({"enum":[2,3]})"},
+           {kind_b, kind_c},
+           {R"({"$ref":"#/$defs/t"})", R"({"type":"string"})"},
+           {kind_a, R"({"anyOf":[)" + kind_b + R"(,{"type":"object"}]})"},
+           {object + R"({"kind":{"const":"a"}}})", object + R"({"kind":{"const":"b"}}})"},  // {}
+           {object + R"({}})", closed}}) {
+    EXPECT_TRUE(refused(a, b)) << a << " " << b;
+  }
+  // Many alternatives: what is not seen in the time there is is refused, and takes no longer.
+  std::string many;
+  for (int i = 0; i < 400; ++i) many += fmt::format("{}{{\"const\":{}}}", i == 0 ? "" : ",", i);
+  const Json few = parse_json("{\"oneOf\":[{\"const\":0},{\"const\":1},{\"const\":2}]}", "test");
+  EXPECT_NO_THROW(Grammar::of_schema(few, /*strict=*/true));
+  EXPECT_THROW(Grammar::of_schema(parse_json("{\"oneOf\":[" + many + "]}", "test"), true), Error);
+}
+
 TEST(Schema, RefusesByNameAndPlace) {
   expect_refused(R"({"properties":{"a":{"items":{"multipleOf":2}}}})",
                  "#/properties/a/items: multipleOf");
@@ -300,7 +364,7 @@ TEST(Schema, LimitsHoldAtTheirValue) {
   GrammarLimits flat;
   flat.nesting = 3;
   const std::shared_ptr<const Grammar> arrays =
-      Grammar::of_schema(parse_json(R"({"type":"array"})", ""), flat);
+      Grammar::of_schema(parse_json(R"({"type":"array"})", ""), false, flat);
   EXPECT_TRUE(testing::accepts_bytes(arrays, bytes_trie(), "[[[]]]"));
   EXPECT_FALSE(testing::accepts_bytes(arrays, bytes_trie(), "[[[[]]]]"));
   EXPECT_NE(

@@ -178,6 +178,32 @@ TEST(Chat, FormsOfAnswersAreGrammars) {
   EXPECT_EQ(server.generator->requests.back().filter, nullptr);
 }
 
+// oneOf of alternatives that do not exclude each other: read as anyOf, or refused if the client says strict.
+TEST(Chat, StrictHoldsWhatItSays) {
+  TestServer server;
+  const Json schema = {{"oneOf", {{{"type", "integer"}}, {{"type", "number"}}}}};
+  for (const bool strict : {false, true}) {
+    const Json format = {{"type", "json_schema"},
+                         {"json_schema", {{"schema", schema}, {"strict", strict}}}};
+    Json tool = weather_tool();
+    tool["function"]["parameters"] = {{"type", "object"}, {"properties", {{"a", schema}}}};
+    tool["function"]["strict"] = strict;
+    for (const Json& use :
+         {Json{{"response_format", format}}, Json{{"tools", Json::array({tool})}}}) {
+      Json body = use;
+      body["messages"] = user("a");
+      const Json error = server.error(kChat, body);
+      EXPECT_EQ(error["status"], strict ? 400 : 200) << error;
+      if (strict) {
+        EXPECT_NE(
+            error["error"]["message"].get<std::string>().find("of oneOf, which strict forbids"),
+            std::string::npos)
+            << error;
+      }
+    }
+  }
+}
+
 TEST(Messages, AnswersInAnthropicsForm) {
   TestServer server;
   const Json answer = server.post_json(

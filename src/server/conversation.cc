@@ -134,8 +134,9 @@ std::optional<SharedGrammar> format_grammar(const Json& format, GrammarCache& gr
   JsonFields members(*wrapper, "response_format.json_schema");
   const Json* schema = members.find("schema");
   if (schema == nullptr) members.fail("schema", "is missing");
+  const bool strict = members.boolean("strict", false);
   try {
-    return grammars.of_schema(*schema);
+    return grammars.of_schema(*schema, strict);
   } catch (const Error& e) {
     throw RequestError(e.what(), "response_format.json_schema.schema", "invalid_json_schema");
   }

@@ -53,7 +53,8 @@ ToolGrammar tool_grammar(const ToolUse& use, ToolFormat format) {
     const Json& function = tool["function"];
     g.tools.push_back(
         {.name = function["name"].get<std::string>(),
-         .parameters = function.contains("parameters") ? function["parameters"] : Json(nullptr)});
+         .parameters = function.contains("parameters") ? function["parameters"] : Json(nullptr),
+         .strict = function.contains("strict") && function["strict"] == Json(true)});
   }
   g.parallel = use.parallel;
   if (use.choice == "required") g.choice = ToolGrammar::Choice::kRequired;
