@@ -342,6 +342,44 @@ TEST(Engine, CancellingFreesAtOnce) {
   expect_idle(engine);
 }
 
+TEST(Engine, ARequestFitsItsLimits) {
+  const auto m = load({});  // 128 positions
+  Engine engine(m->ctx(), m->model(), m->cache(), nullptr, {});
+  struct LimitCase {
+    size_t prompt;
+    int64_t max_tokens, top_logprobs;
+    bool fits;
+  };
+  for (const LimitCase& c : std::vector<LimitCase>{{127, 1, 0, true},
+                                                   {127, 2, 0, false},
+                                                   {128, 0, 0, true},
+                                                   {128, 1, 0, false},
+                                                   {129, 0, 0, false},
+                                                   {1, 127, 0, true},
+                                                   {1, INT64_MAX, 0, false},
+                                                   {1, -1, 0, false},
+                                                   {0, 1, 0, false},
+                                                   {1, 1, kMostTopLogprobs, true},
+                                                   {1, 1, kMostTopLogprobs + 1, false}}) {
+    Request r;
+    r.prompt.assign(c.prompt, 5);
+    r.max_tokens = c.max_tokens;
+    r.top_logprobs = c.top_logprobs;
+    Heard heard;
+    try {
+      engine.submit(r, listen(heard));
+      EXPECT_TRUE(c.fits) << c.prompt << " " << c.max_tokens;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kInvalidArgument);
+      EXPECT_FALSE(c.fits) << e.what();
+      continue;
+    }
+    while (engine.step()) continue;
+    EXPECT_EQ(static_cast<int64_t>(heard.tokens.size()), c.max_tokens);
+  }
+  expect_idle(engine);
+}
+
 TEST(Engine, TheQueueHasLimits) {
   const auto m = load({});
   Engine engine(m->ctx(), m->model(), m->cache(), nullptr,

@@ -368,6 +368,20 @@ TEST(HttpServer, TheLongestIdleConnectionMakesRoom) {
   EXPECT_EQ(busy.answer().body, "done");
 }
 
+TEST(HttpServer, OneMoreConnectionIsClosedIfAllAreAtWork) {
+  Limits limits;
+  limits.connections = 1;
+  Echo echo(limits);
+  TestClient busy(echo.port());
+  busy.send(get("/hold"));
+  echo.began.get_future().wait();
+  TestClient more(echo.port());
+  EXPECT_EQ(more.all(), "");
+  EXPECT_EQ(echo.counts().connections, 1);
+  echo.held->respond({.body = "done"});
+  EXPECT_EQ(busy.answer().body, "done");
+}
+
 TEST(HttpServer, TenThousandConnectionsOpenedAndDropped) {
   Echo echo;
   for (int i = 0; i < 10'000; ++i) {

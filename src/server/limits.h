@@ -24,7 +24,7 @@ struct Limits {
   double ping_seconds = 10;            // of silence in a stream, then a comment is sent
 
   // All of them.
-  int64_t connections = 16384;       // the longest idle one is closed, or 503
+  int64_t connections = 16384;       // the longest idle one is closed, or the new one
   int64_t bodies_bytes = 256 << 20;  // of requests on their way to the engine: 503
   int64_t waiting_requests = 1024;   // read and not yet looked at: 503
 

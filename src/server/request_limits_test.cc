@@ -1,0 +1,196 @@
+// Fails if a limit of what a request may hold is one off, or if what is beyond it is not named.
+#include <gtest/gtest.h>
+
+#include "server/test_server.h"
+
+namespace moraine {
+namespace {
+
+using testing::TestServer;
+
+const char* const kCompletions = "/v1/completions";
+const char* const kChat = "/v1/chat/completions";
+
+Json message(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
+
+Json copies(const Json& value, int64_t count) {
+  Json list = Json::array();
+  for (int64_t i = 0; i < count; ++i) list.push_back(value);
+  return list;
+}
+
+Json tool(const std::string& name) {
+  return {{"type", "function"}, {"function", {{"name", name}}}};
+}
+
+Json biases(int64_t count) {
+  Json all = Json::object();
+  for (int64_t i = 0; i < count; ++i) all[std::to_string(i)] = 1;
+  return all;
+}
+
+struct LimitCase {
+  const char* name;
+  const char* path;
+  int64_t limit;
+  Json (*body)(int64_t count);  // without what every request of the endpoint has
+  const char* param;            // of the error; in Anthropic's protocol the message begins with it
+};
+
+const LimitCase kCases[] = {
+    {"prompts", kCompletions, 5,
+     [](int64_t n) {
+       return Json{{"prompt", copies("a", n)}};
+     },
+     "prompt"},
+    {"prompts times choices", kCompletions, 4,
+     [](int64_t n) {
+       return Json{{"prompt", copies("a", n)}, {"n", 3}};
+     },
+     "n"},
+    {"n", kCompletions, 12,
+     [](int64_t n) {
+       return Json{{"n", n}};
+     },
+     "n"},
+    {"best_of", kCompletions, 12,
+     [](int64_t n) {
+       return Json{{"best_of", n}};
+     },
+     "best_of"},
+    {"n of a conversation", kChat, 12,
+     [](int64_t n) {
+       return Json{{"n", n}};
+     },
+     "n"},
+    {"stop strings", kCompletions, 3,
+     [](int64_t n) {
+       return Json{{"stop", copies("a", n)}};
+     },
+     "stop"},
+    {"bytes of a stop string", kCompletions, 10,
+     [](int64_t n) {
+       return Json{{"stop", {"b", std::string(static_cast<size_t>(n), 'a')}}};
+     },
+     "stop[1]"},
+    {"stop_sequences", "/v1/messages", 3,
+     [](int64_t n) {
+       return Json{{"stop_sequences", copies("a", n)}};
+     },
+     "stop_sequences"},
+    {"logit_bias", kCompletions, 4,
+     [](int64_t n) {
+       return Json{{"logit_bias", biases(n)}};
+     },
+     "logit_bias"},
+    {"logprobs", kCompletions, 20,
+     [](int64_t n) {
+       return Json{{"logprobs", n}};
+     },
+     "logprobs"},
+    {"top_logprobs", kChat, 20,
+     [](int64_t n) {
+       return Json{{"logprobs", true}, {"top_logprobs", n}};
+     },
+     "top_logprobs"},
+    {"messages", kChat, 6,
+     [](int64_t n) {
+       return Json{{"messages", copies(message("a"), n)}};
+     },
+     "messages"},
+    {"messages of Anthropic's", "/v1/messages", 6,
+     [](int64_t n) {
+       return Json{{"messages", copies(message("a"), n)}};
+     },
+     "messages"},
+    {"input", "/v1/responses", 6,
+     [](int64_t n) {
+       return Json{{"input", copies(message("a"), n)}};
+     },
+     "input"},
+    {"tools", kChat, 3,
+     [](int64_t n) {
+       Json tools = Json::array();
+       for (int64_t i = 0; i < n; ++i) tools.push_back(tool("f" + std::to_string(i)));
+       return Json{{"tools", tools}};
+     },
+     "tools"},
+    {"calls of a message", kChat, 3,
+     [](int64_t n) {
+       const Json call = {
+           {"id", "1"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}};
+       return Json{
+           {"messages", {message("a"), {{"role", "assistant"}, {"tool_calls", copies(call, n)}}}}};
+     },
+     "messages[1].tool_calls"},
+    {"name of a tool", kChat, 64,
+     [](int64_t n) {
+       return Json{{"tools", {tool(std::string(static_cast<size_t>(n), 'f'))}}};
+     },
+     "tools[0].function.name"},
+};
+
+TEST(RequestLimits, AreTakenAtTheLimitAndRefusedBeyond) {
+  AppOptions options;
+  Limits& limits = options.http.limits;
+  limits.prompts = 5;
+  limits.choices = 12;
+  limits.stops = 3;
+  limits.stop_bytes = 10;
+  limits.logit_biases = 4;
+  limits.messages = 6;
+  limits.tools = 3;
+  TestServer server(std::move(options));
+  for (const LimitCase& c : kCases) {
+    const std::string path = c.path;
+    for (const int64_t count : {c.limit, c.limit + 1}) {
+      Json body = path == kCompletions      ? Json{{"prompt", "a"}}
+                  : path == "/v1/responses" ? Json{{"input", "a"}}
+                                            : Json{{"messages", {message("a")}}};
+      if (path == "/v1/messages") body["max_tokens"] = 5;
+      body.update(c.body(count));
+      const Json answer = server.error(c.path, body);
+      ASSERT_EQ(answer["status"], count == c.limit ? 200 : 400) << c.name << " " << count << answer;
+      if (count == c.limit) continue;
+      if (path == "/v1/messages") {
+        EXPECT_EQ(answer["error"]["message"].get<std::string>().find(c.param), 0u) << answer;
+      } else {
+        EXPECT_EQ(answer["error"]["param"], c.param) << c.name << answer;
+      }
+    }
+  }
+}
+
+TEST(RequestLimits, PromptAndAnswerFitTheContext) {
+  TestServer server;
+  const auto ids = [](int64_t count) { return copies(1, count); };
+  const auto status = [&](const char* path, const Json& body) {
+    const Json answer = server.error(path, body);
+    if (answer["status"] == 400) {
+      EXPECT_EQ(answer["error"]["code"], "context_length_exceeded") << answer;
+    }
+    return answer["status"].get<int>();
+  };
+  EXPECT_EQ(status(kCompletions, {{"prompt", ids(999)}, {"max_tokens", 1}}), 200);
+  EXPECT_EQ(status(kCompletions, {{"prompt", ids(999)}, {"max_tokens", 2}}), 400);
+  EXPECT_EQ(status(kCompletions, {{"prompt", ids(1000)}, {"max_tokens", 1}}), 400);
+  EXPECT_EQ(status(kCompletions, {{"prompt", ids(1)}, {"max_tokens", 999}}), 200);
+  EXPECT_EQ(status(kCompletions, {{"prompt", ids(1)}, {"max_tokens", 1000}}), 400);
+  // A conversation whose prompt has so many tokens.
+  const auto talk = [&](int64_t tokens) {
+    std::string text = "a";
+    const auto count = [&] {
+      return server.post_json("/tokenize", {{"messages", {message(text)}}})["count"].get<int64_t>();
+    };
+    const int64_t frame = count();
+    for (int64_t i = frame; i < tokens; ++i) text += "\x01";  // a token each
+    EXPECT_EQ(count(), tokens);
+    return Json{{"messages", {message(text)}}};
+  };
+  EXPECT_EQ(status(kChat, talk(999)), 200);
+  EXPECT_EQ(server.generator->requests.back().max_tokens, 1) << "what there is room for";
+  EXPECT_EQ(status(kChat, talk(1000)), 400);
+}
+
+}  // namespace
+}  // namespace moraine
