@@ -44,8 +44,12 @@ url=$(sed -n 's/^listening on //p' out.txt)
 
 "$venv/bin/python" "$here/tools/check_clients.py" "$url" "$key"
 
-# lm-evaluation-harness, unchanged, on a task of a file: it must answer; what it counts, `eval choice` counts too.
-for i in 1 2 3 4 5 6 7 8; do echo "{\"context\": \"the cat sees\", \"choices\": [\"the dog\", \"a tree $i\"], \"answer\": $((i % 2))}"; done > task.jsonl
+# lm-evaluation-harness, unchanged, on tasks of files: its numbers are those of the native commands, to the last digit that is printed.
+awk 'BEGIN { srand(2); n = split("the cat dog sees runs house red blue quick and or in on of tree bird sings night day walks small large", w, " ");
+  for (i = 0; i < 60; i++) { c = ""; for (j = 0; j < 3 + i % 5; j++) c = c (j ? " " : "") w[1 + int(rand() * n)];
+    s = ""; for (k = 0; k < 4; k++) { a = ""; for (j = 0; j < 1 + int(rand() * 4); j++) a = a (j ? " " : "") w[1 + int(rand() * n)]; s = s (k ? ", " : "") "\"" a "\"" }
+    printf "{\"context\": \"%s\", \"choices\": [%s], \"answer\": %d}\n", c, s, int(rand() * 4) } }' > task.jsonl
+head -n 20 text.txt | sed 's/.*/{"text": "&"}/' > texts.jsonl
 mkdir tasks
 cat > tasks/local.yaml <<TASK
 task: moraine_local
@@ -58,10 +62,27 @@ doc_to_choice: choices
 doc_to_target: answer
 metric_list: [{metric: acc}, {metric: acc_norm}]
 TASK
+cat > tasks/text.yaml <<TASK
+task: moraine_text
+dataset_path: json
+dataset_kwargs: {data_files: {test: $work/texts.jsonl}}
+test_split: test
+output_type: loglikelihood_rolling
+doc_to_text: ""
+doc_to_target: text
+metric_list: [{metric: word_perplexity}, {metric: byte_perplexity}, {metric: bits_per_byte}]
+TASK
 HF_HUB_OFFLINE=1 HF_HOME=$work/hf OPENAI_API_KEY=$key "$venv/bin/lm_eval" --model local-completions \
   --model_args "model=tiny,base_url=$url/v1/completions,tokenizer_backend=remote,auth_token=$key,num_concurrent=4,max_retries=1" \
-  --tasks moraine_local --include_path tasks --output_path results > lm_eval.log 2>&1 || { tail -n 20 lm_eval.log >&2; exit 1; }
-grep -E 'acc' lm_eval.log
+  --tasks moraine_local,moraine_text --include_path tasks --output_path results > lm_eval.log 2>&1 || { tail -n 20 lm_eval.log >&2; exit 1; }
+"$moraine" eval choice --model run --input task.jsonl --delimiter " " --json > choice.json 2>/dev/null
+# There the token that ends a text stands in front of each; `eval score` takes it as any other.
+end=$("$moraine" tokenizer encode --tokenizer tok --text "<|endoftext|>" --json | sed 's/.*"tokens":\[\([0-9 ,]*\)\].*/\1/')
+while read -r line; do
+  ids=$("$moraine" tokenizer encode --tokenizer tok --text "$(sed 's/^{"text": "//; s/"}$//' <<< "$line")" --json | sed 's/.*"tokens":\[\([0-9 ,]*\)\].*/\1/')
+  "$moraine" eval score --model run --tokens "$end ${ids//,/ }" --json
+done < texts.jsonl > scores.jsonl
+"$venv/bin/python" "$here/tools/compare_lm_eval.py" results choice.json scores.jsonl texts.jsonl || exit 1
 kill -TERM "$server"
 wait "$server" || { echo "check_clients: the server ended with $?" >&2; exit 1; }
 server=
