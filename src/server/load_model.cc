@@ -178,8 +178,8 @@ std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs, const Serve
   m->generator = make_generator(directory, o, plan, m->tokenizer);
   log_event(Level::kInfo, "serve.loaded",
             "model={} fingerprint={} pages={} context={} chat={} grammar_mib={}", m->id,
-            m->fingerprint, plan.pages, m->context,
-            m->chat == nullptr ? "none" : m->chat->name(), o.grammar_mib);
+            m->fingerprint, plan.pages, m->context, m->chat == nullptr ? "none" : m->chat->name(),
+            o.grammar_mib);
   return m;
 }
 
