@@ -46,7 +46,7 @@ boost/: server/http_parser.cc server/http_server.cc
 openssl/: server/api_keys.cc
 utf8proc: tokenizer/unicode.cc
 simdjson: base/json_document.cc
-nlohmann/: base/json.h
+nlohmann/: base/json_text.cc
 immintrin: kernels/cpu/linear_amx.cc kernels/cpu/linear_bf16.cc
 hwy/: kernels/ optim/
 '

@@ -63,7 +63,7 @@ void print_row(const Table& table, const CommTimes& row, bool json) {
                        {"gb_s", gb_s},           {"copy_gb_s", copy_gb_s},
                        {"percent", percent},     {"open_mpi_us", rival_us},
                        {"times_as_fast", faster}};
-    put_line(line.dump());
+    put_line(json_text(line));
     return;
   }
   std::string line = fmt::format("{:<16}{:>10}{:>11.2f}{:>11.2f}{:>11.2f}", row.operation,

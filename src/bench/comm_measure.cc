@@ -283,7 +283,7 @@ std::string comm_times_text(const std::vector<CommTimes>& table) {
                     {"copy_seconds", t.copy_seconds},
                     {"rival_seconds", t.rival_seconds}});
   }
-  return json.dump();
+  return json_text(json);
 }
 
 std::vector<CommTimes> parse_comm_times(const std::string& text) {

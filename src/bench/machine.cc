@@ -68,7 +68,7 @@ void print_limit(const Limit& limit, const BenchOptions& options) {
                        {"unit", limit.unit},
                        {"threads", options.threads},
                        {"isa", isa_name(isa())}};
-    put_line(line.dump());
+    put_line(json_text(line));
     return;
   }
   if (s.median == 0) {
@@ -252,7 +252,7 @@ void print_product(const Case& c, DType dtype, const Paired& p, const BenchOptio
                        {"p90", p.percent.p90},
                        {"threads", options.threads},
                        {"isa", isa_name(isa())}};
-    put_line(line.dump());
+    put_line(json_text(line));
     return;
   }
   put_line(fmt::format("{:<16}{:<6}{:>6}{:>6}{:>6}{:>8}{:>10.1f}{:>9.1f}{:>8.1f}{:>8.1f}", c.name,

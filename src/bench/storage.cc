@@ -325,7 +325,7 @@ class Printer {
     const Json json = {{"bench", "storage"},  {"name", name},       {"ranks", ranks},
                        {"mib", options_.mib}, {"median", s.median}, {"p10", s.p10},
                        {"p90", s.p90},        {"unit", unit},       {"rounds", options_.rounds}};
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}\n", json_text(json));
     std::fflush(stdout);
   }
 

@@ -173,25 +173,23 @@ Result run_with_baseline(const RunConfig& config, int64_t steps, int ranks, int 
 }
 
 void print_json(const Result& r) {
-  fmt::print("{}\n", Json{{"bench", "train"},
-                          {"ranks", r.ranks},
-                          {"threads", r.threads},
-                          {"step_ms_median", r.seconds_median * 1e3},
-                          {"step_ms_free", r.free_seconds * 1e3},
-                          {"alone_tokens_per_s", r.alone_tokens_per_s},
-                          {"tokens_per_s", r.tokens_per_s},
-                          {"gflop_per_s", r.gflops},
-                          {"peak_gflop_per_s", r.peak_gflops},
-                          {"percent_of_peak", 100 * r.gflops / r.peak_gflops}}
-                         .dump());
+  fmt::print("{}\n", json_text(Json{{"bench", "train"},
+                                    {"ranks", r.ranks},
+                                    {"threads", r.threads},
+                                    {"step_ms_median", r.seconds_median * 1e3},
+                                    {"step_ms_free", r.free_seconds * 1e3},
+                                    {"alone_tokens_per_s", r.alone_tokens_per_s},
+                                    {"tokens_per_s", r.tokens_per_s},
+                                    {"gflop_per_s", r.gflops},
+                                    {"peak_gflop_per_s", r.peak_gflops},
+                                    {"percent_of_peak", 100 * r.gflops / r.peak_gflops}}));
   for (const Profile::Row& row : r.rows) {
-    fmt::print("{}\n", Json{{"bench", "train.operation"},
-                            {"name", row.name},
-                            {"calls", row.calls},
-                            {"seconds", row.seconds},
-                            {"flops", row.flops},
-                            {"bytes", row.bytes}}
-                           .dump());
+    fmt::print("{}\n", json_text(Json{{"bench", "train.operation"},
+                                      {"name", row.name},
+                                      {"calls", row.calls},
+                                      {"seconds", row.seconds},
+                                      {"flops", row.flops},
+                                      {"bytes", row.bytes}}));
   }
 }
 

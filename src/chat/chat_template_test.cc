@@ -49,8 +49,8 @@ class ChatTemplateTest : public ::testing::Test {
 
 Conversation talk(const std::string& messages, const std::string& tools = "null") {
   Conversation c;
-  c.messages = Json::parse(messages);
-  c.tools = Json::parse(tools);
+  c.messages = parse_json(messages);
+  c.tools = parse_json(tools);
   return c;
 }
 

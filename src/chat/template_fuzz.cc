@@ -7,7 +7,7 @@
 namespace moraine {
 
 void fuzz_one(std::string_view input) {
-  static const Json kVariables = Json::parse(R"({"messages": [
+  static const Json kVariables = parse_json(R"({"messages": [
     {"role": "system", "content": "s"}, {"role": "user", "content": " hi\n"},
     {"role": "assistant", "content": null, "tool_calls": [{"id": "abcdef123", "type": "function",
       "function": {"name": "f", "arguments": {"a": [1, 2.5, true], "é": "日"}}}]},

@@ -11,7 +11,7 @@
 namespace moraine {
 namespace {
 
-const Json kTools = Json::parse(
+const Json kTools = parse_json(
     R"([{"type": "function", "function": {"name": "look", "parameters": {"type": "object",
   "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "list": {"type": "array"}}}}},
   {"type": "function", "function": {"name": "now"}}])");

@@ -59,7 +59,7 @@ TEST(Describe, ACheckpoint) {
   const Json json = parse_json(description_json(d), "description");
   EXPECT_EQ(json["hash"], d.hash);
   EXPECT_EQ(json["tensors"].size(), 6u);
-  EXPECT_EQ(json["tensors"][0]["shape"], Json::parse("[9, 4]"));
+  EXPECT_EQ(json["tensors"][0]["shape"], parse_json("[9, 4]"));
   EXPECT_EQ(json["totals"][0]["elements"], 37);
   EXPECT_EQ(json["seed"], content.info.seed);
   EXPECT_EQ(json["config"], content.info.config);

@@ -18,7 +18,7 @@ constexpr std::string_view kOpen = "\xEE\x80\x80", kClose = "\xEE\x80\x81";
 Json parse_line(std::string_view line) {
   Json json;
   try {
-    json = parse_json(std::string(line), "the line");
+    json = parse_json(line, "the line");
   } catch (const Error& e) {
     throw_error(Code::kInvalidArgument, "broken JSON ({}); want one object per line", e.what());
   }
@@ -56,11 +56,11 @@ void for_strangers(Json& messages, const std::function<void(std::string& text)>&
   for (Json& message : messages) {
     if (message["role"] == "assistant" || !message.contains("content")) continue;
     Json& content = message["content"];
-    if (content.is_string()) visit(content.get_ref<std::string&>());
+    if (content.is_string()) visit(content.text());
     if (!content.is_array()) continue;
     for (Json& part : content) {
       if (part.is_object() && part.contains("text") && part["text"].is_string())
-        visit(part["text"].get_ref<std::string&>());
+        visit(part["text"].text());
     }
   }
 }

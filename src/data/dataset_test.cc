@@ -518,15 +518,15 @@ TEST_F(DatasetTest, TargetsOfManifestAndShardAgree) {
   Pool pool(1);
   build_dataset(files_, pool, o);
   const std::string manifest = join_path(at("t"), kDatasetManifestName);
-  nlohmann::ordered_json json = nlohmann::ordered_json::parse(files_.read(manifest));
+  const Json json = parse_json(files_.read(manifest), manifest);
   for (const int forged : {1, 99, -1}) {
-    nlohmann::ordered_json other = json;
+    Json other = json;
     if (forged < 0) {
       other["shards"][0].erase("targets");
     } else {
       other["shards"][0]["targets"] = forged;
     }
-    files_.write_atomic(manifest, other.dump());
+    files_.write_atomic(manifest, json_text(other));
     try {
       const Dataset dataset(files_, at("t"));
       ADD_FAILURE() << forged;

@@ -28,7 +28,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(bool adds_bos, bool has_bos = true) {
   options.vocab_size = 300;
   options.special_tokens = {"<eos>"};
   if (has_bos) options.special_tokens.push_back("<bos>");
-  Json json = Json::parse(train_bpe(next, options, pool, [](const BpeTrainProgress&) {}));
+  Json json = parse_json(train_bpe(next, options, pool, [](const BpeTrainProgress&) {}));
   if (adds_bos) {
     const Json special = {{"SpecialToken", {{"id", "<bos>"}, {"type_id", 0}}}};
     const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
@@ -40,7 +40,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(bool adds_bos, bool has_bos = true) {
          {{"<bos>",
            {{"id", "<bos>"}, {"ids", Json::array({1})}, {"tokens", Json::array({"<bos>"})}}}}}};
   }
-  return Tokenizer::parse(json.dump(), "tokenizer.json");
+  return Tokenizer::parse(json_text(json), "tokenizer.json");
 }
 
 EncodeRule rule_of(const Tokenizer& tokenizer, BeginChoice choice = BeginChoice::kNo,

@@ -37,7 +37,7 @@ Json without(const Json& schema, std::initializer_list<const char*> keywords) {
 
 int64_t count_elements(const Json& json) {
   int64_t count = 1;
-  if (json.is_structured()) {
+  if (json.is_array() || json.is_object()) {
     for (const Json& part : json) count += count_elements(part);
   }
   return count;
@@ -216,7 +216,7 @@ Json SchemaCompiler::resolve(const Json& schema, const Place& place) {
     out["type"].push_back("null");
   }
   if (schema.contains("$ref")) {
-    const std::string& reference = schema["$ref"].get_ref<const std::string&>();
+    const std::string& reference = schema["$ref"].text();
     const Json target = resolve(referenced(reference, place), place.at("$ref"));
     out = merge_schemas(target, out, place.path);
   }
@@ -306,7 +306,7 @@ void SchemaCompiler::check_one_of(const Json& alternatives, const Place& place) 
 int32_t SchemaCompiler::compile_enum(const Json& schema, const Place& place) {
   const Json others = without(schema, {"enum", "const", "type"});
   if (!others.empty()) {
-    refuse(place.path, others.begin().key() +
+    refuse(place.path, others.items().front().name +
                            " beside enum or const is not supported; "
                            "leave out the values that it forbids");
   }

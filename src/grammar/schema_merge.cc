@@ -173,9 +173,9 @@ Json merge_schemas(const Json& a, const Json& b, const std::string& place) {
     } else if (out[key] == value || merged_elsewhere(key) || is_note(key)) {
       continue;
     } else if (is_lower_bound(key) && value.is_number() && out[key].is_number()) {
-      if (out[key] < value) out[key] = value;
+      if (out[key].less_than(value)) out[key] = value;
     } else if (is_upper_bound(key) && value.is_number() && out[key].is_number()) {
-      if (value < out[key]) out[key] = value;
+      if (value.less_than(out[key])) out[key] = value;
     } else {
       throw_error(Code::kInvalidArgument,
                   "{}: {} stands in two schemas that must hold together, which is not supported; "

@@ -76,9 +76,9 @@ class SchemaValidator {
   }
   bool valid_type(const Json& s, const Json& v) const {
     if (!s.contains("type")) return true;
-    if (s["type"].is_string()) return is(s["type"], v);
+    if (s["type"].is_string()) return is(s["type"].text(), v);
     for (const Json& type : s["type"]) {
-      if (is(type, v)) return true;
+      if (is(type.text(), v)) return true;
     }
     return false;
   }
@@ -121,11 +121,21 @@ class SchemaValidator {
     }
     return true;
   }
+  // "#" or "#/name/name".
+  const Json& referenced(const std::string& reference) const {
+    const Json* at = &root_;
+    for (size_t begin = 1; begin < reference.size();) {
+      const size_t end = std::min(reference.find('/', begin + 1), reference.size());
+      at = &at->at(reference.substr(begin + 1, end - begin - 1));
+      begin = end;
+    }
+    return *at;
+  }
   bool valid(const Json& s, const Json& v) const {
     if (s.is_boolean()) return s.get<bool>();
     if (s.contains("$ref")) {
-      const std::string ref = s["$ref"];
-      if (!valid(ref == "#" ? root_ : root_.at(Json::json_pointer(ref.substr(1))), v)) return false;
+      const std::string& ref = s["$ref"].text();
+      if (!valid(referenced(ref), v)) return false;
     }
     if (s.contains("allOf")) {
       for (const Json& part : s["allOf"]) {

@@ -41,7 +41,7 @@ double number(const Json& json, const char* name, const std::string& path, doubl
   if (!std::isfinite(n) || n < least || n > kMost) {
     throw_error(Code::kCorrupt,
                 "read machine file {}: \"{}\" is {}, wanted a number from {} to {}; {}", path, name,
-                value.dump().substr(0, 40), least, kMost, kRemedy);
+                json_text(value).substr(0, 40), least, kMost, kRemedy);
   }
   return n;
 }
@@ -51,7 +51,7 @@ int64_t bytes_field(const Json& json, const char* name, const std::string& path)
   const int64_t n = value.is_number_integer() ? value.get<int64_t>() : -1;
   if (n < 0)
     throw_error(Code::kCorrupt, "read machine file {}: \"{}\" is {}, wanted a number of bytes; {}",
-                path, name, value.dump().substr(0, 40), kRemedy);
+                path, name, json_text(value).substr(0, 40), kRemedy);
   return n;
 }
 
@@ -134,7 +134,7 @@ void save_machine(FileSystem& fs, const std::string& path, const Machine& m) {
                {"measured_utc", m.measured_utc}};
   const CommLimits comm = m.comm.ranks > 0 ? m.comm : comm_of_file(fs, path);
   if (comm.ranks > 0) json["comm"] = comm_json(comm);
-  fs.write_atomic(path, json.dump(2) + "\n");
+  fs.write_atomic(path, json_text(json, 2) + "\n");
 }
 
 Machine measure_machine_quick(Pool& pool) {

@@ -24,7 +24,8 @@ class Keys {
           return check(key, element.get<int64_t>());
       }
     }
-    throw_error(Code::kInvalidArgument, "{}: {} = {}: wanted an integer", name_, key, value.dump());
+    throw_error(Code::kInvalidArgument, "{}: {} = {}: wanted an integer", name_, key,
+                json_text(value));
   }
   int64_t integer_or(const char* key, int64_t otherwise) const {
     return has(key) ? integer(key) : otherwise;
@@ -33,7 +34,8 @@ class Keys {
     if (!has(key)) return otherwise;
     const Json& value = get(key);
     if (!value.is_number())
-      throw_error(Code::kInvalidArgument, "{}: {} = {}: wanted a number", name_, key, value.dump());
+      throw_error(Code::kInvalidArgument, "{}: {} = {}: wanted a number", name_, key,
+                  json_text(value));
     return value.get<double>();
   }
   bool flag_or(const char* key, bool otherwise) const {
@@ -47,7 +49,7 @@ class Keys {
   void only(const char* key, const Json& wanted) const {
     if (!has(key) || json_[key] == wanted) return;
     throw_error(Code::kInvalidArgument, "{}: {} = {}: only {} is supported", name_, key,
-                json_[key].dump(), wanted.dump());
+                json_text(json_[key]), json_text(wanted));
   }
   // An id, or the first of a list of ids (several end tokens).
   int64_t id_or_none(const char* key) const {
@@ -128,7 +130,7 @@ ModelConfig read_native(const Keys& keys, const std::string& name) {
       } else if (types[i] != "hybrid") {
         throw_error(Code::kInvalidArgument,
                     "{}: layer_types[{}] = {}: known are \"hybrid\", \"hybrid_sliding\"", name, i,
-                    types[i].dump());
+                    json_text(types[i]));
       }
     }
     if (!c.sliding_layers.empty()) c.sliding_window = keys.integer("sliding_window");
@@ -170,7 +172,7 @@ ModelConfig read_legacy(const Keys& keys, const std::string& name) {
       if (!layer.is_number_integer() || layer.get<int64_t>() % 2 != 0) {
         throw_error(Code::kInvalidArgument,
                     "{}: swa_layers holds {}: attention layers have even numbers", name,
-                    layer.dump());
+                    json_text(layer));
       }
       c.sliding_layers.push_back(layer.get<int64_t>() / 2);
     }
@@ -287,7 +289,7 @@ std::string write_public_config(const ModelConfig& c, Layout layout, const std::
                {"pad_token_id", id(c.pad_id)},
                {"dtype", dtype == "bf16" ? "bfloat16" : "float32"}};
   json.update(layout == Layout::kNative ? write_native(c) : write_legacy(c));
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 std::string not_exportable(const ModelConfig& c) {

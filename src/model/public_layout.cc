@@ -236,12 +236,12 @@ void write_public_model(FileSystem& fs, const std::string& folder, const ModelCo
   }
   if (shards.size() > 1) {
     const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-    fs.write_atomic(join_path(folder, "model.safetensors.index.json"), index.dump(2) + "\n");
+    fs.write_atomic(join_path(folder, "model.safetensors.index.json"), json_text(index, 2) + "\n");
   }
   // A loader wants to know the class of a tokenizer; files that came with the model say it themselves.
   if (!language_files.empty()) {
     fs.write_atomic(join_path(folder, "tokenizer_config.json"),
-                    Json{{"tokenizer_class", "PreTrainedTokenizerFast"}}.dump(2) + "\n");
+                    json_text(Json{{"tokenizer_class", "PreTrainedTokenizerFast"}}, 2) + "\n");
   }
   for (const CheckpointFile& file : language_files)
     fs.write_atomic(join_path(folder, file.name), file.content);

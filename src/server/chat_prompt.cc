@@ -12,7 +12,7 @@ namespace {
 // Calls f on every string of `json`, names of members included.
 template <class F>
 void each_text(const Json& json, const F& f) {
-  if (json.is_string()) f(json.get_ref<const std::string&>());
+  if (json.is_string()) f(json.text());
   if (json.is_array()) {
     for (const Json& each : json) each_text(each, f);
   }
@@ -25,7 +25,7 @@ void each_text(const Json& json, const F& f) {
 }
 
 Json changed(const Json& json, const std::function<std::string(const std::string&)>& f) {
-  if (json.is_string()) return f(json.get_ref<const std::string&>());
+  if (json.is_string()) return f(json.text());
   if (json.is_array()) {
     Json out = Json::array();
     for (const Json& each : json) out.push_back(changed(each, f));

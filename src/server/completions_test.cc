@@ -108,7 +108,7 @@ TEST(Completions, EchoHasThePromptAndItsLogprobs) {
   EXPECT_EQ(choice["finish_reason"], "length");
   for (const Json& token : logprobs["tokens"])
     EXPECT_TRUE(token == logprobs["tokens"][0] ||
-                logprobs["top_logprobs"].dump().find(token.dump()) != std::string::npos);
+                json_text(logprobs["top_logprobs"]).find(json_text(token)) != std::string::npos);
   const Json only = server.post_json(
       kPath, {{"prompt", "Once"}, {"echo", true}, {"logprobs", 0}, {"max_tokens", 0}});
   EXPECT_EQ(only["choices"][0]["text"], "Once");
@@ -132,10 +132,11 @@ TEST(Completions, AStreamIsTheSameTextInChunks) {
     if (chunk["choices"].empty()) continue;
     EXPECT_EQ(chunk["usage"], nullptr);
     const Json& choice = chunk["choices"][0];
-    texts[choice["index"]] += choice["text"].get<std::string>();
+    const int index = choice["index"].get<int>();
+    texts[index] += choice["text"].get<std::string>();
     for (const Json& token : choice["logprobs"]["tokens"])
-      tokens[choice["index"]] += token.get<std::string>();
-    ends[choice["index"]] += !choice["finish_reason"].is_null();
+      tokens[index] += token.get<std::string>();
+    ends[index] += !choice["finish_reason"].is_null();
   }
   ASSERT_EQ(texts.size(), 4u);
   for (const auto& [index, text] : texts) {

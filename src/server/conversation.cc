@@ -43,7 +43,7 @@ Json read_call(const Json& json, const std::string& place) {
   if (name.empty()) members.fail("name", "is missing");
   const std::string text = members.text("arguments", "{}");
   // Templates write arguments as an object; what is no JSON goes to them as it is.
-  Json arguments = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json arguments = parse_json_or_null(text);
   if (!arguments.is_object()) arguments = text;
   return {{"id", call.text("id", "")},
           {"type", "function"},

@@ -21,7 +21,7 @@ Stop stop_of(const AnswerChoice& choice, const std::vector<std::string>& named) 
 
 // Arguments as an object; what is none (an answer that was cut) as an empty one.
 Json input_of(const std::string& arguments) {
-  Json input = Json::parse(arguments, nullptr, /*allow_exceptions=*/false);
+  Json input = parse_json_or_null(arguments);
   return input.is_object() ? input : Json::object();
 }
 

@@ -52,7 +52,7 @@ class ItemReader {
   }
   void add_call(JsonFields& item) {
     const std::string text = item.text("arguments", "{}");
-    Json arguments = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    Json arguments = parse_json_or_null(text);
     if (!arguments.is_object()) arguments = text;
     calls_.push_back(
         {{"id", item.text("call_id", "")},

@@ -38,7 +38,7 @@ class Golden : public ::testing::TestWithParam<const char*> {
 
 TEST_P(Golden, EncodesAsHuggingFace) {
   for (const Json& c : cases_) {
-    const std::string text = c["text"];
+    const std::string& text = c["text"].text();
     EXPECT_EQ(tokenizer_->encode(text, false), c["ids"].get<std::vector<int32_t>>()) << c["text"];
     EXPECT_EQ(tokenizer_->encode(text, true), c["special_ids"].get<std::vector<int32_t>>())
         << c["text"];
@@ -47,7 +47,7 @@ TEST_P(Golden, EncodesAsHuggingFace) {
 
 TEST_P(Golden, DecodesAsHuggingFace) {
   for (const Json& c : cases_) {
-    const std::vector<int32_t> ids = c["special_ids"];
+    const auto ids = c["special_ids"].get<std::vector<int32_t>>();
     EXPECT_EQ(to_valid_utf8(tokenizer_->decode(ids, false)), c["decoded"].get<std::string>())
         << c["text"];
     EXPECT_EQ(to_valid_utf8(tokenizer_->decode(ids, true)), c["skipped"].get<std::string>())
@@ -59,7 +59,7 @@ TEST_P(Golden, StreamsTheSameTextInWholeCharacters) {
   for (const Json& c : cases_) {
     StreamDecoder stream(*tokenizer_, true);
     std::string all;
-    for (const int32_t id : c["special_ids"]) {
+    for (const int32_t id : c["special_ids"].get<std::vector<int32_t>>()) {
       const std::string piece = stream.push(id);
       EXPECT_EQ(valid_utf8_prefix(piece), static_cast<int64_t>(piece.size())) << c["text"];
       all += piece;

@@ -63,7 +63,7 @@ TEST(LoadDamaged, FlippedBytes) {
 void each_value(Json* value, const std::function<void()>& changed) {
   static const Json kStrange[] = {nullptr,       7, -1, 1e300, "x", "", true, Json::array(),
                                   Json::object()};
-  if (value->is_structured() && value->size() < 40) {
+  if ((value->is_array() || value->is_object()) && value->size() < 40) {
     for (Json& child : *value) each_value(&child, changed);
   }
   const Json kept = *value;
@@ -82,8 +82,8 @@ TEST(LoadDamaged, WrongTypes) {
     root["added_tokens"] = Json::array({root["added_tokens"].back()});
     root["added_tokens"][0]["id"] = 4;
     root["post_processor"] = nullptr;
-    ASSERT_TRUE(survives(root.dump())) << style;
-    each_value(&root, [&] { survives(root.dump()); });
+    ASSERT_TRUE(survives(json_text(root))) << style;
+    each_value(&root, [&] { survives(json_text(root)); });
   }
 }
 
@@ -122,9 +122,13 @@ const Damage kDamages[] = {
     {"in the vocabulary", [](Json* j) { (*j)["added_tokens"][0]["id"] = 3; }},
     {"there twice",
      [](Json* j) {
-       Json again = (*j)["added_tokens"][1];
-       (*j)["added_tokens"].insert((*j)["added_tokens"].begin() + 1, again);
-       (*j)["added_tokens"][2]["id"] = again["id"].get<int>() + 1;
+       Json tokens = Json::array();
+       for (const Json& token : (*j)["added_tokens"]) {
+         tokens.push_back(token);
+         if (tokens.size() == 2) tokens.push_back(token);
+       }
+       tokens[2]["id"] = tokens[1]["id"].get<int>() + 1;
+       (*j)["added_tokens"] = tokens;
      }},
     {"Precompiled",
      [](Json* j) {
@@ -167,7 +171,7 @@ TEST(LoadDamaged, NamesWhatIsWrong) {
     Json json = parse_json(golden("gpt2"), "gpt2");
     damage.change(&json);
     try {
-      Tokenizer::parse(json.dump(), "the file");
+      Tokenizer::parse(json_text(json), "the file");
       ADD_FAILURE() << "no error about " << damage.word;
     } catch (const Error& e) {
       EXPECT_NE(std::string(e.what()).find(damage.word), std::string::npos)
@@ -194,7 +198,7 @@ TEST(LoadDamaged, GreedyNormalizersAndTokensAreRefused) {
   const Json twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
   const auto error_of = [&](const std::string& text) -> std::string {
     try {
-      Tokenizer::parse(json.dump(), "greedy")->encode(text, false);
+      Tokenizer::parse(json_text(json), "greedy")->encode(text, false);
       return "no error";
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), Code::kInvalidArgument);

@@ -95,7 +95,7 @@ std::string to_json(const Vocabulary& vocabulary, const Json& merges,
     added.push_back(added_token(token, vocabulary.ids.find(token)));
   }
   Json ids = Json::object();
-  for (size_t i = 0; i < vocabulary.texts.size(); ++i) ids.emplace(vocabulary.texts[i], i);
+  for (size_t i = 0; i < vocabulary.texts.size(); ++i) ids[vocabulary.texts[i]] = i;
   const Json split = {{"type", "Split"},
                       {"pattern", {{"Regex", options.pattern}}},
                       {"behavior", "Isolated"},
@@ -127,7 +127,7 @@ std::string to_json(const Vocabulary& vocabulary, const Json& merges,
         {"ignore_merges", false},
         {"vocab", ids},
         {"merges", merges}}}};
-  return root.dump(2) + "\n";
+  return json_text(root, 2) + "\n";
 }
 
 }  // namespace

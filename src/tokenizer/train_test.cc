@@ -32,7 +32,7 @@ std::string train(const std::vector<std::string>& texts, const BpeTrainOptions& 
 }
 
 std::vector<std::string> merges_of(const std::string& json) {
-  return parse_json(json, "trained")["model"]["merges"];
+  return parse_json(json, "trained")["model"]["merges"].get<std::vector<std::string>>();
 }
 
 std::string random_text(uint64_t seed, int64_t length, std::string_view letters) {

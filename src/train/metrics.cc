@@ -170,7 +170,7 @@ std::string human_line(const StepMetrics& m) {
 std::string metrics_json(const StepMetrics& metrics) { return json_text(to_json(metrics)); }
 
 bool parse_metrics(const std::string& line, StepMetrics* metrics) {
-  const Json j = Json::parse(line, nullptr, false);  // no exceptions
+  const Json j = parse_json_or_null(line);
   if (!j.is_object() || std::isnan(number(j, "step")) || integer(j, "step") < 1) return false;
   StepMetrics m;
   m.step = integer(j, "step");

@@ -184,9 +184,9 @@ TEST_F(Cli, GreedyTokensAreThoseOfThePublicCode) {
       std::vector<int64_t> want = values(greedy);
       want.erase(std::find(want.begin(), want.end(), 1), want.end());
       const Json answer =
-          Json::parse(must({"generate", "--model", golden(name), "--tokens",
-                            fmt::format("{}", fmt::join(values(ids), " ")), "--temperature", "0",
-                            "--max-tokens", std::to_string(greedy.shape[1]), "--json"}));
+          parse_json(must({"generate", "--model", golden(name), "--tokens",
+                           fmt::format("{}", fmt::join(values(ids), " ")), "--temperature", "0",
+                           "--max-tokens", std::to_string(greedy.shape[1]), "--json"}));
       EXPECT_EQ(answer["tokens"].get<std::vector<int64_t>>(), want) << name << " row " << row;
       EXPECT_EQ(answer["logprobs"].size(), want.size());
       EXPECT_EQ(answer["text"], "");
@@ -231,7 +231,7 @@ TEST_F(Cli, FromTextToAnswers) {
     return a;
   };
   must({"plan", "memory", "--config", file("run.toml")});
-  const Json memory = Json::parse(must({"plan", "memory", "--config", file("run.toml"), "--json"}));
+  const Json memory = parse_json(must({"plan", "memory", "--config", file("run.toml"), "--json"}));
   EXPECT_GT(memory["bytes"].get<int64_t>(), 100000);
   const std::string line = must(with(train, {file("run"), "--set", "train.threads=1"}));
   const std::string hash = value_of(line, "hash");
@@ -250,10 +250,10 @@ TEST_F(Cli, FromTextToAnswers) {
   must({"export", "--model", file("run"), "--out", file("public"), "--dtype", "f32"});
   const std::string plain = must({"generate", "--model", file("run"), "--prompt", "ab",
                                   "--max-tokens", "12", "--seed", "4", "--dtype", "f32"});
-  EXPECT_EQ(plain, "ab" + Json::parse(answer)["text"].get<std::string>() + "\n");
+  EXPECT_EQ(plain, "ab" + parse_json(answer)["text"].get<std::string>() + "\n");
   write_file(file("caf\xe9.jsonl"), fs.read(file("b.jsonl")));  // a name in another encoding
-  const Json p = Json::parse(must({"eval", "perplexity", "--model", file("run"), "--input",
-                                   file("caf\xe9.jsonl"), "--context", "32", "--json"}));
+  const Json p = parse_json(must({"eval", "perplexity", "--model", file("run"), "--input",
+                                  file("caf\xe9.jsonl"), "--context", "32", "--json"}));
   EXPECT_GT(p["bits_per_byte"].get<double>(), 1);
   EXPECT_LT(p["bits_per_byte"].get<double>(), 9);
   EXPECT_NEAR(p["perplexity"].get<double>(), std::exp(p["loss"].get<double>()),
@@ -272,8 +272,8 @@ TEST_F(Cli, FromTextToAnswers) {
   EXPECT_NE(value_of(adapted, "hash"), hash);
   EXPECT_LT(std::stod(value_of(adapted, "loss")), std::log(300.0));
   const auto total = [&](const std::string& model) {
-    return Json::parse(must({"eval", "score", "--model", model, "--tokens", "5 6 7 8", "--dtype",
-                             "f32", "--json"}))["total"]
+    return parse_json(must({"eval", "score", "--model", model, "--tokens", "5 6 7 8", "--dtype",
+                            "f32", "--json"}))["total"]
         .get<double>();
   };
   EXPECT_NE(total(file("adapted")), total(file("run")));
@@ -362,9 +362,9 @@ TEST_F(Hostile, AbsurdConfigs) {
         "num_experts_per_tok"}) {
     for (const char* value : {"0", "-1", "3", "1000000000", "9223372036854775807", "1e300", "null",
                               "\"x\"", "[]", "{}", "true"}) {
-      Json config = Json::parse(good);
-      config[key] = Json::parse(value);
-      folder.write("m/config.json", config.dump());
+      Json config = parse_json(good);
+      config[key] = parse_json(value);
+      folder.write("m/config.json", json_text(config));
       const Ended ended = run({"generate", "--model", file("m"), "--tokens", "5", "--threads", "1",
                                "--max-tokens", "2"},
                               kLittleMemory);
@@ -395,9 +395,9 @@ TEST_F(Hostile, UncaughtJson) {
     folder.write("m/config.json", text);
     expect_all_refuse();
   }
-  Json config = Json::parse(good);
+  Json config = parse_json(good);
   config.erase("hidden_act");
-  std::string text = config.dump();
+  std::string text = json_text(config);
   text = "{\"hidden_act\": " + std::string(100'000, '[') + std::string(100'000, ']') + "," +
          text.substr(1);
   folder.write("m/config.json", text);
@@ -409,10 +409,10 @@ TEST_F(Hostile, UncaughtJson) {
 TEST_F(Hostile, AConfigOfMoreTensorsThanTheFilesHold) {
   for (const char* name : {"config.json", "model.safetensors"})
     folder.write(std::string("m/") + name, fs.read(golden("legacy-tiny") + "/" + name));
-  Json config = Json::parse(fs.read(file("m/config.json")));
+  Json config = parse_json(fs.read(file("m/config.json")));
   config["num_hidden_layers"] = 512;
   config["num_experts"] = 16000;
-  folder.write("m/config.json", config.dump());
+  folder.write("m/config.json", json_text(config));
   const Ended ended = run({"generate", "--model", file("m"), "--tokens", "5"}, kLittleMemory);
   EXPECT_EQ(ended.exit_code, 10);
   EXPECT_NE(ended.err.find("at least 8192000 tensors"), std::string::npos) << ended.err;

@@ -60,7 +60,7 @@ std::string dialogue(const std::vector<std::pair<std::string, std::string>>& tur
   Json messages = Json::array();
   for (const auto& [role, content] : turns)
     messages.push_back({{"role", role}, {"content", content}});
-  return Json({{"messages", messages}}).dump();
+  return json_text(Json({{"messages", messages}}));
 }
 
 TEST_F(ConversationData, TheAssistantsTurnsAloneAreLearnt) {
@@ -157,7 +157,7 @@ TEST_F(ConversationData, FromDialoguesToAnAdaptedModel) {
                                  "learning_rate = 1e-2\n" + common + "steps = 30\ninit = \"" +
                                  file("base") + "\"\n");
   const auto loss = [&](const std::string& model) {
-    return Json::parse(must(
+    return parse_json(must(
         {"eval", "perplexity", "--model", model, "--data", file("support"), "--json"}))["loss"]
         .get<double>();
   };
@@ -169,8 +169,8 @@ TEST_F(ConversationData, FromDialoguesToAnAdaptedModel) {
   EXPECT_EQ(posix_file_system().read(value_of(done, "checkpoint") + "/chat_template.jinja"),
             posix_file_system().read(file("support") + "/chat_template.jinja"));
   const Json choice =
-      Json::parse(must({"eval", "choice", "--model", file("adapted"), "--json", "--input",
-                        testing::source_path("configs/support/questions.jsonl")}));
+      parse_json(must({"eval", "choice", "--model", file("adapted"), "--json", "--input",
+                       testing::source_path("configs/support/questions.jsonl")}));
   EXPECT_EQ(choice["questions"], 18);
 }
 

@@ -46,7 +46,7 @@ class EvalProgram : public ::testing::Test {
   }
   Json eval(const std::string& action, std::vector<std::string> more) const {
     more.insert(more.begin(), {"eval", action, "--model", file("model"), "--json"});
-    return Json::parse(must(more));
+    return parse_json(must(more));
   }
   void expect_refused(const std::vector<std::string>& args,
                       const std::vector<std::string>& pieces) {
@@ -87,7 +87,8 @@ TEST_F(EvalProgram, ChoiceIsWhatTheTokensSay) {
     }
     const size_t answer = q == 0 ? best : best_norm;
     hits += best == answer, hits_norm += best_norm == answer;
-    lines += Json({{"context", context}, {"choices", choices}, {"answer", answer}}).dump() + "\n\n";
+    lines +=
+        json_text(Json({{"context", context}, {"choices", choices}, {"answer", answer}})) + "\n\n";
   }
   folder.write("q.jsonl", lines);
   const Json got = eval("choice", {"--input", file("q.jsonl")});
@@ -112,12 +113,12 @@ TEST_F(EvalProgram, ChoiceSaysWhatItCutsAndWhatIsWrong) {
   for (int i = 0; i < 200; ++i) words += " " + std::to_string(i);
   folder.write("long.jsonl",
                good + "\n" +
-                   Json({{"context", words}, {"choices", {" c", " d"}}, {"answer", 1}}).dump() +
+                   json_text(Json({{"context", words}, {"choices", {" c", " d"}}, {"answer", 1}})) +
                    "\n");
   const Ended ended =
       run({"eval", "choice", "--model", file("model"), "--input", file("long.jsonl"), "--json"});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
-  EXPECT_EQ(Json::parse(ended.out)["truncated"], 2);
+  EXPECT_EQ(parse_json(ended.out)["truncated"], 2);
   EXPECT_NE(ended.err.find("2 of 4 choices are longer than 127 tokens"), std::string::npos)
       << ended.err;
   EXPECT_NE(ended.err.find("long.jsonl, line 2"), std::string::npos) << ended.err;
@@ -131,7 +132,7 @@ TEST_F(EvalProgram, ChoiceSaysWhatItCutsAndWhatIsWrong) {
   refused(good + "\n{\"context\"", {"bad.jsonl, line 2"});
   refused("\n", {"no question in it"});
   refused(good + "\n\xff\n", {"line 2", "invalid UTF-8"});
-  refused(Json({{"context", "a"}, {"choices", {words, " d"}}, {"answer", 1}}).dump(),
+  refused(json_text(Json({{"context", "a"}, {"choices", {words, " d"}}, {"answer", 1}})),
           {"line 1", "--max-length"});
   folder.write("a.txt", "text");
   expect_refused({"eval", "choice", "--model", file("model"), "--input", file("a.txt")},
@@ -167,7 +168,7 @@ TEST_F(EvalProgram, PerplexityOfShardsAndWithABegin) {
   EXPECT_EQ(shards["bytes"], text.size());
   EXPECT_EQ(shards["documents"], 1);
   std::string ids;
-  for (const Json& id : tokens["tokens"]) ids += id.dump() + " ";
+  for (const Json& id : tokens["tokens"]) ids += json_text(id) + " ";
   EXPECT_NEAR(shards["loss"].get<double>() * (n + 1),
               std::log(300.0) - eval("score", {"--tokens", ids + "0"})["total"].get<double>(),
               1e-9);

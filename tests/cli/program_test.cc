@@ -190,7 +190,7 @@ TEST_F(ProgramCli, TokenizerEncodesAndDecodes) {
   EXPECT_EQ(must(with(encode, {"--text", " a", "--pieces"})),
             "0 \"<|begin_of_text|>\"\n260 \"\xc4\xa0"
             "a\"\n");
-  const Json json = Json::parse(must(with(encode, {"--text", " a", "--json"})));
+  const Json json = parse_json(must(with(encode, {"--text", " a", "--json"})));
   EXPECT_EQ(json.at("tokens"), Json({0, 260}));
   EXPECT_EQ(json.at("pieces"), Json({"<|begin_of_text|>",
                                      "\xc4\xa0"
@@ -198,7 +198,7 @@ TEST_F(ProgramCli, TokenizerEncodesAndDecodes) {
 
   EXPECT_EQ(must(with(decode, {"--tokens", "0 260"})), "<|begin_of_text|> a");
   EXPECT_EQ(must(with(decode, {"--tokens", "0 260", "--skip-special"})), " a");
-  EXPECT_EQ(Json::parse(must(with(decode, {"--tokens", "0,260", "--json"}))).at("text"),
+  EXPECT_EQ(parse_json(must(with(decode, {"--tokens", "0,260", "--json"}))).at("text"),
             "<|begin_of_text|> a");
 
   // Every byte, UTF-8 or not, through files and through a pipe.

@@ -153,7 +153,7 @@ TEST_F(Targets, SparseMarksOnAnyNumberOfRanks) {
   const std::string metrics = posix_file_system().read(tiny.out("one") + "/metrics.jsonl");
   for (size_t begin = 0; begin < metrics.size();) {
     const size_t end = metrics.find('\n', begin);
-    const Json line = Json::parse(metrics.substr(begin, end - begin));
+    const Json line = parse_json(metrics.substr(begin, end - begin));
     begin = end + 1;
     last = line["targets"].get<int64_t>();
     most = std::max(most, last);

@@ -74,7 +74,7 @@ class ServeProgram {
   Json ask(const std::string& path, const Json& body) const {
     const TestClient::Answer answer = post(path, body);
     EXPECT_EQ(answer.status, 200) << answer.body;
-    return Json::parse(answer.body, nullptr, false);
+    return parse_json_or_null(answer.body);
   }
   std::vector<Json> stream(const std::string& path, Json body) const {
     body["stream"] = true;

@@ -86,7 +86,7 @@ class SoakClient {
   void whole() {
     const TestClient::Answer answer =
         TestClient(port_).post("/v1/completions", json_text(request()));
-    judge(answer, answer.status == 200 && Json::parse(answer.body)["choices"].size() > 0);
+    judge(answer, answer.status == 200 && parse_json(answer.body)["choices"].size() > 0);
   }
   void streamed() {
     Json body = request();

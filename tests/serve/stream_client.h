@@ -50,7 +50,7 @@ inline std::vector<Json> events_of(const std::string& body) {
   for (size_t at = 0; (at = body.find("data: ", at)) != std::string::npos;) {
     const size_t end = body.find("\n\n", at);
     const std::string data = body.substr(at + 6, end - at - 6);
-    if (data != "[DONE]") events.push_back(Json::parse(data));
+    if (data != "[DONE]") events.push_back(parse_json(data));
     at = end;
   }
   return events;
@@ -59,7 +59,7 @@ inline std::vector<Json> events_of(const std::string& body) {
 // Adds the list `name` of one chunk to that of the chunks before.
 inline void append(const Json& part, const std::string& name, Json* whole) {
   if (!part.is_object() || !part[name].is_array()) return;
-  (*whole)[name].insert((*whole)[name].end(), part[name].begin(), part[name].end());
+  for (const Json& each : part[name]) (*whole)[name].push_back(each);
 }
 
 // The choices of /v1/completions that the chunks of a stream come to.

@@ -53,7 +53,7 @@ TEST(TemplateGolden, ChatTemplatesAreAsInJinja2) {
   const Json all = golden();
   ASSERT_GT(all["templates"].size(), 150u);
   for (const Json& c : all["templates"]) {
-    const std::string name = c["template"];
+    const std::string& name = c["template"].text();
     SCOPED_TRACE(name + " " + json_text(c["variables"]));
     expect_same(
         c, posix_file_system().read(testing::source_path("tests/golden/chat_templates/" + name)),

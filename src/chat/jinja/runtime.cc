@@ -82,31 +82,31 @@ void Runtime::put(Dict* dict, const Value& key, const Value& value) {
 
 Value Runtime::import(const Json& json, int64_t depth) {
   if (depth > limits_.value_depth) fail("JSON nested deeper than {}", limits_.value_depth);
-  switch (json.type()) {
-    case Json::value_t::null:
+  switch (json.kind()) {
+    case Json::Kind::kNull:
       return Value::none();
-    case Json::value_t::boolean:
+    case Json::Kind::kBoolean:
       return Value::of_bool(json.get<bool>());
-    case Json::value_t::number_integer:
+    case Json::Kind::kInteger:
       return Value::of_int(json.get<int64_t>());
-    case Json::value_t::number_unsigned: {
+    case Json::Kind::kUnsigned: {
       const uint64_t n = json.get<uint64_t>();
       return n <= INT64_MAX ? Value::of_int(static_cast<int64_t>(n))
                             : Value::of_float(static_cast<double>(n));
     }
-    case Json::value_t::number_float:
+    case Json::Kind::kFloat:
       return Value::of_float(json.get<double>());
-    case Json::value_t::string: {
-      const std::string& text = json.get_ref<const std::string&>();
+    case Json::Kind::kString: {
+      const std::string& text = json.text();
       if (first_invalid_utf8(text) != -1) fail("a text of the conversation is not UTF-8");
       return Value::of_text(text);
     }
-    case Json::value_t::array: {
+    case Json::Kind::kArray: {
       List* out = list(static_cast<int64_t>(json.size()));
       for (const Json& item : json) out->items.push_back(import(item, depth + 1));
       return Value::of_list(out);
     }
-    case Json::value_t::object: {
+    case Json::Kind::kObject: {
       Dict* out = dict();
       take(static_cast<int64_t>(json.size()) * int64_t{2 * sizeof(Value)});
       for (const auto& [key, value] : json.items()) {
