@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "grammar/nodes.h"
 #include "grammar/schema.h"
+#include "grammar/tagged_parameters.h"
 
 namespace moraine {
 namespace {
@@ -85,6 +86,7 @@ class ToolCompiler {
       throw_error(Code::kInvalidArgument, "tools: the name of a tool has {} bytes, want 1 to {}",
                   tool.name.size(), limits_.literal_bytes);
     }
+    if (tools_.tagged) return compile_tagged_tool(tool);
     const bool none = tool.parameters.is_null();
     const int32_t arguments =
         none ? schema_.compile_document({{"type", "object"}, {"additionalProperties", false}},
@@ -97,6 +99,12 @@ class ToolCompiler {
     parts.push_back(arguments);
     append_literal(tools_.end, &parts);
     return sequence(std::move(parts));
+  }
+
+  int32_t compile_tagged_tool(const ToolGrammar::Tool& tool) {
+    const std::string place = "tools/" + printable(tool.name, 60) + "/parameters";
+    return sequence({schema_.literal(tool.name + tools_.between),
+                     compile_tagged(schema_, tool.parameters, tools_.end, place, tool.strict)});
   }
 
   // `start`: what is left of open + begin.

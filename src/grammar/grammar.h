@@ -53,6 +53,8 @@ struct ToolGrammar {
   std::string end{};        // }\n</tool_call>
   std::string separator{};  // \n
   std::string close{};      // Mistral: ]
+  // ARGUMENTS are parameters between tags (grammar/tagged_parameters.h) and not JSON; so is NAME then bare.
+  bool tagged = false;
   // How `open` + `begin` starts, long enough that text does not hold it by chance: <tool_call>.
   // Empty: all of it.
   std::string trigger{};

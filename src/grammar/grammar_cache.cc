@@ -47,7 +47,7 @@ SharedGrammar GrammarCache::of_tool_calls(const ToolGrammar& tools) {
     list.push_back(Json::array({tool.name, tool.parameters, tool.strict}));
   const Json text = Json::array({list, static_cast<int>(tools.choice), tools.name, tools.parallel,
                                  tools.open, tools.begin, tools.between, tools.end, tools.separator,
-                                 tools.close, tools.trigger});
+                                 tools.close, tools.trigger, tools.tagged});
   return find_or("tools " + json_text(text), [&] { return Grammar::of_tool_calls(tools); });
 }
 

@@ -294,6 +294,67 @@ TEST(ToolGrammar, RequiredNamedAndAtMostOne) {
   EXPECT_FALSE(takes(kNow + "a"));
 }
 
+TEST(ToolGrammar, ParametersBetweenTags) {
+  const TokenTrie& trie = vocabulary().trie;
+  const Json parameters = parse_json(
+      R"({"type":"object","$defs":{"n":{"type":"integer","maximum":9}},"properties":{
+        "query":{"type":"string"},"unit":{"type":"string","enum":["C","F \"x\""]},"days":{"$ref":"#/$defs/n","type":"integer"},
+        "code":{"type":"string","pattern":"^[a-z]+\n?$","maxLength":4},"list":{"type":"array","items":{"type":"integer"}}},
+        "required":["query","days"]})",
+      "test");
+  ToolGrammar tools{
+      .tools = {{.name = "f", .parameters = parameters}, {.name = "now", .parameters = nullptr}}};
+  tools.tagged = true;
+  tools.begin = "<tool_call>\n<function=";
+  tools.between = ">\n";
+  tools.end = "</function>\n</tool_call>";
+  tools.trigger = "<tool_call>";
+  const std::shared_ptr<const Grammar> grammar = Grammar::of_tool_calls(tools);
+  const auto parameter = [](const std::string& key, const std::string& value) {
+    return "<parameter=" + key + ">\n" + value + "\n</parameter>\n";
+  };
+  const auto takes = [&](const std::string& inside) {
+    return testing::accepts_bytes(grammar, trie,
+                                  "Ok <tool_call>\n<function=f>\n" + inside + tools.end + " x");
+  };
+  const std::string days = parameter("days", "3");
+  EXPECT_TRUE(testing::accepts_bytes(grammar, trie, tools.begin + "now>\n" + tools.end));
+  EXPECT_FALSE(testing::accepts_bytes(grammar, trie, tools.begin + "other>\n" + tools.end));
+  for (const std::string& text :
+       {std::string(), std::string("a"), std::string("two\nlines \"\\ <b> </parameter \xc3\xa9\n"),
+        std::string("\n</param")})
+    EXPECT_TRUE(takes(parameter("query", text) + days)) << text;
+  EXPECT_FALSE(takes(parameter("query", "a</parameter>b") + days));
+  EXPECT_FALSE(takes(parameter("query", "\xff") + days));
+  EXPECT_FALSE(takes(days)) << "query is required";
+  EXPECT_FALSE(takes(parameter("query", "a")));
+  EXPECT_FALSE(takes(days + parameter("query", "a"))) << "in their order";
+  const std::string query = parameter("query", "a");
+  EXPECT_TRUE(takes(query + parameter("unit", "F \"x\"") + days));
+  EXPECT_FALSE(takes(query + parameter("unit", "K") + days));
+  EXPECT_FALSE(takes(query + parameter("days", "10")));
+  EXPECT_FALSE(takes(query + parameter("days", "three")));
+  EXPECT_TRUE(takes(query + days + parameter("code", "abc\n")));
+  EXPECT_FALSE(takes(query + days + parameter("code", "abcd\n"))) << "five characters";
+  EXPECT_FALSE(takes(query + days + parameter("code", "A")));
+  EXPECT_TRUE(takes(query + days + parameter("code", "a") + parameter("list", "[1, 2]")));
+  EXPECT_FALSE(takes(query + days + parameter("list", "[1")));
+  EXPECT_FALSE(takes(query + days + parameter("other", "1")));
+  tools.tools[0].parameters["description"] = std::string(GrammarLimits().schema_bytes, 'x');
+  EXPECT_THROW(Grammar::of_tool_calls(tools), Error);
+  // Every bit of the masks along a call.
+  std::vector<uint64_t> mask(trie.mask_words());
+  const std::string text =
+      "a <tool_call>\n<function=f>\n" + parameter("query", "x </p\n") + days + tools.end;
+  GrammarState state(grammar, trie);
+  for (size_t i = 0; i < text.size(); ++i) {
+    expect_exact(&state, trie, &mask, text.substr(0, i));
+    ASSERT_FALSE(HasFatalFailure());
+    ASSERT_TRUE(state.accept_bytes(text.substr(i, 1))) << i;
+  }
+  EXPECT_TRUE(state.may_end());
+}
+
 TEST(ToolGrammar, CallsInAList) {
   const TokenTrie& trie = vocabulary().trie;
   ToolGrammar tools = two_tools(ToolGrammar::Choice::kRequired);

@@ -143,12 +143,15 @@ int32_t SchemaCompiler::any_object() {
   return index;
 }
 
-int32_t SchemaCompiler::compile_document(const Json& schema, const std::string& name, bool strict) {
+void SchemaCompiler::check_bytes(const Json& schema, const std::string& name) const {
   const int64_t bytes = static_cast<int64_t>(json_text(schema).size());
-  if (bytes > limits_.schema_bytes) {
-    throw_error(Code::kInvalidArgument, "schema {}: it has {} bytes, the limit is {}", name, bytes,
-                limits_.schema_bytes);
-  }
+  if (bytes <= limits_.schema_bytes) return;
+  throw_error(Code::kInvalidArgument, "schema {}: it has {} bytes, the limit is {}", name, bytes,
+              limits_.schema_bytes);
+}
+
+int32_t SchemaCompiler::compile_document(const Json& schema, const std::string& name, bool strict) {
+  check_bytes(schema, name);
   document_ = &schema;
   strict_ = strict;
   references_.clear();
@@ -367,10 +370,8 @@ int64_t SchemaCompiler::bound(const Json& schema, const char* keyword, int64_t o
   return value < 0x1p62 ? static_cast<int64_t>(value) : kUnbounded;
 }
 
-Automaton SchemaCompiler::string_automaton(const Json& schema, const Place& place) const {
-  PatternOptions options{.form = TextForm::kJsonString,
-                         .place = "schema " + place.path,
-                         .states_max = limits_.automaton_states};
+// Without a pattern or a format: a length alone.
+std::vector<std::string> SchemaCompiler::patterns_of(const Json& schema, const Place& place) const {
   std::vector<std::string> patterns;
   if (schema.contains("pattern")) {
     patterns.push_back(schema["pattern"].get<std::string>());
@@ -383,25 +384,62 @@ Automaton SchemaCompiler::string_automaton(const Json& schema, const Place& plac
     const char* pattern = pattern_of_format(schema["format"].get<std::string>());
     if (pattern != nullptr) patterns.emplace_back(pattern);
   }
-  if (patterns.empty()) return {};
   const int64_t min = bound(schema, "minLength", 0, place);
   const int64_t max = bound(schema, "maxLength", kUnbounded, place);
   if (min > 0 || max < kUnbounded) {
     patterns.push_back("^[^]{" + std::to_string(min) + "," +
                        (max < kUnbounded ? std::to_string(max) : "") + "}$");
   }
-  Automaton made = compile_pattern(patterns[0], options);
-  for (size_t i = 1; i < patterns.size(); ++i) {
-    const Automaton other = compile_pattern(patterns[i], options);
-    Automaton both;
-    if (!Automaton::intersect(made, other, limits_.automaton_states, &both)) {
-      refuse(place.path, fmt::format("pattern, format and length together need more than {} states "
-                                     "of an automaton; leave one of them out",
-                                     limits_.automaton_states));
-    }
-    made = std::move(both);
+  return patterns;
+}
+
+Automaton SchemaCompiler::both_of(const Automaton& a, const Automaton& b,
+                                  const Place& place) const {
+  Automaton both;
+  if (!Automaton::intersect(a, b, limits_.automaton_states, &both)) {
+    refuse(place.path, fmt::format("pattern, format and length together need more than {} states "
+                                   "of an automaton; leave one of them out",
+                                   limits_.automaton_states));
   }
+  return both;
+}
+
+Automaton SchemaCompiler::compile_patterns(const std::vector<std::string>& patterns, TextForm form,
+                                           const Place& place) const {
+  const PatternOptions options{
+      .form = form, .place = "schema " + place.path, .states_max = limits_.automaton_states};
+  Automaton made = compile_pattern(patterns[0], options);
+  for (size_t i = 1; i < patterns.size(); ++i)
+    made = both_of(made, compile_pattern(patterns[i], options), place);
   return made;
+}
+
+Automaton SchemaCompiler::string_automaton(const Json& schema, const Place& place) const {
+  if (!schema.contains("pattern") &&
+      (!schema.contains("format") ||
+       pattern_of_format(schema["format"].get<std::string>()) == nullptr))
+    return {};
+  return compile_patterns(patterns_of(schema, place), TextForm::kJsonString, place);
+}
+
+Automaton SchemaCompiler::bare_text(const Json& schema, const Automaton& also,
+                                    const std::string& name) const {
+  const Place place{name, 0};
+  check_keywords(schema, place);
+  std::vector<std::string> patterns = patterns_of(schema, place);
+  if (patterns.empty()) patterns.emplace_back("^[^]*$");
+  return both_of(compile_patterns(patterns, TextForm::kPlain, place), also, place);
+}
+
+int32_t SchemaCompiler::automaton(Automaton automaton, const std::string& name) {
+  return add_automaton(std::move(automaton), {name, 0});
+}
+
+int32_t SchemaCompiler::compile_part(const Part& part) {
+  document_ = &part.document;
+  strict_ = part.strict;
+  references_.clear();
+  return compile(part.schema, {part.name, 0});
 }
 
 int32_t SchemaCompiler::compile_string(const Json& schema, const Place& place) {

@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "grammar/nodes.h"
+#include "grammar/pattern.h"
 
 namespace moraine {
 
@@ -24,6 +25,19 @@ class SchemaCompiler {
   // The node of a document. `name` begins every place in messages. `strict`: oneOf is refused where a value might
   // satisfy two of its alternatives; else it is read as anyOf there.
   int32_t compile_document(const Json& schema, const std::string& name, bool strict = false);
+  // The node of a schema inside a document, which its references are in.
+  struct Part {
+    const Json& document;
+    const Json& schema;
+    std::string name;  // begins every place in messages
+    bool strict = false;
+  };
+  int32_t compile_part(const Part& part);
+  void check_bytes(const Json& schema, const std::string& name) const;
+  // Text as it is, without quotes: of pattern, format and length in `schema`, and in `also`.
+  Automaton bare_text(const Json& schema, const Automaton& also, const std::string& name) const;
+  int32_t automaton(Automaton automaton, const std::string& name);
+
   int32_t any_value();
   int32_t any_object();
   int32_t literal(const std::string& text);  // exactly this text; not of a value
@@ -56,7 +70,11 @@ class SchemaCompiler {
   void check_keywords(const Json& schema, const Place& place) const;
   int64_t bound(const Json& schema, const char* keyword, int64_t otherwise,
                 const Place& place) const;
+  std::vector<std::string> patterns_of(const Json& schema, const Place& place) const;
+  Automaton compile_patterns(const std::vector<std::string>& patterns, TextForm form,
+                             const Place& place) const;
   Automaton string_automaton(const Json& schema, const Place& place) const;
+  Automaton both_of(const Automaton& a, const Automaton& b, const Place& place) const;
   int32_t add_any(std::vector<int32_t> parts);
   int32_t add_automaton(Automaton automaton, const Place& place);
   void spend(const Json& schema, const Place& place);

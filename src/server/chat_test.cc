@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "server/test_server.h"
+#include "server/tool_grammar.h"
 
 namespace moraine {
 namespace {
@@ -176,6 +177,42 @@ TEST(Chat, FormsOfAnswersAreGrammars) {
       server.post(kChat, {{"messages", user("a")}, {"response_format", {{"type", "text"}}}}).status,
       200);
   EXPECT_EQ(server.generator->requests.back().filter, nullptr);
+}
+
+// What the grammar lets through is read back as a call with arguments of the schema.
+TEST(Chat, CallsInXmlAreHeldToTheirSchema) {
+  TestServer server;
+  Json tool = weather_tool();
+  tool["function"]["parameters"]["properties"]["days"] = {{"type", "integer"}};
+  tool["function"]["parameters"]["required"] = {"city"};
+  const TokenTrie& trie = *server.model("x")->token_trie;
+  for (const ToolFormat format : {ToolFormat::kZaya, ToolFormat::kQwenCoder}) {
+    const std::string tag = format == ToolFormat::kZaya ? "zyphra_tool_call>" : "tool_call>";
+    ToolUse use{.tools = Json::array({tool})};
+    ASSERT_TRUE(writes_tags(use, format));
+    const auto takes = [&](const std::string& text) {
+      GrammarState state(Grammar::of_tool_calls(tool_grammar(use, format)), trie);
+      return state.accept_bytes(text) && state.may_end();
+    };
+    const auto call = [&](const std::string& days) {
+      return "Let me see.\n<" + tag +
+             "\n<function=weather>\n<parameter=city>\nNew\n\"York\"\n</"
+             "parameter>\n<parameter=days>\n" +
+             days + "\n</parameter>\n</function>\n</" + tag;
+    };
+    EXPECT_TRUE(takes(call("3")));
+    EXPECT_FALSE(takes(call("soon")));
+    const Reply reply = parse_reply(call("3"), {.format = format, .tools = use.tools});
+    ASSERT_EQ(reply.calls.size(), 1u);
+    EXPECT_EQ(reply.calls[0].problem, "");
+    EXPECT_EQ(parse_json(reply.calls[0].arguments, "call"),
+              (Json{{"city", "New\n\"York\""}, {"days", 3}}));
+    use.choice = "required";  // is JSON, which the reader takes as well
+    EXPECT_FALSE(writes_tags(use, format));
+    use.choice = "auto";
+    use.tools[0]["function"]["parameters"] = {{"anyOf", Json::array({Json::object()})}};
+    EXPECT_FALSE(writes_tags(use, format)) << "parameters that are not declared one by one";
+  }
 }
 
 // oneOf of alternatives that do not exclude each other: read as anyOf, or refused if the client says strict.

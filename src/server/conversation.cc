@@ -142,12 +142,12 @@ std::optional<SharedGrammar> format_grammar(const Json& format, GrammarCache& gr
   }
 }
 
-// Calls that the model writes in XML of its own accord are left to it: only those that must come
-// are held to JSON, which the reader of calls takes too.
+// Calls that must come are held to JSON, which the reader of calls takes in every format; those that may come to the
+// format's own form. What XML can not write is left to the model.
 std::optional<SharedGrammar> tools_grammar(const ToolUse& use, ToolFormat format,
                                            GrammarCache& grammars) {
   const bool xml = format == ToolFormat::kZaya || format == ToolFormat::kQwenCoder;
-  if (xml && use.choice == "auto" && use.parallel) return std::nullopt;
+  if (xml && use.choice == "auto" && use.parallel && !writes_tags(use, format)) return std::nullopt;
   try {
     return grammars.of_tool_calls(tool_grammar(use, format));
   } catch (const RequestError&) {

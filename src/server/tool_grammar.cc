@@ -1,6 +1,9 @@
 // Tool grammar: one table of the formats.
 #include "server/tool_grammar.h"
 
+#include <algorithm>
+
+#include "grammar/tagged_parameters.h"
 #include "server/request_error.h"
 
 namespace moraine {
@@ -44,11 +47,30 @@ void set_texts(ToolFormat format, ToolGrammar* g) {
   }
 }
 
+// The form in which the templates of these models teach calls.
+void set_tags(ToolFormat format, ToolGrammar* g) {
+  const std::string tag = format == ToolFormat::kZaya ? "zyphra_tool_call>" : "tool_call>";
+  g->tagged = true;
+  g->begin = "<" + tag + "\n<function=";
+  g->between = ">\n";
+  g->end = "</function>\n</" + tag;
+}
+
 }  // namespace
+
+bool writes_tags(const ToolUse& use, ToolFormat format) {
+  if (use.choice != "auto") return false;
+  if (format != ToolFormat::kZaya && format != ToolFormat::kQwenCoder) return false;
+  return std::all_of(use.tools.begin(), use.tools.end(), [](const Json& tool) {
+    const Json& function = tool["function"];
+    return !function.contains("parameters") || has_tagged_form(function["parameters"]);
+  });
+}
 
 ToolGrammar tool_grammar(const ToolUse& use, ToolFormat format) {
   ToolGrammar g;
   set_texts(format, &g);
+  if (writes_tags(use, format)) set_tags(format, &g);
   for (const Json& tool : use.tools) {
     const Json& function = tool["function"];
     g.tools.push_back(

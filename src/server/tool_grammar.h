@@ -7,6 +7,9 @@
 
 namespace moraine {
 
+// Whether calls are held to the XML of the format: calls that may come, of tools whose parameters it can write.
+bool writes_tags(const ToolUse& use, ToolFormat format);
+
 // Errors: RequestError for a format without calls.
 ToolGrammar tool_grammar(const ToolUse& use, ToolFormat format);
 
