@@ -57,7 +57,8 @@ struct ServedModel {
   ToolFormat tool_format = ToolFormat::kNone;
   std::vector<std::string> special_texts;       // of the tokenizer (server/chat_prompt.h)
   std::shared_ptr<const TokenTrie> token_trie;  // for grammars
-  std::shared_ptr<GrammarCache> grammars;       // of that trie
+  std::shared_ptr<GrammarCache> grammars =      // of that trie
+      std::make_shared<GrammarCache>(GrammarCacheBytes{});
   std::string turn_end;  // text that ends a turn where no token does; empty: a token does
   std::shared_ptr<Generator> generator;
 };

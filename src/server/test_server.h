@@ -179,7 +179,6 @@ class TestServer {
     m->generator = generator;
     m->special_texts = special_texts(*tokenizer);
     m->token_trie = std::make_shared<TokenTrie>(*tokenizer, tokenizer->vocabulary_size());
-    m->grammars = std::make_shared<GrammarCache>(GrammarCacheBytes());
     m->tool_format = ToolFormat::kHermes;
     m->chat = ChatTemplate::parse(
         "{% for m in messages %}<|end|>{{ m.role }}\n{{ m.content }}{% endfor %}"
