@@ -23,6 +23,7 @@ void check_launcher(const std::string& command, int64_t ranks) {
 
 void run_mpi_rank(const std::function<void(Transport& transport)>& body) {
   const std::unique_ptr<Transport> transport = open_mpi_transport();
+  set_log_rank(transport->rank());
   try {
     body(*transport);
   } catch (const Error& e) {
