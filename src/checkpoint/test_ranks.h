@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "base/random.h"
 #include "checkpoint/distributed.h"
 #include "checkpoint/test_checkpoint.h"
+#include "comm/all_ranks.h"
 #include "comm/communicator.h"
 #include "comm/thread_ranks.h"
 
@@ -48,9 +48,7 @@ using RankErrors = std::vector<std::optional<Error>>;
 inline RankErrors run_ranks(int ranks, const std::function<void(Communicator&)>& body) {
   RankErrors errors(static_cast<size_t>(ranks));
   run_thread_ranks(ranks, [&](Transport& transport) {
-    std::vector<int> all(static_cast<size_t>(ranks));
-    std::iota(all.begin(), all.end(), 0);
-    Communicator comm(transport, all, 0, "save", kRankDeadline);
+    Communicator comm(transport, all_ranks(transport), 0, "save", kRankDeadline);
     try {
       body(comm);
     } catch (const Error& error) {

@@ -1,6 +1,5 @@
 // `moraine eval`: perplexity of texts and datasets, accuracy on multiple choice, log-probabilities of given tokens.
 #include <cmath>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -10,6 +9,7 @@
 #include "cli/on_ranks.h"
 #include "cli/progress.h"
 #include "cli/tokens_flag.h"
+#include "comm/all_ranks.h"
 #include "data/dataset.h"
 #include "data/text_input.h"
 #include "eval/choice.h"
@@ -314,9 +314,7 @@ void choice(const EvalFlags& f, const ModelDirectory& directory) {
 
 // Every rank reads the same inputs, and computes its part of their windows.
 void eval_on(Transport& transport, EvalFlags f, const ModelDirectory& directory) {
-  std::vector<int> all(static_cast<size_t>(transport.size()));
-  std::iota(all.begin(), all.end(), 0);
-  Communicator ranks(transport, all, 0, "windows", f.on_ranks.deadline_seconds);
+  Communicator ranks(transport, all_ranks(transport), 0, "windows", f.on_ranks.deadline_seconds);
   if (transport.size() > 1) f.ranks = &ranks;
   f.first = transport.rank() == 0;
   if (f.action == "choice") {
@@ -365,8 +363,7 @@ void cmd_eval(const CommandLine& line) {
   if (f.action == "score" && !f.has_tokens && !flags.given("text"))
     throw_error(Code::kInvalidArgument, "score: wanted --tokens \"1 2 3\" or --text TEXT");
   const ModelDirectory directory = ModelDirectory::open(posix_file_system(), f.model_path);
-  on_ranks("eval", f.on_ranks.ranks,
-           [&](Transport& transport) { eval_on(transport, f, directory); });
+  on_ranks("eval", f.on_ranks, [&](Transport& transport) { eval_on(transport, f, directory); });
 }
 
 }  // namespace moraine

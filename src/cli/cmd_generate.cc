@@ -121,7 +121,7 @@ void cmd_generate(const CommandLine& line) {
   const ModelDirectory directory = ModelDirectory::open(posix_file_system(), f.model_path);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(directory.tokenizer_json());
   complete(directory, tokenizer.get(), f);
-  on_ranks("generate", f.ranks.ranks,
+  on_ranks("generate", f.ranks,
            [&](Transport& transport) { generate_on(transport, directory, tokenizer.get(), f); });
 }
 

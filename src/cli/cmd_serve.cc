@@ -150,7 +150,7 @@ void cmd_serve(const CommandLine& line) {
   f.http.limits.ping_seconds = f.ping_seconds;
   f.http.handle_signals = true;
 
-  on_ranks("serve", f.ranks.ranks, [&](Transport& transport) { serve_on(transport, f); });
+  on_ranks("serve", f.ranks, [&](Transport& transport) { serve_on(transport, f); });
 }
 
 }  // namespace moraine

@@ -86,7 +86,7 @@ void cmd_train(const CommandLine& line) {
   options.stop_signal = &stop_signal;
   RunResult result;
   bool first = false;
-  on_ranks("train", ranks, [&](Transport& transport) {
+  on_ranks("train", {.ranks = ranks}, [&](Transport& transport) {
     const bool mine = transport.rank() == 0;
     if (mine) say("{}\n", version_line());
     const RunResult of_rank = train(fs, config, options, transport);

@@ -48,16 +48,19 @@ void declare_ranks(Flags& flags, const std::string& command, RankFlags* f) {
       .number("deadline-seconds", &f->deadline_seconds, "How long a rank may be silent.");
 }
 
-void on_ranks(const std::string& command, int64_t ranks,
+void on_ranks(const std::string& command, const RankFlags& f,
               const std::function<void(Transport& transport)>& body) {
+  if (!(f.deadline_seconds > 0))
+    throw_error(Code::kInvalidArgument, "--deadline-seconds {}: wanted more than 0",
+                f.deadline_seconds);
   if (!started_by_mpi()) {
-    check_launcher(command, ranks);
-    return run_thread_ranks(static_cast<int>(ranks), body);
+    check_launcher(command, f.ranks);
+    return run_thread_ranks(static_cast<int>(f.ranks), body);
   }
-  if (ranks > 1)
+  if (f.ranks > 1)
     throw_error(Code::kInvalidArgument,
                 "--ranks {}: this process is a rank of a job already; the launcher says how many",
-                ranks);
+                f.ranks);
   run_mpi_rank(body);
 }
 

@@ -19,8 +19,9 @@ void declare_ranks(Flags& flags, const std::string& command, RankFlags* f);
 
 // Calls body(transport) on every rank; one that ends by an Error ends all. This process prints and answers if it
 // has rank 0.
-// Errors: kInvalidArgument for --ranks beside a launcher, or tasks of a launcher that do not know each other.
-void on_ranks(const std::string& command, int64_t ranks,
+// Errors: kInvalidArgument for a deadline that is none, --ranks beside a launcher, or tasks of a launcher that do
+//         not know each other.
+void on_ranks(const std::string& command, const RankFlags& f,
               const std::function<void(Transport& transport)>& body);
 
 }  // namespace moraine

@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "comm/all_ranks.h"
 #include "comm/collectives.h"
 #include "comm/process_ranks.h"
 #include "comm/thread_ranks.h"
@@ -17,11 +17,7 @@
 namespace moraine {
 namespace {
 
-Communicator world(Transport& t) {
-  std::vector<int> ranks(static_cast<size_t>(t.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return Communicator(t, ranks, 5, "world", 60);
-}
+Communicator world(Transport& t) { return Communicator(t, all_ranks(t), 5, "world", 60); }
 
 std::byte pattern(int from, int round, size_t i) {
   return static_cast<std::byte>(static_cast<size_t>(from * 37 + round * 11) + i);

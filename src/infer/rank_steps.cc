@@ -2,9 +2,9 @@
 #include "infer/rank_steps.h"
 
 #include <cstring>
-#include <numeric>
 
 #include "base/error.h"
+#include "comm/all_ranks.h"
 #include "comm/collectives.h"
 
 namespace moraine {
@@ -24,12 +24,6 @@ void for_lists(StepType& step, const F& f) {
   for (const ConstBytes part : {bytes(step.copies), bytes(step.token), bytes(step.position),
                                 bytes(step.segments), bytes(step.pages)})
     f(part);
-}
-
-std::vector<int> all_ranks(const Transport& transport) {
-  std::vector<int> all(static_cast<size_t>(transport.size()));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
 }
 
 void send_header(Communicator& ranks, Header header) {

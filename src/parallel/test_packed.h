@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <vector>
 
 #include "base/random.h"
+#include "comm/all_ranks.h"
 #include "comm/communicator.h"
 #include "parallel/context_rows.h"
 #include "tensor/tensor.h"
@@ -59,9 +59,7 @@ inline void put_rows(const ContextRows& mine, const Tensor& whole, const Tensor&
 }
 
 inline Communicator world_of(Transport& transport, int channel = 0) {
-  std::vector<int> ranks(static_cast<size_t>(transport.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return Communicator(transport, ranks, channel, "context", 60);
+  return Communicator(transport, all_ranks(transport), channel, "context", 60);
 }
 
 }  // namespace moraine::testing

@@ -119,25 +119,15 @@ std::shared_ptr<Generator> make_generator(const ModelDirectory& directory,
                        .waiting_tokens = o.queue_tokens,
                        .waiting_seconds = o.queue_seconds};
   if (o.ranks == nullptr || o.ranks->size() == 1) {
-    LoadOptions load;
-    load.dtype = plan.dtype;
-    load.threads = o.threads;
-    load.tokens = plan.rows;
-    load.positions = plan.positions;
-    load.cache = {.pages = plan.pages, .segments = plan.sequences};
-    return std::make_shared<EngineGenerator>(LoadedModel::open(directory, load),
-                                             std::move(tokenizer), engine, o.failed);
+    return std::make_shared<EngineGenerator>(
+        LoadedModel::open(directory, load_options(plan, o.threads)), std::move(tokenizer), engine,
+        o.failed);
   }
   std::shared_ptr<StepRanks> version = o.ranks->begin(plan);
-  std::unique_ptr<LoadedModel> model;
-  std::string failure;
-  try {
-    model =
-        LoadedModel::open(directory, load_options(plan, directory.config(), *o.ranks, *version));
-  } catch (const Error& e) {
-    failure = e.what();
-  }
-  o.ranks->loaded(*version, failure);
+  std::unique_ptr<LoadedModel> model = o.ranks->load(*version, [&] {
+    const ModelRanks ranks = version->of_model(directory.config(), plan.share_cache);
+    return LoadedModel::open(directory, load_options(plan, o.ranks->threads(), ranks));
+  });
   engine.ranks = &version->steps;
   return std::make_shared<EngineGenerator>(std::move(model), std::move(tokenizer), engine, o.failed,
                                            std::move(version));

@@ -2,12 +2,14 @@
 #include "server/serve_ranks.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "comm/agree.h"
+#include "comm/all_ranks.h"
 #include "parallel/rank_threads.h"
 
 namespace moraine {
@@ -15,12 +17,6 @@ namespace {
 
 // A rank that ends is found out at once, and one that is stopped by the engine's steps.
 constexpr double kControlSeconds = 1e8;
-
-std::vector<int> all_ranks(const Transport& transport) {
-  std::vector<int> all;
-  for (int r = 0; r < transport.size(); ++r) all.push_back(r);
-  return all;
-}
 
 std::string text_of(size_t slot, const VersionPlan& p) {
   return json_text({{"slot", static_cast<int64_t>(slot)},
@@ -89,12 +85,26 @@ std::shared_ptr<StepRanks> ServeRanks::begin(const VersionPlan& plan) {
 }
 
 // Loading takes as long as the slowest disk: the deadline is that of control.
-void ServeRanks::loaded(StepRanks& version, const std::string& error) {
+std::unique_ptr<LoadedModel> ServeRanks::load(StepRanks& version, const Open& open) {
+  std::unique_ptr<LoadedModel> model;
+  std::exception_ptr failure;
+  std::string text;
+  try {
+    model = open();
+  } catch (const Error& e) {
+    failure = std::current_exception();
+    text = e.what();
+  }
   Communicator all(transport_, all_ranks(transport_), version.steps.channel(), "loaded",
                    kControlSeconds);
-  for (const std::string& of_rank : all_gather_text(all, error)) {
-    if (!of_rank.empty()) throw_error(Code::kCorrupt, "{}", of_rank);
+  const std::vector<std::string> texts = all_gather_text(all, text);
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    if (texts[rank].empty()) continue;
+    if (!first()) return nullptr;  // the first one says which
+    if (failure != nullptr) std::rethrow_exception(failure);
+    throw_error(Code::kPeerLost, "rank {} has no part of the model: {}", rank, texts[rank]);
   }
+  return model;
 }
 
 void ServeRanks::follow(FileSystem& fs) {
@@ -118,31 +128,21 @@ void ServeRanks::follow(FileSystem& fs) {
 
 void ServeRanks::follow_version(FileSystem& fs, size_t slot, const VersionPlan& plan) {
   const std::shared_ptr<StepRanks> version = ranks_of(slot);
-  std::unique_ptr<LoadedModel> model;
-  std::string failure;
-  try {
+  const std::unique_ptr<LoadedModel> model = load(*version, [&] {
     const ModelDirectory directory = ModelDirectory::open(fs, plan.path);
-    model = LoadedModel::open(directory, load_options(plan, directory.config(), *this, *version));
-  } catch (const Error& e) {
-    failure = e.what();
-  }
-  try {
-    loaded(*version, failure);
-  } catch (const Error& e) {
-    if (e.code() == Code::kCorrupt) return;  // the first one says which
-    throw;
-  }
-  follow_steps(version->steps, model->ctx(), model->model(), model->cache());
+    const ModelRanks ranks = version->of_model(directory.config(), plan.share_cache);
+    return LoadedModel::open(directory, load_options(plan, threads_, ranks));
+  });
+  if (model != nullptr) follow_steps(version->steps, model->ctx(), model->model(), model->cache());
 }
 
-LoadOptions load_options(const VersionPlan& plan, const ModelConfig& config, ServeRanks& ranks,
-                         StepRanks& version) {
+LoadOptions load_options(const VersionPlan& plan, int64_t threads, const ModelRanks& ranks) {
   return {.dtype = plan.dtype,
-          .threads = ranks.threads(),
+          .threads = threads,
           .tokens = plan.rows,
           .positions = plan.positions,
           .cache = {.pages = plan.pages, .segments = plan.sequences},
-          .ranks = version.of_model(config, plan.share_cache)};
+          .ranks = ranks};
 }
 
 }  // namespace moraine

@@ -4,14 +4,14 @@
 //   ServeRanks ranks(transport, deadline);             // on all
 //   if (!ranks.first()) return ranks.follow(fs);       // until the first one ends
 //   std::shared_ptr<StepRanks> version = ranks.begin(plan);
-//   ... loads its own part ...
-//   ranks.loaded(*version);                            // all have theirs, or the Error of the one that has not
+//   ranks.load(*version, [&] { ... });                 // its own part, and waits until all have theirs
 //
 // Channels: one for what follows; three for each of kVersions versions that may be there at once.
 // Errors:   kOverloaded from begin: so many versions still answer; kPeerLost (comm/transport.h).
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -40,7 +40,10 @@ class ServeRanks {
   int threads() const { return threads_; }  // that each rank computes with
 
   std::shared_ptr<StepRanks> begin(const VersionPlan& plan);
-  void loaded(StepRanks& version, const std::string& error = "");
+  // What `open` gives, once all have theirs. If one fails: null, and on the first rank its own Error, or kPeerLost
+  // with that of another.
+  using Open = std::function<std::unique_ptr<LoadedModel>()>;
+  std::unique_ptr<LoadedModel> load(StepRanks& version, const Open& open);
 
   void follow(FileSystem& fs);
 
@@ -59,8 +62,7 @@ class ServeRanks {
   std::array<std::thread, kVersions> following_;              // of the others
 };
 
-// How a version is loaded on one of the ranks.
-LoadOptions load_options(const VersionPlan& plan, const ModelConfig& config, ServeRanks& ranks,
-                         StepRanks& version);
+// How a version is loaded on one of the ranks, or alone.
+LoadOptions load_options(const VersionPlan& plan, int64_t threads, const ModelRanks& ranks = {});
 
 }  // namespace moraine

@@ -48,5 +48,20 @@ TEST_F(Ranks, ASharedCacheHoldsWhatNoRankCould) {
 
 TEST_F(Ranks, MoreThanThereAreExpertsIsRefused) { EXPECT_THROW(serve({"--ranks", "5"}), Error); }
 
+// By name and with the exit code that one rank has.
+TEST_F(Ranks, WhatOneRankRefusesSeveralRefuseAlike) {
+  for (const std::vector<std::string>& more : {std::vector<std::string>{"--dtype", "f16"},
+                                               {"--deadline-seconds", "0"},
+                                               {"--deadline-seconds", "-1"},
+                                               {"--deadline-seconds", "nan"}}) {
+    std::vector<std::string> args = {"serve",       "--port",  "0", "--model",
+                                     file("model"), "--ranks", "2"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Ended ended = run_program(folder.path(), args);
+    EXPECT_EQ(ended.exit_code, 10) << more[1] << ": " << ended.err;
+    EXPECT_NE(ended.err.find(more[0].substr(2) + " " + more[1]), std::string::npos) << ended.err;
+  }
+}
+
 }  // namespace
 }  // namespace moraine

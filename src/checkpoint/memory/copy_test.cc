@@ -74,9 +74,7 @@ class MemoryCopies : public ::testing::Test {
     for (const int host : hosts) disk().make_directories(base(host));
     run_thread_ranks(ranks, [&](Transport& real) {
       FakeHosts transport(real, hosts);
-      std::vector<int> all(hosts.size());
-      std::iota(all.begin(), all.end(), 0);
-      Communicator comm(transport, all, 0, "memory", kRankDeadline);
+      Communicator comm(transport, all_ranks(transport), 0, "memory", kRankDeadline);
       const size_t rank = static_cast<size_t>(transport.rank());
       try {
         MemoryCopyOptions options = options_;
