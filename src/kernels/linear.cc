@@ -2,6 +2,7 @@
 #include "kernels/linear.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/quantised.h"
 
 namespace moraine {
 namespace {
@@ -98,6 +99,12 @@ int64_t packed_bytes(DType dtype, int64_t groups, int64_t n, int64_t k) {
   const int64_t padded_n = (n + kPanel - 1) / kPanel * kPanel;
   const int64_t padded_k = dtype == DType::kBF16 ? (k + 1) / 2 * 2 : k;
   return groups * padded_n * padded_k * dtype_bytes(dtype);
+}
+
+int64_t packed_bytes(const PackedMatrix& shape) {
+  if (shape.format != WeightFormat::kPlain)
+    return quantised_bytes(shape.format, shape.groups, shape.n, shape.k);
+  return packed_bytes(shape.dtype, shape.groups, shape.n, shape.k);
 }
 
 PackedMatrix take_packed(Arena& arena, const std::string& name, DType dtype, int64_t groups,

@@ -28,15 +28,21 @@
 
 namespace moraine {
 
+// What the bytes of a pack are. kQ8 and kQ4: blocks of integers with a scale each (kernels/quantised.h).
+enum class WeightFormat : uint8_t { kPlain, kQ8, kQ4 };  // kPlain: elements of PackedMatrix::dtype
+
 // G weights of n x k in the order the kernels stream them. `data` holds packed_bytes(...) bytes.
 struct PackedMatrix {
   void* data = nullptr;
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;  // of the rows that it multiplies
   int64_t groups = 1, n = 0, k = 0;
+  WeightFormat format = WeightFormat::kPlain;
 };
 
 // Bytes of a pack, the same on every Isa. f64 packs (ref) are plain row-major copies.
 int64_t packed_bytes(DType dtype, int64_t groups, int64_t n, int64_t k);
+// The same for any format; `data` need not be there.
+int64_t packed_bytes(const PackedMatrix& shape);
 
 // Takes an empty pack from the arena.
 PackedMatrix take_packed(Arena& arena, const std::string& name, DType dtype, int64_t groups,
