@@ -47,7 +47,7 @@ openssl/: server/api_keys.cc
 utf8proc: tokenizer/unicode.cc
 simdjson: base/json_document.cc
 nlohmann/: base/json_text.cc
-immintrin: kernels/cpu/linear_amx.cc kernels/cpu/linear_bf16.cc
+immintrin: kernels/cpu/linear_amx.cc kernels/cpu/linear_bf16.cc kernels/cpu/linear_quantised_amx.cc kernels/cpu/linear_quantised_lanes.h kernels/cpu/linear_quantised_vnni.cc
 hwy/: kernels/ optim/
 '
 

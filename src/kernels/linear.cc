@@ -37,8 +37,8 @@ double flops(int64_t rows, int64_t n, int64_t k) {
 }
 
 double forward_bytes(int64_t rows, const Tensor& y, const Tensor& x, const PackedMatrix& w) {
-  const int64_t moved = rows * w.k * dtype_bytes(x.dtype) + rows * w.n * dtype_bytes(y.dtype) +
-                        w.groups * w.n * w.k * dtype_bytes(w.dtype);
+  const int64_t moved =
+      rows * w.k * dtype_bytes(x.dtype) + rows * w.n * dtype_bytes(y.dtype) + packed_bytes(w);
   return static_cast<double>(moved);
 }
 
@@ -118,6 +118,22 @@ PackedMatrix take_packed(Arena& arena, const std::string& name, DType dtype, int
   return packed;
 }
 
+namespace {
+
+void pack_quantised(Context& ctx, const PackMatrix& a) {
+  const PackedMatrix& p = a.packed;
+  MR_CHECK(!a.transpose, "quantised packs are for forward products");
+  check_dtype(a.w, "w", DType::kF32);
+  check_tensor(a.importance, "importance", DType::kF32, {p.groups, p.k}, true);
+  OpTimer timer(ctx.profile, "pack_matrix", 0, static_cast<double>(a.w.bytes() + packed_bytes(p)));
+  const int64_t panels = (p.n + kQuantisedPanel - 1) / kQuantisedPanel;
+  ctx.pool->parallel_for(p.groups * panels, [&](int64_t task, int) {
+    quantise_panel(a, task / panels, task % panels);
+  });
+}
+
+}  // namespace
+
 void pack_matrix(Context& ctx, const PackMatrix& a) {
   const PackedMatrix& p = a.packed;
   MR_CHECK(p.dtype == DType::kF32 || p.dtype == DType::kBF16 || p.dtype == DType::kF64,
@@ -127,6 +143,7 @@ void pack_matrix(Context& ctx, const PackMatrix& a) {
   if (ctx.backend != Backend::kRef) check_dtype(a.w, "w", DType::kF32);
   const int64_t count = p.groups * p.n * p.k;
   if (count == 0) return;
+  if (p.format != WeightFormat::kPlain) return pack_quantised(ctx, a);
   OpTimer timer(ctx.profile, "pack_matrix", 0,
                 static_cast<double>(a.w.bytes() + count * dtype_bytes(p.dtype)));
   ctx.backend == Backend::kRef ? ref::pack_matrix(a) : cpu::pack_matrix(ctx, a);

@@ -51,7 +51,9 @@ PackedMatrix take_packed(Arena& arena, const std::string& name, DType dtype, int
 struct PackMatrix {
   PackedMatrix packed;  // out: logical [G, n, k]
   Tensor w;  // [G*n, k], or [G*k, n] if transpose; f32 (ref: f64 too), rounded to packed.dtype
-  bool transpose;  // pack the transpose of each group's matrix
+  bool transpose;  // pack the transpose of each group's matrix; plain packs only
+  Tensor importance =
+      {};  // [G, k] f32 or empty: how much a square of an error in input k counts; for q4
 };
 void pack_matrix(Context& ctx, const PackMatrix& a);
 

@@ -1,14 +1,27 @@
-// Quantised weights: a pack of small integers, each block of which has a scale.
+// Quantised: weights as integers of 8 or 4 bits, a scale for each block of 64 along the sum, and their product.
 //
-//   panel    32 columns (n rounded up), as in a plain pack; panels of all columns of a group, then the next group
-//   block    64 of k (k rounded up): the weights of a panel's 32 columns, then their 32 bf16 scales
-//   q8       32 * 64 weights of 1 byte, 2048 bytes, and 64 bytes of scales
-//   q4       32 * 64 weights of half a byte, 1024 bytes, and 64 bytes of scales
+//   weight   w[n,k]  = scale[n,b] * q[n,k]       b = k / 64;  q8: |q| <= 127;  q4: -8 <= q <= 7
+//   row      x[t,k]  ~ step[t,b] * r[t,k]        step = max |x| of the block / 127, r = nearest(x / step)
+//   product  y[t,n]  = sum_b (step[t,b] * scale[n,b]) * sum_{k in b} r[t,k] * q[n,k]   (+ bias)
 //
-// What is padded is zero. The bytes are the same on every Isa.
+// Bytes:    panels of 32 columns (n rounded up); a panel is blocks of 64 inputs (k rounded up), one after another:
+//             q8   [16][32][4]      byte (i, j, e): q of column j and input 4 i + e, plus 128
+//             q4   [8][32][4]       low half: q of input 4 i + e, plus 8; high half: of input 4 (i + 8) + e
+//             then [32] bf16 scales
+//           A group's panels follow one another, then the next group's. What is padded has q = 0, scale 0.
+//           The same bytes on every machine: 8.25 and 4.25 bits a weight.
+// Order:    the inner sum is of integers, hence exact; the outer one is a chain of fused multiply-adds over ascending
+//           blocks from zero (without fma: product, then sum). So the same bits for any batch, position and number
+//           of threads, and on every Isa that has fma.
+// Rows:     a block of x that holds a NaN or an infinity makes its sums NaN; one below 2^-100 counts as zero.
+// Errors:   of a row: each r is off by at most step / 2, that is 1/254 of the largest |x| of its block.
+// Scales:   q8: the largest |w| / 127, rounded up to bf16. q4: that of 19 candidates whose weighted squares of
+//           errors are least: sum_k importance[k] * (w - scale q)^2; without importance all count alike.
+// Source:   block formats as in ggml; blocks of 64 because a dot of AMX's int8 tiles is as long.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "kernels/linear.h"
 
@@ -17,7 +30,27 @@ namespace moraine {
 constexpr int64_t kQuantisedPanel = 32;  // columns that stand together
 constexpr int64_t kQuantisedBlock = 64;  // inputs that share a scale
 
-// Bytes of a pack of `groups` weights of n x k. A plain format is the caller's bug.
+// "plain", "q8", "q4", and back: false for another name.
+const char* weight_format_name(WeightFormat format);
+bool weight_format_of(std::string_view name, WeightFormat* format);
+
+// Of a block of a panel, weights and scales. A plain format is the caller's bug, here and below.
+int64_t quantised_block_bytes(WeightFormat format);
+// Bytes of a pack of `groups` weights of n x k.
 int64_t quantised_bytes(WeightFormat format, int64_t groups, int64_t n, int64_t k);
+
+// out[w.k] = row n of group `group` as the product reads it. Any format and f32, bf16 or f64 pack.
+void read_packed_row(const PackedMatrix& w, int64_t group, int64_t n, float* out);
+
+// A block of a row as integers.
+struct QuantisedStep {
+  float step;     // NaN if the block is not finite
+  float inverse;  // 0: all r are 0
+};
+QuantisedStep quantised_step(float largest);  // largest |x|, or NaN
+
+// Panel `panel` of group `group` of a.packed from a.w (pack_matrix calls it for each). Not transposed; w is f32.
+// Weights that are not finite make the scale of their block NaN.
+void quantise_panel(const PackMatrix& a, int64_t group, int64_t panel);
 
 }  // namespace moraine

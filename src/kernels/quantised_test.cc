@@ -1,10 +1,58 @@
-// Fails if a quantised pack is counted without its rounding up or its scales.
+// Fails if a weight is not the nearest multiple of its block's scale, or if a product of integers differs from the
+// formula of quantised.h, between instruction sets, or with the rows beside it.
 #include "kernels/quantised.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "testing/rig.h"
 
 namespace moraine {
 namespace {
+
+using testing::for_each_isa;
+using testing::Rig;
+using testing::tolerance;
+
+constexpr WeightFormat kFormats[] = {WeightFormat::kQ8, WeightFormat::kQ4};
+
+struct Shape {
+  int64_t rows, n, k;
+};
+// One, odd, one past a panel, a block, a tile or a block of the sum, and real widths.
+constexpr Shape kShapes[] = {{1, 1, 1},     {1, 33, 65},    {5, 64, 128},   {6, 32, 1024},
+                             {7, 31, 1025}, {16, 96, 64},   {17, 40, 2049}, {31, 64, 300},
+                             {33, 65, 192}, {100, 160, 512}};
+
+PackedMatrix shape_of(WeightFormat format, DType dtype, int64_t groups, int64_t n, int64_t k) {
+  return {.dtype = dtype, .groups = groups, .n = n, .k = k, .format = format};
+}
+
+PackedMatrix pack(Rig& rig, const Tensor& w, PackedMatrix shape, const Tensor& importance = {}) {
+  shape.data = rig.zeros({packed_bytes(shape) + 64}, DType::kU8).data;
+  pack_matrix(rig.ctx, {.packed = shape, .w = w, .transpose = false, .importance = importance});
+  return shape;
+}
+
+std::vector<float> row_of(const PackedMatrix& w, int64_t group, int64_t n) {
+  std::vector<float> row(static_cast<size_t>(w.k));
+  read_packed_row(w, group, n, row.data());
+  return row;
+}
+
+double squares_of_errors(const std::vector<float>& got, const float* want) {
+  double sum = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double error = static_cast<double>(got[i]) - static_cast<double>(want[i]);
+    sum += error * error;
+  }
+  return sum;
+}
 
 TEST(Quantised, BytesCountWholePanelsAndBlocks) {
   const auto bytes = [](WeightFormat format, int64_t groups, int64_t n, int64_t k) {
@@ -16,6 +64,238 @@ TEST(Quantised, BytesCountWholePanelsAndBlocks) {
   EXPECT_EQ(bytes(WeightFormat::kQ4, 3, 1, 129), 3 * 1 * 3 * (1024 + 64));
   EXPECT_EQ(bytes(WeightFormat::kQ8, 0, 32, 64), 0);
   EXPECT_EQ(bytes(WeightFormat::kPlain, 2, 33, 5), packed_bytes(DType::kF32, 2, 33, 5));
+}
+
+TEST(Quantised, NamesComeBack) {
+  for (const WeightFormat format : {WeightFormat::kPlain, WeightFormat::kQ8, WeightFormat::kQ4}) {
+    WeightFormat back = WeightFormat::kQ4;
+    ASSERT_TRUE(weight_format_of(weight_format_name(format), &back));
+    EXPECT_EQ(back, format);
+  }
+  WeightFormat none;
+  EXPECT_FALSE(weight_format_of("q5", &none));
+}
+
+TEST(Quantised, RowsOfPlainPacksAreTheWeights) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Rig rig;
+    const Tensor w = rig.normal({2 * 37, 41}, DType::kF32, 1);
+    const PackedMatrix packed = pack(rig, w, shape_of(WeightFormat::kPlain, dtype, 2, 37, 41));
+    const Tensor want = rig.copy_as(rig.copy_as(w, dtype), DType::kF32);
+    for (int64_t n = 0; n < 2 * 37; ++n) {
+      const std::vector<float> row = row_of(packed, n / 37, n % 37);
+      EXPECT_TRUE(std::equal(row.begin(), row.end(), want.as<float>() + n * 41)) << n;
+    }
+  }
+}
+
+// Scales of bf16 are up to 2^-7 above largest / 127, errors up to half a scale.
+TEST(Quantised, EightBitsAreWithinHalfAStepOfTheBlocksLargest) {
+  Rig rig;
+  const int64_t n = 65, k = 200;
+  const Tensor w = rig.normal({2 * n, k}, DType::kF32, 2);
+  const PackedMatrix packed = pack(rig, w, shape_of(WeightFormat::kQ8, DType::kBF16, 2, n, k));
+  for (int64_t j = 0; j < 2 * n; ++j) {
+    const std::vector<float> row = row_of(packed, j / n, j % n);
+    const float* want = w.as<float>() + j * k;
+    for (int64_t b = 0; b < k; b += kQuantisedBlock) {
+      const int64_t end = std::min(b + kQuantisedBlock, k);
+      float largest = 0;
+      for (int64_t i = b; i < end; ++i) largest = std::max(largest, std::abs(want[i]));
+      const float allowed = largest / 127 * (1 + 0x1p-7f) * 0.5001f;
+      for (int64_t i = b; i < end; ++i)
+        ASSERT_LE(std::abs(row[static_cast<size_t>(i)] - want[i]), allowed) << j << " " << i;
+    }
+  }
+}
+
+// Of one block: what rounding with a given scale would lose.
+double loss_of_scale(const float* w, double scale) {
+  double sum = 0;
+  for (int64_t i = 0; i < kQuantisedBlock; ++i) {
+    const double q = std::clamp(std::nearbyint(static_cast<double>(w[i]) / scale), -8.0, 7.0);
+    sum += std::pow(static_cast<double>(w[i]) - scale * q, 2);
+  }
+  return sum;
+}
+
+TEST(Quantised, FourBitsLoseLessThanTheScaleOfTheLargest) {
+  Rig rig;
+  const int64_t n = 64;
+  const Tensor w = rig.normal({n, kQuantisedBlock}, DType::kF32, 3);
+  const PackedMatrix packed =
+      pack(rig, w, shape_of(WeightFormat::kQ4, DType::kBF16, 1, n, kQuantisedBlock));
+  double lost = 0, plain = 0;
+  for (int64_t j = 0; j < n; ++j) {
+    const float* want = w.as<float>() + j * kQuantisedBlock;
+    const float largest = *std::max_element(
+        want, want + kQuantisedBlock, [](float a, float b) { return std::abs(a) < std::abs(b); });
+    lost += squares_of_errors(row_of(packed, 0, j), want);
+    plain += loss_of_scale(want, static_cast<double>(largest) / -8);
+  }
+  EXPECT_LT(lost, 0.95 * plain);
+  // A normal block's largest is about 2.5, a step a third: 0.3 / sqrt(12) of the weights' size.
+  EXPECT_LT(std::sqrt(lost / static_cast<double>(w.count())), 0.1);
+}
+
+TEST(Quantised, ImportanceMovesTheError) {
+  Rig rig;
+  const Tensor w = rig.normal({32, kQuantisedBlock}, DType::kF32, 4),
+               importance = rig.zeros({1, kQuantisedBlock}, DType::kF32);
+  for (int64_t i = 0; i < kQuantisedBlock; ++i)
+    importance.as<float>()[i] = i % 8 == 0 ? 1.0f : 0.01f;
+  const PackedMatrix shape = shape_of(WeightFormat::kQ4, DType::kBF16, 1, 32, kQuantisedBlock);
+  const PackedMatrix plain = pack(rig, w, shape), weighted = pack(rig, w, shape, importance);
+  const auto error = [&](const PackedMatrix& packed) {
+    double sum = 0;
+    for (int64_t j = 0; j < 32; ++j) {
+      const std::vector<float> row = row_of(packed, 0, j);
+      for (int64_t i = 0; i < kQuantisedBlock; i += 8) {
+        const float d = row[static_cast<size_t>(i)] - w.as<float>()[j * kQuantisedBlock + i];
+        sum += static_cast<double>(d * d);
+      }
+    }
+    return sum;
+  };
+  EXPECT_LT(error(weighted), 0.8 * error(plain));
+}
+
+TEST(Quantised, BlocksWithoutSizeAndBlocksThatAreNotFinite) {
+  for (const WeightFormat format : kFormats) {
+    Rig rig;
+    const Tensor w = rig.normal({3, 2 * kQuantisedBlock}, DType::kF32, 5);
+    float* row = w.as<float>();
+    std::fill_n(row, kQuantisedBlock, 0.0f);
+    std::fill_n(row + 2 * kQuantisedBlock, kQuantisedBlock, 0x1p-140f);
+    row[5 * kQuantisedBlock + 3] = std::numeric_limits<float>::infinity();
+    const PackedMatrix packed =
+        pack(rig, w, shape_of(format, DType::kF32, 1, 3, 2 * kQuantisedBlock));
+    EXPECT_EQ(row_of(packed, 0, 0)[0], 0);
+    EXPECT_EQ(row_of(packed, 0, 1)[7], 0);
+    EXPECT_TRUE(std::isfinite(row_of(packed, 0, 2)[0]));
+    EXPECT_TRUE(std::isnan(row_of(packed, 0, 2)[kQuantisedBlock]));
+  }
+}
+
+Tensor product(Rig& rig, const Tensor& x, const PackedMatrix& w, const Tensor& bias, DType output) {
+  const Tensor y = rig.zeros({x.dims[0], w.n}, output);
+  linear_forward(rig.ctx, {.y = y, .x = x, .w = w, .bias = bias});
+  return y;
+}
+
+TEST(Quantised, ProductMatchesReference) {
+  for_each_isa([](Isa cap) {
+    for (const WeightFormat format : kFormats) {
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        for (const Shape& s : kShapes) {
+          SCOPED_TRACE(fmt::format("{} {} {} rows={} n={} k={}", isa_name(cap),
+                                   weight_format_name(format), dtype_name(dtype), s.rows, s.n,
+                                   s.k));
+          Rig rig, slow(Backend::kRef);
+          const Tensor x = rig.normal({s.rows, s.k}, dtype, 1),
+                       w = rig.normal({s.n, s.k}, DType::kF32, 2);
+          const Tensor bias = s.n % 2 == 1 ? rig.normal({s.n}, DType::kF32, 3) : Tensor();
+          PackedMatrix packed = pack(rig, w, shape_of(format, dtype, 1, s.n, s.k));
+          const Tensor y = product(rig, x, packed, bias, dtype);
+          packed.dtype = DType::kF64;
+          const Tensor want =
+              product(slow, slow.copy_as(x, DType::kF64), packed,
+                      bias.empty() ? bias : slow.copy_as(bias, DType::kF64), DType::kF64);
+          EXPECT_CLOSE(y, want, tolerance(dtype, s.k / kQuantisedBlock + 1));
+        }
+      }
+    }
+  });
+}
+
+// Sums as large as they get, of either sign: 64 * 127 * 127.
+TEST(Quantised, LargestIntegersDoNotOverflow) {
+  for_each_isa([](Isa cap) {
+    for (const WeightFormat format : kFormats) {
+      for (const int64_t rows : {1, 40}) {
+        SCOPED_TRACE(fmt::format("{} {}", isa_name(cap), weight_format_name(format)));
+        Rig rig, slow(Backend::kRef);
+        const Tensor x = rig.zeros({rows, 128}, DType::kF32), w = rig.zeros({4, 128}, DType::kF32);
+        for (int64_t i = 0; i < x.count(); ++i) x.as<float>()[i] = i % 128 < 64 ? 3.0f : -3.0f;
+        for (int64_t i = 0; i < w.count(); ++i) w.as<float>()[i] = i / 128 % 2 == 0 ? 5.0f : -5.0f;
+        for (int64_t i = 0; i < 64; ++i) w.as<float>()[i] = -5.0f;
+        PackedMatrix packed = pack(rig, w, shape_of(format, DType::kF32, 1, 4, 128));
+        const Tensor y = product(rig, x, packed, {}, DType::kF32);
+        packed.dtype = DType::kF64;
+        EXPECT_CLOSE(y, product(slow, slow.copy_as(x, DType::kF64), packed, {}, DType::kF64),
+                     tolerance(DType::kF32, 2));
+      }
+    }
+  });
+}
+
+// Integers are exact: what differs between instruction sets elsewhere does not here. Baseline has no fma.
+TEST(Quantised, SameBitsOnEveryInstructionSetAndForAnyRows) {
+  for (const WeightFormat format : kFormats) {
+    for (const Shape& s : kShapes) {
+      SCOPED_TRACE(
+          fmt::format("{} rows={} n={} k={}", weight_format_name(format), s.rows, s.n, s.k));
+      Rig rig;
+      const Tensor x = rig.normal({s.rows, s.k}, DType::kBF16, 1),
+                   w = rig.normal({s.n, s.k}, DType::kF32, 2);
+      const PackedMatrix packed = pack(rig, w, shape_of(format, DType::kBF16, 1, s.n, s.k));
+      const Tensor want = product(rig, x, packed, {}, DType::kF32);
+      for_each_isa([&](Isa cap) {
+        if (cap == Isa::kBaseline) return;
+        SCOPED_TRACE(isa_name(cap));
+        EXPECT_SAME_BITS(product(rig, x, packed, {}, DType::kF32), want);
+        for (const int64_t rows : {1, 2, 6, 7, 16, 17}) {
+          if (rows > s.rows) continue;
+          EXPECT_SAME_BITS(product(rig, x.rows(s.rows - rows, s.rows), packed, {}, DType::kF32),
+                           want.rows(s.rows - rows, s.rows));
+        }
+      });
+    }
+  }
+}
+
+TEST(Quantised, GroupsAreTheirOwnProducts) {
+  for_each_isa([](Isa cap) {
+    for (const WeightFormat format : kFormats) {
+      SCOPED_TRACE(fmt::format("{} {}", isa_name(cap), weight_format_name(format)));
+      Rig rig;
+      const int64_t rows[] = {0, 3, 3, 40}, n = 48, k = 130;
+      const Tensor x = rig.normal({40, k}, DType::kBF16, 1),
+                   w = rig.normal({3 * n, k}, DType::kF32, 2), y = rig.zeros({40, n}, DType::kBF16);
+      const PackedMatrix all = pack(rig, w, shape_of(format, DType::kBF16, 3, n, k));
+      grouped_linear_forward(rig.ctx, {.y = y, .x = x, .w = all, .bias = {}, .rows = rows});
+      for (int64_t g = 0; g < 3; ++g) {
+        if (rows[g] == rows[g + 1]) continue;
+        const PackedMatrix one =
+            pack(rig, w.rows(g * n, (g + 1) * n), shape_of(format, DType::kBF16, 1, n, k));
+        EXPECT_SAME_BITS(product(rig, x.rows(rows[g], rows[g + 1]), one, {}, DType::kBF16),
+                         y.rows(rows[g], rows[g + 1]));
+      }
+    }
+  });
+}
+
+TEST(Quantised, ARowThatIsNotFiniteSpoilsNoOther) {
+  for_each_isa([](Isa cap) {
+    SCOPED_TRACE(isa_name(cap));
+    Rig rig;
+    const Tensor x = rig.normal({20, 128}, DType::kF32, 1),
+                 w = rig.normal({32, 128}, DType::kF32, 2);
+    std::fill_n(x.as<float>(), 128, 0.0f);
+    const PackedMatrix packed = pack(rig, w, shape_of(WeightFormat::kQ8, DType::kF32, 1, 32, 128));
+    const Tensor want = product(rig, x, packed, {}, DType::kF32);
+    x.as<float>()[7 * 128 + 5] = std::numeric_limits<float>::quiet_NaN();
+    x.as<float>()[9 * 128 + 70] = -std::numeric_limits<float>::infinity();
+    const Tensor y = product(rig, x, packed, {}, DType::kF32);
+    for (int64_t t = 0; t < 20; ++t) {
+      if (t == 7 || t == 9) {
+        EXPECT_TRUE(std::isnan(y.as<float>()[t * 32])) << t;
+      } else {
+        EXPECT_SAME_BITS(y.rows(t, t + 1), want.rows(t, t + 1));
+      }
+    }
+    EXPECT_EQ(y.as<float>()[0], 0);
+  });
 }
 
 }  // namespace

@@ -77,6 +77,12 @@ class AmxTiles {
   void dot() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
   }
+  // c[i,j] += sum over four bytes of each word p of a[i,p] * b[p,j], a signed, b unsigned: integers. Needs
+  // amx_has_int8.
+  template <int kC, int kA, int kB>
+  void dot_bytes() {
+    asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
+  }
 };
 
 #endif

@@ -4,13 +4,14 @@
 #include <algorithm>
 
 #include "kernels/cpu/linear_engine.h"
+#include "kernels/cpu/linear_quantised.h"
 #include "kernels/cpu/linear_rows.h"
 #include "kernels/isa.h"
 
 namespace moraine::cpu {
 namespace {
 
-constexpr int64_t kL2Words = 128 << 10;  // of right panels a task keeps in L2: half of 1 MiB
+constexpr int64_t kL2Bytes = 512 << 10;  // of right panels a task keeps in L2: half of 1 MiB
 constexpr int64_t kMaxRowTiles = 16;     // of a task: 512 rows x 256 columns of sums in scratch
 constexpr int64_t kFinishPanels = 8;     // a tile's sums stay in L1 until they are finished: 32 KiB
 constexpr double kTaskCost = 40e3;       // of step_cost: about 5 us, a loop's start is 1 to 3
@@ -34,7 +35,7 @@ Cut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
   const int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(cost / kTaskCost), 1,
                                              threads == 1 ? 1 : 8 * threads);
   const int64_t block_panels =
-      std::max<int64_t>(1, kL2Words / (kPanel * std::min(steps, kBlockWords)));
+      std::max<int64_t>(1, kL2Bytes / (e.step_bytes * std::min(steps, e.sum_block / e.row_step)));
   int64_t blocks = ceil_div(panels, block_panels);
   if (tiles * blocks < wanted) {
     blocks = std::min(ceil_div(wanted, tiles), std::max<int64_t>(blocks, panels / 4));
@@ -110,7 +111,7 @@ class RowsTask {
                 int64_t sums_stride) const {
     const int64_t column = piece.panel0 * kPanel,
                   columns = std::min(piece.panel1 * kPanel, p_.w.n) - column;
-    const int64_t pack_step = kPanel * 4, b_stride = steps_ * pack_step;
+    const int64_t b_stride = steps_ * e_.step_bytes;
     float* c = sums;
     int64_t c_stride = sums_stride;
     const bool direct = finishes_in_place() && columns % kPanel == 0;
@@ -121,7 +122,7 @@ class RowsTask {
     e_.row_tile({.a = rows,
                  .b = static_cast<const uint8_t*>(p_.w.data) +
                       (group * panels_ + piece.panel0) * b_stride +
-                      piece.k0 / e_.row_step * pack_step,
+                      piece.k0 / e_.row_step * e_.step_bytes,
                  .b_stride = b_stride,
                  .panels = piece.panel1 - piece.panel0,
                  .steps = ceil_div(piece.k1 - piece.k0, e_.row_step),
@@ -171,6 +172,10 @@ const LinearEngine& linear_engine(DType dtype) {
   return f32_engine(dtype);
 }
 
+LinearEngine linear_engine(const PackedMatrix& w) {
+  return w.format == WeightFormat::kPlain ? linear_engine(w.dtype) : quantised_engine(w.format);
+}
+
 void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e) {
   const Cut cut = choose_cut(p, e, ctx.pool->threads());
   const RowsTask rows_task(p, e);
@@ -207,7 +212,7 @@ void grouped_linear_forward(Context& ctx, const GroupedLinearForward& a) {
                     .beta = 0,
                     .y0 = nullptr,
                     .symmetric = false},
-                   linear_engine(a.w.dtype));
+                   linear_engine(a.w));
 }
 
 void grouped_linear_backward_input(Context& ctx, const GroupedLinearBackwardInput& a) {
@@ -221,7 +226,7 @@ void grouped_linear_backward_input(Context& ctx, const GroupedLinearBackwardInpu
                     .beta = 0,
                     .y0 = nullptr,
                     .symmetric = false},
-                   linear_engine(a.w.dtype));
+                   linear_engine(a.w));
 }
 
 }  // namespace moraine::cpu

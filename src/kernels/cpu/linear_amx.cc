@@ -137,6 +137,7 @@ const LinearEngine* amx_engine() {
                                       .column_width = kAmxTileRows,
                                       .sum_block = 2 * kBlockWords,
                                       .row_step = 2,
+                                      .step_bytes = kPanel * 4,
                                       .column_step = 2,
                                       .column_round = kAmxWords,
                                       .step_cost = 4,

@@ -7,6 +7,7 @@
 //   right panel    [step][32]                packed weights, or columns of x (weight gradient)
 //   row panel      [row][kRowWords]          rows of x, copied; steps of one row are contiguous.
 //                                            Zeros behind the sum up to a multiple of 16 steps (bf16)
+//                  Quantised packs have steps of 64 inputs and rows of integers (linear_quantised.h)
 //   column panel   [step][column_width]      columns of dy, copied. On AMX
 //                  [step / 16][32][16]       instead: a row of a tile is 16 steps of one column
 //
@@ -19,6 +20,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/linear.h"
 #include "tensor/dtype.h"
 
 namespace moraine::cpu {
@@ -83,6 +85,7 @@ struct LinearEngine {
   int64_t column_width;  // >= tile_rows
   int64_t sum_block;     // elements, even
   int64_t row_step;      // elements of the sum in one step of row_tile
+  int64_t step_bytes;    // of a right panel
   int64_t column_step;   // and of column_tile
   int64_t column_round;  // column panels have a multiple of it in steps
   double step_cost;      // of a full tile, per panel: about as many multiply-adds of 16 lanes
@@ -111,8 +114,10 @@ inline int64_t even_begin(int64_t extent, int64_t parts, int64_t part) {
   return extent * part / parts;
 }
 
-// The engine for packs of this type on the current Isa.
+// The engine for plain packs of this type on the current Isa.
 const LinearEngine& linear_engine(DType dtype);
+// The engine for this pack.
+LinearEngine linear_engine(const PackedMatrix& w);
 
 // Implementations, by file.
 const LinearEngine& f32_engine(DType dtype);  // linear_f32.cc: any Isa; widens bf16

@@ -254,6 +254,7 @@ const LinearEngine* engine(bool bf16) {
                                         .column_width = kColumnWidth,
                                         .sum_block = kBlockWords,
                                         .row_step = 1,
+                                        .step_bytes = kPanel * 4,
                                         .column_step = 1,
                                         .column_round = 1,
                                         .step_cost = 16,

@@ -1,6 +1,11 @@
 // Dense products in double, one row and one column at a time. A pack is a row-major copy.
 #include "kernels/linear.h"
 
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/quantised.h"
 #include "kernels/ref/element.h"
 
 namespace moraine::ref {
@@ -11,9 +16,49 @@ Tensor weights(const PackedMatrix& w) {
   return make_tensor(w.data, w.dtype, {w.groups * w.n, w.k});
 }
 
+// Row t of x as the integers of a quantised product, times their steps.
+std::vector<double> quantised_row(const Tensor& x, int64_t t, int64_t k) {
+  std::vector<double> row(static_cast<size_t>(k));
+  for (int64_t begin = 0; begin < k; begin += kQuantisedBlock) {
+    const int64_t end = std::min(begin + kQuantisedBlock, k);
+    float largest = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      const float size = std::abs(static_cast<float>(get(x, t * k + i)));
+      if (!(size <= largest)) largest = size;  // a NaN stays
+      if (std::isnan(size)) break;
+    }
+    const QuantisedStep step = quantised_step(largest);
+    for (int64_t i = begin; i < end; ++i) {
+      const float r = step.inverse == 0
+                          ? 0
+                          : std::nearbyintf(static_cast<float>(get(x, t * k + i)) * step.inverse);
+      row[static_cast<size_t>(i)] = static_cast<double>(step.step) * static_cast<double>(r);
+    }
+  }
+  return row;
+}
+
+void quantised_product(const Tensor& y, const Tensor& x, const PackedMatrix& packed,
+                       const Tensor& bias, std::span<const int64_t> rows) {
+  const int64_t n = packed.n, k = packed.k;
+  std::vector<float> w(static_cast<size_t>(k));
+  for (int64_t g = 0; g < packed.groups; ++g) {
+    for (int64_t t = rows[g]; t < rows[g + 1]; ++t) {
+      const std::vector<double> row = quantised_row(x, t, k);
+      for (int64_t j = 0; j < n; ++j) {
+        read_packed_row(packed, g, j, w.data());
+        double sum = bias.empty() ? 0 : get(bias, g * n + j);
+        for (size_t i = 0; i < row.size(); ++i) sum += row[i] * static_cast<double>(w[i]);
+        set(y, t * n + j, sum);
+      }
+    }
+  }
+}
+
 // y[t,n] = sum_k x[t,k] * w[g,n,k] + bias[g,n] for the rows t of each group.
 void product(const Tensor& y, const Tensor& x, const PackedMatrix& packed, const Tensor& bias,
              std::span<const int64_t> rows) {
+  if (packed.format != WeightFormat::kPlain) return quantised_product(y, x, packed, bias, rows);
   const int64_t n = packed.n, k = packed.k;
   const Tensor w = weights(packed);
   for (int64_t g = 0; g < packed.groups; ++g) {

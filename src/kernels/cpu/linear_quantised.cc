@@ -1,0 +1,213 @@
+// Quantised products on any machine: rows to integers, and tiles with what AVX2 or plain code has.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/linear_quantised.cc"
+#include "hwy/foreach_target.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/linear_quantised.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/isa.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace moraine::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using moraine::HWY_NAMESPACE::DF;
+using moraine::HWY_NAMESPACE::load;
+using moraine::HWY_NAMESPACE::load_n;
+using moraine::HWY_NAMESPACE::VF;
+
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
+
+// --------------------------------------------------------------------------------- rows to integers
+
+// The largest |x| of a block, NaN if one is: sizes of numbers are ordered as their bits.
+HWY_INLINE float largest_of(const float* x) {
+  const hn::RebindToSigned<DF> di;
+  const auto mask = hn::Set(di, 0x7fffffff);
+  auto most = hn::Zero(di);
+  for (int64_t i = 0; i < kQuantisedBlock; i += kLanes) {
+    most = hn::Max(most, hn::And(hn::BitCast(di, hn::LoadU(DF(), x + i)), mask));
+  }
+  const int32_t bits = hn::GetLane(hn::MaxOfLanes(di, most));
+  float largest;
+  std::memcpy(&largest, &bits, sizeof largest);
+  return largest;
+}
+
+HWY_INLINE void quantise_block(const float* x, QuantisedRow& to, int64_t b) {
+  const DF df;
+  const hn::RebindToSigned<DF> di;
+  const hn::Rebind<int8_t, DF> d8;
+  const QuantisedStep step = quantised_step(largest_of(x));
+  int8_t* r = to.r + b * kQuantisedBlock;
+  to.step[b] = step.step;
+  to.sum[b] = 0;
+  if (step.inverse == 0) {
+    std::memset(r, 0, kQuantisedBlock);
+    return;
+  }
+  const VF inverse = hn::Set(df, step.inverse);
+  auto sum = hn::Zero(di);
+  for (int64_t i = 0; i < kQuantisedBlock; i += kLanes) {
+    const auto q = hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), inverse));
+    sum = hn::Add(sum, q);
+    hn::StoreU(hn::DemoteTo(d8, q), d8, r + i);
+  }
+  to.sum[b] = hn::GetLane(hn::SumOfLanes(di, sum));
+}
+
+template <class E>
+HWY_INLINE void copy_rows_of(const RowCopy& c) {
+  const DF df;
+  for (int64_t i = 0; i < c.rows; ++i) {
+    QuantisedRow& to = static_cast<QuantisedRow*>(c.panel)[i];
+    const E* from = static_cast<const E*>(c.from) + i * c.stride;
+    for (int64_t b = 0; b * kQuantisedBlock < c.sum; ++b) {
+      HWY_ALIGN float x[kQuantisedBlock] = {};
+      const int64_t at = b * kQuantisedBlock, here = std::min(kQuantisedBlock, c.sum - at);
+      int64_t j = 0;
+      for (; j + kLanes <= here; j += kLanes) hn::StoreU(load(df, from + at + j), df, x + j);
+      if (j < here) hn::StoreU(load_n(df, from + at + j, static_cast<size_t>(here - j)), df, x + j);
+      quantise_block(x, to, b);
+    }
+  }
+}
+
+void copy_rows(const RowCopy& c) {
+  c.dtype == DType::kBF16 ? copy_rows_of<BF16>(c) : copy_rows_of<float>(c);
+}
+
+// --------------------------------------------------------------------------------------------- tiles
+
+// Four inputs of a row, in every lane.
+HWY_INLINE int32_t four(const int8_t* r) {
+  int32_t word;
+  std::memcpy(&word, r, sizeof word);
+  return word;
+}
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+
+// sums[j] = sum of r * q of a block. Products of neighbours are added in 16 bits: 2 * 127 * 127 fits.
+template <bool kQ4>
+HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t row_sum, int32_t* sums) {
+  constexpr int kVectors = kQuantisedPanel / 8;
+  const __m256i ones = _mm256_set1_epi16(1), low = _mm256_set1_epi8(15);
+  __m256i sum[kVectors];
+  for (__m256i& s : sum) s = _mm256_set1_epi32(kQ4 ? -kWeightOffset<kQ4> * row_sum : 0);
+  for (int64_t g = 0; g < 16; ++g) {
+    const __m256i x = _mm256_set1_epi32(four(r + 4 * g));
+    for (int v = 0; v < kVectors; ++v) {
+      const auto* from = reinterpret_cast<const __m256i*>(w + (kQ4 ? g % 8 : g) * 128 + 32 * v);
+      __m256i q = _mm256_loadu_si256(from), pairs;
+      if constexpr (kQ4) {
+        q = _mm256_and_si256(g < 8 ? q : _mm256_srli_epi16(q, 4), low);
+        pairs = _mm256_maddubs_epi16(q, x);
+      } else {
+        q = _mm256_xor_si256(q, _mm256_set1_epi8(-128));
+        pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(q, x));
+      }
+      sum[v] = _mm256_add_epi32(sum[v], _mm256_madd_epi16(pairs, ones));
+    }
+  }
+  for (int v = 0; v < kVectors; ++v)
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + 8 * v), sum[v]);
+}
+
+#else
+
+template <bool kQ4>
+HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t row_sum, int32_t* sums) {
+  std::fill_n(sums, kQuantisedPanel, -kWeightOffset<kQ4> * row_sum);
+  for (int64_t g = 0; g < 16; ++g) {
+    const uint8_t* from = w + (kQ4 ? g % 8 : g) * 128;
+    for (int64_t j = 0; j < kQuantisedPanel; ++j) {
+      for (int64_t e = 0; e < 4; ++e) {
+        const int q = kQ4 ? (g < 8 ? from[4 * j + e] & 15 : from[4 * j + e] >> 4) : from[4 * j + e];
+        sums[j] += q * r[4 * g + e];
+      }
+    }
+  }
+}
+
+#endif
+
+// c (+)= step * scale * sums, of one row and block.
+HWY_INLINE void add_scaled(float* c, const int32_t* sums, float row_step, const BF16* scales,
+                           bool add) {
+  const DF df;
+  const hn::RebindToSigned<DF> di;
+  const VF step = hn::Set(df, row_step);
+  for (int64_t j = 0; j < kPanel; j += kLanes) {
+    const VF before = add ? hn::LoadU(df, c + j) : hn::Zero(df);
+    const VF sum = hn::ConvertTo(df, hn::LoadU(di, sums + j));
+    hn::StoreU(hn::MulAdd(sum, hn::Mul(step, load(df, scales + j)), before), df, c + j);
+  }
+}
+
+template <bool kQ4>
+void tile(const Tile& t) {
+  constexpr int64_t kScales = kBlockBytes<kQ4> - 2 * kQuantisedPanel;
+  const auto* rows = static_cast<const QuantisedRow*>(t.a);
+  for (int64_t p = 0; p < t.panels; ++p) {
+    const uint8_t* w = static_cast<const uint8_t*>(t.b) + p * t.b_stride;
+    for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kQ4>) {
+      const BF16* scales = reinterpret_cast<const BF16*>(w + kScales);
+      for (int64_t i = 0; i < t.rows; ++i) {
+        HWY_ALIGN int32_t sums[kQuantisedPanel];
+        add_block<kQ4>(w, rows[i].r + b * kQuantisedBlock, rows[i].sum[b], sums);
+        add_scaled(t.c + i * t.c_stride + p * kPanel, sums, rows[i].step[b], scales,
+                   b > 0 || t.add);
+      }
+    }
+  }
+}
+
+QuantisedTiles tiles() { return {tile<false>, tile<true>}; }
+void (*rows_function())(const RowCopy&) { return copy_rows; }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace moraine::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace moraine::cpu {
+HWY_EXPORT(tiles);
+HWY_EXPORT(rows_function);
+
+namespace {
+
+// step_cost: as in linear_engine.h, of 32 rows.
+LinearEngine make_engine(const QuantisedTiles& tiles, WeightFormat format, double step_cost) {
+  const bool q4 = format == WeightFormat::kQ4;
+  LinearEngine e = f32_engine(DType::kBF16);  // finishes sums into f32 and bf16
+  e.tile_rows = kQuantisedRows;
+  e.sum_block = kQuantisedSum;
+  e.row_step = kQuantisedBlock;
+  e.step_bytes = quantised_block_bytes(format);
+  e.step_cost = step_cost;
+  e.copy_rows = HWY_DYNAMIC_DISPATCH(rows_function)();
+  e.row_tile = q4 ? tiles.q4 : tiles.q8;
+  e.copy_right = e.copy_left = nullptr;  // weights that are integers have no gradient
+  e.column_tile = nullptr;
+  return e;
+}
+
+QuantisedTiles tiles_of(Isa best) {
+  if (best == Isa::kAmx && amx_has_int8()) return quantised_amx_tiles();
+  return best >= Isa::kAvx512Bf16 ? vnni_tiles() : HWY_DYNAMIC_DISPATCH(tiles)();
+}
+
+}  // namespace
+
+LinearEngine quantised_engine(WeightFormat format) {
+  const double step_cost = isa() == Isa::kAmx ? 64 : isa() == Isa::kAvx512Bf16 ? 512 : 2048;
+  return make_engine(tiles_of(isa()), format, step_cost);
+}
+
+}  // namespace moraine::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,43 @@
+// Engines of products with quantised packs (kernels/quantised.h): rows as integers, tiles of sums.
+//
+// A step of their tiles is a block of 64 inputs. The sums of integers are exact, so an engine is free to choose
+// whichever tile function is fastest for a number of rows: all give the same bits.
+#pragma once
+
+#include "kernels/cpu/linear_engine.h"
+#include "kernels/quantised.h"
+
+namespace moraine::cpu {
+
+constexpr int64_t kQuantisedSum = 1024;  // elements of a row in a panel
+constexpr int64_t kQuantisedBlocks = kQuantisedSum / kQuantisedBlock;
+constexpr int64_t kQuantisedRows = 32;  // of a tile
+
+// A row of a row panel; the whole block that the sum ends in exists, zeros behind the end.
+struct alignas(64) QuantisedRow {
+  int8_t r[kQuantisedSum];
+  float step[kQuantisedBlocks];
+  int32_t sum[kQuantisedBlocks];  // of a block's r: weights are stored with an offset
+};
+
+// What is added to a weight before it is stored.
+template <bool kQ4>
+constexpr int kWeightOffset = kQ4 ? 8 : 128;
+template <bool kQ4>
+constexpr int64_t kBlockBytes = kQuantisedPanel* kQuantisedBlock / (kQ4 ? 2 : 1) +
+                                2 * kQuantisedPanel;
+
+// Bytes ahead of its use that a block is asked for; as in linear_amx.h.
+constexpr int64_t kQuantisedPrefetch = 4096;
+
+// The row_tile of an engine.
+struct QuantisedTiles {
+  void (*q8)(const Tile&);
+  void (*q4)(const Tile&);
+};
+QuantisedTiles vnni_tiles();           // linear_quantised_vnni.cc: from kAvx512Bf16 on
+QuantisedTiles quantised_amx_tiles();  // linear_quantised_amx.cc: kAmx, with int8
+
+LinearEngine quantised_engine(WeightFormat format);
+
+}  // namespace moraine::cpu

@@ -1,0 +1,42 @@
+// What both AVX-512 tiles of quantised products do with a vector.
+//
+// Forms with a mask of all lanes: those without one trip -Wmaybe-uninitialized in gcc 12.
+#pragma once
+
+#if defined(__x86_64__)
+
+#include <hwy/highway.h>
+#include <immintrin.h>
+
+#include <cstdint>
+
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq,fma,avx2,bmi,bmi2")
+
+namespace moraine::cpu {
+
+// Sixteen bf16.
+HWY_INLINE __m512 load_scales(const uint8_t* from) {
+  const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return _mm512_castsi512_ps(
+      _mm512_maskz_slli_epi32(0xffff, _mm512_maskz_cvtepu16_epi32(0xffff, half), 16));
+}
+
+// y + integers * (step * scale).
+HWY_INLINE __m512 add_scaled(__m512 y, __m512i integers, __m512 step, __m512 scale) {
+  return _mm512_fmadd_ps(_mm512_maskz_cvtepi32_ps(0xffff, integers), _mm512_mul_ps(step, scale), y);
+}
+
+// Both halves of each byte of v.
+struct Halves {
+  __m512i low, high;
+};
+HWY_INLINE Halves halves(__m512i v) {
+  const __m512i mask = _mm512_set1_epi8(15);
+  return {_mm512_and_si512(v, mask), _mm512_and_si512(_mm512_srli_epi16(v, 4), mask)};
+}
+
+}  // namespace moraine::cpu
+
+HWY_POP_ATTRIBUTES
+
+#endif
