@@ -87,8 +87,20 @@ struct Case {
   int64_t rows, n, k, groups;
 };
 
-// The products of a training step (T = 2048), the vocabulary head, large squares, decoding,
-// Newton-Schulz.
+// Of the operands: what rows are, and how the weight is packed.
+struct OperandType {
+  const char* name;
+  DType dtype;
+  WeightFormat format = WeightFormat::kPlain;
+};
+
+constexpr OperandType kTypes[] = {{"bf16", DType::kBF16},
+                                  {"f32", DType::kF32},
+                                  {"q8", DType::kBF16, WeightFormat::kQ8},
+                                  {"q4", DType::kBF16, WeightFormat::kQ4}};
+
+// The products of a training step (T = 2048), the vocabulary head, large squares, decoding (from cache, and from
+// memory), Newton-Schulz.
 constexpr Case kCases[] = {
     {"square", Op::kForward, 512, 512, 512, 1},
     {"square", Op::kForward, 1024, 1024, 1024, 1},
@@ -106,6 +118,10 @@ constexpr Case kCases[] = {
     {"prefill", Op::kForward, 64, 1024, 1024, 1},
     {"decode", Op::kForward, 4, 1024, 1024, 1},
     {"decode", Op::kForward, 1, 1024, 1024, 1},
+    {"prefill", Op::kForward, 512, 4096, 8192, 1},
+    {"decode", Op::kForward, 16, 16384, 8192, 1},
+    {"decode", Op::kForward, 4, 16384, 8192, 1},
+    {"decode", Op::kForward, 1, 16384, 8192, 1},
     {"weight", Op::kWeight, 2048, 256, 256, 1},
     {"weight", Op::kWeight, 2048, 512, 512, 1},
     {"weight", Op::kWeight, 2048, 1024, 512, 1},
@@ -143,10 +159,14 @@ void fill(const Tensor& t, uint64_t seed) {
 // The tensors of one case, and a way to run it once.
 class Product {
  public:
-  Product(const Case& c, DType dtype, Pool& pool)
-      : case_(c), dtype_(dtype), arena_(Arena::Mode::kReal), rows_(ragged_rows(c.rows, c.groups)) {
+  Product(const Case& c, const OperandType& type, Pool& pool)
+      : case_(c),
+        dtype_(type.dtype),
+        arena_(Arena::Mode::kReal),
+        rows_(ragged_rows(c.rows, c.groups)) {
     ctx_ = make_context(Backend::kCpu, pool, arena_);
     const bool symmetric = c.op == Op::kSymmetric;
+    const DType dtype = type.dtype;
     x_ = take("x", symmetric ? DType::kF32 : dtype, {c.rows, c.k}, 1);
     if (symmetric) {
       y_ = arena_.take("y", "bench", DType::kF32, {c.rows, c.rows});
@@ -159,7 +179,8 @@ class Product {
       dw_ = arena_.take("dw", "bench", DType::kF32, {c.groups, c.n, c.k});
       return;
     }
-    packed_ = take_packed(arena_, "w", dtype, c.groups, c.n, c.k);
+    packed_ = {.dtype = dtype, .groups = c.groups, .n = c.n, .k = c.k, .format = type.format};
+    packed_.data = arena_.take_bytes("w", "bench", packed_bytes(packed_));
     const Tensor w = take("master", DType::kF32, {c.groups * c.n, c.k}, 3);
     pack_matrix(ctx_, {.packed = packed_, .w = w, .transpose = false});
   }
@@ -167,6 +188,11 @@ class Product {
   double flops() const {
     const double all = 2.0 * static_cast<double>(case_.rows * case_.n * case_.k);
     return case_.op == Op::kSymmetric ? all / 2 : all;
+  }
+
+  // Of the packed weight; 0: there is none.
+  double weight_bytes() const {
+    return packed_.data == nullptr ? 0 : static_cast<double>(packed_bytes(packed_));
   }
 
   void run() {
@@ -210,8 +236,9 @@ class Product {
 };
 
 struct Paired {
-  double gflops;   // median
-  Spread percent;  // of the peak measured right before and after
+  double gflops;      // median
+  double weight_gbs;  // GB/s of packed weights; 0: none
+  Spread percent;     // of the peak measured right before and after
 };
 
 Paired measure_pairs(Product& product, Pool& pool, PeakKind kind) {
@@ -234,10 +261,13 @@ Paired measure_pairs(Product& product, Pool& pool, PeakKind kind) {
     percents.push_back(100 * rates.back() / peak);
   }
   const int64_t count = static_cast<int64_t>(rates.size());
-  return {spread_of(rates.data(), count).median * 1e-9, spread_of(percents.data(), count)};
+  const double rate = spread_of(rates.data(), count).median;
+  return {rate * 1e-9, rate / product.flops() * product.weight_bytes() * 1e-9,
+          spread_of(percents.data(), count)};
 }
 
-void print_product(const Case& c, DType dtype, const Paired& p, const BenchOptions& options) {
+void print_product(const Case& c, const OperandType& type, const Paired& p,
+                   const BenchOptions& options) {
   if (options.json) {
     const Json line = {{"bench", "gemm"},
                        {"name", c.name},
@@ -245,8 +275,9 @@ void print_product(const Case& c, DType dtype, const Paired& p, const BenchOptio
                        {"n", c.n},
                        {"k", c.k},
                        {"groups", c.groups},
-                       {"dtype", dtype_name(dtype)},
+                       {"dtype", type.name},
                        {"gflops", p.gflops},
+                       {"weight_gbs", p.weight_gbs},
                        {"percent", p.percent.median},
                        {"p10", p.percent.p10},
                        {"p90", p.percent.p90},
@@ -255,9 +286,9 @@ void print_product(const Case& c, DType dtype, const Paired& p, const BenchOptio
     put_line(json_text(line));
     return;
   }
-  put_line(fmt::format("{:<16}{:<6}{:>6}{:>6}{:>6}{:>8}{:>10.1f}{:>9.1f}{:>8.1f}{:>8.1f}", c.name,
-                       dtype_name(dtype), c.rows, c.n, c.k, c.groups, p.gflops, p.percent.median,
-                       p.percent.p10, p.percent.p90));
+  put_line(fmt::format("{:<16}{:<6}{:>6}{:>6}{:>6}{:>8}{:>10.1f}{:>9.1f}{:>8.1f}{:>8.1f}{:>8.1f}",
+                       c.name, type.name, c.rows, c.n, c.k, c.groups, p.gflops, p.percent.median,
+                       p.percent.p10, p.percent.p90, p.weight_gbs));
 }
 
 void check_options(const BenchOptions& options) {
@@ -289,19 +320,22 @@ void bench_gemm(const BenchOptions& options) {
                  machine_of(measure_limits(pool), options.threads));
   }
   if (!options.json) {
-    put_line(
-        fmt::format("{}, {} threads; percent of the register-only peak measured beside each run",
-                    isa_name(isa()), options.threads));
-    put_line(fmt::format("{:<16}{:<6}{:>6}{:>6}{:>6}{:>8}{:>10}{:>9}{:>8}{:>8}", "product", "type",
-                         "rows", "n", "k", "groups", "GFLOP/s", "percent", "p10", "p90"));
+    put_line(fmt::format(
+        "{}, {} threads; percent of the register-only peak measured beside each run (q8, q4: of "
+        "bf16's); GB/s of packed weights",
+        isa_name(isa()), options.threads));
+    put_line(fmt::format("{:<16}{:<6}{:>6}{:>6}{:>6}{:>8}{:>10}{:>9}{:>8}{:>8}{:>8}", "product",
+                         "type", "rows", "n", "k", "groups", "GFLOP/s", "percent", "p10", "p90",
+                         "GB/s"));
   }
-  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+  for (const OperandType& type : kTypes) {
     // Without a bf16 instruction, bf16 operands run at the f32 rate.
-    const bool dot = dtype == DType::kBF16 && isa() >= Isa::kAvx512Bf16;
+    const bool dot = type.dtype == DType::kBF16 && isa() >= Isa::kAvx512Bf16;
     for (const Case& c : kCases) {
-      Product product(c, dtype, pool);
+      if (type.format != WeightFormat::kPlain && c.op != Op::kForward) continue;
+      Product product(c, type, pool);
       const Paired p = measure_pairs(product, pool, dot ? PeakKind::kBf16 : PeakKind::kF32);
-      print_product(c, dtype, p, options);
+      print_product(c, type, p, options);
       std::fflush(stdout);
     }
   }

@@ -6,7 +6,7 @@
 //
 // Output: a table on stdout, or with `json` one object per line:
 //         {"bench":"memory","name":...,"median":...,"p10":...,"p90":...,"unit":...,"threads":...,"isa":...}
-//         {"bench":"gemm","name":...,"rows":...,"n":...,"k":...,"groups":...,"dtype":...,"gflops":...,
+//         {"bench":"gemm","name":...,"rows":...,"n":...,"k":...,"groups":...,"dtype":...,"gflops":...,"weight_gbs":...,
 //          "percent":...,"p10":...,"p90":...,"threads":...,"isa":...}
 #pragma once
 
