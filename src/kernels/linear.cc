@@ -190,13 +190,14 @@ int64_t matmul_scratch_bytes(int64_t n, int64_t k, DType compute) {
 
 void matmul_nt(Context& ctx, const MatmulNT& a) {
   MR_CHECK(a.a.rank == 2 && a.b.rank == 2, "a has rank %d, b has rank %d", a.a.rank, a.b.rank);
-  const int64_t m = a.a.dims[0], n = a.b.dims[0], k = a.a.dims[1];
+  const int64_t m = a.a.dims[0], n = a.b.dims[a.b_is_kn ? 1 : 0], k = a.a.dims[1];
   const DType dtype = a.a.dtype;
   check_activation(a.a, "a");
   MR_CHECK(dtype != DType::kBF16, "operands of matmul_nt are f32");
   MR_CHECK(a.compute == DType::kF32 || a.compute == DType::kBF16, "compute is %s",
            dtype_name(a.compute));
-  check_tensor(a.b, "b", dtype, {n, k});
+  check_shape(a.b, "b", {a.b_is_kn ? k : n, a.b_is_kn ? n : k});
+  check_dtype(a.b, "b", dtype);
   check_tensor(a.c, "c", dtype, {m, n});
   if (a.beta != 0) check_tensor(a.c0, "c0", dtype, {m, n});
   if (a.symmetric) MR_CHECK(m == n, "m=%ld n=%ld", static_cast<long>(m), static_cast<long>(n));

@@ -111,6 +111,7 @@ void grouped_linear_backward_weight(Context& ctx, const GroupedLinearBackwardWei
 
 // Dense product of two row-major matrices, for the optimizer: c = alpha * a b^T + beta * c0.
 //   a [m, k], b [n, k], c and c0 [m, n], all f32 (ref: f64). c may be c0; c0 is unused if beta == 0.
+//   If `b_is_kn`, b is [k, n], and may be c or c0: c = alpha * a b + beta * c0. The same bits.
 //   If `symmetric` (a b^T is known to be symmetric, m == n), only blocks on and above the diagonal are
 //   computed and mirrored: half the flops. Operands are rounded to `compute` (f32 or bf16) when packed.
 struct MatmulNT {
@@ -122,6 +123,7 @@ struct MatmulNT {
   float beta;
   bool symmetric;
   DType compute;
+  bool b_is_kn = false;
   Tensor scratch;  // [matmul_scratch_bytes(n, k, compute)] u8
 };
 int64_t matmul_scratch_bytes(int64_t n, int64_t k, DType compute);

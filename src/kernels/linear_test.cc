@@ -398,20 +398,28 @@ TEST(Linear, MatmulMatchesReference) {
                                  .scratch = Tensor()});
             for_each_isa([&](Isa cap) {
               SCOPED_TRACE(isa_name(cap));
-              const Tensor c = in_place ? rig.copy(c0) : rig.normal({m, n}, DType::kF32, 4);
-              matmul_nt(rig.ctx,
-                        {.c = c,
-                         .c0 = beta == 0  ? Tensor()
-                               : in_place ? c
-                                          : c0,
-                         .a = a,
-                         .b = b,
-                         .alpha = 1.5f,
-                         .beta = beta,
-                         .symmetric = symmetric,
-                         .compute = compute,
-                         .scratch = rig.zeros({matmul_scratch_bytes(n, k, compute)}, DType::kU8)});
+              const auto product = [&](const Tensor& right, bool b_is_kn) {
+                const Tensor c = in_place ? rig.copy(c0) : rig.normal({m, n}, DType::kF32, 4);
+                const Tensor scratch = rig.zeros({matmul_scratch_bytes(n, k, compute)}, DType::kU8);
+                matmul_nt(rig.ctx, {.c = c,
+                                    .c0 = beta == 0  ? Tensor()
+                                          : in_place ? c
+                                                     : c0,
+                                    .a = a,
+                                    .b = right,
+                                    .alpha = 1.5f,
+                                    .beta = beta,
+                                    .symmetric = symmetric,
+                                    .compute = compute,
+                                    .b_is_kn = b_is_kn,
+                                    .scratch = scratch});
+                return c;
+              };
+              const Tensor c = product(b, false), turned = rig.zeros({k, n}, DType::kF32);
               EXPECT_CLOSE(c, want, tolerance(DType::kF32, k));
+              for (int64_t i = 0; i < n * k; ++i)
+                ref::set(turned, i % k * n + i / k, ref::get(b, i));
+              EXPECT_SAME_BITS(product(turned, true), c);
               for (int64_t i = 0; symmetric && i < m * m; ++i) {
                 ASSERT_EQ(ref::get(c, i), ref::get(c, i % m * m + i / m));
               }

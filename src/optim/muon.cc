@@ -19,15 +19,18 @@ constexpr int64_t kSmallElements = 1 << 20;
 bool is_small(const MuonMatrix& matrix) { return matrix.rows * matrix.cols <= kSmallElements; }
 int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// X, its transpose, and what Newton-Schulz needs.
+// X, of a tall matrix also the matrix as it stands, and what Newton-Schulz needs.
 struct Layout {
+  bool tall;
   int64_t m, n, matrix_bytes, newton_schulz_bytes;
   Layout(const MuonMatrix& matrix, DType compute)
-      : m(std::min(matrix.rows, matrix.cols)),
+      : tall(matrix.rows > matrix.cols),
+        m(std::min(matrix.rows, matrix.cols)),
         n(std::max(matrix.rows, matrix.cols)),
         matrix_bytes(padded(m * n * 4)),
         newton_schulz_bytes(padded(newton_schulz_scratch_bytes(m, n, compute))) {}
-  int64_t bytes() const { return 2 * matrix_bytes + newton_schulz_bytes; }
+  int64_t matrices_bytes() const { return (tall ? 2 : 1) * matrix_bytes; }
+  int64_t bytes() const { return matrices_bytes() + newton_schulz_bytes; }
 };
 
 template <class F>
@@ -40,14 +43,14 @@ void for_blocks(Context& ctx, int64_t count, const F& f) {
 void update_matrix(Context& ctx, const MuonStep& a, const MuonMatrix& matrix, uint8_t* scratch) {
   const Layout layout(matrix, a.options.ns_dtype);
   const int64_t count = matrix.rows * matrix.cols;
-  const bool tall = matrix.rows > matrix.cols;
   const Tensor x = make_tensor(scratch, DType::kF32, {layout.m, layout.n});
-  const Tensor transposed =
-      make_tensor(scratch + layout.matrix_bytes, DType::kF32, {layout.n, layout.m});
+  const Tensor standing = layout.tall ? make_tensor(scratch + layout.matrix_bytes, DType::kF32,
+                                                    {matrix.rows, matrix.cols})
+                                      : x;
   const Tensor rest =
-      make_tensor(scratch + 2 * layout.matrix_bytes, DType::kU8, {layout.newton_schulz_bytes});
+      make_tensor(scratch + layout.matrices_bytes(), DType::kU8, {layout.newton_schulz_bytes});
 
-  float* upright = (tall ? transposed : x).as<float>();  // [rows, cols]
+  float* upright = standing.as<float>();
   const float* g = a.gradients.as<float>() + matrix.offset;
   uint8_t* momentum = static_cast<uint8_t*>(a.momentum.data);
   const int64_t momentum_bytes = dtype_bytes(a.momentum.dtype);
@@ -61,14 +64,13 @@ void update_matrix(Context& ctx, const MuonStep& a, const MuonMatrix& matrix, ui
                     .mu = static_cast<float>(a.options.momentum),
                     .nesterov = a.options.nesterov});
   });
-  if (tall) transpose(ctx, x, transposed);
+  if (layout.tall) transpose(ctx, x, standing);
   newton_schulz(ctx, {.x = x,
-                      .transposed = transposed,
                       .scratch = rest,
                       .kind = a.options.coefficients,
                       .steps = a.options.ns_steps,
                       .compute = a.options.ns_dtype});
-  if (tall) transpose(ctx, transposed, x);
+  if (layout.tall) transpose(ctx, standing, x);
 
   const double lr = a.lr * matrix.lr_scale;
   const double decay = matrix.weight_decay ? a.options.weight_decay : 0;

@@ -66,7 +66,6 @@ void expect_update(Rig& rig, const Buffers& before, const Buffers& after, const 
     }
   }
   newton_schulz(rig.ctx, {.x = x,
-                          .transposed = rig.zeros({large, small}, DType::kF32),
                           .scratch = rig.zeros(
                               {newton_schulz_scratch_bytes(small, large, o.ns_dtype)}, DType::kU8),
                           .kind = o.coefficients,

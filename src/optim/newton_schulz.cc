@@ -1,4 +1,4 @@
-// NewtonSchulz: three products per step; the third needs the transpose of X, made anew each time.
+// NewtonSchulz: three products per step; the third packs X by its columns.
 #include "optim/newton_schulz.h"
 
 #include <algorithm>
@@ -97,7 +97,6 @@ void transpose(Context& ctx, const Tensor& out, const Tensor& in) {
 void newton_schulz(Context& ctx, const NewtonSchulz& a) {
   const int64_t m = a.x.dims[0], n = a.x.dims[1];
   check_tensor(a.x, "x", DType::kF32, {m, n});
-  check_tensor(a.transposed, "transposed", DType::kF32, {n, m});
   MR_CHECK(m >= 1 && m <= n, "m=%ld n=%ld", long(m), long(n));
   const Layout layout(m, n, a.compute);
   MR_CHECK(a.scratch.bytes() >= layout.bytes(), "scratch has %ld bytes, wants %ld",
@@ -135,15 +134,15 @@ void newton_schulz(Context& ctx, const NewtonSchulz& a) {
                     .symmetric = true,
                     .compute = a.compute,
                     .scratch = product(m, m)});
-    transpose(ctx, a.transposed, a.x);
     matmul_nt(ctx, {.c = a.x,
                     .c0 = a.x,
                     .a = poly,
-                    .b = a.transposed,
+                    .b = a.x,
                     .alpha = 1,
                     .beta = ka,
                     .symmetric = false,
                     .compute = a.compute,
+                    .b_is_kn = true,
                     .scratch = product(n, m)});
   }
 }

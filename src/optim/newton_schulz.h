@@ -30,9 +30,8 @@ enum class NewtonSchulzKind : uint8_t { kClassic, kPolarExpress };
 const char* newton_schulz_name(NewtonSchulzKind kind);
 
 struct NewtonSchulz {
-  Tensor x;           // [m, n] in and out
-  Tensor transposed;  // [n, m] f32 scratch
-  Tensor scratch;     // [newton_schulz_scratch_bytes(m, n, compute)] u8
+  Tensor x;        // [m, n] in and out
+  Tensor scratch;  // [newton_schulz_scratch_bytes(m, n, compute)] u8
   NewtonSchulzKind kind;
   int steps;
   DType compute;

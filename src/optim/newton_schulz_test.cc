@@ -116,7 +116,6 @@ void run(Rig& rig, const Tensor& x, NewtonSchulzKind kind, DType compute, int st
   const int64_t m = x.dims[0], n = x.dims[1];
   newton_schulz(rig.ctx,
                 {.x = x,
-                 .transposed = rig.zeros({n, m}, DType::kF32),
                  .scratch = rig.zeros({newton_schulz_scratch_bytes(m, n, compute)}, DType::kU8),
                  .kind = kind,
                  .steps = steps,

@@ -4,10 +4,10 @@
 
 namespace moraine::cpu {
 void matmul_nt(Context& ctx, const MatmulNT& a) {
-  const int64_t m = a.a.dims[0], n = a.b.dims[0], k = a.a.dims[1];
+  const int64_t m = a.c.dims[0], n = a.c.dims[1], k = a.a.dims[1];
   const PackedMatrix packed = {
       .data = a.scratch.data, .dtype = a.compute, .groups = 1, .n = n, .k = k};
-  if (k > 0) cpu::pack_matrix(ctx, {.packed = packed, .w = a.b, .transpose = false});
+  if (k > 0) cpu::pack_matrix(ctx, {.packed = packed, .w = a.b, .transpose = a.b_is_kn});
   const int64_t rows[2] = {0, m};
   run_rows_product(ctx,
                    {.y = a.c,

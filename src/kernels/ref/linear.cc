@@ -120,12 +120,13 @@ void grouped_linear_backward_weight(const GroupedLinearBackwardWeight& a) {
 }
 
 void matmul_nt(const MatmulNT& a) {
-  const int64_t m = a.a.dims[0], n = a.b.dims[0], k = a.a.dims[1];
+  const int64_t m = a.c.dims[0], n = a.c.dims[1], k = a.a.dims[1];
+  const auto b = [&](int64_t j, int64_t l) { return get(a.b, a.b_is_kn ? l * n + j : j * k + l); };
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = a.symmetric ? i : 0; j < n; ++j) {
       double sum = 0;
       for (int64_t l = 0; l < k; ++l) {
-        sum += rounded(get(a.a, i * k + l), a.compute) * rounded(get(a.b, j * k + l), a.compute);
+        sum += rounded(get(a.a, i * k + l), a.compute) * rounded(b(j, l), a.compute);
       }
       const double old = a.beta == 0 ? 0 : static_cast<double>(a.beta) * get(a.c0, i * n + j);
       set(a.c, i * n + j, static_cast<double>(a.alpha) * sum + old);
