@@ -1,13 +1,16 @@
-// `moraine eval`: perplexity of texts and datasets, accuracy on multiple choice, log-probabilities of given tokens.
+// `moraine eval`: perplexity of texts and datasets, accuracy on multiple choice, log-probabilities of given tokens,
+// two models compared.
 #include <cmath>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/comparison.h"
 #include "cli/flags.h"
 #include "cli/on_ranks.h"
 #include "cli/progress.h"
+#include "cli/text_windows.h"
 #include "cli/tokens_flag.h"
 #include "comm/all_ranks.h"
 #include "data/dataset.h"
@@ -24,10 +27,10 @@ constexpr int64_t kContext = 512;
 constexpr int64_t kRowsAtOnce = 4096;  // enough for every core; memory of activations grows with it
 
 struct EvalFlags {
-  std::string action, model_path, tokens, text, bos = "auto", delimiter;
+  std::string action, model_path, reference_path, tokens, text, bos = "auto", delimiter;
   std::vector<std::string> inputs, data;
   bool json = false, has_tokens = false;
-  int64_t context = 0, stride = 0, max_length = 0;
+  int64_t context = 0, stride = 0, max_length = 0, tokens_max = 32768;
   TextInputOptions input;
   LoadOptions load;
   RankFlags on_ranks;
@@ -312,6 +315,37 @@ void choice(const EvalFlags& f, const ModelDirectory& directory) {
   }
 }
 
+// ------------------------------------------------------------------------------------ compare
+
+// Both in this process: their weights are in memory together, or mapped.
+void compare(const EvalFlags& f, const ModelDirectory& directory) {
+  if (f.ranks != nullptr)
+    throw_error(Code::kInvalidArgument, "eval compare: computes on one rank; leave --ranks out");
+  if (f.reference_path.empty() || f.inputs.empty())
+    throw_error(
+        Code::kInvalidArgument,
+        "eval compare: wanted --reference DIR, the model to compare with, and --input TEXT");
+  const ModelDirectory reference = ModelDirectory::open(posix_file_system(), f.reference_path);
+  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(reference.tokenizer_json());
+  if (tokenizer == nullptr)
+    throw_error(Code::kInvalidArgument, "{} has no tokenizer; text cannot be read",
+                f.reference_path);
+  const int64_t positions =
+      std::min(directory.config().max_positions, reference.config().max_positions);
+  const int64_t context = f.context > 0 ? f.context : std::min(kContext, positions);
+  const std::vector<std::vector<int32_t>> windows = read_windows(
+      f.inputs,
+      {.tokenizer = *tokenizer,
+       .begin = find_text_begin(reference.config(), tokenizer.get(), parse_begin_choice(f.bos)),
+       .context = context,
+       .tokens_max = f.tokens_max,
+       .input = f.input});
+  const std::unique_ptr<LoadedModel> first = open_model(f, reference, context, context),
+                                     other = open_model(f, directory, context, context);
+  const Comparison result = compare_models(*first, *other, windows);
+  fmt::print("{}", f.json ? json_text(comparison_json(result)) + "\n" : comparison_text(result));
+}
+
 // Every rank reads the same inputs, and computes its part of their windows.
 void eval_on(Transport& transport, EvalFlags f, const ModelDirectory& directory) {
   Communicator ranks(transport, all_ranks(transport), 0, "windows", f.on_ranks.deadline_seconds);
@@ -321,6 +355,8 @@ void eval_on(Transport& transport, EvalFlags f, const ModelDirectory& directory)
     choice(f, directory);
   } else if (f.action == "score") {
     score(f, directory);
+  } else if (f.action == "compare") {
+    compare(f, directory);
   } else {
     perplexity(f, directory);
   }
@@ -332,17 +368,22 @@ void cmd_eval(const CommandLine& line) {
   EvalFlags f;
   Flags flags("eval",
               "perplexity: loss, perplexity and bits per byte of texts and datasets. choice: "
-              "accuracy on multiple-choice questions. score: log-probability of each given token.");
+              "accuracy on multiple-choice questions. score: log-probability of each given token. "
+              "compare: how far the predictions are from another model's.");
   flags
-      .choice_positional("action", &f.action, {"perplexity", "choice", "score"},
-                         "perplexity, choice or score")
+      .choice_positional("action", &f.action, {"perplexity", "choice", "score", "compare"},
+                         "perplexity, choice, score or compare")
       .required("model", &f.model_path, "Checkpoint, run directory, or folder in a public layout.")
+      .text("reference", &f.reference_path,
+            "compare: the model whose predictions are taken as right, as --model.")
       .list("input", &f.inputs,
-            "perplexity: text files or folders (.txt .jsonl, each also .gz or .zst). choice: "
+            "perplexity, compare: text files or folders (.txt .jsonl, each also .gz or .zst). "
+            "choice: "
             ".jsonl of {\"context\", \"choices\", \"answer\"}, answer counted from 0.")
       .list("data", &f.data, "perplexity: datasets that data build made with this tokenizer.")
       .integer("context", &f.context,
-               "perplexity: positions of a window; 0: 512, or what the model has.", 0, 1 << 24)
+               "perplexity, compare: positions of a window; 0: 512, or what the model has.", 0,
+               1 << 24)
       .integer("stride", &f.stride, "perplexity: new tokens of each window; 0: half the context.",
                0, 1 << 24)
       .text("field", &f.input.json_field, "perplexity: field of .jsonl lines that holds the text.")
@@ -352,6 +393,8 @@ void cmd_eval(const CommandLine& line) {
       .integer("max-length", &f.max_length,
                "choice: positions of context, choice and one token more; 0: as the model has.", 0,
                1 << 24)
+      .integer("max-tokens", &f.tokens_max, "compare: tokens of the text; 0: all.", 0,
+               int64_t{1} << 40)
       .text("tokens", &f.tokens, "score: token ids, \"1 2 3\".")
       .text("text", &f.text, "score: text, instead of --tokens.")
       .text("dtype", &f.load.dtype, "f32 or bf16; default: as the weights are stored.")

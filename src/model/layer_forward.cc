@@ -16,6 +16,16 @@
 namespace moraine {
 namespace {
 
+void show(const LayerPlace& place, ServedMatrix matrix, const Tensor& x,
+          std::span<const int64_t> rows) {
+  if (place.observer != nullptr) place.observer->reads(place.index, matrix, x, rows);
+}
+
+void show(const LayerPlace& place, ServedMatrix matrix, const Tensor& x) {
+  const int64_t rows[2] = {0, x.dims[0]};
+  show(place, matrix, x, rows);
+}
+
 // What stands before the batch's segments: in a cache, or on other ranks.
 LayerHalo halo_before(const LayerPlace& place, const Batch& batch, const LayerActs& a,
                       const LayerMemory& memory) {
@@ -36,6 +46,7 @@ void project_forward(Context& ctx, const LayerPlace& place, const LayerWeights& 
                      const Batch& batch, const Tensor& x, LayerActs& a, const LayerMemory& memory) {
   const ModelConfig& c = place.config;
   const int64_t T = batch.tokens();
+  show(place, ServedMatrix::kQkv, x);
   linear_forward(ctx, {.y = a.qkv, .x = x, .w = w.qkv.forward, .bias = {}});
   const LayerHalo halo = halo_before(place, batch, a, memory);
   if (c.cca()) {
@@ -152,6 +163,7 @@ void route_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
                               .logits = scratch.logits,
                               .bias = w.balance,
                               .skip = c.skip_class()});
+  if (place.observer != nullptr) place.observer->chooses(place.index, a.expert);
   dispatch_plan(ctx, {.rows = a.rows,
                       .choice_of = a.choice_of,
                       .row_of = a.row_of,
@@ -204,8 +216,10 @@ void experts_forward(Context& ctx, const LayerPlace& place, const LayerWeights& 
   } else if (place.gather != nullptr) {
     gathered_mlp_forward(ctx, *place.gather, w, a);
   } else {
-    expert_mlp_forward(ctx, w, a.ye, a.gate_up, a.act, a.xe,
-                       {a.rows.as<int64_t>(), static_cast<size_t>(c.experts + 1)});
+    const std::span<const int64_t> rows(a.rows.as<int64_t>(), static_cast<size_t>(c.experts + 1));
+    expert_mlp_forward(ctx, w, a.ye, a.gate_up, a.act, a.xe, rows);
+    show(place, ServedMatrix::kGateUp, a.xe, rows);
+    show(place, ServedMatrix::kDown, a.act, rows);
   }
   combine_forward(ctx, {.h = a.h2,
                         .ye = a.ye,
@@ -215,10 +229,12 @@ void experts_forward(Context& ctx, const LayerPlace& place, const LayerWeights& 
                         .skip_identity = c.skip_identity()});
 }
 
-void dense_forward(Context& ctx, const LayerWeights& w, LayerActs& a) {
+void dense_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w, LayerActs& a) {
   linear_forward(ctx, {.y = a.gate_up, .x = a.x2, .w = w.gate_up.forward, .bias = {}});
   swiglu_forward(ctx, {.y = a.act, .gate_up = a.gate_up, .rows = a.act.dims[0]});
   linear_forward(ctx, {.y = a.h2, .x = a.act, .w = w.down.forward, .bias = {}});
+  show(place, ServedMatrix::kGateUp, a.x2);
+  show(place, ServedMatrix::kDown, a.act);
 }
 
 }  // namespace
@@ -232,8 +248,9 @@ void layer_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
 
   project_forward(ctx, place, w, batch, below.x, a, memory);
   attend_forward(ctx, place, batch, a, memory);
-  linear_forward(
-      ctx, {.y = a.h1, .x = a.o.reshaped({T, c.heads * c.head_dim}), .w = w.o.forward, .bias = {}});
+  const Tensor heads = a.o.reshaped({T, c.heads * c.head_dim});
+  show(place, ServedMatrix::kOutput, heads);
+  linear_forward(ctx, {.y = a.h1, .x = heads, .w = w.o.forward, .bias = {}});
   residual_norm_forward(ctx, {.r_out = a.r1,
                               .x = a.x2,
                               .rstd = a.rstd2,
@@ -243,7 +260,7 @@ void layer_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
                               .norm = w.norm_experts,
                               .eps = eps});
   if (c.dense()) {
-    dense_forward(ctx, w, a);
+    dense_forward(ctx, place, w, a);
   } else {
     route_forward(ctx, place, w, below, above, a, scratch);
     experts_forward(ctx, place, w, a, scratch);

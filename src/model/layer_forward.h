@@ -5,6 +5,7 @@
 #include "model/activations.h"
 #include "model/batch.h"
 #include "model/cache.h"
+#include "model/forward_observer.h"
 #include "model/weights.h"
 #include "parallel/context_parallel.h"
 #include "parallel/expert_exchange.h"
@@ -15,8 +16,8 @@ namespace moraine {
 
 // Where a layer stands: its config, its index, its rotary table [P, rotary/2, 2], the ranks that
 // hold the other experts and have rows of their own (exchange) or the same rows (gather; both null:
-// all experts are here), and those that have the other rows of its sequences (null: all are in the
-// batch).
+// all experts are here), those that have the other rows of its sequences (null: all are in the
+// batch), and who looks on (null: nobody).
 struct LayerPlace {
   const ModelConfig& config;
   int64_t index;
@@ -24,6 +25,7 @@ struct LayerPlace {
   ExpertExchange* exchange = nullptr;
   ExpertGather* gather = nullptr;
   ContextParallel* context = nullptr;
+  ForwardObserver* observer = nullptr;
 };
 
 // The ranks that hold the other positions of a shared cache, and what the batch's rows see here.

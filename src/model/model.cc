@@ -71,7 +71,8 @@ LayerPlace Model::place(int64_t layer) const {
           .rope = config_.slides(layer) ? rope_sliding_ : rope_full_,
           .exchange = options_.exchange,
           .gather = options_.gather,
-          .context = shared ? options_.context : nullptr};
+          .context = shared ? options_.context : nullptr,
+          .observer = observer_};
 }
 
 LayerMemory Model::memory(int64_t layer, Cache& cache, std::span<const int32_t> pages) {
@@ -121,7 +122,12 @@ Tensor Model::forward(Context& ctx, const Batch& batch, Cache* cache,
   if (shared_cache_ && cache != nullptr) see_held_keys(*cache, batch.segments);
   for (int64_t i = 0; i < config_.layers; ++i)
     run_layer(ctx, i, batch, acts, cache == nullptr ? LayerMemory() : memory(i, *cache, pages));
-  return acts.above(config_.layers - 1).x;
+  const Tensor x = acts.above(config_.layers - 1).x;
+  if (observer_ != nullptr) {
+    const int64_t rows[2] = {0, x.dims[0]};
+    observer_->reads(-1, ServedMatrix::kHead, x, rows);
+  }
+  return x;
 }
 
 double Model::sum_losses(

@@ -48,6 +48,9 @@ class Model {
   // The rotary base of full and of sliding layers changes at a phase border.
   void set_rope_theta(Context& ctx, double theta, double sliding_theta);
 
+  // Who sees the passes from now on, or null. Not copied: it stays until it is taken away.
+  void observe(ForwardObserver* observer) { observer_ = observer; }
+
   // Final hidden rows [T, D] (after the last norm), valid until the next call. With a cache, position p of
   // segment s is in page  pages[s.key_begin + p / page_rows]; those before the batch's rows are there.
   // Ranks that share experts or the cache call it together, with the same batch.
@@ -95,6 +98,7 @@ class Model {
   Tensor losses_;                    // [tokens] wide
   Tensor rope_full_, rope_sliding_;  // [positions, rotary/2, 2]
   double theta_ = 0, sliding_theta_ = 0;
+  ForwardObserver* observer_ = nullptr;
 };
 
 }  // namespace moraine

@@ -185,5 +185,39 @@ TEST_F(EvalProgram, PerplexityOfShardsAndWithABegin) {
                  {"foreign", "another tokenizer"});
 }
 
+TEST_F(EvalProgram, CompareSaysHowFarAModelIsFromAnother) {
+  const std::string model = file("model");
+  must({"import", "--from", model, "--out", file("bf16"), "--dtype", "bf16"});
+  const auto compare = [&](const std::string& other, const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"eval",        "compare", "--model", other,
+                                     "--reference", model,     "--input", file("a.jsonl"),
+                                     "--context",   "64",      "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    return parse_json(must(args));
+  };
+  const Json same = compare(model, {});
+  EXPECT_EQ(same.at("kl").get<double>(), 0);
+  EXPECT_EQ(same.at("top1_agreement").get<double>(), 1);
+  EXPECT_EQ(same.at("route_flips").get<double>(), 0);
+  EXPECT_EQ(same.at("route_flips_by_layer").size(), 2u);
+  const Json other = compare(file("bf16"), {"--max-tokens", "500"});
+  EXPECT_EQ(other.at("tokens").get<int64_t>(), 500);
+  EXPECT_GT(other.at("kl").get<double>(), 0);
+  EXPECT_LT(other.at("kl").get<double>(), 0.01);
+  const std::string text = must({"eval", "compare", "--model", file("bf16"), "--reference", model,
+                                 "--input", file("a.jsonl"), "--max-tokens", "100"});
+  EXPECT_NE(text.find("tokens=100 loss_reference="), std::string::npos) << text;
+  EXPECT_NE(text.find("route flips by layer, percent:"), std::string::npos) << text;
+  expect_refused({"eval", "compare", "--model", model, "--input", file("a.jsonl")},
+                 {"--reference DIR"});
+  expect_refused({"eval", "compare", "--model", model, "--reference", model, "--input",
+                  file("a.jsonl"), "--ranks", "2"},
+                 {"one rank"});
+  folder.write("empty.txt", "");
+  expect_refused(
+      {"eval", "compare", "--model", model, "--reference", model, "--input", file("empty.txt")},
+      {"empty.txt", "no document of two tokens"});
+}
+
 }  // namespace
 }  // namespace moraine

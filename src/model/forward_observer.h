@@ -1,0 +1,27 @@
+// ForwardObserver: sees what the products of a forward pass read, and where its router sends rows.
+//
+// For measurements beside a pass, such as calibrating quantised weights. Called by the thread that runs the pass,
+// in the order of the model; tensors are valid during the call only. Inputs of experts on other ranks are not seen.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tensor/tensor.h"
+
+namespace moraine {
+
+// The weights that a served model may have quantised.
+enum class ServedMatrix : uint8_t { kQkv, kOutput, kGateUp, kDown, kHead };
+constexpr int kServedMatrices = 5;
+
+class ForwardObserver {
+ public:
+  virtual ~ForwardObserver() = default;
+  // Rows [rows[g], rows[g+1]) of x are what group g multiplies; layer: -1 for the head.
+  virtual void reads(int64_t layer, ServedMatrix matrix, const Tensor& x,
+                     std::span<const int64_t> rows) = 0;
+  virtual void chooses(int64_t layer, const Tensor& expert) = 0;  // [T] i32
+};
+
+}  // namespace moraine
