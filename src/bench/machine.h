@@ -15,8 +15,8 @@
 namespace moraine {
 
 struct BenchOptions {
-  bool json;
-  int threads;               // >= 1
+  bool json = false;
+  int threads = 1;           // >= 1
   std::string machine_file;  // written or updated; empty: none
 };
 

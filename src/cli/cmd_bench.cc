@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/pool.h"
 #include "bench/comm.h"
+#include "bench/inference.h"
 #include "bench/machine.h"
 #include "bench/masks.h"
 #include "bench/serve.h"
@@ -53,39 +54,42 @@ int64_t one_rank_count(const Flags& flags, const std::string& what, const std::s
 }
 
 struct BenchFlags {
-  std::string what, config_path, ranks = "2,4,8", out = ".", concurrency, tpot, tokenizer;
+  std::string what, config_path, ranks = "2,4,8", out = ".", concurrency, tpot, tokenizer, prompts;
   std::vector<std::string> assignments;
   BenchOptions options;
   BenchServeOptions serve;
-  int64_t threads = 0, steps = 8, mib = 512, rounds = 7;
+  int64_t threads = 0, steps = 8, mib = 512, rounds = 7, context = 512;
 };
 
 void declare(Flags& flags, BenchFlags& f) {
   flags
-      .choice_positional("what", &f.what,
-                         {"memory", "gemm", "train", "storage", "comm", "serve", "masks"},
-                         "memory, gemm, train, storage, comm, serve or masks")
+      .choice_positional(
+          "what", &f.what,
+          {"memory", "gemm", "train", "storage", "comm", "prefill", "decode", "serve", "masks"},
+          "memory, gemm, train, storage, comm, prefill, decode, serve or masks")
       .flag("json", &f.options.json, "Print one JSON line per measurement.")
       .text("machine", &f.options.machine_file,
             "memory, gemm, comm: machine file to write or update, which `train --machine` reads.")
       .text("config", &f.config_path, "train: config of the run.")
       .list("set", &f.assignments, "train: key=value that wins over the file.")
-      .integer("steps", &f.steps, "train: optimizer steps measured.", 1, 1 << 20)
+      .integer("steps", &f.steps, "train: optimizer steps measured; decode: steps, 32.", 1, 1 << 20)
       .text("ranks", &f.ranks,
             "storage: rank counts, as threads of this process. comm, train: one number; default "
             "one for each usable core (comm), 1 (train).")
       .integer("mib", &f.mib, "storage: MiB of state, all ranks together.", 8, 1 << 20)
       .integer("rounds", &f.rounds, "storage: rounds, of which medians are taken.", 1, 1000)
       .text("out", &f.out, "storage: a folder on the disk to measure.")
-      .text("model", &f.serve.model_path, "serve, masks: model that computes.")
+      .text("model", &f.serve.model_path, "prefill, decode, serve, masks: model that computes.")
       .text("tokenizer", &f.tokenizer,
             "masks: tokenizer.json, or its folder, to measure without a model.")
       .text("dtype", &f.serve.dtype,
-            "serve, masks: f32 or bf16; default: as the weights are stored.")
+            "prefill, decode, serve, masks: f32 or bf16; default: as the weights are stored.")
       .integer("prompt-tokens", &f.serve.prompt_tokens, "serve: of each request.", 1, 1 << 20)
       .integer("new-tokens", &f.serve.new_tokens, "serve, masks: of each answer.", 2, 1 << 20)
       .text("concurrency", &f.concurrency,
-            "serve, masks: requests at a time, one load for each number.")
+            "decode, serve, masks: sequences at a time, one load for each number.")
+      .text("prompts", &f.prompts, "prefill: tokens of a prompt, as 512,2048,8192.")
+      .integer("context", &f.context, "decode: positions before the first step.", 1, 1 << 24)
       .text("tpot-ms", &f.tpot,
             "serve: latency targets to compare, in ms, as 15,30,60,0; 0 is none.")
       .text("chart", &f.serve.chart, "serve: HTML file with the chart of the targets.")
@@ -107,6 +111,19 @@ void run_masks(const Flags& flags, const BenchFlags& f) {
   bench_masks(o);
 }
 
+void run_inference(const Flags& flags, const BenchFlags& f) {
+  BenchInferenceOptions o{.model_path = f.serve.model_path,
+                          .dtype = f.serve.dtype,
+                          .threads = f.threads,
+                          .context = f.context,
+                          .json = f.options.json};
+  if (flags.given("steps")) o.steps = f.steps;
+  if (!f.concurrency.empty()) o.sequences = parse_concurrency(f);
+  if (!f.prompts.empty())
+    o.prompts = parse_numbers(f.prompts, {.flag = "prompts", .least = 1, .most = 1 << 24});
+  f.what == "prefill" ? bench_prefill(o) : bench_decode(o);
+}
+
 void run_serve(BenchFlags& f) {
   if (f.serve.model_path.empty())
     throw_error(Code::kInvalidArgument, "bench serve: --model is missing: wanted a model's folder");
@@ -126,8 +143,9 @@ void cmd_bench(const CommandLine& line) {
       "bench",
       "memory: bandwidth. gemm: peaks, and products at the model's shapes. train: a run's "
       "speed by operation. storage: saving and restoring a checkpoint from many ranks. comm: "
-      "messages and collectives between ranks, also under mpirun. serve: prompts and answers, "
-      "alone and together. masks: what structured answers cost for each token.");
+      "messages and collectives between ranks, also under mpirun. prefill, decode: a prompt; a "
+      "token of each of many sequences; without an engine. serve: prompts and answers, alone and "
+      "together. masks: what structured answers cost for each token.");
   declare(flags, f);
   if (!flags.parse(line)) return;
   f.options.threads = f.threads > 0 ? static_cast<int>(f.threads) : usable_cores();
@@ -137,6 +155,8 @@ void cmd_bench(const CommandLine& line) {
     bench_gemm(f.options);
   } else if (f.what == "serve") {
     run_serve(f);
+  } else if (f.what == "prefill" || f.what == "decode") {
+    run_inference(flags, f);
   } else if (f.what == "masks") {
     run_masks(flags, f);
   } else if (f.what == "comm") {

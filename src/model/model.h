@@ -41,6 +41,7 @@ class Model {
   const ModelConfig& config() const { return config_; }
   const ParameterTable& table() const { return table_; }
   const ModelOptions& options() const { return options_; }
+  const ModelWeights& weights() const { return weights_; }
 
   // After the master weights changed (also after loading them).
   void refresh(Context& ctx);

@@ -1,0 +1,223 @@
+// BenchInference: steps as an engine makes them (infer/rank_steps.h), without one.
+#include "bench/inference.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/random.h"
+#include "infer/rank_steps.h"
+#include "kernels/profile.h"
+#include "machine/machine.h"
+#include "model/forward_observer.h"
+#include "model/loaded_model.h"
+
+namespace moraine {
+namespace {
+
+constexpr int64_t kChunk = 512;  // rows of a prompt at a step
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size()) / 2,
+                   values.end());
+  return values[values.size() / 2];
+}
+
+// The packs that a step reads, and how many experts were wanted.
+class PacksRead : public ForwardObserver {
+ public:
+  explicit PacksRead(const Model& model) : model_(model) {}
+
+  void reads(int64_t, ServedMatrix, const Tensor&, std::span<const int64_t>) override {}
+  void chooses(int64_t layer, const Tensor& expert) override {
+    const LayerWeights& w = model_.weights().layers[static_cast<size_t>(layer)];
+    const int32_t* chosen = expert.as<int32_t>();
+    std::set<int32_t> wanted(chosen, chosen + expert.count());
+    wanted.erase(static_cast<int32_t>(model_.config().experts));  // skipping reads nothing
+    const double experts = static_cast<double>(wanted.size());
+    bytes_ += experts / static_cast<double>(w.gate_up.forward.groups) *
+              (bytes(w.gate_up) + bytes(w.down));
+  }
+
+  // Of the step that was seen, with what every step reads.
+  double step_bytes() const {
+    double sum = bytes_ + bytes(model_.weights().head);
+    for (const LayerWeights& w : model_.weights().layers) {
+      for (const MatrixPack* pack : {&w.qkv, &w.conv_grouped, &w.o, &w.router_down, &w.router_fc1,
+                                     &w.router_fc2, &w.router_out})
+        sum += bytes(*pack);
+      if (model_.config().dense()) sum += bytes(w.gate_up) + bytes(w.down);
+    }
+    return sum;
+  }
+
+ private:
+  static double bytes(const MatrixPack& pack) {
+    return pack.forward.data == nullptr ? 0 : static_cast<double>(packed_bytes(pack.forward));
+  }
+
+  const Model& model_;
+  double bytes_ = 0;
+};
+
+class Sequences {
+ public:
+  Sequences(const BenchInferenceOptions& o, int64_t rows, int64_t sequences, int64_t positions)
+      : options_(o), pages_(positions / kPageRows + 1) {
+    const ModelDirectory directory = ModelDirectory::open(posix_file_system(), o.model_path);
+    if (positions > directory.config().max_positions) {
+      throw_error(Code::kInvalidArgument, "{} positions: the model was made for {} (max_positions)",
+                  positions, directory.config().max_positions);
+    }
+    LoadOptions load;
+    load.dtype = o.dtype;
+    load.threads = o.threads;
+    load.tokens = rows;
+    load.positions = positions;
+    load.cache = {.pages = sequences * pages_, .segments = sequences};
+    model = LoadedModel::open(directory, load);
+  }
+
+  // `rows` tokens of each of n sequences, from `position` on; the last rows' logits, as a server wants them.
+  void step(int64_t n, int64_t rows, int64_t position) {
+    Step step;
+    const auto V = static_cast<uint64_t>(model->config().vocab_size);
+    for (int64_t s = 0; s < n; ++s) {
+      step.segments.push_back({.row_begin = s * rows,
+                               .rows = rows,
+                               .position_begin = position,
+                               .key_begin = s * pages_});
+      for (int64_t i = 0; i < rows; ++i) {
+        step.token.push_back(static_cast<int32_t>(random_below(V, 1, Stream::kTest, next_++, 0)));
+        step.position.push_back(static_cast<int32_t>(position + i));
+      }
+      for (int64_t page = 0; page < pages_; ++page)
+        step.pages.push_back(static_cast<int32_t>(s * pages_ + page));
+    }
+    const Tensor hidden = compute_step(model->ctx(), model->model(), model->cache(), step);
+    model->model().logits(model->ctx(), hidden.rows(n * rows - n, n * rows));
+  }
+
+  // Of the packs and of n sequences' keys and values before `position`.
+  double step_bytes(int64_t n, int64_t position) {
+    PacksRead packs(model->model());
+    model->model().observe(&packs);
+    step(n, 1, position);
+    model->model().observe(nullptr);
+    const ModelConfig& c = model->config();
+    const int64_t keys =
+        2 * c.kv_heads * c.head_dim * c.layers * dtype_bytes(model->model().options().compute);
+    return packs.step_bytes() + static_cast<double>(n * position * keys);
+  }
+
+  bool bf16() const { return model->model().options().compute == DType::kBF16; }
+
+  std::unique_ptr<LoadedModel> model;
+
+ private:
+  const BenchInferenceOptions& options_;
+  int64_t pages_;  // of a sequence
+  uint64_t next_ = 0;
+};
+
+// Seconds and flops of f(), and the mean of the limits before and after it.
+struct Measured {
+  double seconds, flops;
+  double gflops, read_gb_s;  // limits
+};
+template <class F>
+Measured measure(LoadedModel& model, bool bf16, const F& f) {
+  Pool& pool = *model.ctx().pool;
+  const Machine before = measure_machine_quick(pool);
+  Profile profile;
+  model.ctx().profile = &profile;
+  const double seconds = f();
+  model.ctx().profile = nullptr;
+  const Machine after = measure_machine_quick(pool);
+  return {seconds, profile.flops(),
+          0.5 * (matmul_gflops(before, bf16) + matmul_gflops(after, bf16)),
+          0.5 * (before.read_gb_s + after.read_gb_s)};
+}
+
+void check(const BenchInferenceOptions& o, const std::vector<int64_t>& counts) {
+  if (o.model_path.empty())
+    throw_error(Code::kInvalidArgument, "--model is missing: wanted a model directory");
+  if (counts.empty() || *std::min_element(counts.begin(), counts.end()) < 1)
+    throw_error(Code::kInvalidArgument, "wanted counts of 1 or more");
+}
+
+}  // namespace
+
+void bench_prefill(const BenchInferenceOptions& o) {
+  check(o, o.prompts);
+  const int64_t longest = *std::max_element(o.prompts.begin(), o.prompts.end());
+  Sequences sequences(o, std::min(kChunk, longest), 1, longest);
+  if (!o.json)
+    fmt::print("{:<8} {:>8} {:>10} {:>10} {:>10} {:>9}\n", "prefill", "tokens", "first", "tokens/s",
+               "GFLOP/s", "of peak");
+  sequences.step(1, std::min(kChunk, longest), 0);  // memory is touched
+  for (const int64_t tokens : o.prompts) {
+    const Measured m = measure(*sequences.model, sequences.bf16(), [&] {
+      const double begin = now_seconds();
+      for (int64_t at = 0; at < tokens; at += kChunk)
+        sequences.step(1, std::min(kChunk, tokens - at), at);
+      return now_seconds() - begin;
+    });
+    const double rate = static_cast<double>(tokens) / m.seconds,
+                 gflops = m.flops / m.seconds * 1e-9;
+    if (o.json) {
+      fmt::print("{}\n", json_text({{"bench", "prefill"},
+                                    {"tokens", tokens},
+                                    {"first_token_ms", 1e3 * m.seconds},
+                                    {"tokens_per_s", rate},
+                                    {"gflop_per_s", gflops},
+                                    {"peak_gflop_per_s", m.gflops}}));
+    } else {
+      fmt::print("{:<8} {:>8} {:>8.1f}ms {:>10.1f} {:>10.1f} {:>8.1f}%\n", "", tokens,
+                 1e3 * m.seconds, rate, gflops, 100 * gflops / m.gflops);
+    }
+  }
+}
+
+void bench_decode(const BenchInferenceOptions& o) {
+  check(o, o.sequences);
+  const int64_t most = *std::max_element(o.sequences.begin(), o.sequences.end());
+  Sequences sequences(o, most, most, o.context + o.steps + 2);
+  if (!o.json)
+    fmt::print("{:<8} {:>9} {:>10} {:>10} {:>10} {:>10} {:>9}\n", "decode", "sequences", "step",
+               "tokens/s", "MB a step", "GB/s", "of memory");
+  for (const int64_t n : o.sequences) {
+    sequences.step(n, 1, o.context);  // memory is touched
+    std::vector<double> seconds, rates;
+    double bytes = 0;
+    const Measured m = measure(*sequences.model, sequences.bf16(), [&] {
+      for (int64_t i = 0; i < o.steps; ++i) {
+        const double begin = now_seconds();
+        bytes = sequences.step_bytes(n, o.context + i);
+        seconds.push_back(now_seconds() - begin);
+        rates.push_back(bytes / seconds.back() * 1e-9);
+      }
+      return median(seconds);
+    });
+    const double tokens = static_cast<double>(n) / m.seconds, gb_s = median(rates);
+    if (o.json) {
+      fmt::print("{}\n", json_text({{"bench", "decode"},
+                                    {"sequences", n},
+                                    {"context", o.context},
+                                    {"step_ms", 1e3 * m.seconds},
+                                    {"tokens_per_s", tokens},
+                                    {"step_bytes", bytes},
+                                    {"gb_s", gb_s},
+                                    {"read_gb_s", m.read_gb_s}}));
+    } else {
+      fmt::print("{:<8} {:>9} {:>8.2f}ms {:>10.1f} {:>10.1f} {:>10.2f} {:>8.1f}%\n", "", n,
+                 1e3 * m.seconds, tokens, bytes * 1e-6, gb_s, 100 * gb_s / m.read_gb_s);
+    }
+  }
+}
+
+}  // namespace moraine

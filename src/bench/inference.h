@@ -1,0 +1,36 @@
+// BenchInference: the two things that a server computes, each by itself, beside what the machine could do.
+//
+// `bench prefill`: a prompt in chunks of 512 rows into an empty cache: time to the first token, tokens/s, share of the
+// peak that products are held against. `bench decode`: n sequences of a given length, a token of each at a step:
+// tokens/s, and the bytes that such a step cannot do without over its time, against what memory gives.
+//
+//   bytes    every pack that the step reads, once: attention, router, head, the two matrices of the experts that a row
+//            was sent to (counted as they are chosen), and the cached keys and values
+//
+// No engine: no scheduler, no sampling (`bench serve` has those). Tokens are random. The peaks are measured before and
+// after each line; ratios are medians of steps against their mean.
+//
+// Output: a table, or with `json` an object per line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moraine {
+
+struct BenchInferenceOptions {
+  std::string model_path;
+  std::string dtype;  // "": as the weights are stored
+  int64_t threads = 0;
+  std::vector<int64_t> prompts = {512, 2048, 8192};  // prefill: tokens
+  std::vector<int64_t> sequences = {1, 4, 16, 64};   // decode: at a step
+  int64_t context = 512;                             // decode: positions that are there before
+  int64_t steps = 32;                                // decode
+  bool json = false;
+};
+
+void bench_prefill(const BenchInferenceOptions& options);
+void bench_decode(const BenchInferenceOptions& options);
+
+}  // namespace moraine
