@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "data/build_dataset.h"
 #include "machine/machine.h"
-#include "model/model_directory.h"
+#include "model/write_model.h"
 #include "train/loop.h"
 
 namespace moraine::testing {

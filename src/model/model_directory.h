@@ -22,7 +22,9 @@ constexpr const char* kWeightPrefix = "weights.";  // of parameter names in chec
 
 class ModelDirectory {
  public:
-  static ModelDirectory open(FileSystem& fs, const std::string& path);
+  // kAsRead: of a checkpoint, what is read is checked then, not every byte now.
+  enum class Verify : uint8_t { kNow, kAsRead };
+  static ModelDirectory open(FileSystem& fs, const std::string& path, Verify verify = Verify::kNow);
   ModelDirectory(ModelDirectory&&) noexcept;
   ~ModelDirectory();
 
@@ -36,10 +38,15 @@ class ModelDirectory {
   // All that came with the weights about text: tokenizer.json and, where they are, the files beside it that
   // name special tokens, ends of generation and the chat template.
   const std::vector<CheckpointFile>& language_files() const;
-  // Fills the flat f32 buffer, [build_parameters(config()).total_count].
+  // Every weight is there in its shape and a type that can be read. Cost: names; of a public model with a head
+  // of its own, that.
+  void check_weights() const;
+  // Fills the flat f32 buffer, [build_parameters(config()).total_count], or that of a table with only some of
+  // the experts. Checks the weights first.
   void read_weights(const Tensor& master) const;
-  // The same for a table with only some of the experts. A public model is read whole on the way.
   void read_weights(const ParameterTable& table, const Tensor& master) const;
+  // Elements [begin, begin + out.count()) of the table's flat buffer alone, as f32. After check_weights.
+  void read_elements(const ParameterTable& table, int64_t begin, const Tensor& out) const;
 
  private:
   struct State;
@@ -47,9 +54,7 @@ class ModelDirectory {
   std::unique_ptr<State> state_;
 };
 
-// Writes a model without training state, as a checkpoint of step 0 in `directory` (made whole or not at all).
-void write_model_directory(FileSystem& fs, const std::string& directory, const ModelConfig& config,
-                           const Tensor& master, DType dtype,
-                           std::span<const CheckpointFile> language_files);
+// What a model's folder says about text: tokenizer.json and the files that public folders have beside it.
+std::vector<CheckpointFile> read_language_files(FileSystem& fs, const std::string& folder);
 
 }  // namespace moraine
