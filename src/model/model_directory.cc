@@ -9,13 +9,16 @@
 #include "base/saturate.h"
 #include "checkpoint/history.h"
 #include "checkpoint/safetensors/file.h"
+#include "model/packed_model.h"
 #include "model/public_layout.h"
 
 namespace moraine {
 
 struct ModelDirectory::State {
+  FileSystem* fs = nullptr;
   std::string path;
   ModelConfig config;
+  bool packed = false;
   DType dtype = DType::kF32, compute = DType::kF32;
   std::string tokenizer_json;
   std::vector<CheckpointFile> language_files;
@@ -117,6 +120,7 @@ ModelDirectory::~ModelDirectory() = default;
 
 ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path, Verify verify) {
   auto state = std::make_unique<State>();
+  state->fs = &fs;
   state->path = path;
   if (!fs.is_directory(path)) {
     throw_error(Code::kNotFound,
@@ -125,7 +129,9 @@ ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path, Ver
                 path);
   }
   if (fs.exists(join_path(path, "manifest.json"))) {
-    state->checkpoint = Checkpoint::open(fs, path, verify == Verify::kNow);
+    state->checkpoint = Checkpoint::open(fs, path, /*verify=*/false);
+    // Of a packed model only what is read: it is mapped, and would start at the disk's speed.
+    if (verify == Verify::kNow && !is_packed(*state->checkpoint)) state->checkpoint->verify();
   } else if (fs.exists(join_path(path, "config.json"))) {
     const PublicConfig config =
         read_public_config(fs.read(join_path(path, "config.json")), join_path(path, "config.json"));
@@ -153,8 +159,12 @@ ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path, Ver
   }
   const Checkpoint& checkpoint = *state->checkpoint;
   state->config = config_of(checkpoint);
-  state->dtype = checkpoint.entry(std::string(kWeightPrefix) + "model.embed_tokens.weight").dtype;
-  state->compute = compute_of(checkpoint, state->dtype);
+  state->packed = is_packed(checkpoint);
+  state->dtype =
+      state->packed
+          ? packed_type(checkpoint).compute
+          : checkpoint.entry(std::string(kWeightPrefix) + "model.embed_tokens.weight").dtype;
+  state->compute = state->packed ? state->dtype : compute_of(checkpoint, state->dtype);
   const std::vector<std::string> names = checkpoint.file_names();
   for (const char* name : kLanguageFiles) {
     if (std::find(names.begin(), names.end(), name) != names.end())
@@ -168,6 +178,10 @@ const std::string& ModelDirectory::path() const { return state_->path; }
 const ModelConfig& ModelDirectory::config() const { return state_->config; }
 DType ModelDirectory::stored_dtype() const { return state_->dtype; }
 DType ModelDirectory::compute_dtype() const { return state_->compute; }
+bool ModelDirectory::packed() const { return state_->packed; }
+int64_t ModelDirectory::step() const {
+  return state_->checkpoint ? state_->checkpoint->info().step : 0;
+}
 const std::string& ModelDirectory::tokenizer_json() const { return state_->tokenizer_json; }
 const std::vector<CheckpointFile>& ModelDirectory::language_files() const {
   return state_->language_files;
@@ -187,6 +201,13 @@ std::vector<CheckpointFile> read_language_files(FileSystem& fs, const std::strin
 void ModelDirectory::check_weights() const {
   if (state_->public_set)
     return check_public_weights(*state_->public_set, state_->config, state_->layout);
+  if (state_->packed) {
+    throw_error(
+        Code::kInvalidArgument,
+        "open model {}: this is a packed model, for generate, chat, eval and serve alone; use "
+        "the directory that it was made from",
+        state_->path);
+  }
   for (const Parameter& p : build_parameters(state_->config).all) {
     const CheckpointEntry& entry = state_->checkpoint->entry(kWeightPrefix + p.name);
     if (entry.shape == p.dims && (entry.dtype == DType::kF32 || entry.dtype == DType::kBF16))
@@ -196,6 +217,11 @@ void ModelDirectory::check_weights() const {
                 state_->path, entry.name, dtype_name(entry.dtype), shape_text(entry.shape),
                 shape_text(p.dims));
   }
+}
+
+std::unique_ptr<PackedModel> ModelDirectory::open_packed() const {
+  MR_CHECK(state_->packed);
+  return std::make_unique<PackedModel>(*state_->fs, state_->path, state_->config);
 }
 
 void ModelDirectory::read_weights(const Tensor& master) const {

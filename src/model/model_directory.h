@@ -3,6 +3,7 @@
 //   checkpoint  step-<n>/ or an imported model: manifest.json, weights, config, tokenizer
 //   run         a training output: its newest checkpoint that verifies
 //   public      config.json and safetensors in the native or legacy layout
+//   packed      a checkpoint of packs, for computing alone (model/packed_model.h): it has no weights to read
 //
 // Errors: kNotFound if the path is none of these; else those of the formats.
 #pragma once
@@ -17,6 +18,8 @@
 #include "model/parameters.h"
 
 namespace moraine {
+
+class PackedModel;  // model/packed_model.h
 
 constexpr const char* kWeightPrefix = "weights.";  // of parameter names in checkpoints
 
@@ -34,12 +37,15 @@ class ModelDirectory {
   // What the model computes in if nobody says: a training run's own type (its validation loss and this
   // directory's answers are then the same bits), else stored_dtype().
   DType compute_dtype() const;
-  const std::string& tokenizer_json() const;  // "" if the model came without
+  int64_t step() const;  // of the checkpoint; 0: a public folder
+  bool packed() const;
+  std::unique_ptr<PackedModel> open_packed() const;  // if packed
+  const std::string& tokenizer_json() const;         // "" if the model came without
   // All that came with the weights about text: tokenizer.json and, where they are, the files beside it that
   // name special tokens, ends of generation and the chat template.
   const std::vector<CheckpointFile>& language_files() const;
-  // Every weight is there in its shape and a type that can be read. Cost: names; of a public model with a head
-  // of its own, that.
+  // Every weight is there in its shape and a type that can be read. kInvalidArgument: packed, there are none.
+  // Cost: names; of a public model with a head of its own, that.
   void check_weights() const;
   // Fills the flat f32 buffer, [build_parameters(config()).total_count], or that of a table with only some of
   // the experts. Checks the weights first.

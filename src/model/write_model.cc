@@ -44,16 +44,22 @@ TensorBytes stored_bytes(const ModelToWrite& model, const Parameter& p, DType dt
   };
 }
 
-// Counts what was made.
-TensorBytes counted(TensorBytes fill, const ModelToWrite& model, int64_t& done, int64_t& total) {
-  return [&, fill = std::move(fill)](int64_t offset, int64_t bytes, void* out) {
-    fill(offset, bytes, out);
-    done += bytes;
-    if (model.progress) model.progress(done, total);
-  };
-}
-
 }  // namespace
+
+void count_progress(DirectoryContent& content,
+                    const std::function<void(int64_t done, int64_t total)>& progress) {
+  if (!progress) return;
+  int64_t total = 0;
+  for (const CheckpointTensor& t : content.tensors) total += t.tensor.bytes();
+  const auto done = std::make_shared<int64_t>(0);
+  for (CheckpointTensor& t : content.tensors) {
+    t.fill = [=, &progress, fill = std::move(t.fill)](int64_t offset, int64_t bytes, void* out) {
+      fill(offset, bytes, out);
+      *done += bytes;
+      progress(*done, total);
+    };
+  }
+}
 
 void write_directory(FileSystem& fs, const std::string& directory,
                      const DirectoryContent& content) {
@@ -90,14 +96,12 @@ void write_model_directory(FileSystem& fs, const std::string& directory,
   DirectoryContent content{.info = {}, .tensors = {}, .files = model.language_files, .options = {}};
   content.info.config = "[model]\n" + print_fields(model_fields(printed));
   const ParameterTable table = build_parameters(model.config);
-  int64_t done = 0, total = 0;
   for (const Parameter& p : table.all) {
     Tensor t = view(p, make_tensor(nullptr, DType::kF32, {table.total_count}));
     if (p.kind != Parameter::Kind::kBalance) t.dtype = model.dtype;
-    total += t.bytes();
-    content.tensors.push_back(
-        {kWeightPrefix + p.name, t, counted(stored_bytes(model, p, t.dtype), model, done, total)});
+    content.tensors.push_back({kWeightPrefix + p.name, t, stored_bytes(model, p, t.dtype)});
   }
+  count_progress(content, model.progress);
   write_directory(fs, directory, content);
 }
 

@@ -41,6 +41,9 @@ struct DirectoryContent {
   std::span<const CheckpointFile> files;
   CheckpointOptions options;
 };
+// Wraps the tensors' functions, so that `progress` hears of each piece. It lives as long as `content`.
+void count_progress(DirectoryContent& content,
+                    const std::function<void(int64_t done, int64_t total)>& progress);
 void write_directory(FileSystem& fs, const std::string& directory, const DirectoryContent& content);
 
 }  // namespace moraine
