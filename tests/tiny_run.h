@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "data/build_dataset.h"
 #include "machine/machine.h"
-#include "model/model_directory.h"
+#include "model/write_model.h"
 #include "train/loop.h"
 
 namespace moraine::testing {
@@ -92,6 +92,7 @@ class WatchedFileSystem : public FileSystem {
   bool exists(const std::string& path) override { return base_.exists(path); }
   bool is_directory(const std::string& path) override { return base_.is_directory(path); }
   int64_t file_bytes(const std::string& path) override { return base_.file_bytes(path); }
+  int64_t free_bytes(const std::string& folder) override { return base_.free_bytes(folder); }
   std::vector<std::string> list(const std::string& path) override { return base_.list(path); }
   void make_directories(const std::string& path) override { base_.make_directories(path); }
   void rename(const std::string& from, const std::string& to) override { base_.rename(from, to); }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "base/error.h"
 #include "base/mapped_ranges.h"
 #include "base/memory_error.h"
+#include "base/saturate.h"
 
 namespace moraine {
 namespace {
@@ -120,6 +122,11 @@ class PosixFileSystem : public FileSystem {
     return ::stat(path.c_str(), &s) == 0 && S_ISDIR(s.st_mode);
   }
   int64_t file_bytes(const std::string& path) override { return status(path).st_size; }
+  int64_t free_bytes(const std::string& folder) override {
+    struct statvfs s {};
+    if (::statvfs(folder.c_str(), &s) != 0) fail("look at the disk of", folder);
+    return multiply_saturated(static_cast<int64_t>(s.f_bavail), static_cast<int64_t>(s.f_frsize));
+  }
   std::vector<std::string> list(const std::string& path) override {
     DIR* folder = ::opendir(path.c_str());
     if (folder == nullptr) fail("list", path);
@@ -194,16 +201,23 @@ void MappedFile::read_at(int64_t offset, int64_t bytes, void* out) const {
   }
 }
 
-static void advise(const uint8_t* data, int64_t total, int64_t offset, int64_t bytes, int advice) {
+static bool advise(const uint8_t* data, int64_t total, int64_t offset, int64_t bytes, int advice) {
   const int64_t page = ::sysconf(_SC_PAGESIZE);
   const int64_t begin = std::max<int64_t>(0, offset / page * page);
   const int64_t end = std::min(total, offset + bytes);
-  if (data == nullptr || begin >= end) return;
-  ::madvise(const_cast<uint8_t*>(data) + begin, static_cast<size_t>(end - begin), advice);
+  if (data == nullptr || begin >= end) return true;
+  return ::madvise(const_cast<uint8_t*>(data) + begin, static_cast<size_t>(end - begin), advice) ==
+         0;
 }
 
 void MappedFile::will_need(int64_t offset, int64_t bytes) const {
   advise(data_, bytes_, offset, bytes, MADV_WILLNEED);
+}
+
+void MappedFile::populate(int64_t offset, int64_t bytes) const {
+  constexpr int kPopulateRead = 22;  // MADV_POPULATE_READ; headers before Linux 5.14 lack the name
+  if (advise(data_, bytes_, offset, bytes, kPopulateRead) || errno != EINVAL) return;
+  will_need(offset, bytes);  // an older kernel
 }
 
 void MappedFile::will_not_need(int64_t offset, int64_t bytes) const {

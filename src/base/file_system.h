@@ -36,7 +36,10 @@ class MappedFile {
   int64_t bytes() const { return bytes_; }  // when it was opened
   // Errors: kCorrupt: the file ends before `offset + bytes`; kIo.
   virtual void read_at(int64_t offset, int64_t bytes, void* out) const;
-  void will_need(int64_t offset, int64_t bytes) const;      // read-ahead hint
+  void will_need(int64_t offset, int64_t bytes) const;  // read-ahead hint
+  // Reads the pages and puts them in place: a look at data() finds them there. Waits for the disk. What can
+  // not be read is left out.
+  void populate(int64_t offset, int64_t bytes) const;
   void will_not_need(int64_t offset, int64_t bytes) const;  // drop-from-memory hint
 
  private:
@@ -57,6 +60,7 @@ class FileSystem {
   virtual bool exists(const std::string& path) = 0;
   virtual bool is_directory(const std::string& path) = 0;
   virtual int64_t file_bytes(const std::string& path) = 0;
+  virtual int64_t free_bytes(const std::string& folder) = 0;  // that its disk gives to this user
   virtual std::vector<std::string> list(const std::string& path) = 0;  // names, sorted
   virtual void make_directories(const std::string& path) = 0;          // and parents; ok if there
   virtual void rename(const std::string& from, const std::string& to) = 0;

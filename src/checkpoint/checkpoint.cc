@@ -13,7 +13,6 @@
 #include "checkpoint/safetensors/file.h"
 
 namespace moraine {
-namespace {}  // namespace
 
 struct Checkpoint::State {
   std::string directory;
@@ -30,6 +29,7 @@ struct Checkpoint::State {
   void check_entries();
   const SafetensorsEntry& part_entry(const ManifestTensor& t, const ManifestPart& part) const;
   void check_part(size_t tensor, size_t part) const;
+  void read_bytes(size_t tensor, int64_t begin, int64_t bytes, void* out) const;
   std::string read_file(const ManifestFile& file) const;
   void check_all() const;
   size_t position(std::string_view name) const;
@@ -129,6 +129,22 @@ void Checkpoint::State::check_part(size_t tensor, size_t part) const {
         entry.offset, entry.offset + entry.bytes, hash_hex(hasher.digest()), hash_hex(p.hash));
   }
   done.store(true, std::memory_order_release);
+}
+
+// Bytes of a tensor, counted over its parts.
+void Checkpoint::State::read_bytes(size_t tensor, int64_t begin, int64_t bytes, void* out) const {
+  const ManifestTensor& t = manifest.tensors[tensor];
+  uint8_t* to = static_cast<uint8_t*>(out);
+  for (size_t i = 0; i < t.parts.size(); ++i) {
+    const ManifestPart& part = t.parts[i];
+    const int64_t part_begin = part.row_begin * t.row_bytes();
+    const int64_t from = std::max(part_begin, begin);
+    const int64_t end = std::min(part.row_end * t.row_bytes(), begin + bytes);
+    if (from >= end) continue;
+    check_part(tensor, i);
+    data[static_cast<size_t>(part.file)].mapping().read_at(
+        part_entry(t, part).offset + (from - part_begin), end - from, to + (from - begin));
+  }
 }
 
 std::string Checkpoint::State::read_file(const ManifestFile& file) const {
@@ -246,21 +262,40 @@ void Checkpoint::read_rows(std::string_view name, int64_t row_begin, const Tenso
                 dtype_name(e.dtype), shape_text(e.shape), dtype_name(out.dtype), shape_text(out),
                 row_begin);
   }
-  const int64_t row_bytes = t.row_bytes();
-  uint8_t* to = static_cast<uint8_t*>(out.data);
-  for (size_t i = 0; i < t.parts.size(); ++i) {
-    const ManifestPart& part = t.parts[i];
-    const int64_t begin = std::max(part.row_begin, row_begin);
-    const int64_t end = std::min(part.row_end, row_begin + rows);
-    if (begin >= end || row_bytes == 0) continue;
-    naming(directory(), [&] { state_->check_part(tensor, i); });
-    const int64_t offset =
-        state_->part_entry(t, part).offset + (begin - part.row_begin) * row_bytes;
-    naming(directory(), [&] {
-      state_->data[static_cast<size_t>(part.file)].mapping().read_at(
-          offset, (end - begin) * row_bytes, to + (begin - row_begin) * row_bytes);
-    });
+  naming(directory(), [&] {
+    state_->read_bytes(tensor, row_begin * t.row_bytes(), rows * t.row_bytes(), out.data);
+  });
+}
+
+void Checkpoint::read_elements(std::string_view name, int64_t begin, const Tensor& out) const {
+  const CheckpointEntry& e = entry(name);
+  const size_t tensor = static_cast<size_t>(&e - state_->entries.data());
+  const int64_t width = dtype_bytes(e.dtype);
+  if (e.dtype != out.dtype || begin < 0 || out.count() > e.bytes / width - begin) {
+    throw_error(Code::kInvalidArgument,
+                "load checkpoint {}: '{}' is {} {}, wanted {} elements {} from {} on", directory(),
+                name, dtype_name(e.dtype), shape_text(e.shape), out.count(), dtype_name(out.dtype),
+                begin);
   }
+  naming(directory(), [&] { state_->read_bytes(tensor, begin * width, out.bytes(), out.data); });
+}
+
+void Checkpoint::verify() const {
+  naming(directory(), [&] { state_->check_all(); });
+}
+
+Checkpoint::Mapped Checkpoint::mapped(std::string_view name) const {
+  const CheckpointEntry& e = entry(name);
+  const ManifestTensor& t =
+      state_->manifest.tensors[static_cast<size_t>(&e - state_->entries.data())];
+  if (t.parts.size() != 1) {
+    throw_error(Code::kInvalidArgument, "load checkpoint {}: '{}' has {} parts, wanted one",
+                directory(), name, t.parts.size());
+  }
+  const SafetensorsEntry& at = state_->part_entry(t, t.parts[0]);
+  return {.file = &state_->data[static_cast<size_t>(t.parts[0].file)].mapping(),
+          .offset = at.offset,
+          .bytes = at.bytes};
 }
 
 std::vector<std::string> Checkpoint::file_names() const {

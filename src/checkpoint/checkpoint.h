@@ -28,6 +28,7 @@
 
 #include "base/file_system.h"
 #include "base/hash.h"
+#include "checkpoint/tensor_rows.h"
 #include "tensor/tensor.h"
 
 namespace moraine {
@@ -35,6 +36,7 @@ namespace moraine {
 struct CheckpointTensor {
   std::string name;  // "weights.layers.3.experts.down", unique in the run
   Tensor tensor;
+  TensorBytes fill = {};  // if tensor.data is null
 };
 
 // State that is not a tensor.
@@ -55,6 +57,8 @@ struct CheckpointFile {
 struct CheckpointOptions {
   // Of tensor data in one file; a single row may exceed it.
   int64_t max_file_bytes = int64_t{4} << 30;
+  // Not 0: u8 tensors stand first in a file, each at a multiple of this, which their sizes must be too.
+  int64_t page_bytes = 0;
 };
 
 struct CheckpointWritten {
@@ -98,6 +102,19 @@ class Checkpoint {
   // `row_begin` on, as many as `out` has. A scalar counts as one row.
   void read(std::string_view name, const Tensor& out) const;
   void read_rows(std::string_view name, int64_t row_begin, const Tensor& out) const;
+  // Elements [begin, begin + out.count()), row after row, whatever shape `out` has.
+  void read_elements(std::string_view name, int64_t begin, const Tensor& out) const;
+  // Every byte that was not checked before: what open does with `verify`.
+  void verify() const;
+
+  // A tensor of one part where it lies in its file: not checked, to look at as long as this lives.
+  // kInvalidArgument if it has several parts.
+  struct Mapped {
+    const MappedFile* file;
+    int64_t offset, bytes;
+    const uint8_t* data() const { return file->data() + offset; }
+  };
+  Mapped mapped(std::string_view name) const;
 
   std::vector<std::string> file_names() const;  // carried along
   std::string file(std::string_view name) const;

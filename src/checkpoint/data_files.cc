@@ -10,6 +10,7 @@
 namespace moraine {
 namespace {
 
+constexpr int64_t kHeaderAlignment = 8;
 constexpr int64_t kPieceBytes = int64_t{1} << 20;  // hashed and written at once: stays in the cache
 
 int64_t rows_of(const Tensor& t) { return t.rank == 0 ? 1 : t.dims[0]; }
@@ -49,8 +50,13 @@ std::vector<std::vector<Piece>> plan_files(std::span<const TensorRows> tensors,
 
 class OnePass {
  public:
-  OnePass(FileSystem& fs, const std::string& folder, std::span<const TensorRows> tensors)
-      : fs_(fs), folder_(folder), tensors_(tensors), wholes_(tensors.size()) {
+  OnePass(FileSystem& fs, const std::string& folder, std::span<const TensorRows> tensors,
+          int64_t page_bytes)
+      : fs_(fs),
+        folder_(folder),
+        tensors_(tensors),
+        page_bytes_(page_bytes),
+        wholes_(tensors.size()) {
     result_.parts.resize(tensors.size());
     result_.hashes.resize(tensors.size());
   }
@@ -63,7 +69,8 @@ class OnePass {
       if (!shape.empty()) shape[0] = piece.row_end - piece.row_begin;
       specs.push_back({from.name, from.local.dtype, shape});
     }
-    SafetensorsWriter writer(fs_, join_path(folder_, name), specs);
+    SafetensorsWriter writer(fs_, join_path(folder_, name), specs, pytorch_metadata(),
+                             std::max(kHeaderAlignment, page_bytes_));
     for (const Piece& piece : pieces) write_piece(writer, piece);
     writer.finish();
     result_.data.push_back({name, writer.file_bytes(), writer.header_hash()});
@@ -78,13 +85,18 @@ class OnePass {
     std::unique_ptr<Hasher>& all = wholes_[piece.input];  // of a tensor that is cut
     if (!whole && all == nullptr) all = std::make_unique<Hasher>();
     Hasher part;
-    const uint8_t* data = static_cast<const uint8_t*>(from.local.data);
+    if (from.local.data == nullptr) buffer_.resize(static_cast<size_t>(kPieceBytes));
     const int64_t end = piece.row_end * row_bytes(from.local);
     for (int64_t at = piece.row_begin * row_bytes(from.local); at < end; at += kPieceBytes) {
       const int64_t bytes = std::min(kPieceBytes, end - at);
-      part.add(data + at, bytes);
-      if (!whole) all->add(data + at, bytes);
-      writer.append(data + at, bytes);
+      const uint8_t* data = static_cast<const uint8_t*>(from.local.data) + at;
+      if (from.local.data == nullptr) {
+        from.fill(at, bytes, buffer_.data());
+        data = buffer_.data();
+      }
+      part.add(data, bytes);
+      if (!whole) all->add(data, bytes);
+      writer.append(data, bytes);
     }
     result_.parts[piece.input].push_back({.file = static_cast<int64_t>(result_.data.size()),
                                           .row_begin = from.row_begin + piece.row_begin,
@@ -96,6 +108,8 @@ class OnePass {
   FileSystem& fs_;
   const std::string& folder_;
   std::span<const TensorRows> tensors_;
+  const int64_t page_bytes_;
+  std::vector<uint8_t> buffer_;  // of a tensor that is not in memory
   std::vector<std::unique_ptr<Hasher>> wholes_;
   DataFilesWritten result_;
 };
@@ -103,16 +117,25 @@ class OnePass {
 }  // namespace
 
 DataFilesWritten write_data_files(FileSystem& fs, const std::string& folder, FirstDataFile first,
-                                  std::span<const TensorRows> tensors, int64_t max_file_bytes) {
-  MR_CHECK(max_file_bytes > 0, "%ld", static_cast<long>(max_file_bytes));
+                                  std::span<const TensorRows> tensors,
+                                  const CheckpointOptions& options) {
+  MR_CHECK(options.max_file_bytes > 0, "%ld", static_cast<long>(options.max_file_bytes));
   std::vector<SafetensorsSpec> specs;
   for (const TensorRows& t : tensors) {
-    MR_CHECK(t.local.data != nullptr || t.local.bytes() == 0, "%s is empty", t.name.c_str());
+    MR_CHECK(t.local.data != nullptr || t.fill || t.local.bytes() == 0, "%s is empty",
+             t.name.c_str());
+    if (options.page_bytes > 0 && t.local.dtype == DType::kU8)
+      MR_CHECK(t.local.bytes() % options.page_bytes == 0, "%s: %ld bytes", t.name.c_str(),
+               static_cast<long>(t.local.bytes()));
     specs.push_back({t.name, t.local.dtype, {}});
   }
-  OnePass pass(fs, folder, tensors);
-  const std::vector<size_t> order = aligned_order(specs);
-  const std::vector<std::vector<Piece>> files = plan_files(tensors, order, max_file_bytes);
+  OnePass pass(fs, folder, tensors, options.page_bytes);
+  std::vector<size_t> order = aligned_order(specs);
+  if (options.page_bytes > 0) {
+    std::stable_partition(order.begin(), order.end(),
+                          [&](size_t i) { return specs[i].dtype == DType::kU8; });
+  }
+  const std::vector<std::vector<Piece>> files = plan_files(tensors, order, options.max_file_bytes);
   for (size_t i = 0; i < files.size(); ++i) {
     pass.write_file(fmt::format("{}{:05}-{:05}.safetensors", kDataPrefix, first.writer,
                                 first.index + static_cast<int64_t>(i)),

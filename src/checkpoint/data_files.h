@@ -2,7 +2,7 @@
 //
 // Tensors are taken in aligned_order and packed first come, first served; one that is larger than a
 // file is cut into parts of whole rows. Files are named data-<writer>-<index>.safetensors. The same
-// tensors give the same files.
+// tensors give the same files. With `page_bytes` u8 tensors come before all others, at multiples of it.
 //
 // Errors: kIo; kInvalidArgument for names that occur twice, are reserved or are not UTF-8.
 // Cost:   one pass: each piece is hashed and written while it is in the cache.
@@ -34,6 +34,7 @@ struct FirstDataFile {
 
 // Writes and syncs the files in `folder`; the folder itself is left to the caller to sync.
 DataFilesWritten write_data_files(FileSystem& fs, const std::string& folder, FirstDataFile first,
-                                  std::span<const TensorRows> tensors, int64_t max_file_bytes);
+                                  std::span<const TensorRows> tensors,
+                                  const CheckpointOptions& options);
 
 }  // namespace moraine

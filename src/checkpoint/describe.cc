@@ -99,8 +99,10 @@ void add_content(const Manifest& manifest, Description* d) {
   d->tokens_seen = manifest.info.tokens_seen;
   d->seed = manifest.info.seed;
   d->config = manifest.info.config;
+  std::set<std::string_view> names;
+  for (const ManifestTensor& t : manifest.tensors) names.insert(t.name);
   for (const auto& [key, value] : manifest.info.values) {
-    d->values.push_back(fmt::format("{} = {}", key, value));
+    if (!names.contains(key)) d->values.push_back(fmt::format("{} = {}", key, value));
   }
   for (const ManifestTensor& t : manifest.tensors) {
     d->tensors.push_back({.name = t.name,
@@ -109,6 +111,8 @@ void add_content(const Manifest& manifest, Description* d) {
                           .count = t.count(),
                           .bytes = t.count() * dtype_bytes(t.dtype),
                           .num_parts = static_cast<int64_t>(t.parts.size())});
+    const auto note = manifest.info.values.find(t.name);
+    if (note != manifest.info.values.end()) d->tensors.back().note = printable(note->second);
   }
 }
 
@@ -257,7 +261,8 @@ std::string tables_text(const Description& d) {
                                  "type", "elements", "bytes", "parts");
   for (const TensorRow& t : d.tensors) {
     text += fmt::format("{:<{}}  {:<5} {:>14} {:>12} {:>5}  {}\n", name_text(t.name), width, t.type,
-                        t.count, bytes_text(t.bytes), t.num_parts, shape_text(t.shape));
+                        t.count, bytes_text(t.bytes), t.num_parts,
+                        shape_text(t.shape) + (t.note.empty() ? "" : "  " + t.note));
   }
   text += fmt::format("\n{:<{}}  {:>7} {:>14} {:>12}\n", "total", width, "tensors", "elements",
                       "bytes");
@@ -370,8 +375,9 @@ std::string description_json(const Description& d) {
   } else {
     for (const TensorRow& t : d.tensors) {
       rows.push_back(fmt::format(
-          "{{\"name\": {}, \"type\": {}, \"shape\": {}, \"bytes\": {}, \"parts\": {}}}",
-          json_quote(t.name), json_quote(t.type), shape_text(t.shape), t.bytes, t.num_parts));
+          "{{\"name\": {}, \"type\": {}, \"shape\": {}, \"bytes\": {}, \"parts\": {}{}}}",
+          json_quote(t.name), json_quote(t.type), shape_text(t.shape), t.bytes, t.num_parts,
+          t.note.empty() ? "" : ", \"note\": " + json_quote(t.note)));
     }
     text += fmt::format(", \"tensors\": [{}]", fmt::join(rows, ", "));
     rows.clear();

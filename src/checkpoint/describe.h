@@ -25,6 +25,7 @@ struct TensorRow {
   int64_t count = 0;
   int64_t bytes = 0;
   int64_t num_parts = 1;
+  std::string note = {};  // the checkpoint's value of the tensor's name: what a pack is
 };
 
 struct TotalRow {

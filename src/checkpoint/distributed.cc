@@ -107,8 +107,7 @@ class DistributedWrite {
         comm_,
         [&] {
           fs_.make_directories(partial_);  // is there, but not all shared disks say so at once
-          const DataFilesWritten written =
-              write_rows(fs_, partial_, comm_.rank(), rows_, options.max_file_bytes);
+          const DataFilesWritten written = write_rows(fs_, partial_, comm_.rank(), rows_, options);
           if (comm_.rank() == 0) carried_ = write_carried_files(fs_, partial_, files_);
           return written_text(written);
         },

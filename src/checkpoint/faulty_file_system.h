@@ -41,6 +41,7 @@ class FaultyFileSystem : public FileSystem {
     loud_ = true;
   }
   void disk_full(int64_t bytes) { bytes_left_ = bytes; }
+  void say_free(int64_t bytes) { free_ = bytes; }  // what free_bytes answers
   int64_t calls() const { return calls_; }
   bool fired() const { return fired_; }
 
@@ -99,6 +100,9 @@ class FaultyFileSystem : public FileSystem {
   bool exists(const std::string& path) override { return base_.exists(path); }
   bool is_directory(const std::string& path) override { return base_.is_directory(path); }
   int64_t file_bytes(const std::string& path) override { return base_.file_bytes(path); }
+  int64_t free_bytes(const std::string& folder) override {
+    return free_ < 0 ? base_.free_bytes(folder) : free_;
+  }
   std::vector<std::string> list(const std::string& path) override { return base_.list(path); }
 
  private:
@@ -179,6 +183,7 @@ class FaultyFileSystem : public FileSystem {
   int64_t throw_at_ = -1;
   int64_t kill_at_ = -1;
   int64_t bytes_left_ = -1;  // -1: no limit
+  int64_t free_ = -1;        // -1: what there is
   bool fired_ = false;
   bool loud_ = false;
   UnsyncedState unsynced_;

@@ -53,8 +53,9 @@ class TestCheckpoint {
               [](const auto& a, const auto& b) { return a.name < b.name; });
     ContentHash hash;
     hash.add_step(info.step);
-    for (const auto& [name, t] : in_order) {
-      hash.add_tensor(name, dtype_name(t.dtype), std::vector<int64_t>(t.dims, t.dims + t.rank),
+    for (const CheckpointTensor& at : in_order) {
+      const Tensor& t = at.tensor;
+      hash.add_tensor(at.name, dtype_name(t.dtype), std::vector<int64_t>(t.dims, t.dims + t.rank),
                       hash_bytes(t.data, t.bytes()));
     }
     return hash.digest();

@@ -17,7 +17,8 @@ CheckpointWritten write_checkpoint(FileSystem& fs, const std::string& root,
     whole.push_back({.name = t.name,
                      .local = t.tensor,
                      .shape = {t.tensor.dims, t.tensor.dims + t.tensor.rank},
-                     .row_begin = 0});
+                     .row_begin = 0,
+                     .fill = t.fill});
   }
   return write_checkpoint_distributed(alone, fs, root, info, whole, files, /*with_hash=*/true,
                                       options);

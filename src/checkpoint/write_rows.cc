@@ -41,7 +41,7 @@ RowsToWrite rows_to_write(const CheckpointInfo& info, std::span<const Checkpoint
 }
 
 DataFilesWritten write_rows(FileSystem& fs, const std::string& folder, int64_t writer,
-                            const RowsToWrite& own, int64_t max_file_bytes) {
+                            const RowsToWrite& own, const CheckpointOptions& options) {
   DataFilesWritten all;
   all.parts.resize(own.rows.size());
   all.hashes.resize(own.rows.size());
@@ -58,7 +58,7 @@ DataFilesWritten write_rows(FileSystem& fs, const std::string& folder, int64_t w
     }
     const int64_t index = static_cast<int64_t>(all.data.size());
     DataFilesWritten written =
-        write_data_files(fs, folder, {.writer = writer, .index = index}, round, max_file_bytes);
+        write_data_files(fs, folder, {.writer = writer, .index = index}, round, options);
     all.data.insert(all.data.end(), written.data.begin(), written.data.end());
     for (size_t i = 0; i < taken.size(); ++i) {
       for (ManifestPart& part : written.parts[i]) part.file += index;

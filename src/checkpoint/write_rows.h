@@ -25,6 +25,6 @@ RowsToWrite rows_to_write(const CheckpointInfo& info, std::span<const Checkpoint
 // Writes and syncs data-<writer>-*; the result is in the order of plan.pieces. No file gets two
 // pieces of one tensor: the second ones follow in files of their own.
 DataFilesWritten write_rows(FileSystem& fs, const std::string& folder, int64_t writer,
-                            const RowsToWrite& own, int64_t max_file_bytes);
+                            const RowsToWrite& own, const CheckpointOptions& options);
 
 }  // namespace moraine

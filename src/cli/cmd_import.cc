@@ -1,11 +1,17 @@
-// `moraine import` and `moraine export`: between public layouts and model directories.
+// `moraine import` and `moraine export`: model directories from public layouts or random weights, and back.
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/log.h"
+#include "base/pool.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/progress.h"
 #include "model/model_directory.h"
 #include "model/public_layout.h"
+#include "model/write_model.h"
 #include "tensor/arena.h"
+#include "tokenizer/tokenizer.h"
 
 namespace moraine {
 namespace {
@@ -17,6 +23,96 @@ std::string skip_name(SkipKind skip) {
     if (field.name == "skip") return field.choices.at(static_cast<size_t>(skip));
   }
   return "";
+}
+
+DType dtype_flag(const std::string& text, DType stored) {
+  return text.empty() ? stored : text == "bf16" ? DType::kBF16 : DType::kF32;
+}
+
+struct ImportFlags {
+  std::string from, random, out, dtype, tokenizer;
+  int64_t seed = 1;
+  bool seed_given = false;
+};
+
+void print_imported(const std::string& out, const ModelConfig& config) {
+  fmt::print("model={} parameters={} skip={}\n", out, count_parameters(config).total,
+             skip_name(config.skip));
+}
+
+void import_public(const ImportFlags& f) {
+  FileSystem& fs = posix_file_system();
+  const ModelDirectory directory =
+      ModelDirectory::open(fs, f.from, ModelDirectory::Verify::kAsRead);
+  directory.check_weights();
+  const ParameterTable table = build_parameters(directory.config());
+  ProgressLine progress("import");
+  write_model_directory(
+      fs, f.out,
+      {.config = directory.config(),
+       .weights = [&](int64_t begin,
+                      const Tensor& out) { directory.read_elements(table, begin, out); },
+       .dtype = dtype_flag(f.dtype, directory.stored_dtype()),
+       .language_files = directory.language_files(),
+       .progress = [&](int64_t done, int64_t total) { progress.update(done, total, "B"); }});
+  print_imported(f.out, directory.config());
+}
+
+// The seed with which `train` would begin: its own key, unless the flag says another.
+uint64_t seed_of(const ImportFlags& f, const SettingsTable& settings) {
+  int64_t seed = f.seed;
+  const SettingsTable train = settings.table("train");
+  if (!f.seed_given && train.has("seed"))
+    train.read({{"seed", &seed, "", "", 0, 9e18}}, train.keys());
+  return static_cast<uint64_t>(seed);
+}
+
+// The tokenizer that a random model carries along: it may have fewer tokens than the model, not more.
+std::vector<CheckpointFile> random_language(FileSystem& fs, const ImportFlags& f,
+                                            ModelConfig& config) {
+  if (f.tokenizer.empty()) {
+    if (config.vocab_size > 0) return {};
+    throw_error(Code::kInvalidArgument,
+                "import --random {}: model.vocab_size is not given; set it, or name a --tokenizer",
+                f.random);
+  }
+  const int64_t tokens = Tokenizer::load(fs, f.tokenizer)->vocabulary_size();
+  if (config.vocab_size == 0) config.vocab_size = tokens;
+  if (tokens > config.vocab_size) {
+    throw_error(
+        Code::kInvalidArgument,
+        "import --random {}: the tokenizer {} has {} tokens, model.vocab_size is {}; wanted "
+        "at least as many",
+        f.random, f.tokenizer, tokens, config.vocab_size);
+  }
+  return read_language_files(fs, f.tokenizer);
+}
+
+void import_random(const ImportFlags& f) {
+  FileSystem& fs = posix_file_system();
+  const SettingsTable settings = SettingsTable::parse(fs.read(f.random), f.random);
+  ModelConfig config = read_model_config(settings.table("model"));
+  const std::vector<CheckpointFile> files = random_language(fs, f, config);
+  const ParameterTable table = build_parameters(config);
+  const InitialValues values{table, config, seed_of(f, settings)};
+  Pool pool(usable_cores());
+  const auto weights = [&](int64_t begin, const Tensor& out) {
+    constexpr int64_t kBlock = int64_t{1} << 14;
+    const int64_t count = out.count();
+    pool.parallel_for((count + kBlock - 1) / kBlock, [&](int64_t block, int) {
+      const int64_t from = block * kBlock, to = std::min(count, from + kBlock);
+      initialize_elements(values, begin + from, out.rows(from, to));
+    });
+  };
+  ProgressLine progress("import");
+  write_model_directory(
+      fs, f.out,
+      {.config = config,
+       .weights = weights,
+       .dtype = dtype_flag(f.dtype, DType::kF32),
+       .language_files = files,
+       .progress = [&](int64_t done, int64_t total) { progress.update(done, total, "B"); }});
+  print_imported(f.out, config);
 }
 
 struct Loaded {
@@ -33,30 +129,32 @@ struct Loaded {
   }
 };
 
-DType dtype_flag(const std::string& text, DType stored) {
-  return text.empty() ? stored : text == "bf16" ? DType::kBF16 : DType::kF32;
-}
-
 }  // namespace
 
 void cmd_import(const CommandLine& line) {
-  std::string from, out, dtype;
+  ImportFlags f;
   Flags flags("import",
-              "Turn a public ZAYA checkpoint (native or legacy layout) into a self-contained model "
-              "directory.");
+              "Make a self-contained model directory: from a public ZAYA checkpoint (native or "
+              "legacy layout), or of random weights. The model is never held in memory.");
   flags
-      .required("from", &from,
-                "Folder with config.json and safetensors (one file, or indexed shards).")
-      .required("out", &out, "Model directory to make.")
-      .choice("dtype", &dtype, {"", "f32", "bf16"},
-              "Of the stored weights; default: as they come.");
+      .text("from", &f.from,
+            "Folder with config.json and safetensors (one file, or indexed shards).")
+      .text("random", &f.random,
+            "Config file whose [model] is the shape: initial weights, those that `train` begins "
+            "with.")
+      .required("out", &f.out, "Model directory to make.")
+      .choice("dtype", &f.dtype, {"", "f32", "bf16"},
+              "Of the stored weights; default: as they come, f32 for --random.")
+      .integer("seed", &f.seed, "Of --random; default: train.seed of the config.", 0, INT64_MAX)
+      .text("tokenizer", &f.tokenizer,
+            "Folder with tokenizer.json that --random carries along, and what is beside it.");
   if (!flags.parse(line)) return;
-  const Loaded model(from);
-  write_model_directory(posix_file_system(), out, model.directory.config(), model.master,
-                        dtype_flag(dtype, model.directory.stored_dtype()),
-                        model.directory.language_files());
-  fmt::print("model={} parameters={} skip={}\n", out, model.table.total_count,
-             skip_name(model.directory.config().skip));
+  f.seed_given = flags.given("seed");
+  if (f.from.empty() == f.random.empty())
+    throw_error(Code::kInvalidArgument, "wanted either --from FOLDER or --random CONFIG");
+  if (f.random.empty() && (f.seed_given || !f.tokenizer.empty()))
+    throw_error(Code::kInvalidArgument, "--seed and --tokenizer belong to --random");
+  f.random.empty() ? import_public(f) : import_random(f);
 }
 
 void cmd_export(const CommandLine& line) {

@@ -3,32 +3,30 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "model/loaded_model.h"
 #include "train/auto_dtype.h"
 #include "train/complete_config.h"
 #include "train/run_memory.h"
 
 namespace moraine {
 
-void cmd_plan(const CommandLine& line) {
-  std::string action, config_path;
+namespace {
+
+struct PlanFlags {
+  std::string action, config_path, model_path;
   std::vector<std::string> assignments;
   bool json = false;
-  int64_t ranks = 1, rank = 0;
-  Flags flags("plan",
-              "memory: the table that `train` prints before step one, made by the same code, "
-              "without running.");
-  flags.choice_positional("action", &action, {"memory"}, "memory")
-      .required("config", &config_path, "Config file of the run.")
-      .list("set", &assignments, "key=value that wins over the file.")
-      .integer("ranks", &ranks, "Ranks of the run.", 1, 65536)
-      .integer("rank", &rank, "Whose memory.", 0, 65535)
-      .flag("json", &json, "Print JSON.");
-  if (!flags.parse(line)) return;
-  if (rank >= ranks)
-    throw_error(Code::kInvalidArgument, "--rank {}: the run has ranks 0 to {}", rank, ranks - 1);
+  int64_t ranks = 1, rank = 0, context = 0, sequences = 1;
+  LoadOptions load;
+};
+
+void plan_run(const PlanFlags& f, Arena& arena) {
+  if (f.rank >= f.ranks)
+    throw_error(Code::kInvalidArgument, "--rank {}: the run has ranks 0 to {}", f.rank,
+                f.ranks - 1);
   FileSystem& fs = posix_file_system();
-  SettingsTable settings = SettingsTable::parse(fs.read(config_path), config_path);
-  for (const std::string& assignment : assignments) settings.set(assignment);
+  SettingsTable settings = SettingsTable::parse(fs.read(f.config_path), f.config_path);
+  for (const std::string& assignment : f.assignments) settings.set(assignment);
   RunConfig config = read_run_config(settings);
   const bool has_data =
       fs.exists(join_path(config.phases.front().train.front().path, kDatasetManifestName));
@@ -40,8 +38,20 @@ void cmd_plan(const CommandLine& line) {
         config.phases.front().train.front().path);
   }
   measure_dtype(config);
-  Arena arena(Arena::Mode::kDry);
-  plan_run_memory(arena, config, static_cast<int>(ranks), static_cast<int>(rank));
+  plan_run_memory(arena, config, static_cast<int>(f.ranks), static_cast<int>(f.rank));
+}
+
+// One process that answers, as `generate` and `serve` open a model.
+std::unique_ptr<LoadedModel> plan_answers(PlanFlags f) {
+  const ModelDirectory directory =
+      ModelDirectory::open(posix_file_system(), f.model_path, ModelDirectory::Verify::kAsRead);
+  f.load.positions = f.context > 0 ? f.context : directory.config().max_positions;
+  const int64_t each = (f.load.positions + kPageRows - 1) / kPageRows;
+  f.load.cache = {.pages = each * f.sequences, .segments = f.sequences};
+  return LoadedModel::plan(directory, f.load);
+}
+
+void print_plan(const Arena& arena, bool json) {
   if (!json) {
     fmt::print("{}", memory_table(arena));
     return;
@@ -49,7 +59,41 @@ void cmd_plan(const CommandLine& line) {
   Json rows = Json::array();
   for (const Arena::Entry& e : arena.entries())
     rows.push_back({{"name", e.name}, {"category", e.category}, {"bytes", e.bytes}});
-  fmt::print("{}\n", json_text({{"bytes", arena.bytes()}, {"buffers", rows}}));
+  Json plan = {{"bytes", arena.bytes()}, {"buffers", rows}};
+  if (arena.mapped_bytes() > 0) plan["mapped_bytes"] = arena.mapped_bytes();
+  fmt::print("{}\n", json_text(plan));
+}
+
+}  // namespace
+
+void cmd_plan(const CommandLine& line) {
+  PlanFlags f;
+  f.load.threads = 1;
+  Flags flags("plan",
+              "memory: every large buffer by name, without taking any: of a run, the table that "
+              "`train` prints before step one; of a model, what generate and serve take.");
+  flags.choice_positional("action", &f.action, {"memory"}, "memory")
+      .text("config", &f.config_path, "Config file of a run.")
+      .text("model", &f.model_path, "Or a model that answers: any directory that `serve` takes.")
+      .list("set", &f.assignments, "key=value that wins over the file.")
+      .integer("ranks", &f.ranks, "Ranks of the run.", 1, 65536)
+      .integer("rank", &f.rank, "Whose memory.", 0, 65535)
+      .text("dtype", &f.load.dtype, "Of --model: f32 or bf16; default: as the weights are stored.")
+      .integer("rows", &f.load.tokens, "Of --model: most rows of a step.", 1, 1 << 20)
+      .integer("context", &f.context, "Of --model: positions of a sequence; 0: the model's.", 0,
+               1 << 30)
+      .integer("sequences", &f.sequences, "Of --model: sequences of that length in the cache.", 1,
+               1 << 20)
+      .flag("json", &f.json, "Print JSON.");
+  if (!flags.parse(line)) return;
+  if (f.config_path.empty() && f.model_path.empty())
+    throw_error(Code::kInvalidArgument, "--config is missing: wanted --config FILE or --model DIR");
+  if (!f.config_path.empty() && !f.model_path.empty())
+    throw_error(Code::kInvalidArgument, "wanted one of --config FILE and --model DIR");
+  if (f.config_path.empty()) return print_plan(plan_answers(f)->arena(), f.json);
+  Arena arena(Arena::Mode::kDry);
+  plan_run(f, arena);
+  print_plan(arena, f.json);
 }
 
 }  // namespace moraine

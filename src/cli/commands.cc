@@ -15,6 +15,7 @@ constexpr Command kCommands[] = {
     {"serve", "answer requests over HTTP, in the protocols of OpenAI and Anthropic", cmd_serve},
     {"import", "turn a public checkpoint into a model directory", cmd_import},
     {"export", "write a model in a public layout", cmd_export},
+    {"quantize", "pack a model for serving: mapped when used, not read", cmd_quantize},
     {"inspect", "show, verify and hash checkpoints, datasets and weight files", cmd_inspect},
     {"bench", "measure this machine and the share of it that is used", cmd_bench},
     {"completion", "print completion of this program for a shell", cmd_completion, true},

@@ -24,6 +24,7 @@ void cmd_chat(const CommandLine& line);
 void cmd_serve(const CommandLine& line);
 void cmd_import(const CommandLine& line);
 void cmd_export(const CommandLine& line);
+void cmd_quantize(const CommandLine& line);
 void cmd_inspect(const CommandLine& line);
 void cmd_plan(const CommandLine& line);
 void cmd_bench(const CommandLine& line);

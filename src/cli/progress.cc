@@ -12,6 +12,7 @@ namespace moraine {
 ProgressLine::ProgressLine(std::string what, bool shown)
     : what_(std::move(what)),
       started_(now_seconds()),
+      printed_(started_),
       shown_(shown),
       terminal_(isatty(STDERR_FILENO) != 0) {}
 

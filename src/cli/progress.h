@@ -18,7 +18,7 @@ class ProgressLine {
 
  private:
   std::string what_;
-  double started_, printed_ = 0;
+  double started_, printed_;
   bool shown_, terminal_, open_ = false;
 };
 

@@ -37,6 +37,7 @@ class FailingFileSystem : public FileSystem {
   bool exists(const std::string& path) override { return real_.exists(path); }
   bool is_directory(const std::string& path) override { return real_.is_directory(path); }
   int64_t file_bytes(const std::string& path) override { return real_.file_bytes(path); }
+  int64_t free_bytes(const std::string& folder) override { return real_.free_bytes(folder); }
   std::vector<std::string> list(const std::string& path) override { return real_.list(path); }
   void make_directories(const std::string& path) override {
     change(), real_.make_directories(path);

@@ -6,18 +6,21 @@
 namespace moraine {
 namespace {
 
-void check(const Tensor& x, const char* x_name, const Tensor& table, const char* table_name,
-           const Tensor& token) {
-  check_activation(x, x_name);
-  MR_CHECK(x.rank == 2, "%s has rank %d", x_name, x.rank);
-  MR_CHECK(table.rank == 2, "%s has rank %d", table_name, table.rank);
-  const int64_t T = x.dims[0], V = table.dims[0];
-  check_tensor(table, table_name, wide_dtype(x.dtype), {V, x.dims[1]});
+void check_tokens(const Tensor& token, int64_t T, int64_t V) {
   check_tensor(token, "token", DType::kI32, {T});
   for (int64_t t = 0; t < T; ++t) {
     const int32_t id = token.as<int32_t>()[t];
     MR_CHECK(id >= 0 && id < V, "token[%ld] = %d of %ld", long(t), id, long(V));
   }
+}
+
+void check(const Tensor& x, const char* x_name, const Tensor& table, const char* table_name,
+           const Tensor& token) {
+  check_activation(x, x_name);
+  MR_CHECK(x.rank == 2, "%s has rank %d", x_name, x.rank);
+  MR_CHECK(table.rank == 2, "%s has rank %d", table_name, table.rank);
+  check_tensor(table, table_name, wide_dtype(x.dtype), {table.dims[0], x.dims[1]});
+  check_tokens(token, x.dims[0], table.dims[0]);
 }
 
 }  // namespace
@@ -29,6 +32,21 @@ void embedding_forward(Context& ctx, const EmbeddingForward& a) {
                       double(a.x.count() * dtype_bytes(a.table.dtype) + a.x.bytes()));
   if (T == 0) return;
   ctx.backend == Backend::kRef ? ref::embedding_forward(a) : cpu::embedding_forward(ctx, a);
+}
+
+void embedding_packed_forward(Context& ctx, const EmbeddingPackedForward& a) {
+  check_activation(a.x, "x");
+  MR_CHECK(a.x.rank == 2, "x has rank %d", a.x.rank);
+  const PackedMatrix& w = a.table;
+  MR_CHECK(w.format == WeightFormat::kPlain && w.dtype == a.x.dtype, "pack is %s, x is %s",
+           dtype_name(w.dtype), dtype_name(a.x.dtype));
+  MR_CHECK(w.groups == 1 && w.k == a.x.dims[1], "pack is %ld x %ld x %ld", long(w.groups),
+           long(w.n), long(w.k));
+  check_tokens(a.token, a.x.dims[0], w.n);
+  const OpTimer timer(ctx.profile, "embedding_packed_forward", 0, double(2 * a.x.bytes()));
+  if (a.x.dims[0] == 0) return;
+  ctx.backend == Backend::kRef ? ref::embedding_packed_forward(a)
+                               : cpu::embedding_packed_forward(ctx, a);
 }
 
 void embedding_backward(Context& ctx, const EmbeddingBackward& a) {

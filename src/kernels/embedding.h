@@ -1,14 +1,16 @@
 // Embedding: token ids to rows of a table.
 //
 //   forward   x[t] = table[token[t]] rounded to x's type
+//   packed    x[t] = row token[t] of a pack as the tied head has it: its elements, bit by bit
 //   backward  dtable[token[t]] += dx[t], t ascending
 //
 // Shapes:   T tokens, V rows, D channels. 0 <= token < V is the caller's duty (checked).
-// Types:    table, dtable f32; x, dx f32 or bf16.
+// Types:    table, dtable f32; x, dx f32 or bf16. A pack is plain and of x's type.
 // Order:    for each table row over t ascending, on any thread count.
 #pragma once
 
 #include "kernels/context.h"
+#include "kernels/linear.h"
 #include "tensor/tensor.h"
 
 namespace moraine {
@@ -19,6 +21,12 @@ struct EmbeddingForward {
   Tensor token;  // [T] i32 in
 };
 
+struct EmbeddingPackedForward {
+  Tensor x;            // [T, D] out
+  PackedMatrix table;  // V x D, one group
+  Tensor token;        // [T] i32 in
+};
+
 struct EmbeddingBackward {
   Tensor dtable;  // [V, D] added to
   Tensor dx;      // [T, D] in
@@ -26,14 +34,17 @@ struct EmbeddingBackward {
 };
 
 void embedding_forward(Context& ctx, const EmbeddingForward& a);
+void embedding_packed_forward(Context& ctx, const EmbeddingPackedForward& a);
 void embedding_backward(Context& ctx, const EmbeddingBackward& a);
 
 namespace ref {
 void embedding_forward(const EmbeddingForward& a);
+void embedding_packed_forward(const EmbeddingPackedForward& a);
 void embedding_backward(const EmbeddingBackward& a);
 }  // namespace ref
 namespace cpu {
 void embedding_forward(Context& ctx, const EmbeddingForward& a);
+void embedding_packed_forward(Context& ctx, const EmbeddingPackedForward& a);
 void embedding_backward(Context& ctx, const EmbeddingBackward& a);
 }  // namespace cpu
 

@@ -47,6 +47,31 @@ TEST(Embedding, MatchesReference) {
   });
 }
 
+// A row of a pack is the row of the table that it was packed from, whatever instruction set packed it.
+TEST(Embedding, PackedRowsAreThoseOfTheTable) {
+  for_each_isa([](Isa) {
+    for (const Case& c : kCases) {
+      Rig rig, reference(Backend::kRef);
+      const Tensor table = rig.normal({c.V, c.D}, DType::kF32, 1),
+                   token = rig.integers({c.T}, c.V, 2);
+      const Tensor x = rig.normal({c.T, c.D}, c.dtype, 3), want_x = rig.copy(x),
+                   want_row = rig.copy(x);
+      const auto packed = [&](Rig& on) {
+        PackedMatrix p{.dtype = c.dtype, .groups = 1, .n = c.V, .k = c.D};
+        p.data = on.zeros({packed_bytes(p)}, DType::kU8).data;
+        pack_matrix(on.ctx, {.packed = p, .w = table, .transpose = false});
+        return p;
+      };
+      embedding_packed_forward(rig.ctx, {.x = x, .table = packed(rig), .token = token});
+      embedding_packed_forward(reference.ctx,
+                               {.x = want_x, .table = packed(reference), .token = token});
+      embedding_forward(rig.ctx, {.x = want_row, .table = table, .token = token});
+      EXPECT_SAME_BITS(x, want_x);
+      EXPECT_SAME_BITS(x, want_row);
+    }
+  });
+}
+
 TEST(Embedding, ReferenceMatchesFiniteDifferences) {
   Rig rig(Backend::kRef);
   const int64_t T = 7, V = 4, D = 3;

@@ -442,5 +442,31 @@ TEST(Linear, WorkIsCounted) {
   EXPECT_EQ(profile.flops(), 2.0 * 3 * 4 * 5);
 }
 
+// A pack on disk serves any machine: one hash of the bytes for all instruction sets, and packs of whole panels one
+// behind the other are the pack of the whole.
+TEST(Linear, PackedBytesAreTheSameOnEveryIsaAndInAnyPieces) {
+  for (const DType dtype : kTypes) {
+    const int64_t G = 3, n = 77, k = 51;
+    std::vector<std::vector<uint8_t>> all;
+    for_each_isa([&](Isa) {
+      Rig rig;
+      const Tensor w = rig.normal({G * n, k}, DType::kF32, 1);
+      const PackedMatrix p = pack(rig, w, dtype, G, n, k, false);
+      const uint8_t* bytes = static_cast<const uint8_t*>(p.data);
+      all.emplace_back(bytes, bytes + packed_bytes(p));
+      std::vector<uint8_t> pieces;
+      for (int64_t row = 0; row < G * n;) {
+        const int64_t left = n - row % n, rows = std::min<int64_t>(64, left);
+        const PackedMatrix q = pack(rig, w.rows(row, row + rows), dtype, 1, rows, k, false);
+        const uint8_t* piece = static_cast<const uint8_t*>(q.data);
+        pieces.insert(pieces.end(), piece, piece + packed_bytes(q));
+        row += rows;
+      }
+      EXPECT_EQ(pieces, all.back());
+    });
+    for (const std::vector<uint8_t>& bytes : all) EXPECT_EQ(bytes, all.front());
+  }
+}
+
 }  // namespace
 }  // namespace moraine

@@ -5,9 +5,35 @@
 #include "model/model_directory.h"
 
 namespace moraine {
+namespace {
+
+DType compute_dtype(const ModelDirectory& directory, const std::string& wanted) {
+  if (wanted.empty()) return directory.compute_dtype();
+  const DType compute = wanted == "bf16" ? DType::kBF16 : DType::kF32;
+  if (!directory.packed() || compute == directory.compute_dtype()) return compute;
+  throw_error(Code::kInvalidArgument,
+              "dtype {}: {} is packed for {}; leave it out, or use the directory that it was made "
+              "from",
+              wanted, directory.path(), dtype_name(directory.compute_dtype()));
+}
+
+}  // namespace
 
 std::unique_ptr<LoadedModel> LoadedModel::open(const ModelDirectory& directory,
                                                const LoadOptions& options) {
+  std::unique_ptr<LoadedModel> m = make(directory, options, Arena::Mode::kReal);
+  if (m->packed_ != nullptr) m->packed_->read_ahead(pack_sources(m->config(), m->model_->table()));
+  m->model_->refresh(m->ctx_);
+  return m;
+}
+
+std::unique_ptr<LoadedModel> LoadedModel::plan(const ModelDirectory& directory,
+                                               const LoadOptions& options) {
+  return make(directory, options, Arena::Mode::kDry);
+}
+
+std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
+                                               const LoadOptions& options, Arena::Mode mode) {
   const ModelConfig& config = directory.config();
   if (!options.dtype.empty() && options.dtype != "f32" && options.dtype != "bf16") {
     throw_error(Code::kInvalidArgument, "dtype {}: wanted f32 or bf16", options.dtype);
@@ -17,8 +43,8 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const ModelDirectory& directory,
     throw_error(Code::kInvalidArgument, "{} positions: the model was made for {} (max_positions)",
                 positions, config.max_positions);
   }
-  std::unique_ptr<LoadedModel> m(
-      new LoadedModel(options.threads > 0 ? static_cast<int>(options.threads) : usable_cores()));
+  std::unique_ptr<LoadedModel> m(new LoadedModel(
+      options.threads > 0 ? static_cast<int>(options.threads) : usable_cores(), mode));
   const ModelRanks& ranks = options.ranks;
   if (ranks.rows != nullptr && config.experts > 0) {
     if (config.experts % ranks.rows->size() != 0)
@@ -31,12 +57,14 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const ModelDirectory& directory,
   if (ranks.experts != nullptr)
     m->gather_ = std::make_unique<ExpertGather>(*ranks.experts, config.experts);
   const ParameterTable table = held_parameters(config, m->exchange_.get(), m->gather_.get());
-  const Tensor master =
-      m->arena_.take("weights.master", "weights", DType::kF32, {table.total_count});
-  directory.read_weights(table, master);
-  const DType compute = options.dtype.empty()     ? directory.compute_dtype()
-                        : options.dtype == "bf16" ? DType::kBF16
-                                                  : DType::kF32;
+  const DType compute = compute_dtype(directory, options.dtype);
+  Tensor master;
+  if (directory.packed()) {
+    m->packed_ = directory.open_packed();
+  } else {
+    master = m->arena_.take("weights.master", "weights", DType::kF32, {table.total_count});
+    if (!m->arena_.dry()) directory.read_weights(table, master);
+  }
   m->ctx_ = make_context(Backend::kCpu, m->pool_, m->arena_);
   m->model_ = std::make_unique<Model>(m->arena_, config,
                                       ModelOptions{.compute = compute,
@@ -44,9 +72,9 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const ModelDirectory& directory,
                                                    .positions = positions,
                                                    .exchange = m->exchange_.get(),
                                                    .gather = m->gather_.get(),
-                                                   .cache_ranks = ranks.cache},
+                                                   .cache_ranks = ranks.cache,
+                                                   .packed = m->packed_.get()},
                                       master);
-  m->model_->refresh(m->ctx_);
   CacheOptions cache = options.cache;
   if (ranks.cache != nullptr) {
     cache.members = ranks.cache->size();

@@ -7,6 +7,7 @@
 #include "comm/communicator.h"
 #include "model/model.h"
 #include "model/model_directory.h"
+#include "model/packed_model.h"
 
 namespace moraine {
 
@@ -19,7 +20,8 @@ struct ModelRanks {
 };
 
 struct LoadOptions {
-  std::string dtype;      // "f32", "bf16", or "": as the weights are stored
+  std::string
+      dtype;  // "f32", "bf16", or "": as the weights are stored; of a packed model that alone
   int64_t threads = 0;    // 0: one per usable core
   int64_t tokens = 512;   // most rows of a forward pass
   int64_t positions = 0;  // longest document; 0: the model's max_positions
@@ -33,6 +35,9 @@ class LoadedModel {
   // more ranks than experts.
   static std::unique_ptr<LoadedModel> open(const ModelDirectory& directory,
                                            const LoadOptions& options);
+  // The same, without reading weights or taking memory: what arena() lists. It computes nothing.
+  static std::unique_ptr<LoadedModel> plan(const ModelDirectory& directory,
+                                           const LoadOptions& options);
 
   Context& ctx() { return ctx_; }
   Model& model() { return *model_; }
@@ -41,10 +46,13 @@ class LoadedModel {
   const Arena& arena() const { return arena_; }
 
  private:
-  LoadedModel(int threads) : pool_(threads), arena_(Arena::Mode::kReal) {}
+  LoadedModel(int threads, Arena::Mode mode) : pool_(threads), arena_(mode) {}
+  static std::unique_ptr<LoadedModel> make(const ModelDirectory& directory,
+                                           const LoadOptions& options, Arena::Mode mode);
   Pool pool_;
   Arena arena_;
   Context ctx_;
+  std::unique_ptr<PackedModel> packed_;  // null: weights are in the arena
   std::unique_ptr<ExpertExchange> exchange_;
   std::unique_ptr<ExpertGather> gather_;
   std::unique_ptr<Model> model_;

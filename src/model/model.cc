@@ -28,8 +28,15 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
       master_(master) {
   MR_CHECK(options.tokens > 0 && options.positions > 0);
   const DType X = options.compute, W = wide_dtype(X);
-  check_tensor(master, "master", W, {table_.total_count});
-  weights_ = make_weights(arena, config_, table_, master, X, options.training);
+  if (options.packed != nullptr) {
+    MR_CHECK(!options.training, "packed weights can not be trained");
+    weights_ = map_weights(arena, config_, table_, *options.packed);
+    MR_CHECK(weights_.head.forward.dtype == X, "packs for %s rows",
+             dtype_name(weights_.head.forward.dtype));
+  } else {
+    check_tensor(master, "master", W, {table_.total_count});
+    weights_ = make_weights(arena, config_, table_, master, X, options.training);
+  }
   senders_ = options.exchange == nullptr ? 1 : options.exchange->senders();
   acts_ = make_activations(arena, config_,
                            {.compute = X,
@@ -51,7 +58,7 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
 }
 
 void Model::refresh(Context& ctx) {
-  refresh_weights(ctx, config_, table_, master_, weights_);
+  if (options_.packed == nullptr) refresh_weights(ctx, config_, table_, master_, weights_);
   if (theta_ == 0) set_rope_theta(ctx, config_.rope_theta, config_.sliding_rope_theta);
 }
 
@@ -96,7 +103,12 @@ void Model::see_held_keys(const Cache& cache, Segments segments) {
 }
 
 void Model::embed(Context& ctx, const Batch& batch, const Activations& acts) {
-  embedding_forward(ctx, {.x = acts.embedded, .table = weights_.embedding, .token = batch.token});
+  if (options_.packed == nullptr) {
+    embedding_forward(ctx, {.x = acts.embedded, .table = weights_.embedding, .token = batch.token});
+  } else {
+    embedding_packed_forward(
+        ctx, {.x = acts.embedded, .table = weights_.head.forward, .token = batch.token});
+  }
   const Boundary& first = acts.below(0);
   residual_norm_forward(ctx, {.r_out = first.r,
                               .x = first.x,

@@ -26,6 +26,7 @@ struct ModelOptions {
       nullptr;  // experts on other ranks, which compute the same rows; both null: all are here
   Communicator* cache_ranks = nullptr;  // ranks that share the cache; null: it is whole
   ContextParallel* context = nullptr;   // rows of sequences on other ranks, while it is active
+  const PackedModel* packed = nullptr;  // weights are packed and mapped: there is no master buffer
 };
 
 // The table of what this rank holds. exchange, gather: null if all experts are here.
@@ -35,7 +36,7 @@ ParameterTable held_parameters(const ModelConfig& config, const ExpertExchange* 
 class Model {
  public:
   // `master` is the flat buffer of all parameters held here, [table().total_count] f32 (f64 for f64
-  // compute).
+  // compute); empty with options.packed, which outlives the model.
   Model(Arena& arena, const ModelConfig& config, const ModelOptions& options, const Tensor& master);
 
   const ModelConfig& config() const { return config_; }
@@ -43,7 +44,7 @@ class Model {
   const ModelOptions& options() const { return options_; }
   const ModelWeights& weights() const { return weights_; }
 
-  // After the master weights changed (also after loading them).
+  // After the master weights changed (also after loading them, or mapping packed ones).
   void refresh(Context& ctx);
 
   // The rotary base of full and of sliding layers changes at a phase border.

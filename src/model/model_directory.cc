@@ -2,22 +2,23 @@
 #include "model/model_directory.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <optional>
 
 #include "base/error.h"
-#include "base/file_lock.h"
 #include "base/log.h"
 #include "base/saturate.h"
 #include "checkpoint/history.h"
+#include "checkpoint/safetensors/file.h"
+#include "model/packed_model.h"
 #include "model/public_layout.h"
 
 namespace moraine {
 
 struct ModelDirectory::State {
+  FileSystem* fs = nullptr;
   std::string path;
   ModelConfig config;
+  bool packed = false;
   DType dtype = DType::kF32, compute = DType::kF32;
   std::string tokenizer_json;
   std::vector<CheckpointFile> language_files;
@@ -71,10 +72,6 @@ DType compute_of(const Checkpoint& checkpoint, DType stored) {
   return dtype.empty() ? stored : dtype == "bf16" ? DType::kBF16 : DType::kF32;
 }
 
-std::string read_if_there(FileSystem& fs, const std::string& path) {
-  return fs.exists(path) ? fs.read(path) : "";
-}
-
 // A config of a few bytes can describe a model that takes minutes to name: the files say how large
 // it can be.
 void check_size(const SafetensorsSet& set, const PublicConfig& p, const std::string& path) {
@@ -87,6 +84,22 @@ void check_size(const SafetensorsSet& set, const PublicConfig& p, const std::str
         "open model {}: config.json describes {} layers of {} experts, at least {} tensors; "
         "the files hold {}",
         path, p.config.layers, p.config.experts, least, found);
+  }
+}
+
+// Elements of a checkpoint's tensor, f32 or bf16, as f32.
+void read_stored(const Checkpoint& checkpoint, const std::string& name, int64_t begin,
+                 const Tensor& out) {
+  if (checkpoint.entry(name).dtype != DType::kBF16)
+    return checkpoint.read_elements(name, begin, out);
+  constexpr int64_t kBlock = int64_t{1} << 20;
+  const int64_t all = out.count();
+  std::vector<BF16> narrow(static_cast<size_t>(std::min(kBlock, all)));
+  for (int64_t at = 0; at < all; at += kBlock) {
+    const int64_t count = std::min(kBlock, all - at);
+    checkpoint.read_elements(name, begin + at, make_tensor(narrow.data(), DType::kBF16, {count}));
+    for (int64_t i = 0; i < count; ++i)
+      out.as<float>()[at + i] = to_float(narrow[static_cast<size_t>(i)]);
   }
 }
 
@@ -105,8 +118,9 @@ ModelDirectory::ModelDirectory(std::unique_ptr<State> state) : state_(std::move(
 ModelDirectory::ModelDirectory(ModelDirectory&&) noexcept = default;
 ModelDirectory::~ModelDirectory() = default;
 
-ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path) {
+ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path, Verify verify) {
   auto state = std::make_unique<State>();
+  state->fs = &fs;
   state->path = path;
   if (!fs.is_directory(path)) {
     throw_error(Code::kNotFound,
@@ -115,7 +129,9 @@ ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path) {
                 path);
   }
   if (fs.exists(join_path(path, "manifest.json"))) {
-    state->checkpoint = Checkpoint::open(fs, path, /*verify=*/true);
+    state->checkpoint = Checkpoint::open(fs, path, /*verify=*/false);
+    // Of a packed model only what is read: it is mapped, and would start at the disk's speed.
+    if (verify == Verify::kNow && !is_packed(*state->checkpoint)) state->checkpoint->verify();
   } else if (fs.exists(join_path(path, "config.json"))) {
     const PublicConfig config =
         read_public_config(fs.read(join_path(path, "config.json")), join_path(path, "config.json"));
@@ -124,10 +140,7 @@ ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path) {
     state->public_set = SafetensorsSet::open(fs, path);
     check_size(*state->public_set, config, path);
     state->dtype = state->compute = main_dtype(*state->public_set);
-    for (const char* name : kLanguageFiles) {
-      const std::string text = read_if_there(fs, join_path(path, name));
-      if (!text.empty()) state->language_files.push_back({name, text});
-    }
+    state->language_files = read_language_files(fs, path);
     state->find_tokenizer();
     return ModelDirectory(std::move(state));
   } else {
@@ -146,8 +159,12 @@ ModelDirectory ModelDirectory::open(FileSystem& fs, const std::string& path) {
   }
   const Checkpoint& checkpoint = *state->checkpoint;
   state->config = config_of(checkpoint);
-  state->dtype = checkpoint.entry(std::string(kWeightPrefix) + "model.embed_tokens.weight").dtype;
-  state->compute = compute_of(checkpoint, state->dtype);
+  state->packed = is_packed(checkpoint);
+  state->dtype =
+      state->packed
+          ? packed_type(checkpoint).compute
+          : checkpoint.entry(std::string(kWeightPrefix) + "model.embed_tokens.weight").dtype;
+  state->compute = state->packed ? state->dtype : compute_of(checkpoint, state->dtype);
   const std::vector<std::string> names = checkpoint.file_names();
   for (const char* name : kLanguageFiles) {
     if (std::find(names.begin(), names.end(), name) != names.end())
@@ -161,97 +178,70 @@ const std::string& ModelDirectory::path() const { return state_->path; }
 const ModelConfig& ModelDirectory::config() const { return state_->config; }
 DType ModelDirectory::stored_dtype() const { return state_->dtype; }
 DType ModelDirectory::compute_dtype() const { return state_->compute; }
+bool ModelDirectory::packed() const { return state_->packed; }
+int64_t ModelDirectory::step() const {
+  return state_->checkpoint ? state_->checkpoint->info().step : 0;
+}
 const std::string& ModelDirectory::tokenizer_json() const { return state_->tokenizer_json; }
 const std::vector<CheckpointFile>& ModelDirectory::language_files() const {
   return state_->language_files;
 }
 
-namespace {
+std::vector<CheckpointFile> read_language_files(FileSystem& fs, const std::string& folder) {
+  std::vector<CheckpointFile> files;
+  for (const char* name : kLanguageFiles) {
+    const std::string path = join_path(folder, name);
+    if (!fs.exists(path)) continue;
+    const std::string text = fs.read(path);
+    if (!text.empty()) files.push_back({name, text});
+  }
+  return files;
+}
 
-// From a buffer of all experts to one of some.
-void copy_held(const ParameterTable& whole, const Tensor& from, const ParameterTable& table,
-               const Tensor& to) {
-  for (const Parameter& p : table.all) {
-    const Tensor all = view(*whole.find(p.name), from), held = view(p, to);
-    const Tensor rows = all.rows(p.row_begin, p.row_begin + p.dims[0]);
-    std::memcpy(held.data, rows.data, static_cast<size_t>(held.bytes()));
+void ModelDirectory::check_weights() const {
+  if (state_->public_set)
+    return check_public_weights(*state_->public_set, state_->config, state_->layout);
+  if (state_->packed) {
+    throw_error(
+        Code::kInvalidArgument,
+        "open model {}: this is a packed model, for generate, chat, eval and serve alone; use "
+        "the directory that it was made from",
+        state_->path);
+  }
+  for (const Parameter& p : build_parameters(state_->config).all) {
+    const CheckpointEntry& entry = state_->checkpoint->entry(kWeightPrefix + p.name);
+    if (entry.shape == p.dims && (entry.dtype == DType::kF32 || entry.dtype == DType::kBF16))
+      continue;
+    throw_error(Code::kInvalidArgument,
+                "load checkpoint {}: '{}' is {} {}, wanted f32 or bf16 {} by its config",
+                state_->path, entry.name, dtype_name(entry.dtype), shape_text(entry.shape),
+                shape_text(p.dims));
   }
 }
 
-}  // namespace
+std::unique_ptr<PackedModel> ModelDirectory::open_packed() const {
+  MR_CHECK(state_->packed);
+  return std::make_unique<PackedModel>(*state_->fs, state_->path, state_->config);
+}
 
 void ModelDirectory::read_weights(const Tensor& master) const {
   read_weights(build_parameters(state_->config), master);
 }
 
 void ModelDirectory::read_weights(const ParameterTable& table, const Tensor& master) const {
-  if (state_->public_set) {
-    const ParameterTable whole = build_parameters(state_->config);
-    if (whole.total_count == table.total_count) {
-      read_public_weights(*state_->public_set, state_->config, state_->layout, table, master);
-      return;
-    }
-    std::vector<float> all(static_cast<size_t>(whole.total_count));
-    const Tensor flat = make_tensor(all.data(), DType::kF32, {whole.total_count});
-    read_public_weights(*state_->public_set, state_->config, state_->layout, whole, flat);
-    copy_held(whole, flat, table, master);
-    return;
-  }
-  std::vector<BF16> narrow;
-  for (const Parameter& p : table.all) {
-    const std::string name = kWeightPrefix + p.name;
-    Tensor out = view(p, master);
-    if (state_->checkpoint->entry(name).dtype != DType::kBF16) {
-      state_->checkpoint->read_rows(name, p.row_begin, out);
-      continue;
-    }
-    narrow.resize(static_cast<size_t>(out.count()));
-    Tensor stored = out;
-    stored.dtype = DType::kBF16;
-    stored.data = narrow.data();
-    state_->checkpoint->read_rows(name, p.row_begin, stored);
-    for (int64_t i = 0; i < out.count(); ++i)
-      out.as<float>()[i] = to_float(narrow[static_cast<size_t>(i)]);
-  }
+  check_weights();
+  read_elements(table, 0, master);
 }
 
-void write_model_directory(FileSystem& fs, const std::string& directory, const ModelConfig& config,
-                           const Tensor& master, DType dtype,
-                           std::span<const CheckpointFile> language_files) {
-  if (fs.exists(directory))
-    throw_error(Code::kInvalidArgument,
-                "write model {}: it exists already; remove it or choose another name", directory);
-  ModelConfig printed = config;
-  CheckpointInfo info;
-  info.config = "[model]\n" + print_fields(model_fields(printed));
-  const ParameterTable table = build_parameters(config);
-  std::vector<CheckpointTensor> tensors;
-  std::vector<std::vector<BF16>> narrow;
-  for (const Parameter& p : table.all) {
-    Tensor t = view(p, master);
-    if (dtype == DType::kBF16 && p.kind != Parameter::Kind::kBalance) {
-      std::vector<BF16>& values = narrow.emplace_back();
-      for (int64_t i = 0; i < t.count(); ++i) values.push_back(to_bf16(t.as<float>()[i]));
-      t.dtype = DType::kBF16;
-      t.data = values.data();
+void ModelDirectory::read_elements(const ParameterTable& table, int64_t begin,
+                                   const Tensor& out) const {
+  for_each_parameter(table, begin, out, [&](const Parameter& p, int64_t from, const Tensor& t) {
+    if (state_->public_set) {
+      read_public_elements({*state_->public_set, state_->config, state_->layout}, p, from, t);
+    } else {
+      read_stored(*state_->checkpoint, kWeightPrefix + p.name, from, t);
     }
-    tensors.push_back({kWeightPrefix + p.name, t});
-  }
-  // A checkpoint is written under its step's name; a model directory has its own.
-  const std::string root = directory + ".partial";
-  fs.make_directories(root);
-  const std::unique_ptr<FileLock> lock = FileLock::take(root, "write model " + directory);
-  for (const std::string& name : fs.list(root)) {  // what a killed one leaves
-    if (name.starts_with("step-0") || name == kLockName) continue;
-    throw_error(Code::kInvalidArgument,
-                "write model {}: {} holds {}, which is none of ours; remove it or choose another "
-                "name",
-                directory, root, name);
-  }
-  const CheckpointWritten written = write_checkpoint(fs, root, info, tensors, language_files);
-  fs.rename(written.directory, directory);
-  fs.sync_directory(parent_path(directory));
-  fs.remove_all(root);
+  });
 }
 
 }  // namespace moraine

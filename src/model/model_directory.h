@@ -3,6 +3,7 @@
 //   checkpoint  step-<n>/ or an imported model: manifest.json, weights, config, tokenizer
 //   run         a training output: its newest checkpoint that verifies
 //   public      config.json and safetensors in the native or legacy layout
+//   packed      a checkpoint of packs, for computing alone (model/packed_model.h): it has no weights to read
 //
 // Errors: kNotFound if the path is none of these; else those of the formats.
 #pragma once
@@ -18,11 +19,15 @@
 
 namespace moraine {
 
+class PackedModel;  // model/packed_model.h
+
 constexpr const char* kWeightPrefix = "weights.";  // of parameter names in checkpoints
 
 class ModelDirectory {
  public:
-  static ModelDirectory open(FileSystem& fs, const std::string& path);
+  // kAsRead: of a checkpoint, what is read is checked then, not every byte now.
+  enum class Verify : uint8_t { kNow, kAsRead };
+  static ModelDirectory open(FileSystem& fs, const std::string& path, Verify verify = Verify::kNow);
   ModelDirectory(ModelDirectory&&) noexcept;
   ~ModelDirectory();
 
@@ -32,14 +37,22 @@ class ModelDirectory {
   // What the model computes in if nobody says: a training run's own type (its validation loss and this
   // directory's answers are then the same bits), else stored_dtype().
   DType compute_dtype() const;
-  const std::string& tokenizer_json() const;  // "" if the model came without
+  int64_t step() const;  // of the checkpoint; 0: a public folder
+  bool packed() const;
+  std::unique_ptr<PackedModel> open_packed() const;  // if packed
+  const std::string& tokenizer_json() const;         // "" if the model came without
   // All that came with the weights about text: tokenizer.json and, where they are, the files beside it that
   // name special tokens, ends of generation and the chat template.
   const std::vector<CheckpointFile>& language_files() const;
-  // Fills the flat f32 buffer, [build_parameters(config()).total_count].
+  // Every weight is there in its shape and a type that can be read. kInvalidArgument: packed, there are none.
+  // Cost: names; of a public model with a head of its own, that.
+  void check_weights() const;
+  // Fills the flat f32 buffer, [build_parameters(config()).total_count], or that of a table with only some of
+  // the experts. Checks the weights first.
   void read_weights(const Tensor& master) const;
-  // The same for a table with only some of the experts. A public model is read whole on the way.
   void read_weights(const ParameterTable& table, const Tensor& master) const;
+  // Elements [begin, begin + out.count()) of the table's flat buffer alone, as f32. After check_weights.
+  void read_elements(const ParameterTable& table, int64_t begin, const Tensor& out) const;
 
  private:
   struct State;
@@ -47,9 +60,7 @@ class ModelDirectory {
   std::unique_ptr<State> state_;
 };
 
-// Writes a model without training state, as a checkpoint of step 0 in `directory` (made whole or not at all).
-void write_model_directory(FileSystem& fs, const std::string& directory, const ModelConfig& config,
-                           const Tensor& master, DType dtype,
-                           std::span<const CheckpointFile> language_files);
+// What a model's folder says about text: tokenizer.json and the files that public folders have beside it.
+std::vector<CheckpointFile> read_language_files(FileSystem& fs, const std::string& folder);
 
 }  // namespace moraine

@@ -1,6 +1,8 @@
 // The list of weights of a config, in one order.
 #include "model/parameters.h"
 
+#include <algorithm>
+
 #include "base/hash.h"
 #include "base/random.h"
 
@@ -151,27 +153,49 @@ Tensor view(const Parameter& p, const Tensor& flat) {
   return t;
 }
 
+void for_each_parameter(const ParameterTable& table, int64_t begin, const Tensor& out,
+                        const ParameterVisit& visit) {
+  const int64_t end = begin + out.count();
+  MR_CHECK(begin >= 0 && end <= table.total_count, "[%ld, %ld) of %ld", long(begin), long(end),
+           long(table.total_count));
+  const Tensor flat = out.reshaped({out.count()});
+  auto p = std::upper_bound(table.all.begin(), table.all.end(), begin,
+                            [](int64_t at, const Parameter& q) { return at < q.offset; });
+  if (p != table.all.begin()) --p;
+  for (; p != table.all.end() && p->offset < end; ++p) {
+    const int64_t from = std::max(begin, p->offset), to = std::min(end, p->offset + p->count());
+    if (from >= to) continue;
+    const int64_t before = p->row_begin * (p->count() / p->dims[0]);
+    visit(*p, before + from - p->offset, flat.rows(from - begin, to - begin));
+  }
+}
+
+void initialize_elements(const InitialValues& values, int64_t begin, const Tensor& out) {
+  const ModelConfig& config = values.config;
+  for_each_parameter(
+      values.table, begin, out, [&](const Parameter& p, int64_t from, const Tensor& t) {
+        const uint64_t stream = hash_bytes(p.name.data(), static_cast<int64_t>(p.name.size())).low;
+        for (int64_t i = 0; i < t.count(); ++i) {
+          double value = p.init == Init::kOnes ? 1 : 0;
+          if (p.init == Init::kNormal) {
+            value = config.init_std * random_normal(values.seed, Stream::kInit, stream,
+                                                    static_cast<uint64_t>(from + i));
+          }
+          if (p.init == Init::kSkipBias)
+            value = config.has_skip() && from + i == config.experts ? -1 : 0;
+          if (t.dtype == DType::kF64) {
+            t.as<double>()[i] = value;
+          } else {
+            t.as<float>()[i] = static_cast<float>(value);
+          }
+        }
+      });
+}
+
 void initialize_parameters(const ParameterTable& table, const ModelConfig& config, uint64_t seed,
                            const Tensor& flat) {
   check_shape(flat, "flat", {table.total_count});
-  for (const Parameter& p : table.all) {
-    const Tensor t = view(p, flat);
-    const uint64_t stream = hash_bytes(p.name.data(), static_cast<int64_t>(p.name.size())).low;
-    const int64_t before = p.dims[0] > 0 ? p.row_begin * (p.count() / p.dims[0]) : 0;
-    for (int64_t i = 0; i < t.count(); ++i) {
-      double value = p.init == Init::kOnes ? 1 : 0;
-      if (p.init == Init::kNormal) {
-        value = config.init_std *
-                random_normal(seed, Stream::kInit, stream, static_cast<uint64_t>(before + i));
-      }
-      if (p.init == Init::kSkipBias) value = config.has_skip() && i == config.experts ? -1 : 0;
-      if (t.dtype == DType::kF64) {
-        t.as<double>()[i] = value;
-      } else {
-        t.as<float>()[i] = static_cast<float>(value);
-      }
-    }
-  }
+  initialize_elements({table, config, seed}, 0, flat);
 }
 
 }  // namespace moraine

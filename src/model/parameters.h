@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -63,8 +64,26 @@ ParameterTable build_parameters(const ModelConfig& config, const ExpertRange& ex
 // A parameter's part of a flat buffer.
 Tensor view(const Parameter& parameter, const Tensor& flat);
 
+// Where weights come from that are not in memory as a whole: elements [begin, begin + out.count()) of the flat
+// buffer of a table, as f32. May throw Error.
+using WeightSource = std::function<void(int64_t begin, const Tensor& out)>;
+
+// Calls visit(parameter, begin, out) for each parameter that [begin, begin + out.count()) of the flat buffer
+// meets: `begin` an element of the parameter as if all experts were here, `out` [count] the part of `out`.
+using ParameterVisit =
+    std::function<void(const Parameter& parameter, int64_t begin, const Tensor& out)>;
+void for_each_parameter(const ParameterTable& table, int64_t begin, const Tensor& out,
+                        const ParameterVisit& visit);
+
 // Fills `flat` with initial values: a function of (seed, name, index among all experts).
 void initialize_parameters(const ParameterTable& table, const ModelConfig& config, uint64_t seed,
                            const Tensor& flat);
+// The same for elements [begin, begin + out.count()) alone.
+struct InitialValues {
+  const ParameterTable& table;
+  const ModelConfig& config;
+  uint64_t seed;
+};
+void initialize_elements(const InitialValues& values, int64_t begin, const Tensor& out);
 
 }  // namespace moraine

@@ -82,15 +82,34 @@ std::vector<int64_t> stored_shape(const Parameter& p, size_t num_names) {
   return num_names == 1 ? p.dims : std::vector<int64_t>(p.dims.begin() + 1, p.dims.end());
 }
 
-void check_head(const SafetensorsSet& set, const ParameterTable& table, const Tensor& master) {
+// Elements [begin, begin + count) of an entry, as an entry.
+SafetensorsEntry part_of(const SafetensorsEntry& entry, int64_t begin, int64_t count) {
+  const int64_t width = entry.count == 0 ? 0 : entry.bytes / entry.count;
+  SafetensorsEntry part = entry;
+  part.count = count;
+  part.bytes = count * width;
+  part.offset += begin * width;
+  part.data += begin * width;
+  return part;
+}
+
+bool same_values(const SafetensorsEntry& a, const SafetensorsEntry& b) {
+  if (a.count != b.count) return false;
+  constexpr int64_t kBlock = int64_t{1} << 20;
+  std::vector<float> left(static_cast<size_t>(std::min(a.count, kBlock))), right(left.size());
+  for (int64_t begin = 0; begin < a.count; begin += kBlock) {
+    const int64_t count = std::min(kBlock, a.count - begin);
+    read_as_f32(part_of(a, begin, count), left.data());
+    read_as_f32(part_of(b, begin, count), right.data());
+    if (std::memcmp(left.data(), right.data(), static_cast<size_t>(count) * sizeof(float)) != 0)
+      return false;
+  }
+  return true;
+}
+
+void check_head(const SafetensorsSet& set) {
   const SafetensorsEntry* head = set.find("lm_head.weight");
-  if (head == nullptr) return;
-  const Tensor embedding = view(*table.find("model.embed_tokens.weight"), master);
-  std::vector<float> values(static_cast<size_t>(head->count));
-  read_as_f32(*head, values.data());
-  if (head->count == embedding.count() &&
-      std::memcmp(values.data(), embedding.data, static_cast<size_t>(embedding.bytes())) == 0)
-    return;
+  if (head == nullptr || same_values(*head, set.get("model.embed_tokens.weight"))) return;
   throw_error(
       Code::kInvalidArgument,
       "{}: lm_head.weight differs from model.embed_tokens.weight; only tied heads are supported",
@@ -181,13 +200,12 @@ std::vector<std::string> stored_names(const ModelConfig& c, const Parameter& p, 
   return legacy_block_names(c, std::stoll(rest.substr(0, dot)), rest.substr(dot + 1));
 }
 
-void read_public_weights(const SafetensorsSet& set, const ModelConfig& c, Layout layout,
-                         const ParameterTable& table, const Tensor& master) {
+void check_public_weights(const SafetensorsSet& set, const ModelConfig& c, Layout layout) {
+  const ParameterTable table = build_parameters(c);
   check_all_known(set, c, layout, table);
   for (const Parameter& p : table.all) {
     const std::vector<std::string> names = stored_names(c, p, layout);
     const std::vector<int64_t> wanted = stored_shape(p, names.size());
-    float* out = view(p, master).as<float>();
     for (const std::string& name : names) {
       const SafetensorsEntry& entry = set.get(name);
       if (entry.shape != wanted) {
@@ -198,11 +216,22 @@ void read_public_weights(const SafetensorsSet& set, const ModelConfig& c, Layout
         throw_error(Code::kInvalidArgument, "{}: {} is {}; supported are F32, F16, BF16 and F64",
                     entry.file, name, entry.type);
       }
-      read_as_f32(entry, out);
-      out += entry.count;
     }
   }
-  check_head(set, table, master);
+  check_head(set);
+}
+
+void read_public_elements(const PublicWeights& w, const Parameter& p, int64_t begin,
+                          const Tensor& out) {
+  const std::vector<std::string> names = stored_names(w.config, p, w.layout);
+  float* to = out.as<float>();
+  for (int64_t left = out.count(); left > 0;) {
+    const int64_t each = w.set.get(names.front()).count;  // checked: all have the same shape
+    const SafetensorsEntry& entry = w.set.get(names[static_cast<size_t>(begin / each)]);
+    const int64_t at = begin % each, count = std::min(left, each - at);
+    read_as_f32(part_of(entry, at, count), to);
+    begin += count, to += count, left -= count;
+  }
 }
 
 void write_public_model(FileSystem& fs, const std::string& folder, const ModelConfig& c,

@@ -22,10 +22,18 @@ namespace moraine {
 std::vector<std::string> stored_names(const ModelConfig& config, const Parameter& parameter,
                                       Layout layout);
 
-// Fills the flat f32 buffer `master` from any float type. A tensor that the model does not know, or a head
-// that differs from the embedding, is an error.
-void read_public_weights(const SafetensorsSet& set, const ModelConfig& config, Layout layout,
-                         const ParameterTable& table, const Tensor& master);
+// Every weight is there, in its shape and a float type. A tensor that the model does not know, or a head that
+// differs from the embedding, is an error too.
+void check_public_weights(const SafetensorsSet& set, const ModelConfig& config, Layout layout);
+
+// Elements [begin, begin + out.count()) of a parameter with all its experts, as f32.
+struct PublicWeights {
+  const SafetensorsSet& set;
+  const ModelConfig& config;
+  Layout layout;
+};
+void read_public_elements(const PublicWeights& weights, const Parameter& parameter, int64_t begin,
+                          const Tensor& out);
 
 // Writes config.json, weights (one file, or indexed shards above `shard_bytes`) and the tokenizer's files into
 // `folder`. dtype: f32 or bf16; balancing biases stay f32.

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "model/packed_model.h"
+
 namespace moraine {
 namespace {
 
@@ -33,9 +35,11 @@ class Lookup {
 
 std::string layer_name(int64_t i) { return "model.layers." + std::to_string(i) + "."; }
 
+std::string qkv_name(const std::string& layer) { return layer + "self_attn.qkv_proj"; }
+
 // q, k and v adjacent in the flat buffer, as one matrix.
 Tensor fused_qkv(const ModelConfig& c, const Lookup& at, const std::string& layer) {
-  Tensor qkv = at.get(layer + "self_attn.qkv_proj.q_proj.weight");
+  Tensor qkv = at.get(qkv_name(layer) + ".q_proj.weight");
   qkv.dims[0] = c.qkv_width();
   return qkv;
 }
@@ -44,35 +48,56 @@ std::string next_norm_name(const ModelConfig& c, int64_t i) {
   return i + 1 < c.layers ? layer_name(i + 1) + "input_layernorm.weight" : "model.norm.weight";
 }
 
-// Every matrix of a layer with its pack: visit(pack, tensor [groups*n, k], groups).
+// Groups of n x k; the rest of a parameter's shape says how many there are.
+PackSource source_of(const ParameterTable& table, const std::string& name, int64_t n, int64_t k) {
+  const Parameter* p = table.find(name);
+  MR_CHECK(p != nullptr, "%s", name.c_str());
+  const int64_t groups = p->count() / (n * k);
+  const bool experts = p->kind == Parameter::Kind::kExperts;
+  return {.name = name,
+          .begin = p->offset,
+          .groups = groups,
+          .n = n,
+          .k = k,
+          .group_begin = experts ? p->row_begin : 0,
+          .groups_all = experts ? p->rows_all : groups};
+}
+
+PackSource head_source(const ModelConfig& c, const ParameterTable& table) {
+  return source_of(table, "model.embed_tokens.weight", c.vocab_size, c.hidden);
+}
+
+// Every matrix of a layer with its pack: visit(pack, source).
 template <class F>
-void for_each_pack(const ModelConfig& c, const Lookup& at, int64_t i, LayerWeights& w,
+void for_each_pack(const ModelConfig& c, const ParameterTable& table, int64_t i, LayerWeights& w,
                    const F& visit) {
   const std::string layer = layer_name(i), gate = layer + "mlp.gate.";
-  const auto flat = [](Tensor t, int64_t n, int64_t k) { return t.reshaped({n, k}); };
-  visit(w.qkv, fused_qkv(c, at, layer), 1);
+  const int64_t D = c.hidden, F2 = 2 * c.expert_hidden, R = c.router_hidden;
+  PackSource qkv =
+      source_of(table, qkv_name(layer) + ".q_proj.weight", c.heads * c.head_dim, c.hidden);
+  qkv.name = qkv_name(layer);
+  qkv.n = c.qkv_width();
+  visit(w.qkv, qkv);
   if (c.cca()) {
-    const Tensor conv = at.get(layer + "self_attn.qkv_proj.conv_qk_grouped.weight");
-    visit(w.conv_grouped, flat(conv, c.conv_channels(), 2 * c.head_dim), c.conv_groups());
+    visit(w.conv_grouped, source_of(table, qkv_name(layer) + ".conv_qk_grouped.weight", c.head_dim,
+                                    2 * c.head_dim));
   }
-  visit(w.o, at.get(layer + "self_attn.o_proj.weight"), 1);
+  visit(w.o, source_of(table, layer + "self_attn.o_proj.weight", D, c.heads * c.head_dim));
   if (c.dense()) {
-    visit(w.gate_up, at.get(layer + "mlp.gate_up_proj.weight"), 1);
-    visit(w.down, at.get(layer + "mlp.down_proj.weight"), 1);
+    visit(w.gate_up, source_of(table, layer + "mlp.gate_up_proj.weight", F2, D));
+    visit(w.down, source_of(table, layer + "mlp.down_proj.weight", D, c.expert_hidden));
     return;
   }
   if (c.zaya_router()) {
-    visit(w.router_down, at.get(gate + "down_proj.weight"), 1);
-    visit(w.router_fc1, at.get(gate + "router_mlp.fc1.weight"), 1);
-    visit(w.router_fc2, at.get(gate + "router_mlp.fc2.weight"), 1);
-    visit(w.router_out, at.get(gate + "router_mlp.out_proj.weight"), 1);
+    visit(w.router_down, source_of(table, gate + "down_proj.weight", R, D));
+    visit(w.router_fc1, source_of(table, gate + "router_mlp.fc1.weight", R, R));
+    visit(w.router_fc2, source_of(table, gate + "router_mlp.fc2.weight", R, R));
+    visit(w.router_out, source_of(table, gate + "router_mlp.out_proj.weight", c.classes(), R));
   } else {
-    visit(w.router_out, at.get(gate + "weight"), 1);
+    visit(w.router_out, source_of(table, gate + "weight", c.classes(), D));
   }
-  const Tensor gate_up = at.get(layer + "mlp.experts.gate_up_proj");
-  const int64_t El = gate_up.dims[0], F2 = 2 * c.expert_hidden;  // El: held here
-  visit(w.gate_up, flat(gate_up, El * F2, c.hidden), El);
-  visit(w.down, flat(at.get(layer + "mlp.experts.down_proj"), El * c.hidden, c.expert_hidden), El);
+  visit(w.gate_up, source_of(table, layer + "mlp.experts.gate_up_proj", F2, D));
+  visit(w.down, source_of(table, layer + "mlp.experts.down_proj", D, c.expert_hidden));
 }
 
 // Fills the vector fields that weights and gradients share by name.
@@ -110,43 +135,75 @@ Tensor shifted(const ParameterTable& table, const Tensor& vectors) {
 
 }  // namespace
 
-ModelWeights make_weights(Arena& arena, const ModelConfig& c, const ParameterTable& table,
-                          const Tensor& master, DType compute, bool training) {
+std::vector<PackSource> pack_sources(const ModelConfig& c, const ParameterTable& table) {
+  std::vector<PackSource> sources;
+  LayerWeights unused;
+  const auto add = [&](MatrixPack&, const PackSource& source) { sources.push_back(source); };
+  for (int64_t i = 0; i < c.layers; ++i) for_each_pack(c, table, i, unused, add);
+  sources.push_back(head_source(c, table));
+  return sources;
+}
+
+namespace {
+
+// All but the embedding; `take` gives a pack its memory.
+template <class F>
+ModelWeights lay_out(const ModelConfig& c, const ParameterTable& table, const Tensor& vector_part,
+                     const F& take) {
   ModelWeights w;
-  w.vectors = arena.take("weights.vectors", "weights", master.dtype,
-                         {table.total_count - table.matrix_count});
-  const Lookup masters(table, master), vectors(table, shifted(table, w.vectors));
-  const auto take = [&](MatrixPack& pack, const Tensor& t, int64_t groups) {
-    const int64_t n = t.dims[0] / groups, k = t.dims[1];
-    pack.forward = take_packed(arena, "weights.packed", compute, groups, n, k);
-    if (training)
-      pack.backward = take_packed(arena, "weights.packed_transposed", compute, groups, k, n);
-  };
-  w.embedding = masters.get("model.embed_tokens.weight");
+  w.vectors = vector_part;
+  const Lookup vectors(table, shifted(table, w.vectors));
   w.merge_input = vectors.scale("model.input_");
   w.norm_first = vectors.get(layer_name(0) + "input_layernorm.weight");
   w.layers.resize(static_cast<size_t>(c.layers));
   for (int64_t i = 0; i < c.layers; ++i) {
     LayerWeights& layer = w.layers[static_cast<size_t>(i)];
-    for_each_pack(c, masters, i, layer, take);
+    for_each_pack(c, table, i, layer, take);
     find_vectors(c, vectors, i, layer);
     if (!c.dense()) layer.balance = vectors.get(layer_name(i) + "mlp.gate.balancing_biases");
   }
-  take(w.head, w.embedding, 1);
+  take(w.head, head_source(c, table));
   return w;
+}
+
+}  // namespace
+
+ModelWeights make_weights(Arena& arena, const ModelConfig& c, const ParameterTable& table,
+                          const Tensor& master, DType compute, bool training) {
+  const Tensor vectors = arena.take("weights.vectors", "weights", master.dtype,
+                                    {table.total_count - table.matrix_count});
+  ModelWeights w = lay_out(c, table, vectors, [&](MatrixPack& pack, const PackSource& source) {
+    const int64_t G = source.groups, n = source.n, k = source.k;
+    pack.forward = take_packed(arena, "weights.packed", compute, G, n, k);
+    if (training) pack.backward = take_packed(arena, "weights.packed_transposed", compute, G, k, n);
+  });
+  w.embedding = Lookup(table, master).get("model.embed_tokens.weight");
+  return w;
+}
+
+ModelWeights map_weights(Arena& arena, const ModelConfig& c, const ParameterTable& table,
+                         const PackedModel& packed) {
+  const Tensor vectors = arena.take("weights.vectors", "weights", DType::kF32,
+                                    {table.total_count - table.matrix_count});
+  if (!arena.dry()) packed.read_vectors(table, vectors);
+  return lay_out(c, table, vectors, [&](MatrixPack& pack, const PackSource& source) {
+    pack.forward = packed.pack(source);
+    arena.note_mapped("weights.packed", packed_bytes(pack.forward));
+  });
 }
 
 void refresh_weights(Context& ctx, const ModelConfig& c, const ParameterTable& table,
                      const Tensor& master, ModelWeights& w) {
-  const Lookup masters(table, master);
-  const auto pack = [&](MatrixPack& p, const Tensor& t, int64_t) {
+  const auto pack = [&](MatrixPack& p, const PackSource& source) {
+    const Tensor t = master.rows(source.begin, source.begin + source.count())
+                         .reshaped({source.groups * source.n, source.k});
     pack_matrix(ctx, {.packed = p.forward, .w = t, .transpose = false});
     if (p.backward.data != nullptr)
       pack_matrix(ctx, {.packed = p.backward, .w = t, .transpose = true});
   };
   for (int64_t i = 0; i < c.layers; ++i)
-    for_each_pack(c, masters, i, w.layers[static_cast<size_t>(i)], pack);
-  pack(w.head, w.embedding, 1);
+    for_each_pack(c, table, i, w.layers[static_cast<size_t>(i)], pack);
+  pack(w.head, head_source(c, table));
 
   const bool round = w.head.forward.dtype == DType::kBF16;
   for (const Parameter& p : table.all) {

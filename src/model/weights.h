@@ -14,6 +14,8 @@
 
 namespace moraine {
 
+class PackedModel;  // model/packed_model.h
+
 // One matrix, packed both ways. `backward` is empty when not training.
 struct MatrixPack {
   PackedMatrix forward, backward;
@@ -47,7 +49,7 @@ struct LayerWeights {
 };
 
 struct ModelWeights {
-  Tensor embedding;           // [V, D] master, rounded as it is read
+  Tensor embedding;  // [V, D] master, rounded as it is read; empty: rows are those of `head`
   ResidualScale merge_input;  // h_scale, h_bias only
   Tensor norm_first;          // [D] the first layer's input norm
   std::vector<LayerWeights> layers;
@@ -59,6 +61,10 @@ struct ModelWeights {
 // buffer that refresh_weights will read.
 ModelWeights make_weights(Arena& arena, const ModelConfig& config, const ParameterTable& table,
                           const Tensor& master, DType compute, bool training);
+
+// Packs in the mapping of `packed`, which must outlive them; vectors in the arena. Nothing is to be refreshed.
+ModelWeights map_weights(Arena& arena, const ModelConfig& config, const ParameterTable& table,
+                         const PackedModel& packed);
 
 void refresh_weights(Context& ctx, const ModelConfig& config, const ParameterTable& table,
                      const Tensor& master, ModelWeights& weights);

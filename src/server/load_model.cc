@@ -118,16 +118,24 @@ std::shared_ptr<Generator> make_generator(const ModelDirectory& directory,
                        .waiting_requests = o.queue_requests,
                        .waiting_tokens = o.queue_tokens,
                        .waiting_seconds = o.queue_seconds};
+  const auto log_memory = [](const LoadedModel& model) {
+    const Arena& arena = model.arena();
+    log_event(Level::kInfo, "serve.memory", "taken_bytes={} mapped_bytes={}", arena.bytes(),
+              arena.mapped_bytes());
+  };
   if (o.ranks == nullptr || o.ranks->size() == 1) {
-    return std::make_shared<EngineGenerator>(
-        LoadedModel::open(directory, load_options(plan, o.threads)), std::move(tokenizer), engine,
-        o.failed);
+    std::unique_ptr<LoadedModel> model =
+        LoadedModel::open(directory, load_options(plan, o.threads));
+    log_memory(*model);
+    return std::make_shared<EngineGenerator>(std::move(model), std::move(tokenizer), engine,
+                                             o.failed);
   }
   std::shared_ptr<StepRanks> version = o.ranks->begin(plan);
   std::unique_ptr<LoadedModel> model = o.ranks->load(*version, [&] {
     const ModelRanks ranks = version->of_model(directory.config(), plan.share_cache);
     return LoadedModel::open(directory, load_options(plan, o.ranks->threads(), ranks));
   });
+  log_memory(*model);
   engine.ranks = &version->steps;
   return std::make_shared<EngineGenerator>(std::move(model), std::move(tokenizer), engine, o.failed,
                                            std::move(version));

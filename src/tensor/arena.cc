@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;  // x86-64 and arm64 transparent huge page
 constexpr int64_t kSmall = int64_t{256} << 10;   // below this, buffers share a mapping
+constexpr const char* kMapped = "mapped";        // category of what is not ours
 constexpr int64_t kAlignment = 64;               // cache line and widest vector
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -68,9 +69,20 @@ Tensor Arena::take(const std::string& name, const std::string& category, DType d
   return t;
 }
 
+void Arena::note_mapped(const std::string& name, int64_t bytes) {
+  MR_CHECK(!sealed_, "%s mapped after the arena was sealed", name.c_str());
+  entries_.push_back({.name = name, .category = kMapped, .bytes = bytes});
+}
+
+int64_t Arena::mapped_bytes() const {
+  int64_t total = 0;
+  for (const Entry& e : entries_) total += e.category == kMapped ? e.bytes : 0;
+  return total;
+}
+
 int64_t Arena::bytes() const {
   int64_t total = 0;
-  for (const Entry& e : entries_) total += e.bytes;
+  for (const Entry& e : entries_) total += e.category == kMapped ? 0 : e.bytes;
   return total;
 }
 
@@ -91,10 +103,13 @@ std::string memory_table(const Arena& arena) {
   std::sort(rows.begin(), rows.end());
   std::string text = fmt::format("  {:<12} {:<36} {:>10}\n", "category", "buffer", "MiB");
   for (const auto& [order, row] : rows) text += row;
-  for (const auto& [category, bytes] : categories) {
+  for (const auto& [category, bytes] : categories) {  // "mapped" too, which is not in the total
     text += fmt::format("  {:<12} {:<36} {:>10.2f}\n", category, "(all)", mib(bytes));
   }
-  return text + fmt::format("  {:<12} {:<36} {:>10.2f}\n", "total", "", mib(arena.bytes()));
+  text += fmt::format("  {:<12} {:<36} {:>10.2f}\n", "total", "", mib(arena.bytes()));
+  if (arena.mapped_bytes() == 0) return text;
+  return text +
+         "  mapped: files that are read where they are, in memory as long as there is room\n";
 }
 
 }  // namespace moraine

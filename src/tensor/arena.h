@@ -21,8 +21,9 @@ class Arena {
   enum class Mode { kReal, kDry };
 
   struct Entry {
-    std::string name;      // "gradients.level0"
-    std::string category;  // weights, gradients, optimizer, activations, cache, scratch, comm, copy
+    std::string name;  // "gradients.level0"
+    std::string
+        category;  // weights, gradients, optimizer, activations, cache, scratch, comm, copy, mapped
     int64_t bytes = 0;
   };
 
@@ -38,11 +39,15 @@ class Arena {
               std::initializer_list<int64_t> dims);
   void* take_bytes(const std::string& name, const std::string& category, int64_t bytes);
 
+  // Memory that is a file's, mapped by somebody else: in the table, in no sum of what is taken.
+  void note_mapped(const std::string& name, int64_t bytes);
+
   // After this, taking is a bug: allocation ends before step one.
   void seal() { sealed_ = true; }
 
   const std::vector<Entry>& entries() const { return entries_; }
-  int64_t bytes() const;  // sum over the entries
+  int64_t bytes() const;         // sum over the entries that were taken
+  int64_t mapped_bytes() const;  // and over the others
 
  private:
   struct Mapping {
@@ -57,7 +62,8 @@ class Arena {
   int64_t small_left_ = 0;
 };
 
-// The table by name and by category, largest first, as `plan memory` and `train` print it.
+// The table by name and by category, largest first, as `plan memory` and `train` print it. What is mapped is in
+// it and not in its total.
 std::string memory_table(const Arena& arena);
 
 }  // namespace moraine

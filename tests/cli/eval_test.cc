@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "checkpoint/test_folder.h"
+#include "model/write_model.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"
 

@@ -67,6 +67,39 @@ class ProgramCli : public ::testing::Test {
   TestFolder folder;
 };
 
+// A model of any shape to measure with: the values that training begins with, with and without a tokenizer.
+TEST_F(ProgramCli, ARandomModelIsMadeOfAConfig) {
+  folder.write("c.toml",
+               "[model]\nvocab_size = 600\nhidden = 64\nlayers = 2\nexperts = 4\n"
+               "expert_hidden = 32\nhead_dim = 16\n[train]\nseed = 9\n");
+  const auto hash = [&](const std::string& model) { return must({"inspect", model, "--hash"}); };
+  const std::string config = folder.file("c.toml");
+  must({"import", "--random", config, "--out", folder.file("a"), "--dtype", "bf16"});
+  must({"import", "--random", config, "--out", folder.file("b"), "--dtype", "bf16", "--seed", "9"});
+  must({"import", "--random", config, "--out", folder.file("c"), "--dtype", "bf16", "--seed", "8"});
+  EXPECT_EQ(hash(folder.file("a")), hash(folder.file("b")));
+  EXPECT_NE(hash(folder.file("a")), hash(folder.file("c")));
+  const std::string ids =
+      must({"generate", "--model", folder.file("a"), "--tokens", "5 6", "--max-tokens", "3"});
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), ' '), 2) << ids;
+  // The tokenizer has fewer tokens than the model; then more.
+  posix_file_system().make_directories(folder.file("t"));
+  folder.write("t/tokenizer.json", posix_file_system().read(tokenizer_file("gpt2")));
+  must({"import", "--random", config, "--out", folder.file("d"), "--tokenizer", folder.file("t")});
+  must({"generate", "--model", folder.file("d"), "--prompt", "Hi", "--max-tokens", "3"});
+  folder.write("small.toml", "[model]\nvocab_size = 20\nhidden = 64\nlayers = 1\n");
+  expect_error({"import", "--random", folder.file("small.toml"), "--out", folder.file("e"),
+                "--tokenizer", folder.file("t")},
+               10, "model.vocab_size is 20");
+  folder.write("none.toml", "[model]\nhidden = 64\nlayers = 1\n");
+  expect_error({"import", "--random", folder.file("none.toml"), "--out", folder.file("e")}, 10,
+               "model.vocab_size is not given");
+  expect_error({"import", "--out", folder.file("e")}, 10, "either --from FOLDER or --random");
+  expect_error({"import", "--from", "x", "--seed", "3", "--out", folder.file("e")}, 10,
+               "belong to --random");
+  EXPECT_FALSE(posix_file_system().exists(folder.file("e")));
+}
+
 TEST_F(ProgramCli, VersionSaysWhatWasBuiltAndWhatIsUsed) {
   setenv("MORAINE_ISA", "baseline", 1);
   const std::string text = must({"--version"});

@@ -8,6 +8,7 @@
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/test_folder.h"
+#include "model/model_directory.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"
 

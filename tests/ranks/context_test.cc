@@ -9,6 +9,7 @@
 
 #include "checkpoint/history.h"
 #include "checkpoint/test_folder.h"
+#include "model/model_directory.h"
 #include "tests/tiny_run.h"
 
 namespace moraine {

@@ -10,6 +10,7 @@
 
 #include "checkpoint/history.h"
 #include "checkpoint/test_folder.h"
+#include "model/model_directory.h"
 #include "tests/tiny_run.h"
 #include "train/complete_config.h"
 

@@ -69,10 +69,7 @@ class CopyWrite {
   void write_round(const CheckpointOptions& options) {
     const std::string answer = agree(
         comm_,
-        [&] {
-          return written_text(
-              write_rows(fs_, partial_, comm_.rank(), rows_, options.max_file_bytes));
-        },
+        [&] { return written_text(write_rows(fs_, partial_, comm_.rank(), rows_, options)); },
         [&](const std::vector<std::string>& said) { return assembled(said); });
     MessageReader in(answer);
     manifest_ = parse_manifest(in.string());

@@ -16,6 +16,7 @@
 namespace moraine {
 namespace {
 
+// Not padded.
 std::string header_text(std::span<const SafetensorsSpec> specs, const SafetensorsMetadata& metadata,
                         int64_t* data_bytes) {
   std::set<std::string_view> names;
@@ -46,23 +47,22 @@ std::string header_text(std::span<const SafetensorsSpec> specs, const Safetensor
                    fmt::join(spec.shape, ","), *data_bytes, end);
     *data_bytes = end;
   }
-  text += "}";
-  while (text.size() % 8 != 0) text += ' ';  // with the 8 bytes of length: data at a multiple of 8
-  if (static_cast<int64_t>(text.size()) > kMaxSafetensorsHeader) {
-    throw_error(Code::kInvalidArgument, "{} tensors need a header of {} bytes, the limit is {}",
-                specs.size(), text.size(), kMaxSafetensorsHeader);
-  }
-  return text;
+  return text + "}";
 }
 
 }  // namespace
 
 SafetensorsWriter::SafetensorsWriter(FileSystem& fs, const std::string& path,
                                      std::span<const SafetensorsSpec> specs,
-                                     const SafetensorsMetadata& metadata) {
+                                     const SafetensorsMetadata& metadata, int64_t data_alignment) {
   std::string header(8, '\0');
   try {
     header += header_text(specs, metadata, &bytes_left_);
+    while (static_cast<int64_t>(header.size()) % data_alignment != 0) header += ' ';
+    if (static_cast<int64_t>(header.size()) - 8 > kMaxSafetensorsHeader) {
+      throw_error(Code::kInvalidArgument, "{} tensors need a header of {} bytes, the limit is {}",
+                  specs.size(), header.size() - 8, kMaxSafetensorsHeader);
+    }
   } catch (const Error& error) {
     throw_error(error.code(), "write {}: {}", path, error.what());
   }

@@ -1,9 +1,10 @@
 // SafetensorsWriter: writing a weight file that every public reader opens, the same bytes each
 // time.
 //
-// Header keys and data stand in the order given; the header is padded with spaces to a multiple
-// of 8. Public readers that map a file need each tensor at a multiple of its element size: give
-// wider types first (aligned_order), else the constructor refuses.
+// Header keys and data stand in the order given; the header is padded with spaces, so that the data
+// begin at a multiple of 8, or of what the caller wants. Public readers that map a file need each
+// tensor at a multiple of its element size: give wider types first (aligned_order), else the
+// constructor refuses.
 //
 // Errors: kIo; kInvalidArgument for names that occur twice, are reserved or not UTF-8, for an order that
 //         leaves a tensor unaligned and for a header over the format's limit. Appending another
@@ -37,7 +38,8 @@ inline SafetensorsMetadata pytorch_metadata() { return {{"format", "pt"}}; }
 class SafetensorsWriter {
  public:
   SafetensorsWriter(FileSystem& fs, const std::string& path, std::span<const SafetensorsSpec> specs,
-                    const SafetensorsMetadata& metadata = pytorch_metadata());
+                    const SafetensorsMetadata& metadata = pytorch_metadata(),
+                    int64_t data_alignment = 8);
 
   // The next bytes of the data, in the order of the specs; any cut into pieces.
   void append(const void* data, int64_t bytes);

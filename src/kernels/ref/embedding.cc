@@ -13,6 +13,12 @@ void embedding_forward(const EmbeddingForward& a) {
   }
 }
 
+void embedding_packed_forward(const EmbeddingPackedForward& a) {
+  embedding_forward({.x = a.x,
+                     .table = make_tensor(a.table.data, a.table.dtype, {a.table.n, a.table.k}),
+                     .token = a.token});
+}
+
 void embedding_backward(const EmbeddingBackward& a) {
   const int64_t T = a.dx.dims[0], D = a.dx.dims[1];
   for (int64_t t = 0; t < T; ++t) {

@@ -1,0 +1,176 @@
+// What a packed model must hold is made from its config; the manifest and the file are held against it.
+#include "model/packed_model.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "base/thread.h"
+#include "checkpoint/safetensors/file.h"
+
+namespace moraine {
+namespace {
+
+constexpr PackType kPackTypes[] = {{"f32", WeightFormat::kPlain, DType::kF32},
+                                   {"bf16", WeightFormat::kPlain, DType::kBF16}};
+
+constexpr int64_t kReadAheadBytes = int64_t{8} << 20;  // between two looks at whether to stop
+
+std::string value_of(const Checkpoint& checkpoint, const std::string& key) {
+  const auto found = checkpoint.info().values.find(key);
+  return found == checkpoint.info().values.end() ? "" : found->second;
+}
+
+// As a value of the manifest: its first word.
+const PackType& type_of_pack(const Checkpoint& checkpoint, const std::string& key,
+                             const std::string& text) {
+  const PackType* type = find_pack_type(text.substr(0, text.find(' ')));
+  if (type != nullptr) return *type;
+  throw_error(Code::kInvalidArgument,
+              "open packed model {}: {} is \"{}\", a format that this program does not know; it "
+              "knows {}",
+              checkpoint.directory(), key, printable(text), pack_type_names());
+}
+
+}  // namespace
+
+const PackType* find_pack_type(std::string_view name) {
+  const auto found = std::find_if(std::begin(kPackTypes), std::end(kPackTypes),
+                                  [&](const PackType& type) { return name == type.name; });
+  return found == std::end(kPackTypes) ? nullptr : found;
+}
+
+std::string pack_type_names() {
+  std::string names;
+  for (const PackType& type : kPackTypes)
+    names += (names.empty() ? "" : ", ") + std::string(type.name);
+  return names;
+}
+
+PackedMatrix pack_shape(const PackSource& source, const PackType& type) {
+  PackedMatrix shape;
+  shape.dtype = type.compute;
+  shape.groups = source.groups;
+  shape.n = source.n;
+  shape.k = source.k;
+  shape.format = type.format;
+  return shape;
+}
+
+std::string pack_text(const PackSource& source, const PackType& type) {
+  return fmt::format("{} [{}, {}, {}]", type.name, source.groups_all, source.n, source.k);
+}
+
+int64_t pack_file_bytes(const PackedMatrix& shape) {
+  return (packed_bytes(shape) + kPackPage - 1) / kPackPage * kPackPage;
+}
+
+bool is_packed(const Checkpoint& checkpoint) {
+  return checkpoint.info().values.contains(kPackedLayoutKey);
+}
+
+const PackType& packed_type(const Checkpoint& checkpoint) {
+  const std::string layout = value_of(checkpoint, kPackedLayoutKey);
+  if (layout != kPackedLayout) {
+    throw_error(Code::kInvalidArgument,
+                "open packed model {}: layout \"{}\", this program knows {}: make it anew with "
+                "`moraine quantize`",
+                checkpoint.directory(), printable(layout), kPackedLayout);
+  }
+  return type_of_pack(checkpoint, kPackedTypeKey, value_of(checkpoint, kPackedTypeKey));
+}
+
+PackedModel::PackedModel(FileSystem& fs, const std::string& directory, const ModelConfig& config)
+    : checkpoint_(Checkpoint::open(fs, directory, /*verify=*/false)),
+      type_(&packed_type(checkpoint_)) {
+  const ParameterTable table = build_parameters(config);
+  for (const PackSource& source : pack_sources(config, table)) whole(source);
+  check_names(table);
+}
+
+PackedModel::~PackedModel() {
+  stopping_ = true;
+  if (reader_.joinable()) reader_.join();
+}
+
+// With the manifest and the file held against what the config wants.
+PackedMatrix PackedModel::whole(const PackSource& source) const {
+  PackSource all = source;
+  all.groups = source.groups_all;
+  const std::string name = kPackPrefix + source.name, text = value_of(checkpoint_, name);
+  const CheckpointEntry& entry = checkpoint_.entry(name);
+  const PackType& type = type_of_pack(checkpoint_, name, text);
+  PackedMatrix shape = pack_shape(all, type);
+  if (text != pack_text(source, type) || type.compute != type_->compute) {
+    throw_error(Code::kInvalidArgument, "open packed model {}: {} is \"{}\", wanted \"{}\" for {}",
+                checkpoint_.directory(), name, printable(text), pack_text(source, type),
+                "its config");
+  }
+  if (entry.dtype != DType::kU8 || entry.shape != std::vector<int64_t>{pack_file_bytes(shape)}) {
+    throw_error(Code::kCorrupt, "open packed model {}: {} is {} {}, wanted u8 [{}]",
+                checkpoint_.directory(), name, dtype_name(entry.dtype), shape_text(entry.shape),
+                pack_file_bytes(shape));
+  }
+  const Checkpoint::Mapped at = checkpoint_.mapped(name);
+  if (at.offset % kPackPage != 0) {
+    throw_error(Code::kCorrupt,
+                "open packed model {}: {} begins at byte {} of its file, wanted a multiple of {}",
+                checkpoint_.directory(), name, at.offset, kPackPage);
+  }
+  shape.data = const_cast<uint8_t*>(at.data());
+  return shape;
+}
+
+void PackedModel::check_names(const ParameterTable& table) const {
+  std::set<std::string> vectors;
+  for (const Parameter& p : table.all) {
+    if (p.offset < table.matrix_count) continue;
+    const CheckpointEntry& entry = checkpoint_.entry(kVectorPrefix + p.name);
+    vectors.insert(entry.name);
+    if (entry.dtype == DType::kF32 && entry.shape == p.dims) continue;
+    throw_error(Code::kInvalidArgument, "open packed model {}: {} is {} {}, wanted f32 {}",
+                checkpoint_.directory(), entry.name, dtype_name(entry.dtype),
+                shape_text(entry.shape), shape_text(p.dims));
+  }
+  for (const CheckpointEntry& entry : checkpoint_.entries()) {
+    const bool pack =
+        entry.name.starts_with(kPackPrefix) && checkpoint_.info().values.contains(entry.name);
+    if (pack || vectors.contains(entry.name)) continue;
+    throw_error(Code::kInvalidArgument,
+                "open packed model {}: tensor {} does not belong to a packed model",
+                checkpoint_.directory(), printable(entry.name));
+  }
+}
+
+PackedMatrix PackedModel::pack(const PackSource& source) const {
+  PackedMatrix held = whole(source);
+  const int64_t group_bytes = held.groups == 0 ? 0 : packed_bytes(held) / held.groups;
+  held.data = static_cast<uint8_t*>(held.data) + source.group_begin * group_bytes;
+  held.groups = source.groups;
+  return held;
+}
+
+void PackedModel::read_vectors(const ParameterTable& table, const Tensor& vectors) const {
+  for (const Parameter& p : table.all) {
+    if (p.offset < table.matrix_count) continue;
+    const int64_t begin = p.offset - table.matrix_count;
+    checkpoint_.read_elements(kVectorPrefix + p.name, 0, vectors.rows(begin, begin + p.count()));
+  }
+}
+
+void PackedModel::read_ahead(std::vector<PackSource> sources) {
+  MR_CHECK(!reader_.joinable());
+  reader_ = start_thread("read a packed model ahead", [this, sources = std::move(sources)] {
+    for (const PackSource& source : sources) {
+      const PackedMatrix held = pack(source);
+      const Checkpoint::Mapped at = checkpoint_.mapped(kPackPrefix + source.name);
+      const int64_t begin = static_cast<uint8_t*>(held.data) - at.file->data();
+      const int64_t end = begin + packed_bytes(held);
+      for (int64_t from = begin; from < end && !stopping_; from += kReadAheadBytes)
+        at.file->populate(from, std::min(kReadAheadBytes, end - from));
+    }
+  });
+}
+
+}  // namespace moraine

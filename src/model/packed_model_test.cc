@@ -1,0 +1,289 @@
+// Fails if a packed model computes another bit than the model it was made from, if ranks get another's experts, or if
+// a file that is damaged, cut, foreign or of another model gets further than an error that names it.
+#include "model/packed_model.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+#include "base/error.h"
+#include "checkpoint/describe.h"
+#include "checkpoint/faulty_file_system.h"
+#include "checkpoint/test_folder.h"
+#include "model/loaded_model.h"
+#include "model/write_model.h"
+#include "model/write_packed.h"
+#include "testing/places.h"
+#include "testing/rig.h"
+
+namespace moraine {
+namespace {
+
+using testing::FaultyFileSystem;
+using testing::Rig;
+using testing::TestFolder;
+
+FileSystem& disk() { return posix_file_system(); }
+
+std::string golden(const std::string& name) { return testing::source_path("tests/golden/" + name); }
+
+std::string message_of(Code code, const std::function<void()>& action) {
+  try {
+    action();
+    ADD_FAILURE() << "no Error";
+    return "";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+}
+
+void expect_piece(const std::string& text, const std::string& piece) {
+  EXPECT_NE(text.find(piece), std::string::npos) << "wanted " << piece << "\ngot " << text;
+}
+
+void pack_model(FileSystem& fs, const ModelDirectory& from, const std::string& out,
+                const char* type = "bf16") {
+  Rig rig(Backend::kCpu, 2);
+  const ParameterTable table = build_parameters(from.config());
+  write_packed_model(
+      rig.ctx, fs, out,
+      {.config = from.config(),
+       .weights = [&](int64_t begin, const Tensor& t) { from.read_elements(table, begin, t); },
+       .type = *find_pack_type(type),
+       .step = from.step(),
+       .language_files = from.language_files()});
+}
+
+std::unique_ptr<LoadedModel> load(const std::string& path, const std::string& dtype = "") {
+  return LoadedModel::open(
+      ModelDirectory::open(disk(), path),
+      {.dtype = dtype, .threads = 2, .tokens = 40, .positions = 64, .cache = {}, .ranks = {}});
+}
+
+std::vector<float> hidden_of(LoadedModel& m) {
+  std::vector<int32_t> token(40), position(token.size());
+  for (size_t i = 0; i < token.size(); ++i)
+    token[i] = static_cast<int32_t>(static_cast<int64_t>(i * 53) % m.config().vocab_size);
+  Batch batch{.token = make_tensor(token.data(), DType::kI32, {40}),
+              .position = make_tensor(position.data(), DType::kI32, {40}),
+              .segments = {}};
+  set_documents(batch, {0, 17});
+  const Tensor hidden = m.model().forward(m.ctx(), batch);
+  const Tensor logits = m.model().logits(m.ctx(), hidden);
+  return {logits.as<float>(), logits.as<float>() + logits.count()};
+}
+
+class Packed : public ::testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return folder.file(name); }
+  TestFolder folder;
+};
+
+TEST_F(Packed, ComputesTheBitsOfTheModelThatItWasMadeFrom) {
+  for (const char* name : {"native-tiny", "legacy-tiny", "native-swa", "native-tiny-bf16"}) {
+    for (const char* type : {"bf16", "f32"}) {
+      SCOPED_TRACE(std::string(name) + " " + type);
+      folder.clear();
+      pack_model(disk(), ModelDirectory::open(disk(), golden(name)), file("m"), type);
+      const ModelDirectory packed = ModelDirectory::open(disk(), file("m"));
+      EXPECT_TRUE(packed.packed());
+      EXPECT_STREQ(dtype_name(packed.compute_dtype()), type);
+      const std::unique_ptr<LoadedModel> got = load(file("m")), want = load(golden(name), type);
+      EXPECT_EQ(hidden_of(*got), hidden_of(*want));
+      // What was mapped is no memory that was taken, and there is no master.
+      EXPECT_GT(got->arena().mapped_bytes(), 0);
+      EXPECT_EQ(want->arena().mapped_bytes(), 0);
+      EXPECT_LT(got->arena().bytes() + got->arena().mapped_bytes(), want->arena().bytes());
+    }
+  }
+}
+
+// Every block that a comparison can be made of has its packs.
+TEST_F(Packed, AnyShapeCanBePacked) {
+  std::vector<ModelConfig> shapes(4);
+  shapes[1].router = RouterKind::kLinear;
+  shapes[2].attention = AttentionKind::kGqa, shapes[2].residual = ResidualKind::kPlain;
+  shapes[3].experts = 0;
+  for (ModelConfig& c : shapes) {
+    folder.clear();
+    c.vocab_size = 67, c.hidden = 40, c.layers = 2, c.head_dim = 10, c.rotary_fraction = 0.4;
+    c.expert_hidden = 23, c.router_hidden = 9, c.max_positions = 64;
+    const ParameterTable table = build_parameters(c);
+    const InitialValues values{table, c, 3};
+    write_model_directory(
+        disk(), file("m"),
+        {.config = c,
+         .weights = [&](int64_t begin,
+                        const Tensor& out) { initialize_elements(values, begin, out); },
+         .dtype = DType::kF32,
+         .language_files = {}});
+    pack_model(disk(), ModelDirectory::open(disk(), file("m")), file("p"));
+    EXPECT_EQ(hidden_of(*load(file("p"))), hidden_of(*load(file("m"), "bf16")));
+  }
+}
+
+TEST_F(Packed, ARankMapsItsOwnExperts) {
+  const ModelDirectory from = ModelDirectory::open(disk(), golden("native-tiny"));
+  pack_model(disk(), from, file("m"));
+  const ModelConfig& c = from.config();
+  const ParameterTable whole = build_parameters(c), some = build_parameters(c, {1, c.experts - 1});
+  const PackedModel packed(disk(), file("m"), c);
+  const std::vector<PackSource> all = pack_sources(c, whole), held = pack_sources(c, some);
+  ASSERT_EQ(all.size(), held.size());
+  int64_t experts = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const PackedMatrix a = packed.pack(all[i]), b = packed.pack(held[i]);
+    const bool divided = all[i].groups != held[i].groups;
+    experts += divided;
+    const int64_t before = divided ? packed_bytes(a) / a.groups : 0;
+    EXPECT_EQ(static_cast<uint8_t*>(a.data) + before, b.data) << all[i].name;
+    EXPECT_EQ(b.groups, a.groups - (divided ? 2 : 0));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(a.data) % kPackPage, 0u) << all[i].name;
+  }
+  EXPECT_EQ(experts, 2 * c.layers);
+}
+
+TEST_F(Packed, HasNoWeightsToReadAndOneType) {
+  pack_model(disk(), ModelDirectory::open(disk(), golden("native-tiny")), file("m"));
+  const ModelDirectory packed = ModelDirectory::open(disk(), file("m"));
+  std::vector<float> master(static_cast<size_t>(build_parameters(packed.config()).total_count));
+  const Tensor flat =
+      make_tensor(master.data(), DType::kF32, {static_cast<int64_t>(master.size())});
+  expect_piece(message_of(Code::kInvalidArgument, [&] { packed.read_weights(flat); }),
+               "this is a packed model");
+  expect_piece(message_of(Code::kInvalidArgument, [&] { load(file("m"), "f32"); }),
+               "packed for bf16");
+  EXPECT_NO_THROW(load(file("m"), "bf16"));
+}
+
+TEST_F(Packed, AFullDiskOrADeathLeavesNoHalfModel) {
+  const ModelDirectory from = ModelDirectory::open(disk(), golden("native-tiny"));
+  FaultyFileSystem full(disk());
+  full.disk_full(100'000);
+  message_of(Code::kIo, [&] { pack_model(full, from, file("m")); });
+  EXPECT_TRUE(disk().list(folder.path()).empty());
+  FaultyFileSystem dies(disk());
+  dies.kill_at(60);
+  try {
+    pack_model(dies, from, file("m"));
+  } catch (const Error&) {  // a dead process writes nothing more, and reads what is not there
+  }
+  EXPECT_TRUE(dies.fired());
+  EXPECT_FALSE(disk().exists(file("m")));
+  pack_model(disk(), from, file("m"));
+  EXPECT_EQ(disk().list(folder.path()), std::vector<std::string>{"m"});
+  EXPECT_TRUE(describe(disk(), file("m")).problems.empty());
+}
+
+TEST_F(Packed, DamageIsFoundAndNamed) {
+  pack_model(disk(), ModelDirectory::open(disk(), golden("native-tiny")), file("m"));
+  const std::string data = file("m/data-00000-00000.safetensors");
+  const std::string whole = disk().read(data);
+  const Checkpoint checkpoint = Checkpoint::open(disk(), file("m"));
+  const auto flip = [&](int64_t at) {
+    std::string changed = whole;
+    changed[static_cast<size_t>(at)] ^= 1;
+    folder.write("m/data-00000-00000.safetensors", changed);
+  };
+  // A pack: by `inspect`, not by what maps it.
+  const std::string pack = "packs.model.layers.1.mlp.experts.down_proj";
+  flip(checkpoint.mapped(pack).offset + 77);
+  EXPECT_NO_THROW(load(file("m")));
+  const Description damaged = describe(disk(), file("m"));
+  ASSERT_EQ(damaged.problems.size(), 1u);
+  expect_piece(damaged.problems[0], "'" + pack + "'");
+  // A vector, and the header: at once.
+  flip(checkpoint.mapped("vectors.model.norm.weight").offset);
+  expect_piece(message_of(Code::kCorrupt, [&] { load(file("m")); }), "model.norm.weight");
+  flip(20);
+  message_of(Code::kCorrupt, [&] { load(file("m")); });
+  folder.write("m/data-00000-00000.safetensors", whole.substr(0, whole.size() - 1));
+  expect_piece(message_of(Code::kCorrupt, [&] { load(file("m")); }), "the manifest says");
+}
+
+// Manifests that are whole, and say what no `quantize` says.
+TEST_F(Packed, ForeignAndContradictingLayoutsAreErrors) {
+  pack_model(disk(), ModelDirectory::open(disk(), golden("native-tiny")), file("m"));
+  const Checkpoint good = Checkpoint::open(disk(), file("m"));
+  const std::string pack = "packs.model.layers.0.self_attn.qkv_proj";
+  struct Content {
+    CheckpointInfo info;
+    std::vector<CheckpointTensor> tensors;
+    int64_t page_bytes = kPackPage;
+  };
+  std::vector<std::vector<uint8_t>> memory;
+  const auto refused = [&](Code code, const std::function<void(Content&)>& change) {
+    Content content{.info = good.info(), .tensors = {}};
+    memory.clear();
+    for (const CheckpointEntry& e : good.entries()) {
+      memory.emplace_back(static_cast<size_t>(e.bytes));
+      Tensor t = make_tensor(memory.back().data(), e.dtype, {});
+      t.rank = static_cast<int>(e.shape.size());
+      std::copy(e.shape.begin(), e.shape.end(), t.dims);
+      good.read(e.name, t);
+      content.tensors.push_back({e.name, t});
+    }
+    change(content);
+    const std::string root = file("changed");
+    disk().remove_all(root);
+    const CheckpointWritten written =
+        write_checkpoint(disk(), root, content.info, content.tensors, {},
+                         {.max_file_bytes = INT64_MAX, .page_bytes = content.page_bytes});
+    return message_of(code, [&] { load(written.directory); });
+  };
+  const auto tensor = [&](Content& c, const std::string& name) {
+    return std::find_if(c.tensors.begin(), c.tensors.end(),
+                        [&](const CheckpointTensor& t) { return t.name == name; });
+  };
+  expect_piece(refused(Code::kNotFound, [&](Content& c) { c.tensors.erase(tensor(c, pack)); }),
+               pack);
+  expect_piece(
+      refused(Code::kInvalidArgument, [&](Content& c) { c.info.values[pack] = "q3 [1, 96, 64]"; }),
+      "format that this program does not know; it knows f32, bf16");
+  expect_piece(
+      refused(Code::kInvalidArgument, [&](Content& c) { c.info.values[pack] = "bf16 [1, 2, 3]"; }),
+      "wanted \"bf16 [1, ");
+  expect_piece(refused(Code::kInvalidArgument, [&](Content& c) { c.info.values.erase(pack); }),
+               pack);
+  expect_piece(
+      refused(Code::kInvalidArgument, [](Content& c) { c.info.values[kPackedLayoutKey] = "2"; }),
+      "layout \"2\"");
+  expect_piece(
+      refused(Code::kInvalidArgument, [](Content& c) { c.info.values[kPackedTypeKey] = ""; }),
+      "packed.type");
+  expect_piece(
+      refused(Code::kCorrupt, [&](Content& c) { tensor(c, pack)->tensor.dims[0] -= kPackPage; }),
+      "wanted u8 [");
+  expect_piece(refused(Code::kCorrupt, [](Content& c) { c.page_bytes = 0; }), "multiple of 4096");
+  expect_piece(refused(Code::kInvalidArgument,
+                       [](Content& c) {
+                         static float one = 1;
+                         c.tensors.push_back({"weights.x", make_tensor(&one, DType::kF32, {1})});
+                       }),
+               "weights.x does not belong");
+  expect_piece(
+      refused(Code::kInvalidArgument,
+              [&](Content& c) { tensor(c, "vectors.model.norm.weight")->tensor.dims[0] -= 1; }),
+      "vectors.model.norm.weight");
+  const std::string wide = "expert_hidden = ";
+  expect_piece(refused(Code::kInvalidArgument,
+                       [&](Content& c) {
+                         c.info.config.replace(c.info.config.find(wide) + wide.size(), 1, "9");
+                       }),
+               "for its config");
+}
+
+TEST_F(Packed, InspectShowsWhatAPackIs) {
+  pack_model(disk(), ModelDirectory::open(disk(), golden("native-tiny")), file("m"));
+  const Description d = describe(disk(), file("m"), {.verify = false, .hash = false});
+  const std::string text = description_text(d);
+  expect_piece(text, "packed.layout = 1");
+  expect_piece(text, "]  bf16 [");
+  EXPECT_EQ(text.find("value        packs."), std::string::npos);
+  expect_piece(description_json(d), "\"note\": \"bf16 [");
+}
+
+}  // namespace
+}  // namespace moraine

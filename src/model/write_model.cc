@@ -1,0 +1,119 @@
+// Tensors that are made while a checkpoint is written; the checkpoint is then renamed to what was asked for.
+#include "model/write_model.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "base/file_lock.h"
+#include "base/saturate.h"
+#include "model/model_directory.h"  // kWeightPrefix
+
+namespace moraine {
+namespace {
+
+// Of headers and manifest: about 300 bytes for a tensor, and some.
+constexpr int64_t kBytesPerTensor = 1024, kBytesBeside = int64_t{1} << 20;
+
+void check_room(FileSystem& fs, const std::string& directory, const DirectoryContent& content) {
+  int64_t wanted = kBytesBeside;
+  for (const CheckpointTensor& t : content.tensors)
+    wanted = add_saturated(wanted, t.tensor.bytes() + kBytesPerTensor);
+  for (const CheckpointFile& file : content.files)
+    wanted = add_saturated(wanted, static_cast<int64_t>(file.content.size()));
+  std::string at = parent_path(directory);
+  while (!fs.exists(at)) at = parent_path(at);
+  const int64_t free = fs.free_bytes(at);
+  if (free >= wanted) return;
+  throw_error(
+      Code::kInvalidArgument,
+      "write model {}: it takes {} bytes, the disk has {}; make room, or choose another disk",
+      directory, wanted, free);
+}
+
+// One parameter, in the stored type.
+TensorBytes stored_bytes(const ModelToWrite& model, const Parameter& p, DType dtype) {
+  return [&model, begin = p.offset, dtype](int64_t offset, int64_t bytes, void* out) {
+    const int64_t width = dtype_bytes(dtype), count = bytes / width;
+    MR_CHECK(offset % width == 0 && bytes % width == 0, "[%ld, +%ld)", long(offset), long(bytes));
+    if (dtype == DType::kF32)
+      return model.weights(begin + offset / width, make_tensor(out, dtype, {count}));
+    std::vector<float> wide(static_cast<size_t>(count));
+    model.weights(begin + offset / width, make_tensor(wide.data(), DType::kF32, {count}));
+    for (int64_t i = 0; i < count; ++i)
+      static_cast<BF16*>(out)[i] = to_bf16(wide[static_cast<size_t>(i)]);
+  };
+}
+
+}  // namespace
+
+void count_progress(DirectoryContent& content,
+                    const std::function<void(int64_t done, int64_t total)>& progress) {
+  if (!progress) return;
+  int64_t total = 0;
+  for (const CheckpointTensor& t : content.tensors) total += t.tensor.bytes();
+  const auto done = std::make_shared<int64_t>(0);
+  for (CheckpointTensor& t : content.tensors) {
+    t.fill = [=, &progress, fill = std::move(t.fill)](int64_t offset, int64_t bytes, void* out) {
+      fill(offset, bytes, out);
+      *done += bytes;
+      progress(*done, total);
+    };
+  }
+}
+
+void write_directory(FileSystem& fs, const std::string& directory,
+                     const DirectoryContent& content) {
+  if (fs.exists(directory))
+    throw_error(Code::kInvalidArgument,
+                "write model {}: it exists already; remove it or choose another name", directory);
+  check_room(fs, directory, content);
+  // A checkpoint is written under its step's name; a model directory has its own.
+  const std::string root = directory + ".partial";
+  fs.make_directories(root);
+  const std::unique_ptr<FileLock> lock = FileLock::take(root, "write model " + directory);
+  for (const std::string& name : fs.list(root)) {  // what a killed one leaves
+    if (name.starts_with("step-") || name == kLockName) continue;
+    throw_error(Code::kInvalidArgument,
+                "write model {}: {} holds {}, which is none of ours; remove it or choose another "
+                "name",
+                directory, root, name);
+  }
+  try {
+    const CheckpointWritten written =
+        write_checkpoint(fs, root, content.info, content.tensors, content.files, content.options);
+    fs.rename(written.directory, directory);
+  } catch (const Error&) {
+    fs.remove_all(root);
+    throw;
+  }
+  fs.sync_directory(parent_path(directory));
+  fs.remove_all(root);
+}
+
+void write_model_directory(FileSystem& fs, const std::string& directory,
+                           const ModelToWrite& model) {
+  ModelConfig printed = model.config;
+  DirectoryContent content{.info = {}, .tensors = {}, .files = model.language_files, .options = {}};
+  content.info.config = "[model]\n" + print_fields(model_fields(printed));
+  const ParameterTable table = build_parameters(model.config);
+  for (const Parameter& p : table.all) {
+    Tensor t = view(p, make_tensor(nullptr, DType::kF32, {table.total_count}));
+    if (p.kind != Parameter::Kind::kBalance) t.dtype = model.dtype;
+    content.tensors.push_back({kWeightPrefix + p.name, t, stored_bytes(model, p, t.dtype)});
+  }
+  count_progress(content, model.progress);
+  write_directory(fs, directory, content);
+}
+
+void write_model_directory(FileSystem& fs, const std::string& directory, const ModelConfig& config,
+                           const Tensor& master, DType dtype,
+                           std::span<const CheckpointFile> language_files) {
+  const auto copy = [&](int64_t begin, const Tensor& out) {
+    std::memcpy(out.data, master.as<float>() + begin, static_cast<size_t>(out.bytes()));
+  };
+  write_model_directory(
+      fs, directory,
+      {.config = config, .weights = copy, .dtype = dtype, .language_files = language_files});
+}
+
+}  // namespace moraine

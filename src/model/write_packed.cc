@@ -1,0 +1,124 @@
+// Rows of a pack are read, packed and handed on in pieces of whole panels.
+#include "model/write_packed.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "model/write_model.h"
+
+namespace moraine {
+namespace {
+
+constexpr int64_t kPanel = 32;                        // rows of a panel: no piece cuts one
+constexpr int64_t kPieceElements = int64_t{8} << 20;  // 32 MiB of f32
+
+// Packs rows of one group, in the format of the pack.
+void pack_rows_into(Context& ctx, const PackedMatrix& piece, const Tensor& rows) {
+  MR_CHECK(piece.format == WeightFormat::kPlain, "format %d", static_cast<int>(piece.format));
+  pack_matrix(ctx, {.packed = piece, .w = rows, .transpose = false});
+}
+
+// The bytes of one pack, from the first to the last.
+class PackStream {
+ public:
+  PackStream(Context& ctx, const WeightSource& weights, const PackSource& source,
+             const PackType& type)
+      : ctx_(ctx), weights_(weights), source_(source), shape_(pack_shape(source, type)) {}
+
+  void read(int64_t offset, int64_t bytes, void* out) {
+    MR_CHECK(offset == given_, "byte %ld after %ld", long(offset), long(given_));
+    given_ += bytes;
+    copy(bytes, static_cast<uint8_t*>(out));
+    if (given_ < pack_file_bytes(shape_)) return;
+    rows_ = std::vector<float>();  // the next pack has its own
+    piece_ = std::vector<uint8_t>();
+  }
+
+ private:
+  void copy(int64_t bytes, uint8_t* to) {
+    while (bytes > 0) {
+      if (piece_at_ == piece_.size() && !next_piece()) {
+        std::memset(to, 0, static_cast<size_t>(bytes));  // up to the page's end
+        return;
+      }
+      const int64_t left = static_cast<int64_t>(piece_.size() - piece_at_);
+      const int64_t count = std::min(bytes, left);
+      std::memcpy(to, piece_.data() + piece_at_, static_cast<size_t>(count));
+      piece_at_ += static_cast<size_t>(count);
+      to += count, bytes -= count;
+    }
+  }
+
+  bool next_piece() {
+    const int64_t n = source_.n, k = source_.k, all = source_.groups * n;
+    piece_at_ = 0;
+    piece_.clear();
+    if (row_ == all) return false;
+    const int64_t most = std::max<int64_t>(1, kPieceElements / (kPanel * k)) * kPanel;
+    const int64_t count = std::min(most, n - row_ % n);
+    rows_.resize(static_cast<size_t>(count * k));
+    const Tensor rows = make_tensor(rows_.data(), DType::kF32, {count, k});
+    weights_(source_.begin + row_ * k, rows.reshaped({count * k}));
+    PackedMatrix piece = shape_;
+    piece.groups = 1;
+    piece.n = count;
+    piece_.resize(static_cast<size_t>(packed_bytes(piece)));
+    piece.data = piece_.data();
+    pack_rows_into(ctx_, piece, rows);
+    row_ += count;
+    return true;
+  }
+
+  Context& ctx_;
+  const WeightSource& weights_;
+  const PackSource source_;
+  const PackedMatrix shape_;
+  int64_t row_ = 0, given_ = 0;
+  std::vector<float> rows_;
+  std::vector<uint8_t> piece_;
+  size_t piece_at_ = 0;
+};
+
+// A vector as the kernels compute with it.
+TensorBytes vector_bytes(const PackedToWrite& model, const Parameter& p) {
+  const bool round = model.type.compute == DType::kBF16 && p.kind != Parameter::Kind::kBalance;
+  return [&model, begin = p.offset, round](int64_t offset, int64_t bytes, void* out) {
+    const int64_t count = bytes / 4;
+    float* values = static_cast<float*>(out);
+    model.weights(begin + offset / 4, make_tensor(values, DType::kF32, {count}));
+    for (int64_t i = 0; round && i < count; ++i) values[i] = round_bf16(values[i]);
+  };
+}
+
+}  // namespace
+
+void write_packed_model(Context& ctx, FileSystem& fs, const std::string& directory,
+                        const PackedToWrite& model) {
+  ModelConfig printed = model.config;
+  DirectoryContent content{.info = {},
+                           .tensors = {},
+                           .files = model.language_files,
+                           .options = {.max_file_bytes = INT64_MAX, .page_bytes = kPackPage}};
+  content.info.step = model.step;
+  content.info.config = "[model]\n" + print_fields(model_fields(printed));
+  content.info.values = {{kPackedLayoutKey, kPackedLayout}, {kPackedTypeKey, model.type.name}};
+  const ParameterTable table = build_parameters(model.config);
+  for (const PackSource& source : pack_sources(model.config, table)) {
+    const std::string name = kPackPrefix + source.name;
+    const auto stream = std::make_shared<PackStream>(ctx, model.weights, source, model.type);
+    const int64_t bytes = pack_file_bytes(pack_shape(source, model.type));
+    content.info.values[name] = pack_text(source, model.type);
+    content.tensors.push_back(
+        {name, make_tensor(nullptr, DType::kU8, {bytes}),
+         [stream](int64_t offset, int64_t count, void* out) { stream->read(offset, count, out); }});
+  }
+  for (const Parameter& p : table.all) {
+    if (p.offset < table.matrix_count) continue;
+    const Tensor t = view(p, make_tensor(nullptr, DType::kF32, {table.total_count}));
+    content.tensors.push_back({kVectorPrefix + p.name, t, vector_bytes(model, p)});
+  }
+  count_progress(content, model.progress);
+  write_directory(fs, directory, content);
+}
+
+}  // namespace moraine

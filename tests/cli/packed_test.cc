@@ -1,0 +1,86 @@
+// Packed: a model packed for serving, from outside: the same answers as the model it was made from.
+//
+// Fails if generate or eval print another bit, alone or on ranks, or if a command that needs weights takes packs.
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "checkpoint/test_folder.h"
+#include "testing/places.h"
+#include "tests/program.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+class PackedCli : public ::testing::Test {
+ protected:
+  std::string must(const std::vector<std::string>& args) const {
+    const Ended ended = run_program(folder.path(), args);
+    EXPECT_EQ(ended.exit_code, 0) << args[0] << ": " << ended.err;
+    return ended.out;
+  }
+  void refused(const std::vector<std::string>& args, const std::string& piece) const {
+    const Ended ended = run_program(folder.path(), args);
+    EXPECT_EQ(ended.exit_code, 10) << ended.err;
+    EXPECT_NE(ended.err.find(piece), std::string::npos) << ended.err;
+  }
+  std::string file(const std::string& name) const { return folder.file(name); }
+  TestFolder folder;
+};
+
+TEST_F(PackedCli, AnswersAreThoseOfTheModel) {
+  std::string tokens;
+  for (int i = 0; i < 60; ++i) tokens += std::to_string(3 + i * 53 % 250) + " ";
+  for (const char* name : {"native-tiny", "legacy-tiny"}) {
+    const std::string model = source_path(std::string("tests/golden/") + name);
+    const std::string packed = file(std::string(name) + "-packed");
+    must({"quantize", "--model", model, "--out", packed, "--type", "bf16"});
+    refused({"quantize", "--model", model, "--out", packed}, "exists already");
+    for (const char* ranks : {"1", "2"}) {
+      const auto answers = [&](const std::string& of) {
+        return must({"generate", "--model", of, "--tokens", "5 6 7", "--max-tokens", "20", "--json",
+                     "--dtype", "bf16", "--ranks", ranks}) +
+               must({"eval", "score", "--model", of, "--tokens", tokens, "--json", "--dtype",
+                     "bf16", "--ranks", ranks});
+      };
+      EXPECT_EQ(answers(packed), answers(model)) << name << " on " << ranks;
+    }
+  }
+}
+
+TEST_F(PackedCli, ThePlanSaysWhatIsMapped) {
+  const std::string model = source_path("tests/golden/native-tiny"), packed = file("packed");
+  must({"quantize", "--model", model, "--out", packed});
+  const auto plan = [&](const std::string& of) {
+    return parse_json(must({"plan", "memory", "--model", of, "--dtype", "bf16", "--context", "64",
+                            "--sequences", "2", "--json"}),
+                      "plan");
+  };
+  const Json whole = plan(model), mapped = plan(packed);
+  EXPECT_FALSE(whole.contains("mapped_bytes"));
+  int64_t packs = 0, master = 0;
+  for (const Json& row : whole["buffers"]) {
+    if (row["name"] == "weights.packed") packs += row["bytes"].get<int64_t>();
+    if (row["name"] == "weights.master") master += row["bytes"].get<int64_t>();
+  }
+  EXPECT_GT(packs, 0);
+  EXPECT_EQ(mapped["mapped_bytes"].get<int64_t>(), packs);
+  EXPECT_EQ(mapped["bytes"].get<int64_t>(), whole["bytes"].get<int64_t>() - packs - master);
+  refused({"plan", "memory", "--model", model, "--config", "x"}, "one of --config");
+  refused({"plan", "memory"}, "--config is missing");
+}
+
+TEST_F(PackedCli, WhatNeedsWeightsRefusesPacks) {
+  const std::string packed = file("packed");
+  must({"quantize", "--model", source_path("tests/golden/native-tiny"), "--out", packed});
+  const std::string why = "this is a packed model";
+  refused({"export", "--model", packed, "--out", file("x")}, why);
+  refused({"import", "--from", packed, "--out", file("x")}, why);
+  refused({"quantize", "--model", packed, "--out", file("x")}, why);
+  refused({"generate", "--model", packed, "--tokens", "5", "--dtype", "f32"}, "packed for bf16");
+  EXPECT_FALSE(posix_file_system().exists(file("x")));
+}
+
+}  // namespace
+}  // namespace moraine
