@@ -124,6 +124,31 @@ TEST_F(Packed, AnyShapeCanBePacked) {
   }
 }
 
+// What is measured on random weights is a mixture of experts only if they are all used.
+TEST_F(Packed, InitialWeightsSendTokensToManyExperts) {
+  ModelConfig c;
+  c.vocab_size = 512, c.layers = 4, c.experts = 16;
+  const ParameterTable table = build_parameters(c);
+  const InitialValues values{table, c, 1};
+  write_model_directory(
+      disk(), file("m"),
+      {.config = c,
+       .weights = [&](int64_t begin,
+                      const Tensor& out) { initialize_elements(values, begin, out); },
+       .dtype = DType::kBF16,
+       .language_files = {}});
+  const std::unique_ptr<LoadedModel> m = load(file("m"));
+  hidden_of(*m);  // 40 tokens
+  const Tensor load = m->model().acts(c.layers - 1).load;
+  int64_t used = 0, most = 0;
+  for (int64_t e = 0; e < c.classes(); ++e) {
+    used += load.as<int64_t>()[e] > 0;
+    most = std::max(most, load.as<int64_t>()[e]);
+  }
+  EXPECT_GE(used, c.experts / 2);
+  EXPECT_LE(most, 20);
+}
+
 TEST_F(Packed, ARankMapsItsOwnExperts) {
   const ModelDirectory from = ModelDirectory::open(disk(), golden("native-tiny"));
   pack_model(disk(), from, file("m"));
