@@ -1,46 +1,204 @@
-// `moraine quantize`: a model packed for serving, in a file that is mapped.
+// `moraine quantize`: a model packed for serving, in a file that is mapped; what it lost is measured.
 #include "base/error.h"
+#include "base/log.h"
 #include "base/pool.h"
+#include "base/resident.h"
 #include "cli/commands.h"
+#include "cli/comparison.h"
 #include "cli/flags.h"
 #include "cli/progress.h"
+#include "cli/quantize_text.h"
+#include "cli/text_windows.h"
+#include "eval/activation_squares.h"
+#include "infer/page_pool.h"
 #include "model/model_directory.h"
 #include "model/write_packed.h"
 #include "tensor/arena.h"
 
 namespace moraine {
+namespace {
 
-void cmd_quantize(const CommandLine& line) {
-  std::string from, out, type;
+// What is refused unless told: KL divergence from the model in bf16, nats a token.
+constexpr double kMostKlQ8 = 0.02, kMostKlQ4 = 0.1;
+
+struct QuantizeFlags {
+  std::string from, out, type = "bf16", reference, attention, down, head;
+  double max_kl = 0;
+  bool has_max_kl = false, no_report = false, json = false;
   int64_t threads = 0;
-  Flags flags("quantize",
-              "Pack a model for generate, chat, eval and serve: it is mapped when it is used, not "
-              "read. The model is never held in memory.");
-  flags.required("model", &from, "Checkpoint, run directory, or folder in a public layout.")
-      .required("out", &out, "Directory to make.")
-      .choice("type", &type, {"bf16"},
-              "Of the packs. bf16: the answers of the model with --dtype bf16, to the bit.")
-      .integer("threads", &threads, "0: one per usable core.", 0, 1024);
-  type = "bf16";
-  if (!flags.parse(line)) return;
-  FileSystem& fs = posix_file_system();
-  const ModelDirectory directory = ModelDirectory::open(fs, from, ModelDirectory::Verify::kAsRead);
-  directory.check_weights();
+  TextWanted text = {};
+
+  bool quantises() const { return type != "bf16"; }
+  double most_kl() const { return has_max_kl ? max_kl : type == "q8" ? kMostKlQ8 : kMostKlQ4; }
+};
+
+void declare(Flags& flags, QuantizeFlags& f) {
+  const std::vector<std::string> types = {"", "bf16", "q8", "q4"};
+  flags.required("model", &f.from, "Checkpoint, run directory, or folder in a public layout.")
+      .required("out", &f.out, "Directory to make.")
+      .choice(
+          "type", &f.type, {"bf16", "q8", "q4"},
+          "Of the packs. bf16: the answers of the model with --dtype bf16, to the bit. q8: 8.25 "
+          "bits a weight; q4: first matrices of experts 4.25 bits, the rest as q8.")
+      .choice("attention", &f.attention, types, "Another type for attention's projections.")
+      .choice("down", &f.down, types, "Another type for second matrices of experts.")
+      .choice("head", &f.head, types, "Another type for the head and the embedding.")
+      .list("input", &f.text.inputs,
+            "Text to calibrate (q4) and to report on: files or folders (.txt .jsonl, also .gz "
+            ".zst); default: samples of the model itself.")
+      .text("field", &f.text.json_field, "Field of .jsonl lines that holds the text.")
+      .text("reference", &f.reference,
+            "The same model in another form, to calibrate and report with: what --type bf16 made, "
+            "where the model itself does not fit into memory.")
+      .integer("calibration-tokens", &f.text.calibration_tokens,
+               "q4: of the text, from its beginning; 0: no calibration.", 0, 1 << 30)
+      .integer("report-tokens", &f.text.report_tokens, "Of the text behind those.", 2, 1 << 30)
+      .integer("context", &f.text.context, "Positions that the text is read in.", 2, 1 << 20)
+      .number("max-kl", &f.max_kl,
+              "Refuse a model whose predictions are further from the reference's, in nats a token; "
+              "default 0.02 (q8), 0.1 (q4).")
+      .flag("no-report", &f.no_report, "Neither calibrate nor measure.")
+      .flag("json", &f.json, "Print JSON.")
+      .integer("threads", &f.threads, "0: one per usable core.", 0, 1024);
+}
+
+// The model that is packed, or its stand-in, to compute with: in bf16.
+std::unique_ptr<LoadedModel> open_reference(const QuantizeFlags& f,
+                                            const ModelDirectory& directory) {
   const ModelConfig& config = directory.config();
-  const ParameterTable table = build_parameters(config);
-  Pool pool(threads > 0 ? static_cast<int>(threads) : usable_cores());
+  const int64_t parameters = build_parameters(config).total_count,
+                available = available_memory_bytes();
+  if (!directory.packed() && parameters > available / 6) {
+    throw_error(Code::kInvalidArgument,
+                "quantize: to calibrate and report, {} parameters take {:.1f} GiB in f32 and bf16, "
+                "and {:.1f} are free; make a form that is mapped (quantize --type bf16) and give "
+                "it as --reference, or say --no-report",
+                parameters, 6.0 * static_cast<double>(parameters) / (1 << 30),
+                static_cast<double>(available) / (1 << 30));
+  }
+  LoadOptions load;
+  load.dtype = "bf16";
+  load.threads = f.threads;
+  load.tokens = f.text.context;
+  load.positions = f.text.context;
+  const int64_t pages = f.text.context / kPageRows + 2;
+  load.cache = {.pages = kSamplesAtOnce * pages, .segments = kSamplesAtOnce};
+  return LoadedModel::open(directory, load);
+}
+
+ActivationSquares calibrate(LoadedModel& model, const TokenWindows& text) {
+  ActivationSquares squares(model.config());
+  ProgressLine progress("calibrate");
+  const int64_t total = predicted_tokens(text.calibration);
+  int64_t done = 0;
+  for (const std::vector<int32_t>& ids : text.calibration) {
+    squares.add({model.ctx(), model.model()}, std::span<const int32_t>(ids).first(ids.size() - 1));
+    done += static_cast<int64_t>(ids.size()) - 1;
+    progress.update(done, total, "tokens");
+  }
+  return squares;
+}
+
+// `squares`: null: all inputs count alike.
+void write(const QuantizeFlags& f, const std::string& out, const ActivationSquares* squares) {
+  FileSystem& fs = posix_file_system();
+  const ModelDirectory directory =
+      ModelDirectory::open(fs, f.from, ModelDirectory::Verify::kAsRead);
+  const ParameterTable table = build_parameters(directory.config());
+  Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());
   Arena arena(Arena::Mode::kReal);
   Context ctx = make_context(Backend::kCpu, pool, arena);
   ProgressLine progress("quantize");
-  write_packed_model(
-      ctx, fs, out,
-      {.config = config,
-       .weights = [&](int64_t begin, const Tensor& t) { directory.read_elements(table, begin, t); },
-       .type = *find_pack_type(type),
-       .step = directory.step(),
-       .language_files = directory.language_files(),
-       .progress = [&](int64_t done, int64_t total) { progress.update(done, total, "B"); }});
-  fmt::print("model={} type={} parameters={}\n", out, type, table.total_count);
+  PackedToWrite model = {
+      .config = directory.config(),
+      .weights = [&](int64_t begin, const Tensor& t) { directory.read_elements(table, begin, t); },
+      .type = *find_pack_type(f.type),
+      .step = directory.step(),
+      .language_files = directory.language_files(),
+      .progress = [&](int64_t done, int64_t total) { progress.update(done, total, "B"); }};
+  const auto another = [&](ServedMatrix matrix, const std::string& type) {
+    if (!type.empty()) model.matrix[static_cast<size_t>(matrix)] = find_pack_type(type);
+  };
+  another(ServedMatrix::kQkv, f.attention);
+  another(ServedMatrix::kOutput, f.attention);
+  another(ServedMatrix::kDown, f.down);
+  another(ServedMatrix::kHead, f.head);
+  if (squares != nullptr) {
+    model.importance = [squares](const PackSource& source) {
+      return squares->importance(source.layer, *source.served);
+    };
+  }
+  write_packed_model(ctx, fs, out, model);
+}
+
+void print_coverage(const ActivationSquares& squares) {
+  const ActivationSquares::Coverage c = squares.coverage();
+  if (c.all == 0) return;
+  say("calibrated on {} tokens: {} of {} experts had {} rows or more, the least {}\n",
+      squares.tokens(), c.enough, c.all, kEnoughRows, c.fewest);
+}
+
+void report(const QuantizeFlags& f, LoadedModel& reference, const TokenWindows& text,
+            const std::string& unchecked) {
+  FileSystem& fs = posix_file_system();
+  LoadOptions load;
+  load.threads = f.threads;
+  load.tokens = f.text.context;
+  load.positions = f.text.context;
+  const std::unique_ptr<LoadedModel> other =
+      LoadedModel::open(ModelDirectory::open(fs, unchecked), load);
+  const Comparison result = compare_models(reference, *other, text.report);
+  if (f.json) {
+    Json line = comparison_json(result);
+    line["model"] = f.out, line["type"] = f.type, line["text"] = text.what;
+    fmt::print("{}\n", json_text(line));
+  } else {
+    fmt::print("against bf16, on {}: {}", text.what, comparison_text(result));
+  }
+  if (!(result.kl <= f.most_kl())) {
+    throw_error(Code::kInvalidArgument,
+                "quantize: a KL divergence of {:.4f} nats a token is above {}; the model stays in "
+                "{}: look at it, or say --max-kl {:.2g}",
+                result.kl, f.most_kl(), unchecked, 1.1 * result.kl);
+  }
+}
+
+}  // namespace
+
+void cmd_quantize(const CommandLine& line) {
+  QuantizeFlags f;
+  Flags flags("quantize",
+              "Pack a model for generate, chat, eval and serve: it is mapped when it is used, not "
+              "read. The model is packed piece by piece; q8 and q4 end with what they lost.");
+  declare(flags, f);
+  if (!flags.parse(line)) return;
+  f.has_max_kl = flags.given("max-kl");
+  FileSystem& fs = posix_file_system();
+  if (fs.exists(f.out))
+    throw_error(Code::kInvalidArgument,
+                "quantize --out {}: it exists already; remove it or choose another name", f.out);
+  const ModelDirectory directory =
+      ModelDirectory::open(fs, f.from, ModelDirectory::Verify::kAsRead);
+  directory.check_weights();
+  if (f.quantises() && !f.no_report) {
+    const ModelDirectory computes =
+        ModelDirectory::open(fs, f.reference.empty() ? f.from : f.reference);
+    f.text.context = std::min(f.text.context, computes.config().max_positions);
+    if (f.type == "q8") f.text.calibration_tokens = 0;
+    const std::unique_ptr<LoadedModel> reference = open_reference(f, computes);
+    const TokenWindows text = quantize_text(f.text, computes, *reference);
+    const ActivationSquares squares = calibrate(*reference, text);
+    if (!text.calibration.empty()) print_coverage(squares);
+    const std::string unchecked = f.out + ".unchecked";
+    write(f, unchecked, text.calibration.empty() ? nullptr : &squares);
+    report(f, *reference, text, unchecked);
+    fs.rename(unchecked, f.out);
+  } else {
+    write(f, f.out, nullptr);
+  }
+  if (!f.json)
+    fmt::print("model={} type={} parameters={}\n", f.out, f.type,
+               build_parameters(directory.config()).total_count);
 }
 
 }  // namespace moraine

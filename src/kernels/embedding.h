@@ -1,11 +1,11 @@
 // Embedding: token ids to rows of a table.
 //
 //   forward   x[t] = table[token[t]] rounded to x's type
-//   packed    x[t] = row token[t] of a pack as the tied head has it: its elements, bit by bit
+//   packed    x[t] = row token[t] of a pack as the tied head has it: its elements, rounded to x's type
 //   backward  dtable[token[t]] += dx[t], t ascending
 //
 // Shapes:   T tokens, V rows, D channels. 0 <= token < V is the caller's duty (checked).
-// Types:    table, dtable f32; x, dx f32 or bf16. A pack is plain and of x's type.
+// Types:    table, dtable f32; x, dx f32 or bf16. A pack is for rows of x's type, of any format.
 // Order:    for each table row over t ascending, on any thread count.
 #pragma once
 

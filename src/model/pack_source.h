@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "model/forward_observer.h"
 #include "model/parameters.h"
 
 namespace moraine {
@@ -19,6 +21,8 @@ struct PackSource {
   int64_t n = 0, k = 0;     // of each group
   int64_t group_begin = 0;  // the first one held here, of all of them
   int64_t groups_all = 1;
+  int64_t layer = -1;                       // -1: the head
+  std::optional<ServedMatrix> served = {};  // none: it is never quantised
 
   int64_t count() const { return groups * n * k; }
 };

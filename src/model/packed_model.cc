@@ -13,7 +13,9 @@ namespace moraine {
 namespace {
 
 constexpr PackType kPackTypes[] = {{"f32", WeightFormat::kPlain, DType::kF32},
-                                   {"bf16", WeightFormat::kPlain, DType::kBF16}};
+                                   {"bf16", WeightFormat::kPlain, DType::kBF16},
+                                   {"q8", WeightFormat::kQ8, DType::kBF16},
+                                   {"q4", WeightFormat::kQ4, DType::kBF16}};
 
 constexpr int64_t kReadAheadBytes = int64_t{8} << 20;  // between two looks at whether to stop
 
@@ -39,6 +41,15 @@ const PackType* find_pack_type(std::string_view name) {
   const auto found = std::find_if(std::begin(kPackTypes), std::end(kPackTypes),
                                   [&](const PackType& type) { return name == type.name; });
   return found == std::end(kPackTypes) ? nullptr : found;
+}
+
+// An error of a second matrix goes into the residual stream as it is; the router and the convolutions are small, and
+// what they decide cannot be undone.
+const PackType& type_of_pack(const PackType& model, const PackSource& source) {
+  if (model.format == WeightFormat::kPlain) return model;
+  if (!source.served) return *find_pack_type("bf16");
+  const bool four_bits = *source.served == ServedMatrix::kGateUp;
+  return four_bits ? model : *find_pack_type("q8");
 }
 
 std::string pack_type_names() {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 
@@ -11,6 +13,7 @@
 #include "checkpoint/describe.h"
 #include "checkpoint/faulty_file_system.h"
 #include "checkpoint/test_folder.h"
+#include "kernels/quantised.h"
 #include "model/loaded_model.h"
 #include "model/write_model.h"
 #include "model/write_packed.h"
@@ -121,6 +124,65 @@ TEST_F(Packed, AnyShapeCanBePacked) {
          .language_files = {}});
     pack_model(disk(), ModelDirectory::open(disk(), file("m")), file("p"));
     EXPECT_EQ(hidden_of(*load(file("p"))), hidden_of(*load(file("m"), "bf16")));
+    pack_model(disk(), ModelDirectory::open(disk(), file("m")), file("q"), "q4");
+    EXPECT_EQ(hidden_of(*load(file("q"))).size(), static_cast<size_t>(40 * c.vocab_size));
+  }
+}
+
+// Which matrices have few bits, and that weights come back as their blocks of 64 allow.
+TEST_F(Packed, QuantisedPacksAreThoseOfTheirMatrices) {
+  const ModelDirectory from = ModelDirectory::open(disk(), golden("native-tiny"));
+  const ParameterTable table = build_parameters(from.config());
+  for (const char* type : {"q8", "q4"}) {
+    SCOPED_TRACE(type);
+    folder.clear();
+    pack_model(disk(), from, file("m"), type);
+    const ModelDirectory directory = ModelDirectory::open(disk(), file("m"));
+    const std::unique_ptr<PackedModel> packed = directory.open_packed();
+    for (const PackSource& source : pack_sources(from.config(), table)) {
+      SCOPED_TRACE(source.name);
+      const PackedMatrix pack = packed->pack(source);
+      const WeightFormat wanted = !source.served ? WeightFormat::kPlain
+                                  : *source.served == ServedMatrix::kGateUp && type[1] == '4'
+                                      ? WeightFormat::kQ4
+                                      : WeightFormat::kQ8;
+      EXPECT_EQ(pack.format, wanted);
+      EXPECT_EQ(pack.dtype, DType::kBF16);
+      std::vector<float> row(static_cast<size_t>(source.k)), want(row.size());
+      const int64_t group = source.groups - 1, n = source.n - 1;
+      read_packed_row(pack, group, n, row.data());
+      from.read_elements(table, source.begin + (group * source.n + n) * source.k,
+                         make_tensor(want.data(), DType::kF32, {source.k}));
+      double error = 0, size = 0;
+      for (size_t i = 0; i < row.size(); ++i)
+        error += std::pow(row[i] - want[i], 2), size += std::pow(want[i], 2);
+      EXPECT_LT(std::sqrt(error / size), pack.format == WeightFormat::kQ4 ? 0.15 : 0.01);
+    }
+  }
+}
+
+// A row's bits depend on its own inputs: the second document alone is what it is behind the first.
+TEST_F(Packed, QuantisedRowsDoNotMeet) {
+  for (const char* type : {"q8", "q4"}) {
+    SCOPED_TRACE(type);
+    folder.clear();
+    pack_model(disk(), ModelDirectory::open(disk(), golden("native-tiny")), file("m"), type);
+    const std::unique_ptr<LoadedModel> m = load(file("m"));
+    const auto V = static_cast<size_t>(m->config().vocab_size);
+    const std::vector<float> both = hidden_of(*m);
+    std::vector<int32_t> token, position;
+    for (int64_t i = 17; i < 40; ++i) {
+      token.push_back(static_cast<int32_t>(i * 53 % m->config().vocab_size));
+      position.push_back(0);
+    }
+    const auto n = static_cast<int64_t>(token.size());
+    Batch batch{.token = make_tensor(token.data(), DType::kI32, {n}),
+                .position = make_tensor(position.data(), DType::kI32, {n}),
+                .segments = {}};
+    set_documents(batch, {0});
+    const Tensor logits = m->model().logits(m->ctx(), m->model().forward(m->ctx(), batch));
+    EXPECT_TRUE(std::equal(logits.as<float>(), logits.as<float>() + logits.count(),
+                           both.begin() + static_cast<int64_t>(17 * V)));
   }
 }
 

@@ -64,7 +64,9 @@ PackSource source_of(const ParameterTable& table, const std::string& name, int64
 }
 
 PackSource head_source(const ModelConfig& c, const ParameterTable& table) {
-  return source_of(table, "model.embed_tokens.weight", c.vocab_size, c.hidden);
+  PackSource head = source_of(table, "model.embed_tokens.weight", c.vocab_size, c.hidden);
+  head.served = ServedMatrix::kHead;
+  return head;
 }
 
 // Every matrix of a layer with its pack: visit(pack, source).
@@ -73,19 +75,27 @@ void for_each_pack(const ModelConfig& c, const ParameterTable& table, int64_t i,
                    const F& visit) {
   const std::string layer = layer_name(i), gate = layer + "mlp.gate.";
   const int64_t D = c.hidden, F2 = 2 * c.expert_hidden, R = c.router_hidden;
+  const auto served = [&](MatrixPack& pack, PackSource source, ServedMatrix matrix) {
+    source.layer = i;
+    source.served = matrix;
+    visit(pack, source);
+  };
   PackSource qkv =
       source_of(table, qkv_name(layer) + ".q_proj.weight", c.heads * c.head_dim, c.hidden);
   qkv.name = qkv_name(layer);
   qkv.n = c.qkv_width();
-  visit(w.qkv, qkv);
+  served(w.qkv, qkv, ServedMatrix::kQkv);
   if (c.cca()) {
     visit(w.conv_grouped, source_of(table, qkv_name(layer) + ".conv_qk_grouped.weight", c.head_dim,
                                     2 * c.head_dim));
   }
-  visit(w.o, source_of(table, layer + "self_attn.o_proj.weight", D, c.heads * c.head_dim));
+  served(w.o, source_of(table, layer + "self_attn.o_proj.weight", D, c.heads * c.head_dim),
+         ServedMatrix::kOutput);
   if (c.dense()) {
-    visit(w.gate_up, source_of(table, layer + "mlp.gate_up_proj.weight", F2, D));
-    visit(w.down, source_of(table, layer + "mlp.down_proj.weight", D, c.expert_hidden));
+    served(w.gate_up, source_of(table, layer + "mlp.gate_up_proj.weight", F2, D),
+           ServedMatrix::kGateUp);
+    served(w.down, source_of(table, layer + "mlp.down_proj.weight", D, c.expert_hidden),
+           ServedMatrix::kDown);
     return;
   }
   if (c.zaya_router()) {
@@ -96,8 +106,10 @@ void for_each_pack(const ModelConfig& c, const ParameterTable& table, int64_t i,
   } else {
     visit(w.router_out, source_of(table, gate + "weight", c.classes(), D));
   }
-  visit(w.gate_up, source_of(table, layer + "mlp.experts.gate_up_proj", F2, D));
-  visit(w.down, source_of(table, layer + "mlp.experts.down_proj", D, c.expert_hidden));
+  served(w.gate_up, source_of(table, layer + "mlp.experts.gate_up_proj", F2, D),
+         ServedMatrix::kGateUp);
+  served(w.down, source_of(table, layer + "mlp.experts.down_proj", D, c.expert_hidden),
+         ServedMatrix::kDown);
 }
 
 // Fills the vector fields that weights and gradients share by name.

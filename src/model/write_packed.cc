@@ -12,24 +12,28 @@ namespace {
 constexpr int64_t kPanel = 32;                        // rows of a panel: no piece cuts one
 constexpr int64_t kPieceElements = int64_t{8} << 20;  // 32 MiB of f32
 
-// Packs rows of one group, in the format of the pack.
-void pack_rows_into(Context& ctx, const PackedMatrix& piece, const Tensor& rows) {
-  MR_CHECK(piece.format == WeightFormat::kPlain, "format %d", static_cast<int>(piece.format));
-  pack_matrix(ctx, {.packed = piece, .w = rows, .transpose = false});
+const PackType& type_of(const PackedToWrite& model, const PackSource& source) {
+  const PackType* another =
+      source.served ? model.matrix[static_cast<size_t>(*source.served)] : nullptr;
+  return another != nullptr ? *another : type_of_pack(model.type, source);
 }
 
 // The bytes of one pack, from the first to the last.
 class PackStream {
  public:
-  PackStream(Context& ctx, const WeightSource& weights, const PackSource& source,
-             const PackType& type)
-      : ctx_(ctx), weights_(weights), source_(source), shape_(pack_shape(source, type)) {}
+  PackStream(Context& ctx, const PackedToWrite& model, const PackSource& source)
+      : ctx_(ctx),
+        model_(model),
+        source_(source),
+        shape_(pack_shape(source, type_of(model, source))) {}
+
+  int64_t file_bytes() const { return pack_file_bytes(shape_); }
 
   void read(int64_t offset, int64_t bytes, void* out) {
     MR_CHECK(offset == given_, "byte %ld after %ld", long(offset), long(given_));
     given_ += bytes;
     copy(bytes, static_cast<uint8_t*>(out));
-    if (given_ < pack_file_bytes(shape_)) return;
+    if (given_ < file_bytes()) return;
     rows_ = std::vector<float>();  // the next pack has its own
     piece_ = std::vector<uint8_t>();
   }
@@ -58,23 +62,36 @@ class PackStream {
     const int64_t count = std::min(most, n - row_ % n);
     rows_.resize(static_cast<size_t>(count * k));
     const Tensor rows = make_tensor(rows_.data(), DType::kF32, {count, k});
-    weights_(source_.begin + row_ * k, rows.reshaped({count * k}));
+    model_.weights(source_.begin + row_ * k, rows.reshaped({count * k}));
     PackedMatrix piece = shape_;
     piece.groups = 1;
     piece.n = count;
     piece_.resize(static_cast<size_t>(packed_bytes(piece)));
     piece.data = piece_.data();
-    pack_rows_into(ctx_, piece, rows);
+    pack_matrix(
+        ctx_,
+        {.packed = piece, .w = rows, .transpose = false, .importance = importance_of(row_ / n)});
     row_ += count;
     return true;
   }
 
+  // Of one group, or empty.
+  Tensor importance_of(int64_t group) {
+    if (row_ == 0 && shape_.format == WeightFormat::kQ4 && model_.importance)
+      importance_ = model_.importance(source_);
+    if (importance_.empty()) return {};
+    const int64_t k = source_.k;
+    MR_CHECK(static_cast<int64_t>(importance_.size()) == source_.groups * k, "%zu of %ld",
+             importance_.size(), long(source_.groups * k));
+    return make_tensor(importance_.data() + group * k, DType::kF32, {1, k});
+  }
+
   Context& ctx_;
-  const WeightSource& weights_;
+  const PackedToWrite& model_;
   const PackSource source_;
   const PackedMatrix shape_;
   int64_t row_ = 0, given_ = 0;
-  std::vector<float> rows_;
+  std::vector<float> rows_, importance_;
   std::vector<uint8_t> piece_;
   size_t piece_at_ = 0;
 };
@@ -105,11 +122,10 @@ void write_packed_model(Context& ctx, FileSystem& fs, const std::string& directo
   const ParameterTable table = build_parameters(model.config);
   for (const PackSource& source : pack_sources(model.config, table)) {
     const std::string name = kPackPrefix + source.name;
-    const auto stream = std::make_shared<PackStream>(ctx, model.weights, source, model.type);
-    const int64_t bytes = pack_file_bytes(pack_shape(source, model.type));
-    content.info.values[name] = pack_text(source, model.type);
+    const auto stream = std::make_shared<PackStream>(ctx, model, source);
+    content.info.values[name] = pack_text(source, type_of(model, source));
     content.tensors.push_back(
-        {name, make_tensor(nullptr, DType::kU8, {bytes}),
+        {name, make_tensor(nullptr, DType::kU8, {stream->file_bytes()}),
          [stream](int64_t offset, int64_t count, void* out) { stream->read(offset, count, out); }});
   }
   for (const Parameter& p : table.all) {

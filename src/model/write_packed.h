@@ -5,6 +5,7 @@
 // Cost:   reads every weight once; packing is memory-bound, so the disk is what takes the time.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <span>
 #include <string>
@@ -21,8 +22,12 @@ struct PackedToWrite {
   const ModelConfig& config;
   WeightSource weights;  // of the flat buffer of build_parameters(config)
   const PackType& type;
+  // Of the matrices that may be quantised, where they differ from what the type says; null: they do not.
+  std::array<const PackType*, kServedMatrices> matrix = {};
   int64_t step = 0;  // of the checkpoint that the weights are from
   std::span<const CheckpointFile> language_files;
+  // [groups * k], how much errors of a pack of 4 bits count (kernels/linear.h, PackMatrix); empty: all alike.
+  std::function<std::vector<float>(const PackSource&)> importance = {};
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes
 };
 void write_packed_model(Context& ctx, FileSystem& fs, const std::string& directory,

@@ -3,6 +3,8 @@
 // Fails if generate or eval print another bit, alone or on ranks, or if a command that needs weights takes packs.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "base/json.h"
 #include "checkpoint/test_folder.h"
 #include "testing/places.h"
@@ -80,6 +82,65 @@ TEST_F(PackedCli, WhatNeedsWeightsRefusesPacks) {
   refused({"quantize", "--model", packed, "--out", file("x")}, why);
   refused({"generate", "--model", packed, "--tokens", "5", "--dtype", "f32"}, "packed for bf16");
   EXPECT_FALSE(posix_file_system().exists(file("x")));
+}
+
+// The sum of sizes of tensors, without tokenizer and manifest.
+int64_t data_bytes(const std::string& folder) {
+  int64_t bytes = 0;
+  for (const std::string& name : posix_file_system().list(folder)) {
+    if (name.ends_with(".safetensors"))
+      bytes += posix_file_system().file_bytes(folder + "/" + name);
+  }
+  return bytes;
+}
+
+TEST_F(PackedCli, QuantisedModelsSayWhatTheyLost) {
+  const std::string model = source_path("tests/golden/native-tiny");
+  must({"quantize", "--model", model, "--out", file("bf16")});
+  std::map<std::string, Json> lost;
+  for (const char* type : {"q8", "q4"}) {
+    const std::string out = file(type);
+    const auto report = parse_json(
+        must({"quantize", "--model", model, "--out", out, "--type", type, "--report-tokens", "500",
+              "--calibration-tokens", "700", "--context", "64", "--max-kl", "1", "--json"}),
+        "report");
+    EXPECT_EQ(report.at("text").get<std::string>(), "samples of the model itself");
+    EXPECT_GE(report.at("tokens").get<int64_t>(), 500);
+    EXPECT_GT(report.at("kl").get<double>(), 0);
+    EXPECT_EQ(report.at("route_flips_by_layer").size(), 3u);
+    EXPECT_LT(data_bytes(out), data_bytes(file("bf16")));
+    const std::string shown = must({"inspect", out});
+    EXPECT_NE(shown.find(type), std::string::npos) << shown;
+    lost[type] = report;
+    const std::string answer =
+        must({"generate", "--model", out, "--tokens", "5 6 7", "--max-tokens", "12", "--json"});
+    EXPECT_EQ(answer, must({"generate", "--model", out, "--tokens", "5 6 7", "--max-tokens", "12",
+                            "--json", "--threads", "1", "--ranks", "2"}));
+  }
+  EXPECT_LT(lost["q8"].at("kl").get<double>(), lost["q4"].at("kl").get<double>());
+}
+
+TEST_F(PackedCli, AModelThatLostTooMuchIsNotPutInPlace) {
+  const std::string model = source_path("tests/golden/native-tiny");
+  const std::vector<std::string> args = {
+      "quantize", "--model",   model, "--out",           file("q4"), "--type",
+      "q4",       "--context", "64",  "--report-tokens", "200",      "--calibration-tokens",
+      "200"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), args.begin(), args.end());
+    return more;
+  };
+  refused(with({"--max-kl", "0"}), "stays in " + file("q4.unchecked"));
+  EXPECT_FALSE(posix_file_system().exists(file("q4")));
+  must({"eval", "score", "--model", file("q4.unchecked"), "--tokens", "1 2 3"});
+  posix_file_system().remove_all(file("q4.unchecked"));
+  refused(with({"--input", file("nothing.txt")}), "no tokenizer");
+  // Another form of the model may stand in for it, and what it needs not measure is not measured.
+  must({"quantize", "--model", model, "--out", file("bf16")});
+  must(with({"--reference", file("bf16"), "--max-kl", "1", "--head", "bf16", "--down", "q4"}));
+  EXPECT_NE(must({"inspect", file("q4")}).find("bf16 [1, 320, "), std::string::npos);
+  posix_file_system().remove_all(file("q4"));
+  must(with({"--no-report"}));
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 // Embedding rows from a pack: a row is one column of a panel, 128 bytes from word to word.
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "kernels/cpu/row_blocks.h"
 #include "kernels/embedding.h"
+#include "kernels/quantised.h"
 
 namespace moraine::cpu {
 namespace {
@@ -21,11 +24,23 @@ void gather_row(const EmbeddingPackedForward& a, int64_t t) {
   if (whole < words) std::memcpy(to + 4 * whole, from + whole * kPanel, static_cast<size_t>(width));
 }
 
+// Integers times their scales, rounded.
+void scale_row(const EmbeddingPackedForward& a, int64_t t) {
+  std::vector<float> row(static_cast<size_t>(a.table.k));
+  read_packed_row(a.table, 0, a.token.as<int32_t>()[t], row.data());
+  if (a.x.dtype == DType::kF32) {
+    std::copy(row.begin(), row.end(), a.x.as<float>() + t * a.table.k);
+  } else {
+    std::transform(row.begin(), row.end(), a.x.as<BF16>() + t * a.table.k, to_bf16);
+  }
+}
+
 }  // namespace
 
 void embedding_packed_forward(Context& ctx, const EmbeddingPackedForward& a) {
   for_row_tasks(ctx, a.x.dims[0], rows_per_task(a.x.dims[1]), [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) gather_row(a, t);
+    const bool plain = a.table.format == WeightFormat::kPlain;
+    for (int64_t t = begin; t < end; ++t) plain ? gather_row(a, t) : scale_row(a, t);
   });
 }
 

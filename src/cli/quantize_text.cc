@@ -1,0 +1,99 @@
+// QuantizeText: windows of files, or sixteen answers at a time.
+#include "cli/quantize_text.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "cli/progress.h"
+#include "cli/text_windows.h"
+#include "cli/tokens_flag.h"
+#include "eval/text_begin.h"
+#include "infer/engine.h"
+
+namespace moraine {
+namespace {
+
+std::vector<std::vector<int32_t>> sample_windows(LoadedModel& model, const TextBegin& begin,
+                                                 int64_t context, int64_t count) {
+  const auto V = static_cast<uint64_t>(model.config().vocab_size);
+  std::vector<std::vector<int32_t>> windows(static_cast<size_t>(count));
+  Engine engine(model.ctx(), model.model(), model.cache(), nullptr, {.sequences = kSamplesAtOnce});
+  ProgressLine progress("sample");
+  int64_t done = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    std::vector<int32_t>& ids = windows[static_cast<size_t>(i)];
+    const auto number = static_cast<uint64_t>(i);
+    const bool has_begin = begin.put && begin.id >= 0;
+    ids.push_back(has_begin ? begin.id
+                            : static_cast<int32_t>(random_below(V, 1, Stream::kSample, number, 0)));
+    Request request;
+    request.prompt = ids;
+    request.max_tokens = context - 1;
+    request.logprobs = false;
+    request.sampling.seed = number;
+    Listener listener;
+    listener.on_token = [&](const TokenPiece& piece) {
+      ids.push_back(piece.score.chosen.token);
+      progress.update(++done, count * (context - 1), "tokens");
+    };
+    engine.submit(std::move(request), std::move(listener));
+  }
+  while (engine.step()) continue;
+  return windows;
+}
+
+// Windows from the front that hold at least so many tokens.
+std::vector<std::vector<int32_t>> take_front(std::vector<std::vector<int32_t>>& windows,
+                                             int64_t tokens) {
+  std::vector<std::vector<int32_t>> front;
+  size_t n = 0;
+  for (int64_t taken = 0; n < windows.size() && taken < tokens; ++n)
+    taken += static_cast<int64_t>(windows[n].size()) - 1;
+  front.assign(windows.begin(), windows.begin() + static_cast<int64_t>(n));
+  windows.erase(windows.begin(), windows.begin() + static_cast<int64_t>(n));
+  return front;
+}
+
+}  // namespace
+
+TokenWindows quantize_text(const TextWanted& wanted, const ModelDirectory& directory,
+                           LoadedModel& model) {
+  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(directory.tokenizer_json());
+  const TextBegin begin =
+      find_text_begin(directory.config(), tokenizer.get(), parse_begin_choice("auto"));
+  const int64_t tokens = wanted.calibration_tokens + wanted.report_tokens;
+  TokenWindows windows;
+  if (wanted.inputs.empty()) {
+    windows.what = "samples of the model itself";
+    const auto windows_of = [&](int64_t n) {
+      return (n + wanted.context - 2) / (wanted.context - 1);
+    };
+    windows.report =
+        sample_windows(model, begin, wanted.context,
+                       windows_of(wanted.calibration_tokens) + windows_of(wanted.report_tokens));
+  } else {
+    if (tokenizer == nullptr)
+      throw_error(Code::kInvalidArgument,
+                  "the model has no tokenizer; text cannot be read: leave --input out");
+    windows.what = wanted.inputs.front() + (wanted.inputs.size() > 1 ? " and more" : "");
+    TextInputOptions input;
+    input.json_field = wanted.json_field;
+    windows.report = read_windows(wanted.inputs, {.tokenizer = *tokenizer,
+                                                  .begin = begin,
+                                                  .context = wanted.context,
+                                                  .tokens_max = tokens,
+                                                  .input = input});
+  }
+  if (wanted.calibration_tokens == 0) return windows;
+  std::vector<std::vector<int32_t>> rest = windows.report;
+  windows.calibration = take_front(rest, wanted.calibration_tokens);
+  if (rest.empty()) {
+    windows.what += ", the same for both";
+  } else {
+    windows.report = std::move(rest);
+  }
+  return windows;
+}
+
+}  // namespace moraine

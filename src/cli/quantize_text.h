@@ -1,0 +1,33 @@
+// QuantizeText: what a quantised model is calibrated and judged on: given text, or the model's own samples.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/loaded_model.h"
+
+namespace moraine {
+
+struct TokenWindows {
+  std::vector<std::vector<int32_t>> calibration, report;
+  std::string what;  // "FILE", or "samples of the model itself"; and whether both are the same text
+};
+
+struct TextWanted {
+  std::vector<std::string> inputs = {};  // empty: samples
+  std::string json_field = "text";
+  int64_t context = 512;  // positions of a window
+  int64_t calibration_tokens = 16384, report_tokens = 16384;
+};
+
+// Calibration takes the first tokens of the text, the report those behind; a text that is too short for both serves
+// for both. Samples are drawn at temperature 1, each from a token of its own that begins a text (random where the model
+// has none), 16 at a time; `model` has a cache for 16 sequences of `context` positions.
+// Errors: those of TextInput; kInvalidArgument for text without a tokenizer.
+TokenWindows quantize_text(const TextWanted& wanted, const ModelDirectory& directory,
+                           LoadedModel& model);
+
+constexpr int64_t kSamplesAtOnce = 16;
+
+}  // namespace moraine
