@@ -128,6 +128,7 @@ class Sequences {
 struct Measured {
   double seconds, flops;
   double gflops, read_gb_s;  // limits
+  std::vector<Profile::Row> rows;
 };
 template <class F>
 Measured measure(LoadedModel& model, bool bf16, const F& f) {
@@ -140,7 +141,20 @@ Measured measure(LoadedModel& model, bool bf16, const F& f) {
   const Machine after = measure_machine_quick(pool);
   return {seconds, profile.flops(),
           0.5 * (matmul_gflops(before, bf16) + matmul_gflops(after, bf16)),
-          0.5 * (before.read_gb_s + after.read_gb_s)};
+          0.5 * (before.read_gb_s + after.read_gb_s), profile.rows()};
+}
+
+// The operations that take most of it.
+void print_operations(const Measured& m) {
+  constexpr size_t kMost = 8;
+  double all = 0;
+  for (const Profile::Row& row : m.rows) all += row.seconds;
+  for (size_t i = 0; i < std::min(kMost, m.rows.size()); ++i) {
+    const Profile::Row& row = m.rows[i];
+    fmt::print("  {:<30} {:>6} calls {:>6.1f}% {:>8.1f} GFLOP/s {:>7.1f} GB/s\n", row.name,
+               row.calls, 100 * row.seconds / all, row.flops / row.seconds * 1e-9,
+               row.bytes / row.seconds * 1e-9);
+  }
 }
 
 void check(const BenchInferenceOptions& o, const std::vector<int64_t>& counts) {
@@ -179,6 +193,7 @@ void bench_prefill(const BenchInferenceOptions& o) {
     } else {
       fmt::print("{:<8} {:>8} {:>8.1f}ms {:>10.1f} {:>10.1f} {:>8.1f}%\n", "", tokens,
                  1e3 * m.seconds, rate, gflops, 100 * gflops / m.gflops);
+      print_operations(m);
     }
   }
 }

@@ -63,6 +63,7 @@ void backward_input(Context& ctx, const GroupedLinearBackwardInput& a, const cha
            a.dx.rank);
   check_activation(a.dy, "dy");
   const int64_t T = a.dy.dims[0], G = check_rows(a.rows, T), k = a.w.n;
+  MR_CHECK(a.w.format == WeightFormat::kPlain, "quantised packs are for forward products");
   check_shape(a.dx, "dx", {T, k});
   check_output(a.dx, "dx", a.dy.dtype);
   check_packed(a.w, a.dy.dtype, G, k, a.dy.dims[1]);

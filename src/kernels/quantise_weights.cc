@@ -24,8 +24,14 @@ struct Integers {
   int q[kBlock];
 };
 
-int nearest(float value, int least, int most) {
-  return std::clamp(static_cast<int>(std::nearbyintf(value)), least, most);
+// Of |value| < 2^22, to even on a tie: what is added leaves no bits for a fraction. No call, unlike nearbyintf
+// where the machine is taken to have no instruction for it.
+float nearest(float value) {
+  constexpr float kShift = 0x1.8p23f;
+  return (value + kShift) - kShift;
+}
+float nearest_within(float value, float least, float most) {
+  return nearest(std::min(std::max(value, least), most));
 }
 
 float added(const float (&lanes)[kLanes]) {
@@ -50,7 +56,7 @@ Fit fit_q4(const Column& c, float inverse) {
   for (int64_t i = 0; i < kBlock; i += kLanes) {
     for (int lane = 0; lane < kLanes; ++lane) {
       const float w = c.w[i + lane];
-      const float q = std::min(std::max(std::nearbyintf(w * inverse), -8.0f), 7.0f);
+      const float q = nearest_within(w * inverse, -8, 7);
       const float weighted = c.importance[i + lane] * q;
       wq[lane] += weighted * w;
       qq[lane] += weighted * q;
@@ -93,7 +99,7 @@ Integers quantised(const Column& c, WeightFormat format) {
   if (to.scale == 0) return to;  // nothing that counts
   const float inverse = 1 / to.scale;
   for (int64_t i = 0; i < kBlock; ++i)
-    to.q[i] = nearest(c.w[i] * inverse, q8 ? -127 : -8, q8 ? 127 : 7);
+    to.q[i] = static_cast<int>(nearest_within(c.w[i] * inverse, q8 ? -127 : -8, q8 ? 127 : 7));
   return to;
 }
 
