@@ -125,7 +125,11 @@ Result run_steps(const RunConfig& config, int64_t steps, int threads, Transport&
       read_random(plan, config.model.vocab_size, first, count, out);
     };
     trainer.step(plan, /*lr_scale=*/1e-3, read, no_spikes);
-    barrier(ranks.world);
+    {
+      Profile* const waits = kinds == 2 ? trainer.ctx().profile : nullptr;
+      const OpTimer timer(waits, Span::kRanks, "ranks: barrier");
+      barrier(ranks.world);
+    }
     if (i >= 0) (free ? free_seconds : seconds).push_back(now_seconds() - begin);
   }
   Result r{.ranks = transport.size(), .threads = pool.threads()};
