@@ -180,6 +180,9 @@ Sentence arithmetic(const Facts& f) {
       100 * share, f.ranks > 1 ? "more ranks share them" : "more cores or ranks share them");
 }
 
+// Operations of a step, whatever its batch.
+constexpr const char* kOnceAStep[] = {"muon", "adamw", "pack_matrix"};
+
 // Neither floor is near.
 Sentence far_from_floors(const Facts& f) {
   const Profile::Row* worst = nullptr;
@@ -191,13 +194,17 @@ Sentence far_from_floors(const Facts& f) {
     worst = &row;
   }
   if (worst == nullptr) return "nothing: no operation was measured";
-  const std::string remedy = more_rows(f);
+  std::string remedy = more_rows(f);
+  if (remedy.empty())
+    remedy =
+        "larger operations come nearer: a longer train.sequence, or a wider model (in a new run)";
+  for (const char* name : kOnceAStep) {
+    if (std::strcmp(name, worst->name) == 0)
+      remedy = "it costs the same for a batch of any size: raise train.batch_tokens (in a new run)";
+  }
   return fmt::format(
       "what operations take beyond their floors, most of it `{}`, {:.0f}% of the time; {}",
-      worst->name, 100 * share_of(f, most),
-      remedy.empty() ? "larger operations come nearer: a longer train.sequence, or a wider model "
-                       "(in a new run)"
-                     : "larger operations come nearer: " + remedy);
+      worst->name, 100 * share_of(f, most), remedy);
 }
 
 constexpr Sentence (*kRules[])(const Facts&) = {

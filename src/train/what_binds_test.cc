@@ -95,6 +95,9 @@ std::vector<Case> cases() {
       {"far from floors",
        facts({operation("copies", 0.8, 0, 1e6)}),
        {"beyond their floors", "`copies`, 79%", "train.sequence"}},
+      {"far from floors, once a step",
+       facts({operation("muon", 0.8, 1e6, 0)}),
+       {"beyond their floors", "`muon`, 80%", "train.batch_tokens"}},
   };
   // The probe happens once: it is no part of what shares are of.
   all.push_back({"probe",
