@@ -17,6 +17,7 @@
 #include "train/auto_dtype.h"
 #include "train/metrics.h"
 #include "train/run.h"
+#include "train/time_split.h"
 #include "train/trainer.h"
 
 namespace moraine {
@@ -45,7 +46,6 @@ struct Result {
   double free_seconds = 0;              // median step with communication free; 0: one rank
   double alone_tokens_per_s = 0;        // one rank with all threads; 0: not measured
   std::vector<Profile::Row> rows = {};  // of rank 0
-  double seconds_all = 0;
   int64_t plan_bytes = 0, resident_bytes = 0;
 };
 
@@ -63,7 +63,7 @@ void print_ranks(const Result& r) {
   }
 }
 
-void print_result(const Result& r) {
+void print_result(const Result& r, const RankLimits& limits) {
   fmt::print(
       "step {:.1f} ms  {} tok/s  {:.1f} GFLOP/s  {:.1f}% of the measured peak {:.1f} GFLOP/s\n",
       r.seconds_median * 1e3, format_count(r.tokens_per_s), r.gflops,
@@ -72,17 +72,7 @@ void print_result(const Result& r) {
              static_cast<double>(r.plan_bytes) / (1 << 20),
              static_cast<double>(r.resident_bytes) / (1 << 20));
   if (r.ranks > 1) print_ranks(r);
-  fmt::print("{:<34} {:>8} {:>9} {:>7} {:>9} {:>7}\n", "operation", "calls", "ms", "time%",
-             "GFLOP/s", "GB/s");
-  double seconds = 0;
-  for (const Profile::Row& row : r.rows) {
-    seconds += row.seconds;
-    fmt::print("{:<34} {:>8} {:>9.2f} {:>6.1f}% {:>9.1f} {:>7.1f}\n", row.name, row.calls,
-               row.seconds * 1e3, 100 * row.seconds / r.seconds_all, row.flops / row.seconds / 1e9,
-               row.bytes / row.seconds / 1e9);
-  }
-  fmt::print("{:<34} {:>8} {:>9.2f} {:>6.1f}%\n", "(between operations)", "",
-             (r.seconds_all - seconds) * 1e3, 100 * (r.seconds_all - seconds) / r.seconds_all);
+  fmt::print("{}", time_table(r.rows, limits));
 }
 
 // Of all ranks of the job, which measure at the same time.
@@ -130,15 +120,19 @@ Result run_steps(const RunConfig& config, int64_t steps, int threads, Transport&
     trainer.ctx().profile = i >= 0 && !free ? &profile : nullptr;
     barrier(ranks.world);
     const double begin = now_seconds();
+    const OpTimer whole(trainer.ctx().profile, Span::kPhase, "step");
     const auto read = [&](int64_t first, int64_t count, SequenceBatch* out) {
       read_random(plan, config.model.vocab_size, first, count, out);
     };
     trainer.step(plan, /*lr_scale=*/1e-3, read, no_spikes);
-    barrier(ranks.world);
+    {
+      Profile* const waits = kinds == 2 ? trainer.ctx().profile : nullptr;
+      const OpTimer timer(waits, Span::kRanks, "ranks: barrier");
+      barrier(ranks.world);
+    }
     if (i >= 0) (free ? free_seconds : seconds).push_back(now_seconds() - begin);
   }
   Result r{.ranks = transport.size(), .threads = pool.threads()};
-  for (const double s : seconds) r.seconds_all += s;
   r.seconds_median = median(seconds);
   if (kinds == 2) r.free_seconds = median(free_seconds);
   r.tokens_per_s = static_cast<double>(plan.batch_tokens) / r.seconds_median;
@@ -184,6 +178,7 @@ void print_json(const Result& r) {
                                     {"peak_gflop_per_s", r.peak_gflops},
                                     {"percent_of_peak", 100 * r.gflops / r.peak_gflops}}));
   for (const Profile::Row& row : r.rows) {
+    if (row.span == Span::kPhase) continue;
     fmt::print("{}\n", json_text(Json{{"bench", "train.operation"},
                                       {"name", row.name},
                                       {"calls", row.calls},
@@ -209,9 +204,11 @@ void bench_train(const BenchTrainOptions& options) {
   measure_dtype(config);
   const bool bf16 = compute_dtype(config) == DType::kBF16;
   // Of all cores that the run uses: as one pool, or of all processes at the same time.
+  Machine machine;
   const auto peak = [&] {
     Pool pool(job ? std::max(1, threads) : std::min(usable_cores(), ranks * threads));
-    const double own = matmul_gflops(measure_machine_quick(pool), bf16);
+    machine = measure_machine_quick(pool);
+    const double own = matmul_gflops(machine, bf16);
     return job ? sum_over(*job, own) : own;
   };
   const double peak_before = peak();
@@ -220,7 +217,7 @@ void bench_train(const BenchTrainOptions& options) {
   r.peak_gflops = (peak_before + peak()) / 2;
   if (!first) return;
   r.gflops *= r.ranks;  // rank 0 counted its own
-  options.json ? print_json(r) : print_result(r);
+  options.json ? print_json(r) : print_result(r, rank_limits(machine, r.threads, bf16));
 }
 
 }  // namespace moraine

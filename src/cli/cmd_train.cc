@@ -54,7 +54,8 @@ void cmd_train(const CommandLine& line) {
   RunOptions options;
   options.out = "runs/default";
   bool document = false;
-  int64_t ranks = 1;
+  bool profile = false;
+  int64_t ranks = 1, profile_steps = 8;
   Flags flags(
       "train",
       "Pretrain or adapt a model. The config is TOML; docs/configuration.md lists its keys.");
@@ -70,6 +71,11 @@ void cmd_train(const CommandLine& line) {
       .integer("ranks", &ranks,
                "Ranks as threads of this process; as processes: mpirun -n P moraine train ...", 1,
                4096)
+      .flag(
+          "profile", &profile,
+          "Print where the time of the first steps goes and what binds; write trace.json in --out.")
+      .integer("profile-steps", &profile_steps, "Steps that --profile measures, behind the first.",
+               1, 1000)
       .flag("document", &document, "Print the list of config keys as Markdown and exit.");
   if (!flags.parse(line)) return;
   if (document) {
@@ -78,6 +84,10 @@ void cmd_train(const CommandLine& line) {
   }
   if (config_path.empty())
     throw_error(Code::kInvalidArgument, "--config is missing: wanted a TOML file");
+  if (flags.given("profile-steps") && !profile) {
+    throw_error(Code::kInvalidArgument, "--profile-steps without --profile: give both, or neither");
+  }
+  if (profile) options.profile_steps = profile_steps;
   FileSystem& fs = posix_file_system();
   SettingsTable settings = SettingsTable::parse(fs.read(config_path), config_path);
   for (const std::string& assignment : assignments) settings.set(assignment);

@@ -8,15 +8,17 @@
 
 namespace moraine {
 
-void Profile::add(const char* name, double seconds, double flops, double bytes) {
+void Profile::add(const Event& event, double inside) {
   auto row = std::find_if(rows_.begin(), rows_.end(), [&](const Row& r) {
-    return r.name == name || std::strcmp(r.name, name) == 0;
+    return r.name == event.name || std::strcmp(r.name, event.name) == 0;
   });
-  if (row == rows_.end()) row = rows_.insert(row, Row{.name = name});
+  if (row == rows_.end()) row = rows_.insert(row, Row{.name = event.name, .span = event.span});
   ++row->calls;
-  row->seconds += seconds;
-  row->flops += flops;
-  row->bytes += bytes;
+  row->seconds += event.seconds - inside;
+  row->seconds_whole += event.seconds;
+  row->flops += event.flops;
+  row->bytes += event.bytes;
+  if (events_ != nullptr && events_->size() < events_->capacity()) events_->push_back(event);
 }
 
 std::vector<Profile::Row> Profile::rows() const {
@@ -33,12 +35,27 @@ double Profile::flops() const {
 }
 
 OpTimer::OpTimer(Profile* profile, const char* name, double flops, double bytes)
-    : profile_(profile), name_(name), flops_(flops), bytes_(bytes) {
-  if (profile_ != nullptr) start_ = now_seconds();
+    : profile_(profile), event_{.name = name, .flops = flops, .bytes = bytes} {
+  begin();
+}
+
+OpTimer::OpTimer(Profile* profile, Span span, const char* name, double bytes)
+    : profile_(profile), event_{.name = name, .span = span, .bytes = bytes} {
+  begin();
+}
+
+void OpTimer::begin() {
+  if (profile_ == nullptr) return;
+  inside_before_ = profile_->inside_;
+  profile_->inside_ = 0;
+  event_.begin = now_seconds();
 }
 
 OpTimer::~OpTimer() {
-  if (profile_ != nullptr) profile_->add(name_, now_seconds() - start_, flops_, bytes_);
+  if (profile_ == nullptr) return;
+  event_.seconds = now_seconds() - event_.begin;
+  profile_->add(event_, profile_->inside_);
+  profile_->inside_ = inside_before_ + event_.seconds;
 }
 
 }  // namespace moraine

@@ -41,7 +41,10 @@ void expert_mlp_backward(Context& ctx, const LayerWeights& w, const ExpertGradie
 // From b.dye to b.dxe through the ranks that hold the experts.
 void exchanged_mlp_backward(Context& ctx, ExpertExchange& exchange, const LayerWeights& w,
                             const LayerGradients& g, const LayerActs& a, const BackwardScratch& b) {
-  exchange.to_experts(b.dy_out, b.dye, a.rows, a.received);
+  {
+    const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to experts");
+    exchange.to_experts(b.dy_out, b.dye, a.rows, a.received);
+  }
   for (int64_t s = 0; s < exchange.senders(); ++s) {
     const SenderRows from = sender_rows(a.received, s);
     const auto part = [&](const Tensor& t) { return t.rows(from.begin, from.end); };
@@ -55,6 +58,7 @@ void exchanged_mlp_backward(Context& ctx, ExpertExchange& exchange, const LayerW
                          .act = part(a.act),
                          .rows = from.rows});
   }
+  const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to tokens");
   exchange.to_tokens(b.dxe, b.dx_in, a.rows, a.received);
 }
 

@@ -196,14 +196,18 @@ void gathered_mlp_forward(Context& ctx, ExpertGather& gather, const LayerWeights
 // The same through the ranks that hold the experts, one sender of rows after another.
 void exchanged_mlp_forward(Context& ctx, ExpertExchange& exchange, const LayerWeights& w,
                            LayerActs& a, const Scratch& scratch) {
-  exchange.exchange_counts(a.rows, a.received);
-  exchange.to_experts(a.x_in, a.xe, a.rows, a.received);
+  {
+    const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to experts");
+    exchange.exchange_counts(a.rows, a.received);
+    exchange.to_experts(a.x_in, a.xe, a.rows, a.received);
+  }
   for (int64_t s = 0; s < exchange.senders(); ++s) {
     const SenderRows from = sender_rows(a.received, s);
     const auto part = [&](const Tensor& t) { return t.rows(from.begin, from.end); };
     expert_mlp_forward(ctx, w, part(scratch.y_out), part(a.gate_up), part(a.act), part(a.x_in),
                        from.rows);
   }
+  const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to tokens");
   exchange.to_tokens(a.ye, scratch.y_out, a.rows, a.received);
 }
 

@@ -167,7 +167,12 @@ double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor&
   const int64_t T = batch.tokens(), L = config_.layers;
   Activations acts = first_rows(acts_, config_, T);
   const ModelGradients g = view_gradients(config_, table_, sink.sum, senders_);
-  const Tensor x = forward(ctx, batch);
+  Tensor x;
+  {
+    const OpTimer timer(ctx.profile, Span::kPhase, "forward");
+    x = forward(ctx, batch);
+  }
+  const OpTimer timer(ctx.profile, Span::kPhase, "backward");
   const BackwardScratch& b = acts.backward;
   head_loss(ctx, weights_.head, head_,
             {.loss = losses_.rows(0, T),
@@ -178,7 +183,10 @@ double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor&
 
   zero(ctx, b.dr);
   for (int64_t i = L - 1; i >= 0; --i) {
-    if (acts.recompute && i < L - 1) run_layer(ctx, i, batch, acts, {});
+    if (acts.recompute && i < L - 1) {
+      const OpTimer again(ctx.profile, Span::kPhase, "recompute");
+      run_layer(ctx, i, batch, acts, {});
+    }
     const LayerActs& a = acts.acts(i);
     if (!load.empty()) {
       const int64_t classes = config_.classes();

@@ -181,7 +181,7 @@ void ContextAttention::ring_forward(Context& ctx, const ContextAttentionForward&
     const Block next =
         block(keys_[(h + 1) % 2], mine_->layout.rows_of(ring[static_cast<size_t>(h + 1)].owner));
     if (more) {
-      const OpTimer timer(ctx.profile, "context_ring_wait", 0,
+      const OpTimer timer(ctx.profile, Span::kRanks, "ranks: keys (ring)",
                           static_cast<double>(next.both().bytes()));
       exchange.receive(member_before(*comm_, 1), bytes_of(next.both()));
       exchange.wait_sent();
@@ -223,7 +223,7 @@ void ContextAttention::ring_backward(Context& ctx, const ContextAttentionBackwar
                   rows = mine_->layout.rows_of(owner);
     const Block keys = block(keys_[(h + 1) % 2], rows),
                 arriving = block(gradients_[(h + 1) % 2], rows);
-    const OpTimer timer(ctx.profile, "context_ring_wait", 0,
+    const OpTimer timer(ctx.profile, Span::kRanks, "ranks: keys (ring)",
                         static_cast<double>(keys.both().bytes() + arriving.both().bytes()));
     exchange.send(next, bytes_of(gradient.both()));
     if (h + 1 < C) exchange.receive(previous, bytes_of(keys.both()));
@@ -245,7 +245,8 @@ void ContextAttention::gather_keys(Context& ctx, const Tensor& k, const Tensor& 
     copy_rows(all.k.rows(row, row + count), k.rows(local, local + count));
     copy_rows(all.v.rows(row, row + count), v.rows(local, local + count));
   });
-  const OpTimer timer(ctx.profile, "context_gather", 0, static_cast<double>(all.both().bytes()));
+  const OpTimer timer(ctx.profile, Span::kRanks, "ranks: keys (gather)",
+                      static_cast<double>(all.both().bytes()));
   all_gather(*comm_, all.both(), shares_);
 }
 
@@ -282,7 +283,7 @@ void ContextAttention::gathered_backward(Context& ctx, const ContextAttentionBac
                                 .window = a.window,
                                 .scale = a.scale});
   {
-    const OpTimer timer(ctx.profile, "context_reduce_scatter", 0,
+    const OpTimer timer(ctx.profile, Span::kRanks, "ranks: keys (reduce-scatter)",
                         static_cast<double>(gradient.both().bytes()));
     reduce_scatter(*comm_, gradient.both(), shares_, {.scratch = bytes_of(reduce_)});
   }

@@ -40,6 +40,8 @@ void print_start(const Run& run) {
 
 void print_step(const StepMetrics& metrics) { say("{}\n", human_line(metrics)); }
 
+void print_profile(const std::string& text) { say_text(text); }
+
 void print_sample(int64_t step, const std::string& text) {
   say("--- sample at step {}\n{}\n---\n", step, text);
 }

@@ -10,6 +10,7 @@ std::string hardware_text(const Run& run);
 // Config, machine, ranks, model, optimizer, memory, data, length.
 void print_start(const Run& run);
 void print_step(const StepMetrics& metrics);
+void print_profile(const std::string& text);
 void print_sample(int64_t step, const std::string& text);
 
 }  // namespace moraine

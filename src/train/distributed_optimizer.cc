@@ -53,8 +53,9 @@ void DistributedOptimizer::step(Context& ctx, const OptimizerStep& a) {
 
 void DistributedOptimizer::gather(Context& ctx, const Tensor& weights) {
   fault_point("step.weights_gather");
-  const OpTimer timer(ctx.profile, "ranks: weights (gather)", 0, 0);
-  if (comm_->size() > 1) all_gather(*comm_, weights, shares_);
+  if (comm_->size() == 1) return;
+  const OpTimer timer(ctx.profile, Span::kRanks, "ranks: weights (gather)");
+  all_gather(*comm_, weights, shares_);
 }
 
 }  // namespace moraine

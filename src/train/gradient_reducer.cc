@@ -85,7 +85,7 @@ void GradientReducer::fold_experts(Context& ctx, Range part) {
 Tensor GradientReducer::finish(Context& ctx) {
   if (stream_ != nullptr) {
     fault_point("step.backward_done");
-    const OpTimer timer(ctx.profile, "ranks: gradients (wait)", 0, 0);
+    const OpTimer timer(ctx.profile, Span::kRanks, "ranks: gradients (wait)");
     for (CommHandle& handle : sent_) handle.wait();
     sent_.clear();
   }

@@ -17,12 +17,14 @@
 #include "train/report.h"
 #include "train/roll_back.h"
 #include "train/save.h"
+#include "train/step_watch.h"
 #include "train/storage_report.h"
 
 namespace moraine {
 namespace {
 
-void observe_step(Run& run, Observer& observer, StepMetrics& m);
+struct Pace;
+void observe_step(Run& run, Observer& observer, Pace& pace, StepMetrics& m);
 void write_report(Run& run, const std::string& sample);
 RunResult finish(Run& run);
 
@@ -33,7 +35,8 @@ struct Pace {
   double started = now_seconds();
   double average_seconds = 0;  // per step, exponential average
   int64_t steps = 0;           // of this process
-  Profile profile;
+  Profile profile;             // of the step that goes on
+  StepWatch watch{0};          // on rank 0, if it was asked for
 };
 
 // Before all ranks stop for the same reason: none leaves while another still waits for it.
@@ -46,15 +49,20 @@ struct Votes {
 };
 
 // A signal on any rank, or the time limit on rank 0: all save, then stop with kInterrupted.
-Votes stop_if_asked(Run& run, const Pace& pace) {
+Votes stop_if_asked(Run& run, Pace& pace) {
   const double limit = run.config.train.time_limit_seconds;
   const bool asked = run.options.stop_signal != nullptr && run.options.stop_signal->load() != 0;
   const bool late = run.first() && limit > 0 && now_seconds() - pace.started > limit;
   int64_t votes[3] = {asked ? 1 : 0, late ? 1 : 0, saving(run) ? 1 : 0};
-  all_reduce_sum(run.ranks.world, votes);
+  {
+    const bool others = run.ranks.mesh.ranks > 1;
+    const OpTimer timer(others ? &pace.profile : nullptr, Span::kRanks, "ranks: votes");
+    all_reduce_sum(run.ranks.world, votes);
+  }
   const bool signal = votes[0] > 0;
   if (!signal && votes[1] == 0) return {.saving = votes[2] > 0};
   const CheckpointWritten written = save_now(run);
+  report_watched(run, run.timeline.at(run.state.step), pace.watch);
   barrier_before_stop(run);
   throw_error(
       Code::kInterrupted, "{} after step {} of {}; saved {}; run the same command again to go on",
@@ -107,32 +115,48 @@ void save_if_due(Run& run, const Votes& votes) {
   }
 }
 
+// False: rolled back, no step was taken.
+bool go_on(Run& run, Observer& observer, Pace& pace) {
+  const OpTimer whole(&pace.profile, Span::kPhase, "step");
+  const Votes votes = stop_if_asked(run, pace);
+  const StepPlan plan = run.timeline.at(run.state.step);
+  const double begin = now_seconds(),
+               lr_scale = learning_rate_scale(run.config, run.timeline, plan);
+  run.trainer->ctx().profile = &pace.profile;
+  const StepResult result = take_step(run, plan, lr_scale);
+  run.trainer->ctx().profile = nullptr;  // operations of validation and samples are not the step's
+  if (result.bad && must_roll_back(run, result)) {
+    roll_back(run);
+    return false;
+  }
+  if (result.targets > 0) run.state.loss = result.loss;
+  ++run.state.step;
+  StepMetrics m = step_metrics(run, plan, result, lr_scale * run.config.optimizer.learning_rate,
+                               now_seconds() - begin, pace);
+  observe_step(run, observer, pace, m);
+  if (++pace.steps == kStorageAfterSteps && run.config.report.probe_storage && run.first()) {
+    const OpTimer timer(&pace.profile, Span::kPhase, "storage");
+    print_storage(run, plan, pace.average_seconds);
+  }
+  const OpTimer timer(&pace.profile, Span::kPhase, "checkpoint");
+  save_if_due(run, votes);
+  report_save(run, /*wait=*/false);
+  return true;
+}
+
 // To the end of the run.
 void take_steps(Run& run, Observer& observer) {
   Pace pace;
-  run.trainer->ctx().profile = &pace.profile;
+  if (run.first()) pace.watch = StepWatch(run.options.profile_steps);
   while (run.state.step < run.timeline.steps()) {
-    const Votes votes = stop_if_asked(run, pace);
     const StepPlan plan = run.timeline.at(run.state.step);
-    const double begin = now_seconds(),
-                 lr_scale = learning_rate_scale(run.config, run.timeline, plan);
     pace.profile.clear();
-    const StepResult result = take_step(run, plan, lr_scale);
-    if (result.bad && must_roll_back(run, result)) {
-      roll_back(run);
-      continue;
-    }
-    if (result.targets > 0) run.state.loss = result.loss;
-    ++run.state.step;
-    StepMetrics m = step_metrics(run, plan, result, lr_scale * run.config.optimizer.learning_rate,
-                                 now_seconds() - begin, pace);
-    observe_step(run, observer, m);
-    if (++pace.steps == kStorageAfterSteps && run.config.report.probe_storage && run.first())
-      print_storage(run, plan, pace.average_seconds);
-    save_if_due(run, votes);
-    report_save(run, /*wait=*/false);
+    pace.watch.begin(pace.profile);
+    const bool taken = go_on(run, observer, pace);
+    pace.watch.end(pace.profile, taken ? plan.batch_tokens : 0);
+    if (pace.watch.complete() || run.state.step == run.timeline.steps())
+      report_watched(run, plan, pace.watch);
   }
-  run.trainer->ctx().profile = nullptr;
 }
 
 }  // namespace
@@ -168,13 +192,14 @@ RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& optio
 
 namespace {
 
-void observe_step(Run& run, Observer& observer, StepMetrics& m) {
+void observe_step(Run& run, Observer& observer, Pace& pace, StepMetrics& m) {
   const ReportConfig& r = run.config.report;
   const bool last = run.state.step == run.timeline.steps();
   const auto due = [&](int64_t every) {
     return every > 0 && (run.state.step % every == 0 || last);
   };
   if (observer.can_validate() && due(r.valid_every_steps)) {
+    const OpTimer timer(&pace.profile, Span::kPhase, "validation");
     const Observer::Validation v = observer.validate();
     m.valid_loss = v.loss;
     m.bits_per_byte = v.bits_per_byte;
@@ -185,6 +210,7 @@ void observe_step(Run& run, Observer& observer, StepMetrics& m) {
     if (due(r.log_every_steps) || run.state.step == 1) print_step(m);
   }
   if (!observer.can_sample() || !due(r.sample_every_steps)) return;
+  const OpTimer timer(&pace.profile, Span::kPhase, "sample");
   const std::string sample = observer.sample();
   if (run.first()) print_sample(run.state.step, sample);
 }

@@ -40,6 +40,7 @@ struct RunOptions {
   std::string resume = "auto";                    // auto | never | a checkpoint directory
   std::string machine_file;                       // limits for the percentage; "": measured quickly
   const std::atomic<int>* stop_signal = nullptr;  // not 0: save and stop
+  int64_t profile_steps = 0;  // report where the time of so many went (step_watch.h); 0: no report
 };
 
 struct RunResult {

@@ -22,7 +22,7 @@ struct StepSums {
 void sum_over_ranks(Context& ctx, Ranks& ranks, StepSums& sums) {
   if (ranks.mesh.ranks == 1) return;
   fault_point("step.gradients_reduced");
-  const OpTimer timer(ctx.profile, "ranks: counts", 0, 0);
+  const OpTimer timer(ctx.profile, Span::kRanks, "ranks: counts");
   all_reduce_disjoint(ranks.world, sums.losses);
   std::span<int64_t> load;
   if (!sums.load.empty()) load = {sums.load.as<int64_t>(), static_cast<size_t>(sums.load.count())};
@@ -86,6 +86,7 @@ StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read
   if (result.bad) return result;
 
   // Update: owners move their parts of the weights, and everybody gets them.
+  const OpTimer timer(ctx_.profile, Span::kPhase, "optimizer");
   for (DistributedOptimizer* optimizer : optimizers_->all()) {
     optimizer->step(ctx_, {.weights = master_,
                            .gradients = gradients_,
@@ -105,7 +106,10 @@ SlotSum Trainer::backward_slot(const StepPlan& plan, int64_t slot, const Read& r
   SlotSum sum;
   for (int64_t at = 0; at < sequences; at += micro) {
     fault_point("step.micro_batch");
-    read(slot * sequences + at, micro, &data_);
+    {
+      const OpTimer timer(ctx_.profile, Span::kPhase, "data");
+      read(slot * sequences + at, micro, &data_);
+    }
     const ContextBatch rows = my_rows(data_, plan.sequence);
     const bool last = at + micro == sequences;
     sum.loss += model_->loss_and_gradients(ctx_, rows.batch, rows.target,

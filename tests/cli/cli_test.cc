@@ -76,6 +76,12 @@ TEST_F(Cli, MistypedCommandsAndFlagsNameTheNearest) {
   expect_error({"eval", "perplexty", "--model", "x"}, 10, {"perplexity"});
   expect_error({"export", "--model", "x", "--out", "y", "--layout", "natve"}, 10, {"native"});
   expect_error({"train"}, 10, {"--config is missing"});
+  expect_error({"train", "--config", "x", "--profile-steps", "3"}, 10,
+               {"--profile-steps", "without --profile"});
+  for (const char* steps : {"0", "-1", "1001", "many"}) {
+    expect_error({"train", "--config", "x", "--profile", "--profile-steps", steps}, 10,
+                 {"--profile-steps", steps});
+  }
   EXPECT_EQ(run({}).exit_code, 2);
 }
 
