@@ -158,7 +158,7 @@ TEST_F(ProgramCli, BashCompletes) {
   EXPECT_EQ(complete("/usr/bin/moraine ev"), "eval\n");
   EXPECT_EQ(complete("moraine train --co"), "--config\n");
   EXPECT_EQ(complete("moraine train --config run.toml --res"), "--resume\n");
-  EXPECT_EQ(complete("moraine eval ''"), "perplexity choice score\n");
+  EXPECT_EQ(complete("moraine eval ''"), "perplexity choice score compare\n");
   EXPECT_EQ(complete("moraine bench st"), "storage\n");
   EXPECT_EQ(complete("moraine export --layout n"), "native\n");
   EXPECT_EQ(complete("moraine train --config ''"), "\n");  // file names, by bash itself
