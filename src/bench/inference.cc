@@ -67,7 +67,7 @@ class PacksRead : public ForwardObserver {
 class Sequences {
  public:
   Sequences(const BenchInferenceOptions& o, int64_t rows, int64_t sequences, int64_t positions)
-      : options_(o), pages_(positions / kPageRows + 1) {
+      : pages_(positions / kPageRows + 1) {
     const ModelDirectory directory = ModelDirectory::open(posix_file_system(), o.model_path);
     if (positions > directory.config().max_positions) {
       throw_error(Code::kInvalidArgument, "{} positions: the model was made for {} (max_positions)",
@@ -119,7 +119,6 @@ class Sequences {
   std::unique_ptr<LoadedModel> model;
 
  private:
-  const BenchInferenceOptions& options_;
   int64_t pages_;  // of a sequence
   uint64_t next_ = 0;
 };
