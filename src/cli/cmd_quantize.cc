@@ -28,6 +28,7 @@ struct QuantizeFlags {
   int64_t threads = 0;
   TextWanted text = {};
 
+  std::string unchecked() const { return out + ".unchecked"; }
   bool quantises() const { return type != "bf16"; }
   double most_kl() const { return has_max_kl ? max_kl : type == "q8" ? kMostKlQ8 : kMostKlQ4; }
 };
@@ -60,6 +61,33 @@ void declare(Flags& flags, QuantizeFlags& f) {
       .flag("no-report", &f.no_report, "Neither calibrate nor measure.")
       .flag("json", &f.json, "Print JSON.")
       .integer("threads", &f.threads, "0: one per usable core.", 0, 1024);
+}
+
+// Before minutes are spent.
+void check_places(const QuantizeFlags& f) {
+  FileSystem& fs = posix_file_system();
+  if (fs.exists(f.out))
+    throw_error(Code::kInvalidArgument,
+                "quantize --out {}: it exists already; remove it or choose another name", f.out);
+  if (f.quantises() && !f.no_report && fs.exists(f.unchecked()))
+    throw_error(Code::kInvalidArgument,
+                "quantize --out {}: {} is left of a quantize that lost too much or was stopped; "
+                "remove it",
+                f.out, f.unchecked());
+  if (f.has_max_kl && !(f.max_kl >= 0))
+    throw_error(Code::kInvalidArgument, "quantize --max-kl {}: wanted 0 or more", f.max_kl);
+}
+
+void check_same_model(const ModelConfig& model, const ModelConfig& reference,
+                      const std::string& path) {
+  const auto parameters = [](const ModelConfig& c) { return build_parameters(c).total_count; };
+  if (model.vocab_size == reference.vocab_size && model.layers == reference.layers &&
+      model.experts == reference.experts && parameters(model) == parameters(reference))
+    return;
+  throw_error(Code::kInvalidArgument,
+              "quantize --reference {}: it has {} parameters in {} layers, the model {} in {}; "
+              "wanted another form of the same model",
+              path, parameters(reference), reference.layers, parameters(model), model.layers);
 }
 
 // The model that is packed, or its stand-in, to compute with: in bf16.
@@ -174,22 +202,21 @@ void cmd_quantize(const CommandLine& line) {
   if (!flags.parse(line)) return;
   f.has_max_kl = flags.given("max-kl");
   FileSystem& fs = posix_file_system();
-  if (fs.exists(f.out))
-    throw_error(Code::kInvalidArgument,
-                "quantize --out {}: it exists already; remove it or choose another name", f.out);
+  check_places(f);
   const ModelDirectory directory =
       ModelDirectory::open(fs, f.from, ModelDirectory::Verify::kAsRead);
   directory.check_weights();
   if (f.quantises() && !f.no_report) {
     const ModelDirectory computes =
         ModelDirectory::open(fs, f.reference.empty() ? f.from : f.reference);
+    check_same_model(directory.config(), computes.config(), f.reference);
     f.text.context = std::min(f.text.context, computes.config().max_positions);
     if (f.type == "q8") f.text.calibration_tokens = 0;
     const std::unique_ptr<LoadedModel> reference = open_reference(f, computes);
     const TokenWindows text = quantize_text(f.text, computes, *reference);
     const ActivationSquares squares = calibrate(*reference, text);
     if (!text.calibration.empty()) print_coverage(squares);
-    const std::string unchecked = f.out + ".unchecked";
+    const std::string unchecked = f.unchecked();
     write(f, unchecked, text.calibration.empty() ? nullptr : &squares);
     report(f, *reference, text, unchecked);
     fs.rename(unchecked, f.out);

@@ -133,8 +133,11 @@ TEST_F(PackedCli, AModelThatLostTooMuchIsNotPutInPlace) {
   refused(with({"--max-kl", "0"}), "stays in " + file("q4.unchecked"));
   EXPECT_FALSE(posix_file_system().exists(file("q4")));
   must({"eval", "score", "--model", file("q4.unchecked"), "--tokens", "1 2 3"});
+  refused(with({"--max-kl", "1"}), file("q4.unchecked") + " is left of a quantize");
   posix_file_system().remove_all(file("q4.unchecked"));
   refused(with({"--input", file("nothing.txt")}), "no tokenizer");
+  refused(with({"--max-kl", "-1"}), "wanted 0 or more");
+  refused(with({"--reference", source_path("tests/golden/native-swa")}), "of the same model");
   // Another form of the model may stand in for it, and what it needs not measure is not measured.
   must({"quantize", "--model", model, "--out", file("bf16")});
   must(with({"--reference", file("bf16"), "--max-kl", "1", "--head", "bf16", "--down", "q4"}));
