@@ -89,10 +89,11 @@ class OnePass {
     const int64_t end = piece.row_end * row_bytes(from.local);
     for (int64_t at = piece.row_begin * row_bytes(from.local); at < end; at += kPieceBytes) {
       const int64_t bytes = std::min(kPieceBytes, end - at);
-      const uint8_t* data = static_cast<const uint8_t*>(from.local.data) + at;
+      const uint8_t* data = buffer_.data();
       if (from.local.data == nullptr) {
         from.fill(at, bytes, buffer_.data());
-        data = buffer_.data();
+      } else {
+        data = static_cast<const uint8_t*>(from.local.data) + at;
       }
       part.add(data, bytes);
       if (!whole) all->add(data, bytes);
