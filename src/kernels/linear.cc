@@ -7,8 +7,6 @@
 namespace moraine {
 namespace {
 
-constexpr int64_t kPanel = 32;  // columns of a packed panel; a multiple of every vector length
-
 void check_packed(const PackedMatrix& w, DType dtype, int64_t groups, int64_t n, int64_t k) {
   MR_CHECK(w.dtype == dtype, "pack is %s, rows are %s", dtype_name(w.dtype), dtype_name(dtype));
   MR_CHECK(w.groups == groups, "pack has %ld groups, rows have %ld", static_cast<long>(w.groups),
@@ -97,7 +95,7 @@ Tensor one_group(const Tensor& bias) {
 
 int64_t packed_bytes(DType dtype, int64_t groups, int64_t n, int64_t k) {
   if (dtype == DType::kF64) return groups * n * k * dtype_bytes(dtype);
-  const int64_t padded_n = (n + kPanel - 1) / kPanel * kPanel;
+  const int64_t padded_n = (n + kPackPanel - 1) / kPackPanel * kPackPanel;
   const int64_t padded_k = dtype == DType::kBF16 ? (k + 1) / 2 * 2 : k;
   return groups * padded_n * padded_k * dtype_bytes(dtype);
 }
@@ -127,7 +125,7 @@ void pack_quantised(Context& ctx, const PackMatrix& a) {
   check_dtype(a.w, "w", DType::kF32);
   check_tensor(a.importance, "importance", DType::kF32, {p.groups, p.k}, true);
   OpTimer timer(ctx.profile, "pack_matrix", 0, static_cast<double>(a.w.bytes() + packed_bytes(p)));
-  const int64_t panels = (p.n + kQuantisedPanel - 1) / kQuantisedPanel;
+  const int64_t panels = (p.n + kPackPanel - 1) / kPackPanel;
   ctx.pool->parallel_for(p.groups * panels, [&](int64_t task, int) {
     quantise_panel(a, task / panels, task % panels);
   });

@@ -28,6 +28,8 @@
 
 namespace moraine {
 
+constexpr int64_t kPackPanel = 32;  // columns of a pack that stand together
+
 // What the bytes of a pack are. kQ8 and kQ4: blocks of integers with a scale each (kernels/quantised.h).
 enum class WeightFormat : uint8_t { kPlain, kQ8, kQ4 };  // kPlain: elements of PackedMatrix::dtype
 

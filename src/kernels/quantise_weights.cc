@@ -104,9 +104,9 @@ Integers quantised(const Column& c, WeightFormat format) {
 }
 
 void put(const Integers& from, WeightFormat format, int64_t j, uint8_t* block) {
-  constexpr int64_t kHalf = kQuantisedPanel * kBlock / 2;
+  constexpr int64_t kHalf = kPackPanel * kBlock / 2;
   for (int64_t i = 0; i < kBlock; ++i) {
-    const int64_t at = i / 4 * 4 * kQuantisedPanel + 4 * j + i % 4;
+    const int64_t at = i / 4 * 4 * kPackPanel + 4 * j + i % 4;
     if (format == WeightFormat::kQ8) {
       block[at] = static_cast<uint8_t>(from.q[i] + 128);
     } else if (at < kHalf) {
@@ -116,22 +116,21 @@ void put(const Integers& from, WeightFormat format, int64_t j, uint8_t* block) {
     }
   }
   const BF16 scale = to_bf16(from.scale);
-  std::memcpy(block + quantised_block_bytes(format) - 2 * (kQuantisedPanel - j), &scale,
-              sizeof scale);
+  std::memcpy(block + quantised_block_bytes(format) - 2 * (kPackPanel - j), &scale, sizeof scale);
 }
 
 }  // namespace
 
 void quantise_panel(const PackMatrix& a, int64_t group, int64_t panel) {
   const PackedMatrix& p = a.packed;
-  const int64_t panels = (p.n + kQuantisedPanel - 1) / kQuantisedPanel;
+  const int64_t panels = (p.n + kPackPanel - 1) / kPackPanel;
   uint8_t* block = static_cast<uint8_t*>(p.data) +
                    (group * panels + panel) * quantised_bytes(p.format, 1, 1, p.k);
   for (int64_t k = 0; k < p.k; k += kBlock, block += quantised_block_bytes(p.format)) {
     const int64_t here = std::min(kBlock, p.k - k);
-    for (int64_t j = 0; j < kQuantisedPanel; ++j) {
+    for (int64_t j = 0; j < kPackPanel; ++j) {
       Column column = {};
-      const int64_t n = panel * kQuantisedPanel + j;
+      const int64_t n = panel * kPackPanel + j;
       if (n < p.n) std::copy_n(a.w.as<float>() + (group * p.n + n) * p.k + k, here, column.w);
       if (a.importance.empty()) {
         std::fill_n(column.importance, here, 1.0f);

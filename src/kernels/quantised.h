@@ -27,7 +27,6 @@
 
 namespace moraine {
 
-constexpr int64_t kQuantisedPanel = 32;  // columns that stand together
 constexpr int64_t kQuantisedBlock = 64;  // inputs that share a scale
 
 // "plain", "q8", "q4", and back: false for another name.
@@ -39,7 +38,8 @@ int64_t quantised_block_bytes(WeightFormat format);
 // Bytes of a pack of `groups` weights of n x k.
 int64_t quantised_bytes(WeightFormat format, int64_t groups, int64_t n, int64_t k);
 
-// out[w.k] = row n of group `group` as the product reads it. Any format and f32, bf16 or f64 pack.
+// out[w.k] = row n of group `group` as the product reads it. Any format; plain packs of the cpu
+// backend, or f64.
 void read_packed_row(const PackedMatrix& w, int64_t group, int64_t n, float* out);
 
 // A block of a row as integers.

@@ -9,7 +9,6 @@
 namespace moraine {
 namespace {
 
-constexpr int64_t kPanel = 32;                        // rows of a panel: no piece cuts one
 constexpr int64_t kPieceElements = int64_t{8} << 20;  // 32 MiB of f32
 
 const PackType& type_of(const PackedToWrite& model, const PackSource& source) {
@@ -58,7 +57,7 @@ class PackStream {
     piece_at_ = 0;
     piece_.clear();
     if (row_ == all) return false;
-    const int64_t most = std::max<int64_t>(1, kPieceElements / (kPanel * k)) * kPanel;
+    const int64_t most = std::max<int64_t>(1, kPieceElements / (kPackPanel * k)) * kPackPanel;
     const int64_t count = std::min(most, n - row_ % n);
     rows_.resize(static_cast<size_t>(count * k));
     const Tensor rows = make_tensor(rows_.data(), DType::kF32, {count, k});

@@ -25,8 +25,8 @@
 
 namespace moraine::cpu {
 
-constexpr int64_t kPanel = 32;        // columns of a right panel: two 512-bit vectors
-constexpr int64_t kBlockWords = 512;  // steps of a block: 14 rows x 2 KiB stay in L1
+constexpr int64_t kPanel = kPackPanel;  // columns of a right panel: two 512-bit vectors
+constexpr int64_t kBlockWords = 512;    // steps of a block: 14 rows x 2 KiB stay in L1
 constexpr int64_t kRowWords =
     kBlockWords + 16;                 // an odd number of cache lines: rows spread over the sets
 constexpr int64_t kMaxTileRows = 32;  // of any engine
@@ -80,6 +80,7 @@ struct Finish {
   const float* y0;  // like y, or null; may be y
 };
 
+// An engine of quantised packs has row products only: the functions of columns are null.
 struct LinearEngine {
   int64_t tile_rows;
   int64_t column_width;  // >= tile_rows

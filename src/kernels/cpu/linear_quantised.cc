@@ -95,7 +95,7 @@ HWY_INLINE int32_t four(const int8_t* r) {
 // sums[j] = sum of r * q of a block. Products of neighbours are added in 16 bits: 2 * 127 * 127 fits.
 template <bool kQ4>
 HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t row_sum, int32_t* sums) {
-  constexpr int kVectors = kQuantisedPanel / 8;
+  constexpr int kVectors = kPackPanel / 8;
   const __m256i ones = _mm256_set1_epi16(1), low = _mm256_set1_epi8(15);
   __m256i sum[kVectors];
   for (__m256i& s : sum) s = _mm256_set1_epi32(kQ4 ? -kWeightOffset<kQ4> * row_sum : 0);
@@ -122,10 +122,10 @@ HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t row_sum, in
 
 template <bool kQ4>
 HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t row_sum, int32_t* sums) {
-  std::fill_n(sums, kQuantisedPanel, -kWeightOffset<kQ4> * row_sum);
+  std::fill_n(sums, kPackPanel, -kWeightOffset<kQ4> * row_sum);
   for (int64_t g = 0; g < 16; ++g) {
     const uint8_t* from = w + (kQ4 ? g % 8 : g) * 128;
-    for (int64_t j = 0; j < kQuantisedPanel; ++j) {
+    for (int64_t j = 0; j < kPackPanel; ++j) {
       for (int64_t e = 0; e < 4; ++e) {
         const int q = kQ4 ? (g < 8 ? from[4 * j + e] & 15 : from[4 * j + e] >> 4) : from[4 * j + e];
         sums[j] += q * r[4 * g + e];
@@ -151,14 +151,14 @@ HWY_INLINE void add_scaled(float* c, const int32_t* sums, float row_step, const 
 
 template <bool kQ4>
 void tile(const Tile& t) {
-  constexpr int64_t kScales = kBlockBytes<kQ4> - 2 * kQuantisedPanel;
+  constexpr int64_t kScales = kBlockBytes<kQ4> - 2 * kPackPanel;
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
   for (int64_t p = 0; p < t.panels; ++p) {
     const uint8_t* w = static_cast<const uint8_t*>(t.b) + p * t.b_stride;
     for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kQ4>) {
       const BF16* scales = reinterpret_cast<const BF16*>(w + kScales);
       for (int64_t i = 0; i < t.rows; ++i) {
-        HWY_ALIGN int32_t sums[kQuantisedPanel];
+        HWY_ALIGN int32_t sums[kPackPanel];
         add_block<kQ4>(w, rows[i].r + b * kQuantisedBlock, rows[i].sum[b], sums);
         add_scaled(t.c + i * t.c_stride + p * kPanel, sums, rows[i].step[b], scales,
                    b > 0 || t.add);

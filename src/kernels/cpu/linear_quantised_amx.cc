@@ -19,8 +19,8 @@ namespace moraine::cpu {
 namespace {
 
 constexpr int64_t kFewRows = 6;  // vectors take so many at once, and wait for the weights
-constexpr int64_t kTileWeights = kQuantisedPanel * kQuantisedBlock;  // bytes of two tiles
-using Sums = int32_t[kQuantisedRows][kQuantisedPanel];
+constexpr int64_t kTileWeights = kPackPanel * kQuantisedBlock;  // bytes of two tiles
+using Sums = int32_t[kQuantisedRows][kPackPanel];
 
 // Halves of bytes to bytes: [8][128] to [16][128].
 HWY_INLINE void unpack(const uint8_t* from, uint8_t* to) {
@@ -82,7 +82,7 @@ HWY_INLINE void add_block(const Tile& t, int64_t b, const uint8_t* scales, const
 
 template <bool kQ4, bool kTwo>
 HWY_INLINE void tile_panels(const Tile& t) {
-  constexpr int64_t kScales = kBlockBytes<kQ4> - 2 * kQuantisedPanel;
+  constexpr int64_t kScales = kBlockBytes<kQ4> - 2 * kPackPanel;
   TileShapes shapes;
   const int64_t upper = std::min(t.rows, kAmxRows), lower = t.rows - upper;
   shapes.set(0, upper, kAmxWords).set(1, upper, kAmxWords).set(4, upper, kAmxWords);

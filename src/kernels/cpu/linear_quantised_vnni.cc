@@ -29,7 +29,7 @@ HWY_INLINE __m512i four(const int8_t* r) {
 // M rows x one panel.
 template <bool kQ4, int M>
 HWY_INLINE void tile_rows(const Tile& t, int64_t row0, int64_t panel) {
-  constexpr int64_t kScales = kBlockBytes<kQ4> - 2 * kQuantisedPanel;
+  constexpr int64_t kScales = kBlockBytes<kQ4> - 2 * kPackPanel;
   const QuantisedRow* rows = static_cast<const QuantisedRow*>(t.a) + row0;
   const uint8_t* w = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
   float* c = t.c + row0 * t.c_stride + panel * kPanel;
