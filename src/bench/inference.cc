@@ -11,10 +11,12 @@
 #include "base/json.h"
 #include "base/random.h"
 #include "infer/rank_steps.h"
+#include "kernels/peak.h"
 #include "kernels/profile.h"
 #include "machine/machine.h"
 #include "model/forward_observer.h"
 #include "model/loaded_model.h"
+#include "train/time_split.h"
 
 namespace moraine {
 namespace {
@@ -22,9 +24,7 @@ namespace {
 constexpr int64_t kChunk = 512;  // rows of a prompt at a step
 
 double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size()) / 2,
-                   values.end());
-  return values[values.size() / 2];
+  return spread_of(values.data(), static_cast<int64_t>(values.size())).median;
 }
 
 // The packs that a step reads, and how many experts were wanted.
@@ -123,37 +123,37 @@ class Sequences {
   uint64_t next_ = 0;
 };
 
-// Seconds and flops of f(), and the mean of the limits before and after it.
+// Seconds of f(), its operations, and the mean of the limits before and after it.
 struct Measured {
-  double seconds, flops;
-  double gflops, read_gb_s;  // limits
-  std::vector<Profile::Row> rows;
+  double seconds = 0;
+  std::vector<Profile::Row> rows = {};
+  RankLimits limits = {};
+  double read_gb_s = 0;  // a limit as well
+  double flops_s() const {
+    double flops = 0;
+    for (const Profile::Row& row : rows) flops += row.flops;
+    return flops / seconds;
+  }
 };
 template <class F>
-Measured measure(LoadedModel& model, bool bf16, const F& f) {
-  Pool& pool = *model.ctx().pool;
-  const Machine before = measure_machine_quick(pool);
+Measured measure(Sequences& sequences, const F& f) {
+  Context& ctx = sequences.model->ctx();
+  Measured m;
+  const auto add_half_of_limits = [&] {
+    const Machine machine = measure_machine_quick(*ctx.pool);
+    const RankLimits limits = rank_limits(machine, ctx.pool->threads(), sequences.bf16());
+    m.limits.flops_s += 0.5 * limits.flops_s;
+    m.limits.bytes_s += 0.5 * limits.bytes_s;
+    m.read_gb_s += 0.5 * machine.read_gb_s;
+  };
+  add_half_of_limits();
   Profile profile;
-  model.ctx().profile = &profile;
-  const double seconds = f();
-  model.ctx().profile = nullptr;
-  const Machine after = measure_machine_quick(pool);
-  return {seconds, profile.flops(),
-          0.5 * (matmul_gflops(before, bf16) + matmul_gflops(after, bf16)),
-          0.5 * (before.read_gb_s + after.read_gb_s), profile.rows()};
-}
-
-// The operations that take most of it.
-void print_operations(const Measured& m) {
-  constexpr size_t kMost = 8;
-  double all = 0;
-  for (const Profile::Row& row : m.rows) all += row.seconds;
-  for (size_t i = 0; i < std::min(kMost, m.rows.size()); ++i) {
-    const Profile::Row& row = m.rows[i];
-    fmt::print("  {:<30} {:>6} calls {:>6.1f}% {:>8.1f} GFLOP/s {:>7.1f} GB/s\n", row.name,
-               row.calls, 100 * row.seconds / all, row.flops / row.seconds * 1e-9,
-               row.bytes / row.seconds * 1e-9);
-  }
+  ctx.profile = &profile;
+  m.seconds = f();
+  ctx.profile = nullptr;
+  m.rows = profile.rows();
+  add_half_of_limits();
+  return m;
 }
 
 void check(const BenchInferenceOptions& o, const std::vector<int64_t>& counts) {
@@ -174,25 +174,24 @@ void bench_prefill(const BenchInferenceOptions& o) {
                "GFLOP/s", "of peak");
   sequences.step(1, std::min(kChunk, longest), 0);  // memory is touched
   for (const int64_t tokens : o.prompts) {
-    const Measured m = measure(*sequences.model, sequences.bf16(), [&] {
+    const Measured m = measure(sequences, [&] {
       const double begin = now_seconds();
       for (int64_t at = 0; at < tokens; at += kChunk)
         sequences.step(1, std::min(kChunk, tokens - at), at);
       return now_seconds() - begin;
     });
-    const double rate = static_cast<double>(tokens) / m.seconds,
-                 gflops = m.flops / m.seconds * 1e-9;
+    const double rate = static_cast<double>(tokens) / m.seconds, flops_s = m.flops_s();
     if (o.json) {
       fmt::print("{}\n", json_text({{"bench", "prefill"},
                                     {"tokens", tokens},
                                     {"first_token_ms", 1e3 * m.seconds},
                                     {"tokens_per_s", rate},
-                                    {"gflop_per_s", gflops},
-                                    {"peak_gflop_per_s", m.gflops}}));
+                                    {"gflop_per_s", 1e-9 * flops_s},
+                                    {"peak_gflop_per_s", 1e-9 * m.limits.flops_s}}));
     } else {
-      fmt::print("{:<8} {:>8} {:>8.1f}ms {:>10.1f} {:>10.1f} {:>8.1f}%\n", "", tokens,
-                 1e3 * m.seconds, rate, gflops, 100 * gflops / m.gflops);
-      print_operations(m);
+      fmt::print("{:<8} {:>8} {:>8.1f}ms {:>10.1f} {:>10.1f} {:>8.1f}%\n{}", "", tokens,
+                 1e3 * m.seconds, rate, 1e-9 * flops_s, 100 * flops_s / m.limits.flops_s,
+                 time_table(m.rows, m.limits));
     }
   }
 }
@@ -208,7 +207,7 @@ void bench_decode(const BenchInferenceOptions& o) {
     sequences.step(n, 1, o.context);  // memory is touched
     std::vector<double> seconds, rates;
     double bytes = 0;
-    const Measured m = measure(*sequences.model, sequences.bf16(), [&] {
+    const Measured m = measure(sequences, [&] {
       for (int64_t i = 0; i < o.steps; ++i) {
         const double begin = now_seconds();
         bytes = sequences.step_bytes(n, o.context + i);
