@@ -29,8 +29,11 @@ struct QuantizeFlags {
   TextWanted text = {};
 
   std::string unchecked() const { return out + ".unchecked"; }
-  bool quantises() const { return type != "bf16"; }
-  double most_kl() const { return has_max_kl ? max_kl : type == "q8" ? kMostKlQ8 : kMostKlQ4; }
+  bool has(const std::string& t) const {
+    return type == t || attention == t || down == t || head == t;
+  }
+  bool quantises() const { return has("q8") || has("q4"); }
+  double most_kl() const { return has_max_kl ? max_kl : has("q4") ? kMostKlQ4 : kMostKlQ8; }
 };
 
 void declare(Flags& flags, QuantizeFlags& f) {
@@ -57,7 +60,7 @@ void declare(Flags& flags, QuantizeFlags& f) {
       .integer("context", &f.text.context, "Positions that the text is read in.", 2, 1 << 20)
       .number("max-kl", &f.max_kl,
               "Refuse a model whose predictions are further from the reference's, in nats a token; "
-              "default 0.02 (q8), 0.1 (q4).")
+              "default 0.02, or 0.1 if anything is q4.")
       .flag("no-report", &f.no_report, "Neither calibrate nor measure.")
       .flag("json", &f.json, "Print JSON.")
       .integer("threads", &f.threads, "0: one per usable core.", 0, 1024);
@@ -128,10 +131,8 @@ ActivationSquares calibrate(LoadedModel& model, const TokenWindows& text) {
 }
 
 // `squares`: null: all inputs count alike.
-void write(const QuantizeFlags& f, const std::string& out, const ActivationSquares* squares) {
-  FileSystem& fs = posix_file_system();
-  const ModelDirectory directory =
-      ModelDirectory::open(fs, f.from, ModelDirectory::Verify::kAsRead);
+void write(const QuantizeFlags& f, const ModelDirectory& directory, const std::string& out,
+           const ActivationSquares* squares) {
   const ParameterTable table = build_parameters(directory.config());
   Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());
   Arena arena(Arena::Mode::kReal);
@@ -156,7 +157,7 @@ void write(const QuantizeFlags& f, const std::string& out, const ActivationSquar
       return squares->importance(source.layer, *source.served);
     };
   }
-  write_packed_model(ctx, fs, out, model);
+  write_packed_model(ctx, posix_file_system(), out, model);
 }
 
 void print_coverage(const ActivationSquares& squares) {
@@ -211,17 +212,17 @@ void cmd_quantize(const CommandLine& line) {
         ModelDirectory::open(fs, f.reference.empty() ? f.from : f.reference);
     check_same_model(directory.config(), computes.config(), f.reference);
     f.text.context = std::min(f.text.context, computes.config().max_positions);
-    if (f.type == "q8") f.text.calibration_tokens = 0;
+    if (!f.has("q4")) f.text.calibration_tokens = 0;
     const std::unique_ptr<LoadedModel> reference = open_reference(f, computes);
     const TokenWindows text = quantize_text(f.text, computes, *reference);
     const ActivationSquares squares = calibrate(*reference, text);
     if (!text.calibration.empty()) print_coverage(squares);
     const std::string unchecked = f.unchecked();
-    write(f, unchecked, text.calibration.empty() ? nullptr : &squares);
+    write(f, directory, unchecked, text.calibration.empty() ? nullptr : &squares);
     report(f, *reference, text, unchecked);
     fs.rename(unchecked, f.out);
   } else {
-    write(f, f.out, nullptr);
+    write(f, directory, f.out, nullptr);
   }
   if (!f.json)
     fmt::print("model={} type={} parameters={}\n", f.out, f.type,

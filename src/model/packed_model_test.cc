@@ -103,6 +103,30 @@ TEST_F(Packed, ComputesTheBitsOfTheModelThatItWasMadeFrom) {
   }
 }
 
+// An integer has no NaN: the block that it is in would be NaN for every token.
+TEST_F(Packed, AWeightThatIsNotFiniteIsNotQuantised) {
+  const ModelDirectory from = ModelDirectory::open(disk(), golden("native-tiny"));
+  const ParameterTable table = build_parameters(from.config());
+  const int64_t bad = pack_sources(from.config(), table).back().begin + 5;
+  Rig rig(Backend::kCpu, 2);
+  const auto pack = [&](const char* type) {
+    const auto weights = [&](int64_t begin, const Tensor& t) {
+      from.read_elements(table, begin, t);
+      if (begin <= bad && bad < begin + t.count()) t.as<float>()[bad - begin] = NAN;
+    };
+    write_packed_model(rig.ctx, disk(), file(type),
+                       {.config = from.config(),
+                        .weights = weights,
+                        .type = *find_pack_type(type),
+                        .language_files = {}});
+  };
+  pack("bf16");
+  for (const char* type : {"q8", "q4"}) {
+    expect_piece(message_of(Code::kCorrupt, [&] { pack(type); }), "is infinite or NaN");
+    EXPECT_FALSE(disk().exists(file(type)));
+  }
+}
+
 // Every block that a comparison can be made of has its packs.
 TEST_F(Packed, AnyShapeCanBePacked) {
   std::vector<ModelConfig> shapes(4);

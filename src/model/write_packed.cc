@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/error.h"
+#include "kernels/elementwise.h"
 #include "model/write_model.h"
 
 namespace moraine {
@@ -62,6 +64,12 @@ class PackStream {
     rows_.resize(static_cast<size_t>(count * k));
     const Tensor rows = make_tensor(rows_.data(), DType::kF32, {count, k});
     model_.weights(source_.begin + row_ * k, rows.reshaped({count * k}));
+    if (shape_.format != WeightFormat::kPlain && !all_finite(ctx_, rows)) {
+      throw_error(Code::kCorrupt,
+                  "quantise {}: a weight of rows {} to {} is infinite or NaN, and has no integer; "
+                  "take another checkpoint, or pack as bf16",
+                  source_.name, row_, row_ + count - 1);
+    }
     PackedMatrix piece = shape_;
     piece.groups = 1;
     piece.n = count;

@@ -1,6 +1,7 @@
 // WritePacked: a packed model (model/packed_model.h) of any source of weights, pack by pack.
 //
-// Made whole or not at all, as WriteModel does it, with the same errors.
+// Made whole or not at all, as WriteModel does it, with the same errors; and kCorrupt for a weight that would be
+// quantised and is not finite.
 // Memory: one piece of a pack, as f32 rows and packed: 48 MiB, or 32 rows if these are more.
 // Cost:   reads every weight once; packing is memory-bound, so the disk is what takes the time.
 #pragma once

@@ -144,6 +144,10 @@ TEST_F(PackedCli, AModelThatLostTooMuchIsNotPutInPlace) {
   EXPECT_NE(must({"inspect", file("q4")}).find("bf16 [1, 320, "), std::string::npos);
   posix_file_system().remove_all(file("q4"));
   must(with({"--no-report"}));
+  // One matrix in integers is enough to be measured.
+  refused({"quantize", "--model", model, "--out", file("h"), "--head", "q4", "--context", "64",
+           "--report-tokens", "200", "--calibration-tokens", "200", "--max-kl", "0"},
+          "stays in " + file("h.unchecked"));
 }
 
 }  // namespace
