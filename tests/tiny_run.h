@@ -191,14 +191,8 @@ class TinyRun {
            root_ + "/a\", weight = 1}, {path = \"" + root_ + "/b\", weight = 3}]\n";
   }
 
-  Outcome train(FileSystem& fs, const RunConfig& config, const std::string& out,
-                const std::atomic<int>* stop = nullptr, const std::string& resume = "auto",
-                int ranks = 1) const {
-    RunOptions options;
-    options.out = out;
-    options.resume = resume;
+  Outcome train(FileSystem& fs, const RunConfig& config, RunOptions options, int ranks) const {
     options.machine_file = root_ + "/machine.json";
-    options.stop_signal = stop;
     Outcome outcome;
     ::testing::internal::CaptureStderr();
     try {
@@ -208,6 +202,15 @@ class TinyRun {
     }
     outcome.log = ::testing::internal::GetCapturedStderr();
     return outcome;
+  }
+  Outcome train(FileSystem& fs, const RunConfig& config, const std::string& out,
+                const std::atomic<int>* stop = nullptr, const std::string& resume = "auto",
+                int ranks = 1) const {
+    RunOptions options;
+    options.out = out;
+    options.resume = resume;
+    options.stop_signal = stop;
+    return train(fs, config, options, ranks);
   }
   Outcome train(const RunConfig& config, const std::string& out) const {
     WatchedFileSystem fs(posix_file_system(), [](const std::string&) {});

@@ -7,33 +7,18 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/random.h"
 #include "eval/activation_squares.h"
 #include "eval/observed_pass.h"
 #include "eval/score.h"
-#include "model/loaded_model.h"
-#include "testing/places.h"
+#include "eval/test_model.h"
 
 namespace moraine {
 namespace {
 
-std::unique_ptr<LoadedModel> load(const std::string& dtype) {
-  LoadOptions options;
-  options.dtype = dtype;
-  options.threads = 2;
-  options.tokens = 300;
-  options.positions = 256;
-  return LoadedModel::open(
-      ModelDirectory::open(posix_file_system(), testing::source_path("tests/golden/native-tiny")),
-      options);
-}
+using testing::make_ids;
 
-std::vector<int32_t> make_ids(int64_t n) {
-  std::vector<int32_t> ids;
-  for (int64_t i = 0; i < n; ++i)
-    ids.push_back(
-        static_cast<int32_t>(random_below(320, 1, Stream::kTest, 0, static_cast<uint64_t>(i))));
-  return ids;
+std::unique_ptr<LoadedModel> load(const std::string& dtype) {
+  return testing::load_tiny(dtype, 300, 256);
 }
 
 TEST(Compare, AModelIsItself) {

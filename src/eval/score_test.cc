@@ -7,33 +7,17 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/random.h"
 #include "comm/thread_ranks.h"
-#include "model/loaded_model.h"
-#include "testing/places.h"
+#include "eval/test_model.h"
 
 namespace moraine {
 namespace {
 
+using testing::make_ids;
+
 std::unique_ptr<LoadedModel> load(const std::string& dtype, int64_t tokens, int64_t threads = 1,
                                   const ModelRanks& ranks = {}) {
-  LoadOptions options;
-  options.dtype = dtype;
-  options.threads = threads;
-  options.tokens = tokens;
-  options.positions = 128;
-  options.ranks = ranks;
-  return LoadedModel::open(
-      ModelDirectory::open(posix_file_system(), testing::source_path("tests/golden/native-tiny")),
-      options);
-}
-
-std::vector<int32_t> make_ids(int64_t n) {
-  std::vector<int32_t> ids;
-  for (int64_t i = 0; i < n; ++i)
-    ids.push_back(
-        static_cast<int32_t>(random_below(320, 1, Stream::kTest, 0, static_cast<uint64_t>(i))));
-  return ids;
+  return testing::load_tiny(dtype, tokens, 128, threads, ranks);
 }
 
 class Score : public ::testing::TestWithParam<const char*> {};

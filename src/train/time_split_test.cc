@@ -7,24 +7,12 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "train/test_time_rows.h"
+
 namespace moraine {
 namespace {
 
-constexpr RankLimits kLimits{.flops_s = 1e9, .bytes_s = 1e8};
-
-Profile::Row operation(const char* name, double seconds, double flops, double bytes) {
-  return {.name = name,
-          .calls = 1,
-          .seconds = seconds,
-          .seconds_whole = seconds,
-          .flops = flops,
-          .bytes = bytes};
-}
-
-Profile::Row other(Span span, const char* name, double seconds, double seconds_whole) {
-  return {
-      .name = name, .span = span, .calls = 1, .seconds = seconds, .seconds_whole = seconds_whole};
-}
+using namespace testing;
 
 TEST(TimeSplit, FloorIsTheLargerOfFlopsAndBytes) {
   const Floor flops = floor_of(operation("a", 1, 2e9, 1e8), kLimits);

@@ -6,33 +6,19 @@
 
 #include "base/file_system.h"
 #include "testing/places.h"
+#include "train/test_time_rows.h"
 
 namespace moraine {
 namespace {
 
-constexpr RankLimits kLimits{.flops_s = 1e9, .bytes_s = 1e8};
+using namespace testing;
 
-Profile::Row operation(const char* name, double seconds, double flops, double bytes) {
-  return {.name = name,
-          .calls = 1,
-          .seconds = seconds,
-          .seconds_whole = seconds,
-          .flops = flops,
-          .bytes = bytes};
-}
-
-// A phase that has nothing in it, or no time of its own.
 Profile::Row phase(const char* name, double seconds, double seconds_whole) {
-  return {.name = name,
-          .span = Span::kPhase,
-          .calls = 1,
-          .seconds = seconds,
-          .seconds_whole = seconds_whole};
+  return other(Span::kPhase, name, seconds, seconds_whole);
 }
 
 Profile::Row waiting(const char* name, double seconds) {
-  return {
-      .name = name, .span = Span::kRanks, .calls = 1, .seconds = seconds, .seconds_whole = seconds};
+  return other(Span::kRanks, name, seconds, seconds);
 }
 
 // One second in all: `rows`, and products near their floor.

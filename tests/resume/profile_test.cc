@@ -31,17 +31,8 @@ class TrainProfile : public ::testing::Test {
     RunOptions options;
     options.stop_signal = &stop;
     options.out = out;
-    options.machine_file = tiny.root() + "/machine.json";
     options.profile_steps = steps;
-    Outcome outcome;
-    ::testing::internal::CaptureStderr();
-    try {
-      outcome.result = moraine::train(fs, config, options, ranks);
-    } catch (const Error& e) {
-      outcome.error = e;
-    }
-    outcome.log = ::testing::internal::GetCapturedStderr();
-    return outcome;
+    return tiny.train(fs, config, options, ranks);
   }
 };
 
