@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -250,6 +251,31 @@ TEST(Quantised, SameBitsOnEveryInstructionSetAndForAnyRows) {
                            want.rows(s.rows - rows, s.rows));
         }
       });
+    }
+  }
+}
+
+// A pack that no cache holds is read panel by panel for all rows, the next panel asked for meanwhile.
+TEST(Quantised, PacksThatComeFromMemoryGiveTheSameBits) {
+  const int64_t k = 2100, n = 64;
+  for (const WeightFormat format : {WeightFormat::kPlain, WeightFormat::kQ8, WeightFormat::kQ4}) {
+    Rig rig;
+    const Tensor x = rig.normal({129, k}, DType::kBF16, 1), w = rig.normal({n, k}, DType::kF32, 2);
+    const PackedMatrix few = pack(rig, w, shape_of(format, DType::kBF16, 1, n, k));
+    const int64_t bytes = packed_bytes(few), times = (int64_t{5} << 20) / bytes + 1;
+    PackedMatrix many = shape_of(format, DType::kBF16, 1, n * times, k);
+    many.data = rig.zeros({packed_bytes(many) + 64}, DType::kU8).data;
+    for (int64_t i = 0; i < times; ++i)
+      std::memcpy(static_cast<uint8_t*>(many.data) + i * bytes, few.data,
+                  static_cast<size_t>(bytes));
+    for (const int64_t rows : {1, 33, 100, 129}) {
+      SCOPED_TRACE(fmt::format("{} rows={}", weight_format_name(format), rows));
+      const Tensor want = product(rig, x.rows(0, rows), few, {}, DType::kF32),
+                   got = product(rig, x.rows(0, rows), many, {}, DType::kF32);
+      int64_t differ = 0;
+      for (int64_t i = 0; i < got.count(); ++i)
+        differ += got.as<float>()[i] != want.as<float>()[i / (n * times) * n + i % n];
+      EXPECT_EQ(differ, 0);
     }
   }
 }

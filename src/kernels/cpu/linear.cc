@@ -13,10 +13,18 @@ namespace {
 
 constexpr int64_t kL2Bytes = 512 << 10;  // of right panels a task keeps in L2: half of 1 MiB
 constexpr int64_t kMaxRowTiles = 16;     // of a task: 512 rows x 256 columns of sums in scratch
-constexpr int64_t kFinishPanels = 8;     // a tile's sums stay in L1 until they are finished: 32 KiB
-constexpr double kTaskCost = 40e3;       // of step_cost: about 5 us, a loop's start is 1 to 3
+constexpr int64_t kTaskPanels = 128;     // of a task of one row tile: as many sums
+constexpr int64_t kCacheBytes = int64_t{4} << 20;  // a larger pack comes from memory
+constexpr int64_t kMaxTilesAtOnce = 4;             // that take turns at each of its panels
+constexpr int64_t kFinishPanels = 8;  // a tile's sums stay in L1 until they are finished: 32 KiB
+constexpr double kTaskCost = 40e3;    // of step_cost: about 5 us, a loop's start is 1 to 3
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Whether the pack comes from memory, and the engine asks for it.
+bool streams(const RowsProduct& p, const LinearEngine& e) {
+  return e.asks_ahead && packed_bytes(p.w) > kCacheBytes;
+}
 
 // How the rows and columns of all groups are cut. Results do not depend on it.
 struct Cut {
@@ -27,15 +35,21 @@ struct Cut {
 Cut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
   const int64_t steps = std::max<int64_t>(1, ceil_div(p.w.k, e.row_step));
   const int64_t panels = ceil_div(p.w.n, kPanel);
-  int64_t tiles = 0;
-  for (int64_t g = 0; g < p.w.groups; ++g)
-    tiles += ceil_div(p.rows[g + 1] - p.rows[g], e.tile_rows);
+  int64_t tiles = 0, most = 1;
+  for (int64_t g = 0; g < p.w.groups; ++g) {
+    const int64_t here = ceil_div(p.rows[g + 1] - p.rows[g], e.tile_rows);
+    tiles += here, most = std::max(most, here);
+  }
   // A tile of one row costs about as much as one of four: it waits for the weights.
   const double cost = static_cast<double>(tiles * panels * steps) * e.step_cost;
   const int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(cost / kTaskCost), 1,
                                              threads == 1 ? 1 : 8 * threads);
+  // What is streamed need not stay; but nothing is asked for before a task begins, so these are large.
   const int64_t block_panels =
-      std::max<int64_t>(1, kL2Bytes / (e.step_bytes * std::min(steps, e.sum_block / e.row_step)));
+      streams(p, e) && most <= kMaxTilesAtOnce
+          ? kTaskPanels / most
+          : std::max<int64_t>(
+                1, kL2Bytes / (e.step_bytes * std::min(steps, e.sum_block / e.row_step)));
   int64_t blocks = ceil_div(panels, block_panels);
   if (tiles * blocks < wanted) {
     blocks = std::min(ceil_div(wanted, tiles), std::max<int64_t>(blocks, panels / 4));
@@ -49,29 +63,36 @@ struct Block {
   int64_t group, row0, row1, panel0, panel1;
 };
 
-// Rows of a tile, sums of a block, in the scratch of a worker.
+// Rows of tiles, sums of a block, in the scratch of a worker.
 struct Scratch {
-  void* panel;
+  uint8_t* panels;
   float* sums;
 };
 
 class RowsTask {
  public:
   RowsTask(const RowsProduct& p, const LinearEngine& e)
-      : p_(p), e_(e), steps_(ceil_div(p.w.k, e.row_step)), panels_(ceil_div(p.w.n, kPanel)) {}
+      : p_(p),
+        e_(e),
+        steps_(ceil_div(p.w.k, e.row_step)),
+        panels_(ceil_div(p.w.n, kPanel)),
+        streams_(streams(p, e)) {}
 
   void run(const Block& b, const Scratch& scratch) const {
     const int64_t tiles = ceil_div(b.row1 - b.row0, e_.tile_rows);
+    const bool streams = streams_ && tiles <= kMaxTilesAtOnce;
     int64_t k0 = 0;
     do {
-      const int64_t k1 = std::min(k0 + e_.sum_block, p_.w.k);
-      for (int64_t tile = 0; tile < tiles; ++tile) {
-        run_tile(b,
-                 {.row0 = b.row0 + even_begin(b.row1 - b.row0, tiles, tile),
-                  .row1 = b.row0 + even_begin(b.row1 - b.row0, tiles, tile + 1),
-                  .k0 = k0,
-                  .k1 = k1},
-                 scratch);
+      const int64_t k1 = std::min(k0 + e_.sum_block, p_.w.k), at_once = streams ? tiles : 1;
+      for (int64_t tile = 0; tile < tiles; tile += at_once) {
+        Piece pieces[kMaxTilesAtOnce];
+        for (int64_t i = 0; i < at_once; ++i) {
+          pieces[i] = {.row0 = b.row0 + even_begin(b.row1 - b.row0, tiles, tile + i),
+                       .row1 = b.row0 + even_begin(b.row1 - b.row0, tiles, tile + i + 1),
+                       .k0 = k0,
+                       .k1 = k1};
+        }
+        run_tiles(b, {pieces, static_cast<size_t>(at_once)}, scratch, streams);
       }
       k0 = k1;
     } while (k0 < p_.w.k);
@@ -84,53 +105,102 @@ class RowsTask {
     int64_t panel0 = 0, panel1 = 0;
   };
 
-  void run_tile(const Block& b, Piece piece, const Scratch& scratch) const {
-    // Of a symmetric result, only panels that reach the diagonal or lie above it.
-    const int64_t first = p_.symmetric ? std::max(b.panel0, piece.row0 / kPanel) : b.panel0;
-    if (first >= b.panel1) return;
-    e_.copy_rows({.panel = scratch.panel,
+  // `streams`: a panel is there for all tiles, and the next one asked for; else each tile finds them in L2.
+  void run_tiles(const Block& b, std::span<Piece> tiles, const Scratch& scratch,
+                 bool streams) const {
+    if (first_panel(b, tiles[0]) >= b.panel1) return;
+    for (size_t i = 0; i < tiles.size(); ++i) copy_rows(tiles[i], row_panel(scratch, i));
+    // Sums wait for the next block of the sum, each in its place, or are finished at once, a few
+    // panels at a time, from the same place.
+    const bool wait = p_.w.k > e_.sum_block;
+    const int64_t width = (b.panel1 - b.panel0) * kPanel;
+    const int64_t step = streams ? 1 : wait ? b.panel1 : kFinishPanels;
+    int64_t panel1 = 0;
+    for (int64_t panel = first_panel(b, tiles[0]); panel < b.panel1; panel = panel1) {
+      panel1 = std::min(panel + step, b.panel1);
+      for (size_t i = 0; i < tiles.size(); ++i) {
+        Piece& piece = tiles[i];
+        piece.panel0 = std::max(panel, first_panel(b, piece));
+        piece.panel1 = panel1;
+        if (piece.panel0 >= panel1) continue;
+        float* sums = scratch.sums;
+        if (wait) sums += (piece.row0 - b.row0) * width + (piece.panel0 - b.panel0) * kPanel;
+        const Ahead ahead = streams ? ahead_of(b, piece, i, tiles.size()) : Ahead();
+        multiply(b.group, piece,
+                 {row_panel(scratch, i), sums, wait ? width : kFinishPanels * kPanel, ahead});
+      }
+    }
+  }
+
+  void copy_rows(const Piece& piece, void* panel) const {
+    e_.copy_rows({.panel = panel,
                   .from = static_cast<const uint8_t*>(p_.x.data) +
                           (piece.row0 * p_.w.k + piece.k0) * dtype_bytes(p_.x.dtype),
                   .dtype = p_.x.dtype,
                   .stride = p_.w.k,
                   .rows = piece.row1 - piece.row0,
                   .sum = piece.k1 - piece.k0});
-    // Sums wait for the next block of the sum, each in its place, or are finished at once, a few
-    // panels at a time, from the same place.
-    const bool wait = p_.w.k > e_.sum_block;
-    const int64_t width = (b.panel1 - b.panel0) * kPanel, step = wait ? b.panel1 : kFinishPanels;
-    for (piece.panel0 = first; piece.panel0 < b.panel1; piece.panel0 = piece.panel1) {
-      piece.panel1 = std::min(piece.panel0 + step, b.panel1);
-      float* sums = scratch.sums;
-      if (wait) sums += (piece.row0 - b.row0) * width + (piece.panel0 - b.panel0) * kPanel;
-      multiply(b.group, piece, scratch.panel, sums, wait ? width : kFinishPanels * kPanel);
-    }
   }
 
-  void multiply(int64_t group, const Piece& piece, const void* rows, float* sums,
-                int64_t sums_stride) const {
+  static uint8_t* row_panel(const Scratch& scratch, size_t i) {
+    return scratch.panels + static_cast<int64_t>(i) * kRowPanelBytes;
+  }
+
+  // Of a symmetric result, only panels that reach the diagonal or lie above it.
+  int64_t first_panel(const Block& b, const Piece& piece) const {
+    return p_.symmetric ? std::max(b.panel0, piece.row0 / kPanel) : b.panel0;
+  }
+
+  const uint8_t* right_panel(int64_t group, int64_t panel, int64_t k) const {
+    return static_cast<const uint8_t*>(p_.w.data) +
+           ((group * panels_ + panel) * steps_ + k / e_.row_step) * e_.step_bytes;
+  }
+
+  // The share of tile i of n in asking for what comes after the piece: the next panel, or the first one of the next
+  // block of the sum.
+  Ahead ahead_of(const Block& b, const Piece& piece, size_t i, size_t n) const {
+    const bool last = piece.panel1 == b.panel1;
+    const int64_t k0 = last ? piece.k1 : piece.k0, k1 = std::min(k0 + e_.sum_block, p_.w.k);
+    if (k0 == p_.w.k) return {};
+    const int64_t bytes = ceil_div(k1 - k0, e_.row_step) * e_.step_bytes;
+    const int64_t stream = ceil_div(bytes, Ahead::kStreams * Ahead::kLine);
+    const int64_t at = even_begin(stream, static_cast<int64_t>(n), static_cast<int64_t>(i)),
+                  end = even_begin(stream, static_cast<int64_t>(n), static_cast<int64_t>(i) + 1);
+    return {.data = right_panel(b.group, last ? b.panel0 : piece.panel1, k0) + at * Ahead::kLine,
+            .stream = stream * Ahead::kLine,
+            .lines = end - at};
+  }
+
+  // Where a piece is computed.
+  struct Place {
+    const void* rows;
+    float* sums;
+    int64_t sums_stride;
+    Ahead ahead;
+  };
+
+  void multiply(int64_t group, const Piece& piece, const Place& place) const {
     const int64_t column = piece.panel0 * kPanel,
                   columns = std::min(piece.panel1 * kPanel, p_.w.n) - column;
-    const int64_t b_stride = steps_ * e_.step_bytes;
-    float* c = sums;
-    int64_t c_stride = sums_stride;
+    float* c = place.sums;
+    int64_t c_stride = place.sums_stride;
     const bool direct = finishes_in_place() && columns % kPanel == 0;
     if (direct) {
       c = static_cast<float*>(p_.y.data) + piece.row0 * p_.w.n + column;
       c_stride = p_.w.n;
     }
-    e_.row_tile({.a = rows,
-                 .b = static_cast<const uint8_t*>(p_.w.data) +
-                      (group * panels_ + piece.panel0) * b_stride +
-                      piece.k0 / e_.row_step * e_.step_bytes,
-                 .b_stride = b_stride,
+    e_.row_tile({.a = place.rows,
+                 .b = right_panel(group, piece.panel0, piece.k0),
+                 .b_stride = steps_ * e_.step_bytes,
                  .panels = piece.panel1 - piece.panel0,
                  .steps = ceil_div(piece.k1 - piece.k0, e_.row_step),
                  .c = c,
                  .c_stride = c_stride,
                  .rows = piece.row1 - piece.row0,
-                 .add = piece.k0 > 0});
-    if (!direct && piece.k1 == p_.w.k) finish_piece(group, piece, columns, sums, sums_stride);
+                 .add = piece.k0 > 0,
+                 .ahead = place.ahead});
+    if (!direct && piece.k1 == p_.w.k)
+      finish_piece(group, piece, columns, place.sums, place.sums_stride);
   }
 
   bool finishes_in_place() const {
@@ -156,6 +226,7 @@ class RowsTask {
   const RowsProduct& p_;
   const LinearEngine& e_;
   const int64_t steps_, panels_;
+  const bool streams_;
 };
 
 const float* data_or_null(const Tensor& t) {
@@ -197,7 +268,8 @@ void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e)
                          .panel0 = even_begin(panels, cut.column_blocks, column),
                          .panel1 = even_begin(panels, cut.column_blocks, column + 1)};
     uint8_t* scratch = ctx.worker_scratch<uint8_t>(worker);
-    rows_task.run(block, {scratch, reinterpret_cast<float*>(scratch + kRowPanelBytes)});
+    rows_task.run(block,
+                  {scratch, reinterpret_cast<float*>(scratch + kMaxTilesAtOnce * kRowPanelBytes)});
   });
 }
 

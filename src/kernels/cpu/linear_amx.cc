@@ -141,6 +141,7 @@ const LinearEngine* amx_engine() {
                                       .column_step = 2,
                                       .column_round = kAmxWords,
                                       .step_cost = 4,
+                                      .asks_ahead = true,
                                       .copy_rows = bf16_engine()->copy_rows,
                                       .copy_right = copy_right,
                                       .copy_left = copy_left,

@@ -36,13 +36,13 @@ LeftPanel left_panel(const void* data) {
                   : LeftPanel{bytes, 4 * kRowWords, kAmxRows * 4 * kRowWords, 4 * kAmxWords};
 }
 
-inline void prefetch_lines(const uint8_t* from, int64_t bytes) {
+[[gnu::always_inline]] inline void prefetch_lines(const uint8_t* from, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
 }
 
 // Adds 16 steps to the sums.
 template <bool kTwo, class Tiles>
-void add_dot(Tiles& tiles, const LeftPanel& a, int64_t dot, const uint8_t* b) {
+void add_dot(Tiles& tiles, const LeftPanel& a, int64_t dot, const uint8_t* b, AskAhead& next) {
   const uint8_t* left = a.data + dot * a.dot;
   const uint8_t* ahead = b + kPrefetchBytes;
   constexpr int64_t kQuarter = kRightDotBytes / 4;
@@ -53,6 +53,7 @@ void add_dot(Tiles& tiles, const LeftPanel& a, int64_t dot, const uint8_t* b) {
   tiles.template load<7>(b + 4 * kAmxWords, 4 * kPanel);
   prefetch_lines(ahead + kQuarter, kQuarter);
   tiles.template dot<1, 4, 7>();
+  next.step();
   if constexpr (kTwo) tiles.template load<5>(left + a.half, a.row);
   prefetch_lines(ahead + 2 * kQuarter, kQuarter);
   if constexpr (kTwo) tiles.template dot<2, 5, 6>();
@@ -64,12 +65,14 @@ void add_dot(Tiles& tiles, const LeftPanel& a, int64_t dot, const uint8_t* b) {
 struct RightPanel {
   const uint8_t* data;
   const uint8_t* tail;
+  float* c;  // its sums
 };
 
-// t.rows x 32 sums at c.
+// t.rows x 32 sums.
 template <bool kTwo, class Tiles>
 void multiply_panel(Tiles& tiles, const Tile& t, const LeftPanel& a, const RightPanel& right,
-                    float* c) {
+                    AskAhead& next) {
+  float* c = right.c;
   const uint8_t* b = right.data;
   const int64_t stride = 4 * t.c_stride, dots = t.steps / kAmxWords;
   float* lower = c + kAmxRows * t.c_stride;
@@ -89,9 +92,9 @@ void multiply_panel(Tiles& tiles, const Tile& t, const LeftPanel& a, const Right
     }
   }
   for (int64_t dot = 0; dot < dots; ++dot, b += kRightDotBytes) {
-    add_dot<kTwo>(tiles, a, dot, b);
+    add_dot<kTwo>(tiles, a, dot, b, next);
   }
-  if (right.tail != nullptr) add_dot<kTwo>(tiles, a, dots, right.tail);
+  if (right.tail != nullptr) add_dot<kTwo>(tiles, a, dots, right.tail, next);
   tiles.template store<0>(c, stride);
   tiles.template store<1>(c + kAmxWords, stride);
   if constexpr (kTwo) {
@@ -107,10 +110,11 @@ void multiply_panels(Tiles& tiles, const Tile& t, const LeftPanel& a) {
   if (rest > 0)
     std::memset(tail + rest * 4 * kPanel, 0,
                 static_cast<size_t>(kRightDotBytes - rest * 4 * kPanel));
+  AskAhead next(t.ahead, t.panels * ((t.steps + kAmxWords - 1) / kAmxWords));
   for (int64_t p = 0; p < t.panels; ++p) {
     const uint8_t* b = static_cast<const uint8_t*>(t.b) + p * t.b_stride;
     if (rest > 0) std::memcpy(tail, b + whole, static_cast<size_t>(rest * 4 * kPanel));
-    multiply_panel<kTwo>(tiles, t, a, {b, rest > 0 ? tail : nullptr}, t.c + p * kPanel);
+    multiply_panel<kTwo>(tiles, t, a, {b, rest > 0 ? tail : nullptr, t.c + p * kPanel}, next);
   }
 }
 

@@ -258,6 +258,7 @@ const LinearEngine* engine(bool bf16) {
                                         .column_step = 1,
                                         .column_round = 1,
                                         .step_cost = 16,
+                                        .asks_ahead = false,
                                         .copy_rows = copy_rows_f32,
                                         .copy_right = copy_columns,
                                         .copy_left = copy_columns,

@@ -186,6 +186,7 @@ LinearEngine make_engine(const QuantisedTiles& tiles, WeightFormat format, doubl
   const bool q4 = format == WeightFormat::kQ4;
   LinearEngine e = f32_engine(DType::kBF16);  // finishes sums into f32 and bf16
   e.tile_rows = kQuantisedRows;
+  e.asks_ahead = isa() == Isa::kAmx;
   e.sum_block = kQuantisedSum;
   e.row_step = kQuantisedBlock;
   e.step_bytes = quantised_block_bytes(format);

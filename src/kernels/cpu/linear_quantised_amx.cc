@@ -34,7 +34,8 @@ HWY_INLINE void unpack(const uint8_t* from, uint8_t* to) {
 
 // Sums of a block for up to 32 rows, into tiles 0 to 3.
 template <bool kTwo>
-HWY_INLINE void multiply(AmxTiles& tiles, const QuantisedRow* rows, int64_t b, const uint8_t* w) {
+HWY_INLINE void multiply(AmxTiles& tiles, const QuantisedRow* rows, int64_t b, const uint8_t* w,
+                         AskAhead& next) {
   constexpr int64_t kRow = sizeof(QuantisedRow);
   const int8_t* left = rows->r + b * kQuantisedBlock;
   tiles.zero<0>();
@@ -44,6 +45,7 @@ HWY_INLINE void multiply(AmxTiles& tiles, const QuantisedRow* rows, int64_t b, c
   tiles.dot_bytes<0, 4, 6>();
   tiles.load<7>(w + 64, 128);
   tiles.dot_bytes<1, 4, 7>();
+  next.step();
   if constexpr (!kTwo) return;
   tiles.zero<2>();
   tiles.zero<3>();
@@ -92,6 +94,7 @@ HWY_INLINE void tile_panels(const Tile& t) {
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
   alignas(64) Sums sums;
   alignas(64) uint8_t bytes[kQ4 ? kTileWeights : 64];
+  AskAhead next(t.ahead, t.panels * t.steps);
   for (int64_t p = 0; p < t.panels; ++p) {
     const uint8_t* w = static_cast<const uint8_t*>(t.b) + p * t.b_stride;
     const auto add = [&](int64_t b) HWY_ATTR {
@@ -106,7 +109,7 @@ HWY_INLINE void tile_panels(const Tile& t) {
       for (int64_t at = 0; at < kBlockBytes<kQ4>; at += 64)
         hwy::Prefetch(block + kQuantisedPrefetch + at);
       if constexpr (kQ4) unpack(block, bytes);
-      multiply<kTwo>(tiles, rows, b, kQ4 ? bytes : block);
+      multiply<kTwo>(tiles, rows, b, kQ4 ? bytes : block, next);
       if (b > 0) add(b - 1);
       store<kTwo>(tiles, sums);
     }

@@ -26,13 +26,17 @@ HWY_INLINE __m512i four(const int8_t* r) {
   return _mm512_set1_epi32(word);
 }
 
+struct Part {
+  int64_t row, rows, panel;
+};
+
 // M rows x one panel.
 template <bool kQ4, int M>
-HWY_INLINE void tile_rows(const Tile& t, int64_t row0, int64_t panel) {
+HWY_INLINE void tile_rows(const Tile& t, const Part& part, AskAhead& next) {
   constexpr int64_t kScales = kBlockBytes<kQ4> - 2 * kPackPanel;
-  const QuantisedRow* rows = static_cast<const QuantisedRow*>(t.a) + row0;
-  const uint8_t* w = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
-  float* c = t.c + row0 * t.c_stride + panel * kPanel;
+  const QuantisedRow* rows = static_cast<const QuantisedRow*>(t.a) + part.row;
+  const uint8_t* w = static_cast<const uint8_t*>(t.b) + part.panel * t.b_stride;
+  float* c = t.c + part.row * t.c_stride + part.panel * kPanel;
   __m512 y[M][kVectors];
   HWY_UNROLL(6)
   for (int i = 0; i < M; ++i) {
@@ -41,6 +45,7 @@ HWY_INLINE void tile_rows(const Tile& t, int64_t row0, int64_t panel) {
       y[i][v] = t.add ? _mm512_loadu_ps(c + i * t.c_stride + 16 * v) : _mm512_setzero_ps();
   }
   for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kQ4>) {
+    next.step();
     __m512i sums[M][kVectors];
     HWY_UNROLL(6)
     for (int i = 0; i < M; ++i)
@@ -82,20 +87,23 @@ HWY_INLINE void tile_rows(const Tile& t, int64_t row0, int64_t panel) {
 }
 
 template <bool kQ4, int... M>
-HWY_INLINE void few_rows(const Tile& t, int64_t rows, int64_t row0, int64_t panel,
+HWY_INLINE void few_rows(const Tile& t, const Part& part, AskAhead& next,
                          std::integer_sequence<int, M...>) {
-  static constexpr void (*kTiles[])(const Tile&, int64_t, int64_t) = {tile_rows<kQ4, M + 1>...};
-  kTiles[rows - 1](t, row0, panel);
+  static constexpr void (*kTiles[])(const Tile&, const Part&,
+                                    AskAhead&) = {tile_rows<kQ4, M + 1>...};
+  kTiles[part.rows - 1](t, part, next);
 }
 
 template <bool kQ4>
 void tile(const Tile& t) {
   const int64_t parts = (t.rows + kRows - 1) / kRows;
+  AskAhead next(t.ahead, t.panels * parts * t.steps);
   for (int64_t panel = 0; panel < t.panels; ++panel) {
-    for (int64_t part = 0; part < parts; ++part) {
-      const int64_t row = even_begin(t.rows, parts, part);
-      few_rows<kQ4>(t, even_begin(t.rows, parts, part + 1) - row, row, panel,
-                    std::make_integer_sequence<int, kRows>());
+    for (int64_t i = 0; i < parts; ++i) {
+      const int64_t row = even_begin(t.rows, parts, i);
+      const Part part = {
+          .row = row, .rows = even_begin(t.rows, parts, i + 1) - row, .panel = panel};
+      few_rows<kQ4>(t, part, next, std::make_integer_sequence<int, kRows>());
     }
   }
 }

@@ -18,6 +18,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
+constexpr int kReadStreams = 8;  // one alone does not get all that memory can give
 constexpr int kChains = 12;  // hide 4 to 6 cycles of latency at 2 per cycle, within 16 registers
 
 // The compiler must neither drop nor merge the chains: it may not know where a value comes from,
@@ -65,14 +66,15 @@ void stream(StreamKind kind, uint8_t* to_bytes, const uint8_t* from_bytes, int64
   float* to = reinterpret_cast<float*>(to_bytes);
   const int64_t n = bytes / 4, lanes = static_cast<int64_t>(hn::Lanes(d));
   if (kind == StreamKind::kRead) {
-    V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
-    for (int64_t i = 0; i < n; i += 4 * lanes) {
-      s0 = hn::Add(s0, hn::Load(d, from + i));
-      s1 = hn::Add(s1, hn::Load(d, from + i + lanes));
-      s2 = hn::Add(s2, hn::Load(d, from + i + 2 * lanes));
-      s3 = hn::Add(s3, hn::Load(d, from + i + 3 * lanes));
+    const int64_t part = n / kReadStreams;
+    V sums[kReadStreams];
+    for (V& sum : sums) sum = hn::Zero(d);
+    for (int64_t i = 0; i < part; i += lanes) {
+      for (int s = 0; s < kReadStreams; ++s)
+        sums[s] = hn::Add(sums[s], hn::Load(d, from + s * part + i));
     }
-    look_at(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
+    for (int s = 1; s < kReadStreams; ++s) sums[0] = hn::Add(sums[0], sums[s]);
+    look_at(sums[0]);
     return;
   }
   const bool non_temporal = kind == StreamKind::kCopyNonTemporal;
