@@ -190,12 +190,25 @@ void print_json(const Result& r) {
 
 }  // namespace
 
-void bench_train(const BenchTrainOptions& options) {
+RunConfig read_bench_config(const BenchTrainOptions& options) {
   FileSystem& fs = posix_file_system();
   SettingsTable settings = SettingsTable::parse(fs.read(options.config_path), options.config_path);
   for (const std::string& assignment : options.assignments) settings.set(assignment);
   RunConfig config = read_run_config(settings);
   if (config.model.vocab_size == 0) config.model.vocab_size = 4096;
+  return config;
+}
+
+TimedSteps time_steps(const RunConfig& config, int64_t steps, int64_t threads) {
+  Result r = run_on_threads(config, steps, 1, static_cast<int>(threads));
+  const Timeline timeline(config);
+  return {.seconds = r.seconds_median,
+          .tokens = timeline.at(timeline.steps() - 1).batch_tokens,
+          .rows = std::move(r.rows)};
+}
+
+void bench_train(const BenchTrainOptions& options) {
+  RunConfig config = read_bench_config(options);
   const std::unique_ptr<Transport> job = started_by_mpi() ? open_mpi_transport() : nullptr;
   const int ranks = job ? job->size() : static_cast<int>(options.ranks);
   const int threads =

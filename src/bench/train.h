@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/profile.h"
+#include "train/run_config.h"
+
 namespace moraine {
 
 struct BenchTrainOptions {
@@ -23,5 +26,16 @@ struct BenchTrainOptions {
 // difference of the medians is exposed communication. Ranks as threads are also compared with one
 // rank that has all their threads, measured before and after in the same run.
 void bench_train(const BenchTrainOptions& options);
+
+// The config of `options`, with what a run without data lacks.
+RunConfig read_bench_config(const BenchTrainOptions& options);
+
+// Steps of one rank.
+struct TimedSteps {
+  double seconds = 0;                   // median of a step
+  int64_t tokens = 0;                   // of a step
+  std::vector<Profile::Row> rows = {};  // of all steps
+};
+TimedSteps time_steps(const RunConfig& config, int64_t steps, int64_t threads);
 
 }  // namespace moraine

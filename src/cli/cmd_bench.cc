@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/pool.h"
 #include "bench/comm.h"
+#include "bench/growth.h"
 #include "bench/inference.h"
 #include "bench/machine.h"
 #include "bench/masks.h"
@@ -58,6 +59,7 @@ struct BenchFlags {
   std::vector<std::string> assignments;
   BenchOptions options;
   BenchServeOptions serve;
+  BenchGrowthOptions growth = {};
   int64_t threads = 0, steps = 8, mib = 512, rounds = 7, context = 512;
 };
 
@@ -65,14 +67,21 @@ void declare(Flags& flags, BenchFlags& f) {
   flags
       .choice_positional(
           "what", &f.what,
-          {"memory", "gemm", "train", "storage", "comm", "prefill", "decode", "serve", "masks"},
-          "memory, gemm, train, storage, comm, prefill, decode, serve or masks")
+          {"memory", "gemm", "train", "growth", "storage", "comm", "prefill", "decode", "serve",
+           "masks"},
+          "memory, gemm, train, growth, storage, comm, prefill, decode, serve or masks")
       .flag("json", &f.options.json, "Print one JSON line per measurement.")
       .text("machine", &f.options.machine_file,
             "memory, gemm, comm: machine file to write or update, which `train --machine` reads.")
-      .text("config", &f.config_path, "train: config of the run.")
-      .list("set", &f.assignments, "train: key=value that wins over the file.")
-      .integer("steps", &f.steps, "train: optimizer steps measured; decode: steps, 32.", 1, 1 << 20)
+      .text("config", &f.config_path, "train, growth: config of the run.")
+      .list("set", &f.assignments, "train, growth: key=value that wins over the file.")
+      .list("of", &f.growth.what,
+            "growth: what grows, of sequence, experts, batch, vocabulary; default: each in turn.")
+      .integer("least", &f.growth.least, "growth: smallest value.", 1, 1 << 20)
+      .integer("most", &f.growth.most, "growth: largest value.", 1, 1 << 20)
+      .integer("steps", &f.steps,
+               "train: optimizer steps measured; growth: at each value, 2; decode: steps, 32.", 1,
+               1 << 20)
       .text("ranks", &f.ranks,
             "storage: rank counts, as threads of this process. comm, train: one number; default "
             "one for each usable core (comm), 1 (train).")
@@ -92,7 +101,8 @@ void declare(Flags& flags, BenchFlags& f) {
       .integer("context", &f.context, "decode: positions before the first step.", 1, 1 << 24)
       .text("tpot-ms", &f.tpot,
             "serve: latency targets to compare, in ms, as 15,30,60,0; 0 is none.")
-      .text("chart", &f.serve.chart, "serve: HTML file with the chart of the targets.")
+      .text("chart", &f.serve.chart,
+            "serve, growth: HTML file with the chart of the targets, or of the costs.")
       .integer("threads", &f.threads, "0: one per usable core.", 0, 1024);
 }
 
@@ -124,6 +134,22 @@ void run_inference(const Flags& flags, const BenchFlags& f) {
   f.what == "prefill" ? bench_prefill(o) : bench_decode(o);
 }
 
+void run_train(const Flags& flags, BenchFlags& f) {
+  if (f.config_path.empty())
+    throw_error(Code::kInvalidArgument, "bench {}: --config is missing: wanted a run's TOML file",
+                f.what);
+  const BenchTrainOptions o{.config_path = f.config_path,
+                            .assignments = f.assignments,
+                            .steps = f.what == "growth" && !flags.given("steps") ? 2 : f.steps,
+                            .threads = f.threads,
+                            .ranks = one_rank_count(flags, f.what, f.ranks, 1),
+                            .json = f.options.json};
+  if (f.what == "train") return bench_train(o);
+  f.growth.train = o;
+  f.growth.chart = f.serve.chart;
+  bench_growth(f.growth);
+}
+
 void run_serve(BenchFlags& f) {
   if (f.serve.model_path.empty())
     throw_error(Code::kInvalidArgument, "bench serve: --model is missing: wanted a model's folder");
@@ -142,7 +168,8 @@ void cmd_bench(const CommandLine& line) {
   Flags flags(
       "bench",
       "memory: bandwidth. gemm: peaks, and products at the model's shapes. train: a run's "
-      "speed by operation. storage: saving and restoring a checkpoint from many ranks. comm: "
+      "speed by operation. growth: what a token costs as sequence, experts, batch or vocabulary "
+      "grow. storage: saving and restoring a checkpoint from many ranks. comm: "
       "messages and collectives between ranks, also under mpirun. prefill, decode: a prompt; a "
       "token of each of many sequences; without an engine. serve: prompts and answers, alone and "
       "together. masks: what structured answers cost for each token.");
@@ -170,15 +197,7 @@ void cmd_bench(const CommandLine& line) {
                    .out = f.out,
                    .json = f.options.json});
   } else {
-    if (f.config_path.empty())
-      throw_error(Code::kInvalidArgument,
-                  "bench train: --config is missing: wanted a run's TOML file");
-    bench_train({.config_path = f.config_path,
-                 .assignments = f.assignments,
-                 .steps = f.steps,
-                 .threads = f.threads,
-                 .ranks = one_rank_count(flags, f.what, f.ranks, 1),
-                 .json = f.options.json});
+    run_train(flags, f);
   }
 }
 

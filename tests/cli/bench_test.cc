@@ -1,4 +1,4 @@
-// Fails if the benches of inference do not run on a small model, or count other bytes than its shapes say.
+// Fails if benches do not run on a small model, or count other bytes or flops than its shapes say.
 #include <gtest/gtest.h>
 
 #include "base/json.h"
@@ -16,10 +16,7 @@ using namespace testing;
 
 const char* const kModel = "tests/golden/native-tiny";
 
-std::vector<Json> bench(const std::string& what, std::vector<std::string> more) {
-  const TestFolder folder;
-  more.insert(more.begin(), {"bench", what, "--model", source_path(kModel), "--json"});
-  const Ended ended = run_program(folder.path(), more);
+std::vector<Json> lines_of(const Ended& ended) {
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   std::vector<Json> lines;
   for (size_t at = 0; at < ended.out.size();) {
@@ -28,6 +25,12 @@ std::vector<Json> bench(const std::string& what, std::vector<std::string> more) 
     at = end + 1;
   }
   return lines;
+}
+
+std::vector<Json> bench(const std::string& what, std::vector<std::string> more) {
+  const TestFolder folder;
+  more.insert(more.begin(), {"bench", what, "--model", source_path(kModel), "--json"});
+  return lines_of(run_program(folder.path(), more));
 }
 
 TEST(BenchProgram, DecodeCountsTheBytesOfAStep) {
@@ -63,6 +66,38 @@ TEST(BenchProgram, PrefillTakesPromptsLongerThanAChunk) {
   EXPECT_EQ(lines[1].at("tokens").get<int64_t>(), 250);
   EXPECT_GT(lines[1].at("first_token_ms").get<double>(), 0);
   EXPECT_GT(lines[1].at("gflop_per_s").get<double>(), 0);
+}
+
+TEST(BenchProgram, GrowthHasALineForEachValue) {
+  const TestFolder folder;
+  posix_file_system().write_atomic(
+      folder.file("tiny.toml"),
+      "[model]\nhidden = 32\nlayers = 1\nheads = 2\nkv_heads = 1\nhead_dim = 16\nexpert_hidden = "
+      "32\nrouter_hidden = 8\n[data]\ntrain = \"none\"\n[train]\nslots = 1\nsequence = 64\n"
+      "batch_tokens = 128\nsteps = 2\n");
+  const auto growth = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"bench", "growth", "--config", folder.file("tiny.toml"), "--steps",
+                               "1", "--json"});
+    return run_program(folder.path(), more);
+  };
+  const std::vector<Json> lines =
+      lines_of(growth({"--of", "experts", "--of", "vocabulary", "--least", "128", "--most", "4096",
+                       "--chart", folder.file("g.html")}));
+  ASSERT_EQ(lines.size(), 4u);  // 128, 256, and 2048, 4096
+  EXPECT_EQ(lines[0].at("value").get<int64_t>(), 128);
+  EXPECT_FALSE(lines[0].at("slope").is_number());
+  EXPECT_TRUE(lines[1].at("slope").is_number());
+  for (const Json& line : lines) EXPECT_GT(line.at("token_us_floor").get<double>(), 0);
+  // The head is most of the work of so small a model: twice the words, nearly twice the flops.
+  const double few = lines[2].at("token_flops").get<double>(),
+               many = lines[3].at("token_flops").get<double>();
+  EXPECT_GT(many, few + 0.9 * 6 * 2048 * 32);
+  const std::string page = posix_file_system().read(folder.file("g.html"));
+  EXPECT_NE(page.find("as vocabulary grows"), std::string::npos);
+  EXPECT_EQ(page.find("as batch grows"), std::string::npos);
+  const Ended unknown = growth({"--of", "width"});
+  EXPECT_EQ(unknown.exit_code, 10);
+  EXPECT_NE(unknown.err.find("--of width: wanted sequence"), std::string::npos) << unknown.err;
 }
 
 }  // namespace

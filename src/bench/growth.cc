@@ -1,0 +1,173 @@
+// BenchGrowth: one short run for each value, from the same config.
+#include "bench/growth.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/pool.h"
+#include "machine/machine.h"
+#include "train/auto_dtype.h"
+#include "train/report_chart.h"
+#include "train/time_split.h"
+
+namespace moraine {
+namespace {
+
+// One thing that grows, and the assignments that give it a value.
+struct Sweep {
+  std::string name;
+  int64_t first, last;
+  std::function<std::vector<std::string>(int64_t)> set;
+};
+
+std::vector<Sweep> all_sweeps() {
+  using Assignments = std::vector<std::string>;
+  return {{"sequence", 1024, 32768,
+           [](int64_t v) {
+             return Assignments{"train.slots=1", "train.micro_sequences=1",
+                                fmt::format("train.sequence={}", v), "train.batch_tokens=32768"};
+           }},
+          {"experts", 4, 256,
+           [](int64_t v) { return Assignments{fmt::format("model.experts={}", v)}; }},
+          {"batch", 2048, 65536,
+           [](int64_t v) {
+             return Assignments{"train.slots=1", "train.sequence=512", "train.micro_sequences=4",
+                                fmt::format("train.batch_tokens={}", v)};
+           }},
+          {"vocabulary", 2048, 131072,
+           [](int64_t v) { return Assignments{fmt::format("model.vocab_size={}", v)}; }}};
+}
+
+std::vector<Sweep> wanted_sweeps(const std::vector<std::string>& names) {
+  std::vector<Sweep> sweeps = all_sweeps();
+  for (const std::string& name : names) {
+    const bool known =
+        std::any_of(sweeps.begin(), sweeps.end(), [&](const Sweep& s) { return s.name == name; });
+    if (!known)
+      throw_error(Code::kInvalidArgument, "--of {}: wanted sequence, experts, batch or vocabulary",
+                  name);
+  }
+  std::erase_if(sweeps, [&](const Sweep& s) {
+    return !names.empty() && std::find(names.begin(), names.end(), s.name) == names.end();
+  });
+  return sweeps;
+}
+
+// What a token costs.
+struct Point {
+  int64_t value = 0;
+  double step_seconds = 0;
+  double seconds = 0, floor = 0, flops = 0;  // a token
+  double slope = 0, floor_slope = 0;         // from the point before; NaN: the first
+};
+
+Point measure(const BenchTrainOptions& options, const Sweep& sweep, int64_t value) {
+  BenchTrainOptions o = options;
+  for (const std::string& assignment : sweep.set(value)) o.assignments.push_back(assignment);
+  RunConfig config = read_bench_config(o);
+  measure_dtype(config);
+  const int64_t threads = o.threads > 0 ? o.threads : usable_cores();
+  RankLimits limits;
+  {
+    Pool pool(static_cast<int>(threads));
+    limits = rank_limits(measure_machine_quick(pool), pool.threads(),
+                         compute_dtype(config) == DType::kBF16);
+  }
+  const TimedSteps steps = time_steps(config, o.steps, threads);
+  const double tokens = static_cast<double>(steps.tokens * o.steps);
+  Point p{.value = value,
+          .step_seconds = steps.seconds,
+          .seconds = steps.seconds / static_cast<double>(steps.tokens)};
+  for (const Profile::Row& row : steps.rows) {
+    p.floor += floor_of(row, limits).seconds / tokens;
+    p.flops += row.flops / tokens;
+  }
+  return p;
+}
+
+void set_slopes(Point& p, const Point* before) {
+  const auto slope = [&](double Point::*cost) {
+    if (before == nullptr) return std::nan("");
+    return std::log(p.*cost / before->*cost) /
+           std::log(static_cast<double>(p.value) / static_cast<double>(before->value));
+  };
+  p.slope = slope(&Point::seconds);
+  p.floor_slope = slope(&Point::floor);
+}
+
+std::string slope_text(double slope) {
+  return std::isnan(slope) ? "" : fmt::format("{:.2f}", slope);
+}
+
+void print(const Sweep& sweep, const Point& p, bool json) {
+  if (json) {
+    fmt::print("{}\n", json_text({{"bench", "growth"},
+                                  {"what", sweep.name},
+                                  {"value", p.value},
+                                  {"step_ms", 1e3 * p.step_seconds},
+                                  {"token_us", 1e6 * p.seconds},
+                                  {"token_us_floor", 1e6 * p.floor},
+                                  {"token_flops", p.flops},
+                                  {"slope", p.slope},
+                                  {"slope_floor", p.floor_slope}}));
+    return;
+  }
+  fmt::print("{:<12} {:>8} {:>9.1f}ms {:>11.2f}us {:>7} {:>11.2f}us {:>7} {:>9.1f} {:>8.1f}\n",
+             sweep.name, p.value, 1e3 * p.step_seconds, 1e6 * p.seconds, slope_text(p.slope),
+             1e6 * p.floor, slope_text(p.floor_slope), p.seconds / p.floor, 1e-6 * p.flops);
+}
+
+std::string card(const Sweep& sweep, const std::vector<Point>& points) {
+  const auto series = [&](const char* name, int colour, double Point::*cost) {
+    ChartSeries s{.name = name, .colour = colour, .dots = true};
+    for (const Point& p : points) {
+      s.x.push_back(static_cast<double>(p.value));
+      s.y.push_back(1e6 * (p.*cost));
+    }
+    return s;
+  };
+  const LineChart chart{.title = "A token of training as " + sweep.name + " grows",
+                        .unit = "us",
+                        .series = {series("measured", 1, &Point::seconds),
+                                   series("at the machine's limits", 2, &Point::floor)},
+                        .log_x = true,
+                        .from_zero = true};
+  return "<div class=\"card\">" + line_chart_svg(chart) + "</div>\n";
+}
+
+}  // namespace
+
+void bench_growth(const BenchGrowthOptions& o) {
+  const std::vector<Sweep> sweeps = wanted_sweeps(o.what);
+  if (!o.train.json)
+    fmt::print("{:<12} {:>8} {:>11} {:>13} {:>7} {:>13} {:>7} {:>9} {:>8}\n", "growth", "value",
+               "step", "token", "slope", "floor", "slope", "x floor", "MFLOP");
+  std::string cards;
+  for (const Sweep& sweep : sweeps) {
+    std::vector<Point> points;
+    for (int64_t value = sweep.first; value <= sweep.last; value *= 2) {
+      if (value < o.least || value > o.most) continue;
+      Point p = measure(o.train, sweep, value);
+      set_slopes(p, points.empty() ? nullptr : &points.back());
+      print(sweep, p, o.train.json);
+      points.push_back(p);
+    }
+    if (!points.empty()) cards += card(sweep, points);
+  }
+  if (o.chart.empty()) return;
+  posix_file_system().write_atomic(
+      o.chart,
+      fmt::format("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+                  "<title>Cost of a token</title>\n<style>{}</style></head><body>\n"
+                  "<h1>Cost of a token</h1>\n<p class=\"sub\">{}, one step, forward to update. "
+                  "Floor: each operation at the measured peak or bandwidth, whichever binds.</p>\n"
+                  "<div class=\"charts\">\n{}</div></body></html>\n",
+                  chart_page_style(), html_escape(o.train.config_path), cards));
+}
+
+}  // namespace moraine
