@@ -42,11 +42,11 @@ struct Ahead {
   int64_t lines = 0;   // of each stream
 };
 
-// Asks for a share of it at every one of `steps` calls of step().
+// Asks for a share of it at every one of `steps` calls of step(), which may be none.
 class AskAhead {
  public:
   AskAhead(const Ahead& ahead, int64_t steps)
-      : ahead_(ahead), share_((ahead.lines + steps - 1) / steps) {}
+      : ahead_(ahead), share_(steps > 0 ? (ahead.lines + steps - 1) / steps : 0) {}
   // In line by force: of a function that only prefetches, gcc 12 drops the calls.
   [[gnu::always_inline]] void step() {
     const int64_t end = std::min(line_ + share_, ahead_.lines);
