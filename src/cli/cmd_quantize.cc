@@ -38,7 +38,9 @@ struct QuantizeFlags {
 
 void declare(Flags& flags, QuantizeFlags& f) {
   const std::vector<std::string> types = {"", "bf16", "q8", "q4"};
-  flags.required("model", &f.from, "Checkpoint, run directory, or folder in a public layout.")
+  flags
+      .required("model", &f.from,
+                "Checkpoint, run directory, folder in a public layout, or a model packed as bf16.")
       .required("out", &f.out, "Directory to make.")
       .choice(
           "type", &f.type, {"bf16", "q8", "q4"},
@@ -130,17 +132,37 @@ ActivationSquares calibrate(LoadedModel& model, const TokenWindows& text) {
   return squares;
 }
 
+// The weights to pack. One that is packed already gives the rounded weights of its packs.
+class Weights {
+ public:
+  explicit Weights(const ModelDirectory& directory)
+      : directory_(directory),
+        table_(build_parameters(directory.config())),
+        packed_(directory.packed() ? directory.open_packed() : nullptr) {
+    packed_ ? packed_->check_weights() : directory.check_weights();
+  }
+  const ModelDirectory& directory() const { return directory_; }
+  void read(int64_t begin, const Tensor& out) const {
+    packed_ ? packed_->read_elements(begin, out) : directory_.read_elements(table_, begin, out);
+  }
+
+ private:
+  const ModelDirectory& directory_;
+  const ParameterTable table_;
+  const std::unique_ptr<PackedModel> packed_;
+};
+
 // `squares`: null: all inputs count alike.
-void write(const QuantizeFlags& f, const ModelDirectory& directory, const std::string& out,
+void write(const QuantizeFlags& f, const Weights& weights, const std::string& out,
            const ActivationSquares* squares) {
-  const ParameterTable table = build_parameters(directory.config());
+  const ModelDirectory& directory = weights.directory();
   Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());
   Arena arena(Arena::Mode::kReal);
   Context ctx = make_context(Backend::kCpu, pool, arena);
   ProgressLine progress("quantize");
   PackedToWrite model = {
       .config = directory.config(),
-      .weights = [&](int64_t begin, const Tensor& t) { directory.read_elements(table, begin, t); },
+      .weights = [&](int64_t begin, const Tensor& t) { weights.read(begin, t); },
       .type = *find_pack_type(f.type),
       .step = directory.step(),
       .language_files = directory.language_files(),
@@ -206,7 +228,7 @@ void cmd_quantize(const CommandLine& line) {
   check_places(f);
   const ModelDirectory directory =
       ModelDirectory::open(fs, f.from, ModelDirectory::Verify::kAsRead);
-  directory.check_weights();
+  const Weights weights(directory);
   if (f.quantises() && !f.no_report) {
     const ModelDirectory computes =
         ModelDirectory::open(fs, f.reference.empty() ? f.from : f.reference);
@@ -218,11 +240,11 @@ void cmd_quantize(const CommandLine& line) {
     const ActivationSquares squares = calibrate(*reference, text);
     if (!text.calibration.empty()) print_coverage(squares);
     const std::string unchecked = f.unchecked();
-    write(f, directory, unchecked, text.calibration.empty() ? nullptr : &squares);
+    write(f, weights, unchecked, text.calibration.empty() ? nullptr : &squares);
     report(f, *reference, text, unchecked);
     fs.rename(unchecked, f.out);
   } else {
-    write(f, directory, f.out, nullptr);
+    write(f, weights, f.out, nullptr);
   }
   if (!f.json)
     fmt::print("model={} type={} parameters={}\n", f.out, f.type,

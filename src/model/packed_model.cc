@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "base/thread.h"
 #include "checkpoint/safetensors/file.h"
+#include "kernels/quantised.h"
 
 namespace moraine {
 namespace {
@@ -94,10 +95,11 @@ const PackType& packed_type(const Checkpoint& checkpoint) {
 
 PackedModel::PackedModel(FileSystem& fs, const std::string& directory, const ModelConfig& config)
     : checkpoint_(Checkpoint::open(fs, directory, /*verify=*/false)),
-      type_(&packed_type(checkpoint_)) {
-  const ParameterTable table = build_parameters(config);
-  for (const PackSource& source : pack_sources(config, table)) whole(source);
-  check_names(table);
+      type_(&packed_type(checkpoint_)),
+      table_(build_parameters(config)),
+      sources_(pack_sources(config, table_)) {
+  for (const PackSource& source : sources_) whole(source);
+  check_names();
 }
 
 PackedModel::~PackedModel() {
@@ -133,10 +135,10 @@ PackedMatrix PackedModel::whole(const PackSource& source) const {
   return shape;
 }
 
-void PackedModel::check_names(const ParameterTable& table) const {
+void PackedModel::check_names() const {
   std::set<std::string> vectors;
-  for (const Parameter& p : table.all) {
-    if (p.offset < table.matrix_count) continue;
+  for (const Parameter& p : table_.all) {
+    if (p.offset < table_.matrix_count) continue;
     const CheckpointEntry& entry = checkpoint_.entry(kVectorPrefix + p.name);
     vectors.insert(entry.name);
     if (entry.dtype == DType::kF32 && entry.shape == p.dims) continue;
@@ -167,6 +169,43 @@ void PackedModel::read_vectors(const ParameterTable& table, const Tensor& vector
     if (p.offset < table.matrix_count) continue;
     const int64_t begin = p.offset - table.matrix_count;
     checkpoint_.read_elements(kVectorPrefix + p.name, 0, vectors.rows(begin, begin + p.count()));
+  }
+}
+
+void PackedModel::check_weights() const {
+  for (const PackSource& source : sources_) {
+    if (whole(source).format == WeightFormat::kPlain) continue;
+    throw_error(Code::kInvalidArgument,
+                "read weights of packed model {}: {} is \"{}\": integers made of integers lose "
+                "twice; use the model that it was made from, or one packed as bf16",
+                checkpoint_.directory(), source.name,
+                value_of(checkpoint_, kPackPrefix + source.name));
+  }
+  checkpoint_.verify();
+}
+
+void PackedModel::read_elements(int64_t begin, const Tensor& out) const {
+  const int64_t end = begin + out.count();
+  for (const PackSource& source : sources_) {
+    const int64_t from = std::max(begin, source.begin),
+                  to = std::min(end, source.begin + source.count());
+    if (from >= to) continue;
+    const PackedMatrix packed = whole(source);
+    std::vector<float> row(static_cast<size_t>(source.k));
+    for (int64_t at = from; at < to;) {
+      const int64_t index = (at - source.begin) / source.k, first = (at - source.begin) % source.k,
+                    count = std::min(source.k - first, to - at);
+      read_packed_row(packed, index / source.n, index % source.n, row.data());
+      std::copy_n(row.data() + first, count, out.as<float>() + at - begin);
+      at += count;
+    }
+  }
+  for (const Parameter& p : table_.all) {
+    if (p.offset < table_.matrix_count) continue;
+    const int64_t from = std::max(begin, p.offset), to = std::min(end, p.offset + p.count());
+    if (from < to)
+      checkpoint_.read_elements(kVectorPrefix + p.name, from - p.offset,
+                                out.rows(from - begin, to - begin));
   }
 }
 

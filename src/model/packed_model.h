@@ -67,15 +67,22 @@ class PackedModel {
   PackedMatrix pack(const PackSource& source) const;
   // Of a table with all experts or some, [total_count - matrix_count] f32.
   void read_vectors(const ParameterTable& table, const Tensor& vectors) const;
+  // No pack is of integers (kInvalidArgument), and every byte is as it was written (kCorrupt). Cost: reads the file.
+  void check_weights() const;
+  // Elements [begin, begin + out.count()) of the flat buffer of build_parameters(config), as f32: the rounded weights.
+  // After check_weights.
+  void read_elements(int64_t begin, const Tensor& out) const;
   // Starts the thread, which reads these packs into memory. Once.
   void read_ahead(std::vector<PackSource> sources);
 
  private:
   PackedMatrix whole(const PackSource& source) const;
-  void check_names(const ParameterTable& table) const;
+  void check_names() const;
 
   Checkpoint checkpoint_;
   const PackType* type_;
+  const ParameterTable table_;
+  const std::vector<PackSource> sources_;
   std::atomic<bool> stopping_ = false;
   std::thread reader_;
 };

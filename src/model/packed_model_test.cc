@@ -153,6 +153,36 @@ TEST_F(Packed, AnyShapeCanBePacked) {
   }
 }
 
+// What a pack of bf16 says of its weights is what they were, in any pieces.
+TEST_F(Packed, RoundedWeightsComeBackFromPacks) {
+  for (const char* name : {"native-tiny-bf16", "native-swa"}) {
+    SCOPED_TRACE(name);
+    folder.clear();
+    const ModelDirectory from = ModelDirectory::open(disk(), golden(name));
+    pack_model(disk(), from, file("m"));
+    const std::unique_ptr<PackedModel> packed =
+        ModelDirectory::open(disk(), file("m")).open_packed();
+    packed->check_weights();
+    const ParameterTable table = build_parameters(from.config());
+    Rig rig;
+    const Tensor want = rig.zeros({table.total_count}, DType::kF32),
+                 got = rig.zeros({table.total_count}, DType::kF32);
+    from.read_weights(want);
+    for (const Parameter& p : table.all) {
+      if (p.kind == Parameter::Kind::kBalance) continue;  // stays as it is
+      for (float& w : std::span(want.as<float>() + p.offset, static_cast<size_t>(p.count())))
+        w = round_bf16(w);
+    }
+    for (const int64_t piece : {table.total_count, int64_t{4097}}) {
+      for (int64_t at = 0; at < table.total_count; at += piece)
+        packed->read_elements(at, got.rows(at, std::min(at + piece, table.total_count)));
+      EXPECT_SAME_BITS(got, want);
+    }
+    pack_model(disk(), from, file("q"), "q8");
+    EXPECT_THROW(ModelDirectory::open(disk(), file("q")).open_packed()->check_weights(), Error);
+  }
+}
+
 // Which matrices have few bits, and that weights come back as their blocks of 64 allow.
 TEST_F(Packed, QuantisedPacksAreThoseOfTheirMatrices) {
   const ModelDirectory from = ModelDirectory::open(disk(), golden("native-tiny"));
@@ -298,13 +328,15 @@ TEST_F(Packed, DamageIsFoundAndNamed) {
     changed[static_cast<size_t>(at)] ^= 1;
     folder.write("m/data-00000-00000.safetensors", changed);
   };
-  // A pack: by `inspect`, not by what maps it.
+  // A pack: by `inspect` and by who takes weights from it, not by who maps it.
   const std::string pack = "packs.model.layers.1.mlp.experts.down_proj";
   flip(checkpoint.mapped(pack).offset + 77);
   EXPECT_NO_THROW(load(file("m")));
   const Description damaged = describe(disk(), file("m"));
   ASSERT_EQ(damaged.problems.size(), 1u);
   expect_piece(damaged.problems[0], "'" + pack + "'");
+  const std::unique_ptr<PackedModel> source = ModelDirectory::open(disk(), file("m")).open_packed();
+  expect_piece(message_of(Code::kCorrupt, [&] { source->check_weights(); }), pack);
   // A vector, and the header: at once.
   flip(checkpoint.mapped("vectors.model.norm.weight").offset);
   expect_piece(message_of(Code::kCorrupt, [&] { load(file("m")); }), "model.norm.weight");

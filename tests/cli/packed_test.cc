@@ -79,7 +79,8 @@ TEST_F(PackedCli, WhatNeedsWeightsRefusesPacks) {
   const std::string why = "this is a packed model";
   refused({"export", "--model", packed, "--out", file("x")}, why);
   refused({"import", "--from", packed, "--out", file("x")}, why);
-  refused({"quantize", "--model", packed, "--out", file("x")}, why);
+  must({"quantize", "--model", packed, "--out", file("q8"), "--type", "q8", "--no-report"});
+  refused({"quantize", "--model", file("q8"), "--out", file("x")}, "integers made of integers");
   refused({"generate", "--model", packed, "--tokens", "5", "--dtype", "f32"}, "packed for bf16");
   EXPECT_FALSE(posix_file_system().exists(file("x")));
 }
