@@ -159,6 +159,9 @@ void bench_growth(const BenchGrowthOptions& o) {
     }
     if (!points.empty()) cards += card(sweep, points);
   }
+  if (cards.empty())
+    throw_error(Code::kInvalidArgument, "--least {} --most {}: there is no such value", o.least,
+                o.most);
   if (o.chart.empty()) return;
   posix_file_system().write_atomic(
       o.chart,

@@ -95,6 +95,7 @@ TEST(BenchProgram, GrowthHasALineForEachValue) {
   const std::string page = posix_file_system().read(folder.file("g.html"));
   EXPECT_NE(page.find("as vocabulary grows"), std::string::npos);
   EXPECT_EQ(page.find("as batch grows"), std::string::npos);
+  EXPECT_EQ(growth({"--of", "experts", "--least", "9", "--most", "15"}).exit_code, 10);
   const Ended unknown = growth({"--of", "width"});
   EXPECT_EQ(unknown.exit_code, 10);
   EXPECT_NE(unknown.err.find("--of width: wanted sequence"), std::string::npos) << unknown.err;
