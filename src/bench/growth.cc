@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -66,23 +67,25 @@ struct Point {
   double slope = 0, floor_slope = 0;         // from the point before; NaN: the first
 };
 
-Point measure(const BenchTrainOptions& options, const Sweep& sweep, int64_t value) {
+RunConfig config_of(const BenchTrainOptions& options, const Sweep& sweep, int64_t value) {
   BenchTrainOptions o = options;
   for (const std::string& assignment : sweep.set(value)) o.assignments.push_back(assignment);
   RunConfig config = read_bench_config(o);
   measure_dtype(config);
-  const int64_t threads = o.threads > 0 ? o.threads : usable_cores();
-  RankLimits limits;
-  {
-    Pool pool(static_cast<int>(threads));
-    limits = rank_limits(measure_machine_quick(pool), pool.threads(),
-                         compute_dtype(config) == DType::kBF16);
-  }
-  const TimedSteps steps = time_steps(config, o.steps, threads);
-  const double tokens = static_cast<double>(steps.tokens * o.steps);
+  return config;
+}
+
+RankLimits measure_limits(const RunConfig& config, int64_t threads) {
+  Pool pool(static_cast<int>(threads));
+  return rank_limits(measure_machine_quick(pool), pool.threads(),
+                     compute_dtype(config) == DType::kBF16);
+}
+
+Point point_of(int64_t value, const TimedSteps& steps, const RankLimits& limits) {
   Point p{.value = value,
           .step_seconds = steps.seconds,
           .seconds = steps.seconds / static_cast<double>(steps.tokens)};
+  const double tokens = static_cast<double>(steps.tokens * steps.count);
   for (const Profile::Row& row : steps.rows) {
     p.floor += floor_of(row, limits).seconds / tokens;
     p.flops += row.flops / tokens;
@@ -144,15 +147,20 @@ std::string card(const Sweep& sweep, const std::vector<Point>& points) {
 
 void bench_growth(const BenchGrowthOptions& o) {
   const std::vector<Sweep> sweeps = wanted_sweeps(o.what);
+  const int64_t threads = o.train.threads > 0 ? o.train.threads : usable_cores();
   if (!o.train.json)
     fmt::print("{:<12} {:>8} {:>11} {:>13} {:>7} {:>13} {:>7} {:>9} {:>8}\n", "growth", "value",
                "step", "token", "slope", "floor", "slope", "x floor", "MFLOP");
   std::string cards;
   for (const Sweep& sweep : sweeps) {
     std::vector<Point> points;
+    std::optional<RankLimits>
+        limits;  // the same for all points: slopes of floors are of the work alone
     for (int64_t value = sweep.first; value <= sweep.last; value *= 2) {
       if (value < o.least || value > o.most) continue;
-      Point p = measure(o.train, sweep, value);
+      const RunConfig config = config_of(o.train, sweep, value);
+      if (!limits) limits = measure_limits(config, threads);
+      Point p = point_of(value, time_steps(config, o.train.steps, threads), *limits);
       set_slopes(p, points.empty() ? nullptr : &points.back());
       print(sweep, p, o.train.json);
       points.push_back(p);

@@ -202,7 +202,8 @@ RunConfig read_bench_config(const BenchTrainOptions& options) {
 TimedSteps time_steps(const RunConfig& config, int64_t steps, int64_t threads) {
   Result r = run_on_threads(config, steps, 1, static_cast<int>(threads));
   const Timeline timeline(config);
-  return {.seconds = r.seconds_median,
+  return {.count = steps,
+          .seconds = r.seconds_median,
           .tokens = timeline.at(timeline.steps() - 1).batch_tokens,
           .rows = std::move(r.rows)};
 }
