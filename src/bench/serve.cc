@@ -274,9 +274,18 @@ void print_limits(const Machine& before, const Machine& after, bool bf16, bool j
       static_cast<double>(peak_resident_bytes()) / (1 << 20));
 }
 
+void check(const BenchServeOptions& o) {
+  if (!o.chart.empty() && o.tpot_ms.empty())
+    throw_error(Code::kInvalidArgument,
+                "bench serve --chart {}: it draws latency targets, and none is given; wanted "
+                "--tpot-ms too, as 15,30,60,0",
+                o.chart);
+}
+
 }  // namespace
 
 void bench_serve(const BenchServeOptions& o) {
+  check(o);
   const int64_t most = *std::max_element(o.concurrency.begin(), o.concurrency.end());
   const ModelDirectory directory = ModelDirectory::open(posix_file_system(), o.model_path);
   const int64_t context = directory.config().max_positions,

@@ -5,7 +5,8 @@
 // memory gives; a small model whose weights stay in a cache passes 100 % of the second. Requests are random
 // tokens; a request takes the place of each that ends.
 //
-// Output: tables on stdout, or with `json` an object per line; with a latency target a chart, if asked for.
+// Output: tables on stdout, or with `json` an object per line; with latency targets a chart, if asked for.
+// Errors: kInvalidArgument for a chart without targets; those of the model.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct BenchServeOptions {
   int64_t prompt_tokens = 256, new_tokens = 64;
   std::vector<int64_t> concurrency = {1, 4, 16, 64};
   std::vector<int64_t> tpot_ms;  // latency targets to compare at the largest concurrency; 0: none
-  std::string chart;             // HTML file of the comparison; "": none
+  std::string chart;             // HTML file of the targets' comparison; "": none
   bool json = false;
 };
 

@@ -68,6 +68,25 @@ TEST(BenchProgram, PrefillTakesPromptsLongerThanAChunk) {
   EXPECT_GT(lines[1].at("gflop_per_s").get<double>(), 0);
 }
 
+TEST(BenchProgram, ServeDrawsLatencyTargets) {
+  const TestFolder folder;
+  const auto serve = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"bench", "serve", "--model", source_path(kModel), "--prompt-tokens",
+                               "8", "--new-tokens", "4", "--concurrency", "2", "--json", "--chart",
+                               folder.file("s.html")});
+    return run_program(folder.path(), more);
+  };
+  const std::vector<Json> lines = lines_of(serve({"--tpot-ms", "50,0"}));
+  ASSERT_EQ(lines.size(), 6u);  // prefill, mixed, two targets, prefix, limits
+  EXPECT_EQ(lines[2].at("tpot_target_ms").get<int64_t>(), 50);
+  const std::string page = posix_file_system().read(folder.file("s.html"));
+  EXPECT_NE(page.find("Throughput by latency target"), std::string::npos);
+  const Ended none = serve({});
+  EXPECT_EQ(none.exit_code, 10);
+  EXPECT_EQ(none.out, "");
+  EXPECT_NE(none.err.find("none is given; wanted --tpot-ms"), std::string::npos) << none.err;
+}
+
 TEST(BenchProgram, GrowthHasALineForEachValue) {
   const TestFolder folder;
   posix_file_system().write_atomic(
