@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check_place.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/pool.h"
@@ -193,6 +194,8 @@ void bench_comm(const BenchCommOptions& options) {
   const int ranks = options.ranks > 0 ? options.ranks : std::max(2, usable_cores());
   if (ranks < 2)
     throw_error(Code::kInvalidArgument, "bench comm: --ranks {}: wanted 2 or more", ranks);
+  if (!options.machine_file.empty())
+    check_file_place(posix_file_system(), "bench comm --machine", options.machine_file);
   explain(options);
   const Table processes = bench_processes(ranks);  // forks: before there are threads
   print_table(processes, options.json);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 
+#include "base/check_place.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/pool.h"
@@ -147,6 +148,7 @@ std::string card(const Sweep& sweep, const std::vector<Point>& points) {
 
 void bench_growth(const BenchGrowthOptions& o) {
   const std::vector<Sweep> sweeps = wanted_sweeps(o.what);
+  if (!o.chart.empty()) check_file_place(posix_file_system(), "bench growth --chart", o.chart);
   const int64_t threads = o.train.threads > 0 ? o.train.threads : usable_cores();
   if (!o.train.json)
     fmt::print("{:<12} {:>8} {:>11} {:>13} {:>7} {:>13} {:>7} {:>9} {:>8}\n", "growth", "value",

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check_place.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -280,6 +281,7 @@ void check(const BenchServeOptions& o) {
                 "bench serve --chart {}: it draws latency targets, and none is given; wanted "
                 "--tpot-ms too, as 15,30,60,0",
                 o.chart);
+  if (!o.chart.empty()) check_file_place(posix_file_system(), "bench serve --chart", o.chart);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 // tokens; a request takes the place of each that ends.
 //
 // Output: tables on stdout, or with `json` an object per line; with latency targets a chart, if asked for.
-// Errors: kInvalidArgument for a chart without targets; those of the model.
+// Errors: kInvalidArgument for a chart without targets; those of check_file_place and of the model.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/check_place.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
@@ -56,6 +57,7 @@ void train_tokenizer(const TokenizerFlags& f) {
   if (f.out.empty())
     throw_error(Code::kInvalidArgument, "--out is missing: wanted a folder for tokenizer.json");
   FileSystem& fs = posix_file_system();
+  check_folder_place(fs, "tokenizer train --out", f.out);
   Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());
   BpeTrainOptions options;
   options.vocab_size = f.vocab_size;

@@ -15,6 +15,10 @@ namespace {
 using namespace testing;
 
 const char* const kModel = "tests/golden/native-tiny";
+const char* const kTinyRun =
+    "[model]\nhidden = 32\nlayers = 1\nheads = 2\nkv_heads = 1\nhead_dim = 16\nexpert_hidden = "
+    "32\nrouter_hidden = 8\n[data]\ntrain = \"none\"\n[train]\nslots = 1\nsequence = 64\n"
+    "batch_tokens = 128\nsteps = 2\n";
 
 std::vector<Json> lines_of(const Ended& ended) {
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
@@ -89,11 +93,7 @@ TEST(BenchProgram, ServeDrawsLatencyTargets) {
 
 TEST(BenchProgram, GrowthHasALineForEachValue) {
   const TestFolder folder;
-  posix_file_system().write_atomic(
-      folder.file("tiny.toml"),
-      "[model]\nhidden = 32\nlayers = 1\nheads = 2\nkv_heads = 1\nhead_dim = 16\nexpert_hidden = "
-      "32\nrouter_hidden = 8\n[data]\ntrain = \"none\"\n[train]\nslots = 1\nsequence = 64\n"
-      "batch_tokens = 128\nsteps = 2\n");
+  posix_file_system().write_atomic(folder.file("tiny.toml"), kTinyRun);
   const auto growth = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"bench", "growth", "--config", folder.file("tiny.toml"), "--steps",
                                "1", "--json"});
@@ -118,6 +118,26 @@ TEST(BenchProgram, GrowthHasALineForEachValue) {
   const Ended unknown = growth({"--of", "width"});
   EXPECT_EQ(unknown.exit_code, 10);
   EXPECT_NE(unknown.err.find("--of width: wanted sequence"), std::string::npos) << unknown.err;
+}
+
+TEST(BenchProgram, APlaceThatCanNotBeWrittenIsFoundBeforeMeasuring) {
+  const TestFolder folder;
+  posix_file_system().write_atomic(folder.file("tiny.toml"), kTinyRun);
+  const std::string model = source_path(kModel), config = folder.file("tiny.toml");
+  const std::vector<std::vector<std::string>> all = {
+      {"bench", "serve", "--model", model, "--tpot-ms", "0", "--chart"},
+      {"bench", "growth", "--config", config, "--of", "experts", "--chart"},
+      {"bench", "memory", "--machine"},
+      {"bench", "gemm", "--machine"},
+      {"bench", "comm", "--machine"},
+      {"tokenizer", "train", "--input", config, "--vocab-size", "300", "--out"}};
+  for (std::vector<std::string> args : all) {
+    args.push_back(config + "/page.html");  // its folder is a file
+    const Ended ended = run_program(folder.path(), args);
+    EXPECT_EQ(ended.exit_code, 10) << args[1] << ": " << ended.err;
+    EXPECT_EQ(ended.out, "") << args[1];
+    EXPECT_NE(ended.err.find(config + "/page.html: "), std::string::npos) << ended.err;
+  }
 }
 
 }  // namespace
