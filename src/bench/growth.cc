@@ -14,7 +14,7 @@
 #include "base/pool.h"
 #include "machine/machine.h"
 #include "train/auto_dtype.h"
-#include "train/report_chart.h"
+#include "train/chart_page.h"
 #include "train/time_split.h"
 
 namespace moraine {
@@ -126,7 +126,7 @@ void print(const Sweep& sweep, const Point& p, bool json) {
              1e6 * p.floor, slope_text(p.floor_slope), p.seconds / p.floor, 1e-6 * p.flops);
 }
 
-std::string card(const Sweep& sweep, const std::vector<Point>& points) {
+LineChart chart_of(const Sweep& sweep, const std::vector<Point>& points) {
   const auto series = [&](const char* name, int colour, double Point::*cost) {
     ChartSeries s{.name = name, .colour = colour, .dots = true};
     for (const Point& p : points) {
@@ -135,13 +135,12 @@ std::string card(const Sweep& sweep, const std::vector<Point>& points) {
     }
     return s;
   };
-  const LineChart chart{.title = "A token of training as " + sweep.name + " grows",
-                        .unit = "us",
-                        .series = {series("measured", 1, &Point::seconds),
-                                   series("at the machine's limits", 2, &Point::floor)},
-                        .log_x = true,
-                        .from_zero = true};
-  return "<div class=\"card\">" + line_chart_svg(chart) + "</div>\n";
+  return {.title = "A token of training as " + sweep.name + " grows",
+          .unit = "us",
+          .series = {series("measured", 1, &Point::seconds),
+                     series("at the machine's limits", 2, &Point::floor)},
+          .log_x = true,
+          .from_zero = true};
 }
 
 }  // namespace
@@ -153,7 +152,7 @@ void bench_growth(const BenchGrowthOptions& o) {
   if (!o.train.json)
     fmt::print("{:<12} {:>8} {:>11} {:>13} {:>7} {:>13} {:>7} {:>9} {:>8}\n", "growth", "value",
                "step", "token", "slope", "floor", "slope", "x floor", "MFLOP");
-  std::string cards;
+  std::vector<LineChart> charts;
   for (const Sweep& sweep : sweeps) {
     std::vector<Point> points;
     std::optional<RankLimits>
@@ -167,20 +166,19 @@ void bench_growth(const BenchGrowthOptions& o) {
       print(sweep, p, o.train.json);
       points.push_back(p);
     }
-    if (!points.empty()) cards += card(sweep, points);
+    if (!points.empty()) charts.push_back(chart_of(sweep, points));
   }
-  if (cards.empty())
+  if (charts.empty())
     throw_error(Code::kInvalidArgument, "--least {} --most {}: there is no such value", o.least,
                 o.most);
   if (o.chart.empty()) return;
   posix_file_system().write_atomic(
       o.chart,
-      fmt::format("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-                  "<title>Cost of a token</title>\n<style>{}</style></head><body>\n"
-                  "<h1>Cost of a token</h1>\n<p class=\"sub\">{}, one step, forward to update. "
-                  "Floor: each operation at the measured peak or bandwidth, whichever binds.</p>\n"
-                  "<div class=\"charts\">\n{}</div></body></html>\n",
-                  chart_page_style(), html_escape(o.train.config_path), cards));
+      chart_page({.title = "Cost of a token",
+                  .subtitle = o.train.config_path +
+                              ", one step, forward to update. Floor: each operation at the "
+                              "measured peak or bandwidth, whichever binds.",
+                  .body = chart_cards(charts)}));
 }
 
 }  // namespace moraine

@@ -16,7 +16,7 @@
 #include "kernels/profile.h"
 #include "machine/machine.h"
 #include "model/loaded_model.h"
-#include "train/report_chart.h"
+#include "train/chart_page.h"
 
 namespace moraine {
 namespace {
@@ -228,17 +228,12 @@ void write_chart(const std::string& path, std::vector<Load> loads) {
                                            return static_cast<double>(l.answer_tokens) / l.seconds;
                                          })},
                        .from_zero = true};
-  std::string cards;
-  for (const LineChart* chart : {&latency, &rate})
-    cards += "<div class=\"card\">" + line_chart_svg(*chart) + "</div>\n";
   posix_file_system().write_atomic(
-      path,
-      fmt::format("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-                  "<title>Latency targets</title>\n<style>{}</style></head><body>\n"
-                  "<h1>Latency targets</h1>\n<p class=\"sub\">{} requests at a time. Below: the "
-                  "target in ms; the rightmost point has none.</p>\n<div class=\"charts\">\n{}"
-                  "</div></body></html>\n",
-                  chart_page_style(), loads.front().concurrency, cards));
+      path, chart_page({.title = "Latency targets",
+                        .subtitle = fmt::format("{} requests at a time. Below: the target in ms; "
+                                                "the rightmost point has none.",
+                                                loads.front().concurrency),
+                        .body = chart_cards({latency, rate})}));
 }
 
 void print_prefix(const std::pair<double, double>& ms, int64_t tokens, bool json) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "train/report_chart.h"
+#include "train/chart_page.h"
 
 namespace moraine {
 namespace {
@@ -56,10 +56,6 @@ std::vector<ChartSeries> raw_and_smooth(const std::vector<StepMetrics>& metrics,
           {.name = name, .x = x, .y = smooth(mean, window)}};
 }
 
-std::string card(const std::string& inner, const char* css = "") {
-  return fmt::format("<div class=\"card {}\">{}</div>\n", css, inner);
-}
-
 bool any_known(const std::vector<StepMetrics>& metrics, Member member) {
   return std::any_of(metrics.begin(), metrics.end(),
                      [&](const StepMetrics& m) { return std::isfinite(m.*member); });
@@ -78,23 +74,23 @@ std::string loss_card(const std::vector<StepMetrics>& metrics) {
       "for=\"axis-log\">logarithmic</label>";
   inner += "<div class=\"lin\">" + line_chart_svg(chart) + "</div>";
   chart.log_x = true;
-  return card(inner + "<div class=\"log\">" + line_chart_svg(chart) + "</div></div>", "wide");
+  return page_card(inner + "<div class=\"log\">" + line_chart_svg(chart) + "</div></div>", "wide");
 }
 
 std::string curve_cards(const std::vector<StepMetrics>& metrics) {
   std::string html = loss_card(metrics);
   const auto add = [&](const char* title, const char* unit, Member member, bool zero, bool cut) {
     if (!any_known(metrics, member)) return;
-    html += card(line_chart_svg({.title = title,
-                                 .unit = unit,
-                                 .series = raw_and_smooth(metrics, member, "", cut),
-                                 .from_zero = zero,
-                                 .cut_peaks = cut}));
+    html += page_card(line_chart_svg({.title = title,
+                                      .unit = unit,
+                                      .series = raw_and_smooth(metrics, member, "", cut),
+                                      .from_zero = zero,
+                                      .cut_peaks = cut}));
   };
   add("Gradient norm", "before clipping", &StepMetrics::gradient_norm, true, true);
   if (any_known(metrics, &StepMetrics::lr)) {  // exact: not smoothed
     ChartSeries lr = {.name = "", .x = steps(metrics), .y = column(metrics, &StepMetrics::lr)};
-    html += card(
+    html += page_card(
         line_chart_svg({.title = "Learning rate", .unit = "", .series = {lr}, .from_zero = true}));
   }
   add("Speed", "tokens per second", &StepMetrics::tokens_per_s, true, false);
@@ -152,14 +148,16 @@ std::string balance_cards(const std::vector<StepMetrics>& metrics) {
   if (!any_known(metrics, &StepMetrics::load_max_over_mean)) return "";
   std::vector<ChartSeries> worst =
       raw_and_smooth(metrics, &StepMetrics::load_max_over_mean, "", true);
-  std::string html = card(line_chart_svg({.title = "Busiest expert",
-                                          .unit = "load over the mean, worst layer; 1 is balance",
-                                          .series = worst,
-                                          .from_zero = true,
-                                          .cut_peaks = true}));
-  html += card(line_chart_svg({.title = "Load entropy",
-                               .unit = "mean over layers; 1 is balance",
-                               .series = raw_and_smooth(metrics, &StepMetrics::load_entropy, "")}));
+  std::string html =
+      page_card(line_chart_svg({.title = "Busiest expert",
+                                .unit = "load over the mean, worst layer; 1 is balance",
+                                .series = worst,
+                                .from_zero = true,
+                                .cut_peaks = true}));
+  html += page_card(
+      line_chart_svg({.title = "Load entropy",
+                      .unit = "mean over layers; 1 is balance",
+                      .series = raw_and_smooth(metrics, &StepMetrics::load_entropy, "")}));
   // Records with loads, of the shape of the last one.
   std::vector<const StepMetrics*> records;
   for (size_t i = metrics.size(); i-- > 0;) {
@@ -176,8 +174,8 @@ std::string balance_cards(const std::vector<StepMetrics>& metrics) {
   std::reverse(records.begin(), records.end());
   const size_t layers = records.back()->layer_loads.size(),
                experts = records.back()->layer_loads[0].size();
-  html += card(heat_map_svg(balance_over_time(records, layers)));
-  return html + card(heat_map_svg(balance_by_expert(records, layers, experts)));
+  html += page_card(heat_map_svg(balance_over_time(records, layers)));
+  return html + page_card(heat_map_svg(balance_by_expert(records, layers, experts)));
 }
 
 double last_known(const std::vector<double>& values) {
@@ -269,18 +267,15 @@ std::string tiles(const std::vector<Fact>& all) {
 }  // namespace
 
 std::string render_report(const std::vector<StepMetrics>& metrics, const ReportText& text) {
-  std::string html =
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
-  const std::string title = html_escape(text.title.empty() ? "Training run" : text.title);
-  html += fmt::format("<title>{}</title>\n<style>{}</style></head><body>\n<h1>{}</h1>\n", title,
-                      chart_page_style(), title);
-  if (metrics.empty()) {
-    html += "<p class=\"sub\">No step has been recorded.</p>\n";
-  } else {
+  ChartPage page{.title = text.title.empty() ? "Training run" : text.title,
+                 .subtitle = "No step has been recorded.",
+                 .body = {}};
+  std::string& html = page.body;
+  if (!metrics.empty()) {
     const StepMetrics& last = metrics.back();
-    const std::string of = last.steps_total > 0 ? fmt::format(" of {}", last.steps_total) : "";
-    html += fmt::format("<p class=\"sub\">step {}{}</p>\n", last.step, of);
+    page.subtitle =
+        fmt::format("step {}{}", last.step,
+                    last.steps_total > 0 ? fmt::format(" of {}", last.steps_total) : "");
     html += tiles(facts(metrics));
     html += "<h2>Training</h2>\n<div class=\"charts\">\n" + curve_cards(metrics) + "</div>\n";
     const std::string balance = balance_cards(metrics);
@@ -289,15 +284,17 @@ std::string render_report(const std::vector<StepMetrics>& metrics, const ReportT
   }
   const auto section = [&](const char* name, const std::string& body) {
     if (!body.empty())
-      html += fmt::format("<h2>{}</h2>\n", name) + card("<pre>" + html_escape(body) + "</pre>");
+      html +=
+          fmt::format("<h2>{}</h2>\n", name) + page_card("<pre>" + html_escape(body) + "</pre>");
   };
   section("Sample", text.sample);
   section("Hardware", text.hardware);
   if (!text.config.empty()) {
     html += "<details><summary>Config</summary>\n" +
-            card("<pre>" + html_escape(text.config) + "</pre>") + "</details>\n";
+            page_card("<pre>" + html_escape(text.config) + "</pre>") + "</details>\n";
   }
-  return html + "<footer>Written by moraine train from metrics.jsonl.</footer>\n</body></html>\n";
+  html += "<footer>Written by moraine train from metrics.jsonl.</footer>\n";
+  return chart_page(page);
 }
 
 void write_report(FileSystem& fs, const std::string& path, const std::string& metrics_path,

@@ -1,6 +1,6 @@
 // ReportChart: line charts with heat maps as inline SVG text.
 //
-// Colours are CSS variables of the page (--s1..--s3, --grid, --text, --low, --high), so that one
+// Colours are CSS variables of the page (chart_page.h: --s1..--s3, --grid, --text, --low, --high), so that one
 // drawing reads in light and dark. Any number of points: a line is thinned to what its pixels can
 // show, keeping the extremes. NaN breaks a line; nothing to draw gives a chart that says so.
 #pragma once
@@ -43,9 +43,6 @@ std::vector<double> smooth(const std::vector<double>& y, int64_t window);
 
 // 1.3 times what 99 of 100 values stay below; the highest value if there are few.
 double peak_limit(std::vector<double> values);
-
-// The style sheet that drawings are made for, of a whole page: .card, .charts, .sub.
-const char* chart_page_style();
 
 std::string html_escape(const std::string& text);  // & < > " ' and control characters
 std::string number_text(double value);             // four significant digits, "12.9k", "3e-05"

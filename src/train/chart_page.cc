@@ -1,10 +1,12 @@
-// ChartPageStyle: how pages with charts look, in light and dark.
-#include "train/report_chart.h"
+// ChartPage: the style sheet, and the little that stands around a body.
+#include "train/chart_page.h"
+
+#include <fmt/format.h>
 
 namespace moraine {
+namespace {
 
-const char* chart_page_style() {
-  return R"(
+constexpr const char* kStyle = R"(
 :root { color-scheme: light dark; --page:#f6f6f3; --card:#fff; --text:#22252b; --soft:#6c727d; --grid:#e4e5e8;
   --axis:#a9aeb8; --s1:#2563c9; --s2:#d9622b; --s3:#2e8f63; --low:#3b7dd8; --high:#e06a2b; }
 @media (prefers-color-scheme: dark) { :root { --page:#14161a; --card:#1d2026; --text:#e5e7eb; --soft:#969daa;
@@ -40,6 +42,27 @@ footer { color:var(--soft); font-size:13px; margin-top:30px; }
 table { border-collapse:collapse; width:100%; } td { padding:4px 8px; border-top:1px solid var(--grid); }
 tr:first-child td { border-top:0; } td:last-child { text-align:right; font-variant-numeric:tabular-nums; }
 )";
+
+}  // namespace
+
+std::string chart_page(const ChartPage& page) {
+  const std::string title = html_escape(page.title);
+  return fmt::format(
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<title>{}</title>\n<style>{}</style></head><body>\n<h1>{}</h1>\n<p class=\"sub\">{}</p>\n"
+      "{}</body></html>\n",
+      title, kStyle, title, html_escape(page.subtitle), page.body);
+}
+
+std::string page_card(const std::string& inner, const char* css_class) {
+  return fmt::format("<div class=\"card {}\">{}</div>\n", css_class, inner);
+}
+
+std::string chart_cards(const std::vector<LineChart>& charts) {
+  std::string cards;
+  for (const LineChart& chart : charts) cards += page_card(line_chart_svg(chart));
+  return "<div class=\"charts\">\n" + cards + "</div>\n";
 }
 
 }  // namespace moraine
