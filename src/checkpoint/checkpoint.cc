@@ -31,7 +31,7 @@ struct Checkpoint::State {
   void check_part(size_t tensor, size_t part) const;
   void read_bytes(size_t tensor, int64_t begin, int64_t bytes, void* out) const;
   std::string read_file(const ManifestFile& file) const;
-  void check_all() const;
+  void check_all(const VerifyProgress& progress) const;
   size_t position(std::string_view name) const;
   Hash128 tensor_hash(size_t tensor) const;
 };
@@ -161,11 +161,24 @@ std::string Checkpoint::State::read_file(const ManifestFile& file) const {
   return content;
 }
 
-void Checkpoint::State::check_all() const {
+void Checkpoint::State::check_all(const VerifyProgress& progress) const {
+  int64_t done = 0, total = 0;
+  for (const CheckpointEntry& e : entries) total = add_saturated(total, e.bytes);
+  for (const ManifestFile& file : manifest.files) total = add_saturated(total, file.bytes);
+  const auto add = [&](int64_t checked_bytes) {
+    done += checked_bytes;
+    if (progress) progress(done, total);
+  };
   for (size_t t = 0; t < manifest.tensors.size(); ++t) {
-    for (size_t part = 0; part < manifest.tensors[t].parts.size(); ++part) check_part(t, part);
+    for (size_t part = 0; part < manifest.tensors[t].parts.size(); ++part) {
+      check_part(t, part);
+      add(part_entry(manifest.tensors[t], manifest.tensors[t].parts[part]).bytes);
+    }
   }
-  for (const ManifestFile& file : manifest.files) read_file(file);
+  for (const ManifestFile& file : manifest.files) {
+    read_file(file);
+    add(file.bytes);
+  }
 }
 
 size_t Checkpoint::State::position(std::string_view name) const {
@@ -214,7 +227,7 @@ Checkpoint Checkpoint::open(FileSystem& fs, const std::string& directory, bool v
     state->open_manifest();
     state->open_data();
     state->check_entries();
-    if (verify) state->check_all();
+    if (verify) state->check_all({});
   });
   return Checkpoint(std::move(state));
 }
@@ -280,8 +293,8 @@ void Checkpoint::read_elements(std::string_view name, int64_t begin, const Tenso
   naming(directory(), [&] { state_->read_bytes(tensor, begin * width, out.bytes(), out.data); });
 }
 
-void Checkpoint::verify() const {
-  naming(directory(), [&] { state_->check_all(); });
+void Checkpoint::verify(const VerifyProgress& progress) const {
+  naming(directory(), [&] { state_->check_all(progress); });
 }
 
 Checkpoint::Mapped Checkpoint::mapped(std::string_view name) const {

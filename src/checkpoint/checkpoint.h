@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -82,6 +83,9 @@ struct CheckpointEntry {
   int64_t num_parts = 0;
 };
 
+// Called after each part; the last time with done == total.
+using VerifyProgress = std::function<void(int64_t done, int64_t total)>;  // bytes
+
 class Checkpoint {
  public:
   // `directory` may have any name. With `verify` every byte is read and checked now; without, only
@@ -105,7 +109,7 @@ class Checkpoint {
   // Elements [begin, begin + out.count()), row after row, whatever shape `out` has.
   void read_elements(std::string_view name, int64_t begin, const Tensor& out) const;
   // Every byte that was not checked before: what open does with `verify`.
-  void verify() const;
+  void verify(const VerifyProgress& progress = {}) const;
 
   // A tensor of one part where it lies in its file: not checked, to look at as long as this lives.
   // kInvalidArgument if it has several parts.

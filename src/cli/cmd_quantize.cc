@@ -1,4 +1,5 @@
 // `moraine quantize`: a model packed for serving, in a file that is mapped; what it lost is measured.
+#include "base/check_place.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pool.h"
@@ -81,6 +82,7 @@ void check_places(const QuantizeFlags& f) {
                 f.out, f.unchecked());
   if (f.has_max_kl && !(f.max_kl >= 0))
     throw_error(Code::kInvalidArgument, "quantize --max-kl {}: wanted 0 or more", f.max_kl);
+  check_folder_place(fs, "quantize --out", parent_path(f.out));
 }
 
 void check_same_model(const ModelConfig& model, const ModelConfig& reference,
@@ -95,13 +97,10 @@ void check_same_model(const ModelConfig& model, const ModelConfig& reference,
               path, parameters(reference), reference.layers, parameters(model), model.layers);
 }
 
-// The model that is packed, or its stand-in, to compute with: in bf16.
-std::unique_ptr<LoadedModel> open_reference(const QuantizeFlags& f,
-                                            const ModelDirectory& directory) {
-  const ModelConfig& config = directory.config();
-  const int64_t parameters = build_parameters(config).total_count,
+void check_memory(const ModelDirectory& reference) {
+  const int64_t parameters = build_parameters(reference.config()).total_count,
                 available = available_memory_bytes();
-  if (!directory.packed() && parameters > available / 6) {
+  if (!reference.packed() && parameters > available / 6) {
     throw_error(Code::kInvalidArgument,
                 "quantize: to calibrate and report, {} parameters take {:.1f} GiB in f32 and bf16, "
                 "and {:.1f} are free; make a form that is mapped (quantize --type bf16) and give "
@@ -109,6 +108,11 @@ std::unique_ptr<LoadedModel> open_reference(const QuantizeFlags& f,
                 parameters, 6.0 * static_cast<double>(parameters) / (1 << 30),
                 static_cast<double>(available) / (1 << 30));
   }
+}
+
+// The model that is packed, or its stand-in, to compute with: in bf16.
+std::unique_ptr<LoadedModel> open_reference(const QuantizeFlags& f,
+                                            const ModelDirectory& directory) {
   LoadOptions load;
   load.dtype = "bf16";
   load.threads = f.threads;
@@ -140,6 +144,12 @@ class Weights {
         table_(build_parameters(directory.config())),
         packed_(directory.packed() ? directory.open_packed() : nullptr) {
     packed_ ? packed_->check_weights() : directory.check_weights();
+  }
+  // Before read(). Mapping packs verifies none; what has checksums otherwise is verified as it is read.
+  void verify() const {
+    if (!packed_) return;
+    ProgressLine progress("verify");
+    packed_->verify([&](int64_t done, int64_t total) { progress.update(done, total, "B"); });
   }
   const ModelDirectory& directory() const { return directory_; }
   void read(int64_t begin, const Tensor& out) const {
@@ -214,6 +224,28 @@ void report(const QuantizeFlags& f, LoadedModel& reference, const TokenWindows& 
   }
 }
 
+// With what takes no time first: a mistake is not found out minutes later.
+void quantise(QuantizeFlags& f, const Weights& weights) {
+  FileSystem& fs = posix_file_system();
+  const ModelDirectory computes = ModelDirectory::open(
+      fs, f.reference.empty() ? f.from : f.reference, ModelDirectory::Verify::kAsRead);
+  check_same_model(weights.directory().config(), computes.config(), f.reference);
+  check_memory(computes);
+  f.text.context = std::min(f.text.context, computes.config().max_positions);
+  if (!f.has("q4")) f.text.calibration_tokens = 0;
+  TokenWindows text;
+  if (!f.text.inputs.empty()) text = read_quantize_text(f.text, computes);
+  weights.verify();
+  const std::unique_ptr<LoadedModel> reference = open_reference(f, computes);
+  if (f.text.inputs.empty()) text = sample_quantize_text(f.text, computes, *reference);
+  const ActivationSquares squares = calibrate(*reference, text);
+  if (!text.calibration.empty()) print_coverage(squares);
+  const std::string unchecked = f.unchecked();
+  write(f, weights, unchecked, text.calibration.empty() ? nullptr : &squares);
+  report(f, *reference, text, unchecked);
+  fs.rename(unchecked, f.out);
+}
+
 }  // namespace
 
 void cmd_quantize(const CommandLine& line) {
@@ -224,26 +256,14 @@ void cmd_quantize(const CommandLine& line) {
   declare(flags, f);
   if (!flags.parse(line)) return;
   f.has_max_kl = flags.given("max-kl");
-  FileSystem& fs = posix_file_system();
   check_places(f);
   const ModelDirectory directory =
-      ModelDirectory::open(fs, f.from, ModelDirectory::Verify::kAsRead);
+      ModelDirectory::open(posix_file_system(), f.from, ModelDirectory::Verify::kAsRead);
   const Weights weights(directory);
   if (f.quantises() && !f.no_report) {
-    const ModelDirectory computes =
-        ModelDirectory::open(fs, f.reference.empty() ? f.from : f.reference);
-    check_same_model(directory.config(), computes.config(), f.reference);
-    f.text.context = std::min(f.text.context, computes.config().max_positions);
-    if (!f.has("q4")) f.text.calibration_tokens = 0;
-    const std::unique_ptr<LoadedModel> reference = open_reference(f, computes);
-    const TokenWindows text = quantize_text(f.text, computes, *reference);
-    const ActivationSquares squares = calibrate(*reference, text);
-    if (!text.calibration.empty()) print_coverage(squares);
-    const std::string unchecked = f.unchecked();
-    write(f, weights, unchecked, text.calibration.empty() ? nullptr : &squares);
-    report(f, *reference, text, unchecked);
-    fs.rename(unchecked, f.out);
+    quantise(f, weights);
   } else {
+    weights.verify();
     write(f, weights, f.out, nullptr);
   }
   if (!f.json)

@@ -55,36 +55,8 @@ std::vector<std::vector<int32_t>> take_front(std::vector<std::vector<int32_t>>& 
   return front;
 }
 
-}  // namespace
-
-TokenWindows quantize_text(const TextWanted& wanted, const ModelDirectory& directory,
-                           LoadedModel& model) {
-  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(directory.tokenizer_json());
-  const TextBegin begin =
-      find_text_begin(directory.config(), tokenizer.get(), parse_begin_choice("auto"));
-  const int64_t tokens = wanted.calibration_tokens + wanted.report_tokens;
-  TokenWindows windows;
-  if (wanted.inputs.empty()) {
-    windows.what = "samples of the model itself";
-    const auto windows_of = [&](int64_t n) {
-      return (n + wanted.context - 2) / (wanted.context - 1);
-    };
-    windows.report =
-        sample_windows(model, begin, wanted.context,
-                       windows_of(wanted.calibration_tokens) + windows_of(wanted.report_tokens));
-  } else {
-    if (tokenizer == nullptr)
-      throw_error(Code::kInvalidArgument,
-                  "the model has no tokenizer; text cannot be read: leave --input out");
-    windows.what = wanted.inputs.front() + (wanted.inputs.size() > 1 ? " and more" : "");
-    TextInputOptions input;
-    input.json_field = wanted.json_field;
-    windows.report = read_windows(wanted.inputs, {.tokenizer = *tokenizer,
-                                                  .begin = begin,
-                                                  .context = wanted.context,
-                                                  .tokens_max = tokens,
-                                                  .input = input});
-  }
+// What of the text, which stands in `report`, is for calibration.
+TokenWindows divide(TokenWindows windows, const TextWanted& wanted) {
   if (wanted.calibration_tokens == 0) return windows;
   std::vector<std::vector<int32_t>> rest = windows.report;
   windows.calibration = take_front(rest, wanted.calibration_tokens);
@@ -94,6 +66,44 @@ TokenWindows quantize_text(const TextWanted& wanted, const ModelDirectory& direc
     windows.report = std::move(rest);
   }
   return windows;
+}
+
+TextBegin begin_of(const ModelDirectory& directory, const Tokenizer* tokenizer) {
+  return find_text_begin(directory.config(), tokenizer, parse_begin_choice("auto"));
+}
+
+}  // namespace
+
+TokenWindows read_quantize_text(const TextWanted& wanted, const ModelDirectory& directory) {
+  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(directory.tokenizer_json());
+  if (tokenizer == nullptr)
+    throw_error(Code::kInvalidArgument,
+                "the model has no tokenizer; text cannot be read: leave --input out");
+  TextInputOptions input;
+  input.json_field = wanted.json_field;
+  TokenWindows windows;
+  windows.what = wanted.inputs.front() + (wanted.inputs.size() > 1 ? " and more" : "");
+  windows.report =
+      read_windows(wanted.inputs, {.tokenizer = *tokenizer,
+                                   .begin = begin_of(directory, tokenizer.get()),
+                                   .context = wanted.context,
+                                   .tokens_max = wanted.calibration_tokens + wanted.report_tokens,
+                                   .input = input});
+  return divide(std::move(windows), wanted);
+}
+
+TokenWindows sample_quantize_text(const TextWanted& wanted, const ModelDirectory& directory,
+                                  LoadedModel& model) {
+  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(directory.tokenizer_json());
+  const auto windows_of = [&](int64_t n) {
+    return (n + wanted.context - 2) / (wanted.context - 1);
+  };
+  TokenWindows windows;
+  windows.what = "samples of the model itself";
+  windows.report =
+      sample_windows(model, begin_of(directory, tokenizer.get()), wanted.context,
+                     windows_of(wanted.calibration_tokens) + windows_of(wanted.report_tokens));
+  return divide(std::move(windows), wanted);
 }
 
 }  // namespace moraine

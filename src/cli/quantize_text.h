@@ -9,6 +9,8 @@
 
 namespace moraine {
 
+// Calibration takes the first tokens of the text, the report those behind; a text that is too short for both serves
+// for both.
 struct TokenWindows {
   std::vector<std::vector<int32_t>> calibration, report;
   std::string what;  // "FILE", or "samples of the model itself"; and whether both are the same text
@@ -21,12 +23,13 @@ struct TextWanted {
   int64_t calibration_tokens = 16384, report_tokens = 16384;
 };
 
-// Calibration takes the first tokens of the text, the report those behind; a text that is too short for both serves
-// for both. Samples are drawn at temperature 1, each from a token of its own that begins a text (random where the model
-// has none), 16 at a time; `model` has a cache for 16 sequences of `context` positions.
-// Errors: those of TextInput; kInvalidArgument for text without a tokenizer.
-TokenWindows quantize_text(const TextWanted& wanted, const ModelDirectory& directory,
-                           LoadedModel& model);
+// Files, read without computing. Errors: those of TextInput; kInvalidArgument without a tokenizer.
+TokenWindows read_quantize_text(const TextWanted& wanted, const ModelDirectory& directory);
+
+// Drawn at temperature 1, each from a token of its own that begins a text (random where the model has none), 16 at a
+// time; `model` has a cache for 16 sequences of `context` positions.
+TokenWindows sample_quantize_text(const TextWanted& wanted, const ModelDirectory& directory,
+                                  LoadedModel& model);
 
 constexpr int64_t kSamplesAtOnce = 16;
 

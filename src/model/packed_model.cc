@@ -181,7 +181,6 @@ void PackedModel::check_weights() const {
                 checkpoint_.directory(), source.name,
                 value_of(checkpoint_, kPackPrefix + source.name));
   }
-  checkpoint_.verify();
 }
 
 void PackedModel::read_elements(int64_t begin, const Tensor& out) const {

@@ -67,10 +67,12 @@ class PackedModel {
   PackedMatrix pack(const PackSource& source) const;
   // Of a table with all experts or some, [total_count - matrix_count] f32.
   void read_vectors(const ParameterTable& table, const Tensor& vectors) const;
-  // No pack is of integers (kInvalidArgument), and every byte is as it was written (kCorrupt). Cost: reads the file.
+  // No pack is of integers (kInvalidArgument).
   void check_weights() const;
+  // Every byte is as it was written (kCorrupt). Cost: reads the file.
+  void verify(const VerifyProgress& progress = {}) const { checkpoint_.verify(progress); }
   // Elements [begin, begin + out.count()) of the flat buffer of build_parameters(config), as f32: the rounded weights.
-  // After check_weights.
+  // After check_weights and verify.
   void read_elements(int64_t begin, const Tensor& out) const;
   // Starts the thread, which reads these packs into memory. Once.
   void read_ahead(std::vector<PackSource> sources);

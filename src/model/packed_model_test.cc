@@ -163,6 +163,12 @@ TEST_F(Packed, RoundedWeightsComeBackFromPacks) {
     const std::unique_ptr<PackedModel> packed =
         ModelDirectory::open(disk(), file("m")).open_packed();
     packed->check_weights();
+    int64_t verified = 0, to_verify = -1;
+    packed->verify([&](int64_t done, int64_t total) {
+      EXPECT_GE(done, verified);
+      verified = done, to_verify = total;
+    });
+    EXPECT_EQ(verified, to_verify);
     const ParameterTable table = build_parameters(from.config());
     Rig rig;
     const Tensor want = rig.zeros({table.total_count}, DType::kF32),
@@ -336,7 +342,7 @@ TEST_F(Packed, DamageIsFoundAndNamed) {
   ASSERT_EQ(damaged.problems.size(), 1u);
   expect_piece(damaged.problems[0], "'" + pack + "'");
   const std::unique_ptr<PackedModel> source = ModelDirectory::open(disk(), file("m")).open_packed();
-  expect_piece(message_of(Code::kCorrupt, [&] { source->check_weights(); }), pack);
+  expect_piece(message_of(Code::kCorrupt, [&] { source->verify(); }), pack);
   // A vector, and the header: at once.
   flip(checkpoint.mapped("vectors.model.norm.weight").offset);
   expect_piece(message_of(Code::kCorrupt, [&] { load(file("m")); }), "model.norm.weight");

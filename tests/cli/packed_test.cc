@@ -73,6 +73,12 @@ TEST_F(PackedCli, ThePlanSaysWhatIsMapped) {
   refused({"plan", "memory"}, "--config is missing");
 }
 
+std::string data_file(const std::string& folder) {
+  for (const std::string& name : posix_file_system().list(folder))
+    if (name.ends_with(".safetensors")) return name;
+  return "none";
+}
+
 TEST_F(PackedCli, WhatNeedsWeightsRefusesPacks) {
   const std::string packed = file("packed");
   must({"quantize", "--model", source_path("tests/golden/native-tiny"), "--out", packed});
@@ -83,6 +89,38 @@ TEST_F(PackedCli, WhatNeedsWeightsRefusesPacks) {
   refused({"quantize", "--model", file("q8"), "--out", file("x")}, "integers made of integers");
   refused({"generate", "--model", packed, "--tokens", "5", "--dtype", "f32"}, "packed for bf16");
   EXPECT_FALSE(posix_file_system().exists(file("x")));
+}
+
+// Every byte of packs is verified before they are packed again, but only once all else is known to be right.
+TEST_F(PackedCli, CheapChecksComeBeforeVerifying) {
+  const std::string packed = file("packed");
+  must({"quantize", "--model", source_path("tests/golden/native-tiny"), "--out", packed});
+  const std::string data = packed + "/" + data_file(packed);
+  std::string bytes = posix_file_system().read(data);
+  bytes[bytes.size() / 2] ^= 1;
+  posix_file_system().write_atomic(data, bytes);
+  const auto quantize = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"quantize", "--model", packed, "--out"});
+    return more;
+  };
+  refused(
+      quantize({file("q8"), "--type", "q8", "--reference", source_path("tests/golden/native-swa")}),
+      "of the same model");
+  refused(quantize({file("q8"), "--type", "q8", "--input", file("nothing.txt")}), "no tokenizer");
+  refused(quantize({data + "/q8", "--type", "q8"}), data + " is a file; wanted a folder");
+  for (const char* more : {"--no-report", "--json"}) {
+    const Ended ended = run_program(folder.path(), quantize({file("q8"), "--type", "q8", more}));
+    EXPECT_EQ(ended.exit_code, 12) << ended.err;
+    EXPECT_NE(ended.err.find("checksum"), std::string::npos) << ended.err;
+    EXPECT_EQ(ended.err.find("sample: "), std::string::npos) << ended.err;  // nothing was computed
+  }
+  EXPECT_FALSE(posix_file_system().exists(file("q8")));
+  bytes[bytes.size() / 2] ^= 1;
+  posix_file_system().write_atomic(data, bytes);
+  const Ended good =
+      run_program(folder.path(), quantize({file("q8"), "--type", "q8", "--no-report"}));
+  EXPECT_EQ(good.exit_code, 0) << good.err;
+  EXPECT_NE(good.err.find("verify: "), std::string::npos) << good.err;
 }
 
 // The sum of sizes of tensors, without tokenizer and manifest.
