@@ -25,6 +25,7 @@ struct Sweep {
   std::string name;
   int64_t first, last;
   std::function<std::vector<std::string>(int64_t)> set;
+  std::vector<int64_t> values = {};  // that are wanted
 };
 
 std::vector<Sweep> all_sweeps() {
@@ -45,9 +46,10 @@ std::vector<Sweep> all_sweeps() {
            [](int64_t v) { return Assignments{fmt::format("model.vocab_size={}", v)}; }}};
 }
 
-std::vector<Sweep> wanted_sweeps(const std::vector<std::string>& names) {
+// Those with a value between `least` and `most`.
+std::vector<Sweep> wanted_sweeps(const BenchGrowthOptions& o) {
   std::vector<Sweep> sweeps = all_sweeps();
-  for (const std::string& name : names) {
+  for (const std::string& name : o.what) {
     const bool known =
         std::any_of(sweeps.begin(), sweeps.end(), [&](const Sweep& s) { return s.name == name; });
     if (!known)
@@ -55,8 +57,16 @@ std::vector<Sweep> wanted_sweeps(const std::vector<std::string>& names) {
                   name);
   }
   std::erase_if(sweeps, [&](const Sweep& s) {
-    return !names.empty() && std::find(names.begin(), names.end(), s.name) == names.end();
+    return !o.what.empty() && std::find(o.what.begin(), o.what.end(), s.name) == o.what.end();
   });
+  for (Sweep& s : sweeps) {
+    for (int64_t value = s.first; value <= s.last; value *= 2)
+      if (value >= o.least && value <= o.most) s.values.push_back(value);
+  }
+  std::erase_if(sweeps, [](const Sweep& s) { return s.values.empty(); });
+  if (sweeps.empty())
+    throw_error(Code::kInvalidArgument, "--least {} --most {}: there is no such value", o.least,
+                o.most);
   return sweeps;
 }
 
@@ -71,9 +81,7 @@ struct Point {
 RunConfig config_of(const BenchTrainOptions& options, const Sweep& sweep, int64_t value) {
   BenchTrainOptions o = options;
   for (const std::string& assignment : sweep.set(value)) o.assignments.push_back(assignment);
-  RunConfig config = read_bench_config(o);
-  measure_dtype(config);
-  return config;
+  return read_bench_config(o);
 }
 
 RankLimits measure_limits(const RunConfig& config, int64_t threads) {
@@ -146,8 +154,10 @@ LineChart chart_of(const Sweep& sweep, const std::vector<Point>& points) {
 }  // namespace
 
 void bench_growth(const BenchGrowthOptions& o) {
-  const std::vector<Sweep> sweeps = wanted_sweeps(o.what);
+  const std::vector<Sweep> sweeps = wanted_sweeps(o);
   if (!o.chart.empty()) check_file_place(posix_file_system(), "bench growth --chart", o.chart);
+  for (const Sweep& sweep : sweeps)  // a value that the config can not have is found now
+    for (const int64_t value : sweep.values) config_of(o.train, sweep, value);
   const int64_t threads = o.train.threads > 0 ? o.train.threads : usable_cores();
   if (!o.train.json)
     fmt::print("{:<12} {:>8} {:>11} {:>13} {:>7} {:>13} {:>7} {:>9} {:>8}\n", "growth", "value",
@@ -155,22 +165,19 @@ void bench_growth(const BenchGrowthOptions& o) {
   std::vector<LineChart> charts;
   for (const Sweep& sweep : sweeps) {
     std::vector<Point> points;
-    std::optional<RankLimits>
-        limits;  // the same for all points: slopes of floors are of the work alone
-    for (int64_t value = sweep.first; value <= sweep.last; value *= 2) {
-      if (value < o.least || value > o.most) continue;
-      const RunConfig config = config_of(o.train, sweep, value);
+    // One measurement for all points: slopes of floors are of the work alone.
+    std::optional<RankLimits> limits;
+    for (const int64_t value : sweep.values) {
+      RunConfig config = config_of(o.train, sweep, value);
+      measure_dtype(config);
       if (!limits) limits = measure_limits(config, threads);
       Point p = point_of(value, time_steps(config, o.train.steps, threads), *limits);
       set_slopes(p, points.empty() ? nullptr : &points.back());
       print(sweep, p, o.train.json);
       points.push_back(p);
     }
-    if (!points.empty()) charts.push_back(chart_of(sweep, points));
+    charts.push_back(chart_of(sweep, points));
   }
-  if (charts.empty())
-    throw_error(Code::kInvalidArgument, "--least {} --most {}: there is no such value", o.least,
-                o.most);
   if (o.chart.empty()) return;
   posix_file_system().write_atomic(
       o.chart,

@@ -10,7 +10,7 @@
 // token costs the same, 1 where its cost doubles with the value.
 //
 // Output: a table, or with `json` an object per line; `chart`: an HTML page with a picture of each.
-// Errors: those of bench_train and check_file_place; kInvalidArgument for an unknown name.
+// Errors: those of bench_train and check_file_place; kInvalidArgument for an unknown name or no value.
 #pragma once
 
 #include <string>

@@ -138,6 +138,9 @@ void run_train(const Flags& flags, BenchFlags& f) {
   if (f.config_path.empty())
     throw_error(Code::kInvalidArgument, "bench {}: --config is missing: wanted a run's TOML file",
                 f.what);
+  if (f.what == "growth" && flags.given("ranks"))
+    throw_error(Code::kInvalidArgument, "--ranks {}: bench growth measures one rank; leave it out",
+                f.ranks);
   const BenchTrainOptions o{.config_path = f.config_path,
                             .assignments = f.assignments,
                             .steps = f.what == "growth" && !flags.given("steps") ? 2 : f.steps,

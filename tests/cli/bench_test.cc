@@ -119,10 +119,22 @@ TEST(BenchProgram, GrowthHasALineForEachValue) {
   expect_sound(page);
   EXPECT_NE(page.find("as vocabulary grows"), std::string::npos);
   EXPECT_EQ(page.find("as batch grows"), std::string::npos);
-  EXPECT_EQ(growth({"--of", "experts", "--least", "9", "--most", "15"}).exit_code, 10);
-  const Ended unknown = growth({"--of", "width"});
-  EXPECT_EQ(unknown.exit_code, 10);
-  EXPECT_NE(unknown.err.find("--of width: wanted sequence"), std::string::npos) << unknown.err;
+}
+
+TEST(BenchProgram, GrowthRefusesBeforeItPrints) {
+  const TestFolder folder;
+  posix_file_system().write_atomic(folder.file("tiny.toml"), kTinyRun);
+  const auto refused = [&](std::vector<std::string> more, const std::string& piece) {
+    more.insert(more.begin(), {"bench", "growth", "--config", folder.file("tiny.toml")});
+    const Ended ended = run_program(folder.path(), more);
+    EXPECT_EQ(ended.exit_code, 10);
+    EXPECT_EQ(ended.out, "");
+    EXPECT_NE(ended.err.find(piece), std::string::npos) << ended.err;
+  };
+  refused({"--of", "experts", "--least", "9", "--most", "15"}, "there is no such value");
+  refused({"--of", "width"}, "--of width: wanted sequence");
+  refused({"--ranks", "2"}, "bench growth measures one rank");
+  refused({"--set", "model.layers=0"}, "model.layers");
 }
 
 TEST(BenchProgram, APlaceThatCanNotBeWrittenIsFoundBeforeMeasuring) {
