@@ -12,6 +12,7 @@
 #include "bench/free_transport.h"
 #include "comm/mpi_transport.h"
 #include "comm/thread_ranks.h"
+#include "kernels/peak.h"  // spread_of
 #include "machine/machine.h"
 #include "parallel/rank_threads.h"
 #include "train/auto_dtype.h"
@@ -90,8 +91,7 @@ double sum_over(Transport& job, double value) {
 }
 
 double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  return spread_of(values.data(), static_cast<int64_t>(values.size())).median;
 }
 
 // Steps of this rank; what rank 0 measured is the answer.
