@@ -10,7 +10,8 @@
 // No engine: no scheduler, no sampling (`bench serve` has those). Tokens are random. The peaks are measured before and
 // after each line; ratios are medians of steps against their mean.
 //
-// Output: a table, or with `json` an object per line.
+// Output: a table, or with `json` an object per line; prefill's table has below each prompt where its time went
+//         (train/time_split.h).
 #pragma once
 
 #include <cstdint>

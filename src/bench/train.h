@@ -32,7 +32,7 @@ RunConfig read_bench_config(const BenchTrainOptions& options);
 
 // Steps of one rank.
 struct TimedSteps {
-  int64_t count = 0;
+  int64_t count = 0;                    // how many were measured
   double seconds = 0;                   // median of a step
   int64_t tokens = 0;                   // of a step
   std::vector<Profile::Row> rows = {};  // of all steps

@@ -32,6 +32,7 @@ enum class StreamKind : uint8_t { kRead, kCopy, kCopyNonTemporal };
 
 // `buffer` is u8 memory to stream over: the upper half is the destination of copies. Take it from
 // an arena (zeroed, huge pages), at least 8 times the last-level cache for a DRAM number.
+// Reads are eight streams a thread: one alone does not get all that memory can give.
 Spread measure_stream(Pool& pool, StreamKind kind, const Tensor& buffer, double seconds);
 
 // One burst of the arithmetic loop: operations per second of this call. For paired measurements.
