@@ -15,12 +15,13 @@
 #include <string>
 #include <vector>
 
+#include "comm/far_messages.h"
 #include "comm/host_transport.h"
 #include "comm/mpi_library.h"
 
 namespace moraine {
 
-class MpiMessages {
+class MpiMessages : public FarMessages {
  public:
   static constexpr int64_t kPieceBytes = 256 << 10;
   static constexpr int64_t kSmallBytes = 1024;  // travel with the header
@@ -28,18 +29,20 @@ class MpiMessages {
   // `others`: ranks to reach this way.
   MpiMessages(HostTransport& host, int rank, int size, std::vector<int> others);
 
-  SendTicket send(int peer, int channel, uint64_t label, ConstBytes data, double seconds);
-  void wait_sent(const SendTicket& ticket, double seconds);
-  void receive(int peer, int channel, uint64_t label, Bytes out, double seconds);
-  Incoming open(int peer, int channel, uint64_t label, int64_t bytes, double seconds);
-  ConstBytes next(Incoming& message, int64_t bytes, Bytes staging, double seconds);
-  void close(Incoming& message);
+  SendTicket send(int peer, int channel, uint64_t label, ConstBytes data, double seconds) override;
+  void wait_sent(const SendTicket& ticket, double seconds) override;
+  void receive(int peer, int channel, uint64_t label, Bytes out, double seconds) override;
+  Incoming open(int peer, int channel, uint64_t label, int64_t bytes, double seconds) override;
+  ConstBytes next(Incoming& message, int64_t bytes, Bytes staging, double seconds) override;
+  void close(Incoming& message) override;
+  // After a fault nothing of Open MPI's is used any more: it keeps what it has.
+  void drop(Incoming&) override {}
+  void withdraw(const SendTicket&) override {}
 
-  // Looks for a fault message, and lets Open MPI move what is under way.
-  void look();
-  void announce_fault(const std::string& reason);
-  // Until every send is finished, or `seconds`: then false.
-  bool finish(double seconds);
+  void look() override;
+  bool moves_only_when_looked_at() const override { return true; }
+  void announce_fault(const std::string& reason) override;
+  bool finish(double seconds) override;
 
  private:
   struct Header {
