@@ -43,7 +43,7 @@ zlib: data/gzip_reader.cc
 zstd: data/zstd_reader.cc
 pcre2: tokenizer/regex.cc
 boost/: server/http_parser.cc server/http_server.cc
-openssl/: server/api_keys.cc
+openssl/: comm/rails/secret.cc server/api_keys.cc
 utf8proc: tokenizer/unicode.cc
 simdjson: base/json_document.cc
 nlohmann/: base/json_text.cc

@@ -1,0 +1,349 @@
+// RailSockets: one epoll set, and what to do about each of its events.
+#include "comm/rails/rail_sockets.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace moraine {
+namespace {
+
+constexpr double kHandSeconds = 2;     // from connecting to belonging
+constexpr double kKnockSeconds = 0.2;  // between two knocks at a peer of whom nothing is heard
+constexpr size_t kMostGuests = 64;
+
+}  // namespace
+
+RailSockets::RailSockets(Options options)
+    : options_(std::move(options)),
+      place_{options_.place, &options_.secret},
+      poll_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (poll_ < 0) throw_error(Code::kIo, "start rails: make an epoll set: {}", std::strerror(errno));
+  const int rails = static_cast<int>(options_.local.size());
+  for (int rail = 0; rail < rails; ++rail)
+    watch(options_.listeners[static_cast<size_t>(rail)], {Owner::kListener, 0, rail});
+  if (news_.fd() >= 0) watch(news_.fd(), {Owner::kNews});
+  for (const auto& [rank, addresses] : options_.peers) {
+    Peer& p = peers_.emplace(rank, Peer(RailPeer(rails, options_.place.generation, options_.times)))
+                  .first->second;
+    p.addresses = addresses;
+    p.rails.resize(addresses.size());
+    p.attempts.resize(addresses.size());
+    p.attempt_ends.resize(addresses.size());
+    p.connects = options_.place.rank < rank;
+  }
+}
+
+RailSockets::~RailSockets() {
+  for (const int fd : options_.listeners) close(fd);
+  close(poll_);
+}
+
+// Watching ----------------------------------------------------------------------------------------
+
+void RailSockets::watch(int fd, const Endpoint& endpoint) {
+  epoll_event event = {};
+  event.events = EPOLLIN | (endpoint.watches_output ? EPOLLOUT : 0u);
+  event.data.fd = fd;
+  if (epoll_ctl(poll_, endpoints_.contains(fd) ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) != 0)
+    throw_error(Code::kIo, "watch a rail: {}", std::strerror(errno));
+  endpoints_[fd] = endpoint;
+}
+
+void RailSockets::watch_output(int fd, bool output) {
+  Endpoint e = endpoints_.at(fd);
+  if (e.watches_output == output) return;
+  e.watches_output = output;
+  watch(fd, e);
+}
+
+void RailSockets::forget(int fd) {
+  epoll_ctl(poll_, EPOLL_CTL_DEL, fd, nullptr);
+  endpoints_.erase(fd);
+}
+
+RailSockets::Events RailSockets::wait(double seconds) const {
+  std::array<epoll_event, 64> list;
+  Events events;
+  const int milliseconds = static_cast<int>(std::ceil(seconds * 1e3));
+  events.count =
+      std::max(0, epoll_wait(poll_, list.data(), static_cast<int>(list.size()), milliseconds));
+  for (int i = 0; i < events.count; ++i)
+    events.fds[static_cast<size_t>(i)] = list[static_cast<size_t>(i)].data.fd;
+  return events;
+}
+
+void RailSockets::wait_beside(double seconds) const {
+  pollfd set = {poll_, POLLIN, 0};
+  poll(&set, 1, static_cast<int>(std::ceil(seconds * 1e3)));
+}
+
+void RailSockets::handle(const Events& events) {
+  for (int i = 0; i < events.count; ++i) {
+    const int fd = events.fds[static_cast<size_t>(i)];
+    const auto found = endpoints_.find(fd);  // an earlier event may have ended it
+    if (found != endpoints_.end()) handle(fd, Endpoint(found->second));
+  }
+}
+
+void RailSockets::handle(int fd, const Endpoint& e) {
+  switch (e.owner) {
+    case Owner::kListener:
+      return accept_guests(e.rail);
+    case Owner::kNews:
+      return hear_news();
+    case Owner::kGuest:
+      return greet(fd);
+    case Owner::kAttempt:
+      return go_on_with_attempt(e.rank, e.rail);
+    case Owner::kRail:
+      read_rail(e.rank, e.rail);
+      return write_rail(e.rank, e.rail);
+  }
+}
+
+// Guests ------------------------------------------------------------------------------------------
+
+void RailSockets::accept_guests(int rail) {
+  for (;;) {
+    const int fd = accept4(options_.listeners[static_cast<size_t>(rail)], nullptr, nullptr,
+                           SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) return;
+    if (guests_.size() >= kMostGuests) {
+      ++counters_.too_many;
+      close(fd);
+      continue;
+    }
+    guests_[fd] = {std::make_unique<RailConnection>(place_, fd), now_seconds() + kHandSeconds};
+    watch(fd, {Owner::kGuest, 0, rail});
+    greet(fd);
+  }
+}
+
+void RailSockets::count_end(RailEnd end, const RailConnection& c) {
+  if (end == RailEnd::kDamaged) ++counters_.damaged;
+  if (end == RailEnd::kGarbage) ++counters_.garbage;
+  if (end != RailEnd::kStranger) return;
+  switch (c.hello_fault()) {
+    case HelloFault::kOtherRun:
+      ++counters_.other_run;
+      break;
+    case HelloFault::kOldGeneration:
+      ++counters_.old_generation;
+      break;
+    case HelloFault::kOtherRank:
+      ++counters_.other_rank;
+      break;
+    default:
+      ++counters_.garbage;
+      break;
+  }
+}
+
+void RailSockets::greet(int fd) {
+  const auto guest = guests_.find(fd);
+  RailConnection& c = *guest->second.connection;
+  const RailEnd end = c.shake_hands();
+  if (end == RailEnd::kNone && !c.is_open()) return;
+  const int rail = endpoints_.at(fd).rail;
+  forget(fd);
+  std::unique_ptr<RailConnection> connection = std::move(guest->second.connection);
+  guests_.erase(guest);
+  if (end != RailEnd::kNone) {
+    if (!connection->has_spoken()) ++counters_.knocks;
+    return count_end(end, *connection);
+  }
+  const Hello& hello = connection->other();
+  const auto peer = peers_.find(hello.from);
+  const bool fits = peer != peers_.end() && !peer->second.connects && hello.rail == rail;
+  if (!fits) {
+    ++counters_.other_rank;
+    return;
+  }
+  open_rail(hello.from, rail, std::move(connection));
+}
+
+// Attempts ----------------------------------------------------------------------------------------
+
+void RailSockets::begin_attempt(int rank, int rail) {
+  Peer& p = peers_.at(rank);
+  const size_t r = static_cast<size_t>(rail);
+  Hello hello;
+  hello.run = options_.place.run;
+  hello.generation = options_.place.generation;
+  hello.from = options_.place.rank;
+  hello.to = rank;
+  hello.rail = rail;
+  p.attempts[r] =
+      std::make_unique<RailConnection>(place_, hello, options_.local[r].address, p.addresses[r]);
+  p.attempt_ends[r] = now_seconds() + options_.times.renew_seconds;
+  const RailConnection& c = *p.attempts[r];
+  if (c.fd() < 0 || c.error() != 0) {
+    const bool refused = c.error() == ECONNREFUSED;
+    p.attempts[r].reset();
+    p.is_gone = p.is_gone || (refused && p.was_open && !p.state.any_open());
+    return p.state.retry_later(rail, now_seconds());
+  }
+  watch(c.fd(), {Owner::kAttempt, rank, rail, true});
+}
+
+void RailSockets::go_on_with_attempt(int rank, int rail) {
+  Peer& p = peers_.at(rank);
+  RailConnection& c = *p.attempts[static_cast<size_t>(rail)];
+  if (!p.connects) {  // a knock: it is enough that the door is there
+    const RailEnd end = c.see_connected();
+    return end_attempt(rank, rail, end == RailEnd::kNone ? RailEnd::kEnded : end);
+  }
+  const RailEnd end = c.shake_hands();
+  if (end != RailEnd::kNone) return end_attempt(rank, rail, end);
+  watch_output(c.fd(), false);
+  if (!c.is_open()) return;
+  std::unique_ptr<RailConnection> connection = std::move(p.attempts[static_cast<size_t>(rail)]);
+  forget(connection->fd());
+  open_rail(rank, rail, std::move(connection));
+}
+
+void RailSockets::end_attempt(int rank, int rail, RailEnd end) {
+  Peer& p = peers_.at(rank);
+  std::unique_ptr<RailConnection> connection = std::move(p.attempts[static_cast<size_t>(rail)]);
+  forget(connection->fd());
+  connection->reset_on_close();
+  count_end(end, *connection);
+  if (end == RailEnd::kRefused && p.was_open && !p.state.any_open()) p.is_gone = true;
+  p.state.retry_later(rail, now_seconds());
+}
+
+// Rails -------------------------------------------------------------------------------------------
+
+void RailSockets::open_rail(int rank, int rail, std::unique_ptr<RailConnection> connection) {
+  Peer& p = peers_.at(rank);
+  if (p.rails[static_cast<size_t>(rail)] != nullptr) close_rail(rank, rail, true);
+  p.was_open = true;
+  p.state.rail_opened(rail, connection->number(), now_seconds());
+  watch(connection->fd(), {Owner::kRail, rank, rail});
+  p.rails[static_cast<size_t>(rail)] = std::move(connection);
+  read_rail(rank, rail);
+  write_rail(rank, rail);
+}
+
+void RailSockets::close_rail(int rank, int rail, bool reset) {
+  Peer& p = peers_.at(rank);
+  std::unique_ptr<RailConnection> connection = std::move(p.rails[static_cast<size_t>(rail)]);
+  if (connection == nullptr) return;
+  forget(connection->fd());
+  if (reset) connection->reset_on_close();
+  p.state.rail_closed(rail, now_seconds());
+  p.knock_at = 0;
+}
+
+void RailSockets::read_rail(int rank, int rail) {
+  Peer& p = peers_.at(rank);
+  RailConnection* c = p.rails[static_cast<size_t>(rail)].get();
+  if (c == nullptr) return;
+  std::vector<int> lost;
+  const RailEnd end = c->read_frames(p.state, rail, &lost);
+  if (end != RailEnd::kNone) {
+    count_end(end, *c);
+    lost.push_back(rail);
+  }
+  for (const int r : lost) close_rail(rank, r, true);
+}
+
+void RailSockets::write_rail(int rank, int rail) {
+  Peer& p = peers_.at(rank);
+  RailConnection* c = p.rails[static_cast<size_t>(rail)].get();
+  if (c == nullptr) return;
+  const RailEnd end = c->write_frames(p.state, rail, now_seconds());
+  if (end != RailEnd::kNone) return close_rail(rank, rail, true);
+  watch_output(c->fd(), c->is_blocked());
+}
+
+// Rails take turns to begin, so that a small message does not always wait behind rail 0's bytes.
+void RailSockets::flush(int rank) {
+  Peer& p = peers_.at(rank);
+  for (size_t rail = 0; rail < p.rails.size(); ++rail) {
+    const RailConnection* c = p.rails[rail].get();
+    if (c != nullptr && !c->is_blocked()) write_rail(rank, static_cast<int>(rail));
+  }
+}
+
+void RailSockets::hear_of_rail(int rail, bool is_running) {
+  for (auto& [rank, peer] : peers_) {
+    if (is_running) {
+      peer.state.retry_now(rail);
+    } else {
+      close_rail(rank, rail, true);
+    }
+  }
+}
+
+void RailSockets::hear_news() {
+  for (const LinkNews& news : news_.read()) {
+    for (size_t rail = 0; rail < options_.local.size(); ++rail) {
+      if (options_.local[rail].interface_index == news.interface_index)
+        hear_of_rail(static_cast<int>(rail), news.is_running);
+    }
+  }
+}
+
+// Time --------------------------------------------------------------------------------------------
+
+void RailSockets::tick_peer(int rank, Peer& p, double now) {
+  for (const int rail : p.state.tick(now)) close_rail(rank, rail, true);
+  const bool is_over = p.is_gone || p.state.has_said_goodbye();
+  for (int rail = 0; rail < p.state.rails() && !is_over; ++rail) {
+    const size_t r = static_cast<size_t>(rail);
+    if (p.attempts[r] != nullptr) {
+      if (now > p.attempt_ends[r]) end_attempt(rank, rail, RailEnd::kEnded);
+    } else if (p.connects) {
+      if (p.state.wants_connection(rail, now)) begin_attempt(rank, rail);
+    } else if (p.was_open && !p.state.any_open() && now >= p.knock_at) {
+      begin_attempt(rank, rail);
+      if (rail == p.state.rails() - 1) p.knock_at = now + kKnockSeconds;
+    }
+  }
+  for (int rail = 0; rail < p.state.rails(); ++rail) {
+    const RailConnection* c = p.rails[static_cast<size_t>(rail)].get();
+    if (c != nullptr && !c->is_blocked()) write_rail(rank, rail);
+  }
+}
+
+void RailSockets::tick() {
+  const double now = now_seconds();
+  for (auto& [rank, peer] : peers_) tick_peer(rank, peer, now);
+  for (auto guest = guests_.begin(); guest != guests_.end();) {
+    const auto next = std::next(guest);
+    if (now > guest->second.ends) {
+      ++counters_.silent_guests;
+      forget(guest->first);
+      guests_.erase(guest);
+    }
+    guest = next;
+  }
+}
+
+std::string RailSockets::describe(int rank) const {
+  const Peer& p = peers_.at(rank);
+  std::string text;
+  for (int rail = 0; rail < p.state.rails(); ++rail) {
+    const RailState state = p.state.state(rail);
+    text += fmt::format("{}rail {} ({}, {}) is {}", text.empty() ? "" : ", ", rail,
+                        options_.local[static_cast<size_t>(rail)].interface_name,
+                        address_text(p.addresses[static_cast<size_t>(rail)]),
+                        state == RailState::kUp        ? "up"
+                        : state == RailState::kProving ? "being proved"
+                                                       : "lost");
+  }
+  return text;
+}
+
+}  // namespace moraine

@@ -1,0 +1,118 @@
+// RailSockets: the connections of this rank's rails to its peers: made, watched, ended, made again.
+//
+// The lower rank of a pair connects, the higher listens; when all rails of a pair are gone, the higher knocks at the
+// lower's door to learn whether anybody is left. One connection at a time belongs to each (peer, rail).
+//
+// Whoever connects must show in kHandSeconds that it belongs to this job; no more than kMostGuests are given the time
+// at once. All others are closed and counted.
+//
+// Nothing here waits but wait(). Calls are made by one thread at a time, wait() apart, which may run beside them.
+//
+// Errors:  kIo if the system gives no sockets at all.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/rails/link_events.h"
+#include "comm/rails/rail_address.h"
+#include "comm/rails/rail_connection.h"
+
+namespace moraine {
+
+struct RailCounters {                                         // of this rank
+  int64_t other_run = 0, old_generation = 0, other_rank = 0;  // hellos that did not fit
+  int64_t garbage = 0;   // no hello at all, a wrong proof, bytes that are no frame
+  int64_t too_many = 0;  // guests that were not let in
+  int64_t silent_guests = 0, damaged = 0, knocks = 0;
+};
+
+class RailSockets {
+ public:
+  struct Options {
+    HelloPlace place;
+    std::string secret;
+    std::vector<RailAddress> local;                 // of each rail
+    std::vector<int> listeners;                     // of each rail; owned from now on
+    std::map<int, std::vector<sockaddr_in>> peers;  // of each rank to reach, of each rail
+    RailTimes times;
+  };
+  explicit RailSockets(Options options);
+  ~RailSockets();
+  RailSockets(const RailSockets&) = delete;
+  RailSockets& operator=(const RailSockets&) = delete;
+
+  struct Events {
+    std::array<int, 64> fds;
+    int count = 0;
+  };
+  // Sleeps until a socket has something to say, at most `seconds`.
+  Events wait(double seconds) const;
+  // The same for one that leaves the events to whoever is in wait(): the kernel wakes one of several in wait(), but
+  // this one beside it.
+  void wait_beside(double seconds) const;
+
+  void handle(const Events& events);
+  void tick();           // every few milliseconds
+  void flush(int rank);  // after something was given to lanes
+  RailPeer& peer(int rank) { return peers_.at(rank).state; }
+  const RailPeer& peer(int rank) const { return peers_.at(rank).state; }
+  // Its host answers, and nobody listens: the process is gone.
+  bool has_died(int rank) const { return peers_.at(rank).is_gone; }
+  const RailCounters& counters() const { return counters_; }
+  std::string describe(
+      int rank) const;  // "rail 0 (eth0) is up, rail 1 (eth1) is lost since 0.3 seconds"
+
+ private:
+  struct Peer {
+    explicit Peer(RailPeer s) : state(std::move(s)) {}
+    RailPeer state;
+    std::vector<sockaddr_in> addresses;
+    std::vector<std::unique_ptr<RailConnection>> rails, attempts;  // open; being made
+    std::vector<double> attempt_ends;
+    bool connects = false, is_gone = false, was_open = false;
+    double knock_at = 0;
+  };
+  struct Guest {
+    std::unique_ptr<RailConnection> connection;
+    double ends = 0;
+  };
+  enum class Owner : uint8_t { kListener, kNews, kRail, kAttempt, kGuest };
+  struct Endpoint {
+    Owner owner = Owner::kGuest;
+    int rank = 0, rail = 0;
+    bool watches_output = false;
+  };
+
+  void watch(int fd, const Endpoint& endpoint);
+  void watch_output(int fd, bool output);
+  void forget(int fd);
+  void handle(int fd, const Endpoint& e);
+  void accept_guests(int rail);
+  void greet(int fd);
+  void count_end(RailEnd end, const RailConnection& connection);
+  void begin_attempt(int rank, int rail);
+  void go_on_with_attempt(int rank, int rail);
+  void end_attempt(int rank, int rail, RailEnd end);
+  void open_rail(int rank, int rail, std::unique_ptr<RailConnection> connection);
+  void close_rail(int rank, int rail, bool reset);
+  void read_rail(int rank, int rail);
+  void write_rail(int rank, int rail);
+  void hear_news();
+  void hear_of_rail(int rail, bool is_running);
+  void tick_peer(int rank, Peer& peer, double now);
+
+  const Options options_;
+  RailConnection::Place place_;
+  int poll_ = -1;
+  LinkEvents news_;
+  std::map<int, Peer> peers_;
+  std::map<int, Endpoint> endpoints_;  // by file descriptor
+  std::map<int, Guest> guests_;        // by file descriptor
+  RailCounters counters_;
+};
+
+}  // namespace moraine

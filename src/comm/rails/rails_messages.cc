@@ -1,0 +1,306 @@
+// RailsMessages: waits by moving bytes.
+#include "comm/rails/rails_messages.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "comm/label.h"
+
+namespace moraine {
+namespace {
+
+constexpr double kTickSeconds = 2e-3;   // between looks at the clocks of rails
+constexpr double kTurnSeconds = 5e-3;   // between looks at faults and deadlines
+constexpr double kSpinSeconds = 30e-6;  // an answer that is near comes sooner than a sleeper wakes
+constexpr double kIdleSeconds = 1e-3;   // after the last waiter, until the thread takes over
+
+std::vector<int> ranks_of(const RailSockets::Options& options) {
+  std::vector<int> ranks;
+  for (const auto& [rank, addresses] : options.peers) ranks.push_back(rank);
+  return ranks;
+}
+
+}  // namespace
+
+RailsMessages::RailsMessages(HostTransport& host, RailSockets::Options options, double hold_seconds)
+    : host_(host),
+      hold_seconds_(hold_seconds),
+      peers_(ranks_of(options)),
+      sockets_(std::move(options)) {
+  thread_ = start_thread("rails", [this] { run_in_background(); });
+}
+
+RailsMessages::~RailsMessages() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  background_.notify_all();
+  thread_.join();
+}
+
+// Moving ------------------------------------------------------------------------------------------
+
+// Called with the lock. A system that gives no more sockets ends the job like any other fault.
+void RailsMessages::work(const RailSockets::Events& events) {
+  try {
+    sockets_.handle(events);
+    const double now = now_seconds();
+    if (now - ticked_at_ >= kTickSeconds) {
+      ticked_at_ = now;
+      sockets_.tick();
+    }
+  } catch (const Error& e) {
+    host_.record_fault(host_.rank(), e.what());
+  }
+  for (const int peer : peers_) {
+    const std::string* fault = sockets_.peer(peer).fault();
+    if (fault != nullptr) host_.record_fault(peer, *fault);
+  }
+}
+
+void RailsMessages::turn(Lock& lock, double seconds) {
+  if (is_driven_) {
+    ++waiters_;
+    changed_.wait_for(lock, std::chrono::duration<double>(seconds));
+    --waiters_;
+    return;
+  }
+  is_driven_ = true;
+  lock.unlock();
+  const double begin = now_seconds();
+  RailSockets::Events events = sockets_.wait(0);
+  while (events.count == 0 && now_seconds() - begin < kSpinSeconds) events = sockets_.wait(0);
+  if (events.count == 0) events = sockets_.wait(seconds);
+  lock.lock();
+  work(events);
+  is_driven_ = false;
+  driven_at_ = now_seconds();
+  if (waiters_ > 0) changed_.notify_all();
+}
+
+void RailsMessages::run_in_background() {
+  Lock lock(mutex_);
+  while (!stop_) {
+    if (is_driven_ || now_seconds() - driven_at_ < kIdleSeconds) {
+      background_.wait_for(lock, std::chrono::duration<double>(kIdleSeconds));
+      continue;
+    }
+    lock.unlock();
+    sockets_.wait_beside(kTurnSeconds);
+    lock.lock();
+    if (is_driven_) continue;  // who waits has been woken as well
+    work(sockets_.wait(0));
+    if (waiters_ > 0) changed_.notify_all();
+  }
+}
+
+// Waiting -----------------------------------------------------------------------------------------
+
+void RailsMessages::throw_lost(Lock& lock, const Wait& w, const std::string& what) {
+  const std::string text =
+      fmt::format("{}: rank {} {} rank {}, which {}; {}", host_.context_text(w.channel, w.label),
+                  host_.rank(), w.doing, w.peer, what, sockets_.describe(w.peer));
+  lock.unlock();
+  host_.throw_lost(text);
+}
+
+void RailsMessages::check(Lock& lock, const Wait& w, double began) {
+  host_.throw_if_fault(w.channel, w.label);
+  const RailPeer& peer = sockets_.peer(w.peer);
+  if (sockets_.has_died(w.peer))
+    throw_lost(lock, w, "died: its host answers, and nobody listens there");
+  if (peer.has_said_goodbye() && !peer.any_open())
+    throw_lost(lock, w, "left: it has ended its work");
+  const double silent = peer.silent_seconds();
+  if (silent > hold_seconds_)
+    throw_lost(lock, w, fmt::format("is silent on all rails since {:.1f} seconds", silent));
+  if (now_seconds() > began + w.seconds)
+    throw_lost(lock, w, fmt::format("gives nothing since {:.1f} seconds", now_seconds() - began));
+}
+
+template <class Ready>
+void RailsMessages::wait(Lock& lock, const Wait& w, Ready ready) {
+  if (ready()) return;
+  const double began = now_seconds();
+  for (;;) {
+    turn(lock, std::min(w.seconds, kTurnSeconds));
+    if (ready()) return;
+    check(lock, w, began);
+  }
+}
+
+void RailsMessages::meet(double seconds) {
+  Lock lock(mutex_);
+  for (const int peer : peers_) {
+    const Wait w = {peer, 0, 0, seconds, "waits for a rail to"};
+    const RailPeer& p = sockets_.peer(peer);
+    wait(lock, w, [&p] {
+      for (int rail = 0; rail < p.rails(); ++rail) {
+        if (p.state(rail) == RailState::kUp) return true;
+      }
+      return false;
+    });
+  }
+}
+
+// Messages ----------------------------------------------------------------------------------------
+
+SendTicket RailsMessages::send(int peer, int channel, uint64_t label, ConstBytes data,
+                               double seconds) {
+  Lock lock(mutex_);
+  host_.throw_if_fault(channel, label);
+  Lanes& lanes = sockets_.peer(peer).lanes();
+  wait(lock, {peer, channel, label, seconds, "has no free place to send to"},
+       [&lanes, channel] { return lanes.has_room(channel); });
+  const uint64_t number = lanes.send(channel, label, data);
+  sockets_.flush(peer);
+  const bool was_copied = static_cast<int64_t>(data.size()) <= lanes.copied_bytes();
+  return {peer, channel, was_copied ? 0 : number};
+}
+
+void RailsMessages::wait_sent(const SendTicket& t, double seconds) {
+  if (t.sequence == 0) return;
+  Lock lock(mutex_);
+  const Lanes& lanes = sockets_.peer(t.peer).lanes();
+  wait(lock, {t.peer, t.channel, 0, seconds, "waits until its data is read by"},
+       [&lanes, &t] { return lanes.is_sent(t.channel, t.sequence); });
+}
+
+void RailsMessages::open_message(Lock& lock, const Wait& w, int64_t bytes, Bytes out) {
+  host_.throw_if_fault(w.channel, w.label);
+  Lanes& lanes = sockets_.peer(w.peer).lanes();
+  MessageHead head;
+  wait(lock, w, [&] { return lanes.has_next(w.channel, &head); });
+  if (head.label != w.label || head.bytes != bytes) {
+    lock.unlock();
+    host_.throw_lost(mismatch_text(host_.rank(), w.label, bytes, w.peer, head.label, head.bytes));
+  }
+  lanes.open(w.channel, out);
+  sockets_.flush(w.peer);
+}
+
+Incoming RailsMessages::open(int peer, int channel, uint64_t label, int64_t bytes, double seconds) {
+  Lock lock(mutex_);
+  open_message(lock, {peer, channel, label, seconds, "waits for"}, bytes, {});
+  return {.peer = peer,
+          .channel = channel,
+          .bytes = bytes,
+          .taken = 0,
+          .slot = label,
+          .memory = nullptr};
+}
+
+// A view where the piece lies in one part of the window, which so stays as it is until the next call.
+ConstBytes RailsMessages::next(Incoming& in, int64_t bytes, Bytes staging, double seconds) {
+  MR_CHECK(in.taken + bytes <= in.bytes, "%ld of %ld bytes", long(in.taken + bytes),
+           long(in.bytes));
+  Lock lock(mutex_);
+  Lanes& lanes = sockets_.peer(in.peer).lanes();
+  const Wait w = {in.peer, in.channel, in.slot, seconds, "waits for"};
+  lanes.release(in.channel, in.taken);
+  sockets_.flush(in.peer);
+  for (int64_t done = 0; done < bytes;) {
+    const int64_t want = in.taken + std::min(bytes - done, lanes.chunk_bytes());
+    wait(lock, w, [&] { return lanes.arrived(in.channel) >= want; });
+    const ConstBytes view = lanes.window(in.channel, in.taken);
+    const int64_t n = std::min<int64_t>(bytes - done, static_cast<int64_t>(view.size()));
+    in.taken += n;
+    if (n == bytes) return view.first(static_cast<size_t>(n));
+    std::memcpy(staging.data() + done, view.data(), static_cast<size_t>(n));
+    done += n;
+    lanes.release(in.channel, in.taken);
+    sockets_.flush(in.peer);
+  }
+  return staging.first(static_cast<size_t>(bytes));
+}
+
+void RailsMessages::close(Incoming& in) {
+  const std::lock_guard lock(mutex_);
+  sockets_.peer(in.peer).lanes().close(in.channel);
+  sockets_.flush(in.peer);
+}
+
+void RailsMessages::drop(Incoming& in) { close(in); }
+
+void RailsMessages::receive(int peer, int channel, uint64_t label, Bytes out, double seconds) {
+  Lock lock(mutex_);
+  const Wait w = {peer, channel, label, seconds, "waits for"};
+  const int64_t bytes = static_cast<int64_t>(out.size());
+  Lanes& lanes = sockets_.peer(peer).lanes();
+  open_message(lock, w, bytes, out);
+  try {
+    wait(lock, w, [&] { return lanes.arrived(channel) >= bytes; });
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    lanes.close(channel);  // `out` is the caller's again
+    throw;
+  }
+  lanes.close(channel);
+  sockets_.flush(peer);
+}
+
+void RailsMessages::withdraw(const SendTicket& t) {
+  if (t.sequence == 0) return;
+  const std::lock_guard lock(mutex_);
+  sockets_.peer(t.peer).lanes().withdraw(t.channel, t.sequence);
+}
+
+// Ends --------------------------------------------------------------------------------------------
+
+bool RailsMessages::all_gave_everything() const {
+  return std::all_of(peers_.begin(), peers_.end(), [this](int peer) {
+    const RailPeer& p = const_cast<RailSockets&>(sockets_).peer(peer);
+    return p.all_acknowledged() || p.has_said_goodbye() || sockets_.has_died(peer) ||
+           p.fault() != nullptr;
+  });
+}
+
+void RailsMessages::announce_fault(const std::string& reason) {
+  constexpr double kSeconds = 0.2;  // small messages leave at once where the peer lives
+  Lock lock(mutex_);
+  for (const int peer : peers_) {
+    sockets_.peer(peer).send_fault(reason);
+    sockets_.flush(peer);
+  }
+  const auto is_told = [this](int peer) {
+    const RailPeer& p = sockets_.peer(peer);
+    return p.fault_is_told() || p.has_said_goodbye() || sockets_.has_died(peer);
+  };
+  const double end = now_seconds() + kSeconds;
+  while (!std::all_of(peers_.begin(), peers_.end(), is_told) && now_seconds() < end)
+    turn(lock, kTickSeconds);
+}
+
+bool RailsMessages::finish(double seconds) {
+  Lock lock(mutex_);
+  const double end = now_seconds() + seconds;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (const int peer : peers_) {
+      if (pass == 1) sockets_.peer(peer).send_goodbye();
+      sockets_.flush(peer);
+    }
+    while (!all_gave_everything()) {
+      if (now_seconds() > end) return false;
+      turn(lock, kTickSeconds);
+    }
+  }
+  return true;
+}
+
+RailCounters RailsMessages::counters() {
+  const std::lock_guard lock(mutex_);
+  return sockets_.counters();
+}
+
+RailCounts RailsMessages::counts(int peer, int rail) {
+  const std::lock_guard lock(mutex_);
+  return sockets_.peer(peer).counts(rail);
+}
+
+}  // namespace moraine

@@ -1,0 +1,81 @@
+// RailsMessages: messages to ranks of other hosts over several TCP paths, with the waiting that goes with them.
+//
+// Whoever waits moves the bytes: one waiter at a time sleeps on the sockets and handles what they say, the others
+// sleep until it has. While nobody waits, a thread of its own does it, so that heartbeats leave, a healed rail is
+// taken up, and what was sent goes on while the rank computes.
+//
+// A peer whose rails are all silent is waited for: `hold_seconds`, or until the operation's own deadline. Nothing of
+// an operation is lost or begun again meanwhile; it goes on where it stopped when the first rail is back.
+//
+// Errors:  kPeerLost, as transport.h; names the rank and what each rail says.
+// Threads: one thread per channel at a time.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "comm/far_messages.h"
+#include "comm/host_transport.h"
+#include "comm/rails/rail_sockets.h"
+
+namespace moraine {
+
+class RailsMessages : public FarMessages {
+ public:
+  RailsMessages(HostTransport& host, RailSockets::Options options, double hold_seconds);
+  ~RailsMessages() override;
+
+  // Until a rail to every peer is up. Errors: kPeerLost after `seconds`.
+  void meet(double seconds);
+
+  SendTicket send(int peer, int channel, uint64_t label, ConstBytes data, double seconds) override;
+  void wait_sent(const SendTicket& ticket, double seconds) override;
+  void receive(int peer, int channel, uint64_t label, Bytes out, double seconds) override;
+  Incoming open(int peer, int channel, uint64_t label, int64_t bytes, double seconds) override;
+  ConstBytes next(Incoming& message, int64_t bytes, Bytes staging, double seconds) override;
+  void close(Incoming& message) override;
+  void drop(Incoming& message) override;
+  void withdraw(const SendTicket& ticket) override;
+  void look() override {}
+  bool moves_only_when_looked_at() const override { return false; }
+  void announce_fault(const std::string& reason) override;
+  bool finish(double seconds) override;
+
+  RailCounters counters();
+  RailCounts counts(int peer, int rail);
+
+ private:
+  struct Wait {
+    int peer, channel;
+    uint64_t label;
+    double seconds;
+    const char* doing;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+  template <class Ready>
+  void wait(Lock& lock, const Wait& w, Ready ready);
+  // One turn of waiting: at most `seconds`.
+  void turn(Lock& lock, double seconds);
+  void work(const RailSockets::Events& events);
+  void run_in_background();
+  void check(Lock& lock, const Wait& w, double began);
+  [[noreturn]] void throw_lost(Lock& lock, const Wait& w, const std::string& what);
+  void open_message(Lock& lock, const Wait& w, int64_t bytes, Bytes out);
+  bool all_gave_everything() const;
+
+  HostTransport& host_;
+  const double hold_seconds_;
+  std::vector<int> peers_;
+  std::mutex mutex_;
+  RailSockets sockets_;
+  std::condition_variable changed_, background_;
+  bool is_driven_ = false, stop_ = false;
+  int waiters_ = 0;
+  double driven_at_ = 0, ticked_at_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace moraine

@@ -1,0 +1,300 @@
+// Rendezvous: a star of short messages around rank 0.
+#include "comm/rails/rendezvous.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <list>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/rails/rail_address.h"
+
+namespace moraine {
+namespace {
+
+constexpr uint32_t kMostText = 64 << 10;
+constexpr size_t kMostGuests = 1024;
+constexpr double kGuestSeconds = 5, kNewsSeconds = 10;
+
+struct Join {
+  static constexpr uint64_t kMagic = 0x6e696f6a6e65724d;  // "Mrenjoin"
+  uint64_t magic = kMagic;
+  int32_t rank = 0, ranks = 0;
+  RailNonce nonce = {};
+};
+
+enum class Answer : uint64_t { kWelcome = 1, kTaken, kOtherNumber };
+
+struct Welcome {
+  Answer answer = Answer::kWelcome;
+  RailNonce nonce = {};
+  RailProof proof = {};
+};
+
+// Waits until fd is ready for `events`. False: not in time.
+bool wait_for(int fd, short events, double end) {
+  pollfd p = {fd, events, 0};
+  const double left = end - now_seconds();
+  return left > 0 && poll(&p, 1, static_cast<int>(left * 1e3) + 1) > 0;
+}
+
+bool send_all(int fd, const void* data, size_t bytes, double end) {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t n =
+        send(fd, static_cast<const char*>(data) + done, bytes - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0) done += static_cast<size_t>(n);
+    const bool is_full = n < 0 && (errno == EAGAIN || errno == EINTR);
+    if (n <= 0 && (!is_full || !wait_for(fd, POLLOUT, end))) return false;
+  }
+  return true;
+}
+
+bool receive_all(int fd, void* data, size_t bytes, double end) {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t n = recv(fd, static_cast<char*>(data) + done, bytes - done, MSG_DONTWAIT);
+    if (n > 0) done += static_cast<size_t>(n);
+    const bool is_empty = n < 0 && (errno == EAGAIN || errno == EINTR);
+    if (n <= 0 && (!is_empty || !wait_for(fd, POLLIN, end))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// Somebody who came, and has not yet proved to belong here.
+struct Rendezvous::Guest {
+  int fd = -1;
+  double ends = 0;
+  Join join;
+  Link link;
+  RailProof proof;
+  size_t done = 0;
+  bool has_joined = false;
+
+  // Reads on to a part of `bytes`. 1: whole, 0: not yet, -1: ended.
+  int read(void* to, size_t bytes) {
+    const ssize_t n = recv(fd, static_cast<char*>(to) + done, bytes - done, MSG_DONTWAIT);
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
+    if (n == 0) return -1;
+    done += static_cast<size_t>(n);
+    if (done < bytes) return 0;
+    done = 0;
+    return 1;
+  }
+};
+
+Rendezvous::Rendezvous(Options options) : options_(std::move(options)), own_(options_.address) {
+  if (options_.rank == 0) {
+    gather_guests();
+  } else {
+    join();
+  }
+}
+
+Rendezvous::~Rendezvous() {
+  for (const auto& [rank, link] : links_) close(link.fd);
+}
+
+RailProof Rendezvous::proof_of(const Link& link, char part, const std::string& text) const {
+  std::string said(1, part);
+  said.append(reinterpret_cast<const char*>(link.nonce_host.data()), link.nonce_host.size());
+  said.append(reinterpret_cast<const char*>(link.nonce_guest.data()), link.nonce_guest.size());
+  said.append(reinterpret_cast<const char*>(&round_), sizeof round_);
+  said += text;
+  return prove(options_.secret, std::as_bytes(std::span<const char>(said)));
+}
+
+// Rank 0 ------------------------------------------------------------------------------------------
+
+std::string Rendezvous::missing() const {
+  std::string text;
+  int count = 0;
+  for (int r = 1; r < options_.ranks; ++r) {
+    if (links_.contains(r)) continue;
+    if (++count <= 16) text += fmt::format("{}{}", text.empty() ? "" : ", ", r);
+  }
+  return count > 16 ? fmt::format("{}, ... ({} ranks)", text, count) : text;
+}
+
+// False: it is no guest any more.
+bool Rendezvous::greet(Guest& g) {
+  const double end = now_seconds() + 1;
+  if (!g.has_joined) {
+    const int got = g.read(&g.join, sizeof g.join);
+    if (got <= 0) return got == 0;
+    if (g.join.magic != Join::kMagic) return false;
+    const bool is_number_right =
+        g.join.ranks == options_.ranks && g.join.rank > 0 && g.join.rank < options_.ranks;
+    Welcome welcome;
+    if (!is_number_right) welcome.answer = Answer::kOtherNumber;
+    if (is_number_right && links_.contains(g.join.rank)) welcome.answer = Answer::kTaken;
+    g.link = {g.fd, make_nonce(), g.join.nonce};
+    welcome.nonce = g.link.nonce_host;
+    welcome.proof =
+        proof_of(g.link, 'H', fmt::format("{} {}", g.join.rank, static_cast<int>(welcome.answer)));
+    g.has_joined = true;
+    return send_all(g.fd, &welcome, sizeof welcome, end) && welcome.answer == Answer::kWelcome;
+  }
+  const int got = g.read(&g.proof, sizeof g.proof);
+  if (got <= 0) return got == 0;
+  const bool is_known = same_proof(g.proof, proof_of(g.link, 'J', fmt::format("{}", g.join.rank)));
+  if (!is_known || links_.contains(g.join.rank)) return false;
+  links_[g.join.rank] = g.link;
+  g.fd = -1;
+  return false;
+}
+
+void Rendezvous::gather_guests() {
+  RailAddress place;
+  place.address = options_.address;
+  place.interface_name = "rendezvous";
+  const int listener = listen_on(&place);
+  const double begin = now_seconds(), end = begin + options_.seconds;
+  double news = begin + kNewsSeconds;
+  std::list<Guest> guests;
+  while (static_cast<int>(links_.size()) < options_.ranks - 1 && now_seconds() < end) {
+    std::vector<pollfd> fds = {{listener, POLLIN, 0}};
+    for (const Guest& g : guests) fds.push_back({g.fd, POLLIN, 0});
+    poll(fds.data(), fds.size(), 50);
+    const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) guests.emplace_back().fd = fd;
+    if (fd >= 0) guests.back().ends = now_seconds() + kGuestSeconds;
+    for (auto g = guests.begin(); g != guests.end();) {
+      const bool stays = now_seconds() < g->ends && guests.size() <= kMostGuests && greet(*g);
+      if (!stays && g->fd >= 0) close(g->fd);
+      g = stays ? std::next(g) : guests.erase(g);
+    }
+    if (now_seconds() > news) {
+      log_event(Level::kInfo, "rails.waiting", "address={} missing=\"{}\" seconds={:.0f}",
+                address_text(options_.address), missing(), now_seconds() - begin);
+      news += kNewsSeconds;
+    }
+  }
+  for (const Guest& g : guests) close(g.fd);
+  close(listener);
+  if (static_cast<int>(links_.size()) < options_.ranks - 1)
+    throw_error(Code::kPeerLost,
+                "rendezvous at {}: after {:.0f} seconds {} of {} ranks are here; missing: {}; "
+                "wanted each started with "
+                "its own --rank, the same --ranks, --rendezvous and secret",
+                address_text(options_.address), options_.seconds, links_.size() + 1, options_.ranks,
+                missing());
+}
+
+// The others --------------------------------------------------------------------------------------
+
+bool Rendezvous::try_to_join(double end) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) throw_error(Code::kIo, "rendezvous: make a socket: {}", std::strerror(errno));
+  Link link = {fd, {}, make_nonce()};
+  const Join mine = {.rank = options_.rank, .ranks = options_.ranks, .nonce = link.nonce_guest};
+  const auto address = reinterpret_cast<const sockaddr*>(&options_.address);
+  Welcome welcome;
+  const double soon = std::min(end, now_seconds() + kGuestSeconds);
+  const bool has_answer = connect(fd, address, sizeof options_.address) == 0 &&
+                          send_all(fd, &mine, sizeof mine, soon) &&
+                          receive_all(fd, &welcome, sizeof welcome, soon);
+  link.nonce_host = welcome.nonce;
+  const bool is_known =
+      has_answer &&
+      same_proof(welcome.proof,
+                 proof_of(link, 'H',
+                          fmt::format("{} {}", options_.rank, static_cast<int>(welcome.answer))));
+  const RailProof answer = proof_of(link, 'J', fmt::format("{}", options_.rank));
+  if (!is_known || welcome.answer != Answer::kWelcome ||
+      !send_all(fd, &answer, sizeof answer, soon)) {
+    close(fd);
+    if (has_answer && !is_known)
+      throw_error(Code::kInvalidArgument,
+                  "rendezvous at {}: who answers does not know the secret of this job",
+                  address_text(options_.address));
+    if (is_known && welcome.answer == Answer::kTaken)
+      throw_error(Code::kInvalidArgument,
+                  "rendezvous at {}: another process is rank {} already; wanted each rank once",
+                  address_text(options_.address), options_.rank);
+    if (is_known && welcome.answer == Answer::kOtherNumber)
+      throw_error(Code::kInvalidArgument,
+                  "rendezvous at {}: the job has another number of ranks than {}",
+                  address_text(options_.address), options_.ranks);
+    return false;
+  }
+  socklen_t bytes = sizeof own_;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&own_), &bytes);
+  own_.sin_port = 0;
+  links_[0] = link;
+  return true;
+}
+
+void Rendezvous::join() {
+  const double end = now_seconds() + options_.seconds;
+  while (!try_to_join(end)) {
+    if (now_seconds() > end)
+      throw_error(Code::kPeerLost,
+                  "rendezvous at {}: nobody answers since {:.0f} seconds; wanted rank 0 there",
+                  address_text(options_.address), options_.seconds);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+// Exchange ----------------------------------------------------------------------------------------
+
+void Rendezvous::send_text(const Link& link, char part, const std::string& text) {
+  const uint32_t bytes = static_cast<uint32_t>(text.size());
+  const RailProof proof = proof_of(link, part, text);
+  std::string all(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+  all += text;
+  all.append(reinterpret_cast<const char*>(proof.data()), proof.size());
+  if (!send_all(link.fd, all.data(), all.size(), now_seconds() + options_.seconds))
+    throw_error(Code::kPeerLost, "rendezvous: a rank left while the ranks were joining");
+}
+
+std::string Rendezvous::receive_text(const Link& link, char part, int rank) {
+  const double end = now_seconds() + options_.seconds;
+  uint32_t bytes = 0;
+  RailProof proof;
+  std::string text;
+  bool ok = receive_all(link.fd, &bytes, sizeof bytes, end) &&
+            bytes <= kMostText * static_cast<uint32_t>(options_.ranks);
+  if (ok) text.resize(bytes);
+  ok = ok && receive_all(link.fd, text.data(), bytes, end) &&
+       receive_all(link.fd, proof.data(), proof.size(), end);
+  if (!ok)
+    throw_error(Code::kPeerLost, "rendezvous: rank {} left while the ranks were joining", rank);
+  if (!same_proof(proof, proof_of(link, part, text)))
+    throw_error(Code::kCorrupt, "rendezvous: what rank {} says does not carry its proof", rank);
+  return text;
+}
+
+// Rank 0 hands out all texts, each behind its length.
+std::vector<std::string> Rendezvous::exchange(const std::string& mine) {
+  ++round_;
+  std::string all;
+  const auto add = [&all](const std::string& text) {
+    all += fmt::format("{} ", text.size()) + text;
+  };
+  if (options_.rank == 0) {
+    add(mine);
+    for (const auto& [rank, link] : links_) add(receive_text(link, 'J', rank));
+    for (const auto& [rank, link] : links_) send_text(link, 'H', all);
+  } else {
+    send_text(links_.at(0), 'J', mine);
+    all = receive_text(links_.at(0), 'H', 0);
+  }
+  std::vector<std::string> texts;
+  for (size_t at = 0; at < all.size();) {
+    size_t digits = 0;
+    const size_t bytes = std::stoul(all.substr(at, 12), &digits);
+    texts.push_back(all.substr(at + digits + 1, bytes));
+    at += digits + 1 + bytes;
+  }
+  return texts;
+}
+
+}  // namespace moraine

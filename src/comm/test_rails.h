@@ -1,0 +1,61 @@
+// TestRails: ranks as threads of a test, each with rails of its own to all others, over addresses of this host.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/rails_transport.h"
+
+namespace moraine {
+
+// A port for a rendezvous that no other test of this machine is likely to use at the same time.
+inline std::string test_rendezvous() {
+  static std::atomic<int> next{0};
+  return fmt::format("127.0.0.1:{}", 20000 + (getpid() * 17 + next++) % 12000);
+}
+
+inline RailsOptions test_rails(int rank, int ranks, int rails, const std::string& rendezvous) {
+  RailsOptions options;
+  options.rank = rank;
+  options.ranks = ranks;
+  options.rendezvous = rendezvous;
+  for (int i = 0; i < rails; ++i)
+    options.rails.push_back(fmt::format("127.0.{}.{}", i + 1, rank + 1));
+  options.start_seconds = 60;
+  return options;
+}
+
+// Calls body on every rank; each rank's Error text, "" if it ended well.
+inline std::vector<std::string> run_on_rails(
+    int ranks, int rails, const std::function<void(Transport& transport)>& body) {
+  setenv("MORAINE_HOST_MEMORY", "off", 1);
+  const std::string rendezvous = test_rendezvous();
+  std::vector<std::string> texts(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      std::unique_ptr<Transport> transport;
+      try {
+        transport = open_rails_transport(test_rails(r, ranks, rails, rendezvous));
+        body(*transport);
+      } catch (const std::exception& e) {
+        texts[static_cast<size_t>(r)] = e.what();
+        if (transport != nullptr) transport->fail(e.what());
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  unsetenv("MORAINE_HOST_MEMORY");
+  return texts;
+}
+
+}  // namespace moraine
