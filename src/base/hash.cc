@@ -2,6 +2,9 @@
 #include "base/hash.h"
 
 #include <xxhash.h>
+#if __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h>  // the same values by the widest instructions of this processor: twice as fast
+#endif
 
 #include <cstdio>
 
