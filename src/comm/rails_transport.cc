@@ -17,6 +17,7 @@ namespace moraine {
 namespace {
 
 constexpr double kEndSeconds = 60;
+constexpr size_t kMostRails = 32;
 
 class RailsTransport : public RoutedTransport {
  public:
@@ -43,6 +44,9 @@ RailsTransport::~RailsTransport() {
 }
 
 std::vector<RailAddress> own_rails(const RailsOptions& options, const Rendezvous& rendezvous) {
+  if (options.rails.size() > kMostRails)
+    throw_error(Code::kInvalidArgument, "start rails: {} are named; wanted at most {}",
+                options.rails.size(), kMostRails);
   std::vector<RailAddress> rails;
   for (const std::string& name : options.rails) rails.push_back(find_rail_address(name));
   if (!rails.empty()) return rails;
@@ -61,7 +65,7 @@ Plan make_plan(const TextExchange& exchange, const std::vector<RailAddress>& own
   uint64_t run = 0;
   std::memcpy(&run, nonce.data(), sizeof run);
   std::string mine = fmt::format("{}", run);
-  for (const RailAddress& rail : own) mine += " " + address_text(rail.address);
+  for (const RailAddress& rail : own) mine += fmt::format(" {}", address_text(rail.address));
   Plan plan;
   for (const std::string& text : exchange(mine)) {
     std::istringstream words(text);

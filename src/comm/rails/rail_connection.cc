@@ -17,7 +17,6 @@ namespace {
 
 // One connection does not keep the others waiting.
 constexpr int64_t kMostBytesAtOnce = 8 * kChunkBytes;
-constexpr int kMostFramesAtOnce = 64;
 
 void set_up(int fd) {
   const int on = 1;
@@ -157,11 +156,9 @@ RailEnd RailConnection::shake_hands() {
 
 // Frames ------------------------------------------------------------------------------------------
 
-RailEnd RailConnection::take_head(RailPeer& peer, int rail, std::vector<int>* lost, int64_t* got) {
-  bool done = false;
-  const RailEnd end = read_exactly(&head_, sizeof head_, &done);
-  if (!done) return end;
-  *got = sizeof head_;
+RailEnd RailConnection::take_head(RailPeer& peer, int rail, std::vector<int>* lost) {
+  std::memcpy(&head_, buffer_.data() + buffer_begin_, sizeof head_);
+  buffer_begin_ += sizeof head_;
   const HeadFault fault = check_head(head_, place_.hello.generation);
   if (fault == HeadFault::kHash) return RailEnd::kDamaged;
   if (fault != HeadFault::kNone || !peer.accepts(head_)) return RailEnd::kGarbage;
@@ -169,79 +166,97 @@ RailEnd RailConnection::take_head(RailPeer& peer, int rail, std::vector<int>* lo
     peer.arrived(rail, head_, nullptr, lost);
   } else {
     in_payload_ = true;
+    in_done_ = 0;
   }
   return RailEnd::kNone;
 }
 
-// The next head comes with the rest of the payload, in one call.
-RailEnd RailConnection::take_payload(RailPeer& peer, int rail, std::vector<int>* lost,
-                                     int64_t* got) {
-  std::byte* place = peer.place(rail, head_);
-  if (place == nullptr) nowhere_.resize(static_cast<size_t>(kChunkBytes));
-  FrameHead next;
-  const size_t rest = head_.payload_bytes - in_done_;
+RailEnd RailConnection::finish_payload(RailPeer& peer, int rail, std::vector<int>* lost) {
+  const std::byte* place = peer.place(rail, head_);
+  if (place != nullptr && !payload_is_whole(head_, place)) return RailEnd::kDamaged;
+  peer.arrived(rail, head_, place, lost);
+  in_payload_ = false;
+  return RailEnd::kNone;
+}
+
+RailEnd RailConnection::take_buffered(RailPeer& peer, int rail, std::vector<int>* lost) {
+  RailEnd end = RailEnd::kNone;
+  while (end == RailEnd::kNone) {
+    if (!in_payload_) {
+      if (buffered() < sizeof head_) return end;
+      end = take_head(peer, rail, lost);
+      continue;
+    }
+    const size_t n = std::min<size_t>(buffered(), head_.payload_bytes - in_done_);
+    std::byte* place = peer.place(rail, head_);
+    if (place != nullptr && n > 0) std::memcpy(place + in_done_, buffer_.data() + buffer_begin_, n);
+    buffer_begin_ += n;
+    in_done_ += n;
+    if (in_done_ < head_.payload_bytes) return end;
+    end = finish_payload(peer, rail, lost);
+  }
+  return end;
+}
+
+// The rest of a payload goes to its place, what follows into the buffer, in one call of the kernel.
+RailEnd RailConnection::fill(RailPeer& peer, int rail, int64_t* got) {
+  std::memmove(buffer_.data(), buffer_.data() + buffer_begin_, buffered());
+  buffer_end_ -= std::exchange(buffer_begin_, 0);
+  const size_t rest = in_payload_ ? head_.payload_bytes - in_done_ : 0;
+  std::byte* place = in_payload_ ? peer.place(rail, head_) : nullptr;
+  if (in_payload_ && place == nullptr) nowhere_.resize(static_cast<size_t>(kChunkBytes));
   const iovec to[2] = {{place == nullptr ? nowhere_.data() : place + in_done_, rest},
-                       {&next, sizeof next}};
+                       {buffer_.data() + buffer_end_, buffer_.size() - buffer_end_}};
   const ssize_t n = readv(fd_, to, 2);
-  *got = n;
+  is_drained_ = n < static_cast<ssize_t>(rest + to[1].iov_len);
   if (n < 0 && would_block(errno)) return RailEnd::kNone;
   if (n <= 0) {
     error_ = n < 0 ? errno : 0;
     return RailEnd::kEnded;
   }
-  if (static_cast<size_t>(n) < rest) {
-    in_done_ += static_cast<size_t>(n);
-    return RailEnd::kNone;
-  }
-  if (place != nullptr && !payload_is_whole(head_, place)) return RailEnd::kDamaged;
-  peer.arrived(rail, head_, place, lost);
-  in_payload_ = false;
-  in_done_ = static_cast<size_t>(n) - rest;
-  head_ = next;
+  *got = n;
+  const size_t in_place = std::min(rest, static_cast<size_t>(n));
+  in_done_ += in_place;
+  buffer_end_ += static_cast<size_t>(n) - in_place;
   return RailEnd::kNone;
 }
 
 RailEnd RailConnection::read_frames(RailPeer& peer, int rail, std::vector<int>* lost) {
-  for (int64_t bytes = 0; bytes < kMostBytesAtOnce;) {
+  is_drained_ = false;
+  for (int64_t bytes = 0;;) {
+    RailEnd end = take_buffered(peer, rail, lost);
+    if (end != RailEnd::kNone || is_drained_ || bytes >= kMostBytesAtOnce) return end;
     int64_t got = 0;
-    const RailEnd end =
-        in_payload_ ? take_payload(peer, rail, lost, &got) : take_head(peer, rail, lost, &got);
+    end = fill(peer, rail, &got);
     if (end != RailEnd::kNone) return end;
-    if (got <= 0) return RailEnd::kNone;
-    peer.heard(rail);
+    if (got > 0) peer.heard(rail);
     bytes += got;
   }
-  return RailEnd::kNone;
 }
 
-RailEnd RailConnection::write_frames(RailPeer& peer, int rail, double now) {
+RailEnd RailConnection::write_frame(RailPeer& peer, int rail, double now, bool* wrote) {
   blocked_ = false;
-  for (int frames = 0; frames < kMostFramesAtOnce;) {
-    if (!is_writing_ && !peer.next_frame(rail, now, &out_)) return RailEnd::kNone;
-    if (!std::exchange(is_writing_, true)) out_done_ = 0;
-    const std::byte* payload = peer.payload(out_);
-    if (payload == nullptr) return RailEnd::kEnded;  // withdrawn in the middle of it
-    const size_t head = sizeof out_.head, all = head + out_.head.payload_bytes,
-                 head_done = std::min(out_done_, head), payload_done = out_done_ - head_done;
-    iovec from[2] = {{reinterpret_cast<std::byte*>(&out_.head) + head_done, head - head_done},
-                     {const_cast<std::byte*>(payload) + payload_done, all - head - payload_done}};
-    msghdr message = {};
-    message.msg_iov = from;
-    message.msg_iovlen = 2;
-    const ssize_t n = sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0 && would_block(errno)) {
-      blocked_ = true;
-      return RailEnd::kNone;
-    }
-    if (n <= 0) {
-      error_ = errno;
-      return RailEnd::kEnded;
-    }
-    out_done_ += static_cast<size_t>(n);
-    is_writing_ = out_done_ < all;
-    frames += !is_writing_;
+  *wrote = false;
+  if (!is_writing_ && !peer.next_frame(rail, now, &out_)) return RailEnd::kNone;
+  if (!std::exchange(is_writing_, true)) out_done_ = 0;
+  const std::byte* payload = peer.payload(out_);
+  if (payload == nullptr) return RailEnd::kEnded;  // withdrawn in the middle of it
+  const size_t head = sizeof out_.head, all = head + out_.head.payload_bytes,
+               head_done = std::min(out_done_, head), payload_done = out_done_ - head_done;
+  iovec from[2] = {{reinterpret_cast<std::byte*>(&out_.head) + head_done, head - head_done},
+                   {const_cast<std::byte*>(payload) + payload_done, all - head - payload_done}};
+  msghdr message = {};
+  message.msg_iov = from;
+  message.msg_iovlen = 2;
+  const ssize_t n = sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (n < 0 && !would_block(errno)) {
+    error_ = errno;
+    return RailEnd::kEnded;
   }
-  blocked_ = true;  // come again
+  if (n > 0) out_done_ += static_cast<size_t>(n);
+  is_writing_ = out_done_ < all;
+  blocked_ = is_writing_;  // the rest when the socket has room again
+  *wrote = !is_writing_;
   return RailEnd::kNone;
 }
 

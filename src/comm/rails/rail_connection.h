@@ -9,6 +9,7 @@
 
 #include <netinet/in.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -56,7 +57,8 @@ class RailConnection {
   see_connected();  // whether the other host answered the attempt to connect, when fd() is writable
   RailEnd shake_hands();
   RailEnd read_frames(RailPeer& peer, int rail, std::vector<int>* lost);
-  RailEnd write_frames(RailPeer& peer, int rail, double now);
+  // One frame at most; *wrote: there was one.
+  RailEnd write_frame(RailPeer& peer, int rail, double now, bool* wrote);
   bool is_blocked() const { return blocked_; }  // there is more to write than the socket takes
   void reset_on_close();                        // what is under way is worth nothing any more
 
@@ -69,8 +71,12 @@ class RailConnection {
   RailEnd take_hello();
   RailEnd take_answer();
   RailEnd take_proof();
-  RailEnd take_head(RailPeer& peer, int rail, std::vector<int>* lost, int64_t* got);
-  RailEnd take_payload(RailPeer& peer, int rail, std::vector<int>* lost, int64_t* got);
+  // Takes what has been read.
+  RailEnd take_buffered(RailPeer& peer, int rail, std::vector<int>* lost);
+  RailEnd take_head(RailPeer& peer, int rail, std::vector<int>* lost);
+  RailEnd finish_payload(RailPeer& peer, int rail, std::vector<int>* lost);
+  RailEnd fill(RailPeer& peer, int rail, int64_t* got);
+  size_t buffered() const { return buffer_end_ - buffer_begin_; }
 
   const Place place_;
   const bool is_connector_;
@@ -82,9 +88,12 @@ class RailConnection {
     Hello hello;
     RailProof proof;
   } answer_;
-  size_t in_done_ = 0;  // bytes of what is being read: hello, proof, head or payload
+  size_t in_done_ = 0;  // bytes of what is being read: hello, proof or payload
   FrameHead head_;
   bool in_payload_ = false;
+  std::array<std::byte, 4096> buffer_;  // heads, and payloads as small as these
+  size_t buffer_begin_ = 0, buffer_end_ = 0;
+  bool is_drained_ = false;         // the socket gave all it had
   std::vector<std::byte> nowhere_;  // for payloads that are not wanted
   Outbound out_;
   bool is_writing_ = false, blocked_ = false;

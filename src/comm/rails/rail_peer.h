@@ -66,6 +66,7 @@ class RailPeer {
   RailState state(int rail) const { return at(rail).state; }
   uint64_t connection(int rail) const { return at(rail).connection; }
   bool any_open() const;
+  int64_t in_flight_bytes(int rail) const { return at(rail).in_flight_bytes; }
   // A closed rail that should be tried now; the answer is either rail_opened or retry_later.
   bool wants_connection(int rail, double now) const;
   void retry_later(int rail, double now);
@@ -94,6 +95,7 @@ class RailPeer {
   void send_goodbye();
   bool has_said_goodbye() const { return goodbye_; }
   const std::string* fault() const { return fault_.empty() ? nullptr : &fault_; }
+  bool is_failing() const { return !fault_.empty() || !fault_out_.empty(); }
   bool fault_is_told() const;  // what send_fault said has arrived
   // Every parcel is acknowledged.
   bool all_acknowledged() const;

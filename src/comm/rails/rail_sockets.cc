@@ -20,6 +20,18 @@ namespace {
 constexpr double kHandSeconds = 2;     // from connecting to belonging
 constexpr double kKnockSeconds = 0.2;  // between two knocks at a peer of whom nothing is heard
 constexpr size_t kMostGuests = 64;
+constexpr double kNewsSeconds = 0.05;  // from a loss to its event
+
+const char* why(RailEnd end) {
+  switch (end) {
+    case RailEnd::kDamaged:
+      return "a damaged frame";
+    case RailEnd::kGarbage:
+      return "bytes that are no frame of ours";
+    default:
+      return "closed by the other end or by the network";
+  }
+}
 
 }  // namespace
 
@@ -39,6 +51,7 @@ RailSockets::RailSockets(Options options)
     p.rails.resize(addresses.size());
     p.attempts.resize(addresses.size());
     p.attempt_ends.resize(addresses.size());
+    p.losses.resize(addresses.size());
     p.connects = options_.place.rank < rank;
   }
 }
@@ -72,13 +85,11 @@ void RailSockets::forget(int fd) {
 }
 
 RailSockets::Events RailSockets::wait(double seconds) const {
-  std::array<epoll_event, 64> list;
+  std::array<epoll_event, Events::kMost> list;
   Events events;
   const int milliseconds = static_cast<int>(std::ceil(seconds * 1e3));
-  events.count =
-      std::max(0, epoll_wait(poll_, list.data(), static_cast<int>(list.size()), milliseconds));
-  for (int i = 0; i < events.count; ++i)
-    events.fds[static_cast<size_t>(i)] = list[static_cast<size_t>(i)].data.fd;
+  events.count = std::max(0, epoll_wait(poll_, list.data(), Events::kMost, milliseconds));
+  for (size_t i = 0; i < static_cast<size_t>(events.count); ++i) events.fds[i] = list[i].data.fd;
   return events;
 }
 
@@ -107,7 +118,8 @@ void RailSockets::handle(int fd, const Endpoint& e) {
       return go_on_with_attempt(e.rank, e.rail);
     case Owner::kRail:
       read_rail(e.rank, e.rail);
-      return write_rail(e.rank, e.rail);
+      write_rail(e.rank, e.rail);
+      return flush(e.rank);
   }
 }
 
@@ -226,23 +238,48 @@ void RailSockets::end_attempt(int rank, int rail, RailEnd end) {
 
 void RailSockets::open_rail(int rank, int rail, std::unique_ptr<RailConnection> connection) {
   Peer& p = peers_.at(rank);
-  if (p.rails[static_cast<size_t>(rail)] != nullptr) close_rail(rank, rail, true);
+  close_rail(rank, rail, "replaced by a new connection");
   p.was_open = true;
   p.state.rail_opened(rail, connection->number(), now_seconds());
   watch(connection->fd(), {Owner::kRail, rank, rail});
   p.rails[static_cast<size_t>(rail)] = std::move(connection);
   read_rail(rank, rail);
-  write_rail(rank, rail);
+  flush(rank);
 }
 
-void RailSockets::close_rail(int rank, int rail, bool reset) {
+// What is under way is worth nothing any more: both ends begin anew.
+void RailSockets::close_rail(int rank, int rail, const char* why) {
   Peer& p = peers_.at(rank);
   std::unique_ptr<RailConnection> connection = std::move(p.rails[static_cast<size_t>(rail)]);
   if (connection == nullptr) return;
   forget(connection->fd());
-  if (reset) connection->reset_on_close();
+  connection->reset_on_close();
+  const bool was_up = p.state.state(rail) == RailState::kUp;
   p.state.rail_closed(rail, now_seconds());
   p.knock_at = 0;
+  if (!was_up) return;
+  p.losses[static_cast<size_t>(rail)] = {now_seconds(), why, false};
+}
+
+// A rail that ends because its peer's work has ended is no news: that is known a moment later.
+void RailSockets::tell_of_losses(int rank, double now) {
+  Peer& p = peers_.at(rank);
+  for (size_t rail = 0; rail < p.losses.size(); ++rail) {
+    Loss& loss = p.losses[rail];
+    if (loss.at == 0) continue;
+    const std::string& interface = options_.local[rail].interface_name;
+    const bool is_over = p.is_gone || p.state.has_said_goodbye() || p.state.is_failing();
+    if (!loss.is_told && !is_over && now - loss.at > kNewsSeconds) {
+      loss.is_told = true;
+      log_event(Level::kWarning, "rails.lost", "peer={} rail={} interface={} reason=\"{}\"", rank,
+                rail, interface, loss.why);
+    }
+    if (p.state.state(static_cast<int>(rail)) != RailState::kUp) continue;
+    if (loss.is_told)
+      log_event(Level::kInfo, "rails.back", "peer={} rail={} interface={} seconds={:.2f}", rank,
+                rail, interface, now - loss.at);
+    loss = {};
+  }
 }
 
 void RailSockets::read_rail(int rank, int rail) {
@@ -253,27 +290,42 @@ void RailSockets::read_rail(int rank, int rail) {
   const RailEnd end = c->read_frames(p.state, rail, &lost);
   if (end != RailEnd::kNone) {
     count_end(end, *c);
-    lost.push_back(rail);
+    return close_rail(rank, rail, why(end));
   }
-  for (const int r : lost) close_rail(rank, r, true);
+  for (const int r : lost) close_rail(rank, r, "silent at the other end");
 }
 
-void RailSockets::write_rail(int rank, int rail) {
+// True: a whole frame went into the socket.
+bool RailSockets::write_rail(int rank, int rail) {
   Peer& p = peers_.at(rank);
   RailConnection* c = p.rails[static_cast<size_t>(rail)].get();
-  if (c == nullptr) return;
-  const RailEnd end = c->write_frames(p.state, rail, now_seconds());
-  if (end != RailEnd::kNone) return close_rail(rank, rail, true);
+  if (c == nullptr) return false;
+  bool wrote = false;
+  const RailEnd end = c->write_frame(p.state, rail, now_seconds(), &wrote);
+  if (end != RailEnd::kNone) {
+    close_rail(rank, rail, why(end));
+    return false;
+  }
   watch_output(c->fd(), c->is_blocked());
+  return wrote;
 }
 
-// Rails take turns to begin, so that a small message does not always wait behind rail 0's bytes.
-void RailSockets::flush(int rank) {
-  Peer& p = peers_.at(rank);
-  for (size_t rail = 0; rail < p.rails.size(); ++rail) {
-    const RailConnection* c = p.rails[rail].get();
-    if (c != nullptr && !c->is_blocked()) write_rail(rank, static_cast<int>(rail));
+int RailSockets::least_loaded(const Peer& p, uint64_t done) const {
+  int best = -1;
+  for (int rail = 0; rail < p.state.rails(); ++rail) {
+    const RailConnection* c = p.rails[static_cast<size_t>(rail)].get();
+    if (c == nullptr || c->is_blocked() || (done >> rail & 1) != 0) continue;
+    if (best < 0 || p.state.in_flight_bytes(rail) < p.state.in_flight_bytes(best)) best = rail;
   }
+  return best;
+}
+
+// Each frame to the rail that has least under way, so that all end at about the same time.
+void RailSockets::flush(int rank) {
+  const Peer& p = peers_.at(rank);
+  uint64_t done = 0;  // a bit for each rail
+  for (int rail; (rail = least_loaded(p, done)) >= 0;)
+    done |= uint64_t{!write_rail(rank, rail)} << rail;
 }
 
 void RailSockets::hear_of_rail(int rail, bool is_running) {
@@ -281,7 +333,7 @@ void RailSockets::hear_of_rail(int rail, bool is_running) {
     if (is_running) {
       peer.state.retry_now(rail);
     } else {
-      close_rail(rank, rail, true);
+      close_rail(rank, rail, "no carrier");
     }
   }
 }
@@ -298,7 +350,7 @@ void RailSockets::hear_news() {
 // Time --------------------------------------------------------------------------------------------
 
 void RailSockets::tick_peer(int rank, Peer& p, double now) {
-  for (const int rail : p.state.tick(now)) close_rail(rank, rail, true);
+  for (const int rail : p.state.tick(now)) close_rail(rank, rail, "silent");
   const bool is_over = p.is_gone || p.state.has_said_goodbye();
   for (int rail = 0; rail < p.state.rails() && !is_over; ++rail) {
     const size_t r = static_cast<size_t>(rail);
@@ -311,10 +363,8 @@ void RailSockets::tick_peer(int rank, Peer& p, double now) {
       if (rail == p.state.rails() - 1) p.knock_at = now + kKnockSeconds;
     }
   }
-  for (int rail = 0; rail < p.state.rails(); ++rail) {
-    const RailConnection* c = p.rails[static_cast<size_t>(rail)].get();
-    if (c != nullptr && !c->is_blocked()) write_rail(rank, rail);
-  }
+  tell_of_losses(rank, now);
+  flush(rank);
 }
 
 void RailSockets::tick() {

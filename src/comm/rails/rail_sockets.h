@@ -46,10 +46,11 @@ class RailSockets {
   RailSockets& operator=(const RailSockets&) = delete;
 
   struct Events {
-    std::array<int, 64> fds;
+    static constexpr int kMost = 64;
+    std::array<int, kMost> fds;
     int count = 0;
   };
-  // Sleeps until a socket has something to say, at most `seconds`.
+  // Sleeps until a socket has something to say, at most `seconds`; 0: what there is now.
   Events wait(double seconds) const;
   // The same for one that leaves the events to whoever is in wait(): the kernel wakes one of several in wait(), but
   // this one beside it.
@@ -67,12 +68,18 @@ class RailSockets {
       int rank) const;  // "rail 0 (eth0) is up, rail 1 (eth1) is lost since 0.3 seconds"
 
  private:
+  struct Loss {     // of a rail that was up
+    double at = 0;  // 0: it is not lost
+    const char* why = "";
+    bool is_told = false;
+  };
   struct Peer {
     explicit Peer(RailPeer s) : state(std::move(s)) {}
     RailPeer state;
     std::vector<sockaddr_in> addresses;
     std::vector<std::unique_ptr<RailConnection>> rails, attempts;  // open; being made
     std::vector<double> attempt_ends;
+    std::vector<Loss> losses;  // of each rail
     bool connects = false, is_gone = false, was_open = false;
     double knock_at = 0;
   };
@@ -98,9 +105,11 @@ class RailSockets {
   void go_on_with_attempt(int rank, int rail);
   void end_attempt(int rank, int rail, RailEnd end);
   void open_rail(int rank, int rail, std::unique_ptr<RailConnection> connection);
-  void close_rail(int rank, int rail, bool reset);
+  void close_rail(int rank, int rail, const char* why);
+  void tell_of_losses(int rank, double now);
   void read_rail(int rank, int rail);
-  void write_rail(int rank, int rail);
+  bool write_rail(int rank, int rail);
+  int least_loaded(const Peer& peer, uint64_t done) const;
   void hear_news();
   void hear_of_rail(int rail, bool is_running);
   void tick_peer(int rank, Peer& peer, double now);

@@ -14,10 +14,9 @@
 namespace moraine {
 namespace {
 
-constexpr double kTickSeconds = 2e-3;   // between looks at the clocks of rails
-constexpr double kTurnSeconds = 5e-3;   // between looks at faults and deadlines
-constexpr double kSpinSeconds = 30e-6;  // an answer that is near comes sooner than a sleeper wakes
-constexpr double kIdleSeconds = 1e-3;   // after the last waiter, until the thread takes over
+constexpr double kTickSeconds = 2e-3;  // between looks at the clocks of rails
+constexpr double kTurnSeconds = 5e-3;  // between looks at faults and deadlines
+constexpr double kIdleSeconds = 1e-3;  // after the last waiter, until the thread takes over
 
 std::vector<int> ranks_of(const RailSockets::Options& options) {
   std::vector<int> ranks;
@@ -73,10 +72,7 @@ void RailsMessages::turn(Lock& lock, double seconds) {
   }
   is_driven_ = true;
   lock.unlock();
-  const double begin = now_seconds();
-  RailSockets::Events events = sockets_.wait(0);
-  while (events.count == 0 && now_seconds() - begin < kSpinSeconds) events = sockets_.wait(0);
-  if (events.count == 0) events = sockets_.wait(seconds);
+  const RailSockets::Events events = sockets_.wait(seconds);
   lock.lock();
   work(events);
   is_driven_ = false;
