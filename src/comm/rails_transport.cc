@@ -43,15 +43,19 @@ RailsTransport::~RailsTransport() {
               "rank={} reason=\"not all that was sent has arrived\"", rank_);
 }
 
-std::vector<RailAddress> own_rails(const RailsOptions& options, const Rendezvous& rendezvous) {
-  if (options.rails.size() > kMostRails)
+std::vector<RailAddress> named_rails(const std::vector<std::string>& names) {
+  if (names.size() > kMostRails)
     throw_error(Code::kInvalidArgument, "start rails: {} are named; wanted at most {}",
-                options.rails.size(), kMostRails);
+                names.size(), kMostRails);
   std::vector<RailAddress> rails;
-  for (const std::string& name : options.rails) rails.push_back(find_rail_address(name));
-  if (!rails.empty()) return rails;
+  for (const std::string& name : names) rails.push_back(find_rail_address(name));
+  return rails;
+}
+
+// The way to the rendezvous.
+RailAddress default_rail(const Rendezvous& rendezvous) {
   const std::string text = address_text(rendezvous.own_address());
-  return {find_rail_address(text.substr(0, text.find(':')))};
+  return find_rail_address(text.substr(0, text.find(':')));
 }
 
 struct Plan {  // what every rank knows of every rank
@@ -87,6 +91,7 @@ Plan make_plan(const TextExchange& exchange, const std::vector<RailAddress>& own
 }  // namespace
 
 std::unique_ptr<Transport> open_rails_transport(const RailsOptions& options) {
+  std::vector<RailAddress> local = named_rails(options.rails);  // before anybody is waited for
   Rendezvous rendezvous({.rank = options.rank,
                          .ranks = options.ranks,
                          .address = parse_address(options.rendezvous),
@@ -97,7 +102,8 @@ std::unique_ptr<Transport> open_rails_transport(const RailsOptions& options) {
   };
   RailSockets::Options sockets;
   sockets.secret = options.secret;
-  sockets.local = own_rails(options, rendezvous);
+  if (local.empty()) local.push_back(default_rail(rendezvous));
+  sockets.local = std::move(local);
   for (RailAddress& rail : sockets.local) sockets.listeners.push_back(listen_on(&rail));
   const Plan plan = make_plan(exchange, sockets.local);
   sockets.place = {.run = plan.run,

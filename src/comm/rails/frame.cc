@@ -31,6 +31,9 @@ bool has_valid_size(const FrameHead& h, int64_t chunk_bytes) {
     case FrameKind::kProbe:
     case FrameKind::kFault:
       return h.payload_bytes <= chunk_bytes;
+    case FrameKind::kAnnounce:
+      return h.payload_bytes == 0 && h.bytes > chunk_bytes && h.bytes <= kMostMessageBytes &&
+             h.message > 0;
     case FrameKind::kGrant:
       return h.payload_bytes == 0 && h.offset >= 0;
     default:

@@ -3,6 +3,7 @@
 //   kAcknowledge  nothing but the head: "received" counts, and the sender lives
 //   kProbe        the first frame of a connection: as large as frames get, so that a path that swallows large
 //                 packets is found before data is entrusted to it
+//   kAnnounce     a message of several chunks follows: the receiver can make room before the first is through
 //   kData         one chunk of a message
 //   kGrant        chunks of `message` up to `offset` have a place now
 //   kTaken        messages up to `message` of the channel were taken: there is room for more
@@ -30,6 +31,7 @@ constexpr int64_t kMostMessageBytes = int64_t{1} << 40;
 enum class FrameKind : uint8_t {
   kAcknowledge = 1,
   kProbe,
+  kAnnounce,
   kData,
   kGrant,
   kTaken,

@@ -63,7 +63,7 @@ void Lanes::withdraw(int channel, uint64_t message) {
 bool Lanes::has_next(int channel, MessageHead* head) const {
   const Lane& lane = lanes_[static_cast<size_t>(channel)];
   const auto next = lane.early.find(lane.opened + 1);
-  if (next == lane.early.end() || !next->second.is_whole) return false;
+  if (next == lane.early.end() || !next->second.is_known) return false;
   *head = next->second.head;
   return true;
 }
@@ -78,18 +78,21 @@ void Lanes::open(int channel, Bytes out) {
   in.is_open = true;
   in.head = lane.first.head;
   in.have.assign(static_cast<size_t>(chunk_count(in.head.bytes)), false);
-  in.have[0] = true;
-  in.whole = 1;
-  in.base = lane.first.data.data();
-  in.room = in.granted = static_cast<int64_t>(lane.first.data.size());
-  if (out.empty() && in.head.bytes > chunk_) {
+  in.have[0] = lane.first.is_whole;
+  in.whole = lane.first.is_whole ? 1 : 0;
+  if (in.head.bytes <= chunk_ && out.empty()) {  // all of it is the first chunk, where it lies
+    in.base = lane.first.data.data();
+    in.room = in.granted = in.head.bytes;
+    return;
+  }
+  if (out.empty()) {
     lane.window.resize(static_cast<size_t>(kWindowChunks * chunk_));
     out = lane.window;
   }
-  if (out.empty()) return;  // all of it is the first chunk, where it lies
-  std::memcpy(out.data(), in.base, static_cast<size_t>(in.room));
   in.base = out.data();
   in.room = static_cast<int64_t>(out.size());
+  if (lane.first.is_whole) std::memcpy(in.base, lane.first.data.data(), lane.first.data.size());
+  in.granted = std::min(in.head.bytes, chunk_);
   if (in.head.bytes > chunk_) grant(channel, std::min(in.head.bytes, in.room));
 }
 
@@ -137,6 +140,14 @@ void Lanes::close(int channel) {
 
 bool Lanes::next_chunk(int channel, Parcel* parcel) {
   for (Outgoing& o : lanes_[static_cast<size_t>(channel)].out) {
+    if (o.chunks > 1 && !std::exchange(o.is_announced, true)) {
+      *parcel = {.kind = FrameKind::kAnnounce,
+                 .channel = static_cast<uint8_t>(channel),
+                 .message = o.number,
+                 .label = o.label,
+                 .bytes = o.bytes};
+      return true;
+    }
     if (o.next_chunk >= o.granted) continue;
     const int64_t offset = o.next_chunk++ * chunk_;
     const int64_t payload = std::min(chunk_, o.bytes - offset);
@@ -191,12 +202,17 @@ bool Lanes::accepts(const FrameHead& h) const {
   const Lane& lane = lanes_[h.channel];
   if (h.kind == FrameKind::kTaken || h.kind == FrameKind::kGrant)
     return h.message <= lane.last_sent;
-  if (h.kind != FrameKind::kData || h.message <= lane.taken) return true;
+  const bool is_message = h.kind == FrameKind::kData || h.kind == FrameKind::kAnnounce;
+  if (!is_message || h.message <= lane.taken) return true;
   if (h.message > lane.told + kOpenMessages) return false;
-  if (h.message > lane.opened) return h.offset == 0;
+  if (h.message > lane.opened || h.kind == FrameKind::kAnnounce) return h.offset == 0;
   const Inbox& in = lane.in;
   return h.label == in.head.label && h.bytes == in.head.bytes &&
          h.offset + h.payload_bytes <= std::max(in.granted, chunk_);
+}
+
+bool Lanes::is_in_first(const Lane& lane, const FrameHead& h) {
+  return h.offset == 0 && !lane.in.have[0] && !lane.first.data.empty();
 }
 
 std::byte* Lanes::place(const FrameHead& h) {
@@ -208,6 +224,7 @@ std::byte* Lanes::place(const FrameHead& h) {
     early.data.resize(h.payload_bytes);
     return early.data.data();
   }
+  if (is_in_first(lane, h)) return lane.first.data.data();
   const Inbox& in = lane.in;
   if (in.have[static_cast<size_t>(h.offset / chunk_)]) return nullptr;
   return in.base + h.offset % in.room;
@@ -218,11 +235,13 @@ bool Lanes::take_chunk(Lane& lane, const FrameHead& h) {
   if (h.message > lane.opened) {
     Early& early = lane.early[h.message];
     early.head = {h.label, h.bytes};
+    early.is_known = true;
     return !std::exchange(early.is_whole, true);
   }
   Inbox& in = lane.in;
   const size_t chunk = static_cast<size_t>(h.offset / chunk_);
   if (in.have[chunk]) return false;
+  if (is_in_first(lane, h)) std::memcpy(in.base, lane.first.data.data(), h.payload_bytes);
   in.have[chunk] = true;
   while (in.whole < static_cast<int64_t>(in.have.size()) && in.have[static_cast<size_t>(in.whole)])
     ++in.whole;
@@ -237,6 +256,10 @@ bool Lanes::take(const FrameHead& h) {
     Outgoing* o = find(lane, h.message);
     if (o != nullptr)
       o->granted = std::max(o->granted, h.offset >= o->bytes ? o->chunks : h.offset / chunk_);
+  } else if (h.kind == FrameKind::kAnnounce && h.message > lane.opened) {
+    Early& early = lane.early[h.message];
+    early.head = {h.label, h.bytes};
+    early.is_known = true;
   } else if (h.kind == FrameKind::kData) {
     return take_chunk(lane, h);
   }

@@ -1,10 +1,10 @@
 // Lanes: the messages between this rank and one peer, as parcels that may take any rail and come in any order, twice
 // too.
 //
-// A lane is one channel. Sending cuts a message into chunks. The first chunk leaves at once; the rest
-// when the receiver has opened the message and granted room, so that nothing but first chunks ever waits in memory
-// that nobody asked for. Receiving places each chunk by its offset, and knows what it has: a chunk that comes again
-// is thrown away, wherever it comes from.
+// A lane is one channel. Sending cuts a message into chunks. A word of what comes and the first chunk leave at once;
+// the rest when the receiver has opened the message and granted room, so that nothing but first chunks ever waits in
+// memory that nobody asked for. Receiving places each chunk by its offset, and knows what it has: a chunk that comes
+// again is thrown away, wherever it comes from.
 //
 // Knows no rail, socket, clock or thread: RailPeer gives parcels to rails, and hands back those that a rail lost.
 //
@@ -88,11 +88,13 @@ class Lanes {
     int64_t bytes = 0, chunks = 1;
     const std::byte* data = nullptr;
     std::vector<std::byte> copy = {};
+    bool is_announced = false;
     int64_t next_chunk = 0, granted = 0, acknowledged = 0;  // chunks
   };
-  struct Early {  // the first chunk of a message that is not opened
+  struct Early {  // a message that is not opened
     MessageHead head;
-    std::vector<std::byte> data;
+    bool is_known = false;        // the head: it was announced, or the first chunk is whole
+    std::vector<std::byte> data;  // of the first chunk; not empty: some connection reads into it
     bool is_whole = false;
   };
   struct Inbox {  // the message that is open
@@ -119,6 +121,8 @@ class Lanes {
   bool next_chunk(int channel, Parcel* parcel);
   void grant(int channel, int64_t granted);
   bool take_chunk(Lane& lane, const FrameHead& head);
+  // The first chunk of the open message is still on its way into the memory it had before it was opened.
+  static bool is_in_first(const Lane& lane, const FrameHead& head);
 
   int64_t chunk_count(int64_t bytes) const {
     return std::max<int64_t>(1, (bytes + chunk_ - 1) / chunk_);
