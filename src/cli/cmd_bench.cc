@@ -9,6 +9,7 @@
 #include "bench/inference.h"
 #include "bench/machine.h"
 #include "bench/masks.h"
+#include "bench/rails.h"
 #include "bench/serve.h"
 #include "bench/storage.h"
 #include "bench/train.h"
@@ -60,6 +61,8 @@ struct BenchFlags {
   BenchOptions options;
   BenchServeOptions serve;
   BenchGrowthOptions growth = {};
+  BenchRailsOptions rails = {};
+  int64_t rails_rank = -1;
   int64_t threads = 0, steps = 8, mib = 512, rounds = 7, context = 512;
 };
 
@@ -67,9 +70,9 @@ void declare(Flags& flags, BenchFlags& f) {
   flags
       .choice_positional(
           "what", &f.what,
-          {"memory", "gemm", "train", "growth", "storage", "comm", "prefill", "decode", "serve",
-           "masks"},
-          "memory, gemm, train, growth, storage, comm, prefill, decode, serve or masks")
+          {"memory", "gemm", "train", "growth", "storage", "comm", "rails", "prefill", "decode",
+           "serve", "masks"},
+          "memory, gemm, train, growth, storage, comm, rails, prefill, decode, serve or masks")
       .flag("json", &f.options.json, "Print one JSON line per measurement.")
       .text("machine", &f.options.machine_file,
             "memory, gemm, comm: machine file to write or update, which `train --machine` reads.")
@@ -86,7 +89,12 @@ void declare(Flags& flags, BenchFlags& f) {
             "storage: rank counts, as threads of this process. comm, train: one number; default "
             "one for each usable core (comm), 1 (train).")
       .integer("mib", &f.mib, "storage: MiB of state, all ranks together.", 8, 1 << 20)
-      .integer("rounds", &f.rounds, "storage: rounds, of which medians are taken.", 1, 1000)
+      .integer("rounds", &f.rounds, "storage, rails: rounds, of which medians are taken.", 1, 1000)
+      .text("rendezvous", &f.rails.rendezvous,
+            "rails: HOST:PORT of rank 0; empty: two processes of this host.")
+      .integer("rank", &f.rails_rank, "rails: with --rendezvous: 0 or 1.", -1, 1)
+      .list("rails", &f.rails.rails,
+            "rails: network path to the other rank, once for each; default: two of the loopback.")
       .text("out", &f.out, "storage: a folder on the disk to measure.")
       .text("model", &f.serve.model_path, "prefill, decode, serve, masks: model that computes.")
       .text("tokenizer", &f.tokenizer,
@@ -173,7 +181,8 @@ void cmd_bench(const CommandLine& line) {
       "memory: bandwidth. gemm: peaks, and products at the model's shapes. train: a run's "
       "speed by operation. growth: what a token costs as sequence, experts, batch or vocabulary "
       "grow. storage: saving and restoring a checkpoint from many ranks. comm: "
-      "messages and collectives between ranks, also under mpirun. prefill, decode: a prompt; a "
+      "messages and collectives between ranks, also under mpirun. rails: messages over several "
+      "TCP paths, beside raw streams. prefill, decode: a prompt; a "
       "token of each of many sequences; without an engine. serve: prompts and answers, alone and "
       "together. masks: what structured answers cost for each token.");
   declare(flags, f);
@@ -193,6 +202,11 @@ void cmd_bench(const CommandLine& line) {
     bench_comm({.ranks = static_cast<int>(one_rank_count(flags, f.what, f.ranks, 0)),
                 .json = f.options.json,
                 .machine_file = f.options.machine_file});
+  } else if (f.what == "rails") {
+    f.rails.rank = static_cast<int>(f.rails_rank);
+    f.rails.rounds = f.rounds;
+    f.rails.json = f.options.json;
+    bench_rails(f.rails);
   } else if (f.what == "storage") {
     bench_storage({.ranks = parse_ranks(f.ranks),
                    .mib = f.mib,

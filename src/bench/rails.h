@@ -1,0 +1,34 @@
+// BenchRails: `moraine bench rails`: messages between two ranks over rails, beside as many raw TCP streams.
+//
+// Alone: two processes of this host, each bound to one core, over addresses of the loopback. With a rendezvous: rank 0
+// or 1 of two, which another start of this command joins, for links between hosts or network namespaces.
+//
+// Every round times both, one after the other, for each size:
+//   latency     8 bytes there and back, halved; raw: over the first stream
+//   rate        from rank 0 to rank 1, which answers with 8 bytes when it has all; raw: the bytes divided among N
+//               streams, each with a thread of its own at both ends
+// and prints medians and the median of the ratios. Raw streams check nothing; rails hash every byte, and acknowledge.
+//
+// Output: a table on stdout, or with `json` one object per line:
+//         {"bench":"rails","rails":...,"bytes":...,"us":...,"p10":...,"p90":...,"raw_us":...,"gb_s":...,"raw_gb_s":...,
+//          "percent":...}     percent: of the raw rate; of 8 bytes the raw time as a part of ours
+// Errors: those of open_rails_transport.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moraine {
+
+struct BenchRailsOptions {
+  int rank = 0;
+  std::string rendezvous;          // empty: two processes of this host
+  std::vector<std::string> rails;  // empty: two addresses of the loopback
+  int64_t rounds = 7;
+  bool json = false;
+};
+
+void bench_rails(const BenchRailsOptions& options);
+
+}  // namespace moraine
