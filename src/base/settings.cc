@@ -157,6 +157,15 @@ void read_field(const Field& field, const toml::node& node, const std::string& w
                      out->push_back(element.as_integer()->get());
                    }
                  },
+                 [&](std::vector<std::string>* out) {
+                   const toml::array* list = node.as_array();
+                   if (list == nullptr) wrong_type(where, node, "a list of texts");
+                   out->clear();
+                   for (const toml::node& element : *list) {
+                     if (!element.is_string()) wrong_type(where, element, "a list of texts");
+                     out->push_back(element.as_string()->get());
+                   }
+                 },
              },
              field.variable);
 }
@@ -192,6 +201,11 @@ std::string value_text(const Field& field) {
                              [&](const uint8_t* v) { return quoted(field.choices.at(*v)); },
                              [](const std::vector<int64_t>* v) {
                                return fmt::format("[{}]", fmt::join(*v, ", "));
+                             },
+                             [](const std::vector<std::string>* v) {
+                               std::vector<std::string> texts;
+                               for (const std::string& each : *v) texts.push_back(quoted(each));
+                               return fmt::format("[{}]", fmt::join(texts, ", "));
                              }},
                     field.variable);
 }
@@ -201,7 +215,8 @@ const char* type_text(const Field& field) {
       Overload{[](const int64_t*) { return "integer"; }, [](const double*) { return "number"; },
                [](const bool*) { return "true/false"; }, [](const std::string*) { return "text"; },
                [](const uint8_t*) { return "text"; },
-               [](const std::vector<int64_t>*) { return "list of integers"; }},
+               [](const std::vector<int64_t>*) { return "list of integers"; },
+               [](const std::vector<std::string>*) { return "list of texts"; }},
       field.variable);
 }
 

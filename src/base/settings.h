@@ -23,8 +23,8 @@ template <class E>
 concept Choice = std::is_enum_v<E> && std::is_same_v<std::underlying_type_t<E>, uint8_t>;
 
 struct Field {
-  using Variable =
-      std::variant<int64_t*, double*, bool*, std::string*, std::vector<int64_t>*, uint8_t*>;
+  using Variable = std::variant<int64_t*, double*, bool*, std::string*, std::vector<int64_t>*,
+                                std::vector<std::string>*, uint8_t*>;
   std::string name;  // key inside its table
   Variable variable;
   std::string unit;                                       // "tokens", "seconds", "" for none

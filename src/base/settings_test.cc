@@ -17,6 +17,7 @@ struct Example {
   bool tied = true;
   std::string kind = "cca";
   std::vector<int64_t> list = {1};
+  std::vector<std::string> names;
   Block block = Block::kPlain;
 };
 
@@ -26,6 +27,7 @@ Fields fields(Example& e) {
           {"tied", &e.tied, "", "Tied."},
           {"kind", &e.kind, "", "Kind.", 0, 0, {"cca", "gqa"}},
           {"list", &e.list, "", "List.", 0, 9},
+          {"names", &e.names, "", "Names."},
           choice_field("block", &e.block, "Block.", {"scaled", "plain"})};
 }
 
@@ -43,9 +45,12 @@ std::string error_of(const std::string& text) {
 TEST(Settings, ReadsWhatItPrints) {
   Example e;
   SettingsTable::parse(
-      "[model]\nhidden = 64\nrate = 1\ntied = false\nkind = \"gqa\"\nlist = [2, 3]\n", "a")
+      "[model]\nhidden = 64\nrate = 1\ntied = false\nkind = \"gqa\"\nlist = [2, 3]\n"
+      "names = [\"a b\", 'it\"s']\n",
+      "a")
       .table("model")
       .read(fields(e));
+  EXPECT_EQ(e.names, (std::vector<std::string>{"a b", "it\"s"}));
   EXPECT_EQ(e.hidden, 64);
   EXPECT_EQ(e.rate, 1.0);
   EXPECT_FALSE(e.tied);
@@ -87,6 +92,8 @@ TEST(Settings, ErrorsNamePlaceAndRemedy) {
       "run.toml:2: model.kind = \"gqaa\": allowed is one of \"cca\", \"gqa\"; nearest: \"gqa\"");
   EXPECT_EQ(error_of("[model]\nlist = [1, \"a\"]"),
             "run.toml:2: model.list: found a string, wanted a list of integers");
+  EXPECT_EQ(error_of("[model]\nnames = [\"a\", 1.5]"),
+            "run.toml:2: model.names: found a floating-point, wanted a list of texts");
   EXPECT_NE(error_of("model = 3").find("wanted a table"), std::string::npos);
   EXPECT_NE(error_of("[model\n").find("run.toml:1"), std::string::npos);
 }

@@ -400,7 +400,7 @@ void cmd_eval(const CommandLine& line) {
       .text("dtype", &f.load.dtype, "f32 or bf16; default: as the weights are stored.")
       .integer("threads", &f.load.threads, "0: one per usable core.", 0, 1024)
       .flag("json", &f.json, "Print JSON.");
-  declare_ranks(flags, "eval", &f.on_ranks);
+  declare_ranks_with_deadline(flags, "eval", &f.on_ranks);
   if (!flags.parse(line)) return;
   f.has_tokens = flags.given("tokens");
   if (f.action == "score" && !f.has_tokens && !flags.given("text"))

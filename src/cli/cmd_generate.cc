@@ -55,7 +55,7 @@ void declare(Flags& flags, GenerateFlags& f) {
       .flag("share-cache", &f.share_cache,
             "Ranks divide the cache by position too: longer contexts, sums in another order.")
       .flag("json", &f.json, "Print {tokens, text, logprobs, finish_reason}.");
-  declare_ranks(flags, "generate", &f.ranks);
+  declare_ranks_with_deadline(flags, "generate", &f.ranks);
 }
 
 // What the model's files add to the request, and the memory that it needs.

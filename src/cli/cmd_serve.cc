@@ -142,7 +142,7 @@ void cmd_serve(const CommandLine& line) {
       "Anthropic (messages). docs/serving.md describes the endpoints and limits.");
   declare_model(flags, f);
   declare_http(flags, f);
-  declare_ranks(flags, "serve", &f.ranks);
+  declare_ranks_with_deadline(flags, "serve", &f.ranks);
   if (!flags.parse(line)) return;
   check(f);
   f.model.tpot_seconds = f.tpot_ms / 1000;

@@ -55,7 +55,8 @@ void cmd_train(const CommandLine& line) {
   options.out = "runs/default";
   bool document = false;
   bool profile = false;
-  int64_t ranks = 1, profile_steps = 8;
+  int64_t profile_steps = 8;
+  RankFlags ranks;
   Flags flags(
       "train",
       "Pretrain or adapt a model. The config is TOML; docs/configuration.md lists its keys.");
@@ -68,15 +69,13 @@ void cmd_train(const CommandLine& line) {
             "auto: go on with what is in --out; never; or a checkpoint directory.")
       .text("machine", &options.machine_file,
             "Machine file of `moraine bench`; empty: measure quickly.")
-      .integer("ranks", &ranks,
-               "Ranks as threads of this process; as processes: mpirun -n P moraine train ...", 1,
-               4096)
       .flag(
           "profile", &profile,
           "Print where the time of the first steps goes and what binds; write trace.json in --out.")
       .integer("profile-steps", &profile_steps, "Steps that --profile measures, behind the first.",
                1, 1000)
       .flag("document", &document, "Print the list of config keys as Markdown and exit.");
+  declare_ranks(flags, "train", &ranks);
   if (!flags.parse(line)) return;
   if (document) {
     fmt::print("{}", document_run_config());
@@ -96,7 +95,9 @@ void cmd_train(const CommandLine& line) {
   options.stop_signal = &stop_signal;
   RunResult result;
   bool first = false;
-  on_ranks("train", {.ranks = ranks}, [&](Transport& transport) {
+  ranks.hold_seconds = config.parallel.hold_seconds;
+  if (ranks.rails.empty() && !ranks.rendezvous.empty()) ranks.rails = config.parallel.rails;
+  on_ranks("train", ranks, [&](Transport& transport) {
     const bool mine = transport.rank() == 0;
     if (mine) say("{}\n", version_line());
     const RunResult of_rank = train(fs, config, options, transport);

@@ -1,11 +1,15 @@
-// OnRanks: finds the launcher, or starts threads.
+// OnRanks: finds the launcher or the rendezvous, or starts threads.
 #include "cli/on_ranks.h"
 
+#include <cctype>
 #include <cstdlib>
+#include <initializer_list>
 
 #include "base/error.h"
+#include "base/file_system.h"
 #include "base/log.h"
 #include "comm/mpi_transport.h"
+#include "comm/rails_transport.h"
 #include "comm/thread_ranks.h"
 
 namespace moraine {
@@ -15,14 +19,15 @@ namespace {
 void check_launcher(const std::string& command, int64_t ranks) {
   const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
   if (tasks == nullptr || std::strtol(tasks, nullptr, 10) <= 1) return;
-  throw_error(Code::kInvalidArgument,
-              "{}: one of {} tasks of a Slurm step without PMIx, so the tasks cannot find each "
-              "other; wanted srun --mpi=pmix, mpirun, or one task with --ranks {}",
-              command, tasks, std::max<int64_t>(ranks, std::strtol(tasks, nullptr, 10)));
+  throw_error(
+      Code::kInvalidArgument,
+      "{}: one of {} tasks of a Slurm step without PMIx, so the tasks cannot find each "
+      "other; wanted --rendezvous HOST:PORT, srun --mpi=pmix, mpirun, or one task with --ranks {}",
+      command, tasks, std::max<int64_t>(ranks, std::strtol(tasks, nullptr, 10)));
 }
 
-void run_mpi_rank(const std::function<void(Transport& transport)>& body) {
-  const std::unique_ptr<Transport> transport = open_mpi_transport();
+void run_rank(std::unique_ptr<Transport> transport,
+              const std::function<void(Transport& transport)>& body) {
   set_log_rank(transport->rank());
   try {
     body(*transport);
@@ -37,15 +42,74 @@ void run_mpi_rank(const std::function<void(Transport& transport)>& body) {
   }
 }
 
+// What a launcher says of this process; -1: nothing.
+int64_t launcher_number(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const char* text = std::getenv(name);
+    if (text != nullptr) return std::strtol(text, nullptr, 10);
+  }
+  return -1;
+}
+
+void read_secret(const std::string& path, std::string* secret) {
+  constexpr size_t kShortest = 16;
+  if (path.empty()) return;
+  *secret = posix_file_system().read(path);
+  while (!secret->empty() && std::isspace(static_cast<unsigned char>(secret->back())))
+    secret->pop_back();
+  if (secret->size() < kShortest)
+    throw_error(Code::kInvalidArgument,
+                "--secret-file {}: it has {} bytes; wanted at least {}, the same on every host",
+                path, secret->size(), kShortest);
+}
+
+RailsOptions rails_options(const std::string& command, const RankFlags& f) {
+  RailsOptions options;
+  const int64_t told = launcher_number({"SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"});
+  const int64_t ranks = f.ranks > 1 || told < 0 ? f.ranks : told;
+  const int64_t rank =
+      f.rank >= 0 ? f.rank : launcher_number({"SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"});
+  if (rank < 0 || rank >= ranks)
+    throw_error(Code::kInvalidArgument,
+                "{} --rendezvous {}: this process is rank {} of {}; wanted --rank R --ranks P with "
+                "R from 0 to P - 1, or a "
+                "launcher that says so",
+                command, f.rendezvous, rank < 0 ? std::string("(not given)") : std::to_string(rank),
+                ranks);
+  options.rank = static_cast<int>(rank);
+  options.ranks = static_cast<int>(ranks);
+  options.rendezvous = f.rendezvous;
+  options.rails = f.rails;
+  read_secret(f.secret_file, &options.secret);
+  options.hold_seconds = f.hold_seconds;
+  return options;
+}
+
 }  // namespace
 
 void declare_ranks(Flags& flags, const std::string& command, RankFlags* f) {
   flags
-      .integer(
-          "ranks", &f->ranks,
-          "Ranks as threads of this process; as processes: mpirun -n P moraine " + command + " ...",
-          1, 4096)
-      .number("deadline-seconds", &f->deadline_seconds, "How long a rank may be silent.");
+      .integer("ranks", &f->ranks,
+               "Ranks as threads of this process; as processes: mpirun -n P moraine " + command +
+                   " ..., or one by one with --rendezvous.",
+               1, 4096)
+      .text("rendezvous", &f->rendezvous,
+            "HOST:PORT where rank 0 waits for the others: ranks are processes on any hosts, each "
+            "started with this, "
+            "--ranks and its own --rank.")
+      .integer("rank", &f->rank, "Of this process, from 0; default: as srun or mpirun says.", -1,
+               4095)
+      .list("rails", &f->rails,
+            "Network path to the other hosts: an interface, an address or a network; give it again "
+            "for each. Default: "
+            "the one to the rendezvous.")
+      .text("secret-file", &f->secret_file,
+            "File whose content every process of the job must know to be let in.");
+}
+
+void declare_ranks_with_deadline(Flags& flags, const std::string& command, RankFlags* f) {
+  declare_ranks(flags, command, f);
+  flags.number("deadline-seconds", &f->deadline_seconds, "How long a rank may be silent.");
 }
 
 void on_ranks(const std::string& command, const RankFlags& f,
@@ -53,6 +117,12 @@ void on_ranks(const std::string& command, const RankFlags& f,
   if (!(f.deadline_seconds > 0))
     throw_error(Code::kInvalidArgument, "--deadline-seconds {}: wanted more than 0",
                 f.deadline_seconds);
+  if (!f.rendezvous.empty()) return run_rank(open_rails_transport(rails_options(command, f)), body);
+  if (f.rank >= 0 || !f.rails.empty() || !f.secret_file.empty())
+    throw_error(Code::kInvalidArgument,
+                "{} --rank, --rails, --secret-file: they are of processes that meet; wanted "
+                "--rendezvous HOST:PORT too",
+                command);
   if (!started_by_mpi()) {
     check_launcher(command, f.ranks);
     return run_thread_ranks(static_cast<int>(f.ranks), body);
@@ -61,7 +131,7 @@ void on_ranks(const std::string& command, const RankFlags& f,
     throw_error(Code::kInvalidArgument,
                 "--ranks {}: this process is a rank of a job already; the launcher says how many",
                 f.ranks);
-  run_mpi_rank(body);
+  run_rank(open_mpi_transport(), body);
 }
 
 }  // namespace moraine

@@ -211,6 +211,13 @@ Fields parallel_fields(ParallelConfig& c) {
       {"deadline_seconds", &c.deadline_seconds, "seconds",
        "Of every wait for another rank; then the run ends with code 15 and says who was silent.",
        0.1, 1e6},
+      {"rails", &c.rails, "",
+       "With --rendezvous: the network paths to other hosts, each an interface, an address or a "
+       "network (10.77.0.0/24: this host's address in it); empty: the one to the rendezvous. "
+       "--rails wins, for hosts that differ."},
+      {"hold_seconds", &c.hold_seconds, "seconds",
+       "With --rendezvous: how long a rank may be silent on all rails before it counts as lost.",
+       0.5, 1e6},
   };
 }
 

@@ -93,6 +93,8 @@ struct ParallelConfig {
   AttentionExchange attention = AttentionExchange::kAuto;  // of ranks that share a sequence
   int64_t bucket_bytes = 0;                                // 0: from the measured curve
   double deadline_seconds = 300;                           // of every wait for another rank
+  std::vector<std::string> rails = {};  // comm/rails_transport.h; empty: the way to the rendezvous
+  double hold_seconds = 60;             // how long another rank may be silent on all rails
 };
 
 struct ReportConfig {
