@@ -287,6 +287,34 @@ void grouped_linear_forward(Context& ctx, const GroupedLinearForward& a) {
                    linear_engine(a.w));
 }
 
+// A task is one panel: it has more bytes than the rows that are copied for it.
+void linear_forward_panels(Context& ctx, const LinearForwardPanels& a) {
+  const LinearEngine e = linear_engine(a.w);
+  const int64_t T = a.x.dims[0], rows[2] = {0, T};
+  const RowsProduct p = {.y = a.y,
+                         .x = a.x,
+                         .w = a.w,
+                         .bias = nullptr,
+                         .rows = rows,
+                         .alpha = 1,
+                         .beta = 0,
+                         .y0 = nullptr,
+                         .symmetric = false};
+  const RowsTask rows_task(p, e);
+  const int64_t parts = ceil_div(ceil_div(T, e.tile_rows), kMaxRowTiles);
+  ctx.pool->parallel_for(parts * static_cast<int64_t>(a.panels.size()), [&](int64_t task,
+                                                                            int worker) {
+    const int64_t panel = a.panels[static_cast<size_t>(task / parts)], part = task % parts;
+    uint8_t* scratch = ctx.worker_scratch<uint8_t>(worker);
+    rows_task.run({.group = 0,
+                   .row0 = even_begin(T, parts, part),
+                   .row1 = even_begin(T, parts, part + 1),
+                   .panel0 = panel,
+                   .panel1 = panel + 1},
+                  {scratch, reinterpret_cast<float*>(scratch + kMaxTilesAtOnce * kRowPanelBytes)});
+  });
+}
+
 void grouped_linear_backward_input(Context& ctx, const GroupedLinearBackwardInput& a) {
   run_rows_product(ctx,
                    {.y = a.dx,
