@@ -14,6 +14,22 @@ namespace {
 
 constexpr double kLeastMinP = 1e-6;  // added to a sum of 2^31 weights it still changes the sum
 
+constexpr size_t kBlock = 256;  // tokens that are looked at together
+
+// The largest, in sixteen lanes: a chain of comparisons would wait for each.
+float largest_of(std::span<const float> values) {
+  constexpr size_t kLanes = 16;
+  float lanes[kLanes];
+  std::fill_n(lanes, kLanes, -INFINITY);
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (size_t k = 0; k < kLanes; ++k)
+      lanes[k] = lanes[k] < values[i + k] ? values[i + k] : lanes[k];
+  }
+  for (; i < values.size(); ++i) lanes[0] = std::max(lanes[0], values[i]);
+  return *std::max_element(lanes, lanes + kLanes);
+}
+
 struct Range {
   float top;    // the largest lower bound
   float upper;  // the largest upper one
@@ -23,18 +39,21 @@ struct Range {
   }
 };
 
-Range range_of(const LogitBounds& l) {
-  Range range = {-INFINITY, -INFINITY};
-  for (const float lower : l.lower) range.top = std::max(range.top, lower);
-  for (const float upper : l.upper) range.upper = std::max(range.upper, upper);
-  return range;
+std::span<const float> block_at(std::span<const float> values, size_t begin) {
+  return values.subspan(begin, std::min(kBlock, values.size() - begin));
 }
 
 std::vector<int32_t> reaching(std::span<const float> upper, double threshold) {
   std::vector<int32_t> ids;
-  for (size_t v = 0; v < upper.size(); ++v) {
-    if (static_cast<double>(upper[v]) >= threshold && upper[v] > -INFINITY)
-      ids.push_back(static_cast<int32_t>(v));
+  const auto reaches = [&](float value) {
+    return static_cast<double>(value) >= threshold && value > -INFINITY;
+  };
+  for (size_t begin = 0; begin < upper.size(); begin += kBlock) {
+    const std::span<const float> block = block_at(upper, begin);
+    if (!reaches(largest_of(block))) continue;
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (reaches(block[i])) ids.push_back(static_cast<int32_t>(begin + i));
+    }
   }
   return ids;
 }
@@ -53,15 +72,15 @@ class Race {
   Race(const LogitBounds& logits, const Range& range, double temperature)
       : l_(logits), range_(range), temperature_(temperature), margin_(range.margin(temperature)) {}
 
-  void enter(size_t v, uint64_t bits) {
-    const auto upper = static_cast<double>(l_.upper[v]);
-    const bool could_lead = l_.upper[v] >= range_.top;
-    // Most can not win whatever their noise is: no logarithm for them. Never true for -inf.
-    if (!(upper + temperature_ * most_gumbel(bits) >= best_ - margin_) && !could_lead) return;
-    if (l_.upper[v] == -INFINITY) return;
-    const double noise = temperature_ * gumbel(bits);
-    best_ = std::max(best_, static_cast<double>(l_.lower[v]) + noise);
-    entered_.push_back({static_cast<int32_t>(v), could_lead, upper + noise});
+  // Tokens from `begin` on, with their random words.
+  void enter(size_t begin, std::span<const uint64_t> bits) {
+    const float largest = largest_of(block_at(l_.upper, begin));
+    if (largest == -INFINITY) return;
+    const uint64_t limit = words_below(static_cast<double>(largest));
+    const bool may_lead = largest >= range_.top;
+    for (size_t i = 0; i < bits.size(); ++i) {
+      if (~bits[i] >> 11 < limit || may_lead) enter_one(begin + i, bits[i]);
+    }
   }
 
   std::vector<int32_t> finishers() const {
@@ -78,6 +97,28 @@ class Race {
     bool could_lead;
     double most;
   };
+
+  // With most_gumbel: a token below `upper` whose word's 53 bits, inverted, are this or more can not win.
+  uint64_t words_below(double upper) const {
+    const double noise = (best_ - margin_ - upper) / temperature_;  // at least, to win
+    if (!(noise > 0)) return UINT64_MAX;
+    constexpr double kLog2 = 0.6931471805599453;
+    const double width =
+        55 - noise / kLog2;  // at most; one more than most_gumbel says, for what is rounded here
+    return width < 0 ? 0 : uint64_t{1} << static_cast<int>(width);
+  }
+
+  void enter_one(size_t v, uint64_t bits) {
+    const auto upper = static_cast<double>(l_.upper[v]);
+    const bool could_lead = l_.upper[v] >= range_.top;
+    // Most can not win whatever their noise is: no logarithm for them.
+    if (!(upper + temperature_ * most_gumbel(bits) >= best_ - margin_) && !could_lead) return;
+    if (l_.upper[v] == -INFINITY) return;
+    const double noise = temperature_ * gumbel(bits);
+    best_ = std::max(best_, static_cast<double>(l_.lower[v]) + noise);
+    entered_.push_back({static_cast<int32_t>(v), could_lead, upper + noise});
+  }
+
   const LogitBounds& l_;
   const Range range_;
   const double temperature_, margin_;
@@ -89,16 +130,15 @@ std::vector<int32_t> race(const LogitBounds& logits, const Range& range, const S
                           int64_t position) {
   Race race(logits, range, o.temperature);
   const uint64_t seed = draw_seed(o);
-  constexpr size_t kBlock = 256;
   std::array<uint64_t, kBlock> bits;
   for (size_t begin = 0; begin < logits.upper.size(); begin += kBlock) {
-    const std::span<uint64_t> block(bits.data(), std::min(kBlock, logits.upper.size() - begin));
+    const std::span<uint64_t> block(bits.data(), block_at(logits.upper, begin).size());
     random_row({.bits = block,
                 .seed = seed,
                 .stream = Stream::kSample,
                 .step = static_cast<uint64_t>(position),
                 .first = begin});
-    for (size_t i = 0; i < block.size(); ++i) race.enter(begin + i, block[i]);
+    race.enter(begin, block);
   }
   return race.finishers();
 }
@@ -114,7 +154,7 @@ bool has_candidates(const SamplingOptions& o, int64_t vocab_size) {
 
 std::vector<int32_t> find_candidates(const LogitBounds& l, const SamplingOptions& o,
                                      int64_t position) {
-  const Range range = range_of(l);
+  const Range range = {.top = largest_of(l.lower), .upper = largest_of(l.upper)};
   const auto top = static_cast<double>(range.top);
   if (o.temperature == 0) return reaching(l.upper, top);
   if (o.top_k > 0) return reaching(l.upper, static_cast<double>(kth_largest(l.lower, o.top_k)));
