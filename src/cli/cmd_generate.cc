@@ -48,6 +48,8 @@ void declare(Flags& flags, GenerateFlags& f) {
       .integer("seed", &f.seed, "Of the draws.", 0, INT64_MAX)
       .list("stop", &f.request.stop, "Text before which the answer ends; may be repeated.")
       .text("dtype", &f.load.dtype, "f32 or bf16; default: as the weights are stored.")
+      .choice("head", &f.load.head, {"auto", "full", "two-stage"},
+              "As of `serve`; with --json log-probabilities are printed, and all logits computed.")
       .integer("chunk", &f.chunk, "Rows of the prompt computed at a time; changes no bit.", 1,
                1 << 20)
       .integer("context", &f.context, "Positions kept at most; 0: prompt and answer.", 0, 1 << 30)
@@ -111,11 +113,13 @@ void generate_on(Transport& transport, const ModelDirectory& directory, const To
 
 void cmd_generate(const CommandLine& line) {
   GenerateFlags f;
+  f.load.head = "auto";
   Flags flags("generate",
               "Continue a prompt. The answer depends on model, prompt, options and seed alone.");
   declare(flags, f);
   if (!flags.parse(line)) return;
   f.has_tokens = flags.given("tokens");
+  f.request.logprobs = f.json;  // else nobody sees them
   if (!flags.given("prompt") && !f.has_tokens)
     throw_error(Code::kInvalidArgument, "wanted --prompt TEXT or --tokens \"1 2 3\"");
   const ModelDirectory directory = ModelDirectory::open(posix_file_system(), f.model_path);

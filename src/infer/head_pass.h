@@ -42,6 +42,9 @@ struct HeadStats {
   int64_t abandoned = 0;            // those of `full` that had made the first stage
   int64_t panels = 0;               // read in second stages, of
   int64_t panels_all = 0;           // as many as full passes would have read
+  double panel_share() const {
+    return panels_all == 0 ? 0 : static_cast<double>(panels) / static_cast<double>(panels_all);
+  }
 };
 
 class HeadPass {
