@@ -132,6 +132,66 @@ TEST(HeadPass, DrawsAreThoseOfAllLogits) {
   });
 }
 
+int64_t arg_max(const Tensor& logits) {
+  const float* l = logits.as<float>();
+  return std::max_element(l, l + logits.count()) - l;
+}
+
+// `count` words from `begin` on become `base`, two of three with five weights moved by less than 8 bits hold, and
+// as many words behind them become the same once more.
+void make_alike(const WideModel& m, const Tensor& base, int64_t begin, int64_t count,
+                uint64_t seed) {
+  const int64_t D = m.config.hidden;
+  for (int64_t v = begin; v < begin + count; ++v) {
+    float* word = m.embedding.as<float>() + v * D;
+    std::copy_n(base.as<float>(), D, word);
+    const uint64_t at = seed + 100 * static_cast<uint64_t>(v);
+    for (uint64_t i = 1; i <= 5 && draw(3, at, 0) > 0; ++i)
+      word[draw(static_cast<uint64_t>(D), at, i)] *=
+          1 + (draw(2, at, 9 + i) == 0 ? 0x1p-7f : -0x1p-7f);
+    std::copy_n(word, D, word + count * D);
+  }
+}
+
+// 200 words that hardly differ, half of them not at all, and a row that asks for them: their coarse logits say nothing
+// of their order, and the exact ones decide it, the lowest of equal words first.
+TEST(HeadPass, WordsThatRoundAlikeAreToldApart) {
+  for_each_isa([](Isa cap) {
+    for (const DType dtype : kTypes) {
+      WideModel m(dtype, true);
+      const auto V = static_cast<size_t>(m.config.vocab_size);
+      int64_t misled = 0, equal = 0;
+      for (uint64_t seed = 0; seed < 12; ++seed) {
+        SCOPED_TRACE(::testing::Message()
+                     << isa_name(cap) << " " << dtype_name(dtype) << " seed " << seed);
+        Rig rig;
+        const Tensor base = rig.normal({1, m.config.hidden}, DType::kF32, seed, 0.3),
+                     hidden = rig.copy_as(base, dtype);
+        make_alike(m, base, 1000, 100, seed);
+        m.model->refresh(m.ctx);
+        const Tensor logits = rig.copy(m.model->logits(m.ctx, hidden));
+        const int64_t most = arg_max(logits);
+        misled += arg_max(m.model->coarse_logits(m.ctx, hidden)) != most;
+        equal +=
+            std::count(logits.as<float>(), logits.as<float>() + V, logits.as<float>()[most]) > 1;
+        const TokenCounts counts;
+        for (const double temperature : {0.0, 1e-5, 0.01, 1.0}) {
+          Head head(m);
+          const SamplingOptions o = {.temperature = temperature, .seed = seed};
+          const HeadRow rows[] = {{.all = false, .position = 3, .sampling = &o, .counts = &counts}};
+          const Tensor some = head.pass.run(hidden, rows);
+          ASSERT_EQ(head.pass.stats().two_stage, 1);
+          EXPECT_EQ(sample_among(head.pass.candidates(0), {some.as<float>(), V}, o, 3),
+                    sample_token({logits.as<float>(), V}, o, 3))
+              << temperature;
+        }
+      }
+      EXPECT_GT(misled, 3);
+      EXPECT_EQ(equal, 12);
+    }
+  });
+}
+
 TEST(HeadPass, TakesAllLogitsWhereItMust) {
   WideModel m(DType::kF32, true);
   Head head(m);

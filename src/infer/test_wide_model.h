@@ -15,7 +15,8 @@ struct WideModel {
     config.kv_heads = 2, config.head_dim = 8, config.experts = 3, config.expert_hidden = 24;
     config.router_hidden = 12, config.init_std = 0.1, config.max_positions = 256;
     const ParameterTable table = build_parameters(config);
-    const Tensor master = arena.take("weights.master", "weights", DType::kF32, {table.total_count});
+    master = arena.take("weights.master", "weights", DType::kF32, {table.total_count});
+    embedding = view(*table.find("model.embed_tokens.weight"), master);
     initialize_parameters(table, config, 7, master);
     ctx = make_context(Backend::kCpu, pool, arena);
     model = std::make_unique<Model>(
@@ -31,6 +32,7 @@ struct WideModel {
   Pool pool;
   Arena arena{Arena::Mode::kReal};
   Context ctx;
+  Tensor master, embedding;  // of which the head is a copy: refresh after a change
   std::unique_ptr<Model> model;
   Cache cache;
 };
