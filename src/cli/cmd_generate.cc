@@ -49,7 +49,9 @@ void declare(Flags& flags, GenerateFlags& f) {
       .list("stop", &f.request.stop, "Text before which the answer ends; may be repeated.")
       .text("dtype", &f.load.dtype, "f32 or bf16; default: as the weights are stored.")
       .choice("head", &f.load.head, {"auto", "full", "two-stage"},
-              "As of `serve`; with --json log-probabilities are printed, and all logits computed.")
+              "As of `serve`. A copy takes seconds to make, and pays for itself after a hundred "
+              "tokens; "
+              "with --json log-probabilities are printed, and all logits computed.")
       .integer("chunk", &f.chunk, "Rows of the prompt computed at a time; changes no bit.", 1,
                1 << 20)
       .integer("context", &f.context, "Positions kept at most; 0: prompt and answer.", 0, 1 << 30)
@@ -113,7 +115,6 @@ void generate_on(Transport& transport, const ModelDirectory& directory, const To
 
 void cmd_generate(const CommandLine& line) {
   GenerateFlags f;
-  f.load.head = "auto";
   Flags flags("generate",
               "Continue a prompt. The answer depends on model, prompt, options and seed alone.");
   declare(flags, f);
