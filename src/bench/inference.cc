@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/random.h"
+#include "infer/head_pass.h"
 #include "infer/rank_steps.h"
 #include "kernels/peak.h"
 #include "kernels/profile.h"
@@ -43,9 +45,9 @@ class PacksRead : public ForwardObserver {
               (bytes(w.gate_up) + bytes(w.down));
   }
 
-  // Of the step that was seen, with what every step reads.
+  // Of the step that was seen, with what every step reads but the head.
   double step_bytes() const {
-    double sum = bytes_ + bytes(model_.weights().head);
+    double sum = bytes_;
     for (const LayerWeights& w : model_.weights().layers) {
       for (const MatrixPack* pack : {&w.qkv, &w.conv_grouped, &w.o, &w.router_down, &w.router_fc1,
                                      &w.router_fc2, &w.router_out})
@@ -79,7 +81,9 @@ class Sequences {
     load.tokens = rows;
     load.positions = positions;
     load.cache = {.pages = sequences * pages_, .segments = sequences};
+    load.head = o.head;
     model = LoadedModel::open(directory, load);
+    head_ = std::make_unique<HeadPass>(arena_, model->ctx(), model->model());
   }
 
   // `rows` tokens of each of n sequences, from `position` on; the last rows' logits, as a server wants them.
@@ -99,11 +103,14 @@ class Sequences {
         step.pages.push_back(static_cast<int32_t>(s * pages_ + page));
     }
     const Tensor hidden = compute_step(model->ctx(), model->model(), model->cache(), step);
-    model->model().logits(model->ctx(), hidden.rows(n * rows - n, n * rows));
+    const HeadRow row = {.position = position + rows, .sampling = &greedy_, .counts = &no_counts_};
+    head_->run(hidden.rows(n * rows - n, n * rows),
+               std::vector<HeadRow>(static_cast<size_t>(n), row));
   }
 
   // Of the packs and of n sequences' keys and values before `position`.
   double step_bytes(int64_t n, int64_t position) {
+    const HeadStats before = head_->stats();
     PacksRead packs(model->model());
     model->model().observe(&packs);
     step(n, 1, position);
@@ -111,7 +118,14 @@ class Sequences {
     const ModelConfig& c = model->config();
     const int64_t keys =
         2 * c.kv_heads * c.head_dim * c.layers * dtype_bytes(model->model().options().compute);
-    return packs.step_bytes() + static_cast<double>(n * position * keys);
+    return packs.step_bytes() + head_bytes(before) + static_cast<double>(n * position * keys);
+  }
+
+  // Panels that second stages read, as a part of the head, since the last call; 1 where there were none.
+  double take_panel_share() {
+    const HeadStats before = std::exchange(told_, head_->stats());
+    const auto all = static_cast<double>(told_.panels_all - before.panels_all);
+    return all == 0 ? 1 : static_cast<double>(told_.panels - before.panels) / all;
   }
 
   bool bf16() const { return model->model().options().compute == DType::kBF16; }
@@ -119,8 +133,25 @@ class Sequences {
   std::unique_ptr<LoadedModel> model;
 
  private:
+  // Of the call since `before`.
+  double head_bytes(const HeadStats& before) const {
+    const HeadStats& s = head_->stats();
+    const auto bytes = static_cast<double>(packed_bytes(model->model().weights().head.forward));
+    const bool staged = s.two_stage > before.two_stage || s.abandoned > before.abandoned;
+    const double copy =
+        staged ? static_cast<double>(packed_bytes(model->model().coarse_head().pack)) : 0;
+    if (s.full > before.full) return copy + bytes;
+    return copy + bytes * static_cast<double>(s.panels - before.panels) /
+                      static_cast<double>(s.panels_all - before.panels_all);
+  }
+
   int64_t pages_;  // of a sequence
   uint64_t next_ = 0;
+  Arena arena_{Arena::Mode::kReal};  // of head_
+  std::unique_ptr<HeadPass> head_;
+  HeadStats told_;
+  const SamplingOptions greedy_ = {.temperature = 0};
+  const TokenCounts no_counts_;
 };
 
 // Seconds of f(), its operations, and the mean of the limits before and after it.
@@ -201,8 +232,8 @@ void bench_decode(const BenchInferenceOptions& o) {
   const int64_t most = *std::max_element(o.sequences.begin(), o.sequences.end());
   Sequences sequences(o, most, most, o.context + o.steps + 2);
   if (!o.json)
-    fmt::print("{:<8} {:>9} {:>10} {:>10} {:>10} {:>10} {:>9}\n", "decode", "sequences", "step",
-               "tokens/s", "MB a step", "GB/s", "of memory");
+    fmt::print("{:<8} {:>9} {:>10} {:>10} {:>10} {:>10} {:>9} {:>12}\n", "decode", "sequences",
+               "step", "tokens/s", "MB a step", "GB/s", "of memory", "head panels");
   for (const int64_t n : o.sequences) {
     sequences.step(n, 1, o.context);  // memory is touched
     std::vector<double> seconds, rates;
@@ -216,7 +247,8 @@ void bench_decode(const BenchInferenceOptions& o) {
       }
       return median(seconds);
     });
-    const double tokens = static_cast<double>(n) / m.seconds, gb_s = median(rates);
+    const double tokens = static_cast<double>(n) / m.seconds, gb_s = median(rates),
+                 panels = sequences.take_panel_share();
     if (o.json) {
       fmt::print("{}\n", json_text({{"bench", "decode"},
                                     {"sequences", n},
@@ -225,10 +257,12 @@ void bench_decode(const BenchInferenceOptions& o) {
                                     {"tokens_per_s", tokens},
                                     {"step_bytes", bytes},
                                     {"gb_s", gb_s},
+                                    {"head_panel_share", panels},
                                     {"read_gb_s", m.read_gb_s}}));
     } else {
-      fmt::print("{:<8} {:>9} {:>8.2f}ms {:>10.1f} {:>10.1f} {:>10.2f} {:>8.1f}%\n", "", n,
-                 1e3 * m.seconds, tokens, bytes * 1e-6, gb_s, 100 * gb_s / m.read_gb_s);
+      fmt::print("{:<8} {:>9} {:>8.2f}ms {:>10.1f} {:>10.1f} {:>10.2f} {:>8.1f}% {:>11.2f}%\n", "",
+                 n, 1e3 * m.seconds, tokens, bytes * 1e-6, gb_s, 100 * gb_s / m.read_gb_s,
+                 100 * panels);
     }
   }
 }

@@ -5,10 +5,11 @@
 // tokens/s, and the bytes that such a step cannot do without over its time, against what memory gives.
 //
 //   bytes    every pack that the step reads, once: attention, router, head, the two matrices of the experts that a row
-//            was sent to (counted as they are chosen), and the cached keys and values
+//            was sent to (counted as they are chosen), and the cached keys and values. Of a head in two stages
+//            (infer/head_pass.h) its copy, and of itself the panels that greedy draws want
 //
-// No engine: no scheduler, no sampling (`bench serve` has those). Tokens are random. The peaks are measured before and
-// after each line; ratios are medians of steps against their mean.
+// No engine: no scheduler, and no draw but what a head in two stages has to know of it (`bench serve` has those).
+// Tokens are random. The peaks are measured before and after each line; ratios are medians of steps against their mean.
 //
 // Output: a table, or with `json` an object per line; prefill's table has below each prompt where its time went
 //         (train/time_split.h).
@@ -28,6 +29,7 @@ struct BenchInferenceOptions {
   std::vector<int64_t> sequences = {1, 4, 16, 64};   // decode: at a step
   int64_t context = 512;                             // decode: positions that are there before
   int64_t steps = 32;                                // decode
+  std::string head = "auto";                         // decode: as LoadOptions::head
   bool json = false;
 };
 

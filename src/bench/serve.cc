@@ -294,6 +294,7 @@ void bench_serve(const BenchServeOptions& o) {
   LoadOptions load;
   load.dtype = o.dtype;
   load.threads = o.threads;
+  load.head = o.head;
   load.tokens = std::max(kRows, most);
   load.cache = {.pages = std::max(most * pages(prompt + answer), pages(cached) + 2),
                 .segments = most};

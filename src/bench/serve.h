@@ -17,7 +17,8 @@ namespace moraine {
 
 struct BenchServeOptions {
   std::string model_path;
-  std::string dtype;  // "": as the weights are stored
+  std::string dtype;          // "": as the weights are stored
+  std::string head = "auto";  // as LoadOptions::head
   int64_t threads = 0;
   int64_t prompt_tokens = 256, new_tokens = 64;
   std::vector<int64_t> concurrency = {1, 4, 16, 64};

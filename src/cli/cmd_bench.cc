@@ -101,6 +101,8 @@ void declare(Flags& flags, BenchFlags& f) {
             "masks: tokenizer.json, or its folder, to measure without a model.")
       .text("dtype", &f.serve.dtype,
             "prefill, decode, serve, masks: f32 or bf16; default: as the weights are stored.")
+      .choice("head", &f.serve.head, {"auto", "full", "two-stage"},
+              "decode, serve: as of `moraine serve`.")
       .integer("prompt-tokens", &f.serve.prompt_tokens, "serve: of each request.", 1, 1 << 20)
       .integer("new-tokens", &f.serve.new_tokens, "serve, masks: of each answer.", 2, 1 << 20)
       .text("concurrency", &f.concurrency,
@@ -134,6 +136,7 @@ void run_inference(const Flags& flags, const BenchFlags& f) {
                           .dtype = f.serve.dtype,
                           .threads = f.threads,
                           .context = f.context,
+                          .head = f.serve.head,
                           .json = f.options.json};
   if (flags.given("steps")) o.steps = f.steps;
   if (!f.concurrency.empty()) o.sequences = parse_concurrency(f);

@@ -48,6 +48,10 @@ void declare(Flags& flags, GenerateFlags& f) {
       .integer("seed", &f.seed, "Of the draws.", 0, INT64_MAX)
       .list("stop", &f.request.stop, "Text before which the answer ends; may be repeated.")
       .text("dtype", &f.load.dtype, "f32 or bf16; default: as the weights are stored.")
+      .choice("head", &f.load.head, {"auto", "full", "two-stage"},
+              "As of `serve`. A copy takes seconds to make, and pays for itself after a hundred "
+              "tokens; "
+              "with --json log-probabilities are printed, and all logits computed.")
       .integer("chunk", &f.chunk, "Rows of the prompt computed at a time; changes no bit.", 1,
                1 << 20)
       .integer("context", &f.context, "Positions kept at most; 0: prompt and answer.", 0, 1 << 30)
@@ -116,6 +120,7 @@ void cmd_generate(const CommandLine& line) {
   declare(flags, f);
   if (!flags.parse(line)) return;
   f.has_tokens = flags.given("tokens");
+  f.request.logprobs = f.json;  // else nobody sees them
   if (!flags.given("prompt") && !f.has_tokens)
     throw_error(Code::kInvalidArgument, "wanted --prompt TEXT or --tokens \"1 2 3\"");
   const ModelDirectory directory = ModelDirectory::open(posix_file_system(), f.model_path);

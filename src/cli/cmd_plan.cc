@@ -69,6 +69,7 @@ void print_plan(const Arena& arena, bool json) {
 void cmd_plan(const CommandLine& line) {
   PlanFlags f;
   f.load.threads = 1;
+  f.load.head = "auto";
   Flags flags("plan",
               "memory: every large buffer by name, without taking any: of a run, the table that "
               "`train` prints before step one; of a model, what generate and serve take.");
@@ -79,6 +80,7 @@ void cmd_plan(const CommandLine& line) {
       .integer("ranks", &f.ranks, "Ranks of the run.", 1, 65536)
       .integer("rank", &f.rank, "Whose memory.", 0, 65535)
       .text("dtype", &f.load.dtype, "Of --model: f32 or bf16; default: as the weights are stored.")
+      .choice("head", &f.load.head, {"auto", "full", "two-stage"}, "Of --model: as of `serve`.")
       .integer("rows", &f.load.tokens, "Of --model: most rows of a step.", 1, 1 << 20)
       .integer("context", &f.context, "Of --model: positions of a sequence; 0: the model's.", 0,
                1 << 30)

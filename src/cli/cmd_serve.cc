@@ -36,6 +36,11 @@ void declare_model(Flags& flags, ServeFlags& f) {
       .text("chat-template", &f.model.chat_template,
             "chatml, plain, or a file in Jinja; default: the model's own.")
       .text("dtype", &f.model.dtype, "f32 or bf16; default: as the weights are stored.")
+      .choice(
+          "head", &f.model.head, {"auto", "full", "two-stage"},
+          "How tokens are drawn whose log-probability nobody asks for: from all logits, or in two "
+          "stages, with a copy of the head in 8 bits; the same tokens. auto: two-stage where the "
+          "head is large.")
       .integer("threads", &f.model.threads, "0: one per usable core.", 0, 1024)
       .integer("context", &f.model.context, "Positions of prompt and answer; 0: the model's.", 0,
                1 << 30)

@@ -66,6 +66,7 @@ Engine::Engine(Context& ctx, Model& model, Cache& cache, const Tokenizer* tokeni
       options_(options),
       leader_(options.ranks),
       arena_(Arena::Mode::kReal),
+      head_(arena_, ctx, model),
       scheduler_({.rows = model.options().tokens,
                   .sequences = options.sequences,
                   .tpot_seconds = options.tpot_seconds},
@@ -241,6 +242,7 @@ bool Engine::step() {
   stats_.rows += work.rows;
   stats_.step_seconds += seconds;
   stats_.model_seconds = model_seconds_;
+  stats_.head = head_.stats();
   return true;
 }
 
@@ -319,9 +321,17 @@ void Engine::score_rows(const Tensor& hidden) {
       const Tensor from = hidden.rows(row, row + 1), to = hidden_.rows(i, i + 1);
       std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
     }
-    Tensor logits;
-    timed([&] { logits = model_.logits(ctx_, hidden_.rows(0, n)); });
     const auto rows = std::span(wanted_).subspan(begin, static_cast<size_t>(n));
+    std::vector<HeadRow> head_rows;
+    for (const Row& row : rows) {
+      head_rows.push_back({.all = wants_logprobs(row),
+                           .position = row.position + 1,
+                           .sampling = &row.sequence->request.sampling,
+                           .counts = &row.sequence->counts,
+                           .mask = row.mask});
+    }
+    Tensor logits;
+    timed([&] { logits = head_.run(hidden_.rows(0, n), head_rows); });
     if (std::any_of(rows.begin(), rows.end(), wants_logprobs)) {
       cross_entropy(ctx_, {.loss = loss_.rows(0, n),
                            .dlogits = {},
@@ -334,12 +344,15 @@ void Engine::score_rows(const Tensor& hidden) {
     const int64_t V = logits.dims[1];
     ctx_.pool->parallel_for(n, [&](int64_t i, int) {
       const size_t at = begin + static_cast<size_t>(i);
-      scores_[at] = score_row(wanted_[at], logits.as<float>() + i * V, lse_.as<double>()[i]);
+      scores_[at] = score_row(wanted_[at], logits.as<float>() + i * V, lse_.as<double>()[i],
+                              head_.candidates(i));
     });
   }
 }
 
-TokenScore Engine::score_row(const Row& row, const float* logits, double lse) const {
+// `among`: of a row that draws, and of whose logits these are known; empty: all are.
+TokenScore Engine::score_row(const Row& row, const float* logits, double lse,
+                             std::span<const int32_t> among) const {
   TokenScore score;
   const Sequence& s = *row.sequence;
   const int64_t V = model_.config().vocab_size;
@@ -365,7 +378,9 @@ TokenScore Engine::score_row(const Row& row, const float* logits, double lse) co
     if (!row.mask.empty()) mask_logits(changed, row.mask);
     values = changed;
   }
-  score.chosen = scored(sample_token(values, sampling, row.position + 1));
+  const int64_t position = row.position + 1;
+  score.chosen = scored(among.empty() ? sample_token(values, sampling, position)
+                                      : sample_among(among, values, sampling, position));
   if (!wants_logprobs(row)) score.chosen.logprob = NAN;  // whatever others of the step want
   return score;
 }

@@ -13,7 +13,8 @@
 // Threads: submit, cancel and stats from any thread; run, or step, on one. Listeners are called there: they
 //          must not block, and may not call step.
 // Errors:  submit: kInvalidArgument names the field; QueueFull: try again later.
-// Cost:    beside the forward pass: for each token drawn one pass over V logits and its draw, on all threads.
+// Cost:    beside the forward pass: for each token drawn one pass over V logits and its draw, on all threads. Where the
+//          model has a copy of its head and nobody wants a log-probability, logits of few words (infer/head_pass.h).
 #pragma once
 
 #include <condition_variable>
@@ -21,6 +22,7 @@
 #include <mutex>
 #include <vector>
 
+#include "infer/head_pass.h"
 #include "infer/queue_limit.h"
 #include "infer/scheduler.h"
 #include "model/model.h"
@@ -49,6 +51,7 @@ struct EngineStats {
   int64_t steps = 0, rows = 0, preemptions = 0, evictions = 0;
   double step_seconds = 0;   // in steps, of which
   double model_seconds = 0;  // in the model: layers and logits
+  HeadStats head;            // calls for up to kHeadRows rows
 };
 
 class Engine {
@@ -91,7 +94,8 @@ class Engine {
   void want_rows(const Scheduler::Piece& piece, int64_t row_begin);
   static bool wants_logprobs(const Row& row);
   void score_rows(const Tensor& hidden);
-  TokenScore score_row(const Row& row, const float* logits, double lse) const;
+  TokenScore score_row(const Row& row, const float* logits, double lse,
+                       std::span<const int32_t> among) const;
   void conclude(const std::vector<Scheduler::Piece>& plan);
   void take_token(const Row& row, const TokenScore& score);
   void finish(int64_t id, Finish reason, const std::string& error = "");
@@ -105,6 +109,7 @@ class Engine {
   const EngineOptions options_;
   StepLeader leader_;
   Arena arena_;
+  HeadPass head_;
   Scheduler scheduler_;
   Tensor hidden_;  // [kHeadRows, D] rows to score
   Tensor lse_;     // [kHeadRows] f64

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <numeric>
 #include <vector>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "infer/gumbel.h"
 #include "kernels/random_row.h"
 
 namespace moraine {
@@ -26,6 +26,15 @@ int32_t most_likely(std::span<const float> logits) {
   return static_cast<int32_t>(best);
 }
 
+int32_t most_likely_of(std::span<const int32_t> ids, std::span<const float> logits) {
+  int32_t best = ids.front();
+  for (const int32_t id : ids) {
+    if (order(logits[static_cast<size_t>(id)]) > order(logits[static_cast<size_t>(best)]))
+      best = id;
+  }
+  return best;
+}
+
 // Log of how many times as likely as the most likely. At most 0, so that no temperature is too cold for it.
 double log_ratio(float logit, float top, double temperature) {
   return order(logit) == order(top)
@@ -33,17 +42,16 @@ double log_ratio(float logit, float top, double temperature) {
              : (static_cast<double>(order(logit)) - static_cast<double>(top)) / temperature;
 }
 
-// Ids by falling logit, ties by rising id.
-std::vector<int32_t> by_likelihood(std::span<const float> logits) {
-  std::vector<int32_t> ids(logits.size());
-  std::iota(ids.begin(), ids.end(), 0);
+// By falling logit, ties by rising id.
+void sort_by_likelihood(std::vector<int32_t>& ids, std::span<const float> logits) {
   std::sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
     const float x = order(logits[static_cast<size_t>(a)]),
                 y = order(logits[static_cast<size_t>(b)]);
     return x != y ? x > y : a < b;
   });
-  return ids;
 }
+
+bool filters(const SamplingOptions& o) { return o.top_k > 0 || o.top_p < 1 || o.min_p > 0; }
 
 // Keeps the ids that pass top_k, top_p and min_p; `ids` are by falling likelihood.
 void filter(std::vector<int32_t>& ids, std::span<const float> logits, const SamplingOptions& o) {
@@ -61,14 +69,6 @@ void filter(std::vector<int32_t>& ids, std::span<const float> logits, const Samp
   ids.resize(kept);
 }
 
-// At least -log(-log(u)) of the word's uniform, without a logarithm: -log(u) >= 1 - u, and
-// 1 - u = (m + 1/2) / 2^53 with m the 53 bits inverted, which is at least 2^(floor(log2(m)) - 53).
-double most_gumbel(uint64_t bits) {
-  constexpr double kLog2 = 0.6931471805599454, kRounding = 1e-9;
-  const uint64_t m = ~bits >> 11;
-  return static_cast<double>(54 - std::bit_width(m)) * kLog2 + kRounding;
-}
-
 // The arg-max of ratio + Gumbel noise, over ids that are offered one after another.
 class Draw {
  public:
@@ -80,8 +80,7 @@ class Draw {
     // Most ids can not win whatever their noise is: no logarithm and no division for them.
     const double below = static_cast<double>(logit) - static_cast<double>(top_);
     if (below <= (score_ - most_gumbel(bits)) * temperature_) return;
-    const double score =
-        log_ratio(logit, top_, temperature_) - std::log(-std::log(uniform_of_bits(bits)));
+    const double score = log_ratio(logit, top_, temperature_) + gumbel(bits);
     if (score <= score_ || std::isnan(score)) return;
     score_ = score;
     best_ = id;
@@ -143,29 +142,45 @@ void mask_logits(std::span<float> logits, std::span<const uint64_t> mask) {
   }
 }
 
+int32_t sample_among(std::span<const int32_t> ids, std::span<const float> logits,
+                     const SamplingOptions& o, int64_t position) {
+  const int32_t first = most_likely_of(ids, logits);
+  if (o.temperature == 0) return first;
+  const uint64_t seed = draw_seed(o);
+  Draw draw(logits, logits[static_cast<size_t>(first)], o.temperature, first);
+  std::vector<int32_t> kept;
+  if (filters(o)) {
+    kept.assign(ids.begin(), ids.end());
+    sort_by_likelihood(kept, logits);
+    filter(kept, logits, o);
+    std::sort(kept.begin(), kept.end());
+    ids = kept;
+  }
+  for (const int32_t id : ids)
+    draw.offer(id, random_bits(seed, Stream::kSample, static_cast<uint64_t>(position),
+                               static_cast<uint64_t>(id)));
+  return draw.best();
+}
+
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, int64_t position) {
+  if (o.temperature > 0 && filters(o)) {
+    std::vector<int32_t> ids(logits.size());
+    std::iota(ids.begin(), ids.end(), 0);
+    return sample_among(ids, logits, o, position);
+  }
   const int32_t first = most_likely(logits);
   if (o.temperature == 0) return first;
-  const float top = logits[static_cast<size_t>(first)];
-  const uint64_t seed =
-      o.choice == 0 ? o.seed
-                    : random_bits(o.seed, Stream::kChoice, 0, static_cast<uint64_t>(o.choice));
-  const auto step = static_cast<uint64_t>(position);
-  Draw draw(logits, top, o.temperature, first);
-  if (o.top_k > 0 || o.top_p < 1 || o.min_p > 0) {
-    std::vector<int32_t> ids = by_likelihood(logits);
-    filter(ids, logits, o);
-    std::sort(ids.begin(), ids.end());
-    for (const int32_t id : ids)
-      draw.offer(id, random_bits(seed, Stream::kSample, step, static_cast<uint64_t>(id)));
-    return draw.best();
-  }
+  const uint64_t seed = draw_seed(o);
+  Draw draw(logits, logits[static_cast<size_t>(first)], o.temperature, first);
   constexpr size_t kBlock = 256;
   std::array<uint64_t, kBlock> bits;
   for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
     const std::span<uint64_t> block(bits.data(), std::min(kBlock, logits.size() - begin));
-    random_row(
-        {.bits = block, .seed = seed, .stream = Stream::kSample, .step = step, .first = begin});
+    random_row({.bits = block,
+                .seed = seed,
+                .stream = Stream::kSample,
+                .step = static_cast<uint64_t>(position),
+                .first = begin});
     for (size_t i = 0; i < block.size(); ++i) draw.offer(static_cast<int32_t>(begin + i), block[i]);
   }
   return draw.best();

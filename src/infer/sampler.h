@@ -58,7 +58,7 @@ class TokenCounts {
   std::map<int32_t, int64_t> count_;
 };
 
-// Changes logits as penalties and biases say.
+// Changes logits as penalties and biases say. A higher logit never becomes the lower one.
 void adjust_logits(std::span<float> logits, const SamplingOptions& options,
                    const TokenCounts& counts);
 
@@ -67,5 +67,10 @@ void mask_logits(std::span<float> logits, std::span<const uint64_t> mask);
 
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                      int64_t position);
+
+// What sample_token gives where every other logit is so low that it changes nothing (infer/candidates.h). `ids` are
+// ascending, at least one; other logits are not read.
+int32_t sample_among(std::span<const int32_t> ids, std::span<const float> logits,
+                     const SamplingOptions& options, int64_t position);
 
 }  // namespace moraine

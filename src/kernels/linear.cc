@@ -154,6 +154,24 @@ void linear_forward(Context& ctx, const LinearForward& a) {
           "linear_forward");
 }
 
+void linear_forward_panels(Context& ctx, const LinearForwardPanels& a) {
+  MR_CHECK(a.x.rank == 2, "x has rank %d", a.x.rank);
+  check_activation(a.x, "x");
+  const int64_t T = a.x.dims[0], n = a.w.n, panels = (n + kPackPanel - 1) / kPackPanel;
+  check_shape(a.y, "y", {T, n});
+  check_output(a.y, "y", a.x.dtype);
+  check_packed(a.w, a.x.dtype, 1, n, a.x.dims[1]);
+  for (size_t i = 0; i < a.panels.size(); ++i) {
+    MR_CHECK(a.panels[i] > (i == 0 ? -1 : a.panels[i - 1]) && a.panels[i] < panels,
+             "panel %d of %ld", a.panels[i], static_cast<long>(panels));
+  }
+  if (T == 0 || a.panels.empty()) return;
+  const double part = static_cast<double>(a.panels.size()) / static_cast<double>(panels);
+  OpTimer timer(ctx.profile, "linear_forward_panels", part * flops(T, n, a.w.k),
+                part * forward_bytes(T, a.y, a.x, a.w));
+  ctx.backend == Backend::kRef ? ref::linear_forward_panels(a) : cpu::linear_forward_panels(ctx, a);
+}
+
 void linear_backward_input(Context& ctx, const LinearBackwardInput& a) {
   const int64_t rows[2] = {0, a.dy.dims[0]};
   backward_input(ctx, {.dx = a.dx, .dy = a.dy, .w = a.w, .rows = rows}, "linear_backward_input");

@@ -4,6 +4,7 @@
 //   backward input   dx[t,k]  = sum_n dy[t,n] * w[n,k]                   (a forward with the transposed pack)
 //   backward weight  dw[n,k] += sum_t dy[t,n] * x[t,k] ; dbias[n] += sum_t dy[t,n]   (dbias optional)
 //   grouped          the same for each group g on rows [rows[g], rows[g+1]) with weight g
+//   some panels      a forward that computes 32 columns here and 32 there, and leaves the others as they are
 //
 // A weight is packed once after it changed (pack_matrix) and then streamed by every product.
 //
@@ -12,9 +13,9 @@
 //           Sums in f32. The ref backend takes f64 everywhere as well.
 // Aliasing: outputs overlap nothing.
 // Order:    y[t,n] depends on row t of x and on w only: the same bits for any T, any position of the row,
-//           any thread count, alone or grouped. Sums run over k ascending in an order that is a function of
-//           k's extent only. dw sums over t ascending from the group's first row, in an order that is a
-//           function of the group's row count only. Padding a sum with zero products is allowed.
+//           any thread count, alone or grouped, all panels or some. Sums run over k ascending in an order that
+//           is a function of k's extent only. dw sums over t ascending from the group's first row, in an order
+//           that is a function of the group's row count only. Padding a sum with zero products is allowed.
 // Errors:   wrong shapes or types are the caller's bug (MR_CHECK).
 // Cost:     2*T*n*k flops; (T*k + n*k) inputs + T*n outputs.
 // Source:   blocking after Goto and van de Geijn 2008.
@@ -66,6 +67,13 @@ struct LinearForward {
   Tensor bias;     // [n] in, or empty
 };
 
+struct LinearForwardPanels {
+  Tensor y;                         // [T, n] out: columns [32 p, 32 p + 32) of each panel p
+  Tensor x;                         // [T, k] in
+  PackedMatrix w;                   // n x k, one group
+  std::span<const int32_t> panels;  // ascending, each 0 .. ceil(n / 32) - 1
+};
+
 struct LinearBackwardInput {
   Tensor dx;       // [T, k] out
   Tensor dy;       // [T, n] in
@@ -80,6 +88,7 @@ struct LinearBackwardWeight {
 };
 
 void linear_forward(Context& ctx, const LinearForward& a);
+void linear_forward_panels(Context& ctx, const LinearForwardPanels& a);
 void linear_backward_input(Context& ctx, const LinearBackwardInput& a);
 void linear_backward_weight(Context& ctx, const LinearBackwardWeight& a);
 
@@ -134,6 +143,7 @@ void matmul_nt(Context& ctx, const MatmulNT& a);
 namespace ref {
 void pack_matrix(const PackMatrix& a);
 void grouped_linear_forward(const GroupedLinearForward& a);
+void linear_forward_panels(const LinearForwardPanels& a);
 void grouped_linear_backward_input(const GroupedLinearBackwardInput& a);
 void grouped_linear_backward_weight(const GroupedLinearBackwardWeight& a);
 void matmul_nt(const MatmulNT& a);
@@ -142,6 +152,7 @@ void matmul_nt(const MatmulNT& a);
 namespace cpu {
 void pack_matrix(Context& ctx, const PackMatrix& a);
 void grouped_linear_forward(Context& ctx, const GroupedLinearForward& a);
+void linear_forward_panels(Context& ctx, const LinearForwardPanels& a);
 void grouped_linear_backward_input(Context& ctx, const GroupedLinearBackwardInput& a);
 void grouped_linear_backward_weight(Context& ctx, const GroupedLinearBackwardWeight& a);
 void matmul_nt(Context& ctx, const MatmulNT& a);

@@ -91,6 +91,53 @@ TEST(Linear, ForwardMatchesReference) {
   });
 }
 
+// Every third panel, and the last; what stands between stays as it was.
+TEST(Linear, SomePanelsAreTheBitsOfAll) {
+  for_each_isa([](Isa cap) {
+    for (const DType dtype : kTypes) {
+      for (const Shape& s : kShapes) {
+        SCOPED_TRACE(fmt::format("{} {} rows={} n={} k={}", isa_name(cap), dtype_name(dtype),
+                                 s.rows, s.n, s.k));
+        Rig rig;
+        const Tensor x = rig.normal({s.rows, s.k}, dtype, 1),
+                     w = rig.normal({s.n, s.k}, DType::kF32, 2);
+        const PackedMatrix packed = pack(rig, w, dtype, 1, s.n, s.k, false);
+        const Tensor all = rig.zeros({s.rows, s.n}, DType::kF32),
+                     some = rig.normal({s.rows, s.n}, DType::kF32, 3), want = rig.copy(some);
+        linear_forward(rig.ctx, {.y = all, .x = x, .w = packed, .bias = {}});
+        std::vector<int32_t> panels;
+        for (int64_t p = 0; p * kPackPanel < s.n; ++p) {
+          if (p % 3 != 0 && (p + 1) * kPackPanel < s.n) continue;
+          panels.push_back(static_cast<int32_t>(p));
+          const int64_t begin = p * kPackPanel, end = std::min(begin + kPackPanel, s.n);
+          for (int64_t t = 0; t < s.rows; ++t)
+            std::copy(all.as<float>() + t * s.n + begin, all.as<float>() + t * s.n + end,
+                      want.as<float>() + t * s.n + begin);
+        }
+        linear_forward_panels(rig.ctx, {.y = some, .x = x, .w = packed, .panels = panels});
+        EXPECT_SAME_BITS(some, want);
+        const Tensor exact = rig.normal({s.rows, s.n}, DType::kF32, 3);
+        linear_forward_panels(rig.ctx, {.y = exact, .x = x, .w = packed, .panels = {}});
+        EXPECT_SAME_BITS(exact, rig.normal({s.rows, s.n}, DType::kF32, 3));
+      }
+    }
+  });
+}
+
+TEST(Linear, SomePanelsOfTheReferenceAreThoseOfAll) {
+  Rig slow(Backend::kRef);
+  const Tensor x = slow.normal({3, 20}, DType::kF64, 1), w = slow.normal({70, 20}, DType::kF64, 2),
+               all = slow.zeros({3, 70}, DType::kF64), some = slow.zeros({3, 70}, DType::kF64);
+  const PackedMatrix packed = pack(slow, w, DType::kF64, 1, 70, 20, false);
+  linear_forward(slow.ctx, {.y = all, .x = x, .w = packed, .bias = {}});
+  const int32_t panels[] = {0, 2};
+  linear_forward_panels(slow.ctx, {.y = some, .x = x, .w = packed, .panels = panels});
+  for (int64_t i = 0; i < all.count(); ++i) {
+    const bool between = i % 70 >= 32 && i % 70 < 64;
+    EXPECT_EQ(some.as<double>()[i], between ? 0 : all.as<double>()[i]) << i;
+  }
+}
+
 TEST(Linear, BackwardInputIsAForwardWithTheTransposedPack) {
   for_each_isa([](Isa cap) {
     for (const DType dtype : kTypes) {

@@ -18,12 +18,6 @@ struct Column {
   float w[kBlock], importance[kBlock];
 };
 
-// What becomes of it.
-struct Integers {
-  float scale;
-  int q[kBlock];
-};
-
 // Of |value| < 2^22, to even on a tie: what is added leaves no bits for a fraction. No call, unlike nearbyintf
 // where the machine is taken to have no instruction for it.
 float nearest(float value) {
@@ -89,34 +83,53 @@ float largest_of(const Column& c) {
   return largest;
 }
 
-Integers quantised(const Column& c, WeightFormat format) {
-  Integers to = {};
-  const float largest = largest_of(c);
-  if (std::isnan(largest)) to.scale = largest;
-  if (!(std::abs(largest) >= kLeast)) return to;
-  const bool q8 = format == WeightFormat::kQ8;
-  to.scale = q8 ? bf16_from(std::abs(largest) / 127) : choose_q4_scale(c, largest);
-  if (to.scale == 0) return to;  // nothing that counts
-  const float inverse = 1 / to.scale;
-  for (int64_t i = 0; i < kBlock; ++i)
-    to.q[i] = static_cast<int>(nearest_within(c.w[i] * inverse, q8 ? -127 : -8, q8 ? 127 : 7));
-  return to;
+void put_scale(float scale, WeightFormat format, int64_t j, uint8_t* block) {
+  const BF16 stored = to_bf16(scale);
+  std::memcpy(block + quantised_block_bytes(format) - 2 * (kPackPanel - j), &stored, sizeof stored);
 }
 
-void put(const Integers& from, WeightFormat format, int64_t j, uint8_t* block) {
+void put_q4(const Column& c, int64_t j, uint8_t* block) {
   constexpr int64_t kHalf = kPackPanel * kBlock / 2;
+  const float largest = largest_of(c);
+  float scale = std::isnan(largest) ? largest : 0;
+  if (std::abs(largest) >= kLeast) scale = choose_q4_scale(c, largest);
+  put_scale(scale, WeightFormat::kQ4, j, block);
+  const bool counts = std::abs(scale) > 0;  // no: nothing that counts, or NaN
   for (int64_t i = 0; i < kBlock; ++i) {
+    const int q = counts ? static_cast<int>(nearest_within(c.w[i] * (1 / scale), -8, 7)) : 0;
     const int64_t at = i / 4 * 4 * kPackPanel + 4 * j + i % 4;
-    if (format == WeightFormat::kQ8) {
-      block[at] = static_cast<uint8_t>(from.q[i] + 128);
-    } else if (at < kHalf) {
-      block[at] = static_cast<uint8_t>(from.q[i] + 8);
+    if (at < kHalf) {
+      block[at] = static_cast<uint8_t>(q + 8);
     } else {
-      block[at - kHalf] = static_cast<uint8_t>(block[at - kHalf] | (from.q[i] + 8) << 4);
+      block[at - kHalf] = static_cast<uint8_t>(block[at - kHalf] | (q + 8) << 4);
     }
   }
-  const BF16 scale = to_bf16(from.scale);
-  std::memcpy(block + quantised_block_bytes(format) - 2 * (kPackPanel - j), &scale, sizeof scale);
+}
+
+// Sizes of numbers are ordered as their bits; those of an infinity or a NaN are above all others.
+float largest_size_of(const float (&w)[kBlock]) {
+  constexpr int32_t kSize = 0x7fffffff, kInfinity = 0x7f800000;
+  int32_t bits[kBlock], most = 0;
+  std::memcpy(bits, w, sizeof bits);
+  for (const int32_t b : bits) most = std::max(most, b & kSize);
+  if (most >= kInfinity) return std::numeric_limits<float>::quiet_NaN();
+  float size;
+  std::memcpy(&size, &most, sizeof size);
+  return size;
+}
+
+void put_q8(const float (&w)[kBlock], int64_t j, uint8_t* block) {
+  const float largest = largest_size_of(w);
+  float scale = std::isnan(largest) ? largest : 0;
+  if (largest >= kLeast) scale = bf16_from(largest / 127);
+  put_scale(scale, WeightFormat::kQ8, j, block);
+  const float inverse = largest >= kLeast ? 1 / scale : 0;
+  uint8_t bytes[kBlock];
+  for (int64_t i = 0; i < kBlock; ++i) {
+    const float value = inverse == 0 ? 0 : w[i] * inverse;  // 0, not NaN, where the scale is NaN
+    bytes[i] = static_cast<uint8_t>(static_cast<int>(nearest_within(value, -127, 127)) + 128);
+  }
+  for (int64_t i = 0; i < kBlock; i += 4) std::memcpy(block + i * kPackPanel + 4 * j, bytes + i, 4);
 }
 
 }  // namespace
@@ -129,15 +142,18 @@ void quantise_panel(const PackMatrix& a, int64_t group, int64_t panel) {
   for (int64_t k = 0; k < p.k; k += kBlock, block += quantised_block_bytes(p.format)) {
     const int64_t here = std::min(kBlock, p.k - k);
     for (int64_t j = 0; j < kPackPanel; ++j) {
-      Column column = {};
+      Column column;
+      std::fill_n(column.w, kBlock, 0.0f);
       const int64_t n = panel * kPackPanel + j;
       if (n < p.n) std::copy_n(a.w.as<float>() + (group * p.n + n) * p.k + k, here, column.w);
-      if (a.importance.empty()) {
-        std::fill_n(column.importance, here, 1.0f);
-      } else {
-        std::copy_n(a.importance.as<float>() + group * p.k + k, here, column.importance);
+      if (p.format == WeightFormat::kQ8) {
+        put_q8(column.w, j, block);
+        continue;
       }
-      put(quantised(column, p.format), p.format, j, block);
+      std::fill_n(column.importance, kBlock, a.importance.empty() ? 1.0f : 0.0f);
+      if (!a.importance.empty())
+        std::copy_n(a.importance.as<float>() + group * p.k + k, here, column.importance);
+      put_q4(column, j, block);
     }
   }
 }

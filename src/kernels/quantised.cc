@@ -1,7 +1,9 @@
 // Sizes, names and single rows of quantised packs.
 #include "kernels/quantised.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/check.h"
@@ -11,28 +13,44 @@ namespace {
 
 int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
 
+float widened(float value) { return value; }
+float widened(BF16 value) { return to_float(value); }
+
+// kPer elements of a row stand together in a step.
+template <class E, int64_t kPer>
+void read_plain_elements(const PackedMatrix& w, int64_t group, int64_t n, float* out) {
+  const int64_t steps = round_up(w.k, kPer) / kPer, panels = round_up(w.n, kPackPanel) / kPackPanel;
+  const E* row = static_cast<const E*>(w.data) +
+                 ((group * panels + n / kPackPanel) * steps * kPackPanel + n % kPackPanel) * kPer;
+  for (int64_t i = 0; i < w.k; ++i) out[i] = widened(row[i / kPer * kPer * kPackPanel + i % kPer]);
+}
+
 void read_plain_row(const PackedMatrix& w, int64_t group, int64_t n, float* out) {
   if (w.dtype == DType::kF64) {
     const double* row = static_cast<const double*>(w.data) + (group * w.n + n) * w.k;
     for (int64_t i = 0; i < w.k; ++i) out[i] = static_cast<float>(row[i]);
     return;
   }
-  const int64_t per = w.dtype == DType::kBF16 ? 2 : 1, steps = round_up(w.k, per) / per;
-  const int64_t panels = round_up(w.n, kPackPanel) / kPackPanel;
-  const int64_t first = (group * panels + n / kPackPanel) * steps * kPackPanel;
-  for (int64_t i = 0; i < w.k; ++i) {
-    const int64_t word = first + i / per * kPackPanel + n % kPackPanel;
-    out[i] = per == 1 ? static_cast<const float*>(w.data)[word]
-                      : to_float(static_cast<const BF16*>(w.data)[2 * word + i % 2]);
-  }
+  w.dtype == DType::kBF16 ? read_plain_elements<BF16, 2>(w, group, n, out)
+                          : read_plain_elements<float, 1>(w, group, n, out);
 }
 
-// q of column j and input i of a block.
-int quantised_at(WeightFormat format, const uint8_t* block, int64_t j, int64_t i) {
-  const int64_t at = i / 4 * 4 * kPackPanel + 4 * j + i % 4;
-  if (format == WeightFormat::kQ8) return block[at] - 128;
+// Column j of a block, times its scale.
+void read_q8_block(const uint8_t* block, int64_t j, float scale, float (&out)[kQuantisedBlock]) {
+  uint8_t bytes[kQuantisedBlock];
+  for (int64_t i = 0; i < kQuantisedBlock; i += 4)
+    std::memcpy(bytes + i, block + i * kPackPanel + 4 * j, 4);
+  for (int64_t i = 0; i < kQuantisedBlock; ++i)
+    out[i] = scale * static_cast<float>(static_cast<int>(bytes[i]) - 128);
+}
+
+void read_q4_block(const uint8_t* block, int64_t j, float scale, float (&out)[kQuantisedBlock]) {
   constexpr int64_t kHalf = kPackPanel * kQuantisedBlock / 2;
-  return (at < kHalf ? block[at] & 15 : block[at - kHalf] >> 4) - 8;
+  for (int64_t i = 0; i < kQuantisedBlock; ++i) {
+    const int64_t at = i / 4 * 4 * kPackPanel + 4 * j + i % 4;
+    const int q = at < kHalf ? block[at] & 15 : block[at - kHalf] >> 4;
+    out[i] = scale * static_cast<float>(q - 8);
+  }
 }
 
 }  // namespace
@@ -73,9 +91,10 @@ void read_packed_row(const PackedMatrix& w, int64_t group, int64_t n, float* out
   for (int64_t i = 0; i < w.k; i += kQuantisedBlock, block += block_bytes) {
     const BF16* scales = reinterpret_cast<const BF16*>(block + block_bytes) - kPackPanel;
     const float scale = to_float(scales[j]);
-    for (int64_t e = 0; e < kQuantisedBlock && i + e < w.k; ++e) {
-      out[i + e] = scale * static_cast<float>(quantised_at(w.format, block, j, e));
-    }
+    float values[kQuantisedBlock];
+    w.format == WeightFormat::kQ8 ? read_q8_block(block, j, scale, values)
+                                  : read_q4_block(block, j, scale, values);
+    std::copy_n(values, std::min(kQuantisedBlock, w.k - i), out + i);
   }
 }
 

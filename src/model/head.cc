@@ -41,4 +41,15 @@ Tensor head_logits(Context& ctx, const MatrixPack& head, const HeadScratch& scra
   return logits;
 }
 
+Tensor head_coarse_logits(Context& ctx, const CoarseMatrix& coarse, const HeadScratch& scratch,
+                          const Tensor& x) {
+  const Tensor logits = scratch.logits.rows(0, x.dims[0]);
+  linear_forward(ctx, {.y = logits, .x = x, .w = coarse.pack, .bias = {}});
+  return logits;
+}
+
+void head_panel_logits(Context& ctx, const MatrixPack& head, const HeadPanels& a) {
+  linear_forward_panels(ctx, {.y = a.logits, .x = a.x, .w = head.forward, .panels = a.panels});
+}
+
 }  // namespace moraine

@@ -2,6 +2,7 @@
 #include "model/loaded_model.h"
 
 #include "base/error.h"
+#include "base/resident.h"
 #include "model/model_directory.h"
 
 namespace moraine {
@@ -15,6 +16,29 @@ DType compute_dtype(const ModelDirectory& directory, const std::string& wanted) 
               "dtype {}: {} is packed for {}; leave it out, or use the directory that it was made "
               "from",
               wanted, directory.path(), dtype_name(directory.compute_dtype()));
+}
+
+bool first_rank(const ModelRanks& ranks) {
+  for (const Communicator* some : {ranks.rows, ranks.experts, ranks.cache}) {
+    if (some != nullptr && some->rank() > 0) return false;
+  }
+  return true;
+}
+
+// Whether the head is to have a copy in 8 bits.
+bool wants_coarse_head(const LoadOptions& o, const ModelConfig& config, DType compute) {
+  if (o.head != "full" && o.head != "two-stage" && o.head != "auto")
+    throw_error(Code::kInvalidArgument, "head {}: wanted auto, full or two-stage", o.head);
+  if (o.head == "full" || !first_rank(o.ranks)) return false;
+  const auto bytes = [&](WeightFormat format) {
+    return packed_bytes({.dtype = compute,
+                         .groups = 1,
+                         .n = config.vocab_size,
+                         .k = config.hidden,
+                         .format = format});
+  };
+  return o.head == "two-stage" || (bytes(WeightFormat::kPlain) >= kLargeHeadBytes &&
+                                   bytes(WeightFormat::kQ8) <= available_memory_bytes() / 4);
 }
 
 }  // namespace
@@ -66,15 +90,17 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
     if (!m->arena_.dry()) directory.read_weights(table, master);
   }
   m->ctx_ = make_context(Backend::kCpu, m->pool_, m->arena_);
-  m->model_ = std::make_unique<Model>(m->arena_, config,
-                                      ModelOptions{.compute = compute,
-                                                   .tokens = options.tokens,
-                                                   .positions = positions,
-                                                   .exchange = m->exchange_.get(),
-                                                   .gather = m->gather_.get(),
-                                                   .cache_ranks = ranks.cache,
-                                                   .packed = m->packed_.get()},
-                                      master);
+  m->model_ = std::make_unique<Model>(
+      m->arena_, config,
+      ModelOptions{.compute = compute,
+                   .tokens = options.tokens,
+                   .positions = positions,
+                   .exchange = m->exchange_.get(),
+                   .gather = m->gather_.get(),
+                   .cache_ranks = ranks.cache,
+                   .packed = m->packed_.get(),
+                   .coarse_head = wants_coarse_head(options, config, compute)},
+      master);
   CacheOptions cache = options.cache;
   if (ranks.cache != nullptr) {
     cache.members = ranks.cache->size();

@@ -50,6 +50,8 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
         ranks, TreeAttention(arena, ranks.size(), options.tokens, config.heads, config.head_dim)});
   }
   head_ = make_head_scratch(arena, config_.vocab_size, X, options.training);
+  if (options.coarse_head && can_be_coarse(weights_.head.forward))
+    coarse_head_ = take_coarse(arena, "head.coarse", weights_.head.forward);
   losses_ = arena.take("head.losses", "scratch", W, {options.tokens});
   const int64_t P = options.positions, pairs = config_.rotary() / 2;
   rope_full_ = arena.take("rope.full", "scratch", W, {P, pairs, 2});
@@ -59,6 +61,7 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
 
 void Model::refresh(Context& ctx) {
   if (options_.packed == nullptr) refresh_weights(ctx, config_, table_, master_, weights_);
+  if (!coarse_head_.empty()) make_coarse(ctx, weights_.head.forward, coarse_head_);
   if (theta_ == 0) set_rope_theta(ctx, config_.rope_theta, config_.sliding_rope_theta);
 }
 

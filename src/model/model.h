@@ -27,6 +27,8 @@ struct ModelOptions {
   Communicator* cache_ranks = nullptr;  // ranks that share the cache; null: it is whole
   ContextParallel* context = nullptr;   // rows of sequences on other ranks, while it is active
   const PackedModel* packed = nullptr;  // weights are packed and mapped: there is no master buffer
+  bool coarse_head =
+      false;  // with a copy of the head in 8 bits, if it is plain: logits in two stages
 };
 
 // The table of what this rank holds. exchange, gather: null if all experts are here.
@@ -74,6 +76,12 @@ class Model {
   Tensor logits(Context& ctx, const Tensor& hidden) {
     return head_logits(ctx, weights_.head, head_, hidden);
   }
+  // The same in two stages (model/head.h), if coarse_head() is not empty.
+  const CoarseMatrix& coarse_head() const { return coarse_head_; }
+  Tensor coarse_logits(Context& ctx, const Tensor& hidden) {
+    return head_coarse_logits(ctx, coarse_head_, head_, hidden);
+  }
+  void panel_logits(Context& ctx, const HeadPanels& a) { head_panel_logits(ctx, weights_.head, a); }
 
   // After forward: the layer's activations (tests, inspection). With one LayerActs: the last layer's.
   const LayerActs& acts(int64_t layer) { return acts_.acts(layer); }
@@ -97,6 +105,7 @@ class Model {
   Activations acts_;
   std::optional<SharedCache> shared_cache_;
   HeadScratch head_;
+  CoarseMatrix coarse_head_;         // empty: none
   Tensor losses_;                    // [tokens] wide
   Tensor rope_full_, rope_sliding_;  // [positions, rotary/2, 2]
   double theta_ = 0, sliding_theta_ = 0;

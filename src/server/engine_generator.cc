@@ -47,7 +47,11 @@ GeneratorStats EngineGenerator::stats() const {
           .pages_total = s.pages,
           .steps = s.steps,
           .preemptions = s.preemptions,
-          .step_seconds = s.step_seconds};
+          .step_seconds = s.step_seconds,
+          .head_rows_two_stage = s.head.rows_two_stage,
+          .head_rows_full = s.head.rows_full,
+          .head_abandoned = s.head.abandoned,
+          .head_panel_share = s.head.panel_share()};
 }
 
 void EngineGenerator::stop() {

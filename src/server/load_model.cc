@@ -124,8 +124,9 @@ std::shared_ptr<Generator> make_generator(const ModelDirectory& directory,
               arena.mapped_bytes());
   };
   if (o.ranks == nullptr || o.ranks->size() == 1) {
-    std::unique_ptr<LoadedModel> model =
-        LoadedModel::open(directory, load_options(plan, o.threads));
+    LoadOptions load = load_options(plan, o.threads);
+    load.head = o.head;
+    std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
     log_memory(*model);
     return std::make_shared<EngineGenerator>(std::move(model), std::move(tokenizer), engine,
                                              o.failed);
@@ -133,7 +134,9 @@ std::shared_ptr<Generator> make_generator(const ModelDirectory& directory,
   std::shared_ptr<StepRanks> version = o.ranks->begin(plan);
   std::unique_ptr<LoadedModel> model = o.ranks->load(*version, [&] {
     const ModelRanks ranks = version->of_model(directory.config(), plan.share_cache);
-    return LoadedModel::open(directory, load_options(plan, o.ranks->threads(), ranks));
+    LoadOptions load = load_options(plan, o.ranks->threads(), ranks);
+    load.head = o.head;
+    return LoadedModel::open(directory, load);
   });
   log_memory(*model);
   engine.ranks = &version->steps;

@@ -20,6 +20,7 @@ struct ServeModelOptions {
   std::string path;           // checkpoint, run, or folder in a public layout
   std::string name;           // in /v1/models; empty: the last part of the path
   std::string dtype;          // "f32", "bf16", or "": as the weights are stored
+  std::string head = "auto";  // as LoadOptions::head
   std::string chat_template;  // as ChatTemplate::load's choice
   int64_t threads = 0;        // 0: one per usable core
   int64_t context = 0;        // positions of prompt and answer; 0: the model's

@@ -1,7 +1,7 @@
 // Ranks: a server whose experts, or cache, are divided among ranks.
 //
-// Fails if divided experts change a bit of an answer, if a shared cache changes more than rounding or holds no more
-// than one rank could, or if a server on ranks does not end.
+// Fails if divided experts, or a head in two stages, change a bit of an answer, if a shared cache changes more than
+// rounding or holds no more than one rank could, or if a server on ranks does not end.
 #include <cmath>
 
 #include "tests/serve/serving.h"
@@ -25,6 +25,32 @@ TEST_F(Ranks, DividedExpertsAnswerAsOneRankDoes) {
               one->ask("/v1/completions", request)["choices"]);
   }
   EXPECT_EQ(three->end().exit_code, 0) << three->log();
+}
+
+// Ranks beyond the first have no copy of the head, and draw nothing.
+TEST_F(Ranks, AHeadInTwoStagesAnswersAsAFullOne) {
+  const auto full = serve({"--head", "full"}), alone = serve({"--head", "two-stage"}),
+             ranks = serve({"--head", "two-stage", "--ranks", "3"});
+  for (const double temperature : {0.0, 1.0}) {
+    for (const int64_t length : {1, 64, 300}) {
+      const Json request = {{"prompt", prompt_of(static_cast<uint64_t>(length), length)},
+                            {"max_tokens", 20},
+                            {"temperature", temperature},
+                            {"n", 2},
+                            {"seed", length}};
+      const Json want = full->ask("/v1/completions", request)["choices"];
+      EXPECT_EQ(alone->ask("/v1/completions", request)["choices"], want);
+      EXPECT_EQ(ranks->ask("/v1/completions", request)["choices"], want);
+    }
+  }
+  EXPECT_EQ(full->metric("moraine_head_rows_two_stage"), 0);
+  EXPECT_GT(full->metric("moraine_head_rows_full"), 0);
+  for (const auto& server : {&*alone, &*ranks}) {
+    EXPECT_GT(server->metric("moraine_head_rows_two_stage"), 0);
+    EXPECT_GT(server->metric("moraine_head_panel_share"), 0);
+    EXPECT_LT(server->metric("moraine_head_panel_share"), 1);
+  }
+  EXPECT_EQ(ranks->end().exit_code, 0) << ranks->log();
 }
 
 TEST_F(Ranks, ASharedCacheHoldsWhatNoRankCould) {

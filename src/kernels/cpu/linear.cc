@@ -15,6 +15,7 @@ constexpr int64_t kL2Bytes = 512 << 10;  // of right panels a task keeps in L2: 
 constexpr int64_t kMaxRowTiles = 16;     // of a task: 512 rows x 256 columns of sums in scratch
 constexpr int64_t kTaskPanels = 128;     // of a task of one row tile: as many sums
 constexpr int64_t kCacheBytes = int64_t{4} << 20;  // a larger pack comes from memory
+constexpr int64_t kListPanels = 8;                 // of a task that computes some panels only
 constexpr int64_t kMaxTilesAtOnce = 4;             // that take turns at each of its panels
 constexpr int64_t kFinishPanels = 8;  // a tile's sums stay in L1 until they are finished: 32 KiB
 constexpr double kTaskCost = 40e3;    // of step_cost: about 5 us, a loop's start is 1 to 3
@@ -58,7 +59,7 @@ Cut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
   return {blocks, row_tiles};
 }
 
-// One task: rows [row0, row1) of the group, panels [panel0, panel1).
+// One task: rows [row0, row1) of the group, panels [panel0, panel1), of the product or of a list.
 struct Block {
   int64_t group, row0, row1, panel0, panel1;
 };
@@ -71,9 +72,11 @@ struct Scratch {
 
 class RowsTask {
  public:
-  RowsTask(const RowsProduct& p, const LinearEngine& e)
+  // `list`: panels that blocks count, ascending; empty: all of the product.
+  RowsTask(const RowsProduct& p, const LinearEngine& e, std::span<const int32_t> list = {})
       : p_(p),
         e_(e),
+        list_(list),
         steps_(ceil_div(p.w.k, e.row_step)),
         panels_(ceil_div(p.w.n, kPanel)),
         streams_(streams(p, e)) {}
@@ -114,7 +117,7 @@ class RowsTask {
     // panels at a time, from the same place.
     const bool wait = p_.w.k > e_.sum_block;
     const int64_t width = (b.panel1 - b.panel0) * kPanel;
-    const int64_t step = streams ? 1 : wait ? b.panel1 : kFinishPanels;
+    const int64_t step = streams || !list_.empty() ? 1 : wait ? b.panel1 : kFinishPanels;
     int64_t panel1 = 0;
     for (int64_t panel = first_panel(b, tiles[0]); panel < b.panel1; panel = panel1) {
       panel1 = std::min(panel + step, b.panel1);
@@ -151,9 +154,13 @@ class RowsTask {
     return p_.symmetric ? std::max(b.panel0, piece.row0 / kPanel) : b.panel0;
   }
 
-  const uint8_t* right_panel(int64_t group, int64_t panel, int64_t k) const {
+  int64_t panel_at(int64_t index) const {
+    return list_.empty() ? index : list_[static_cast<size_t>(index)];
+  }
+
+  const uint8_t* right_panel(int64_t group, int64_t index, int64_t k) const {
     return static_cast<const uint8_t*>(p_.w.data) +
-           ((group * panels_ + panel) * steps_ + k / e_.row_step) * e_.step_bytes;
+           ((group * panels_ + panel_at(index)) * steps_ + k / e_.row_step) * e_.step_bytes;
   }
 
   // The share of tile i of n in asking for what comes after the piece: the next panel, or the first one of the next
@@ -180,8 +187,9 @@ class RowsTask {
   };
 
   void multiply(int64_t group, const Piece& piece, const Place& place) const {
-    const int64_t column = piece.panel0 * kPanel,
-                  columns = std::min(piece.panel1 * kPanel, p_.w.n) - column;
+    const int64_t column = panel_at(piece.panel0) * kPanel,
+                  wide = (piece.panel1 - piece.panel0) * kPanel,
+                  columns = std::min(wide, p_.w.n - column);
     float* c = place.sums;
     int64_t c_stride = place.sums_stride;
     const bool direct = finishes_in_place() && columns % kPanel == 0;
@@ -209,7 +217,7 @@ class RowsTask {
 
   void finish_piece(int64_t group, const Piece& piece, int64_t columns, const float* sums,
                     int64_t sums_stride) const {
-    const int64_t column = piece.panel0 * kPanel, at = piece.row0 * p_.w.n + column;
+    const int64_t column = panel_at(piece.panel0) * kPanel, at = piece.row0 * p_.w.n + column;
     e_.finish({.y = static_cast<uint8_t*>(p_.y.data) + at * dtype_bytes(p_.y.dtype),
                .dtype = p_.y.dtype,
                .y_stride = p_.w.n,
@@ -225,6 +233,7 @@ class RowsTask {
 
   const RowsProduct& p_;
   const LinearEngine& e_;
+  const std::span<const int32_t> list_;
   const int64_t steps_, panels_;
   const bool streams_;
 };
@@ -285,6 +294,36 @@ void grouped_linear_forward(Context& ctx, const GroupedLinearForward& a) {
                     .y0 = nullptr,
                     .symmetric = false},
                    linear_engine(a.w));
+}
+
+void linear_forward_panels(Context& ctx, const LinearForwardPanels& a) {
+  const LinearEngine e = linear_engine(a.w);
+  const int64_t T = a.x.dims[0], rows[2] = {0, T};
+  const RowsProduct p = {.y = a.y,
+                         .x = a.x,
+                         .w = a.w,
+                         .bias = nullptr,
+                         .rows = rows,
+                         .alpha = 1,
+                         .beta = 0,
+                         .y0 = nullptr,
+                         .symmetric = false};
+  const RowsTask rows_task(p, e, a.panels);
+  const auto panels = static_cast<int64_t>(a.panels.size());
+  const int64_t parts = ceil_div(ceil_div(T, e.tile_rows), kMaxRowTiles),
+                runs = std::max(std::min<int64_t>(panels, 4 * ctx.pool->threads()),
+                                ceil_div(panels, kListPanels));
+  ctx.pool->parallel_for(parts * runs, [&](int64_t task, int worker) {
+    const int64_t run = task / parts, part = task % parts;
+    const Block block = {.group = 0,
+                         .row0 = even_begin(T, parts, part),
+                         .row1 = even_begin(T, parts, part + 1),
+                         .panel0 = even_begin(panels, runs, run),
+                         .panel1 = even_begin(panels, runs, run + 1)};
+    uint8_t* scratch = ctx.worker_scratch<uint8_t>(worker);
+    rows_task.run(block,
+                  {scratch, reinterpret_cast<float*>(scratch + kMaxTilesAtOnce * kRowPanelBytes)});
+  });
 }
 
 void grouped_linear_backward_input(Context& ctx, const GroupedLinearBackwardInput& a) {

@@ -95,6 +95,21 @@ void grouped_linear_forward(const GroupedLinearForward& a) {
   product(a.y, a.x, a.w, a.bias, a.rows);
 }
 
+// All columns, of which the panels' are kept.
+void linear_forward_panels(const LinearForwardPanels& a) {
+  const int64_t T = a.x.dims[0], n = a.w.n, rows[2] = {0, T};
+  std::vector<double> all(static_cast<size_t>(T * n));
+  const Tensor y = make_tensor(all.data(), DType::kF64, {T, n});
+  product(y, a.x, a.w, {}, rows);
+  for (const int32_t panel : a.panels) {
+    const int64_t begin = panel * kPackPanel, end = std::min(begin + kPackPanel, n);
+    for (int64_t t = 0; t < T; ++t) {
+      for (int64_t j = begin; j < end; ++j)
+        set(a.y, t * n + j, all[static_cast<size_t>(t * n + j)]);
+    }
+  }
+}
+
 void grouped_linear_backward_input(const GroupedLinearBackwardInput& a) {
   product(a.dx, a.dy, a.w, Tensor(), a.rows);
 }
