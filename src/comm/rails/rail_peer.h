@@ -6,8 +6,9 @@
 //
 // A rail is dead when it has been silent for `dead_seconds` while another rail of the same peer was heard. If all are
 // silent, the peer may be busy, stopped, or behind links that are all down: nothing is given up, messages are held,
-// and from `renew_seconds` on connections are made anew. Silence counts only while this side was looking, so a rank
-// that was not running for a while accuses nobody.
+// and from `renew_seconds` on connections are made anew. Lost rails are tried at once then, however often they failed:
+// one may have healed. Silence counts only while this side was looking, so a rank that was not running for a while
+// accuses nobody.
 //
 // Time comes in as an argument, frames go out through next_frame and come in through place and arrived: the sockets
 // (rail_connection.h) and the simulation in rail_peer_test.cc stand below this seam.
@@ -66,10 +67,12 @@ class RailPeer {
   RailState state(int rail) const { return at(rail).state; }
   uint64_t connection(int rail) const { return at(rail).connection; }
   bool any_open() const;
-  // A closed rail that should be tried now; the answer is either rail_opened or retry_later.
+  // A closed rail that should be tried now; the answer is trying, then either rail_opened or retry_later. True while
+  // it is tried: begin again, what was sent so far is lost.
   bool wants_connection(int rail, double now) const;
+  void trying(int rail);
   void retry_later(int rail, double now);
-  void retry_now(int rail);  // there is news of the link
+  void retry_now(int rail);  // there is news of the link, or no other rail is left
 
   // Frames ----------------------------------------------------------------------------------------
   // The next frame for this rail, sealed, counted as sent; false: nothing to say. `payload` is valid while
@@ -130,7 +133,7 @@ class RailPeer {
   std::deque<Parcel> notices_;  // of the rails themselves, before any message
   std::vector<std::byte> scratch_;
   std::string fault_, fault_out_;
-  bool goodbye_ = false;
+  bool goodbye_ = false, is_held_ = false;  // held: nothing is heard on any rail
   double observed_ = 0, last_tick_ = -1;
 };
 

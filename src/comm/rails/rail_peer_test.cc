@@ -244,7 +244,7 @@ class World {
       if (place != nullptr) std::memcpy(place + from, f.payload.data() + from, to - from);
       w.half_read = !w.half_read;
       if (w.half_read) return;
-      if (place != nullptr) ASSERT_TRUE(payload_is_whole(f.head, place));
+      ASSERT_TRUE(place == nullptr || payload_is_whole(f.head, place));
       end.peer.arrived(rail, f.head, place, lost);
       w.flying.pop_front();
     }
@@ -258,6 +258,27 @@ class World {
   double now_ = 0, asleep_[2] = {0, 0};
   uint64_t connection_ = 0;
 };
+
+TEST(RailPeer, WithoutAnotherRailALostOneIsTriedAtOnce) {
+  const RailTimes times;
+  RailPeer peer(2, 7, times, kChunk);
+  peer.rail_opened(1, 1000, 0);
+  for (int i = 0; i < 10; ++i) peer.retry_later(0, 0);
+  double now = 0;
+  for (; now < 1; now += kStep) {
+    peer.heard(1);
+    EXPECT_TRUE(peer.tick(now).empty());
+    ASSERT_FALSE(peer.wants_connection(0, now));
+  }
+  const double silent_since = now;
+  while (!peer.wants_connection(0, now) && now < 10) peer.tick(now += kStep);
+  EXPECT_NEAR(now - silent_since, times.dead_seconds, 0.01);
+  peer.trying(0);
+  for (const double end = now + 0.5; now < end; now += kStep) {
+    peer.tick(now);
+    ASSERT_FALSE(peer.wants_connection(0, now));  // once, not at every look
+  }
+}
 
 TEST(RailPeer, NothingIsLostDoubledOrMixedWhateverRailsDo) {
   const char* more = std::getenv("MORAINE_RAIL_SEEDS");
