@@ -166,11 +166,11 @@ bool RailPeer::acknowledge(Rail& r, uint64_t received) {
   return true;
 }
 
-void RailPeer::arrived(int rail, const FrameHead& head, const std::byte* payload,
+bool RailPeer::arrived(int rail, const FrameHead& head, const std::byte* payload,
                        std::vector<int>* lost) {
   Rail& r = at(rail);
-  if (!acknowledge(r, head.received)) lost->push_back(rail);
-  if (head.kind == FrameKind::kAcknowledge) return;
+  if (!acknowledge(r, head.received)) return false;
+  if (head.kind == FrameKind::kAcknowledge) return true;
   ++r.received;
   r.acknowledge_now = r.acknowledge_now || head.is_urgent != 0 || head.kind == FrameKind::kProbe ||
                       r.received - r.told >= 4;
@@ -191,6 +191,7 @@ void RailPeer::arrived(int rail, const FrameHead& head, const std::byte* payload
   } else if (head.kind == FrameKind::kData) {
     r.counts.received_bytes += head.payload_bytes;
   }
+  return true;
 }
 
 // Time --------------------------------------------------------------------------------------------

@@ -85,8 +85,9 @@ class RailPeer {
   bool accepts(const FrameHead& head) const;
   // Where its payload goes; null: nowhere. Ask again before each write.
   std::byte* place(int rail, const FrameHead& head);
-  // The frame is whole. Rails that the peer says are silent there are in *lost.
-  void arrived(int rail, const FrameHead& head, const std::byte* payload, std::vector<int>* lost);
+  // The frame is whole. Rails that the peer says are silent there are in *lost. False: it acknowledges what was never
+  // sent.
+  bool arrived(int rail, const FrameHead& head, const std::byte* payload, std::vector<int>* lost);
 
   // Moves time on. Returns rails whose connections must be closed: silent, or never proved.
   std::vector<int> tick(double now);

@@ -245,7 +245,7 @@ class World {
       w.half_read = !w.half_read;
       if (w.half_read) return;
       ASSERT_TRUE(place == nullptr || payload_is_whole(f.head, place));
-      end.peer.arrived(rail, f.head, place, lost);
+      ASSERT_TRUE(end.peer.arrived(rail, f.head, place, lost));
       w.flying.pop_front();
     }
   }
