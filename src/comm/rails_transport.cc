@@ -61,7 +61,7 @@ Plan make_plan(const TextExchange& exchange, const std::vector<RailAddress>& own
   uint64_t run = 0;
   std::memcpy(&run, nonce.data(), sizeof run);
   std::string mine = fmt::format("{}", run);
-  for (const RailAddress& rail : own) mine += " " + address_text(rail.address);
+  for (const RailAddress& rail : own) mine += fmt::format(" {}", address_text(rail.address));
   Plan plan;
   for (const std::string& text : exchange(mine)) {
     std::istringstream words(text);
