@@ -217,8 +217,9 @@ bool Lanes::take_chunk(Lane& lane, const FrameHead& h) {
   if (h.message <= lane.taken) return false;
   if (h.message > lane.opened) {
     Early& early = lane.early[h.message];
+    if (early.is_whole) return false;
     early.head = {h.label, h.bytes};
-    return !std::exchange(early.is_whole, true);
+    return early.is_whole = true;
   }
   Inbox& in = lane.in;
   const size_t chunk = static_cast<size_t>(h.offset / chunk_);

@@ -280,6 +280,25 @@ TEST(RailPeer, WithoutAnotherRailALostOneIsTriedAtOnce) {
   }
 }
 
+TEST(RailPeer, AFirstChunkThatComesAgainAsAnotherChangesNothing) {
+  Lanes lanes(kChunk);
+  FrameHead head, other;
+  head.kind = other.kind = FrameKind::kData;
+  head.message = other.message = 1;
+  head.label = 5;
+  other.label = 6;
+  other.bytes = 2 * kChunk;
+  other.payload_bytes = kChunk;
+  ASSERT_TRUE(lanes.accepts(head) && lanes.accepts(other));
+  EXPECT_TRUE(lanes.take(head));
+  EXPECT_EQ(lanes.place(other), nullptr);
+  EXPECT_FALSE(lanes.take(other));
+  MessageHead next;
+  ASSERT_TRUE(lanes.has_next(0, &next));
+  EXPECT_EQ(next.label, 5u);
+  EXPECT_EQ(next.bytes, 0);
+}
+
 TEST(RailPeer, NothingIsLostDoubledOrMixedWhateverRailsDo) {
   const char* more = std::getenv("MORAINE_RAIL_SEEDS");
   const int64_t seeds = more != nullptr ? std::atoll(more) : 10000;
