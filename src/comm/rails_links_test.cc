@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -284,7 +285,8 @@ TEST_P(RailsLinks, AnyCutButTheLastReachesNoRank) {
   job.start();
   job.await_quiet_rounds();
   report(job, rails, "none");
-  Draws draws{static_cast<uint64_t>(rails)};
+  const char* other = std::getenv("MORAINE_LINK_SEED");
+  Draws draws{other != nullptr ? std::strtoull(other, nullptr, 10) : static_cast<uint64_t>(rails)};
   for (const Cut how : kAllCuts) {
     for (int i = 0; i < 2; ++i) cut_and_heal(job, draws, rails, how);
   }
@@ -292,7 +294,8 @@ TEST_P(RailsLinks, AnyCutButTheLastReachesNoRank) {
   const int64_t rounds = job.slowest();
   job.stop_and_expect_no_errors();
   EXPECT_EQ(job.links().problem(), "");
-  std::printf("rails N=%d: %ld rounds\n", rails, long(rounds));
+  std::printf("rails N=%d: %ld rounds, MORAINE_LINK_SEED=%ld\n", rails, long(rounds),
+              long(draws.seed));
 }
 
 INSTANTIATE_TEST_SUITE_P(Rails, RailsLinks, testing::Values(2, 7));

@@ -12,8 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
