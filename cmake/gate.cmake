@@ -71,7 +71,7 @@ endif()
 option(MORAINE_FUZZ "build the fuzz programs" OFF)
 if(MORAINE_FUZZ)
   # What -fsanitize=fuzzer-no-link is made of: that itself would not go with precompiled headers.
-  foreach(folder base tokenizer grammar chat data checkpoint)
+  foreach(folder base tokenizer grammar chat data comm checkpoint)
     target_compile_options(mr_${folder} PRIVATE -fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp,indirect-calls)
   endforeach()
   file(GLOB_RECURSE fuzz_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*_fuzz.cc)

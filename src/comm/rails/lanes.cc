@@ -211,8 +211,21 @@ bool Lanes::accepts(const FrameHead& h) const {
          h.offset + h.payload_bytes <= std::max(in.granted, chunk_);
 }
 
+// A frame was accepted when its head came; since then the message may have been opened, or another connection may
+// have said something else of it. What does not fit is read into nowhere.
+bool Lanes::fits(const Early& early, const FrameHead& h) {
+  const bool is_same = early.head.label == h.label && early.head.bytes == h.bytes;
+  return (!early.is_known || is_same) &&
+         (early.data.empty() || early.data.size() == h.payload_bytes);
+}
+
+bool Lanes::fits(const Inbox& in, const FrameHead& h) const {
+  return in.head.label == h.label && in.head.bytes == h.bytes &&
+         !in.have[static_cast<size_t>(h.offset / chunk_)];
+}
+
 bool Lanes::is_in_first(const Lane& lane, const FrameHead& h) {
-  return h.offset == 0 && !lane.in.have[0] && !lane.first.data.empty();
+  return h.offset == 0 && lane.first.data.size() == h.payload_bytes;
 }
 
 std::byte* Lanes::place(const FrameHead& h) {
@@ -220,29 +233,28 @@ std::byte* Lanes::place(const FrameHead& h) {
   if (h.message <= lane.taken) return nullptr;
   if (h.message > lane.opened) {
     Early& early = lane.early[h.message];
-    if (early.is_whole) return nullptr;
+    if (early.is_whole || !fits(early, h)) return nullptr;
     early.data.resize(h.payload_bytes);
     return early.data.data();
   }
-  if (is_in_first(lane, h)) return lane.first.data.data();
   const Inbox& in = lane.in;
-  if (in.have[static_cast<size_t>(h.offset / chunk_)]) return nullptr;
-  return in.base + h.offset % in.room;
+  if (!fits(in, h)) return nullptr;
+  return is_in_first(lane, h) ? lane.first.data.data() : in.base + h.offset % in.room;
 }
 
 bool Lanes::take_chunk(Lane& lane, const FrameHead& h) {
   if (h.message <= lane.taken) return false;
   if (h.message > lane.opened) {
     Early& early = lane.early[h.message];
+    if (early.is_whole || !fits(early, h)) return false;
     early.head = {h.label, h.bytes};
     early.is_known = true;
-    return !std::exchange(early.is_whole, true);
+    return early.is_whole = true;
   }
   Inbox& in = lane.in;
-  const size_t chunk = static_cast<size_t>(h.offset / chunk_);
-  if (in.have[chunk]) return false;
+  if (!fits(in, h)) return false;
   if (is_in_first(lane, h)) std::memcpy(in.base, lane.first.data.data(), h.payload_bytes);
-  in.have[chunk] = true;
+  in.have[static_cast<size_t>(h.offset / chunk_)] = true;
   while (in.whole < static_cast<int64_t>(in.have.size()) && in.have[static_cast<size_t>(in.whole)])
     ++in.whole;
   return true;
@@ -258,7 +270,7 @@ bool Lanes::take(const FrameHead& h) {
       o->granted = std::max(o->granted, h.offset >= o->bytes ? o->chunks : h.offset / chunk_);
   } else if (h.kind == FrameKind::kAnnounce && h.message > lane.opened) {
     Early& early = lane.early[h.message];
-    early.head = {h.label, h.bytes};
+    if (!early.is_known) early.head = {h.label, h.bytes};
     early.is_known = true;
   } else if (h.kind == FrameKind::kData) {
     return take_chunk(lane, h);

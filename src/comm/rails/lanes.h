@@ -121,6 +121,8 @@ class Lanes {
   bool next_chunk(int channel, Parcel* parcel);
   void grant(int channel, int64_t granted);
   bool take_chunk(Lane& lane, const FrameHead& head);
+  static bool fits(const Early& early, const FrameHead& head);
+  bool fits(const Inbox& in, const FrameHead& head) const;
   // The first chunk of the open message is still on its way into the memory it had before it was opened.
   static bool is_in_first(const Lane& lane, const FrameHead& head);
 

@@ -84,6 +84,10 @@ bool RailConnection::send_now(const void* data, size_t bytes) {
 RailEnd RailConnection::take_hello() {
   bool done = false;
   const RailEnd end = read_exactly(&other_, sizeof other_, &done);
+  if (end != RailEnd::kNone && in_done_ > 0) {
+    hello_fault_ = HelloFault::kGarbage;  // the begin of something
+    return RailEnd::kStranger;
+  }
   if (!done) return end;
   hello_fault_ = check_hello(other_, place_.hello);
   if (hello_fault_ != HelloFault::kNone) return RailEnd::kStranger;
@@ -163,7 +167,7 @@ RailEnd RailConnection::take_head(RailPeer& peer, int rail, std::vector<int>* lo
   if (fault == HeadFault::kHash) return RailEnd::kDamaged;
   if (fault != HeadFault::kNone || !peer.accepts(head_)) return RailEnd::kGarbage;
   if (head_.payload_bytes == 0) {
-    peer.arrived(rail, head_, nullptr, lost);
+    if (!peer.arrived(rail, head_, nullptr, lost)) return RailEnd::kGarbage;
   } else {
     in_payload_ = true;
     in_done_ = 0;
@@ -174,7 +178,7 @@ RailEnd RailConnection::take_head(RailPeer& peer, int rail, std::vector<int>* lo
 RailEnd RailConnection::finish_payload(RailPeer& peer, int rail, std::vector<int>* lost) {
   const std::byte* place = peer.place(rail, head_);
   if (place != nullptr && !payload_is_whole(head_, place)) return RailEnd::kDamaged;
-  peer.arrived(rail, head_, place, lost);
+  if (!peer.arrived(rail, head_, place, lost)) return RailEnd::kGarbage;
   in_payload_ = false;
   return RailEnd::kNone;
 }

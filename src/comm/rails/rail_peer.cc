@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -77,7 +78,9 @@ void RailPeer::retry_later(int rail, double now) {
       std::clamp(2 * r.retry_seconds, times_.first_retry_seconds, times_.last_retry_seconds);
 }
 
-void RailPeer::retry_now(int rail) { at(rail).retry_at = 0; }
+void RailPeer::trying(int rail) { at(rail).retry_at = std::numeric_limits<double>::infinity(); }
+
+void RailPeer::retry_now(int rail) { at(rail).retry_at = at(rail).retry_seconds = 0; }
 
 // Frames out --------------------------------------------------------------------------------------
 
@@ -163,11 +166,11 @@ bool RailPeer::acknowledge(Rail& r, uint64_t received) {
   return true;
 }
 
-void RailPeer::arrived(int rail, const FrameHead& head, const std::byte* payload,
+bool RailPeer::arrived(int rail, const FrameHead& head, const std::byte* payload,
                        std::vector<int>* lost) {
   Rail& r = at(rail);
-  if (!acknowledge(r, head.received)) lost->push_back(rail);
-  if (head.kind == FrameKind::kAcknowledge) return;
+  if (!acknowledge(r, head.received)) return false;
+  if (head.kind == FrameKind::kAcknowledge) return true;
   ++r.received;
   r.acknowledge_now = r.acknowledge_now || head.is_urgent != 0 || head.kind == FrameKind::kProbe ||
                       r.received - r.told >= 4;
@@ -188,6 +191,7 @@ void RailPeer::arrived(int rail, const FrameHead& head, const std::byte* payload
   } else if (head.kind == FrameKind::kData) {
     r.counts.received_bytes += head.payload_bytes;
   }
+  return true;
 }
 
 // Time --------------------------------------------------------------------------------------------
@@ -210,6 +214,10 @@ std::vector<int> RailPeer::tick(double now) {
   last_tick_ = now;
   std::vector<int> dead;
   const double last = freshest();
+  const bool was_held = std::exchange(is_held_, observed_ - last > times_.dead_seconds);
+  for (int i = 0; i < rails() && is_held_ && !was_held; ++i) {
+    if (at(i).state == RailState::kClosed) retry_now(i);
+  }
   for (int i = 0; i < rails(); ++i) {
     const Rail& r = at(i);
     if (r.state == RailState::kClosed) continue;

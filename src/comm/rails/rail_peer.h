@@ -6,8 +6,9 @@
 //
 // A rail is dead when it has been silent for `dead_seconds` while another rail of the same peer was heard. If all are
 // silent, the peer may be busy, stopped, or behind links that are all down: nothing is given up, messages are held,
-// and from `renew_seconds` on connections are made anew. Silence counts only while this side was looking, so a rank
-// that was not running for a while accuses nobody.
+// and from `renew_seconds` on connections are made anew. Lost rails are tried at once then, however often they failed:
+// one may have healed. Silence counts only while this side was looking, so a rank that was not running for a while
+// accuses nobody.
 //
 // Time comes in as an argument, frames go out through next_frame and come in through place and arrived: the sockets
 // (rail_connection.h) and the simulation in rail_peer_test.cc stand below this seam.
@@ -28,11 +29,10 @@ namespace moraine {
 struct RailTimes {
   double heartbeat_seconds = 0.02;  // a rail never says less often that it lives
   double dead_seconds = 0.1;
-  double renew_seconds =
-      1;  // all rails silent: make new connections; a connection that does not prove itself: close it
-  double first_retry_seconds = 0.05,
-         last_retry_seconds = 5;  // before a lost rail is tried again; doubled each time
-  double settled_seconds = 10;    // a rail that lived so long starts again with the first
+  double renew_seconds = 1;  // all are silent: connect anew; a connection is not proved: close it
+  double attempt_seconds = 0.5;  // from the first packet to the open connection
+  // Before a lost rail is tried again: doubled each time, until one lived long enough to be settled.
+  double first_retry_seconds = 0.05, last_retry_seconds = 2, settled_seconds = 10;
 };
 
 enum class RailState : uint8_t { kClosed, kProving, kUp };
@@ -67,10 +67,12 @@ class RailPeer {
   uint64_t connection(int rail) const { return at(rail).connection; }
   bool any_open() const;
   int64_t in_flight_bytes(int rail) const { return at(rail).in_flight_bytes; }
-  // A closed rail that should be tried now; the answer is either rail_opened or retry_later.
+  // A closed rail that should be tried now; the answer is trying, then either rail_opened or retry_later. True while
+  // it is tried: begin again, what was sent so far is lost.
   bool wants_connection(int rail, double now) const;
+  void trying(int rail);
   void retry_later(int rail, double now);
-  void retry_now(int rail);  // there is news of the link
+  void retry_now(int rail);  // there is news of the link, or no other rail is left
 
   // Frames ----------------------------------------------------------------------------------------
   // The next frame for this rail, sealed, counted as sent; false: nothing to say. `payload` is valid while
@@ -83,8 +85,9 @@ class RailPeer {
   bool accepts(const FrameHead& head) const;
   // Where its payload goes; null: nowhere. Ask again before each write.
   std::byte* place(int rail, const FrameHead& head);
-  // The frame is whole. Rails that the peer says are silent there are in *lost.
-  void arrived(int rail, const FrameHead& head, const std::byte* payload, std::vector<int>* lost);
+  // The frame is whole. Rails that the peer says are silent there are in *lost. False: it acknowledges what was never
+  // sent.
+  bool arrived(int rail, const FrameHead& head, const std::byte* payload, std::vector<int>* lost);
 
   // Moves time on. Returns rails whose connections must be closed: silent, or never proved.
   std::vector<int> tick(double now);
@@ -132,7 +135,7 @@ class RailPeer {
   std::deque<Parcel> notices_;  // of the rails themselves, before any message
   std::vector<std::byte> scratch_;
   std::string fault_, fault_out_;
-  bool goodbye_ = false;
+  bool goodbye_ = false, is_held_ = false;  // held: nothing is heard on any rail
   double observed_ = 0, last_tick_ = -1;
 };
 

@@ -245,7 +245,7 @@ class World {
       w.half_read = !w.half_read;
       if (w.half_read) return;
       ASSERT_TRUE(place == nullptr || payload_is_whole(f.head, place));
-      end.peer.arrived(rail, f.head, place, lost);
+      ASSERT_TRUE(end.peer.arrived(rail, f.head, place, lost));
       w.flying.pop_front();
     }
   }
@@ -258,6 +258,46 @@ class World {
   double now_ = 0, asleep_[2] = {0, 0};
   uint64_t connection_ = 0;
 };
+
+TEST(RailPeer, WithoutAnotherRailALostOneIsTriedAtOnce) {
+  const RailTimes times;
+  RailPeer peer(2, 7, times, kChunk);
+  peer.rail_opened(1, 1000, 0);
+  for (int i = 0; i < 10; ++i) peer.retry_later(0, 0);
+  double now = 0;
+  for (; now < 1; now += kStep) {
+    peer.heard(1);
+    EXPECT_TRUE(peer.tick(now).empty());
+    ASSERT_FALSE(peer.wants_connection(0, now));
+  }
+  const double silent_since = now;
+  while (!peer.wants_connection(0, now) && now < 10) peer.tick(now += kStep);
+  EXPECT_NEAR(now - silent_since, times.dead_seconds, 0.01);
+  peer.trying(0);
+  for (const double end = now + 0.5; now < end; now += kStep) {
+    peer.tick(now);
+    ASSERT_FALSE(peer.wants_connection(0, now));  // once, not at every look
+  }
+}
+
+TEST(RailPeer, AFirstChunkThatComesAgainAsAnotherChangesNothing) {
+  Lanes lanes(kChunk);
+  FrameHead head, other;
+  head.kind = other.kind = FrameKind::kData;
+  head.message = other.message = 1;
+  head.label = 5;
+  other.label = 6;
+  other.bytes = 2 * kChunk;
+  other.payload_bytes = kChunk;
+  ASSERT_TRUE(lanes.accepts(head) && lanes.accepts(other));
+  EXPECT_TRUE(lanes.take(head));
+  EXPECT_EQ(lanes.place(other), nullptr);
+  EXPECT_FALSE(lanes.take(other));
+  MessageHead next;
+  ASSERT_TRUE(lanes.has_next(0, &next));
+  EXPECT_EQ(next.label, 5u);
+  EXPECT_EQ(next.bytes, 0);
+}
 
 TEST(RailPeer, NothingIsLostDoubledOrMixedWhateverRailsDo) {
   const char* more = std::getenv("MORAINE_RAIL_SEEDS");

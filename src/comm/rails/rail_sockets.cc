@@ -197,7 +197,8 @@ void RailSockets::begin_attempt(int rank, int rail) {
   hello.rail = rail;
   p.attempts[r] =
       std::make_unique<RailConnection>(place_, hello, options_.local[r].address, p.addresses[r]);
-  p.attempt_ends[r] = now_seconds() + options_.times.renew_seconds;
+  p.attempt_ends[r] = now_seconds() + options_.times.attempt_seconds;
+  p.state.trying(rail);
   const RailConnection& c = *p.attempts[r];
   if (c.fd() < 0 || c.error() != 0) {
     const bool refused = c.error() == ECONNREFUSED;
@@ -355,7 +356,8 @@ void RailSockets::tick_peer(int rank, Peer& p, double now) {
   for (int rail = 0; rail < p.state.rails() && !is_over; ++rail) {
     const size_t r = static_cast<size_t>(rail);
     if (p.attempts[r] != nullptr) {
-      if (now > p.attempt_ends[r]) end_attempt(rank, rail, RailEnd::kEnded);
+      if (now > p.attempt_ends[r] || p.state.wants_connection(rail, now))
+        end_attempt(rank, rail, RailEnd::kEnded);
     } else if (p.connects) {
       if (p.state.wants_connection(rail, now)) begin_attempt(rank, rail);
     } else if (p.was_open && !p.state.any_open() && now >= p.knock_at) {

@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <list>
 #include <thread>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -19,7 +21,7 @@
 namespace moraine {
 namespace {
 
-constexpr uint32_t kMostText = 64 << 10;
+constexpr uint32_t kMostText = 64 << 10, kMostDigits = 16;  // of a text, of its length
 constexpr size_t kMostGuests = 1024;
 constexpr double kGuestSeconds = 5, kNewsSeconds = 10;
 
@@ -37,6 +39,15 @@ struct Welcome {
   RailNonce nonce = {};
   RailProof proof = {};
 };
+
+struct Verdict {  // on the guest's proof: another one may have become that rank since the welcome
+  Answer answer = Answer::kWelcome;
+  RailProof proof = {};
+};
+
+std::string answer_text(int rank, Answer answer) {
+  return fmt::format("{} {}", rank, static_cast<int>(answer));
+}
 
 // Waits until fd is ready for `events`. False: not in time.
 bool wait_for(int fd, short events, double end) {
@@ -66,6 +77,41 @@ bool receive_all(int fd, void* data, size_t bytes, double end) {
   return true;
 }
 
+// Connected, or -1 if nobody answers until then.
+int reach(const sockaddr_in& address, double end) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) throw_error(Code::kIo, "rendezvous: make a socket: {}", std::strerror(errno));
+  const bool has_begun =
+      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
+      errno == EINPROGRESS;
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  if (has_begun && wait_for(fd, POLLOUT, end) &&
+      getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0)
+    return fd;
+  close(fd);
+  return -1;
+}
+
+// Each behind its length and a space.
+std::vector<std::string> split_texts(const std::string& all, int ranks) {
+  std::vector<std::string> texts;
+  const char* const end = all.data() + all.size();
+  for (const char* at = all.data(); at != end;) {
+    size_t bytes = 0;
+    const auto [behind, problem] = std::from_chars(at, end, bytes);
+    const bool fits = problem == std::errc() && behind != end && *behind == ' ' &&
+                      bytes <= static_cast<size_t>(end - behind - 1);
+    if (!fits) break;
+    texts.emplace_back(behind + 1, bytes);
+    at = behind + 1 + bytes;
+  }
+  if (static_cast<int>(texts.size()) != ranks)
+    throw_error(Code::kCorrupt, "rendezvous: rank 0 hands out {} texts; wanted those of {} ranks",
+                texts.size(), ranks);
+  return texts;
+}
+
 }  // namespace
 
 // Somebody who came, and has not yet proved to belong here.
@@ -91,15 +137,20 @@ struct Rendezvous::Guest {
 };
 
 Rendezvous::Rendezvous(Options options) : options_(std::move(options)), own_(options_.address) {
-  if (options_.rank == 0) {
-    gather_guests();
-  } else {
-    join();
+  try {
+    options_.rank == 0 ? gather_guests() : join();
+  } catch (...) {
+    leave();
+    throw;
   }
 }
 
-Rendezvous::~Rendezvous() {
-  for (const auto& [rank, link] : links_) close(link.fd);
+Rendezvous::~Rendezvous() { leave(); }
+
+void Rendezvous::leave() {
+  for (const auto& [rank, link] : links_) {
+    if (link.fd >= 0) close(link.fd);
+  }
 }
 
 RailProof Rendezvous::proof_of(const Link& link, char part, const std::string& text) const {
@@ -137,15 +188,19 @@ bool Rendezvous::greet(Guest& g) {
     if (is_number_right && links_.contains(g.join.rank)) welcome.answer = Answer::kTaken;
     g.link = {g.fd, make_nonce(), g.join.nonce};
     welcome.nonce = g.link.nonce_host;
-    welcome.proof =
-        proof_of(g.link, 'H', fmt::format("{} {}", g.join.rank, static_cast<int>(welcome.answer)));
+    welcome.proof = proof_of(g.link, 'H', answer_text(g.join.rank, welcome.answer));
     g.has_joined = true;
     return send_all(g.fd, &welcome, sizeof welcome, end) && welcome.answer == Answer::kWelcome;
   }
   const int got = g.read(&g.proof, sizeof g.proof);
   if (got <= 0) return got == 0;
   const bool is_known = same_proof(g.proof, proof_of(g.link, 'J', fmt::format("{}", g.join.rank)));
-  if (!is_known || links_.contains(g.join.rank)) return false;
+  if (!is_known) return false;
+  Verdict verdict;
+  if (links_.contains(g.join.rank)) verdict.answer = Answer::kTaken;
+  verdict.proof = proof_of(g.link, 'V', answer_text(g.join.rank, verdict.answer));
+  if (!send_all(g.fd, &verdict, sizeof verdict, end) || verdict.answer != Answer::kWelcome)
+    return false;
   links_[g.join.rank] = g.link;
   g.fd = -1;
   return false;
@@ -190,45 +245,50 @@ void Rendezvous::gather_guests() {
 
 // The others --------------------------------------------------------------------------------------
 
-bool Rendezvous::try_to_join(double end) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) throw_error(Code::kIo, "rendezvous: make a socket: {}", std::strerror(errno));
-  Link link = {fd, {}, make_nonce()};
+// False: rank 0 is gone again.
+bool Rendezvous::introduce(Link& link, double end) {
   const Join mine = {.rank = options_.rank, .ranks = options_.ranks, .nonce = link.nonce_guest};
-  const auto address = reinterpret_cast<const sockaddr*>(&options_.address);
   Welcome welcome;
-  const double soon = std::min(end, now_seconds() + kGuestSeconds);
-  const bool has_answer = connect(fd, address, sizeof options_.address) == 0 &&
-                          send_all(fd, &mine, sizeof mine, soon) &&
-                          receive_all(fd, &welcome, sizeof welcome, soon);
-  link.nonce_host = welcome.nonce;
-  const bool is_known =
-      has_answer &&
-      same_proof(welcome.proof,
-                 proof_of(link, 'H',
-                          fmt::format("{} {}", options_.rank, static_cast<int>(welcome.answer))));
-  const RailProof answer = proof_of(link, 'J', fmt::format("{}", options_.rank));
-  if (!is_known || welcome.answer != Answer::kWelcome ||
-      !send_all(fd, &answer, sizeof answer, soon)) {
-    close(fd);
-    if (has_answer && !is_known)
-      throw_error(Code::kInvalidArgument,
-                  "rendezvous at {}: who answers does not know the secret of this job",
-                  address_text(options_.address));
-    if (is_known && welcome.answer == Answer::kTaken)
-      throw_error(Code::kInvalidArgument,
-                  "rendezvous at {}: another process is rank {} already; wanted each rank once",
-                  address_text(options_.address), options_.rank);
-    if (is_known && welcome.answer == Answer::kOtherNumber)
-      throw_error(Code::kInvalidArgument,
-                  "rendezvous at {}: the job has another number of ranks than {}",
-                  address_text(options_.address), options_.ranks);
+  if (!send_all(link.fd, &mine, sizeof mine, end) ||
+      !receive_all(link.fd, &welcome, sizeof welcome, end))
     return false;
+  link.nonce_host = welcome.nonce;
+  Answer answer = welcome.answer;
+  bool is_known =
+      same_proof(welcome.proof, proof_of(link, 'H', answer_text(options_.rank, answer)));
+  if (is_known && answer == Answer::kWelcome) {
+    const RailProof proof = proof_of(link, 'J', fmt::format("{}", options_.rank));
+    Verdict verdict;
+    if (!send_all(link.fd, &proof, sizeof proof, end) ||
+        !receive_all(link.fd, &verdict, sizeof verdict, end))
+      return false;
+    answer = verdict.answer;
+    is_known = same_proof(verdict.proof, proof_of(link, 'V', answer_text(options_.rank, answer)));
   }
+  if (!is_known)
+    throw_error(Code::kInvalidArgument,
+                "rendezvous at {}: who answers does not know the secret of this job",
+                address_text(options_.address));
+  if (answer == Answer::kTaken)
+    throw_error(Code::kInvalidArgument,
+                "rendezvous at {}: another process is rank {} already; wanted each rank once",
+                address_text(options_.address), options_.rank);
+  if (answer == Answer::kOtherNumber)
+    throw_error(Code::kInvalidArgument,
+                "rendezvous at {}: the job has another number of ranks than {}",
+                address_text(options_.address), options_.ranks);
+  return true;
+}
+
+bool Rendezvous::try_to_join(double end) {
+  const double soon = std::min(end, now_seconds() + kGuestSeconds);
+  Link& link = links_[0];  // closed with this
+  if (link.fd >= 0) close(link.fd);
+  link = {reach(options_.address, soon), {}, make_nonce()};
+  if (link.fd < 0 || !introduce(link, soon)) return false;
   socklen_t bytes = sizeof own_;
-  getsockname(fd, reinterpret_cast<sockaddr*>(&own_), &bytes);
+  getsockname(link.fd, reinterpret_cast<sockaddr*>(&own_), &bytes);
   own_.sin_port = 0;
-  links_[0] = link;
   return true;
 }
 
@@ -261,7 +321,7 @@ std::string Rendezvous::receive_text(const Link& link, char part, int rank) {
   RailProof proof;
   std::string text;
   bool ok = receive_all(link.fd, &bytes, sizeof bytes, end) &&
-            bytes <= kMostText * static_cast<uint32_t>(options_.ranks);
+            bytes <= (kMostText + kMostDigits) * static_cast<uint32_t>(options_.ranks);
   if (ok) text.resize(bytes);
   ok = ok && receive_all(link.fd, text.data(), bytes, end) &&
        receive_all(link.fd, proof.data(), proof.size(), end);
@@ -274,6 +334,7 @@ std::string Rendezvous::receive_text(const Link& link, char part, int rank) {
 
 // Rank 0 hands out all texts, each behind its length.
 std::vector<std::string> Rendezvous::exchange(const std::string& mine) {
+  MR_CHECK(mine.size() <= kMostText, "%ld bytes", long(mine.size()));
   ++round_;
   std::string all;
   const auto add = [&all](const std::string& text) {
@@ -287,14 +348,7 @@ std::vector<std::string> Rendezvous::exchange(const std::string& mine) {
     send_text(links_.at(0), 'J', mine);
     all = receive_text(links_.at(0), 'H', 0);
   }
-  std::vector<std::string> texts;
-  for (size_t at = 0; at < all.size();) {
-    size_t digits = 0;
-    const size_t bytes = std::stoul(all.substr(at, 12), &digits);
-    texts.push_back(all.substr(at + digits + 1, bytes));
-    at += digits + 1 + bytes;
-  }
-  return texts;
+  return split_texts(all, options_.ranks);
 }
 
 }  // namespace moraine

@@ -43,9 +43,11 @@ class Rendezvous {
     RailNonce nonce_host = {}, nonce_guest = {};
   };
   struct Guest;
+  void leave();
   void gather_guests();
   bool greet(Guest& guest);
   void join();
+  bool introduce(Link& link, double end);
   bool try_to_join(double end);
   void send_text(const Link& link, char part, const std::string& text);
   std::string receive_text(const Link& link, char part, int rank);
