@@ -2,6 +2,9 @@
 // with the secret (then as rank 0). Breaks if a stranger disturbs the job, is not counted, is not thrown out, or ends
 // it.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -303,6 +306,25 @@ TEST(RailsHostile, AFloodOfGuestsTakesNoMoreThanItsPlaces) {
   EXPECT_TRUE(job.counts_to(1, &RailCounters::silent_guests, 64));
   TestGuest guest(job.address(1, 0));
   EXPECT_TRUE(guest.shake_hands(hello_of(0, 1, 0), kSecret));
+  EXPECT_EQ(job.stop(), "");
+}
+
+TEST(RailsHostile, WithoutAFileDescriptorToSpareGuestsAreRefused) {
+  Job job;
+  job.start();
+  const int guest = socket(AF_INET, SOCK_STREAM, 0), lowest_free = dup(guest);
+  close(lowest_free);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(lowest_free);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const sockaddr_in address = job.address(1, 0);
+  EXPECT_EQ(connect(guest, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_TRUE(job.counts_to(1, &RailCounters::too_many, 1));
+  EXPECT_TRUE(job.goes_on());
+  setrlimit(RLIMIT_NOFILE, &before);
+  close(guest);
   EXPECT_EQ(job.stop(), "");
 }
 

@@ -242,7 +242,7 @@ double RailPeer::silent_seconds() const {
 
 void RailPeer::send_fault(const std::string& reason) {
   if (!fault_out_.empty()) return;
-  fault_out_ = reason.substr(0, kMostFaultBytes);
+  fault_out_ = reason.empty() ? "no reason was given" : reason.substr(0, kMostFaultBytes);
   notices_.push_back(
       {.kind = FrameKind::kFault, .payload_bytes = static_cast<uint32_t>(fault_out_.size())});
 }

@@ -1,6 +1,7 @@
 // RailSockets: one epoll set, and what to do about each of its events.
 #include "comm/rails/rail_sockets.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -38,7 +39,8 @@ const char* why(RailEnd end) {
 RailSockets::RailSockets(Options options)
     : options_(std::move(options)),
       place_{options_.place, &options_.secret},
-      poll_(epoll_create1(EPOLL_CLOEXEC)) {
+      poll_(epoll_create1(EPOLL_CLOEXEC)),
+      spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)) {
   if (poll_ < 0) throw_error(Code::kIo, "start rails: make an epoll set: {}", std::strerror(errno));
   const int rails = static_cast<int>(options_.local.size());
   for (int rail = 0; rail < rails; ++rail)
@@ -58,6 +60,7 @@ RailSockets::RailSockets(Options options)
 
 RailSockets::~RailSockets() {
   for (const int fd : options_.listeners) close(fd);
+  if (spare_ >= 0) close(spare_);
   close(poll_);
 }
 
@@ -129,6 +132,7 @@ void RailSockets::accept_guests(int rail) {
   for (;;) {
     const int fd = accept4(options_.listeners[static_cast<size_t>(rail)], nullptr, nullptr,
                            SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) return refuse_guest(rail);
     if (fd < 0) return;
     if (guests_.size() >= kMostGuests) {
       ++counters_.too_many;
@@ -139,6 +143,15 @@ void RailSockets::accept_guests(int rail) {
     watch(fd, {Owner::kGuest, 0, rail});
     greet(fd);
   }
+}
+
+// Without a free file descriptor nobody can be let in, and who knocks would be heard for ever: one is kept for that.
+void RailSockets::refuse_guest(int rail) {
+  if (spare_ >= 0) close(spare_);
+  const int fd = accept(options_.listeners[static_cast<size_t>(rail)], nullptr, nullptr);
+  if (fd >= 0) close(fd);
+  ++counters_.too_many;
+  spare_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 void RailSockets::count_end(RailEnd end, const RailConnection& c) {

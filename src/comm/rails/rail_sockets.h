@@ -99,6 +99,7 @@ class RailSockets {
   void forget(int fd);
   void handle(int fd, const Endpoint& e);
   void accept_guests(int rail);
+  void refuse_guest(int rail);
   void greet(int fd);
   void count_end(RailEnd end, const RailConnection& connection);
   void begin_attempt(int rank, int rail);
@@ -116,7 +117,7 @@ class RailSockets {
 
   const Options options_;
   RailConnection::Place place_;
-  int poll_ = -1;
+  int poll_ = -1, spare_ = -1;
   LinkEvents news_;
   std::map<int, Peer> peers_;
   std::map<int, Endpoint> endpoints_;  // by file descriptor

@@ -45,7 +45,7 @@ RailsMessages::~RailsMessages() {
 
 // Moving ------------------------------------------------------------------------------------------
 
-// Called with the lock. A system that gives no more sockets ends the job like any other fault.
+// Called with the lock. A system that gives no more sockets ends the job like any other fault, by whoever waits next.
 void RailsMessages::work(const RailSockets::Events& events) {
   try {
     sockets_.handle(events);
@@ -55,7 +55,7 @@ void RailsMessages::work(const RailSockets::Events& events) {
       sockets_.tick();
     }
   } catch (const Error& e) {
-    host_.record_fault(host_.rank(), e.what());
+    broken_ = e.what();
   }
   for (const int peer : peers_) {
     const std::string* fault = sockets_.peer(peer).fault();
@@ -108,6 +108,7 @@ void RailsMessages::throw_lost(Lock& lock, const Wait& w, const std::string& wha
 
 void RailsMessages::check(Lock& lock, const Wait& w, double began) {
   host_.throw_if_fault(w.channel, w.label);
+  if (!broken_.empty()) throw_lost(lock, w, fmt::format("cannot be reached: {}", broken_));
   const RailPeer& peer = sockets_.peer(w.peer);
   if (sockets_.has_died(w.peer))
     throw_lost(lock, w, "died: its host answers, and nobody listens there");
@@ -150,6 +151,7 @@ void RailsMessages::meet(double seconds) {
 SendTicket RailsMessages::send(int peer, int channel, uint64_t label, ConstBytes data,
                                double seconds) {
   Lock lock(mutex_);
+  labels_[static_cast<size_t>(channel)] = label;
   host_.throw_if_fault(channel, label);
   Lanes& lanes = sockets_.peer(peer).lanes();
   wait(lock, {peer, channel, label, seconds, "has no free place to send to"},
@@ -164,7 +166,8 @@ void RailsMessages::wait_sent(const SendTicket& t, double seconds) {
   if (t.sequence == 0) return;
   Lock lock(mutex_);
   const Lanes& lanes = sockets_.peer(t.peer).lanes();
-  wait(lock, {t.peer, t.channel, 0, seconds, "waits until its data is read by"},
+  const uint64_t label = labels_[static_cast<size_t>(t.channel)];
+  wait(lock, {t.peer, t.channel, label, seconds, "waits until its data is read by"},
        [&lanes, &t] { return lanes.is_sent(t.channel, t.sequence); });
 }
 

@@ -11,9 +11,11 @@
 // Threads: one thread per channel at a time.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -72,6 +74,8 @@ class RailsMessages : public FarMessages {
   std::mutex mutex_;
   RailSockets sockets_;
   std::condition_variable changed_, background_;
+  std::array<uint64_t, kMaxChannels> labels_ = {};  // of the last send of each channel
+  std::string broken_;                              // what the system refused; empty: nothing
   bool is_driven_ = false, stop_ = false;
   int waiters_ = 0;
   double driven_at_ = 0, ticked_at_ = 0;
