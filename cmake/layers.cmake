@@ -70,6 +70,7 @@ add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/page_files.cc
   DEPENDS ${page} ${CMAKE_SOURCE_DIR}/cmake/page_files.cmake COMMENT "files of the web page" VERBATIM)
 target_sources(mr_server PRIVATE ${CMAKE_BINARY_DIR}/page_files.cc)
 moraine_layer(train DEPENDS base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer)
+moraine_layer(plan DEPENDS base)
 moraine_layer(bench DEPENDS base tensor kernels comm tokenizer grammar parallel checkpoint model machine infer train)
 
 file(GLOB cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cc)
@@ -77,7 +78,7 @@ list(FILTER cli_sources EXCLUDE REGEX "_test\\.cc$")
 if(cli_sources)
   add_executable(moraine ${cli_sources})
   moraine_compile(moraine calm)
-  target_link_libraries(moraine PRIVATE mr_base mr_tensor mr_kernels mr_comm mr_tokenizer mr_chat mr_data mr_parallel mr_checkpoint mr_model mr_eval mr_infer mr_server mr_train mr_bench)
+  target_link_libraries(moraine PRIVATE mr_base mr_tensor mr_kernels mr_comm mr_tokenizer mr_chat mr_data mr_parallel mr_checkpoint mr_model mr_eval mr_infer mr_server mr_train mr_plan mr_bench)
 endif()
 
 # The tests of whole runs: tests/<level>/*_test.cc make one program <level>_test, which knows where the sources are

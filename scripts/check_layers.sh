@@ -29,8 +29,9 @@ eval: base comm tokenizer model
 infer: base kernels comm tokenizer model
 server: base comm tokenizer grammar chat parallel checkpoint model infer
 train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer
+plan: base
 bench: base tensor kernels comm tokenizer grammar parallel checkpoint model machine infer train
-cli: base tensor kernels comm tokenizer chat data parallel checkpoint model eval infer server train bench
+cli: base tensor kernels comm tokenizer chat data parallel checkpoint model eval infer server train plan bench
 '
 
 # <how an include begins>: the files or folders (with a slash at the end) that may have it. *_test.cc may include

@@ -17,7 +17,8 @@ enum class Stream : uint32_t {
   kDataSplit = 3,
   kSample = 4,
   kTest = 5,
-  kChoice = 6
+  kChoice = 6,
+  kFaults = 7
 };
 
 uint64_t random_bits(uint64_t seed, Stream stream, uint64_t step, uint64_t index);

@@ -1,8 +1,9 @@
-// `moraine plan memory`: every large buffer of a run, by name, without taking any.
+// `moraine plan`: what a run will take and lose: memory by name without taking any; interruptions and useful time.
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/plan_reliability.h"
 #include "model/loaded_model.h"
 #include "train/auto_dtype.h"
 #include "train/complete_config.h"
@@ -18,6 +19,7 @@ struct PlanFlags {
   bool json = false;
   int64_t ranks = 1, rank = 0, context = 0, sequences = 1;
   LoadOptions load;
+  ReliabilityFlags reliability;
 };
 
 void plan_run(const PlanFlags& f, Arena& arena) {
@@ -70,10 +72,13 @@ void cmd_plan(const CommandLine& line) {
   PlanFlags f;
   f.load.threads = 1;
   f.load.head = "auto";
-  Flags flags("plan",
-              "memory: every large buffer by name, without taking any: of a run, the table that "
-              "`train` prints before step one; of a model, what generate and serve take.");
-  flags.choice_positional("action", &f.action, {"memory"}, "memory")
+  Flags flags(
+      "plan",
+      "memory: every large buffer by name, without taking any: of a run, the table that "
+      "`train` prints before step one; of a model, what generate and serve take. "
+      "reliability: how often a run is interrupted, how often to save, and what share of the "
+      "time is useful.");
+  flags.choice_positional("action", &f.action, {"memory", "reliability"}, "memory or reliability")
       .text("config", &f.config_path, "Config file of a run.")
       .text("model", &f.model_path, "Or a model that answers: any directory that `serve` takes.")
       .list("set", &f.assignments, "key=value that wins over the file.")
@@ -87,7 +92,9 @@ void cmd_plan(const CommandLine& line) {
       .integer("sequences", &f.sequences, "Of --model: sequences of that length in the cache.", 1,
                1 << 20)
       .flag("json", &f.json, "Print JSON.");
+  declare_reliability(flags, &f.reliability);
   if (!flags.parse(line)) return;
+  if (f.action == "reliability") return print_reliability(f.reliability, f.ranks, f.json);
   if (f.config_path.empty() && f.model_path.empty())
     throw_error(Code::kInvalidArgument, "--config is missing: wanted --config FILE or --model DIR");
   if (!f.config_path.empty() && !f.model_path.empty())

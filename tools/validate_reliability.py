@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Holds `moraine plan reliability` against a real run that is killed every few seconds.
+
+Usage: tools/validate_reliability.py --program build/release/moraine --config configs/demo.toml [--set key=value ...]
+           [--mtbf 6] [--steps 600] [--seed 1]
+
+A quiet run gives the time of a step; starts that are killed at their first new step give the time of a restart; then the run is killed
+at exponential times and started again at once until it is done. Prints what the formula expects from these times, what was
+measured, their ratio, and whether the hash is the quiet run's. Needs Python 3 only; run it on a machine that is otherwise idle.
+"""
+import argparse, json, os, random, re, shutil, statistics, subprocess, tempfile, time
+
+
+def command(a, out, steps):
+    sets = [x for s in a.set for x in ('--set', s)]
+    return [a.program, 'train', '--config', a.config, '--out', out, '--set', f'train.steps={steps}',
+            '--set', f'checkpoint.every_steps={a.every_steps}'] + sets
+
+
+def lines_of(out):
+    try:
+        with open(os.path.join(out, 'metrics.jsonl')) as f:
+            return f.read().count('\n')
+    except FileNotFoundError:
+        return 0
+
+
+def start(a, out):
+    return subprocess.Popen(command(a, out, a.steps), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def step_seconds(out):
+    """From the records of the file: the mean time between steps of the quiet run, checkpoints included."""
+    with open(os.path.join(out, 'metrics.jsonl')) as f:
+        rows = [json.loads(line) for line in f]
+    times = [r['step_seconds'] for r in rows if 'step_seconds' in r]
+    return statistics.mean(times[2:])
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument('--program', required=True)
+    p.add_argument('--config', required=True)
+    p.add_argument('--set', action='append', default=[])
+    p.add_argument('--mtbf', type=float, default=6.0)
+    p.add_argument('--steps', type=int, default=600)
+    p.add_argument('--every-steps', type=int, default=10)
+    p.add_argument('--write-seconds', type=float, default=0.05, help='from a snapshot to a whole checkpoint')
+    p.add_argument('--seed', type=int, default=1)
+    a = p.parse_args()
+    folder = tempfile.mkdtemp()
+    quiet = os.path.join(folder, 'quiet')
+    print('quiet run', flush=True)
+    done = subprocess.run(command(a, quiet, a.steps), capture_output=True, text=True, check=True)
+    want = re.search(r'hash=(\w+)', done.stdout).group(1)
+    step = step_seconds(quiet)
+    print(f'step {step * 1e3:.1f} ms', flush=True)
+
+    random.seed(a.seed)
+    faulty = os.path.join(folder, 'faulty')
+    begin = time.time()
+    kills, restarts, deadline = 0, [], None
+    while True:
+        before, started = lines_of(faulty), time.time()
+        child = start(a, faulty)
+        life, is_first = random.expovariate(1 / a.mtbf), True
+        while child.poll() is None and time.time() < started + life:
+            time.sleep(0.005)
+            if is_first and lines_of(faulty) > before:
+                is_first = False
+                restarts.append(time.time() - started - step)
+        if child.poll() is not None:
+            break
+        child.kill()
+        child.wait()
+        kills += 1
+        if kills % 10 == 0:
+            print(f'{kills} kills, {lines_of(faulty)} of {a.steps} steps recorded, {time.time() - begin:.0f} s', flush=True)
+    wall = time.time() - begin - restarts[0]
+    hash_ = re.search(r'hash=(\w+)', child.stdout.read()).group(1)
+    restart = statistics.mean(restarts)
+    useful = a.steps * step / wall
+    expected = json.loads(subprocess.run(
+        [a.program, 'plan', 'reliability', '--json', '--ranks', '1', '--ranks-per-host', '1',
+         '--rank-mtbf-hours', str(a.mtbf / 3600), '--host-mtbf-hours', '1e9', '--detect-seconds', '0',
+         '--restart-seconds', str(restart), '--save-seconds', '0', '--write-seconds', str(a.write_seconds),
+         '--every-seconds', str(a.every_steps * step)], capture_output=True, text=True, check=True).stdout)
+    print(f'restart {restart:.2f} s, {kills} kills in {wall:.0f} s (one in {wall / max(kills, 1):.1f} s)')
+    print(f'useful: expected {100 * expected["useful"]:.1f} %, measured {100 * useful:.1f} %, '
+          f'ratio {useful / expected["useful"]:.3f}; hash {"equal" if hash_ == want else "DIFFERENT"}')
+    shutil.rmtree(folder)
+
+
+main()
