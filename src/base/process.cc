@@ -6,6 +6,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
 #include "base/mapped_ranges.h"
 
 namespace moraine {
@@ -25,6 +30,15 @@ void prepare_process() {
     files.rlim_cur = files.rlim_max;
     ::setrlimit(RLIMIT_NOFILE, &files);
   }
+}
+
+std::string own_program() {
+  char* path = ::realpath("/proc/self/exe", nullptr);
+  if (path == nullptr)
+    throw_error(Code::kIo, "look up the path of this program: {}", std::strerror(errno));
+  const std::string own = path;
+  std::free(path);
+  return own;
 }
 
 }  // namespace moraine

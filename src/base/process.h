@@ -1,5 +1,7 @@
-// Process: what a program needs before it opens anything.
+// Process: what a program needs of itself before it opens anything.
 #pragma once
+
+#include <string>
 
 namespace moraine {
 
@@ -8,5 +10,8 @@ namespace moraine {
 // file size limit (SIGXFSZ) an error instead of a death, names the file where a mapped page is lost
 // (base/mapped_ranges.h), and takes as many open files as the system allows. Call it first, from one thread.
 void prepare_process();
+
+// The path of this program, also if it was started by a name that is looked up. Errors: kIo.
+std::string own_program();
 
 }  // namespace moraine

@@ -8,13 +8,13 @@
 #include <functional>
 #include <optional>
 
+#include "base/chart_page.h"
 #include "base/check_place.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/pool.h"
 #include "machine/machine.h"
 #include "train/auto_dtype.h"
-#include "train/chart_page.h"
 #include "train/time_split.h"
 
 namespace moraine {

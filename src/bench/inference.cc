@@ -25,9 +25,7 @@ namespace {
 
 constexpr int64_t kChunk = 512;  // rows of a prompt at a step
 
-double median(std::vector<double> values) {
-  return spread_of(values.data(), static_cast<int64_t>(values.size())).median;
-}
+double median(std::vector<double> values) { return spread_of(std::move(values)).median; }
 
 // The packs that a step reads, and how many experts were wanted.
 class PacksRead : public ForwardObserver {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/chart_page.h"
 #include "base/check_place.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -16,7 +17,6 @@
 #include "kernels/profile.h"
 #include "machine/machine.h"
 #include "model/loaded_model.h"
-#include "train/chart_page.h"
 
 namespace moraine {
 namespace {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -250,7 +251,7 @@ Spread ratio(const Times& times, const char* above, const char* below) {
   for (size_t i = 0; i < times.at(above).size(); ++i) {
     values.push_back(times.at(above)[i] / times.at(below)[i]);
   }
-  return spread_of(values.data(), static_cast<int64_t>(values.size()));
+  return spread_of(std::move(values));
 }
 
 // Share of a limit that is itself noisy: its fastest round counts.
@@ -259,7 +260,7 @@ Spread share_of(const Times& times, const char* limit, const char* name) {
   const double fastest = *std::min_element(limits.begin(), limits.end());
   std::vector<double> values;
   for (const double seconds : times.at(name)) values.push_back(fastest / seconds);
-  return spread_of(values.data(), static_cast<int64_t>(values.size()));
+  return spread_of(std::move(values));
 }
 
 class Printer {
@@ -288,7 +289,7 @@ class Printer {
     row(ranks, times, "restore cached", gb, {0, 0, 0});
     row(ranks, times, "restore uncached", gb, share_of(times, "raw read", "restore uncached"));
     row(ranks, times, "raw read", gb, share_of(times, "raw read", "raw read"));
-    const Spread still = spread_of_name(times, "stands still");
+    const Spread still = spread_of(times.at("stands still"));
     const double share = 2 * gb / still.median / copy_gb_s_;
     row(ranks, times, "stands still", 2 * gb, {share, share, share});
     const Spread gain = ratio(times, "save gathered", "save distributed");
@@ -304,13 +305,8 @@ class Printer {
   }
 
  private:
-  static Spread spread_of_name(const Times& times, const char* name) {
-    std::vector<double> values = times.at(name);
-    return spread_of(values.data(), static_cast<int64_t>(values.size()));
-  }
-
   void row(int ranks, const Times& times, const char* name, double gb, const Spread& share) const {
-    const Spread s = spread_of_name(times, name);
+    const Spread s = spread_of(times.at(name));
     if (options_.json) {
       line(name, ranks, s, "s");
       if (share.median > 0) line(fmt::format("{} of limit", name), ranks, share, "ratio");

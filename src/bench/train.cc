@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/json.h"
@@ -90,9 +91,7 @@ double sum_over(Transport& job, double value) {
   return sum;
 }
 
-double median(std::vector<double> values) {
-  return spread_of(values.data(), static_cast<int64_t>(values.size())).median;
-}
+double median(std::vector<double> values) { return spread_of(std::move(values)).median; }
 
 // Steps of this rank; what rank 0 measured is the answer.
 Result run_steps(const RunConfig& config, int64_t steps, int threads, Transport& transport) {

@@ -104,7 +104,8 @@ void serve_on(Transport& transport, ServeFlags f) {
   FileSystem& fs = posix_file_system();
   ServeRanks ranks(transport, f.model.threads, f.ranks.deadline_seconds);
   if (!ranks.first()) {
-    if (started_by_mpi()) {  // a process of its own: the first one drains, and then ends it
+    // A process of its own: the first one drains, and then ends it.
+    if (started_by_mpi() || !f.ranks.rendezvous.empty()) {
       std::signal(SIGTERM, SIG_IGN);
       std::signal(SIGINT, SIG_IGN);
     }

@@ -2,6 +2,7 @@
 #include "kernels/peak.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -24,7 +25,7 @@ Spread repeat(double seconds, const F& burst) {
     rates.push_back(burst());
   } while (static_cast<int64_t>(rates.size()) < kMaxBursts &&
            (static_cast<int64_t>(rates.size()) < kMinBursts || now_seconds() - start < seconds));
-  return spread_of(rates.data(), static_cast<int64_t>(rates.size()));
+  return spread_of(std::move(rates));
 }
 
 }  // namespace
@@ -33,6 +34,11 @@ Spread spread_of(double* values, int64_t count) {
   MR_CHECK(count > 0);
   std::sort(values, values + count);
   return {values[count / 2], values[count / 10], values[count - 1 - count / 10]};
+}
+
+Spread spread_of(std::vector<double> values) {
+  if (values.empty()) return {};
+  return spread_of(values.data(), static_cast<int64_t>(values.size()));
 }
 
 double peak_burst(Pool& pool, PeakKind kind, int64_t iterations) {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/pool.h"
 #include "tensor/tensor.h"
@@ -23,6 +24,7 @@ struct Spread {
   double median = 0, p10 = 0, p90 = 0;
 };
 Spread spread_of(double* values, int64_t count);  // sorts the values
+Spread spread_of(std::vector<double> values);     // all 0 if there are none
 
 enum class PeakKind : uint8_t { kF32, kBf16, kInt8 };
 

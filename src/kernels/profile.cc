@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/heartbeat.h"
 
 namespace moraine {
 
@@ -56,6 +57,7 @@ OpTimer::~OpTimer() {
   event_.seconds = now_seconds() - event_.begin;
   profile_->add(event_, profile_->inside_);
   profile_->inside_ = inside_before_ + event_.seconds;
+  beat();
 }
 
 }  // namespace moraine

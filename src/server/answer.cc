@@ -4,7 +4,6 @@
 #include <sys/random.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "base/error.h"
@@ -41,12 +40,6 @@ std::string random_id(const std::string& prefix) {
   std::string id = prefix;
   for (unsigned char byte : bytes) id += kLetters[byte % 64];
   return id;
-}
-
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
 }
 
 }  // namespace moraine

@@ -86,6 +86,5 @@ std::string token_bytes(const Tokenizer& tokenizer, int32_t id);
 double json_logprob(double logprob);
 // "chatcmpl-" and 24 random letters and digits.
 std::string random_id(const std::string& prefix);
-int64_t unix_seconds();
 
 }  // namespace moraine

@@ -1,6 +1,7 @@
 // Chat format: chat.completion objects, whole and in chunks.
 #include "server/chat_format.h"
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "server/completions_format.h"
 
@@ -10,7 +11,7 @@ namespace {
 struct Writer {
   ChatFormat format;
   std::string id = random_id("chatcmpl-");
-  int64_t created = unix_seconds();
+  int64_t created = static_cast<int64_t>(unix_seconds());
 
   Json object(const char* kind, Json choices) const {
     return {{"id", id},

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 
 namespace moraine {
@@ -27,7 +28,7 @@ std::string token_name(const Tokenizer& tokenizer, int32_t id) {
 struct Writer {
   CompletionsFormat format;
   std::string id = random_id("cmpl-");
-  int64_t created = unix_seconds();
+  int64_t created = static_cast<int64_t>(unix_seconds());
   std::vector<int64_t> offsets{};  // of each choice's next token, in characters
 
   Json object(Json choices) const {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -152,7 +153,7 @@ std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs, const Serve
   auto m = std::make_shared<ServedModel>();
   m->id = o.name.empty() ? last_part(o.path) : o.name;
   m->fingerprint = fingerprint_of(fs, directory.path());
-  m->created = unix_seconds();
+  m->created = static_cast<int64_t>(unix_seconds());
   m->context = o.context > 0 ? o.context : config.max_positions;
   m->tokenizer = load_tokenizer(fs, directory, o.path);
   m->special_texts = special_texts(*m->tokenizer);

@@ -1,13 +1,15 @@
 // Responses format: response objects, and the events of their streams.
 #include "server/responses_format.h"
 
+#include "base/clock.h"
+
 namespace moraine {
 namespace {
 
 struct Writer {
   ResponsesFormat format;
   std::string id = random_id("resp_");
-  int64_t created = unix_seconds();
+  int64_t created = static_cast<int64_t>(unix_seconds());
   int64_t number = 0;           // of the next event
   Json output = Json::array();  // items that are complete
   Json item = nullptr;          // open, in a stream

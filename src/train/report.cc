@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "train/chart_page.h"
+#include "base/chart_page.h"
 
 namespace moraine {
 namespace {

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <sstream>
 
+#include "base/chart.h"
+#include "base/test_page.h"
 #include "testing/rig.h"
-#include "train/report_chart.h"
-#include "train/test_page.h"
 
 namespace moraine {
 namespace {

@@ -2,13 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
+#include "base/test_page.h"
 #include "checkpoint/test_folder.h"
 #include "kernels/linear.h"
 #include "model/config.h"
 #include "model/model_directory.h"
 #include "testing/places.h"
 #include "tests/program.h"
-#include "train/test_page.h"
 
 namespace moraine {
 namespace {

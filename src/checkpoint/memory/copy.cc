@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/fault_point.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/history.h"
 #include "checkpoint/memory/folder.h"
@@ -80,6 +81,7 @@ class CopyWrite {
   }
 
   void pass_on_round() {
+    fault_point("memory.pass_on");
     std::optional<Error> failed;
     if (hosts_.count() > 1) failed = pass_on(comm_, hosts_, fs_, partial_, host_files_);
     const std::string bytes = agree(
@@ -95,6 +97,7 @@ class CopyWrite {
   }
 
   CheckpointWritten commit_round() {
+    fault_point("memory.commit");
     agree(
         comm_,
         [&] {

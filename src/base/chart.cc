@@ -1,5 +1,5 @@
 // Data to pixels: a scale for each axis, then a path.
-#include "train/report_chart.h"
+#include "base/chart.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// ReportChart: line charts with heat maps as inline SVG text.
+// Chart: line charts with heat maps as inline SVG text.
 //
 // Colours are CSS variables of the page (chart_page.h: --s1..--s3, --grid, --text, --low, --high), so that one
 // drawing reads in light and dark. Any number of points: a line is thinned to what its pixels can

@@ -1,5 +1,5 @@
 // ChartPage: the style sheet, and the little that stands around a body.
-#include "train/chart_page.h"
+#include "base/chart_page.h"
 
 #include <fmt/format.h>
 
@@ -41,6 +41,8 @@ summary { cursor:pointer; font-size:17px; font-weight:600; margin:26px 0 10px; }
 footer { color:var(--soft); font-size:13px; margin-top:30px; }
 table { border-collapse:collapse; width:100%; } td { padding:4px 8px; border-top:1px solid var(--grid); }
 tr:first-child td { border-top:0; } td:last-child { text-align:right; font-variant-numeric:tabular-nums; }
+th { text-align:left; font-weight:600; padding:4px 8px; } th:last-child { text-align:right; }
+.scroll { overflow-x:auto; } .scroll td { vertical-align:top; font-size:13px; } .soft { color:var(--soft); }
 )";
 
 }  // namespace

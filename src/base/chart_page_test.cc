@@ -1,7 +1,7 @@
 // ChartPage: fails if text of others reaches the page as HTML, or a chart is lost.
-#include "train/chart_page.h"
+#include "base/chart_page.h"
 
-#include "train/test_page.h"
+#include "base/test_page.h"
 
 namespace moraine {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "train/report_chart.h"
+#include "base/chart.h"
 
 namespace moraine {
 

@@ -1,0 +1,132 @@
+// Heartbeat: maps the page that the environment names, or a private one.
+#include "base/heartbeat.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/process_stat.h"
+
+namespace moraine {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+
+thread_local bool speaks_for_process = false;
+
+HeartbeatPage* map_page(int fd, const std::string& path) {
+  const int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+  void* memory = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (memory == MAP_FAILED)
+    throw_error(Code::kIo, "map the heartbeat {}: {}", path, std::strerror(errno));
+  return static_cast<HeartbeatPage*>(memory);
+}
+
+HeartbeatPage* map_file(const std::string& path, int flags) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0600);
+  if (fd < 0 && errno == ENOENT && (flags & O_CREAT) == 0) return nullptr;
+  if (fd < 0) throw_error(Code::kIo, "open the heartbeat {}: {}", path, std::strerror(errno));
+  const off_t bytes = lseek(fd, 0, SEEK_END);
+  const bool fits = bytes == static_cast<off_t>(kPageBytes) ||
+                    ((flags & O_CREAT) != 0 && ftruncate(fd, kPageBytes) == 0);
+  const int error = fits || (flags & O_CREAT) == 0 ? 0 : errno;
+  HeartbeatPage* page = fits ? map_page(fd, path) : nullptr;
+  close(fd);
+  if (!fits)
+    throw_error(Code::kIo, "open the heartbeat {}: {} bytes, wanted {}{}{}", path, bytes,
+                kPageBytes, error == 0 ? "" : ": ", error == 0 ? "" : std::strerror(error));
+  return page;
+}
+
+HeartbeatPage* own_page() {
+  const char* path = std::getenv(kHeartbeatVariable);
+  const bool is_named = path != nullptr && *path != '\0';
+  HeartbeatPage* page = is_named ? map_file(path, 0) : map_page(-1, "");
+  if (page == nullptr)
+    throw_error(Code::kIo,
+                "{}={}: there is no such file; wanted the one that the watcher has made, or the "
+                "variable unset",
+                kHeartbeatVariable, path);
+  page->waits_for = -1;
+  page->pid = getpid();
+  page->process_start = process_start(getpid());
+  page->magic = HeartbeatPage::kMagic;
+  return page;
+}
+
+}  // namespace
+
+const char* activity_name(Activity activity) {
+  switch (activity) {
+    case Activity::kStarting:
+      return "starting";
+    case Activity::kMeeting:
+      return "meeting";
+    case Activity::kLoading:
+      return "loading";
+    case Activity::kComputing:
+      return "computing";
+    case Activity::kWaiting:
+      return "waiting";
+    case Activity::kStoring:
+      return "storing";
+    case Activity::kObserving:
+      return "observing";
+    case Activity::kEnding:
+      return "ending";
+  }
+  return "unknown";
+}
+
+HeartbeatPage& heartbeat() {
+  static HeartbeatPage& page = *own_page();
+  return page;
+}
+
+void set_activity(Activity activity, int32_t waits_for) {
+  speaks_for_process = true;
+  heartbeat().waits_for.store(waits_for, std::memory_order_relaxed);
+  heartbeat().activity.store(activity, std::memory_order_relaxed);
+  beat();
+}
+
+void say_ended(int exit_code) {
+  try {
+    heartbeat().ended.store(1 + exit_code, std::memory_order_release);
+  } catch (const Error&) {
+    return;  // the command has ended with that Error
+  }
+}
+
+WaitsFor::WaitsFor(int32_t rank)
+    : speaks_(speaks_for_process), before_(heartbeat().activity.load(std::memory_order_relaxed)) {
+  if (speaks_) set_activity(Activity::kWaiting, rank);
+}
+
+WaitsFor::~WaitsFor() {
+  if (speaks_) set_activity(before_);
+}
+
+std::unique_ptr<HeartbeatFile> HeartbeatFile::make(const std::string& path) {
+  unlink(path.c_str());  // a process that still has the old page keeps it to itself
+  return std::unique_ptr<HeartbeatFile>(new HeartbeatFile(map_file(path, O_CREAT | O_EXCL)));
+}
+
+std::unique_ptr<HeartbeatFile> HeartbeatFile::open(const std::string& path) {
+  HeartbeatPage* page = map_file(path, 0);
+  return page == nullptr ? nullptr : std::unique_ptr<HeartbeatFile>(new HeartbeatFile(page));
+}
+
+HeartbeatFile::~HeartbeatFile() { munmap(page_, kPageBytes); }
+
+bool HeartbeatFile::is_alive() const {
+  const int64_t start = page_->process_start;
+  return page_->magic == HeartbeatPage::kMagic && start > 0 && process_start(page_->pid) == start;
+}
+
+}  // namespace moraine

@@ -1,0 +1,100 @@
+// Heartbeat: a page of memory in which a process says what it is doing, for whoever watches it.
+//
+// The watcher makes the file and names it in the environment (MORAINE_HEARTBEAT); the process maps it and stores a
+// few numbers as it goes; the watcher maps it too and reads them when it likes, also after the process has died. No
+// message, no system call, no thread: a beat is one store. Without the variable the page is private.
+//
+// A hang is not a slow step: `beats` grows with every operation that ends, `step` with every step, and `activity` and
+// `waits_for` tell the one who hangs from those who wait for it.
+//
+// A pid is reused, so the page also has the process' start (base/process_stat.h): both together are one process.
+//
+// Errors:  kIo if the file that is named cannot be mapped.
+// Threads: all calls from any thread; numbers of different fields may be of different moments.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace moraine {
+
+enum class Activity : int32_t {
+  kStarting = 0,  // reading config, data, tokenizer
+  kMeeting,       // waiting for the other ranks to come
+  kLoading,       // taking up a checkpoint or a copy in memory
+  kComputing,     // a step
+  kWaiting,       // in a step, for another rank
+  kStoring,       // training stands still for a checkpoint
+  kObserving,     // validation, samples, reports
+  kEnding,
+};
+const char* activity_name(Activity activity);
+
+// All valid when zero, but `magic` and `waits_for`, which the process sets first.
+struct HeartbeatPage {
+  static constexpr uint64_t kMagic = 0x31746165426e724d;  // "MrnBeat1"
+  std::atomic<uint64_t> magic;
+  std::atomic<int64_t> pid, process_start;  // the latter in clock ticks since boot
+  std::atomic<int64_t> rank, ranks;         // in the group of now
+  std::atomic<int64_t> generation;          // of the group: grows when ranks are replaced
+  std::atomic<Activity> activity;
+  std::atomic<int32_t> waits_for;  // rank; -1: none
+  std::atomic<uint64_t> beats;
+  std::atomic<int64_t> step, steps_total;     // done; of the run (0: not known yet)
+  std::atomic<int64_t> bad_steps, rollbacks;  // of this process
+  std::atomic<double> step_seconds;           // of the last step
+  std::atomic<double> compute_seconds;        // of those, not spent waiting for other ranks
+  std::atomic<double> loss, gradient_norm;    // of the last step
+  std::atomic<double> tokens_per_second;      // of the last step, all ranks
+  std::atomic<int64_t> checkpoint_step;       // newest on disk that this process knows of
+  std::atomic<int64_t> memory_step;           // newest in memory
+  std::atomic<int32_t> ended;                 // 1 + exit code; 0: not ended in order
+};
+static_assert(sizeof(HeartbeatPage) <= 4096);
+
+constexpr const char* kHeartbeatVariable = "MORAINE_HEARTBEAT";
+
+// This process' own page.
+HeartbeatPage& heartbeat();
+inline void beat() { heartbeat().beats.fetch_add(1, std::memory_order_relaxed); }
+// What this process does from now on; counts as a beat. The thread that says it speaks for the process.
+void set_activity(Activity activity, int32_t waits_for = -1);
+
+// The last word of a process that ends in order; nothing if its page could not be mapped.
+void say_ended(int exit_code);
+
+// A process that waits, for as long as the object lives; then what it did before. Other threads than the one that
+// speaks for it may wait in the background: that is nothing to tell.
+class WaitsFor {
+ public:
+  explicit WaitsFor(int32_t rank);
+  ~WaitsFor();
+  WaitsFor(const WaitsFor&) = delete;
+  WaitsFor& operator=(const WaitsFor&) = delete;
+
+ private:
+  const bool speaks_;
+  const Activity before_;
+};
+
+// For the watcher. Makes the file, new and empty, or maps the one that is there.
+class HeartbeatFile {
+ public:
+  static std::unique_ptr<HeartbeatFile> make(const std::string& path);
+  static std::unique_ptr<HeartbeatFile> open(const std::string& path);  // null: there is none
+  ~HeartbeatFile();
+  HeartbeatFile(const HeartbeatFile&) = delete;
+  HeartbeatFile& operator=(const HeartbeatFile&) = delete;
+
+  const HeartbeatPage& page() const { return *page_; }
+  // Whether the process that wrote the page is there still, as itself.
+  bool is_alive() const;
+
+ private:
+  explicit HeartbeatFile(HeartbeatPage* page) : page_(page) {}
+  HeartbeatPage* page_;
+};
+
+}  // namespace moraine

@@ -1,0 +1,76 @@
+// Tests of heartbeat: what a watcher sees of a process that lives, that died, and of another one with its number.
+#include "base/heartbeat.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "base/process_stat.h"
+
+namespace moraine {
+namespace {
+
+std::string test_path(const char* name) {
+  return ::testing::TempDir() + "heartbeat_" + name + "_" + std::to_string(getpid());
+}
+
+// A child with its own page, as a rank has it: the page must be named before the first beat of the process.
+pid_t start_child(const std::string& path, int ready) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  setenv(kHeartbeatVariable, path.c_str(), 1);
+  heartbeat().step = 7;
+  set_activity(Activity::kComputing);
+  { const WaitsFor waits(3); }
+  const char done = 'y';
+  if (write(ready, &done, 1) != 1) _exit(1);
+  pause();
+  _exit(0);
+}
+
+TEST(Heartbeat, AWatcherReadsWhatAChildSaysAndWhetherItLives) {
+  const std::string path = test_path("child");
+  const auto file = HeartbeatFile::make(path);
+  EXPECT_FALSE(file->is_alive());
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t pid = start_child(path, ends[1]);
+  char done = 0;
+  ASSERT_EQ(read(ends[0], &done, 1), 1);
+  EXPECT_TRUE(file->is_alive());
+  EXPECT_EQ(file->page().pid, pid);
+  EXPECT_EQ(file->page().step, 7);
+  EXPECT_EQ(file->page().activity.load(), Activity::kComputing);
+  EXPECT_EQ(file->page().waits_for, -1);
+  EXPECT_EQ(file->page().beats, 3u);
+  kill(pid, SIGKILL);
+  siginfo_t info;
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_FALSE(file->is_alive()) << "a zombie is not alive";
+  ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+  EXPECT_FALSE(file->is_alive());
+  EXPECT_EQ(HeartbeatFile::open(path)->page().step, 7) << "what it said stays";
+  unlink(path.c_str());
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST(Heartbeat, AFileThatIsMissingOrOfAnotherSizeIsNoPage) {
+  EXPECT_EQ(HeartbeatFile::open(test_path("missing")), nullptr);
+  const std::string path = test_path("short");
+  std::ofstream(path) << "short";
+  EXPECT_THROW(HeartbeatFile::open(path), Error);
+  unlink(path.c_str());
+}
+
+TEST(Heartbeat, AProcessIsItsNumberAndItsStart) {
+  EXPECT_GT(process_start(getpid()), 0);
+  EXPECT_EQ(process_start(-1), -1);
+}
+
+}  // namespace
+}  // namespace moraine
