@@ -32,30 +32,25 @@ struct Table {
   std::vector<CommTimes> rows;
 };
 
-Spread spread(std::vector<double> values) {
-  if (values.empty()) return {};
-  return spread_of(values.data(), static_cast<int64_t>(values.size()));
-}
-
 // Median over the pairs of one run; 0 without pairs.
 double paired_ratio(const std::vector<double>& above, const std::vector<double>& below) {
   std::vector<double> ratios;
   for (size_t i = 0; i < std::min(above.size(), below.size()); ++i)
     ratios.push_back(above[i] / below[i]);
-  return spread(ratios).median;
+  return spread_of(ratios).median;
 }
 
 double rate(const CommTimes& row, const std::vector<double>& seconds) {
-  const double median = spread(seconds).median;
+  const double median = spread_of(seconds).median;
   return median > 0 ? row.delivered / median * 1e-9 : 0;
 }
 
 void print_row(const Table& table, const CommTimes& row, bool json) {
-  const Spread s = spread(row.seconds);
+  const Spread s = spread_of(row.seconds);
   const double percent = 100 * paired_ratio(row.copy_seconds, row.seconds);
   const double faster = paired_ratio(row.rival_seconds, row.seconds);
   const double gb_s = rate(row, row.seconds), copy_gb_s = rate(row, row.copy_seconds);
-  const double rival_us = 1e6 * spread(row.rival_seconds).median;
+  const double rival_us = 1e6 * spread_of(row.rival_seconds).median;
   if (json) {
     const Json line = {{"bench", "comm"},        {"transport", table.transport},
                        {"ranks", table.ranks},   {"operation", row.operation},
@@ -90,7 +85,7 @@ std::vector<CommPoint> points_of(const Table& table, const char* operation, int 
   std::vector<CommPoint> points;
   for (const CommTimes& row : table.rows) {
     if (row.operation == operation)
-      points.push_back({row.bytes * scale, 1e6 * spread(row.seconds).median});
+      points.push_back({row.bytes * scale, 1e6 * spread_of(row.seconds).median});
   }
   return points;
 }

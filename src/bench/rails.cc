@@ -72,15 +72,11 @@ Row measure(Communicator& comm, RawStreams& streams, int64_t bytes, int64_t roun
   return row;
 }
 
-Spread spread(std::vector<double> values) {
-  return spread_of(values.data(), static_cast<int64_t>(values.size()));
-}
-
 void print_row(const Row& row, int rails, bool json) {
   std::vector<double> ratios;
   for (size_t i = 0; i < row.ours.size(); ++i) ratios.push_back(100 * row.raw[i] / row.ours[i]);
-  const Spread ours = spread(row.ours), raw = spread(row.raw);
-  const double percent = spread(ratios).median, bytes = static_cast<double>(row.bytes);
+  const Spread ours = spread_of(row.ours), raw = spread_of(row.raw);
+  const double percent = spread_of(ratios).median, bytes = static_cast<double>(row.bytes);
   if (json) {
     const Json line = {{"bench", "rails"},
                        {"rails", rails},
@@ -121,13 +117,6 @@ void bench_rank(const BenchRailsOptions& options) {
   }
 }
 
-// A port that is free now.
-std::string free_rendezvous() {
-  RailAddress place = find_rail_address("127.0.0.1");
-  close(listen_on(&place));
-  return address_text(place.address);
-}
-
 // Each rank has one core, for both kinds: else the raw streams, whose ends sleep in one call, share a core that our
 // ends do not, and the other way round.
 void bind_to_core(int which) {
@@ -144,7 +133,7 @@ void bind_to_core(int which) {
 
 void bench_two_processes(BenchRailsOptions options) {
   const bool has_rails = !options.rails.empty();
-  options.rendezvous = free_rendezvous();
+  options.rendezvous = free_local_address();
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child < 0) throw_error(Code::kIo, "bench rails: start a second process");

@@ -10,6 +10,7 @@
 #include "cli/flags.h"
 #include "cli/on_ranks.h"
 #include "cli/version.h"
+#include "train/groups.h"
 #include "train/loop.h"
 
 namespace moraine {
@@ -44,6 +45,45 @@ void listen_for_signals() {
   std::signal(SIGXCPU, on_stop_signal);
   if (std::signal(SIGHUP, on_stop_signal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
+}
+
+void print_done(const RunResult& result) {
+  fmt::print("done step={} tokens={} loss={:.6f} hash={} checkpoint={}\n", result.step,
+             result.tokens, result.loss, result.hash, result.checkpoint);
+}
+
+// A lost rank ends the run.
+void train_once(FileSystem& fs, const RunConfig& config, const RunOptions& options,
+                const RankFlags& ranks) {
+  RunResult result;
+  bool first = false;
+  on_ranks("train", ranks, [&](Transport& transport) {
+    const bool mine = transport.rank() == 0;
+    if (mine) say("{}\n", version_line());
+    const RunResult of_rank = train(fs, config, options, transport);
+    if (!mine) return;
+    first = true;
+    result = of_rank;
+  });
+  if (first) print_done(result);
+}
+
+// A lost rank is replaced.
+void train_and_replace(FileSystem& fs, const RunConfig& config, const RunOptions& options,
+                       const RankFlags& ranks) {
+  RailsOptions rails = rails_options("train", ranks);
+  rails.stop_signal = options.stop_signal;
+  rails.most_ranks = [&config](int present) { return most_ranks(config, present); };
+  set_log_rank(rails.rank);
+  if (rails.rank == 0) say("{}\n", version_line());
+  RailsJob job(rails);
+  try {
+    const RunResult result = train_in_groups(fs, config, options, job);
+    if (rails.rank == 0) print_done(result);
+  } catch (const Error& e) {
+    log_failed(e);
+    throw;
+  }
 }
 
 }  // namespace
@@ -93,21 +133,13 @@ void cmd_train(const CommandLine& line) {
   const RunConfig config = read_run_config(settings);
   listen_for_signals();
   options.stop_signal = &stop_signal;
-  RunResult result;
-  bool first = false;
   ranks.hold_seconds = config.parallel.hold_seconds;
+  ranks.replace_seconds = config.parallel.replace_seconds;
   if (ranks.rails.empty() && !ranks.rendezvous.empty()) ranks.rails = config.parallel.rails;
-  on_ranks("train", ranks, [&](Transport& transport) {
-    const bool mine = transport.rank() == 0;
-    if (mine) say("{}\n", version_line());
-    const RunResult of_rank = train(fs, config, options, transport);
-    if (!mine) return;
-    first = true;
-    result = of_rank;
-  });
-  if (!first) return;
-  fmt::print("done step={} tokens={} loss={:.6f} hash={} checkpoint={}\n", result.step,
-             result.tokens, result.loss, result.hash, result.checkpoint);
+  if (ranks.rendezvous.empty() || ranks.replace_seconds == 0)
+    train_once(fs, config, options, ranks);
+  else
+    train_and_replace(fs, config, options, ranks);
 }
 
 }  // namespace moraine

@@ -13,6 +13,13 @@
 #include "comm/thread_ranks.h"
 
 namespace moraine {
+
+// Said here: the launcher may end this process before main() can.
+void log_failed(const Error& e) {
+  if (e.code() == Code::kInterrupted) return;
+  log_event(Level::kError, "rank.failed", "code={} reason=\"{}\"", code_name(e.code()), e.what());
+}
+
 namespace {
 
 // Tasks of a Slurm step that do not know of each other would all do the same.
@@ -32,10 +39,7 @@ void run_rank(std::unique_ptr<Transport> transport,
   try {
     body(*transport);
   } catch (const Error& e) {
-    // Said here: the launcher may end this process before main() can.
-    if (e.code() != Code::kInterrupted)
-      log_event(Level::kError, "rank.failed", "code={} reason=\"{}\"", code_name(e.code()),
-                e.what());
+    log_failed(e);
     // All ranks end so together; of anything else the others may not know yet.
     if (e.code() != Code::kInterrupted && e.code() != Code::kDiverged) transport->fail(e.what());
     throw;
@@ -54,6 +58,8 @@ int64_t launcher_number(std::initializer_list<const char*> names) {
 void read_secret(const std::string& path, std::string* secret) {
   constexpr size_t kShortest = 16;
   if (path.empty()) return;
+  if (!posix_file_system().exists(path))
+    throw_error(Code::kNotFound, "--secret-file {}: there is no such file", path);
   *secret = posix_file_system().read(path);
   while (!secret->empty() && std::isspace(static_cast<unsigned char>(secret->back())))
     secret->pop_back();
@@ -62,6 +68,8 @@ void read_secret(const std::string& path, std::string* secret) {
                 "--secret-file {}: it has {} bytes; wanted at least {}, the same on every host",
                 path, secret->size(), kShortest);
 }
+
+}  // namespace
 
 RailsOptions rails_options(const std::string& command, const RankFlags& f) {
   RailsOptions options;
@@ -82,10 +90,9 @@ RailsOptions rails_options(const std::string& command, const RankFlags& f) {
   options.rails = f.rails;
   read_secret(f.secret_file, &options.secret);
   options.hold_seconds = f.hold_seconds;
+  options.replace_seconds = f.replace_seconds;
   return options;
 }
-
-}  // namespace
 
 void declare_ranks(Flags& flags, const std::string& command, RankFlags* f) {
   flags

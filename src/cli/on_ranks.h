@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "cli/flags.h"
-#include "comm/transport.h"
+#include "comm/rails_transport.h"
 
 namespace moraine {
 
@@ -18,12 +19,18 @@ struct RankFlags {
   int64_t rank = -1;  // -1: as the launcher says
   std::string rendezvous, secret_file;
   std::vector<std::string> rails;
-  double hold_seconds = 60;
+  double hold_seconds = 60, replace_seconds = 0;
 };
 // --ranks, and for processes that meet: --rank, --rendezvous, --rails, --secret-file.
 void declare_ranks(Flags& flags, const std::string& command, RankFlags* f);
 // The same and --deadline-seconds.
 void declare_ranks_with_deadline(Flags& flags, const std::string& command, RankFlags* f);
+
+// The line of a rank that ends with an Error.
+void log_failed(const Error& error);
+
+// --rendezvous and what belongs to it. Errors: kInvalidArgument.
+RailsOptions rails_options(const std::string& command, const RankFlags& flags);
 
 // Calls body(transport) on every rank; one that ends by an Error ends all. This process prints and answers if it
 // has rank 0.

@@ -6,27 +6,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <numeric>
 
 #include "base/random.h"
 #include "comm/stream.h"
+#include "comm/test_work.h"
 #include "comm/thread_ranks.h"
 
 namespace moraine {
 namespace {
 
-constexpr double kDeadline = 60;
 constexpr int kSizes[] = {1, 2, 3, 4, 5, 7, 8};
-
-std::vector<int> all_ranks(int count) {
-  std::vector<int> ranks(static_cast<size_t>(count));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-Communicator world(Transport& t, int channel = 0) {
-  return Communicator(t, all_ranks(t.size()), channel, "world", kDeadline);
-}
 
 float value(int rank, int64_t i) {
   const uint64_t bits = random_below(1 << 20, 7, Stream::kTest, static_cast<uint64_t>(rank),
@@ -276,7 +265,7 @@ TEST(Collectives, OverlappingCommunicatorsAndStreamsDoNotMix) {
   run_thread_ranks(kRanks, [&](Transport& t) {
     const std::vector<int> half = t.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3};
     Communicator main_comm = world(t, 0), sums = world(t, 1);
-    Communicator pairs(t, half, 2, "pair", kDeadline);
+    Communicator pairs(t, half, 2, "pair", kTestDeadline);
     const Shares shares = ragged_shares(kRanks, kCount, 11);
     CommStream sum_stream, pair_stream;
     for (int round = 0; round < kRounds; ++round) {

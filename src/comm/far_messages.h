@@ -27,9 +27,6 @@ class FarMessages {
   virtual void drop(Incoming& message) = 0;
   virtual void withdraw(const SendTicket& ticket) = 0;
 
-  // Looks for faults of others, and moves what is under way if nobody else does.
-  virtual void look() = 0;
-  virtual bool moves_only_when_looked_at() const = 0;
   virtual void announce_fault(const std::string& reason) = 0;
   // Until every send is finished, or `seconds`: then false.
   virtual bool finish(double seconds) = 0;

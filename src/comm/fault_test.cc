@@ -6,18 +6,17 @@
 
 #include <atomic>
 #include <functional>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
-#include "comm/collectives.h"
 #include "comm/exchange.h"
 #include "comm/host_transport.h"
 #include "comm/process_ranks.h"
 #include "comm/stream.h"
+#include "comm/test_work.h"
 #include "comm/thread_ranks.h"
 
 namespace moraine {
@@ -26,12 +25,6 @@ namespace {
 using testing::AssertionResult;
 
 constexpr double kLong = 300;  // nobody waits for it if faults are found
-
-Communicator world(Transport& t, double deadline, int channel = 0) {
-  std::vector<int> ranks(static_cast<size_t>(t.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return Communicator(t, ranks, channel, "world", deadline);
-}
 
 AssertionResult has(const std::string& text, const std::string& part) {
   if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
@@ -60,7 +53,7 @@ std::vector<std::string> thread_errors(int ranks, Error* thrown,
 TEST(Fault, TheFirstErrorIsThrownAndTheOthersEndBecauseOfIt) {
   Error thrown(Code::kIo, "");
   const auto texts = thread_errors(3, &thrown, [](Transport& t) {
-    Communicator comm = world(t, kLong);
+    Communicator comm = world(t, 0, kLong);
     barrier(comm);
     if (t.rank() == 1) throw_error(Code::kDiverged, "loss is no number");
     barrier(comm);
@@ -78,7 +71,7 @@ TEST(Fault, TheFirstErrorIsThrownAndTheOthersEndBecauseOfIt) {
 TEST(Fault, AnExceptionThatIsNoErrorAlsoEndsAll) {
   EXPECT_THROW(run_thread_ranks(2,
                                 [](Transport& t) {
-                                  Communicator comm = world(t, kLong);
+                                  Communicator comm = world(t, 0, kLong);
                                   if (t.rank() == 1) throw std::length_error("too long");
                                   barrier(comm);
                                 }),
@@ -88,7 +81,7 @@ TEST(Fault, AnExceptionThatIsNoErrorAlsoEndsAll) {
 TEST(Fault, RanksAtDifferentOperationsNameBoth) {
   Error thrown(Code::kIo, "");
   const auto texts = thread_errors(2, &thrown, [](Transport& t) {
-    Communicator comm = world(t, kLong);
+    Communicator comm = world(t, 0, kLong);
     comm.set_step(40 + t.rank());
     std::vector<int64_t> values = {1};
     if (t.rank() == 0) barrier(comm);
@@ -105,7 +98,7 @@ TEST(Fault, RanksAtDifferentOperationsNameBoth) {
 TEST(Fault, TheSameOperationOfAnotherStepIsFound) {
   Error thrown(Code::kIo, "");
   thread_errors(2, &thrown, [](Transport& t) {
-    Communicator comm = world(t, kLong);
+    Communicator comm = world(t, 0, kLong);
     comm.set_step(7 + t.rank());
     barrier(comm);
   });
@@ -117,7 +110,7 @@ TEST(Fault, TheSameOperationOfAnotherStepIsFound) {
 TEST(Fault, MessagesOfAnotherSizeNameBothSizes) {
   Error thrown(Code::kIo, "");
   const auto texts = thread_errors(2, &thrown, [](Transport& t) {
-    Communicator comm = world(t, kLong);
+    Communicator comm = world(t, 0, kLong);
     std::vector<int64_t> values(t.rank() == 0 ? 3 : 5000);
     all_reduce_sum(comm, values);
   });
@@ -131,7 +124,7 @@ TEST(Fault, MessagesOfAnotherSizeNameBothSizes) {
 TEST(Fault, ARankThatLeavesEndsThoseWhoWaitForIt) {
   Error thrown(Code::kIo, "");
   thread_errors(3, &thrown, [](Transport& t) {
-    Communicator comm = world(t, kLong);
+    Communicator comm = world(t, 0, kLong);
     barrier(comm);
     if (t.rank() != 2) barrier(comm);
   });
@@ -156,7 +149,7 @@ TEST(Fault, ASilentPeerEndsTheWaitAtTheDeadline) {
   Error thrown(Code::kIo, "");
   std::atomic<bool> ended{false};
   const auto texts = thread_errors(2, &thrown, [&](Transport& t) {
-    Communicator comm = world(t, 0.05);
+    Communicator comm = world(t, 0, 0.05);
     barrier(comm);
     if (t.rank() == 1) {
       while (!ended.load()) sched_yield();
@@ -178,7 +171,7 @@ TEST(Fault, ASilentPeerEndsTheWaitAtTheDeadline) {
 TEST(Fault, FailEndsWaitsOnEveryChannelAndStream) {
   Error thrown(Code::kIo, "");
   const auto texts = thread_errors(2, &thrown, [](Transport& t) {
-    Communicator comm = world(t, kLong, 3), other = world(t, kLong, 4);
+    Communicator comm = world(t, 3, kLong), other = world(t, 4, kLong);
     CommStream stream;
     if (t.rank() == 1) {
       barrier(comm);
@@ -227,7 +220,7 @@ TEST(Fault, WhoEndsKeepsItsBytesUntilTheReaderIsDone) {
   size_t wrong = 0;
   Error thrown(Code::kIo, "");
   const auto texts = thread_errors(3, &thrown, [&](Transport& t) {
-    Communicator comm = world(t, kLong);
+    Communicator comm = world(t, 0, kLong);
     std::vector<std::byte> bytes(kBytes, std::byte{7});
     if (t.rank() == 0) {
       Exchange exchange(comm, Operation::kMessage);
@@ -265,7 +258,7 @@ TEST(Fault, RanksThatReadEachOtherAllEnd) {
       Error thrown(Code::kIo, "");
       std::atomic<int> rounds{0};
       thread_errors(4, &thrown, [&](Transport& t) {
-        Communicator comm = world(t, kLong), other = world(t, kLong, 1);
+        Communicator comm = world(t, 0, kLong), other = world(t, 1, kLong);
         CommStream stream;
         for (;;) {
           if (t.rank() == 3 && rounds.load() > 0) {
@@ -299,7 +292,7 @@ void expect_all_name(const std::vector<RankOutcome>& outcomes, int culprit,
 
 TEST(ProcessFault, OrderlyRanksReturnTheirText) {
   const auto outcomes = run_process_ranks(3, [](Transport& t) {
-    Communicator comm = world(t, kLong);
+    Communicator comm = world(t, 0, kLong);
     for (int p = 0; p < static_cast<int>(Phase::kCount); ++p)
       run_phase(static_cast<Phase>(p), comm);
     return "rank " + std::to_string(t.rank());
@@ -314,7 +307,7 @@ TEST(ProcessFault, AKilledRankIsNamedByAllOthersInEveryPhase) {
   for (int p = 0; p < static_cast<int>(Phase::kCount); ++p) {
     SCOPED_TRACE(p);
     const auto outcomes = run_process_ranks(4, [p](Transport& t) {
-      Communicator comm = world(t, kLong);
+      Communicator comm = world(t, 0, kLong);
       for (int round = 0;; ++round) {
         if (round == 3 && t.rank() == 2) raise(SIGKILL);
         run_phase(static_cast<Phase>(p), comm);
@@ -329,7 +322,7 @@ TEST(ProcessFault, AStoppedRankIsNamedByAllOthersInEveryPhase) {
   for (int p = 0; p < static_cast<int>(Phase::kCount); ++p) {
     SCOPED_TRACE(p);
     const auto outcomes = run_process_ranks(4, [p](Transport& t) {
-      Communicator comm = world(t, 0.5);
+      Communicator comm = world(t, 0, 0.5);
       for (int round = 0;; ++round) {
         if (round == 3 && t.rank() == 1) raise(SIGSTOP);
         run_phase(static_cast<Phase>(p), comm);
@@ -342,7 +335,7 @@ TEST(ProcessFault, AStoppedRankIsNamedByAllOthersInEveryPhase) {
 
 TEST(ProcessFault, WhoWaitsForAWaiterNamesTheRankThatIsStopped) {
   const auto outcomes = run_process_ranks(3, [](Transport& t) {
-    Communicator comm = world(t, kLong);
+    Communicator comm = world(t, 0, kLong);
     barrier(comm);
     std::byte byte[1];
     if (t.rank() == 1) raise(SIGSTOP);
@@ -357,7 +350,7 @@ TEST(ProcessFault, WhoWaitsForAWaiterNamesTheRankThatIsStopped) {
 TEST(ProcessFault, ARankKilledAtAnyMomentIsNamed) {
   for (int delay = 0; delay < 12; ++delay) {
     const auto outcomes = run_process_ranks(3, [delay](Transport& t) {
-      Communicator comm = world(t, kLong);
+      Communicator comm = world(t, 0, kLong);
       barrier(comm);
       std::atomic<int> rounds{0};
       std::thread killer;
@@ -380,7 +373,7 @@ TEST(ProcessFault, ARankKilledAtAnyMomentIsNamed) {
 
 TEST(ProcessFault, AnErrorOfOneRankIsTheReasonOfAll) {
   const auto outcomes = run_process_ranks(3, [](Transport& t) {
-    Communicator comm = world(t, kLong);
+    Communicator comm = world(t, 0, kLong);
     if (t.rank() == 0) throw_error(Code::kDiverged, "loss is no number");
     barrier(comm);
     return std::string();

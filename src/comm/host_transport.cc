@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "comm/doorbell.h"
 #include "comm/label.h"
 #include "comm/liveness.h"
@@ -281,6 +282,7 @@ bool HostTransport::spin(bool (*ready)(const void*), const void* context) {
 
 void HostTransport::wait_slowly(const Wait& w, bool (*ready)(const void*), const void* context) {
   const double end = now_seconds() + w.seconds;
+  const WaitsFor waits(ranks_[static_cast<size_t>(w.peer)]);
   mine().waits_for[w.channel].store(w.peer + 1, std::memory_order_relaxed);
   for (;;) {
     const uint32_t seen = mine().doorbell.load(std::memory_order_seq_cst);

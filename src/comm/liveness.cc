@@ -4,9 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
+#include <optional>
 
 #include "base/check.h"
+#include "base/process_stat.h"
 
 namespace moraine {
 
@@ -31,12 +32,9 @@ bool has_died(RankRecord& rank) {
 }
 
 std::string process_state(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  if (!std::getline(file, line)) return "has died";
-  const size_t name_end = line.rfind(')');  // the name may hold anything
-  if (name_end == std::string::npos || name_end + 2 >= line.size()) return "is in an unknown state";
-  switch (line[name_end + 2]) {
+  const std::optional<ProcessStat> stat = read_process_stat(pid);
+  if (!stat) return "has died";
+  switch (stat->state) {
     case 'R':
       return "is running";
     case 'S':

@@ -39,10 +39,11 @@ class MpiMessages : public FarMessages {
   void drop(Incoming&) override {}
   void withdraw(const SendTicket&) override {}
 
-  void look() override;
-  bool moves_only_when_looked_at() const override { return true; }
   void announce_fault(const std::string& reason) override;
   bool finish(double seconds) override;
+
+  // Looks for faults of others, and moves what is under way: Open MPI does nothing unasked.
+  void look();
 
  private:
   struct Header {

@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -13,77 +12,17 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
-#include "comm/collectives.h"
 #include "comm/mpi_transport.h"
+#include "comm/test_work.h"
 
 namespace moraine {
 namespace {
 
-Communicator world(Transport& t, double deadline) {
-  std::vector<int> ranks(static_cast<size_t>(t.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return Communicator(t, ranks, 0, "world", deadline);
-}
-
 // What a rank does -------------------------------------------------------------------------------
-
-// Values that sum exactly, so that a plain sum is the reference.
-void work(Communicator& comm, int64_t count) {
-  const int me = comm.rank(), size = comm.size();
-  Shares shares;
-  for (int m = 0; m < size; ++m) shares.push_back({{count * m / size, count * (m + 1) / size}});
-  std::vector<float> data;
-  for (int64_t i = 0; i < count; ++i) data.push_back(static_cast<float>(i % 1000 + me));
-  const Tensor all = make_tensor(data.data(), DType::kF32, {count});
-  reduce_scatter(comm, all, shares);
-  all_gather(comm, all, shares);
-  int64_t wrong = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t want = size * (i % 1000) + size * (size - 1) / 2;
-    wrong += data[static_cast<size_t>(i)] != static_cast<float>(want);
-  }
-  std::vector<std::vector<std::byte>> out, in;
-  for (int m = 0; m < size; ++m) {
-    out.emplace_back(static_cast<size_t>(count / 3 * (m + 1)), std::byte(me * 16 + m));
-    in.emplace_back(static_cast<size_t>(count / 3 * (me + 1)));
-  }
-  const std::vector<ConstBytes> send(out.begin(), out.end());
-  const std::vector<Bytes> receive(in.begin(), in.end());
-  all_to_all(comm, send, receive);
-  for (int m = 0; m < size; ++m) {
-    for (const std::byte b : in[static_cast<size_t>(m)]) wrong += b != std::byte(m * 16 + me);
-  }
-  std::vector<int64_t> sums = {wrong, 1};
-  all_reduce_sum(comm, sums);
-  if (sums[0] != 0 || sums[1] != size) throw_error(Code::kCorrupt, "wrong values: {}", sums[0]);
-}
-
-// A message taken in pieces that fit no border of the transport's own.
-void stream_around(Transport& t) {
-  constexpr size_t kBytes = 700001, kPiece = 100003;
-  const int next = (t.rank() + 1) % t.size(), before = (t.rank() + t.size() - 1) % t.size();
-  const auto value = [](int rank, size_t i) {
-    return std::byte((i * 7 + i / 1000 + size_t(rank)) & 255);
-  };
-  std::vector<std::byte> out(kBytes), staging(kPiece);
-  for (size_t i = 0; i < kBytes; ++i) out[i] = value(t.rank(), i);
-  const SendTicket ticket = t.send(next, 3, 5, out, 60);
-  Incoming in = t.open(before, 3, 5, kBytes, 60);
-  for (size_t at = 0; at < kBytes; at += kPiece) {
-    const size_t n = std::min(kPiece, kBytes - at);
-    const ConstBytes got = t.next(in, static_cast<int64_t>(n), staging, 60);
-    for (size_t i = 0; i < n; ++i) {
-      if (got[i] != value(before, at + i)) throw_error(Code::kCorrupt, "wrong byte {}", at + i);
-    }
-  }
-  t.close(in);
-  t.wait_sent(ticket, 60);
-}
 
 // What rank 1 does instead of its part of the third round.
 void misbehave(const std::string& what, Communicator& comm) {
@@ -94,10 +33,10 @@ void misbehave(const std::string& what, Communicator& comm) {
 }
 
 void rank_body(const std::string& what, Transport& t) {
-  Communicator comm = world(t, what == "stopped" ? 1.0 : 60.0);
+  Communicator comm = world(t, 0, what == "stopped" ? 1.0 : kTestDeadline);
   barrier(comm);
   if (what == "ordinary") {
-    for (const int64_t count : {0, 1, 100, 5000, 1000003}) work(comm, count);
+    for (const int64_t count : {0, 1, 100, 5000, 1000003}) work(comm, {count});
     stream_around(t);
     const auto names = gather(comm, 0, t.name());
     for (const std::string& name : names) std::cerr << "rank done over " << name << "\n";
@@ -105,7 +44,7 @@ void rank_body(const std::string& what, Transport& t) {
   }
   for (int round = 0; round < 1000000; ++round) {
     if (round == 3 && t.rank() == 1) misbehave(what, comm);
-    work(comm, 30000);
+    work(comm, {30000});
   }
 }
 

@@ -63,6 +63,7 @@ class MpiTransport : public RoutedTransport {
 
  private:
   const int exceptions_ = std::uncaught_exceptions();
+  MpiMessages* messages_ = nullptr;  // far_
 };
 
 MpiTransport::MpiTransport(const TextExchange& exchange, int rank, std::vector<int> hosts)
@@ -70,7 +71,7 @@ MpiTransport::MpiTransport(const TextExchange& exchange, int rank, std::vector<i
   // Waits in shared memory must not hold up messages to other hosts.
   HostCalls calls;
   calls.idle = [this] {
-    if (far_ != nullptr) far_->look();
+    if (messages_ != nullptr) messages_->look();
   };
   calls.on_fault = [this](const std::string& reason) {
     if (far_ != nullptr) far_->announce_fault(reason);
@@ -81,7 +82,9 @@ MpiTransport::MpiTransport(const TextExchange& exchange, int rank, std::vector<i
     if (!host->reaches(r)) others.push_back(r);
   }
   HostTransport& near = *host;
-  set_routes(std::move(host), std::make_unique<MpiMessages>(near, rank, size(), others));
+  auto messages = std::make_unique<MpiMessages>(near, rank, size(), others);
+  messages_ = messages.get();
+  set_routes(std::move(host), std::move(messages));
 }
 
 // What happens before a run is open, and after its last step, is short.
@@ -91,6 +94,7 @@ MpiTransport::~MpiTransport() {
   if (std::uncaught_exceptions() > exceptions_)
     host_->fail(fmt::format("rank {} ended with an Error of its own", rank_));
   if (finish(kEndSeconds)) {
+    messages_ = nullptr;
     far_.reset();
     host_.reset();
     const Watchdog watchdog(kEndSeconds, "end: not all ranks of the job left together");

@@ -16,11 +16,10 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/random.h"
-#include "comm/collectives.h"
+#include "comm/rails/cut_links.h"
 #include "comm/rails_transport.h"
-#include "comm/test_links.h"
+#include "comm/test_work.h"
 
 namespace moraine {
 namespace {
@@ -45,57 +44,20 @@ struct Board {
 constexpr int64_t kCounts[] = {2, 700000, 300, 40000, 8000, 200000};
 constexpr int kVariants = 6;
 
-Hash128 work(Communicator& comm, int variant) {
-  const int me = comm.rank(), size = comm.size();
-  const int64_t count = kCounts[variant];
-  Shares shares;
-  for (int m = 0; m < size; ++m) shares.push_back({{count * m / size, count * (m + 1) / size}});
-  std::vector<float> data;
-  for (int64_t i = 0; i < count; ++i)
-    data.push_back(static_cast<float>((i * 7 + variant) % 1000 + me));
-  const Tensor all = make_tensor(data.data(), DType::kF32, {count});
-  reduce_scatter(comm, all, shares);
-  all_gather(comm, all, shares);
-  int64_t wrong = 0;
-  for (int64_t i = 0; i < count; ++i)
-    wrong += data[static_cast<size_t>(i)] !=
-             static_cast<float>(size * ((i * 7 + variant) % 1000) + size * (size - 1) / 2);
-  std::vector<std::vector<std::byte>> out, in;
-  for (int m = 0; m < size; ++m) {
-    out.emplace_back(static_cast<size_t>(count * (m + 1)), std::byte(me * 16 + m + variant));
-    in.emplace_back(static_cast<size_t>(count * (me + 1)));
-  }
-  const std::vector<ConstBytes> send(out.begin(), out.end());
-  const std::vector<Bytes> receive(in.begin(), in.end());
-  all_to_all(comm, send, receive);
-  Hasher hasher;
-  hasher.add(data.data(), count * 4);
-  for (int m = 0; m < size; ++m) {
-    const std::vector<std::byte>& bytes = in[static_cast<size_t>(m)];
-    wrong += std::count(bytes.begin(), bytes.end(), std::byte(m * 16 + me + variant)) !=
-             static_cast<int64_t>(bytes.size());
-    hasher.add(bytes.data(), static_cast<int64_t>(bytes.size()));
-  }
-  if (wrong > 0)
-    throw_error(Code::kCorrupt, "rank {}: {} elements of round {} are wrong", me, wrong, variant);
-  return hasher.digest();
-}
-
 void note_time(std::atomic<int64_t>& longest, double begin) {
   longest = std::max(longest.load(), static_cast<int64_t>((now_seconds() - begin) * 1e6));
 }
 
 // Until the test says stop: the first rounds are quiet, and all others must have their hashes.
 void run_rounds(Transport& transport, Board& board) {
-  std::vector<int> members(static_cast<size_t>(transport.size()));
-  std::iota(members.begin(), members.end(), 0);
-  Communicator comm(transport, members, 0, "world", kDeadline);
+  Communicator comm = world(transport, 0, kDeadline);
   Board::OfRank& mine = board.ranks[transport.rank()];
   Hash128 quiet[kVariants];
   for (int64_t round = 0;; ++round) {
     const int variant = static_cast<int>(round % kVariants);
     const double work_began = now_seconds();
-    const Hash128 hash = work(comm, variant);
+    const Hash128 hash =
+        work(comm, {.count = kCounts[variant], .piece = kCounts[variant], .variant = variant});
     note_time(mine.longest_work, work_began);
     if (round < kVariants) quiet[variant] = hash;
     if (!(hash == quiet[variant]))
@@ -128,7 +90,7 @@ class Job {
     munmap(board_, sizeof(Board));
   }
 
-  TestLinks& links() { return links_; }
+  CutLinks& links() { return links_; }
   Board& board() { return *board_; }
 
   void start() {
@@ -207,7 +169,7 @@ class Job {
     }
   }
 
-  TestLinks links_;
+  CutLinks links_;
   const int rails_;
   Board* board_;
   pid_t pids_[kRanks] = {};

@@ -1,11 +1,16 @@
 // RailsTransport: joins the job, opens its rails, and ends in order.
 #include "comm/rails_transport.h"
 
+#include <unistd.h>
+
 #include <cstring>
 #include <exception>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
+#include "base/fault_point.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "comm/host_share.h"
 #include "comm/rails/rail_address.h"
@@ -88,44 +93,110 @@ Plan make_plan(const TextExchange& exchange, const std::vector<RailAddress>& own
   return plan;
 }
 
+// Closed unless somebody takes them over: a meeting may end early, and there may be another one.
+class Listeners {
+ public:
+  explicit Listeners(std::vector<RailAddress>& rails) {
+    for (RailAddress& rail : rails) fds_.push_back(listen_on(&rail));
+  }
+  ~Listeners() {
+    for (const int fd : fds_) close(fd);
+  }
+  Listeners(const Listeners&) = delete;
+  Listeners& operator=(const Listeners&) = delete;
+  std::vector<int> take() { return std::exchange(fds_, {}); }
+
+ private:
+  std::vector<int> fds_;
+};
+
+Rendezvous::Options rendezvous_options(const RailsOptions& o) {
+  return {.member = o.rank,
+          .members = o.ranks,
+          .address = parse_address(o.rendezvous),
+          .find_address = [name = o.rendezvous] { return parse_address(name); },
+          .secret = o.secret,
+          .seconds = o.start_seconds,
+          .replace_seconds = o.replace_seconds,
+          .stop_signal = o.stop_signal,
+          .most_ranks = o.most_ranks};
+}
+
 }  // namespace
 
-std::unique_ptr<Transport> open_rails_transport(const RailsOptions& options) {
-  std::vector<RailAddress> local = named_rails(options.rails);  // before anybody is waited for
-  Rendezvous rendezvous({.rank = options.rank,
-                         .ranks = options.ranks,
-                         .address = parse_address(options.rendezvous),
-                         .secret = options.secret,
-                         .seconds = options.start_seconds});
-  const TextExchange exchange = [&rendezvous](const std::string& mine) {
-    return rendezvous.exchange(mine);
+RailsJob::RailsJob(RailsOptions options)
+    : options_(std::move(options)),
+      named_(named_rails(options_.rails)),  // before anybody is waited for
+      rendezvous_(std::make_unique<Rendezvous>(rendezvous_options(options_))) {}
+
+RailsJob::~RailsJob() = default;
+
+uint64_t RailsJob::generation() const { return generation_; }
+
+void RailsJob::end() { rendezvous_->end_job(); }
+
+bool RailsJob::has_newcomers() const { return rendezvous_->has_newcomers(); }
+
+std::unique_ptr<Transport> RailsJob::meet() {
+  constexpr int kAttempts = 16;  // ranks may die while they meet
+  set_activity(Activity::kMeeting);
+  for (int attempt = 1;; ++attempt) {
+    const Rendezvous::Group& group = rendezvous_->meet();
+    if (group.members.empty()) return nullptr;
+    fault_point("group.met");
+    try {
+      std::unique_ptr<Transport> transport = join_group();
+      rendezvous_->part();
+      generation_ = group.generation;
+      heartbeat().generation = static_cast<int64_t>(group.generation);
+      heartbeat().rank = group.rank;
+      heartbeat().ranks = transport->size();
+      return transport;
+    } catch (const Error& e) {
+      if (e.code() != Code::kPeerLost || options_.replace_seconds == 0 || attempt == kAttempts)
+        throw;
+      log_event(Level::kWarning, "group.lost", "generation={} step={} reason=\"{}\"",
+                group.generation, heartbeat().step.load(), e.what());
+    }
+  }
+}
+
+std::unique_ptr<Transport> RailsJob::join_group() {
+  const Rendezvous::Group& group = rendezvous_->group();
+  const int ranks = static_cast<int>(group.members.size());
+  const TextExchange exchange = [this](const std::string& mine) {
+    return rendezvous_->exchange(mine);
   };
   RailSockets::Options sockets;
-  sockets.secret = options.secret;
-  if (local.empty()) local.push_back(default_rail(rendezvous));
-  sockets.local = std::move(local);
-  for (RailAddress& rail : sockets.local) sockets.listeners.push_back(listen_on(&rail));
+  sockets.secret = options_.secret;
+  sockets.local = named_.empty() ? std::vector{default_rail(*rendezvous_)} : named_;
+  Listeners listeners(sockets.local);
   const Plan plan = make_plan(exchange, sockets.local);
   sockets.place = {.run = plan.run,
-                   .generation = 1,
-                   .rank = options.rank,
-                   .ranks = options.ranks,
+                   .generation = static_cast<uint32_t>(group.generation),
+                   .rank = group.rank,
+                   .ranks = ranks,
                    .rails = static_cast<int>(sockets.local.size())};
-  auto transport = std::make_unique<RailsTransport>(options.rank, find_hosts(exchange));
+  auto transport = std::make_unique<RailsTransport>(group.rank, find_hosts(exchange));
   std::vector<int> hosts;
-  for (int r = 0; r < options.ranks; ++r) hosts.push_back(transport->host_of(r));
-  std::unique_ptr<HostTransport> host =
-      join_host(exchange, options.rank, hosts, transport->calls());
-  for (int r = 0; r < options.ranks; ++r) {
+  for (int r = 0; r < ranks; ++r) hosts.push_back(transport->host_of(r));
+  std::unique_ptr<HostTransport> host = join_host(exchange, group.rank, hosts, transport->calls());
+  for (int r = 0; r < ranks; ++r) {
     if (!host->reaches(r)) sockets.peers[r] = plan.addresses[static_cast<size_t>(r)];
   }
   HostTransport& near = *host;
-  auto messages = std::make_unique<RailsMessages>(near, std::move(sockets), options.hold_seconds);
+  sockets.listeners = listeners.take();
+  auto messages = std::make_unique<RailsMessages>(near, std::move(sockets), options_.hold_seconds);
   RailsMessages& rails = *messages;
   transport->set_routes(std::move(host), std::move(messages));
-  rails.meet(options.start_seconds);
+  rails.meet(options_.start_seconds);
+  fault_point("group.joined");
   exchange("met");
   return transport;
+}
+
+std::unique_ptr<Transport> open_rails_transport(const RailsOptions& options) {
+  return RailsJob(options).meet();
 }
 
 }  // namespace moraine

@@ -1,6 +1,7 @@
 // RoutedTransport: asks of each call which way its peer is.
 #include "comm/routed_transport.h"
 
+#include <algorithm>
 #include <exception>
 
 #include "base/error.h"
@@ -16,8 +17,14 @@ void RoutedTransport::set_routes(std::unique_ptr<HostTransport> host,
   far_ = std::move(far);
 }
 
+// The same on every rank: a rank that is alone on its host speaks of a job in which others share memory.
 std::string RoutedTransport::name() const {
-  return host_->region().ranks() > 1 ? name_ + " (shared memory)" : name_;
+  bool have_neighbours = false;  // ranks of any host
+  for (int r = 1; r < size(); ++r) have_neighbours = have_neighbours || host_of(r) != r;
+  const int64_t own = std::count(hosts_.begin(), hosts_.end(), host_of(rank_));
+  return have_neighbours && host_->region().ranks() == own
+             ? fmt::format("{} (shared memory)", name_)
+             : name_;
 }
 
 SendTicket RoutedTransport::send(int peer, int channel, uint64_t label, ConstBytes data,

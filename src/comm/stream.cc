@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/heartbeat.h"
 #include "base/thread.h"
 #include "comm/patience.h"
 
@@ -35,7 +36,10 @@ bool CommHandle::done() const {
 void CommHandle::wait() {
   if (state_ == nullptr) return;
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [this] { return state_->done; });
+  if (!state_->done) {
+    const WaitsFor waits(-1);  // the stream's thread waits for a rank
+    state_->changed.wait(lock, [this] { return state_->done; });
+  }
   if (state_->error != nullptr) std::rethrow_exception(state_->error);
 }
 

@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <exception>
 #include <functional>
 #include <string>
@@ -13,15 +11,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "comm/rails/rail_address.h"
 #include "comm/rails_transport.h"
 
 namespace moraine {
-
-// A port for a rendezvous that no other test of this machine is likely to use at the same time.
-inline std::string test_rendezvous() {
-  static std::atomic<int> next{0};
-  return fmt::format("127.0.0.1:{}", 20000 + (getpid() * 17 + next++) % 12000);
-}
 
 inline RailsOptions test_rails(int rank, int ranks, int rails, const std::string& rendezvous) {
   RailsOptions options;
@@ -38,7 +31,7 @@ inline RailsOptions test_rails(int rank, int ranks, int rails, const std::string
 inline std::vector<std::string> run_on_rails(
     int ranks, int rails, const std::function<void(Transport& transport)>& body) {
   setenv("MORAINE_HOST_MEMORY", "off", 1);
-  const std::string rendezvous = test_rendezvous();
+  const std::string rendezvous = free_local_address();
   std::vector<std::string> texts(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {

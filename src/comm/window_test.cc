@@ -9,15 +9,14 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/all_ranks.h"
-#include "comm/collectives.h"
 #include "comm/process_ranks.h"
+#include "comm/test_work.h"
 #include "comm/thread_ranks.h"
 
 namespace moraine {
 namespace {
 
-Communicator world(Transport& t) { return Communicator(t, all_ranks(t), 5, "world", 60); }
+constexpr int kChannel = 5;
 
 std::byte pattern(int from, int round, size_t i) {
   return static_cast<std::byte>(static_cast<size_t>(from * 37 + round * 11) + i);
@@ -26,7 +25,7 @@ std::byte pattern(int from, int round, size_t i) {
 // Every member writes a block into every other, signals, and the other looks. Returns wrong bytes.
 int64_t pass_around(Transport& t) {
   constexpr size_t kBlock = 20001;
-  Communicator comm = world(t);
+  Communicator comm = world(t, kChannel);
   const size_t size = static_cast<size_t>(comm.size());
   std::vector<std::byte> memory(kBlock * size + static_cast<size_t>(comm.rank())), block(kBlock);
   Window window(comm, memory);
@@ -68,7 +67,7 @@ TEST(Window, ASignalComesAfterItsBytesBetweenProcesses) {
 
 TEST(Window, ASecondWindowCountsFromZero) {
   run_thread_ranks(2, [](Transport& t) {
-    Communicator comm = world(t);
+    Communicator comm = world(t, kChannel);
     for (int round = 0; round < 3; ++round) {
       std::vector<std::byte> memory(8);
       Window window(comm, memory);
@@ -84,7 +83,7 @@ TEST(Window, ASecondWindowCountsFromZero) {
 TEST(Window, WaitingForALostRankEnds) {
   try {
     run_thread_ranks(2, [](Transport& t) {
-      Communicator comm = world(t);
+      Communicator comm = world(t, kChannel);
       std::vector<std::byte> memory(8);
       Window window(comm, memory);
       if (t.rank() == 0) window.wait_signal(0, 1, 1);
@@ -100,14 +99,14 @@ TEST(Window, WaitingForALostRankEnds) {
 
 TEST(WindowDeathTest, OffsetsOutsideAreRefused) {
   run_thread_ranks(1, [](Transport& t) {
-    Communicator comm = world(t);
+    Communicator comm = world(t, kChannel);
     std::vector<std::byte> memory(8), data(4);
     Window window(comm, memory);
     window.put(0, 4, data);
   });
   const auto outside = [](int64_t offset) {
     run_thread_ranks(1, [offset](Transport& t) {
-      Communicator comm = world(t);
+      Communicator comm = world(t, kChannel);
       std::vector<std::byte> memory(8), data(4);
       Window(comm, memory).put(0, offset, data);
     });

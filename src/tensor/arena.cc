@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "base/error.h"
@@ -20,8 +21,48 @@ int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 }  // namespace
 
-Arena::~Arena() {
+int64_t ArenaReserve::bytes() const {
+  int64_t total = 0;
+  for (const Mapping& m : mappings_) total += m.bytes;
+  return total;
+}
+
+void ArenaReserve::clear() {
   for (const Mapping& m : mappings_) munmap(m.data, static_cast<size_t>(m.bytes));
+  mappings_.clear();
+}
+
+void* ArenaReserve::take(int64_t bytes) {
+  const auto found = std::find_if(mappings_.begin(), mappings_.end(),
+                                  [bytes](const Mapping& m) { return m.bytes == bytes; });
+  if (found == mappings_.end()) return nullptr;
+  void* data = found->data;
+  mappings_.erase(found);
+  std::memset(data, 0, static_cast<size_t>(bytes));
+  return data;
+}
+
+Arena::~Arena() {
+  if (reserve_ != nullptr) {
+    reserve_->mappings_.insert(reserve_->mappings_.end(), mappings_.begin(), mappings_.end());
+    return;
+  }
+  for (const ArenaReserve::Mapping& m : mappings_) munmap(m.data, static_cast<size_t>(m.bytes));
+}
+
+void* Arena::map(const std::string& name, int64_t bytes) {
+  void* data = reserve_ != nullptr ? reserve_->take(bytes) : nullptr;
+  if (data == nullptr)
+    data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    throw_error(Code::kInvalidArgument,
+                "take memory for {}: {} bytes are not to be had; `moraine plan memory` prints what "
+                "this run needs",
+                name, bytes);
+  }
+  mappings_.push_back({data, bytes});
+  return data;
 }
 
 void* Arena::take_bytes(const std::string& name, const std::string& category, int64_t bytes) {
@@ -29,32 +70,19 @@ void* Arena::take_bytes(const std::string& name, const std::string& category, in
   MR_CHECK(bytes >= 0);
   entries_.push_back({.name = name, .category = category, .bytes = bytes});
   if (dry() || bytes == 0) return nullptr;
-  const auto map = [&](int64_t size) {
-    void* data = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) {
-      throw_error(
-          Code::kInvalidArgument,
-          "take memory for {}: {} bytes are not to be had; `moraine plan memory` prints what "
-          "this run needs",
-          name, bytes);
-    }
-    mappings_.push_back({data, size});
-    return static_cast<char*>(data);
-  };
   const int64_t padded = round_up(bytes, kAlignment);
   if (padded >= kSmall) {
     // Huge pages need an address on a huge-page border: map one more and start inside.
-    if (padded < kHugePage) return map(round_up(padded, 4096));
+    if (padded < kHugePage) return map(name, round_up(padded, 4096));
     const int64_t size = round_up(padded, 4096) + kHugePage;
-    char* data = map(size);
+    char* data = static_cast<char*>(map(name, size));
     char* start = data + (kHugePage - reinterpret_cast<uintptr_t>(data) % kHugePage) % kHugePage;
     madvise(start, static_cast<size_t>(padded / kHugePage * kHugePage), MADV_HUGEPAGE);
     return start;
   }
   if (small_left_ < padded) {
     small_left_ = kHugePage;
-    small_ = map(small_left_);
+    small_ = static_cast<char*>(map(name, small_left_));
   }
   char* data = small_;
   small_ += padded;

@@ -16,6 +16,27 @@
 
 namespace moraine {
 
+// Memory of an arena that is gone, for the next one of the same plan: pages stay this process' own.
+class ArenaReserve {
+ public:
+  ArenaReserve() = default;
+  ~ArenaReserve() { clear(); }
+  ArenaReserve(const ArenaReserve&) = delete;
+  ArenaReserve& operator=(const ArenaReserve&) = delete;
+
+  int64_t bytes() const;
+  void clear();  // gives it back to the system
+
+ private:
+  friend class Arena;
+  struct Mapping {
+    void* data;
+    int64_t bytes;
+  };
+  void* take(int64_t bytes);  // zeroed; null: there is none of that size
+  std::vector<Mapping> mappings_;
+};
+
 class Arena {
  public:
   enum class Mode { kReal, kDry };
@@ -27,7 +48,8 @@ class Arena {
     int64_t bytes = 0;
   };
 
-  explicit Arena(Mode mode) : mode_(mode) {}
+  // `reserve`: where its memory comes from, if some of the right size is there, and goes to in the end.
+  explicit Arena(Mode mode, ArenaReserve* reserve = nullptr) : mode_(mode), reserve_(reserve) {}
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -50,14 +72,13 @@ class Arena {
   int64_t mapped_bytes() const;  // and over the others
 
  private:
-  struct Mapping {
-    void* data;
-    int64_t bytes;
-  };
+  void* map(const std::string& name, int64_t bytes);
+
   Mode mode_;
+  ArenaReserve* reserve_;
   bool sealed_ = false;
   std::vector<Entry> entries_;
-  std::vector<Mapping> mappings_;
+  std::vector<ArenaReserve::Mapping> mappings_;
   char* small_ = nullptr;  // the rest of a mapping shared by small buffers
   int64_t small_left_ = 0;
 };

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/resident.h"
 #include "comm/thread_ranks.h"
@@ -16,6 +17,8 @@
 #include "train/open_run.h"
 #include "train/report.h"
 #include "train/roll_back.h"
+#include "train/run_heartbeat.h"
+#include "train/run_kept.h"
 #include "train/save.h"
 #include "train/step_watch.h"
 #include "train/storage_report.h"
@@ -32,7 +35,7 @@ constexpr int64_t kStorageAfterSteps = 8;  // the step time is known by then
 
 // What the loop measures about itself.
 struct Pace {
-  double started = now_seconds();
+  double started = 0;          // of this process
   double average_seconds = 0;  // per step, exponential average
   int64_t steps = 0;           // of this process
   Profile profile;             // of the step that goes on
@@ -46,6 +49,7 @@ bool stops_all(Code code) { return code == Code::kInterrupted || code == Code::k
 // What all ranks know at the start of a step.
 struct Votes {
   bool saving = false;  // some rank's private copy is still in use
+  bool grow = false;    // a larger group could be met
 };
 
 // A signal on any rank, or the time limit on rank 0: all save, then stop with kInterrupted.
@@ -53,14 +57,15 @@ Votes stop_if_asked(Run& run, Pace& pace) {
   const double limit = run.config.train.time_limit_seconds;
   const bool asked = run.options.stop_signal != nullptr && run.options.stop_signal->load() != 0;
   const bool late = run.first() && limit > 0 && now_seconds() - pace.started > limit;
-  int64_t votes[3] = {asked ? 1 : 0, late ? 1 : 0, saving(run) ? 1 : 0};
+  const bool grow = run.first() && run.options.has_newcomers && run.options.has_newcomers();
+  int64_t votes[4] = {asked ? 1 : 0, late ? 1 : 0, saving(run) ? 1 : 0, grow ? 1 : 0};
   {
     const bool others = run.ranks.mesh.ranks > 1;
     const OpTimer timer(others ? &pace.profile : nullptr, Span::kRanks, "ranks: votes");
     all_reduce_sum(run.ranks.world, votes);
   }
   const bool signal = votes[0] > 0;
-  if (!signal && votes[1] == 0) return {.saving = votes[2] > 0};
+  if (!signal && votes[1] == 0) return {.saving = votes[2] > 0, .grow = votes[3] > 0};
   const CheckpointWritten written = save_now(run);
   report_watched(run, run.timeline.at(run.state.step), pace.watch);
   barrier_before_stop(run);
@@ -103,6 +108,11 @@ StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult&
   return m;
 }
 
+bool probes_storage(const Run& run) {
+  const bool again = run.options.kept != nullptr && run.options.kept->groups > 1;
+  return run.first() && run.config.report.probe_storage && !again;
+}
+
 // To disk, or else into memory.
 void save_if_due(Run& run, const Votes& votes) {
   const CheckpointConfig& c = run.config.checkpoint;
@@ -115,10 +125,14 @@ void save_if_due(Run& run, const Votes& votes) {
   }
 }
 
-// False: rolled back, no step was taken.
-bool go_on(Run& run, Observer& observer, Pace& pace) {
+enum class Took : uint8_t { kStep, kRollback, kNothing };
+
+// kNothing: the state is stored, and the ranks are to meet others.
+Took go_on(Run& run, Observer& observer, Pace& pace) {
   const OpTimer whole(&pace.profile, Span::kPhase, "step");
   const Votes votes = stop_if_asked(run, pace);
+  if (votes.grow) return Took::kNothing;
+  set_activity(Activity::kComputing);
   const StepPlan plan = run.timeline.at(run.state.step);
   const double begin = now_seconds(),
                lr_scale = learning_rate_scale(run.config, run.timeline, plan);
@@ -126,37 +140,59 @@ bool go_on(Run& run, Observer& observer, Pace& pace) {
   const StepResult result = take_step(run, plan, lr_scale);
   run.trainer->ctx().profile = nullptr;  // operations of validation and samples are not the step's
   if (result.bad && must_roll_back(run, result)) {
+    heartbeat().bad_steps.fetch_add(1);
     roll_back(run);
-    return false;
+    return Took::kRollback;
   }
+  if (result.bad) heartbeat().bad_steps.fetch_add(1);
   if (result.targets > 0) run.state.loss = result.loss;
   ++run.state.step;
   StepMetrics m = step_metrics(run, plan, result, lr_scale * run.config.optimizer.learning_rate,
                                now_seconds() - begin, pace);
+  say_step(m, pace.profile);
+  if (run.options.kept != nullptr) ++run.options.kept->steps;
+  set_activity(Activity::kObserving);
   observe_step(run, observer, pace, m);
-  if (++pace.steps == kStorageAfterSteps && run.config.report.probe_storage && run.first()) {
+  if (++pace.steps == kStorageAfterSteps && probes_storage(run)) {
     const OpTimer timer(&pace.profile, Span::kPhase, "storage");
     print_storage(run, plan, pace.average_seconds);
   }
   const OpTimer timer(&pace.profile, Span::kPhase, "checkpoint");
+  set_activity(Activity::kStoring);
   save_if_due(run, votes);
   report_save(run, /*wait=*/false);
-  return true;
+  say_state(run);
+  return Took::kStep;
 }
 
-// To the end of the run.
-void take_steps(Run& run, Observer& observer) {
+// To the end of the run. False: until others could be met.
+bool take_steps(Run& run, Observer& observer) {
   Pace pace;
+  pace.started = run.options.kept != nullptr ? run.options.kept->started : now_seconds();
   if (run.first()) pace.watch = StepWatch(run.options.profile_steps);
   while (run.state.step < run.timeline.steps()) {
     const StepPlan plan = run.timeline.at(run.state.step);
     pace.profile.clear();
     pace.watch.begin(pace.profile);
-    const bool taken = go_on(run, observer, pace);
-    pace.watch.end(pace.profile, taken ? plan.batch_tokens : 0);
+    const Took took = go_on(run, observer, pace);
+    if (took == Took::kNothing) return false;
+    pace.watch.end(pace.profile, took == Took::kStep ? plan.batch_tokens : 0);
     if (pace.watch.complete() || run.state.step == run.timeline.steps())
       report_watched(run, plan, pace.watch);
   }
+  return true;
+}
+
+// Where the next group finds it.
+RunResult store_for_others(Run& run) {
+  set_activity(Activity::kStoring);
+  if (run.saves.memory != nullptr) copy_to_memory(run);
+  report_save(run, /*wait=*/true);
+  if (run.saves.memory_step != run.state.step) save_now(run);
+  barrier(run.ranks.world);
+  RunResult stored;
+  stored.is_done = false;
+  return stored;
 }
 
 }  // namespace
@@ -164,12 +200,17 @@ void take_steps(Run& run, Observer& observer) {
 RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& options,
                 Transport& transport) {
   set_log_rank(transport.rank());
+  set_activity(Activity::kStarting);
+  const bool again = options.kept != nullptr && options.kept->groups++ > 0;
+  if (options.kept != nullptr && !again) options.kept->started = now_seconds();
   const std::unique_ptr<Run> run = open_run(fs, config, options, transport);
   Observer observer(*run);
   run->arena.seal();
-  if (run->first()) print_start(*run);
+  say_state(*run);
+  if (run->first() && !again) print_start(*run);
   try {
-    take_steps(*run, observer);
+    if (!take_steps(*run, observer)) return store_for_others(*run);
+    set_activity(Activity::kEnding);
     const RunResult done = finish(*run);
     const std::string sample = observer.can_sample() ? observer.sample() : "";
     if (run->first()) write_report(*run, sample);

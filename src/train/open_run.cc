@@ -1,6 +1,9 @@
 // Each thing that a run has, in the order in which one needs the other.
 #include "train/open_run.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "base/error.h"
 #include "base/resident.h"
 #include "comm/agree.h"
@@ -10,6 +13,7 @@
 #include "train/complete_config.h"
 #include "train/config_difference.h"
 #include "train/resume.h"
+#include "train/run_kept.h"
 #include "train/run_memory.h"
 
 namespace moraine {
@@ -52,6 +56,20 @@ void check_tokenizer(const RunConfig& c, const RunData& data, const Tokenizer& t
               c.data.tokenizer.empty() ? c.train.init : c.data.tokenizer);
 }
 
+// Survivors have theirs already; who takes a lost rank's place has nothing.
+int64_t needed_on_this_host(Communicator& world, int64_t mine) {
+  std::vector<int64_t> needs(static_cast<size_t>(world.size()));
+  all_gather_equal(world, std::as_bytes(std::span(&mine, 1)),
+                   std::as_writable_bytes(std::span(needs)));
+  const Transport& transport = world.transport();
+  int64_t sum = 0;
+  for (int r = 0; r < world.size(); ++r) {
+    if (transport.host_of(r) == transport.host_of(transport.rank()))
+      sum += needs[static_cast<size_t>(r)];
+  }
+  return sum;
+}
+
 int ranks_on_this_host(const Transport& transport) {
   int ranks = 0;
   for (int r = 0; r < transport.size(); ++r)
@@ -83,6 +101,51 @@ void check_same_everywhere(Run& run) {
   }
 }
 
+void take_up_texts(Run& run) {
+  if (run.options.kept != nullptr && run.options.kept->tokenizer != nullptr) {
+    run.tokenizer = std::move(run.options.kept->tokenizer);
+    run.chat_template = run.options.kept->chat_template;
+    return;
+  }
+  const CarriedTexts carried = carried_texts(run.fs, run.config);
+  if (carried.tokenizer.empty()) return;
+  run.tokenizer = Tokenizer::parse(carried.tokenizer, "tokenizer.json");
+  check_tokenizer(run.config, *run.data, *run.tokenizer);
+  run.chat_template = carried.chat_template;
+}
+
+// What an earlier rank 0 of this run has measured, if that can be read and is of this machine.
+std::optional<Machine> measured_before(Run& run, const std::string& path) {
+  if (!run.fs.exists(path)) return std::nullopt;
+  try {
+    Machine machine = load_machine(run.fs, path);
+    if (machine.isa == isa_name(isa())) return machine;
+  } catch (const Error&) {
+    return std::nullopt;  // it is a convenience: then it is measured
+  }
+  return std::nullopt;
+}
+
+// Where ranks are replaced the others wait for this: it is measured once, by the first process that is rank 0.
+void take_up_machine(Run& run) {
+  const RunOptions& o = run.options;
+  if (!o.machine_file.empty()) {
+    run.machine = load_machine(run.fs, o.machine_file);
+    return;
+  }
+  const std::string own = join_path(o.out, "machine.json");
+  const std::optional<Machine> before =
+      o.kept != nullptr ? measured_before(run, own) : std::nullopt;
+  run.machine = before ? *before : measure_machine_quick(run.pool);
+  if (o.kept == nullptr || before) return;
+  try {
+    run.fs.make_directories(o.out);
+    save_machine(run.fs, own, run.machine);
+  } catch (const Error&) {
+    return;  // the next rank 0 measures again; what else does not fit on the disk is said elsewhere
+  }
+}
+
 MemoryCopyOptions memory_options(const RunConfig& c) {
   MemoryCopyOptions options;
   options.base = c.checkpoint.memory_folder;
@@ -105,11 +168,13 @@ void check_weights(const RunConfig& c) {
 
 // The kernel hands out more than there is, and kills whoever touches it: better to say so before
 // step one.
-void check_memory(const Run& run, const Transport& transport) {
+void check_memory(Run& run, const Transport& transport) {
   Arena planned(Arena::Mode::kDry);
   plan_run_memory(planned, run.config, transport.size(), transport.rank());
+  const int64_t kept = run.options.kept != nullptr ? run.options.kept->memory.bytes() : 0;
+  const int64_t need = std::max<int64_t>(0, planned.bytes() - kept);
   const int64_t available = available_memory_bytes(), here = ranks_on_this_host(transport);
-  if (planned.bytes() * here <= available) return;
+  if (needed_on_this_host(run.ranks.world, need) <= available) return;
   throw_error(Code::kInvalidArgument,
               "take memory: the run plans {:.1f} MiB on each of {} ranks of this host, and {:.1f} "
               "MiB are available; `moraine plan memory` prints by name what takes it; "
@@ -127,25 +192,19 @@ TrainerOptions agreed_options(Run& run) {
 
 std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunOptions& options,
                               Transport& transport) {
+  RunKept* const kept = options.kept;
   RunConfig config = given;
   if (!given.train.init.empty() && options.resume != "never")
     adopt_own_model(fs, options.out, config);
   config = complete_config(fs, config);
   check_weights(config);
   const Timeline timeline(config);
-  auto data = std::make_unique<RunData>(fs, config, timeline);
+  std::unique_ptr<RunData> data = kept ? std::move(kept->data) : nullptr;
+  if (data == nullptr) data = std::make_unique<RunData>(fs, config, timeline);
   auto run = std::make_unique<Run>(fs, config, options, timeline, std::move(data), transport);
   check_same_everywhere(*run);
-  const CarriedTexts carried = carried_texts(fs, config);
-  if (!carried.tokenizer.empty()) {
-    run->tokenizer = Tokenizer::parse(carried.tokenizer, "tokenizer.json");
-    check_tokenizer(config, *run->data, *run->tokenizer);
-    run->chat_template = carried.chat_template;
-  }
-  if (run->first()) {
-    run->machine = options.machine_file.empty() ? measure_machine_quick(run->pool)
-                                                : load_machine(fs, options.machine_file);
-  }
+  take_up_texts(*run);
+  if (run->first()) take_up_machine(*run);
   settle_dtype(*run);
   config = run->config;
   check_memory(*run, transport);

@@ -1,7 +1,12 @@
 // Checkpoints of any mesh, on disk or in memory.
 #include "train/resume.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "base/error.h"
+#include "base/fault_point.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "comm/agree.h"
 #include "model/model_directory.h"
@@ -72,10 +77,13 @@ void warn_of_other_bits(const Run& run, const Checkpoint& checkpoint) {
 }
 
 void resume_from(Run& run, const Checkpoint& checkpoint) {
+  set_activity(Activity::kLoading);
   check_same_run(run, checkpoint);
+  fault_point("resume.begun");
   run.trainer->restore(checkpoint);
   run.state = read_state(checkpoint.info(), run.config, run.timeline);
   run.saves.saved_step = -1;
+  fault_point("resume.loaded");
   barrier(run.ranks.disk);  // reading takes as long as it takes
   if (!run.first()) return;
   warn_of_other_bits(run, checkpoint);
@@ -87,8 +95,8 @@ void warn_bad(const std::string& directory, const std::string& reason) {
   log_event(Level::kWarning, "checkpoint.bad", "directory={} reason=\"{}\"", directory, reason);
 }
 
-// Where rank 0 wants to go on from; empty: a new run.
-std::string resume_directory(Run& run) {
+// Where rank 0 wants to go on from; empty: from nothing on disk.
+std::string resume_directory(Run& run, bool has_copy) {
   const std::string& how = run.options.resume;
   if (how == "never") {
     if (!list_checkpoints(run.fs, run.options.out).empty()) {
@@ -111,39 +119,52 @@ std::string resume_directory(Run& run) {
   if (!run.fs.exists(run.options.out)) return "";
   const auto checkpoint = newest_good(run.fs, run.options.out, warn_bad);
   if (checkpoint) return checkpoint->directory();
-  if (list_checkpoints(run.fs, run.options.out).empty()) return "";
+  if (has_copy || list_checkpoints(run.fs, run.options.out).empty()) return "";
   throw_error(Code::kCorrupt,
               "resume {}: it holds checkpoints, and none of them is whole; `moraine inspect {}` "
               "names the damage; to start again, choose another --out",
               run.options.out, run.options.out);
 }
 
-// Where this host has the newest copy in memory, if it is newer than `step`; else empty.
-std::string newer_in_memory(Run& run, int64_t step) {
-  if (run.saves.memory == nullptr || run.options.resume != "auto") return "";
+// The newest whole copy in memory, as this host has it.
+std::optional<Checkpoint> copy_in_memory(Run& run) {
+  if (run.saves.memory == nullptr || run.options.resume != "auto") return std::nullopt;
   // Somebody removed the folder of the run to begin again.
   const std::string begun = join_path(run.options.out, "config.toml");
   if (!value_of_first(run.ranks.world, run.first() && run.fs.exists(begun))) {
     report_refused(run, run.saves.memory->remove());
-    return "";
+    return std::nullopt;
   }
   const std::optional<std::string> copy = run.saves.memory->newest(warn_bad);
-  if (!copy) return "";
-  const Checkpoint checkpoint = Checkpoint::open(run.fs, *copy, /*verify=*/false);
-  return checkpoint.info().step > step ? *copy : "";
+  if (!copy) return std::nullopt;
+  return Checkpoint::open(run.fs, *copy, /*verify=*/false);
+}
+
+// Of what is on disk, whole or not; -1: nothing.
+int64_t newest_on_disk(Run& run) {
+  int64_t step = -1;
+  if (run.first() && run.fs.exists(run.options.out)) {
+    for (const int64_t one : list_checkpoints(run.fs, run.options.out)) step = std::max(step, one);
+  }
+  return value_of_first(run.ranks.world, step);
 }
 
 }  // namespace
 
 bool resume(Run& run) {
+  const std::optional<Checkpoint> copy = copy_in_memory(run);
+  const bool is_newest = copy && copy->info().step > newest_on_disk(run);
+  if (is_newest) {  // nobody waits for a disk
+    resume_from(run, *copy);
+    return true;
+  }
   // Rank 0 has verified it; parts are checked again as they are read.
-  const std::string directory =
-      text_of_first(run.ranks.disk, run.first() ? resume_directory(run) : "");
+  const std::string directory = text_of_first(
+      run.ranks.disk, run.first() ? resume_directory(run, copy.has_value()) : std::string());
   std::optional<Checkpoint> disk;
   if (!directory.empty()) disk = Checkpoint::open(run.fs, directory, /*verify=*/false);
-  const std::string copy = newer_in_memory(run, disk ? disk->info().step : -1);
-  if (!copy.empty()) {
-    resume_from(run, Checkpoint::open(run.fs, copy, /*verify=*/false));
+  if (copy && (!disk || copy->info().step > disk->info().step)) {
+    resume_from(run, *copy);
     return true;
   }
   if (!disk) return false;

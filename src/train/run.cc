@@ -4,11 +4,27 @@
 #include <fmt/format.h>
 
 #include <ctime>
+#include <utility>
 
 #include "parallel/rank_threads.h"
+#include "train/run_kept.h"
 #include "train/run_memory.h"
 
 namespace moraine {
+namespace {
+
+bool same_place(const Mesh& a, const Mesh& b) {
+  return a.ranks == b.ranks && a.rank == b.rank && a.context == b.context && a.expert == b.expert;
+}
+
+ArenaReserve* kept_memory(RunKept* kept, const Mesh& mesh) {
+  if (kept == nullptr) return nullptr;
+  if (!same_place(kept->mesh, mesh)) kept->memory.clear();
+  kept->mesh = mesh;
+  return &kept->memory;
+}
+
+}  // namespace
 
 Run::Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timeline& t,
          std::unique_ptr<RunData> d, Transport& transport)
@@ -20,8 +36,15 @@ Run::Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timel
       ranks(transport, run_mesh(c, transport.size(), transport.rank()),
             c.parallel.deadline_seconds),
       pool(rank_threads(c.train.threads, ranks.world)),
-      arena(Arena::Mode::kReal),
+      arena(Arena::Mode::kReal, kept_memory(o.kept, ranks.mesh)),
       state{.spike = SpikeDetector(c.spike.sigma)} {}
+
+Run::~Run() {
+  if (options.kept == nullptr) return;
+  options.kept->data = std::move(data);
+  options.kept->tokenizer = std::move(tokenizer);
+  options.kept->chat_template = chat_template;
+}
 
 CheckpointInfo Run::info() const {
   const int64_t step = state.step;

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,15 +36,22 @@
 
 namespace moraine {
 
+struct RunKept;
+
 struct RunOptions {
   std::string out;                                // run directory
   std::string resume = "auto";                    // auto | never | a checkpoint directory
   std::string machine_file;                       // limits for the percentage; "": measured quickly
   const std::atomic<int>* stop_signal = nullptr;  // not 0: save and stop
   int64_t profile_steps = 0;  // report where the time of so many went (step_watch.h); 0: no report
+  // Of a run whose ranks are replaced (groups.h): what this process has kept of the group before, and whether a larger
+  // group could be met.
+  RunKept* kept = nullptr;
+  std::function<bool()> has_newcomers = {};
 };
 
 struct RunResult {
+  bool is_done = true;  // false: stored, so that a larger group can go on
   int64_t step = 0, tokens = 0;
   double loss = 0;
   std::string hash, checkpoint;
@@ -53,6 +61,7 @@ struct RunResult {
 struct RunSaves {
   std::unique_ptr<DistributedSaver> disk;
   std::unique_ptr<MemoryCopy> memory;  // null: no copies in memory
+  int64_t memory_step = -1;            // newest copy in memory of this process' time
   int64_t saved_step = -1;   // newest checkpoint in options.out that holds this state's past, whole
   double stall_seconds = 0;  // training stood still for the last save or copy in the background
 };
@@ -67,6 +76,7 @@ struct RunLogs {
 struct Run {
   Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timeline& t,
       std::unique_ptr<RunData> d, Transport& transport);
+  ~Run();  // gives back to options.kept what it has from there
 
   // Resources: stay as they are from open_run to the end.
   FileSystem& fs;

@@ -218,6 +218,11 @@ Fields parallel_fields(ParallelConfig& c) {
       {"hold_seconds", &c.hold_seconds, "seconds",
        "With --rendezvous: how long a rank may be silent on all rails before it counts as lost.",
        0.5, 1e6},
+      {"replace_seconds", &c.replace_seconds, "seconds",
+       "With --rendezvous: how long the ranks that are left wait for a process that takes the "
+       "place "
+       "of a lost one, before they go on with fewer; 0: a lost rank ends the run with code 15.",
+       0, 1e6},
   };
 }
 
@@ -338,7 +343,7 @@ void complete_phases(const SettingsTable& settings, RunConfig& c) {
 RunConfig read_run_config(const SettingsTable& settings) {
   RunConfig c;
   settings.read({}, {"model", "data", "train", "optimizer", "spike", "checkpoint", "report",
-                     "parallel", "phase"});
+                     "parallel", "phase", "supervise"});
   c.model = read_model_config(settings.table("model"));
   DataText data;
   const SettingsTable data_table = settings.table("data");

@@ -95,6 +95,7 @@ struct ParallelConfig {
   double deadline_seconds = 300;                           // of every wait for another rank
   std::vector<std::string> rails = {};  // comm/rails_transport.h; empty: the way to the rendezvous
   double hold_seconds = 60;             // how long another rank may be silent on all rails
+  double replace_seconds = 0;           // how long survivors wait for who replaces a lost rank
 };
 
 struct ReportConfig {

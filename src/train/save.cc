@@ -31,8 +31,11 @@ void report_memory(Run& run, bool wait) {
   if (run.saves.memory == nullptr) return;
   const std::optional<SaveResult> saved =
       wait ? run.saves.memory->wait() : run.saves.memory->poll();
-  if (!saved || !run.first()) return;
-  if (!saved->written.directory.empty()) {
+  if (!saved) return;
+  const bool is_stored = !saved->written.directory.empty();
+  if (is_stored) run.saves.memory_step = saved->step;
+  if (!run.first()) return;
+  if (is_stored) {
     log_event(Level::kInfo, "memory.saved", "step={} bytes={} ms={:.0f} stall_ms={:.1f}",
               saved->step, saved->written.bytes, saved->seconds * 1e3,
               run.saves.stall_seconds * 1e3);

@@ -26,11 +26,6 @@ class OverRails : public ::testing::Test {
   void SetUp() override { setenv("MORAINE_HOST_MEMORY", "off", 1); }
   void TearDown() override { unsetenv("MORAINE_HOST_MEMORY"); }
 
-  static std::string free_address() {
-    RailAddress place = find_rail_address("127.0.0.1");
-    ::close(listen_on(&place));
-    return address_text(place.address);
-  }
   std::string place_of(const std::string& name, int rank) const {
     const std::string path = folder.path() + "/" + name + std::to_string(rank);
     std::filesystem::create_directories(path);
@@ -48,7 +43,7 @@ class OverRails : public ::testing::Test {
             rendezvous, "--rails", "127.0.1." + own, "--rails", "127.0.2." + own});
   }
   std::vector<Ended> run(const std::string& name, int ranks) {
-    const std::string rendezvous = free_address();
+    const std::string rendezvous = free_local_address();
     std::vector<std::unique_ptr<Program>> programs;
     for (int r = 0; r < ranks; ++r) programs.push_back(start(name, r, ranks, rendezvous));
     std::vector<Ended> ends;
@@ -83,7 +78,8 @@ TEST_F(OverRails, AKilledRankIsNamedByAllOthers) {
       tiny.toml(
           "[train]\nslots = 4\nsequence = 32\nbatch_tokens = 256\nthreads = 1\nsteps = 1000000\n"
           "[checkpoint]\nevery_steps = 1000000\n[parallel]\ndeadline_seconds = 60.0\n"));
-  const std::string rendezvous = free_address(), metrics = tiny.out("killed") + "/metrics.jsonl";
+  const std::string rendezvous = free_local_address(),
+                    metrics = tiny.out("killed") + "/metrics.jsonl";
   std::vector<std::unique_ptr<Program>> programs;
   for (int r = 0; r < 4; ++r) programs.push_back(start("killed", r, 4, rendezvous));
   while (!posix_file_system().exists(metrics) || posix_file_system().read(metrics).empty())
@@ -106,7 +102,7 @@ TEST_F(OverRails, StartsThatCannotWorkAreRefused) {
     EXPECT_EQ(end.exit_code, exit_code(Code::kInvalidArgument)) << end.err;
     EXPECT_NE(end.err.find(why), std::string::npos) << end.err;
   };
-  const std::string here = free_address();
+  const std::string here = free_local_address();
   refused({"--rank", "1"}, "wanted --rendezvous HOST:PORT too");
   refused({"--rendezvous", here, "--ranks", "2"}, "wanted --rank R --ranks P");
   refused({"--rendezvous", here, "--ranks", "2", "--rank", "2"}, "rank 2 of 2");

@@ -1,9 +1,10 @@
 // Ranks: a server whose experts, or cache, are divided among ranks.
 //
 // Fails if divided experts, or a head in two stages, change a bit of an answer, if a shared cache changes more than
-// rounding or holds no more than one rank could, or if a server on ranks does not end.
+// rounding or holds no more than one rank could, or if a server on ranks does not end, or ends with its second process.
 #include <cmath>
 
+#include "comm/rails/rail_address.h"
 #include "tests/serve/serving.h"
 
 namespace moraine {
@@ -70,6 +71,36 @@ TEST_F(Ranks, ASharedCacheHoldsWhatNoRankCould) {
   EXPECT_GT(most, 0);
   EXPECT_LE(most, 256 * std::numeric_limits<float>::epsilon());
   EXPECT_EQ(two->end().exit_code, 0) << two->log();
+}
+
+// Processes that meet at a rendezvous, as `srun` or a service of each host would end them: all at once.
+TEST_F(Ranks, ASignalToAnotherProcessThanTheFirstCutsNoAnswer) {
+  const auto one = serve();
+  ::setenv("MORAINE_HOST_MEMORY", "off", 1);
+  const std::vector<std::string> job = {"--rendezvous", free_local_address(), "--ranks", "2",
+                                        "--rank"};
+  std::vector<std::string> first = job,
+                           second = {"serve", "--model",     file("model"), "--threads",
+                                     "1",     "--cache-mib", "64"};
+  first.push_back("0");
+  second.insert(second.end(), job.begin(), job.end());
+  second.push_back("1");
+  posix_file_system().make_directories(file("second"));
+  Program other(file("second"), second);
+  const auto two = serve(first);
+  ::unsetenv("MORAINE_HOST_MEMORY");
+  other.send(SIGTERM);
+  for (const int64_t length : {1, 64, 300}) {
+    const Json request = {{"prompt", prompt_of(static_cast<uint64_t>(length), length)},
+                          {"max_tokens", 20},
+                          {"seed", length},
+                          {"logprobs", 1}};
+    EXPECT_EQ(two->ask("/v1/completions", request)["choices"],
+              one->ask("/v1/completions", request)["choices"]);
+  }
+  EXPECT_EQ(two->end().exit_code, 0) << two->log();
+  const Ended ended = other.wait();
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
 }
 
 TEST_F(Ranks, MoreThanThereAreExpertsIsRefused) { EXPECT_THROW(serve({"--ranks", "5"}), Error); }

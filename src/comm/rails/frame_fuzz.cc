@@ -177,7 +177,7 @@ class Rail {
     return in_payload_ || peer_.arrived(rail_, head_, nullptr, lost);
   }
   bool take_payload(uint64_t most, std::vector<int>* lost) {
-    std::byte* place = peer_.place(rail_, head_);
+    std::byte* place = peer_.place(head_);
     const size_t n = std::min<size_t>(most, head_.payload_bytes - done_);
     if (place != nullptr) std::memcpy(place + done_, payload_.data() + done_, n);
     done_ += n;

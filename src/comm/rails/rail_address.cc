@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -137,6 +138,24 @@ int listen_on(RailAddress* rail) {
   if (fd >= 0) close(fd);
   throw_error(Code::kIo, "listen on {} ({}): {}", address_text(rail->address), rail->interface_name,
               std::strerror(error));
+}
+
+// Below the ports that the system gives to connections (from 32768 on): one of those may be taken before it is used,
+// or be given to whoever connects to it too early, who then talks to itself.
+std::string free_local_address() {
+  constexpr int kFirst = 20000, kCount = 12000;
+  static std::atomic<int> next{0};
+  RailAddress place = find_rail_address("127.0.0.1");
+  for (int tried = 1;; ++tried) {
+    place.address.sin_port =
+        htons(static_cast<uint16_t>(kFirst + (getpid() * 17 + next++) % kCount));
+    try {
+      close(listen_on(&place));
+      return address_text(place.address);
+    } catch (const Error&) {
+      if (tried == kCount) throw;
+    }
+  }
 }
 
 }  // namespace moraine

@@ -27,4 +27,7 @@ sockaddr_in parse_address(const std::string& text);    // "host:port", the host 
 // Listens there, on a free port, which is put into `rail`. Errors: kIo.
 int listen_on(RailAddress* rail);
 
+// "127.0.0.1:PORT" where nobody listens now, another at each call: a rendezvous of processes of this host.
+std::string free_local_address();
+
 }  // namespace moraine

@@ -176,7 +176,7 @@ RailEnd RailConnection::take_head(RailPeer& peer, int rail, std::vector<int>* lo
 }
 
 RailEnd RailConnection::finish_payload(RailPeer& peer, int rail, std::vector<int>* lost) {
-  const std::byte* place = peer.place(rail, head_);
+  const std::byte* place = peer.place(head_);
   if (place != nullptr && !payload_is_whole(head_, place)) return RailEnd::kDamaged;
   if (!peer.arrived(rail, head_, place, lost)) return RailEnd::kGarbage;
   in_payload_ = false;
@@ -192,7 +192,7 @@ RailEnd RailConnection::take_buffered(RailPeer& peer, int rail, std::vector<int>
       continue;
     }
     const size_t n = std::min<size_t>(buffered(), head_.payload_bytes - in_done_);
-    std::byte* place = peer.place(rail, head_);
+    std::byte* place = peer.place(head_);
     if (place != nullptr && n > 0) std::memcpy(place + in_done_, buffer_.data() + buffer_begin_, n);
     buffer_begin_ += n;
     in_done_ += n;
@@ -203,11 +203,11 @@ RailEnd RailConnection::take_buffered(RailPeer& peer, int rail, std::vector<int>
 }
 
 // The rest of a payload goes to its place, what follows into the buffer, in one call of the kernel.
-RailEnd RailConnection::fill(RailPeer& peer, int rail, int64_t* got) {
+RailEnd RailConnection::fill(RailPeer& peer, int64_t* got) {
   std::memmove(buffer_.data(), buffer_.data() + buffer_begin_, buffered());
   buffer_end_ -= std::exchange(buffer_begin_, 0);
   const size_t rest = in_payload_ ? head_.payload_bytes - in_done_ : 0;
-  std::byte* place = in_payload_ ? peer.place(rail, head_) : nullptr;
+  std::byte* place = in_payload_ ? peer.place(head_) : nullptr;
   if (in_payload_ && place == nullptr) nowhere_.resize(static_cast<size_t>(kChunkBytes));
   const iovec to[2] = {{place == nullptr ? nowhere_.data() : place + in_done_, rest},
                        {buffer_.data() + buffer_end_, buffer_.size() - buffer_end_}};
@@ -231,7 +231,7 @@ RailEnd RailConnection::read_frames(RailPeer& peer, int rail, std::vector<int>* 
     RailEnd end = take_buffered(peer, rail, lost);
     if (end != RailEnd::kNone || is_drained_ || bytes >= kMostBytesAtOnce) return end;
     int64_t got = 0;
-    end = fill(peer, rail, &got);
+    end = fill(peer, &got);
     if (end != RailEnd::kNone) return end;
     if (got > 0) peer.heard(rail);
     bytes += got;

@@ -75,7 +75,7 @@ class RailConnection {
   RailEnd take_buffered(RailPeer& peer, int rail, std::vector<int>* lost);
   RailEnd take_head(RailPeer& peer, int rail, std::vector<int>* lost);
   RailEnd finish_payload(RailPeer& peer, int rail, std::vector<int>* lost);
-  RailEnd fill(RailPeer& peer, int rail, int64_t* got);
+  RailEnd fill(RailPeer& peer, int64_t* got);
   size_t buffered() const { return buffer_end_ - buffer_begin_; }
 
   const Place place_;

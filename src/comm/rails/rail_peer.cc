@@ -146,8 +146,7 @@ void RailPeer::heard(int rail) { at(rail).heard = observed_; }
 
 bool RailPeer::accepts(const FrameHead& head) const { return lanes_.accepts(head); }
 
-std::byte* RailPeer::place(int rail, const FrameHead& head) {
-  (void)rail;
+std::byte* RailPeer::place(const FrameHead& head) {
   if (head.kind == FrameKind::kData) return lanes_.place(head);
   if (head.kind != FrameKind::kFault) return nullptr;
   scratch_.resize(static_cast<size_t>(lanes_.chunk_bytes()));

@@ -84,7 +84,7 @@ class RailPeer {
   // A head that check_head passed. False: not allowed here.
   bool accepts(const FrameHead& head) const;
   // Where its payload goes; null: nowhere. Ask again before each write.
-  std::byte* place(int rail, const FrameHead& head);
+  std::byte* place(const FrameHead& head);
   // The frame is whole. Rails that the peer says are silent there are in *lost. False: it acknowledges what was never
   // sent.
   bool arrived(int rail, const FrameHead& head, const std::byte* payload, std::vector<int>* lost);

@@ -238,7 +238,7 @@ class World {
       end.peer.heard(rail);
       ASSERT_EQ(check_head(f.head, 7, kChunk), HeadFault::kNone);
       ASSERT_TRUE(end.peer.accepts(f.head));
-      std::byte* place = end.peer.place(rail, f.head);
+      std::byte* place = end.peer.place(f.head);
       const size_t half = f.head.payload_bytes / 2, from = w.half_read ? half : 0,
                    to = w.half_read ? f.head.payload_bytes : half;
       if (place != nullptr) std::memcpy(place + from, f.payload.data() + from, to - from);

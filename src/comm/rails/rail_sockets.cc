@@ -302,6 +302,7 @@ void RailSockets::read_rail(int rank, int rail) {
   if (c == nullptr) return;
   std::vector<int> lost;
   const RailEnd end = c->read_frames(p.state, rail, &lost);
+  any_fault_ = any_fault_ || p.state.fault() != nullptr;
   if (end != RailEnd::kNone) {
     count_end(end, *c);
     return close_rail(rank, rail, why(end));

@@ -61,6 +61,7 @@ class RailSockets {
   void flush(int rank);  // after something was given to lanes
   RailPeer& peer(int rank) { return peers_.at(rank).state; }
   const RailPeer& peer(int rank) const { return peers_.at(rank).state; }
+  bool any_fault() const { return any_fault_; }  // a peer said so
   // Its host answers, and nobody listens: the process is gone.
   bool has_died(int rank) const { return peers_.at(rank).is_gone; }
   const RailCounters& counters() const { return counters_; }
@@ -123,6 +124,7 @@ class RailSockets {
   std::map<int, Endpoint> endpoints_;  // by file descriptor
   std::map<int, Guest> guests_;        // by file descriptor
   RailCounters counters_;
+  bool any_fault_ = false;
 };
 
 }  // namespace moraine

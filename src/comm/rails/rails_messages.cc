@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "comm/label.h"
@@ -57,6 +58,7 @@ void RailsMessages::work(const RailSockets::Events& events) {
   } catch (const Error& e) {
     broken_ = e.what();
   }
+  if (!sockets_.any_fault()) return;  // this is run for every few frames
   for (const int peer : peers_) {
     const std::string* fault = sockets_.peer(peer).fault();
     if (fault != nullptr) host_.record_fault(peer, *fault);
@@ -125,6 +127,7 @@ template <class Ready>
 void RailsMessages::wait(Lock& lock, const Wait& w, Ready ready) {
   if (ready()) return;
   const double began = now_seconds();
+  const WaitsFor waits(w.peer);
   for (;;) {
     turn(lock, std::min(w.seconds, kTurnSeconds));
     if (ready()) return;
@@ -254,7 +257,7 @@ void RailsMessages::withdraw(const SendTicket& t) {
 
 bool RailsMessages::all_gave_everything() const {
   return std::all_of(peers_.begin(), peers_.end(), [this](int peer) {
-    const RailPeer& p = const_cast<RailSockets&>(sockets_).peer(peer);
+    const RailPeer& p = sockets_.peer(peer);
     return p.all_acknowledged() || p.has_said_goodbye() || sockets_.has_died(peer) ||
            p.fault() != nullptr;
   });

@@ -41,8 +41,6 @@ class RailsMessages : public FarMessages {
   void close(Incoming& message) override;
   void drop(Incoming& message) override;
   void withdraw(const SendTicket& ticket) override;
-  void look() override {}
-  bool moves_only_when_looked_at() const override { return false; }
   void announce_fault(const std::string& reason) override;
   bool finish(double seconds) override;
 

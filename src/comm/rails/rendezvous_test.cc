@@ -3,7 +3,10 @@
 #include "comm/rails/rendezvous.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
 #include <future>
 #include <optional>
@@ -11,7 +14,6 @@
 #include "base/error.h"
 #include "comm/rails/rail_address.h"
 #include "comm/rails/test_guest.h"
-#include "comm/test_rails.h"
 
 namespace moraine {
 namespace {
@@ -29,6 +31,7 @@ std::future<Outcome> come(const Rendezvous::Options& options, const Work& work =
   return std::async(std::launch::async, [options, work]() -> Outcome {
     try {
       Rendezvous rendezvous(options);
+      rendezvous.meet();
       if (work) work(rendezvous);
       return {};
     } catch (const Error& e) {
@@ -38,10 +41,11 @@ std::future<Outcome> come(const Rendezvous::Options& options, const Work& work =
 }
 
 Rendezvous::Options options_of(int rank, int ranks, const sockaddr_in& address) {
-  return {.rank = rank, .ranks = ranks, .address = address, .secret = "of this job", .seconds = 30};
+  return {
+      .member = rank, .members = ranks, .address = address, .secret = "of this job", .seconds = 30};
 }
 
-sockaddr_in test_address() { return parse_address(test_rendezvous()); }
+sockaddr_in test_address() { return parse_address(free_local_address()); }
 
 void expect_error(const Outcome& outcome, Code code, const std::string& part) {
   EXPECT_TRUE(outcome.code.has_value() && *outcome.code == code) << outcome.text;
@@ -100,6 +104,12 @@ TEST(Rendezvous, ARankThatIsTakenIsSaidToWhoComes) {
     std::vector<std::future<Outcome>> twins;
     auto host = come(options_of(0, 3, address));
     for (int twin = 0; twin < 3; ++twin) twins.push_back(come(options_of(1, 3, address)));
+    const auto has_been_told = [](const std::future<Outcome>& twin) {
+      return twin.wait_for(std::chrono::milliseconds(1)) == std::future_status::ready;
+    };
+    while (std::count_if(twins.begin(), twins.end(), has_been_told) < 2) continue;
+    EXPECT_EQ(come(options_of(2, 3, address)).get().text, "");
+    EXPECT_EQ(host.get().text, "");
     int let_in = 0;
     for (std::future<Outcome>& twin : twins) {
       const Outcome outcome = twin.get();
@@ -108,8 +118,6 @@ TEST(Rendezvous, ARankThatIsTakenIsSaidToWhoComes) {
         expect_error(outcome, Code::kInvalidArgument, "another process is rank 1 already");
     }
     EXPECT_EQ(let_in, 1);
-    EXPECT_EQ(come(options_of(2, 3, address)).get().text, "");
-    EXPECT_EQ(host.get().text, "");
   }
 }
 
@@ -121,9 +129,13 @@ TEST(Rendezvous, BothSidesMustKnowTheSecret) {
     host.secret = of_host;
     host.seconds = 0.5;
     guest.secret = of_guest;
+    ::testing::internal::CaptureStderr();
     auto outcome = come(host);
     expect_error(come(guest).get(), Code::kInvalidArgument, "does not know the secret of this job");
     expect_error(outcome.get(), Code::kPeerLost, "missing: 1;");
+    EXPECT_NE(::testing::internal::GetCapturedStderr().find(
+                  "rails.refused rank=1 ranks=2 reason=\"it left"),
+              std::string::npos);
   }
 }
 
@@ -138,9 +150,8 @@ TEST(Rendezvous, StrangersAreDroppedAndTheRanksMeet) {
   { TestGuest knock(address); }
   TestGuest liar(address);  // says that it is rank 1, and does not prove it
   const struct {
-    uint64_t magic = 0x6e696f6a6e65724d;
-    int32_t rank = 1, ranks = 2;
-    RailNonce nonce = {}, proof[2] = {};
+    Join join = {.member = 1, .members = 2, .generation = 0, .nonce = {}};
+    RailProof proof = {};
   } join;
   liar.send(join);
   EXPECT_TRUE(liar.is_closed());
@@ -159,7 +170,7 @@ TEST(Rendezvous, WhoWaitsForNobodySaysWhoIsMissing) {
                          : ranks == 4 ? "2 of 4 ranks are here; missing: 1, 3;"
                                       : "15, 16, ... (99 ranks)";
     expect_error(come(options).get(), Code::kPeerLost, wanted);
-    EXPECT_EQ(two.valid() ? two.get().text : "", "");
+    if (two.valid()) expect_error(two.get(), Code::kPeerLost, "rank 0 left");
   }
 }
 
@@ -204,6 +215,174 @@ TEST(Rendezvous, ARankThatLeavesIsNamedByTheHost) {
   EXPECT_EQ(come(options_of(2, 3, address), talk).get().text, "");
   expect_error(host.get(), Code::kPeerLost, "rank 2 left while the ranks were joining");
   expect_error(one.get(), Code::kPeerLost, "rank 0 left while the ranks were joining");
+}
+
+// A job whose lost ranks are replaced ----------------------------------------------------------------
+
+Rendezvous::Options lasting_options(int member, int members, const sockaddr_in& address) {
+  Rendezvous::Options options = options_of(member, members, address);
+  options.replace_seconds = 20;
+  options.most_ranks = [](int present) { return present >= 4 ? 4 : present >= 2 ? 2 : 0; };
+  return options;
+}
+
+// Meets until it is in a group of `ranks`; which generation and members that has, as text.
+std::string meet_until(Rendezvous& rendezvous, size_t ranks) {
+  for (;;) {
+    const Rendezvous::Group group = rendezvous.meet();
+    std::string text = fmt::format("{}:", group.generation);
+    for (const int member : group.members) text += fmt::format(" {}", member);
+    const Texts all = rendezvous.exchange(text);
+    EXPECT_EQ(all, Texts(group.members.size(), text));
+    rendezvous.part();
+    if (group.members.size() == ranks) return text;
+  }
+}
+
+TEST(Rendezvous, AnyLostMemberIsReplacedUnderANewGeneration) {
+  constexpr int kMembers = 4;
+  for (int lost = 0; lost < kMembers; ++lost) {
+    const sockaddr_in address = test_address();
+    std::vector<std::future<Outcome>> outcomes;
+    for (int m = 0; m < kMembers; ++m) {
+      outcomes.push_back(come(lasting_options(m, kMembers, address), [m, lost](Rendezvous& r) {
+        r.exchange("first");
+        r.part();
+        if (m == lost) return;  // its process is gone
+        EXPECT_EQ(meet_until(r, kMembers), "2: 0 1 2 3");
+      }));
+    }
+    EXPECT_EQ(outcomes[static_cast<size_t>(lost)].get().text, "");
+    outcomes[static_cast<size_t>(lost)] =
+        come(lasting_options(lost, kMembers, address), [](Rendezvous& r) {
+          EXPECT_EQ(r.exchange("2: 0 1 2 3"), Texts(kMembers, "2: 0 1 2 3"));
+          r.part();
+        });
+    for (std::future<Outcome>& o : outcomes) EXPECT_EQ(o.get().text, "");
+  }
+}
+
+// A host that was cut off for a while: its rank is in the group of now by another process, which must not be the one
+// that is refused when both come again.
+TEST(Rendezvous, AMemberThatWasReplacedIsRefusedWhenItComesBack) {
+  constexpr int kMembers = 4;
+  const sockaddr_in address = test_address();
+  std::promise<void> has_left, is_replaced, is_answered;
+  const std::shared_future<void> answered = is_answered.get_future().share();
+  const auto go_on = [&](Rendezvous& r) {
+    EXPECT_EQ(meet_until(r, kMembers), "2: 0 1 2 3");
+    if (r.group().rank == 0) is_replaced.set_value();
+    answered.wait();
+  };
+  std::vector<std::future<Outcome>> outcomes;
+  for (int m = 0; m < kMembers; ++m) {
+    outcomes.push_back(come(lasting_options(m, kMembers, address), [&, m](Rendezvous& r) {
+      r.exchange("first");
+      r.part();
+      if (m != 2) return go_on(r);
+      has_left.set_value();
+      is_replaced.get_future().wait();
+      r.meet();
+    }));
+  }
+  has_left.get_future().wait();
+  auto successor = come(lasting_options(2, kMembers, address), [&](Rendezvous& r) {
+    EXPECT_EQ(r.exchange("2: 0 1 2 3"), Texts(kMembers, "2: 0 1 2 3"));
+    r.part();
+    answered.wait();
+  });
+  expect_error(outcomes[2].get(), Code::kInvalidArgument, "another process is rank 2 already");
+  is_answered.set_value();
+  EXPECT_EQ(successor.get().text, "");
+  for (const size_t m : {size_t{0}, size_t{1}, size_t{3}}) EXPECT_EQ(outcomes[m].get().text, "");
+}
+
+TEST(Rendezvous, WithoutAReplacementTheGroupShrinksAndGrowsAgain) {
+  constexpr int kMembers = 4;
+  const sockaddr_in address = test_address();
+  std::vector<std::future<Outcome>> outcomes;
+  std::promise<void> has_shrunk;
+  for (int m = 0; m < kMembers; ++m) {
+    Rendezvous::Options options = lasting_options(m, kMembers, address);
+    if (m == 0) options.replace_seconds = 0.5;
+    outcomes.push_back(come(options, [m, &has_shrunk](Rendezvous& r) {
+      r.exchange("first");
+      r.part();
+      if (m == 1) return;
+      if (m == 3) {  // not needed until the group is whole again
+        EXPECT_EQ(meet_until(r, kMembers), "3: 0 1 2 3");
+        return;
+      }
+      EXPECT_EQ(meet_until(r, 2), "2: 0 2");
+      if (m == 0) has_shrunk.set_value();
+      while (m == 0 && !r.has_newcomers()) std::this_thread::yield();
+      EXPECT_EQ(meet_until(r, kMembers), "3: 0 1 2 3");
+    }));
+  }
+  EXPECT_EQ(outcomes[1].get().text, "");
+  has_shrunk.get_future().wait();
+  outcomes[1] = come(lasting_options(1, kMembers, address), [](Rendezvous& r) {
+    EXPECT_EQ(r.exchange("3: 0 1 2 3"), Texts(kMembers, "3: 0 1 2 3"));
+    r.part();
+  });
+  for (std::future<Outcome>& o : outcomes) EXPECT_EQ(o.get().text, "");
+}
+
+TEST(Rendezvous, ASuccessorMayBeFoundAtAnotherPlace) {
+  const sockaddr_in places[] = {test_address(), test_address()};
+  std::atomic<int> place{0};
+  auto first = come(lasting_options(0, 2, places[0]), [](Rendezvous& r) {
+    r.exchange("first");
+    r.part();
+  });
+  Rendezvous::Options options = lasting_options(1, 2, places[0]);
+  options.find_address = [&] { return places[place.load()]; };
+  auto survivor = come(options, [](Rendezvous& r) {
+    r.exchange("first");
+    r.part();
+    EXPECT_EQ(meet_until(r, 2), "2: 0 1");
+  });
+  EXPECT_EQ(first.get().text, "");
+  place = 1;
+  auto second = come(lasting_options(0, 2, places[1]), [](Rendezvous& r) {
+    EXPECT_EQ(r.exchange("2: 0 1"), Texts(2, "2: 0 1"));
+    r.part();
+  });
+  EXPECT_EQ(survivor.get().text + second.get().text, "");
+}
+
+TEST(Rendezvous, WhoWaitsHearsASignal) {
+  const sockaddr_in address = test_address();
+  std::atomic<int> signal{0};
+  std::vector<std::future<Outcome>> outcomes;
+  for (const int member : {0, 1}) {
+    Rendezvous::Options options = lasting_options(member, 3, address);
+    options.stop_signal = &signal;
+    outcomes.push_back(come(options));
+  }
+  signal = SIGTERM;
+  for (std::future<Outcome>& o : outcomes)
+    expect_error(o.get(), Code::kInterrupted, "signal while waiting");
+}
+
+TEST(Rendezvous, TooFewSurvivorsEndTheJobByName) {
+  const sockaddr_in address = test_address();
+  Rendezvous::Options options = lasting_options(0, 2, address);
+  options.replace_seconds = 0.3;
+  auto host = come(options, [](Rendezvous& r) {
+    r.exchange("first");
+    r.part();
+    r.meet();
+  });
+  EXPECT_EQ(come(lasting_options(1, 2, address),
+                 [](Rendezvous& r) {
+                   r.exchange("first");
+                   r.part();
+                 })
+                .get()
+                .text,
+            "");
+  expect_error(host.get(), Code::kPeerLost, "1 of 2 ranks are here; missing: 1;");
 }
 
 }  // namespace

@@ -1,0 +1,173 @@
+// Door: a listener, and guests who have a few seconds each to show who they are.
+#include "comm/rails/door.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "comm/rails/rail_address.h"
+#include "comm/rails/timed_io.h"
+
+namespace moraine {
+namespace {
+
+constexpr size_t kMostGuests = 1024;
+constexpr double kGuestSeconds = 5, kSendSeconds = 1;
+
+}  // namespace
+
+RailProof prove_text(const std::string& secret, const MemberLink& link, char part,
+                     const std::string& text) {
+  std::string said(1, part);
+  said.append(reinterpret_cast<const char*>(link.nonce_host.data()), link.nonce_host.size());
+  said.append(reinterpret_cast<const char*>(link.nonce_guest.data()), link.nonce_guest.size());
+  said.append(reinterpret_cast<const char*>(&link.round), sizeof link.round);
+  said += text;
+  return prove(secret, std::as_bytes(std::span<const char>(said)));
+}
+
+std::string answer_text(int member, JoinAnswer answer) {
+  return fmt::format("{} {}", member, static_cast<int>(answer));
+}
+
+std::string join_text(const Join& join) {
+  return fmt::format("{} of {} since {}", join.member, join.members, join.generation);
+}
+
+// Somebody who came, and has not yet proved to belong here.
+struct Door::Guest {
+  int fd = -1;
+  double ends = 0;
+  Join join;
+  MemberLink link;
+  RailProof proof;
+  size_t done = 0;
+  bool has_joined = false;
+
+  // Reads on to a part of `bytes`. 1: whole, 0: not yet, -1: ended.
+  int read(void* to, size_t bytes) {
+    const ssize_t n = recv(fd, static_cast<char*>(to) + done, bytes - done, MSG_DONTWAIT);
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
+    if (n == 0) return -1;
+    done += static_cast<size_t>(n);
+    if (done < bytes) return 0;
+    done = 0;
+    return 1;
+  }
+};
+
+Door::Door(Options options) : options_(std::move(options)) {
+  RailAddress place;
+  place.address = options_.address;
+  place.interface_name = "rendezvous";
+  listener_ = listen_on(&place);
+}
+
+Door::~Door() {
+  for (const Guest& g : guests_) close(g.fd);
+  for (const auto& [member, link] : links_) {
+    if (link.fd >= 0) close(link.fd);
+  }
+  close(listener_);
+}
+
+// Somebody who speaks the protocol, and so has likely been started wrong. Not each: they try again and again.
+void Door::tell_refused(const Join& join, const char* reason) {
+  constexpr double kSeconds = 10;
+  const double now = now_seconds();
+  if (told_at_ >= 0 && now - told_at_ < kSeconds) return;
+  told_at_ = now;
+  log_event(Level::kWarning, "rails.refused", "rank={} ranks={} reason=\"{}\"", join.member,
+            join.members, reason);
+}
+
+void Door::know_group(uint64_t generation, std::vector<int> members) {
+  generation_ = generation;
+  members_ = std::move(members);
+}
+
+// Who replaces a member is new (generation 0); who was in the group has its generation.
+bool Door::is_taken(const Join& join) const {
+  const bool is_older = join.generation > 0 && join.generation < generation_;
+  return links_.contains(join.member) ||
+         (is_older && std::binary_search(members_.begin(), members_.end(), join.member));
+}
+
+// False: it is no guest any more.
+bool Door::welcome(Guest& g, double end) {
+  if (g.join.magic != Join::kMagic) return false;
+  const bool fits =
+      g.join.members == options_.members && g.join.member > 0 && g.join.member < options_.members;
+  Welcome welcome;
+  if (!fits) welcome.answer = JoinAnswer::kOtherNumber;
+  if (fits && is_taken(g.join)) welcome.answer = JoinAnswer::kTaken;
+  g.link = {g.fd, make_nonce(), g.join.nonce, g.join.generation, 0};
+  welcome.nonce = g.link.nonce_host;
+  welcome.proof =
+      prove_text(options_.secret, g.link, 'H', answer_text(g.join.member, welcome.answer));
+  g.has_joined = true;
+  if (welcome.answer == JoinAnswer::kOtherNumber) tell_refused(g.join, "another number of ranks");
+  return send_all(g.fd, &welcome, sizeof welcome, end) && welcome.answer == JoinAnswer::kWelcome;
+}
+
+// False: it is no guest any more.
+bool Door::greet(Guest& g) {
+  const double end = now_seconds() + kSendSeconds;
+  if (!g.has_joined) {
+    const int got = g.read(&g.join, sizeof g.join);
+    return got <= 0 ? got == 0 : welcome(g, end);
+  }
+  const int got = g.read(&g.proof, sizeof g.proof);
+  if (got < 0) tell_refused(g.join, "it left when it was greeted: it may have another secret");
+  if (got <= 0) return got == 0;
+  if (!same_proof(g.proof, prove_text(options_.secret, g.link, 'J', join_text(g.join)))) {
+    tell_refused(g.join, "it does not know the secret");
+    return false;
+  }
+  Verdict verdict;
+  if (is_taken(g.join)) verdict.answer = JoinAnswer::kTaken;
+  verdict.proof =
+      prove_text(options_.secret, g.link, 'V', answer_text(g.join.member, verdict.answer));
+  if (!send_all(g.fd, &verdict, sizeof verdict, end) || verdict.answer != JoinAnswer::kWelcome)
+    return false;
+  keep_alive(g.fd);
+  links_[g.join.member] = g.link;
+  g.fd = -1;
+  return false;
+}
+
+// Who waits says nothing: what can be read there is its end.
+void Door::drop_who_left() {
+  for (auto at = links_.begin(); at != links_.end();) {
+    pollfd p = {at->second.fd, POLLIN, 0};
+    const bool has_left = poll(&p, 1, 0) > 0;
+    if (has_left) close(at->second.fd);
+    at = has_left ? links_.erase(at) : std::next(at);
+  }
+}
+
+void Door::work(double seconds) {
+  std::vector<pollfd> fds = {{listener_, POLLIN, 0}};
+  for (const Guest& g : guests_) fds.push_back({g.fd, POLLIN, 0});
+  poll(fds.data(), fds.size(), static_cast<int>(seconds * 1e3));
+  const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (fd >= 0) guests_.emplace_back().fd = fd;
+  if (fd >= 0) guests_.back().ends = now_seconds() + kGuestSeconds;
+  for (auto g = guests_.begin(); g != guests_.end();) {
+    const bool stays = now_seconds() < g->ends && guests_.size() <= kMostGuests && greet(*g);
+    if (!stays && g->fd >= 0) close(g->fd);
+    g = stays ? std::next(g) : guests_.erase(g);
+  }
+  drop_who_left();
+}
+
+}  // namespace moraine

@@ -1,0 +1,28 @@
+// RunKept: what a process keeps of a run from one group of ranks to the next.
+//
+// When a rank is lost, communicators and what stands on them are built anew among the ranks of the next group; text
+// and memory stay. Memory is kept for the same place in a mesh of the same size.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "parallel/mesh.h"
+#include "tensor/arena.h"
+#include "tokenizer/tokenizer.h"
+#include "train/run_data.h"
+
+namespace moraine {
+
+struct RunKept {
+  int64_t groups = 0;             // that this process has been in
+  int64_t steps = 0;              // that it has taken in them
+  double started = 0;             // as now_seconds(): of the first one
+  std::unique_ptr<RunData> data;  // opened and mapped
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::string chat_template;
+  Mesh mesh;            // that the memory was taken for
+  ArenaReserve memory;  // of the arena
+};
+
+}  // namespace moraine

@@ -1,0 +1,307 @@
+// Replaced ranks: whichever rank dies, wherever it is, the others keep their process and go on with who takes its
+// place, and the run ends in the hash of one that nothing happened to.
+//
+// Breaks if survivors end, if a state is a mixture, if a second death on the way back is one too many, or if a group
+// that has shrunk does not grow again.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "base/fault_point.h"
+#include "base/log.h"
+#include "checkpoint/test_folder.h"
+#include "comm/rails/rail_address.h"
+#include "tests/tiny_run.h"
+#include "train/groups.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+// Where a process dies: at the nth time that it comes there.
+enum class Fate : uint8_t {
+  kDies,
+  kDiesOnceCopied,  // it first waits until a copy in memory is whole
+  kWaits,  // it lives, but waits until somebody comes with whom the second group would be larger
+};
+
+struct Death {
+  std::string point;
+  int nth = 1;
+  Fate fate = Fate::kDies;
+};
+
+// A job whose members are processes, forked from the test.
+class Job {
+ public:
+  Job(const TinyRun& tiny, const std::string& name, RunConfig config, int members)
+      : tiny_(tiny), out_(tiny.out(name)), config_(std::move(config)), members_(members) {
+    config_.checkpoint.memory_folder = tiny.root() + "/memory";
+    std::filesystem::create_directories(config_.checkpoint.memory_folder);
+    address_ = free_local_address();
+  }
+  ~Job() {
+    for (const auto& [member, pid] : pids_) kill(pid, SIGKILL);
+    for (const auto& [member, pid] : pids_) waitpid(pid, nullptr, 0);
+  }
+
+  double replace_seconds = 60;
+
+  void start(int member, const Death& death = {}) {
+    const pid_t pid = fork();
+    if (pid == 0) _exit(live(member, death));
+    pids_[member] = pid;
+  }
+  void start_all() {
+    for (int m = 0; m < members_; ++m) start(m);
+  }
+  // Until it has ended; -signal, or its exit code.
+  int wait(int member) {
+    int status = 0;
+    waitpid(pids_.at(member), &status, 0);
+    pids_.erase(member);
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  void signal(int member, int signal) const { kill(pids_.at(member), signal); }
+  // What a member that ended well says: hash, and the generation of its last group.
+  std::string said(int member) const {
+    std::ifstream file(place(member));
+    std::string text;
+    std::getline(file, text);
+    return text;
+  }
+  std::string log(int member) const { return posix_file_system().read(place(member) + ".log"); }
+  const std::string& out() const { return out_; }
+
+ private:
+  std::string place(int member) const { return fmt::format("{}.member-{}", out_, member); }
+
+  bool has_copy() const {
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(config_.checkpoint.memory_folder)) {
+      const std::filesystem::path place = entry.path().parent_path();
+      if (entry.path().filename() == "manifest.json" && place.extension() != ".partial")
+        return true;
+    }
+    return false;
+  }
+
+  int live(int member, const Death& death) {
+    const std::string log = place(member) + ".log";
+    (void)!std::freopen(log.c_str(), "a", stderr);
+    int times = 0;
+    const RailsJob* running = nullptr;
+    set_fault_handler([&](const char* name) {
+      if (death.point != name || ++times != death.nth) return;
+      while (death.fate == Fate::kDiesOnceCopied && !has_copy()) usleep(1000);
+      if (death.fate != Fate::kWaits) raise(SIGKILL);
+      while (running->generation() < 3 && !running->has_newcomers()) usleep(1000);
+    });
+    RailsOptions rails;
+    rails.rank = member, rails.ranks = members_;
+    rails.rendezvous = address_;
+    rails.start_seconds = 60;
+    rails.replace_seconds = replace_seconds;
+    rails.most_ranks = [this](int present) { return most_ranks(config_, present); };
+    RunOptions options;
+    options.out = out_;
+    options.machine_file = tiny_.root() + "/machine.json";
+    WatchedFileSystem fs(posix_file_system(), [](const std::string&) {});
+    try {
+      RailsJob job(rails);
+      running = &job;
+      const RunResult result = train_in_groups(fs, config_, options, job);
+      std::ofstream(place(member)) << result.hash << " " << job.generation();
+      return 0;
+    } catch (const Error& e) {
+      log_event(Level::kError, "rank.failed", "reason=\"{}\"", e.what());
+      return exit_code(e.code());
+    }
+  }
+
+  const TinyRun& tiny_;
+  const std::string out_;
+  RunConfig config_;
+  const int members_;
+  std::string address_;
+  std::map<int, pid_t> pids_;
+};
+
+class Replaced : public ::testing::Test {
+ protected:
+  RunConfig config_of(int64_t checkpoint_every, int64_t memory_every) const {
+    RunConfig config = tiny.config(tiny.rich("bf16"));
+    config.parallel.expert = 2;
+    config.parallel.deadline_seconds = 60;
+    config.checkpoint.every_steps = checkpoint_every;
+    config.checkpoint.memory_every_steps = memory_every;
+    return config;
+  }
+  std::string quiet_hash() const {
+    RunConfig config = config_of(100, 0);
+    config.parallel.expert = 1;
+    return tiny.train(config, tiny.out("quiet")).hash();
+  }
+
+  TestFolder folder;
+  TinyRun tiny{folder.path()};
+};
+
+void expect_same_end(const Job& job, int members, const std::string& hash, int generation) {
+  for (int m = 0; m < members; ++m)
+    EXPECT_EQ(job.said(m), fmt::format("{} {}", hash, generation)) << job.log(m);
+}
+
+const Death kDeaths[] = {
+    {"step.micro_batch", 3},   {"exchange.counts", 5},        {"exchange.to_experts", 6},
+    {"exchange.to_tokens", 7}, {"step.bucket_leaves", 4},     {"step.bucket_moves", 5},
+    {"step.backward_done", 3}, {"step.gradients_reduced", 2}, {"step.counts_summed", 4},
+    {"step.optimizer", 3},     {"step.weights_gather", 4},    {"validate.batch", 1},
+    {"save.copy", 2},          {"memory.started", 1},         {"memory.pass_on", 1},
+    {"memory.commit", 1},      {"save.started", 1},
+};
+
+TEST_F(Replaced, WhereverARankDiesTheOthersGoOnWithAnother) {
+  const std::string hash = quiet_hash();
+  int index = 0;
+  for (const Death& death : kDeaths) {
+    const int lost = index % 2;
+    SCOPED_TRACE(fmt::format("rank {} at {}", lost, death.point));
+    Job job(tiny, fmt::format("death{}", index++), config_of(4, 1), 2);
+    for (int m = 0; m < 2; ++m) job.start(m, m == lost ? death : Death{});
+    ASSERT_EQ(job.wait(lost), -SIGKILL) << "it did not come there";
+    job.start(lost);
+    for (int m = 0; m < 2; ++m) EXPECT_EQ(job.wait(m), 0) << job.log(m);
+    expect_same_end(job, 2, hash, 2);
+  }
+}
+
+// Who has just come, and who has just survived, dies on the way back.
+TEST_F(Replaced, ASecondDeathOnTheWayBackIsOneMore) {
+  const std::string hash = quiet_hash();
+  int index = 0;
+  for (const std::string point :
+       {"group.met", "group.joined", "group.formed", "resume.begun", "resume.loaded"}) {
+    for (const bool survivor : {false, true}) {
+      const int lost = index % 2, second = survivor ? 1 - lost : lost;
+      SCOPED_TRACE(fmt::format("rank {} at {}", second, point));
+      Job job(tiny, fmt::format("second{}", index++), config_of(100, 1), 2);
+      // A survivor has met once before.
+      const int nth = survivor && point.starts_with("group") ? 2 : 1;
+      for (int m = 0; m < 2; ++m) {
+        const bool dies_later = survivor && m == second;
+        job.start(m, m == lost    ? Death{"step.optimizer", 5, Fate::kDiesOnceCopied}
+                     : dies_later ? Death{point, nth}
+                                  : Death{});
+      }
+      ASSERT_EQ(job.wait(lost), -SIGKILL);
+      job.start(lost, survivor ? Death{} : Death{point});
+      ASSERT_EQ(job.wait(second), -SIGKILL) << job.log(second);
+      job.start(second);
+      for (int m = 0; m < 2; ++m) EXPECT_EQ(job.wait(m), 0) << job.log(m);
+      expect_same_end(job, 2, hash, 3);
+    }
+  }
+}
+
+TEST_F(Replaced, WithoutCopiesInMemoryTheNewestCheckpointOrTheBeginningIsTaken) {
+  const std::string hash = quiet_hash();
+  for (const int64_t every : {3, 100}) {
+    Job job(tiny, fmt::format("disk{}", every), config_of(every, 0), 2);
+    job.start(0);
+    job.start(1, {"step.optimizer", 6});
+    ASSERT_EQ(job.wait(1), -SIGKILL);
+    job.start(1);
+    for (int m = 0; m < 2; ++m) EXPECT_EQ(job.wait(m), 0) << job.log(m);
+    expect_same_end(job, 2, hash, 2);
+  }
+}
+
+TEST_F(Replaced, ACopyInMemoryIsTakenWhereNothingOnDiskIsWhole) {
+  const std::string hash = quiet_hash();
+  Job job(tiny, "damaged", config_of(100, 1), 2);
+  RunConfig alone = config_of(100, 0);
+  alone.parallel.expert = 1;
+  tiny.train_steps(alone, job.out(), 2);  // and a checkpoint
+  job.start(0);
+  job.start(1, {"step.optimizer", 5, Fate::kDiesOnceCopied});
+  ASSERT_EQ(job.wait(1), -SIGKILL);
+  int damaged = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(job.out())) {
+    if (!entry.path().filename().string().starts_with("step-")) continue;
+    const std::string manifest = entry.path() / "manifest.json";
+    std::filesystem::resize_file(manifest, std::filesystem::file_size(manifest) / 2);
+    ++damaged;
+  }
+  EXPECT_EQ(damaged, 1);
+  job.start(1);
+  for (int m = 0; m < 2; ++m) EXPECT_EQ(job.wait(m), 0) << job.log(m);
+  expect_same_end(job, 2, hash, 2);
+  EXPECT_NE(job.log(0).find("checkpoint.loaded directory=" + tiny.root() + "/memory"),
+            std::string::npos)
+      << job.log(0);
+}
+
+TEST_F(Replaced, SeveralAtOnceAndAllButOne) {
+  const std::string hash = quiet_hash();
+  Job job(tiny, "several", config_of(100, 1), 4);
+  for (int m = 0; m < 4; ++m) job.start(m, m == 2 ? Death{} : Death{"step.weights_gather", 5});
+  for (const int m : {0, 1, 3}) ASSERT_EQ(job.wait(m), -SIGKILL);
+  for (const int m : {0, 1, 3}) job.start(m);
+  for (int m = 0; m < 4; ++m) EXPECT_EQ(job.wait(m), 0) << job.log(m);
+  expect_same_end(job, 4, hash, 2);
+}
+
+// A stopped process looks alive: it is lost when a deadline says so, or when somebody ends it.
+TEST_F(Replaced, AStoppedRankThatSomebodyEnds) {
+  const std::string hash = quiet_hash();
+  Job job(tiny, "stopped", config_of(100, 1), 2);
+  job.start_all();
+  const std::string metrics = job.out() + "/metrics.jsonl";
+  while (!posix_file_system().exists(metrics) || posix_file_system().file_bytes(metrics) == 0)
+    usleep(1000);
+  job.signal(1, SIGSTOP);
+  usleep(200'000);
+  job.signal(1, SIGKILL);
+  ASSERT_EQ(job.wait(1), -SIGKILL);
+  job.start(1);
+  for (int m = 0; m < 2; ++m) EXPECT_EQ(job.wait(m), 0) << job.log(m);
+  EXPECT_EQ(job.said(0).substr(0, hash.size()), hash);
+}
+
+TEST_F(Replaced, WithoutAReplacementTheRunGoesOnWithFewerAndEndsTheSame) {
+  const std::string hash = quiet_hash();
+  Job job(tiny, "fewer", config_of(100, 1), 4);
+  job.replace_seconds = 0.5;
+  for (int m = 0; m < 4; ++m) job.start(m, m == 1 ? Death{"step.optimizer", 4} : Death{});
+  ASSERT_EQ(job.wait(1), -SIGKILL);
+  EXPECT_EQ(job.wait(0), 0) << job.log(0);
+  EXPECT_EQ(job.wait(2), 0) << job.log(2);
+  EXPECT_EQ(job.wait(3), 0) << "who waits behind the door is told that the run is done";
+  EXPECT_EQ(job.said(0), hash + " 2") << job.log(0);
+  EXPECT_NE(job.log(0).find("group.formed generation=2 ranks=2"), std::string::npos) << job.log(0);
+}
+
+TEST_F(Replaced, AGroupThatHasShrunkGrowsAgain) {
+  const std::string hash = quiet_hash();
+  for (const int64_t memory_every : {1, 0}) {
+    Job job(tiny, fmt::format("grows{}", memory_every), config_of(100, memory_every), 4);
+    job.replace_seconds = 0.5;
+    for (int m = 0; m < 4; ++m)
+      job.start(m, m == 1   ? Death{"step.optimizer", 4}
+                   : m == 0 ? Death{"step.optimizer", 7, Fate::kWaits}
+                            : Death{});
+    ASSERT_EQ(job.wait(1), -SIGKILL);
+    while (job.log(0).find("group.formed generation=2 ranks=2") == std::string::npos) usleep(1000);
+    job.start(1);
+    for (int m = 0; m < 4; ++m) EXPECT_EQ(job.wait(m), 0) << job.log(m);
+    expect_same_end(job, 4, hash, 3);
+  }
+}
+
+}  // namespace
+}  // namespace moraine
