@@ -30,8 +30,10 @@ infer: base kernels comm tokenizer model
 server: base comm tokenizer grammar chat parallel checkpoint model infer
 train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer
 plan: base
+supervisor: base
+chaos: base comm checkpoint supervisor
 bench: base tensor kernels comm tokenizer grammar parallel checkpoint model machine infer train
-cli: base tensor kernels comm tokenizer chat data parallel checkpoint model eval infer server train plan bench
+cli: base tensor kernels comm tokenizer chat data parallel checkpoint model eval infer server train plan supervisor chaos bench
 '
 
 # <how an include begins>: the files or folders (with a slash at the end) that may have it. *_test.cc may include
@@ -44,7 +46,7 @@ zlib: data/gzip_reader.cc
 zstd: data/zstd_reader.cc
 pcre2: tokenizer/regex.cc
 boost/: server/http_parser.cc server/http_server.cc
-openssl/: comm/rails/secret.cc server/api_keys.cc
+openssl/: comm/rails/secret.cc server/api_keys.cc supervisor/http_post.cc
 utf8proc: tokenizer/unicode.cc
 simdjson: base/json_document.cc
 nlohmann/: base/json_text.cc

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/nearest.h"
 #include "base/printable.h"
@@ -53,7 +54,7 @@ std::string out_of_memory(std::span<char*> words) {
       all);
 }
 
-int run(const char* name, void (*command)(const CommandLine&), std::span<char*> words) {
+int try_to_run(const char* name, void (*command)(const CommandLine&), std::span<char*> words) {
   try {
     command({.words = words});
     flush_results();
@@ -68,6 +69,12 @@ int run(const char* name, void (*command)(const CommandLine&), std::span<char*> 
                   "write to standard output: " + e.code().message() +
                       "; wanted a file or pipe that takes the results");
   }
+}
+
+int run(const char* name, void (*command)(const CommandLine&), std::span<char*> words) {
+  const int code = try_to_run(name, command, words);
+  say_ended(code);
+  return code;
 }
 
 int unknown(const std::string& name) {

@@ -1,0 +1,58 @@
+// Damage: does one fault to a run that a supervisor keeps alive: real signals, real bytes, real limits.
+//
+// Everything is found by what the run leaves on its disk: heartbeat pages of ranks (RUN/supervise/rank-<r>.beat, or in
+// on-<host>/ there), its checkpoints, its copies in memory.
+//
+// Errors:  none: what cannot be done is said in the fault's note.
+// Threads: one. tick() must be called every few milliseconds: faults that last are ended by it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/file_system.h"
+#include "chaos/chaos_table.h"
+#include "comm/rails/cut_links.h"
+
+namespace moraine {
+
+class Damage {
+ public:
+  struct Place {
+    std::string run;                       // run directory
+    std::string memory_base = "/dev/shm";  // checkpoint.memory_folder
+    CutLinks* links = nullptr;             // null: the run is on one host
+    int link_count = 0;
+  };
+  Damage(FileSystem& fs, Place place);
+  ~Damage();  // ends what lasts
+  Damage(const Damage&) = delete;
+  Damage& operator=(const Damage&) = delete;
+
+  // Not kKillSupervisor, whose process is the caller's.
+  InjectedFault inject(const PlannedFault& fault);
+  void tick();
+
+  // The process that is rank r now; 0: there is none.
+  pid_t pid_of(int rank) const;
+
+ private:
+  struct Lasting;  // a fault that ends
+  bool stop_now_and_then(const PlannedFault& f, std::string* note);
+  bool fail_writes(const PlannedFault& f, std::string* note);
+  bool take_memory(const PlannedFault& f, std::string* note);
+  bool fill_disk(const PlannedFault& f, std::string* note);
+  bool cut_link(const PlannedFault& f, std::string* note);
+  bool damage_newest(const PlannedFault& f, const std::string& folder, std::string* note);
+
+  FileSystem& fs_;
+  const Place place_;
+  std::vector<std::unique_ptr<Lasting>> lasting_;
+  std::set<int> cut_links_;
+};
+
+}  // namespace moraine

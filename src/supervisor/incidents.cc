@@ -1,0 +1,197 @@
+// Incidents: from when a fault is known until the run is beyond it, and what a host's sensors tell.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "supervisor/supervisor.h"
+
+namespace moraine {
+namespace {
+
+LedgerEntry entry_of(const Incident& i, double end) {
+  LedgerEntry e;
+  e.id = i.id;
+  e.fault = i.fault;
+  e.rank = static_cast<int>(i.rank);
+  e.host = i.host;
+  e.evidence = i.evidence;
+  e.decision = i.decision;
+  e.level = i.level;
+  e.step = i.step;
+  e.begin = i.begin;
+  e.end = end;
+  if (i.started < 0) return e;
+  e.phases = {{"detection", i.detected - i.begin}, {"decision", i.started - i.detected}};
+  if (i.computing < 0) {  // it tells no steps, or did not come so far
+    e.phases.push_back({"respawn", end - i.started});
+    return e;
+  }
+  // A moment that was not seen lies at the next that was: pages are read now and then.
+  const double loading = i.loading < 0 ? i.computing : i.loading;
+  const double meeting = i.meeting < 0 ? loading : i.meeting;
+  for (const LedgerPhase& phase :
+       {LedgerPhase{"respawn", meeting - i.started}, LedgerPhase{"meeting", loading - meeting},
+        LedgerPhase{"loading", i.computing - loading},
+        LedgerPhase{"first_step", end - i.computing}})
+    e.phases.push_back(phase);
+  return e;
+}
+
+}  // namespace
+
+Incident* Supervisor::open_incident(const Case& c) {
+  Incident i;
+  i.id = run_.next_incident++;
+  i.fault = c.fault;
+  i.rank = c.rank;
+  if (c.rank >= 0) i.host = host_name(rank(c.rank).host);
+  i.evidence = c.evidence;
+  i.step = run_.step;
+  for (int r = 0; r < static_cast<int>(run_.ranks.size()); ++r)
+    i.generation = std::max(i.generation, watch_.record(r).beat.generation);
+  i.begin = std::max(c.begin, run_.counted_until);
+  i.detected = now_;
+  log(Level::kWarning, "supervise.fault",
+      fmt::format("incident={} fault={} rank={} step={} evidence=\"{}\"", i.id, fault_name(c.fault),
+                  c.rank, i.step, c.evidence.empty() ? "" : c.evidence.front()));
+  const auto behind =
+      std::upper_bound(run_.open.begin(), run_.open.end(), i.begin,
+                       [](double begin, const Incident& other) { return begin < other.begin; });
+  return &*run_.open.insert(behind, std::move(i));
+}
+
+// What the run has absorbed: it is over when it is heard of.
+void Supervisor::note(const Case& c, RecoveryLevel level) {
+  const PolicyRow& row = policy_row(c.fault);
+  if (uses_in_hour(c.fault) >= limit_in_hour(row)) return;
+  run_.uses.push_back({c.fault, now_});
+  LedgerEntry e;
+  e.id = run_.next_incident++;
+  e.fault = c.fault;
+  e.rank = c.rank;
+  if (c.rank >= 0) e.host = host_name(rank(c.rank).host);
+  e.evidence = c.evidence;
+  e.decision = action_name(RunAction::kNote);
+  e.level = level;
+  e.step = run_.step;
+  e.begin = e.end = now_;
+  log(Level::kWarning, "supervise.noted",
+      fmt::format("incident={} fault={} rank={} evidence=\"{}\"", e.id, row.name, c.rank,
+                  c.evidence.front()));
+  effects_.push_back(RaiseAlert{c.fault, c.evidence.front()});
+  effects_.push_back(WriteLedger{std::move(e)});
+}
+
+// The first one counts up to where the next begins.
+void Supervisor::close_first(double end) {
+  const Incident i = run_.open.front();
+  run_.open.erase(run_.open.begin());
+  LedgerEntry e = entry_of(i, end);
+  const double until = run_.open.empty() ? end : std::min(end, run_.open.front().begin);
+  e.seconds_lost = std::max(0.0, until - std::max(i.begin, run_.counted_until));
+  run_.counted_until = std::max(run_.counted_until, until);
+  log(Level::kInfo, "supervise.closed",
+      fmt::format("incident={} fault={} rank={} level={} seconds_lost={:.3f}", i.id,
+                  fault_name(i.fault), i.rank, level_name(i.level), e.seconds_lost));
+  effects_.push_back(
+      RaiseAlert{i.fault, fmt::format("incident {} is over, made good by {}, {:.1f} s lost", i.id,
+                                      level_name(e.level), e.seconds_lost)});
+  effects_.push_back(WriteLedger{std::move(e)});
+}
+
+void Supervisor::close_incidents(const BeatSnapshot& beat) {
+  // A group that has lost a rank may still end the step that it is in: only one of the next group counts.
+  const auto is_behind = [&beat](const Incident& i) {
+    return i.step < beat.step && !i.decision.empty() &&
+           (beat.generation == 0 || beat.generation > i.generation);
+  };
+  // In order of their begin, so a later one, of a higher step, ends nothing before its time.
+  while (!run_.open.empty() && is_behind(run_.open.front())) close_first(now_);
+}
+
+void Supervisor::close_all(const std::string& why) {
+  while (!run_.open.empty()) {
+    run_.open.front().evidence.push_back(why);
+    close_first(now_);
+  }
+}
+
+void Supervisor::mark_phase(int r, const BeatSnapshot& beat) {
+  for (Incident& i : run_.open) {
+    if (i.rank != r || i.started < 0) continue;
+    double* const moments[] = {&i.meeting, &i.loading, &i.computing};
+    // Behind the meeting it opens the run, then takes up what is stored.
+    const bool is_opening = beat.activity == Activity::kStarting && i.meeting >= 0;
+    const int reached = beat.activity == Activity::kMeeting                 ? 1
+                        : beat.activity == Activity::kLoading || is_opening ? 2
+                        : beat.activity == Activity::kComputing             ? 3
+                                                                            : 0;
+    for (int m = 0; m < reached; ++m) {
+      if (*moments[m] < 0) *moments[m] = now_;
+    }
+  }
+}
+
+void Supervisor::compare_readings(const HostReading& before, const HostReading& r) {
+  const std::string host = host_name(r.host);
+  const auto tell = [&](bool bad, bool was_bad, RunFault fault, std::string evidence) {
+    if (bad && !was_bad)
+      note({.fault = fault,
+            .rank = -1,
+            .evidence = {fmt::format("host {}: {}", host, evidence)},
+            .begin = now_},
+           RecoveryLevel::kStep);
+  };
+  const auto grew = [](int64_t from, int64_t to) { return from >= 0 && to > from; };
+  const auto is_short = [](const HostReading& h) {
+    constexpr double kLow = 0.05, kWaits = 20;
+    const auto low = kLow * static_cast<double>(h.memory_total);
+    return (h.memory_total > 0 && h.memory_available >= 0 &&
+            static_cast<double>(h.memory_available) < low) ||
+           h.memory_pressure > kWaits;
+  };
+  const auto is_full = [&](const HostReading& h) {
+    return h.disk_free >= 0 && static_cast<double>(h.disk_free) < options_.disk_low_mib * 1048576;
+  };
+  const auto is_hot = [](const HostReading& h) {
+    return h.temperature_limit > 0 && h.temperature >= h.temperature_limit;
+  };
+  if (grew(before.oom_kills, r.oom_kills)) run_.oom_at = now_;
+  tell(is_short(r), is_short(before), RunFault::kMemoryLow,
+       fmt::format("{} of {} MiB available, pressure {:.0f} %", r.memory_available >> 20,
+                   r.memory_total >> 20, r.memory_pressure));
+  tell(is_full(r), is_full(before), RunFault::kDiskLow,
+       fmt::format("{} MiB free", r.disk_free >> 20));
+  tell(is_hot(r), is_hot(before), RunFault::kHot,
+       fmt::format("{:.0f} degrees, limit {:.0f}", r.temperature, r.temperature_limit));
+  tell(grew(before.throttles, r.throttles), false, RunFault::kHot,
+       fmt::format("{} times that cores were slowed down for their heat", r.throttles));
+  tell(grew(before.edac_corrected, r.edac_corrected), false, RunFault::kEdacCorrected,
+       fmt::format("{} corrected memory errors", r.edac_corrected));
+  for (const NicReading& nic : r.nics) {
+    for (const NicReading& old : before.nics) {
+      if (old.name != nic.name) continue;
+      tell(grew(old.errors, nic.errors), false, RunFault::kNicErrors,
+           fmt::format("{}: {} errors", nic.name, nic.errors));
+      tell(!nic.carrier, !old.carrier, RunFault::kCarrierLost,
+           fmt::format("{} has no carrier", nic.name));
+      tell(nic.carrier && old.carrier && grew(old.carrier_changes, nic.carrier_changes), false,
+           RunFault::kCarrierLost, fmt::format("{} lost its carrier, and has it again", nic.name));
+    }
+  }
+  if (grew(before.edac_uncorrected, r.edac_uncorrected)) leave_failing_host(r);
+}
+
+// An uncorrected memory error: what else it reads is not to be trusted.
+void Supervisor::leave_failing_host(const HostReading& r) {
+  for (int one = 0; one < static_cast<int>(run_.ranks.size()); ++one) {
+    if (rank(one).host != r.host || run_.phase != RunPhase::kGoing) continue;
+    return decide({.fault = RunFault::kEdacUncorrected,
+                   .rank = one,
+                   .evidence = {fmt::format("host {}: {} uncorrected memory errors",
+                                            host_name(r.host), r.edac_uncorrected)},
+                   .begin = now_});
+  }
+}
+
+}  // namespace moraine

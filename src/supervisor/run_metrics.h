@@ -1,0 +1,25 @@
+// RunMetrics: the numbers of a supervised run as Prometheus text.
+//
+// Seconds lost and incidents are since the ledger began; restarts since the supervisor did.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "supervisor/host_reading.h"
+#include "supervisor/ledger.h"
+#include "supervisor/supervised_run.h"
+
+namespace moraine {
+
+struct RunMetrics {
+  const SupervisedRun& run;
+  std::string letters;      // rank_letters()
+  int64_t generation = -1;  // of the group; below 0, and NaN: not known
+  double loss = 0, tokens_per_second = 0;
+  std::span<const LedgerEntry> entries;
+};
+
+std::string run_metrics_text(const RunMetrics& metrics);
+
+}  // namespace moraine

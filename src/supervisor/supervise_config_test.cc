@@ -1,0 +1,53 @@
+// Hosts of the supervisor's settings: what fits and what is said of the rest.
+#include "supervisor/supervise_config.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace moraine {
+namespace {
+
+SuperviseOptions read(const std::string& text) {
+  return read_supervise_config(SettingsTable::parse("[supervise]\n" + text, "test")).decide;
+}
+
+std::string problem_of(const std::string& text) {
+  try {
+    check_hosts(read(text));
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(SuperviseHosts, OneThatFitsIsTaken) {
+  for (const char* text :
+       {"", "ranks = 3", "ranks = 4\nhosts = ['a', 'b']\nrendezvous = '{host}:1'",
+        "ranks = 4\nhosts = ['localhost', 'b', 'u@c']\nspares = 1\nrendezvous = '10.0.0.1:1'",
+        "hosts = ['a', 'b']\nspares = 1"})
+    EXPECT_EQ(problem_of(text), "") << text;
+}
+
+TEST(SuperviseHosts, WhatDoesNotFitIsSaid) {
+  struct Case {
+    const char *text, *part;
+  };
+  for (const Case& c : {
+           Case{"spares = 1", "supervise.spares: found 1 of 1 hosts"},
+           Case{"ranks = 3\nhosts = ['a', 'b']\nrendezvous = 'a:1'",
+                "supervise.ranks: found 3 for 2 hosts"},
+           Case{"ranks = 2\nhosts = ['a', 'b']", "supervise.rendezvous: found ''"},
+           Case{"ranks = 2\nhosts = ['a', 'b']\nrendezvous = 'a:'", "found 'a:'"},
+           Case{"ranks = 2\nhosts = ['', 'b']\nrendezvous = '{host}:1'", "wanted hosts by names"},
+           Case{"ranks = 2\nhosts = ['', 'localhost']", "found 'localhost' twice"},
+           Case{"hosts = ['a; rm']", "found 'a; rm'"},
+           Case{"hosts = ['-oProxyCommand=x']", "found '-oProxyCommand=x'"},
+           Case{"hosts = ['a']\nlaunch = []", "supervise.launch: found no word"},
+           Case{"hosts = ['a']\nprogram = '/my programs/moraine'", "supervise.program: found"},
+       })
+    EXPECT_NE(problem_of(c.text).find(c.part), std::string::npos) << problem_of(c.text);
+}
+
+}  // namespace
+}  // namespace moraine

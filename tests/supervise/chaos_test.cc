@@ -1,0 +1,81 @@
+// Chaos: a run under a supervisor, through real faults of every kind that needs no rights, ends in the quiet hash.
+//
+// Breaks if a fault reaches the answer, if the run does not end, or if the table does not say what was done.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "checkpoint/test_folder.h"
+#include "tests/program.h"
+#include "tests/tiny_run.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+class ChaosRun : public ::testing::Test {
+ protected:
+  ChaosRun() {
+    write_file(folder.file("run.toml"),
+               tiny.toml("[train]\nslots = 4\nsequence = 32\nbatch_tokens = 256\nthreads = 1\n"
+                         "dtype = \"f32\"\nsteps = 1000\n"
+                         "[checkpoint]\nevery_steps = 40\nkeep = 3\n"));
+  }
+  Ended chaos(const std::string& name, std::vector<std::string> more) {
+    std::vector<std::string> args = {"chaos", "--config",        folder.file("run.toml"),
+                                     "--out", folder.file(name), "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_program(folder.path(), args);
+  }
+
+  TestFolder folder;
+  TinyRun tiny{folder.path()};
+};
+
+TEST_F(ChaosRun, NothingOfAStormIsInTheAnswer) {
+  const Ended end = chaos("storm", {"--ranks", "2", "--seed", "3", "--faults", "10",
+                                    "--every-seconds", "0.4", "--hang-seconds", "2"});
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  const Json result = parse_json(end.out);
+  EXPECT_EQ(result.at("storm_hash"), result.at("quiet_hash")) << end.err;
+  EXPECT_TRUE(result.at("equal").get<bool>());
+  int64_t done = 0;
+  for (const Json& row : result.at("faults")) {
+    int64_t absorbed = 0;
+    for (const auto& [level, count] : row.at("absorbed_at").items())
+      absorbed += count.get<int64_t>();
+    EXPECT_EQ(absorbed, row.at("done").get<int64_t>()) << row;
+    done += absorbed;
+  }
+  EXPECT_GT(done, 0) << end.err;
+}
+
+TEST_F(ChaosRun, NorIsAnythingOfLinksThatAreCut) {
+  if (getuid() != 0) GTEST_SKIP() << "needs root: network namespaces";
+  const Ended end = chaos(
+      "links",
+      {"--ranks",  "2",          "--links",         "2",           "--seed",         "5",
+       "--faults", "8",          "--every-seconds", "0.4",         "--hang-seconds", "5",
+       "--kind",   "link-down",  "--kind",          "link-silent", "--kind",         "link-one-way",
+       "--kind",   "link-large", "--kind",          "link-flap",   "--kind",         "kill"});
+  if (end.exit_code == exit_code(Code::kInvalidArgument) &&
+      end.err.find("namespace") != std::string::npos)
+    GTEST_SKIP() << end.err;
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_TRUE(parse_json(end.out).at("equal").get<bool>()) << end.err;
+}
+
+TEST_F(ChaosRun, WhatCannotWorkIsRefused) {
+  const auto refused = [&](const std::vector<std::string>& more, const std::string& why) {
+    const Ended end = chaos("refused", more);
+    EXPECT_EQ(end.exit_code, exit_code(Code::kInvalidArgument)) << end.err;
+    EXPECT_NE(end.err.find(why), std::string::npos) << end.err;
+  };
+  refused({"--kind", "kil"}, "did you mean kill?");
+  refused({"--every-seconds", "0"}, "wanted more than 0");
+  refused({"--set", "train.slots=3"}, "wanted a run that ends well by itself");
+}
+
+}  // namespace
+}  // namespace moraine
