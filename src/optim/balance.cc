@@ -18,6 +18,7 @@ void balance_step(const BalanceStep& a) {
   const double t = static_cast<double>(a.step);
   const double m_correction = 1 / (1 - std::pow(o.beta1, t));
   const double v_correction = 1 / (1 - std::pow(o.beta2, t));
+  const double lr = a.step < o.warmup_steps ? a.lr * t / static_cast<double>(o.warmup_steps) : a.lr;
   for (int64_t l = 0; l < L; ++l) {
     const int64_t* load = a.load.as<int64_t>() + l * C;
     int64_t real = 0;
@@ -34,7 +35,7 @@ void balance_step(const BalanceStep& a) {
       a.v.as<float>()[i] = static_cast<float>(v);
       const double move = m * m_correction / (std::sqrt(v * v_correction) + o.eps);
       float& b = a.bias.as<float>()[i];
-      b = static_cast<float>(static_cast<double>(b) - a.lr * move);
+      b = static_cast<float>(static_cast<double>(b) - lr * move);
     }
   }
 }

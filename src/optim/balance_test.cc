@@ -48,6 +48,21 @@ TEST(Balance, MovesAgainstTheLoadAndKeepsSkipFixed) {
   EXPECT_NEAR(layer.v.as<float>()[0], 0.05 * 0.2 * 0.2, 1e-8);
 }
 
+TEST(Balance, WarmsUpToTheWholeRate) {
+  Layer layer(1, 4, {40, 20, 20, 0});
+  const BalanceOptions options = {.lr = 0.01, .warmup_steps = 10, .skip = false};
+  layer.step(1, options);
+  EXPECT_NEAR(layer.b(0), -0.001, 1e-7);  // a tenth of the rate
+  EXPECT_NEAR(layer.b(3), 0.001, 1e-7);
+  for (int64_t t = 2; t <= 9; ++t) layer.step(t, options);
+  const float before = layer.b(0);
+  EXPECT_NEAR(before, -0.01 * (1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 + 9) / 10, 1e-6);
+  layer.step(10, options);
+  EXPECT_NEAR(layer.b(0) - before, -0.01, 1e-6);
+  layer.step(11, options);
+  EXPECT_NEAR(layer.b(0) - before, -0.02, 1e-6);
+}
+
 TEST(Balance, FollowsAdamOverSteps) {
   Layer layer(1, 3, {10, 30, 0});
   const BalanceOptions o = {.lr = 0.02, .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-8, .skip = false};

@@ -78,6 +78,9 @@ Fields optimizer_fields(OptimizerConfig& c) {
       {"eps", &c.eps, "", "AdamW.", 0, 1},
       {"balance_learning_rate", &c.balance_learning_rate, "",
        "Of the balancing biases; does not follow the schedule.", 0, 10},
+      {"balance_warmup_steps", &c.balance_warmup_steps, "steps",
+       "Linear warm-up of balance_learning_rate; 0: the whole rate from the first step on.", 0,
+       kMany},
       {"balance_beta1", &c.balance_beta1, "", "AdamW of the balancing biases.", 0, 0.9999},
       {"balance_beta2", &c.balance_beta2, "", "AdamW of the balancing biases.", 0, 0.999999},
       choice_field("schedule", &c.schedule, "Shape of the learning rate over the run.",
@@ -493,6 +496,7 @@ OptimizerOptions optimizer_options(const RunConfig& config) {
   o.balance = {.lr = c.balance_learning_rate,
                .beta1 = c.balance_beta1,
                .beta2 = c.balance_beta2,
+               .warmup_steps = c.balance_warmup_steps,
                .skip = config.model.has_skip()};
   return o;
 }
