@@ -26,6 +26,7 @@ using namespace testing;
 enum class Fate : uint8_t {
   kDies,
   kDiesOnceCopied,  // it first waits until a copy in memory is whole
+  kStops,           // it stands still until the test ends it
   kWaits,  // it lives, but waits until somebody comes with whom the second group would be larger
 };
 
@@ -66,6 +67,15 @@ class Job {
     pids_.erase(member);
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
   }
+  // Until all of them stand still; then they die at once.
+  void end_stopped(std::initializer_list<int> members) const {
+    for (const int m : members) {
+      int status = 0;
+      ASSERT_EQ(waitpid(pids_.at(m), &status, WUNTRACED), pids_.at(m));
+      ASSERT_TRUE(WIFSTOPPED(status)) << log(m);
+    }
+    for (const int m : members) signal(m, SIGKILL);
+  }
   void signal(int member, int signal) const { kill(pids_.at(member), signal); }
   // What a member that ended well says: hash, and the generation of its last group.
   std::string said(int member) const {
@@ -98,7 +108,8 @@ class Job {
     set_fault_handler([&](const char* name) {
       if (death.point != name || ++times != death.nth) return;
       while (death.fate == Fate::kDiesOnceCopied && !has_copy()) usleep(1000);
-      if (death.fate != Fate::kWaits) raise(SIGKILL);
+      if (death.fate != Fate::kWaits) raise(death.fate == Fate::kStops ? SIGSTOP : SIGKILL);
+      if (death.fate == Fate::kStops) return;
       while (running->generation() < 3 && !running->has_newcomers()) usleep(1000);
     });
     RailsOptions rails;
@@ -249,7 +260,9 @@ TEST_F(Replaced, ACopyInMemoryIsTakenWhereNothingOnDiskIsWhole) {
 TEST_F(Replaced, SeveralAtOnceAndAllButOne) {
   const std::string hash = quiet_hash();
   Job job(tiny, "several", config_of(100, 1), 4);
-  for (int m = 0; m < 4; ++m) job.start(m, m == 2 ? Death{} : Death{"step.weights_gather", 5});
+  for (int m = 0; m < 4; ++m)
+    job.start(m, m == 2 ? Death{} : Death{"step.weights_gather", 5, Fate::kStops});
+  job.end_stopped({0, 1, 3});
   for (const int m : {0, 1, 3}) ASSERT_EQ(job.wait(m), -SIGKILL);
   for (const int m : {0, 1, 3}) job.start(m);
   for (int m = 0; m < 4; ++m) EXPECT_EQ(job.wait(m), 0) << job.log(m);
