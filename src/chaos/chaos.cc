@@ -1,18 +1,14 @@
 // Chaos: one child that supervises, faults while it does, and both ends compared.
 #include "chaos/chaos.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <thread>
 
+#include "base/child_process.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "chaos/damage.h"
@@ -21,50 +17,6 @@ namespace moraine {
 namespace {
 
 constexpr double kTickSeconds = 0.01;
-
-// A child whose output goes to files beside `log`.
-class Child {
- public:
-  Child(const std::vector<std::string>& words, const std::string& log) {
-    std::vector<char*> argv;
-    std::vector<std::string> copies = words;
-    for (std::string& word : copies) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    pid_ = fork();
-    if (pid_ < 0) throw_error(Code::kIo, "chaos: start {}: {}", words[0], std::strerror(errno));
-    if (pid_ != 0) return;
-    const int flags = O_CREAT | O_APPEND | O_WRONLY;
-    dup2(::open((log + ".out").c_str(), flags, 0644), STDOUT_FILENO);
-    dup2(::open((log + ".err").c_str(), flags, 0644), STDERR_FILENO);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-  ~Child() {
-    if (pid_ <= 0) return;
-    kill(SIGTERM);
-    waitpid(pid_, nullptr, 0);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-
-  void kill(int signal) const { ::kill(pid_, signal); }
-  bool has_ended() { return pid_ <= 0 || take(WNOHANG); }
-  int wait() {  // exit code, or 128 and the signal
-    if (pid_ > 0) take(0);
-    return code_;
-  }
-
- private:
-  bool take(int flags) {
-    int status = 0;
-    if (waitpid(pid_, &status, flags) != pid_) return false;
-    code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    pid_ = -1;
-    return true;
-  }
-  pid_t pid_ = -1;
-  int code_ = 0;
-};
 
 // "hash=..." of the last line `done ...`; "": there is none.
 std::string hash_in(FileSystem& fs, const std::string& path) {
@@ -87,7 +39,7 @@ std::string quiet_hash(FileSystem& fs, const ChaosOptions& o) {
   if (!o.quiet_hash.empty()) return o.quiet_hash;
   const std::string log = join_path(o.out, "quiet");
   const double begin = now_seconds();
-  Child quiet(words_of(o, "train", join_path(o.out, "quiet")), log);
+  ChildProcess quiet(words_of(o, "train", join_path(o.out, "quiet")), log);
   const int code = quiet.wait();
   const std::string hash = hash_in(fs, log + ".out");
   if (code != 0 || hash.empty())
@@ -150,7 +102,7 @@ class Storm {
       words.push_back(assignment);
     }
     words.insert(words.end(), {"--ranks", fmt::format("{}", o_.plan.ranks)});
-    supervisor_ = std::make_unique<Child>(words, join_path(o_.out, "storm"));
+    supervisor_ = std::make_unique<ChildProcess>(words, join_path(o_.out, "storm"));
   }
 
   // Of the two hosts, which are entered by the files of their namespaces.
@@ -194,7 +146,7 @@ class Storm {
   const std::string out_;
   const std::unique_ptr<CutLinks> links_;
   Damage damage_;
-  std::unique_ptr<Child> supervisor_;
+  std::unique_ptr<ChildProcess> supervisor_;
 };
 
 }  // namespace
