@@ -32,8 +32,9 @@ train: base tensor kernels comm tokenizer data parallel checkpoint model optim m
 plan: base
 supervisor: base
 chaos: base comm checkpoint supervisor
+study: base model train
 bench: base tensor kernels comm tokenizer grammar parallel checkpoint model machine infer train
-cli: base tensor kernels comm tokenizer chat data parallel checkpoint model eval infer server train plan supervisor chaos bench
+cli: base tensor kernels comm tokenizer chat data parallel checkpoint model eval infer server train plan supervisor chaos study bench
 '
 
 # <how an include begins>: the files or folders (with a slash at the end) that may have it. *_test.cc may include

@@ -9,6 +9,7 @@ constexpr Command kCommands[] = {
     {"data", "turn text into token shards", cmd_data},
     {"plan", "print what a run needs, without running it", cmd_plan},
     {"train", "pretrain or adapt, from scratch, a model, or the newest checkpoint", cmd_train},
+    {"study", "compare variants of a config at equal compute", cmd_study},
     {"supervise", "keep a training run or any program alive: watch, decide, start again",
      cmd_supervise},
     {"chaos", "do real faults to a supervised run, and compare its hash with a quiet one's",

@@ -27,6 +27,7 @@ void cmd_export(const CommandLine& line);
 void cmd_quantize(const CommandLine& line);
 void cmd_inspect(const CommandLine& line);
 void cmd_plan(const CommandLine& line);
+void cmd_study(const CommandLine& line);
 void cmd_supervise(const CommandLine& line);
 void cmd_chaos(const CommandLine& line);
 void cmd_bench(const CommandLine& line);
