@@ -31,6 +31,8 @@ RunResult train_in_group(FileSystem& fs, const RunConfig& config, RunOptions opt
   // Whatever the run began with: from here on it goes on with its own.
   if (job.generation() > 1) options.resume = "auto";
   options.has_newcomers = [&job] { return job.has_newcomers(); };
+  options.kept->phase = 0;  // as in a process that has just come: all move from there
+  options.kept->move = {};
   return train(fs, config, options, *transport);
 }
 
@@ -39,10 +41,8 @@ RunResult train_in_group(FileSystem& fs, const RunConfig& config, RunOptions opt
 int most_ranks(const RunConfig& config, int present) {
   for (int ranks = present; ranks > 0; --ranks) {
     try {
-      const Mesh mesh = run_mesh(config, ranks, 0);
       for (size_t phase = 0; phase < config.phases.size(); ++phase)
-        make_mesh(ranks, 0, mesh.expert, phase_context(config, static_cast<int64_t>(phase)),
-                  config.train.slots, config.model.experts);
+        run_mesh(config, ranks, 0, static_cast<int64_t>(phase));
       return ranks;
     } catch (const Error&) {
       continue;  // slots, experts or positions do not divide by that many

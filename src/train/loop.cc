@@ -13,6 +13,7 @@
 #include "comm/thread_ranks.h"
 #include "train/console.h"
 #include "train/learning_rate.h"
+#include "train/move.h"
 #include "train/observe.h"
 #include "train/open_run.h"
 #include "train/report.h"
@@ -37,6 +38,7 @@ constexpr int64_t kStorageAfterSteps = 8;  // the step time is known by then
 struct Pace {
   double started = 0;          // of this process
   double average_seconds = 0;  // per step, exponential average
+  double tokens_per_s = 0;     // likewise
   int64_t steps = 0;           // of this process
   Profile profile;             // of the step that goes on
   StepWatch watch{0};          // on rank 0, if it was asked for
@@ -97,6 +99,8 @@ StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult&
   m.lr = lr;
   m.seconds = seconds;
   m.tokens_per_s = static_cast<double>(plan.batch_tokens) / seconds;
+  pace.tokens_per_s =
+      pace.tokens_per_s == 0 ? m.tokens_per_s : 0.8 * pace.tokens_per_s + 0.2 * m.tokens_per_s;
   const double peak = matmul_gflops(run.machine, compute_dtype(run.config) == DType::kBF16);
   if (peak > 0) m.percent_of_peak = 100 * pace.profile.flops() / seconds / (peak * 1e9);
   pace.average_seconds =
@@ -119,8 +123,8 @@ void save_if_due(Run& run, const Votes& votes) {
   if (run.state.step == run.timeline.steps()) return;  // finish() saves
   if (run.state.step % c.every_steps == 0) {
     save_in_background(run);
-  } else if (run.saves.memory != nullptr && run.state.step % c.memory_every_steps == 0 &&
-             !votes.saving) {
+  } else if (c.memory_every_steps > 0 && run.saves.memory != nullptr &&
+             run.state.step % c.memory_every_steps == 0 && !votes.saving) {
     copy_to_memory(run);
   }
 }
@@ -165,26 +169,29 @@ Took go_on(Run& run, Observer& observer, Pace& pace) {
   return Took::kStep;
 }
 
-// To the end of the run. False: until others could be met.
-bool take_steps(Run& run, Observer& observer) {
+// To the end of the run, until others could be met, or until the steps have another layout.
+Stopped take_steps(Run& run, Observer& observer) {
   Pace pace;
   pace.started = run.options.kept != nullptr ? run.options.kept->started : now_seconds();
   if (run.first()) pace.watch = StepWatch(run.options.profile_steps);
   while (run.state.step < run.timeline.steps()) {
     const StepPlan plan = run.timeline.at(run.state.step);
+    if (!has_layout_of(run, plan)) return begin_move(run, pace.tokens_per_s);
+    end_move(run);
     pace.profile.clear();
     pace.watch.begin(pace.profile);
     const Took took = go_on(run, observer, pace);
-    if (took == Took::kNothing) return false;
+    if (took == Took::kNothing) return Stopped::kToMeet;
+    say_move(run, pace.tokens_per_s);
     pace.watch.end(pace.profile, took == Took::kStep ? plan.batch_tokens : 0);
     if (pace.watch.complete() || run.state.step == run.timeline.steps())
       report_watched(run, plan, pace.watch);
   }
-  return true;
+  return Stopped::kAtTheEnd;
 }
 
-// Where the next group finds it.
-RunResult store_for_others(Run& run) {
+// Where the next group, or the next mesh, finds it.
+RunResult store_for_others(Run& run, Stopped why) {
   set_activity(Activity::kStoring);
   if (run.saves.memory != nullptr) copy_to_memory(run);
   report_save(run, /*wait=*/true);
@@ -192,14 +199,17 @@ RunResult store_for_others(Run& run) {
   barrier(run.ranks.world);
   RunResult stored;
   stored.is_done = false;
+  stored.moves = why == Stopped::kToMove;
   return stored;
 }
 
 }  // namespace
 
-RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& options,
-                Transport& transport) {
-  set_log_rank(transport.rank());
+namespace {
+
+// Until it ends, or goes on in another group or another mesh.
+RunResult train_in_layout(FileSystem& fs, const RunConfig& config, const RunOptions& options,
+                          Transport& transport) {
   set_activity(Activity::kStarting);
   const bool again = options.kept != nullptr && options.kept->groups++ > 0;
   if (options.kept != nullptr && !again) options.kept->started = now_seconds();
@@ -209,7 +219,8 @@ RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& optio
   say_state(*run);
   if (run->first() && !again) print_start(*run);
   try {
-    if (!take_steps(*run, observer)) return store_for_others(*run);
+    const Stopped why = take_steps(*run, observer);
+    if (why != Stopped::kAtTheEnd) return store_for_others(*run, why);
     set_activity(Activity::kEnding);
     const RunResult done = finish(*run);
     const std::string sample = observer.can_sample() ? observer.sample() : "";
@@ -219,6 +230,21 @@ RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& optio
     // The others must hear of it before this rank waits for what it has in the background.
     if (!stops_all(e.code())) transport.fail(e.what());
     throw;
+  }
+}
+
+}  // namespace
+
+RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& given,
+                Transport& transport) {
+  set_log_rank(transport.rank());
+  RunKept kept;
+  RunOptions options = given;
+  if (options.kept == nullptr && moves(config)) options.kept = &kept;
+  for (;;) {
+    const RunResult result = train_in_layout(fs, config, options, transport);
+    if (!result.moves) return result;
+    options.resume = "auto";  // whatever it began with: from here on it goes on with its own
   }
 }
 

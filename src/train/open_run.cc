@@ -155,7 +155,7 @@ MemoryCopyOptions memory_options(const RunConfig& c) {
 // Before anything is made for it: weights alone that no machine holds.
 void check_weights(const RunConfig& c) {
   const double bytes = 4.0 * static_cast<double>(count_parameters(c.model).total) /
-                       static_cast<double>(c.parallel.expert);
+                       static_cast<double>(phase_expert(c, 0));
   const int64_t available = available_memory_bytes();
   if (bytes <= static_cast<double>(available)) return;
   throw_error(
@@ -166,26 +166,45 @@ void check_weights(const RunConfig& c) {
       bytes / (1 << 20), static_cast<double>(available) / (1 << 20));
 }
 
+int64_t layout_phase(const Run& run) {
+  return run.options.kept != nullptr ? run.options.kept->phase : 0;
+}
+
+// Of the phase that takes most.
+int64_t planned_bytes(const Run& run, const Transport& transport) {
+  int64_t most = 0;
+  const RunConfig& c = run.config;
+  for (size_t i = 0; i < c.phases.size(); ++i) {
+    const int64_t phase = static_cast<int64_t>(i);
+    if (i > 0 && same_layout(c, phase - 1, phase)) continue;
+    Arena planned(Arena::Mode::kDry);
+    plan_run_memory(planned, c, transport.size(), transport.rank(), phase);
+    most = std::max(most, planned.bytes());
+  }
+  return most;
+}
+
 // The kernel hands out more than there is, and kills whoever touches it: better to say so before
 // step one.
 void check_memory(Run& run, const Transport& transport) {
-  Arena planned(Arena::Mode::kDry);
-  plan_run_memory(planned, run.config, transport.size(), transport.rank());
+  const int64_t planned = planned_bytes(run, transport);
   const int64_t kept = run.options.kept != nullptr ? run.options.kept->memory.bytes() : 0;
-  const int64_t need = std::max<int64_t>(0, planned.bytes() - kept);
+  const int64_t need = std::max<int64_t>(0, planned - kept);
   const int64_t available = available_memory_bytes(), here = ranks_on_this_host(transport);
   if (needed_on_this_host(run.ranks.world, need) <= available) return;
   throw_error(Code::kInvalidArgument,
               "take memory: the run plans {:.1f} MiB on each of {} ranks of this host, and {:.1f} "
               "MiB are available; `moraine plan memory` prints by name what takes it; "
               "train.recompute = \"layer\", fewer slots or a smaller micro batch need less",
-              static_cast<double>(planned.bytes()) / (1 << 20), here,
+              static_cast<double>(planned) / (1 << 20), here,
               static_cast<double>(available) / (1 << 20));
 }
 
 // Rank 0 has the machine file, or has measured: on a busy machine that takes its time.
 TrainerOptions agreed_options(Run& run) {
-  return value_of_first(run.ranks.disk, trainer_options(run.config, run.timeline, run.machine));
+  TrainerOptions options = trainer_options(run.config, run.timeline, run.machine);
+  options.phase = layout_phase(run);
+  return value_of_first(run.ranks.disk, options);
 }
 
 }  // namespace
@@ -214,7 +233,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
     fs.make_directories(options.out);
     run->lock = FileLock::take(options.out, "train into " + options.out);
   }
-  if (config.checkpoint.memory_every_steps > 0) {
+  if (config.checkpoint.memory_every_steps > 0 || moves(config)) {
     run->saves.memory =
         std::make_unique<MemoryCopy>(run->ranks.memory, fs, options.out, memory_options(config));
   }

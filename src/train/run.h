@@ -51,7 +51,8 @@ struct RunOptions {
 };
 
 struct RunResult {
-  bool is_done = true;  // false: stored, so that a larger group can go on
+  bool is_done = true;  // false: stored, so that a larger group, or another mesh, can go on
+  bool moves = false;   // to another mesh of the same ranks
   int64_t step = 0, tokens = 0;
   double loss = 0;
   std::string hash, checkpoint;

@@ -185,6 +185,12 @@ Fields phase_fields(PhaseConfig& c, PhaseText& text) {
        1e12},
       {"learning_rate", &c.learning_rate, "", "Peak rate; 0: as [optimizer].", 0, 10},
       {"context", &c.context, "ranks", "Ranks that share a sequence; 0: as [parallel].", 0, 65536},
+      {"expert", &c.expert, "ranks",
+       "Ranks over which the experts are divided; 0: as [parallel]. The run moves to another mesh, "
+       "through memory, where a phase has another.",
+       0, 65536},
+      choice_field("recompute", &c.recompute, "Activations, as train.recompute.",
+                   {"train", "none", "layer"}),
   };
 }
 
@@ -457,7 +463,8 @@ std::string answer_text(const RunConfig& config) {
   c.data.tokenizer = "";
   for (DataSource& s : c.data.train) s.path = "";
   for (PhaseConfig& phase : c.phases) {
-    phase.context = 0;
+    phase.context = phase.expert = 0;
+    phase.recompute = PhaseRecompute::kAsTrain;
     for (DataSource& s : phase.train) s.path = "";  // compared by content, not by place
   }
   return print_run_config(c);
@@ -475,6 +482,28 @@ DType compute_dtype(const RunConfig& c) { return dtype_of(c.train.dtype); }
 int64_t phase_context(const RunConfig& c, int64_t phase) {
   const int64_t own = c.phases[static_cast<size_t>(phase)].context;
   return own > 0 ? own : c.parallel.context;
+}
+
+int64_t phase_expert(const RunConfig& c, int64_t phase) {
+  const int64_t own = c.phases[static_cast<size_t>(phase)].expert;
+  return own > 0 ? own : c.parallel.expert;
+}
+
+Recompute phase_recompute(const RunConfig& c, int64_t phase) {
+  const PhaseRecompute own = c.phases[static_cast<size_t>(phase)].recompute;
+  if (own == PhaseRecompute::kAsTrain) return c.train.recompute;
+  return own == PhaseRecompute::kLayer ? Recompute::kLayer : Recompute::kNone;
+}
+
+bool moves(const RunConfig& c) {
+  for (size_t i = 1; i < c.phases.size(); ++i) {
+    if (!same_layout(c, 0, static_cast<int64_t>(i))) return true;
+  }
+  return false;
+}
+
+bool same_layout(const RunConfig& c, int64_t a, int64_t b) {
+  return phase_expert(c, a) == phase_expert(c, b) && phase_recompute(c, a) == phase_recompute(c, b);
 }
 
 OptimizerOptions optimizer_options(const RunConfig& config) {

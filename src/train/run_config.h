@@ -109,13 +109,16 @@ struct ReportConfig {
   bool probe_storage = true;
 };
 
+enum class PhaseRecompute : uint8_t { kAsTrain, kNone, kLayer };
+
 struct PhaseConfig {
   int64_t tokens = 0;
   int64_t steps = 0;  // instead of tokens; only the single phase that [train] with steps stands for
   std::vector<DataSource> train = {};
   int64_t sequence = 0, batch_tokens = 0;  // 0: as [train]
   double rope_theta = 0, learning_rate = 0;
-  int64_t context = 0;
+  int64_t context = 0, expert = 0;
+  PhaseRecompute recompute = PhaseRecompute::kAsTrain;
 };
 
 struct RunConfig {
@@ -141,6 +144,11 @@ std::string answer_text(const RunConfig& config);
 
 DType compute_dtype(const RunConfig& config);
 int64_t phase_context(const RunConfig& config, int64_t phase);  // ranks that share a sequence
+int64_t phase_expert(const RunConfig& config, int64_t phase);   // ranks that divide the experts
+Recompute phase_recompute(const RunConfig& config, int64_t phase);
+// Whether one opened run can take the steps of both: else it moves between them (train/loop.h).
+bool same_layout(const RunConfig& config, int64_t phase, int64_t other);
+bool moves(const RunConfig& config);  // whether phases have several layouts
 OptimizerOptions optimizer_options(const RunConfig& config);
 Schedule learning_rate_schedule(const RunConfig& config);  // in tokens
 std::vector<ParameterSpec> optimizer_specs(const RunConfig& config, const ParameterTable& table);

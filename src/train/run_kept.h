@@ -14,10 +14,21 @@
 
 namespace moraine {
 
+// From the layout of one phase to that of another.
+struct MeshMove {
+  int64_t step = -1;   // after which; -1: none
+  std::string from;    // of the layout
+  double begun = 0;    // as now_seconds()
+  double seconds = 0;  // until the next step began; 0: not yet
+  double tokens_per_s_before = 0;
+};
+
 struct RunKept {
   int64_t groups = 0;             // that this process has been in
   int64_t steps = 0;              // that it has taken in them
   double started = 0;             // as now_seconds(): of the first one
+  int64_t phase = 0;              // whose layout the next group opens with
+  MeshMove move;                  // that is going on, or is not told of yet
   std::unique_ptr<RunData> data;  // opened and mapped
   std::unique_ptr<Tokenizer> tokenizer;
   std::string chat_template;

@@ -3,11 +3,18 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace moraine {
 
-Mesh run_mesh(const RunConfig& c, int ranks, int rank) {
-  return make_mesh(ranks, rank, c.parallel.expert, phase_context(c, 0), c.train.slots,
-                   c.model.experts);
+Mesh run_mesh(const RunConfig& c, int ranks, int rank, int64_t phase) {
+  try {
+    return make_mesh(ranks, rank, phase_expert(c, phase), phase_context(c, phase), c.train.slots,
+                     c.model.experts);
+  } catch (const Error& e) {
+    if (c.phases.size() == 1) throw;
+    throw_error(e.code(), "phase {}: {}", phase + 1, e.what());
+  }
 }
 
 Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer) {
@@ -16,13 +23,14 @@ Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer)
                     {.pages = (positions + kPageRows - 1) / kPageRows});
 }
 
-void plan_run_memory(Arena& arena, const RunConfig& config, int ranks, int rank) {
+void plan_run_memory(Arena& arena, const RunConfig& config, int ranks, int rank, int64_t phase) {
   const Timeline timeline(config);
-  PlannedRanks planned(run_mesh(config, ranks, rank));
+  PlannedRanks planned(run_mesh(config, ranks, rank, phase));
   Pool pool(config.train.threads > 0 ? static_cast<int>(config.train.threads)
                                      : std::max(1, usable_cores() / ranks));
-  Trainer trainer(arena, pool, config, timeline, planned.ranks(),
-                  trainer_options(config, timeline, Machine()));
+  TrainerOptions options = trainer_options(config, timeline, Machine());
+  options.phase = phase;
+  Trainer trainer(arena, pool, config, timeline, planned.ranks(), options);
   if (!config.data.tokenizer.empty() || !config.train.init.empty())
     make_sample_cache(arena, config, trainer);
 }

@@ -5,13 +5,14 @@
 
 namespace moraine {
 
-// The mesh of the first phase.
-Mesh run_mesh(const RunConfig& config, int ranks, int rank);
+// The mesh of a phase.
+Mesh run_mesh(const RunConfig& config, int ranks, int rank, int64_t phase = 0);
 
 // One sequence as long as the longest training sequence, for samples.
 Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer);
 
-// Takes what rank `rank` of `ranks` takes in a run of this config, from a (dry) arena.
-void plan_run_memory(Arena& arena, const RunConfig& config, int ranks = 1, int rank = 0);
+// Takes what rank `rank` of `ranks` takes in a run of this config with the layout of `phase`, from a (dry) arena.
+void plan_run_memory(Arena& arena, const RunConfig& config, int ranks = 1, int rank = 0,
+                     int64_t phase = 0);
 
 }  // namespace moraine

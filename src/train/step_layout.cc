@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "train/run_memory.h"
+
 namespace moraine {
 
 int64_t slot_sequences(const RunConfig& c, const StepPlan& plan) {
@@ -23,9 +25,8 @@ ContextLayout micro_layout(const RunConfig& c, const StepPlan& plan) {
 }
 
 StepExtents step_extents(const RunConfig& c, const Timeline& timeline, const Mesh& mesh) {
-  for (size_t i = 0; i < c.phases.size(); ++i) {  // every phase's degree must fit the ranks
-    make_mesh(mesh.ranks, mesh.rank, mesh.expert, phase_context(c, static_cast<int64_t>(i)),
-              c.train.slots, c.model.experts);
+  for (size_t i = 0; i < c.phases.size(); ++i) {  // every phase's degrees must fit the ranks
+    run_mesh(c, mesh.ranks, mesh.rank, static_cast<int64_t>(i));
   }
   StepExtents most;
   most.rows = most.positions = c.train.sequence;

@@ -41,15 +41,16 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
   context_ = make_context_parallel(arena, config, timeline, trainer_options.variant);
   master_ = arena.take("weights.master", "weights", DType::kF32,
                        {held_parameters(config.model, exchange_.get()).total_count});
-  model_ = std::make_unique<Model>(arena, config.model,
-                                   ModelOptions{.compute = compute_dtype(config),
-                                                .tokens = most.rows,
-                                                .positions = most.positions,
-                                                .training = true,
-                                                .recompute = config.train.recompute,
-                                                .exchange = exchange_.get(),
-                                                .context = context_.get()},
-                                   master_);
+  model_ = std::make_unique<Model>(
+      arena, config.model,
+      ModelOptions{.compute = compute_dtype(config),
+                   .tokens = most.rows,
+                   .positions = most.positions,
+                   .training = true,
+                   .recompute = phase_recompute(config, trainer_options.phase),
+                   .exchange = exchange_.get(),
+                   .context = context_.get()},
+      master_);
   if (!config.model.dense())
     load_ = arena.take("router.load", "scratch", DType::kI64,
                        {config.model.layers, config.model.classes()});

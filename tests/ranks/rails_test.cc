@@ -72,6 +72,15 @@ TEST_F(OverRails, TheRunEndsInTheHashOfOneRank) {
   }
 }
 
+TEST_F(OverRails, TheRunMovesToAnotherMesh) {
+  write_file(config, tiny.toml(tiny.rich("bf16", 8) + "expert = 2\n"));  // of its second phase
+  const Outcome one = tiny.train(tiny.config(tiny.rich("bf16", 8)), tiny.out("one"));
+  const std::vector<Ended> ends = run("moves", 4);
+  for (const Ended& end : ends) EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_NE(ends[0].out.find("hash=" + one.hash()), std::string::npos) << ends[0].out;
+  EXPECT_NE(ends[0].err.find(" mesh.moved "), std::string::npos) << ends[0].err;
+}
+
 TEST_F(OverRails, AKilledRankIsNamedByAllOthers) {
   write_file(
       config,

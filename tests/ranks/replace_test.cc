@@ -269,6 +269,22 @@ TEST_F(Replaced, SeveralAtOnceAndAllButOne) {
   expect_same_end(job, 4, hash, 2);
 }
 
+// Who comes for a lost rank has not moved with the others.
+TEST_F(Replaced, InARunThatHasMovedToAnotherMesh) {
+  const std::string hash = quiet_hash();
+  for (const int nth : {4, 8}) {  // before the move, and after it
+    RunConfig config = config_of(100, 1);
+    config.phases[1].expert = 4;
+    Job job(tiny, fmt::format("moved{}", nth), config, 4);
+    for (int m = 0; m < 4; ++m) job.start(m, m == 1 ? Death{"step.optimizer", nth} : Death{});
+    ASSERT_EQ(job.wait(1), -SIGKILL);
+    job.start(1);
+    for (int m = 0; m < 4; ++m) EXPECT_EQ(job.wait(m), 0) << job.log(m);
+    expect_same_end(job, 4, hash, 2);
+    EXPECT_NE(job.log(0).find(" mesh.moved "), std::string::npos) << job.log(0);
+  }
+}
+
 // A stopped process looks alive: it is lost when a deadline says so, or when somebody ends it.
 TEST_F(Replaced, AStoppedRankThatSomebodyEnds) {
   const std::string hash = quiet_hash();
