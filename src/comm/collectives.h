@@ -67,7 +67,12 @@ void all_gather_equal(Communicator& comm, ConstBytes mine, Bytes all);
 void all_to_all(Communicator& comm, std::span<const ConstBytes> send,
                 std::span<const Bytes> receive);
 
-// The same over hosts with fewer, larger messages: bundles go to the member of this host that has
+// Any number of pieces for each member, that lie anywhere: piece i of send[me] at member r arrives in my
+// receive[r][i]. Both lists of a pair are equally long. No piece for itself.
+void all_to_all_pieces(Communicator& comm, std::span<const std::vector<ConstBytes>> send,
+                       std::span<const std::vector<Bytes>> receive);
+
+// The same as all_to_all over hosts with fewer, larger messages: bundles go to the member of this host that has
 // the target's place in its host, then from host to host. hosts[m]: host of member m; all hosts
 // must have equally many members, else it is flat. Pays where the latency between hosts is most of
 // the time (docs/collectives.md).

@@ -165,6 +165,38 @@ TEST(Collectives, AllToAllBringsEachPairItsBytes) {
   }
 }
 
+// More pieces for one pair than a ring has places, none for others.
+TEST(Collectives, AllToAllOfPiecesBringsEachInItsOrder) {
+  const auto pieces = [](int from, int to) { return from == to ? 0 : (from * 7 + to * 3) % 23; };
+  for (const int ranks : kSizes) {
+    for (const int scale : {0, 1, 600}) {
+      run_thread_ranks(ranks, [&](Transport& t) {
+        Communicator comm = world(t);
+        const int me = t.rank();
+        std::vector<std::vector<std::vector<std::byte>>> sent(static_cast<size_t>(ranks)),
+            got = sent;
+        std::vector<std::vector<ConstBytes>> send(sent.size());
+        std::vector<std::vector<Bytes>> receive(sent.size());
+        for (int m = 0; m < ranks; ++m) {
+          const size_t i = static_cast<size_t>(m);
+          for (int p = 0; p < pieces(me, m); ++p)
+            sent[i].emplace_back(pair_bytes(me, m, scale), static_cast<std::byte>(p + me));
+          for (int p = 0; p < pieces(m, me); ++p) got[i].emplace_back(pair_bytes(m, me, scale));
+          send[i].assign(sent[i].begin(), sent[i].end());
+          receive[i].assign(got[i].begin(), got[i].end());
+        }
+        all_to_all_pieces(comm, send, receive);
+        for (int m = 0; m < ranks; ++m) {
+          const auto& from = got[static_cast<size_t>(m)];
+          for (size_t p = 0; p < from.size(); ++p)
+            for (const std::byte b : from[p])
+              ASSERT_EQ(static_cast<int>(b), static_cast<int>(p) + m) << m << " to " << me;
+        }
+      });
+    }
+  }
+}
+
 TEST(Collectives, TwoLevelAllToAllBringsEachPairItsBytesOnAnyHosts) {
   const std::vector<std::vector<int>> maps = {
       {0},          {0, 0, 1, 1}, {0, 1, 0, 1}, {3, 3, 3, 5, 5, 5}, {0, 1, 2, 2, 1, 0, 0, 1, 2},
