@@ -209,6 +209,8 @@ TimedSteps time_steps(const RunConfig& config, int64_t steps, int64_t threads) {
 
 void bench_train(const BenchTrainOptions& options) {
   RunConfig config = read_bench_config(options);
+  // Steps with communication free would tell every rank something else of the others.
+  config.parallel.placement = PlacementMode::kStatic;
   const std::unique_ptr<Transport> job = started_by_mpi() ? open_mpi_transport() : nullptr;
   const int ranks = job ? job->size() : static_cast<int>(options.ranks);
   const int threads =

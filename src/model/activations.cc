@@ -19,8 +19,9 @@ class Taker {
   std::string prefix_;
 };
 
-LayerActs take_layer(Arena& arena, const ModelConfig& c, DType X, int64_t T, int64_t S) {
-  const DType W = wide_dtype(X);
+LayerActs take_layer(Arena& arena, const ModelConfig& c, const ActivationsOptions& o) {
+  const DType X = o.compute, W = wide_dtype(X);
+  const int64_t T = o.tokens, S = o.senders;
   const int64_t D = c.hidden, H = c.heads, K = c.kv_heads, d = c.head_dim, R = c.router_hidden;
   const int64_t n = c.dense() ? 1 : c.experts_per_token, E = c.experts, F = c.expert_hidden;
   Taker take(arena, "layer.");
@@ -61,7 +62,7 @@ LayerActs take_layer(Arena& arena, const ModelConfig& c, DType X, int64_t T, int
     a.xe = take("experts_x", X, {T * n, D});
     a.ye = take("experts_y", X, {T * n, D});
     if (S > 1) {
-      a.received = take("dispatch_received", DType::kI64, {S, E / S + 1});
+      a.received = take("dispatch_received", DType::kI64, {S, E / S + o.guests + 1});
       a.x_in = take("experts_x_in", X, {S * T * n, D});
     }
   }
@@ -147,7 +148,7 @@ Activations make_activations(Arena& arena, const ModelConfig& c, const Activatio
     a.boundaries.push_back(take_boundary(arena, c, compute, T, state && (i > 0 || !training)));
   }
   const int64_t layers = training && !a.recompute ? c.layers : 1;
-  for (int64_t i = 0; i < layers; ++i) a.layers.push_back(take_layer(arena, c, compute, T, S));
+  for (int64_t i = 0; i < layers; ++i) a.layers.push_back(take_layer(arena, c, o));
   Taker take(arena, "scratch.");
   const DType W = wide_dtype(compute);
   if (state) a.scratch.router_down = take("router_down", W, {T, c.router_hidden});
@@ -155,6 +156,8 @@ Activations make_activations(Arena& arena, const ModelConfig& c, const Activatio
   if (S > 1) {
     a.scratch.y_out = take("experts_y_out", compute, {S * T * c.experts_per_token, c.hidden});
   }
+  if (o.guests > 0)
+    a.scratch.placed = take("dispatch_placed", DType::kI32, {T, c.experts_per_token});
   a.embedded = take("embedded", compute, {T, c.hidden});
   if (training) a.backward = take_backward(arena, c, compute, T, S);
   return a;

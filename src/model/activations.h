@@ -48,8 +48,8 @@ struct LayerActs {
   // Experts, or one dense MLP (then xe is x2 itself and ye is h2). S: senders of rows, 1 if all
   // experts are here (then x_in is xe).
   Tensor xe;        // [T*n, D]
-  Tensor received;  // [S, El+1] i64; empty if S == 1
-  Tensor x_in;      // [S*T*n, D] rows of the experts held here
+  Tensor received;  // [S, El+C+1] i64; empty if S == 1
+  Tensor x_in;      // [S*T*n, D] rows of the experts that are served here
   Tensor gate_up;   // [S*T*n, 2F]
   Tensor act;       // [S*T*n, F]
   Tensor ye;        // [T*n, D]
@@ -60,7 +60,8 @@ struct LayerActs {
 struct Scratch {
   Tensor router_down;  // [T, R] wide
   Tensor logits;       // [T, classes] wide
-  Tensor y_out;        // [S*T*n, D] answers of the experts held here; empty if S == 1
+  Tensor y_out;        // [S*T*n, D] answers of the experts served here; empty if S == 1
+  Tensor placed;       // [T, n] i32 experts by position (parallel/expert_routes.h); empty if C == 0
 };
 
 // Gradients of one layer's activations, shared by all layers. `wide` tensors add up over sub-layers.
@@ -108,6 +109,7 @@ struct ActivationsOptions {
   DType compute = DType::kBF16;
   int64_t tokens = 0;   // T
   int64_t senders = 1;  // S
+  int64_t guests = 0;   // C: guest slots
   bool training = false;
   Recompute recompute = Recompute::kNone;
 };

@@ -14,6 +14,9 @@ struct GradientSink {
   // they may leave while the layers below still run. The vectors, and the embedding, are complete
   // at the end of the pass. Empty: nobody waits.
   std::function<void(int64_t layer)> layer_done = {};
+  // The last pass that adds to `sum`: what guests have summed leaves for its homes, where it is after
+  // GuestExperts::wait_gradients (parallel/guest_experts.h).
+  bool ends_slot = false;
 };
 
 }  // namespace moraine

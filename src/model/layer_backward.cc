@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/clock.h"
 #include "kernels/attention.h"
 #include "kernels/cca_conv.h"
 #include "kernels/elementwise.h"
@@ -17,67 +18,85 @@
 namespace moraine {
 namespace {
 
-// Of one sender's rows: writes dx, adds to the weights' gradients.
+// Of one sender's rows: writes dx.
 struct ExpertMlpBackward {
   Tensor dx, dgate_up, dact;      // out
   Tensor dy, x, gate_up, act;     // in
-  std::span<const int64_t> rows;  // [El+1]
+  std::span<const int64_t> rows;  // [El+C+1]
 };
 
-void expert_mlp_backward(Context& ctx, const LayerWeights& w, const ExpertGradients& g,
-                         const ExpertMlpBackward& m) {
+// Adds to the gradients of the weights of groups [first, first + count of g).
+void expert_weights_backward(Context& ctx, const ExpertGradients& g, int64_t first,
+                             const ExpertMlpBackward& m) {
+  const int64_t count = g.down.dims[0];
+  const std::span<const int64_t> all =
+      m.rows.subspan(static_cast<size_t>(first), static_cast<size_t>(count + 1));
+  if (all.front() == all.back()) return;
+  std::vector<int64_t> rows;
+  for (const int64_t r : all) rows.push_back(r - all.front());
+  const auto part = [&](const Tensor& t) { return t.rows(all.front(), all.back()); };
+  grouped_linear_backward_weight(
+      ctx, {.dw = g.down, .dbias = {}, .dy = part(m.dy), .x = part(m.act), .rows = rows});
+  grouped_linear_backward_weight(
+      ctx, {.dw = g.gate_up, .dbias = {}, .dy = part(m.dgate_up), .x = part(m.x), .rows = rows});
+}
+
+void expert_mlp_backward(Context& ctx, const LayerWeights& w, const ExpertMlpBackward& m) {
   grouped_linear_backward_input(ctx,
                                 {.dx = m.dact, .dy = m.dy, .w = w.down.backward, .rows = m.rows});
-  grouped_linear_backward_weight(
-      ctx, {.dw = g.down, .dbias = {}, .dy = m.dy, .x = m.act, .rows = m.rows});
   swiglu_backward(
       ctx, {.dgate_up = m.dgate_up, .dy = m.dact, .gate_up = m.gate_up, .rows = m.rows.back()});
   grouped_linear_backward_input(
       ctx, {.dx = m.dx, .dy = m.dgate_up, .w = w.gate_up.backward, .rows = m.rows});
-  grouped_linear_backward_weight(
-      ctx, {.dw = g.gate_up, .dbias = {}, .dy = m.dgate_up, .x = m.x, .rows = m.rows});
 }
 
 // From b.dye to b.dxe through the ranks that hold the experts.
-void exchanged_mlp_backward(Context& ctx, ExpertExchange& exchange, const LayerWeights& w,
+void exchanged_mlp_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
                             const LayerGradients& g, const LayerActs& a, const BackwardScratch& b) {
+  ExpertExchange& exchange = *place.exchange;
   {
     const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to experts");
-    exchange.to_experts(b.dy_out, b.dye, a.rows, a.received);
+    exchange.to_experts(place.index, b.dy_out, b.dye, a.rows, a.received);
   }
+  const double begin = now_seconds();
   for (int64_t s = 0; s < exchange.senders(); ++s) {
     const SenderRows from = sender_rows(a.received, s);
     const auto part = [&](const Tensor& t) { return t.rows(from.begin, from.end); };
-    expert_mlp_backward(ctx, w, g.experts[static_cast<size_t>(s)],
-                        {.dx = part(b.dx_in),
-                         .dgate_up = part(b.dgate_up),
-                         .dact = part(b.dact),
-                         .dy = part(b.dy_out),
-                         .x = part(a.x_in),
-                         .gate_up = part(a.gate_up),
-                         .act = part(a.act),
-                         .rows = from.rows});
+    const ExpertMlpBackward rows{.dx = part(b.dx_in),
+                                 .dgate_up = part(b.dgate_up),
+                                 .dact = part(b.dact),
+                                 .dy = part(b.dy_out),
+                                 .x = part(a.x_in),
+                                 .gate_up = part(a.gate_up),
+                                 .act = part(a.act),
+                                 .rows = from.rows};
+    expert_mlp_backward(ctx, w, rows);
+    expert_weights_backward(ctx, g.experts[static_cast<size_t>(s)], 0, rows);
+    if (!g.guests.empty())
+      expert_weights_backward(ctx, g.guests[static_cast<size_t>(s)], exchange.experts(), rows);
   }
+  exchange.add_seconds(now_seconds() - begin);
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to tokens");
-  exchange.to_tokens(b.dxe, b.dx_in, a.rows, a.received);
+  exchange.to_tokens(place.index, b.dxe, b.dx_in, a.rows, a.received);
 }
 
 // Adds to b.dx2: the experts' part of the gradient of x2.
 void experts_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
                       const LayerGradients& g, const LayerActs& a, const BackwardScratch& b) {
   if (place.exchange != nullptr) {
-    exchanged_mlp_backward(ctx, *place.exchange, w, g, a, b);
+    exchanged_mlp_backward(ctx, place, w, g, a, b);
   } else {
     const size_t bounds = static_cast<size_t>(place.config.experts + 1);
-    expert_mlp_backward(ctx, w, g.experts[0],
-                        {.dx = b.dxe,
-                         .dgate_up = b.dgate_up,
-                         .dact = b.dact,
-                         .dy = b.dye,
-                         .x = a.xe,
-                         .gate_up = a.gate_up,
-                         .act = a.act,
-                         .rows = {a.rows.as<int64_t>(), bounds}});
+    const ExpertMlpBackward rows{.dx = b.dxe,
+                                 .dgate_up = b.dgate_up,
+                                 .dact = b.dact,
+                                 .dy = b.dye,
+                                 .x = a.xe,
+                                 .gate_up = a.gate_up,
+                                 .act = a.act,
+                                 .rows = {a.rows.as<int64_t>(), bounds}};
+    expert_mlp_backward(ctx, w, rows);
+    expert_weights_backward(ctx, g.experts[0], 0, rows);
   }
   dispatch_backward(ctx, {.dx = b.dx2, .dxe = b.dxe, .row_of = a.row_of});
 }

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/clock.h"
 #include "kernels/attention.h"
 #include "kernels/cca_conv.h"
 #include "kernels/expert_dispatch.h"
@@ -164,14 +165,18 @@ void route_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
                               .bias = w.balance,
                               .skip = c.skip_class()});
   if (place.observer != nullptr) place.observer->chooses(place.index, a.expert);
+  const Tensor expert = place.exchange == nullptr
+                            ? a.expert
+                            : place.exchange->positions(place.index, a.expert, scratch.placed);
   dispatch_plan(ctx, {.rows = a.rows,
                       .choice_of = a.choice_of,
                       .row_of = a.row_of,
                       .load = a.load,
-                      .expert = a.expert});
+                      .expert = expert});
+  if (place.exchange != nullptr) place.exchange->counts_by_expert(place.index, a.load);
 }
 
-// The experts held here, on rows grouped by expert.
+// The experts here, on rows grouped by expert.
 void expert_mlp_forward(Context& ctx, const LayerWeights& w, const Tensor& y, const Tensor& gate_up,
                         const Tensor& act, const Tensor& x, std::span<const int64_t> rows) {
   grouped_linear_forward(ctx,
@@ -194,21 +199,28 @@ void gathered_mlp_forward(Context& ctx, ExpertGather& gather, const LayerWeights
 }
 
 // The same through the ranks that hold the experts, one sender of rows after another.
-void exchanged_mlp_forward(Context& ctx, ExpertExchange& exchange, const LayerWeights& w,
+void exchanged_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
                            LayerActs& a, const Scratch& scratch) {
+  ExpertExchange& exchange = *place.exchange;
   {
     const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to experts");
-    exchange.exchange_counts(a.rows, a.received);
-    exchange.to_experts(a.x_in, a.xe, a.rows, a.received);
+    exchange.exchange_counts(place.index, a.rows, a.received);
+    exchange.to_experts(place.index, a.x_in, a.xe, a.rows, a.received);
   }
+  if (place.guests != nullptr) {
+    const OpTimer timer(ctx.profile, Span::kRanks, "ranks: guests (wait)");
+    place.guests->wait_weights(place.index);
+  }
+  const double begin = now_seconds();
   for (int64_t s = 0; s < exchange.senders(); ++s) {
     const SenderRows from = sender_rows(a.received, s);
     const auto part = [&](const Tensor& t) { return t.rows(from.begin, from.end); };
     expert_mlp_forward(ctx, w, part(scratch.y_out), part(a.gate_up), part(a.act), part(a.x_in),
                        from.rows);
   }
+  exchange.add_seconds(now_seconds() - begin);
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to tokens");
-  exchange.to_tokens(a.ye, scratch.y_out, a.rows, a.received);
+  exchange.to_tokens(place.index, a.ye, scratch.y_out, a.rows, a.received);
 }
 
 void experts_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w, LayerActs& a,
@@ -216,7 +228,7 @@ void experts_forward(Context& ctx, const LayerPlace& place, const LayerWeights& 
   const ModelConfig& c = place.config;
   dispatch_forward(ctx, {.xe = a.xe, .x = a.x2, .choice_of = a.choice_of, .rows = a.rows});
   if (place.exchange != nullptr) {
-    exchanged_mlp_forward(ctx, *place.exchange, w, a, scratch);
+    exchanged_mlp_forward(ctx, place, w, a, scratch);
   } else if (place.gather != nullptr) {
     gathered_mlp_forward(ctx, *place.gather, w, a);
   } else {

@@ -10,19 +10,21 @@
 #include "parallel/context_parallel.h"
 #include "parallel/expert_exchange.h"
 #include "parallel/expert_gather.h"
+#include "parallel/guest_experts.h"
 #include "parallel/tree_attention.h"
 
 namespace moraine {
 
 // Where a layer stands: its config, its index, its rotary table [P, rotary/2, 2], the ranks that
-// hold the other experts and have rows of their own (exchange) or the same rows (gather; both null:
-// all experts are here), those that have the other rows of its sequences (null: all are in the
-// batch), and who looks on (null: nobody).
+// hold the other experts and have rows of their own (exchange, and which of theirs are served here: guests)
+// or the same rows (gather; all null: all experts are here), those that have the other rows of its
+// sequences (null: all are in the batch), and who looks on (null: nobody).
 struct LayerPlace {
   const ModelConfig& config;
   int64_t index;
   Tensor rope;
   ExpertExchange* exchange = nullptr;
+  GuestExperts* guests = nullptr;
   ExpertGather* gather = nullptr;
   ContextParallel* context = nullptr;
   ForwardObserver* observer = nullptr;

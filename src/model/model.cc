@@ -35,13 +35,17 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
              dtype_name(weights_.head.forward.dtype));
   } else {
     check_tensor(master, "master", W, {table_.total_count});
-    weights_ = make_weights(arena, config_, table_, master, X, options.training);
+    const int64_t slots = options.guests == nullptr ? 0 : options.exchange->slots();
+    weights_ = make_weights(arena, config_, table_, master,
+                            {.compute = X, .training = options.training, .guests = slots});
   }
+  if (options.guests != nullptr) add_guests();
   senders_ = options.exchange == nullptr ? 1 : options.exchange->senders();
   acts_ = make_activations(arena, config_,
                            {.compute = X,
                             .tokens = options.tokens,
                             .senders = senders_,
+                            .guests = options.guests == nullptr ? 0 : options.exchange->slots(),
                             .training = options.training,
                             .recompute = options.recompute});
   if (options.cache_ranks != nullptr) {
@@ -59,9 +63,36 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
     rope_sliding_ = arena.take("rope.sliding", "scratch", W, {P, pairs, 2});
 }
 
+void Model::add_guests() {
+  MR_CHECK(options_.packed == nullptr && options_.exchange != nullptr);
+  for (const LayerWeights& w : weights_.layers) {
+    std::vector<PackedMatrix> packs = {w.gate_up.forward, w.down.forward};
+    if (options_.training) packs.insert(packs.end(), {w.gate_up.backward, w.down.backward});
+    options_.guests->add_layer(std::move(packs));
+  }
+}
+
+// What the guests of a layer add, and where it goes at the end of a slot.
+void Model::view_guests(int64_t layer, LayerGradients& g) const {
+  const ModelConfig& c = config_;
+  const int64_t C = options_.exchange->slots(), D = c.hidden, F = c.expert_hidden;
+  for (int64_t s = 0; s < senders_; ++s) {
+    g.guests.push_back({.gate_up = options_.guests->gradient(layer, s, 0).reshaped({C, 2 * F, D}),
+                        .down = options_.guests->gradient(layer, s, 1).reshaped({C, D, F})});
+  }
+}
+
+void Model::return_guests(int64_t layer, const LayerGradients& g) {
+  std::vector<Tensor> home;
+  for (const ExpertGradients& of : g.experts) home.insert(home.end(), {of.gate_up, of.down});
+  options_.guests->return_gradients(layer, std::move(home));
+}
+
 void Model::refresh(Context& ctx) {
+  if (options_.guests != nullptr) options_.guests->wait();
   if (options_.packed == nullptr) refresh_weights(ctx, config_, table_, master_, weights_);
   if (!coarse_head_.empty()) make_coarse(ctx, weights_.head.forward, coarse_head_);
+  if (options_.guests != nullptr) options_.guests->send_weights();
   if (theta_ == 0) set_rope_theta(ctx, config_.rope_theta, config_.sliding_rope_theta);
 }
 
@@ -80,6 +111,7 @@ LayerPlace Model::place(int64_t layer) const {
           .index = layer,
           .rope = config_.slides(layer) ? rope_sliding_ : rope_full_,
           .exchange = options_.exchange,
+          .guests = options_.guests,
           .gather = options_.gather,
           .context = shared ? options_.context : nullptr,
           .observer = observer_};
@@ -169,7 +201,7 @@ double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor&
   MR_CHECK(options_.training);
   const int64_t T = batch.tokens(), L = config_.layers;
   Activations acts = first_rows(acts_, config_, T);
-  const ModelGradients g = view_gradients(config_, table_, sink.sum, senders_);
+  ModelGradients g = view_gradients(config_, table_, sink.sum, senders_);
   Tensor x;
   {
     const OpTimer timer(ctx.profile, Span::kPhase, "forward");
@@ -196,8 +228,11 @@ double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor&
       for (int64_t e = 0; e < classes; ++e)
         load.as<int64_t>()[i * classes + e] += a.load.as<int64_t>()[e];
     }
-    layer_backward(ctx, place(i), weights_.layers[static_cast<size_t>(i)],
-                   g.layers[static_cast<size_t>(i)], batch, acts.below(i), acts.above(i), a, b);
+    LayerGradients& of = g.layers[static_cast<size_t>(i)];
+    if (options_.guests != nullptr) view_guests(i, of);
+    layer_backward(ctx, place(i), weights_.layers[static_cast<size_t>(i)], of, batch, acts.below(i),
+                   acts.above(i), a, b);
+    if (options_.guests != nullptr && sink.ends_slot) return_guests(i, of);
     if (sink.layer_done) sink.layer_done(i);
   }
   const Boundary& first = acts.below(0);

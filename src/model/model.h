@@ -22,6 +22,7 @@ struct ModelOptions {
   bool training = false;
   Recompute recompute = Recompute::kNone;
   ExpertExchange* exchange = nullptr;  // experts on other ranks, which have rows of their own
+  GuestExperts* guests = nullptr;      // experts of these that are served here; null: none
   ExpertGather* gather =
       nullptr;  // experts on other ranks, which compute the same rows; both null: all are here
   Communicator* cache_ranks = nullptr;  // ranks that share the cache; null: it is whole
@@ -46,7 +47,8 @@ class Model {
   const ModelOptions& options() const { return options_; }
   const ModelWeights& weights() const { return weights_; }
 
-  // After the master weights changed (also after loading them, or mapping packed ones).
+  // After the master weights changed (also after loading them, or mapping packed ones), or the placement of
+  // experts. With guests collective.
   void refresh(Context& ctx);
 
   // The rotary base of full and of sliding layers changes at a phase border.
@@ -91,6 +93,9 @@ class Model {
   LayerPlace place(int64_t layer) const;
   LayerMemory memory(int64_t layer, Cache& cache, std::span<const int32_t> pages);
   void see_held_keys(const Cache& cache, Segments segments);
+  void add_guests();
+  void view_guests(int64_t layer, LayerGradients& gradients) const;
+  void return_guests(int64_t layer, const LayerGradients& gradients);
   void embed(Context& ctx, const Batch& batch, const Activations& acts);
   void run_layer(Context& ctx, int64_t layer, const Batch& batch, Activations& acts,
                  const LayerMemory& memory);

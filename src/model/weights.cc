@@ -158,6 +158,11 @@ std::vector<PackSource> pack_sources(const ModelConfig& c, const ParameterTable&
 
 namespace {
 
+bool is_experts(const ParameterTable& table, const std::string& name) {
+  const Parameter* p = table.find(name);
+  return p != nullptr && p->kind == Parameter::Kind::kExperts;
+}
+
 // All but the embedding; `take` gives a pack its memory.
 template <class F>
 ModelWeights lay_out(const ModelConfig& c, const ParameterTable& table, const Tensor& vector_part,
@@ -181,13 +186,15 @@ ModelWeights lay_out(const ModelConfig& c, const ParameterTable& table, const Te
 }  // namespace
 
 ModelWeights make_weights(Arena& arena, const ModelConfig& c, const ParameterTable& table,
-                          const Tensor& master, DType compute, bool training) {
+                          const Tensor& master, const WeightOptions& o) {
   const Tensor vectors = arena.take("weights.vectors", "weights", master.dtype,
                                     {table.total_count - table.matrix_count});
   ModelWeights w = lay_out(c, table, vectors, [&](MatrixPack& pack, const PackSource& source) {
-    const int64_t G = source.groups, n = source.n, k = source.k;
-    pack.forward = take_packed(arena, "weights.packed", compute, G, n, k);
-    if (training) pack.backward = take_packed(arena, "weights.packed_transposed", compute, G, k, n);
+    const int64_t guests = is_experts(table, source.name) ? o.guests : 0;
+    const int64_t G = source.groups + guests, n = source.n, k = source.k;
+    pack.forward = take_packed(arena, "weights.packed", o.compute, G, n, k);
+    if (o.training)
+      pack.backward = take_packed(arena, "weights.packed_transposed", o.compute, G, k, n);
   });
   w.embedding = Lookup(table, master).get("model.embed_tokens.weight");
   return w;
@@ -206,12 +213,17 @@ ModelWeights map_weights(Arena& arena, const ModelConfig& c, const ParameterTabl
 
 void refresh_weights(Context& ctx, const ModelConfig& c, const ParameterTable& table,
                      const Tensor& master, ModelWeights& w) {
+  // Of experts those held here; guests come from their homes (parallel/guest_experts.h).
+  const auto held = [](PackedMatrix packed, const PackSource& source) {
+    packed.groups = source.groups;
+    return packed;
+  };
   const auto pack = [&](MatrixPack& p, const PackSource& source) {
     const Tensor t = master.rows(source.begin, source.begin + source.count())
                          .reshaped({source.groups * source.n, source.k});
-    pack_matrix(ctx, {.packed = p.forward, .w = t, .transpose = false});
+    pack_matrix(ctx, {.packed = held(p.forward, source), .w = t, .transpose = false});
     if (p.backward.data != nullptr)
-      pack_matrix(ctx, {.packed = p.backward, .w = t, .transpose = true});
+      pack_matrix(ctx, {.packed = held(p.backward, source), .w = t, .transpose = true});
   };
   for (int64_t i = 0; i < c.layers; ++i)
     for_each_pack(c, table, i, w.layers[static_cast<size_t>(i)], pack);

@@ -42,8 +42,8 @@ struct LayerWeights {
   MatrixPack router_out;              // [classes, R], or [classes, D] for the linear router
   Tensor balance;                     // [classes] f32 always
   // Experts, or one dense MLP.
-  MatrixPack gate_up;           // El groups of [2F, D], the experts held here
-  MatrixPack down;              // El groups of [D, F]
+  MatrixPack gate_up;           // El + C groups of [2F, D]: the experts held here, then guests
+  MatrixPack down;              // El + C groups of [D, F]
   ResidualScale merge_experts;  // [D] each
   Tensor norm_next;  // [D] the norm that reads the experts' merge: next layer's, or the final
 };
@@ -57,10 +57,15 @@ struct ModelWeights {
   Tensor vectors;   // [total - matrix] working copy of the flat buffer's vector part
 };
 
-// Takes the memory. `compute` is the activation type: f32, bf16, or f64 (reference). `master` is the flat
-// buffer that refresh_weights will read.
+struct WeightOptions {
+  DType compute = DType::kBF16;  // of activations: f32, bf16, or f64 (reference)
+  bool training = false;
+  int64_t guests = 0;  // C: a layer's experts have so many groups more, of experts from other ranks
+};
+
+// Takes the memory. `master` is the flat buffer that refresh_weights will read.
 ModelWeights make_weights(Arena& arena, const ModelConfig& config, const ParameterTable& table,
-                          const Tensor& master, DType compute, bool training);
+                          const Tensor& master, const WeightOptions& options);
 
 // Packs in the mapping of `packed`, which must outlive them; vectors in the arena. Nothing is to be refreshed.
 ModelWeights map_weights(Arena& arena, const ModelConfig& config, const ParameterTable& table,
@@ -81,7 +86,8 @@ struct LayerGradients {
   Tensor norm_experts;
   Tensor router_down, router_down_b, router_gamma, router_norm, router_fc1, router_fc1_b,
       router_fc2, router_fc2_b, router_out;
-  std::vector<ExpertGradients> experts;  // by sender; one for a dense MLP
+  std::vector<ExpertGradients> experts;      // by sender; one for a dense MLP
+  std::vector<ExpertGradients> guests = {};  // by sender, [C, ...]; none without guest slots
   ResidualScale merge_experts;
   Tensor norm_next;
 };

@@ -1,7 +1,9 @@
 // ExpertExchange: two all-to-alls, and the offsets between them.
 #include "parallel/expert_exchange.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/fault_point.h"
 #include "kernels/check_tensor.h"
@@ -14,59 +16,140 @@ Bytes bytes_of(const Tensor& t, int64_t row_begin, int64_t row_end) {
   return {static_cast<std::byte*>(part.data), static_cast<size_t>(part.bytes())};
 }
 
+double over_mean(int64_t busiest, int64_t all, int64_t members) {
+  return all == 0 ? 1
+                  : static_cast<double>(busiest) * static_cast<double>(members) /
+                        static_cast<double>(all);
+}
+
 }  // namespace
 
-ExpertExchange::ExpertExchange(Communicator& comm, int64_t num_experts)
-    : comm_(&comm), experts_(num_experts / comm.size()) {
-  MR_CHECK(experts_ * comm_->size() == num_experts, "E=%ld on %d ranks", long(num_experts),
+double ExpertWork::busiest_over_mean(int64_t members) const {
+  return over_mean(busiest_rows, all_rows, members);
+}
+
+double ExpertWork::home_busiest_over_mean(int64_t members) const {
+  return over_mean(home_busiest_rows, all_rows, members);
+}
+
+ExpertExchange::ExpertExchange(Communicator& comm, int64_t num_experts,
+                               const ExchangePlaces& places)
+    : comm_(&comm),
+      shape_{.experts = num_experts,
+             .members = comm.size(),
+             .slots = places.slots,
+             .hosts = places.hosts} {
+  MR_CHECK(experts() * comm_->size() == num_experts, "E=%ld on %d ranks", long(num_experts),
            comm_->size());
+  const size_t tables = places.slots > 0 ? static_cast<size_t>(places.layers) : 1;
+  placements_.assign(tables, static_placement(shape_));
+  routes_.assign(tables, make_routes(shape_, placements_[0], comm.rank()));
+  mine_.resize(static_cast<size_t>(num_experts));
   counts_.resize(static_cast<size_t>(comm_->size() * num_experts));
   const size_t members = static_cast<size_t>(comm_->size());
+  served_.resize(members), at_home_.resize(members);
   token_side_.resize(members), expert_side_.resize(members), send_.resize(members);
 }
 
-void ExpertExchange::exchange_counts(const Tensor& rows, const Tensor& received) {
-  const int64_t S = senders(), E = S * experts_;
-  check_tensor(rows, "rows", DType::kI64, {E + 1});
-  check_tensor(received, "received", DType::kI64, {S, experts_ + 1});
-  const int64_t* begin = rows.as<int64_t>();
-  std::vector<int64_t> mine(static_cast<size_t>(E));
-  for (int64_t e = 0; e < E; ++e) mine[static_cast<size_t>(e)] = begin[e + 1] - begin[e];
-  fault_point("exchange.counts");
-  all_gather_equal(*comm_, std::as_bytes(std::span(mine)),
-                   std::as_writable_bytes(std::span(counts_)));
-  int64_t* out = received.as<int64_t>();
-  for (int64_t s = 0; s < S; ++s) {
-    const int64_t* count = counts_.data() + s * E + expert_begin();
-    int64_t* at = out + s * (experts_ + 1);
-    at[0] = 0;
-    for (int64_t e = 0; e < experts_; ++e) at[e + 1] = at[e] + count[e];
-  }
+const ExpertPlacement& ExpertExchange::placement(int64_t layer) const {
+  return placements_[placements_.size() == 1 ? 0 : static_cast<size_t>(layer)];
 }
 
+const ExpertRoutes& ExpertExchange::routes(int64_t layer) const {
+  return routes_[routes_.size() == 1 ? 0 : static_cast<size_t>(layer)];
+}
+
+void ExpertExchange::place(int64_t layer, const ExpertPlacement& placement) {
+  const size_t i = static_cast<size_t>(layer);
+  MR_CHECK(i < placements_.size(), "layer %ld of %zu", long(layer), placements_.size());
+  routes_[i] = make_routes(shape_, placement, comm_->rank());
+  placements_[i] = placement;
+}
+
+Tensor ExpertExchange::positions(int64_t layer, const Tensor& expert, const Tensor& out) const {
+  const ExpertRoutes& r = routes(layer);
+  if (r.is_static) return expert;
+  const Tensor here = out.rows(0, expert.dims[0]);
+  const int32_t* from = expert.as<int32_t>();
+  int32_t* to = here.as<int32_t>();
+  for (int64_t i = 0; i < expert.count(); ++i) to[i] = r.position[static_cast<size_t>(from[i])];
+  return here;
+}
+
+void ExpertExchange::counts_by_expert(int64_t layer, const Tensor& load) const {
+  const ExpertRoutes& r = routes(layer);
+  if (r.is_static) return;
+  int64_t* counts = load.as<int64_t>();
+  const std::vector<int64_t> by_position(counts, counts + shape_.experts);
+  for (int64_t e = 0; e < shape_.experts; ++e)
+    counts[e] = by_position[static_cast<size_t>(r.position[static_cast<size_t>(e)])];
+}
+
+void ExpertExchange::exchange_counts(int64_t layer, const Tensor& rows, const Tensor& received) {
+  const ExpertRoutes& r = routes(layer);
+  const int64_t E = shape_.experts;
+  check_tensor(rows, "rows", DType::kI64, {E + 1});
+  check_tensor(received, "received", DType::kI64, {senders(), groups() + 1});
+  const int64_t* begin = rows.as<int64_t>();
+  for (int64_t e = 0; e < E; ++e) {
+    const int32_t at = r.position[static_cast<size_t>(e)];
+    mine_[static_cast<size_t>(e)] = begin[at + 1] - begin[at];
+  }
+  fault_point("exchange.counts");
+  all_gather_equal(*comm_, std::as_bytes(std::span(mine_)),
+                   std::as_writable_bytes(std::span(counts_)));
+  for (int64_t s = 0; s < senders(); ++s) {
+    int64_t* at = received.as<int64_t>() + s * (groups() + 1);
+    at[0] = 0;
+    for (int64_t j = 0; j < groups(); ++j) {
+      const int32_t e = r.served[static_cast<size_t>(s * groups() + j)];
+      at[j + 1] = at[j] + (e < 0 ? 0 : counts_[static_cast<size_t>(s * E + e)]);
+    }
+  }
+  add_work(layer);
+}
+
+void ExpertExchange::add_work(int64_t layer) {
+  const ExpertPlacement& p = placement(layer);
+  std::fill(served_.begin(), served_.end(), 0);
+  std::fill(at_home_.begin(), at_home_.end(), 0);
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    const int64_t expert = static_cast<int64_t>(i) % shape_.experts;
+    served_[static_cast<size_t>(p.server[i])] += counts_[i];
+    at_home_[static_cast<size_t>(shape_.home(expert))] += counts_[i];
+    work_.all_rows += counts_[i];
+  }
+  work_.busiest_rows += *std::max_element(served_.begin(), served_.end());
+  work_.home_busiest_rows += *std::max_element(at_home_.begin(), at_home_.end());
+  work_.rows += served_[static_cast<size_t>(comm_->rank())];
+}
+
+ExpertWork ExpertExchange::take_work() { return std::exchange(work_, ExpertWork()); }
+
 // The rows of each member, on both sides.
-void ExpertExchange::split(const Tensor& token_rows, const Tensor& expert_rows, const Tensor& rows,
-                           const Tensor& received) {
+void ExpertExchange::split(const ExpertRoutes& routes, const Tensor& token_rows,
+                           const Tensor& expert_rows, const Tensor& rows, const Tensor& received) {
   const int64_t* begin = rows.as<int64_t>();
   for (int64_t m = 0; m < senders(); ++m) {
     const size_t i = static_cast<size_t>(m);
     const SenderRows from = sender_rows(received, m);
-    token_side_[i] = bytes_of(token_rows, begin[m * experts_], begin[(m + 1) * experts_]);
+    token_side_[i] =
+        bytes_of(token_rows, begin[routes.member_begin[i]], begin[routes.member_begin[i + 1]]);
     expert_side_[i] = bytes_of(expert_rows, from.begin, from.end);
   }
 }
 
-void ExpertExchange::to_experts(const Tensor& out, const Tensor& in, const Tensor& rows,
-                                const Tensor& received) {
-  split(in, out, rows, received);
+void ExpertExchange::to_experts(int64_t layer, const Tensor& out, const Tensor& in,
+                                const Tensor& rows, const Tensor& received) {
+  split(routes(layer), in, out, rows, received);
   send_.assign(token_side_.begin(), token_side_.end());
   fault_point("exchange.to_experts");
   all_to_all(*comm_, send_, expert_side_);
 }
 
-void ExpertExchange::to_tokens(const Tensor& out, const Tensor& in, const Tensor& rows,
-                               const Tensor& received) {
-  split(out, in, rows, received);
+void ExpertExchange::to_tokens(int64_t layer, const Tensor& out, const Tensor& in,
+                               const Tensor& rows, const Tensor& received) {
+  split(routes(layer), out, in, rows, received);
   send_.assign(expert_side_.begin(), expert_side_.end());
   fault_point("exchange.to_tokens");
   all_to_all(*comm_, send_, token_side_);

@@ -1,7 +1,8 @@
 // ExpertExchange: brings token rows to the ranks that hold their experts, and the answers back.
 //
-//   member m of the expert group holds experts [m, m+1) * E / M of each layer
-//   to_experts   this rank's rows, grouped by expert, each to its expert's rank
+//   member m of the expert group holds experts [m, m+1) * E / M of each layer, and the weights of up to
+//   C guests, experts of others for which it serves some sources (parallel/expert_placement.h)
+//   to_experts   this rank's rows, in the order of its routes, each to who serves its expert
 //   to_tokens    the way back: rows arrive where they came from
 // Backward of one is the other. Dropless: every row of a choice travels once each way.
 //
@@ -9,7 +10,7 @@
 // gradient is summed for each sender by itself, over the same rows in the same order as if the
 // sender held the expert (the slot tree adds the senders). No bit depends on who holds what.
 //
-// Shapes: E experts, El = E / M held here, S = M senders, N = T*n rows of one rank at most.
+// Shapes: E experts, El = E / M held here, C guest slots, S = M senders, N = T*n rows of one rank at most.
 // Memory: the receiver's buffers are for S*N rows, as many as can come; pages that no row reaches
 //         stay untouched.
 // Cost:   counts: 8*E bytes to each member; rows: D * bytes of the type, once each way; all_to_all.
@@ -20,37 +21,84 @@
 #include <vector>
 
 #include "comm/collectives.h"
+#include "parallel/expert_routes.h"
 #include "tensor/arena.h"
 
 namespace moraine {
 
+// What the members of a group had to do in a time. Busiest and mean are sums over exchanges: who waits
+// for the busiest waits in each of them.
+struct ExpertWork {
+  int64_t busiest_rows = 0, home_busiest_rows = 0;  // as placed, and as it would be at home
+  int64_t all_rows = 0;                             // of all members
+  int64_t rows = 0;                                 // served here
+  double seconds = 0;                               // of computing them here
+
+  double busiest_over_mean(int64_t members) const;
+  double home_busiest_over_mean(int64_t members) const;
+};
+
+// Guest slots; hosts as in PlacementShape. Without slots one placement, the static one, is that of all layers.
+struct ExchangePlaces {
+  int64_t layers = 1, slots = 0;
+  std::vector<int> hosts = {};
+};
+
 class ExpertExchange {
  public:
-  ExpertExchange(Communicator& comm, int64_t num_experts);
+  ExpertExchange(Communicator& comm, int64_t num_experts, const ExchangePlaces& places = {});
 
   int64_t senders() const { return comm_->size(); }
-  int64_t experts() const { return experts_; }  // held here
-  int64_t expert_begin() const { return comm_->rank() * experts_; }
+  int64_t member() const { return comm_->rank(); }
+  int64_t experts() const { return shape_.held(); }  // held here: El
+  int64_t slots() const { return shape_.slots; }     // C
+  int64_t groups() const { return experts() + slots(); }
+  int64_t expert_begin() const { return comm_->rank() * experts(); }
+  const PlacementShape& shape() const { return shape_; }
+  const ExpertPlacement& placement(int64_t layer) const;
+  const ExpertRoutes& routes(int64_t layer) const;
 
-  // Learns what will come: received[s, e] .. received[s, e+1] are sender s's rows of local expert
-  // e, counted from s's first row.
-  void exchange_counts(const Tensor& rows,       // [E+1] i64 in: this rank's rows by expert
-                       const Tensor& received);  // [S, El+1] i64 out
+  // From here on. All members place the same at the same time, with no exchange under way.
+  void place(int64_t layer, const ExpertPlacement& placement);
 
-  void to_experts(const Tensor& out,  // [S*N, D] out: sender after sender
+  // Where this rank's rows of an expert stand. out may be empty while routes are static: then it is `expert`.
+  Tensor positions(int64_t layer,
+                   const Tensor& expert,      // [T, n] i32; E means skip
+                   const Tensor& out) const;  // [T, n] i32 out
+  // Counts by position, [E+1], to counts by expert, in place.
+  void counts_by_expert(int64_t layer, const Tensor& load) const;
+
+  // Learns what will come: received[s, j] .. received[s, j+1] are sender s's rows of group j here, counted
+  // from s's first row.
+  void exchange_counts(int64_t layer,
+                       const Tensor& rows,       // [E+1] i64 in: this rank's rows by position
+                       const Tensor& received);  // [S, El+C+1] i64 out
+
+  void to_experts(int64_t layer,
+                  const Tensor& out,  // [S*N, D] out: sender after sender
                   const Tensor& in,   // [N, D]
                   const Tensor& rows, const Tensor& received);
-  void to_tokens(const Tensor& out,  // [N, D] out
+  void to_tokens(int64_t layer,
+                 const Tensor& out,  // [N, D] out
                  const Tensor& in,   // [S*N, D]
                  const Tensor& rows, const Tensor& received);
 
+  // What was done since the last call of take_work; who computes rows adds the seconds.
+  void add_seconds(double seconds) { work_.seconds += seconds; }
+  ExpertWork take_work();
+
  private:
-  void split(const Tensor& token_rows, const Tensor& expert_rows, const Tensor& rows,
-             const Tensor& received);
+  void split(const ExpertRoutes& routes, const Tensor& token_rows, const Tensor& expert_rows,
+             const Tensor& rows, const Tensor& received);
+  void add_work(int64_t layer);
 
   Communicator* comm_;
-  int64_t experts_;
-  std::vector<int64_t> counts_;                  // [S, E]
+  PlacementShape shape_;
+  std::vector<ExpertPlacement> placements_;  // of each layer, or one for all
+  std::vector<ExpertRoutes> routes_;         // likewise
+  std::vector<int64_t> mine_, counts_;       // [E], [S, E] by expert
+  std::vector<int64_t> served_, at_home_;    // [M] rows of one exchange
+  ExpertWork work_;
   std::vector<Bytes> token_side_, expert_side_;  // by member
   std::vector<ConstBytes> send_;
 };
@@ -58,7 +106,7 @@ class ExpertExchange {
 // Source s's rows of what came: where they begin, and its part of `received`.
 struct SenderRows {
   int64_t begin = 0, end = 0;
-  std::span<const int64_t> rows;  // [El+1], from 0
+  std::span<const int64_t> rows;  // [El+C+1], from 0
 };
 SenderRows sender_rows(const Tensor& received, int64_t sender);
 

@@ -12,6 +12,7 @@
 
 #include "base/random.h"
 #include "comm/thread_ranks.h"
+#include "parallel/plan_placement.h"
 #include "parallel/ranks.h"
 #include "testing/rig.h"
 
@@ -41,43 +42,70 @@ float tag(int rank, int64_t row, int64_t column) {
   return static_cast<float>(rank * 10000 + row * 10 + column);
 }
 
-void check_exchange(int ranks, uint64_t seed) {
+// Rows of each expert, in the order of the routes.
+std::vector<int64_t> by_position(const ExpertRoutes& routes, const std::vector<int64_t>& bounds) {
+  std::vector<int64_t> counts(kExperts), ordered = {0};
+  for (size_t e = 0; e < counts.size(); ++e)
+    counts[static_cast<size_t>(routes.position[e])] = bounds[e + 1] - bounds[e];
+  for (const int64_t n : counts) ordered.push_back(ordered.back() + n);
+  return ordered;
+}
+
+// Every group has the rows of the expert that the placement says, in the sender's order.
+void check_sender(const ExpertExchange& exchange, int s, const std::vector<int64_t>& sent,
+                  const SenderRows& from, const Tensor& in) {
+  const PlacementShape& shape = exchange.shape();
+  const ExpertRoutes theirs = make_routes(shape, exchange.placement(1), s);
+  const std::vector<int64_t> rows = by_position(theirs, sent);
+  for (int64_t j = 0; j < exchange.groups(); ++j) {
+    const size_t group = static_cast<size_t>(j);
+    const int32_t e = exchange.routes(1).served[static_cast<size_t>(s * exchange.groups()) + group];
+    const int64_t count = from.rows[group + 1] - from.rows[group];
+    if (e < 0) {
+      ASSERT_EQ(count, 0);
+      continue;
+    }
+    ASSERT_EQ(exchange.placement(1).server[static_cast<size_t>(s * kExperts + e)],
+              exchange.member());
+    const size_t expert = static_cast<size_t>(e);
+    ASSERT_EQ(count, sent[expert + 1] - sent[expert]);
+    const int64_t first = rows[static_cast<size_t>(theirs.position[expert])];
+    for (int64_t i = 0; i < count * kWidth; ++i)
+      ASSERT_EQ(in.as<float>()[(from.begin + from.rows[group]) * kWidth + i],
+                tag(s, first + i / kWidth, i % kWidth));
+  }
+}
+
+void check_exchange(int ranks, uint64_t seed, int64_t slots) {
   std::mutex mutex;
   std::map<float, int> arrived;  // by tag of column 0
   run_thread_ranks(ranks, [&](Transport& transport) {
     Ranks all(transport, make_mesh(ranks, transport.rank(), ranks, 1, ranks, kExperts), 30);
     Rig rig(Backend::kCpu, 1);
     const int me = transport.rank();
-    ExpertExchange exchange(all.experts, kExperts);
-    const Tensor rows = rig.int64s(draw_rows(me, seed));
-    const Tensor received = rig.zeros({exchange.senders(), exchange.experts() + 1}, DType::kI64);
+    ExpertExchange exchange(all.experts, kExperts, {.layers = 2, .slots = slots});
+    const PlacementShape& shape = exchange.shape();
+    if (slots > 0) exchange.place(1, shuffled_placement(shape, seed, 0));
+    const ExpertRoutes& routes = exchange.routes(1);
+    const Tensor rows = rig.int64s(by_position(routes, draw_rows(me, seed)));
+    const Tensor received = rig.zeros({exchange.senders(), exchange.groups() + 1}, DType::kI64);
     const Tensor out = rig.zeros({kRows, kWidth}, DType::kF32),
                  in = rig.zeros({ranks * kRows, kWidth}, DType::kF32),
                  back = rig.zeros({kRows, kWidth}, DType::kF32);
     const int64_t used = rows.as<int64_t>()[kExperts];
     for (int64_t r = 0; r < used; ++r)
       for (int64_t c = 0; c < kWidth; ++c) out.as<float>()[r * kWidth + c] = tag(me, r, c);
-    exchange.exchange_counts(rows, received);
-    exchange.to_experts(in, out, rows, received);
+    exchange.exchange_counts(1, rows, received);
+    exchange.to_experts(1, in, out, rows, received);
     {
       const std::lock_guard lock(mutex);
       for (int s = 0; s < ranks; ++s) {
-        const std::vector<int64_t> sent = draw_rows(s, seed);
-        const SenderRows from = sender_rows(received, s);
-        for (int64_t e = 0; e < exchange.experts(); ++e) {
-          const size_t expert = static_cast<size_t>(exchange.expert_begin() + e);
-          ASSERT_EQ(from.rows[static_cast<size_t>(e) + 1] - from.rows[static_cast<size_t>(e)],
-                    sent[expert + 1] - sent[expert]);
-          for (int64_t i = 0; i < sent[expert + 1] - sent[expert]; ++i) {
-            const int64_t at = from.begin + from.rows[static_cast<size_t>(e)] + i;
-            for (int64_t c = 0; c < kWidth; ++c)
-              ASSERT_EQ(in.as<float>()[at * kWidth + c], tag(s, sent[expert] + i, c));
-            ++arrived[in.as<float>()[at * kWidth]];
-          }
-        }
+        check_sender(exchange, s, draw_rows(s, seed), sender_rows(received, s), in);
+        for (int64_t i = sender_rows(received, s).begin; i < sender_rows(received, s).end; ++i)
+          ++arrived[in.as<float>()[i * kWidth]];
       }
     }
-    exchange.to_tokens(back, in, rows, received);
+    exchange.to_tokens(1, back, in, rows, received);
     for (int64_t i = 0; i < used * kWidth; ++i)
       ASSERT_EQ(back.as<float>()[i], out.as<float>()[i]) << i;
   });
@@ -89,8 +117,33 @@ void check_exchange(int ranks, uint64_t seed) {
 
 TEST(ExpertExchange, EveryRowArrivesOnceAndComesBack) {
   for (const int ranks : {1, 2, 4, 8}) {
-    for (uint64_t seed = 1; seed <= 5; ++seed) check_exchange(ranks, seed);
+    for (uint64_t seed = 1; seed <= 5; ++seed) check_exchange(ranks, seed, 0);
   }
+}
+
+TEST(ExpertExchange, LikewiseWhoeverServesWhat) {
+  for (const int ranks : {2, 4, 8}) {
+    for (const int64_t slots : {1, 2, 6}) {
+      for (uint64_t seed = 1; seed <= 10; ++seed) check_exchange(ranks, seed, slots);
+    }
+  }
+}
+
+TEST(ExpertExchange, CountsAndPositionsAreThoseOfTheExperts) {
+  run_thread_ranks(2, [&](Transport& transport) {
+    Ranks all(transport, make_mesh(2, transport.rank(), 2, 1, 2, kExperts), 30);
+    Rig rig(Backend::kCpu, 1);
+    ExpertExchange exchange(all.experts, kExperts, {.layers = 1, .slots = 3});
+    const Tensor expert = rig.int32s({0, 1, 2, 3, 4, 5, 6, 7, 8, 0}).reshaped({5, 2}),
+                 out = rig.zeros({5, 2}, DType::kI32);
+    EXPECT_EQ(exchange.positions(0, expert, {}).data, expert.data);
+    exchange.place(0, shuffled_placement(exchange.shape(), 2, 0));
+    const Tensor placed = exchange.positions(0, expert, out);
+    const Tensor load = rig.zeros({kExperts + 1}, DType::kI64);
+    for (int64_t i = 0; i < 10; ++i) ++load.as<int64_t>()[placed.as<int32_t>()[i]];
+    exchange.counts_by_expert(0, load);
+    for (int64_t e = 0; e <= kExperts; ++e) EXPECT_EQ(load.as<int64_t>()[e], e == 0 ? 2 : 1);
+  });
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace moraine {
 namespace {
 
 // kContext + k: ranks that share a sequence, 2^k of them.
-enum Channel { kWorld, kShared, kReplicas, kExperts, kSaver, kMemory, kDisk, kContext };
+enum Channel { kWorld, kShared, kReplicas, kExperts, kGuests, kSaver, kMemory, kDisk, kContext };
 
 // A death is found out at once; this is for a rank that is stopped.
 constexpr double kDiskSeconds = 3600;
@@ -23,6 +23,7 @@ Ranks::Ranks(Transport& t, const Mesh& m, double deadline)
       shared(t, m.all(), kShared, "shared", deadline),
       replicas(t, m.replica_group(), kReplicas, "replicas", deadline),
       experts(t, m.expert_group(), kExperts, "experts", deadline),
+      guests(t, m.expert_group(), kGuests, "guests", deadline),
       saver(t, m.all(), kSaver, "saver", deadline),
       memory(t, m.all(), kMemory, "memory", deadline),
       disk(t, m.all(), kDisk, "disk", std::max(deadline, kDiskSeconds)) {
@@ -40,6 +41,7 @@ void Ranks::share_sequences(int64_t degree) {
 
 void Ranks::set_step(int64_t step) {
   for (auto& [degree, context] : contexts_) context.set_step(step);
+  // guests: its stream may be at work while a step begins, so its labels count operations alone.
   for (Communicator* c : {&world, &shared, &replicas, &experts}) c->set_step(step);
 }
 

@@ -28,6 +28,7 @@ struct Ranks {
   Communicator shared;    // all ranks: gradients and weights that every rank has
   Communicator replicas;  // ranks with the same experts: gradients and weights of these
   Communicator experts;   // ranks with the other experts: token rows
+  Communicator guests;    // the same ranks: weights and gradients of guests, in the background
   Communicator saver;     // all ranks: background checkpoints
   Communicator memory;    // all ranks: copies in a peer's memory
   Communicator disk;      // all ranks: waits for what one of them reads, of any size: an hour

@@ -35,16 +35,27 @@ void GradientReducer::begin(int64_t slots) {
 
 GradientSink GradientReducer::begin_slot(Context& ctx) {
   const Tensor sum = tree_.begin_slot(ctx);
+  if (options_.guests != nullptr) options_.guests->zero_gradients(ctx);
   --slots_left_;
-  if (stream_ == nullptr || slots_left_ > 0) return {sum};
-  return {sum, [this, &ctx](int64_t layer) {
-            if (next_bucket_ < buckets_.size() && buckets_[next_bucket_].layer == layer)
-              send(ctx, buckets_[next_bucket_++]);
-          }};
+  if (stream_ == nullptr || slots_left_ > 0) return {.sum = sum, .ends_slot = true};
+  return {.sum = sum,
+          .layer_done =
+              [this, &ctx](int64_t layer) {
+                if (next_bucket_ < buckets_.size() && buckets_[next_bucket_].layer == layer)
+                  send(ctx, buckets_[next_bucket_++]);
+              },
+          .ends_slot = true};
+}
+
+void GradientReducer::wait_for_guests(Context& ctx) {
+  if (options_.guests == nullptr) return;
+  const OpTimer timer(ctx.profile, Span::kRanks, "ranks: guests (wait)");
+  options_.guests->wait_gradients();
 }
 
 void GradientReducer::end_slot(Context& ctx) {
   if (stream_ == nullptr || slots_left_ > 0) {
+    wait_for_guests(ctx);
     tree_.add(ctx);
     return;
   }
@@ -54,7 +65,10 @@ void GradientReducer::end_slot(Context& ctx) {
 
 void GradientReducer::send(Context& ctx, const Bucket& bucket) {
   tree_.fold(ctx, bucket.shared.begin, bucket.shared.end);
-  if (bucket.experts.begin < bucket.experts.end) fold_experts(ctx, bucket.experts);
+  if (bucket.experts.begin < bucket.experts.end) {
+    wait_for_guests(ctx);
+    fold_experts(ctx, bucket.experts);
+  }
   fault_point("step.bucket_leaves");
   sent_.push_back(stream_->submit([this, gradients = tree_.current(), bucket] {
     fault_point("step.bucket_moves");

@@ -5,6 +5,8 @@
 //   end_slot     adds the slot to the tree (slot_tree.h)
 //   finish       the sum; with other ranks complete only where this rank is the owner
 //
+// Sums of guests (parallel/guest_experts.h) are at home before a slot is added.
+//
 // With other ranks the last slot leaves while its last backward still runs. When the layers of a
 // bucket (buckets.h) are done, its ranges are folded: slots, then the senders of the experts held
 // here (parallel/expert_exchange.h), which are the tree's next levels. Then a stream reduces them
@@ -21,6 +23,7 @@
 
 #include "comm/stream.h"
 #include "model/gradient_sink.h"
+#include "parallel/guest_experts.h"
 #include "train/optimizer_groups.h"
 #include "train/slot_tree.h"
 
@@ -31,7 +34,8 @@ struct GradientReducerOptions {
   int64_t layers = 0;
   int64_t senders = 1;  // of token rows, for the experts held here
   int64_t bucket_bytes = 0;
-  bool alone = true;  // one rank: nothing leaves
+  bool alone = true;               // one rank: nothing leaves
+  GuestExperts* guests = nullptr;  // experts of other ranks that are served here; null: none
 };
 
 class GradientReducer {
@@ -41,7 +45,8 @@ class GradientReducer {
                   OptimizerGroups& groups);
 
   void begin(int64_t slots);
-  // The sink's layer_done is for the last backward pass of the slot only, and empty if nobody waits.
+  // The sink's layer_done and ends_slot are for the last backward pass of the slot only; layer_done is empty if
+  // nobody waits.
   GradientSink begin_slot(Context& ctx);
   void end_slot(Context& ctx);
   Tensor finish(Context& ctx);  // [table.total_count]
@@ -49,6 +54,7 @@ class GradientReducer {
  private:
   void send(Context& ctx, const Bucket& bucket);
   void fold_experts(Context& ctx, Range part);
+  void wait_for_guests(Context& ctx);
 
   const ParameterTable* table_;
   GradientReducerOptions options_;

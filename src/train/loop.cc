@@ -107,9 +107,22 @@ StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult&
       pace.average_seconds == 0 ? seconds : 0.95 * pace.average_seconds + 0.05 * seconds;
   m.seconds_left =
       pace.average_seconds * static_cast<double>(run.timeline.steps() - run.state.step);
+  m.rank_load_over_mean = result.rank_load_over_mean;
+  m.home_load_over_mean = result.home_load_over_mean;
   if (!run.trainer->load().empty())
     set_load(&m, run.trainer->load(), run.config.model.has_skip(), run.state.step % 16 == 0);
   return m;
+}
+
+// Each expert group has a placement of its own.
+void tell_placement(const Run& run, const std::optional<PlacementChange>& placed) {
+  if (!placed || run.ranks.experts.rank() != 0) return;
+  log_event(Level::kInfo, "experts.placed",
+            "step={} reason={} layers={} guests={} new_guests={} over_mean_before={:.3f} "
+            "over_mean_after={:.3f} gain_ms={:.3f} bytes_per_step={}",
+            run.state.step, placed->reason, placed->layers, placed->guests, placed->new_guests,
+            placed->over_mean_before, placed->over_mean_after, placed->gain_seconds * 1e3,
+            placed->bytes);
 }
 
 bool probes_storage(const Run& run) {
@@ -151,6 +164,7 @@ Took go_on(Run& run, Observer& observer, Pace& pace) {
   if (result.bad) heartbeat().bad_steps.fetch_add(1);
   if (result.targets > 0) run.state.loss = result.loss;
   ++run.state.step;
+  tell_placement(run, result.placed);
   StepMetrics m = step_metrics(run, plan, result, lr_scale * run.config.optimizer.learning_rate,
                                now_seconds() - begin, pace);
   say_step(m, pace.profile);

@@ -30,6 +30,8 @@ Json to_json(const StepMetrics& m) {
   j["load_max_over_mean"] = m.load_max_over_mean;
   j["load_entropy"] = m.load_entropy;
   j["skip_rate"] = m.skip_rate;
+  if (!std::isnan(m.rank_load_over_mean)) j["rank_load_over_mean"] = m.rank_load_over_mean;
+  if (!std::isnan(m.home_load_over_mean)) j["home_load_over_mean"] = m.home_load_over_mean;
   j["dead_experts"] = m.dead_experts;
   if (!std::isnan(m.valid_loss)) j["valid_loss"] = m.valid_loss;
   if (!std::isnan(m.bits_per_byte)) j["valid_bits_per_byte"] = m.bits_per_byte;
@@ -163,6 +165,7 @@ std::string human_line(const StepMetrics& m) {
   add(m.load_max_over_mean,
       fmt::format("  balance {:.2f} ent {:.2f} skip {:.1f}% dead {}", m.load_max_over_mean,
                   m.load_entropy, m.skip_rate * 100, m.dead_experts));
+  add(m.rank_load_over_mean, fmt::format("  ranks {:.2f}", m.rank_load_over_mean));
   add(m.seconds_left, "  left " + format_duration(m.seconds_left));
   return line;
 }
@@ -186,6 +189,8 @@ bool parse_metrics(const std::string& line, StepMetrics* metrics) {
   m.load_max_over_mean = number(j, "load_max_over_mean");
   m.load_entropy = number(j, "load_entropy");
   m.skip_rate = number(j, "skip_rate");
+  m.rank_load_over_mean = number(j, "rank_load_over_mean");
+  m.home_load_over_mean = number(j, "home_load_over_mean");
   m.dead_experts = integer(j, "dead_experts");
   m.valid_loss = number(j, "valid_loss");
   m.bits_per_byte = number(j, "valid_bits_per_byte");

@@ -37,9 +37,12 @@ struct StepMetrics {
   double seconds_left = kUnknown;
   double load_max_over_mean = kUnknown;  // of the worst layer; unknown: no experts
   double load_entropy = kUnknown;        // over the experts, 1 is perfect balance; mean over layers
-  double skip_rate = kUnknown;           // share of choices that took the skip class, 0 to 1
-  int64_t dead_experts = 0;              // (layer, expert) pairs without a token
-  double valid_loss = kUnknown;          // nats per token, on steps that evaluated
+  // Rows of the busiest rank over the mean, in the expert group of rank 0, all layers; and what it would be if
+  // ranks served only the experts that they hold. Unknown: all experts are on each rank.
+  double rank_load_over_mean = kUnknown, home_load_over_mean = kUnknown;
+  double skip_rate = kUnknown;   // share of choices that took the skip class, 0 to 1
+  int64_t dead_experts = 0;      // (layer, expert) pairs without a token
+  double valid_loss = kUnknown;  // nats per token, on steps that evaluated
   double bits_per_byte = kUnknown;
   std::vector<std::vector<float>> layer_loads;  // [layers][experts] load over mean; often empty
 };

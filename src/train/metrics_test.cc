@@ -18,7 +18,7 @@ StepMetrics example() {
   m.loss = 2.31412, m.gradient_norm = 0.4123, m.lr = 3e-4, m.tokens_per_s = 12900,
   m.percent_of_peak = 41.23;
   m.seconds = 0.8124, m.seconds_left = 723, m.load_max_over_mean = 1.21, m.load_entropy = 0.99,
-  m.skip_rate = 0.0004;
+  m.rank_load_over_mean = 1.04, m.home_load_over_mean = 1.9, m.skip_rate = 0.0004;
   return m;
 }
 
@@ -27,7 +27,8 @@ TEST(Metrics, HumanLine) {
   EXPECT_EQ(
       human_line(m),
       "step 1200/50000  loss 2.3141  norm 0.41  lr 3.0e-4  812 ms  12.9k tok/s  41.2% of peak  "
-      "balance 1.21 ent 0.99 skip 0.0% dead 0  left 12m03s");
+      "balance 1.21 ent 0.99 skip 0.0% dead 0  ranks 1.04  left 12m03s");
+  m.rank_load_over_mean = m.home_load_over_mean = StepMetrics::kUnknown;
   m.valid_loss = 2.5, m.bits_per_byte = 1.0234, m.load_max_over_mean = StepMetrics::kUnknown,
   m.steps_total = 0;
   m.percent_of_peak = m.seconds_left = StepMetrics::kUnknown, m.seconds = 12.34, m.lr = 2.5e-12;
@@ -64,6 +65,7 @@ TEST(Metrics, EveryFieldSurvivesTheFile) {
   EXPECT_EQ(human_line(back), human_line(m));
   EXPECT_EQ(back.tokens_seen, 12345678901);
   EXPECT_EQ(back.dead_experts, 3);
+  EXPECT_EQ(back.home_load_over_mean, 1.9);
   EXPECT_EQ(back.layer_loads, m.layer_loads);
   StepMetrics diverged;
   diverged.step = 7, diverged.gradient_norm = INFINITY;

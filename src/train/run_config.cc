@@ -204,6 +204,23 @@ Fields parallel_fields(ParallelConfig& c) {
        "of the ranks.",
        1, 65536},
       choice_field(
+          "placement", &c.placement,
+          "Which ranks serve which experts: always those that hold them; with busy experts "
+          "on further ranks as well; or, to show that no bit depends on it, at random.",
+          {"static", "balanced", "shuffled"}),
+      {"expert_slots", &c.expert_slots, "experts",
+       "Of each layer, that a rank can serve for other ranks; takes memory unless placement is "
+       "static.",
+       1, 65536},
+      {"placement_every_steps", &c.placement_every_steps, "steps",
+       "How often a balanced placement is planned.", 1, kMany},
+      {"placement_gate", &c.placement_gate, "",
+       "A layer's placement changes if that saves more than this share of the busiest rank's time "
+       "in its experts, after what it costs to send their weights and gradients.",
+       0, 1},
+      {"placement_across_hosts", &c.placement_across_hosts, "",
+       "Experts may be served on another host than the one of the rank that holds them."},
+      choice_field(
           "attention", &c.attention,
           "How ranks of a sequence attend to each other's keys: blocks that go round, all keys "
           "gathered, or what the cost model prefers.",

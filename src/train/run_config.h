@@ -15,6 +15,7 @@
 #include "model/model.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "parallel/expert_placer.h"
 
 namespace moraine {
 
@@ -89,6 +90,11 @@ struct CheckpointConfig {
 };
 
 struct ParallelConfig {
+  PlacementMode placement = PlacementMode::kStatic;  // of experts (parallel/expert_placer.h)
+  int64_t expert_slots = 2;                          // unless it is static
+  int64_t placement_every_steps = 10;
+  double placement_gate = 0.05;
+  bool placement_across_hosts = true;
   int64_t expert = 1, context = 1;               // ranks; data parallel is what is left
   ReduceDType reduce_dtype = ReduceDType::kF32;  // what gradients are sent as, to be summed
   AttentionExchange attention = AttentionExchange::kAuto;  // of ranks that share a sequence

@@ -54,6 +54,7 @@ StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read
       .load = load_};
   if (!load_.empty()) std::memset(load_.data, 0, static_cast<size_t>(load_.bytes()));
 
+  if (exchange_ != nullptr) exchange_->take_work();  // of validation and samples
   // Slots: each one's gradients go into the tree; the last one's leave while its backward runs.
   reducer_->begin(slots);
   for (int64_t slot = first; slot < first + slots; ++slot) {
@@ -66,11 +67,14 @@ StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read
 
   // Reduce: from here on each rank has what it owns of the sum over all slots of all ranks.
   gradients_ = reducer_->finish(ctx_);
+  StepResult result;
+  observe_experts(result);
   sum_over_ranks(ctx_, *ranks_, sums);
 
   // Nothing to learn (packed conversations may have stretches without an answer): nothing moves, no loss is known.
   // All ranks have the same count.
-  if (sums.targets == 0) return {.loss = NAN, .gradient_norm = 0, .targets = 0, .bad = false};
+  result.loss = NAN;
+  if (sums.targets == 0) return result;
 
   // Norm and clip. Gradients stay those of the SUM of losses: division by the number of targets,
   // and clipping, are one factor that the update applies as it reads.
@@ -78,8 +82,9 @@ StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read
   const double targets = static_cast<double>(sums.targets);
   const double squares = norm_->sum_of_squares(ctx_, gradients_, ranks_->world);
   const Clip clip = clip_factor(squares, 1 / targets, config_.train.clip_norm);
-  StepResult result{
-      .loss = tree_sum(sums.losses) / targets, .gradient_norm = clip.norm, .targets = sums.targets};
+  result.loss = tree_sum(sums.losses) / targets;
+  result.gradient_norm = clip.norm;
+  result.targets = sums.targets;
 
   // The same on all ranks: they have seen the same numbers.
   result.bad = spike.observe(result.loss, result.gradient_norm) || clip.skip;
@@ -96,8 +101,18 @@ StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read
                            .step = plan.step + 1});
     optimizer->gather(ctx_, master_);
   }
+  if (placer_ != nullptr) result.placed = placer_->place(plan.step + 1);
   model_->refresh(ctx_);
   return result;
+}
+
+// Loads are still those of this rank's own rows.
+void Trainer::observe_experts(StepResult& result) {
+  if (exchange_ == nullptr) return;
+  const ExpertWork work = exchange_->take_work();
+  result.rank_load_over_mean = work.busiest_over_mean(exchange_->senders());
+  result.home_load_over_mean = work.home_busiest_over_mean(exchange_->senders());
+  if (placer_ != nullptr) placer_->observe(load_, work);
 }
 
 SlotSum Trainer::backward_slot(const StepPlan& plan, int64_t slot, const Read& read,

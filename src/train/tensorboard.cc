@@ -160,6 +160,8 @@ void EventWriter::write(const StepMetrics& m, double wall_seconds) {
       {"experts/load_max_over_mean", m.load_max_over_mean},
       {"experts/load_entropy", m.load_entropy},
       {"experts/skip_rate", m.skip_rate},
+      {"experts/rank_load_over_mean", m.rank_load_over_mean},
+      {"experts/home_load_over_mean", m.home_load_over_mean},
   };
   if (!std::isnan(m.load_max_over_mean))
     scalars.push_back({"experts/dead", static_cast<double>(m.dead_experts)});

@@ -1,6 +1,7 @@
 // Memory is taken here, by name, before step one.
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -36,8 +37,7 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
   const Mesh& mesh = ranks.mesh;
   const StepExtents most = step_extents(config, timeline, mesh);
   ctx_ = make_context(Backend::kCpu, pool, arena);
-  if (mesh.expert > 1)
-    exchange_ = std::make_unique<ExpertExchange>(ranks.experts, config.model.experts);
+  if (mesh.expert > 1) make_experts(arena, trainer_options);
   context_ = make_context_parallel(arena, config, timeline, trainer_options.variant);
   master_ = arena.take("weights.master", "weights", DType::kF32,
                        {held_parameters(config.model, exchange_.get()).total_count});
@@ -49,6 +49,7 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
                    .training = true,
                    .recompute = phase_recompute(config, trainer_options.phase),
                    .exchange = exchange_.get(),
+                   .guests = guests_.get(),
                    .context = context_.get()},
       master_);
   if (!config.model.dense())
@@ -64,7 +65,8 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
                              .layers = config.model.layers,
                              .senders = mesh.expert,
                              .bucket_bytes = trainer_options.bucket_bytes,
-                             .alone = mesh.ranks == 1},
+                             .alone = mesh.ranks == 1,
+                             .guests = guests_.get()},
       *optimizers_);
   norm_ = std::make_unique<GradientNorm>(model_->table());
   for (const DistributedOptimizer* optimizer : optimizers_->all())
@@ -75,6 +77,36 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
         arena.take_bytes("checkpoint." + t.name.substr(0, t.name.find('.')), "copy", copy.bytes());
     copies_.push_back(copy);
   }
+}
+
+// The experts of other ranks, with places for some of them here if the config says so.
+void Trainer::make_experts(Arena& arena, const TrainerOptions& options) {
+  const ModelConfig& m = config_.model;
+  const ParallelConfig& p = config_.parallel;
+  Communicator& group = ranks_->experts;
+  const int64_t elsewhere = m.experts - m.experts / group.size();
+  ExchangePlaces places{.layers = m.layers};
+  if (p.placement != PlacementMode::kStatic) places.slots = std::min(p.expert_slots, elsewhere);
+  for (int i = 0; i < group.size() && !p.placement_across_hosts; ++i)
+    places.hosts.push_back(group.transport().host_of(group.global_rank(i)));
+  exchange_ = std::make_unique<ExpertExchange>(group, m.experts, places);
+  if (places.slots == 0) return;
+  const std::vector<int64_t> matrices = {2 * m.expert_hidden * m.hidden,
+                                         m.hidden * m.expert_hidden};
+  guests_ = std::make_unique<GuestExperts>(
+      arena, ranks_->guests, *exchange_,
+      GuestOptions{.layers = m.layers, .matrices = matrices, .training = true});
+  const int64_t elements = matrices[0] + matrices[1],
+                slots = config_.train.slots / ranks_->mesh.data();
+  placer_ = std::make_unique<ExpertPlacer>(
+      *exchange_, group,
+      PlacerOptions{.mode = p.placement,
+                    .layers = m.layers,
+                    .every_steps = p.placement_every_steps,
+                    .gate = p.placement_gate,
+                    .bytes_per_second = options.bytes_per_second,
+                    .weight_bytes = 2 * elements * dtype_bytes(compute_dtype(config_)),
+                    .gradient_bytes = 4 * elements * slots});
 }
 
 void Trainer::initialize(uint64_t seed) {

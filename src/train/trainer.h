@@ -9,14 +9,17 @@
 // The step itself is Trainer::step, in train/step.cc.
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "checkpoint/distributed.h"
 #include "data/loader.h"
 #include "model/context_batch.h"
 #include "model/model.h"
+#include "parallel/expert_placer.h"
 #include "parallel/ranks.h"
 #include "train/gradient_norm.h"
 #include "train/gradient_reducer.h"
@@ -31,6 +34,10 @@ struct StepResult {
   double gradient_norm = 0;  // of the mean gradient, before clipping
   int64_t targets = 0;
   bool bad = false;  // loss or norm is not finite, or a spike: nothing has moved
+  // With experts on other ranks: rows of the busiest rank of this one's expert group over the mean, and what it
+  // would be if each served its own experts alone; else NaN.
+  double rank_load_over_mean = NAN, home_load_over_mean = NAN;
+  std::optional<PlacementChange> placed = {};  // from the next step on
 };
 
 // What one slot adds beside its gradients.
@@ -66,6 +73,8 @@ class Trainer {
   Ranks& ranks() { return *ranks_; }
   const RunConfig& config() const { return config_; }
   const Tensor& master() const { return master_; }
+  const ExpertExchange* exchange() const { return exchange_.get(); }  // null: all experts are here
+  const GuestExperts* guests() const { return guests_.get(); }
   const Tensor& load() const { return load_; }  // [L, classes] i64 of the last step
   // Of the last step: the sum of slots; this rank's own parts are those of all ranks.
   const Tensor& gradients() const { return gradients_; }
@@ -78,12 +87,16 @@ class Trainer {
   void restore(const Checkpoint& checkpoint);
 
  private:
+  void make_experts(Arena& arena, const TrainerOptions& options);
+  void observe_experts(StepResult& result);
   ContextBatch my_rows(const SequenceBatch& data, int64_t length);
 
   RunConfig config_;
   Ranks* ranks_;
   Context ctx_;
   std::unique_ptr<ExpertExchange> exchange_;  // null: all experts are here
+  std::unique_ptr<GuestExperts> guests_;      // null: each rank serves its own experts alone
+  std::unique_ptr<ExpertPlacer> placer_;      // likewise
   std::unique_ptr<ContextParallel> context_;  // null: no phase shares sequences
   Tensor master_, gradients_, load_;
   ContextBatchMemory rows_;  // [most rows] i32 each

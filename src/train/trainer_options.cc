@@ -54,9 +54,11 @@ ContextVariant context_variant(const RunConfig& c, const Timeline& timeline,
 
 TrainerOptions trainer_options(const RunConfig& c, const Timeline& timeline,
                                const Machine& machine) {
-  return {.bucket_bytes = c.parallel.bucket_bytes > 0 ? c.parallel.bucket_bytes
-                                                      : suggested_bucket_bytes(machine),
-          .variant = context_variant(c, timeline, machine)};
+  return {
+      .bucket_bytes =
+          c.parallel.bucket_bytes > 0 ? c.parallel.bucket_bytes : suggested_bucket_bytes(machine),
+      .variant = context_variant(c, timeline, machine),
+      .bytes_per_second = machine.comm.ranks > 0 ? machine.comm.message_gb_s * 1e9 : kNominalBeta};
 }
 
 }  // namespace moraine

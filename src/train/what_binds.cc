@@ -89,7 +89,10 @@ struct RankRemedy {
 constexpr RankRemedy kRankRemedies[] = {
     {"ranks: gradients", "raise train.batch_tokens; parallel.reduce_dtype = \"bf16\" sends half"},
     {"ranks: weights", "raise train.batch_tokens: they are sent once a step"},
-    {"ranks: rows", "lower parallel.expert, if the experts fit"},
+    {"ranks: guests", "raise parallel.placement_gate or train.batch_tokens"},
+    {"ranks: rows",
+     "parallel.placement = \"balanced\" if some experts are busy (home_load_over_mean); lower "
+     "parallel.expert, if the experts fit"},
     {"ranks: keys", "lower parallel.context, or try the other parallel.attention"},
     {"ranks:", "ranks are not equally fast: look at the machines, or at train.threads"}};
 

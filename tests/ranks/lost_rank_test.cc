@@ -26,6 +26,7 @@ class LostRank : public ::testing::Test {
   RunConfig config(double deadline_seconds) {
     RunConfig config = tiny.config(tiny.rich("f32", 8));
     config.parallel.expert = 2;
+    config.parallel.placement = PlacementMode::kShuffled;
     config.parallel.deadline_seconds = deadline_seconds;
     config.checkpoint.every_steps = 2;
     return config;
@@ -53,10 +54,10 @@ class LostRank : public ::testing::Test {
 };
 
 const char* const kPoints[] = {
-    "step.micro_batch",   "exchange.counts",   "exchange.to_experts", "exchange.to_tokens",
-    "step.bucket_leaves", "step.bucket_moves", "step.backward_done",  "step.gradients_reduced",
-    "step.counts_summed", "step.optimizer",    "step.weights_gather", "validate.batch",
-    "save.copy",          "save.started"};
+    "step.micro_batch",    "exchange.counts",        "exchange.to_experts", "exchange.to_tokens",
+    "guests.weights",      "guests.gradients",       "step.bucket_leaves",  "step.bucket_moves",
+    "step.backward_done",  "step.gradients_reduced", "step.counts_summed",  "step.optimizer",
+    "step.weights_gather", "validate.batch",         "save.copy",           "save.started"};
 
 TEST_F(LostRank, KilledAnywhere) {
   const Outcome whole = tiny.train_on(2, config(30), tiny.out("whole"));

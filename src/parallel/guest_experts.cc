@@ -1,0 +1,151 @@
+// GuestExperts: lists of pieces, in the same order on both sides of each pair: guests by slot, sources, matrices.
+#include "parallel/guest_experts.h"
+
+#include "base/fault_point.h"
+#include "kernels/elementwise.h"
+
+namespace moraine {
+namespace {
+
+Bytes bytes_of(const Tensor& t) {
+  return {static_cast<std::byte*>(t.data), static_cast<size_t>(t.bytes())};
+}
+
+// One expert's part of a pack.
+Bytes group_of(const PackedMatrix& pack, int64_t group) {
+  const int64_t bytes = packed_bytes(pack) / pack.groups;
+  return {static_cast<std::byte*>(pack.data) + group * bytes, static_cast<size_t>(bytes)};
+}
+
+}  // namespace
+
+GuestExperts::GuestExperts(Arena& arena, Communicator& comm, const ExpertExchange& exchange,
+                           const GuestOptions& options)
+    : comm_(&comm), exchange_(&exchange), options_(options) {
+  MR_CHECK(exchange.slots() > 0 && comm.size() == exchange.senders());
+  for (int64_t l = 0; l < (options.training ? options.layers : 0); ++l) {
+    for (const int64_t elements : options.matrices)
+      gradients_.push_back(arena.take("gradients.guests", "gradients", DType::kF32,
+                                      {exchange.senders(), exchange.slots(), elements}));
+  }
+  weights_.resize(static_cast<size_t>(options.layers));
+  if (!arena.dry()) stream_ = std::make_unique<CommStream>();
+}
+
+void GuestExperts::add_layer(std::vector<PackedMatrix> packs) {
+  for (const PackedMatrix& p : packs)
+    MR_CHECK(p.groups == exchange_->groups(), "%ld groups", long(p.groups));
+  packs_.push_back(std::move(packs));
+}
+
+bool GuestExperts::serves(int64_t layer, int64_t member, int64_t source, int64_t expert) const {
+  const size_t i = static_cast<size_t>(source * exchange_->shape().experts + expert);
+  return exchange_->placement(layer).server[i] == member;
+}
+
+GuestExperts::Pieces GuestExperts::weight_pieces(int64_t layer) const {
+  const ExpertRoutes& routes = exchange_->routes(layer);
+  const size_t members = routes.guests.size(), me = static_cast<size_t>(exchange_->member());
+  Pieces pieces{.send = std::vector<std::vector<ConstBytes>>(members),
+                .receive = std::vector<std::vector<Bytes>>(members)};
+  const int64_t begin = exchange_->expert_begin(), held = exchange_->experts();
+  const auto add = [&](size_t member, int64_t slot, int64_t expert) {
+    const size_t home = static_cast<size_t>(exchange_->shape().home(expert));
+    for (const PackedMatrix& pack : packs_[static_cast<size_t>(layer)]) {
+      if (home == me) pieces.send[member].push_back(group_of(pack, expert - begin));
+      if (member == me) pieces.receive[home].push_back(group_of(pack, held + slot));
+    }
+  };
+  for (size_t m = 0; m < members; ++m) {
+    for (size_t c = 0; c < routes.guests[m].size(); ++c)
+      add(m, static_cast<int64_t>(c), routes.guests[m][c]);
+  }
+  return pieces;
+}
+
+GuestExperts::Pieces GuestExperts::gradient_pieces(int64_t layer,
+                                                   const std::vector<Tensor>& home) const {
+  const ExpertRoutes& routes = exchange_->routes(layer);
+  const size_t members = routes.guests.size(), matrices = options_.matrices.size();
+  const size_t me = static_cast<size_t>(exchange_->member());
+  Pieces pieces{.send = std::vector<std::vector<ConstBytes>>(members),
+                .receive = std::vector<std::vector<Bytes>>(members)};
+  // Of one source's rows of a guest: all matrices.
+  const auto add_source = [&](size_t member, int64_t slot, int64_t expert, int64_t source) {
+    const size_t to = static_cast<size_t>(exchange_->shape().home(expert));
+    const int64_t at = expert - exchange_->expert_begin();
+    for (size_t i = 0; i < matrices; ++i) {
+      const Tensor mine = gradient(layer, source, static_cast<int64_t>(i)),
+                   theirs = home[static_cast<size_t>(source) * matrices + i];
+      if (to == me) pieces.receive[member].push_back(bytes_of(theirs.rows(at, at + 1)));
+      if (member == me) pieces.send[to].push_back(bytes_of(mine.rows(slot, slot + 1)));
+    }
+  };
+  const auto add = [&](size_t member, int64_t slot, int64_t expert) {
+    for (int64_t s = 0; s < exchange_->senders(); ++s)
+      if (serves(layer, static_cast<int64_t>(member), s, expert))
+        add_source(member, slot, expert, s);
+  };
+  for (size_t m = 0; m < members; ++m) {
+    for (size_t c = 0; c < routes.guests[m].size(); ++c)
+      add(m, static_cast<int64_t>(c), routes.guests[m][c]);
+  }
+  return pieces;
+}
+
+CommHandle GuestExperts::submit(Pieces pieces, const char* point, int64_t* bytes) {
+  for (const std::vector<ConstBytes>& list : pieces.send)
+    for (const ConstBytes& piece : list) *bytes += static_cast<int64_t>(piece.size());
+  fault_point(point);
+  return stream_->submit([comm = comm_, pieces = std::move(pieces)] {
+    all_to_all_pieces(*comm, pieces.send, pieces.receive);
+  });
+}
+
+void GuestExperts::send_weights() {
+  wait();
+  for (int64_t l = 0; l < options_.layers; ++l) {
+    if (exchange_->routes(l).is_static) continue;  // on all members alike
+    weights_[static_cast<size_t>(l)] = submit(weight_pieces(l), "guests.weights", &weight_bytes_);
+  }
+}
+
+void GuestExperts::wait_weights(int64_t layer) { weights_[static_cast<size_t>(layer)].wait(); }
+
+Tensor GuestExperts::gradient(int64_t layer, int64_t source, int64_t matrix) const {
+  const size_t matrices = options_.matrices.size();
+  const Tensor& all =
+      gradients_[static_cast<size_t>(layer) * matrices + static_cast<size_t>(matrix)];
+  return all.rows(source, source + 1).reshaped({all.dims[1], all.dims[2]});
+}
+
+void GuestExperts::zero_gradients(Context& ctx) {
+  const int64_t groups = exchange_->groups(), held = exchange_->experts();
+  for (int64_t l = 0; l < options_.layers; ++l) {
+    const std::vector<int32_t>& served = exchange_->routes(l).served;
+    for (size_t i = 0; i < served.size(); ++i) {
+      const int64_t source = static_cast<int64_t>(i) / groups,
+                    slot = static_cast<int64_t>(i) % groups - held;
+      if (slot < 0 || served[i] < 0) continue;
+      for (size_t m = 0; m < options_.matrices.size(); ++m)
+        zero(ctx, gradient(l, source, static_cast<int64_t>(m)).rows(slot, slot + 1));
+    }
+  }
+}
+
+void GuestExperts::return_gradients(int64_t layer, std::vector<Tensor> home) {
+  if (exchange_->routes(layer).is_static) return;
+  returned_.push_back(submit(gradient_pieces(layer, home), "guests.gradients", &gradient_bytes_));
+}
+
+void GuestExperts::wait_gradients() {
+  for (CommHandle& handle : returned_) handle.wait();
+  returned_.clear();
+}
+
+void GuestExperts::wait() {
+  for (CommHandle& handle : weights_) handle.wait();
+  wait_gradients();
+}
+
+}  // namespace moraine
