@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/pool.h"
 #include "bench/comm.h"
+#include "bench/experts.h"
 #include "bench/growth.h"
 #include "bench/inference.h"
 #include "bench/machine.h"
@@ -45,6 +46,22 @@ std::vector<int64_t> parse_ranks(const std::string& text) {
   return parse_numbers(text, {.flag = "ranks", .least = 1, .most = 64});
 }
 
+// "0.5,1.2", each from 0 to 4.
+std::vector<double> parse_exponents(const std::string& text) {
+  std::vector<double> exponents;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    double value = -1;
+    const auto [rest, code] = std::from_chars(text.data() + at, text.data() + end, value);
+    if (code != std::errc() || rest != text.data() + end || !(value >= 0 && value <= 4))
+      throw_error(Code::kInvalidArgument, "--zipf {}: wanted exponents from 0 to 4, as 0.5,1.2",
+                  text);
+    exponents.push_back(value);
+    at = end + 1;
+  }
+  return exponents;
+}
+
 // Not given: `otherwise`.
 int64_t one_rank_count(const Flags& flags, const std::string& what, const std::string& text,
                        int64_t otherwise) {
@@ -56,7 +73,8 @@ int64_t one_rank_count(const Flags& flags, const std::string& what, const std::s
 }
 
 struct BenchFlags {
-  std::string what, config_path, ranks = "2,4,8", out = ".", concurrency, tpot, tokenizer, prompts;
+  std::string what, config_path, ranks = "2,4,8", out = ".", concurrency, tpot, tokenizer, prompts,
+                                 zipf = "0.5,0.8,1.2";
   std::vector<std::string> assignments;
   BenchOptions options;
   BenchServeOptions serve;
@@ -70,24 +88,30 @@ void declare(Flags& flags, BenchFlags& f) {
   flags
       .choice_positional(
           "what", &f.what,
-          {"memory", "gemm", "train", "growth", "storage", "comm", "rails", "prefill", "decode",
-           "serve", "masks"},
-          "memory, gemm, train, growth, storage, comm, rails, prefill, decode, serve or masks")
+          {"memory", "gemm", "train", "growth", "experts", "storage", "comm", "rails", "prefill",
+           "decode", "serve", "masks"},
+          "memory, gemm, train, growth, experts, storage, comm, rails, prefill, decode, serve or "
+          "masks")
       .flag("json", &f.options.json, "Print one JSON line per measurement.")
       .text("machine", &f.options.machine_file,
             "memory, gemm, comm: machine file to write or update, which `train --machine` reads.")
-      .text("config", &f.config_path, "train, growth: config of the run.")
-      .list("set", &f.assignments, "train, growth: key=value that wins over the file.")
+      .text("config", &f.config_path,
+            "train, growth: config of the run. experts: likewise; default: a small model.")
+      .list("set", &f.assignments, "train, growth, experts: key=value that wins over the file.")
+      .text("zipf", &f.zipf,
+            "experts: exponents s; the k-th expert's share of the rows falls as 1 / k^s.")
       .list("of", &f.growth.what,
             "growth: what grows, of sequence, experts, batch, vocabulary; default: each in turn.")
       .integer("least", &f.growth.least, "growth: smallest value.", 1, 1 << 20)
       .integer("most", &f.growth.most, "growth: largest value.", 1, 1 << 20)
       .integer("steps", &f.steps,
-               "train: optimizer steps measured; growth: at each value, 2; decode: steps, 32.", 1,
-               1 << 20)
+               "train, experts: optimizer steps measured; growth: at each value, 2; decode: "
+               "steps, 32.",
+               1, 1 << 20)
       .text("ranks", &f.ranks,
-            "storage: rank counts, as threads of this process. comm, train: one number; default "
-            "one for each usable core (comm), 1 (train).")
+            "storage: rank counts, as threads of this process. comm, train, experts: one number; "
+            "default "
+            "one for each usable core (comm), 1 (train), 2 (experts).")
       .integer("mib", &f.mib, "storage: MiB of state, all ranks together.", 8, 1 << 20)
       .integer("rounds", &f.rounds, "storage, rails: rounds, of which medians are taken.", 1, 1000)
       .text("rendezvous", &f.rails.rendezvous,
@@ -183,7 +207,8 @@ void cmd_bench(const CommandLine& line) {
       "bench",
       "memory: bandwidth. gemm: peaks, and products at the model's shapes. train: a run's "
       "speed by operation. growth: what a token costs as sequence, experts, batch or vocabulary "
-      "grow. storage: saving and restoring a checkpoint from many ranks. comm: "
+      "grow. experts: what placing busy experts on further ranks gains. storage: saving and "
+      "restoring a checkpoint from many ranks. comm: "
       "messages and collectives between ranks, also under mpirun. rails: messages over several "
       "TCP paths, beside raw streams. prefill, decode: a prompt; a "
       "token of each of many sequences; without an engine. serve: prompts and answers, alone and "
@@ -201,6 +226,14 @@ void cmd_bench(const CommandLine& line) {
     run_inference(flags, f);
   } else if (f.what == "masks") {
     run_masks(flags, f);
+  } else if (f.what == "experts") {
+    bench_experts({.config_path = f.config_path,
+                   .assignments = f.assignments,
+                   .zipf = parse_exponents(f.zipf),
+                   .ranks = one_rank_count(flags, f.what, f.ranks, 2),
+                   .steps = flags.given("steps") ? f.steps : 12,
+                   .threads = std::max<int64_t>(1, f.threads),
+                   .json = f.options.json});
   } else if (f.what == "comm") {
     bench_comm({.ranks = static_cast<int>(one_rank_count(flags, f.what, f.ranks, 0)),
                 .json = f.options.json,

@@ -1,7 +1,8 @@
 // ForwardObserver: sees what the products of a forward pass read, and where its router sends rows.
 //
-// For measurements beside a pass, such as calibrating quantised weights. Called by the thread that runs the pass,
-// in the order of the model; tensors are valid during the call only. Inputs of experts on other ranks are not seen.
+// For measurements beside a pass, such as calibrating quantised weights, or of a pass whose routes are given. Called
+// by the thread that runs the pass, in the order of the model; tensors are valid during the call only. Inputs of
+// experts on other ranks are not seen.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,11 @@ class ForwardObserver {
   virtual void reads(int64_t layer, ServedMatrix matrix, const Tensor& x,
                      std::span<const int64_t> rows) = 0;
   virtual void chooses(int64_t layer, const Tensor& expert) = 0;  // [T] i32
+  // May put other experts in place before rows leave for them; gates stay those of the router's choice.
+  virtual void route(int64_t, const Tensor&) {}  // [T, n] i32
+  // With experts on other ranks: a pass through those that are served here took so long. Time spent here counts
+  // as theirs: who sleeps makes the rank a slow one.
+  virtual void computed(int64_t, double) {}  // seconds
 };
 
 }  // namespace moraine

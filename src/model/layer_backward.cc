@@ -75,6 +75,7 @@ void exchanged_mlp_backward(Context& ctx, const LayerPlace& place, const LayerWe
     if (!g.guests.empty())
       expert_weights_backward(ctx, g.guests[static_cast<size_t>(s)], exchange.experts(), rows);
   }
+  if (place.observer != nullptr) place.observer->computed(place.index, now_seconds() - begin);
   exchange.add_seconds(now_seconds() - begin);
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to tokens");
   exchange.to_tokens(place.index, b.dxe, b.dx_in, a.rows, a.received);

@@ -164,7 +164,10 @@ void route_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
                               .logits = scratch.logits,
                               .bias = w.balance,
                               .skip = c.skip_class()});
-  if (place.observer != nullptr) place.observer->chooses(place.index, a.expert);
+  if (place.observer != nullptr) {
+    place.observer->route(place.index, a.expert);
+    place.observer->chooses(place.index, a.expert);
+  }
   const Tensor expert = place.exchange == nullptr
                             ? a.expert
                             : place.exchange->positions(place.index, a.expert, scratch.placed);
@@ -218,6 +221,7 @@ void exchanged_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWei
     expert_mlp_forward(ctx, w, part(scratch.y_out), part(a.gate_up), part(a.act), part(a.x_in),
                        from.rows);
   }
+  if (place.observer != nullptr) place.observer->computed(place.index, now_seconds() - begin);
   exchange.add_seconds(now_seconds() - begin);
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to tokens");
   exchange.to_tokens(place.index, a.ye, scratch.y_out, a.rows, a.received);

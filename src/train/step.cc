@@ -111,6 +111,7 @@ void Trainer::observe_experts(StepResult& result) {
   if (exchange_ == nullptr) return;
   const ExpertWork work = exchange_->take_work();
   result.rank_load_over_mean = work.busiest_over_mean(exchange_->senders());
+  result.expert_seconds = work.seconds;
   result.home_load_over_mean = work.home_busiest_over_mean(exchange_->senders());
   if (placer_ != nullptr) placer_->observe(load_, work);
 }

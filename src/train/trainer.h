@@ -37,6 +37,7 @@ struct StepResult {
   // With experts on other ranks: rows of the busiest rank of this one's expert group over the mean, and what it
   // would be if each served its own experts alone; else NaN.
   double rank_load_over_mean = NAN, home_load_over_mean = NAN;
+  double expert_seconds = 0;  // of computing rows of experts, on this rank, if they are divided
   std::optional<PlacementChange> placed = {};  // from the next step on
 };
 
