@@ -133,6 +133,7 @@ void newton_schulz(Context& ctx, const NewtonSchulz& a) {
                     .beta = kb,
                     .symmetric = true,
                     .compute = a.compute,
+                    .b_is_kn = true,  // its own transpose, bit by bit; columns are packed faster
                     .scratch = product(m, m)});
     matmul_nt(ctx, {.c = a.x,
                     .c0 = a.x,

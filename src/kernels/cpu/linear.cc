@@ -22,9 +22,9 @@ constexpr double kTaskCost = 40e3;    // of step_cost: about 5 us, a loop's star
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Whether the pack comes from memory, and the engine asks for it.
+// Whether the pack comes from memory, and the engine asks for it if there are rows enough.
 bool streams(const RowsProduct& p, const LinearEngine& e) {
-  return e.asks_ahead && packed_bytes(p.w) > kCacheBytes;
+  return e.ahead_rows > 0 && packed_bytes(p.w) > kCacheBytes;
 }
 
 // How the rows and columns of all groups are cut. Results do not depend on it.
@@ -36,18 +36,19 @@ struct Cut {
 Cut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
   const int64_t steps = std::max<int64_t>(1, ceil_div(p.w.k, e.row_step));
   const int64_t panels = ceil_div(p.w.n, kPanel);
-  int64_t tiles = 0, most = 1;
+  int64_t tiles = 0, most_rows = 1;
   for (int64_t g = 0; g < p.w.groups; ++g) {
-    const int64_t here = ceil_div(p.rows[g + 1] - p.rows[g], e.tile_rows);
-    tiles += here, most = std::max(most, here);
+    const int64_t here = p.rows[g + 1] - p.rows[g];
+    tiles += ceil_div(here, e.tile_rows), most_rows = std::max(most_rows, here);
   }
+  const int64_t most = ceil_div(most_rows, e.tile_rows);
   // A tile of one row costs about as much as one of four: it waits for the weights.
   const double cost = static_cast<double>(tiles * panels * steps) * e.step_cost;
   const int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(cost / kTaskCost), 1,
                                              threads == 1 ? 1 : 8 * threads);
   // What is streamed need not stay; but nothing is asked for before a task begins, so these are large.
   const int64_t block_panels =
-      streams(p, e) && most <= kMaxTilesAtOnce
+      streams(p, e) && most_rows >= e.ahead_rows && most <= kMaxTilesAtOnce
           ? kTaskPanels / most
           : std::max<int64_t>(
                 1, kL2Bytes / (e.step_bytes * std::min(steps, e.sum_block / e.row_step)));
@@ -83,7 +84,7 @@ class RowsTask {
 
   void run(const Block& b, const Scratch& scratch) const {
     const int64_t tiles = ceil_div(b.row1 - b.row0, e_.tile_rows);
-    const bool streams = streams_ && tiles <= kMaxTilesAtOnce;
+    const bool streams = streams_ && b.row1 - b.row0 >= e_.ahead_rows && tiles <= kMaxTilesAtOnce;
     int64_t k0 = 0;
     do {
       const int64_t k1 = std::min(k0 + e_.sum_block, p_.w.k), at_once = streams ? tiles : 1;
@@ -118,6 +119,7 @@ class RowsTask {
     const bool wait = p_.w.k > e_.sum_block;
     const int64_t width = (b.panel1 - b.panel0) * kPanel;
     const int64_t step = streams || !list_.empty() ? 1 : wait ? b.panel1 : kFinishPanels;
+    if (e_.asks_rows && tiles.size() == 1 && !wait) ask_for_rows_after(b, tiles[0]);
     int64_t panel1 = 0;
     for (int64_t panel = first_panel(b, tiles[0]); panel < b.panel1; panel = panel1) {
       panel1 = std::min(panel + step, b.panel1);
@@ -145,6 +147,26 @@ class RowsTask {
                   .sum = piece.k1 - piece.k0});
   }
 
+  // As many rows as the piece has, from x and of y: they arrive while the piece is computed, and a store that
+  // finds its line does not hold up the stores behind it.
+  void ask_for_rows_after(const Block& b, const Piece& piece) const {
+    const int64_t next = std::min(2 * piece.row1 - piece.row0, b.row1);
+    ask_for_rows(p_.x, piece.row1, next, 0, p_.w.k);
+    if (b.panel1 - b.panel0 > kFinishPanels || !list_.empty()) return;  // more would leave L1 again
+    ask_for_rows(p_.y, piece.row1, next, b.panel0 * kPanel, std::min(b.panel1 * kPanel, p_.w.n));
+  }
+
+  static void ask_for_rows(const Tensor& m, int64_t row, int64_t end, int64_t column0,
+                           int64_t column1) {
+    constexpr int64_t kLine = 64;
+    const int64_t size = dtype_bytes(m.dtype);
+    for (; row < end; ++row) {
+      const char* from = static_cast<const char*>(m.data) + row * m.dims[1] * size;
+      for (int64_t at = column0 * size; at < column1 * size; at += kLine)
+        __builtin_prefetch(from + at);
+    }
+  }
+
   static uint8_t* row_panel(const Scratch& scratch, size_t i) {
     return scratch.panels + static_cast<int64_t>(i) * kRowPanelBytes;
   }
@@ -166,11 +188,13 @@ class RowsTask {
   // The share of tile i of n in asking for what comes after the piece: the next panel, or the first one of the next
   // block of the sum.
   Ahead ahead_of(const Block& b, const Piece& piece, size_t i, size_t n) const {
+    if (e_.ahead_streams == 1) n = i == 0 ? 1 : 0;  // the others find the panel in cache
+    if (n == 0) return {};
     const bool last = piece.panel1 == b.panel1;
     const int64_t k0 = last ? piece.k1 : piece.k0, k1 = std::min(k0 + e_.sum_block, p_.w.k);
     if (k0 == p_.w.k) return {};
     const int64_t bytes = ceil_div(k1 - k0, e_.row_step) * e_.step_bytes;
-    const int64_t stream = ceil_div(bytes, Ahead::kStreams * Ahead::kLine);
+    const int64_t stream = ceil_div(bytes, e_.ahead_streams * Ahead::kLine);
     const int64_t at = even_begin(stream, static_cast<int64_t>(n), static_cast<int64_t>(i)),
                   end = even_begin(stream, static_cast<int64_t>(n), static_cast<int64_t>(i) + 1);
     return {.data = right_panel(b.group, last ? b.panel0 : piece.panel1, k0) + at * Ahead::kLine,

@@ -75,7 +75,8 @@ const LinearEngine& emulated_engine() {
   static const LinearEngine engine = [] {
     LinearEngine e = cpu::f32_engine(DType::kBF16);  // finish
     e.tile_rows = e.column_width = kAmxTileRows;
-    e.asks_ahead = true;
+    e.ahead_rows = 1;
+    e.ahead_streams = cpu::Ahead::kStreams;
     e.sum_block = 2 * cpu::kBlockWords;
     e.row_step = e.column_step = 2;
     e.column_round = kAmxWords;

@@ -34,7 +34,8 @@ constexpr int64_t kMaxTileRows = 32;  // of any engine
 // Memory that is needed next, asked for into L2 while something else is computed.
 //
 // In several places at once: memory gives one stream of lines 13 GB/s where it gives eight 20 (2 threads of a
-// Sapphire Rapids, products of 32 rows and fewer).
+// Sapphire Rapids, products of 32 rows and fewer). A Zen 5 gets more from one stream that is asked for into L1
+// without a break, from Tile::b on into `data` (linear_bf16.cc).
 struct Ahead {
   static constexpr int64_t kStreams = 8, kLine = 64;
   const uint8_t* data = nullptr;
@@ -116,14 +117,16 @@ struct Finish {
 // An engine of quantised packs has row products only: the functions of columns are null.
 struct LinearEngine {
   int64_t tile_rows;
-  int64_t column_width;  // >= tile_rows
-  int64_t sum_block;     // elements, even
-  int64_t row_step;      // elements of the sum in one step of row_tile
-  int64_t step_bytes;    // of a right panel
-  int64_t column_step;   // and of column_tile
-  int64_t column_round;  // column panels have a multiple of it in steps
-  double step_cost;      // of a full tile, per panel: about as many multiply-adds of 16 lanes
-  bool asks_ahead;       // row_tile heeds Tile::ahead
+  int64_t column_width;   // >= tile_rows
+  int64_t sum_block;      // elements, even
+  int64_t row_step;       // elements of the sum in one step of row_tile
+  int64_t step_bytes;     // of a right panel
+  int64_t column_step;    // and of column_tile
+  int64_t column_round;   // column panels have a multiple of it in steps
+  double step_cost;       // of a full tile, per panel: about as many multiply-adds of 16 lanes
+  int64_t ahead_rows;     // least rows of a product whose row_tile heeds Tile::ahead; 0: none does
+  int64_t ahead_streams;  // at once, kStreams by AskAhead, or 1 from Tile::b on
+  bool asks_rows;         // the next rows of x and y are asked for while these are computed
   void (*copy_rows)(const RowCopy&);
   void (*copy_right)(const ColumnCopy&);  // columns of x into right panels
   void (*copy_left)(const ColumnCopy&);   // columns of dy into column panels

@@ -16,6 +16,22 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int64_t kBlock = 32;  // source and destination blocks of 4 KiB each: L1
 
+#if HWY_TARGET == HWY_AVX3
+// A whole block.
+HWY_INLINE void copy_whole_block(uint32_t* words, int64_t n, int64_t j0, int64_t i0) {
+  for (int64_t j = j0; j < j0 + kBlock; j += 16) {
+    for (int64_t i = i0; i < i0 + kBlock; i += 16) {
+      __m512i row[16];
+      HWY_UNROLL(16)
+      for (int r = 0; r < 16; ++r) row[r] = _mm512_loadu_si512(words + (i + r) * n + j);
+      moraine::HWY_NAMESPACE::transpose_16x16(row);
+      HWY_UNROLL(16)
+      for (int r = 0; r < 16; ++r) _mm512_storeu_si512(words + (j + r) * n + i, row[r]);
+    }
+  }
+}
+#endif
+
 // c[j,i] = c[i,j] for j0 <= j < j1 and i0 <= i < i1; whole 4 x 4 blocks in registers.
 HWY_INLINE void copy_block(float* c, int64_t n, int64_t j0, int64_t j1, int64_t i0, int64_t i1) {
   int64_t j = j0;
@@ -23,6 +39,9 @@ HWY_INLINE void copy_block(float* c, int64_t n, int64_t j0, int64_t j1, int64_t 
   using namespace moraine::HWY_NAMESPACE;
   const U4 d;
   uint32_t* words = reinterpret_cast<uint32_t*>(c);
+#if HWY_TARGET == HWY_AVX3
+  if (j1 - j0 == kBlock && i1 - i0 == kBlock) return copy_whole_block(words, n, j0, i0);
+#endif
   for (; j + 4 <= j1; j += 4) {
     int64_t i = i0;
     for (; i + 4 <= i1; i += 4) {

@@ -86,26 +86,74 @@ HWY_INLINE V4 four_words(const float* row, int64_t s, bool bf16) {
                     rounded(hn::ConcatOdd(d, second, first)));
 }
 
-// Rows of the source are outputs: blocks of 4 outputs x 4 steps are transposed in registers.
+// Steps [s0, s1) of outputs from j on.
+struct PanelPart {
+  int64_t j, s0, s1;
+};
+
+// Four outputs, steps in fours.
+HWY_INLINE void pack_fours(uint32_t* panel, const PanelSource& p, bool bf16,
+                           const PanelPart& part) {
+  const int64_t ld = p.row_stride, j = part.j;
+  const float* row = p.from + j * ld;
+  for (int64_t s = part.s0; s < part.s1; s += 4) {
+    V4 a = four_words(row, s, bf16), b = four_words(row + ld, s, bf16);
+    V4 c = four_words(row + 2 * ld, s, bf16), d = four_words(row + 3 * ld, s, bf16);
+    transpose_4x4(a, b, c, d);
+    uint32_t* to = panel + s * kPanel + j;
+    hn::StoreU(a, U4(), to);
+    hn::StoreU(b, U4(), to + kPanel);
+    hn::StoreU(c, U4(), to + 2 * kPanel);
+    hn::StoreU(d, U4(), to + 3 * kPanel);
+  }
+}
+
+#if HWY_TARGET == HWY_AVX3
+// Sixteen words along k of one row: steps s .. s + 15.
+HWY_INLINE __m512i sixteen_words(const float* row, int64_t s, bool bf16) {
+  const DF d;
+  if (!bf16) return _mm512_loadu_si512(row + s);
+  alignas(64) static constexpr uint16_t kUpper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                      23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                                      45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  const auto first = rounded(hn::LoadU(d, row + 2 * s)),
+             second = rounded(hn::LoadU(d, row + 2 * s + 16));
+  return _mm512_permutex2var_epi16(first.raw, _mm512_load_si512(kUpper), second.raw);
+}
+
+// Sixteen outputs, steps in sixteens; returns the first step that is left.
+HWY_INLINE int64_t pack_sixteens(uint32_t* panel, const PanelSource& p, bool bf16,
+                                 const PanelPart& part) {
+  int64_t s = part.s0;
+  for (; s + 16 <= part.s1; s += 16) {
+    __m512i word[16];
+    HWY_UNROLL(16)
+    for (int i = 0; i < 16; ++i) {
+      word[i] = sixteen_words(p.from + (part.j + i) * p.row_stride, s, bf16);
+    }
+    moraine::HWY_NAMESPACE::transpose_16x16(word);
+    HWY_UNROLL(16)
+    for (int i = 0; i < 16; ++i) _mm512_storeu_si512(panel + (s + i) * kPanel + part.j, word[i]);
+  }
+  return s;
+}
+#endif
+
+// Rows of the source are outputs: blocks of outputs x steps are transposed in registers.
 void pack_rows(uint32_t* panel, const PanelSource& p, bool bf16) {
   constexpr int64_t kStepsAtOnce = 64;  // 8 KiB of the panel: its lines are completed in L1
   const int64_t steps = bf16 ? (p.k + 1) / 2 : p.k, whole = (bf16 ? p.k / 2 : p.k) / 4 * 4;
-  const int64_t outputs = p.outputs / 4 * 4, ld = p.row_stride;
+  const int64_t outputs = p.outputs / 4 * 4;
   for (int64_t s0 = 0; s0 < whole; s0 += kStepsAtOnce) {
     const int64_t s1 = std::min(s0 + kStepsAtOnce, whole);
-    for (int64_t j = 0; j < outputs; j += 4) {
-      const float* row = p.from + j * ld;
-      for (int64_t s = s0; s < s1; s += 4) {
-        V4 a = four_words(row, s, bf16), b = four_words(row + ld, s, bf16);
-        V4 c = four_words(row + 2 * ld, s, bf16), d = four_words(row + 3 * ld, s, bf16);
-        transpose_4x4(a, b, c, d);
-        uint32_t* to = panel + s * kPanel + j;
-        hn::StoreU(a, U4(), to);
-        hn::StoreU(b, U4(), to + kPanel);
-        hn::StoreU(c, U4(), to + 2 * kPanel);
-        hn::StoreU(d, U4(), to + 3 * kPanel);
-      }
+    int64_t j = 0;
+#if HWY_TARGET == HWY_AVX3
+    for (; j + 16 <= outputs; j += 16) {
+      const int64_t rest = pack_sixteens(panel, p, bf16, {j, s0, s1});
+      for (int64_t i = j; i < j + 16; i += 4) pack_fours(panel, p, bf16, {i, rest, s1});
     }
+#endif
+    for (; j < outputs; j += 4) pack_fours(panel, p, bf16, {j, s0, s1});
   }
   pack_words(panel, p, false, bf16, 0, whole, outputs, kPanel);
   pack_words(panel, p, false, bf16, whole, steps, 0, kPanel);

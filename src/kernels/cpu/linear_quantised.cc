@@ -186,7 +186,10 @@ LinearEngine make_engine(const QuantisedTiles& tiles, WeightFormat format, doubl
   const bool q4 = format == WeightFormat::kQ4;
   LinearEngine e = f32_engine(DType::kBF16);  // finishes sums into f32 and bf16
   e.tile_rows = kQuantisedRows;
-  e.asks_ahead = isa() == Isa::kAmx;
+  // Without tiles few rows are as fast as memory, and what is asked for is in their way (Zen 5).
+  e.ahead_rows = isa() == Isa::kAmx ? 1 : isa() == Isa::kAvx512Bf16 ? 4 : 0;
+  e.ahead_streams = Ahead::kStreams;
+  e.asks_rows = false;
   e.sum_block = kQuantisedSum;
   e.row_step = kQuantisedBlock;
   e.step_bytes = quantised_block_bytes(format);

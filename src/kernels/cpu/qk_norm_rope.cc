@@ -19,6 +19,8 @@ namespace HWY_NAMESPACE {
 namespace {
 
 constexpr float kTiny = 1e-12f;
+constexpr int64_t kRowsAhead =
+    4;  // of qkv and its gradient, whose rows are not read from front to back
 
 template <class E>
 HWY_INLINE const E* at(const Tensor& t, int64_t offset) {
@@ -182,6 +184,7 @@ void forward_normed(const QkNormRopeForward& a, int64_t row_begin, int64_t row_e
   const Rows rows = rows_in(scratch, H + K, d);
   for (int64_t t = row_begin; t < row_end; ++t) {
     const float* rope = at<float>(a.rope, int64_t{at<int32_t>(a.position, t)[0]} * half * 2);
+    cpu::ask_for_row(a.qkv, t + kRowsAhead, (H + K) * d);
     heads_before_norm<E>(a.qkv, a.z, t, H, rows);
     inverse_norms(rows.square, H + K, d, rows.n);
     for (int64_t h = 0; h < H; ++h) {
@@ -266,6 +269,8 @@ void backward_normed(const QkNormRopeBackward& a, int64_t row_begin, int64_t row
   const Rows rows = rows_in(scratch, H + K, d);
   for (int64_t t = row_begin; t < row_end; ++t) {
     const float* rope = at<float>(a.rope, int64_t{at<int32_t>(a.position, t)[0]} * half * 2);
+    cpu::ask_for_row(a.qkv, t + kRowsAhead, (H + K) * d);
+    cpu::ask_for_row(a.dqkv, t + kRowsAhead, (H + K) * d);
     heads_before_norm<E>(a.qkv, a.z, t, H, rows);
     for (int64_t h = 0; h < H; ++h) {
       rotate_back(at<E>(a.dq, (t * H + h) * d), rope, 2 * half, d, rows.dn + h * d);

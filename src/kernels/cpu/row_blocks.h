@@ -54,6 +54,16 @@ void sum_row_blocks(const Context& ctx, int64_t rows, int64_t width, const Block
   }
 }
 
+// Asks for the first `values` of row t of m, [T, N], if it has one: parts of a row that are read in another order than
+// they lie in are not foreseen by the machine.
+inline void ask_for_row(const Tensor& m, int64_t t, int64_t values) {
+  constexpr int64_t kLine = 64;
+  if (t >= m.dims[0]) return;
+  const int64_t size = dtype_bytes(m.dtype), end = values * size;
+  const char* row = static_cast<const char*>(m.data) + t * m.dims[1] * size;
+  for (int64_t at = 0; at < end; at += kLine) __builtin_prefetch(row + at);
+}
+
 // Rows of one task of an operation whose rows are independent: about 8,192 elements, 1 to 64 rows.
 inline int64_t rows_per_task(int64_t row_elements) {
   return std::clamp<int64_t>(8192 / std::max<int64_t>(row_elements, 1), 1, 64);
