@@ -11,6 +11,7 @@
 #include "bench/masks.h"
 #include "bench/rails.h"
 #include "bench/serve.h"
+#include "bench/step.h"
 #include "bench/storage.h"
 #include "bench/train.h"
 #include "cli/commands.h"
@@ -68,28 +69,34 @@ struct BenchFlags {
 
 void declare(Flags& flags, BenchFlags& f) {
   flags
-      .choice_positional(
-          "what", &f.what,
-          {"memory", "gemm", "train", "growth", "storage", "comm", "rails", "prefill", "decode",
-           "serve", "masks"},
-          "memory, gemm, train, growth, storage, comm, rails, prefill, decode, serve or masks")
+      .choice_positional("what", &f.what,
+                         {"memory", "gemm", "train", "step", "plan", "growth", "storage", "comm",
+                          "rails", "prefill", "decode", "serve", "masks"},
+                         "memory, gemm, train, step, plan, growth, storage, comm, rails, prefill, "
+                         "decode, serve or "
+                         "masks")
       .flag("json", &f.options.json, "Print one JSON line per measurement.")
       .text("machine", &f.options.machine_file,
-            "memory, gemm, comm: machine file to write or update, which `train --machine` reads.")
-      .text("config", &f.config_path, "train, growth: config of the run.")
-      .list("set", &f.assignments, "train, growth: key=value that wins over the file.")
+            "memory, gemm, comm, step: machine file to write or update, which `train --machine` "
+            "and `plan` read; plan: to predict with.")
+      .text("config", &f.config_path, "train, step, plan, growth: config of the run.")
+      .list("set", &f.assignments, "train, step, plan, growth: key=value that wins over the file.")
       .list("of", &f.growth.what,
             "growth: what grows, of sequence, experts, batch, vocabulary; default: each in turn.")
       .integer("least", &f.growth.least, "growth: smallest value.", 1, 1 << 20)
       .integer("most", &f.growth.most, "growth: largest value.", 1, 1 << 20)
-      .integer("steps", &f.steps,
-               "train: optimizer steps measured; growth: at each value, 2; decode: steps, 32.", 1,
-               1 << 20)
-      .text("ranks", &f.ranks,
-            "storage: rank counts, as threads of this process. comm, train: one number; default "
-            "one for each usable core (comm), 1 (train).")
+      .integer(
+          "steps", &f.steps,
+          "train, step: optimizer steps measured; plan: of each plan, 3; growth: at each value, "
+          "2; decode: steps, 32.",
+          1, 1 << 20)
+      .text(
+          "ranks", &f.ranks,
+          "storage, plan: rank counts, as threads of this process; plan: 1,2,4,8. comm, train: one "
+          "number; default one for each usable core (comm), 1 (train).")
       .integer("mib", &f.mib, "storage: MiB of state, all ranks together.", 8, 1 << 20)
-      .integer("rounds", &f.rounds, "storage, rails: rounds, of which medians are taken.", 1, 1000)
+      .integer("rounds", &f.rounds,
+               "storage, rails, plan: rounds, of which medians are taken; plan: 1.", 1, 1000)
       .text("rendezvous", &f.rails.rendezvous,
             "rails: HOST:PORT of rank 0; empty: two processes of this host.")
       .integer("rank", &f.rails_rank, "rails: with --rendezvous: 0 or 1.", -1, 1)
@@ -145,6 +152,15 @@ void run_inference(const Flags& flags, const BenchFlags& f) {
   f.what == "prefill" ? bench_prefill(o) : bench_decode(o);
 }
 
+void run_step(const Flags& flags, const BenchFlags& f, const BenchTrainOptions& train) {
+  BenchStepOptions o{.train = train, .machine_file = f.options.machine_file};
+  if (f.what == "step") return bench_step(o);
+  if (!flags.given("steps")) o.train.steps = 3;
+  if (flags.given("rounds")) o.rounds = f.rounds;
+  if (flags.given("ranks")) o.ranks = parse_ranks(f.ranks);
+  bench_plan(o);
+}
+
 void run_train(const Flags& flags, BenchFlags& f) {
   if (f.config_path.empty())
     throw_error(Code::kInvalidArgument, "bench {}: --config is missing: wanted a run's TOML file",
@@ -152,13 +168,15 @@ void run_train(const Flags& flags, BenchFlags& f) {
   if (f.what == "growth" && flags.given("ranks"))
     throw_error(Code::kInvalidArgument, "--ranks {}: bench growth measures one rank; leave it out",
                 f.ranks);
-  const BenchTrainOptions o{.config_path = f.config_path,
-                            .assignments = f.assignments,
-                            .steps = f.what == "growth" && !flags.given("steps") ? 2 : f.steps,
-                            .threads = f.threads,
-                            .ranks = one_rank_count(flags, f.what, f.ranks, 1),
-                            .json = f.options.json};
+  const BenchTrainOptions o{
+      .config_path = f.config_path,
+      .assignments = f.assignments,
+      .steps = f.what == "growth" && !flags.given("steps") ? 2 : f.steps,
+      .threads = f.threads,
+      .ranks = f.what == "plan" ? 1 : one_rank_count(flags, f.what, f.ranks, 1),
+      .json = f.options.json};
   if (f.what == "train") return bench_train(o);
+  if (f.what == "step" || f.what == "plan") return run_step(flags, f, o);
   f.growth.train = o;
   f.growth.chart = f.serve.chart;
   bench_growth(f.growth);
@@ -182,7 +200,9 @@ void cmd_bench(const CommandLine& line) {
   Flags flags(
       "bench",
       "memory: bandwidth. gemm: peaks, and products at the model's shapes. train: a run's "
-      "speed by operation. growth: what a token costs as sequence, experts, batch or vocabulary "
+      "speed by operation. step: what each operation takes, for the planner; plan: predicted and "
+      "measured time of every mesh. growth: what a token costs as sequence, experts, batch or "
+      "vocabulary "
       "grow. storage: saving and restoring a checkpoint from many ranks. comm: "
       "messages and collectives between ranks, also under mpirun. rails: messages over several "
       "TCP paths, beside raw streams. prefill, decode: a prompt; a "

@@ -1,0 +1,25 @@
+// FitOperations: call time and factor of each operation, from measured steps.
+//
+//   least  sum over samples of ((calls * call + base * factor - seconds) / seconds)^2,  call, factor >= 0
+//
+// Relative errors, so that short samples count as much as long ones. One sample, or samples that are multiples of each
+// other, give a factor alone (of an operation without a base: a call time alone).
+#pragma once
+
+#include <vector>
+
+#include "plan/step_time.h"
+
+namespace moraine {
+
+struct OperationSample {
+  std::string name;
+  double calls = 0, base_seconds = 0;  // base: times cores measured / cores of the rank
+  double seconds = 0;                  // measured
+};
+
+// One fit for each name, in the order of first appearance. Samples of no time are left out.
+std::vector<OperationFit> fit_operations(const std::vector<OperationSample>& samples, bool bf16,
+                                         int threads);
+
+}  // namespace moraine
