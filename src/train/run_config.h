@@ -36,6 +36,7 @@ enum class MatrixRule : uint8_t { kMuon, kAdamW };
 enum class SpikePolicy : uint8_t { kSkip, kRollback, kStop };
 const char* spike_policy_name(SpikePolicy policy);
 enum class AttentionExchange : uint8_t { kAuto, kRing, kGather };
+enum class PlanChoice : uint8_t { kGiven, kAuto };
 
 struct TrainConfig {
   int64_t seed = 1;
@@ -89,6 +90,7 @@ struct CheckpointConfig {
 };
 
 struct ParallelConfig {
+  PlanChoice plan = PlanChoice::kGiven;          // auto: train/auto_plan.h chooses `expert`
   int64_t expert = 1, context = 1;               // ranks; data parallel is what is left
   ReduceDType reduce_dtype = ReduceDType::kF32;  // what gradients are sent as, to be summed
   AttentionExchange attention = AttentionExchange::kAuto;  // of ranks that share a sequence
