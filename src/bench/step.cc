@@ -39,7 +39,8 @@ std::vector<PlannedRun> fitted_runs(const RunConfig& config, int cores) {
   const int64_t ranks =
       std::bit_floor(static_cast<uint64_t>(std::min<int64_t>(cores, c.train.slots)));
   std::vector<PlannedRun> runs;
-  for (const int64_t micro : {slot_sequences(c, last_step(c)), int64_t{1}}) {
+  for (int64_t micro = slot_sequences(c, last_step(c)); micro > 0; micro /= 2) {
+    if (slot_sequences(c, last_step(config)) % micro != 0) break;
     c.train.micro_sequences = micro;
     for (const int64_t r : {int64_t{1}, ranks}) {
       const int threads = std::max(1, cores / static_cast<int>(r));
@@ -191,7 +192,8 @@ std::vector<Measured> plans_to_measure(const RunConfig& config, const BenchStepO
   return all;
 }
 
-void report(const std::vector<Measured>& all, double reference, bool json) {
+// The comparison of the plans that were held out.
+TimeComparison report(const std::vector<Measured>& all, double reference, bool json) {
   std::vector<PredictedTime> every, fitted, held_out, cpu;
   if (!json)
     fmt::print("{:>5}{:>6}{:>9}{:>8}{:>11}{:>7}{:>8}{:>12}{:>12}{:>10}{:>10}\n", "ranks", "data",
@@ -208,6 +210,7 @@ void report(const std::vector<Measured>& all, double reference, bool json) {
   print_comparison("fitted", fitted, json);
   print_comparison("held out", held_out, json);
   print_comparison("held out, by processor time over cores", cpu, json);
+  return compare_times(held_out);
 }
 
 }  // namespace
@@ -239,7 +242,7 @@ void bench_step(const BenchStepOptions& o) {
 }
 
 void bench_plan(const BenchStepOptions& o) {
-  const Machine machine = read_machine(o, "plan");
+  Machine machine = read_machine(o, "plan");
   RunConfig config = read_bench_config(o.train);
   measure_dtype(config);
   std::vector<Measured> all = plans_to_measure(config, o, machine);
@@ -263,7 +266,19 @@ void bench_plan(const BenchStepOptions& o) {
       if (m.cpu_seconds == 0 || cpu < m.cpu_seconds) m.cpu_seconds = cpu;
     }
   }
-  report(all, *std::min_element(references.begin(), references.end()), o.train.json);
+  const TimeComparison held_out =
+      report(all, *std::min_element(references.begin(), references.end()), o.train.json);
+  machine.calibration = {.plans = 0,
+                         .ranks_most = 1,
+                         .rank_correlation = held_out.rank_correlation,
+                         .error_median = held_out.error_median,
+                         .error_largest = held_out.error_largest};
+  for (const Measured& m : all) {
+    machine.calibration.plans += m.fitted ? 0 : 1;
+    machine.calibration.ranks_most =
+        std::max<int64_t>(machine.calibration.ranks_most, m.plan.mesh.ranks);
+  }
+  save_machine(posix_file_system(), o.machine_file, machine);
 }
 
 }  // namespace moraine

@@ -1,13 +1,11 @@
 // BenchStep: what each operation of a step takes on this machine, and how well the planner then predicts steps.
 //
-// `bench step` runs four short plans of a config: one rank with all threads and one rank for each core, each with as
-// few
-// and as many rows at a time as a slot has; fits call time and factor of each operation (plan/fit_operations.h) and
-// adds them to the machine file.
+// `bench step` runs short plans of a config: one rank with all threads, and one rank for each core, each with all
+// sequences of a slot at a time, half of them, and so on. It fits call time and factor of each operation
+// (plan/fit_operations.h), from its least time in any step, and adds them to the machine file.
 // `bench plan` runs every feasible plan of 1, 2, 4 and 8 ranks (threads of this process), each between two
-// measurements of one reference, and prints what was predicted beside what was measured. Plans that the machine file
-// was
-// fitted to are told from those it was not.
+// measurements of one reference, and prints what was predicted beside what was measured. Plans that the machine
+// file was fitted to are told from those it was not; how well those were predicted is added to the machine file.
 //
 // On a machine that others use: a plan's time is the least step, over that of the reference beside it; the median
 // of that ratio over the rounds, times the reference's least time of all.

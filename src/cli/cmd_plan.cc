@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/plan_cluster.h"
 #include "cli/plan_reliability.h"
 #include "cli/plan_step.h"
 #include "model/loaded_model.h"
@@ -22,6 +23,7 @@ struct PlanFlags {
   LoadOptions load;
   ReliabilityFlags reliability;
   PlanStepFlags step;
+  PlanClusterFlags cluster;
 };
 
 // The run's config, with vocabulary and type.
@@ -64,6 +66,15 @@ std::unique_ptr<LoadedModel> plan_answers(PlanFlags f) {
   return LoadedModel::plan(directory, f.load);
 }
 
+void plan_time(PlanFlags& f) {
+  if (f.config_path.empty())
+    throw_error(Code::kInvalidArgument, "--config is missing: wanted a run's TOML file");
+  const RunConfig config = read_planned_config(f);
+  if (f.action == "step") return print_plan_step(f.step, config, static_cast<int>(f.ranks), f.json);
+  f.cluster.interruptions = f.reliability.interruptions;
+  print_plan_cluster(f.cluster, config, {f.step.imbalance, f.step.document, f.json});
+}
+
 void print_plan(const Arena& arena, bool json) {
   if (!json) {
     fmt::print("{}", memory_table(arena));
@@ -88,11 +99,13 @@ void cmd_plan(const CommandLine& line) {
       "memory: every large buffer by name, without taking any: of a run, the table that "
       "`train` prints before step one; of a model, what generate and serve take. "
       "step: the time of a step on every feasible mesh, best first, from measured rates. "
+      "cluster: the same on many hosts that a file describes, with what failures and slow hosts "
+      "take. "
       "reliability: how often a run is interrupted, how often to save, and what share of the "
       "time is useful.");
   flags
-      .choice_positional("action", &f.action, {"memory", "step", "reliability"},
-                         "memory, step or reliability")
+      .choice_positional("action", &f.action, {"memory", "step", "cluster", "reliability"},
+                         "memory, step, cluster or reliability")
       .text("config", &f.config_path, "Config file of a run.")
       .text("model", &f.model_path, "Or a model that answers: any directory that `serve` takes.")
       .list("set", &f.assignments, "key=value that wins over the file.")
@@ -107,14 +120,11 @@ void cmd_plan(const CommandLine& line) {
                1 << 20)
       .flag("json", &f.json, "Print JSON.");
   declare_plan_step(flags, &f.step);
+  declare_plan_cluster(flags, &f.cluster);
   declare_reliability(flags, &f.reliability);
   if (!flags.parse(line)) return;
   if (f.action == "reliability") return print_reliability(f.reliability, f.ranks, f.json);
-  if (f.action == "step") {
-    if (f.config_path.empty())
-      throw_error(Code::kInvalidArgument, "--config is missing: wanted a run's TOML file");
-    return print_plan_step(f.step, read_planned_config(f), static_cast<int>(f.ranks), f.json);
-  }
+  if (f.action == "step" || f.action == "cluster") return plan_time(f);
   if (f.config_path.empty() && f.model_path.empty())
     throw_error(Code::kInvalidArgument, "--config is missing: wanted --config FILE or --model DIR");
   if (!f.config_path.empty() && !f.model_path.empty())

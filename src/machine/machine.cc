@@ -139,6 +139,22 @@ std::vector<OperationFit> operation_fits(const Json& json, const std::string& pa
   return fits;
 }
 
+Calibration calibration_of(const Json& json, const std::string& path) {
+  return {.plans = static_cast<int64_t>(number(json, "plans", path, 1)),
+          .ranks_most = static_cast<int64_t>(number(json, "ranks_most", path, 1)),
+          .rank_correlation = number(json, "rank_correlation", path, -1),
+          .error_median = number(json, "error_median", path, 0),
+          .error_largest = number(json, "error_largest", path, 0)};
+}
+
+Json calibration_json(const Calibration& c) {
+  return {{"plans", c.plans},
+          {"ranks_most", c.ranks_most},
+          {"rank_correlation", c.rank_correlation},
+          {"error_median", c.error_median},
+          {"error_largest", c.error_largest}};
+}
+
 Json products_json(const std::vector<ProductPoint>& points) {
   Json list = Json::array();
   for (const ProductPoint& p : points)
@@ -189,6 +205,7 @@ Machine load_machine(FileSystem& fs, const std::string& path) {
   if (json.contains("comm")) m.comm = comm_limits(json.at("comm"), path);
   if (json.contains("products")) m.products = product_points(json, path);
   if (json.contains("operations")) m.operations = operation_fits(json, path);
+  if (json.contains("calibration")) m.calibration = calibration_of(json.at("calibration"), path);
   return m;
 }
 
@@ -208,6 +225,8 @@ void save_machine(FileSystem& fs, const std::string& path, const Machine& m) {
   if (comm.ranks > 0) json["comm"] = comm_json(comm);
   if (!products.empty()) json["products"] = products_json(products);
   if (!operations.empty()) json["operations"] = operations_json(operations);
+  const Calibration& calibration = m.calibration.plans > 0 ? m.calibration : before.calibration;
+  if (calibration.plans > 0) json["calibration"] = calibration_json(calibration);
   fs.write_atomic(path, json_text(json, 2) + "\n");
 }
 

@@ -50,6 +50,12 @@ struct OperationFit {
   double call_us = 0, factor = 0;
 };
 
+// How well steps were predicted with this file, on plans that it was not fitted to (`bench plan`).
+struct Calibration {
+  int64_t plans = 0, ranks_most = 0;  // 0: not measured
+  double rank_correlation = 0, error_median = 0, error_largest = 0;
+};
+
 struct Machine {
   std::string isa;         // isa_name, when measured
   int32_t threads = 0;     // the rates are those of all threads together
@@ -61,11 +67,12 @@ struct Machine {
   CommLimits comm = {};
   std::vector<ProductPoint> products = {};    // empty: not measured
   std::vector<OperationFit> operations = {};  // empty: not measured
-  std::string measured_utc;                   // 2026-01-02T03:04:05Z
+  Calibration calibration = {};
+  std::string measured_utc;  // 2026-01-02T03:04:05Z
 };
 
 Machine load_machine(FileSystem& fs, const std::string& path);
-// A file's comm limits, products and operations stay if `machine` has none.
+// A file's comm limits, products, operations and calibration stay if `machine` has none.
 void save_machine(FileSystem& fs, const std::string& path, const Machine& machine);
 
 // About half a second, and 256 MiB for the time being.

@@ -151,9 +151,19 @@ TEST(Machine, ProductsAndOperationsSurviveTheDiskAndANewMeasurementOfTheRest) {
                     .groups = 8,
                     .gflops = 77.5}};
   with.operations = {{.name = "muon", .bf16 = true, .threads = 2, .call_us = 1.5, .factor = 2.25}};
+  with.calibration = {.plans = 30,
+                      .ranks_most = 8,
+                      .rank_correlation = 0.75,
+                      .error_median = 0.125,
+                      .error_largest = 0.5};
   save_machine(posix_file_system(), path, with);
   save_machine(posix_file_system(), path, example());
   const Machine m = load_machine(posix_file_system(), path);
+  EXPECT_EQ(m.calibration.plans, 30);
+  EXPECT_EQ(m.calibration.ranks_most, 8);
+  EXPECT_EQ(m.calibration.rank_correlation, 0.75);
+  EXPECT_EQ(m.calibration.error_median, 0.125);
+  EXPECT_EQ(m.calibration.error_largest, 0.5);
   ASSERT_EQ(m.products.size(), 1u);
   const ProductPoint& p = m.products[0];
   EXPECT_TRUE(p.is_weight && p.bf16);

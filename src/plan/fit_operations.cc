@@ -6,6 +6,9 @@
 namespace moraine {
 namespace {
 
+// By how much the error must fall for a call time to count: what two samples can not tell apart is all factor.
+constexpr double kBetter = 0.9, kNoise = 1e-9;
+
 struct Fit {
   double call = 0, factor = 0;
 };
@@ -28,8 +31,8 @@ Fit fit_one(const std::vector<OperationSample>& samples) {
   }
   Fit best = bb > 0 ? Fit{0, b / bb} : Fit{cc > 0 ? c / cc : 0, 0};
   const auto try_fit = [&](const Fit& fit) {
-    if (fit.call >= 0 && fit.factor >= 0 && error_of(samples, fit) < error_of(samples, best))
-      best = fit;
+    if (fit.call < 0 || fit.factor < 0) return;
+    if (error_of(samples, fit) < kBetter * error_of(samples, best) - kNoise) best = fit;
   };
   if (cc > 0 && bb > 0) try_fit({c / cc, 0});
   const double det = cc * bb - cb * cb;

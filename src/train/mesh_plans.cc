@@ -52,25 +52,29 @@ std::vector<MeshPlan> all_plans(const RunConfig& c, int ranks, const MeshSearch&
   return plans;
 }
 
-// Fills in memory and time. Throws what the trainer would.
-void price(MeshPlan& plan, const RunConfig& config, const Place& place, const Machine& machine,
-           const MeshSearch& search) {
+// Fills in the time. Throws what the trainer would.
+void add_time(MeshPlan& plan, const RunConfig& config, const Place& place, const Machine& machine,
+              const MeshSearch& search) {
   const RunConfig c = with_plan(config, plan);
   const Timeline timeline(c);
   const StepPlan last = timeline.at(timeline.steps() - 1);
   const Mesh mesh = run_mesh(c, plan.mesh.ranks, 0);
   step_extents(c, timeline, mesh);
-  Arena arena(Arena::Mode::kDry);
-  plan_run_memory(arena, c, mesh.ranks, 0, machine);
-  plan.bytes = arena.bytes();
-  const int64_t here = std::min<int64_t>(place.ranks_per_host, mesh.ranks);
-  plan.fits = search.memory_bytes == 0 || plan.bytes * here <= search.memory_bytes;
   const TrainerOptions options = trainer_options(c, timeline, machine);
   const Mesh in_phase = with_context(mesh, phase_context(c, last.phase));
   StepWork work = step_work(c, last, in_phase, options);
   work.rank.imbalance = search.imbalance;
   work.rank.document = search.document;
   plan.time = step_time(work, in_phase, place, machine);
+}
+
+void add_memory(MeshPlan& plan, const RunConfig& config, const Place& place, const Machine& machine,
+                const MeshSearch& search) {
+  Arena arena(Arena::Mode::kDry);
+  plan_run_memory(arena, with_plan(config, plan), plan.mesh.ranks, 0, machine);
+  plan.bytes = arena.bytes();
+  const int64_t here = std::min<int64_t>(place.ranks_per_host, plan.mesh.ranks);
+  plan.fits = search.memory_bytes == 0 || plan.bytes * here <= search.memory_bytes;
 }
 
 }  // namespace
@@ -98,7 +102,7 @@ std::vector<MeshPlan> plan_meshes(const RunConfig& config, const Place& place,
   std::string why;
   for (MeshPlan& plan : all_plans(config, ranks, search, last)) {
     try {
-      price(plan, config, place, machine, search);
+      add_time(plan, config, place, machine, search);
       feasible.push_back(std::move(plan));
     } catch (const Error& e) {
       if (why.empty()) why = e.what();  // of the smallest mesh
@@ -106,9 +110,22 @@ std::vector<MeshPlan> plan_meshes(const RunConfig& config, const Place& place,
   }
   if (feasible.empty())
     throw_error(Code::kInvalidArgument, "plan for {} ranks: no mesh is feasible: {}", ranks, why);
-  std::stable_sort(feasible.begin(), feasible.end(), [](const MeshPlan& a, const MeshPlan& b) {
-    return a.fits != b.fits ? a.fits : a.time.seconds < b.time.seconds;
-  });
+  const auto sort = [&] {
+    std::stable_sort(feasible.begin(), feasible.end(), [](const MeshPlan& a, const MeshPlan& b) {
+      return a.fits != b.fits ? a.fits : a.time.seconds < b.time.seconds;
+    });
+  };
+  sort();
+  bool found = false;
+  for (MeshPlan& plan : feasible) {
+    if (found && search.until_fits) {
+      plan.fits = false;
+    } else {
+      add_memory(plan, config, place, machine, search);
+      found = found || plan.fits;
+    }
+  }
+  sort();
   return feasible;
 }
 

@@ -21,6 +21,8 @@ struct MeshSearch {
   int64_t memory_bytes = 0;  // of a host, all its ranks together; 0: any
   double imbalance = 1;      // rows of the rank that has most, where experts are divided
   int64_t document = 0;      // positions; 0: as long as a sequence
+  // Memory of the fastest ones only, until one fits; those behind it have 0 bytes and `fits` false. For many ranks.
+  bool until_fits = false;
 };
 
 struct MeshPlan {
