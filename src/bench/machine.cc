@@ -378,4 +378,32 @@ void bench_gemm(const BenchOptions& options) {
   }
 }
 
+ProductShares compare_products(const ProductPoint& first, const ProductPoint& second, Pool& pool) {
+  constexpr double kSeconds = 1;
+  constexpr int64_t kPeakIterations = 50000;
+  const auto case_of = [](const ProductPoint& p) {
+    return Case{.name = "",
+                .op = Op::kForward,
+                .rows = p.rows * p.groups,
+                .n = p.n,
+                .k = p.k,
+                .groups = p.groups};
+  };
+  const OperandType& type = kTypes[first.bf16 ? 0 : 1];
+  const bool dot = first.bf16 && isa() >= Isa::kAvx512Bf16;
+  Product products[2] = {{case_of(first), type, pool}, {case_of(second), type, pool}};
+  double best[2] = {0, 0}, peak = 0;
+  for (Product& product : products) product.run();
+  for (const double start = now_seconds(); now_seconds() - start < kSeconds;) {
+    for (int i = 0; i < 2; ++i) {
+      const double begin = now_seconds();
+      products[i].run();
+      best[i] = std::max(best[i], products[i].flops() / (now_seconds() - begin));
+    }
+    peak =
+        std::max(peak, peak_burst(pool, dot ? PeakKind::kBf16 : PeakKind::kF32, kPeakIterations));
+  }
+  return {100 * best[0] / peak, 100 * best[1] / peak};
+}
+
 }  // namespace moraine

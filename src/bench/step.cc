@@ -97,6 +97,7 @@ std::vector<OperationSample> samples_of(const PlannedRun& run, const RankSteps& 
   for (const StepOperation& o : timed_operations(work.rank)) {
     OperationSample& s = sample(o.name);
     s.calls += o.calls;
+    s.least_factor = o.product.groups > 0 ? kLeastOfProducts : kLeastOfOthers;
     s.base_seconds += base_seconds(o, machine, bf16) * slow;
   }
   for (const Profile::Row& row : steps.rows) {

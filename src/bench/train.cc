@@ -252,7 +252,10 @@ RankSteps time_rank_steps(const RunConfig& config, const RanksAsked& asked,
   Result r = run_on_threads(
       config, asked.ranks,
       {.steps = asked.steps, .threads = asked.threads, .is_compared = false, .machine = machine});
-  return {.seconds = r.seconds_median, .least_seconds = r.seconds_least, .rows = std::move(r.rows)};
+  return {.seconds = r.seconds_median,
+          .least_seconds = r.seconds_least,
+          .least_cpu_seconds = r.cpu_seconds_least,
+          .rows = std::move(r.least_rows)};
 }
 
 void bench_train(const BenchTrainOptions& options) {

@@ -5,6 +5,7 @@
 #include "cli/flags.h"
 #include "cli/plan_cluster.h"
 #include "cli/plan_reliability.h"
+#include "cli/plan_shape.h"
 #include "cli/plan_step.h"
 #include "model/loaded_model.h"
 #include "train/auto_dtype.h"
@@ -24,6 +25,7 @@ struct PlanFlags {
   ReliabilityFlags reliability;
   PlanStepFlags step;
   PlanClusterFlags cluster;
+  PlanShapeFlags shape;
 };
 
 // The run's config, with vocabulary and type.
@@ -71,6 +73,12 @@ void plan_time(PlanFlags& f) {
     throw_error(Code::kInvalidArgument, "--config is missing: wanted a run's TOML file");
   const RunConfig config = read_planned_config(f);
   if (f.action == "step") return print_plan_step(f.step, config, static_cast<int>(f.ranks), f.json);
+  if (f.action == "shape")
+    return print_plan_shape(f.shape, config,
+                            {.machine_file = f.step.machine_file,
+                             .memory_gib = f.step.memory_gib,
+                             .ranks = static_cast<int>(f.ranks),
+                             .json = f.json});
   f.cluster.interruptions = f.reliability.interruptions;
   print_plan_cluster(f.cluster, config, {f.step.imbalance, f.step.document, f.json});
 }
@@ -99,13 +107,15 @@ void cmd_plan(const CommandLine& line) {
       "memory: every large buffer by name, without taking any: of a run, the table that "
       "`train` prints before step one; of a model, what generate and serve take. "
       "step: the time of a step on every feasible mesh, best first, from measured rates. "
+      "shape: widths, heads, experts and micro-batches for a budget of parameters or time, and "
+      "what near misses cost. "
       "cluster: the same on many hosts that a file describes, with what failures and slow hosts "
       "take. "
       "reliability: how often a run is interrupted, how often to save, and what share of the "
       "time is useful.");
   flags
-      .choice_positional("action", &f.action, {"memory", "step", "cluster", "reliability"},
-                         "memory, step, cluster or reliability")
+      .choice_positional("action", &f.action, {"memory", "step", "shape", "cluster", "reliability"},
+                         "memory, step, shape, cluster or reliability")
       .text("config", &f.config_path, "Config file of a run.")
       .text("model", &f.model_path, "Or a model that answers: any directory that `serve` takes.")
       .list("set", &f.assignments, "key=value that wins over the file.")
@@ -121,10 +131,11 @@ void cmd_plan(const CommandLine& line) {
       .flag("json", &f.json, "Print JSON.");
   declare_plan_step(flags, &f.step);
   declare_plan_cluster(flags, &f.cluster);
+  declare_plan_shape(flags, &f.shape);
   declare_reliability(flags, &f.reliability);
   if (!flags.parse(line)) return;
   if (f.action == "reliability") return print_reliability(f.reliability, f.ranks, f.json);
-  if (f.action == "step" || f.action == "cluster") return plan_time(f);
+  if (f.action == "step" || f.action == "shape" || f.action == "cluster") return plan_time(f);
   if (f.config_path.empty() && f.model_path.empty())
     throw_error(Code::kInvalidArgument, "--config is missing: wanted --config FILE or --model DIR");
   if (!f.config_path.empty() && !f.model_path.empty())

@@ -22,21 +22,26 @@ double error_of(const std::vector<OperationSample>& samples, const Fit& fit) {
   return sum;
 }
 
+// With factor = least + extra: two unknowns, call and extra, both at least 0.
 Fit fit_one(const std::vector<OperationSample>& samples) {
+  const double least = samples.front().least_factor;
   double cc = 0, cb = 0, bb = 0, c = 0, b = 0;
   for (const OperationSample& s : samples) {
-    const double calls = s.calls / s.seconds, base = s.base_seconds / s.seconds;
+    const double calls = s.calls / s.seconds, base = s.base_seconds / s.seconds,
+                 target = 1 - least * base;
     cc += calls * calls, cb += calls * base, bb += base * base;
-    c += calls, b += base;
+    c += calls * target, b += base * target;
   }
-  Fit best = bb > 0 ? Fit{0, b / bb} : Fit{cc > 0 ? c / cc : 0, 0};
-  const auto try_fit = [&](const Fit& fit) {
-    if (fit.call < 0 || fit.factor < 0) return;
+  const auto at_least = [](double value) { return std::max(0.0, value); };
+  Fit best = bb > 0 ? Fit{0, least + at_least(b / bb)} : Fit{cc > 0 ? at_least(c / cc) : 0, 0};
+  const auto try_fit = [&](double call, double extra) {
+    const Fit fit{call, least + extra};
+    if (call < 0 || extra < 0) return;
     if (error_of(samples, fit) < kBetter * error_of(samples, best) - kNoise) best = fit;
   };
-  if (cc > 0 && bb > 0) try_fit({c / cc, 0});
+  if (cc > 0 && bb > 0) try_fit(c / cc, 0);
   const double det = cc * bb - cb * cb;
-  if (det > 1e-9 * cc * bb) try_fit({(c * bb - b * cb) / det, (b * cc - c * cb) / det});
+  if (det > 1e-9 * cc * bb) try_fit((c * bb - b * cb) / det, (b * cc - c * cb) / det);
   return best;
 }
 

@@ -45,6 +45,7 @@ class ClusterRun {
   double speed() const;
   void advance(double to);
   void end_of_phase();
+  void skip_cycles(double until);
   void take(const ClusterEvent& event);
   void interrupt();
   void lose_rail(int64_t rail);
@@ -129,6 +130,22 @@ void ClusterRun::end_of_phase() {
   left_ = every_;
 }
 
+// Undisturbed cycles of work and save one like another, as many as end before `until`: in one step.
+void ClusterRun::skip_cycles(double until) {
+  if (doing_ != Doing::kWorking || pending_at_ != kNever) return;
+  const double pace = speed(), cycle = every_ / pace + in_.save;
+  const double cycles = std::floor((until - now_) / cycle) - 1;
+  if (!(cycles > 1)) return;
+  now_ += cycles * cycle;
+  work_ += cycles * every_;
+  slowed_ += cycles * (every_ / pace - every_);
+  const double since = every_ - left_;  // work since the last snapshot
+  pending_ = whole_ = work_ - since;
+  if (since / pace >= in_.write) return;
+  pending_at_ = now_ - since / pace + in_.write;
+  whole_ -= every_;
+}
+
 void ClusterRun::end_stretch() {
   stretches_.emplace_back(now_ - stretch_begin_, whole_ - stretch_work_);
   stretch_begin_ = now_;
@@ -174,6 +191,7 @@ void ClusterRun::take(const ClusterEvent& event) {
 
 SimulatedCluster ClusterRun::run(int64_t interruptions, double most_seconds) {
   while (result_.interruptions < interruptions && now_ < most_seconds) {
+    skip_cycles(std::min(events_.top().at, most_seconds));
     const double phase = now_ + left_ / (doing_ == Doing::kWorking ? speed() : 1);
     const double event = std::max(now_, events_.top().at);
     const double to = std::min({phase, event, std::max(now_, pending_at_)});
