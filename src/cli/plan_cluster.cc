@@ -10,6 +10,7 @@
 #include "base/check_place.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/plan_step.h"
 #include "train/cluster_plan.h"
 
 namespace moraine {
@@ -196,8 +197,7 @@ void print_plan_cluster(const PlanClusterFlags& f, const RunConfig& config,
   if (f.cluster_path.empty())
     throw_error(Code::kInvalidArgument,
                 "plan cluster: --cluster is missing: wanted a TOML file that describes the hosts");
-  if (asked.imbalance < 1)
-    throw_error(Code::kInvalidArgument, "--imbalance {}: wanted 1 or more", asked.imbalance);
+  check_plan_number("imbalance", asked.imbalance, 1);
   const std::vector<int64_t> sizes = parse_sizes(f.sizes);
   if (!f.chart.empty()) check_file_place(posix_file_system(), "plan cluster --chart", f.chart);
   const Cluster cluster = read_cluster(posix_file_system(), f.cluster_path);

@@ -125,9 +125,8 @@ void declare_plan_shape(Flags& flags, PlanShapeFlags* f) {
 }
 
 void print_plan_shape(const PlanShapeFlags& f, const RunConfig& config, const ShapeAsked& asked) {
-  if (f.hours < 0 || asked.memory_gib < 0)
-    throw_error(Code::kInvalidArgument, "--hours {}, --memory-gib {}: wanted 0 or more", f.hours,
-                asked.memory_gib);
+  check_plan_number("hours", f.hours, 0);
+  check_plan_number("memory-gib", asked.memory_gib, 0);
   if (!f.out.empty()) check_file_place(posix_file_system(), "plan shape --out", f.out);
   const Machine machine = plan_machine(asked.machine_file);
   const std::vector<ShapePlan> plans =

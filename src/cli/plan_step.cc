@@ -79,6 +79,13 @@ void declare_plan_step(Flags& flags, PlanStepFlags* f) {
       .integer("most", &f->most, "step: meshes to print.", 1, 1 << 20);
 }
 
+void check_plan_number(const char* flag, double value, double least) {
+  constexpr double kMost = 1e9;
+  if (value >= least && value <= kMost) return;
+  throw_error(Code::kInvalidArgument, "--{} {}: wanted a number from {} to {}", flag, value, least,
+              kMost);
+}
+
 Machine plan_machine(const std::string& path) {
   return path.empty() ? nominal_machine(usable_cores()) : load_machine(posix_file_system(), path);
 }
@@ -92,13 +99,11 @@ std::string step_parts_text(const StepTime& time) {
 }
 
 void print_plan_step(const PlanStepFlags& f, const RunConfig& config, int ranks, bool json) {
-  if (f.imbalance < 1)
-    throw_error(Code::kInvalidArgument, "--imbalance {}: wanted 1 or more", f.imbalance);
-  if (f.memory_gib < 0)
-    throw_error(Code::kInvalidArgument, "--memory-gib {}: wanted 0 or more", f.memory_gib);
+  check_plan_number("imbalance", f.imbalance, 1);
+  check_plan_number("memory-gib", f.memory_gib, 0);
   const Machine machine = plan_machine(f.machine_file);
   const MeshSearch search{.micro_sequences = f.micro,
-                          .memory_bytes = static_cast<int64_t>(f.memory_gib * (1 << 30)),
+                          .memory_bytes = static_cast<int64_t>(f.memory_gib * (int64_t{1} << 30)),
                           .imbalance = f.imbalance,
                           .document = f.document};
   const Place place = place_on_machine(machine, ranks, f.threads);

@@ -19,6 +19,9 @@ struct PlanStepFlags {
 };
 void declare_plan_step(Flags& flags, PlanStepFlags* f);
 
+// Numbers of flags. Errors: kInvalidArgument, naming the flag.
+void check_plan_number(const char* flag, double value, double least);
+
 // The machine file, or nominal rates of the cores here.
 Machine plan_machine(const std::string& path);
 

@@ -128,6 +128,9 @@ TEST_F(PlanCli, ClusterMarksWhatIsExtrapolatedAndWritesThePage) {
 TEST_F(PlanCli, MistakesAreToldByName) {
   refused("step", {"--ranks", "3"}, "train.slots = 4 is not a multiple");
   refused("step", {"--imbalance", "0.5"}, "--imbalance 0.5");
+  refused("step", {"--imbalance", "nan"}, "--imbalance nan");
+  refused("step", {"--memory-gib", "1e30"}, "--memory-gib 1e+30");
+  refused("shape", {"--hours", "-1"}, "--hours -1");
   refused("shape", {}, "one budget");
   refused("shape", {"--parameters", "10"}, "no shape has 10 parameters");
   refused("cluster", {}, "--cluster is missing");
