@@ -83,10 +83,8 @@ Machine measure_machine_quick(Pool& pool);
 double matmul_gflops(const Machine& machine, bool bf16);
 
 // The rate of a product of this shape and type: of the measured ones of its kind and type the mean of the logarithms,
-// weighted by 1 / distance^2 in log2(rows, n, k), where grouped or not counts one; a shape that was measured has its
-// own
-// rate. Without a table:
-// matmul_gflops. Cost: one pass over the table.
+// weighted by 1 / distance^2 in log2(rows, n, k), where grouped or not counts one; a shape that was measured has
+// its own rate. Without a table: matmul_gflops. Cost: one pass over the table.
 double product_gflops(const Machine& machine, const ProductPoint& shape);
 
 // Whether products of bf16 are faster than those of f32.

@@ -1,7 +1,7 @@
 // FitOperations: call time and factor of each operation, from measured steps.
 //
-//   least  sum over samples of ((calls * call + base * factor - seconds) / seconds)^2,  call >= 0, factor >=
-//          least_factor
+//   least  sum over samples of ((calls * call + base * factor - seconds) / seconds)^2
+//   with   call >= 0, factor >= least_factor
 //
 // The least factor is what an operation can gain over its base: a product nothing much, as the base is one that was
 // measured; others what a cache gives. Without it a machine that others use would be taken for one whose work is free.

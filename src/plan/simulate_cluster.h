@@ -3,8 +3,7 @@
 //   interruption  of a rank, a host, or all rails of a host: back to the last whole snapshot, after detection and
 //                 restart
 //   a rail lost   a gap; until it is repaired the part of a step that waits for other hosts takes N / (N - k) times
-//   as long
-//                 on the host that has lost most, k of its N, and everybody waits for that host
+//                 as long on the host that has lost most, k of its N, and everybody waits for that host
 //   a slow host   for a while all steps take `slow_factor` times as long: every step ends with the slowest rank
 //   snapshots     every `every` seconds of work, as in reliability.h
 //

@@ -4,8 +4,7 @@
 //               base: flops / the table's rate of that product (machine.h), else the larger of flops / peak and
 //               bytes / bandwidth; call and factor are measured for each operation (`bench step`), else nominal
 //   in a host   ranks copy with the cores that compute: nothing is hidden, and where ranks outnumber cores each copy
-//   takes
-//               its part of them. A bucket of n bytes over g ranks: latency + n (g-1)/g / rate
+//               takes its part of them. A bucket of n bytes over g ranks: latency + n (g-1)/g / rate
 //   over hosts  latency of the messages + bytes within the host / their rate + bytes that leave it / the rank's share
 //               of the rails. A bucket leaves when its layers are done, one after another, while backward goes on; what
 //               ends after backward is exposed

@@ -1,5 +1,4 @@
-// StepTime: fails if more work, fewer cores or slower links ever make a step faster, or a fit does not give back
-// what made it.
+// StepTime: fails if more work, fewer cores or slower links make a step faster, or a fit does not find what made it.
 #include "plan/step_time.h"
 
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // AutoPlan: what `parallel.plan = "auto"` is, settled once for a group of ranks.
 //
 // The planner's choice (mesh_plans.h) over how many ranks experts are divided, and of recomputation where nothing
-// fits without
-// it. The context degree stays as given: it changes the order of sums, and what is chosen here changes no bit.
+// fits without it; for the last phase, and for all that have no layout of their own. The context degree stays as
+// given: it changes the order of sums, and what is chosen here changes no bit.
 #pragma once
 
 #include "comm/transport.h"

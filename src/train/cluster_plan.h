@@ -2,8 +2,7 @@
 //
 // The trainer has power-of-two meshes: of the ranks that are asked for, the most that it can use are used, and the rest
 // are spares. Where the config has fewer slots than there are data ranks, slots and batch grow together (weak
-// scaling): one
-// slot for each rank; the run is then another run, and its batch is said.
+// scaling): one slot for each rank; the run is then another run, and its batch is said.
 //
 // Extrapolated: more hosts or more ranks than were measured, or a scaled machine. Its times carry the calibration
 // error of the machine file.

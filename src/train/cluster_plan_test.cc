@@ -1,6 +1,4 @@
-// ClusterPlan: fails if a cluster of one measured host is planned other than that host, or a figure beyond what was
-// measured is
-// not marked.
+// ClusterPlan: fails if one measured host is planned other than by itself, or what was not measured is not marked.
 #include "train/cluster_plan.h"
 
 #include <gtest/gtest.h>

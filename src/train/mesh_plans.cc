@@ -36,7 +36,7 @@ std::vector<MeshPlan> all_plans(const RunConfig& c, int ranks, const MeshSearch&
       search.context ? powers_up_to(ranks) : std::vector<int64_t>{phase_context(c, last.phase)};
   const std::vector<Recompute> recomputes =
       search.recompute ? std::vector<Recompute>{Recompute::kNone, Recompute::kLayer}
-                       : std::vector<Recompute>{c.train.recompute};
+                       : std::vector<Recompute>{phase_recompute(c, last.phase)};
   const std::vector<int64_t> micros = micro_choices(c, search, last);
   for (const int64_t context : contexts) {
     for (const int64_t expert : powers_up_to(ranks)) {
@@ -89,6 +89,10 @@ RunConfig with_plan(const RunConfig& config, const MeshPlan& plan) {
     for (PhaseConfig& phase : c.phases) phase.context = 0;
   }
   c.train.recompute = plan.recompute;
+  for (PhaseConfig& phase : c.phases) {
+    phase.expert = 0;
+    phase.recompute = PhaseRecompute::kAsTrain;
+  }
   if (micro_sequences(c, last) != plan.micro_sequences)
     c.train.micro_sequences = plan.micro_sequences;
   return c;

@@ -34,7 +34,7 @@ struct MeshPlan {
   StepTime time = {};
 };
 
-// The config with a plan's choices in it.
+// The config with a plan's choices in it, in all phases.
 RunConfig with_plan(const RunConfig& config, const MeshPlan& plan);
 
 // Of the last step, the largest batch of a ramp. Those that fit first, then by time; equal ones in the order of

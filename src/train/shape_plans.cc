@@ -90,7 +90,7 @@ class Pricer {
     const StepPlan last = timeline.at(timeline.steps() - 1);
     for (const int64_t micro : divisors(slot_sequences(c, last))) {
       c.train.micro_sequences = micro;
-      const Mesh mesh = run_mesh(c, ranks_, 0);
+      const Mesh mesh = run_mesh(c, ranks_, 0, last.phase);
       step_extents(c, timeline, mesh);
       const StepWork work = step_work(c, last, mesh, trainer_options(c, timeline, machine_));
       const StepTime time = step_time(work, mesh, place_, machine_);

@@ -9,8 +9,7 @@
 //   micro-batch        a divisor of a slot's sequences
 //
 // Quality is not modelled: at a budget of parameters shapes are ordered by the share of the machine's peak that a
-// step reaches,
-// at a budget of time by the parameters that a token uses, largest first.
+// step reaches, at a budget of time by the parameters that a token uses, largest first.
 // Errors: kInvalidArgument: no budget or two; nothing fits it: what the smallest takes.
 // Cost:   a fraction of a second.
 #pragma once

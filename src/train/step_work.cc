@@ -93,7 +93,7 @@ StepWork step_work(const RunConfig& c, const StepPlan& plan, const Mesh& mesh,
   StepWork work;
   work.rank = {.model = c.model,
                .compute = compute_dtype(c),
-               .recompute = c.train.recompute,
+               .recompute = phase_recompute(c, plan.phase),
                .slots = c.train.slots / mesh.data(),
                .micro_batches = slot_sequences(c, plan) / micro,
                .sequences = micro,

@@ -1,8 +1,7 @@
 // Plan: the commands of a plan as a user gives them, and that train takes what they say.
 //
 // Fails if a command refuses a config that train takes, if what `shape` writes does not train, or a mistake is not
-// told by
-// name.
+// told by name.
 #include <gtest/gtest.h>
 
 #include <sstream>

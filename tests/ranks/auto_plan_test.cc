@@ -1,8 +1,7 @@
 // AutoPlan: the planner's mesh is one that runs, and is not in the answer.
 //
 // Fails if ranks take different meshes, if what auto takes changes a bit, or if a plan that does not fit in memory
-// goes before
-// one that does.
+// goes before one that does.
 #include "train/auto_plan.h"
 
 #include <gtest/gtest.h>
