@@ -69,19 +69,19 @@ add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/page_files.cc
           -P ${CMAKE_SOURCE_DIR}/cmake/page_files.cmake
   DEPENDS ${page} ${CMAKE_SOURCE_DIR}/cmake/page_files.cmake COMMENT "files of the web page" VERBATIM)
 target_sources(mr_server PRIVATE ${CMAKE_BINARY_DIR}/page_files.cc)
-moraine_layer(train DEPENDS base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer)
-moraine_layer(plan DEPENDS base)
+moraine_layer(plan DEPENDS base tensor kernels parallel model machine)
+moraine_layer(train DEPENDS base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer plan)
 moraine_layer(supervisor DEPENDS base LIBRARIES OpenSSL::SSL OpenSSL::Crypto)
 moraine_layer(chaos DEPENDS base comm checkpoint supervisor)
 moraine_layer(study DEPENDS base model train)
-moraine_layer(bench DEPENDS base tensor kernels comm tokenizer grammar parallel checkpoint model machine infer train)
+moraine_layer(bench DEPENDS base tensor kernels comm tokenizer grammar parallel checkpoint model machine infer plan train)
 
 file(GLOB cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cc)
 list(FILTER cli_sources EXCLUDE REGEX "_test\\.cc$")
 if(cli_sources)
   add_executable(moraine ${cli_sources})
   moraine_compile(moraine calm)
-  target_link_libraries(moraine PRIVATE mr_base mr_tensor mr_kernels mr_comm mr_tokenizer mr_chat mr_data mr_parallel mr_checkpoint mr_model mr_eval mr_infer mr_server mr_train mr_plan mr_supervisor mr_chaos mr_study mr_bench)
+  target_link_libraries(moraine PRIVATE mr_base mr_tensor mr_kernels mr_comm mr_tokenizer mr_chat mr_data mr_parallel mr_checkpoint mr_model mr_machine mr_eval mr_infer mr_server mr_plan mr_train mr_supervisor mr_chaos mr_study mr_bench)
 endif()
 
 # The tests of whole runs: tests/<level>/*_test.cc make one program <level>_test, which knows where the sources are

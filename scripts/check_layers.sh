@@ -28,13 +28,13 @@ machine: base tensor kernels
 eval: base comm tokenizer model
 infer: base kernels comm tokenizer model
 server: base comm tokenizer grammar chat parallel checkpoint model infer
-train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer
-plan: base
+plan: base tensor kernels parallel model machine
+train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer plan
 supervisor: base
 chaos: base comm checkpoint supervisor
 study: base model train
-bench: base tensor kernels comm tokenizer grammar parallel checkpoint model machine infer train
-cli: base tensor kernels comm tokenizer chat data parallel checkpoint model eval infer server train plan supervisor chaos study bench
+bench: base tensor kernels comm tokenizer grammar parallel checkpoint model machine infer plan train
+cli: base tensor kernels comm tokenizer chat data parallel checkpoint model machine eval infer server plan train supervisor chaos study bench
 '
 
 # <how an include begins>: the files or folders (with a slash at the end) that may have it. *_test.cc may include

@@ -131,6 +131,25 @@ constexpr Case kCases[] = {
     {"experts weight", Op::kWeight, 2048, 1024, 512, 8},
     {"experts weight", Op::kWeight, 2048, 512, 256, 16},
     {"symmetric", Op::kSymmetric, 512, 512, 512, 1},
+    // Narrow ones: routers, and convolutions of a head's width.
+    {"router", Op::kForward, 2048, 64, 256, 1},
+    {"router", Op::kForward, 2048, 64, 64, 1},
+    {"router", Op::kForward, 2048, 9, 64, 1},
+    {"router", Op::kForward, 512, 64, 256, 1},
+    {"convolution", Op::kForward, 12288, 64, 128, 6},
+    {"router weight", Op::kWeight, 2048, 64, 256, 1},
+    {"router weight", Op::kWeight, 2048, 64, 64, 1},
+    {"convolution weight", Op::kWeight, 12288, 64, 128, 6},
+    // Few rows, and blocks of the head.
+    {"forward", Op::kForward, 512, 512, 256, 1},
+    {"forward", Op::kForward, 512, 256, 256, 1},
+    {"head", Op::kForward, 256, 4096, 256, 1},
+    {"head input", Op::kForward, 256, 256, 4096, 1},
+    {"experts", Op::kForward, 1024, 512, 256, 8},
+    {"experts", Op::kForward, 512, 512, 256, 4},
+    {"weight", Op::kWeight, 512, 256, 256, 1},
+    {"head weight", Op::kWeight, 256, 4096, 256, 1},
+    {"experts weight", Op::kWeight, 1024, 512, 256, 8},
 };
 
 // Ragged groups: a third, then more than twice that, and uneven numbers.
@@ -292,6 +311,18 @@ void print_product(const Case& c, const OperandType& type, const Paired& p,
                        p.percent.p10, p.percent.p90, p.weight_gbs));
 }
 
+// Its rate as the share of the peak measured beside it times the machine's peak: neighbours that slow both leave it.
+ProductPoint point_of(const Case& c, const OperandType& type, const Paired& p,
+                      const Machine& machine) {
+  return {.is_weight = c.op == Op::kWeight,
+          .bf16 = type.dtype == DType::kBF16,
+          .rows = c.rows / c.groups,
+          .n = c.n,
+          .k = c.k,
+          .groups = c.groups,
+          .gflops = p.percent.median / 100 * matmul_gflops(machine, type.dtype == DType::kBF16)};
+}
+
 void check_options(const BenchOptions& options) {
   if (options.threads < 1 || options.threads > 1024) {
     throw_error(Code::kInvalidArgument, "bench: --threads {}: wanted 1 to 1024", options.threads);
@@ -318,10 +349,8 @@ void bench_memory(const BenchOptions& options) {
 void bench_gemm(const BenchOptions& options) {
   check_options(options);
   Pool pool(options.threads);
-  if (!options.machine_file.empty()) {
-    save_machine(posix_file_system(), options.machine_file,
-                 machine_of(measure_limits(pool), options.threads));
-  }
+  Machine machine;
+  if (!options.machine_file.empty()) machine = machine_of(measure_limits(pool), options.threads);
   if (!options.json) {
     put_line(fmt::format(
         "{}, {} threads; percent of the register-only peak measured beside each run (q8, q4: of "
@@ -340,8 +369,41 @@ void bench_gemm(const BenchOptions& options) {
       const Paired p = measure_pairs(product, pool, dot ? PeakKind::kBf16 : PeakKind::kF32);
       print_product(c, type, p, options);
       std::fflush(stdout);
+      if (!options.machine_file.empty() && type.format == WeightFormat::kPlain &&
+          c.op != Op::kSymmetric)
+        machine.products.push_back(point_of(c, type, p, machine));
     }
+    if (!options.machine_file.empty())
+      save_machine(posix_file_system(), options.machine_file, machine);
   }
+}
+
+ProductShares compare_products(const ProductPoint& first, const ProductPoint& second, Pool& pool) {
+  constexpr double kSeconds = 1;
+  constexpr int64_t kPeakIterations = 50000;
+  const auto case_of = [](const ProductPoint& p) {
+    return Case{.name = "",
+                .op = Op::kForward,
+                .rows = p.rows * p.groups,
+                .n = p.n,
+                .k = p.k,
+                .groups = p.groups};
+  };
+  const OperandType& type = kTypes[first.bf16 ? 0 : 1];
+  const bool dot = first.bf16 && isa() >= Isa::kAvx512Bf16;
+  Product products[2] = {{case_of(first), type, pool}, {case_of(second), type, pool}};
+  double best[2] = {0, 0}, peak = 0;
+  for (Product& product : products) product.run();
+  for (const double start = now_seconds(); now_seconds() - start < kSeconds;) {
+    for (int i = 0; i < 2; ++i) {
+      const double begin = now_seconds();
+      products[i].run();
+      best[i] = std::max(best[i], products[i].flops() / (now_seconds() - begin));
+    }
+    peak =
+        std::max(peak, peak_burst(pool, dot ? PeakKind::kBf16 : PeakKind::kF32, kPeakIterations));
+  }
+  return {100 * best[0] / peak, 100 * best[1] / peak};
 }
 
 }  // namespace moraine

@@ -12,6 +12,9 @@
 
 #include <string>
 
+#include "base/pool.h"
+#include "machine/machine.h"
+
 namespace moraine {
 
 struct BenchOptions {
@@ -22,5 +25,12 @@ struct BenchOptions {
 
 void bench_memory(const BenchOptions& options);
 void bench_gemm(const BenchOptions& options);
+
+// Two forward products and the peak in turns, for a second: each one's best rate as a share of the best peak, in
+// percent. Neighbours on the machine only lower a rate.
+struct ProductShares {
+  double first = 0, second = 0;
+};
+ProductShares compare_products(const ProductPoint& first, const ProductPoint& second, Pool& pool);
 
 }  // namespace moraine

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "base/clock.h"
@@ -27,10 +29,12 @@ namespace {
 
 struct Result {
   int ranks = 1, threads = 1;  // of a rank
-  double seconds_median = 0, tokens_per_s = 0, gflops = 0, peak_gflops = 0;
-  double free_seconds = 0;              // median step with communication free; 0: one rank
-  double alone_tokens_per_s = 0;        // one rank with all threads; 0: not measured
-  std::vector<Profile::Row> rows = {};  // of rank 0
+  double seconds_median = 0, seconds_least = 0, tokens_per_s = 0, gflops = 0, peak_gflops = 0;
+  double free_seconds = 0;                    // median step with communication free; 0: one rank
+  double alone_tokens_per_s = 0;              // one rank with all threads; 0: not measured
+  double cpu_seconds_least = 0;               // of the whole process
+  std::vector<Profile::Row> rows = {};        // of rank 0
+  std::vector<Profile::Row> least_rows = {};  // of each operation the step where it took least
   int64_t plan_bytes = 0, resident_bytes = 0;
 };
 
@@ -76,8 +80,30 @@ double sum_over(Transport& job, double value) {
 
 double median(std::vector<double> values) { return spread_of(std::move(values)).median; }
 
+// Of each operation the least time of any step: neighbours only add.
+void keep_least(std::vector<Profile::Row>& least, const std::vector<Profile::Row>& step) {
+  for (const Profile::Row& row : step) {
+    const auto same = std::find_if(least.begin(), least.end(), [&](const Profile::Row& r) {
+      return std::strcmp(r.name, row.name) == 0;
+    });
+    if (same == least.end()) {
+      least.push_back(row);
+    } else if (row.seconds < same->seconds) {
+      *same = row;
+    }
+  }
+}
+
+// What is measured, of how many steps.
+struct Asked {
+  int64_t steps = 0;
+  int threads = 1;
+  bool is_compared = true;  // every other step with communication free
+  Machine machine = {};     // of the trainer's options
+};
+
 // Steps of this rank; what rank 0 measured is the answer.
-Result run_steps(const RunConfig& config, int64_t steps, int threads, Transport& transport) {
+Result run_steps(const RunConfig& config, const Asked& asked, Transport& transport) {
   const Timeline timeline(config);
   Arena arena(Arena::Mode::kReal);
   FreeTransport network(transport);
@@ -85,51 +111,64 @@ Result run_steps(const RunConfig& config, int64_t steps, int threads, Transport&
               make_mesh(transport.size(), transport.rank(), config.parallel.expert,
                         phase_context(config, 0), config.train.slots, config.model.experts),
               config.parallel.deadline_seconds);
-  Pool pool(rank_threads(threads, ranks.world));
+  Pool pool(rank_threads(asked.threads, ranks.world));
   Trainer trainer(arena, pool, config, timeline, ranks,
-                  trainer_options(config, timeline, Machine()));
+                  trainer_options(config, timeline, asked.machine));
   arena.seal();
   trainer.initialize(1);
   trainer.refresh();
   Profile profile;
   SpikeDetector no_spikes(/*sigma=*/0);
-  std::vector<double> seconds, free_seconds;
+  Result r{.ranks = transport.size(), .threads = pool.threads()};
+  std::vector<double> seconds, free_seconds, cpu_seconds;
   const StepPlan plan = timeline.at(timeline.steps() - 1);
-  const int64_t kinds = transport.size() > 1 ? 2 : 1;  // with communication, and free
-  for (int64_t i = -kinds; i < steps * kinds; ++i) {   // one of each to warm up
+  // With communication, and free.
+  const int64_t kinds = transport.size() > 1 && asked.is_compared ? 2 : 1;
+  for (int64_t i = -kinds; i < asked.steps * kinds; ++i) {  // one of each to warm up
     const bool free = kinds == 2 && i % 2 != 0;
     network.set_free(free);
     trainer.ctx().profile = i >= 0 && !free ? &profile : nullptr;
     barrier(ranks.world);
     const double begin = now_seconds();
-    const OpTimer whole(trainer.ctx().profile, Span::kPhase, "step");
-    const auto read = [&](int64_t first, int64_t count, SequenceBatch* out) {
-      read_random(plan, config.model.vocab_size, first, count, out);
-    };
-    trainer.step(plan, /*lr_scale=*/1e-3, read, no_spikes);
+    const std::clock_t cpu_begin = std::clock();
+    profile.clear();
     {
-      Profile* const waits = kinds == 2 ? trainer.ctx().profile : nullptr;
-      const OpTimer timer(waits, Span::kRanks, "ranks: barrier");
-      barrier(ranks.world);
+      const OpTimer whole(trainer.ctx().profile, Span::kPhase, "step");
+      const auto read = [&](int64_t first, int64_t count, SequenceBatch* out) {
+        read_random(plan, config.model.vocab_size, first, count, out);
+      };
+      trainer.step(plan, /*lr_scale=*/1e-3, read, no_spikes);
+      {
+        Profile* const waits = transport.size() > 1 ? trainer.ctx().profile : nullptr;
+        const OpTimer timer(waits, Span::kRanks, "ranks: barrier");
+        barrier(ranks.world);
+      }
     }
     if (i >= 0) (free ? free_seconds : seconds).push_back(now_seconds() - begin);
+    if (i < 0 || free) continue;
+    cpu_seconds.push_back(static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC);
+    merge_rows(r.rows, profile.rows());
+    keep_least(r.least_rows, profile.rows());
   }
-  Result r{.ranks = transport.size(), .threads = pool.threads()};
   r.seconds_median = median(seconds);
+  r.seconds_least = *std::min_element(seconds.begin(), seconds.end());
+  r.cpu_seconds_least = *std::min_element(cpu_seconds.begin(), cpu_seconds.end());
   if (kinds == 2) r.free_seconds = median(free_seconds);
   r.tokens_per_s = static_cast<double>(plan.batch_tokens) / r.seconds_median;
-  r.gflops = profile.flops() / static_cast<double>(steps) / r.seconds_median / 1e9;
-  r.rows = profile.rows();
+  for (const Profile::Row& row : r.rows)
+    r.gflops += row.flops / static_cast<double>(asked.steps) / r.seconds_median / 1e9;
+  std::sort(r.rows.begin(), r.rows.end(),
+            [](const Profile::Row& a, const Profile::Row& b) { return a.seconds > b.seconds; });
   r.plan_bytes = arena.bytes();
   // Before another measurement takes memory of its own.
   r.resident_bytes = peak_resident_bytes();
   return r;
 }
 
-Result run_on_threads(const RunConfig& config, int64_t steps, int ranks, int threads) {
+Result run_on_threads(const RunConfig& config, int ranks, const Asked& asked) {
   Result result;
   run_thread_ranks(ranks, [&](Transport& transport) {
-    const Result mine = run_steps(config, steps, threads, transport);
+    const Result mine = run_steps(config, asked, transport);
     if (transport.rank() == 0) result = mine;
   });
   return result;
@@ -140,10 +179,11 @@ Result run_with_baseline(const RunConfig& config, int64_t steps, int ranks, int 
   RunConfig alone = config;
   alone.parallel = ParallelConfig();
   const auto baseline = [&] {
-    return run_on_threads(alone, (steps + 1) / 2, 1, ranks * threads).tokens_per_s;
+    return run_on_threads(alone, 1, {.steps = (steps + 1) / 2, .threads = ranks * threads})
+        .tokens_per_s;
   };
   const double before = ranks > 1 ? baseline() : 0;
-  Result r = run_on_threads(config, steps, ranks, threads);
+  Result r = run_on_threads(config, ranks, {.steps = steps, .threads = threads});
   if (ranks > 1) r.alone_tokens_per_s = (before + baseline()) / 2;
   return r;
 }
@@ -182,12 +222,23 @@ RunConfig read_bench_config(const BenchTrainOptions& options) {
 }
 
 TimedSteps time_steps(const RunConfig& config, int64_t steps, int64_t threads) {
-  Result r = run_on_threads(config, steps, 1, static_cast<int>(threads));
+  Result r = run_on_threads(config, 1, {.steps = steps, .threads = static_cast<int>(threads)});
   const Timeline timeline(config);
   return {.count = steps,
           .seconds = r.seconds_median,
           .tokens = timeline.at(timeline.steps() - 1).batch_tokens,
           .rows = std::move(r.rows)};
+}
+
+RankSteps time_rank_steps(const RunConfig& config, const RanksAsked& asked,
+                          const Machine& machine) {
+  Result r = run_on_threads(
+      config, asked.ranks,
+      {.steps = asked.steps, .threads = asked.threads, .is_compared = false, .machine = machine});
+  return {.seconds = r.seconds_median,
+          .least_seconds = r.seconds_least,
+          .least_cpu_seconds = r.cpu_seconds_least,
+          .rows = std::move(r.least_rows)};
 }
 
 void bench_train(const BenchTrainOptions& options) {
@@ -210,7 +261,7 @@ void bench_train(const BenchTrainOptions& options) {
     return job ? sum_over(*job, own) : own;
   };
   const double peak_before = peak();
-  Result r = job ? run_steps(config, options.steps, threads, *job)
+  Result r = job ? run_steps(config, {.steps = options.steps, .threads = threads}, *job)
                  : run_with_baseline(config, options.steps, ranks, threads);
   r.peak_gflops = (peak_before + peak()) / 2;
   if (!first) return;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/profile.h"
+#include "machine/machine.h"
 #include "train/run_config.h"
 
 namespace moraine {
@@ -38,5 +39,18 @@ struct TimedSteps {
   std::vector<Profile::Row> rows = {};  // of all steps
 };
 TimedSteps time_steps(const RunConfig& config, int64_t steps, int64_t threads);
+
+// Steps of several ranks as threads, with all their communication; rank 0's rows. The type must be settled.
+struct RanksAsked {
+  int ranks = 1;
+  int threads = 1;  // of a rank
+  int64_t steps = 3;
+};
+struct RankSteps {
+  double seconds = 0, least_seconds = 0;  // of a step: median, least
+  double least_cpu_seconds = 0;           // of all threads of the process together
+  std::vector<Profile::Row> rows = {};    // one step: of each operation the one where it took least
+};
+RankSteps time_rank_steps(const RunConfig& config, const RanksAsked& asked, const Machine& machine);
 
 }  // namespace moraine

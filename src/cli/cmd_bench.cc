@@ -12,6 +12,7 @@
 #include "bench/masks.h"
 #include "bench/rails.h"
 #include "bench/serve.h"
+#include "bench/step.h"
 #include "bench/storage.h"
 #include "bench/train.h"
 #include "cli/commands.h"
@@ -86,18 +87,20 @@ struct BenchFlags {
 
 void declare(Flags& flags, BenchFlags& f) {
   flags
-      .choice_positional(
-          "what", &f.what,
-          {"memory", "gemm", "train", "growth", "experts", "storage", "comm", "rails", "prefill",
-           "decode", "serve", "masks"},
-          "memory, gemm, train, growth, experts, storage, comm, rails, prefill, decode, serve or "
-          "masks")
+      .choice_positional("what", &f.what,
+                         {"memory", "gemm", "train", "step", "plan", "growth", "experts", "storage",
+                          "comm", "rails", "prefill", "decode", "serve", "masks"},
+                         "memory, gemm, train, step, plan, growth, experts, storage, comm, rails, "
+                         "prefill, decode, serve or masks")
       .flag("json", &f.options.json, "Print one JSON line per measurement.")
       .text("machine", &f.options.machine_file,
-            "memory, gemm, comm: machine file to write or update, which `train --machine` reads.")
+            "memory, gemm, comm, step: machine file to write or update, which `train --machine` "
+            "and `plan` read; plan: to predict with.")
       .text("config", &f.config_path,
-            "train, growth: config of the run. experts: likewise; default: a small model.")
-      .list("set", &f.assignments, "train, growth, experts: key=value that wins over the file.")
+            "train, step, plan, growth: config of the run. experts: likewise; default: a small "
+            "model.")
+      .list("set", &f.assignments,
+            "train, step, plan, growth, experts: key=value that wins over the file.")
       .text("zipf", &f.zipf,
             "experts: exponents s; the k-th expert's share of the rows falls as 1 / k^s.")
       .list("of", &f.growth.what,
@@ -105,15 +108,15 @@ void declare(Flags& flags, BenchFlags& f) {
       .integer("least", &f.growth.least, "growth: smallest value.", 1, 1 << 20)
       .integer("most", &f.growth.most, "growth: largest value.", 1, 1 << 20)
       .integer("steps", &f.steps,
-               "train, experts: optimizer steps measured; growth: at each value, 2; decode: "
-               "steps, 32.",
+               "train, step, experts: optimizer steps measured; plan: of each plan, 3; growth: at "
+               "each value, 2; decode: steps, 32.",
                1, 1 << 20)
       .text("ranks", &f.ranks,
-            "storage: rank counts, as threads of this process. comm, train, experts: one number; "
-            "default "
-            "one for each usable core (comm), 1 (train), 2 (experts).")
+            "storage, plan: rank counts, as threads of this process; plan: 1,2,4,8. comm, train, "
+            "experts: one number; default one for each usable core (comm), 1 (train), 2 (experts).")
       .integer("mib", &f.mib, "storage: MiB of state, all ranks together.", 8, 1 << 20)
-      .integer("rounds", &f.rounds, "storage, rails: rounds, of which medians are taken.", 1, 1000)
+      .integer("rounds", &f.rounds,
+               "storage, rails, plan: rounds, of which medians are taken; plan: 1.", 1, 1000)
       .text("rendezvous", &f.rails.rendezvous,
             "rails: HOST:PORT of rank 0; empty: two processes of this host.")
       .integer("rank", &f.rails_rank, "rails: with --rendezvous: 0 or 1.", -1, 1)
@@ -169,6 +172,15 @@ void run_inference(const Flags& flags, const BenchFlags& f) {
   f.what == "prefill" ? bench_prefill(o) : bench_decode(o);
 }
 
+void run_step(const Flags& flags, const BenchFlags& f, const BenchTrainOptions& train) {
+  BenchStepOptions o{.train = train, .machine_file = f.options.machine_file};
+  if (f.what == "step") return bench_step(o);
+  if (!flags.given("steps")) o.train.steps = 3;
+  if (flags.given("rounds")) o.rounds = f.rounds;
+  if (flags.given("ranks")) o.ranks = parse_ranks(f.ranks);
+  bench_plan(o);
+}
+
 void run_train(const Flags& flags, BenchFlags& f) {
   if (f.config_path.empty())
     throw_error(Code::kInvalidArgument, "bench {}: --config is missing: wanted a run's TOML file",
@@ -176,13 +188,15 @@ void run_train(const Flags& flags, BenchFlags& f) {
   if (f.what == "growth" && flags.given("ranks"))
     throw_error(Code::kInvalidArgument, "--ranks {}: bench growth measures one rank; leave it out",
                 f.ranks);
-  const BenchTrainOptions o{.config_path = f.config_path,
-                            .assignments = f.assignments,
-                            .steps = f.what == "growth" && !flags.given("steps") ? 2 : f.steps,
-                            .threads = f.threads,
-                            .ranks = one_rank_count(flags, f.what, f.ranks, 1),
-                            .json = f.options.json};
+  const BenchTrainOptions o{
+      .config_path = f.config_path,
+      .assignments = f.assignments,
+      .steps = f.what == "growth" && !flags.given("steps") ? 2 : f.steps,
+      .threads = f.threads,
+      .ranks = f.what == "plan" ? 1 : one_rank_count(flags, f.what, f.ranks, 1),
+      .json = f.options.json};
   if (f.what == "train") return bench_train(o);
+  if (f.what == "step" || f.what == "plan") return run_step(flags, f, o);
   f.growth.train = o;
   f.growth.chart = f.serve.chart;
   bench_growth(f.growth);
@@ -206,9 +220,10 @@ void cmd_bench(const CommandLine& line) {
   Flags flags(
       "bench",
       "memory: bandwidth. gemm: peaks, and products at the model's shapes. train: a run's "
-      "speed by operation. growth: what a token costs as sequence, experts, batch or vocabulary "
-      "grow. experts: what placing busy experts on further ranks gains. storage: saving and "
-      "restoring a checkpoint from many ranks. comm: "
+      "speed by operation. step: what each operation takes, for the planner; plan: predicted and "
+      "measured time of every mesh. growth: what a token costs as sequence, experts, batch or "
+      "vocabulary grow. experts: what placing busy experts on further ranks gains. storage: saving "
+      "and restoring a checkpoint from many ranks. comm: "
       "messages and collectives between ranks, also under mpirun. rails: messages over several "
       "TCP paths, beside raw streams. prefill, decode: a prompt; a "
       "token of each of many sequences; without an engine. serve: prompts and answers, alone and "

@@ -1,9 +1,12 @@
-// `moraine plan`: what a run will take and lose: memory by name without taking any; interruptions and useful time.
+// `moraine plan`: what a run will take and lose, without running it: memory, time, interruptions.
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/plan_cluster.h"
 #include "cli/plan_reliability.h"
+#include "cli/plan_shape.h"
+#include "cli/plan_step.h"
 #include "model/loaded_model.h"
 #include "train/auto_dtype.h"
 #include "train/complete_config.h"
@@ -20,12 +23,13 @@ struct PlanFlags {
   int64_t ranks = 1, rank = 0, context = 0, sequences = 1;
   LoadOptions load;
   ReliabilityFlags reliability;
+  PlanStepFlags step;
+  PlanClusterFlags cluster;
+  PlanShapeFlags shape;
 };
 
-void plan_run(const PlanFlags& f, Arena& arena) {
-  if (f.rank >= f.ranks)
-    throw_error(Code::kInvalidArgument, "--rank {}: the run has ranks 0 to {}", f.rank,
-                f.ranks - 1);
+// The run's config, with vocabulary and type.
+RunConfig read_planned_config(const PlanFlags& f) {
   FileSystem& fs = posix_file_system();
   SettingsTable settings = SettingsTable::parse(fs.read(f.config_path), f.config_path);
   for (const std::string& assignment : f.assignments) settings.set(assignment);
@@ -36,11 +40,22 @@ void plan_run(const PlanFlags& f, Arena& arena) {
   if (config.model.vocab_size == 0) {
     throw_error(
         Code::kInvalidArgument,
-        "plan memory: model.vocab_size is not given and {} is not built yet; set model.vocab_size",
-        config.phases.front().train.front().path);
+        "plan {}: model.vocab_size is not given and {} is not built yet; set model.vocab_size",
+        f.action, config.phases.front().train.front().path);
   }
   measure_dtype(config);
-  plan_run_memory(arena, config, static_cast<int>(f.ranks), static_cast<int>(f.rank));
+  return config;
+}
+
+void plan_run(const PlanFlags& f, Arena& arena) {
+  if (f.rank >= f.ranks)
+    throw_error(Code::kInvalidArgument, "--rank {}: the run has ranks 0 to {}", f.rank,
+                f.ranks - 1);
+  const Machine machine = f.step.machine_file.empty()
+                              ? Machine()
+                              : load_machine(posix_file_system(), f.step.machine_file);
+  plan_run_memory(arena, read_planned_config(f), static_cast<int>(f.ranks),
+                  static_cast<int>(f.rank), machine);
 }
 
 // One process that answers, as `generate` and `serve` open a model.
@@ -51,6 +66,21 @@ std::unique_ptr<LoadedModel> plan_answers(PlanFlags f) {
   const int64_t each = (f.load.positions + kPageRows - 1) / kPageRows;
   f.load.cache = {.pages = each * f.sequences, .segments = f.sequences};
   return LoadedModel::plan(directory, f.load);
+}
+
+void plan_time(PlanFlags& f) {
+  if (f.config_path.empty())
+    throw_error(Code::kInvalidArgument, "--config is missing: wanted a run's TOML file");
+  const RunConfig config = read_planned_config(f);
+  if (f.action == "step") return print_plan_step(f.step, config, static_cast<int>(f.ranks), f.json);
+  if (f.action == "shape")
+    return print_plan_shape(f.shape, config,
+                            {.machine_file = f.step.machine_file,
+                             .memory_gib = f.step.memory_gib,
+                             .ranks = static_cast<int>(f.ranks),
+                             .json = f.json});
+  f.cluster.interruptions = f.reliability.interruptions;
+  print_plan_cluster(f.cluster, config, {f.step.imbalance, f.step.document, f.json});
 }
 
 void print_plan(const Arena& arena, bool json) {
@@ -76,9 +106,16 @@ void cmd_plan(const CommandLine& line) {
       "plan",
       "memory: every large buffer by name, without taking any: of a run, the table that "
       "`train` prints before step one; of a model, what generate and serve take. "
+      "step: the time of a step on every feasible mesh, best first, from measured rates. "
+      "shape: widths, heads, experts and micro-batches for a budget of parameters or time, and "
+      "what near misses cost. "
+      "cluster: the same on many hosts that a file describes, with what failures and slow hosts "
+      "take. "
       "reliability: how often a run is interrupted, how often to save, and what share of the "
       "time is useful.");
-  flags.choice_positional("action", &f.action, {"memory", "reliability"}, "memory or reliability")
+  flags
+      .choice_positional("action", &f.action, {"memory", "step", "shape", "cluster", "reliability"},
+                         "memory, step, shape, cluster or reliability")
       .text("config", &f.config_path, "Config file of a run.")
       .text("model", &f.model_path, "Or a model that answers: any directory that `serve` takes.")
       .list("set", &f.assignments, "key=value that wins over the file.")
@@ -92,9 +129,13 @@ void cmd_plan(const CommandLine& line) {
       .integer("sequences", &f.sequences, "Of --model: sequences of that length in the cache.", 1,
                1 << 20)
       .flag("json", &f.json, "Print JSON.");
+  declare_plan_step(flags, &f.step);
+  declare_plan_cluster(flags, &f.cluster);
+  declare_plan_shape(flags, &f.shape);
   declare_reliability(flags, &f.reliability);
   if (!flags.parse(line)) return;
   if (f.action == "reliability") return print_reliability(f.reliability, f.ranks, f.json);
+  if (f.action == "step" || f.action == "shape" || f.action == "cluster") return plan_time(f);
   if (f.config_path.empty() && f.model_path.empty())
     throw_error(Code::kInvalidArgument, "--config is missing: wanted --config FILE or --model DIR");
   if (!f.config_path.empty() && !f.model_path.empty())

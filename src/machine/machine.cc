@@ -96,10 +96,93 @@ Json comm_json(const CommLimits& c) {
           {"buckets", points_json(c.buckets)}};
 }
 
-// Those of the file that is about to be replaced; none if there is no readable one.
-CommLimits comm_of_file(FileSystem& fs, const std::string& path) {
+bool truth(const Json& json, const char* name, const std::string& path) {
+  const Json& value = field(json, name, path);
+  if (!value.is_boolean())
+    throw_error(Code::kCorrupt, "read machine file {}: \"{}\" is not true or false; {}", path, name,
+                kRemedy);
+  return value.get<bool>();
+}
+
+const Json& list_field(const Json& json, const char* name, const std::string& path) {
+  const Json& list = field(json, name, path);
+  if (!list.is_array())
+    throw_error(Code::kCorrupt, "read machine file {}: \"{}\" is not a list; {}", path, name,
+                kRemedy);
+  return list;
+}
+
+std::vector<ProductPoint> product_points(const Json& json, const std::string& path) {
+  std::vector<ProductPoint> points;
+  const auto extent = [&](const Json& p, const char* name) {
+    return static_cast<int64_t>(number(p, name, path, 1));
+  };
+  for (const Json& p : list_field(json, "products", path))
+    points.push_back({.is_weight = truth(p, "is_weight", path),
+                      .bf16 = truth(p, "bf16", path),
+                      .rows = extent(p, "rows"),
+                      .n = extent(p, "n"),
+                      .k = extent(p, "k"),
+                      .groups = extent(p, "groups"),
+                      .gflops = number(p, "gflops", path, 1e-6)});
+  return points;
+}
+
+std::vector<OperationFit> operation_fits(const Json& json, const std::string& path) {
+  std::vector<OperationFit> fits;
+  for (const Json& o : list_field(json, "operations", path))
+    fits.push_back({.name = text(o, "name", path),
+                    .bf16 = truth(o, "bf16", path),
+                    .threads = static_cast<int32_t>(number(o, "threads", path, 1)),
+                    .call_us = number(o, "call_us", path, 0),
+                    .factor = number(o, "factor", path, 0)});
+  return fits;
+}
+
+Calibration calibration_of(const Json& json, const std::string& path) {
+  return {.plans = static_cast<int64_t>(number(json, "plans", path, 1)),
+          .ranks_most = static_cast<int64_t>(number(json, "ranks_most", path, 1)),
+          .rank_correlation = number(json, "rank_correlation", path, -1),
+          .error_median = number(json, "error_median", path, 0),
+          .error_largest = number(json, "error_largest", path, 0)};
+}
+
+Json calibration_json(const Calibration& c) {
+  return {{"plans", c.plans},
+          {"ranks_most", c.ranks_most},
+          {"rank_correlation", c.rank_correlation},
+          {"error_median", c.error_median},
+          {"error_largest", c.error_largest}};
+}
+
+Json products_json(const std::vector<ProductPoint>& points) {
+  Json list = Json::array();
+  for (const ProductPoint& p : points)
+    list.push_back({{"is_weight", p.is_weight},
+                    {"bf16", p.bf16},
+                    {"rows", p.rows},
+                    {"n", p.n},
+                    {"k", p.k},
+                    {"groups", p.groups},
+                    {"gflops", p.gflops}});
+  return list;
+}
+
+Json operations_json(const std::vector<OperationFit>& fits) {
+  Json list = Json::array();
+  for (const OperationFit& o : fits)
+    list.push_back({{"name", o.name},
+                    {"bf16", o.bf16},
+                    {"threads", o.threads},
+                    {"call_us", o.call_us},
+                    {"factor", o.factor}});
+  return list;
+}
+
+// The file that is about to be replaced; nothing measured if there is no readable one.
+Machine machine_of_file(FileSystem& fs, const std::string& path) {
   try {
-    return fs.exists(path) ? load_machine(fs, path).comm : CommLimits();
+    return fs.exists(path) ? load_machine(fs, path) : Machine();
   } catch (const Error&) {
     return {};
   }
@@ -120,6 +203,9 @@ Machine load_machine(FileSystem& fs, const std::string& path) {
   m.copy_gb_s = number(json, "copy_gb_s", path, kSlowest);
   m.measured_utc = text(json, "measured_utc", path);
   if (json.contains("comm")) m.comm = comm_limits(json.at("comm"), path);
+  if (json.contains("products")) m.products = product_points(json, path);
+  if (json.contains("operations")) m.operations = operation_fits(json, path);
+  if (json.contains("calibration")) m.calibration = calibration_of(json.at("calibration"), path);
   return m;
 }
 
@@ -132,8 +218,15 @@ void save_machine(FileSystem& fs, const std::string& path, const Machine& m) {
                {"read_gb_s", m.read_gb_s},
                {"copy_gb_s", m.copy_gb_s},
                {"measured_utc", m.measured_utc}};
-  const CommLimits comm = m.comm.ranks > 0 ? m.comm : comm_of_file(fs, path);
+  const Machine before = machine_of_file(fs, path);
+  const CommLimits& comm = m.comm.ranks > 0 ? m.comm : before.comm;
+  const auto& products = m.products.empty() ? before.products : m.products;
+  const auto& operations = m.operations.empty() ? before.operations : m.operations;
   if (comm.ranks > 0) json["comm"] = comm_json(comm);
+  if (!products.empty()) json["products"] = products_json(products);
+  if (!operations.empty()) json["operations"] = operations_json(operations);
+  const Calibration& calibration = m.calibration.plans > 0 ? m.calibration : before.calibration;
+  if (calibration.plans > 0) json["calibration"] = calibration_json(calibration);
   fs.write_atomic(path, json_text(json, 2) + "\n");
 }
 
@@ -159,6 +252,24 @@ Machine measure_machine_quick(Pool& pool) {
 
 double matmul_gflops(const Machine& machine, bool bf16) {
   return bf16 && machine.bf16_gflops > 0 ? machine.bf16_gflops : machine.f32_gflops;
+}
+
+double product_gflops(const Machine& machine, const ProductPoint& shape) {
+  const auto log2 = [](int64_t n) {
+    return std::log2(static_cast<double>(std::max<int64_t>(1, n)));
+  };
+  double weights = 0, sum = 0;
+  for (const ProductPoint& p : machine.products) {
+    if (p.is_weight != shape.is_weight || p.bf16 != shape.bf16) continue;
+    const double rows = log2(p.rows) - log2(shape.rows), n = log2(p.n) - log2(shape.n),
+                 k = log2(p.k) - log2(shape.k),
+                 groups = (p.groups > 1) == (shape.groups > 1) ? 0 : 1;
+    const double distance = rows * rows + n * n + k * k + groups;
+    const double weight = 1 / std::max(distance, 1e-9);
+    weights += weight;
+    sum += weight * std::log(p.gflops);
+  }
+  return weights > 0 ? std::exp(sum / weights) : matmul_gflops(machine, shape.bf16);
 }
 
 bool bf16_is_faster(const Machine& machine) { return machine.bf16_gflops > machine.f32_gflops; }

@@ -1,8 +1,8 @@
 // Machine: the measured limits of this machine, the denominator of every "percent of possible".
 //
 // File: one JSON object with exactly these names; docs/formats/machine.md. `moraine bench memory`
-// and `bench gemm` write it, `bench comm` adds `comm`; without one, training measures briefly at
-// the start.
+// and `bench gemm` write it (gemm: with `products`), `bench comm` adds `comm`, `bench step` adds
+// `operations`; without one, training measures briefly at the start.
 //
 // Errors:  load_machine: kNotFound; kCorrupt if a field is missing, of the wrong type, or
 //          out of range.
@@ -32,6 +32,30 @@ struct CommLimits {
   std::vector<CommPoint> messages, buckets;         // what was fitted, by size
 };
 
+// One measured product: rows [rows, k] of each of `groups` groups times its weight [n, k]; `is_weight`: the product
+// of backward that sums over rows.
+struct ProductPoint {
+  bool is_weight = false, bf16 = false;
+  int64_t rows = 0;  // of a group, the mean
+  int64_t n = 0, k = 0, groups = 1;
+  double gflops = 0;  // of all threads
+};
+
+// How an operation of a profile compares with what the machine could do (plan/step_time.h):
+// seconds = calls * call_us + factor * base.
+struct OperationFit {
+  std::string name = {};
+  bool bf16 = false;
+  int32_t threads = 0;  // of the rank that was measured
+  double call_us = 0, factor = 0;
+};
+
+// How well steps were predicted with this file, on plans that it was not fitted to (`bench plan`).
+struct Calibration {
+  int64_t plans = 0, ranks_most = 0;  // 0: not measured
+  double rank_correlation = 0, error_median = 0, error_largest = 0;
+};
+
 struct Machine {
   std::string isa;         // isa_name, when measured
   int32_t threads = 0;     // the rates are those of all threads together
@@ -41,11 +65,14 @@ struct Machine {
   double read_gb_s = 0;    // 1e9 bytes per second from memory
   double copy_gb_s = 0;    // read plus written, the better of normal and non-temporal stores
   CommLimits comm = {};
+  std::vector<ProductPoint> products = {};    // empty: not measured
+  std::vector<OperationFit> operations = {};  // empty: not measured
+  Calibration calibration = {};
   std::string measured_utc;  // 2026-01-02T03:04:05Z
 };
 
 Machine load_machine(FileSystem& fs, const std::string& path);
-// A file's comm limits stay if `machine` has none.
+// A file's comm limits, products, operations and calibration stay if `machine` has none.
 void save_machine(FileSystem& fs, const std::string& path, const Machine& machine);
 
 // About half a second, and 256 MiB for the time being.
@@ -54,6 +81,11 @@ Machine measure_machine_quick(Pool& pool);
 // The rate that products of this machine are held against: bf16_gflops if `bf16` and there is one,
 // else f32.
 double matmul_gflops(const Machine& machine, bool bf16);
+
+// The rate of a product of this shape and type: of the measured ones of its kind and type the mean of the logarithms,
+// weighted by 1 / distance^2 in log2(rows, n, k), where grouped or not counts one; a shape that was measured has
+// its own rate. Without a table: matmul_gflops. Cost: one pass over the table.
+double product_gflops(const Machine& machine, const ProductPoint& shape);
 
 // Whether products of bf16 are faster than those of f32.
 bool bf16_is_faster(const Machine& machine);

@@ -139,5 +139,60 @@ TEST(Machine, QuickMeasurementFillsTheFields) {
   EXPECT_EQ(m.measured_utc.size(), 20u);
 }
 
+TEST(Machine, ProductsAndOperationsSurviveTheDiskAndANewMeasurementOfTheRest) {
+  const testing::TempFolder folder;
+  const std::string path = join_path(folder.path(), "machine.json");
+  Machine with = example();
+  with.products = {{.is_weight = true,
+                    .bf16 = true,
+                    .rows = 256,
+                    .n = 64,
+                    .k = 32,
+                    .groups = 8,
+                    .gflops = 77.5}};
+  with.operations = {{.name = "muon", .bf16 = true, .threads = 2, .call_us = 1.5, .factor = 2.25}};
+  with.calibration = {.plans = 30,
+                      .ranks_most = 8,
+                      .rank_correlation = 0.75,
+                      .error_median = 0.125,
+                      .error_largest = 0.5};
+  save_machine(posix_file_system(), path, with);
+  save_machine(posix_file_system(), path, example());
+  const Machine m = load_machine(posix_file_system(), path);
+  EXPECT_EQ(m.calibration.plans, 30);
+  EXPECT_EQ(m.calibration.ranks_most, 8);
+  EXPECT_EQ(m.calibration.rank_correlation, 0.75);
+  EXPECT_EQ(m.calibration.error_median, 0.125);
+  EXPECT_EQ(m.calibration.error_largest, 0.5);
+  ASSERT_EQ(m.products.size(), 1u);
+  const ProductPoint& p = m.products[0];
+  EXPECT_TRUE(p.is_weight && p.bf16);
+  EXPECT_EQ(p.rows, 256);
+  EXPECT_EQ(p.n, 64);
+  EXPECT_EQ(p.k, 32);
+  EXPECT_EQ(p.groups, 8);
+  EXPECT_EQ(p.gflops, 77.5);
+  ASSERT_EQ(m.operations.size(), 1u);
+  EXPECT_EQ(m.operations[0].name, "muon");
+  EXPECT_EQ(m.operations[0].threads, 2);
+  EXPECT_EQ(m.operations[0].call_us, 1.5);
+  EXPECT_EQ(m.operations[0].factor, 2.25);
+}
+
+// A measured shape has its own rate; between two the rate is between theirs; other kinds and types do not count.
+TEST(Machine, RatesOfProductsAreInterpolated) {
+  Machine m = example();
+  EXPECT_EQ(product_gflops(m, {.rows = 10, .n = 10, .k = 10}), m.f32_gflops);
+  m.products = {{.rows = 64, .n = 256, .k = 256, .gflops = 100},
+                {.rows = 4096, .n = 256, .k = 256, .gflops = 400},
+                {.is_weight = true, .rows = 512, .n = 256, .k = 256, .gflops = 7},
+                {.bf16 = true, .rows = 512, .n = 256, .k = 256, .gflops = 9000}};
+  EXPECT_NEAR(product_gflops(m, {.rows = 64, .n = 256, .k = 256}), 100, 1e-3);
+  EXPECT_NEAR(product_gflops(m, {.rows = 512, .n = 256, .k = 256}), 200, 1e-9);
+  const double near = product_gflops(m, {.rows = 128, .n = 256, .k = 256});
+  EXPECT_GT(near, 100);
+  EXPECT_LT(near, 200);
+}
+
 }  // namespace
 }  // namespace moraine

@@ -10,6 +10,7 @@
 #include "kernels/isa.h"
 #include "model/model_directory.h"
 #include "train/auto_dtype.h"
+#include "train/auto_plan.h"
 #include "train/complete_config.h"
 #include "train/config_difference.h"
 #include "train/resume.h"
@@ -216,6 +217,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   if (!given.train.init.empty() && options.resume != "never")
     adopt_own_model(fs, options.out, config);
   config = complete_config(fs, config);
+  settle_plan(fs, config, options, transport);
   check_weights(config);
   const Timeline timeline(config);
   std::unique_ptr<RunData> data = kept ? std::move(kept->data) : nullptr;

@@ -196,6 +196,12 @@ Fields phase_fields(PhaseConfig& c, PhaseText& text) {
 
 Fields parallel_fields(ParallelConfig& c) {
   return {
+      choice_field(
+          "plan", &c.plan,
+          "Who chooses the mesh: this config, or the planner when the run begins. auto sets "
+          "`expert`, and train.recompute if nothing fits in memory without; `context`, which "
+          "changes bits, stays as given.",
+          {"given", "auto"}),
       {"expert", &c.expert, "ranks",
        "Ranks over which the experts of a layer are divided; a power of two. No bit depends on it.",
        1, 65536},

@@ -37,6 +37,7 @@ enum class MatrixRule : uint8_t { kMuon, kAdamW };
 enum class SpikePolicy : uint8_t { kSkip, kRollback, kStop };
 const char* spike_policy_name(SpikePolicy policy);
 enum class AttentionExchange : uint8_t { kAuto, kRing, kGather };
+enum class PlanChoice : uint8_t { kGiven, kAuto };
 
 struct TrainConfig {
   int64_t seed = 1;
@@ -90,6 +91,7 @@ struct CheckpointConfig {
 };
 
 struct ParallelConfig {
+  PlanChoice plan = PlanChoice::kGiven;              // auto: train/auto_plan.h chooses `expert`
   PlacementMode placement = PlacementMode::kStatic;  // of experts (parallel/expert_placer.h)
   int64_t expert_slots = 2;                          // unless it is static
   int64_t placement_every_steps = 10;

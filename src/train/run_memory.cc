@@ -23,16 +23,31 @@ Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer)
                     {.pages = (positions + kPageRows - 1) / kPageRows});
 }
 
-void plan_run_memory(Arena& arena, const RunConfig& config, int ranks, int rank, int64_t phase) {
+namespace {
+
+void take_planned(Arena& arena, const RunConfig& config, const Mesh& mesh,
+                  const TrainerOptions& options) {
   const Timeline timeline(config);
-  PlannedRanks planned(run_mesh(config, ranks, rank, phase));
+  PlannedRanks planned(mesh);
   Pool pool(config.train.threads > 0 ? static_cast<int>(config.train.threads)
-                                     : std::max(1, usable_cores() / ranks));
-  TrainerOptions options = trainer_options(config, timeline, Machine());
-  options.phase = phase;
+                                     : std::max(1, usable_cores() / mesh.ranks));
   Trainer trainer(arena, pool, config, timeline, planned.ranks(), options);
   if (!config.data.tokenizer.empty() || !config.train.init.empty())
     make_sample_cache(arena, config, trainer);
+}
+
+}  // namespace
+
+void plan_run_memory(Arena& arena, const RunConfig& config, int ranks, int rank, int64_t phase) {
+  TrainerOptions options = trainer_options(config, Timeline(config), Machine());
+  options.phase = phase;
+  take_planned(arena, config, run_mesh(config, ranks, rank, phase), options);
+}
+
+void plan_run_memory(Arena& arena, const RunConfig& config, int ranks, int rank,
+                     const Machine& machine) {
+  take_planned(arena, config, run_mesh(config, ranks, rank),
+               trainer_options(config, Timeline(config), machine));
 }
 
 }  // namespace moraine

@@ -1,0 +1,147 @@
+// Plan: the commands of a plan as a user gives them, and that train takes what they say.
+//
+// Fails if a command refuses a config that train takes, if what `shape` writes does not train, or a mistake is not
+// told by name.
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "base/json.h"
+#include "checkpoint/test_folder.h"
+#include "machine/machine.h"
+#include "tests/program.h"
+#include "tests/tiny_run.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+class PlanCli : public ::testing::Test {
+ protected:
+  PlanCli() {
+    build_tiny_dataset(file("data"), 5, 400);
+    folder.write(
+        "run.toml",
+        "[model]\nhidden = 32\nlayers = 2\nheads = 2\nkv_heads = 1\nhead_dim = 16\nexperts "
+        "= 4\nexpert_hidden = 24\nrouter_hidden = 16\n[data]\ntrain = \"" +
+            file("data") +
+            "\"\n[train]\nslots = 4\nsequence = 32\nbatch_tokens = 256\nsteps = 2\n"
+            "[report]\nsample_every_steps = 0\nvalid_every_steps = 0\n");
+    Machine m;
+    m.isa = "test";
+    m.threads = 2;
+    m.f32_gflops = 10, m.bf16_gflops = 20;
+    m.read_gb_s = m.copy_gb_s = 10;
+    m.measured_utc = "2026-01-02T03:04:05Z";
+    save_machine(posix_file_system(), file("m.json"), m);
+    folder.write("cluster.toml",
+                 "[host]\nmachine = \"m.json\"\nranks = 2\n[stragglers]\nmtbf_hours = 9\n");
+  }
+  std::string file(const std::string& name) const { return folder.file(name); }
+  Ended plan(const std::string& action, const std::vector<std::string>& more) const {
+    std::vector<std::string> args = {"plan",           action,      "--config",
+                                     file("run.toml"), "--machine", file("m.json")};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_program(folder.path(), args, 0);
+  }
+  std::vector<Json> lines(const std::string& action, const std::vector<std::string>& more) const {
+    const Ended ended = plan(action, more);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    std::vector<Json> all;
+    std::istringstream text(ended.out);
+    for (std::string line; std::getline(text, line);) all.push_back(parse_json(line));
+    return all;
+  }
+  void refused(const std::string& action, const std::vector<std::string>& more,
+               const std::string& why) const {
+    const Ended ended = plan(action, more);
+    EXPECT_EQ(ended.exit_code, 10) << action;
+    EXPECT_NE(ended.err.find(why), std::string::npos) << ended.err;
+  }
+  std::string train(const std::string& config, const std::string& out,
+                    const std::vector<std::string>& more) const {
+    std::vector<std::string> args = {"train",        "--config", config,   "--machine",
+                                     file("m.json"), "--out",    file(out)};
+    args.insert(args.end(), more.begin(), more.end());
+    const Ended ended = run_program(folder.path(), args, 0);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    err_ = ended.err;
+    const size_t at = ended.out.find("hash=");
+    return at == std::string::npos ? "" : ended.out.substr(at, 37);
+  }
+
+  TestFolder folder;
+  mutable std::string err_;
+};
+
+TEST_F(PlanCli, StepListsMeshesBestFirstWithTheMemoryThatMemoryPrints) {
+  const std::vector<Json> plans = lines("step", {"--ranks", "4", "--json"});
+  ASSERT_GT(plans.size(), 8u);
+  double last = 0;
+  for (const Json& p : plans) {
+    EXPECT_GE(p["step_ms"].get<double>(), last);
+    last = p["step_ms"].get<double>();
+    const std::string expert = std::to_string(p["expert"].get<int64_t>()),
+                      context = std::to_string(p["context"].get<int64_t>());
+    const Json memory =
+        lines("memory", {"--ranks", "4", "--json", "--set", "parallel.expert=" + expert, "--set",
+                         "parallel.context=" + context, "--set",
+                         "train.recompute=" + p["recompute"].get<std::string>()})
+            .front();
+    EXPECT_EQ(p["memory_bytes"], memory["bytes"]) << expert << " " << context;
+  }
+  EXPECT_NE(plan("step", {"--ranks", "2"}).out.find("part of the step"), std::string::npos);
+}
+
+TEST_F(PlanCli, AutoTrainsToTheSameBitsAndSaysWhy) {
+  const std::string given = train(file("run.toml"), "given", {});
+  ASSERT_NE(given, "");
+  EXPECT_EQ(train(file("run.toml"), "auto", {"--ranks", "4", "--set", "parallel.plan=auto"}),
+            given);
+  EXPECT_NE(err_.find("run.plan ranks=4"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("reason="), std::string::npos) << err_;
+}
+
+TEST_F(PlanCli, ShapeWritesAConfigThatTrains) {
+  const std::vector<Json> shapes = lines(
+      "shape", {"--parameters", "1000000", "--no-measure", "--json", "--out", file("shaped.toml")});
+  ASSERT_FALSE(shapes.empty());
+  EXPECT_NEAR(shapes.front()["parameters"].get<double>(), 1000000, 50000);
+  EXPECT_NE(train(file("shaped.toml"), "shaped", {}), "");
+}
+
+TEST_F(PlanCli, ClusterMarksWhatIsExtrapolatedAndWritesThePage) {
+  const std::vector<Json> sizes =
+      lines("cluster", {"--cluster", file("cluster.toml"), "--sizes", "1,2,48", "--interruptions",
+                        "200", "--chart", file("page.html"), "--json"});
+  ASSERT_EQ(sizes.size(), 3u);
+  EXPECT_EQ(sizes[2]["ranks_used"], 32);
+  EXPECT_TRUE(sizes[2]["is_extrapolated"].get<bool>());
+  EXPECT_LT(sizes[2]["simulated_useful"].get<double>(), 1);
+  const std::string page = posix_file_system().read(file("page.html"));
+  EXPECT_NE(page.find("<svg"), std::string::npos);
+  EXPECT_NE(page.find("extrapolated"), std::string::npos);
+}
+
+TEST_F(PlanCli, MistakesAreToldByName) {
+  refused("step", {"--ranks", "3"}, "train.slots = 4 is not a multiple");
+  refused("step", {"--imbalance", "0.5"}, "--imbalance 0.5");
+  refused("step", {"--imbalance", "nan"}, "--imbalance nan");
+  refused("step", {"--memory-gib", "1e30"}, "--memory-gib 1e+30");
+  refused("shape", {"--hours", "-1"}, "--hours -1");
+  refused("shape", {}, "one budget");
+  refused("shape", {"--parameters", "10"}, "no shape has 10 parameters");
+  refused("cluster", {}, "--cluster is missing");
+  refused("cluster", {"--cluster", file("cluster.toml"), "--sizes", "8,,9"}, "--sizes 8,,9");
+  refused("cluster", {"--cluster", file("cluster.toml"), "--sizes", "0"}, "--sizes 0");
+  folder.write("bad.toml", "[host]\nmachine = \"m.json\"\nrank = 2\n");
+  refused("cluster", {"--cluster", file("bad.toml")}, "did you mean");
+  folder.write("m.json", "{");
+  const Ended damaged = plan("step", {});
+  EXPECT_EQ(damaged.exit_code, 12);  // kCorrupt
+  EXPECT_NE(damaged.err.find("m.json"), std::string::npos) << damaged.err;
+}
+
+}  // namespace
+}  // namespace moraine

@@ -1,0 +1,84 @@
+// AutoPlan: the planner's mesh is one that runs, and is not in the answer.
+//
+// Fails if ranks take different meshes, if what auto takes changes a bit, or if a plan that does not fit in memory
+// goes before one that does.
+#include "train/auto_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/history.h"
+#include "checkpoint/test_folder.h"
+#include "tests/tiny_run.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+TEST(AutoPlan, IsNotInTheAnswer) {
+  const TestFolder folder;
+  TinyRun tiny{folder.path()};
+  RunConfig config = tiny.config(tiny.rich("f32", 8));
+  const Outcome given = tiny.train(config, tiny.out("given"));
+  ASSERT_TRUE(given.result) << given.hash();
+  config.parallel.plan = PlanChoice::kAuto;
+  config.parallel.deadline_seconds = 60;
+  for (const int ranks : {1, 2, 4, 8}) {
+    const std::string name = "auto" + std::to_string(ranks);
+    EXPECT_EQ(tiny.train_on(ranks, config, tiny.out(name)).hash(), given.hash()) << ranks;
+  }
+}
+
+// Rates under which sending gradients is dear and rows cheap: experts over all ranks; and the other way round.
+TEST(AutoPlan, FollowsTheRates) {
+  const TestFolder folder;
+  TinyRun tiny{folder.path()};
+  RunConfig config = tiny.config(tiny.rich("f32", 8));
+  config.model.vocab_size = kByteVocabulary;
+  const Machine machine = nominal_machine(4);
+  Place place = place_on_machine(machine, 4);
+  place.bucket = {.latency_seconds = 0, .bytes_per_second = 1e3};
+  const MeshPlan dear_gradients = choose_plan(config, place, machine, 4, 0);
+  EXPECT_EQ(dear_gradients.mesh.expert, 4);
+  place = place_on_machine(machine, 4);
+  place.near.latency_seconds = 1;  // a message for each layer and direction
+  EXPECT_EQ(choose_plan(config, place, machine, 4, 0).mesh.expert, 1);
+}
+
+TEST(AutoPlan, RecomputesOnlyWhereItMust) {
+  const TestFolder folder;
+  TinyRun tiny{folder.path()};
+  RunConfig config = tiny.config(tiny.rich("f32", 8));
+  config.model.vocab_size = kByteVocabulary;
+  const Machine machine = nominal_machine(4);
+  const Place place = place_on_machine(machine, 2);
+  const MeshPlan roomy = choose_plan(config, place, machine, 2, 0);
+  EXPECT_EQ(roomy.recompute, Recompute::kNone);
+  int64_t least = INT64_MAX;
+  for (const MeshPlan& plan : plan_meshes(config, place, machine, 2, {.context = false}))
+    least = std::min(least, plan.bytes);
+  ASSERT_LT(least, roomy.bytes);
+  const MeshPlan tight = choose_plan(config, place, machine, 2, 2 * least);
+  EXPECT_EQ(tight.bytes, least);
+  EXPECT_TRUE(tight.fits);
+  const MeshPlan none = choose_plan(config, place, machine, 2, 1);
+  EXPECT_EQ(none.bytes, least);
+  EXPECT_FALSE(none.fits);
+}
+
+// The context degree changes bits: it stays as given.
+TEST(AutoPlan, LeavesTheContextDegreeAlone) {
+  const TestFolder folder;
+  TinyRun tiny{folder.path()};
+  RunConfig config = tiny.config(tiny.rich("f32", 8));
+  config.model.vocab_size = kByteVocabulary;
+  const Machine machine = nominal_machine(4);
+  for (const int64_t context : {1, 2, 4}) {
+    config.parallel.context = context;
+    EXPECT_EQ(choose_plan(config, place_on_machine(machine, 4), machine, 4, 0).mesh.context,
+              context);
+  }
+}
+
+}  // namespace
+}  // namespace moraine
