@@ -34,6 +34,7 @@ class FreeTransport : public Transport {
   void fail(const std::string& reason) override { real_.fail(reason); }
   void name_channel(int channel, const std::string& name) override;
   HostTransport* host() override { return real_.host(); }
+  FarMessages* far() override { return real_.far(); }
 
  private:
   bool is_free(int channel, uint64_t label, size_t bytes) const;

@@ -93,4 +93,17 @@ Ring& HostRegion::ring(int from, int to, int channel) const {
   return reinterpret_cast<Ring*>(memory_ + rings_offset(ranks_))[index];
 }
 
+uint64_t HostRegion::offer(std::shared_ptr<void> object) {
+  const std::lock_guard lock(offers_mutex_);
+  std::erase_if(offers_, [](const auto& o) { return o.second.expired(); });
+  offers_[++last_offer_] = object;
+  return last_offer_;
+}
+
+std::shared_ptr<void> HostRegion::take_offer(uint64_t number) {
+  const std::lock_guard lock(offers_mutex_);
+  const auto found = offers_.find(number);
+  return found == offers_.end() ? nullptr : found->second.lock();
+}
+
 }  // namespace moraine

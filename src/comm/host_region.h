@@ -12,14 +12,16 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "comm/transport.h"
 
 namespace moraine {
 
-constexpr int kRingMessages = 8, kSignals = 64;
+constexpr int kRingMessages = 8;
 constexpr int64_t kInlineBytes = 8 * 1024 - 40;  // what fits in a descriptor
 
 enum class RankState : int32_t { kAbsent = 0, kHere, kLeft, kDied };
@@ -33,7 +35,6 @@ struct alignas(64) RankRecord {
   // Per channel, for messages of others: the operation, and 1 + the rank that it waits for.
   std::atomic<uint64_t> label[kMaxChannels];
   std::atomic<int32_t> waits_for[kMaxChannels];
-  std::atomic<uint64_t> signals[kMaxChannels][kSignals];  // comm/window.h
 };
 
 struct alignas(64) Message {
@@ -80,6 +81,10 @@ class HostRegion {
   RankRecord& rank(int r) const;
   Ring& ring(int from, int to, int channel) const;
 
+  // Between threads: what one rank has and the others may take a share of while it has it. Returns its number.
+  uint64_t offer(std::shared_ptr<void> object);
+  std::shared_ptr<void> take_offer(uint64_t number);  // null: it is gone
+
  private:
   HostRegion(int ranks, std::byte* memory, size_t bytes)
       : ranks_(ranks), memory_(memory), bytes_(bytes) {}
@@ -88,6 +93,9 @@ class HostRegion {
   int ranks_;
   std::byte* memory_;
   size_t bytes_;
+  std::mutex offers_mutex_;
+  std::map<uint64_t, std::weak_ptr<void>> offers_;
+  uint64_t last_offer_ = 0;
 };
 
 }  // namespace moraine

@@ -177,19 +177,6 @@ bool HostTransport::read_memory(int from, uint64_t address, Bytes out) const {
   return true;
 }
 
-bool HostTransport::write_memory(int to, uint64_t address, ConstBytes data) const {
-  const pid_t pid = region_->rank(to).pid.load(std::memory_order_relaxed);
-  size_t done = 0;
-  while (done < data.size()) {
-    const iovec local = {const_cast<std::byte*>(data.data()) + done, data.size() - done};
-    const iovec remote = {reinterpret_cast<void*>(address + done), data.size() - done};
-    const ssize_t n = process_vm_writev(pid, &local, 1, &remote, 1, 0);
-    if (n <= 0) return false;
-    done += static_cast<size_t>(n);
-  }
-  return true;
-}
-
 void HostTransport::throw_unreachable(int peer, int channel, uint64_t label) {
   const int error = errno;
   throw_if_fault(channel, label);
@@ -288,7 +275,8 @@ void HostTransport::wait_slowly(const Wait& w, bool (*ready)(const void*), const
     const uint32_t seen = mine().doorbell.load(std::memory_order_seq_cst);
     if (ready(context)) break;
     throw_if_fault(w.channel, w.label);
-    check_peer(w, ready, context);
+    // What a rank did before it left or died still counts: look once more.
+    if (has_gone(w.peer) && !ready(context)) throw_gone(w);
     const double left = end - now_seconds();
     if (left <= 0) throw_deadline(w);
     if (idle_) idle_();
@@ -297,17 +285,25 @@ void HostTransport::wait_slowly(const Wait& w, bool (*ready)(const void*), const
   mine().waits_for[w.channel].store(0, std::memory_order_relaxed);
 }
 
-// What a rank did before it left or died still counts: look once more.
-void HostTransport::check_peer(const Wait& w, bool (*ready)(const void*), const void* context) {
-  RankRecord& peer = region_->rank(w.peer);
-  const bool left = peer.state.load(std::memory_order_acquire) == RankState::kLeft;
-  const bool died = !left && kind_ == RankKind::kProcesses && has_died(peer);
-  if ((left || died) && !ready(context)) {
-    throw_if_fault(w.channel, w.label);
-    throw_lost(fmt::format("{}: rank {} {} rank {}, which {}", context_text(w.channel, w.label),
-                           rank(), w.doing, ranks_[static_cast<size_t>(w.peer)],
-                           died ? "died" : "left: it has ended its work"));
-  }
+bool HostTransport::has_gone(int local) {
+  RankRecord& peer = region_->rank(local);
+  const RankState state = peer.state.load(std::memory_order_acquire);
+  return state == RankState::kLeft || state == RankState::kDied ||
+         (kind_ == RankKind::kProcesses && has_died(peer));
+}
+
+void HostTransport::throw_gone(const Wait& w) {
+  throw_if_fault(w.channel, w.label);
+  const bool left = region_->rank(w.peer).state.load(std::memory_order_acquire) == RankState::kLeft;
+  throw_lost(fmt::format("{}: rank {} {} rank {}, which {}", context_text(w.channel, w.label),
+                         rank(), w.doing, ranks_[static_cast<size_t>(w.peer)],
+                         left ? "left: it has ended its work" : "died"));
+}
+
+void HostTransport::throw_if_gone(int rank, int channel, uint64_t label, const char* doing) {
+  throw_if_fault(channel, label);
+  const int local = local_of(rank);
+  if (has_gone(local)) throw_gone({local, channel, label, 0, doing});
 }
 
 // Faults -------------------------------------------------------------------------------------

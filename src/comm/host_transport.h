@@ -68,12 +68,13 @@ class HostTransport : public Transport {
   void record_fault(int rank, const std::string& reason);
   [[noreturn]] void throw_lost(const std::string& reason);  // fail, then throw
   void throw_if_fault(int channel, uint64_t label) const;
+  // Throws if the rank of this host has died or left.
+  void throw_if_gone(int rank, int channel, uint64_t label, const char* doing);
   std::string context_text(int channel, uint64_t label) const;
   bool reaches(int rank) const { return local_of(rank) >= 0; }
   // Reads memory of another process of the region. False: not permitted, or it is gone.
   bool read_memory(int peer, uint64_t address, Bytes out) const;
-  bool write_memory(int peer, uint64_t address, ConstBytes data) const;
-  // After these said false.
+  // After it said false.
   [[noreturn]] void throw_unreachable(int rank, int channel, uint64_t label);
   HostRegion& region() const { return *region_; }
   int local_of(int rank) const;
@@ -109,7 +110,8 @@ class HostTransport : public Transport {
   bool may_spin();
   bool spin(bool (*ready)(const void*), const void* context);
   void wait_slowly(const Wait& w, bool (*ready)(const void*), const void* context);
-  void check_peer(const Wait& w, bool (*ready)(const void*), const void* context);
+  bool has_gone(int local);
+  [[noreturn]] void throw_gone(const Wait& w);
   [[noreturn]] void throw_deadline(const Wait& w);
   std::string describe(int local) const;
 

@@ -30,6 +30,8 @@ const char* operation_name(uint8_t kind) {
       return "all_reduce";
     case Operation::kWindow:
       return "window";
+    case Operation::kFrame:
+      return "frame";
   }
   return "unknown operation";
 }

@@ -20,6 +20,7 @@ enum class Operation : uint8_t {
   kAllToAll,
   kAllReduce,
   kWindow,
+  kFrame,  // of a window, between hosts (comm/far_messages.h)
 };
 
 uint64_t make_label(int64_t step, uint32_t number, Operation operation);

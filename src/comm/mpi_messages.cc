@@ -11,12 +11,14 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "comm/label.h"
 
 namespace moraine {
 namespace {
 
-constexpr int kFaultTag = 2 * kMaxChannels;
+constexpr int kFrameTag = kMaxChannels, kFaultTag = 2 * kMaxChannels;  // of channel 0
+constexpr auto kPollSeconds = std::chrono::microseconds(200);
 constexpr int64_t kFaultBytes = RegionHead::kReasonBytes;
 
 // Yields while an answer may be near; later sleeps, so that waiting leaves the cores to others.
@@ -49,6 +51,11 @@ MpiMessages::MpiMessages(HostTransport& host, int rank, int size, std::vector<in
     post_receive(fault_in_.data(), kFaultBytes, kMpiAnySource, kFaultTag, &fault_request_);
 }
 
+MpiMessages::~MpiMessages() {
+  listening_ = 0;
+  if (poller_.joinable()) poller_.join();
+}
+
 void MpiMessages::check(int result, const char* doing) {
   if (result == kMpiSuccess) return;
   host_.throw_lost(
@@ -76,9 +83,14 @@ bool MpiMessages::test(MpiRequest* request, MpiStatus* status) {
 }
 
 void MpiMessages::wait(MpiRequest* request, MpiStatus* status, const Wait& w) {
+  wait(w, [=, this] { return test(request, status); });
+}
+
+template <class Ready>
+void MpiMessages::wait(const Wait& w, Ready ready) {
   const double end = now_seconds() + w.seconds;
   Patience patience;
-  while (!test(request, status)) {
+  while (!ready()) {
     look();
     host_.throw_if_fault(w.channel, w.label);
     if (now_seconds() > end) {
@@ -217,11 +229,84 @@ void MpiMessages::receive(int peer, int channel, uint64_t label, Bytes out, doub
     wait(&request, &status, {peer, channel, label, seconds, "waits for"});
 }
 
+// Frames ------------------------------------------------------------------------------------------
+
+void MpiMessages::listen(int channel, FrameListener listener) {
+  if (others_.empty()) return;
+  const bool begins = listener != nullptr;
+  {
+    const std::lock_guard once(look_mutex_);
+    Ear& ear = ears_[static_cast<size_t>(channel)];
+    listening_ += int{begins} - int{ear.listener != nullptr};
+    ear.listener = std::move(listener);
+    if (begins && ear.request == nullptr) {
+      ear.frame.resize(kMostFrameBytes);
+      post_receive(ear.frame.data(), kMostFrameBytes, kMpiAnySource, kFrameTag + channel,
+                   &ear.request);
+    }
+  }
+  if (begins && !poller_.joinable())
+    poller_ = start_thread("mpi frames", [this] { poll_in_background(); });
+  if (!begins && listening_ == 0 && poller_.joinable()) poller_.join();
+}
+
+// Open MPI moves nothing while nobody calls it: a rank that computes answers through this thread.
+void MpiMessages::poll_in_background() {
+  try {
+    while (listening_ > 0) {
+      look();
+      std::this_thread::sleep_for(kPollSeconds);
+    }
+  } catch (const Error&) {  // recorded: whoever waits next has it
+  }
+}
+
+void MpiMessages::post(int peer, int channel, ConstBytes frame) {
+  MR_CHECK(static_cast<int64_t>(frame.size()) <= kMostFrameBytes, "%zu bytes", frame.size());
+  host_.throw_if_fault(channel, make_label(0, 0, Operation::kFrame));
+  const std::lock_guard lock(mutex_);
+  forget_posted();
+  PostedFrame& posted = posted_.emplace_back();
+  posted.bytes.assign(frame.begin(), frame.end());
+  post_send(posted.bytes.data(), static_cast<int64_t>(frame.size()), peer, kFrameTag + channel,
+            &posted.request);
+}
+
+// Called with mutex_.
+void MpiMessages::forget_posted() {
+  MpiStatus status;
+  posted_.remove_if([&](PostedFrame& p) { return test(&p.request, &status); });
+}
+
+void MpiMessages::hear_frames() {
+  for (int channel = 0; channel < kMaxChannels; ++channel) hear_frames(channel);
+}
+
+// Called with look_mutex_.
+void MpiMessages::hear_frames(int channel) {
+  Ear& ear = ears_[static_cast<size_t>(channel)];
+  MpiStatus status;
+  while (ear.request != nullptr && test(&ear.request, &status)) {
+    std::vector<std::byte> answer;
+    if (ear.listener) answer = ear.listener(status.source, {ear.frame.data(), status.bytes});
+    post_receive(ear.frame.data(), kMostFrameBytes, kMpiAnySource, kFrameTag + channel,
+                 &ear.request);
+    if (!answer.empty()) post(status.source, channel, answer);
+  }
+}
+
+void MpiMessages::wait_until(const FarWait& w, const std::function<bool()>& ready) {
+  host_.throw_if_fault(w.channel, w.label);
+  wait(w, [&] { return ready(); });
+}
+
 // Faults ------------------------------------------------------------------------------------------
 
 void MpiMessages::look() {
-  const std::unique_lock once(fault_mutex_, std::try_to_lock);
-  if (others_.empty() || !once.owns_lock() || fault_request_ == nullptr) return;
+  const std::unique_lock once(look_mutex_, std::try_to_lock);
+  if (others_.empty() || !once.owns_lock()) return;
+  hear_frames();
+  if (fault_request_ == nullptr) return;
   MpiStatus status;
   if (!test(&fault_request_, &status)) return;
   fault_request_ = nullptr;
@@ -263,7 +348,14 @@ bool MpiMessages::finish(double seconds) {
       patience.pause();
     }
   }
-  return true;
+  for (Patience patience;; patience.pause()) {
+    {
+      const std::lock_guard lock(mutex_);
+      forget_posted();
+      if (posted_.empty()) return true;
+    }
+    if (now_seconds() > end) return false;
+  }
 }
 
 }  // namespace moraine

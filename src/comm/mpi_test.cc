@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "comm/mpi_transport.h"
+#include "comm/test_window.h"
 #include "comm/test_work.h"
 
 namespace moraine {
@@ -35,6 +36,12 @@ void misbehave(const std::string& what, Communicator& comm) {
 void rank_body(const std::string& what, Transport& t) {
   Communicator comm = world(t, 0, what == "stopped" ? 1.0 : kTestDeadline);
   barrier(comm);
+  if (what == "windows") {
+    pass_around(t);
+    add_and_swap(t);
+    std::cerr << "rank done with windows\n";
+    return;
+  }
   if (what == "ordinary") {
     for (const int64_t count : {0, 1, 100, 5000, 1000003}) work(comm, {count});
     stream_around(t);
@@ -145,6 +152,15 @@ TEST(Mpi, CollectivesAreRightOverPlainMessages) {
     const Job job = run_job(ranks, "ordinary", false);
     EXPECT_EQ(job.exit_code, 0) << job.output;
     EXPECT_EQ(count_of(job.output, "rank done over mpi\n"), ranks) << job.output;
+  }
+}
+
+TEST(Mpi, WindowsAreRightWithAndWithoutSharedMemory) {
+  NEEDS_MPIRUN();
+  for (const bool host_memory : {true, false}) {
+    const Job job = run_job(3, "windows", host_memory);
+    EXPECT_EQ(job.exit_code, 0) << job.output;
+    EXPECT_EQ(count_of(job.output, "rank done with windows\n"), 3) << job.output;
   }
 }
 

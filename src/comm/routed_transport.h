@@ -35,6 +35,7 @@ class RoutedTransport : public Transport {
   void withdraw(const SendTicket& ticket, const std::string& reason) override;
   void fail(const std::string& reason) override { host_->fail(reason); }
   HostTransport* host() override { return host_.get(); }
+  FarMessages* far() override { return far_.get(); }
   void name_channel(int channel, const std::string& name) override;
 
  protected:

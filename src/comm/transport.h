@@ -25,6 +25,7 @@
 
 namespace moraine {
 
+class FarMessages;
 class HostTransport;
 
 using ConstBytes = std::span<const std::byte>;
@@ -80,6 +81,8 @@ class Transport {
 
   // The part that reaches ranks of this host through memory; null if there is none.
   virtual HostTransport* host() { return nullptr; }
+  // The part that reaches ranks of other hosts; null if there is none.
+  virtual FarMessages* far() { return nullptr; }
 };
 
 }  // namespace moraine

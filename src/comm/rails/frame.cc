@@ -24,7 +24,7 @@ bool is_chunk(const FrameHead& h, int64_t chunk_bytes) {
 }
 
 bool has_valid_size(const FrameHead& h, int64_t chunk_bytes) {
-  if (h.channel >= kMaxChannels) return false;
+  if (h.channel >= kLanes) return false;
   switch (h.kind) {
     case FrameKind::kData:
       return is_chunk(h, chunk_bytes);

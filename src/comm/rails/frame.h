@@ -22,10 +22,15 @@
 #include <cstdint>
 #include <span>
 
+#include "comm/transport.h"  // kMaxChannels
+
 namespace moraine {
 
 constexpr int64_t kChunkBytes =
     128 << 10;  // of a message in one frame; a parameter for tests, which take less
+// Lanes of a peer: the messages of each channel, then the frames of each (comm/far_messages.h).
+constexpr int kLanes = 2 * kMaxChannels;
+constexpr int frame_lane(int channel) { return kMaxChannels + channel; }
 constexpr int64_t kMostMessageBytes = int64_t{1} << 40;
 
 enum class FrameKind : uint8_t {
@@ -44,7 +49,7 @@ struct FrameHead {
   static constexpr uint32_t kMagic = 0x314c524d;  // "MRL1"
   uint32_t magic = kMagic, generation = 0;
   FrameKind kind = FrameKind::kAcknowledge;
-  uint8_t channel = 0;
+  uint8_t channel = 0;    // a lane
   uint8_t is_urgent = 0;  // acknowledge at once: the sender's memory is held until then
   uint8_t zero = 0;
   uint32_t payload_bytes = 0;  // behind this head

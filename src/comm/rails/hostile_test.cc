@@ -394,7 +394,7 @@ TEST(RailsHostile, FramesThatMayNotBeEndTheirConnection) {
        frame_case("another generation", [](H& h) { --h.generation; }),
        frame_case("kind 0", [](H& h) { h.kind = FrameKind{0}; }),
        frame_case("a kind past the last", [](H& h) { h.kind = FrameKind{9}; }),
-       frame_case("a channel past the last", [](H& h) { h.channel = kMaxChannels; }),
+       frame_case("a channel past the last", [](H& h) { h.channel = kLanes; }),
        frame_case("message 0", [](H& h) { h.message = 0; }),
        frame_case("a message far ahead", [](H& h) { h.message = kOpenMessages + 1; }),
        frame_case("the last message there is", [](H& h) { h.message = UINT64_MAX; }),

@@ -173,10 +173,10 @@ bool Lanes::next_parcel(Parcel* parcel) {
       if (parcel->kind != FrameKind::kData || payload(*parcel) != nullptr) return true;
     }
   }
-  for (int i = 0; i < kMaxChannels; ++i) {
-    const int channel = (turn_ + i) % kMaxChannels;
+  for (int i = 0; i < kLanes; ++i) {
+    const int channel = (turn_ + i) % kLanes;
     if (!next_chunk(channel, parcel)) continue;
-    turn_ = (channel + 1) % kMaxChannels;
+    turn_ = (channel + 1) % kLanes;
     return true;
   }
   return false;

@@ -131,7 +131,7 @@ class Lanes {
   }
 
   const int64_t chunk_;
-  std::array<Lane, kMaxChannels> lanes_;
+  std::array<Lane, kLanes> lanes_;
   std::deque<Parcel> control_, again_;
   int turn_ = 0;  // the channel that gives the next chunk
 };

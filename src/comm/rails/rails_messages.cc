@@ -19,6 +19,8 @@ constexpr double kTickSeconds = 2e-3;  // between looks at the clocks of rails
 constexpr double kTurnSeconds = 5e-3;  // between looks at faults and deadlines
 constexpr double kIdleSeconds = 1e-3;  // after the last waiter, until the thread takes over
 
+const uint64_t kFrameLabel = make_label(0, 0, Operation::kFrame);
+
 std::vector<int> ranks_of(const RailSockets::Options& options) {
   std::vector<int> ranks;
   for (const auto& [rank, addresses] : options.peers) ranks.push_back(rank);
@@ -58,6 +60,7 @@ void RailsMessages::work(const RailSockets::Events& events) {
   } catch (const Error& e) {
     broken_ = e.what();
   }
+  for (const int peer : peers_) hear_frames(peer);
   if (!sockets_.any_fault()) return;  // this is run for every few frames
   for (const int peer : peers_) {
     const std::string* fault = sockets_.peer(peer).fault();
@@ -253,12 +256,86 @@ void RailsMessages::withdraw(const SendTicket& t) {
   sockets_.peer(t.peer).lanes().withdraw(t.channel, t.sequence);
 }
 
+// Frames ----------------------------------------------------------------------------------------
+
+// On lanes of their own: an answer must not wait behind a message that nobody has opened yet.
+void RailsMessages::listen(int channel, FrameListener listener) {
+  const std::lock_guard lock(mutex_);
+  listeners_[static_cast<size_t>(channel)] = std::move(listener);
+}
+
+void RailsMessages::post(int peer, int channel, ConstBytes frame) {
+  MR_CHECK(static_cast<int64_t>(frame.size()) <= kMostFrameBytes, "%zu bytes", frame.size());
+  const std::lock_guard lock(mutex_);
+  host_.throw_if_fault(channel, kFrameLabel);
+  post_now(peer, frame_lane(channel), {frame.begin(), frame.end()});
+  sockets_.flush(peer);
+}
+
+void RailsMessages::post_now(int peer, int lane, std::vector<std::byte> frame) {
+  Lanes& lanes = sockets_.peer(peer).lanes();
+  if (!kept_.contains({peer, lane}) && lanes.has_room(lane)) {
+    lanes.send(lane, kFrameLabel, frame);
+  } else {
+    kept_[{peer, lane}].push_back(std::move(frame));
+  }
+}
+
+void RailsMessages::post_kept(int peer) {
+  Lanes& lanes = sockets_.peer(peer).lanes();
+  for (auto kept = kept_.lower_bound({peer, 0});
+       kept != kept_.end() && kept->first.first == peer;) {
+    auto& [key, frames] = *kept;
+    for (; !frames.empty() && lanes.has_room(key.second); frames.pop_front())
+      lanes.send(key.second, kFrameLabel, frames.front());
+    kept = frames.empty() ? kept_.erase(kept) : std::next(kept);
+  }
+}
+
+void RailsMessages::hear_frames(int peer) {
+  bool heard = false;
+  for (int channel = 0; channel < kMaxChannels; ++channel)
+    heard = hear_frames(peer, channel) || heard;
+  if (!heard && kept_.empty()) return;
+  post_kept(peer);
+  sockets_.flush(peer);
+}
+
+bool RailsMessages::hear_frames(int peer, int channel) {
+  Lanes& lanes = sockets_.peer(peer).lanes();
+  const int lane = frame_lane(channel);
+  MessageHead head;
+  bool heard = false;
+  for (; lanes.has_next(lane, &head); heard = true) {
+    if (head.label != kFrameLabel || head.bytes > kMostFrameBytes) {
+      broken_ = fmt::format("rank {} sent {} bytes of {} as a frame, which no rank does", peer,
+                            head.bytes, label_text(head.label));
+      break;
+    }
+    lanes.open(lane, {});
+    const FrameListener& listener = listeners_[static_cast<size_t>(channel)];
+    std::vector<std::byte> answer;
+    if (listener) answer = listener(peer, lanes.window(lane, 0));
+    lanes.close(lane);
+    if (!answer.empty()) post_now(peer, lane, std::move(answer));
+  }
+  return heard;
+}
+
+void RailsMessages::wait_until(const FarWait& w, const std::function<bool()>& ready) {
+  Lock lock(mutex_);
+  host_.throw_if_fault(w.channel, w.label);
+  wait(lock, w, ready);
+}
+
 // Ends --------------------------------------------------------------------------------------------
 
 bool RailsMessages::all_gave_everything() const {
   return std::all_of(peers_.begin(), peers_.end(), [this](int peer) {
     const RailPeer& p = sockets_.peer(peer);
-    return p.all_acknowledged() || p.has_said_goodbye() || sockets_.has_died(peer) ||
+    const auto kept = kept_.lower_bound({peer, 0});
+    const bool has_kept = kept != kept_.end() && kept->first.first == peer;
+    return (p.all_acknowledged() && !has_kept) || p.has_said_goodbye() || sockets_.has_died(peer) ||
            p.fault() != nullptr;
   });
 }

@@ -13,10 +13,13 @@
 
 #include <array>
 #include <condition_variable>
+#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/far_messages.h"
@@ -41,6 +44,9 @@ class RailsMessages : public FarMessages {
   void close(Incoming& message) override;
   void drop(Incoming& message) override;
   void withdraw(const SendTicket& ticket) override;
+  void listen(int channel, FrameListener listener) override;
+  void post(int peer, int channel, ConstBytes frame) override;
+  void wait_until(const FarWait& wait, const std::function<bool()>& ready) override;
   void announce_fault(const std::string& reason) override;
   bool finish(double seconds) override;
 
@@ -48,12 +54,7 @@ class RailsMessages : public FarMessages {
   RailCounts counts(int peer, int rail);
 
  private:
-  struct Wait {
-    int peer, channel;
-    uint64_t label;
-    double seconds;
-    const char* doing;
-  };
+  using Wait = FarWait;
   using Lock = std::unique_lock<std::mutex>;
   template <class Ready>
   void wait(Lock& lock, const Wait& w, Ready ready);
@@ -65,6 +66,10 @@ class RailsMessages : public FarMessages {
   [[noreturn]] void throw_lost(Lock& lock, const Wait& w, const std::string& what);
   void open_message(Lock& lock, const Wait& w, int64_t bytes, Bytes out);
   bool all_gave_everything() const;
+  void hear_frames(int peer);
+  bool hear_frames(int peer, int channel);  // whether there were any
+  void post_now(int peer, int lane, std::vector<std::byte> frame);
+  void post_kept(int peer);
 
   HostTransport& host_;
   const double hold_seconds_;
@@ -74,6 +79,9 @@ class RailsMessages : public FarMessages {
   std::condition_variable changed_, background_;
   std::array<uint64_t, kMaxChannels> labels_ = {};  // of the last send of each channel
   std::string broken_;                              // what the system refused; empty: nothing
+  std::array<FrameListener, kMaxChannels> listeners_;
+  // Frames without a place on their lane, by peer and lane.
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> kept_;
   bool is_driven_ = false, stop_ = false;
   int waiters_ = 0;
   double driven_at_ = 0, ticked_at_ = 0;
