@@ -27,7 +27,7 @@ struct BalanceOptions {
   double lr = 1e-2;
   double beta1 = 0.9, beta2 = 0.95;
   double eps = 1e-8;
-  int64_t warmup_steps = 0;  // 0: the whole rate from the first step on
+  int64_t warmup_steps = 0;  // 0: the whole rate from the first step on, the published rule
   bool skip = true;          // the last class is the skip class: its bias is fixed
 };
 

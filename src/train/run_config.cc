@@ -410,7 +410,11 @@ RunConfig read_run_config(const SettingsTable& settings) {
 }
 
 RunConfig read_saved_config(const std::string& text, const std::string& name) {
-  return read_run_config(SettingsTable::parse(text, name, FormerKeys::kRead));
+  SettingsTable settings = SettingsTable::parse(text, name, FormerKeys::kRead);
+  // Runs that began before there was a warm-up had none.
+  if (!settings.table("optimizer").has("balance_warmup_steps"))
+    settings.set("optimizer.balance_warmup_steps=0");
+  return read_run_config(settings);
 }
 
 namespace {

@@ -60,7 +60,7 @@ struct OptimizerConfig {
   double adamw_learning_rate = 0;           // 0: learning_rate
   double embedding_lr_scale = 1;
   double balance_learning_rate = BalanceOptions().lr;
-  int64_t balance_warmup_steps = BalanceOptions().warmup_steps;
+  int64_t balance_warmup_steps = 100;
   double weight_decay = MuonOptions().weight_decay, momentum = MuonOptions().momentum;
   double beta1 = AdamWOptions().beta1, beta2 = AdamWOptions().beta2, eps = AdamWOptions().eps;
   double balance_beta1 = BalanceOptions().beta1, balance_beta2 = BalanceOptions().beta2;

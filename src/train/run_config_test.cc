@@ -313,5 +313,15 @@ TEST(RunConfig, DocumentedKeysAreThePage) {
             posix_file_system().read(testing::source_path("docs/configuration.md")));
 }
 
+TEST(RunConfig, ARunThatBeganWithoutAWarmUpOfTheBiasesGoesOnWithoutOne) {
+  const std::string began =
+      "[data]\ntrain = \"none\"\n[train]\nsteps = 2\n[optimizer]\nmomentum = 0.9\n";
+  EXPECT_EQ(read_saved_config(began, "saved").optimizer.balance_warmup_steps, 0);
+  EXPECT_EQ(read_run_config(SettingsTable::parse(began, "new")).optimizer.balance_warmup_steps,
+            100);
+  const std::string later = began + "balance_warmup_steps = 7\n";
+  EXPECT_EQ(read_saved_config(later, "saved").optimizer.balance_warmup_steps, 7);
+}
+
 }  // namespace
 }  // namespace moraine
