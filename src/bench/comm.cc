@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/pool.h"
 #include "bench/comm_measure.h"
+#include "bench/signal_latency.h"
 #include "comm/mpi_transport.h"
 #include "comm/process_ranks.h"
 #include "comm/thread_ranks.h"
@@ -29,7 +30,7 @@ void put_line(const std::string& line) { std::fputs((line + "\n").c_str(), stdou
 struct Table {
   std::string transport;
   int ranks;
-  std::vector<CommTimes> rows;
+  std::vector<CommTimes> rows, signals;
 };
 
 // Median over the pairs of one run; 0 without pairs.
@@ -70,6 +71,35 @@ void print_row(const Table& table, const CommTimes& row, bool json) {
   put_line(line);
 }
 
+void print_signal(const Table& table, const CommTimes& row, bool json) {
+  const double put = 1e6 * quantile_of(row.seconds, 0.5),
+               put_99 = 1e6 * quantile_of(row.seconds, 0.99);
+  const double send = 1e6 * quantile_of(row.rival_seconds, 0.5),
+               send_99 = 1e6 * quantile_of(row.rival_seconds, 0.99);
+  if (json) {
+    const Json line = {{"bench", "comm"},
+                       {"transport", table.transport},
+                       {"ranks", table.ranks},
+                       {"operation", row.operation},
+                       {"bytes", row.bytes},
+                       {"put_signal_p50_us", put},
+                       {"put_signal_p99_us", put_99},
+                       {"send_receive_p50_us", send},
+                       {"send_receive_p99_us", send_99}};
+    put_line(json_text(line));
+    return;
+  }
+  put_line(fmt::format("{:>10}{:>13.2f}{:>11.2f}{:>15.2f}{:>11.2f}", row.bytes, put, put_99, send,
+                       send_99));
+}
+
+void print_signals(const Table& table, bool json) {
+  if (!json)
+    put_line(fmt::format("\none way between ranks 0 and 1, {}, us\n{:>10}{:>13}{:>11}{:>15}{:>11}",
+                         table.transport, "bytes", "put_signal", "p99", "send+receive", "p99"));
+  for (const CommTimes& row : table.signals) print_signal(table, row, json);
+}
+
 void print_table(const Table& table, bool json) {
   if (!json) {
     put_line(fmt::format("\n{} ranks, {}", table.ranks, table.transport));
@@ -78,6 +108,7 @@ void print_table(const Table& table, bool json) {
                          table.rows.front().rival_seconds.empty() ? "" : "     Open MPI    ours"));
   }
   for (const CommTimes& row : table.rows) print_row(table, row, json);
+  if (!table.signals.empty()) print_signals(table, json);
 }
 
 // Buckets: `scale` times the row's bytes, as a bucket holds every rank's part.
@@ -154,7 +185,8 @@ void bench_under_mpi(const BenchCommOptions& options) {
   }
   CommMeasureOptions measure;
   measure.rival = true;
-  const Table table = {transport->name(), ranks, measure_comm(*transport, measure)};
+  const Table table = {transport->name(), ranks, measure_comm(*transport, measure),
+                       measure_signals(*transport)};
   if (transport->rank() != 0) return;
   explain(options);
   print_table(table, options.json);
@@ -162,19 +194,27 @@ void bench_under_mpi(const BenchCommOptions& options) {
 }
 
 Table bench_processes(int ranks) {
-  const auto outcomes = run_process_ranks(
-      ranks, [](Transport& t) { return comm_times_text(measure_comm(t, CommMeasureOptions())); });
+  const auto outcomes = run_process_ranks(ranks, [](Transport& t) {
+    std::vector<CommTimes> rows = measure_comm(t, CommMeasureOptions());
+    for (CommTimes& signals : measure_signals(t)) rows.push_back(std::move(signals));
+    return comm_times_text(rows);
+  });
   for (const RankOutcome& o : outcomes) {
     if (o.exit_code != 0) throw_error(Code::kPeerLost, "bench comm: a rank failed: {}", o.text);
   }
-  return {"process", ranks, parse_comm_times(outcomes[0].text)};
+  Table table = {"process", ranks, {}, {}};
+  for (CommTimes& row : parse_comm_times(outcomes[0].text))
+    (row.operation == "put_signal" ? table.signals : table.rows).push_back(std::move(row));
+  return table;
 }
 
 Table bench_threads(int ranks) {
-  Table table = {"thread", ranks, {}};
+  Table table = {"thread", ranks, {}, {}};
   run_thread_ranks(ranks, [&table](Transport& t) {
     std::vector<CommTimes> rows = measure_comm(t, CommMeasureOptions());
-    if (t.rank() == 0) table.rows = std::move(rows);
+    std::vector<CommTimes> signals = measure_signals(t);
+    if (t.rank() != 0) return;
+    table.rows = std::move(rows), table.signals = std::move(signals);
   });
   return table;
 }

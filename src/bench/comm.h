@@ -6,7 +6,9 @@
 // Output: tables on stdout, or with `json` one object per line:
 //         {"bench":"comm","transport":...,"ranks":...,"operation":...,"bytes":...,"us":...,"p10":...,
 //          "p90":...,"gb_s":...,"copy_gb_s":...,"percent":...,"open_mpi_us":...,"times_as_fast":...}
-//         percent and times_as_fast are medians of pairs; zero where there is nothing to compare.
+//         percent and times_as_fast are medians of pairs; zero where there is nothing to compare. Small messages
+//         one way (bench/signal_latency.h): {"bench":"comm","operation":"put_signal","bytes":...,
+//          "put_signal_p50_us":...,"put_signal_p99_us":...,"send_receive_p50_us":...,"send_receive_p99_us":...}
 // Errors: kPeerLost if a rank fails.
 #pragma once
 

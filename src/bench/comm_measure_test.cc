@@ -1,8 +1,13 @@
-// CommMeasure: fails if the fitted curve is not the line that the times lie on, or if a table
-// changes on its way from another process.
+// CommMeasure: fails if the fitted curve is not the line that the times lie on, if a table changes on its way from
+// another process, or if samples of small messages are missing.
 #include "bench/comm_measure.h"
 
 #include <gtest/gtest.h>
+
+#include <utility>
+
+#include "bench/signal_latency.h"
+#include "comm/thread_ranks.h"
 
 namespace moraine {
 namespace {
@@ -58,6 +63,28 @@ TEST(CommMeasure, TablesPassAsTextToTheBit) {
     EXPECT_EQ(again[i].copy_seconds, table[i].copy_seconds);
     EXPECT_EQ(again[i].rival_seconds, table[i].rival_seconds);
   }
+}
+
+TEST(SignalLatency, EverySampleOfBothKindsIsThere) {
+  std::vector<CommTimes> rows;
+  run_thread_ranks(3, [&](Transport& t) {  // the third only waits
+    std::vector<CommTimes> mine = measure_signals(t);
+    if (t.rank() == 0) rows = std::move(mine);
+  });
+  ASSERT_EQ(rows.size(), 5u);
+  EXPECT_EQ(rows.back().bytes, 16 << 10);
+  for (const CommTimes& row : rows) {
+    EXPECT_EQ(row.seconds.size(), 1000u);
+    EXPECT_EQ(row.rival_seconds.size(), 1000u);
+    for (const double s : row.seconds) EXPECT_GT(s, 0);
+  }
+}
+
+TEST(SignalLatency, QuantilesAreValuesThatWereMeasured) {
+  EXPECT_EQ(quantile_of({}, 0.5), 0);
+  EXPECT_EQ(quantile_of({3, 1, 2}, 0.5), 2);
+  EXPECT_EQ(quantile_of({3, 1, 2}, 0), 1);
+  EXPECT_EQ(quantile_of({3, 1, 2}, 1), 3);
 }
 
 }  // namespace
