@@ -76,16 +76,25 @@ TEST(Window, OwnersNeedNotHelp) {
 }
 
 TEST(Window, CollectivesOfTheSameGroupPassBetweenFrames) {
+  constexpr int64_t kBytes = 60000;
   everywhere([](Transport& t) {
     Communicator comm = world(t, kWindowChannel);
     Window window(comm);
-    const int data = window.add_segment(60000, "data");
-    for (int round = 0; round < 8; ++round) {
+    const int data = window.add_segment(kBytes * comm.size(), "data");
+    constexpr int kRounds = 8;
+    for (int round = 0; round < kRounds; ++round) {
+      const std::vector<std::byte> block = block_of(comm.rank(), round, kBytes);
       for (int m = 0; m < comm.size(); ++m)
-        window.put(window.address(m, data), block_of(comm.rank(), round, 60000));
+        window.put(window.address(m, data, comm.rank() * kBytes), block);
       work(comm, {2000});
     }
     window.quiet();
+    barrier(comm);
+    for (int m = 0; m < comm.size(); ++m) {
+      const std::byte* got = window.memory(data).data() + m * kBytes;
+      require(block_of(m, kRounds - 1, kBytes) == std::vector<std::byte>(got, got + kBytes),
+              "the last block of every member");
+    }
     barrier(comm);
   });
 }
