@@ -258,13 +258,13 @@ TEST(Window, ARankThatFailsTakesNoMemoryFromUnderOthers) {
       run_thread_ranks(3, [round](Transport& t) {
         Communicator comm = world(t, kWindowChannel);
         Window window(comm);
-        const int data = window.add_segment(4096, "data");
+        const int data = window.add_segment(2 * 4096, "data");
         if (t.rank() == 2) {
           for (int i = 0; i < round * 3; ++i) sched_yield();
           throw_error(Code::kDiverged, "loss is no number");
         }
         const std::vector<std::byte> block(4096, std::byte{1});
-        for (;; sched_yield()) window.put(window.address(2, data), block);
+        for (;; sched_yield()) window.put(window.address(2, data, comm.rank() * 4096), block);
       });
     } catch (const Error& e) {
       thrown = e;
