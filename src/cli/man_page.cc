@@ -20,6 +20,8 @@ std::string roff(const std::string& text) {
       out += "\\e";
     } else if (c == '-') {
       out += "\\-";
+    } else if (c == '|') {
+      out += "|\\:";  // between choices a line may end
     } else if ((c == '.' || c == '\'') && (out.empty() || out.back() == '\n')) {
       out += std::string("\\&") + c;
     } else {
@@ -79,7 +81,9 @@ std::string option(const Argument& a) {
   if (!a.standard.empty()) notes += " Default: " + a.standard + ".";
   std::string help = a.help;
   if (!help.empty() && help.back() != '.' && help.back() != ')') help += '.';
-  return fmt::format(".TP\n{}\n{}\n", head_of(a), roff(help + notes));
+  constexpr size_t kMostTag = 60;  // characters: roff does not fill the lines of a tag
+  const bool is_long = a.kind == Argument::Kind::kPositional && placeholder(a).size() > kMostTag;
+  return fmt::format(".TP\n{}\n{}\n", is_long ? italic(a.name) : head_of(a), roff(help + notes));
 }
 
 std::string synopsis(const Declaration& d) {

@@ -159,7 +159,7 @@ TEST_F(ProgramCli, BashCompletes) {
   EXPECT_EQ(complete("moraine train --co"), "--config\n");
   EXPECT_EQ(complete("moraine train --config run.toml --res"), "--resume\n");
   EXPECT_EQ(complete("moraine eval ''"), "perplexity choice score compare\n");
-  EXPECT_EQ(complete("moraine bench st"), "storage\n");
+  EXPECT_EQ(complete("moraine bench sto"), "storage\n");
   EXPECT_EQ(complete("moraine export --layout n"), "native\n");
   EXPECT_EQ(complete("moraine train --config ''"), "\n");  // file names, by bash itself
   EXPECT_EQ(complete("moraine nothing --x"), "\n");
@@ -187,7 +187,7 @@ zpty -d z
   };
   EXPECT_EQ(complete("moraine tra"), "moraine train ");
   EXPECT_EQ(complete("moraine train --co"), "moraine train --config ");
-  EXPECT_EQ(complete("moraine bench st"), "moraine bench storage ");
+  EXPECT_EQ(complete("moraine bench sto"), "moraine bench storage ");
   EXPECT_EQ(complete("moraine export --layout nat"), "moraine export --layout native ");
 }
 
