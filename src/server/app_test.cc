@@ -152,6 +152,20 @@ TEST(App, OverloadIs429WithRetryAfter) {
   EXPECT_EQ(error["message"], "the queue is full; try again in 17 s");
 }
 
+TEST(App, AnAnswerThatIsRefusedHalfWayIsForgotten) {
+  TestServer server;
+  std::shared_ptr<const ServedModel> model = server.model("step-2");
+  server.app->model().replace(model);
+  server.generator->allow(0);
+  server.generator->refusal = QueueFull("the queue is full", 1);
+  server.generator->takes = 2;
+  EXPECT_EQ(server.post("/v1/completions", {{"prompt", "a"}, {"n", 3}}).status, 429);
+  EXPECT_EQ(server.generator->cancelled.size(), 2u);
+  server.app->model().replace(server.model("step-3"));
+  server.stop();
+  EXPECT_EQ(model.use_count(), 1) << "the request still has it";
+}
+
 TEST(App, AVanishedClientCancelsEveryChoice) {
   for (const bool stream : {false, true}) {
     for (const int64_t tokens : {0, 3}) {

@@ -45,7 +45,8 @@ void Job::submit() {
     }
   } catch (...) {
     for (int64_t id : ids) parts_.model->generator->cancel(id);
-    throw;  // what was heard stays unheard: nobody calls submitted
+    parts_.post([self = shared_from_this()] { self->refused(); });
+    throw;
   }
   parts_.post([self = shared_from_this(), ids = std::move(ids)] { self->submitted(ids); });
 }
@@ -70,10 +71,18 @@ Listener Job::listener_of(size_t c) {
 }
 
 void Job::hear(std::function<void()> event) {
-  if (!submitted_)
-    early_.push_back(std::move(event));
-  else if (!ended_)
+  if (ended_) return;
+  if (submitted_)
     event();
+  else
+    early_.push_back(std::move(event));
+}
+
+// The engine would not take all choices: what it says of the others is for nobody. Events hold the job, so one that
+// kept them would never go.
+void Job::refused() {
+  ended_ = true;
+  early_.clear();
 }
 
 void Job::submitted(std::vector<int64_t> ids) {

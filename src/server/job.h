@@ -42,6 +42,7 @@ class Job : public std::enable_shared_from_this<Job> {
   Listener listener_of(size_t choice);
   void hear(std::function<void()> event);
   void submitted(std::vector<int64_t> ids);
+  void refused();
   void prompt_done(AnswerChoice& choice, PromptDone prompt);
   void token(AnswerChoice& choice, TokenPiece piece);
   Deltas cut(AnswerChoice& choice, const std::string& text);

@@ -33,7 +33,11 @@ class FakeGenerator : public Generator {
 
   int64_t submit(Request request, Listener listener) override {
     std::lock_guard lock(mutex_);
-    if (refusal) throw *refusal;
+    if (refusal && takes == 0) {
+      for (auto& [id, live] : live_) begin(live);  // by now it has begun with those that it took
+      throw *refusal;
+    }
+    if (refusal) --takes;
     const int64_t id = ++last_id_;
     requests.push_back(request);
     std::string said = script;
@@ -87,6 +91,7 @@ class FakeGenerator : public Generator {
 
   std::string script = "Hello world, this is text.";
   std::optional<QueueFull> refusal;
+  int64_t takes = 0;    // so many, before it refuses
   std::string failure;  // said instead of an end
   // Under the mutex, or when nothing runs.
   std::vector<Request> requests;
