@@ -17,7 +17,7 @@
 
 #include "base/error.h"
 #include "base/heartbeat.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 
 namespace moraine {
 namespace {

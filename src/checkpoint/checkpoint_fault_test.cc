@@ -5,11 +5,11 @@
 #include <functional>
 
 #include "base/error.h"
+#include "base/test_folder.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/faulty_file_system.h"
 #include "checkpoint/history.h"
 #include "checkpoint/test_checkpoint.h"
-#include "checkpoint/test_folder.h"
 
 namespace moraine {
 namespace {

@@ -8,10 +8,10 @@
 #include <functional>
 
 #include "base/error.h"
+#include "base/test_folder.h"
 #include "checkpoint/history.h"
 #include "checkpoint/safetensors/set.h"
 #include "checkpoint/test_checkpoint.h"
-#include "checkpoint/test_folder.h"
 
 namespace moraine {
 namespace {

@@ -5,12 +5,12 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/test_folder.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/history.h"
 #include "checkpoint/safetensors/file.h"
 #include "checkpoint/safetensors/writer.h"
 #include "checkpoint/test_checkpoint.h"
-#include "checkpoint/test_folder.h"
 #include "checkpoint/test_ranks.h"
 #include "testing/places.h"
 

@@ -5,9 +5,9 @@
 
 #include <set>
 
+#include "base/test_folder.h"
 #include "checkpoint/faulty_file_system.h"
 #include "checkpoint/history.h"
-#include "checkpoint/test_folder.h"
 #include "checkpoint/test_ranks.h"
 
 namespace moraine {

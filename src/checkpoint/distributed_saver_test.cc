@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/test_folder.h"
 #include "checkpoint/faulty_file_system.h"
-#include "checkpoint/test_folder.h"
 #include "checkpoint/test_ranks.h"
 
 namespace moraine {

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/test_folder.h"
 #include "checkpoint/faulty_file_system.h"
 #include "checkpoint/history.h"
-#include "checkpoint/test_folder.h"
 #include "checkpoint/test_ranks.h"
 
 namespace moraine {

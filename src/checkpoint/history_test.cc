@@ -6,9 +6,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/test_folder.h"
 #include "checkpoint/faulty_file_system.h"
 #include "checkpoint/test_checkpoint.h"
-#include "checkpoint/test_folder.h"
 
 namespace moraine {
 namespace {

@@ -5,10 +5,10 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/test_folder.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors/file.h"
 #include "checkpoint/test_checkpoint.h"
-#include "checkpoint/test_folder.h"
 
 namespace moraine {
 namespace {

@@ -10,9 +10,9 @@
 #include <functional>
 
 #include "base/error.h"
+#include "base/test_folder.h"
 #include "checkpoint/describe.h"
 #include "checkpoint/faulty_file_system.h"
-#include "checkpoint/test_folder.h"
 #include "kernels/quantised.h"
 #include "model/loaded_model.h"
 #include "model/write_model.h"

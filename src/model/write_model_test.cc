@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/test_folder.h"
 #include "checkpoint/faulty_file_system.h"
-#include "checkpoint/test_folder.h"
 #include "model/model_directory.h"
 #include "testing/places.h"
 

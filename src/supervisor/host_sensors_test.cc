@@ -4,19 +4,19 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "supervisor/test_tree.h"
+#include "base/test_folder.h"
 
 namespace moraine {
 namespace {
 
 using namespace testing;
 
-HostReading read(const TestTree& tree) {
+HostReading read(const TestFolder& tree) {
   return read_host(posix_file_system(), {.root = tree.path()});
 }
 
 TEST(HostSensors, WhatIsNotThereIsAbsent) {
-  const TestTree tree;
+  const TestFolder tree;
   const HostReading r = read(tree);
   EXPECT_EQ(r.memory_total, -1);
   EXPECT_EQ(r.memory_available, -1);
@@ -33,7 +33,7 @@ TEST(HostSensors, WhatIsNotThereIsAbsent) {
 }
 
 TEST(HostSensors, WhatIsNoNumberIsAbsent) {
-  const TestTree tree;
+  const TestFolder tree;
   tree.write("proc/meminfo", "MemTotal: many kB\nMemAvailable:\n");
   tree.write("proc/pressure/memory", "some avg10=nan avg60=0.00\n");
   tree.write("proc/vmstat", "oom_kill\noom_kill_extra 4\n");
@@ -49,7 +49,7 @@ TEST(HostSensors, WhatIsNoNumberIsAbsent) {
 }
 
 TEST(HostSensors, Memory) {
-  const TestTree tree;
+  const TestFolder tree;
   tree.write(
       "proc/meminfo",
       "MemTotal:       4000 kB\nMemFree:  1 kB\nMemAvailable:    3000 kB\nSwapTotal: 7 kB\n");
@@ -65,7 +65,7 @@ TEST(HostSensors, Memory) {
 
 // A container may hide vmstat's counter, and has its own.
 TEST(HostSensors, OomKillsOfTheOwnGroup) {
-  TestTree tree;
+  TestFolder tree;
   tree.write("proc/vmstat", "pgfault 7\n");
   tree.write("proc/self/cgroup", "0::/job/one\n");
   tree.write("sys/fs/cgroup/job/one/memory.events", "low 0\noom 5\noom_kill 2\noom_group_kill 9\n");
@@ -82,7 +82,7 @@ TEST(HostSensors, OomKillsOfTheOwnGroup) {
 }
 
 TEST(HostSensors, DiskAndMemoryFolder) {
-  const TestTree tree;
+  const TestFolder tree;
   const HostReading r = read_host(
       posix_file_system(),
       {.root = tree.path(), .run_folder = tree.path(), .memory_folder = tree.path() + "/absent"});
@@ -91,7 +91,7 @@ TEST(HostSensors, DiskAndMemoryFolder) {
 }
 
 TEST(HostSensors, EdacIsTheSumOfControllers) {
-  const TestTree tree;
+  const TestFolder tree;
   tree.write("sys/devices/system/edac/mc/mc0/ce_count", "3\n");
   tree.write("sys/devices/system/edac/mc/mc0/ue_count", "0\n");
   tree.write("sys/devices/system/edac/mc/mc1/ce_count", "4\n");
@@ -102,7 +102,7 @@ TEST(HostSensors, EdacIsTheSumOfControllers) {
 }
 
 TEST(HostSensors, Interfaces) {
-  const TestTree tree;
+  const TestFolder tree;
   tree.write("sys/class/net/lo/statistics/rx_errors", "9\n");
   tree.write("sys/class/net/bonding_masters", "\n");
   tree.write("sys/class/net/eth0/statistics/rx_errors", "2\n");
@@ -128,7 +128,7 @@ TEST(HostSensors, Interfaces) {
 }
 
 TEST(HostSensors, HeatIsOfTheZoneNearestToItsLimit) {
-  const TestTree tree;
+  const TestFolder tree;
   const std::string zones = "sys/class/thermal/thermal_zone";
   tree.write(zones + "0/temp", "90000\n");  // hottest, no limit
   tree.write(zones + "1/temp", "60000\n");
@@ -151,7 +151,7 @@ TEST(HostSensors, HeatIsOfTheZoneNearestToItsLimit) {
 }
 
 TEST(HostSensors, ThrottlesOfAllCores) {
-  const TestTree tree;
+  const TestFolder tree;
   const std::string cores = "sys/devices/system/cpu/";
   tree.write(cores + "cpu0/thermal_throttle/core_throttle_count", "1\n");
   tree.write(cores + "cpu10/thermal_throttle/core_throttle_count", "2\n");

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "supervisor/test_tree.h"
+#include "base/test_folder.h"
 
 namespace moraine {
 namespace {
@@ -16,7 +16,7 @@ TimelinePoint second(double end, const std::string& ranks, double speed = 100) {
 }
 
 TEST(RunTimeline, AWeekIsSmallAndEveryFaultIsInIt) {
-  const TestTree tree;
+  const TestFolder tree;
   RunTimeline timeline(posix_file_system(), tree.path());
   constexpr int kSeconds = 50000;
   constexpr int kFaults[] = {17, 4711, 25000, 49998};
@@ -39,7 +39,7 @@ TEST(RunTimeline, AWeekIsSmallAndEveryFaultIsInIt) {
 }
 
 TEST(RunTimeline, ComesBackFromItsFile) {
-  const TestTree tree;
+  const TestFolder tree;
   {
     RunTimeline timeline(posix_file_system(), tree.path());
     timeline.add(second(10, "cc"), {});
@@ -65,7 +65,7 @@ TEST(RunTimeline, ComesBackFromItsFile) {
 }
 
 TEST(RunTimeline, OtherLinesAreLeftOut) {
-  const TestTree tree;
+  const TestFolder tree;
   tree.write("timeline.jsonl",
              "[]\n7\n{\"time\":\"x\"}\n{\"time\":1,\"step\":1,\"tokens_per_s\":1,\"ranks\":3}\n"
              "{\"time\":2,\"step\":1,\"tokens_per_s\":1,\"ranks\":\"c\",\"rails\":[4]}\n"
@@ -77,7 +77,7 @@ TEST(RunTimeline, OtherLinesAreLeftOut) {
 }
 
 TEST(RunTimeline, AClockThatIsSetBackMakesNoTimeTwice) {
-  const TestTree tree;
+  const TestFolder tree;
   RunTimeline timeline(posix_file_system(), tree.path());
   timeline.add(second(100, "c"), {});
   timeline.add(second(50, "x"), {});
@@ -92,7 +92,7 @@ TEST(RunTimeline, AClockThatIsSetBackMakesNoTimeTwice) {
 
 // Supervisors that come and go leave gaps: nobody knows what was then.
 TEST(RunTimeline, GapsStayGapsAndDoNotGrowIt) {
-  const TestTree tree;
+  const TestFolder tree;
   RunTimeline timeline(posix_file_system(), tree.path());
   double now = 0, known = 0;
   for (int i = 0; i < 5000; ++i) {
@@ -106,7 +106,7 @@ TEST(RunTimeline, GapsStayGapsAndDoNotGrowIt) {
 }
 
 TEST(RunTimeline, TheFileIsTurnedOver) {
-  const TestTree tree;
+  const TestFolder tree;
   RunTimeline timeline(posix_file_system(), tree.path());
   const std::string many(1 << 20, 'c');  // ranks
   for (int s = 1; s <= 40; ++s) timeline.add(second(s, many), {});

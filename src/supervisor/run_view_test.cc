@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/test_folder.h"
 #include "base/test_page.h"
 #include "supervisor/test_listener.h"
-#include "supervisor/test_tree.h"
 
 namespace moraine {
 namespace {
@@ -33,7 +33,7 @@ RankBeat beat_of(int rank, int64_t step, Activity activity) {
 }
 
 TEST(RunView, ALineASecondAndAPageAfterAnIncident) {
-  const TestTree tree;
+  const TestFolder tree;
   RunView view(posix_file_system(), tree.path(), {});
   const auto let_pass = [&](double from, double to) {
     for (double now = from; now < to; now += 0.25) {
@@ -67,7 +67,7 @@ TEST(RunView, ALineASecondAndAPageAfterAnIncident) {
 }
 
 TEST(RunView, SpeedIsNothingWhileNoStepIsDone) {
-  const TestTree tree;
+  const TestFolder tree;
   RunView view(posix_file_system(), tree.path(), {});
   view.hear(beat_of(0, 7, Activity::kComputing));
   for (double now = 0; now < 10; now += 1) view.show(now, run_of(7));
@@ -75,7 +75,7 @@ TEST(RunView, SpeedIsNothingWhileNoStepIsDone) {
 }
 
 TEST(RunView, AMomentWithoutAProcessIsInItsSecond) {
-  const TestTree tree;
+  const TestFolder tree;
   RunView view(posix_file_system(), tree.path(), {});
   SupervisedRun gone = run_of(1);
   gone.ranks[1].phase = RankPhase::kWaiting;
@@ -85,7 +85,7 @@ TEST(RunView, AMomentWithoutAProcessIsInItsSecond) {
 }
 
 TEST(RunView, PathsThatAreLostAreInTheLine) {
-  const TestTree tree;
+  const TestFolder tree;
   RunView view(posix_file_system(), tree.path(), {});
   LogEvent line;
   line.name = "rails.lost";
@@ -98,7 +98,7 @@ TEST(RunView, PathsThatAreLostAreInTheLine) {
 }
 
 TEST(RunView, GoesOnWithWhatASupervisorBeforeHasWritten) {
-  const TestTree tree;
+  const TestFolder tree;
   LedgerEntry entry;
   entry.decision = "long ago";
   tree.write("ledger.jsonl", ledger_line(entry));
@@ -109,7 +109,7 @@ TEST(RunView, GoesOnWithWhatASupervisorBeforeHasWritten) {
 }
 
 TEST(RunView, AFolderThatIsGoneIsNoError) {
-  const TestTree tree;
+  const TestFolder tree;
   RunView view(posix_file_system(), tree.file("none"), {});
   for (double now = 0; now < 100; now += 1) view.show(now, run_of(1));
   view.end(100, run_of(1), "exit 0");
@@ -118,7 +118,7 @@ TEST(RunView, AFolderThatIsGoneIsNoError) {
 }
 
 TEST(RunView, AlertsAndAnEndByAFaultAreTold) {
-  const TestTree tree;
+  const TestFolder tree;
   TestListener server("HTTP/1.1 200 OK\r\n\r\n");
   {
     RunView view(posix_file_system(), tree.file("run/supervise"),

@@ -7,10 +7,10 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/test_folder.h"
 #include "base/test_page.h"
 #include "supervisor/http_post.h"
 #include "supervisor/test_listener.h"
-#include "supervisor/test_tree.h"
 
 namespace moraine {
 namespace {
@@ -114,7 +114,7 @@ TEST(Webhook, ASilentServerKeepsNobodyWaiting) {
 TEST(Webhook, ATlsServerMustProveWhoItIs) {
   if (std::system("openssl version >/dev/null 2>&1") != 0)
     GTEST_SKIP() << "NOT TESTED: there is no command openssl; https was not looked at";
-  const TestTree tree;
+  const TestFolder tree;
   const auto make = [&](const char* name, const char* of) {
     const std::string command = fmt::format(
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=a "

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "data/test_dataset.h"
 
 namespace moraine {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
+#include "base/test_folder.h"
 #include "base/test_page.h"
-#include "checkpoint/test_folder.h"
 #include "kernels/linear.h"
 #include "model/config.h"
 #include "model/model_directory.h"

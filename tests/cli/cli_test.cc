@@ -9,8 +9,8 @@
 #include <cmath>
 
 #include "base/json.h"
+#include "base/test_folder.h"
 #include "checkpoint/safetensors/file.h"
-#include "checkpoint/test_folder.h"
 #include "testing/places.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"

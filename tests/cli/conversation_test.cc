@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "data/dataset.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"

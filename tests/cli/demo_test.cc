@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "base/file_system.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "testing/places.h"
 
 namespace moraine {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/json.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "testing/places.h"
 #include "tests/program.h"
 

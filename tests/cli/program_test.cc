@@ -10,7 +10,7 @@
 #include <cstdlib>
 
 #include "base/json.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "testing/places.h"
 #include "tests/program.h"
 

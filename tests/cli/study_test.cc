@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "base/json.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"
 

@@ -5,9 +5,9 @@
 // between two writes loses more than the steps since the last checkpoint.
 #include <gtest/gtest.h>
 
+#include "base/test_folder.h"
 #include "checkpoint/faulty_file_system.h"
 #include "checkpoint/history.h"
-#include "checkpoint/test_folder.h"
 #include "tests/tiny_run.h"
 
 namespace moraine {

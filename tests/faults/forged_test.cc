@@ -6,8 +6,8 @@
 
 #include <thread>
 
+#include "base/test_folder.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/test_folder.h"
 #include "model/model_directory.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"

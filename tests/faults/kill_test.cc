@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"
 

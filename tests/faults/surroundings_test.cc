@@ -11,8 +11,8 @@
 
 #include "base/file_lock.h"
 #include "base/json.h"
+#include "base/test_folder.h"
 #include "checkpoint/memory/folder.h"
-#include "checkpoint/test_folder.h"
 #include "testing/places.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"

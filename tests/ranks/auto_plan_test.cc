@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/test_folder.h"
 #include "checkpoint/history.h"
-#include "checkpoint/test_folder.h"
 #include "tests/tiny_run.h"
 
 namespace moraine {

@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "base/fault_point.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "comm/process_ranks.h"
 #include "tests/tiny_run.h"
 

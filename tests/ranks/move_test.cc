@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"
 

@@ -15,8 +15,8 @@
 #include <fstream>
 #include <thread>
 
+#include "base/test_folder.h"
 #include "checkpoint/history.h"
-#include "checkpoint/test_folder.h"
 #include "testing/places.h"
 #include "tests/tiny_run.h"
 

@@ -7,8 +7,9 @@
 // summed with another slot's, or one piece of state is saved or loaded wrong.
 #include <gtest/gtest.h>
 
+#include "base/test_folder.h"
 #include "checkpoint/history.h"
-#include "checkpoint/test_folder.h"
+#include "tests/ranks/random_parts.h"
 #include "tests/tiny_run.h"
 
 namespace moraine {
@@ -77,23 +78,9 @@ TEST_P(OneAnswer, WhenTheMeshChangesAtEveryCheckpoint) {
 TEST_P(OneAnswer, WhenRandomMeshesTakeTurns) {
   const std::string want = one_rank();
   for (uint64_t seed = 1; seed <= 3; ++seed) {
-    const std::string out = tiny.out("random" + std::to_string(seed));
-    std::string meshes = "seed " + std::to_string(seed) + ":";
-    for (uint64_t part = 0;; ++part) {
-      const int ranks = 1 << random_below(4, seed, Stream::kTest, 1, part);
-      const int64_t expert =
-          std::min<int64_t>(ranks, 1 << random_below(3, seed, Stream::kTest, 2, part));
-      const int64_t steps = 1 + static_cast<int64_t>(random_below(3, seed, Stream::kTest, 3, part));
-      meshes += " " + std::to_string(ranks) + "x" + std::to_string(expert);
-      const Outcome run = tiny.train_steps(on_mesh(expert), out, steps, ranks);
-      ASSERT_LT(part, 10u) << meshes;
-      if (run.error) {
-        ASSERT_EQ(run.error->code(), Code::kInterrupted) << meshes << run.error->what();
-        continue;
-      }
-      EXPECT_EQ(run.hash(), want) << meshes;
-      break;
-    }
+    const RandomParts run = train_in_random_parts(
+        tiny, seed, [&](int64_t expert, const Draw&) { return on_mesh(expert); });
+    EXPECT_EQ(run.last.hash(), want) << run.story;
   }
 }
 

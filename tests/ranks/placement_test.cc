@@ -6,7 +6,8 @@
 // twice or not at all, a count lands in another class, or a placement outlives a change of mesh.
 #include <gtest/gtest.h>
 
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
+#include "tests/ranks/random_parts.h"
 #include "tests/tiny_run.h"
 
 namespace moraine {
@@ -91,26 +92,14 @@ TEST_P(Placement, ABalancedPlanLevelsTheRanks) {
 TEST_P(Placement, WhenMeshAndPlacementChangeAtRandomSteps) {
   const std::string want = one_rank();
   for (uint64_t seed = 1; seed <= 3; ++seed) {
-    const std::string out = tiny.out("random" + std::to_string(seed));
-    std::string parts = "seed " + std::to_string(seed) + ":";
-    for (uint64_t part = 0;; ++part) {
-      const auto draw = [&](uint64_t n, uint64_t what) {
-        return static_cast<int64_t>(random_below(n, seed, Stream::kTest, what, part));
-      };
-      const int ranks = 1 << draw(4, 1);
-      const int64_t expert = std::min<int64_t>(ranks, 1 << draw(3, 2)), steps = 1 + draw(3, 3);
-      const Placed placed{static_cast<PlacementMode>(draw(3, 4)), 1 + draw(3, 5)};
-      parts += " " + std::to_string(ranks) + "x" + std::to_string(expert) + " mode " +
-               std::to_string(static_cast<int>(placed.mode));
-      const Outcome run = tiny.train_steps(on_mesh(expert, placed), out, steps, ranks);
-      ASSERT_LT(part, 10u) << parts;
-      if (run.error) {
-        ASSERT_EQ(run.error->code(), Code::kInterrupted) << parts << run.error->what();
-        continue;
-      }
-      EXPECT_EQ(run.hash(), want) << parts;
-      break;
-    }
+    std::string modes = " modes";
+    const RandomParts run =
+        train_in_random_parts(tiny, seed, [&](int64_t expert, const Draw& draw) {
+          const Placed placed{static_cast<PlacementMode>(draw(3, 4)), 1 + draw(3, 5)};
+          modes += " " + std::to_string(static_cast<int>(placed.mode));
+          return on_mesh(expert, placed);
+        });
+    EXPECT_EQ(run.last.hash(), want) << run.story << modes;
   }
 }
 

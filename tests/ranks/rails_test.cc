@@ -11,7 +11,7 @@
 #include <memory>
 #include <thread>
 
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "comm/rails/rail_address.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"

@@ -12,7 +12,7 @@
 
 #include "base/fault_point.h"
 #include "base/log.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "comm/rails/rail_address.h"
 #include "tests/tiny_run.h"
 #include "train/groups.h"

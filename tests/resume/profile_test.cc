@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "base/json.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "tests/tiny_run.h"
 
 namespace moraine {

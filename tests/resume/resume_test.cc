@@ -8,8 +8,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/test_folder.h"
 #include "checkpoint/history.h"
-#include "checkpoint/test_folder.h"
 #include "model/model_directory.h"
 #include "tests/tiny_run.h"
 #include "train/complete_config.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "base/json.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "parallel/ranks.h"
 #include "tests/tiny_run.h"
 #include "train/complete_config.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "tests/program.h"
 #include "tests/serve/stream_client.h"
 #include "tests/tiny_run.h"

@@ -15,7 +15,7 @@
 
 #include "base/heartbeat.h"
 #include "base/process_stat.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"
 

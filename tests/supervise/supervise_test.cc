@@ -11,8 +11,8 @@
 
 #include "base/heartbeat.h"
 #include "base/json.h"
+#include "base/test_folder.h"
 #include "base/test_page.h"
-#include "checkpoint/test_folder.h"
 #include "supervisor/test_listener.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"

@@ -10,9 +10,9 @@
 
 #include <mutex>
 
+#include "base/test_folder.h"
 #include "checkpoint/faulty_file_system.h"
 #include "checkpoint/memory/folder.h"
-#include "checkpoint/test_folder.h"
 #include "checkpoint/test_ranks.h"
 
 namespace moraine {

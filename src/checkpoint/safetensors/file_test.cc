@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/test_folder.h"
 #include "checkpoint/safetensors/writer.h"
-#include "checkpoint/test_folder.h"
 #include "testing/places.h"
 
 namespace moraine {

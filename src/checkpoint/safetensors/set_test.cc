@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/test_folder.h"
 #include "checkpoint/safetensors/writer.h"
-#include "checkpoint/test_folder.h"
 #include "testing/places.h"
 
 namespace moraine {

@@ -33,11 +33,14 @@ class TestFolder {
 
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const { return join_path(path_, name); }
+  std::string read(const std::string& name) const { return posix_file_system().read(file(name)); }
   void clear() {
     posix_file_system().remove_all(path_);
     posix_file_system().make_directories(path_);
   }
+  // With the folders of a name like "a/b/c".
   void write(const std::string& name, const std::string& content) const {
+    posix_file_system().make_directories(parent_path(file(name)));
     const auto out = posix_file_system().create(file(name));
     out->append(content.data(), static_cast<int64_t>(content.size()));
     out->close();
