@@ -25,7 +25,8 @@ std::atomic<int> stop_signal{0};
 extern "C" void on_study_signal(int signal) { stop_signal.store(signal); }
 
 void listen_for_signals() {
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) std::signal(signal, on_study_signal);
+  for (const int signal : {SIGTERM, SIGINT}) std::signal(signal, on_study_signal);
+  if (std::signal(SIGHUP, on_study_signal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);  // nohup
 }
 
 std::vector<StudyConfig> study_configs(FileSystem& fs, StudyFlags& f) {
