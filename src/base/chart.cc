@@ -151,19 +151,32 @@ std::string axes(const Canvas& canvas, const Scale& x, const Scale& y) {
                            canvas.right());
 }
 
-std::string legend(const Canvas& canvas, const LineChart& chart) {
+// About what letters take: 14 px bold in a title, 11 px elsewhere.
+constexpr double kTitleLetter = 8, kLetter = 6.2, kLegendGap = 38;
+
+// The names of the series, side by side up to the right edge, with their baseline at y.
+std::string legend(const Canvas& canvas, const LineChart& chart, double y) {
   std::string svg;
   double x = canvas.right();
   for (size_t i = chart.series.size(); i-- > 0;) {
     const ChartSeries& s = chart.series[i];
     if (s.name.empty()) continue;
-    svg += text_element(x, 20, "end", s.name);
-    x -= 6.2 * static_cast<double>(s.name.size()) + 8;
-    svg += fmt::format("<path class=\"line{} c{}\" d=\"M{:.1f} 16h-16\"/>", s.faint ? " faint" : "",
-                       s.colour, x);
-    x -= 30;
+    svg += text_element(x, y, "end", s.name);
+    x -= kLetter * static_cast<double>(s.name.size()) + 8;
+    svg += fmt::format("<path class=\"line{} c{}\" d=\"M{:.1f} {}h-16\"/>", s.faint ? " faint" : "",
+                       s.colour, x, y - 4);
+    x -= kLegendGap - 8;
   }
   return svg;
+}
+
+// The legend has no room beside title and unit.
+bool legend_has_its_own_line(const Canvas& canvas, const LineChart& chart) {
+  double width = kTitleLetter * static_cast<double>(chart.title.size()) +
+                 kLetter * static_cast<double>(chart.unit.size()) + kLegendGap;
+  for (const ChartSeries& s : chart.series)
+    if (!s.name.empty()) width += kLetter * static_cast<double>(s.name.size()) + kLegendGap;
+  return width > canvas.right();
 }
 
 std::string open_svg(const Canvas& canvas, const std::string& title, const std::string& unit) {
@@ -209,10 +222,11 @@ std::string line_chart_svg(const LineChart& chart) {
   if (x_range.high <= x_range.low) x_range = {x_range.low - 0.9, x_range.low + 0.9};
   const bool log = chart.log_x && x_range.low > 0;
   const Scale x = {x_range.low, x_range.high, kLeft, canvas.right(), log};
-  const Scale y = {ys.low, ys.high, canvas.bottom(), kTop, false};
+  const double lower = legend_has_its_own_line(canvas, chart) ? 17 : 0;
+  const Scale y = {ys.low, ys.high, canvas.bottom(), kTop + lower, false};
 
-  std::string svg =
-      open_svg(canvas, chart.title, chart.unit) + axes(canvas, x, y) + legend(canvas, chart);
+  std::string svg = open_svg(canvas, chart.title, chart.unit) + axes(canvas, x, y) +
+                    legend(canvas, chart, 20 + lower);
   for (const ChartSeries& s : chart.series) {
     const std::vector<Point> points = thinned(s, x);
     svg += fmt::format("<path class=\"line{} c{}\" d=\"{}\"/>", s.faint ? " faint" : "", s.colour,

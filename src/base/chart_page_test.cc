@@ -26,5 +26,15 @@ TEST(ChartPage, HoldsTextEscapedAndEveryChart) {
   expect_sound(chart_page({}));
 }
 
+TEST(ChartPage, ALegendThatHasNoRoomBesideTheTitleGoesBelow) {
+  LineChart chart{.title = "Loss", .unit = "nat", .series = {{.name = "all of it", .x = {1, 2}, .y = {1, 2}}}};
+  const char* beside = "y=\"20.0\" text-anchor=\"end\" class=\"tick\">all of it<";
+  EXPECT_EQ(count(line_chart_svg(chart), beside), 1);
+  chart.title =
+      "Where the time of the best mesh goes, of those that were tried, by number of ranks";
+  EXPECT_EQ(count(line_chart_svg(chart), beside), 0);
+  EXPECT_EQ(count(line_chart_svg(chart), ">all of it<"), 1);
+}
+
 }  // namespace
 }  // namespace moraine
