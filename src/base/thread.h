@@ -1,4 +1,4 @@
-// Thread: starting one, or an Error that says why it can not start.
+// Thread: a thread that starts, or an Error that says why not.
 #pragma once
 
 #include <system_error>
@@ -18,5 +18,9 @@ std::thread start_thread(const char* what, F&& body) {
     thread_not_started(what, e);
   }
 }
+
+// Processor time since its start; of the caller's own thread without one.
+double thread_seconds(std::thread& thread);
+double thread_seconds();
 
 }  // namespace moraine

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/pool.h"
 #include "bench/comm_measure.h"
+#include "bench/quantile.h"
 #include "bench/signal_latency.h"
 #include "comm/mpi_transport.h"
 #include "comm/process_ranks.h"

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "bench/quantile.h"
 #include "bench/signal_latency.h"
 #include "comm/thread_ranks.h"
 

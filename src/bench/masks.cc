@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/random.h"
+#include "bench/quantile.h"
 #include "grammar/grammar_cache.h"
 #include "infer/engine.h"
 #include "infer/token_filter.h"
@@ -50,13 +51,6 @@ constexpr Case kCases[] = {
        {"type":"object","properties":{"kind":{"const":"number"},"value":{"type":"number"}},
         "required":["kind","value"],"additionalProperties":false},
        {"type":"string","maxLength":40},{"type":"null"}]}})"}};
-
-double percentile(std::vector<double> values, double p) {
-  if (values.empty()) return 0;
-  const auto at = static_cast<size_t>(p * static_cast<double>(values.size() - 1) + 0.5);
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
-  return values[at];
-}
 
 double mean(const std::vector<double>& values) {
   double sum = 0;
@@ -127,13 +121,13 @@ void print_alone(const Case& c, const TokenTrie& trie, bool json) {
                                     {"compile_ms", compile_ms},
                                     {"tokens", times.size()},
                                     {"mean_us", mean(times)},
-                                    {"p50_us", percentile(times, 0.5)},
-                                    {"p99_us", percentile(times, 0.99)},
+                                    {"p50_us", quantile_of(times, 0.5)},
+                                    {"p99_us", quantile_of(times, 0.99)},
                                     {"most_us", most}}));
     } else {
       fmt::print("{:<10} {:<6} {:>9.2f} {:>7} {:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f}\n", c.name,
                  is_first ? "first" : "later", compile_ms, times.size(), mean(times),
-                 percentile(times, 0.5), percentile(times, 0.99), most);
+                 quantile_of(times, 0.5), quantile_of(times, 0.99), most);
     }
   }
 }
@@ -177,11 +171,11 @@ void print_engine(const Case& c, const BenchMasksOptions& o, LoadedModel& model,
                                   {"masks_ms", masks_ms},
                                   {"share_percent", 100 * masks_ms / step_ms},
                                   {"mask_us_mean", mean(times)},
-                                  {"mask_us_p99", percentile(times, 0.99)}}));
+                                  {"mask_us_p99", quantile_of(times, 0.99)}}));
     return;
   }
   fmt::print("{:<10} {:>6} {:>9.3f} {:>9.3f} {:>8.1f}% {:>9.1f} {:>9.1f}\n", c.name, concurrency,
-             step_ms, masks_ms, 100 * masks_ms / step_ms, mean(times), percentile(times, 0.99));
+             step_ms, masks_ms, 100 * masks_ms / step_ms, mean(times), quantile_of(times, 0.99));
 }
 
 }  // namespace

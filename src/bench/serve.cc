@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/random.h"
 #include "base/resident.h"
+#include "bench/quantile.h"
 #include "infer/engine.h"
 #include "kernels/profile.h"
 #include "machine/machine.h"
@@ -33,13 +34,6 @@ struct Load {
   double limit_percent = 0;
   const char* limit = "";
 };
-
-double percentile(std::vector<double> values, double p) {
-  if (values.empty()) return 0;
-  const auto at = static_cast<size_t>(p * static_cast<double>(values.size() - 1) + 0.5);
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
-  return values[at];
-}
 
 struct LoadShape {
   std::string name;
@@ -158,7 +152,7 @@ std::pair<double, double> Bench::prefix_hit(int64_t prompt_tokens) {
       times->push_back(1e3 * (now_seconds() - begin));
     }
   }
-  return {percentile(cold, 0.5), percentile(warm, 0.5)};
+  return {quantile_of(cold, 0.5), quantile_of(warm, 0.5)};
 }
 
 void print_head() {
@@ -167,8 +161,8 @@ void print_head() {
 }
 
 void print(const Load& l, bool json) {
-  const double first = percentile(l.first_ms, 0.5), p50 = percentile(l.between_ms, 0.5),
-               p95 = percentile(l.between_ms, 0.95), p99 = percentile(l.between_ms, 0.99),
+  const double first = quantile_of(l.first_ms, 0.5), p50 = quantile_of(l.between_ms, 0.5),
+               p95 = quantile_of(l.between_ms, 0.95), p99 = quantile_of(l.between_ms, 0.99),
                prefill = static_cast<double>(l.prompt_tokens) / l.seconds,
                tokens = static_cast<double>(l.answer_tokens) / l.seconds;
   if (json) {
@@ -213,7 +207,7 @@ void write_chart(const std::string& path, std::vector<Load> loads) {
     return s;
   };
   const auto between = [&](double p) {
-    return [p](const Load& l) { return percentile(l.between_ms, p); };
+    return [p](const Load& l) { return quantile_of(l.between_ms, p); };
   };
   const LineChart latency{
       .title = "Time between tokens by latency target",

@@ -94,11 +94,4 @@ std::vector<CommTimes> measure_signals(Transport& transport) {
   return rows;
 }
 
-double quantile_of(std::vector<double> values, double p) {
-  if (values.empty()) return 0;
-  const size_t at = static_cast<size_t>(p * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
-  return values[at];
-}
-
 }  // namespace moraine

@@ -15,7 +15,4 @@ namespace moraine {
 // those of send and receive, one per sample. Called by every rank; rank 0 gets the rows.
 std::vector<CommTimes> measure_signals(Transport& transport);
 
-// Of `values`, at share p of them; 0 if there are none.
-double quantile_of(std::vector<double> values, double p);
-
 }  // namespace moraine

@@ -7,6 +7,7 @@
 #include "bench/comm.h"
 #include "bench/experts.h"
 #include "bench/growth.h"
+#include "bench/http_load.h"
 #include "bench/inference.h"
 #include "bench/machine.h"
 #include "bench/masks.h"
@@ -75,7 +76,7 @@ int64_t one_rank_count(const Flags& flags, const std::string& what, const std::s
 
 struct BenchFlags {
   std::string what, config_path, ranks = "2,4,8", out = ".", concurrency, tpot, tokenizer, prompts,
-                                 zipf = "0.5,0.8,1.2";
+                                 url, api_key_file, zipf = "0.5,0.8,1.2";
   std::vector<std::string> assignments;
   BenchOptions options;
   BenchServeOptions serve;
@@ -136,6 +137,10 @@ void declare(Flags& flags, BenchFlags& f) {
             "decode, serve, masks: sequences at a time, one load for each number.")
       .text("prompts", &f.prompts, "prefill: tokens of a prompt, as 512,2048,8192.")
       .integer("context", &f.context, "decode: positions before the first step.", 1, 1 << 24)
+      .text("url", &f.url,
+            "serve: a server that runs, as http://127.0.0.1:8080, to measure over HTTP; --model is "
+            "then its name there.")
+      .text("api-key-file", &f.api_key_file, "serve: with --url: a file whose first key is used.")
       .text("tpot-ms", &f.tpot,
             "serve: latency targets to compare, in ms, as 15,30,60,0; 0 is none.")
       .text("chart", &f.serve.chart,
@@ -202,9 +207,27 @@ void run_train(const Flags& flags, BenchFlags& f) {
   bench_growth(f.growth);
 }
 
-void run_serve(BenchFlags& f) {
+// A server that runs, over HTTP.
+void run_http_load(const Flags& flags, const BenchFlags& f) {
+  for (const char* flag : {"dtype", "head", "tpot-ms", "chart", "threads"})
+    if (flags.given(flag))
+      throw_error(Code::kInvalidArgument, "--{}: with --url the server has its own; leave it out",
+                  flag);
+  HttpLoadOptions o{.url = f.url,
+                    .api_key_file = f.api_key_file,
+                    .model = f.serve.model_path,
+                    .prompt_tokens = f.serve.prompt_tokens,
+                    .new_tokens = f.serve.new_tokens,
+                    .json = f.options.json};
+  if (!f.concurrency.empty()) o.concurrency = parse_concurrency(f);
+  bench_http_load(o);
+}
+
+void run_serve(const Flags& flags, BenchFlags& f) {
+  if (!f.url.empty()) return run_http_load(flags, f);
   if (f.serve.model_path.empty())
-    throw_error(Code::kInvalidArgument, "bench serve: --model is missing: wanted a model's folder");
+    throw_error(Code::kInvalidArgument,
+                "bench serve: --model is missing: wanted a model's folder, or --url of a server");
   f.serve.threads = f.threads;
   f.serve.json = f.options.json;
   if (!f.concurrency.empty()) f.serve.concurrency = parse_concurrency(f);
@@ -236,7 +259,7 @@ void cmd_bench(const CommandLine& line) {
   } else if (f.what == "gemm") {
     bench_gemm(f.options);
   } else if (f.what == "serve") {
-    run_serve(f);
+    run_serve(flags, f);
   } else if (f.what == "prefill" || f.what == "decode") {
     run_inference(flags, f);
   } else if (f.what == "masks") {

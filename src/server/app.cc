@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "server/chat.h"
 #include "server/completions.h"
 #include "server/json_fields.h"
@@ -311,6 +312,11 @@ HttpResponse App::metrics_page(const HttpRequest&) {
        stats.prompt_seconds},
       {"moraine_engine_steps", "Steps of the engine since it was loaded.", number(stats.steps)},
       {"moraine_engine_step_seconds", "Time in them.", stats.step_seconds},
+      {"moraine_engine_model_seconds", "Of that in the model: layers and logits.",
+       stats.model_seconds},
+      {"moraine_http_processor_seconds",
+       "Processor time of the threads that read requests and write answers.",
+       thread_seconds() + worker_->processor_seconds()},
       {"moraine_head_rows_two_stage", "Tokens that were drawn from a head in two stages.",
        number(stats.head_rows_two_stage)},
       {"moraine_head_rows_full", "Rows whose logits were all computed.",

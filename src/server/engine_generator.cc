@@ -48,6 +48,7 @@ GeneratorStats EngineGenerator::stats() const {
           .steps = s.steps,
           .preemptions = s.preemptions,
           .step_seconds = s.step_seconds,
+          .model_seconds = s.model_seconds,
           .head_rows_two_stage = s.head.rows_two_stage,
           .head_rows_full = s.head.rows_full,
           .head_abandoned = s.head.abandoned,

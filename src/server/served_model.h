@@ -27,6 +27,7 @@ struct GeneratorStats {
   int64_t pages_used = 0, pages_total = 0;  // of the cache
   int64_t steps = 0, preemptions = 0;       // since the start
   double step_seconds = 0;                  // in steps
+  double model_seconds = 0;                 // of these in the model
   // Of the head: rows whose token was drawn in two stages, and the others; first stages that decided nothing; panels
   // that second stages read, as a part of all (infer/head_pass.h).
   int64_t head_rows_two_stage = 0, head_rows_full = 0, head_abandoned = 0;

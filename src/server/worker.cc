@@ -41,6 +41,8 @@ int64_t Worker::waiting() const {
   return static_cast<int64_t>(tasks_.size());
 }
 
+double Worker::processor_seconds() { return thread_seconds(thread_); }
+
 void Worker::run() {
   for (;;) {
     std::function<void()> task;

@@ -23,6 +23,7 @@ class Worker {
   // Not counted against `most`: what finishes a request that is let in.
   void post_always(std::function<void()> task);
   int64_t waiting() const;
+  double processor_seconds();  // since the start
 
  private:
   void run();
