@@ -10,10 +10,12 @@
 #include "base/process.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "plan/reliability.h"
 #include "supervisor/agent.h"
 #include "supervisor/policy.h"
 #include "supervisor/supervise.h"
 #include "supervisor/supervise_config.h"
+#include "supervisor/useful_share.h"
 
 namespace moraine {
 namespace {
@@ -35,6 +37,23 @@ void pass_on(SupervisePlan* plan) {
   plan->on_log = [](std::string_view text) { say_text(text); };
 }
 
+// Of one part that is interrupted as often as the run was.
+double expect_useful(const UsefulShare& seen, int64_t state_every_steps) {
+  constexpr double kNever = 1e12;
+  return expect_reliability({.ranks = 1,
+                             .ranks_per_host = 1,
+                             .rails = 1,
+                             .rank_mtbf = seen.watched / static_cast<double>(seen.interruptions),
+                             .host_mtbf = kNever,
+                             .rail_mtbf = kNever,
+                             .detect = 0,
+                             .restart = seen.recovery,
+                             .save = 0,
+                             .write = 0,
+                             .every = static_cast<double>(state_every_steps) * seen.step_seconds})
+      .useful;
+}
+
 SupervisePlan plan_of_run(const SuperviseFlags& f) {
   SettingsTable settings = SettingsTable::parse(posix_file_system().read(f.config), f.config);
   for (const std::string& assignment : f.assignments) settings.set(assignment);
@@ -42,6 +61,11 @@ SupervisePlan plan_of_run(const SuperviseFlags& f) {
   const SuperviseConfig config = read_supervise_config(settings);
   plan.options = config.decide;
   plan.show = config.show;
+  const int64_t every = plan.show.state_every_steps;
+  if (every > 0)
+    plan.show.expect_useful = [every](const UsefulShare& seen) {
+      return expect_useful(seen, every);
+    };
   if (f.ranks_given) plan.options.ranks = f.ranks;
   std::vector<std::string> words = {own_program(), "train", "--config", f.config, "--out", f.out};
   std::vector<std::string> sets = f.assignments;

@@ -48,6 +48,20 @@ std::string tiles(const IncidentPage& page) {
   return html + "</div>\n";
 }
 
+// What the run made of its time, beside what was to be expected.
+std::string useful_card(const UsefulShare& seen, double expected) {
+  if (!(seen.watched > 0)) return "";
+  std::string text =
+      fmt::format("<p><b>{:.1f} %</b> of {} s went into steps that count ({} s each).",
+                  100 * seen.useful, number_text(seen.watched), number_text(seen.step_seconds));
+  if (expected >= 0)
+    text += fmt::format(
+        " <b>{:.1f} %</b> was to be expected of {} interruptions, after each of which ranks "
+        "computed again {} s later (<code>moraine plan reliability</code> has the formula).",
+        100 * expected, seen.interruptions, number_text(seen.recovery));
+  return page_card(text + "</p>\n");
+}
+
 std::string speed_chart(const IncidentPage& page) {
   ChartSeries series{.name = ""};
   for (const TimelinePoint& p : page.points) {
@@ -195,6 +209,7 @@ std::string incident_page(const IncidentPage& page) {
   body += page_card(timeline_svg({page.points, page.outages, std::move(marks)}));
   body += timeline_legend();
   body += page_card(speed_chart(page));
+  body += useful_card(page.useful, page.useful_expected);
   body += loss_cards(page.entries);
   body += incident_table(page.entries);
   body += replacement_table(page.entries);

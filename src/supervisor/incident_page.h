@@ -10,6 +10,7 @@
 
 #include "supervisor/ledger.h"
 #include "supervisor/run_timeline.h"
+#include "supervisor/useful_share.h"
 
 namespace moraine {
 
@@ -17,6 +18,8 @@ struct IncidentPage {
   std::string title;
   std::string outcome = {};  // "": the run goes on
   int64_t step = 0, steps_total = 0;
+  UsefulShare useful = {};
+  double useful_expected = -1;  // by the model of reliability; negative: not known
   std::span<const LedgerEntry> entries = {};
   std::span<const TimelinePoint> points = {};
   std::span<const RailOutage> outages = {};

@@ -81,6 +81,19 @@ TEST(IncidentPage, ShowsWhatWasLostAndHow) {
   EXPECT_EQ(count(html, ">0 to 1 rail 2</text>"), 1);
 }
 
+TEST(IncidentPage, SaysWhatWasUsefulAndWhatWasExpected) {
+  const UsefulShare useful = {
+      .watched = 200, .interruptions = 3, .recovery = 1.5, .step_seconds = 0.5, .useful = 0.841};
+  const std::string both = incident_page({.useful = useful, .useful_expected = 0.892});
+  expect_sound(both);
+  EXPECT_EQ(count(both, "<b>84.1 %</b> of 200 s"), 1);
+  EXPECT_EQ(count(both, "<b>89.2 %</b> was to be expected of 3 interruptions"), 1);
+  const std::string one = incident_page({.useful = useful});
+  EXPECT_EQ(count(one, "<b>84.1 %</b> of 200 s"), 1);
+  EXPECT_EQ(count(one, "expected"), 0);
+  EXPECT_EQ(count(incident_page({}), "steps that count"), 0);
+}
+
 TEST(IncidentPage, ForeignTextIsNoHtml) {
   const std::string evil = "<script>alert(1)</script>\"'&\x01\xff";
   LedgerEntry e = entry_of(1, RunFault::kFailed, 1);

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace moraine {
+
+struct UsefulShare;
 
 struct SuperviseOptions {
   int64_t ranks = 1;
@@ -39,6 +42,9 @@ struct ShowOptions {
   int64_t metrics_port = 0;                // of 127.0.0.1; 0: none
   std::string webhook;                     // "": none
   std::string memory_folder = "/dev/shm";  // checkpoint.memory_folder
+  int64_t state_every_steps = 0;           // checkpoint.memory_every_steps
+  // What is to be expected of a run with such interruptions: its useful share. Empty: not asked.
+  std::function<double(const UsefulShare& seen)> expect_useful;
 };
 
 // The table [supervise].

@@ -31,7 +31,7 @@ void RunView::attempt(const char* file, bool* told, const Body& body) {
 }
 
 RunView::RunView(FileSystem& fs, const std::string& folder, const ShowOptions& options)
-    : fs_(fs), folder_(folder), timeline_(fs, folder) {
+    : fs_(fs), folder_(folder), timeline_(fs, folder), expect_useful_(options.expect_useful) {
   if (options.metrics_port > 0)
     server_ = std::make_unique<RunMetricsHttp>(static_cast<int>(options.metrics_port));
   if (!options.webhook.empty())
@@ -144,6 +144,8 @@ void RunView::add_second(double now, const SupervisedRun& run) {
 void RunView::show(double now, const SupervisedRun& run) {
   if (run.step != step_) moved_at_ = now;
   step_ = run.step;
+  for (const std::optional<BeatSnapshot>& beat : beats_)
+    if (beat) useful_.hear(now, *beat);
   if (server_ != nullptr) server_->serve(now, [&] { return metrics(now, run); });
   letters_ = worse_letters(std::move(letters_), rank_letters(run, activities()));
   if (second_at_ < 0 || now - second_at_ >= 1) add_second(now, run);
@@ -163,12 +165,16 @@ void RunView::write_page(double now, const SupervisedRun& run, const std::string
   int64_t steps_total = 0;
   for (const std::optional<BeatSnapshot>& beat : beats_)
     if (beat) steps_total = std::max(steps_total, beat->steps_total);
+  const UsefulShare useful = useful_.share(now, entries_);
+  const bool asked = expect_useful_ && useful.interruptions > 0;
   attempt("incidents.html", &told_.page, [&] {
     fs_.write_atomic(join_path(folder_, "incidents.html"),
                      incident_page({.title = parent_path(folder_),
                                     .outcome = outcome,
                                     .step = run.step,
                                     .steps_total = steps_total,
+                                    .useful = useful,
+                                    .useful_expected = asked ? expect_useful_(useful) : -1,
                                     .entries = entries_,
                                     .points = timeline_.points(),
                                     .outages = timeline_.outages()}));

@@ -19,6 +19,7 @@
 #include "supervisor/run_metrics_http.h"
 #include "supervisor/run_timeline.h"
 #include "supervisor/supervised_run.h"
+#include "supervisor/useful_share.h"
 #include "supervisor/webhook.h"
 
 namespace moraine {
@@ -57,6 +58,8 @@ class RunView {
   std::unique_ptr<Webhook> webhook_;        // null: none
   std::string metrics_;                     // of metrics_at_: who asks often is told the same
   std::vector<LedgerEntry> entries_;
+  UsefulTime useful_;
+  const std::function<double(const UsefulShare&)> expect_useful_;
   std::vector<std::optional<BeatSnapshot>> beats_;  // of each rank's process, if it has a page
   std::string letters_;                             // of this second, the worst of each rank
   std::vector<RailChange> rails_;                   // of this second

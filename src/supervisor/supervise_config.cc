@@ -12,6 +12,7 @@ namespace moraine {
 namespace {
 
 constexpr double kReplaceSeconds = 30;  // 0: ranks end when they lose one
+constexpr int64_t kMemoryEverySteps = 1;
 
 Fields supervise_fields(SuperviseConfig& config) {
   SuperviseOptions& o = config.decide;
@@ -96,6 +97,13 @@ double replace_seconds(const SettingsTable& settings) {
   return seconds;
 }
 
+// In a peer's memory; 0: on disk only, and how often that is, is the run's own affair.
+int64_t state_every_steps(const SettingsTable& settings) {
+  int64_t steps = kMemoryEverySteps;
+  read_key(settings, "checkpoint", {"memory_every_steps", &steps, "steps", "", 0});
+  return steps;
+}
+
 }  // namespace
 
 SuperviseConfig read_supervise_config(const SettingsTable& settings) {
@@ -103,6 +111,7 @@ SuperviseConfig read_supervise_config(const SettingsTable& settings) {
   settings.table("supervise").read(supervise_fields(config));
   config.decide.can_replace = replace_seconds(settings) > 0;
   read_key(settings, "checkpoint", {"memory_folder", &config.show.memory_folder, "", ""});
+  config.show.state_every_steps = state_every_steps(settings);
   return config;
 }
 
@@ -150,7 +159,7 @@ std::vector<std::string> added_assignments(const SettingsTable& settings) {
   if (kReplaceSeconds > 0 && !settings.table("parallel").has("replace_seconds"))
     added.push_back(fmt::format("parallel.replace_seconds={}", kReplaceSeconds));
   if (!settings.table("checkpoint").has("memory_every_steps"))
-    added.emplace_back("checkpoint.memory_every_steps=1");
+    added.push_back(fmt::format("checkpoint.memory_every_steps={}", kMemoryEverySteps));
   // Who waits for a host for longer than it takes to give it up holds up its successor.
   const SuperviseOptions options = read_supervise_config(settings).decide;
   if (options.spares > 0 && !settings.table("parallel").has("hold_seconds"))

@@ -48,26 +48,21 @@ struct Pace {
 void barrier_before_stop(Run& run) { barrier(run.ranks.world); }
 bool stops_all(Code code) { return code == Code::kInterrupted || code == Code::kDiverged; }
 
-// What all ranks know at the start of a step.
-struct Votes {
-  bool saving = false;  // some rank's private copy is still in use
-  bool grow = false;    // a larger group could be met
-};
-
-// A signal on any rank, or the time limit on rank 0: all save, then stop with kInterrupted.
-Votes stop_if_asked(Run& run, Pace& pace) {
+// A signal on any rank, or the time limit on rank 0: all save, then stop with kInterrupted. Otherwise: whether a larger
+// group could be met.
+bool stop_if_asked(Run& run, Pace& pace) {
   const double limit = run.config.train.time_limit_seconds;
   const bool asked = run.options.stop_signal != nullptr && run.options.stop_signal->load() != 0;
   const bool late = run.first() && limit > 0 && now_seconds() - pace.started > limit;
   const bool grow = run.first() && run.options.has_newcomers && run.options.has_newcomers();
-  int64_t votes[4] = {asked ? 1 : 0, late ? 1 : 0, saving(run) ? 1 : 0, grow ? 1 : 0};
+  int64_t votes[3] = {asked ? 1 : 0, late ? 1 : 0, grow ? 1 : 0};
   {
     const bool others = run.ranks.mesh.ranks > 1;
     const OpTimer timer(others ? &pace.profile : nullptr, Span::kRanks, "ranks: votes");
     all_reduce_sum(run.ranks.world, votes);
   }
   const bool signal = votes[0] > 0;
-  if (!signal && votes[1] == 0) return {.saving = votes[2] > 0, .grow = votes[3] > 0};
+  if (!signal && votes[1] == 0) return votes[2] > 0;
   const CheckpointWritten written = save_now(run);
   report_watched(run, run.timeline.at(run.state.step), pace.watch);
   barrier_before_stop(run);
@@ -130,14 +125,22 @@ bool probes_storage(const Run& run) {
   return run.first() && run.config.report.probe_storage && !again;
 }
 
+// Whether some rank's private copy is still in use. All ask at once: the answer is that of now, and one for all.
+bool some_rank_saves(Run& run) {
+  report_save(run, /*wait=*/false);
+  int64_t votes[] = {saving(run) ? 1 : 0};
+  all_reduce_sum(run.ranks.world, votes);
+  return votes[0] > 0;
+}
+
 // To disk, or else into memory.
-void save_if_due(Run& run, const Votes& votes) {
+void save_if_due(Run& run) {
   const CheckpointConfig& c = run.config.checkpoint;
   if (run.state.step == run.timeline.steps()) return;  // finish() saves
   if (run.state.step % c.every_steps == 0) {
     save_in_background(run);
   } else if (c.memory_every_steps > 0 && run.saves.memory != nullptr &&
-             run.state.step % c.memory_every_steps == 0 && !votes.saving) {
+             run.state.step % c.memory_every_steps == 0 && !some_rank_saves(run)) {
     copy_to_memory(run);
   }
 }
@@ -147,8 +150,7 @@ enum class Took : uint8_t { kStep, kRollback, kNothing };
 // kNothing: the state is stored, and the ranks are to meet others.
 Took go_on(Run& run, Observer& observer, Pace& pace) {
   const OpTimer whole(&pace.profile, Span::kPhase, "step");
-  const Votes votes = stop_if_asked(run, pace);
-  if (votes.grow) return Took::kNothing;
+  if (stop_if_asked(run, pace)) return Took::kNothing;
   set_activity(Activity::kComputing);
   const StepPlan plan = run.timeline.at(run.state.step);
   const double begin = now_seconds(),
@@ -177,7 +179,7 @@ Took go_on(Run& run, Observer& observer, Pace& pace) {
   }
   const OpTimer timer(&pace.profile, Span::kPhase, "checkpoint");
   set_activity(Activity::kStoring);
-  save_if_due(run, votes);
+  save_if_due(run);
   report_save(run, /*wait=*/false);
   say_state(run);
   return Took::kStep;
@@ -216,10 +218,6 @@ RunResult store_for_others(Run& run, Stopped why) {
   stored.moves = why == Stopped::kToMove;
   return stored;
 }
-
-}  // namespace
-
-namespace {
 
 // Until it ends, or goes on in another group or another mesh.
 RunResult train_in_layout(FileSystem& fs, const RunConfig& config, const RunOptions& options,
