@@ -1,4 +1,7 @@
 // `moraine plan`: what a run will take and lose, without running it: memory, time, interruptions.
+#include <algorithm>
+#include <deque>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
@@ -20,7 +23,7 @@ struct PlanFlags {
   std::string action, config_path, model_path;
   std::vector<std::string> assignments;
   bool json = false;
-  int64_t ranks = 1, rank = 0, context = 0, sequences = 1;
+  int64_t ranks = 1, rank = 0, phase = 0, context = 0, sequences = 1;
   LoadOptions load;
   ReliabilityFlags reliability;
   PlanStepFlags step;
@@ -47,15 +50,27 @@ RunConfig read_planned_config(const PlanFlags& f) {
   return config;
 }
 
-void plan_run(const PlanFlags& f, Arena& arena) {
+// A dry arena for each phase.
+std::deque<Arena> plan_run(const PlanFlags& f) {
   if (f.rank >= f.ranks)
     throw_error(Code::kInvalidArgument, "--rank {}: the run has ranks 0 to {}", f.rank,
                 f.ranks - 1);
   const Machine machine = f.step.machine_file.empty()
                               ? Machine()
                               : load_machine(posix_file_system(), f.step.machine_file);
-  plan_run_memory(arena, read_planned_config(f), static_cast<int>(f.ranks),
-                  static_cast<int>(f.rank), machine);
+  const RunConfig config = read_planned_config(f);
+  const auto phases = static_cast<int64_t>(config.phases.size());
+  if (f.phase > phases)
+    throw_error(Code::kInvalidArgument, "--phase {}: the run has phases 1 to {}", f.phase, phases);
+  std::deque<Arena> plans;
+  for (int64_t phase = 0; phase < phases; ++phase) {
+    plans.emplace_back(Arena::Mode::kDry);
+    plan_run_memory(
+        plans.back(), config,
+        {.ranks = static_cast<int>(f.ranks), .rank = static_cast<int>(f.rank), .phase = phase},
+        machine);
+  }
+  return plans;
 }
 
 // One process that answers, as `generate` and `serve` open a model.
@@ -83,17 +98,44 @@ void plan_time(PlanFlags& f) {
   print_plan_cluster(f.cluster, config, {f.step.imbalance, f.step.document, f.json});
 }
 
-void print_plan(const Arena& arena, bool json) {
-  if (!json) {
-    fmt::print("{}", memory_table(arena));
-    return;
-  }
+Json plan_json(const Arena& arena) {
   Json rows = Json::array();
   for (const Arena::Entry& e : arena.entries())
     rows.push_back({{"name", e.name}, {"category", e.category}, {"bytes", e.bytes}});
   Json plan = {{"bytes", arena.bytes()}, {"buffers", rows}};
   if (arena.mapped_bytes() > 0) plan["mapped_bytes"] = arena.mapped_bytes();
-  fmt::print("{}\n", json_text(plan));
+  return plan;
+}
+
+void print_plan(const Arena& arena, bool json) {
+  fmt::print("{}", json ? json_text(plan_json(arena)) + "\n" : memory_table(arena));
+}
+
+// One phase whole, of all what they take.
+void print_phases(const std::deque<Arena>& plans, size_t phase, bool json) {
+  if (plans.size() == 1) return print_plan(plans[0], json);
+  if (json) {
+    Json plan = plan_json(plans[phase]);
+    plan["phase"] = phase + 1;
+    for (const Arena& arena : plans) plan["phases_bytes"].push_back(arena.bytes());
+    fmt::print("{}\n", json_text(plan));
+    return;
+  }
+  print_plan(plans[phase], false);
+  fmt::print("\nthis is phase {} of {}; each takes:", phase + 1, plans.size());
+  for (const Arena& arena : plans)
+    fmt::print(" {:.1f}", static_cast<double>(arena.bytes()) / (1 << 20));
+  fmt::print(" MiB\n");
+}
+
+void print_run(const PlanFlags& f) {
+  const std::deque<Arena> plans = plan_run(f);
+  const auto most =
+      std::max_element(plans.begin(), plans.end(),
+                       [](const Arena& a, const Arena& b) { return a.bytes() < b.bytes(); });
+  const auto phase =
+      f.phase > 0 ? static_cast<size_t>(f.phase - 1) : static_cast<size_t>(most - plans.begin());
+  print_phases(plans, phase, f.json);
 }
 
 }  // namespace
@@ -121,6 +163,7 @@ void cmd_plan(const CommandLine& line) {
       .list("set", &f.assignments, "key=value that wins over the file.")
       .integer("ranks", &f.ranks, "Ranks of the run.", 1, 65536)
       .integer("rank", &f.rank, "Whose memory.", 0, 65535)
+      .integer("phase", &f.phase, "In which phase; 0: in the one that takes most.", 0, 1 << 20)
       .text("dtype", &f.load.dtype, "Of --model: f32 or bf16; default: as the weights are stored.")
       .choice("head", &f.load.head, {"auto", "full", "two-stage"}, "Of --model: as of `serve`.")
       .integer("rows", &f.load.tokens, "Of --model: most rows of a step.", 1, 1 << 20)
@@ -141,9 +184,7 @@ void cmd_plan(const CommandLine& line) {
   if (!f.config_path.empty() && !f.model_path.empty())
     throw_error(Code::kInvalidArgument, "wanted one of --config FILE and --model DIR");
   if (f.config_path.empty()) return print_plan(plan_answers(f)->arena(), f.json);
-  Arena arena(Arena::Mode::kDry);
-  plan_run(f, arena);
-  print_plan(arena, f.json);
+  print_run(f);
 }
 
 }  // namespace moraine

@@ -31,7 +31,7 @@ struct StateBytes {
 };
 StateBytes state_bytes(const RunConfig& c, const MeshPlan& plan, const Machine& machine) {
   Arena arena(Arena::Mode::kDry);
-  plan_run_memory(arena, with_plan(c, plan), plan.mesh.ranks, 0, machine);
+  plan_run_memory(arena, with_plan(c, plan), {plan.mesh.ranks}, machine);
   StateBytes bytes;
   for (const Arena::Entry& e : arena.entries()) {
     if (e.name.starts_with("checkpoint.")) bytes.of_rank += static_cast<double>(e.bytes);

@@ -71,7 +71,7 @@ void add_time(MeshPlan& plan, const RunConfig& config, const Place& place, const
 void add_memory(MeshPlan& plan, const RunConfig& config, const Place& place, const Machine& machine,
                 const MeshSearch& search) {
   Arena arena(Arena::Mode::kDry);
-  plan_run_memory(arena, with_plan(config, plan), plan.mesh.ranks, 0, machine);
+  plan_run_memory(arena, with_plan(config, plan), {plan.mesh.ranks}, machine);
   plan.bytes = arena.bytes();
   const int64_t here = std::min<int64_t>(place.ranks_per_host, plan.mesh.ranks);
   plan.fits = search.memory_bytes == 0 || plan.bytes * here <= search.memory_bytes;

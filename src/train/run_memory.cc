@@ -39,15 +39,14 @@ void take_planned(Arena& arena, const RunConfig& config, const Mesh& mesh,
 }  // namespace
 
 void plan_run_memory(Arena& arena, const RunConfig& config, int ranks, int rank, int64_t phase) {
-  TrainerOptions options = trainer_options(config, Timeline(config), Machine());
-  options.phase = phase;
-  take_planned(arena, config, run_mesh(config, ranks, rank, phase), options);
+  plan_run_memory(arena, config, {ranks, rank, phase}, Machine());
 }
 
-void plan_run_memory(Arena& arena, const RunConfig& config, int ranks, int rank,
+void plan_run_memory(Arena& arena, const RunConfig& config, const PlannedRank& of,
                      const Machine& machine) {
-  take_planned(arena, config, run_mesh(config, ranks, rank),
-               trainer_options(config, Timeline(config), machine));
+  TrainerOptions options = trainer_options(config, Timeline(config), machine);
+  options.phase = of.phase;
+  take_planned(arena, config, run_mesh(config, of.ranks, of.rank, of.phase), options);
 }
 
 }  // namespace moraine

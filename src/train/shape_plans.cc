@@ -165,7 +165,7 @@ std::vector<ShapePlan> plan_shapes(const RunConfig& config, const Machine& machi
   for (ShapePlan& plan : plans) {
     if (best.size() == kMost) break;
     Arena arena(Arena::Mode::kDry);
-    plan_run_memory(arena, with_shape(config, plan), ranks, 0, machine);
+    plan_run_memory(arena, with_shape(config, plan), {ranks}, machine);
     plan.bytes = arena.bytes();
     if (search.memory_bytes == 0 || plan.bytes * ranks <= search.memory_bytes) best.push_back(plan);
   }

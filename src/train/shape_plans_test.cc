@@ -52,7 +52,7 @@ TEST(ShapePlans, WriteAConfigThatTrainTakes) {
   EXPECT_EQ(read.train.micro_sequences, plan.micro_sequences);
   EXPECT_EQ(count_parameters(read.model).total, plan.parameters.total);
   Arena arena(Arena::Mode::kDry);
-  plan_run_memory(arena, read, 2, 0, machine);
+  plan_run_memory(arena, read, {2}, machine);
   EXPECT_EQ(arena.bytes(), plan.bytes);
 }
 

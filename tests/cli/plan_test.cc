@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "base/json.h"
-#include "checkpoint/test_folder.h"
+#include "base/test_folder.h"
 #include "machine/machine.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"
@@ -74,6 +74,28 @@ class PlanCli : public ::testing::Test {
   TestFolder folder;
   mutable std::string err_;
 };
+
+// Of a run with phases the one that takes most, unless another is asked for.
+TEST_F(PlanCli, MemoryIsThatOfThePhaseThatTakesMost) {
+  folder.write("phases.toml", folder.read("run.toml") +
+                                  "[[phase]]\nsteps = 1\nsequence = 64\n"
+                                  "[[phase]]\nsteps = 1\nsequence = 16\n");
+  const auto memory = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"--config", file("phases.toml"), "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    return lines("memory", args).at(0);
+  };
+  const Json most = memory({});
+  EXPECT_EQ(most["phase"], 1);
+  ASSERT_EQ(most["phases_bytes"].size(), 2u);
+  EXPECT_EQ(most["bytes"], most["phases_bytes"][0]);
+  EXPECT_GT(most["phases_bytes"][0].get<int64_t>(), most["phases_bytes"][1].get<int64_t>());
+  const Json second = memory({"--phase", "2"});
+  EXPECT_EQ(second["phase"], 2);
+  EXPECT_EQ(second["bytes"], most["phases_bytes"][1]);
+  EXPECT_FALSE(lines("memory", {"--json"}).at(0).contains("phase"));
+  refused("memory", {"--config", file("phases.toml"), "--phase", "3"}, "phases 1 to 2");
+}
 
 TEST_F(PlanCli, StepListsMeshesBestFirstWithTheMemoryThatMemoryPrints) {
   const std::vector<Json> plans = lines("step", {"--ranks", "4", "--json"});
