@@ -27,7 +27,8 @@ TEST(ChartPage, HoldsTextEscapedAndEveryChart) {
 }
 
 TEST(ChartPage, ALegendThatHasNoRoomBesideTheTitleGoesBelow) {
-  LineChart chart{.title = "Loss", .unit = "nat", .series = {{.name = "all of it", .x = {1, 2}, .y = {1, 2}}}};
+  LineChart chart{
+      .title = "Loss", .unit = "nat", .series = {{.name = "all of it", .x = {1, 2}, .y = {1, 2}}}};
   const char* beside = "y=\"20.0\" text-anchor=\"end\" class=\"tick\">all of it<";
   EXPECT_EQ(count(line_chart_svg(chart), beside), 1);
   chart.title =

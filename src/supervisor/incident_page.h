@@ -15,7 +15,7 @@
 namespace moraine {
 
 struct IncidentPage {
-  std::string title;
+  std::string title = {};
   std::string outcome = {};  // "": the run goes on
   int64_t step = 0, steps_total = 0;
   UsefulShare useful = {};

@@ -44,7 +44,7 @@ struct ShowOptions {
   std::string memory_folder = "/dev/shm";  // checkpoint.memory_folder
   int64_t state_every_steps = 0;           // checkpoint.memory_every_steps
   // What is to be expected of a run with such interruptions: its useful share. Empty: not asked.
-  std::function<double(const UsefulShare& seen)> expect_useful;
+  std::function<double(const UsefulShare& seen)> expect_useful = {};
 };
 
 // The table [supervise].
