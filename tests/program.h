@@ -13,22 +13,11 @@
 
 #include "base/file_system.h"
 #include "testing/places.h"
+#include "testing/sanitized.h"
 
 namespace moraine::testing {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // g++
-#define MR_SANITIZED
-#elif defined(__has_feature)  // clang
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MR_SANITIZED
-#endif
-#endif
-
-#ifdef MR_SANITIZED
-constexpr bool kLimitsMemory = false;  // sanitizers reserve terabytes of address space
-#else
-constexpr bool kLimitsMemory = true;
-#endif
+constexpr bool kLimitsMemory = !kSanitized;  // sanitizers reserve terabytes of address space
 
 struct Ended {
   int exit_code = -1;  // of the process, or -signal

@@ -11,7 +11,7 @@
 #include <memory>
 #include <queue>
 
-#include "base/random.h"
+#include "testing/seeded_draws.h"
 
 namespace moraine {
 namespace {
@@ -19,15 +19,6 @@ namespace {
 constexpr int64_t kChunk = 512;
 constexpr double kStep = 1e-3, kDelay = 2e-3;
 constexpr int kChannels = 3;
-
-struct Draws {  // of one seed, one after the other
-  uint64_t seed, next = 0;
-  int64_t below(int64_t most) {
-    return static_cast<int64_t>(
-        random_below(static_cast<uint64_t>(most), seed, Stream::kTest, next++, 0));
-  }
-  bool one_in(int64_t n) { return below(n) == 0; }
-};
 
 std::byte byte_of(int from, int channel, uint64_t message, int64_t i) {
   return static_cast<std::byte>(from * 131 + channel * 31 + static_cast<int64_t>(message) * 7 +
@@ -61,7 +52,7 @@ struct End {
   End(int side, int rails, uint64_t seed)
       : me(side), seed(seed), peer(rails, 7, RailTimes{}, kChunk) {}
 
-  void run(Draws& draws, int messages) {
+  void run(SeededDraws& draws, int messages) {
     Lanes& lanes = peer.lanes();
     for (int c = 0; c < kChannels; ++c) {
       if (sent[c] < messages && lanes.has_room(c) && !draws.one_in(4)) send(c);
@@ -82,7 +73,7 @@ struct End {
     if (static_cast<int64_t>(at->second.size()) <= peer.lanes().copied_bytes()) memory.erase(at);
   }
 
-  void receive(int c, int messages, Draws& draws) {
+  void receive(int c, int messages, SeededDraws& draws) {
     Lanes& lanes = peer.lanes();
     MessageHead head;
     if (!open[c]) {
@@ -250,7 +241,7 @@ class World {
     }
   }
 
-  Draws draws_;
+  SeededDraws draws_;
   int rails_;
   End ends_[2];
   std::vector<Way> ways_;

@@ -10,6 +10,7 @@
 #include <deque>
 
 #include "base/random.h"
+#include "testing/seeded_draws.h"
 
 namespace moraine {
 namespace {
@@ -18,15 +19,6 @@ constexpr int kRanks = 3, kPuts = 12, kAdds = 20, kGarbage = 50;
 constexpr int64_t kBlock = 40000, kGuard = 64;  // three parts
 constexpr uint64_t kGeneration = 77;
 enum Segments { kBlocks, kWords, kNarrow };
-
-struct Draws {  // of one seed, one after the other
-  uint64_t seed, next = 0;
-  int64_t below(int64_t most) {
-    return static_cast<int64_t>(
-        random_below(static_cast<uint64_t>(most), seed, Stream::kTest, next++, 0));
-  }
-  bool one_in(int64_t n) { return below(n) == 0; }
-};
 
 std::byte byte_of(int from, int64_t round, int64_t i) {
   return static_cast<std::byte>(from * 71 + round * 29 + i * 3 + i / 253);
@@ -250,7 +242,7 @@ class World {
     }
   }
 
-  Draws draws_;
+  SeededDraws draws_;
   int64_t now_ = 0;
   std::deque<End> ends_;
   std::vector<Flight> flights_;
