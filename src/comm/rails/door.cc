@@ -2,20 +2,13 @@
 #include "comm/rails/door.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/log.h"
-#include "comm/rails/rail_address.h"
-#include "comm/rails/timed_io.h"
 
 namespace moraine {
 namespace {
@@ -54,10 +47,9 @@ struct Door::Guest {
   bool has_joined = false;
 
   // Reads on to a part of `bytes`. 1: whole, 0: not yet, -1: ended.
-  int read(void* to, size_t bytes) {
-    const ssize_t n = recv(fd, static_cast<char*>(to) + done, bytes - done, MSG_DONTWAIT);
-    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    if (n == 0) return -1;
+  int read(Wire& wire, void* to, size_t bytes) {
+    const int64_t n = wire.read(fd, static_cast<char*>(to) + done, bytes - done);
+    if (n <= 0) return static_cast<int>(n);
     done += static_cast<size_t>(n);
     if (done < bytes) return 0;
     done = 0;
@@ -65,25 +57,23 @@ struct Door::Guest {
   }
 };
 
-Door::Door(Options options) : options_(std::move(options)) {
-  RailAddress place;
-  place.address = options_.address;
-  place.interface_name = "rendezvous";
-  listener_ = listen_on(&place);
-}
+Door::Door(Options options)
+    : options_(std::move(options)),
+      wire_(*options_.wire),
+      listener_(wire_.listen(options_.address)) {}
 
 Door::~Door() {
-  for (const Guest& g : guests_) close(g.fd);
+  for (const Guest& g : guests_) wire_.close(g.fd);
   for (const auto& [member, link] : links_) {
-    if (link.fd >= 0) close(link.fd);
+    if (link.fd >= 0) wire_.close(link.fd);
   }
-  close(listener_);
+  wire_.close(listener_);
 }
 
 // Somebody who speaks the protocol, and so has likely been started wrong. Not each: they try again and again.
 void Door::tell_refused(const Join& join, const char* reason) {
   constexpr double kSeconds = 10;
-  const double now = now_seconds();
+  const double now = wire_.now();
   if (told_at_ >= 0 && now - told_at_ < kSeconds) return;
   told_at_ = now;
   log_event(Level::kWarning, "rails.refused", "rank={} ranks={} reason=\"{}\"", join.member,
@@ -116,17 +106,18 @@ bool Door::welcome(Guest& g, double end) {
       prove_text(options_.secret, g.link, 'H', answer_text(g.join.member, welcome.answer));
   g.has_joined = true;
   if (welcome.answer == JoinAnswer::kOtherNumber) tell_refused(g.join, "another number of ranks");
-  return send_all(g.fd, &welcome, sizeof welcome, end) && welcome.answer == JoinAnswer::kWelcome;
+  return send_all(wire_, g.fd, &welcome, sizeof welcome, end) &&
+         welcome.answer == JoinAnswer::kWelcome;
 }
 
 // False: it is no guest any more.
 bool Door::greet(Guest& g) {
-  const double end = now_seconds() + kSendSeconds;
+  const double end = wire_.now() + kSendSeconds;
   if (!g.has_joined) {
-    const int got = g.read(&g.join, sizeof g.join);
+    const int got = g.read(wire_, &g.join, sizeof g.join);
     return got <= 0 ? got == 0 : welcome(g, end);
   }
-  const int got = g.read(&g.proof, sizeof g.proof);
+  const int got = g.read(wire_, &g.proof, sizeof g.proof);
   if (got < 0) tell_refused(g.join, "it left when it was greeted: it may have another secret");
   if (got <= 0) return got == 0;
   if (!same_proof(g.proof, prove_text(options_.secret, g.link, 'J', join_text(g.join)))) {
@@ -137,9 +128,10 @@ bool Door::greet(Guest& g) {
   if (is_taken(g.join)) verdict.answer = JoinAnswer::kTaken;
   verdict.proof =
       prove_text(options_.secret, g.link, 'V', answer_text(g.join.member, verdict.answer));
-  if (!send_all(g.fd, &verdict, sizeof verdict, end) || verdict.answer != JoinAnswer::kWelcome)
+  if (!send_all(wire_, g.fd, &verdict, sizeof verdict, end) ||
+      verdict.answer != JoinAnswer::kWelcome)
     return false;
-  keep_alive(g.fd);
+  wire_.keep_alive(g.fd);
   links_[g.join.member] = g.link;
   g.fd = -1;
   return false;
@@ -148,23 +140,23 @@ bool Door::greet(Guest& g) {
 // Who waits says nothing: what can be read there is its end.
 void Door::drop_who_left() {
   for (auto at = links_.begin(); at != links_.end();) {
-    pollfd p = {at->second.fd, POLLIN, 0};
-    const bool has_left = poll(&p, 1, 0) > 0;
-    if (has_left) close(at->second.fd);
+    const int links[] = {at->second.fd};
+    const bool has_left = wire_.wait_to_read(links, 0);
+    if (has_left) wire_.close(at->second.fd);
     at = has_left ? links_.erase(at) : std::next(at);
   }
 }
 
 void Door::work(double seconds) {
-  std::vector<pollfd> fds = {{listener_, POLLIN, 0}};
-  for (const Guest& g : guests_) fds.push_back({g.fd, POLLIN, 0});
-  poll(fds.data(), fds.size(), static_cast<int>(seconds * 1e3));
-  const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  std::vector<int> fds = {listener_};
+  for (const Guest& g : guests_) fds.push_back(g.fd);
+  wire_.wait_to_read(fds, seconds);
+  const int fd = wire_.accept(listener_);
   if (fd >= 0) guests_.emplace_back().fd = fd;
-  if (fd >= 0) guests_.back().ends = now_seconds() + kGuestSeconds;
+  if (fd >= 0) guests_.back().ends = wire_.now() + kGuestSeconds;
   for (auto g = guests_.begin(); g != guests_.end();) {
-    const bool stays = now_seconds() < g->ends && guests_.size() <= kMostGuests && greet(*g);
-    if (!stays && g->fd >= 0) close(g->fd);
+    const bool stays = wire_.now() < g->ends && guests_.size() <= kMostGuests && greet(*g);
+    if (!stays && g->fd >= 0) wire_.close(g->fd);
     g = stays ? std::next(g) : guests_.erase(g);
   }
   drop_who_left();

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "comm/rails/secret.h"
+#include "comm/rails/wire.h"
 
 namespace moraine {
 
@@ -62,6 +63,7 @@ class Door {
     int members = 1;
     sockaddr_in address = {};
     std::string secret;
+    Wire* wire = &socket_wire();
   };
   explicit Door(Options options);
   ~Door();
@@ -86,6 +88,7 @@ class Door {
   bool is_taken(const Join& join) const;
 
   const Options options_;
+  Wire& wire_;
   uint64_t generation_ = 0;
   std::vector<int> members_;  // of that generation, in order
   int listener_ = -1;

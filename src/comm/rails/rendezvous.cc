@@ -1,23 +1,16 @@
 // Rendezvous: a star of short messages around member 0.
 #include "comm/rails/rendezvous.h"
 
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <limits>
 #include <sstream>
 #include <utility>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/thread.h"
 #include "comm/rails/rail_address.h"
-#include "comm/rails/timed_io.h"
 
 namespace moraine {
 namespace {
@@ -61,10 +54,13 @@ Rendezvous::Group parse_group(const std::string& text) {
 
 }  // namespace
 
-Rendezvous::Rendezvous(Options options) : options_(std::move(options)), own_(options_.address) {
+Rendezvous::Rendezvous(Options options)
+    : options_(std::move(options)), wire_(*options_.wire), own_(options_.address) {
   if (options_.member != 0) return;
-  door_ = std::make_unique<Door>(Door::Options{
-      .members = options_.members, .address = options_.address, .secret = options_.secret});
+  door_ = std::make_unique<Door>(Door::Options{.members = options_.members,
+                                               .address = options_.address,
+                                               .secret = options_.secret,
+                                               .wire = options_.wire});
 }
 
 Rendezvous::~Rendezvous() {
@@ -92,12 +88,12 @@ void Rendezvous::part() {
   hang_up();
   if (!may_meet_again()) door_.reset();
   if (door_ != nullptr) door_->know_group(group_.generation, group_.members);
-  if (door_ != nullptr) porter_ = start_thread("the rendezvous", [this] { keep_door(); });
+  if (door_ != nullptr) porter_ = wire_.start("the rendezvous", [this] { keep_door(); });
 }
 
 void Rendezvous::hang_up() {
   for (const auto& [rank, link] : links_) {
-    if (link.fd >= 0) close(link.fd);
+    if (link.fd >= 0) wire_.close(link.fd);
   }
   links_.clear();
 }
@@ -133,7 +129,7 @@ std::string Rendezvous::missing() const {
 
 // Until all are there, or it is time to go on with fewer.
 void Rendezvous::receive_guests() {
-  const double begin = now_seconds();
+  const double begin = wire_.now();
   double news = begin + kNewsSeconds;
   std::map<int, MemberLink>& links = door_->links();
   const auto was_in_a_group = [](const auto& link) { return link.second.generation > 0; };
@@ -142,9 +138,9 @@ void Rendezvous::receive_guests() {
     door_->work(kTurnSeconds);
     const bool again =
         group_.generation > 0 || std::any_of(links.begin(), links.end(), was_in_a_group);
-    const double seconds = now_seconds() - begin;
+    const double seconds = wire_.now() - begin;
     if (seconds > (again && may_meet_again() ? options_.replace_seconds : options_.seconds)) break;
-    if (now_seconds() < news) continue;
+    if (wire_.now() < news) continue;
     log_event(Level::kInfo, "rails.waiting", "address={} missing=\"{}\" seconds={:.0f}",
               address_text(options_.address), missing(), seconds);
     news += kNewsSeconds;
@@ -199,9 +195,10 @@ void Rendezvous::keep_door() {
 }
 
 void Rendezvous::stop_porter() {
-  if (!porter_.joinable()) return;
+  if (porter_ == nullptr) return;
   stop_ = true;
-  porter_.join();
+  porter_->join();
+  porter_.reset();
   stop_ = newcomers_ = false;
 }
 
@@ -214,8 +211,8 @@ bool Rendezvous::introduce(MemberLink& link, double end) {
                      .generation = group_.generation,
                      .nonce = link.nonce_guest};
   Welcome welcome;
-  if (!send_all(link.fd, &mine, sizeof mine, end) ||
-      !receive_all(link.fd, &welcome, sizeof welcome, end))
+  if (!send_all(wire_, link.fd, &mine, sizeof mine, end) ||
+      !receive_all(wire_, link.fd, &welcome, sizeof welcome, end))
     return false;
   link.nonce_host = welcome.nonce;
   JoinAnswer answer = welcome.answer;
@@ -226,8 +223,8 @@ bool Rendezvous::introduce(MemberLink& link, double end) {
   if (is_known && answer == JoinAnswer::kWelcome) {
     const RailProof proof = proof_of('J', join_text(mine));
     Verdict verdict;
-    if (!send_all(link.fd, &proof, sizeof proof, end) ||
-        !receive_all(link.fd, &verdict, sizeof verdict, end))
+    if (!send_all(wire_, link.fd, &proof, sizeof proof, end) ||
+        !receive_all(wire_, link.fd, &verdict, sizeof verdict, end))
       return false;
     answer = verdict.answer;
     is_known = same_proof(verdict.proof, proof_of('V', answer_text(options_.member, answer)));
@@ -258,15 +255,14 @@ sockaddr_in Rendezvous::address_of_host() const {
 }
 
 bool Rendezvous::try_to_join(double end) {
-  const double soon = std::min(end, now_seconds() + kGuestSeconds);
+  const double soon = std::min(end, wire_.now() + kGuestSeconds);
   hang_up();
   MemberLink& link = links_[0];  // closed with this
   link.nonce_guest = make_nonce();
-  link.fd = reach(address_of_host(), soon);
+  link.fd = wire_.reach(address_of_host(), soon);
   if (link.fd < 0 || !introduce(link, soon)) return false;
-  if (may_meet_again()) keep_alive(link.fd);
-  socklen_t bytes = sizeof own_;
-  getsockname(link.fd, reinterpret_cast<sockaddr*>(&own_), &bytes);
+  if (may_meet_again()) wire_.keep_alive(link.fd);
+  own_ = wire_.own_address(link.fd);
   own_.sin_port = 0;
   return true;
 }
@@ -274,9 +270,10 @@ bool Rendezvous::try_to_join(double end) {
 // Who is not chosen waits for the next group, for as long as member 0 is there. False: it is gone.
 bool Rendezvous::hear_of_group() {
   constexpr double kForEver = std::numeric_limits<double>::infinity();
-  const double end = may_meet_again() ? kForEver : now_seconds() + options_.seconds;
+  const double end = may_meet_again() ? kForEver : wire_.now() + options_.seconds;
   for (;;) {
-    while (now_seconds() < end && !is_readable(links_.at(0).fd, kTurnSeconds)) check_stop();
+    const int host[] = {links_.at(0).fd};
+    while (wire_.now() < end && !wire_.wait_to_read(host, kTurnSeconds)) check_stop();
     Group group;
     try {
       group = parse_group(receive_text(links_.at(0), 'H', 0, end));
@@ -295,18 +292,18 @@ bool Rendezvous::hear_of_group() {
 void Rendezvous::join() {
   const bool again = may_meet_again() && group_.generation > 0;
   const double seconds = again ? options_.replace_seconds : options_.seconds;
-  double end = now_seconds() + seconds;
+  double end = wire_.now() + seconds;
   for (;;) {
     check_stop();
     if (try_to_join(end)) {
       if (hear_of_group()) return;
-      end = now_seconds() + seconds;  // member 0 was there until now
+      end = wire_.now() + seconds;  // member 0 was there until now
     }
-    if (now_seconds() > end)
+    if (wire_.now() > end)
       throw_error(Code::kPeerLost,
                   "rendezvous at {}: nobody answers since {:.0f} seconds; wanted rank 0 there",
                   address_text(options_.address), seconds);
-    std::this_thread::sleep_for(std::chrono::duration<double>(kTurnSeconds));
+    wire_.pause(kTurnSeconds);
   }
 }
 
@@ -319,7 +316,7 @@ bool Rendezvous::send_text(MemberLink& link, char part, const std::string& text)
   std::string all(reinterpret_cast<const char*>(&bytes), sizeof bytes);
   all += text;
   all.append(reinterpret_cast<const char*>(proof.data()), proof.size());
-  return send_all(link.fd, all.data(), all.size(), now_seconds() + options_.seconds);
+  return send_all(wire_, link.fd, all.data(), all.size(), wire_.now() + options_.seconds);
 }
 
 std::string Rendezvous::receive_text(MemberLink& link, char part, int rank, double end) {
@@ -327,11 +324,11 @@ std::string Rendezvous::receive_text(MemberLink& link, char part, int rank, doub
   uint32_t bytes = 0;
   RailProof proof;
   std::string text;
-  bool ok = receive_all(link.fd, &bytes, sizeof bytes, end) &&
+  bool ok = receive_all(wire_, link.fd, &bytes, sizeof bytes, end) &&
             bytes <= (kMostText + kMostDigits) * static_cast<uint32_t>(options_.members);
   if (ok) text.resize(bytes);
-  ok = ok && receive_all(link.fd, text.data(), bytes, end) &&
-       receive_all(link.fd, proof.data(), proof.size(), end);
+  ok = ok && receive_all(wire_, link.fd, text.data(), bytes, end) &&
+       receive_all(wire_, link.fd, proof.data(), proof.size(), end);
   if (!ok) throw_left(rank);
   if (!same_proof(proof, prove_text(options_.secret, link, part, text)))
     throw_error(Code::kCorrupt, "rendezvous: what rank {} says does not carry its proof", rank);
@@ -342,7 +339,7 @@ std::string Rendezvous::receive_text(MemberLink& link, char part, int rank, doub
 std::vector<std::string> Rendezvous::exchange(const std::string& mine) {
   MR_CHECK(mine.size() <= kMostText, "%ld bytes", long(mine.size()));
   MR_CHECK(!group_.members.empty(), "an exchange without a group");
-  const double end = now_seconds() + options_.seconds;
+  const double end = wire_.now() + options_.seconds;
   std::string all;
   const auto add = [&all](const std::string& text) {
     all += fmt::format("{} ", text.size());

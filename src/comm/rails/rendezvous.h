@@ -23,10 +23,10 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "comm/rails/door.h"
+#include "comm/rails/wire.h"
 
 namespace moraine {
 
@@ -44,6 +44,7 @@ class Rendezvous {
         nullptr;  // not 0: whoever waits to be in a group gives up
     // The largest group of at most `present` members that the job can go on with; 0: none. Empty: any number.
     std::function<int(int present)> most_ranks = {};
+    Wire* wire = &socket_wire();
   };
   struct Group {
     uint64_t generation = 0;
@@ -90,11 +91,12 @@ class Rendezvous {
   std::string receive_text(MemberLink& link, char part, int rank, double end);
 
   const Options options_;
+  Wire& wire_;
   sockaddr_in own_;
   Group group_;
   std::unique_ptr<Door> door_;       // of member 0
   std::map<int, MemberLink> links_;  // by rank; of others than member 0: to that one
-  std::thread porter_;
+  std::unique_ptr<WireThread> porter_;
   std::atomic<bool> stop_{false}, newcomers_{false};
 };
 
