@@ -204,8 +204,8 @@ void Rendezvous::stop_porter() {
 
 // The others --------------------------------------------------------------------------------------
 
-// False: member 0 is gone again.
-bool Rendezvous::introduce(MemberLink& link, double end) {
+// False: member 0 is gone again, or this member's predecessor is not, which it may be until `waits_until`.
+bool Rendezvous::introduce(MemberLink& link, double end, double waits_until) {
   const Join mine = {.member = options_.member,
                      .members = options_.members,
                      .generation = group_.generation,
@@ -234,6 +234,7 @@ bool Rendezvous::introduce(MemberLink& link, double end) {
                 "rendezvous at {}: who answers is not rank 0 of this job, or does not know the "
                 "secret of this job",
                 address_text(options_.address));
+  if (answer == JoinAnswer::kTaken && waits_for_predecessor(waits_until)) return false;
   if (answer == JoinAnswer::kTaken)
     throw_error(Code::kInvalidArgument,
                 "rendezvous at {}: another process is rank {} already; wanted each rank once",
@@ -242,6 +243,16 @@ bool Rendezvous::introduce(MemberLink& link, double end) {
     throw_error(Code::kInvalidArgument,
                 "rendezvous at {}: the job has another number of ranks than {}",
                 address_text(options_.address), options_.members);
+  return true;
+}
+
+// The host of a lost member may have fallen silent while that waited behind the door, where it counts until the system
+// has noticed. Who was in a group itself has been replaced, and never waits.
+bool Rendezvous::waits_for_predecessor(double until) {
+  if (!may_meet_again() || group_.generation > 0 || wire_.now() >= until) return false;
+  if (!std::exchange(has_told_, true))
+    log_event(Level::kWarning, "rails.taken", "address={} rank={} seconds={:.0f}",
+              address_text(options_.address), options_.member, until - wire_.now());
   return true;
 }
 
@@ -260,7 +271,7 @@ bool Rendezvous::try_to_join(double end) {
   MemberLink& link = links_[0];  // closed with this
   link.nonce_guest = make_nonce();
   link.fd = wire_.reach(address_of_host(), soon);
-  if (link.fd < 0 || !introduce(link, soon)) return false;
+  if (link.fd < 0 || !introduce(link, soon, end - kGuestSeconds)) return false;
   if (may_meet_again()) wire_.keep_alive(link.fd);
   own_ = wire_.own_address(link.fd);
   own_.sin_port = 0;

@@ -10,7 +10,8 @@
 // door. If not all have come by then, the group is the largest that `most_ranks` allows, and grows when somebody comes
 // (has_newcomers, another meeting).
 //
-// Errors:  kInvalidArgument for a member that is taken, or another number of members; kIo if the address cannot be
+// Errors:  kInvalidArgument for a member that is taken (with `replace_seconds` only after `seconds`: its predecessor
+//          may be gone, and not yet known to be), or another number of members; kIo if the address cannot be
 //          listened on; kInterrupted by the signal; kPeerLost if too few have come within the time (the message names
 //          the missing), or one leaves.
 // Threads: one; member 0 keeps the door by a thread of its own between meetings.
@@ -81,7 +82,8 @@ class Rendezvous {
   void keep_door();
   void stop_porter();
   void join();
-  bool introduce(MemberLink& link, double end);
+  bool introduce(MemberLink& link, double end, double waits_until);
+  bool waits_for_predecessor(double until);
   sockaddr_in address_of_host() const;
   bool try_to_join(double end);
   bool hear_of_group();
@@ -98,6 +100,7 @@ class Rendezvous {
   std::map<int, MemberLink> links_;  // by rank; of others than member 0: to that one
   std::unique_ptr<WireThread> porter_;
   std::atomic<bool> stop_{false}, newcomers_{false};
+  bool has_told_ = false;  // that another process is this member
 };
 
 }  // namespace moraine
