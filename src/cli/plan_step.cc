@@ -104,7 +104,7 @@ void print_plan_step(const PlanStepFlags& f, const RunConfig& config, int ranks,
   const Machine machine = plan_machine(f.machine_file);
   const MeshSearch search{.micro_sequences = f.micro,
                           .memory_bytes = static_cast<int64_t>(f.memory_gib * (int64_t{1} << 30)),
-                          .imbalance = f.imbalance,
+                          .imbalance = [most = f.imbalance](int64_t) { return most; },
                           .document = f.document};
   const Place place = place_on_machine(machine, ranks, f.threads);
   const std::vector<MeshPlan> plans = plan_meshes(config, place, machine, ranks, search);

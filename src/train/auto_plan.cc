@@ -17,9 +17,8 @@ namespace {
 // Between hosts nothing was measured: a message and a rate of 10 Gb/s Ethernet.
 constexpr Link kNominalFar = {.latency_seconds = 50e-6, .bytes_per_second = 1e9};
 
-struct MeshChoice {
-  int64_t expert = 1;
-  int64_t recompute = 0;
+struct Settled {
+  MeshChoice choice;
   bool is_feasible = false;
 };
 
@@ -46,6 +45,11 @@ size_t best_of(const std::vector<MeshPlan>& plans) {
   return static_cast<size_t>(least - plans.begin());
 }
 
+void take(RunConfig& config, const MeshChoice& choice) {
+  config.parallel.expert = choice.expert;
+  config.train.recompute = choice.recompute;
+}
+
 std::string plan_text(const MeshPlan& p) {
   return fmt::format("data={} context={} expert={} recompute={}", p.mesh.data(), p.mesh.context,
                      p.mesh.expert, p.recompute == Recompute::kLayer ? "layer" : "none");
@@ -68,8 +72,8 @@ Place place_of(const RunConfig& config, const Machine& machine, const Transport&
   return place;
 }
 
-MeshChoice decide(FileSystem& fs, const RunConfig& config, const RunOptions& options,
-                  const Transport& transport) {
+Settled decide(FileSystem& fs, const RunConfig& config, const RunOptions& options,
+               const Transport& transport) {
   const bool measured = !options.machine_file.empty();
   const Machine machine =
       measured ? load_machine(fs, options.machine_file) : nominal_machine(usable_cores());
@@ -77,15 +81,16 @@ MeshChoice decide(FileSystem& fs, const RunConfig& config, const RunOptions& opt
   const int64_t kept = options.kept != nullptr ? options.kept->memory.bytes() : 0,
                 available = available_memory_bytes();
   const int64_t memory = available > INT64_MAX - kept ? available : available + kept;
-  const std::vector<MeshPlan> plans =
-      candidates(config, place_of(config, machine, transport), machine, transport.size(), memory);
+  const Place place = place_of(config, machine, transport);
+  const std::vector<MeshPlan> plans = candidates(config, place, machine, transport.size(), memory);
   const size_t best = best_of(plans);
   log_event(Level::kInfo, "run.plan",
             "ranks={} {} step_ms={:.1f} memory_mib={:.1f} plans={} rates={} reason=\"{}\"",
             transport.size(), plan_text(plans[best]), 1e3 * plans[best].time.seconds,
             static_cast<double>(plans[best].bytes) / (1 << 20), plans.size(),
             measured ? "measured" : "nominal", reason(plans, best));
-  return {plans[best].mesh.expert, plans[best].recompute == Recompute::kLayer ? 1 : 0, true};
+  if (options.kept != nullptr) options.kept->plans = {transport.size(), {}, place, machine, {}};
+  return {choice_of(plans[best]), true};
 }
 
 }  // namespace
@@ -98,28 +103,31 @@ MeshPlan choose_plan(const RunConfig& config, const Place& place, const Machine&
 
 void settle_plan(FileSystem& fs, RunConfig& config, const RunOptions& options,
                  Transport& transport) {
-  if (config.parallel.plan != PlanChoice::kAuto) return;
+  if (config.parallel.plan == PlanChoice::kGiven) return;
+  PlanHistory* const history = options.kept != nullptr ? &options.kept->plans : nullptr;
   std::vector<int> all;
   for (int r = 0; r < transport.size(); ++r) all.push_back(r);
   // Before there is a mesh, and with it the communicators of a run.
   Communicator world(transport, all, kMaxChannels - 1, "plan", config.parallel.deadline_seconds);
-  MeshChoice choice;
+  Settled settled;
   std::exception_ptr failed;
   if (transport.rank() == 0) {
     try {
-      choice = decide(fs, config, options, transport);
+      const bool is_known =
+          history != nullptr && history->ranks == transport.size() && history->choice;
+      settled = is_known ? Settled{*history->choice, true} : decide(fs, config, options, transport);
     } catch (const Error&) {
       failed = std::current_exception();  // the others are told before this rank ends
     }
   }
-  choice = value_of_first(world, choice);
+  settled = value_of_first(world, settled);
   if (failed) std::rethrow_exception(failed);
-  if (!choice.is_feasible)
+  if (!settled.is_feasible)
     throw_error(Code::kInvalidArgument,
                 "parallel.plan = \"auto\": rank 0 found no plan for {} ranks, and says why",
                 transport.size());
-  config.parallel.expert = choice.expert;
-  config.train.recompute = choice.recompute != 0 ? Recompute::kLayer : Recompute::kNone;
+  take(config, settled.choice);
+  if (history != nullptr) history->ranks = transport.size(), history->choice = settled.choice;
 }
 
 }  // namespace moraine

@@ -16,7 +16,8 @@ MeshPlan choose_plan(const RunConfig& config, const Place& place, const Machine&
                      int64_t memory_bytes);
 
 // config's `expert` and `recompute`, with the reason in the log. Rank 0 decides, with the machine file or nominal
-// rates, and tells. Collective over all ranks of the transport, before they have a mesh.
+// rates, and tells; unless these ranks have a plan (options.kept), which replan.h may have changed. Collective over all
+// ranks of the transport, before they have a mesh.
 // Errors: kInvalidArgument: no mesh is feasible on so many ranks.
 void settle_plan(FileSystem& fs, RunConfig& config, const RunOptions& options,
                  Transport& transport);

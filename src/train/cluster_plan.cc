@@ -69,7 +69,7 @@ ClusterPlan plan_cluster(const RunConfig& config, const Cluster& cluster, int64_
   plan.meshes =
       plan_meshes(c, place, cluster.machine, static_cast<int>(plan.ranks),
                   {.memory_bytes = static_cast<int64_t>(cluster.memory_gib * (int64_t{1} << 30)),
-                   .imbalance = search.imbalance,
+                   .imbalance = [most = search.imbalance](int64_t) { return most; },
                    .document = search.document,
                    .until_fits = true});
   plan.best = plan.meshes.front();

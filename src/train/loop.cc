@@ -16,6 +16,7 @@
 #include "train/move.h"
 #include "train/observe.h"
 #include "train/open_run.h"
+#include "train/replan.h"
 #include "train/report.h"
 #include "train/roll_back.h"
 #include "train/run_heartbeat.h"
@@ -39,6 +40,7 @@ struct Pace {
   double started = 0;          // of this process
   double average_seconds = 0;  // per step, exponential average
   double tokens_per_s = 0;     // likewise
+  double step_seconds = 0;     // the last one's
   int64_t steps = 0;           // of this process
   Profile profile;             // of the step that goes on
   StepWatch watch{0};          // on rank 0, if it was asked for
@@ -98,6 +100,7 @@ StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult&
       pace.tokens_per_s == 0 ? m.tokens_per_s : 0.8 * pace.tokens_per_s + 0.2 * m.tokens_per_s;
   const double peak = matmul_gflops(run.machine, compute_dtype(run.config) == DType::kBF16);
   if (peak > 0) m.percent_of_peak = 100 * pace.profile.flops() / seconds / (peak * 1e9);
+  pace.step_seconds = seconds;
   pace.average_seconds =
       pace.average_seconds == 0 ? seconds : 0.95 * pace.average_seconds + 0.05 * seconds;
   m.seconds_left =
@@ -188,11 +191,13 @@ Took go_on(Run& run, Observer& observer, Pace& pace) {
 // To the end of the run, until others could be met, or until the steps have another layout.
 Stopped take_steps(Run& run, Observer& observer) {
   Pace pace;
+  Replan replan;
   pace.started = run.options.kept != nullptr ? run.options.kept->started : now_seconds();
   if (run.first()) pace.watch = StepWatch(run.options.profile_steps);
   while (run.state.step < run.timeline.steps()) {
     const StepPlan plan = run.timeline.at(run.state.step);
-    if (!has_layout_of(run, plan)) return begin_move(run, pace.tokens_per_s);
+    if (!has_layout_of(run, plan))
+      return begin_move(run, fmt::format("phase {}", plan.phase + 1), pace.tokens_per_s);
     end_move(run);
     pace.profile.clear();
     pace.watch.begin(pace.profile);
@@ -202,6 +207,9 @@ Stopped take_steps(Run& run, Observer& observer) {
     pace.watch.end(pace.profile, took == Took::kStep ? plan.batch_tokens : 0);
     if (pace.watch.complete() || run.state.step == run.timeline.steps())
       report_watched(run, plan, pace.watch);
+    if (took != Took::kStep) continue;
+    const std::string reason = replan.ask(run, plan, pace.step_seconds);
+    if (!reason.empty()) return begin_move(run, reason, pace.tokens_per_s);
   }
   return Stopped::kAtTheEnd;
 }
@@ -252,7 +260,7 @@ RunResult train(FileSystem& fs, const RunConfig& config, const RunOptions& given
   set_log_rank(transport.rank());
   RunKept kept;
   RunOptions options = given;
-  if (options.kept == nullptr && moves(config)) options.kept = &kept;
+  if (options.kept == nullptr && (moves(config) || replans(config))) options.kept = &kept;
   for (;;) {
     const RunResult result = train_in_layout(fs, config, options, transport);
     if (!result.moves) return result;

@@ -28,6 +28,10 @@ std::vector<int64_t> micro_choices(const RunConfig& c, const MeshSearch& search,
   return divisors;
 }
 
+StepPlan plan_of_step(const Timeline& timeline, int64_t step) {
+  return timeline.at(step < 0 ? timeline.steps() - 1 : step);
+}
+
 // Meshes and choices, whether the trainer would take them or not.
 std::vector<MeshPlan> all_plans(const RunConfig& c, int ranks, const MeshSearch& search,
                                 const StepPlan& last) {
@@ -55,15 +59,15 @@ std::vector<MeshPlan> all_plans(const RunConfig& c, int ranks, const MeshSearch&
 // Fills in the time. Throws what the trainer would.
 void add_time(MeshPlan& plan, const RunConfig& config, const Place& place, const Machine& machine,
               const MeshSearch& search) {
-  const RunConfig c = with_plan(config, plan);
+  const RunConfig c = with_plan(config, plan, search.step);
   const Timeline timeline(c);
-  const StepPlan last = timeline.at(timeline.steps() - 1);
+  const StepPlan last = plan_of_step(timeline, search.step);
   const Mesh mesh = run_mesh(c, plan.mesh.ranks, 0);
   step_extents(c, timeline, mesh);
   const TrainerOptions options = trainer_options(c, timeline, machine);
   const Mesh in_phase = with_context(mesh, phase_context(c, last.phase));
   StepWork work = step_work(c, last, in_phase, options);
-  work.rank.imbalance = search.imbalance;
+  if (search.imbalance) work.rank.imbalance = search.imbalance(mesh.expert);
   work.rank.document = search.document;
   plan.time = step_time(work, in_phase, place, machine);
 }
@@ -71,7 +75,7 @@ void add_time(MeshPlan& plan, const RunConfig& config, const Place& place, const
 void add_memory(MeshPlan& plan, const RunConfig& config, const Place& place, const Machine& machine,
                 const MeshSearch& search) {
   Arena arena(Arena::Mode::kDry);
-  plan_run_memory(arena, with_plan(config, plan), {plan.mesh.ranks}, machine);
+  plan_run_memory(arena, with_plan(config, plan, search.step), {plan.mesh.ranks}, machine);
   plan.bytes = arena.bytes();
   const int64_t here = std::min<int64_t>(place.ranks_per_host, plan.mesh.ranks);
   plan.fits = search.memory_bytes == 0 || plan.bytes * here <= search.memory_bytes;
@@ -79,11 +83,11 @@ void add_memory(MeshPlan& plan, const RunConfig& config, const Place& place, con
 
 }  // namespace
 
-RunConfig with_plan(const RunConfig& config, const MeshPlan& plan) {
+RunConfig with_plan(const RunConfig& config, const MeshPlan& plan, int64_t step) {
   RunConfig c = config;
   c.parallel.expert = plan.mesh.expert;
   const Timeline timeline(c);
-  const StepPlan last = timeline.at(timeline.steps() - 1);
+  const StepPlan last = plan_of_step(timeline, step);
   if (phase_context(c, last.phase) != plan.mesh.context) {
     c.parallel.context = plan.mesh.context;
     for (PhaseConfig& phase : c.phases) phase.context = 0;
@@ -101,7 +105,7 @@ RunConfig with_plan(const RunConfig& config, const MeshPlan& plan) {
 std::vector<MeshPlan> plan_meshes(const RunConfig& config, const Place& place,
                                   const Machine& machine, int ranks, const MeshSearch& search) {
   const Timeline timeline(config);
-  const StepPlan last = timeline.at(timeline.steps() - 1);
+  const StepPlan last = plan_of_step(timeline, search.step);
   std::vector<MeshPlan> feasible;
   std::string why;
   for (MeshPlan& plan : all_plans(config, ranks, search, last)) {

@@ -8,6 +8,7 @@
 // Cost:     a dry arena for each plan: milliseconds.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "train/run_config.h"
@@ -19,8 +20,10 @@ namespace moraine {
 struct MeshSearch {
   bool context = true, recompute = true, micro_sequences = false;
   int64_t memory_bytes = 0;  // of a host, all its ranks together; 0: any
-  double imbalance = 1;      // rows of the rank that has most, where experts are divided
-  int64_t document = 0;      // positions; 0: as long as a sequence
+  // Rows of the rank that has most over the mean, where experts are divided over so many ranks. Empty: 1.
+  std::function<double(int64_t expert)> imbalance = {};
+  int64_t step = -1;     // whose phase and batch; negative: the last, the largest batch of a ramp
+  int64_t document = 0;  // positions; 0: as long as a sequence
   // Memory of the fastest ones only, until one fits; those behind it have 0 bytes and `fits` false. For many ranks.
   bool until_fits = false;
 };
@@ -34,10 +37,18 @@ struct MeshPlan {
   StepTime time = {};
 };
 
-// The config with a plan's choices in it, in all phases.
-RunConfig with_plan(const RunConfig& config, const MeshPlan& plan);
+// What of a plan changes no bit: a run may go on with another one.
+struct MeshChoice {
+  int64_t expert = 1;
+  Recompute recompute = Recompute::kNone;
+  bool operator==(const MeshChoice&) const = default;
+};
+inline MeshChoice choice_of(const MeshPlan& plan) { return {plan.mesh.expert, plan.recompute}; }
 
-// Of the last step, the largest batch of a ramp. Those that fit first, then by time; equal ones in the order of
+// The config with a plan's choices in it, in all phases; made for `step`, negative: the last.
+RunConfig with_plan(const RunConfig& config, const MeshPlan& plan, int64_t step = -1);
+
+// Those that fit first, then by time; equal ones in the order of
 // enumeration: context, expert, recompute, micro-batch, each from small to large.
 std::vector<MeshPlan> plan_meshes(const RunConfig& config, const Place& place,
                                   const Machine& machine, int ranks, const MeshSearch& search);

@@ -21,10 +21,10 @@ std::string layout_text(const Run& run, int64_t phase) {
 void tell(const Run& run, MeshMove& move, double tokens_per_s) {
   if (run.first())
     log_event(Level::kInfo, "mesh.moved",
-              "step={} from=\"{}\" to=\"{}\" reason=\"phase {}\" seconds={:.3f} "
+              "step={} from=\"{}\" to=\"{}\" reason=\"{}\" seconds={:.3f} "
               "tokens_per_s_before={:.0f} tokens_per_s={:.0f}",
-              move.step, move.from, layout_text(run, run.options.kept->phase),
-              run.options.kept->phase + 1, move.seconds, move.tokens_per_s_before, tokens_per_s);
+              move.step, move.from, layout_text(run, run.options.kept->phase), move.reason,
+              move.seconds, move.tokens_per_s_before, tokens_per_s);
   move = {};
 }
 
@@ -35,11 +35,12 @@ bool has_layout_of(const Run& run, const StepPlan& plan) {
   return same_layout(run.config, open, plan.phase);
 }
 
-Stopped begin_move(Run& run, double tokens_per_s) {
+Stopped begin_move(Run& run, const std::string& reason, double tokens_per_s) {
   RunKept& kept = *run.options.kept;  // there is one wherever phases have several layouts
   if (kept.move.step >= 0) tell(run, kept.move, tokens_per_s);
   kept.move = {.step = run.state.step,
                .from = layout_text(run, kept.phase),
+               .reason = reason,
                .begun = now_seconds(),
                .tokens_per_s_before = tokens_per_s};
   kept.phase = run.timeline.at(run.state.step).phase;
@@ -49,7 +50,9 @@ Stopped begin_move(Run& run, double tokens_per_s) {
 void end_move(Run& run) {
   if (run.options.kept == nullptr) return;
   MeshMove& move = run.options.kept->move;
-  if (move.step >= 0 && move.seconds == 0) move.seconds = now_seconds() - move.begun;
+  if (move.step < 0 || move.seconds > 0) return;
+  move.seconds = now_seconds() - move.begun;
+  run.options.kept->plans.move_seconds = move.seconds;
 }
 
 void say_move(Run& run, double tokens_per_s) {

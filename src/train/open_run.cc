@@ -235,7 +235,8 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
     fs.make_directories(options.out);
     run->lock = FileLock::take(options.out, "train into " + options.out);
   }
-  if (config.checkpoint.memory_every_steps > 0 || moves(config)) {
+  if (config.checkpoint.memory_every_steps > 0 || moves(config) ||
+      (replans(config) && transport.size() > 1)) {
     run->saves.memory =
         std::make_unique<MemoryCopy>(run->ranks.memory, fs, options.out, memory_options(config));
   }

@@ -200,8 +200,12 @@ Fields parallel_fields(ParallelConfig& c) {
           "plan", &c.plan,
           "Who chooses the mesh: this config, or the planner when the run begins. auto sets "
           "`expert`, and train.recompute if nothing fits in memory without; `context`, which "
-          "changes bits, stays as given.",
-          {"given", "auto"}),
+          "changes bits, stays as given. shuffled: at random, to show that no bit depends on it.",
+          {"given", "auto", "shuffled"}),
+      {"replan_every_steps", &c.replan_every_steps, "steps",
+       "How often the planner is asked again, unless the plan is given. 0: never.", 0, kMany},
+      {"replan_gate", &c.replan_gate, "",
+       "The run moves to another plan if that saves more than this share of a step.", 0, 1},
       {"expert", &c.expert, "ranks",
        "Ranks over which the experts of a layer are divided; a power of two. No bit depends on it.",
        1, 65536},
@@ -527,6 +531,10 @@ bool moves(const RunConfig& c) {
     if (!same_layout(c, 0, static_cast<int64_t>(i))) return true;
   }
   return false;
+}
+
+bool replans(const RunConfig& c) {
+  return c.parallel.plan != PlanChoice::kGiven && c.parallel.replan_every_steps > 0;
 }
 
 bool same_layout(const RunConfig& c, int64_t a, int64_t b) {

@@ -37,7 +37,7 @@ enum class MatrixRule : uint8_t { kMuon, kAdamW };
 enum class SpikePolicy : uint8_t { kSkip, kRollback, kStop };
 const char* spike_policy_name(SpikePolicy policy);
 enum class AttentionExchange : uint8_t { kAuto, kRing, kGather };
-enum class PlanChoice : uint8_t { kGiven, kAuto };
+enum class PlanChoice : uint8_t { kGiven, kAuto, kShuffled };
 
 struct TrainConfig {
   int64_t seed = 1;
@@ -91,7 +91,10 @@ struct CheckpointConfig {
 };
 
 struct ParallelConfig {
-  PlanChoice plan = PlanChoice::kGiven;              // auto: train/auto_plan.h chooses `expert`
+  PlanChoice plan =
+      PlanChoice::kGiven;            // else train/auto_plan.h chooses `expert`, and replan.h again
+  int64_t replan_every_steps = 100;  // 0: never
+  double replan_gate = 0.1;
   PlacementMode placement = PlacementMode::kStatic;  // of experts (parallel/expert_placer.h)
   int64_t expert_slots = 2;                          // unless it is static
   int64_t placement_every_steps = 10;
@@ -157,6 +160,8 @@ Recompute phase_recompute(const RunConfig& config, int64_t phase);
 // Whether one opened run can take the steps of both: else it moves between them (train/loop.h).
 bool same_layout(const RunConfig& config, int64_t phase, int64_t other);
 bool moves(const RunConfig& config);  // whether phases have several layouts
+bool replans(
+    const RunConfig& config);  // whether the planner may choose another one while the run goes on
 OptimizerOptions optimizer_options(const RunConfig& config);
 Schedule learning_rate_schedule(const RunConfig& config);  // in tokens
 std::vector<ParameterSpec> optimizer_specs(const RunConfig& config, const ParameterTable& table);

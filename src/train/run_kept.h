@@ -10,16 +10,17 @@
 #include "parallel/mesh.h"
 #include "tensor/arena.h"
 #include "tokenizer/tokenizer.h"
+#include "train/replan.h"
 #include "train/run_data.h"
 
 namespace moraine {
 
-// From the layout of one phase to that of another.
+// From one layout to another.
 struct MeshMove {
-  int64_t step = -1;   // after which; -1: none
-  std::string from;    // of the layout
-  double begun = 0;    // as now_seconds()
-  double seconds = 0;  // until the next step began; 0: not yet
+  int64_t step = -1;         // after which; -1: none
+  std::string from, reason;  // of the layout; why
+  double begun = 0;          // as now_seconds()
+  double seconds = 0;        // until the next step began; 0: not yet
   double tokens_per_s_before = 0;
 };
 
@@ -29,6 +30,7 @@ struct RunKept {
   double started = 0;             // as now_seconds(): of the first one
   int64_t phase = 0;              // whose layout the next group opens with
   MeshMove move;                  // that is going on, or is not told of yet
+  PlanHistory plans;              // that the run went on with
   std::unique_ptr<RunData> data;  // opened and mapped
   std::unique_ptr<Tokenizer> tokenizer;
   std::string chat_template;

@@ -29,6 +29,38 @@ TEST(AutoPlan, IsNotInTheAnswer) {
   }
 }
 
+int64_t moves_in(const Outcome& run) {
+  int64_t count = 0;
+  for (size_t at = run.log.find(" mesh.moved "); at != std::string::npos;
+       at = run.log.find(" mesh.moved ", at + 1))
+    ++count;
+  return count;
+}
+
+// Another plan after every step, of those that there are; and where what was measured says so.
+TEST(AutoPlan, ChangesWhileItRunsAndIsNotInTheAnswer) {
+  const TestFolder folder;
+  TinyRun tiny{folder.path()};
+  RunConfig config = tiny.config(tiny.rich("bf16", 8));
+  const std::string want = tiny.train(config, tiny.out("given")).hash();
+  config.parallel.plan = PlanChoice::kShuffled;
+  config.parallel.replan_every_steps = 1;
+  config.parallel.deadline_seconds = 60;
+  for (const int ranks : {1, 2, 8}) {
+    const std::string name = "shuffled" + std::to_string(ranks);
+    const Outcome run = tiny.train_on(ranks, config, tiny.out(name));
+    EXPECT_EQ(run.hash(), want) << name;
+    const int64_t steps = run.result ? run.result->step : 0;
+    EXPECT_EQ(moves_in(run) > steps / 2, ranks > 1) << name;
+  }
+  config.parallel.placement = PlacementMode::kShuffled;
+  config.parallel.placement_every_steps = 1;
+  EXPECT_EQ(tiny.train_on(4, config, tiny.out("placed")).hash(), want);
+  config.parallel.plan = PlanChoice::kAuto;
+  config.parallel.replan_gate = 0;
+  EXPECT_EQ(tiny.train_on(4, config, tiny.out("measured")).hash(), want);
+}
+
 // Rates under which sending gradients is dear and rows cheap: experts over all ranks; and the other way round.
 TEST(AutoPlan, FollowsTheRates) {
   const TestFolder folder;
