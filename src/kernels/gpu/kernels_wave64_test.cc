@@ -2,9 +2,14 @@
 #define MR_GPU_WAVE 64
 #include "kernels/gpu/test_emulations.h"
 #include "kernels/gpu/test_faults.h"
+#include "kernels/gpu/test_tiles.h"
 
 namespace moraine::gpu {
 
-std::span<const EmulatedEntry> test_kernels_wave64() { return kFaultKernels; }
+std::vector<EmulatedEntry> test_kernels_wave64() {
+  std::vector<EmulatedEntry> all(std::begin(kFaultKernels), std::end(kFaultKernels));
+  all.insert(all.end(), std::begin(kTileKernels), std::end(kTileKernels));
+  return all;
+}
 
 }  // namespace moraine::gpu

@@ -9,8 +9,9 @@
 //   kSm80    eights with c: all nine aligned to the largest exponent, truncated at 24 bits, summed, truncated to f32
 //   kSm90    sixteen with c: the same with 25 bits
 //
-// An exponent is that of the significand product before it is normalised; that of a zero factor is -126. So c passes
-// through products that are all zero as it is, and 16x16x16 steps give the bits of every other shape of tile.
+// An exponent is that of the significands' product before it is normalised; that of a zero is -126. So products that
+// are all zero leave a normal c as it is, if no factor beside a zero is above 2^100 times c. Cut at eights and
+// sixteens, the same bits come from every shape of tile.
 //
 // Order:    a function of k only, the same for every element of a tile: rows do not know their company.
 // Source:   MMA-Sim, arXiv:2511.10909, and its code, github.com/microsoft/MMA-Sim at c785138, which its authors

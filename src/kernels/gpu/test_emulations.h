@@ -1,7 +1,6 @@
 // What tests of GPU kernels run under: every wave size and order of threads, and who has which compilation of a kernel.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
@@ -34,9 +33,17 @@ struct FaultArgs {
   bool fault;
 };
 
+// What the kernels of test_tiles.h take: one block of 64 threads, all of whose waves do the same.
+struct TileArgs {
+  float* y;           // [16, 16] out
+  const BF16 *a, *b;  // [16, 16] in
+  const float* c;     // [16, 16] in
+  bool fault;
+};
+
 // The kernels of test_faults.h and test_tiles.h as the wave has them; stops if there is none of the name.
 EmulatedEntry test_kernel(int wave, const std::string& name);
-std::span<const EmulatedEntry> test_kernels_wave32();
-std::span<const EmulatedEntry> test_kernels_wave64();
+std::vector<EmulatedEntry> test_kernels_wave32();
+std::vector<EmulatedEntry> test_kernels_wave64();
 
 }  // namespace moraine::gpu
