@@ -7,6 +7,7 @@
 //   MR_KERNEL(name, threads, Args a) { }   an entry: a block has `threads` threads; Args: plain numbers and pointers
 //   MR_DEVICE                              before a function that kernels call
 //   MR_SHARED(T, name, count);             name: memory of the block, Shared<T>; holds rubbish until it is written
+//   MR_UNROLL                              before a loop over an array of registers, so that none of it lies in memory
 //   thread(), block_x(), block_y()         which one this is; lane() = thread() % kWave
 //   sync_block()                           all threads of the block come to this line, and see what was written before
 //   sync_wave()                            the same among the lanes of a wave
@@ -28,9 +29,9 @@
 #include "tensor/dtype.h"
 
 #if defined(__HIP__)
-#include "kernels/gpu/device_amd.h"
+#include "kernels/gpu/device_amd.cuh"
 #elif defined(__CUDA__) || defined(__CUDACC__)
-#include "kernels/gpu/device_nvidia.h"
+#include "kernels/gpu/device_nvidia.cuh"
 #else
 #include "kernels/gpu/device_emulated.h"
 #endif

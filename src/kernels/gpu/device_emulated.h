@@ -17,6 +17,7 @@
 #endif
 
 #define MR_DEVICE inline
+#define MR_UNROLL
 #define MR_KERNEL(name, threads, ...) inline void name(__VA_ARGS__)
 #define MR_SHARED(T, name, count) \
   const Shared<T> name { declare_shared(#name, count, sizeof(T), SourceLine::here()), 0 }

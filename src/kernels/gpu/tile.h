@@ -64,7 +64,7 @@ MR_DEVICE constexpr int row_slot(int e) { return kWave == 64 ? e : e / 2 % 2; }
 template <class Get>
 MR_DEVICE LeftTile left_tile(const Get& get) {
   LeftTile t;
-  for (int e = 0; e < kHeld; ++e) {
+  MR_UNROLL for (int e = 0; e < kHeld; ++e) {
     const TileCell c = left_cell(lane(), e);
     t.v[e] = get(c.row, c.column);
   }
@@ -73,7 +73,7 @@ MR_DEVICE LeftTile left_tile(const Get& get) {
 template <class Get>
 MR_DEVICE RightTile right_tile(const Get& get) {
   RightTile t;
-  for (int e = 0; e < kHeld; ++e) {
+  MR_UNROLL for (int e = 0; e < kHeld; ++e) {
     const TileCell c = right_cell(lane(), e);
     t.v[e] = get(c.row, c.column);
   }
@@ -82,7 +82,7 @@ MR_DEVICE RightTile right_tile(const Get& get) {
 // put(row, column, sum) for every cell that this lane holds.
 template <class Put>
 MR_DEVICE void each_sum(const SumTile& t, const Put& put) {
-  for (int e = 0; e < kHeld; ++e) {
+  MR_UNROLL for (int e = 0; e < kHeld; ++e) {
     const TileCell c = sum_cell(lane(), e);
     put(c.row, c.column, t.v[e]);
   }
@@ -90,14 +90,14 @@ MR_DEVICE void each_sum(const SumTile& t, const Put& put) {
 
 // Over the lanes that hold a row: the largest, the sum. The same bits in each of them.
 MR_DEVICE float row_max(float v) {
-  for (int mask = 1; mask < kRowLanes; mask *= 2) {
+  MR_UNROLL for (int mask = 1; mask < kRowLanes; mask *= 2) {
     const float other = shuffle_xor(v, mask);
     v = other > v ? other : v;
   }
   return v;
 }
 MR_DEVICE float row_sum(float v) {
-  for (int mask = 1; mask < kRowLanes; mask *= 2) v += shuffle_xor(v, mask);
+  MR_UNROLL for (int mask = 1; mask < kRowLanes; mask *= 2) v += shuffle_xor(v, mask);
   return v;
 }
 
@@ -105,9 +105,9 @@ MR_DEVICE float row_sum(float v) {
 }  // namespace moraine::gpu
 
 #if defined(__HIP__)
-#include "kernels/gpu/tile_amd.h"
+#include "kernels/gpu/tile_amd.cuh"
 #elif defined(__CUDA__) || defined(__CUDACC__)
-#include "kernels/gpu/tile_nvidia.h"
+#include "kernels/gpu/tile_nvidia.cuh"
 #else
 #include "kernels/gpu/tile_emulated.h"
 #endif

@@ -18,6 +18,7 @@
 #ifndef __forceinline__
 #define __forceinline__ inline __attribute__((always_inline))
 #endif
+#define MR_UNROLL _Pragma("unroll")
 #define MR_KERNEL(name, threads, ...) \
   extern "C" __global__ void __launch_bounds__(threads) name(const __VA_ARGS__)
 #define MR_SHARED(T, name, count) __shared__ T name[count]

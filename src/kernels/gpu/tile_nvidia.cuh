@@ -12,7 +12,7 @@ struct PairWords {  // two bf16 in each, the first in the lower half
 
 MR_DEVICE void multiply_add(SumTile& c, const LeftTile& a, const RightTile& b) {
   const PairWords left = __builtin_bit_cast(PairWords, a), right = __builtin_bit_cast(PairWords, b);
-  for (int half = 0; half < 2; ++half) {
+  MR_UNROLL for (int half = 0; half < 2; ++half) {
     float* const v = c.v + 4 * half;
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "

@@ -6,9 +6,11 @@
 #define MR_GPU_SPACE amd
 
 #define MR_DEVICE inline __attribute__((device)) __attribute__((always_inline))
-#define MR_KERNEL(name, threads, ...)                                                   \
-  extern "C" __attribute__((global)) __attribute__((launch_bounds(threads))) void name( \
-      const __VA_ARGS__)
+#define MR_UNROLL _Pragma("unroll")
+#define MR_KERNEL(name, threads, ...)                                 \
+  extern "C" __attribute__((global))                                  \
+  __attribute__((amdgpu_flat_work_group_size(threads, threads))) void \
+  name(const __VA_ARGS__)
 #define MR_SHARED(T, name, count) __attribute__((shared)) T name[count]
 
 namespace moraine::gpu {
