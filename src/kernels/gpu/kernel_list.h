@@ -1,6 +1,7 @@
 // KernelList: every kernel of this folder, for the CPU that plays a GPU.
 #pragma once
 
+#include "kernels/gpu/attention.cu"
 #include "kernels/gpu/linear.cu"
 #include "kernels/gpu/residual_norm.cu"
 #include "kernels/gpu/swiglu.cu"
@@ -18,6 +19,8 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(linear_bf16_to_f32, LinearArgs),
     MR_EMULATED(pack_f32, PackArgs),
     MR_EMULATED(pack_bf16, PackArgs),
+    MR_EMULATED(attention_64, AttentionArgs),
+    MR_EMULATED(attention_128, AttentionArgs),
 };
 
 }  // namespace MR_GPU_SPACE
