@@ -7,8 +7,8 @@
 //
 // Shapes:   as kernels/linear.h. A pack is row-major here: [G, n, k] of the rows' type.
 // Types:    x f32 or bf16; y that or f32. bf16 on tiles (tile.h), f32 by fused multiply-adds.
-// Order:    bf16: k ascending in steps of 16, each rounded as the generation's unit does (matrix_rules.h), zeros after the
-//           last. f32: k ascending, one fused multiply-add each, the same bits on every target. Then the bias.
+// Order:    bf16: k ascending in steps of 16, each rounded as the generation's unit does (matrix_rules.h), zeros after
+//           the last. f32: k ascending, one fused multiply-add each, the same bits on every target. Then the bias.
 //           A row's bits do not depend on T, its place, its group or other rows: no split of k, tiles by constants.
 // Cost:     2 T n k flops; each x is read n / 64 times, each w T / 64 times. Not tuned: elements are loaded one by one.
 #pragma once
