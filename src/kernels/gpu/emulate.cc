@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/random.h"
-#include "kernels/gpu/fiber.h"
+#include "kernels/gpu/emulated_fiber.h"
 #include "kernels/gpu/shared_array.h"
 
 namespace moraine::gpu {
@@ -56,7 +56,7 @@ enum class Waits : uint8_t { kNo, kForBlock, kForWave, kEnded };
 
 struct Thread {
   EmulatedThread self;
-  Fiber fiber;
+  EmulatedFiber fiber;
   Waits waits = Waits::kNo;
   SourceLine at = {nullptr, 0};      // where it waits
   WaveOperation together = nullptr;  // what it waits for, of its wave

@@ -21,6 +21,9 @@
 
 namespace moraine::gpu {
 
+// What the program says of them.
+constexpr const char kKernelsState[] = "compiled and emulated, never run on hardware";
+
 class Gpu {
  public:
   virtual ~Gpu() = default;

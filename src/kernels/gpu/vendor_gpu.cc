@@ -54,11 +54,8 @@ class VendorGpu final : public Gpu {
 
  private:
   void* module() const {
-    throw_error(
-        Code::kDevice,
-        "{}: this program has no kernels for it: they are compiled and emulated so far, never "
-        "run on hardware (docs/gpu.md)",
-        name());
+    throw_error(Code::kDevice, "{}: this program has no kernels in it: they are {} (docs/gpu.md)",
+                name(), kKernelsState);
   }
   void check(int error, const char* what) const {
     if (error == 0) return;

@@ -1,7 +1,7 @@
-// Fiber: a function that runs on a stack of its own and may stop in the middle.
+// EmulatedFiber: a function that runs on a stack of its own and may stop in the middle: a thread of an emulated GPU.
 //
-//   A thread starts fibers and resumes them one at a time; a fiber runs on that thread until it suspends or its
-//   function returns. One that is never resumed again costs nothing: its stack may be given to another fiber.
+//   A thread starts them and resumes them one at a time; a fiber runs on that thread until it suspends or its
+//   function returns. One that is never resumed again costs nothing: its stack may be given to another one.
 //   Nothing is unwound then, so what such a function holds must not need a destructor.
 //
 // Threads:  a fiber belongs to the thread that started it. No exception may leave its function.
@@ -19,7 +19,7 @@ struct FiberStack {
   int64_t bytes = 0;        // a multiple of 16
 };
 
-class Fiber {
+class EmulatedFiber {
  public:
   // Runs `body(argument)` on `stack` at the first resume.
   void start(const FiberStack& stack, void (*body)(void*), void* argument);
@@ -34,7 +34,7 @@ class Fiber {
   void switch_in();   // to the fiber's stack
   void switch_out();  // to the stack of resume()
 
-  static void run(Fiber& fiber);
+  static void run(EmulatedFiber& fiber);
 
   FiberStack stack_;
   void (*body_)(void*) = nullptr;

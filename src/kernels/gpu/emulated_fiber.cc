@@ -1,9 +1,9 @@
 // What fibers do on every processor; the switch itself is in switch_stack_*.cc.
-#include "kernels/gpu/fiber.h"
+#include "kernels/gpu/emulated_fiber.h"
 
 namespace moraine::gpu {
 
-void Fiber::start(const FiberStack& stack, void (*body)(void*), void* argument) {
+void EmulatedFiber::start(const FiberStack& stack, void (*body)(void*), void* argument) {
   stack_ = stack;
   body_ = body;
   argument_ = argument;
@@ -12,7 +12,7 @@ void Fiber::start(const FiberStack& stack, void (*body)(void*), void* argument) 
   prepare();
 }
 
-void Fiber::run(Fiber& fiber) {
+void EmulatedFiber::run(EmulatedFiber& fiber) {
   fiber.sanitizer_.entered();
   fiber.body_(fiber.argument_);
   fiber.ended_ = true;
@@ -20,14 +20,14 @@ void Fiber::run(Fiber& fiber) {
   fiber.switch_out();
 }
 
-bool Fiber::resume() {
+bool EmulatedFiber::resume() {
   sanitizer_.enters();
   switch_in();
   sanitizer_.left();
   return !ended_;
 }
 
-void Fiber::suspend() {
+void EmulatedFiber::suspend() {
   sanitizer_.leaves();
   switch_out();
   sanitizer_.entered();
