@@ -7,8 +7,7 @@ namespace moraine::gpu {
 inline namespace MR_GPU_SPACE {
 
 constexpr int kKeyTiles = kAttentionKeys / kTile;
-constexpr int kWeightStride =
-    kAttentionKeys + 8;  // of a row in shared memory: other banks for the next
+constexpr int kWeightStride = kAttentionKeys + 8;  // of a row: other banks for the next
 
 // What a wave knows of its 16 positions: of each row that a lane has cells of, or of its cells.
 template <int kWidth>
@@ -104,8 +103,9 @@ MR_DEVICE void weigh(SumTile (&s)[kKeyTiles], AttentionRows<kWidth>& r, Shared<B
       store(weights + (c.row * kWeightStride + t * kTile + c.column), narrow(p));
     }
   }
-  MR_UNROLL for (int i = 0; i < kLaneRows; ++i) r.total[i] =
-      r.total[i] * shrink[i] + row_sum(total[i]);
+  MR_UNROLL for (int i = 0; i < kLaneRows; ++i) {
+    r.total[i] = r.total[i] * shrink[i] + row_sum(total[i]);
+  }
   MR_UNROLL for (int c = 0; c < kWidth / kTile; ++c) {
     MR_UNROLL for (int e = 0; e < kHeld; ++e) r.o[c].v[e] *= shrink[row_slot(e)];
   }

@@ -63,7 +63,7 @@ const std::vector<AttentionCase>& attention_cases() {
   static const std::vector<AttentionCase> all = {
       {{1}, 1, 1, 8, 0},           // smallest
       {{65}, 2, 1, 64, 0},         // one position past a block, two heads on one
-      {{15, 1, 33}, 2, 2, 17, 0},  // around tiles; an odd width
+      {{15, 1, 33}, 4, 2, 17, 0},  // around tiles; an odd width; two key heads
       {{40, 40}, 1, 1, 16, 18},    // a window; the second document sees nothing of the first
       {{130}, 1, 1, 16, 7},        // a window below a step of keys: whole steps are not read
       {{20}, 2, 1, 128, 0},        // the wide kernel

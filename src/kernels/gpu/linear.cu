@@ -23,8 +23,9 @@ MR_DEVICE LinearBlock find_block(const LinearArgs& a) {
   return {-1, 0, 0, 0};
 }
 
-constexpr int kLinearStride =
-    kLinearDepth + 8;  // of a row in shared memory: other banks for the next
+// Of a row in shared memory: the next one begins in other banks.
+constexpr int kLinearStride = kLinearDepth + 8, kLinearShared = kLinearRows * kLinearStride;
+static_assert(kLinearRows == kLinearOutputs, "x and w are loaded by one function");
 
 // `count` rows of a matrix [.., k] from `begin` on, columns [k_begin, k_begin + kLinearDepth); zeros past its ends.
 template <class E>
@@ -77,8 +78,8 @@ MR_DEVICE void multiply_quarter(SumTile (&sum)[2][2], Shared<BF16> x, Shared<BF1
 
 template <class Y>
 MR_DEVICE void linear_tiles(const LinearArgs& a) {
-  MR_SHARED(BF16, x, kLinearRows * kLinearStride);
-  MR_SHARED(BF16, w, kLinearOutputs * kLinearStride);
+  MR_SHARED(BF16, x, kLinearShared);
+  MR_SHARED(BF16, w, kLinearShared);
   const LinearBlock b = find_block(a);
   if (b.group < 0) return;
   const LinearRows<BF16> x_rows = {static_cast<const BF16*>(a.x), b.row_begin, b.row_end, a.k};
@@ -102,8 +103,8 @@ MR_DEVICE void linear_tiles(const LinearArgs& a) {
 
 // 4 x 4 outputs for each thread.
 MR_DEVICE void linear_fused(const LinearArgs& a) {
-  MR_SHARED(float, x, kLinearRows* kLinearStride);
-  MR_SHARED(float, w, kLinearOutputs* kLinearStride);
+  MR_SHARED(float, x, kLinearShared);
+  MR_SHARED(float, w, kLinearShared);
   const LinearBlock b = find_block(a);
   if (b.group < 0) return;
   const LinearRows<float> x_rows = {static_cast<const float*>(a.x), b.row_begin, b.row_end, a.k};
@@ -121,13 +122,15 @@ MR_DEVICE void linear_fused(const LinearArgs& a) {
         left[i] = load(x + ((row + i) * kLinearStride + k));
         right[i] = load(w + ((output + i) * kLinearStride + k));
       }
-      MR_UNROLL for (int i = 0; i < 16; ++i) sum[i / 4][i % 4] =
-          fused(left[i / 4], right[i % 4], sum[i / 4][i % 4]);
+      MR_UNROLL for (int i = 0; i < 16; ++i) {
+        sum[i / 4][i % 4] = fused(left[i / 4], right[i % 4], sum[i / 4][i % 4]);
+      }
     }
     sync_block();
   }
-  MR_UNROLL for (int i = 0; i < 16; ++i)
-      store_output<float>(a, b, row + i / 4, output + i % 4, sum[i / 4][i % 4]);
+  MR_UNROLL for (int i = 0; i < 16; ++i) {
+    store_output<float>(a, b, row + i / 4, output + i % 4, sum[i / 4][i % 4]);
+  }
 }
 
 MR_KERNEL(linear_bf16, kLinearWaves* kWave, LinearArgs a) { linear_tiles<BF16>(a); }
