@@ -67,6 +67,14 @@ if(MORAINE_PLAIN_KERNELS)
   endif()
 endif()
 
+# gpu_test: the tests of src/kernels/gpu alone, for the sanitizers. Built when it is asked for; kernels_test has them too.
+if(MORAINE_TESTS)
+  file(GLOB gpu_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/gpu/*_test.cc)
+  add_executable(gpu_test EXCLUDE_FROM_ALL ${gpu_tests})
+  target_link_libraries(gpu_test PRIVATE mr_kernels mr_testing GTest::gtest GTest::gtest_main)
+  moraine_compile(gpu_test test)
+endif()
+
 # <parser>_fuzz: a libFuzzer program of each src/<folder>/**/<parser>_fuzz.cc, for clang only (scripts/fuzz.sh).
 option(MORAINE_FUZZ "build the fuzz programs" OFF)
 if(MORAINE_FUZZ)

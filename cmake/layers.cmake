@@ -42,7 +42,7 @@ set_source_files_properties(src/base/settings.cc PROPERTIES COMPILE_DEFINITIONS 
 
 moraine_layer(base LIBRARIES fmt::fmt Threads::Threads ${XXHASH} ${SIMDJSON} ${TOML})
 moraine_layer(tensor DEPENDS base)
-moraine_layer(kernels DEPENDS base tensor LIBRARIES hwy::hwy)
+moraine_layer(kernels DEPENDS base tensor LIBRARIES hwy::hwy ${CMAKE_DL_LIBS})
 if(MORAINE_TESTS)
   moraine_layer(testing DEPENDS base tensor kernels LIBRARIES GTest::gtest)
   configure_file(cmake/places.cc.in places.cc @ONLY)

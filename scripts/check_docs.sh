@@ -22,7 +22,7 @@ speakers='src/base/log. src/cli/ src/train/console.cc src/train/storage_report.c
 openers='src/base/file_system.cc src/base/file_lock.cc src/base/process.cc src/base/resident.cc src/data/storage_probe.cc src/bench/ src/comm/ src/base/heartbeat.cc src/base/child_process.cc src/base/process_stat.cc src/chaos/ src/supervisor/local_ranks.cc src/supervisor/remote_host.cc src/supervisor/log_tail.cc'
 
 documents=$(find . -name '*.md' -not -path './build/*' -not -path './runs/*' -not -path './out/*' -not -path './data/*' -not -path './.git/*' | sort)
-sources=$(find src tests \( -name '*.cc' -o -name '*.h' \) -size +0 | sort)
+sources=$(find src tests \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -size +0 | sort)
 # Code that is part of the program: no tests, nothing that only tests include.
 program=$(grep '^src/' <<<"$sources" | grep -vE '_test\.cc$|_fuzz\.cc$|/test_[a-z_]*\.h$|^src/testing/|faulty_file_system|unsynced_state')
 

@@ -11,7 +11,7 @@ if [ "$found" != "$want" ]; then
   echo "check_format: SKIPPED: want clang-format $want, found ${found:-none}" >&2
   exit 77
 fi
-mapfile -t files < <(find src tests \( -name '*.cc' -o -name '*.h' \) | LC_ALL=C sort)
+mapfile -t files < <(find src tests \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) | LC_ALL=C sort)
 if [ "${1:-}" = --fix ]; then
   "$program" -i "${files[@]}"
   exit

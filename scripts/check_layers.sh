@@ -56,8 +56,8 @@ hwy/: kernels/ optim/
 '
 
 problems=$(
-  find src \( -name '*.cc' -o -name '*.h' \) -size 0 | sed 's/$/:1: empty file/'
-  find src \( -name '*.cc' -o -name '*.h' \) -size +0 -print | LC_ALL=C sort |
+  find src \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -size 0 | sed 's/$/:1: empty file/'
+  find src \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -size +0 -print | LC_ALL=C sort |
     LAYERS=$layers VENDORS=$vendors awk '
     BEGIN {
       n = split(ENVIRON["LAYERS"], lines, "\n")
@@ -182,4 +182,4 @@ if [ -n "$problems" ]; then
   echo "check_layers: problems: $(printf '%s\n' "$problems" | wc -l)" >&2
   exit 1
 fi
-echo "check_layers: $(find src \( -name '*.cc' -o -name '*.h' \) | wc -l) files, no problems"
+echo "check_layers: $(find src \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) | wc -l) files, no problems"

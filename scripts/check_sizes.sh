@@ -12,7 +12,7 @@ cd "${1:-$here/..}"
 export LC_ALL=C
 
 problems=$(
-  find src tests \( -name '*.cc' -o -name '*.h' \) -size +0 | sort | xargs awk -f "$here/scan_code.awk" |
+  find src tests \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -size +0 | sort | xargs awk -f "$here/scan_code.awk" |
     EXCEPTIONS="$here/size_exceptions.txt" awk '
     BEGIN {
       limit["header"] = 200; limit["source"] = 600; limit["function"] = 70; limit["parameters"] = 5; limit["nesting"] = 3
@@ -53,7 +53,7 @@ problems=$(
     END { for (i in listed) if (!(i in used)) print "scripts/size_exceptions.txt:1: no longer needed: " listed[i] }
   '
   # Code ends at column 100, which the formatter sees to; comments that hold formulas and tables at 120.
-  find src tests \( -name '*.cc' -o -name '*.h' \) -size +0 | sort | xargs awk '
+  find src tests \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -size +0 | sort | xargs awk '
     /^ *\/\// && length($0) > 120 { print FILENAME ":" FNR ": a comment of " length($0) " columns; at most 120" }
   '
 )
@@ -62,4 +62,4 @@ if [ -n "$problems" ]; then
   echo "check_sizes: problems: $(printf '%s\n' "$problems" | wc -l)" >&2
   exit 1
 fi
-echo "check_sizes: $(find src tests \( -name '*.cc' -o -name '*.h' \) | wc -l) files, no problems"
+echo "check_sizes: $(find src tests \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) | wc -l) files, no problems"

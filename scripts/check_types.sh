@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 cd "${1:-$here/..}"
 export LC_ALL=C
 
-types=$(find src tests \( -name '*.cc' -o -name '*.h' \) -size +0 | sort | xargs awk -f "$here/scan_code.awk" | grep '^TYPE ')
+types=$(find src tests \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -size +0 | sort | xargs awk -f "$here/scan_code.awk" | grep '^TYPE ')
 problems=$(awk '$2 in place { print $3 ": " $2 " is also the name of another type, at " place[$2] } { place[$2] = $3 }' <<<"$types")
 if [ -n "$problems" ]; then
   printf '%s\n' "$problems" >&2

@@ -8,6 +8,7 @@
 #   thread    thread sanitizer: comm, parallel
 #   clang     what the parts before it did not compile, by clang, warnings as errors (only the syntax)
 #   headers   every header alone
+#   gpu       the GPU kernels: compiled for every target (scripts/gpu_compile.sh), and emulated under the address sanitizer
 # Without names, a part that would begin later than MORAINE_GATE_MINUTES (12) after the start is left out, and that is said: a
 # machine six times slower needs its time for the tests.
 # Where clang is missing or is not that of Debian 12, the parts that need it say so, and what is theirs is not looked at.
@@ -21,6 +22,8 @@ address_programs=(base tokenizer data checkpoint model train cli)
 address_filter='-*AtAnyCall*:*EveryFlippedByte*:*EveryCut*:*DamageOfAnyFile*:*AnErrorOnOneRank*:*RandomDamage*:*AMegabyte*'
 address_filter+=':Checkpoints.ManyTensors*:DatasetTest.AFullDisk*:DatasetTest.ThreadCount*:DatasetTest.Split*:BpeModel.LongRuns*'
 address_filter+=':Train.ThreadsChangeNothing:ModelGradient.*:ContextModel.Repetition*:Shard.PartsTile*:SlotTree.Sums*'
+# Many rows by every rule: the same few loads and barriers of the kernels again and again.
+gpu_filter='-GpuAttention.Matches*:GpuAttention.Every*:GpuAttention.ARow*:GpuLinear.Matches*:GpuLinear.Every*:GpuLinear.ARow*:Tile.Exp*'
 thread_programs=(comm parallel)
 thread_filter='-Mpi.*:Process*'
 
@@ -84,6 +87,15 @@ clang() {
     xargs -0 -P "$jobs" -I{} bash -c '{}'
 }
 
+# Without a compiler, without ptxas or without clang 14 what is missing is said, and the rest runs.
+gpu() {
+  local status=0
+  scripts/gpu_compile.sh || status=$?
+  [ $status -eq 0 ] || [ $status -eq 77 ] || return $status
+  clang_ready gpu || return 0
+  sanitized asan "$gpu_filter" gpu
+}
+
 headers() {
   cmake --preset release >/dev/null
   cmake --build --preset release --target headers_alone
@@ -95,7 +107,7 @@ children_seconds() { awk -v ticks="$(getconf CLK_TCK)" '{ printf "%d", ($16 + $1
 parts=("$@")
 minutes=1000000  # what is asked for by name runs
 if [ ${#parts[@]} -eq 0 ]; then
-  parts=(text fuzz thread headers clang address)
+  parts=(text fuzz gpu thread headers clang address)
   minutes=${MORAINE_GATE_MINUTES:-12}
 fi
 for part in "${parts[@]}"; do

@@ -3,6 +3,7 @@
 #   scripts/setup.sh          build and tests
 #   scripts/setup.sh demo     also the texts of the demo
 #   scripts/setup.sh gate     also what the gate checks with: clang with its sanitizers and libFuzzer, clang-format
+#   scripts/setup.sh gpu      also what GPU kernels are compiled with: clang 19, for AMD and NVIDIA without their own parts
 #   scripts/setup.sh package  also what a Debian package is made with
 #   scripts/setup.sh fresh    only what scripts/fresh_debian.sh makes its systems with
 set -euo pipefail
@@ -16,12 +17,14 @@ build=(g++ cmake ninja-build ccache pkg-config
 gate=(clang libclang-rt-dev llvm clang-format)  # llvm: names in the sanitizers' reports
 demo=(bible-kjv r-base-core r-cran-janeaustenr cfi-en w3m xz-utils)
 package=(dpkg-dev file)  # dpkg-shlibdeps names the libraries; file finds the programs
+gpu=(clang-19 lld-19 llvm-19)  # lld links for AMD; llvm reads registers from what was linked
 fresh=(debootstrap git)
 
 want=("${build[@]}")
 case ${1:-} in
   gate) want+=("${gate[@]}") ;;
   demo) want+=("${demo[@]}") ;;
+  gpu) want+=("${gpu[@]}") ;;
   package) want+=("${package[@]}") ;;
   fresh) want=("${fresh[@]}") ;;
 esac

@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "bench/comm.h"
 #include "bench/experts.h"
+#include "bench/gpu.h"
 #include "bench/growth.h"
 #include "bench/http_load.h"
 #include "bench/inference.h"
@@ -90,9 +91,9 @@ void declare(Flags& flags, BenchFlags& f) {
   flags
       .choice_positional("what", &f.what,
                          {"memory", "gemm", "train", "step", "plan", "growth", "experts", "storage",
-                          "comm", "rails", "prefill", "decode", "serve", "masks"},
+                          "comm", "rails", "prefill", "decode", "serve", "masks", "gpu"},
                          "memory, gemm, train, step, plan, growth, experts, storage, comm, rails, "
-                         "prefill, decode, serve or masks")
+                         "prefill, decode, serve, masks or gpu")
       .flag("json", &f.options.json, "Print one JSON line per measurement.")
       .text("machine", &f.options.machine_file,
             "memory, gemm, comm, step: machine file to write or update, which `train --machine` "
@@ -250,7 +251,9 @@ void cmd_bench(const CommandLine& line) {
       "messages and collectives between ranks, also under mpirun. rails: messages over several "
       "TCP paths, beside raw streams. prefill, decode: a prompt; a "
       "token of each of many sequences; without an engine. serve: prompts and answers, alone and "
-      "together. masks: what structured answers cost for each token.");
+      "together. masks: what structured answers cost for each token. gpu: whether a driver is "
+      "here; the "
+      "GPU kernels are compiled and emulated, never run on hardware.");
   declare(flags, f);
   if (!flags.parse(line)) return;
   f.options.threads = f.threads > 0 ? static_cast<int>(f.threads) : usable_cores();
@@ -264,6 +267,8 @@ void cmd_bench(const CommandLine& line) {
     run_inference(flags, f);
   } else if (f.what == "masks") {
     run_masks(flags, f);
+  } else if (f.what == "gpu") {
+    bench_gpu(f.options.json);
   } else if (f.what == "experts") {
     bench_experts({.config_path = f.config_path,
                    .assignments = f.assignments,

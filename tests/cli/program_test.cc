@@ -207,6 +207,14 @@ TEST_F(ProgramCli, PagesAreRoff) {
     shell("groff -man -Tutf8 -ww -z <" + folder.file("man/" + page) + " -", "");
 }
 
+TEST_F(ProgramCli, BenchGpuSaysHowFarTheKernelsAreProven) {
+  EXPECT_NE(must({"bench", "gpu"}).find("compiled and emulated, never run on hardware"),
+            std::string::npos);
+  const Json said = parse_json(must({"bench", "gpu", "--json"}), "bench gpu");
+  // A device, or why there is none.
+  EXPECT_NE(said["device"].is_null(), said["why"].is_null());
+}
+
 TEST_F(ProgramCli, TokenizerEncodesAndDecodes) {
   const std::vector<std::string> encode = {"tokenizer", "encode", "--tokenizer",
                                            tokenizer_file("llama3")};

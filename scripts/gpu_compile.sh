@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Compiles every GPU kernel for every target, and holds registers, spills, stack and shared memory to the table below.
+#   scripts/gpu_compile.sh [FOLDER]     FOLDER: where the code objects go; default: build/gpu
+# AMD: linked code objects by clang 19 without ROCm, read back by llvm-readelf. NVIDIA: PTX by the same clang without NVIDIA's
+# headers, assembled by ptxas, and once more by nvcc, where those are. Nothing is run: no GPU is needed, none is looked for.
+# Exit: 0; 1 for a kernel that does not compile or is past its row; 77 where clang 19 is missing: skipped, and it says so.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=${1:-build/gpu}
+
+# kernel: registers of a thread at most for gfx90a gfx942 sm_80 sm_90, bytes of shared memory. No kernel may spill or have a
+# stack: an array that is not in registers is a loop that was not unrolled (MR_UNROLL). On AMD up to 128 registers leave four
+# waves for each vector unit, up to 168 three, up to 256 two; on NVIDIA 64 registers leave 1024 threads, 128 leave 512, 168 leave 384.
+ceilings='
+residual_norm_f32   32  32  40  40     32
+residual_norm_bf16  32  32  40  40     32
+swiglu_f32          24  24  32  32      0
+swiglu_bf16         24  24  32  32      0
+linear_f32         136 136  96  96  20480
+linear_bf16         64  64  80  80  10240
+linear_bf16_to_f32  64  64  80  80  10240
+pack_f32            24  24  32  32      0
+pack_bf16           24  24  32  32      0
+attention_64       168 168 128 128  14336
+attention_128      256 256 168 168  22528
+'
+
+clang=$(command -v clang++-19 || true)
+readelf=$(command -v llvm-readelf-19 || true)
+if [ -z "$clang" ] || [ -z "$readelf" ] || ! command -v ld.lld-19 >/dev/null; then
+  echo "gpu_compile: SKIPPED: want clang 19, lld 19, llvm 19 (scripts/setup.sh gpu), found ${clang:-no clang++-19}" >&2
+  exit 77
+fi
+ptxas=$(command -v ptxas || true)
+nvcc=$(command -v nvcc || true)
+[ -n "$ptxas" ] || echo "gpu_compile: SKIPPED: registers of sm_80 and sm_90: no ptxas; the PTX is compiled" >&2
+[ -n "$nvcc" ] || echo "gpu_compile: SKIPPED: nvcc: none here" >&2
+
+mkdir -p "$out"
+common=(-std=c++20 -O3 -Isrc)
+flags=("${common[@]}" -Wall -Wextra -Werror -Wno-unknown-cuda-version -ffp-contract=off)
+
+# Lines "kernel target registers spilled stack shared".
+amd() { # source, target
+  local object=$out/$(basename "$1" .cu).$2
+  "$clang" -x hip --cuda-device-only --no-gpu-bundle-output -nogpuinc -nogpulib --offload-arch="$2" "${flags[@]}" "$1" -o "$object"
+  "$readelf" --notes "$object" | awk -v target="$2" '
+    /^    \.name:/ { name = $2 }
+    /\.group_segment_fixed_size:/ { shared = $2 }
+    /\.private_segment_fixed_size:/ { stack = $2 }
+    /\.sgpr_spill_count:/ { spilled = $2 }
+    /\.vgpr_count:/ { registers = $2 }
+    /\.vgpr_spill_count:/ { print name, target, registers, spilled + $2, stack, shared }'
+}
+nvidia() { # source, target
+  local object=$out/$(basename "$1" .cu).$2
+  "$clang" -x cuda --cuda-device-only -nocudainc -nocudalib --cuda-path=/nonexistent --cuda-gpu-arch="$2" "${flags[@]}" -S "$1" -o "$object.ptx"
+  [ -z "$nvcc" ] || "$nvcc" -cubin -arch="$2" -fmad=false -Werror all-warnings "${common[@]}" "$1" -o "$object.nvcc.cubin"
+  [ -n "$ptxas" ] || return 0
+  "$ptxas" -arch="$2" -v "$object.ptx" -o "$object.cubin" 2>&1 | awk -v target="$2" -v q="'" '
+    /error|warning/ { print > "/dev/stderr" }
+    /Compiling entry function/ { split($0, part, q); name = part[2] }
+    /bytes stack frame/ { stack = $1; spilled = $5 + $9 }
+    /Used [0-9]+ registers/ {
+      shared = 0
+      for (i = 2; i <= NF; ++i) {
+        if ($i == "Used") registers = $(i + 1)
+        if ($i ~ /^smem/) shared = $(i - 2)
+      }
+      print name, target, registers, spilled, stack, shared
+    }'
+}
+
+measured=$(
+  for source in src/kernels/gpu/*.cu; do
+    for target in gfx90a gfx942; do amd "$source" "$target"; done
+    for target in sm_80 sm_90; do nvidia "$source" "$target"; done
+  done
+)
+awk -v ceilings="$ceilings" '
+  BEGIN {
+    split("gfx90a gfx942 sm_80 sm_90", targets, " ")
+    n = split(ceilings, lines, "\n")
+    for (i = 1; i <= n; ++i) {
+      if (split(lines[i], f, " ") != 6) continue
+      for (t = 1; t <= 4; ++t) most[f[1], targets[t]] = f[1 + t]
+      shared[f[1]] = f[6]; known[f[1]] = 1
+    }
+    printf "%-20s %-7s %9s %7s %7s %6s %7s\n", "kernel", "target", "registers", "at most", "spilled", "stack", "shared"
+  }
+  function problem(text) { print "gpu_compile: " $1 " for " $2 ": " text > "/dev/stderr"; failed = 1 }
+  {
+    printf "%-20s %-7s %9d %7d %7d %6d %7d\n", $1, $2, $3, most[$1, $2], $4, $5, $6
+    seen[$1] = 1
+    if (!($1 in known)) { problem("no row in the table of scripts/gpu_compile.sh"); next }
+    if ($3 > most[$1, $2]) problem($3 " registers, at most " most[$1, $2])
+    if ($4 > 0) problem($4 " spilled")
+    if ($5 > 0) problem($5 " bytes of stack")
+    if ($6 > shared[$1]) problem($6 " bytes of shared memory, at most " shared[$1])
+  }
+  END {
+    for (k in known) if (!(k in seen)) { print "gpu_compile: no kernel " k > "/dev/stderr"; failed = 1 }
+    exit failed
+  }' <<<"$measured"
+echo "gpu_compile: $(wc -l <<<"$measured") kernels compiled, none run"

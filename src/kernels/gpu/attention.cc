@@ -1,0 +1,67 @@
+// Attention, host side: which 64 positions of which segment a block takes.
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/gpu/attention.h"
+#include "kernels/gpu/runtime.h"
+
+namespace moraine::gpu {
+namespace {
+
+std::vector<AttentionTile> tiles_of(Segments segments) {
+  std::vector<AttentionTile> tiles;
+  for (const Segment& s : segments) {
+    const int64_t end = s.position_begin + s.rows;
+    int64_t position = s.position_begin / kAttentionRows * kAttentionRows;
+    for (; position < end; position += kAttentionRows) {
+      const int64_t begin = std::max(position, s.position_begin);
+      tiles.push_back({.position = position,
+                       .begin = begin,
+                       .end = std::min(position + kAttentionRows, end),
+                       .row_of_begin = s.row_begin + begin - s.position_begin,
+                       .key_begin = s.key_begin});
+    }
+  }
+  return tiles;
+}
+
+}  // namespace
+
+void attention_forward(Gpu& gpu, const AttentionForward& a) {
+  const int64_t T = a.q.dims[0], H = a.q.dims[1], d = a.q.dims[2];
+  if (T == 0) return;
+  if (a.q.dtype != DType::kBF16 || d > kAttentionWidest) {
+    throw_error(
+        Code::kInvalidArgument,
+        "attention on a GPU: {} with heads of {}; it takes bf16 with heads of up to {}: use "
+        "the CPU",
+        dtype_name(a.q.dtype), d, kAttentionWidest);
+  }
+  const std::vector<AttentionTile> tiles = tiles_of(a.segments);
+  const GpuMemory device_tiles(gpu, tiles.data(),
+                               static_cast<int64_t>(tiles.size() * sizeof(AttentionTile)));
+  const GpuMemory pages(gpu, a.pages.page.data(), static_cast<int64_t>(a.pages.page.size_bytes()));
+  const AttentionArgs args = {.o = a.o.as<BF16>(),
+                              .lse = a.lse.as<float>(),
+                              .q = a.q.as<BF16>(),
+                              .k = a.k.as<BF16>(),
+                              .v = a.v.as<BF16>(),
+                              .tiles = device_tiles.as<AttentionTile>(),
+                              .pages = pages.as<int32_t>(),
+                              .page_rows = a.pages.rows,
+                              .window = a.window,
+                              .H = H,
+                              .K = a.k.dims[1],
+                              .d = d,
+                              .scale = a.scale};
+  gpu.launch(d <= 64 ? "attention_64" : "attention_128",
+             {.blocks_x = static_cast<int64_t>(tiles.size()),
+              .blocks_y = H,
+              .threads = kAttentionWaves * gpu.wave()},
+             &args);
+}
+
+}  // namespace moraine::gpu

@@ -1,0 +1,176 @@
+// Attention, device side: a wave's scores, its weights, and what they make of the values.
+#include "kernels/gpu/attention.h"
+#include "kernels/gpu/exp.h"
+#include "kernels/gpu/tile.h"
+
+namespace moraine::gpu {
+inline namespace MR_GPU_SPACE {
+
+constexpr int kKeyTiles = kAttentionKeys / kTile;
+constexpr int kWeightStride = kAttentionKeys + 8;  // of a row: other banks for the next
+
+// What a wave knows of its 16 positions: of each row that a lane has cells of, or of its cells.
+template <int kWidth>
+struct AttentionRows {
+  int64_t position;  // the first
+  float largest[kLaneRows], total[kLaneRows];
+  LeftTile q[kWidth / kTile];
+  SumTile o[kWidth / kTile];
+};
+
+MR_DEVICE bool sees(const AttentionArgs& a, int64_t position, int64_t key) {
+  return key <= position && (a.window == 0 || key > position - a.window);
+}
+
+MR_DEVICE int64_t key_row(const AttentionArgs& a, const AttentionTile& tile, int64_t position) {
+  if (a.pages == nullptr) return tile.key_begin + position;
+  return load(a.pages + (tile.key_begin + position / a.page_rows)) * a.page_rows +
+         position % a.page_rows;
+}
+
+// Where a position's row of q, o begins; -1: it is not in the batch.
+MR_DEVICE int64_t query_begin(const AttentionArgs& a, const AttentionTile& tile, int64_t position) {
+  if (position < tile.begin || position >= tile.end) return -1;
+  return ((tile.row_of_begin + position - tile.begin) * a.H + block_y()) * a.d;
+}
+
+template <int kWidth>
+MR_DEVICE AttentionRows<kWidth> start_rows(const AttentionArgs& a, const AttentionTile& tile) {
+  AttentionRows<kWidth> r = {};
+  r.position = tile.position + thread() / kWave * kTile;
+  MR_UNROLL for (int i = 0; i < kLaneRows; ++i) r.largest[i] = from_bits(0xff800000u);
+  MR_UNROLL for (int t = 0; t < kWidth / kTile; ++t) {
+    r.q[t] = left_tile([&](int i, int c) {
+      const int64_t begin = query_begin(a, tile, r.position + i), channel = t * kTile + c;
+      return begin < 0 || channel >= a.d ? BF16{} : load(a.q + (begin + channel));
+    });
+  }
+  return r;
+}
+
+// Keys [first, first + kAttentionKeys) of k or v; zeros where there is no key, or no channel.
+template <int kWidth>
+MR_DEVICE void load_keys(Shared<BF16> to, const BF16* from, const AttentionArgs& a,
+                         const AttentionTile& tile, int64_t first) {
+  const int64_t g = block_y() / (a.H / a.K);
+  for (int i = thread(); i < kAttentionKeys * kWidth; i += kAttentionWaves * kWave) {
+    const int64_t position = first + i / kWidth, channel = i % kWidth;
+    const bool inside = position < tile.end && channel < a.d;
+    store(to + (i / kWidth * (kWidth + 8) + i % kWidth),
+          inside ? load(from + ((key_row(a, tile, position) * a.K + g) * a.d + channel)) : BF16{});
+  }
+}
+
+template <int kWidth>
+MR_DEVICE void scores(SumTile (&s)[kKeyTiles], const AttentionRows<kWidth>& r, Shared<BF16> keys) {
+  MR_UNROLL for (int t = 0; t < kKeyTiles; ++t) {
+    MR_UNROLL for (int c = 0; c < kWidth / kTile; ++c) {
+      multiply_add(s[t], r.q[c], right_tile([&](int k, int j) {
+                     return load(keys + ((t * kTile + j) * (kWidth + 8) + c * kTile + k));
+                   }));
+    }
+  }
+}
+
+// Scores become weights, written to `weights` in bf16; largest, total and o move to the new largest.
+template <int kWidth>
+MR_DEVICE void weigh(SumTile (&s)[kKeyTiles], AttentionRows<kWidth>& r, Shared<BF16> weights,
+                     const AttentionArgs& a, int64_t first) {
+  float largest[kLaneRows], shrink[kLaneRows], total[kLaneRows] = {};
+  MR_UNROLL for (int i = 0; i < kLaneRows; ++i) largest[i] = r.largest[i];
+  MR_UNROLL for (int t = 0; t < kKeyTiles; ++t) {
+    MR_UNROLL for (int e = 0; e < kHeld; ++e) {
+      const TileCell c = sum_cell(lane(), e);
+      const bool seen = sees(a, r.position + c.row, first + t * kTile + c.column);
+      s[t].v[e] = seen ? s[t].v[e] * a.scale : from_bits(0xff800000u);
+      float& most = largest[row_slot(e)];
+      most = s[t].v[e] > most ? s[t].v[e] : most;
+    }
+  }
+  MR_UNROLL for (int i = 0; i < kLaneRows; ++i) {
+    largest[i] = row_max(largest[i]);
+    // A row that has seen nothing yet keeps nothing: its largest is -inf, and stays out of the differences.
+    const bool none = largest[i] < -3e38f;
+    shrink[i] = none ? 1.0f : exp_nonpositive(r.largest[i] - largest[i]);
+    r.largest[i] = largest[i];
+    largest[i] = none ? 0.0f : largest[i];
+  }
+  MR_UNROLL for (int t = 0; t < kKeyTiles; ++t) {
+    MR_UNROLL for (int e = 0; e < kHeld; ++e) {
+      const TileCell c = sum_cell(lane(), e);
+      const float p = exp_nonpositive(s[t].v[e] - largest[row_slot(e)]);
+      total[row_slot(e)] += p;
+      store(weights + (c.row * kWeightStride + t * kTile + c.column), narrow(p));
+    }
+  }
+  MR_UNROLL for (int i = 0; i < kLaneRows; ++i) {
+    r.total[i] = r.total[i] * shrink[i] + row_sum(total[i]);
+  }
+  MR_UNROLL for (int c = 0; c < kWidth / kTile; ++c) {
+    MR_UNROLL for (int e = 0; e < kHeld; ++e) r.o[c].v[e] *= shrink[row_slot(e)];
+  }
+}
+
+template <int kWidth>
+MR_DEVICE void add_values(AttentionRows<kWidth>& r, Shared<BF16> weights, Shared<BF16> values) {
+  MR_UNROLL for (int t = 0; t < kKeyTiles; ++t) {
+    const LeftTile left = left_tile(
+        [&](int i, int k) { return load(weights + (i * kWeightStride + t * kTile + k)); });
+    MR_UNROLL for (int c = 0; c < kWidth / kTile; ++c) {
+      multiply_add(r.o[c], left, right_tile([&](int k, int j) {
+                     return load(values + ((t * kTile + k) * (kWidth + 8) + c * kTile + j));
+                   }));
+    }
+  }
+}
+
+template <int kWidth>
+MR_DEVICE void store_rows(const AttentionArgs& a, const AttentionTile& tile,
+                          const AttentionRows<kWidth>& r) {
+  MR_UNROLL for (int t = 0; t < kWidth / kTile; ++t) {
+    MR_UNROLL for (int e = 0; e < kHeld; ++e) {
+      const TileCell c = sum_cell(lane(), e);
+      const int64_t begin = query_begin(a, tile, r.position + c.row),
+                    channel = t * kTile + c.column;
+      if (begin < 0 || channel >= a.d) continue;
+      store(a.o + (begin + channel), narrow(r.o[t].v[e] / r.total[row_slot(e)]));
+      if (channel == 0) {
+        store(a.lse + begin / a.d, r.largest[row_slot(e)] + log_positive(r.total[row_slot(e)]));
+      }
+    }
+  }
+}
+
+template <int kWidth>
+MR_DEVICE void attention_tile(const AttentionArgs& a) {
+  MR_SHARED(BF16, keys, kAttentionKeys * (kWidth + 8));
+  MR_SHARED(BF16, values, kAttentionKeys * (kWidth + 8));
+  MR_SHARED(BF16, weights, kAttentionWaves * kTile * kWeightStride);
+  const Shared<BF16> mine = weights + thread() / kWave * kTile * kWeightStride;
+  const AttentionTile tile = load(a.tiles + block_x());
+  AttentionRows<kWidth> r = start_rows<kWidth>(a, tile);
+  const int64_t seen = a.window == 0 || tile.position < a.window ? 0 : tile.position - a.window + 1;
+  for (int64_t first = seen / kAttentionKeys * kAttentionKeys; first < tile.end;
+       first += kAttentionKeys) {
+    sync_block();
+    load_keys<kWidth>(keys, a.k, a, tile, first);
+    load_keys<kWidth>(values, a.v, a, tile, first);
+    sync_block();
+    // The wave's first position sees the farthest back, its last the farthest on.
+    const int64_t last = r.position + kTile - 1;
+    if (first > last || (a.window > 0 && first + kAttentionKeys <= r.position - a.window + 1))
+      continue;
+    SumTile s[kKeyTiles] = {};
+    scores<kWidth>(s, r, keys);
+    weigh<kWidth>(s, r, mine, a, first);
+    sync_wave();
+    add_values<kWidth>(r, mine, values);
+  }
+  store_rows<kWidth>(a, tile, r);
+}
+
+MR_KERNEL(attention_64, kAttentionWaves* kWave, AttentionArgs a) { attention_tile<64>(a); }
+MR_KERNEL(attention_128, kAttentionWaves* kWave, AttentionArgs a) { attention_tile<128>(a); }
+
+}  // namespace MR_GPU_SPACE
+}  // namespace moraine::gpu

@@ -1,0 +1,79 @@
+// DeviceNvidia: the language of device.h for sm_80 and later, by nvcc or by clang without NVIDIA's headers.
+//
+// Registers, barriers and shuffles are written as PTX, so that both compilers need nothing but themselves.
+#pragma once
+
+#include <cstdint>
+
+#define MR_GPU_SPACE nvidia
+
+#ifndef __global__  // clang without headers
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define __shared__ __attribute__((shared))
+#define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
+#endif
+
+#define MR_DEVICE __device__ __forceinline__
+#ifndef __forceinline__
+#define __forceinline__ inline __attribute__((always_inline))
+#endif
+#define MR_UNROLL _Pragma("unroll")
+#define MR_KERNEL(name, threads, ...) \
+  extern "C" __global__ void __launch_bounds__(threads) name(const __VA_ARGS__)
+#define MR_SHARED(T, name, count) __shared__ T name[count]
+
+namespace moraine::gpu {
+inline namespace MR_GPU_SPACE {
+
+constexpr int kWave = 32;
+
+template <class T>
+using Shared = T*;
+
+template <class T>
+MR_DEVICE T load(const T* p) {
+  return *p;
+}
+template <class T>
+MR_DEVICE void store(T* p, T v) {
+  *p = v;
+}
+
+MR_DEVICE int thread() {
+  int v;
+  asm("mov.u32 %0, %%tid.x;" : "=r"(v));
+  return v;
+}
+MR_DEVICE int64_t block_x() {
+  int v;
+  asm("mov.u32 %0, %%ctaid.x;" : "=r"(v));
+  return v;
+}
+MR_DEVICE int64_t block_y() {
+  int v;
+  asm("mov.u32 %0, %%ctaid.y;" : "=r"(v));
+  return v;
+}
+
+MR_DEVICE void sync_block() { asm volatile("bar.sync 0;" ::: "memory"); }
+MR_DEVICE void sync_wave() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+MR_DEVICE float shuffle_xor(float v, int mask) {
+  float got;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(got) : "f"(v), "r"(mask));
+  return got;
+}
+
+MR_DEVICE float fused(float x, float y, float z) {
+  float v;
+  asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(v) : "f"(x), "f"(y), "f"(z));
+  return v;
+}
+MR_DEVICE float root(float x) {
+  float v;
+  asm("sqrt.rn.f32 %0, %1;" : "=f"(v) : "f"(x));
+  return v;
+}
+
+}  // namespace MR_GPU_SPACE
+}  // namespace moraine::gpu

@@ -1,0 +1,99 @@
+// emulate_gpu: kernels run where they are launched, on memory that nobody else may touch.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "kernels/gpu/emulated_kernels.h"
+#include "kernels/gpu/runtime.h"
+
+namespace moraine::gpu {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+// Pages of one take(), and one behind them that is never opened: what was taken ends there.
+struct GuardedPages {
+  uint8_t* begin;  // of the mapping
+  int64_t bytes;   // without the guard
+  void* data;      // what was handed out
+};
+
+class EmulatedGpu final : public Gpu {
+ public:
+  explicit EmulatedGpu(const Emulation& emulation) : emulation_(emulation) {}
+  ~EmulatedGpu() override {
+    for (const GuardedPages& p : pages_) munmap(p.begin, static_cast<size_t>(p.bytes + kPage));
+  }
+  EmulatedGpu(const EmulatedGpu&) = delete;
+  EmulatedGpu& operator=(const EmulatedGpu&) = delete;
+
+  std::string name() const override {
+    return fmt::format("emulated {}, wave {}", matrix_rule_name(emulation_.rule), emulation_.wave);
+  }
+  int wave() const override { return emulation_.wave; }
+
+  void* take(int64_t bytes) override {
+    MR_CHECK(bytes > 0, "%ld bytes", static_cast<long>(bytes));
+    const int64_t whole = (bytes + kPage - 1) / kPage * kPage;
+    void* const memory = mmap(nullptr, static_cast<size_t>(whole + kPage), PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw_error(Code::kDevice, "{}: {} bytes: no memory", name(), bytes);
+    auto* const begin = static_cast<uint8_t*>(memory);
+    pages_.push_back({begin, whole, begin + whole - (bytes + 15) / 16 * 16});
+    return pages_.back().data;
+  }
+  void give_back(void* memory) override {
+    const auto p = std::find_if(pages_.begin(), pages_.end(),
+                                [&](const GuardedPages& g) { return g.data == memory; });
+    MR_CHECK(p != pages_.end(), "memory that was not taken");
+    munmap(p->begin, static_cast<size_t>(p->bytes + kPage));
+    pages_.erase(p);
+  }
+  void copy_in(void* device, const void* host, int64_t bytes) override {
+    const Opened opened(*this);
+    std::memcpy(device, host, static_cast<size_t>(bytes));
+  }
+  void copy_out(void* host, const void* device, int64_t bytes) override {
+    const Opened opened(*this);
+    std::memcpy(host, device, static_cast<size_t>(bytes));
+  }
+  void launch(const char* kernel, const Grid& grid, const void* arguments) override {
+    const Opened opened(*this);
+    for (const EmulatedEntry& entry : emulated_kernels(emulation_.wave)) {
+      if (std::strcmp(entry.name, kernel) == 0) return emulate(emulation_, entry, grid, arguments);
+    }
+    throw_error(Code::kDevice, "{}: no kernel {}", name(), kernel);
+  }
+  void wait() override {}
+
+ private:
+  // While it lives, the memory may be touched.
+  class Opened {
+   public:
+    explicit Opened(const EmulatedGpu& gpu) : gpu_(gpu) { gpu_.protect(PROT_READ | PROT_WRITE); }
+    ~Opened() { gpu_.protect(PROT_NONE); }
+    Opened(const Opened&) = delete;
+    Opened& operator=(const Opened&) = delete;
+
+   private:
+    const EmulatedGpu& gpu_;
+  };
+  void protect(int how) const {
+    for (const GuardedPages& p : pages_) mprotect(p.begin, static_cast<size_t>(p.bytes), how);
+  }
+
+  const Emulation emulation_;
+  std::vector<GuardedPages> pages_;
+};
+
+}  // namespace
+
+std::unique_ptr<Gpu> emulate_gpu(const Emulation& emulation) {
+  return std::make_unique<EmulatedGpu>(emulation);
+}
+
+}  // namespace moraine::gpu

@@ -1,0 +1,27 @@
+// KernelList: every kernel of this folder, for the CPU that plays a GPU.
+#pragma once
+
+#include "kernels/gpu/attention.cu"
+#include "kernels/gpu/linear.cu"
+#include "kernels/gpu/residual_norm.cu"
+#include "kernels/gpu/swiglu.cu"
+
+namespace moraine::gpu {
+inline namespace MR_GPU_SPACE {
+
+inline const EmulatedEntry kKernelList[] = {
+    MR_EMULATED(residual_norm_f32, ResidualNormArgs),
+    MR_EMULATED(residual_norm_bf16, ResidualNormArgs),
+    MR_EMULATED(swiglu_f32, SwigluArgs),
+    MR_EMULATED(swiglu_bf16, SwigluArgs),
+    MR_EMULATED(linear_f32, LinearArgs),
+    MR_EMULATED(linear_bf16, LinearArgs),
+    MR_EMULATED(linear_bf16_to_f32, LinearArgs),
+    MR_EMULATED(pack_f32, PackArgs),
+    MR_EMULATED(pack_bf16, PackArgs),
+    MR_EMULATED(attention_64, AttentionArgs),
+    MR_EMULATED(attention_128, AttentionArgs),
+};
+
+}  // namespace MR_GPU_SPACE
+}  // namespace moraine::gpu

@@ -1,0 +1,64 @@
+// Linear, host side.
+#include "kernels/linear.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernels/gpu/linear.h"
+#include "kernels/gpu/runtime.h"
+
+namespace moraine::gpu {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+void pack_matrix(Gpu& gpu, const PackMatrix& a) {
+  const PackedMatrix& p = a.packed;
+  const int64_t count = p.groups * p.n * p.k;
+  if (count == 0) return;
+  MR_CHECK(p.format == WeightFormat::kPlain, "quantised packs are for the CPU");
+  const PackArgs args = {.packed = p.data,
+                         .w = a.w.as<float>(),
+                         .groups = p.groups,
+                         .n = p.n,
+                         .k = p.k,
+                         .transpose = a.transpose};
+  gpu.launch(p.dtype == DType::kBF16 ? "pack_bf16" : "pack_f32",
+             {.blocks_x = ceil_div(count, kPackThreads), .blocks_y = 1, .threads = kPackThreads},
+             &args);
+}
+
+void grouped_linear_forward(Gpu& gpu, const GroupedLinearForward& a) {
+  const int64_t T = a.x.dims[0], groups = a.w.groups;
+  if (T == 0 || a.w.n == 0) return;
+  MR_CHECK(a.w.format == WeightFormat::kPlain, "quantised packs are for the CPU");
+  const GpuMemory rows(gpu, a.rows.data(), static_cast<int64_t>(a.rows.size_bytes()));
+  const LinearArgs args = {.y = a.y.data,
+                           .x = a.x.data,
+                           .w = a.w.data,
+                           .bias = static_cast<const float*>(a.bias.data),
+                           .rows = rows.as<int64_t>(),
+                           .groups = groups,
+                           .n = a.w.n,
+                           .k = a.w.k};
+  const bool tiles = a.x.dtype == DType::kBF16;
+  const char* const kernel = !tiles                      ? "linear_f32"
+                             : a.y.dtype == DType::kBF16 ? "linear_bf16"
+                                                         : "linear_bf16_to_f32";
+  // A group ends in a tile of its own.
+  const int64_t row_tiles = ceil_div(T, kLinearRows) + std::min(groups, T) - 1;
+  gpu.launch(kernel,
+             {.blocks_x = ceil_div(a.w.n, kLinearOutputs),
+              .blocks_y = row_tiles,
+              .threads = tiles ? kLinearWaves * gpu.wave() : kLinearThreadsF32},
+             &args);
+}
+
+void linear_forward(Gpu& gpu, const LinearForward& a) {
+  const int64_t rows[2] = {0, a.x.dims[0]};
+  grouped_linear_forward(gpu, {.y = a.y, .x = a.x, .w = a.w, .bias = a.bias, .rows = rows});
+}
+
+}  // namespace moraine::gpu

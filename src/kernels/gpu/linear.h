@@ -1,0 +1,54 @@
+// Linear on a GPU: a block computes 64 rows by 64 outputs of one group, k in steps of 32 through shared memory.
+//
+//   y[t,n] = sum_k x[t,k] w[g,n,k] + bias[g,n], rows t of group g: rows[g] <= t < rows[g+1]
+//
+// A plain product is one group. Which rows are whose is read by the kernel: the grid has as many row tiles as there
+// could be, G - 1 more than T needs, and a block beyond the last one ends. So the host need not know `rows`.
+//
+// Shapes:   as kernels/linear.h. A pack is row-major here: [G, n, k] of the rows' type.
+// Types:    x f32 or bf16; y that or f32. bf16 on tiles (tile.h), f32 by fused multiply-adds.
+// Order:    bf16: k ascending in steps of 16, each rounded as the generation's unit does (matrix_rules.h), zeros after
+//           the last. f32: k ascending, one fused multiply-add each, the same bits on every target. Then the bias.
+//           A row's bits do not depend on T, its place, its group or other rows: no split of k, tiles by constants.
+// Cost:     2 T n k flops; each x is read n / 64 times, each w T / 64 times. Not tuned: elements are loaded one by one.
+#pragma once
+
+#include <cstdint>
+
+namespace moraine {
+struct GroupedLinearForward;  // kernels/linear.h
+struct LinearForward;
+struct PackMatrix;
+}  // namespace moraine
+
+namespace moraine::gpu {
+
+class Gpu;
+
+constexpr int kLinearRows = 64, kLinearOutputs = 64, kLinearDepth = 32;  // of a block
+constexpr int kLinearWaves = 4;         // each 32 rows by 32 outputs, of the bf16 kernels
+constexpr int kLinearThreadsF32 = 256;  // each 4 by 4
+
+struct LinearArgs {
+  void* y;              // [T, n] out; f32 or as x
+  const void* x;        // [T, k]; f32 or bf16
+  const void* w;        // [G, n, k]; as x
+  const float* bias;    // [G, n] or null
+  const int64_t* rows;  // [G+1]
+  int64_t groups, n, k;
+};
+
+struct PackArgs {
+  void* packed;    // [G, n, k] out; f32 or bf16
+  const float* w;  // [G*n, k], or [G*k, n] if transpose
+  int64_t groups, n, k;
+  bool transpose;
+};
+constexpr int kPackThreads = 256;
+
+// Tensors and packs in the memory of `gpu`; `rows` of a group in the host's, copied on the way.
+void pack_matrix(Gpu& gpu, const PackMatrix& a);
+void linear_forward(Gpu& gpu, const LinearForward& a);
+void grouped_linear_forward(Gpu& gpu, const GroupedLinearForward& a);
+
+}  // namespace moraine::gpu

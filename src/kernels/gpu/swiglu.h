@@ -1,0 +1,28 @@
+// Swiglu on a GPU: a thread takes a channel.
+//
+// Formulas, shapes and types: kernels/swiglu.h; f32 and bf16. sigmoid is ours (exp.h).
+// Order:    no sums: the same bits on every target.
+#pragma once
+
+#include <cstdint>
+
+namespace moraine {
+struct SwigluForward;  // kernels/swiglu.h
+}
+
+namespace moraine::gpu {
+
+class Gpu;
+
+constexpr int kSwigluThreads = 256;
+
+struct SwigluArgs {
+  void* y;              // [T, F] out; f32 or bf16
+  const void* gate_up;  // [T, 2F]; as y
+  int64_t rows, F;
+};
+
+// Tensors in the memory of `gpu`.
+void swiglu_forward(Gpu& gpu, const SwigluForward& a);
+
+}  // namespace moraine::gpu

@@ -1,0 +1,67 @@
+// GpuRig: an emulated GPU beside a Rig of the host: tensors go in, an operation runs, outputs come back.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "kernels/gpu/runtime.h"
+#include "kernels/gpu/test_emulations.h"
+#include "testing/rig.h"
+
+namespace moraine::gpu {
+
+class GpuRig {
+ public:
+  explicit GpuRig(const Emulation& emulation) : gpu(emulate_gpu(emulation)) {}
+
+  // A copy in the GPU's memory; empty stays empty.
+  Tensor put(const Tensor& host) {
+    Tensor t = host;
+    if (host.empty() || host.bytes() == 0) return t;
+    memory_.emplace_back(*gpu, host.data, host.bytes());
+    t.data = memory_.back().data();
+    return t;
+  }
+  // What is there now, in memory of `rig`.
+  Tensor get(testing::Rig& rig, const Tensor& device) {
+    const Tensor t = rig.zeros({device.count()}, device.dtype);
+    Tensor shaped = device;
+    shaped.data = t.data;
+    if (device.bytes() > 0) gpu->copy_out(t.data, device.data, device.bytes());
+    return shaped;
+  }
+
+  const std::unique_ptr<Gpu> gpu;
+
+ private:
+  std::deque<GpuMemory> memory_;
+};
+
+// `run(rig)` returns the output of a kernel; the same bits in all emulations of `emulations`.
+template <class F>
+void expect_one_result(const std::vector<Emulation>& emulations, const F& run) {
+  testing::Rig host;
+  Tensor first;
+  for (const Emulation& e : emulations) {
+    SCOPED_TRACE(emulation_text(e));
+    GpuRig rig(e);
+    const Tensor got = rig.get(host, run(rig));
+    if (first.empty()) first = got;
+    testing::expect_same_bits(got, first, "output");
+  }
+}
+
+// A generation's three orders, on its own wave.
+inline std::vector<Emulation> orders_of(MatrixRule rule) {
+  std::vector<Emulation> some;
+  const int wave = rule == MatrixRule::kCdna2 || rule == MatrixRule::kCdna3 ? 64 : 32;
+  for (const Emulation& e : all_emulations(rule)) {
+    if (e.wave == wave) some.push_back(e);
+  }
+  return some;
+}
+
+}  // namespace moraine::gpu
