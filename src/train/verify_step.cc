@@ -35,11 +35,15 @@ SlotPass pass_of(std::span<const StepReport> reports, int shift, SlotHash StepRe
 }  // namespace
 
 void Trainer::check_state() {
-  if (seal_ != nullptr) seal_->check(ctx_);
+  if (seal_ == nullptr) return;
+  const OpTimer timer(ctx_.profile, Span::kPhase, "verify");
+  seal_->check(ctx_);
 }
 
 void Trainer::close_state() {
-  if (seal_ != nullptr) seal_->close(ctx_);
+  if (seal_ == nullptr) return;
+  const OpTimer timer(ctx_.profile, Span::kPhase, "verify");
+  seal_->close(ctx_);
 }
 
 StepVerdict Trainer::compare_weights() {
@@ -93,7 +97,7 @@ SlotHash Trainer::hash_slot(const Tensor& gradients, const SlotSum& sum, int shi
 StepVerdict Trainer::judge(const StepPlan& plan, const Verified& slot, const Numbers& numbers,
                            const Read& read) {
   const OpTimer timer(ctx_.profile, Span::kPhase, "verify");
-  check_state();
+  seal_->check(ctx_);
   Hasher all_numbers;
   all_numbers.add(&numbers, sizeof numbers);
   if (!load_.empty()) all_numbers.add(load_.data, load_.bytes());
