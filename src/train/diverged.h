@@ -1,7 +1,9 @@
 // Diverged: what follows when a rank has other bits than it must have (step_verdict.h, state_seal.h).
 //
 //   nothing is committed   the step has moved nothing
-//   distrust               what was stored after the last verified step is removed, on disk and in memory
+//   distrust               what was stored after the last verified step is removed, on disk and in memory; unless
+//                          it is weights that are not the same on all ranks as something is to be stored: what was
+//                          stored before had the same check
 //   the wrong rank         ends with kRankDiverged; another may take its place (groups.h)
 //   all others             lose it, and go on from what is left, or end with a message that names it
 //

@@ -26,7 +26,9 @@ class Diverged : public ::testing::Test {
     config.train.verify_every_steps = verify_every;
     return config;
   }
-  std::string quiet_hash() const { return tiny.train(config_of(1, 0), tiny.out("quiet")).hash(); }
+  std::string quiet_hash(int64_t slots = 4) const {
+    return tiny.train(config_of(1, 0, slots), tiny.out("quiet")).hash();
+  }
   // Threads, each of which knows its rank when memory is offered to it.
   Outcome train(int ranks, const RunConfig& config, const std::string& name) const {
     RunOptions options;
@@ -156,6 +158,17 @@ TEST_F(Diverged, OfTwoTheOneThatDoesNotStayWithWhatItSaidIsNamed) {
   }
 }
 
+TEST_F(Diverged, OneAloneComputesTwice) {
+  const std::string want = quiet_hash(1);
+  const RunConfig config = config_of(1, 1, 1);
+  flip("step.slot_gradients", 0, 0.01, [](int n) { return n == 6; });
+  const Outcome run = train(1, config, "alone");
+  ASSERT_TRUE(run.error) << run.hash();
+  EXPECT_EQ(run.error->code(), Code::kRankDiverged) << run.error->what();
+  set_fault_bytes(nullptr);
+  EXPECT_EQ(train(1, config, "alone").hash(), want);
+}
+
 TEST_F(Diverged, OfTwoThatStayWithWhatTheySaidNobodyIsNamed) {
   flip("step.weights_gathered", 1, 0.01, [](int n) { return n == 3; });
   const Outcome run = train(2, config_of(1), "undecided");
@@ -225,6 +238,10 @@ TEST_F(DivergedOverRails, WhereNobodyCanBeNamedAllGoBackAndNobodyIsLost) {
   job.start(1, {"step.weights_gathered", 3, Fate::kFlips, 0.01});
   for (int m = 0; m < 2; ++m) EXPECT_EQ(job.wait(m), 0) << job.log(m);
   expect_same_end(job, 2, hash, 2);
+  // Copies of the steps before were checked in the same way.
+  EXPECT_NE(job.log(0).find("checkpoint.loaded directory=" + tiny.root() + "/memory"),
+            std::string::npos)
+      << job.log(0);
 }
 
 }  // namespace
