@@ -25,6 +25,8 @@ const char* code_name(Code code) {
       return "interrupted";
     case Code::kOverloaded:
       return "overloaded";
+    case Code::kRankDiverged:
+      return "rank_diverged";
   }
   return "unknown";
 }

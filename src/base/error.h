@@ -26,6 +26,7 @@ enum class Code {
   kDevice = 7,           // device fault: exclude the node
   kInterrupted = 8,      // SIGTERM, SIGINT or time limit: state is saved, run again to go on
   kOverloaded = 9,       // more work than the limits allow: try again later
+  kRankDiverged = 10,    // this rank has other bits than it must have: look at its host
 };
 
 constexpr int kExitOk = 0;

@@ -30,6 +30,7 @@ constexpr ExitCode kExitCodes[] = {
     {16, "timeout"},
     {17, "device"},
     {18, "interrupted, state saved: run again to go on"},
+    {20, "rank diverged"},
 };
 
 std::string footer() {

@@ -49,6 +49,8 @@ RunFault fault_of_code(int code) {
       return RunFault::kDevice;
     case 18:
       return RunFault::kInterrupted;
+    case 20:
+      return RunFault::kRankDiverged;
     default:
       return RunFault::kFailed;
   }

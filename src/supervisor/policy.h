@@ -21,6 +21,7 @@ enum class RunFault : uint8_t {
   kCorrupt,
   kDisk,
   kDiverged,
+  kRankDiverged,
   kInterrupted,
   kInvalid,
   kUsage,

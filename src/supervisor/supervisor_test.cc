@@ -59,6 +59,23 @@ TEST(Supervisor, ReplacesOneRankWhereTheOthersWait) {
   EXPECT_NEAR(e.phases[2].seconds, 0.4, 0.11);  // respawn: 0.3 and a tick or two
 }
 
+TEST(Supervisor, ReplacesARankThatDivergedUntilItIsOneTooMany) {
+  TestWorld world(options_of(4, true), 1);
+  world.steps_total = 1000;
+  for (int times = 1; times <= 5 && !world.finished; ++times) {
+    let_run(world, 5 * times);
+    world.end(2, 20);
+    while (!world.finished && !world.ranks[2].alive) world.pass();
+  }
+  EXPECT_TRUE(world.finished);
+  EXPECT_EQ(world.exit_code, 20);
+  EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 3, 2, 2, 2, 2}));
+  ASSERT_EQ(world.ledger.size(), 5u);
+  EXPECT_EQ(world.ledger[0].fault, RunFault::kRankDiverged);
+  EXPECT_EQ(world.ledger[0].level, RecoveryLevel::kReplace);
+  EXPECT_EQ(world.ledger[4].level, RecoveryLevel::kStop);
+}
+
 TEST(Supervisor, StartsAllRanksAgainWhereTheyCannotWait) {
   TestWorld world(options_of(3, false), 1);
   let_run(world, 10);

@@ -6,6 +6,7 @@
 #include "base/fault_point.h"
 #include "kernels/elementwise.h"
 #include "model/weights.h"
+#include "train/state_hash.h"
 
 namespace moraine {
 
@@ -27,17 +28,20 @@ GradientReducer::GradientReducer(Arena& arena, const ParameterTable& table,
   if (!arena.dry()) stream_ = std::make_unique<CommStream>();
 }
 
-void GradientReducer::begin(int64_t slots) {
+void GradientReducer::begin(int64_t slots, int64_t index, Seen seen) {
   tree_.set_slots(slots);
-  slots_left_ = slots;
+  slots_ = slots_left_ = slots;
   next_bucket_ = 0;
+  seen_index_ = seen ? index : -1;
+  seen_ = std::move(seen);
 }
 
 GradientSink GradientReducer::begin_slot(Context& ctx) {
   const Tensor sum = tree_.begin_slot(ctx);
+  fault_bytes("step.slot_gradients", bytes_of(sum));
   if (options_.guests != nullptr) options_.guests->zero_gradients(ctx);
   --slots_left_;
-  if (stream_ == nullptr || slots_left_ > 0) return {.sum = sum, .ends_slot = true};
+  if (stream_ == nullptr || slots_left_ > 0 || is_seen()) return {.sum = sum, .ends_slot = true};
   return {.sum = sum,
           .layer_done =
               [this, &ctx](int64_t layer) {
@@ -54,11 +58,16 @@ void GradientReducer::wait_for_guests(Context& ctx) {
 }
 
 void GradientReducer::end_slot(Context& ctx) {
+  if (is_seen()) {
+    wait_for_guests(ctx);
+    seen_(tree_.current());
+  }
   if (stream_ == nullptr || slots_left_ > 0) {
     wait_for_guests(ctx);
     tree_.add(ctx);
     return;
   }
+  while (next_bucket_ < buckets_.size()) send(ctx, buckets_[next_bucket_++]);
   for (const Bucket& bucket : rest_) send(ctx, bucket);
   tree_.close_slot();
 }
@@ -104,6 +113,18 @@ Tensor GradientReducer::finish(Context& ctx) {
     sent_.clear();
   }
   return tree_.root().rows(0, table_->total_count);
+}
+
+GradientSink GradientReducer::begin_other(Context& ctx) {
+  const Tensor sum = tree_.begin_slot(ctx);
+  fault_bytes("step.slot_gradients", bytes_of(sum));
+  if (options_.guests != nullptr) options_.guests->zero_gradients(ctx);
+  return {.sum = sum, .ends_slot = true};
+}
+
+Tensor GradientReducer::end_other(Context& ctx) {
+  wait_for_guests(ctx);
+  return tree_.current();
 }
 
 }  // namespace moraine

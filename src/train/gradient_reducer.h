@@ -4,6 +4,7 @@
 //   begin_slot   a zeroed buffer, as the sink of the slot's backward passes
 //   end_slot     adds the slot to the tree (slot_tree.h)
 //   finish       the sum; with other ranks complete only where this rank is the owner
+//   begin_other, end_other   a slot that is only looked at: before `begin`, in the same memory
 //
 // Sums of guests (parallel/guest_experts.h) are at home before a slot is added.
 //
@@ -18,6 +19,7 @@
 // Memory:  log2(slots) + 1 buffers of the gradients (SlotTree), and the scratch of one reduction.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -44,17 +46,23 @@ class GradientReducer {
   GradientReducer(Arena& arena, const ParameterTable& table, const GradientReducerOptions& options,
                   OptimizerGroups& groups);
 
-  void begin(int64_t slots);
+  // `seen`, if given, is called with the gradients of slot `index` when they are complete; they leave after that.
+  using Seen = std::function<void(const Tensor& sum)>;
+  void begin(int64_t slots, int64_t index = -1, Seen seen = {});
   // The sink's layer_done and ends_slot are for the last backward pass of the slot only; layer_done is empty if
   // nobody waits.
   GradientSink begin_slot(Context& ctx);
   void end_slot(Context& ctx);
   Tensor finish(Context& ctx);  // [table.total_count]
 
+  GradientSink begin_other(Context& ctx);
+  Tensor end_other(Context& ctx);  // the slot's own gradients
+
  private:
   void send(Context& ctx, const Bucket& bucket);
   void fold_experts(Context& ctx, Range part);
   void wait_for_guests(Context& ctx);
+  bool is_seen() const { return slots_ - slots_left_ - 1 == seen_index_; }  // the slot that is open
 
   const ParameterTable* table_;
   GradientReducerOptions options_;
@@ -63,7 +71,8 @@ class GradientReducer {
   std::vector<Bucket> buckets_;  // leave during backward,
   std::vector<Bucket> rest_;     // and after it
   Tensor scratch_;               // u8, of the stream
-  int64_t slots_left_ = 0;
+  int64_t slots_ = 0, slots_left_ = 0, seen_index_ = -1;
+  Seen seen_;
   size_t next_bucket_ = 0;
   std::vector<CommHandle> sent_;
   std::unique_ptr<CommStream> stream_;  // null: nothing leaves

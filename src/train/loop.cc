@@ -12,6 +12,7 @@
 #include "base/resident.h"
 #include "comm/thread_ranks.h"
 #include "train/console.h"
+#include "train/diverged.h"
 #include "train/learning_rate.h"
 #include "train/move.h"
 #include "train/observe.h"
@@ -73,6 +74,13 @@ bool stop_if_asked(Run& run, Pace& pace) {
       signal ? "signal" : "time limit", run.state.step, run.timeline.steps(), written.directory);
 }
 
+// In which ranks check each other: also where a save or the end comes next.
+bool must_verify(const Run& run) {
+  const int64_t every = run.config.train.verify_every_steps, next = run.state.step + 1;
+  return every > 0 && (next % every == 0 || next % run.config.checkpoint.every_steps == 0 ||
+                       next == run.timeline.steps());
+}
+
 StepResult take_step(Run& run, const StepPlan& plan, double lr_scale) {
   if (run.state.step + 1 < run.timeline.steps()) {
     const StepPlan next = run.timeline.at(run.state.step + 1);
@@ -81,7 +89,7 @@ StepResult take_step(Run& run, const StepPlan& plan, double lr_scale) {
   const auto read = [&](int64_t first, int64_t count, SequenceBatch* out) {
     run.data->read(plan, run.state.skip(plan), first, count, out);
   };
-  return run.trainer->step(plan, lr_scale, read, run.state.spike);
+  return run.trainer->step(plan, lr_scale, read, run.state.spike, must_verify(run));
 }
 
 StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult& result, double lr,
@@ -161,6 +169,7 @@ Took go_on(Run& run, Observer& observer, Pace& pace) {
   run.trainer->ctx().profile = &pace.profile;
   const StepResult result = take_step(run, plan, lr_scale);
   run.trainer->ctx().profile = nullptr;  // operations of validation and samples are not the step's
+  if (!result.verdict.agreed()) leave_diverged(run, result.verdict);
   if (result.bad && must_roll_back(run, result)) {
     heartbeat().bad_steps.fetch_add(1);
     roll_back(run);
@@ -169,6 +178,8 @@ Took go_on(Run& run, Observer& observer, Pace& pace) {
   if (result.bad) heartbeat().bad_steps.fetch_add(1);
   if (result.targets > 0) run.state.loss = result.loss;
   ++run.state.step;
+  if (result.verified || run.config.train.verify_every_steps == 0)
+    run.state.verified_step = run.state.step;
   tell_placement(run, result.placed);
   StepMetrics m = step_metrics(run, plan, result, lr_scale * run.config.optimizer.learning_rate,
                                now_seconds() - begin, pace);
@@ -247,6 +258,7 @@ RunResult train_in_layout(FileSystem& fs, const RunConfig& config, const RunOpti
     if (run->first()) write_report(*run, sample);
     return done;
   } catch (const Error& e) {
+    if (e.code() == Code::kRankDiverged) say_diverged(*run, e.what());
     // The others must hear of it before this rank waits for what it has in the background.
     if (!stops_all(e.code())) transport.fail(e.what());
     throw;

@@ -52,6 +52,11 @@ Fields train_fields(TrainConfig& c) {
        "Threads of a rank; 0: its share of the host's cores. No bit depends on it.", 0, 1024},
       {"time_limit_seconds", &c.time_limit_seconds, "seconds",
        "Save and exit (code 18) after this time; 0: no limit.", 0, 1e9},
+      {"verify_every_steps", &c.verify_every_steps, "steps",
+       "Between steps in which ranks check each other's weights and gradients for wrong bits, as "
+       "they do before each save to disk; every rank checks its own memory in each step. 0: "
+       "nothing is checked.",
+       0, kMany},
   };
 }
 
@@ -489,6 +494,7 @@ std::string answer_text(const RunConfig& config) {
   c.parallel.reduce_dtype = config.parallel.reduce_dtype;
   c.train.threads = 0;
   c.train.time_limit_seconds = 0;
+  c.train.verify_every_steps = 0;
   c.train.recompute = Recompute::kNone;
   c.data.valid = "";
   c.data.tokenizer = "";

@@ -27,6 +27,7 @@ struct MeshMove {
 struct RunKept {
   int64_t groups = 0;             // that this process has been in
   int64_t steps = 0;              // that it has taken in them
+  int64_t undecided = 0;          // times that ranks disagreed and nobody could be named
   double started = 0;             // as now_seconds(): of the first one
   int64_t phase = 0;              // whose layout the next group opens with
   MeshMove move;                  // that is going on, or is not told of yet

@@ -28,6 +28,7 @@ void write_state(const RunState& state, CheckpointInfo* info) {
   info->values["skip_sequences"] = std::to_string(state.skip_sequences);
   info->values["skip_phase"] = std::to_string(state.skip_phase);
   info->values["rollbacks"] = std::to_string(state.rollbacks);
+  info->values["verified_step"] = std::to_string(state.verified_step);
   info->values["loss"] = loss;
 }
 
@@ -56,6 +57,9 @@ RunState read_state(const CheckpointInfo& info, const RunConfig& config, const T
   if (__builtin_mul_overflow(state.rollbacks, timeline.phase_sequences(state.skip_phase), &most))
     most = INT64_MAX / 2;
   state.skip_sequences = integer("skip_sequences", most);
+  // Earlier versions did not write it: what they wrote is taken as it is.
+  state.verified_step =
+      info.values.contains("verified_step") ? integer("verified_step", info.step) : info.step;
   state.loss = std::strtod(value("loss").c_str(), nullptr);
   return state;
 }

@@ -15,7 +15,8 @@ struct RunState {
   int64_t skip_sequences = 0;  // left out by rollbacks, of phase skip_phase
   int64_t skip_phase = 0;
   int64_t rollbacks = 0;
-  double loss = 0;  // of the last step
+  int64_t verified_step = 0;  // until here ranks have checked each other (diverged.h)
+  double loss = 0;            // of the last step
 
   int64_t skip(const StepPlan& plan) const { return plan.phase == skip_phase ? skip_sequences : 0; }
 };

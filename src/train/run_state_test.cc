@@ -24,6 +24,7 @@ TEST(RunState, ComesBackFromACheckpointAsItWas) {
   state.spike.observe(1.0 / 3, 1);
   state.step = 5, state.skip_sequences = 4, state.skip_phase = 1, state.rollbacks = 2;
   state.loss = 1.0 / 3;
+  state.verified_step = 4;
   CheckpointInfo info;
   write_state(state, &info);
   const RunState back = read_state(info, config, timeline);
@@ -31,10 +32,19 @@ TEST(RunState, ComesBackFromACheckpointAsItWas) {
   EXPECT_EQ(back.skip_sequences, 4);
   EXPECT_EQ(back.skip_phase, 1);
   EXPECT_EQ(back.rollbacks, 2);
+  EXPECT_EQ(back.verified_step, 4);
   EXPECT_EQ(back.loss, 1.0 / 3);
   EXPECT_EQ(back.spike.save(), state.spike.save());
   EXPECT_EQ(back.skip(timeline.at(5)), 4);
   EXPECT_EQ(back.skip(timeline.at(0)), 0);
+}
+
+TEST(RunState, ACheckpointOfAnEarlierVersionIsTakenAsVerified) {
+  const RunConfig config = two_phases();
+  CheckpointInfo info;
+  write_state({.spike = SpikeDetector(0), .step = 5, .verified_step = 4}, &info);
+  info.values.erase("verified_step");
+  EXPECT_EQ(read_state(info, config, Timeline(config)).verified_step, 5);
 }
 
 TEST(RunState, WhatNoRunWroteIsCorrupt) {
@@ -54,6 +64,7 @@ TEST(RunState, WhatNoRunWroteIsCorrupt) {
   };
   EXPECT_EQ(code([](CheckpointInfo& i) { i.values.erase("rollbacks"); }), Code::kCorrupt);
   EXPECT_EQ(code([](CheckpointInfo& i) { i.values["rollbacks"] = "4"; }), Code::kCorrupt);
+  EXPECT_EQ(code([](CheckpointInfo& i) { i.values["verified_step"] = "1"; }), Code::kCorrupt);
   EXPECT_EQ(code([](CheckpointInfo& i) { i.values["rollbacks"] = "one"; }), Code::kCorrupt);
   EXPECT_EQ(code([](CheckpointInfo& i) { i.values["skip_phase"] = "2"; }), Code::kCorrupt);
   EXPECT_EQ(code([](CheckpointInfo& i) { i.values["skip_phase"] = "-1"; }), Code::kCorrupt);

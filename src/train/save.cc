@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/fault_point.h"
 #include "base/log.h"
+#include "train/diverged.h"
 
 namespace moraine {
 
@@ -71,6 +72,7 @@ bool saving(const Run& run) {
 void save_in_background(Run& run) {
   const double begin = now_seconds();
   report_save(run, /*wait=*/true);
+  check_before_store(run);
   run.saves.disk->start(run.info(), run.trainer->copy_saved_rows(), run.files());
   run.saves.stall_seconds = now_seconds() - begin;
   fault_point("save.started");
@@ -79,12 +81,14 @@ void save_in_background(Run& run) {
 void copy_to_memory(Run& run) {
   const double begin = now_seconds();
   report_save(run, /*wait=*/true);
+  check_before_store(run);
   run.saves.memory->start(run.info(), run.trainer->copy_saved_rows(), run.files());
   run.saves.stall_seconds = now_seconds() - begin;
   fault_point("memory.started");
 }
 
 CheckpointWritten write_live_state(Run& run) {
+  check_before_store(run);
   return write_checkpoint_distributed(run.ranks.world, run.fs, run.options.out, run.info(),
                                       run.trainer->saved_rows(), run.files(), /*with_hash=*/true);
 }

@@ -11,13 +11,6 @@
 namespace moraine {
 namespace {
 
-// What slots add up to beside the gradients.
-struct StepSums {
-  std::vector<double> losses;  // [slots * ranks of a sequence] each one's own
-  int64_t targets = 0;
-  Tensor load;  // [L, classes] i64; empty if dense
-};
-
 // From this rank's slots to those of all ranks: losses in their places, exact integers.
 void sum_over_ranks(Context& ctx, Ranks& ranks, StepSums& sums) {
   if (ranks.mesh.ranks == 1) return;
@@ -44,26 +37,15 @@ double tree_sum(std::vector<double> values) {
 }  // namespace
 
 StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read,
-                         SpikeDetector& spike) {
+                         SpikeDetector& spike, bool verify) {
   enter_phase(plan.phase);
   ranks_->set_step(plan.step + 1);
   const Mesh& mesh = ranks_->mesh;
-  const int64_t slots = config_.train.slots / mesh.data(), first = mesh.data_rank() * slots;
-  StepSums sums{
-      .losses = std::vector<double>(static_cast<size_t>(config_.train.slots * mesh.context)),
-      .load = load_};
-  if (!load_.empty()) std::memset(load_.data, 0, static_cast<size_t>(load_.bytes()));
-
-  if (exchange_ != nullptr) exchange_->take_work();  // of validation and samples
-  // Slots: each one's gradients go into the tree; the last one's leave while its backward runs.
-  reducer_->begin(slots);
-  for (int64_t slot = first; slot < first + slots; ++slot) {
-    const GradientSink sink = reducer_->begin_slot(ctx_);
-    const SlotSum sum = backward_slot(plan, slot, read, sink);
-    reducer_->end_slot(ctx_);
-    sums.losses[static_cast<size_t>(slot * mesh.context + mesh.context_rank())] = sum.loss;
-    sums.targets += sum.targets;
-  }
+  const int64_t slots = config_.train.slots / mesh.data();
+  fault_bytes("step.weights", bytes_of(master_));
+  Verified verified;
+  if (verify) verified = begin_verified(plan, slots, read);
+  StepSums sums = take_slots(plan, slots, read, verify ? &verified : nullptr);
 
   // Reduce: from here on each rank has what it owns of the sum over all slots of all ranks.
   gradients_ = reducer_->finish(ctx_);
@@ -71,24 +53,39 @@ StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read
   observe_experts(result);
   sum_over_ranks(ctx_, *ranks_, sums);
 
-  // Nothing to learn (packed conversations may have stretches without an answer): nothing moves, no loss is known.
-  // All ranks have the same count.
-  result.loss = NAN;
-  if (sums.targets == 0) return result;
-
   // Norm and clip. Gradients stay those of the SUM of losses: division by the number of targets,
   // and clipping, are one factor that the update applies as it reads.
-  fault_point("step.counts_summed");
-  const double targets = static_cast<double>(sums.targets);
-  const double squares = norm_->sum_of_squares(ctx_, gradients_, ranks_->world);
-  const Clip clip = clip_factor(squares, 1 / targets, config_.train.clip_norm);
-  result.loss = tree_sum(sums.losses) / targets;
-  result.gradient_norm = clip.norm;
+  // Nothing to learn (packed conversations may have stretches without an answer): nothing moves, no loss is known.
+  // All ranks have the same count.
+  Clip clip;
+  result.loss = NAN;
   result.targets = sums.targets;
+  if (sums.targets > 0) {
+    fault_point("step.counts_summed");
+    const double targets = static_cast<double>(sums.targets);
+    const double squares = norm_->sum_of_squares(ctx_, gradients_, ranks_->world);
+    clip = clip_factor(squares, 1 / targets, config_.train.clip_norm);
+    result.loss = tree_sum(sums.losses) / targets;
+    result.gradient_norm = clip.norm;
+  }
 
-  // The same on all ranks: they have seen the same numbers.
+  if (verify) {
+    result.verdict =
+        judge(plan, verified, {result.loss, clip.norm, clip.factor, sums.targets}, read);
+    result.verified = result.verdict.agreed();
+    if (!result.verified) return result;
+  }
+  if (sums.targets == 0) return result;
+
+  // The same on all ranks: they have seen the same numbers. If they are bad a rank may be, and not the data.
+  const SpikeDetector before = spike;
   result.bad = spike.observe(result.loss, result.gradient_norm) || clip.skip;
+  if (result.bad && seal_ != nullptr && !verify) {
+    spike = before;
+    return step(plan, lr_scale, read, spike, /*verify=*/true);
+  }
   if (result.bad) return result;
+  if (!verify) check_state();
 
   // Update: owners move their parts of the weights, and everybody gets them.
   const OpTimer timer(ctx_.profile, Span::kPhase, "optimizer");
@@ -101,9 +98,38 @@ StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read
                            .step = plan.step + 1});
     optimizer->gather(ctx_, master_);
   }
+  fault_bytes("step.weights_gathered", bytes_of(master_));
+  close_state();
   if (placer_ != nullptr) result.placed = placer_->place(plan.step + 1);
   model_->refresh(ctx_);
   return result;
+}
+
+// From here on gradients are this rank's own sums; the last slot's may be on their way already.
+StepSums Trainer::take_slots(const StepPlan& plan, int64_t slots, const Read& read,
+                             Verified* verified) {
+  const Mesh& mesh = ranks_->mesh;
+  const int64_t first = mesh.data_rank() * slots;
+  StepSums sums{
+      .losses = std::vector<double>(static_cast<size_t>(config_.train.slots * mesh.context)),
+      .load = load_};
+  if (!load_.empty()) std::memset(load_.data, 0, static_cast<size_t>(load_.bytes()));
+  if (exchange_ != nullptr)
+    exchange_->take_work();  // of validation, samples and other ranks' slots
+  SlotSum sum;
+  GradientReducer::Seen seen;
+  if (verified != nullptr)
+    seen = [&](const Tensor& gradients) { verified->own = hash_slot(gradients, sum, 0); };
+  // Each one's gradients go into the tree; the last one's leave while its backward runs.
+  reducer_->begin(slots, verified != nullptr ? verified->index : -1, seen);
+  for (int64_t slot = first; slot < first + slots; ++slot) {
+    const GradientSink sink = reducer_->begin_slot(ctx_);
+    sum = backward_slot(plan, slot, read, sink);
+    reducer_->end_slot(ctx_);
+    sums.losses[static_cast<size_t>(slot * mesh.context + mesh.context_rank())] = sum.loss;
+    sums.targets += sum.targets;
+  }
+  return sums;
 }
 
 // Loads are still those of this rank's own rows.

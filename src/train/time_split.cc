@@ -80,6 +80,7 @@ constexpr PhaseLabel kPhaseLabels[] = {{"step", "(between the parts of a step)"}
                                        {"backward", "(between operations of backward)"},
                                        {"recompute", "(between operations of recompute)"},
                                        {"optimizer", "(between operations of optimizer)"},
+                                       {"verify", "checks for wrong bits"},
                                        {"data", "loading data"},
                                        {"checkpoint", "checkpoints"},
                                        {"validation", "validation"},

@@ -71,6 +71,8 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
   norm_ = std::make_unique<GradientNorm>(model_->table());
   for (const DistributedOptimizer* optimizer : optimizers_->all())
     norm_->own(optimizer->specs(), optimizer->owned());
+  if (config.train.verify_every_steps > 0 && !arena.dry())
+    seal_ = std::make_unique<StateSeal>(model_->table(), master_, *optimizers_);
   for (const TensorRows& t : saved_rows()) {
     Tensor copy = t.local;
     copy.data =
@@ -113,6 +115,11 @@ void Trainer::initialize(uint64_t seed) {
   initialize_parameters(model_->table(), config_.model, seed, master_);
 }
 
+void Trainer::refresh() {
+  model_->refresh(ctx_);
+  close_state();
+}
+
 void Trainer::enter_phase(int64_t phase) {
   if (phase == phase_) return;
   phase_ = phase;
@@ -140,6 +147,7 @@ std::vector<TensorRows> Trainer::copy_saved_rows() {
     std::memcpy(copies_[i].data, live.data, static_cast<size_t>(live.bytes()));
     live = copies_[i];
   }
+  check_state();  // what was copied was right
   return tensors;
 }
 

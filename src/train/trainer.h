@@ -6,7 +6,7 @@
 // dtype on the number of ranks (docs/distributed.md). A dry arena plans the same memory
 // (`moraine plan memory`).
 //
-// The step itself is Trainer::step, in train/step.cc.
+// The step itself is Trainer::step, in train/step.cc; what ranks check of each other, in train/verify_step.cc.
 #pragma once
 
 #include <cmath>
@@ -25,6 +25,8 @@
 #include "train/gradient_reducer.h"
 #include "train/optimizer_groups.h"
 #include "train/spike.h"
+#include "train/state_seal.h"
+#include "train/step_verdict.h"
 #include "train/trainer_options.h"
 
 namespace moraine {
@@ -39,12 +41,21 @@ struct StepResult {
   double rank_load_over_mean = NAN, home_load_over_mean = NAN;
   double expert_seconds = 0;  // of computing rows of experts, on this rank, if they are divided
   std::optional<PlacementChange> placed = {};  // from the next step on
+  bool verified = false;                       // ranks have checked each other
+  StepVerdict verdict = {};                    // of that; if they do not agree nothing has moved
 };
 
 // What one slot adds beside its gradients.
 struct SlotSum {
   double loss = 0;
   int64_t targets = 0;
+};
+
+// What all slots do.
+struct StepSums {
+  std::vector<double> losses;  // [slots * ranks of a sequence] each one's own
+  int64_t targets = 0;
+  Tensor load;  // [L, classes] i64; empty if dense
 };
 
 class Trainer {
@@ -56,8 +67,11 @@ class Trainer {
   // Reads sequences [first, first + count) of the current step.
   using Read = std::function<void(int64_t first, int64_t count, SequenceBatch* out)>;
 
-  // lr_scale: of the schedule and the phase. Collective.
-  StepResult step(const StepPlan& plan, double lr_scale, const Read& read, SpikeDetector& spike);
+  // lr_scale: of the schedule and the phase. verify: ranks check each other before anything moves; a bad step is taken
+  // once more so, unless config.train.verify_every_steps is 0. Collective. Errors: kRankDiverged: the weights or the
+  // state of this rank have changed by themselves since the step before.
+  StepResult step(const StepPlan& plan, double lr_scale, const Read& read, SpikeDetector& spike,
+                  bool verify = false);
 
   // What differs by phase: the ranks that share a sequence, the rotary base. Collective.
   void enter_phase(int64_t phase);
@@ -67,7 +81,8 @@ class Trainer {
                         const GradientSink& sink);
 
   void initialize(uint64_t seed);
-  void refresh() { model_->refresh(ctx_); }
+  // After the weights were set.
+  void refresh();
 
   Context& ctx() { return ctx_; }
   Model& model() { return *model_; }
@@ -82,8 +97,12 @@ class Trainer {
 
   // This rank's part of weights and optimizer state, live: with all ranks' every row once.
   std::vector<TensorRows> saved_rows() const;
-  // Copies it into the private copy and returns that (memory of category "copy").
+  // Copies it into the private copy and returns that (memory of category "copy"). Errors: those of check_state.
   std::vector<TensorRows> copy_saved_rows();
+  // Between steps. Errors: kRankDiverged: it has changed by itself.
+  void check_state();
+  // Whether ranks have the same weights, as they were when the last step was done. Collective.
+  StepVerdict compare_weights();
   // Fills the live state from a checkpoint of any mesh. Errors: those of Checkpoint::read.
   void restore(const Checkpoint& checkpoint);
 
@@ -91,6 +110,23 @@ class Trainer {
   void make_experts(Arena& arena, const TrainerOptions& options);
   void observe_experts(StepResult& result);
   ContextBatch my_rows(const SequenceBatch& data, int64_t length);
+
+  // One of this rank's slots, as long as ranks check each other.
+  struct Verified {
+    int64_t index = 0;  // among this rank's slots
+    SlotHash own, again;
+  };
+  struct Numbers {  // of a step, the same on all ranks
+    double loss, norm, factor;
+    int64_t targets;
+  };
+  StepSums take_slots(const StepPlan& plan, int64_t slots, const Read& read, Verified* verified);
+  Verified begin_verified(const StepPlan& plan, int64_t slots, const Read& read);
+  StepVerdict judge(const StepPlan& plan, const Verified& slot, const Numbers& numbers,
+                    const Read& read);
+  SlotHash other_slot(const StepPlan& plan, int64_t index, int shift, const Read& read);
+  SlotHash hash_slot(const Tensor& gradients, const SlotSum& sum, int shift);
+  void close_state();
 
   RunConfig config_;
   Ranks* ranks_;
@@ -105,7 +141,8 @@ class Trainer {
   std::unique_ptr<OptimizerGroups> optimizers_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<GradientNorm> norm_;
-  std::vector<Tensor> copies_;  // as saved_rows()
+  std::unique_ptr<StateSeal> seal_;  // null: nothing is checked
+  std::vector<Tensor> copies_;       // as saved_rows()
   int64_t phase_ = -1;
   SequenceBatch data_;
 };

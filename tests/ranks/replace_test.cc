@@ -3,144 +3,13 @@
 //
 // Breaks if survivors end, if a state is a mixture, if a second death on the way back is one too many, or if a group
 // that has shrunk does not grow again.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-
-#include <filesystem>
-#include <fstream>
-#include <map>
-
-#include "base/fault_point.h"
-#include "base/log.h"
 #include "base/test_folder.h"
-#include "comm/rails/rail_address.h"
-#include "tests/tiny_run.h"
-#include "train/groups.h"
+#include "tests/ranks/job.h"
 
 namespace moraine {
 namespace {
 
 using namespace testing;
-
-// Where a process dies: at the nth time that it comes there.
-enum class Fate : uint8_t {
-  kDies,
-  kDiesOnceCopied,  // it first waits until a copy in memory is whole
-  kStops,           // it stands still until the test ends it
-  kWaits,  // it lives, but waits until somebody comes with whom the second group would be larger
-};
-
-struct Death {
-  std::string point;
-  int nth = 1;
-  Fate fate = Fate::kDies;
-};
-
-// A job whose members are processes, forked from the test.
-class Job {
- public:
-  Job(const TinyRun& tiny, const std::string& name, RunConfig config, int members)
-      : tiny_(tiny), out_(tiny.out(name)), config_(std::move(config)), members_(members) {
-    config_.checkpoint.memory_folder = tiny.root() + "/memory";
-    std::filesystem::create_directories(config_.checkpoint.memory_folder);
-    address_ = free_local_address();
-  }
-  ~Job() {
-    for (const auto& [member, pid] : pids_) kill(pid, SIGKILL);
-    for (const auto& [member, pid] : pids_) waitpid(pid, nullptr, 0);
-  }
-
-  double replace_seconds = 60;
-
-  void start(int member, const Death& death = {}) {
-    const pid_t pid = fork();
-    if (pid == 0) _exit(live(member, death));
-    pids_[member] = pid;
-  }
-  void start_all() {
-    for (int m = 0; m < members_; ++m) start(m);
-  }
-  // Until it has ended; -signal, or its exit code.
-  int wait(int member) {
-    int status = 0;
-    waitpid(pids_.at(member), &status, 0);
-    pids_.erase(member);
-    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
-  }
-  // Until all of them stand still; then they die at once.
-  void end_stopped(std::initializer_list<int> members) const {
-    for (const int m : members) {
-      int status = 0;
-      ASSERT_EQ(waitpid(pids_.at(m), &status, WUNTRACED), pids_.at(m));
-      ASSERT_TRUE(WIFSTOPPED(status)) << log(m);
-    }
-    for (const int m : members) signal(m, SIGKILL);
-  }
-  void signal(int member, int signal) const { kill(pids_.at(member), signal); }
-  // What a member that ended well says: hash, and the generation of its last group.
-  std::string said(int member) const {
-    std::ifstream file(place(member));
-    std::string text;
-    std::getline(file, text);
-    return text;
-  }
-  std::string log(int member) const { return posix_file_system().read(place(member) + ".log"); }
-  const std::string& out() const { return out_; }
-
- private:
-  std::string place(int member) const { return fmt::format("{}.member-{}", out_, member); }
-
-  bool has_copy() const {
-    for (const auto& entry :
-         std::filesystem::recursive_directory_iterator(config_.checkpoint.memory_folder)) {
-      const std::filesystem::path place = entry.path().parent_path();
-      if (entry.path().filename() == "manifest.json" && place.extension() != ".partial")
-        return true;
-    }
-    return false;
-  }
-
-  int live(int member, const Death& death) {
-    const std::string log = place(member) + ".log";
-    (void)!std::freopen(log.c_str(), "a", stderr);
-    int times = 0;
-    const RailsJob* running = nullptr;
-    set_fault_handler([&](const char* name) {
-      if (death.point != name || ++times != death.nth) return;
-      while (death.fate == Fate::kDiesOnceCopied && !has_copy()) usleep(1000);
-      if (death.fate != Fate::kWaits) raise(death.fate == Fate::kStops ? SIGSTOP : SIGKILL);
-      if (death.fate == Fate::kStops) return;
-      while (running->generation() < 3 && !running->has_newcomers()) usleep(1000);
-    });
-    RailsOptions rails;
-    rails.rank = member, rails.ranks = members_;
-    rails.rendezvous = address_;
-    rails.start_seconds = 60;
-    rails.replace_seconds = replace_seconds;
-    rails.most_ranks = [this](int present) { return most_ranks(config_, present); };
-    RunOptions options;
-    options.out = out_;
-    options.machine_file = tiny_.root() + "/machine.json";
-    WatchedFileSystem fs(posix_file_system(), [](const std::string&) {});
-    try {
-      RailsJob job(rails);
-      running = &job;
-      const RunResult result = train_in_groups(fs, config_, options, job);
-      std::ofstream(place(member)) << result.hash << " " << job.generation();
-      return 0;
-    } catch (const Error& e) {
-      log_event(Level::kError, "rank.failed", "reason=\"{}\"", e.what());
-      return exit_code(e.code());
-    }
-  }
-
-  const TinyRun& tiny_;
-  const std::string out_;
-  RunConfig config_;
-  const int members_;
-  std::string address_;
-  std::map<int, pid_t> pids_;
-};
 
 class Replaced : public ::testing::Test {
  protected:
@@ -162,11 +31,6 @@ class Replaced : public ::testing::Test {
   TestFolder folder;
   TinyRun tiny{folder.path()};
 };
-
-void expect_same_end(const Job& job, int members, const std::string& hash, int generation) {
-  for (int m = 0; m < members; ++m)
-    EXPECT_EQ(job.said(m), fmt::format("{} {}", hash, generation)) << job.log(m);
-}
 
 const Death kDeaths[] = {
     {"step.micro_batch", 3},       {"exchange.counts", 5},    {"exchange.to_experts", 6},
