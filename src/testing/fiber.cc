@@ -1,9 +1,8 @@
-// Fiber: two contexts that are swapped; each has a stack, its exceptions, and the names that sanitizers know it by.
+// Fiber: a fiber of the emulated GPU, with a stack of its own and the exceptions that belong to it.
 #include "testing/fiber.h"
 
 #include <cxxabi.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 
 #include <cstdint>
 #include <cstring>
@@ -11,14 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "testing/sanitized.h"
-
-#ifdef MR_ADDRESS_SANITIZER
-#include <sanitizer/common_interface_defs.h>
-#endif
-#ifdef MR_THREAD_SANITIZER
-#include <sanitizer/tsan_interface.h>
-#endif
+#include "kernels/gpu/emulated_fiber.h"
 
 namespace moraine {
 namespace {
@@ -74,18 +66,9 @@ struct Exceptions {
 struct Fiber::Parts {
   std::function<void()> body;
   void* stack = nullptr;
-  ucontext_t inside = {}, outside = {};
+  gpu::EmulatedFiber fiber = {};
   Exceptions exceptions;
-  bool has_begun = false, has_ended = false;
-#ifdef MR_ADDRESS_SANITIZER
-  void* fake_stack = nullptr;
-  const void* outside_stack = nullptr;
-  size_t outside_bytes = 0;
-#endif
-#ifdef MR_THREAD_SANITIZER
-  void* fiber = nullptr;
-  void* outside_fiber = nullptr;
-#endif
+  bool has_ended = false;
 };
 
 Fiber::Fiber(std::function<void()> body) : parts_(std::make_unique<Parts>()) {
@@ -93,70 +76,27 @@ Fiber::Fiber(std::function<void()> body) : parts_(std::make_unique<Parts>()) {
 }
 
 Fiber::~Fiber() {
-  MR_CHECK(parts_->has_ended || !parts_->has_begun, "a fiber goes while it is in its middle");
-#ifdef MR_THREAD_SANITIZER
-  if (parts_->fiber != nullptr) __tsan_destroy_fiber(parts_->fiber);
-#endif
+  MR_CHECK(parts_->has_ended || parts_->stack == nullptr, "a fiber goes while it is in its middle");
   if (parts_->stack != nullptr) stacks().give_back(parts_->stack);
 }
 
 bool Fiber::has_ended() const { return parts_->has_ended; }
 
-// makecontext passes ints.
-void Fiber::enter(unsigned high, unsigned low) {
-  auto* fiber = reinterpret_cast<Fiber*>(uintptr_t{high} << 32 | low);
-  Parts& p = *fiber->parts_;
-#ifdef MR_ADDRESS_SANITIZER
-  __sanitizer_finish_switch_fiber(nullptr, &p.outside_stack, &p.outside_bytes);
-#endif
-  p.body();
-  p.body = {};
-  p.has_ended = true;
-  fiber->switch_to(false);
-}
-
-void Fiber::switch_to(bool inside) {
-  Parts& p = *parts_;
-  p.exceptions.swap();
-#ifdef MR_ADDRESS_SANITIZER
-  void* here = nullptr;
-  const bool goes_for_ever = !inside && p.has_ended;
-  __sanitizer_start_switch_fiber(goes_for_ever ? nullptr : &here,
-                                 inside ? p.stack : p.outside_stack,
-                                 inside ? kStackBytes : p.outside_bytes);
-#endif
-#ifdef MR_THREAD_SANITIZER
-  if (inside) p.outside_fiber = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(inside ? p.fiber : p.outside_fiber, 0);
-#endif
-  if (inside)
-    swapcontext(&p.outside, &p.inside);
-  else
-    swapcontext(&p.inside, &p.outside);
-#ifdef MR_ADDRESS_SANITIZER
-  __sanitizer_finish_switch_fiber(here, inside ? nullptr : &p.outside_stack,
-                                  inside ? nullptr : &p.outside_bytes);
-#endif
-}
-
 void Fiber::resume() {
   Parts& p = *parts_;
   MR_CHECK(!p.has_ended, "a fiber that has ended is resumed");
-  if (!p.has_begun) {
-    p.has_begun = true;
+  if (p.stack == nullptr) {
     p.stack = stacks().take();
-#ifdef MR_THREAD_SANITIZER
-    p.fiber = __tsan_create_fiber(0);
-#endif
-    getcontext(&p.inside);
-    p.inside.uc_stack = {.ss_sp = p.stack, .ss_flags = 0, .ss_size = kStackBytes};
-    const auto self = reinterpret_cast<uintptr_t>(this);
-    makecontext(&p.inside, reinterpret_cast<void (*)()>(&Fiber::enter), 2,
-                static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
+    const gpu::FiberStack usable{static_cast<uint8_t*>(p.stack) + kGuardBytes,
+                                 int64_t{kStackBytes - kGuardBytes}};
+    p.fiber.start(
+        usable, [](void* parts) { std::exchange(static_cast<Parts*>(parts)->body, {})(); }, &p);
   }
-  switch_to(true);
+  p.exceptions.swap();
+  p.has_ended = !p.fiber.resume();
+  p.exceptions.swap();
 }
 
-void Fiber::pause() { switch_to(false); }
+void Fiber::pause() { parts_->fiber.suspend(); }
 
 }  // namespace moraine

@@ -1,7 +1,7 @@
 // Fiber: a body that stops in its middle and goes on later, so that a test decides who runs when.
 //
-// What runs in a fiber may throw and catch, but an exception that leaves it ends the program. Sanitizers are told of
-// every change of stacks.
+// What runs in a fiber may throw and catch, but an exception that leaves it ends the program. The address sanitizer is
+// told of every change of stacks; the thread sanitizer is not, and gets slow.
 //
 // Threads: one, for all fibers of a group that resume each other.
 #pragma once
@@ -26,8 +26,6 @@ class Fiber {
 
  private:
   struct Parts;
-  static void enter(unsigned high, unsigned low);
-  void switch_to(bool inside);
   std::unique_ptr<Parts> parts_;
 };
 
