@@ -4,6 +4,7 @@
 // told by name.
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <sstream>
 
 #include "base/json.h"
@@ -77,24 +78,20 @@ class PlanCli : public ::testing::Test {
 
 // Of a run with phases the one that takes most, unless another is asked for.
 TEST_F(PlanCli, MemoryIsThatOfThePhaseThatTakesMost) {
-  folder.write("phases.toml", folder.read("run.toml") +
-                                  "[[phase]]\nsteps = 1\nsequence = 64\n"
-                                  "[[phase]]\nsteps = 1\nsequence = 16\n");
-  const auto memory = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> args = {"--config", file("phases.toml"), "--json"};
-    args.insert(args.end(), more.begin(), more.end());
-    return lines("memory", args).at(0);
-  };
-  const Json most = memory({});
+  EXPECT_FALSE(lines("memory", {"--json"}).at(0).contains("phase"));
+  folder.write("run.toml",
+               std::regex_replace(folder.read("run.toml"), std::regex("steps = .*\n"), "") +
+                   "[[phase]]\ntokens = 512\nsequence = 64\n"
+                   "[[phase]]\ntokens = 512\nsequence = 16\nrecompute = \"layer\"\n");
+  const Json most = lines("memory", {"--json"}).at(0);
   EXPECT_EQ(most["phase"], 1);
   ASSERT_EQ(most["phases_bytes"].size(), 2u);
   EXPECT_EQ(most["bytes"], most["phases_bytes"][0]);
   EXPECT_GT(most["phases_bytes"][0].get<int64_t>(), most["phases_bytes"][1].get<int64_t>());
-  const Json second = memory({"--phase", "2"});
+  const Json second = lines("memory", {"--json", "--phase", "2"}).at(0);
   EXPECT_EQ(second["phase"], 2);
   EXPECT_EQ(second["bytes"], most["phases_bytes"][1]);
-  EXPECT_FALSE(lines("memory", {"--json"}).at(0).contains("phase"));
-  refused("memory", {"--config", file("phases.toml"), "--phase", "3"}, "phases 1 to 2");
+  refused("memory", {"--phase", "3"}, "phases 1 to 2");
 }
 
 TEST_F(PlanCli, StepListsMeshesBestFirstWithTheMemoryThatMemoryPrints) {
