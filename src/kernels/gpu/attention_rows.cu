@@ -52,7 +52,6 @@ MR_DEVICE void attention_row(const AttentionArgs& a) {
       }
       store(o + c, sum);
     }
-    sync_block();
   }
   for (int64_t c = thread(); c < a.d; c += kAttentionRowThreads) {
     store(static_cast<E*>(a.o) + (begin + c), narrow_to<E>(load(o + c) / total));
