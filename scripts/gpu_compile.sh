@@ -22,6 +22,8 @@ linear_bf16_to_f32  64  64  80  80  10240
 pack_f32            24  24  32  32      0
 pack_bf16           24  24  32  32      0
 attention_64       168 168 128 128  14336
+attention_rows_f32  56  56  64  64   8464
+attention_rows_bf16 56  56  64  64   8464
 attention_128      256 256 168 168  22528
 '
 

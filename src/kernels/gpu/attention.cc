@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/error.h"
+#include "base/check.h"
 #include "kernels/gpu/attention.h"
 #include "kernels/gpu/runtime.h"
 
@@ -33,22 +33,16 @@ std::vector<AttentionTile> tiles_of(Segments segments) {
 void attention_forward(Gpu& gpu, const AttentionForward& a) {
   const int64_t T = a.q.dims[0], H = a.q.dims[1], d = a.q.dims[2];
   if (T == 0) return;
-  if (a.q.dtype != DType::kBF16 || d > kAttentionWidest) {
-    throw_error(
-        Code::kInvalidArgument,
-        "attention on a GPU: {} with heads of {}; it takes bf16 with heads of up to {}: use "
-        "the CPU",
-        dtype_name(a.q.dtype), d, kAttentionWidest);
-  }
+  MR_CHECK(d <= kAttentionWidest, "d=%ld", static_cast<long>(d));
   const std::vector<AttentionTile> tiles = tiles_of(a.segments);
   const GpuMemory device_tiles(gpu, tiles.data(),
                                static_cast<int64_t>(tiles.size() * sizeof(AttentionTile)));
   const GpuMemory pages(gpu, a.pages.page.data(), static_cast<int64_t>(a.pages.page.size_bytes()));
-  const AttentionArgs args = {.o = a.o.as<BF16>(),
+  const AttentionArgs args = {.o = a.o.data,
                               .lse = a.lse.as<float>(),
-                              .q = a.q.as<BF16>(),
-                              .k = a.k.as<BF16>(),
-                              .v = a.v.as<BF16>(),
+                              .q = a.q.data,
+                              .k = a.k.data,
+                              .v = a.v.data,
                               .tiles = device_tiles.as<AttentionTile>(),
                               .pages = pages.as<int32_t>(),
                               .page_rows = a.pages.rows,
@@ -57,10 +51,14 @@ void attention_forward(Gpu& gpu, const AttentionForward& a) {
                               .K = a.k.dims[1],
                               .d = d,
                               .scale = a.scale};
-  gpu.launch(d <= 64 ? "attention_64" : "attention_128",
-             {.blocks_x = static_cast<int64_t>(tiles.size()),
-              .blocks_y = H,
-              .threads = kAttentionWaves * gpu.wave()},
+  const auto count = static_cast<int64_t>(tiles.size());
+  if (a.q.dtype == DType::kBF16 && d <= kAttentionWidestTiles) {
+    gpu.launch(d <= 64 ? "attention_64" : "attention_128",
+               {.blocks_x = count, .blocks_y = H, .threads = kAttentionWaves * gpu.wave()}, &args);
+    return;
+  }
+  gpu.launch(a.q.dtype == DType::kBF16 ? "attention_rows_bf16" : "attention_rows_f32",
+             {.blocks_x = count * kAttentionRows, .blocks_y = H, .threads = kAttentionRowThreads},
              &args);
 }
 

@@ -1,5 +1,5 @@
 // Attention, device side: a wave's scores, its weights, and what they make of the values.
-#include "kernels/gpu/attention.h"
+#include "kernels/gpu/attention_keys.h"
 #include "kernels/gpu/exp.h"
 #include "kernels/gpu/tile.h"
 
@@ -18,22 +18,6 @@ struct AttentionRows {
   SumTile o[kWidth / kTile];
 };
 
-MR_DEVICE bool sees(const AttentionArgs& a, int64_t position, int64_t key) {
-  return key <= position && (a.window == 0 || key > position - a.window);
-}
-
-MR_DEVICE int64_t key_row(const AttentionArgs& a, const AttentionTile& tile, int64_t position) {
-  if (a.pages == nullptr) return tile.key_begin + position;
-  return load(a.pages + (tile.key_begin + position / a.page_rows)) * a.page_rows +
-         position % a.page_rows;
-}
-
-// Where a position's row of q, o begins; -1: it is not in the batch.
-MR_DEVICE int64_t query_begin(const AttentionArgs& a, const AttentionTile& tile, int64_t position) {
-  if (position < tile.begin || position >= tile.end) return -1;
-  return ((tile.row_of_begin + position - tile.begin) * a.H + block_y()) * a.d;
-}
-
 template <int kWidth>
 MR_DEVICE AttentionRows<kWidth> start_rows(const AttentionArgs& a, const AttentionTile& tile) {
   AttentionRows<kWidth> r = {};
@@ -42,7 +26,8 @@ MR_DEVICE AttentionRows<kWidth> start_rows(const AttentionArgs& a, const Attenti
   MR_UNROLL for (int t = 0; t < kWidth / kTile; ++t) {
     r.q[t] = left_tile([&](int i, int c) {
       const int64_t begin = query_begin(a, tile, r.position + i), channel = t * kTile + c;
-      return begin < 0 || channel >= a.d ? BF16{} : load(a.q + (begin + channel));
+      return begin < 0 || channel >= a.d ? BF16{}
+                                         : load(static_cast<const BF16*>(a.q) + (begin + channel));
     });
   }
   return r;
@@ -133,7 +118,8 @@ MR_DEVICE void store_rows(const AttentionArgs& a, const AttentionTile& tile,
       const int64_t begin = query_begin(a, tile, r.position + c.row),
                     channel = t * kTile + c.column;
       if (begin < 0 || channel >= a.d) continue;
-      store(a.o + (begin + channel), narrow(r.o[t].v[e] / r.total[row_slot(e)]));
+      store(static_cast<BF16*>(a.o) + (begin + channel),
+            narrow(r.o[t].v[e] / r.total[row_slot(e)]));
       if (channel == 0) {
         store(a.lse + begin / a.d, r.largest[row_slot(e)] + log_positive(r.total[row_slot(e)]));
       }
@@ -149,12 +135,12 @@ MR_DEVICE void attention_tile(const AttentionArgs& a) {
   const Shared<BF16> mine = weights + thread() / kWave * kTile * kWeightStride;
   const AttentionTile tile = load(a.tiles + block_x());
   AttentionRows<kWidth> r = start_rows<kWidth>(a, tile);
-  const int64_t seen = a.window == 0 || tile.position < a.window ? 0 : tile.position - a.window + 1;
+  const int64_t seen = first_seen(a, tile.position);
   for (int64_t first = seen / kAttentionKeys * kAttentionKeys; first < tile.end;
        first += kAttentionKeys) {
     sync_block();
-    load_keys<kWidth>(keys, a.k, a, tile, first);
-    load_keys<kWidth>(values, a.v, a, tile, first);
+    load_keys<kWidth>(keys, static_cast<const BF16*>(a.k), a, tile, first);
+    load_keys<kWidth>(values, static_cast<const BF16*>(a.v), a, tile, first);
     sync_block();
     // The wave's first position sees the farthest back, its last the farthest on.
     const int64_t last = r.position + kTile - 1;

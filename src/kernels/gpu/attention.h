@@ -9,17 +9,17 @@
 // Positions and keys are cut at multiples of 64, 16 and 32 counted from the document's start, so what is done for a
 // position does not depend on which others are in the batch: prefilled whole, in chunks, or alone.
 //
-// Formulas and shapes: kernels/attention.h. d up to 128, in kernels for 64 and 128 whose last channels are zeros.
-// Types:    q, k, v, o bf16; m, l and sums f32; q . k and p v on tiles (tile.h).
-// Order:    as above; sums over k and keys by the generation's rule (matrix_rules.h), sum p by the lanes that hold a
-//           row. One result per generation.
-// Errors:   kInvalidArgument: f32, or d above 128.
+// So for bf16 with d up to 128, in kernels for 64 and 128 whose last channels are zeros, q . k and p v on tiles
+// (tile.h). f32 and wider heads take a block for each position and head, keys by 64, sums by fused multiply-adds.
+//
+// Formulas and shapes: kernels/attention.h.
+// Types:    q, k, v, o all bf16 or all f32; m, l and sums f32.
+// Order:    as above; on tiles sums over k and keys by the generation's rule (matrix_rules.h), sum p by the lanes that
+//           hold a row: one result per generation. Else k and keys ascending, sum p by block_sum.h: one result.
 // Cost:     keys that no position of the 64 sees are not read; every head reads its keys by itself. Not tuned.
 #pragma once
 
 #include <cstdint>
-
-#include "tensor/dtype.h"
 
 namespace moraine {
 struct AttentionForward;  // kernels/attention.h
@@ -31,7 +31,10 @@ class Gpu;
 
 constexpr int kAttentionRows = 64, kAttentionKeys = 32;  // of a block; of a step
 constexpr int kAttentionWaves = 4;
-constexpr int kAttentionWidest = 128;
+constexpr int kAttentionWidestTiles = 128;
+constexpr int kAttentionRowThreads =
+    64;  // of a block with one position; one key for each at a time
+constexpr int kAttentionWidest = 1024;
 
 // 64 positions of a segment, some of which are in the batch.
 struct AttentionTile {
@@ -42,11 +45,11 @@ struct AttentionTile {
 };
 
 struct AttentionArgs {
-  BF16* o;        // [T, H, d] out; bf16, as q, k, v
+  void* o;        // [T, H, d] out; f32 or bf16, as q, k, v
   float* lse;     // [T, H] out
-  const BF16* q;  // [T, H, d]
-  const BF16* k;  // [R, K, d]
-  const BF16* v;  // [R, K, d]
+  const void* q;  // [T, H, d]
+  const void* k;  // [R, K, d]
+  const void* v;  // [R, K, d]
   const AttentionTile* tiles;
   const int32_t* pages;  // or null
   int64_t page_rows;

@@ -6,7 +6,6 @@
 
 #include <cmath>
 
-#include "base/error.h"
 #include "base/hash.h"
 #include "kernels/attention_allowed.h"
 #include "kernels/gpu/attention.h"
@@ -21,6 +20,7 @@ using namespace testing;
 struct AttentionCase {
   std::vector<int64_t> lengths;
   int64_t H, K, d, window;
+  DType dtype = DType::kBF16;
 };
 
 struct AttentionData {
@@ -40,11 +40,11 @@ AttentionData make_data(Rig& rig, const AttentionCase& c) {
   AttentionData data;
   data.segments = documents(c.lengths);
   const int64_t T = data.segments.back().row_begin + data.segments.back().rows;
-  data.args = {.o = rig.normal({T, c.H, c.d}, DType::kBF16, 1),
+  data.args = {.o = rig.normal({T, c.H, c.d}, c.dtype, 1),
                .lse = rig.normal({T, c.H}, DType::kF32, 2),
-               .q = rig.normal({T, c.H, c.d}, DType::kBF16, 3, 1.5),
-               .k = rig.normal({T, c.K, c.d}, DType::kBF16, 4, 1.5),
-               .v = rig.normal({T, c.K, c.d}, DType::kBF16, 5),
+               .q = rig.normal({T, c.H, c.d}, c.dtype, 3, 1.5),
+               .k = rig.normal({T, c.K, c.d}, c.dtype, 4, 1.5),
+               .v = rig.normal({T, c.K, c.d}, c.dtype, 5),
                .segments = {},
                .window = c.window,
                .scale = 1 / std::sqrt(static_cast<float>(c.d))};
@@ -67,7 +67,10 @@ const std::vector<AttentionCase>& attention_cases() {
       {{40, 40}, 1, 1, 16, 18},    // a window; the second document sees nothing of the first
       {{130}, 1, 1, 16, 7},        // a window below a step of keys: whole steps are not read
       {{20}, 2, 1, 128, 0},        // the wide kernel
-      {{18}, 1, 1, 100, 1},        // a row sees itself
+      {{66, 3}, 4, 2, 17, 0, DType::kF32},  // without tiles
+      {{70}, 1, 1, 5, 9, DType::kF32},
+      {{20}, 1, 1, 130, 0},  // wider than tiles
+      {{18}, 1, 1, 100, 1},  // a row sees itself
   };
   return all;
 }
@@ -164,17 +167,15 @@ TEST(GpuAttention, KeysInPagesAreTheKeysInARow) {
   EXPECT_SAME_BITS(rig.get(host, run(rig, paged).o), rig.get(host, run(rig, plain).o));
 }
 
-TEST(GpuAttention, WhatItDoesNotTakeIsRefusedByName) {
-  Rig host;
-  AttentionData wide = make_data(host, {{3}, 1, 1, 130, 0});
-  GpuRig rig({.wave = 32});
-  try {
-    run(rig, wide);
-    ADD_FAILURE() << "not refused";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::kInvalidArgument);
-    EXPECT_NE(std::string(error.what()).find("bf16 with heads of 130"), std::string::npos)
-        << error.what();
+// Both are the kernel without tiles.
+TEST(GpuAttention, F32AndWideHeadsHaveOneResultInAllWaves) {
+  for (const AttentionCase& c : {AttentionCase{{33, 2}, 4, 2, 17, 0, DType::kF32},
+                                 AttentionCase{{70}, 1, 1, 5, 9, DType::kF32},
+                                 AttentionCase{{66}, 1, 1, 130, 0, DType::kBF16}}) {
+    Rig host;
+    const AttentionData data = make_data(host, c);
+    expect_one_result(all_emulations(), [&](GpuRig& r) { return run(r, data).o; });
+    expect_rows(data, MatrixRule::kPlain, {data.segments.back()});
   }
 }
 

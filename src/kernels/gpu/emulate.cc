@@ -62,7 +62,6 @@ struct Thread {
   WaveOperation together = nullptr;  // what it waits for, of its wave
   void* mine = nullptr;
   int wave_barriers = 0;
-  size_t arrays = 0;  // declared so far
 };
 
 class EmulatedBlock {
@@ -101,8 +100,6 @@ class EmulatedBlock {
   bool release_block();
   std::string stuck_text() const;
   std::string too_much_text(const char* name, const SourceLine& at) const;
-  std::string other_array_text(const char* name, int64_t count, const SourceLine& at,
-                               const SharedArray& other) const;
 
   const Emulation& emulation_;
   const Stacks& stacks_;
@@ -238,27 +235,17 @@ std::string EmulatedBlock::too_much_text(const char* name, const SourceLine& at)
                      shared_bytes_, kSharedBytes);
 }
 
-std::string EmulatedBlock::other_array_text(const char* name, int64_t count, const SourceLine& at,
-                                            const SharedArray& other) const {
-  return fmt::format("thread {} declares shared {}[{}] at {} where another has {}[{}]", running_,
-                     name, count, place_text(at), other.name, other.count);
-}
-
+// One array for each declaration, whoever comes to it and however often: as the compilers do it.
 SharedArray* EmulatedBlock::declare(const char* name, int64_t count, int64_t bytes,
                                     const SourceLine& at) {
-  const size_t index = running().arrays++;
-  if (index == shared_.size()) {
-    shared_bytes_ += (count * bytes + 15) / 16 * 16;
-    if (shared_bytes_ > kSharedBytes) {
-      fault(too_much_text(name, at));
-    }
-    shared_.push_back(std::make_unique<SharedArray>(name, count, bytes));
+  for (const std::unique_ptr<SharedArray>& array : shared_) {
+    const bool same = same_line(array->declared, at) && array->name == name;
+    if (same && array->count == count && array->element_bytes == bytes) return array.get();
   }
-  SharedArray* const array = shared_[index].get();
-  if (array->name != name || array->count != count || array->element_bytes != bytes) {
-    fault(other_array_text(name, count, at, *array));
-  }
-  return array;
+  shared_bytes_ += (count * bytes + 15) / 16 * 16;
+  if (shared_bytes_ > kSharedBytes) fault(too_much_text(name, at));
+  shared_.push_back(std::make_unique<SharedArray>(name, count, bytes, at));
+  return shared_.back().get();
 }
 
 EmulatedBlock& block() {

@@ -12,8 +12,7 @@
 //   an element that nobody wrote                "shared p[5] was never written: thread 3 reads at a.cu:15"
 //   threads that wait at different lines,       "threads do not meet: 0 waits for the block at a.cu:10, 5 has ended"
 //   or for one that has ended
-//   shared arrays that differ between threads,  said
-//   or are more than kSharedBytes together
+//   shared arrays of more than kSharedBytes     "shared p at a.cu:9: 49168 bytes in all, at most 49152"
 //
 // Not seen: other blocks at the same time, memory order between blocks, speed, what a compiler or a driver does wrong.
 //

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/gpu/attention.cu"
+#include "kernels/gpu/attention_rows.cu"
 #include "kernels/gpu/linear.cu"
 #include "kernels/gpu/residual_norm.cu"
 #include "kernels/gpu/swiglu.cu"
@@ -21,6 +22,8 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(pack_bf16, PackArgs),
     MR_EMULATED(attention_64, AttentionArgs),
     MR_EMULATED(attention_128, AttentionArgs),
+    MR_EMULATED(attention_rows_f32, AttentionArgs),
+    MR_EMULATED(attention_rows_bf16, AttentionArgs),
 };
 
 }  // namespace MR_GPU_SPACE

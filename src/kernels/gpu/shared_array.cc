@@ -41,10 +41,12 @@ std::string place_text(const SourceLine& at) {
   return fmt::format("{}:{}", slash == nullptr ? at.file : slash + 1, at.line);
 }
 
-SharedArray::SharedArray(std::string name, int64_t count, int64_t element_bytes)
+SharedArray::SharedArray(std::string name, int64_t count, int64_t element_bytes,
+                         const SourceLine& at)
     : name(std::move(name)),
       count(count),
       element_bytes(element_bytes),
+      declared(at),
       bytes(static_cast<size_t>(count * element_bytes), 0xff),
       history(static_cast<size_t>(count)) {}
 

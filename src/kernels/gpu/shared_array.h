@@ -23,7 +23,7 @@ struct AccessTime {
 };
 
 struct SharedArray {
-  SharedArray(std::string name, int64_t count, int64_t element_bytes);
+  SharedArray(std::string name, int64_t count, int64_t element_bytes, const SourceLine& at);
 
   // Empty if it may be; what is wrong otherwise. The access is remembered.
   std::string read(int64_t index, const AccessTime& now);
@@ -37,6 +37,7 @@ struct SharedArray {
   };
   const std::string name;
   const int64_t count, element_bytes;
+  const SourceLine declared;
   std::vector<uint8_t> bytes;
   std::vector<History> history;  // [count]
 };

@@ -1,0 +1,31 @@
+// AttentionKeys: which keys a position sees, and in which rows positions and keys lie.
+#pragma once
+
+#include "kernels/gpu/attention.h"
+#include "kernels/gpu/device.h"
+
+namespace moraine::gpu {
+inline namespace MR_GPU_SPACE {
+
+MR_DEVICE int64_t first_seen(const AttentionArgs& a, int64_t position) {
+  return a.window == 0 || position < a.window ? 0 : position - a.window + 1;
+}
+
+MR_DEVICE bool sees(const AttentionArgs& a, int64_t position, int64_t key) {
+  return key <= position && (a.window == 0 || key > position - a.window);
+}
+
+MR_DEVICE int64_t key_row(const AttentionArgs& a, const AttentionTile& tile, int64_t position) {
+  if (a.pages == nullptr) return tile.key_begin + position;
+  return load(a.pages + (tile.key_begin + position / a.page_rows)) * a.page_rows +
+         position % a.page_rows;
+}
+
+// Where a position's row of q, o begins; -1: it is not in the batch.
+MR_DEVICE int64_t query_begin(const AttentionArgs& a, const AttentionTile& tile, int64_t position) {
+  if (position < tile.begin || position >= tile.end) return -1;
+  return ((tile.row_of_begin + position - tile.begin) * a.H + block_y()) * a.d;
+}
+
+}  // namespace MR_GPU_SPACE
+}  // namespace moraine::gpu
