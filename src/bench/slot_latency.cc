@@ -10,6 +10,7 @@
 #include "parallel/expert_exchange.h"
 #include "parallel/expert_gather.h"
 #include "parallel/expert_slots.h"
+#include "parallel/slot_choice.h"  // spread_rows
 #include "tensor/arena.h"
 
 namespace moraine {
@@ -56,15 +57,29 @@ class SlotBench {
     return measure("dispatch_combine", tokens, by_slots, by_collectives);
   }
 
+  // Once for each rank, between which the tokens move on: none is ahead of the others for long.
   CommTimes share(int64_t tokens) {
-    draw(tokens, 0);
-    const auto by_slots = [this, tokens] {
-      const int64_t* at = rows_.as<int64_t>();
-      share_.place(tokens);
-      share_.share(at[gather_.expert_begin()], at[gather_.expert_end()]);
-      share_.answers();
+    std::vector<std::vector<int64_t>> turns;
+    for (int turn = 0; turn < comm_.size(); ++turn)
+      turns.push_back(spread_rows(gather_, tokens, turn));
+    const auto rows = [&turns, this](size_t turn) {
+      return make_tensor(turns[turn].data(), DType::kI64, {experts_ + 1});
     };
-    return measure("share", tokens, by_slots, [this] { gather_.gather(x_, rows_); });
+    const auto by_slots = [&] {
+      for (size_t turn = 0; turn < turns.size(); ++turn) {
+        share_.place(tokens);
+        share_.share(rows(turn));
+        share_.answers();
+      }
+    };
+    const auto by_collectives = [&] {
+      for (size_t turn = 0; turn < turns.size(); ++turn) gather_.gather(x_, rows(turn));
+    };
+    CommTimes times = measure("share", tokens, by_slots, by_collectives);
+    share_.settle();
+    for (double& s : times.seconds) s /= comm_.size();
+    for (double& s : times.rival_seconds) s /= comm_.size();
+    return times;
   }
 
  private:

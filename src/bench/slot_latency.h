@@ -4,7 +4,8 @@
 //   dispatch_combine  each rank has tokens of its own, each for one expert; there is nothing to compute, so an answer
 //                     is the row. Beside it counts, then two all-to-alls (parallel/expert_exchange.h)
 //   share             each rank has all tokens and the answers of its experts; then all have all (as when decoding).
-//                     Beside it an all-gather (parallel/expert_gather.h)
+//                     Beside it an all-gather (parallel/expert_gather.h). Mean of one exchange for each rank, to which
+//                     a single token belongs in turn
 //
 // A sample is rank 0's time of one exchange; an exchange waits for every rank. Blocks of both kinds take turns, so that
 // what disturbs one disturbs the others.

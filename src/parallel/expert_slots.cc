@@ -11,7 +11,9 @@ namespace moraine {
 namespace {
 
 constexpr int64_t kWordBytes = sizeof(uint64_t);
-constexpr int64_t kLineBytes = 64;  // what kernels align rows to
+constexpr int64_t kLineBytes = 64;   // what kernels align rows to
+constexpr int64_t kTurns = 2;        // as many may be dispatched and not answered
+constexpr int64_t kSharedTurns = 4;  // one less is how far a member may be ahead
 
 int64_t whole_lines(int64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
 
@@ -24,18 +26,20 @@ ConstBytes bytes_of(const Tensor& t) {
 ExpertSlots::ExpertSlots(Communicator& comm, const SlotShape& shape)
     : comm_(&comm),
       shape_(shape),
+      turns_(shape.same_rows ? kSharedTurns : kTurns),
       head_words_((shape.experts + comm.size() - 1) / comm.size() + 2),
       window_(comm) {
   const int64_t P = comm.size();
   MR_CHECK(P <= shape.experts && shape.rows > 0 && shape.width > 0, "P=%ld E=%ld N=%ld D=%ld",
            long(P), long(shape.experts), long(shape.rows), long(shape.width));
   if (!shape.same_rows) {
-    rows_ = window_.add_segment(2 * P * slots_bytes(), "expert rows");
-    heads_ = window_.add_segment(2 * P * head_words_ * kWordBytes, "expert heads");
+    rows_ = window_.add_segment(turns_ * P * slots_bytes(), "expert rows");
+    heads_ = window_.add_segment(turns_ * P * head_words_ * kWordBytes, "expert heads");
   }
-  answers_ = window_.add_segment(2 * slots_bytes(), "expert answers");
+  answers_ = window_.add_segment(turns_ * slots_bytes(), "expert answers");
   words_ = window_.add_segment(P * kWords * kLineBytes, "expert signals");
-  seen_.resize(static_cast<size_t>(P * kWords));
+  filled_.resize(static_cast<size_t>(P));
+  answers_here_.resize(static_cast<size_t>(P), true);
   received_.resize(static_cast<size_t>(P));
 }
 
@@ -45,16 +49,16 @@ int64_t ExpertSlots::row_bytes() const { return shape_.width * dtype_bytes(shape
 int64_t ExpertSlots::slots_bytes() const { return whole_lines(shape_.rows * row_bytes()); }
 
 GlobalAddress ExpertSlots::rows_at(int member, int source, int64_t i) const {
-  return window_.address(member, rows_, (i % 2 * comm_->size() + source) * slots_bytes());
+  return window_.address(member, rows_, (i % turns_ * comm_->size() + source) * slots_bytes());
 }
 
 GlobalAddress ExpertSlots::head_at(int member, int source, int64_t i) const {
   return window_.address(member, heads_,
-                         (i % 2 * comm_->size() + source) * head_words_ * kWordBytes);
+                         (i % turns_ * comm_->size() + source) * head_words_ * kWordBytes);
 }
 
 GlobalAddress ExpertSlots::answers_at(int member, int64_t row, int64_t i) const {
-  return window_.address(member, answers_, i % 2 * slots_bytes() + row * row_bytes());
+  return window_.address(member, answers_, i % turns_ * slots_bytes() + row * row_bytes());
 }
 
 // Each on a line of its own: sources raise theirs at the same time.
@@ -67,10 +71,8 @@ Tensor ExpertSlots::tensor_at(const GlobalAddress& own, int64_t rows) const {
                      {rows, shape_.width});
 }
 
-void ExpertSlots::wait_for(int source, Word word) {
-  uint64_t& seen = seen_[static_cast<size_t>(source * kWords + word)];
-  window_.wait_until(word_at(comm_->rank(), source, word), seen + 1, source);
-  ++seen;
+void ExpertSlots::wait_for(int source, Word word, int64_t signals) {
+  window_.wait_until(word_at(comm_->rank(), source, word), static_cast<uint64_t>(signals), source);
 }
 
 // Exchanges -----------------------------------------------------------------------------------
@@ -79,8 +81,8 @@ int64_t ExpertSlots::begin(int64_t rows) {
   MR_CHECK(rows >= 0 && rows <= shape_.rows, "%ld rows for %ld slots", long(rows),
            long(shape_.rows));
   const int64_t under_way = begun_ - answered_;
-  MR_CHECK(under_way < (shape_.same_rows ? 1 : 2), "%ld exchanges under way", long(under_way));
-  given_[begun_ % 2] = rows;
+  MR_CHECK(under_way < (shape_.same_rows ? 1 : kTurns), "%ld exchanges under way", long(under_way));
+  given_[begun_ % kTurns] = rows;
   return begun_++;
 }
 
@@ -111,7 +113,7 @@ std::span<const SlotRows> ExpertSlots::receive() {
   const size_t held = static_cast<size_t>(expert_begin(me + 1) - expert_begin(me));
   fault_point("slots.receive");
   for (int s = 0; s < comm_->size(); ++s) {
-    wait_for(s, kHead);
+    wait_for(s, kHead, combined_ + 1);
     const GlobalAddress head = head_at(me, s, combined_);
     const auto* words =
         reinterpret_cast<const int64_t*>(window_.memory(heads_).data() + head.offset);
@@ -120,7 +122,7 @@ std::span<const SlotRows> ExpertSlots::receive() {
     const int64_t n = from.at.back();
     MR_CHECK(n >= 0 && from.first >= 0 && from.first + n <= shape_.rows, "rows %ld + %ld of %ld",
              long(from.first), long(n), long(shape_.rows));
-    if (n > 0) wait_for(s, kRows);
+    if (n > 0) wait_for(s, kRows, ++filled_[static_cast<size_t>(s)]);
     from.x = tensor_at(rows_at(me, s, combined_), n);
   }
   return received_;
@@ -147,18 +149,25 @@ Tensor ExpertSlots::place(int64_t rows) {
   return tensor_at(answers_at(comm_->rank(), 0, exchange), rows);
 }
 
-void ExpertSlots::share(int64_t begin, int64_t end) {
+void ExpertSlots::share(const Tensor& rows) {
   MR_CHECK(shape_.same_rows && combined_ < begun_);
-  const int64_t rows = given_[combined_ % 2];
-  MR_CHECK(0 <= begin && begin <= end && end <= rows, "rows %ld to %ld of %ld", long(begin),
-           long(end), long(rows));
+  check_tensor(rows, "rows", DType::kI64, {shape_.experts + 1});
+  const int64_t* at = rows.as<int64_t>();
+  const int64_t placed = given_[combined_ % kTurns];
+  MR_CHECK(at[shape_.experts] <= placed, "%ld rows of %ld", long(at[shape_.experts]), long(placed));
   const int me = comm_->rank();
-  const Tensor mine = tensor_at(answers_at(me, 0, combined_), rows).rows(begin, end);
+  const int64_t first = at[expert_begin(me)];
+  const Tensor mine =
+      tensor_at(answers_at(me, 0, combined_), placed).rows(first, at[expert_begin(me + 1)]);
   fault_point("slots.combine");
   for (int i = 1; i < comm_->size(); ++i) {
     const int m = member_after(*comm_, i);
-    window_.put_signal(answers_at(m, begin, combined_), bytes_of(mine), word_at(m, me, kAnswers));
+    answers_here_[static_cast<size_t>(m)] = at[expert_begin(m + 1)] > at[expert_begin(m)];
+    // Who shared the exchange after the one that had these slots reads them no more.
+    wait_for(m, kAnswers, std::max<int64_t>(0, combined_ - turns_ + 2));
+    window_.put_signal(answers_at(m, first, combined_), bytes_of(mine), word_at(m, me, kAnswers));
   }
+  answers_here_[static_cast<size_t>(me)] = false;
   ++combined_;
 }
 
@@ -167,10 +176,16 @@ Tensor ExpertSlots::answers() {
   const int me = comm_->rank();
   fault_point("slots.answers");
   for (int m = 0; m < comm_->size(); ++m) {
-    if (m != me || !shape_.same_rows) wait_for(m, kAnswers);
+    if (answers_here_[static_cast<size_t>(m)]) wait_for(m, kAnswers, answered_ + 1);
   }
   const int64_t exchange = answered_++;
-  return tensor_at(answers_at(me, 0, exchange), given_[exchange % 2]);
+  return tensor_at(answers_at(me, 0, exchange), given_[exchange % kTurns]);
+}
+
+void ExpertSlots::settle() {
+  for (int m = 0; m < comm_->size(); ++m) {
+    if (m != comm_->rank()) wait_for(m, kAnswers, combined_);
+  }
 }
 
 }  // namespace moraine

@@ -10,15 +10,16 @@
 //
 // Nobody says beforehand what will come: heads and answers are signalled to every member, also by those without a
 // row, and who waits counts signals. With same_rows nothing is dispatched, since every member has all rows: it
-// computes those of its experts where place says, and share gives them to all.
+// computes those of its experts where place says, and share gives them to all. Then a member waits only for those that
+// have rows, and for the others when it comes to slots that they may still read.
 //
 // Two of everything, in turns: an exchange may be dispatched while the one before it is under way, and nobody writes
 // what another still reads. What was received stays until it is combined, for then its sources may dispatch the
-// second one after it; answers stay until that is dispatched here. With same_rows one is under way, and answers stay
-// until the next share.
+// second one after it; answers stay until that is dispatched here. With same_rows there are four, one is under way,
+// and answers stay until the next share: a member may be three exchanges ahead of one whose rows it does not need.
 //
 // Shapes:  N <= rows of D on each member, El experts held here.
-// Memory:  same_rows: 2 * rows * D of the type; else (P + 1) times as much, and heads of 8 (El + 2) bytes.
+// Memory:  same_rows: 4 * rows * D of the type; else 2 (P + 1) * rows * D, and heads of 8 (El + 2) bytes.
 // Order:   no sums. What arrives is what was sent, so the bits are those of the collectives.
 // Errors:  kPeerLost (transport.h), kIo (no memory). More rows than slots is the caller's bug.
 // Cost:    to each member: dispatch a head and, if any, the rows; combine the rows. One copy of each by the sender.
@@ -63,11 +64,15 @@ class ExpertSlots {
   std::span<const SlotRows> receive();
   void combine(std::span<const Tensor> y);  // of each source [n, D], as received
 
-  Tensor place(int64_t rows);              // [rows, D]: for all answers of the next exchange
-  void share(int64_t begin, int64_t end);  // rows of that which are computed here
+  // [rows, D]: where all answers of the next exchange belong. share: those of the experts here are there.
+  Tensor place(int64_t rows);
+  void share(const Tensor& rows);  // [E+1] as of dispatch, the same on all
 
-  // Once, of the oldest exchange that was combined or shared: [N, D]. Waits for all.
+  // Once, of the oldest exchange that was combined or shared: [N, D]. Waits for who has rows.
   Tensor answers();
+
+  // Until nobody puts anything here any more for what was shared: then this member may leave.
+  void settle();
 
  private:
   // Signals at a member, for each source.
@@ -81,18 +86,20 @@ class ExpertSlots {
   GlobalAddress answers_at(int member, int64_t row, int64_t i) const;
   GlobalAddress word_at(int member, int source, Word word) const;
   Tensor tensor_at(const GlobalAddress& own, int64_t rows) const;
-  void wait_for(int source, Word word);
+  void wait_for(int source, Word word, int64_t signals);
   int64_t begin(int64_t rows);
 
   Communicator* comm_;
   const SlotShape shape_;
+  const int64_t turns_;       // an exchange has the slots of its number modulo this
   const int64_t head_words_;  // first row, and bounds of the most experts that a member holds
   Window window_;
   int rows_ = -1, heads_ = -1, answers_ = -1, words_ = -1;  // segments
   int64_t begun_ = 0, combined_ = 0, answered_ = 0;         // exchanges
   int64_t given_[2] = {0, 0};                               // rows of those under way
-  std::vector<uint64_t> seen_;                              // [P, kWords] signals
-  std::vector<SlotRows> received_;                          // by source
+  std::vector<int64_t> filled_;     // [P] exchanges for which a source had rows
+  std::vector<bool> answers_here_;  // [P] who shares rows of the one under way
+  std::vector<SlotRows> received_;  // by source
   std::vector<int64_t> head_;
 };
 

@@ -235,30 +235,46 @@ TEST(ExpertSlots, TheBitsAreThoseOfTheCollectives) {
   }
 }
 
-// Every rank has all rows, of any number from none to all that fit.
+// A step in which every rank has all rows: here are those of its experts, by a function of step and rank.
+struct SharedStep {
+  SharedStep(const Kind& kind, int64_t step, int rank)
+      : tensors(kind.dtype, kind.width),
+        bounds(draw_rows(step, 0)),
+        rows(tensors.integers(bounds)),
+        y(tensors.random(kRows, step, rank)) {}
+
+  Tensors tensors;
+  const std::vector<int64_t> bounds;
+  const Tensor rows, y;
+};
+
+// Any number of rows from none to all that fit. The all-gathers come first: then nothing but slots holds a rank back
+// that has no row to wait for.
 TEST(ExpertSlots, SharedRowsAreThoseOfTheAllGather) {
   for (const int ranks : {2, 3, 5}) {
     everywhere(ranks, [](Transport& t) {
-      Communicator comm = world(t, 1), other = world(t, 2);
+      Communicator comm = world(t, 1);
       const Kind kind = {.dtype = DType::kBF16, .width = 256};
-      ExpertSlots slots(comm, shape_of(kind, true));
-      ExpertGather gather(other, kExperts);
+      ExpertGather gather(comm, kExperts);
+      std::deque<SharedStep> want;
       for (int64_t step = 0; step < 100; ++step) {
-        Tensors tensors(kind.dtype, kind.width);
-        const std::vector<int64_t> bounds = draw_rows(step, 0);
-        const int64_t begin = bounds[static_cast<size_t>(gather.expert_begin())],
-                      end = bounds[static_cast<size_t>(gather.expert_end())];
-        const Tensor y = tensors.random(kRows, step, comm.rank());
-        const Tensor placed = slots.place(bounds.back());
-        if (end > begin)
-          std::memcpy(placed.rows(begin, end).data, y.rows(begin, end).data,
-                      static_cast<size_t>(y.rows(begin, end).bytes()));
-        slots.share(begin, end);
-        const Tensor answers = slots.answers();
-        gather.gather(y, tensors.integers(bounds));
-        require(same(answers, y.rows(0, bounds.back())), "an answer is not that of the all-gather");
+        want.emplace_back(kind, step, comm.rank());
+        gather.gather(want.back().y, want.back().rows);
       }
-      barrier(comm);
+      ExpertSlots slots(comm, shape_of(kind, true));
+      for (int64_t step = 0; step < 100; ++step) {
+        SharedStep mine(kind, step, comm.rank());
+        const Tensor placed = slots.place(mine.bounds.back());
+        const int64_t begin = mine.bounds[static_cast<size_t>(gather.expert_begin())],
+                      end = mine.bounds[static_cast<size_t>(gather.expert_end())];
+        std::copy_n(Tensors::at(mine.y.rows(begin, end)), mine.y.rows(begin, end).bytes(),
+                    Tensors::at(placed.rows(begin, end)));
+        slots.share(mine.rows);
+        const Tensor answers = slots.answers();
+        require(same(answers, want[static_cast<size_t>(step)].y.rows(0, mine.bounds.back())),
+                "an answer is not that of the all-gather");
+      }
+      slots.settle();  // and leaves
     });
   }
 }
@@ -275,9 +291,10 @@ void lose(Transport& t, int moment, double deadline, const std::function<void()>
     return comm.rank() == 1 && moment == here;
   };
   if (moment == 2) {
-    slots.place(4);
+    const SharedStep step({}, 3, comm.rank());
+    slots.place(kRows);
     if (now(2)) return;
-    slots.share(0, 0);
+    slots.share(step.rows);
   } else {
     if (now(0)) return;
     slots.dispatch(sent.x(), sent.rows());
