@@ -197,8 +197,7 @@ TEST(ExpertSlots, TwoAreUnderWayAtOnce) {
 
 // What arrives where, and comes back, beside counts and two all-to-alls.
 TEST(ExpertSlots, TheBitsAreThoseOfTheCollectives) {
-  for (const Kind& kind :
-       {Kind{.dtype = DType::kF32, .width = 2048}, Kind{.dtype = DType::kBF16}}) {
+  for (const Kind& kind : {Kind{.dtype = DType::kF32, .width = 512}, Kind{.dtype = DType::kBF16}}) {
     for (const int ranks : {2, 4}) {
       everywhere(ranks, [&kind](Transport& t) {
         Communicator comm = world(t, 1), other = world(t, 2);
@@ -254,7 +253,7 @@ TEST(ExpertSlots, SharedRowsAreThoseOfTheAllGather) {
   for (const int ranks : {2, 3, 5}) {
     everywhere(ranks, [](Transport& t) {
       Communicator comm = world(t, 1);
-      const Kind kind = {.dtype = DType::kBF16, .width = 256};
+      const Kind kind = {.dtype = DType::kBF16, .width = 24};
       ExpertGather gather(comm, kExperts);
       std::deque<SharedStep> want;
       for (int64_t step = 0; step < 100; ++step) {
