@@ -17,6 +17,7 @@
 #include "bench/comm_measure.h"
 #include "bench/quantile.h"
 #include "bench/signal_latency.h"
+#include "bench/slot_latency.h"
 #include "comm/mpi_transport.h"
 #include "comm/process_ranks.h"
 #include "comm/thread_ranks.h"
@@ -31,8 +32,15 @@ void put_line(const std::string& line) { std::fputs((line + "\n").c_str(), stdou
 struct Table {
   std::string transport;
   int ranks;
-  std::vector<CommTimes> rows, signals;
+  std::vector<CommTimes> rows;
+  std::vector<CommTimes> small;  // distributions of what small messages take
 };
+
+std::vector<CommTimes> measure_small(Transport& transport) {
+  std::vector<CommTimes> small = measure_signals(transport);
+  for (CommTimes& row : measure_slots(transport)) small.push_back(std::move(row));
+  return small;
+}
 
 // Median over the pairs of one run; 0 without pairs.
 double paired_ratio(const std::vector<double>& above, const std::vector<double>& below) {
@@ -72,33 +80,57 @@ void print_row(const Table& table, const CommTimes& row, bool json) {
   put_line(line);
 }
 
-void print_signal(const Table& table, const CommTimes& row, bool json) {
-  const double put = 1e6 * quantile_of(row.seconds, 0.5),
-               put_99 = 1e6 * quantile_of(row.seconds, 0.99);
-  const double send = 1e6 * quantile_of(row.rival_seconds, 0.5),
-               send_99 = 1e6 * quantile_of(row.rival_seconds, 0.99);
+// Two ways of doing the same, as distributions.
+struct TwoWays {
+  const char *first, *second;  // in the table
+  const char *first_key, *second_key;
+  bool of_tokens;
+};
+
+void print_quantiles(const Table& table, const CommTimes& row, const TwoWays& ways, bool json) {
+  const auto us = [](const std::vector<double>& seconds, double p) {
+    return 1e6 * quantile_of(seconds, p);
+  };
+  const double first = us(row.seconds, 0.5), first_99 = us(row.seconds, 0.99);
+  const double second = us(row.rival_seconds, 0.5), second_99 = us(row.rival_seconds, 0.99);
   if (json) {
-    const Json line = {{"bench", "comm"},
-                       {"transport", table.transport},
-                       {"ranks", table.ranks},
-                       {"operation", row.operation},
-                       {"bytes", row.bytes},
-                       {"put_signal_p50_us", put},
-                       {"put_signal_p99_us", put_99},
-                       {"send_receive_p50_us", send},
-                       {"send_receive_p99_us", send_99}};
+    Json line = {{"bench", "comm"},
+                 {"transport", table.transport},
+                 {"ranks", table.ranks},
+                 {"operation", row.operation},
+                 {"bytes", row.bytes},
+                 {std::string(ways.first_key) + "_p50_us", first},
+                 {std::string(ways.first_key) + "_p99_us", first_99},
+                 {std::string(ways.second_key) + "_p50_us", second},
+                 {std::string(ways.second_key) + "_p99_us", second_99}};
+    if (ways.of_tokens) line["tokens"] = row.tokens;
     put_line(json_text(line));
     return;
   }
-  put_line(fmt::format("{:>10}{:>13.2f}{:>11.2f}{:>15.2f}{:>11.2f}", row.bytes, put, put_99, send,
-                       send_99));
+  put_line(fmt::format("{:>10}{:>13.2f}{:>11.2f}{:>15.2f}{:>11.2f}",
+                       ways.of_tokens ? row.tokens : row.bytes, first, first_99, second,
+                       second_99));
 }
 
-void print_signals(const Table& table, bool json) {
+void print_rows(const Table& table, const std::string& title, const char* operation,
+                const TwoWays& ways, bool json) {
   if (!json)
-    put_line(fmt::format("\none way between ranks 0 and 1, {}, us\n{:>10}{:>13}{:>11}{:>15}{:>11}",
-                         table.transport, "bytes", "put_signal", "p99", "send+receive", "p99"));
-  for (const CommTimes& row : table.signals) print_signal(table, row, json);
+    put_line(fmt::format("\n{}, {}, us\n{:>10}{:>13}{:>11}{:>15}{:>11}", title, table.transport,
+                         ways.of_tokens ? "tokens" : "bytes", ways.first, "p99", ways.second,
+                         "p99"));
+  for (const CommTimes& row : table.small) {
+    if (row.operation == operation) print_quantiles(table, row, ways, json);
+  }
+}
+
+void print_small(const Table& table, bool json) {
+  print_rows(table, "one way between ranks 0 and 1", "put_signal",
+             {"put_signal", "send+receive", "put_signal", "send_receive", false}, json);
+  const std::string rows = fmt::format("rows of {} bf16", kSlotBenchWidth);
+  print_rows(table, "tokens of each rank to their experts and back, " + rows, "dispatch_combine",
+             {"slots", "all-to-all", "slots", "collective", true}, json);
+  print_rows(table, "answers of each rank to all, tokens of all, " + rows, "share",
+             {"slots", "all-gather", "slots", "collective", true}, json);
 }
 
 void print_table(const Table& table, bool json) {
@@ -109,7 +141,7 @@ void print_table(const Table& table, bool json) {
                          table.rows.front().rival_seconds.empty() ? "" : "     Open MPI    ours"));
   }
   for (const CommTimes& row : table.rows) print_row(table, row, json);
-  if (!table.signals.empty()) print_signals(table, json);
+  print_small(table, json);
 }
 
 // Buckets: `scale` times the row's bytes, as a bucket holds every rank's part.
@@ -187,17 +219,22 @@ void bench_under_mpi(const BenchCommOptions& options) {
   CommMeasureOptions measure;
   measure.rival = true;
   const Table table = {transport->name(), ranks, measure_comm(*transport, measure),
-                       measure_signals(*transport)};
+                       measure_small(*transport)};
   if (transport->rank() != 0) return;
   explain(options);
   print_table(table, options.json);
   report_fit(table, options);
 }
 
+bool is_small(const CommTimes& row) {
+  return row.operation == "put_signal" || row.operation == "dispatch_combine" ||
+         row.operation == "share";
+}
+
 Table bench_processes(int ranks) {
   const auto outcomes = run_process_ranks(ranks, [](Transport& t) {
     std::vector<CommTimes> rows = measure_comm(t, CommMeasureOptions());
-    for (CommTimes& signals : measure_signals(t)) rows.push_back(std::move(signals));
+    for (CommTimes& small : measure_small(t)) rows.push_back(std::move(small));
     return comm_times_text(rows);
   });
   for (const RankOutcome& o : outcomes) {
@@ -205,7 +242,7 @@ Table bench_processes(int ranks) {
   }
   Table table = {"process", ranks, {}, {}};
   for (CommTimes& row : parse_comm_times(outcomes[0].text))
-    (row.operation == "put_signal" ? table.signals : table.rows).push_back(std::move(row));
+    (is_small(row) ? table.small : table.rows).push_back(std::move(row));
   return table;
 }
 
@@ -213,9 +250,9 @@ Table bench_threads(int ranks) {
   Table table = {"thread", ranks, {}, {}};
   run_thread_ranks(ranks, [&table](Transport& t) {
     std::vector<CommTimes> rows = measure_comm(t, CommMeasureOptions());
-    std::vector<CommTimes> signals = measure_signals(t);
+    std::vector<CommTimes> small = measure_small(t);
     if (t.rank() != 0) return;
-    table.rows = std::move(rows), table.signals = std::move(signals);
+    table.rows = std::move(rows), table.small = std::move(small);
   });
   return table;
 }

@@ -9,6 +9,8 @@
 //         percent and times_as_fast are medians of pairs; zero where there is nothing to compare. Small messages
 //         one way (bench/signal_latency.h): {"bench":"comm","operation":"put_signal","bytes":...,
 //          "put_signal_p50_us":...,"put_signal_p99_us":...,"send_receive_p50_us":...,"send_receive_p99_us":...}
+//         Few tokens (bench/slot_latency.h): {"bench":"comm","operation":"dispatch_combine" or "share","tokens":...,
+//          "bytes":...,"slots_p50_us":...,"slots_p99_us":...,"collective_p50_us":...,"collective_p99_us":...}
 // Errors: kPeerLost if a rank fails.
 #pragma once
 

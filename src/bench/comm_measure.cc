@@ -281,7 +281,8 @@ std::string comm_times_text(const std::vector<CommTimes>& table) {
                     {"delivered", t.delivered},
                     {"seconds", t.seconds},
                     {"copy_seconds", t.copy_seconds},
-                    {"rival_seconds", t.rival_seconds}});
+                    {"rival_seconds", t.rival_seconds},
+                    {"tokens", t.tokens}});
   }
   return json_text(json);
 }
@@ -296,6 +297,7 @@ std::vector<CommTimes> parse_comm_times(const std::string& text) {
     t.seconds = json.at("seconds").get<std::vector<double>>();
     t.copy_seconds = json.at("copy_seconds").get<std::vector<double>>();
     t.rival_seconds = json.at("rival_seconds").get<std::vector<double>>();
+    t.tokens = json.at("tokens").get<int64_t>();
     table.push_back(t);
   }
   return table;

@@ -34,6 +34,7 @@ struct CommTimes {
   std::vector<double> seconds = {};        // ours, per repetition
   std::vector<double> copy_seconds = {};   // of copying as much; empty for barrier and bucket
   std::vector<double> rival_seconds = {};  // Open MPI's own; empty if it is not running
+  int64_t tokens = 0;                      // of a rank (bench/slot_latency.h)
 };
 
 struct CommMeasureOptions {

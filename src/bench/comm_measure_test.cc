@@ -1,5 +1,5 @@
 // CommMeasure: fails if the fitted curve is not the line that the times lie on, if a table changes on its way from
-// another process, or if samples of small messages are missing.
+// another process, or if samples of small messages or of few tokens are missing.
 #include "bench/comm_measure.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 
 #include "bench/quantile.h"
 #include "bench/signal_latency.h"
+#include "bench/slot_latency.h"
 #include "comm/thread_ranks.h"
 
 namespace moraine {
@@ -52,7 +53,8 @@ TEST(CommMeasure, TablesPassAsTextToTheBit) {
                                          .delivered = 1.0 / 3,
                                          .seconds = {0.1, 5e-324, 1e300},
                                          .copy_seconds = {},
-                                         .rival_seconds = {2.0 / 7}},
+                                         .rival_seconds = {2.0 / 7},
+                                         .tokens = 3},
                                         {.operation = "barrier"}};
   const std::vector<CommTimes> again = parse_comm_times(comm_times_text(table));
   ASSERT_EQ(again.size(), 2u);
@@ -63,6 +65,7 @@ TEST(CommMeasure, TablesPassAsTextToTheBit) {
     EXPECT_EQ(again[i].seconds, table[i].seconds);
     EXPECT_EQ(again[i].copy_seconds, table[i].copy_seconds);
     EXPECT_EQ(again[i].rival_seconds, table[i].rival_seconds);
+    EXPECT_EQ(again[i].tokens, table[i].tokens);
   }
 }
 
@@ -78,6 +81,22 @@ TEST(SignalLatency, EverySampleOfBothKindsIsThere) {
     EXPECT_EQ(row.seconds.size(), 1000u);
     EXPECT_EQ(row.rival_seconds.size(), 1000u);
     for (const double s : row.seconds) EXPECT_GT(s, 0);
+  }
+}
+
+TEST(SlotLatency, EveryNumberOfTokensIsMeasuredBothWays) {
+  std::vector<CommTimes> rows;
+  run_thread_ranks(3, [&](Transport& t) {
+    std::vector<CommTimes> mine = measure_slots(t);
+    if (t.rank() == 0) rows = std::move(mine);
+  });
+  ASSERT_EQ(rows.size(), 16u);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].operation, i < 8 ? "dispatch_combine" : "share");
+    EXPECT_EQ(rows[i].tokens, int64_t{1} << i % 8);
+    EXPECT_EQ(rows[i].bytes, rows[i].tokens * 4096);
+    EXPECT_EQ(rows[i].seconds.size(), 1000u);
+    EXPECT_EQ(rows[i].rival_seconds.size(), 1000u);
   }
 }
 

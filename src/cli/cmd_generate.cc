@@ -26,7 +26,7 @@ void print_json(const GenerateResult& result) {
 }
 
 struct GenerateFlags {
-  std::string model_path, prompt, tokens;
+  std::string model_path, prompt, tokens, low_latency = "auto";
   bool json = false, has_tokens = false, share_cache = false;
   int64_t seed = 0, chunk = 512, context = 0;
   LoadOptions load;
@@ -58,6 +58,10 @@ void declare(Flags& flags, GenerateFlags& f) {
       .integer("threads", &f.load.threads, "0: one per usable core.", 0, 1024)
       .flag("share-cache", &f.share_cache,
             "Ranks divide the cache by position too: longer contexts, sums in another order.")
+      .choice("low-latency", &f.low_latency, {"auto", "on", "off"},
+              "How answers of experts go from rank to rank in steps of up to 128 rows: through "
+              "slots in each other's memory, or by collectives; the same bits. auto: what is "
+              "faster here, measured at the start.")
       .flag("json", &f.json, "Print {tokens, text, logprobs, finish_reason}.");
   declare_ranks_with_deadline(flags, "generate", &f.ranks);
 }
@@ -90,6 +94,7 @@ void generate_on(Transport& transport, const ModelDirectory& directory, const To
   const int64_t page_rows = kPageRows * (load.ranks.cache == nullptr ? 1 : transport.size());
   load.cache.pages = (load.positions + page_rows - 1) / page_rows;
   const std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
+  model->connect_experts(f.low_latency);
   if (transport.rank() > 0)
     return follow_steps(ranks.steps, model->ctx(), model->model(), model->cache());
   std::function<void(const std::string&)> on_text;

@@ -22,6 +22,7 @@ struct Shape {
   const char* model = "native-tiny";
   std::string dtype = "f32";
   int64_t rows = 64, page_rows = 16;
+  const char* low_latency = "auto";
 };
 
 LoadOptions options_of(const Shape& shape, const ModelRanks& ranks) {
@@ -50,6 +51,7 @@ void on_ranks(const Shape& shape,
     const std::string path = testing::source_path(std::string("tests/golden/") + shape.model);
     const auto model = LoadedModel::open(ModelDirectory::open(posix_file_system(), path),
                                          options_of(shape, ranks));
+    model->connect_experts(shape.low_latency);
     if (transport.rank() == 0) {
       lead(*model, shape.ranks > 1 ? &step.steps : nullptr);
     } else {
@@ -112,6 +114,23 @@ TEST(RankSteps, DividedExpertsChangeNoBit) {
     one.ranks = 1;
     divided.experts = true;
     expect_same(answers(divided, true), answers(one, true));
+  }
+}
+
+// Prompts are computed in steps with more rows than slots, and answers in steps with few.
+TEST(RankSteps, HowAnswersOfExpertsGoFromRankToRankChangesNoBit) {
+  for (const int ranks : {2, 3}) {
+    const Shape shape = {.ranks = ranks, .experts = true, .dtype = "bf16", .rows = 200};
+    Shape one = shape;
+    one.ranks = 1, one.experts = false;
+    const auto want = answers(one, true);
+    for (const char* low_latency : {"on", "off", "auto"}) {
+      SCOPED_TRACE(::testing::Message() << low_latency << " on " << ranks);
+      Shape divided = shape;
+      divided.low_latency = low_latency;
+      expect_same(answers(divided, true), want);
+      expect_same(answers(divided, false), want);
+    }
   }
 }
 

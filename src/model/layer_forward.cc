@@ -188,17 +188,20 @@ void expert_mlp_forward(Context& ctx, const LayerWeights& w, const Tensor& y, co
   grouped_linear_forward(ctx, {.y = y, .x = act, .w = w.down.forward, .bias = {}, .rows = rows});
 }
 
-// The same rows are on every rank: each computes those of its experts.
-void gathered_mlp_forward(Context& ctx, ExpertGather& gather, const LayerWeights& w,
-                          const LayerActs& a) {
+// The same rows are on every rank: each computes those of its experts. All answers.
+Tensor gathered_mlp_forward(Context& ctx, ExpertGather& gather, const LayerWeights& w,
+                            const LayerActs& a) {
   const int64_t* rows = a.rows.as<int64_t>();
   const int64_t begin = rows[gather.expert_begin()], end = rows[gather.expert_end()];
   std::vector<int64_t> held;  // rows of each expert here, from `begin`
   for (int64_t e = gather.expert_begin(); e <= gather.expert_end(); ++e)
     held.push_back(rows[e] - begin);
   const auto part = [&](const Tensor& t) { return t.rows(begin, end); };
-  expert_mlp_forward(ctx, w, part(a.ye), part(a.gate_up), part(a.act), part(a.xe), held);
-  gather.gather(a.ye, a.rows);
+  const Tensor y = gather.place(a.ye);
+  expert_mlp_forward(ctx, w, part(y), part(a.gate_up), part(a.act), part(a.xe), held);
+  const OpTimer timer(ctx.profile, Span::kRanks, "ranks: answers to all");
+  gather.gather(y, a.rows);
+  return y;
 }
 
 // The same through the ranks that hold the experts, one sender of rows after another.
@@ -231,10 +234,11 @@ void experts_forward(Context& ctx, const LayerPlace& place, const LayerWeights& 
                      const Scratch& scratch) {
   const ModelConfig& c = place.config;
   dispatch_forward(ctx, {.xe = a.xe, .x = a.x2, .choice_of = a.choice_of, .rows = a.rows});
+  Tensor y = a.ye;
   if (place.exchange != nullptr) {
     exchanged_mlp_forward(ctx, place, w, a, scratch);
   } else if (place.gather != nullptr) {
-    gathered_mlp_forward(ctx, *place.gather, w, a);
+    y = gathered_mlp_forward(ctx, *place.gather, w, a);
   } else {
     const std::span<const int64_t> rows(a.rows.as<int64_t>(), static_cast<size_t>(c.experts + 1));
     expert_mlp_forward(ctx, w, a.ye, a.gate_up, a.act, a.xe, rows);
@@ -242,7 +246,7 @@ void experts_forward(Context& ctx, const LayerPlace& place, const LayerWeights& 
     show(place, ServedMatrix::kDown, a.act, rows);
   }
   combine_forward(ctx, {.h = a.h2,
-                        .ye = a.ye,
+                        .ye = y,
                         .gate = a.gate,
                         .x = a.x2,
                         .row_of = a.row_of,

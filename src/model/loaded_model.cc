@@ -2,8 +2,10 @@
 #include "model/loaded_model.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/resident.h"
 #include "model/model_directory.h"
+#include "parallel/slot_choice.h"
 
 namespace moraine {
 namespace {
@@ -54,6 +56,19 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const ModelDirectory& directory,
 std::unique_ptr<LoadedModel> LoadedModel::plan(const ModelDirectory& directory,
                                                const LoadOptions& options) {
   return make(directory, options, Arena::Mode::kDry);
+}
+
+void LoadedModel::connect_experts(const std::string& low_latency) {
+  if (gather_ == nullptr) return;
+  const ModelOptions& options = model_->options();
+  const SlotChoice choice = choose_slots(*gather_,
+                                         {.rows = options.tokens * config().experts_per_token,
+                                          .width = config().hidden,
+                                          .dtype = options.compute},
+                                         low_latency);
+  if (gather_->comm().rank() == 0)
+    log_event(Level::kInfo, "experts.low_latency", "rows={} slots_us={:.2f} all_gather_us={:.2f}",
+              choice.rows, choice.slots_us, choice.all_gather_us);
 }
 
 std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,

@@ -45,6 +45,11 @@ class LoadedModel {
   static std::unique_ptr<LoadedModel> plan(const ModelDirectory& directory,
                                            const LoadOptions& options);
 
+  // Ranks that divide experts: "on" gives the answers of few rows from rank to rank with low latency, "off" by
+  // collectives, "auto" does what is faster here (parallel/slot_choice.h). No bit depends on it; without the call it is
+  // off. Collective, once all have opened it; of a model that is not divided so, nothing.
+  void connect_experts(const std::string& low_latency);
+
   Context& ctx() { return ctx_; }
   Model& model() { return *model_; }
   Cache& cache() { return cache_; }

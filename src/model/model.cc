@@ -169,6 +169,7 @@ Tensor Model::forward(Context& ctx, const Batch& batch, Cache* cache,
   if (shared_cache_ && cache != nullptr) see_held_keys(*cache, batch.segments);
   for (int64_t i = 0; i < config_.layers; ++i)
     run_layer(ctx, i, batch, acts, cache == nullptr ? LayerMemory() : memory(i, *cache, pages));
+  if (options_.gather != nullptr) options_.gather->settle();
   const Tensor x = acts.above(config_.layers - 1).x;
   if (observer_ != nullptr) {
     const int64_t rows[2] = {0, x.dims[0]};

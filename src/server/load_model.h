@@ -36,6 +36,7 @@ struct ServeModelOptions {
   std::function<void()> failed = {};  // the engine ended by an error
   ServeRanks* ranks = nullptr;        // that compute along; null: none
   bool share_cache = false;           // they divide the cache by position
+  std::string low_latency = "auto";   // as LoadedModel::connect_experts
 };
 
 std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs,

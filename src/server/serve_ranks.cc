@@ -26,7 +26,8 @@ std::string text_of(size_t slot, const VersionPlan& p) {
                     {"positions", p.positions},
                     {"pages", p.pages},
                     {"sequences", p.sequences},
-                    {"share_cache", p.share_cache}});
+                    {"share_cache", p.share_cache},
+                    {"low_latency", p.low_latency}});
 }
 
 VersionPlan plan_of(const Json& json) {
@@ -37,7 +38,8 @@ VersionPlan plan_of(const Json& json) {
           .positions = number("positions"),
           .pages = number("pages"),
           .sequences = number("sequences"),
-          .share_cache = json.at("share_cache").get<bool>()};
+          .share_cache = json.at("share_cache").get<bool>(),
+          .low_latency = json.at("low_latency").get<std::string>()};
 }
 
 }  // namespace
@@ -85,7 +87,8 @@ std::shared_ptr<StepRanks> ServeRanks::begin(const VersionPlan& plan) {
 }
 
 // Loading takes as long as the slowest disk: the deadline is that of control.
-std::unique_ptr<LoadedModel> ServeRanks::load(StepRanks& version, const Open& open) {
+std::unique_ptr<LoadedModel> ServeRanks::load(StepRanks& version, const VersionPlan& plan,
+                                              const Open& open) {
   std::unique_ptr<LoadedModel> model;
   std::exception_ptr failure;
   std::string text;
@@ -104,6 +107,7 @@ std::unique_ptr<LoadedModel> ServeRanks::load(StepRanks& version, const Open& op
     if (failure != nullptr) std::rethrow_exception(failure);
     throw_error(Code::kPeerLost, "rank {} has no part of the model: {}", rank, texts[rank]);
   }
+  model->connect_experts(plan.low_latency);
   return model;
 }
 
@@ -128,7 +132,7 @@ void ServeRanks::follow(FileSystem& fs) {
 
 void ServeRanks::follow_version(FileSystem& fs, size_t slot, const VersionPlan& plan) {
   const std::shared_ptr<StepRanks> version = ranks_of(slot);
-  const std::unique_ptr<LoadedModel> model = load(*version, [&] {
+  const std::unique_ptr<LoadedModel> model = load(*version, plan, [&] {
     const ModelDirectory directory = ModelDirectory::open(fs, plan.path);
     const ModelRanks ranks = version->of_model(directory.config(), plan.share_cache);
     return LoadedModel::open(directory, load_options(plan, threads_, ranks));

@@ -151,9 +151,10 @@ TEST_F(Mpirun, AnswersAndScoresAreThoseOfOneRank) {
   tiny.train(tiny.config(tiny.rich("bf16", 8)), tiny.out("run"));
   const std::string model = " --json --threads 1 --model '" + tiny.out("run") + "'";
   int number = 0;
+  const std::string generate =
+      "generate --tokens '5 9 2' --max-tokens 20 --temperature 0.9" + model;
   for (const std::string& arguments :
-       {"generate --tokens '5 9 2' --max-tokens 20 --temperature 0.9" + model,
-        "eval score --tokens '5 9 2 77 31'" + model}) {
+       {generate, generate + " --low-latency on", "eval score --tokens '5 9 2 77 31'" + model}) {
     const std::string out = tiny.out("answer" + std::to_string(++number));
     Job one(1, arguments, out);
     EXPECT_EQ(one.wait(), 0) << one.log();

@@ -15,17 +15,23 @@ using namespace testing;
 using Ranks = ServeTest;
 
 TEST_F(Ranks, DividedExpertsAnswerAsOneRankDoes) {
-  const auto one = serve(), three = serve({"--ranks", "3"});
+  const auto one = serve(), three = serve({"--ranks", "3"}),
+             slots = serve({"--ranks", "2", "--low-latency", "on"}),
+             collectives = serve({"--ranks", "2", "--low-latency", "off"});
   for (const int64_t length : {1, 64, 300}) {
     const Json request = {{"prompt", prompt_of(static_cast<uint64_t>(length), length)},
                           {"max_tokens", 20},
                           {"n", 3},
                           {"seed", length},
                           {"logprobs", 1}};
-    EXPECT_EQ(three->ask("/v1/completions", request)["choices"],
-              one->ask("/v1/completions", request)["choices"]);
+    const Json want = one->ask("/v1/completions", request)["choices"];
+    for (const auto& server : {&*three, &*slots, &*collectives})
+      EXPECT_EQ(server->ask("/v1/completions", request)["choices"], want);
   }
-  EXPECT_EQ(three->end().exit_code, 0) << three->log();
+  for (const auto& server : {&*three, &*slots, &*collectives})
+    EXPECT_EQ(server->end().exit_code, 0) << server->log();
+  EXPECT_NE(slots->log().find("experts.low_latency rows=128 "), std::string::npos) << slots->log();
+  EXPECT_NE(collectives->log().find("experts.low_latency rows=0 "), std::string::npos);
 }
 
 // Ranks beyond the first have no copy of the head, and draw nothing.
