@@ -172,6 +172,7 @@ bool Damage::cut_link(const PlannedFault& f, std::string* note) {
   const Cut how = f.fault == ChaosFault::kLinkSilent   ? Cut::kSilent
                   : f.fault == ChaosFault::kLinkOneWay ? Cut::kOneWay
                   : f.fault == ChaosFault::kLinkLarge  ? Cut::kLargeOnly
+                  : f.fault == ChaosFault::kLinkDrop   ? Cut::kCrowded
                                                        : Cut::kDown;
   links.cut(link, how, side);
   auto gone = std::make_unique<Lasting>();
@@ -256,6 +257,7 @@ InjectedFault Damage::inject(const PlannedFault& f) {
       case ChaosFault::kLinkOneWay:
       case ChaosFault::kLinkLarge:
       case ChaosFault::kLinkFlap:
+      case ChaosFault::kLinkDrop:
         done.was_done = cut_link(f, &done.note);
         break;
       case ChaosFault::kKillSupervisor:

@@ -30,6 +30,7 @@ const std::vector<ChaosKind>& chaos_kinds() {
       {ChaosFault::kLinkOneWay, "link-one-way", "a link that swallows everything one way"},
       {ChaosFault::kLinkLarge, "link-large", "a link that swallows large packets"},
       {ChaosFault::kLinkFlap, "link-flap", "a link that goes down and up five times a second"},
+      {ChaosFault::kLinkDrop, "link-drop", "a slow link that drops packets of those that wait"},
   };
   return kinds;
 }

@@ -26,6 +26,7 @@ enum class ChaosFault : uint8_t {
   kLinkOneWay,      // one way
   kLinkLarge,       // large packets alone
   kLinkFlap,        // it goes down and up five times a second
+  kLinkDrop,        // it drops packets now and then
 };
 
 struct ChaosKind {

@@ -288,6 +288,37 @@ TEST(RailsLinks, WithoutAnyLinkAnOperationIsHeldAndGoesOn) {
   EXPECT_EQ(job.links().problem(), "");
 }
 
+// Congestion: single packets are lost on every link, and TCP sends them again.
+TEST(RailsLinks, DroppedPacketsChangeNothing) {
+  constexpr int kRails = 2;
+  Job job(kRails);
+  SKIP_WITHOUT_LINKS(job);
+  job.start();
+  job.await_quiet_rounds();
+  for (int link = 0; link < kRails; ++link) {
+    for (int side = 0; side < 2; ++side) job.links().cut(link, Cut::kCrowded, side);
+  }
+  const auto dropped = [&job] {
+    int64_t sum = 0;
+    for (int link = 0; link < kRails; ++link)
+      sum += job.links().dropped(link, 0) + job.links().dropped(link, 1);
+    return sum;
+  };
+  const int64_t before = job.slowest();
+  const double end = now_seconds() + kDeadline;
+  while ((job.slowest() < before + 3 || dropped() < 100) && now_seconds() < end)
+    sleep_seconds(0.01);
+  EXPECT_GE(job.slowest(), before + 3);
+  const int64_t lost = dropped();
+  EXPECT_GE(lost, 100);
+  report(job, kRails, fmt::format("crowded, {} packets dropped", lost));
+  for (int link = 0; link < kRails; ++link) {
+    for (int side = 0; side < 2; ++side) job.links().heal(link, Cut::kCrowded, side);
+  }
+  job.stop_and_expect_no_errors();
+  EXPECT_EQ(job.links().problem(), "");
+}
+
 TEST(RailsLinks, ARankThatIsKilledIsNamedByAllOthers) {
   Job job(2);
   SKIP_WITHOUT_LINKS(job);

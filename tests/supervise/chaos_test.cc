@@ -56,9 +56,10 @@ TEST_F(ChaosRun, NorIsAnythingOfLinksThatAreCut) {
   const Ended end = chaos(
       "links",
       {"--ranks",  "2",          "--links",         "2",           "--seed",         "5",
-       "--faults", "8",          "--every-seconds", "0.4",         "--hang-seconds", "5",
+       "--faults", "9",          "--every-seconds", "0.4",         "--hang-seconds", "5",
        "--kind",   "link-down",  "--kind",          "link-silent", "--kind",         "link-one-way",
-       "--kind",   "link-large", "--kind",          "link-flap",   "--kind",         "kill"});
+       "--kind",   "link-large", "--kind",          "link-flap",   "--kind",         "link-drop",
+       "--kind",   "kill"});
   if (end.exit_code == exit_code(Code::kInvalidArgument) &&
       end.err.find("namespace") != std::string::npos)
     GTEST_SKIP() << end.err;

@@ -1,4 +1,4 @@
-// CutLinks: namespaces by unshare, links by the command ip.
+// CutLinks: namespaces by unshare, links by the commands ip and tc.
 #include "comm/rails/cut_links.h"
 
 #include <fcntl.h>
@@ -7,12 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "base/check.h"
 
 namespace moraine {
 namespace {
 
-constexpr int kPacketBytes = 9000;
+constexpr int kPacketBytes = 9000, kWaitingBytes = 3 * kPacketBytes;
 
 std::string name_of(int link) { return fmt::format("rail{}", link); }
 std::string address_of(int link, int side) { return fmt::format("10.77.{}.{}", link, side + 1); }
@@ -20,7 +22,7 @@ std::string address_of(int link, int side) { return fmt::format("10.77.{}.{}", l
 }  // namespace
 
 const char* cut_name(Cut cut) {
-  const char* names[] = {"down", "silent", "one-way", "large-only"};
+  const char* names[] = {"down", "silent", "one-way", "large-only", "crowded"};
   return names[static_cast<int>(cut)];
 }
 
@@ -58,6 +60,10 @@ void CutLinks::cut(int link, Cut how, int side) {
   if (how == Cut::kDown) ip(side, fmt::format("link set {} down", name));
   if (how == Cut::kSilent || how == Cut::kOneWay) swallow(link, side);
   if (how == Cut::kSilent) swallow(link, other);
+  if (how == Cut::kCrowded)
+    run(fmt::format("tc qdisc replace dev {} root tbf rate 100mbit burst {} limit {}", name,
+                    2 * kPacketBytes, kWaitingBytes),
+        side);
   if (how != Cut::kLargeOnly) return;
   // The smaller end drops what is larger. It goes on to promise the old size to whoever connects.
   ip(other, fmt::format("route replace 10.77.{}.0/24 dev {} scope link src {} advmss {}", link,
@@ -72,6 +78,14 @@ void CutLinks::heal(int link, Cut how, int side) {
   if (how == Cut::kSilent || how == Cut::kOneWay) reach(link, side);
   if (how == Cut::kSilent) reach(link, other);
   if (how == Cut::kLargeOnly) ip(other, fmt::format("link set {} mtu {}", name, kPacketBytes));
+  if (how == Cut::kCrowded) run(fmt::format("tc qdisc del dev {} root", name), side);
+}
+
+int64_t CutLinks::dropped(int link, int side) const {
+  const std::string said =
+      output_of(fmt::format("tc -s qdisc show dev {}", name_of(link)), side).value_or("");
+  const size_t at = said.find("(dropped ");
+  return at == std::string::npos ? 0 : std::atoll(said.c_str() + at + 9);
 }
 
 void CutLinks::add(int link) {
@@ -94,21 +108,34 @@ void CutLinks::reach(int link, int side) {
   ip(side, fmt::format("neigh del {} dev {}", address_of(link, 1 - side), name_of(link)));
 }
 
-void CutLinks::ip(int side, const std::string& line) {
-  if (!problem_.empty() || run_ip(side, line)) return;
-  problem_ = fmt::format("'ip {}' (Debian: iproute2) fails in a namespace", line);
+void CutLinks::run(const std::string& command, int side) {
+  if (problem_.empty() && !output_of(command, side))
+    problem_ = fmt::format("'{}' (Debian: iproute2) fails in a namespace", command);
 }
 
-bool CutLinks::run_ip(int side, const std::string& line) const {
+// Empty: it failed.
+std::optional<std::string> CutLinks::output_of(const std::string& command, int side) const {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return {};
   const pid_t pid = fork();
   if (pid == 0) {
     enter(side);
-    const std::string shell = fmt::format("exec ip {}", line);
+    dup2(ends[1], STDOUT_FILENO);
+    const std::string shell = "exec " + command;
     execl("/bin/sh", "sh", "-c", shell.c_str(), nullptr);
     _exit(127);
   }
+  close(ends[1]);
+  std::string said;
+  char text[512];
+  for (ssize_t n = 1; n > 0;) {
+    n = read(ends[0], text, sizeof text);
+    if (n > 0) said.append(text, static_cast<size_t>(n));
+  }
+  close(ends[0]);
   int status = -1;
-  return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+  const bool ended = pid > 0 && waitpid(pid, &status, 0) == pid;
+  return ended && status == 0 ? std::optional(said) : std::nullopt;
 }
 
 }  // namespace moraine

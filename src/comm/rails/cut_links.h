@@ -3,11 +3,12 @@
 // Link i is "rail<i>" on both sides, with the address 10.77.<i>.1 on side 0 and 10.77.<i>.2 on side 1. The namespaces
 // have no names: they are gone with the last process that is in them, however that ends.
 //
-// Errors:  problem() says why this machine has none (no root, no namespaces, no command ip).
+// Errors:  problem() says why this machine has none (no root, no namespaces, no command ip or tc).
 // Threads: made and used by a process that has one thread.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace moraine {
@@ -17,7 +18,9 @@ enum class Cut : uint8_t {
   kSilent,     // both ways swallow everything, and no host is told
   kOneWay,     // what `side` sends is swallowed
   kLargeOnly,  // what `side` sends in large packets is swallowed
+  kCrowded,  // what `side` sends leaves at 100 Mb/s, and is dropped, packet by packet, where some wait already
 };
+// Those that swallow.
 constexpr Cut kAllCuts[] = {Cut::kDown, Cut::kSilent, Cut::kOneWay, Cut::kLargeOnly};
 const char* cut_name(Cut cut);
 
@@ -36,13 +39,16 @@ class CutLinks {
 
   void cut(int link, Cut how, int side);
   void heal(int link, Cut how, int side);
+  // Packets that a crowded link has dropped on this side so far.
+  int64_t dropped(int link, int side) const;
 
  private:
   void add(int link);
   void swallow(int link, int side);
   void reach(int link, int side);
-  void ip(int side, const std::string& line);
-  bool run_ip(int side, const std::string& line) const;
+  void ip(int side, const std::string& line) { run("ip " + line, side); }
+  void run(const std::string& command, int side);
+  std::optional<std::string> output_of(const std::string& command, int side) const;
 
   int home_ = -1, sides_[2] = {-1, -1};
   std::string problem_;
