@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "bench/quantile.h"
+#include "base/quantile.h"
 #include "bench/signal_latency.h"
 #include "bench/slot_latency.h"
 #include "comm/thread_ranks.h"

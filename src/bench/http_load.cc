@@ -15,10 +15,10 @@
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/json.h"
+#include "base/quantile.h"
 #include "base/random.h"
 #include "base/thread.h"
 #include "bench/http_client.h"
-#include "bench/quantile.h"
 
 namespace moraine {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/quantile.h"
 #include "comm/agree.h"
 
 namespace moraine {
@@ -15,12 +16,6 @@ namespace {
 struct Medians {
   double slots_us, all_gather_us;
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 class Trial {
  public:
@@ -39,7 +34,7 @@ class Trial {
       slots.push_back(time(rows, rows));
       all_gather.push_back(time(rows, 0));
     }
-    return {1e6 * median(slots), 1e6 * median(all_gather)};
+    return {1e6 * quantile_of(slots, 0.5), 1e6 * quantile_of(all_gather, 0.5)};
   }
 
  private:

@@ -9,6 +9,7 @@
 
 #include "base/chart_page.h"
 #include "base/printable.h"
+#include "base/quantile.h"
 #include "supervisor/timeline_chart.h"
 
 namespace moraine {
@@ -162,24 +163,17 @@ std::string replacement_row(const LedgerEntry& e) {
   return fmt::format("{}<td>{:.3f}</td></tr>\n", cells, e.end - e.begin);
 }
 
-double median(std::vector<double> values) {
-  if (values.empty()) return -1;
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 std::string median_row(const std::vector<const LedgerEntry*>& entries) {
   std::string cells = "<tr><td></td><td>median of all</td>";
   for (const char* name : kPhases) {
     std::vector<double> values;
     for (const LedgerEntry* e : entries)
       if (const double seconds = phase_of(*e, name); seconds >= 0) values.push_back(seconds);
-    cells += cell(median(values));
+    cells += cell(values.empty() ? -1 : quantile_of(values, 0.5));
   }
   std::vector<double> whole;
   for (const LedgerEntry* e : entries) whole.push_back(e->end - e->begin);
-  return fmt::format("{}{}</tr>\n", cells, cell(median(whole)));
+  return fmt::format("{}{}</tr>\n", cells, cell(quantile_of(whole, 0.5)));
 }
 
 std::string replacement_table(std::span<const LedgerEntry> entries) {
