@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/quantile.h"
 #include "base/random.h"
 #include "base/resident.h"
 #include "comm/agree.h"
@@ -19,12 +20,6 @@ namespace {
 
 constexpr double kNominalMoveSeconds = 2,
                  kEarnings = 8;  // of a move; of those, before there is another
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size()) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 int64_t steps_left(const Run& run, const StepPlan& step) {
   int64_t end = run.timeline.steps();
@@ -89,11 +84,10 @@ double rows_over_mean(std::span<const double> rows, int64_t classes, int64_t exp
 }
 
 // On rank 0.
-std::optional<BetterPlan> Replan::decide(Run& run, const StepPlan& step) {
+std::optional<BetterPlan> Replan::decide(Run& run, const StepPlan& step, double seconds) {
   const RunConfig& c = run.config;
   PlanHistory& history = run.options.kept->plans;
   const MeshChoice now = {phase_expert(c, step.phase), phase_recompute(c, step.phase)};
-  const double seconds = median(seconds_);
   const auto is_this = [&](const TriedPlan& t) {
     return t.choice == now && t.phase == step.phase && t.batch_tokens == step.batch_tokens;
   };
@@ -136,7 +130,8 @@ std::optional<BetterPlan> Replan::decide(Run& run, const StepPlan& step) {
 }
 
 std::string Replan::ask(Run& run, const StepPlan& step, double seconds) {
-  if (!replans(run.config) || run.ranks.mesh.ranks == 1) return {};
+  if (!replans(run.config) || run.ranks.mesh.ranks == 1 || has_own_layout(run.config, step.phase))
+    return {};
   if (step.phase != phase_ || step.batch_tokens != batch_tokens_) {
     seconds_.clear(), rows_.clear();
     phase_ = step.phase, batch_tokens_ = step.batch_tokens;
@@ -147,15 +142,16 @@ std::string Replan::ask(Run& run, const StepPlan& step, double seconds) {
   for (size_t i = 0; i < rows_.size(); ++i) rows_[i] += static_cast<double>(load.as<int64_t>()[i]);
   const bool is_due =
       static_cast<int64_t>(seconds_.size()) >= run.config.parallel.replan_every_steps;
-  if (!is_due || has_own_layout(run.config, step.phase) || steps_left(run, step) == 0) return {};
+  if (!is_due || steps_left(run, step) == 0) return {};
 
   struct Answer {
     bool moves = false;
     BetterPlan plan;
   } answer;
-  const double measured = median(seconds_);
+  const double measured = quantile_of(seconds_, 0.5);
   try {
-    const std::optional<BetterPlan> better = run.first() ? decide(run, step) : std::nullopt;
+    const std::optional<BetterPlan> better =
+        run.first() ? decide(run, step, measured) : std::nullopt;
     if (better) answer = {true, *better};
   } catch (const Error& e) {  // advice is no reason to end
     log_event(Level::kWarning, "run.no_plan", "step={} reason=\"{}\"", step.step + 1, e.what());

@@ -73,7 +73,7 @@ class Replan {
   std::string ask(Run& run, const StepPlan& step, double seconds);
 
  private:
-  std::optional<BetterPlan> decide(Run& run, const StepPlan& step);
+  std::optional<BetterPlan> decide(Run& run, const StepPlan& step, double seconds);
 
   std::vector<double> seconds_, rows_;  // of the steps; of each expert, [layers * classes]
   int64_t phase_ = -1, batch_tokens_ = 0;
