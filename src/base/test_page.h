@@ -3,16 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdint>
 #include <string>
 
-namespace moraine::testing {
+#include "base/test_text.h"
 
-inline int64_t count(const std::string& text, const std::string& what) {
-  int64_t n = 0;
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
-  return n;
-}
+namespace moraine::testing {
 
 inline void expect_sound(const std::string& html) {
   EXPECT_TRUE(html.starts_with("<!doctype html>"));

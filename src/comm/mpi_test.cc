@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/test_text.h"
 #include "comm/mpi_transport.h"
 #include "comm/test_window.h"
 #include "comm/test_work.h"
@@ -118,12 +119,6 @@ Job run_job(int ranks, const std::string& body, bool host_memory) {
   return job;
 }
 
-int count_of(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
 // The message of one rank, or "" if it said nothing.
 std::string message_of(const Job& job, int rank) {
   const size_t begin = job.output.find("<rank " + std::to_string(rank) + ":");
@@ -142,7 +137,7 @@ TEST(Mpi, CollectivesAreRightOverSharedMemory) {
     const Job job = run_job(ranks, "ordinary", true);
     EXPECT_EQ(job.exit_code, 0) << job.output;
     const std::string name = ranks == 1 ? "mpi" : "mpi (shared memory)";
-    EXPECT_EQ(count_of(job.output, "rank done over " + name + "\n"), ranks) << job.output;
+    EXPECT_EQ(testing::count(job.output, "rank done over " + name + "\n"), ranks) << job.output;
   }
 }
 
@@ -151,7 +146,7 @@ TEST(Mpi, CollectivesAreRightOverPlainMessages) {
   for (const int ranks : {2, 3, 4}) {
     const Job job = run_job(ranks, "ordinary", false);
     EXPECT_EQ(job.exit_code, 0) << job.output;
-    EXPECT_EQ(count_of(job.output, "rank done over mpi\n"), ranks) << job.output;
+    EXPECT_EQ(testing::count(job.output, "rank done over mpi\n"), ranks) << job.output;
   }
 }
 
@@ -160,7 +155,7 @@ TEST(Mpi, WindowsAreRightWithAndWithoutSharedMemory) {
   for (const bool host_memory : {true, false}) {
     const Job job = run_job(3, "windows", host_memory);
     EXPECT_EQ(job.exit_code, 0) << job.output;
-    EXPECT_EQ(count_of(job.output, "rank done with windows\n"), 3) << job.output;
+    EXPECT_EQ(testing::count(job.output, "rank done with windows\n"), 3) << job.output;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/test_folder.h"
+#include "base/test_text.h"
 #include "checkpoint/faulty_file_system.h"
 #include "checkpoint/history.h"
 #include "tests/tiny_run.h"
@@ -152,12 +153,7 @@ TEST_F(Disk, MetricsThatCanNotBeWrittenStopNothing) {
   const Outcome part = tiny.train(full, c, out);
   ASSERT_TRUE(part.result) << part.hash();
   EXPECT_EQ(part.hash(), whole.hash());
-  const auto times = [&](const std::string& word) {
-    int found = 0;
-    for (size_t at = part.log.find(word); at != std::string::npos; at = part.log.find(word, at + 1))
-      ++found;
-    return found;
-  };
+  const auto times = [&](const std::string& word) { return count(part.log, word); };
   EXPECT_EQ(times("metrics.failed"), 2) << part.log;
   EXPECT_EQ(times("events.failed"), 1) << part.log;
   EXPECT_EQ(read_metrics(fs, out + "/metrics.jsonl").back().step, 7);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/test_folder.h"
+#include "base/test_text.h"
 #include "checkpoint/history.h"
 #include "tests/tiny_run.h"
 
@@ -29,14 +30,6 @@ TEST(AutoPlan, IsNotInTheAnswer) {
   }
 }
 
-int64_t moves_in(const Outcome& run) {
-  int64_t count = 0;
-  for (size_t at = run.log.find(" mesh.moved "); at != std::string::npos;
-       at = run.log.find(" mesh.moved ", at + 1))
-    ++count;
-  return count;
-}
-
 // Another plan after every step, of those that there are; and where what was measured says so.
 TEST(AutoPlan, ChangesWhileItRunsAndIsNotInTheAnswer) {
   const TestFolder folder;
@@ -51,7 +44,7 @@ TEST(AutoPlan, ChangesWhileItRunsAndIsNotInTheAnswer) {
     const Outcome run = tiny.train_on(ranks, config, tiny.out(name));
     EXPECT_EQ(run.hash(), want) << name;
     const int64_t steps = run.result ? run.result->step : 0;
-    EXPECT_EQ(moves_in(run) > steps / 2, ranks > 1) << name;
+    EXPECT_EQ(count(run.log, " mesh.moved ") > steps / 2, ranks > 1) << name;
   }
   config.parallel.placement = PlacementMode::kShuffled;
   config.parallel.placement_every_steps = 1;

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/test_folder.h"
+#include "base/test_text.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"
 
@@ -38,12 +39,6 @@ class Moved : public ::testing::Test {
     for (PhaseConfig& phase : config.phases) phase.recompute = PhaseRecompute::kAsTrain;
     return tiny.train(config, tiny.out("quiet")).hash();
   }
-  static int64_t count(const std::string& text, const std::string& what) {
-    int64_t n = 0;
-    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
-    return n;
-  }
-
   TestFolder folder;
   TinyRun tiny{folder.path()};
 };

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/test_folder.h"
+#include "base/test_text.h"
 #include "checkpoint/history.h"
 #include "testing/places.h"
 #include "tests/tiny_run.h"
@@ -190,10 +191,7 @@ TEST_F(Mpirun, KilledRankIsNamedByTheOthers) {
   ::kill(rank, SIGKILL);
   EXPECT_NE(job.wait(), 0);
   const std::string log = job.log();
-  int told = 0;
-  for (size_t at = log.find("rank 2"); at != std::string::npos; at = log.find("rank 2", at + 1))
-    ++told;
-  EXPECT_GE(told, 3) << log;  // by each of the other three
+  EXPECT_GE(count(log, "rank 2"), 3) << log;  // by each of the other three
 }
 
 }  // namespace

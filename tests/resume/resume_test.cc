@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/test_folder.h"
+#include "base/test_text.h"
 #include "checkpoint/history.h"
 #include "model/model_directory.h"
 #include "tests/tiny_run.h"
@@ -469,11 +470,6 @@ class BadSteps : public ::testing::Test {
   TestFolder folder;
   TinyRun tiny{folder.path()};
 
-  int64_t count(const std::string& text, const std::string& what) const {
-    int64_t n = 0;
-    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
-    return n;
-  }
   std::string in_parts(const RunConfig& c, const std::string& out, int64_t steps) const {
     for (int stops = 0; stops < 200; ++stops) {
       const Outcome part = tiny.train_steps(c, out, steps);
