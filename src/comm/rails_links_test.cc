@@ -16,10 +16,10 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "base/random.h"
 #include "comm/rails/cut_links.h"
 #include "comm/rails_transport.h"
 #include "comm/test_work.h"
+#include "testing/seeded_draws.h"
 
 namespace moraine {
 namespace {
@@ -175,16 +175,10 @@ class Job {
   pid_t pids_[kRanks] = {};
 };
 
-struct Draws {  // of one seed, one after the other
-  uint64_t seed, next = 0;
-  int below(int most) {
-    return static_cast<int>(
-        random_below(static_cast<uint64_t>(most), seed, Stream::kTest, next++, 0));
-  }
-  double seconds(int least_milliseconds, int most_milliseconds) {
-    return (least_milliseconds + below(most_milliseconds - least_milliseconds)) * 1e-3;
-  }
-};
+void pause(SeededDraws& draws, int64_t least_milliseconds, int64_t most_milliseconds) {
+  const int64_t more = draws.below(most_milliseconds - least_milliseconds);
+  sleep_seconds(static_cast<double>(least_milliseconds + more) * 1e-3);
+}
 
 struct Damage {
   int link, side;
@@ -196,7 +190,7 @@ void report(Job& job, int rails, const std::string& what) {
 }
 
 // At most all links but one, which the seed chooses.
-std::vector<int> some_links(Draws& draws, int rails, int most) {
+std::vector<int> some_links(SeededDraws& draws, int rails, int most) {
   std::vector<int> links(static_cast<size_t>(rails));
   std::iota(links.begin(), links.end(), 0);
   for (int i = 0; i < rails - 1; ++i)
@@ -206,29 +200,30 @@ std::vector<int> some_links(Draws& draws, int rails, int most) {
   return links;
 }
 
-void cut_and_heal(Job& job, Draws& draws, int rails, Cut how) {
+void cut_and_heal(Job& job, SeededDraws& draws, int rails, Cut how) {
   std::vector<Damage> damage;
   for (const int link : some_links(draws, rails, rails - 1))
-    damage.push_back({link, draws.below(2), how});
+    damage.push_back({link, static_cast<int>(draws.below(2)), how});
   for (const Damage& d : damage) {
     job.links().cut(d.link, d.how, d.side);
-    sleep_seconds(draws.seconds(0, 30));
+    pause(draws, 0, 30);
   }
-  sleep_seconds(draws.seconds(300, 500));
+  pause(draws, 300, 500);
   for (const Damage& d : damage) job.links().heal(d.link, d.how, d.side);
-  sleep_seconds(draws.seconds(200, 400));
+  pause(draws, 200, 400);
   report(job, rails, fmt::format("{} k={}", cut_name(how), damage.size()));
 }
 
-void flap(Job& job, Draws& draws, int rails) {
+void flap(Job& job, SeededDraws& draws, int rails) {
   const std::vector<int> links = some_links(draws, rails, rails - 1);
   for (const double end = now_seconds() + 0.8; now_seconds() < end;) {
     std::vector<Damage> damage;
-    for (const int link : links) damage.push_back({link, draws.below(2), kAllCuts[draws.below(4)]});
+    for (const int link : links)
+      damage.push_back({link, static_cast<int>(draws.below(2)), kAllCuts[draws.below(4)]});
     for (const Damage& d : damage) job.links().cut(d.link, d.how, d.side);
-    sleep_seconds(draws.seconds(50, 150));
+    pause(draws, 50, 150);
     for (const Damage& d : damage) job.links().heal(d.link, d.how, d.side);
-    sleep_seconds(draws.seconds(50, 150));
+    pause(draws, 50, 150);
   }
   sleep_seconds(0.3);
   report(job, rails, fmt::format("flapping k={}", links.size()));
@@ -248,7 +243,8 @@ TEST_P(RailsLinks, AnyCutButTheLastReachesNoRank) {
   job.await_quiet_rounds();
   report(job, rails, "none");
   const char* other = std::getenv("MORAINE_LINK_SEED");
-  Draws draws{other != nullptr ? std::strtoull(other, nullptr, 10) : static_cast<uint64_t>(rails)};
+  SeededDraws draws{other != nullptr ? std::strtoull(other, nullptr, 10)
+                                     : static_cast<uint64_t>(rails)};
   for (const Cut how : kAllCuts) {
     for (int i = 0; i < 2; ++i) cut_and_heal(job, draws, rails, how);
   }
