@@ -55,14 +55,9 @@ void declare(Flags& flags, GenerateFlags& f) {
       .integer("chunk", &f.chunk, "Rows of the prompt computed at a time; changes no bit.", 1,
                1 << 20)
       .integer("context", &f.context, "Positions kept at most; 0: prompt and answer.", 0, 1 << 30)
-      .integer("threads", &f.load.threads, "0: one per usable core.", 0, 1024)
-      .flag("share-cache", &f.share_cache,
-            "Ranks divide the cache by position too: longer contexts, sums in another order.")
-      .choice("low-latency", &f.low_latency, {"auto", "on", "off"},
-              "How answers of experts go from rank to rank in steps of up to 128 rows: through "
-              "slots in each other's memory, or by collectives; the same bits. auto: what is "
-              "faster here, measured at the start.")
-      .flag("json", &f.json, "Print {tokens, text, logprobs, finish_reason}.");
+      .integer("threads", &f.load.threads, "0: one per usable core.", 0, 1024);
+  declare_divided_model(flags, &f.share_cache, &f.low_latency);
+  flags.flag("json", &f.json, "Print {tokens, text, logprobs, finish_reason}.");
   declare_ranks_with_deadline(flags, "generate", &f.ranks);
 }
 

@@ -61,15 +61,10 @@ void declare_model(Flags& flags, ServeFlags& f) {
               "Seconds of prompt work that may be before a request, at the rate that is measured; "
               "with more it is answered 429. 0: no limit.")
       .number("tpot-ms", &f.tpot_ms,
-              "Milliseconds per output token to stay under for 95 % of tokens; 0: none.")
-      .flag("share-cache", &f.model.share_cache,
-            "Ranks divide the cache by position too: longer contexts, sums in another order.")
-      .choice("low-latency", &f.model.low_latency, {"auto", "on", "off"},
-              "How answers of experts go from rank to rank in steps of up to 128 rows: through "
-              "slots in each other's memory, or by collectives; the same bits. auto: what is "
-              "faster here, measured at the start.")
-      .number("reload-seconds", &f.reload_seconds,
-              "How often a run is looked at for a newer checkpoint; 0: never.");
+              "Milliseconds per output token to stay under for 95 % of tokens; 0: none.");
+  declare_divided_model(flags, &f.model.share_cache, &f.model.low_latency);
+  flags.number("reload-seconds", &f.reload_seconds,
+               "How often a run is looked at for a newer checkpoint; 0: never.");
 }
 
 void declare_http(Flags& flags, ServeFlags& f) {

@@ -114,6 +114,16 @@ void declare_ranks(Flags& flags, const std::string& command, RankFlags* f) {
             "File whose content every process of the job must know to be let in.");
 }
 
+void declare_divided_model(Flags& flags, bool* share_cache, std::string* low_latency) {
+  flags
+      .flag("share-cache", share_cache,
+            "Ranks divide the cache by position too: longer contexts, sums in another order.")
+      .choice("low-latency", low_latency, {"auto", "on", "off"},
+              "How answers of experts go from rank to rank in steps of up to 128 rows: through "
+              "slots in each other's memory, or by collectives; the same bits. auto: what is "
+              "faster here, measured at the start.");
+}
+
 void declare_ranks_with_deadline(Flags& flags, const std::string& command, RankFlags* f) {
   declare_ranks(flags, command, f);
   flags.number("deadline-seconds", &f->deadline_seconds, "How long a rank may be silent.");
