@@ -6,8 +6,10 @@ makes of expressions and of chat templates.
     VENV/bin/python tools/make_template_golden.py tests/golden/chat_templates.json
 
 The templates in tests/golden/chat_templates/ are written for this test in the manner of published ones: the same
-features, layout of tools and white space control, words of our own. None is a copy.
+features, layout of tools and white space control, words of our own. None is a copy. A second argument is a folder of
+other templates, for a comparison by hand (docs/chat_templates.md).
 """
+import datetime
 import json
 import pathlib
 import sys
@@ -46,6 +48,7 @@ def environment():
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
+    env.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
     return env
 
 
@@ -68,7 +71,8 @@ def render(env, source, variables):
 
 def main():
     env = environment()
-    folder = pathlib.Path(__file__).parent.parent / "tests/golden/chat_templates"
+    ours = pathlib.Path(__file__).parent.parent / "tests/golden/chat_templates"
+    folder = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else ours
     result = {"variables": VARIABLES, "expressions": [], "templates": []}
     for source in EXPRESSIONS:
         result["expressions"].append({"source": source, **render(env, source, VARIABLES)})

@@ -294,6 +294,7 @@ Arguments rest_of(const Arguments& a, size_t skip) {
 
 Value filter_map(Runtime& rt, const Value& self, const Arguments& a) {
   List* out = rt.list();
+  if (!truth(self)) return Value::of_list(out);  // none too, and nothing of the arguments is asked
   const auto named = [&](std::string_view name) -> const Value* {
     for (const auto& [key, value] : a.named) {
       if (key == name) return &value;
@@ -321,6 +322,8 @@ Value filter_map(Runtime& rt, const Value& self, const Arguments& a) {
 // select and reject by a test of the item; selectattr and rejectattr of an attribute of it.
 Value choose(Runtime& rt, const Value& self, const Arguments& a, bool attribute, bool keep) {
   const size_t skip = attribute ? 1 : 0;
+  List* out = rt.list();
+  if (!truth(self)) return Value::of_list(out);  // as in map
   if (a.items.size() < skip) rt.fail("selectattr wants the name of an attribute");
   const BuiltIn* test = nullptr;
   if (a.items.size() > skip) {
@@ -329,7 +332,6 @@ Value choose(Runtime& rt, const Value& self, const Arguments& a, bool attribute,
     if (test == nullptr) fail_unknown(rt, "test", name);
   }
   const Arguments rest = test == nullptr ? Arguments() : rest_of(a, skip + 1);
-  List* out = rt.list();
   for (const Value& item : items_of(rt, self)) {
     const Value value = attribute ? path_of(rt, item, a.items[0]) : item;
     const bool holds = truth(test == nullptr ? value : call_built_in(rt, *test, value, rest));
