@@ -14,22 +14,6 @@ namespace {
 
 constexpr double kLeastMinP = 1e-6;  // added to a sum of 2^31 weights it still changes the sum
 
-constexpr size_t kBlock = 256;  // tokens that are looked at together
-
-// The largest, in sixteen lanes: a chain of comparisons would wait for each.
-float largest_of(std::span<const float> values) {
-  constexpr size_t kLanes = 16;
-  float lanes[kLanes];
-  std::fill_n(lanes, kLanes, -INFINITY);
-  size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes) {
-    for (size_t k = 0; k < kLanes; ++k)
-      lanes[k] = lanes[k] < values[i + k] ? values[i + k] : lanes[k];
-  }
-  for (; i < values.size(); ++i) lanes[0] = std::max(lanes[0], values[i]);
-  return *std::max_element(lanes, lanes + kLanes);
-}
-
 struct Range {
   float top;    // the largest lower bound
   float upper;  // the largest upper one
@@ -40,7 +24,7 @@ struct Range {
 };
 
 std::span<const float> block_at(std::span<const float> values, size_t begin) {
-  return values.subspan(begin, std::min(kBlock, values.size() - begin));
+  return values.subspan(begin, std::min(kDrawBlock, values.size() - begin));
 }
 
 std::vector<int32_t> reaching(std::span<const float> upper, double threshold) {
@@ -48,7 +32,7 @@ std::vector<int32_t> reaching(std::span<const float> upper, double threshold) {
   const auto reaches = [&](float value) {
     return static_cast<double>(value) >= threshold && value > -INFINITY;
   };
-  for (size_t begin = 0; begin < upper.size(); begin += kBlock) {
+  for (size_t begin = 0; begin < upper.size(); begin += kDrawBlock) {
     const std::span<const float> block = block_at(upper, begin);
     if (!reaches(largest_of(block))) continue;
     for (size_t i = 0; i < block.size(); ++i) {
@@ -76,7 +60,8 @@ class Race {
   void enter(size_t begin, std::span<const uint64_t> bits) {
     const float largest = largest_of(block_at(l_.upper, begin));
     if (largest == -INFINITY) return;
-    const uint64_t limit = words_below(static_cast<double>(largest));
+    const uint64_t limit =
+        words_below((best_ - margin_ - static_cast<double>(largest)) / temperature_);
     const bool may_lead = largest >= range_.top;
     for (size_t i = 0; i < bits.size(); ++i) {
       if (~bits[i] >> 11 < limit || may_lead) enter_one(begin + i, bits[i]);
@@ -97,16 +82,6 @@ class Race {
     bool could_lead;
     double most;
   };
-
-  // With most_gumbel: a token below `upper` whose word's 53 bits, inverted, are this or more can not win.
-  uint64_t words_below(double upper) const {
-    const double noise = (best_ - margin_ - upper) / temperature_;  // at least, to win
-    if (!(noise > 0)) return UINT64_MAX;
-    constexpr double kLog2 = 0.6931471805599453;
-    const double width =
-        55 - noise / kLog2;  // at most; one more than most_gumbel says, for what is rounded here
-    return width < 0 ? 0 : uint64_t{1} << static_cast<int>(width);
-  }
 
   void enter_one(size_t v, uint64_t bits) {
     const auto upper = static_cast<double>(l_.upper[v]);
@@ -130,8 +105,8 @@ std::vector<int32_t> race(const LogitBounds& logits, const Range& range, const S
                           int64_t position) {
   Race race(logits, range, o.temperature);
   const uint64_t seed = draw_seed(o);
-  std::array<uint64_t, kBlock> bits;
-  for (size_t begin = 0; begin < logits.upper.size(); begin += kBlock) {
+  std::array<uint64_t, kDrawBlock> bits;
+  for (size_t begin = 0; begin < logits.upper.size(); begin += kDrawBlock) {
     const std::span<uint64_t> block(bits.data(), block_at(logits.upper, begin).size());
     random_row({.bits = block,
                 .seed = seed,

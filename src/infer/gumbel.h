@@ -1,11 +1,13 @@
-// Gumbel: the noise of a draw, from the random word of a token, and a bound of it that costs no logarithm.
+// Gumbel: the noise of a draw, from the random word of a token, and bounds of it that cost no logarithm.
 //
 // Range: -3.7 to 37.5 (uniform_of_bits has 53 bits and is never 0 or 1).
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <span>
 
 #include "base/random.h"
 #include "infer/sampler.h"
@@ -26,6 +28,31 @@ inline double most_gumbel(uint64_t bits) {
   constexpr double kLog2 = 0.6931471805599454, kRounding = 1e-9;
   const uint64_t m = ~bits >> 11;
   return static_cast<double>(54 - std::bit_width(m)) * kLog2 + kRounding;
+}
+
+// Where noise of at least `noise` is needed: a word whose 53 bits, inverted, are this or more has less. One bit more than
+// most_gumbel says, for what is rounded here.
+inline uint64_t words_below(double noise) {
+  if (!(noise > 0)) return UINT64_MAX;
+  constexpr double kLog2 = 0.6931471805599453;
+  const double width = 55 - noise / kLog2;
+  return width < 0 ? 0 : uint64_t{1} << static_cast<int>(width);
+}
+
+constexpr size_t kDrawBlock = 256;  // tokens that are looked at together
+
+// The largest that is not NaN, or -inf; in sixteen lanes: a chain of comparisons would wait for each.
+inline float largest_of(std::span<const float> values) {
+  constexpr size_t kLanes = 16;
+  float lanes[kLanes];
+  std::fill_n(lanes, kLanes, -INFINITY);
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (size_t k = 0; k < kLanes; ++k)
+      lanes[k] = lanes[k] < values[i + k] ? values[i + k] : lanes[k];
+  }
+  for (; i < values.size(); ++i) lanes[0] = std::max(lanes[0], values[i]);
+  return *std::max_element(lanes, lanes + kLanes);
 }
 
 }  // namespace moraine

@@ -19,11 +19,9 @@ namespace {
 float order(float logit) { return std::isnan(logit) ? -INFINITY : logit; }
 
 int32_t most_likely(std::span<const float> logits) {
-  size_t best = 0;
-  for (size_t i = 1; i < logits.size(); ++i) {
-    if (order(logits[i]) > order(logits[best])) best = i;
-  }
-  return static_cast<int32_t>(best);
+  const float top = largest_of(logits);
+  if (top == -INFINITY) return 0;
+  return static_cast<int32_t>(std::find(logits.begin(), logits.end(), top) - logits.begin());
 }
 
 int32_t most_likely_of(std::span<const int32_t> ids, std::span<const float> logits) {
@@ -84,6 +82,15 @@ class Draw {
     if (score <= score_ || std::isnan(score)) return;
     score_ = score;
     best_ = id;
+  }
+  // Ids from `begin` on, with their random words.
+  void offer_block(size_t begin, std::span<const uint64_t> bits) {
+    const float largest = largest_of(logits_.subspan(begin, bits.size()));
+    const double below = static_cast<double>(largest) - static_cast<double>(top_);
+    const uint64_t limit = words_below(score_ - below / temperature_);
+    for (size_t i = 0; i < bits.size(); ++i) {
+      if (~bits[i] >> 11 < limit) offer(static_cast<int32_t>(begin + i), bits[i]);
+    }
   }
   int32_t best() const { return best_; }
 
@@ -172,16 +179,15 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, in
   if (o.temperature == 0) return first;
   const uint64_t seed = draw_seed(o);
   Draw draw(logits, logits[static_cast<size_t>(first)], o.temperature, first);
-  constexpr size_t kBlock = 256;
-  std::array<uint64_t, kBlock> bits;
-  for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
-    const std::span<uint64_t> block(bits.data(), std::min(kBlock, logits.size() - begin));
+  std::array<uint64_t, kDrawBlock> bits;
+  for (size_t begin = 0; begin < logits.size(); begin += kDrawBlock) {
+    const std::span<uint64_t> block(bits.data(), std::min(kDrawBlock, logits.size() - begin));
     random_row({.bits = block,
                 .seed = seed,
                 .stream = Stream::kSample,
                 .step = static_cast<uint64_t>(position),
                 .first = begin});
-    for (size_t i = 0; i < block.size(); ++i) draw.offer(static_cast<int32_t>(begin + i), block[i]);
+    draw.offer_block(begin, block);
   }
   return draw.best();
 }
