@@ -290,7 +290,19 @@ void Connection::arm() {
     case Stage::kClosed:
       return;
   }
-  wire_->set_timer(seconds, [self = shared_from_this()] { self->timer_rang(); });
+  deadline_ = seconds < 0 ? HUGE_VAL : now_seconds() + seconds;
+  if (deadline_ < rings_at_) ring_at_deadline();
+}
+
+// A stream moves its deadline with each token, and the timer only when it rings.
+void Connection::ring_at_deadline() {
+  rings_at_ = deadline_;
+  wire_->set_timer(deadline_ - now_seconds(), [self = shared_from_this()] {
+    self->rings_at_ = HUGE_VAL;
+    if (self->stage_ == Stage::kClosed) return;
+    if (now_seconds() >= self->deadline_) return self->timer_rang();
+    if (self->deadline_ < HUGE_VAL) self->ring_at_deadline();
+  });
 }
 
 void Connection::timer_rang() {

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -78,6 +79,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void write_more();
   void answer_done();
   void arm();
+  void ring_at_deadline();
   void timer_rang();
   void forget_body();
 
@@ -90,6 +92,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<HttpParser> parser_;
   int64_t body_bytes_ = 0;  // counted in host_.bodies_bytes
   double idle_since_ = 0;
+  // Of what the connection waits for; and when the wire's timer rings, which is not later.
+  double deadline_ = HUGE_VAL, rings_at_ = HUGE_VAL;
 
   bool begun_ = false;       // a byte of this request came
   bool head_only_ = false;   // HEAD
