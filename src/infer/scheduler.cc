@@ -72,6 +72,7 @@ double Scheduler::prompt_rate() const {
 }
 
 void Scheduler::took(double seconds) {
+  if (decoding_ > 0 && cost_.known()) margin_.add(seconds > options_.tpot_seconds);
   cost_.add(work_, seconds);
   rate_.add(prompt_rows_, seconds, prompts_left_);
 }
@@ -193,9 +194,9 @@ int64_t Scheduler::affordable(const Sequence& sequence, int64_t rows) const {
   rows = std::min(rows, options_.rows - work_.rows);
   if (options_.tpot_seconds <= 0 || decoding_ == 0 || !cost_.known()) return rows;
   const auto fits = [&](int64_t n) {
-    return cost_.bound(
-               {.rows = work_.rows + n, .keys = work_.keys + keys_of(sequence.computed, n)}) <=
-           options_.tpot_seconds;
+    const StepCost::Work work = {.rows = work_.rows + n,
+                                 .keys = work_.keys + keys_of(sequence.computed, n)};
+    return cost_.bound(work) * margin_.factor() <= options_.tpot_seconds;
   };
   if (fits(rows)) return rows;
   int64_t low = 0, high = rows;  // fits(low) or low is 0; not fits(high)

@@ -87,6 +87,7 @@ class Scheduler {
   const int64_t page_rows_;
   PagePool pool_;
   StepCost cost_;
+  LatencyMargin margin_;
   PrefillRate rate_;
   List waiting_, running_;  // both by arrival
   std::vector<Piece> plan_;

@@ -8,6 +8,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -35,6 +36,23 @@ class StepCost {
   std::array<double, 3> xy_ = {};
   std::array<double, 3> cost_ = {};
   std::vector<double> excess_;  // measured over expected, of recent steps
+};
+
+// LatencyMargin: how far below a latency target steps are planned, so that at most a twentieth of them passes it.
+//
+// A bound is right on average, and a machine is not the same for long: what steps do is held against the target, one that
+// passes it widens the margin as much as 39 that stay under it narrow it. So one in 40 passes in the long run,
+// whatever the noise, while there is less work to choose from.
+class LatencyMargin {
+ public:
+  void add(bool passed) {
+    factor_ = std::clamp(factor_ * (passed ? kWider : kNarrower), 1.0, kMost);
+  }
+  double factor() const { return factor_; }  // of a step's bound; 1 to 2
+
+ private:
+  static constexpr double kWider = 1.04, kNarrower = 0.999, kMost = 2;
+  double factor_ = 1;
 };
 
 }  // namespace moraine
