@@ -30,8 +30,8 @@ inline double most_gumbel(uint64_t bits) {
   return static_cast<double>(54 - std::bit_width(m)) * kLog2 + kRounding;
 }
 
-// Where noise of at least `noise` is needed: a word whose 53 bits, inverted, are this or more has less. One bit more than
-// most_gumbel says, for what is rounded here.
+// Where noise of at least `noise` is needed: a word whose 53 bits, inverted, are this or more has less. One bit more
+// than most_gumbel says, for what is rounded here.
 inline uint64_t words_below(double noise) {
   if (!(noise > 0)) return UINT64_MAX;
   constexpr double kLog2 = 0.6931471805599453;

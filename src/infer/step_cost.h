@@ -40,8 +40,8 @@ class StepCost {
 
 // LatencyMargin: how far below a latency target steps are planned, so that at most a twentieth of them passes it.
 //
-// A bound is right on average, and a machine is not the same for long: what steps do is held against the target, one that
-// passes it widens the margin as much as 39 that stay under it narrow it. So one in 40 passes in the long run,
+// A bound is right on average, and a machine is not the same for long: what steps do is held against the target, one
+// that passes it widens the margin as much as 39 that stay under it narrow it. So one in 40 passes in the long run,
 // whatever the noise, while there is less work to choose from.
 class LatencyMargin {
  public:
