@@ -19,6 +19,8 @@ swiglu_bf16         24  24  32  32      0
 linear_f32         136 136  96  96  20480
 linear_bf16         64  64  80  80  10240
 linear_bf16_to_f32  64  64  80  80  10240
+linear_weight_f32   88  88  56  56  18432
+linear_weight_bf16  64  64  80  80   9216
 pack_f32            24  24  32  32      0
 pack_bf16           24  24  32  32      0
 attention_64       168 168 128 128  14336

@@ -4,6 +4,7 @@
 #include "kernels/gpu/attention.cu"
 #include "kernels/gpu/attention_rows.cu"
 #include "kernels/gpu/linear.cu"
+#include "kernels/gpu/linear_weight.cu"
 #include "kernels/gpu/residual_norm.cu"
 #include "kernels/gpu/swiglu.cu"
 
@@ -18,6 +19,8 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(linear_f32, LinearArgs),
     MR_EMULATED(linear_bf16, LinearArgs),
     MR_EMULATED(linear_bf16_to_f32, LinearArgs),
+    MR_EMULATED(linear_weight_f32, LinearWeightArgs),
+    MR_EMULATED(linear_weight_bf16, LinearWeightArgs),
     MR_EMULATED(pack_f32, PackArgs),
     MR_EMULATED(pack_bf16, PackArgs),
     MR_EMULATED(attention_64, AttentionArgs),
