@@ -14,8 +14,14 @@ out=${1:-build/gpu}
 ceilings='
 residual_norm_f32   32  32  40  40     32
 residual_norm_bf16  32  32  40  40     32
+residual_norm_along 24  24  40  40     32
+residual_norm_rows_f32 32 32 40 40      0
+residual_norm_rows_bf16 40 40 40 40     0
+residual_norm_sums  32  32  40  40      0
 swiglu_f32          24  24  32  32      0
 swiglu_bf16         24  24  32  32      0
+swiglu_backward_f32 24  24  32  32      0
+swiglu_backward_bf16 24 24  32  32      0
 linear_f32         136 136  96  96  20480
 linear_bf16         64  64  80  80  10240
 linear_bf16_to_f32  64  64  80  80  10240
@@ -90,11 +96,11 @@ awk -v ceilings="$ceilings" '
       for (t = 1; t <= 4; ++t) most[f[1], targets[t]] = f[1 + t]
       shared[f[1]] = f[6]; known[f[1]] = 1
     }
-    printf "%-20s %-7s %9s %7s %7s %6s %7s\n", "kernel", "target", "registers", "at most", "spilled", "stack", "shared"
+    printf "%-24s %-7s %9s %7s %7s %6s %7s\n", "kernel", "target", "registers", "at most", "spilled", "stack", "shared"
   }
   function problem(text) { print "gpu_compile: " $1 " for " $2 ": " text > "/dev/stderr"; failed = 1 }
   {
-    printf "%-20s %-7s %9d %7d %7d %6d %7d\n", $1, $2, $3, most[$1, $2], $4, $5, $6
+    printf "%-24s %-7s %9d %7d %7d %6d %7d\n", $1, $2, $3, most[$1, $2], $4, $5, $6
     seen[$1] = 1
     if (!($1 in known)) { problem("no row in the table of scripts/gpu_compile.sh"); next }
     if ($3 > most[$1, $2]) problem($3 " registers, at most " most[$1, $2])

@@ -6,6 +6,7 @@
 #include "kernels/gpu/linear.cu"
 #include "kernels/gpu/linear_weight.cu"
 #include "kernels/gpu/residual_norm.cu"
+#include "kernels/gpu/residual_norm_backward.cu"
 #include "kernels/gpu/swiglu.cu"
 
 namespace moraine::gpu {
@@ -14,8 +15,14 @@ inline namespace MR_GPU_SPACE {
 inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(residual_norm_f32, ResidualNormArgs),
     MR_EMULATED(residual_norm_bf16, ResidualNormArgs),
+    MR_EMULATED(residual_norm_along, ResidualNormBackwardArgs),
+    MR_EMULATED(residual_norm_rows_f32, ResidualNormBackwardArgs),
+    MR_EMULATED(residual_norm_rows_bf16, ResidualNormBackwardArgs),
+    MR_EMULATED(residual_norm_sums, ResidualNormBackwardArgs),
     MR_EMULATED(swiglu_f32, SwigluArgs),
     MR_EMULATED(swiglu_bf16, SwigluArgs),
+    MR_EMULATED(swiglu_backward_f32, SwigluBackwardArgs),
+    MR_EMULATED(swiglu_backward_bf16, SwigluBackwardArgs),
     MR_EMULATED(linear_f32, LinearArgs),
     MR_EMULATED(linear_bf16, LinearArgs),
     MR_EMULATED(linear_bf16_to_f32, LinearArgs),

@@ -1,4 +1,4 @@
-// LinearWeight: gradients of weights on a GPU: a block takes 64 outputs by 64 inputs of a group, its rows in steps of 32.
+// LinearWeight: gradients of weights on a GPU: a block takes 64 outputs by 64 inputs of a group, rows in steps of 32.
 //
 //   dw[g,n,k] += sum_t dy[t,n] x[t,k] ; dbias[g,n] += sum_t dy[t,n], rows t of group g: rows[g] <= t < rows[g+1]
 //
