@@ -33,6 +33,16 @@ attention_64       168 168 128 128  14336
 attention_rows_f32  56  56  64  64   8464
 attention_rows_bf16 56  56  64  64   8464
 attention_128      256 256 168 168  22528
+attention_dq_64      144 144 144 152  14336
+attention_dq_128     216 216 208 216  22528
+attention_dkv_64     144 144 216 216  28928
+attention_dkv_128    192 192 255 255  45312
+attention_dq_rows_f32 56 56  72  72   12544
+attention_dq_rows_bf16 56 56 72  72   12544
+attention_dkv_rows_f32 48 48 72  72   16896
+attention_dkv_rows_bf16 48 48 72 72   16896
+attention_delta_f32  24  24  32  32       0
+attention_delta_bf16 24  24  32  32       0
 '
 
 clang=$(command -v clang++-19 || true)

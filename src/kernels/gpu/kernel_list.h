@@ -2,6 +2,8 @@
 #pragma once
 
 #include "kernels/gpu/attention.cu"
+#include "kernels/gpu/attention_backward.cu"
+#include "kernels/gpu/attention_backward_rows.cu"
 #include "kernels/gpu/attention_rows.cu"
 #include "kernels/gpu/linear.cu"
 #include "kernels/gpu/linear_weight.cu"
@@ -34,6 +36,16 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(attention_128, AttentionArgs),
     MR_EMULATED(attention_rows_f32, AttentionArgs),
     MR_EMULATED(attention_rows_bf16, AttentionArgs),
+    MR_EMULATED(attention_dq_64, AttentionBackwardArgs),
+    MR_EMULATED(attention_dq_128, AttentionBackwardArgs),
+    MR_EMULATED(attention_dkv_64, AttentionBackwardArgs),
+    MR_EMULATED(attention_dkv_128, AttentionBackwardArgs),
+    MR_EMULATED(attention_dq_rows_f32, AttentionBackwardArgs),
+    MR_EMULATED(attention_dq_rows_bf16, AttentionBackwardArgs),
+    MR_EMULATED(attention_dkv_rows_f32, AttentionBackwardArgs),
+    MR_EMULATED(attention_dkv_rows_bf16, AttentionBackwardArgs),
+    MR_EMULATED(attention_delta_f32, AttentionDeltaArgs),
+    MR_EMULATED(attention_delta_bf16, AttentionDeltaArgs),
 };
 
 }  // namespace MR_GPU_SPACE
