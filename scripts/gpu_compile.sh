@@ -25,6 +25,8 @@ swiglu_backward_bf16 24 24  32  32      0
 linear_f32         136 136  96  96  20480
 linear_bf16         64  64  80  80  10240
 linear_bf16_to_f32  64  64  80  80  10240
+matmul_f32         136 136  56  56  20480
+matmul_bf16         72  72  80  80  10240
 linear_weight_f32   88  88  56  56  18432
 linear_weight_bf16  64  64  80  80   9216
 pack_f32            24  24  32  32      0

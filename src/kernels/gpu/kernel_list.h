@@ -7,6 +7,7 @@
 #include "kernels/gpu/attention_rows.cu"
 #include "kernels/gpu/linear.cu"
 #include "kernels/gpu/linear_weight.cu"
+#include "kernels/gpu/matmul.cu"
 #include "kernels/gpu/residual_norm.cu"
 #include "kernels/gpu/residual_norm_backward.cu"
 #include "kernels/gpu/swiglu.cu"
@@ -30,6 +31,8 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(linear_bf16_to_f32, LinearArgs),
     MR_EMULATED(linear_weight_f32, LinearWeightArgs),
     MR_EMULATED(linear_weight_bf16, LinearWeightArgs),
+    MR_EMULATED(matmul_f32, MatmulArgs),
+    MR_EMULATED(matmul_bf16, MatmulArgs),
     MR_EMULATED(pack_f32, PackArgs),
     MR_EMULATED(pack_bf16, PackArgs),
     MR_EMULATED(attention_64, AttentionArgs),
