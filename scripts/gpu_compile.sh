@@ -31,6 +31,14 @@ linear_weight_f32   88  88  56  56  18432
 linear_weight_bf16  64  64  80  80   9216
 pack_f32            24  24  32  32      0
 pack_bf16           24  24  32  32      0
+squares_f32         24  24  32  32   2048
+squares_bf16        24  24  32  32   2048
+adamw               24  24  32  32      0
+momentum_f32        24  24  32  32      0
+momentum_bf16       24  24  32  32      0
+decay               24  24  32  32      0
+normalise           24  24  40  40      0
+transpose           24  24  32  32   4224
 attention_64       168 168 128 128  14336
 attention_rows_f32  56  56  64  64   8464
 attention_rows_bf16 56  56  64  64   8464

@@ -8,8 +8,10 @@
 #include "kernels/gpu/linear.cu"
 #include "kernels/gpu/linear_weight.cu"
 #include "kernels/gpu/matmul.cu"
+#include "kernels/gpu/optimizer_passes.cu"
 #include "kernels/gpu/residual_norm.cu"
 #include "kernels/gpu/residual_norm_backward.cu"
+#include "kernels/gpu/squares.cu"
 #include "kernels/gpu/swiglu.cu"
 
 namespace moraine::gpu {
@@ -35,6 +37,14 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(matmul_bf16, MatmulArgs),
     MR_EMULATED(pack_f32, PackArgs),
     MR_EMULATED(pack_bf16, PackArgs),
+    MR_EMULATED(squares_f32, SquaresArgs),
+    MR_EMULATED(squares_bf16, SquaresArgs),
+    MR_EMULATED(adamw, AdamWPassArgs),
+    MR_EMULATED(momentum_f32, MomentumPassArgs),
+    MR_EMULATED(momentum_bf16, MomentumPassArgs),
+    MR_EMULATED(decay, DecayPassArgs),
+    MR_EMULATED(normalise, NormalisePassArgs),
+    MR_EMULATED(transpose, TransposePassArgs),
     MR_EMULATED(attention_64, AttentionArgs),
     MR_EMULATED(attention_128, AttentionArgs),
     MR_EMULATED(attention_rows_f32, AttentionArgs),

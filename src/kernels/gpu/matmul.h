@@ -2,7 +2,7 @@
 //
 //   c[i,j] = alpha * sum_l a[i,l] b[j,l] + beta * c0[i,j], operands rounded to `compute`
 //
-// Shapes, symmetric, b_is_kn and aliasing: MatmulNT of kernels/linear.h. b is packed first, row-major, into the scratch;
+// Shapes, symmetric, b_is_kn and aliasing: MatmulNT of kernels/linear.h. b is packed into the scratch first, row-major;
 // so it may be c. A symmetric product's blocks below the diagonal end at once; those above write both sides.
 // Order:    the sums as linear.h has them, then alpha, then one fused multiply-add for beta. A function of k alone.
 // Cost:     2 m n k flops, or half of it; b is rounded and written once.
