@@ -174,6 +174,15 @@ TEST(GpuAttentionBackward, ADocumentAloneIsTheDocumentInCompany) {
   }
 }
 
+TEST(GpuAttentionBackward, AWindowOfTheWholeDocumentIsNone) {
+  Rig host;
+  BackwardData data = make_data(host, {{40}, 1, 1, 16, 0});
+  GpuRig rig({.wave = 64});
+  const Tensor none = rig.get(host, run(rig, data).all);
+  data.args.window = 40;
+  EXPECT_SAME_BITS(rig.get(host, run(rig, data).all), none);
+}
+
 // Both are the kernels without tiles.
 TEST(GpuAttentionBackward, F32AndWideHeadsHaveOneResultInAllWaves) {
   for (const BackwardCase& c : {BackwardCase{{33, 2}, 4, 2, 5, 0, DType::kF32},
