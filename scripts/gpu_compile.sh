@@ -14,17 +14,45 @@ out=${1:-build/gpu}
 ceilings='
 residual_norm_f32   32  32  40  40     32
 residual_norm_bf16  32  32  40  40     32
+residual_norm_along 24  24  40  40     32
+residual_norm_rows_f32 32 32 40 40      0
+residual_norm_rows_bf16 40 40 40 40     0
+residual_norm_sums  32  32  40  40      0
 swiglu_f32          24  24  32  32      0
 swiglu_bf16         24  24  32  32      0
+swiglu_backward_f32 24  24  32  32      0
+swiglu_backward_bf16 24 24  32  32      0
 linear_f32         136 136  96  96  20480
 linear_bf16         64  64  80  80  10240
 linear_bf16_to_f32  64  64  80  80  10240
+matmul_f32         136 136  56  56  20480
+matmul_bf16         72  72  80  80  10240
+linear_weight_f32   88  88  56  56  18432
+linear_weight_bf16  64  64  80  80   9216
 pack_f32            24  24  32  32      0
 pack_bf16           24  24  32  32      0
+squares_f32         24  24  32  32   2048
+squares_bf16        24  24  32  32   2048
+adamw               24  24  32  32      0
+momentum_f32        24  24  32  32      0
+momentum_bf16       24  24  32  32      0
+decay               24  24  32  32      0
+normalise           24  24  40  40      0
+transpose           24  24  32  32   4224
 attention_64       168 168 128 128  14336
 attention_rows_f32  56  56  64  64   8464
 attention_rows_bf16 56  56  64  64   8464
 attention_128      256 256 168 168  22528
+attention_dq_64      144 144 144 152  14336
+attention_dq_128     216 216 208 216  22528
+attention_dkv_64     144 144 216 216  28928
+attention_dkv_128    192 192 255 255  45312
+attention_dq_rows_f32 56 56  72  72   12544
+attention_dq_rows_bf16 56 56 72  72   12544
+attention_dkv_rows_f32 48 48 72  72   16896
+attention_dkv_rows_bf16 48 48 72 72   16896
+attention_delta_f32  24  24  32  32       0
+attention_delta_bf16 24  24  32  32       0
 '
 
 clang=$(command -v clang++-19 || true)
@@ -88,11 +116,11 @@ awk -v ceilings="$ceilings" '
       for (t = 1; t <= 4; ++t) most[f[1], targets[t]] = f[1 + t]
       shared[f[1]] = f[6]; known[f[1]] = 1
     }
-    printf "%-20s %-7s %9s %7s %7s %6s %7s\n", "kernel", "target", "registers", "at most", "spilled", "stack", "shared"
+    printf "%-24s %-7s %9s %7s %7s %6s %7s\n", "kernel", "target", "registers", "at most", "spilled", "stack", "shared"
   }
   function problem(text) { print "gpu_compile: " $1 " for " $2 ": " text > "/dev/stderr"; failed = 1 }
   {
-    printf "%-20s %-7s %9d %7d %7d %6d %7d\n", $1, $2, $3, most[$1, $2], $4, $5, $6
+    printf "%-24s %-7s %9d %7d %7d %6d %7d\n", $1, $2, $3, most[$1, $2], $4, $5, $6
     seen[$1] = 1
     if (!($1 in known)) { problem("no row in the table of scripts/gpu_compile.sh"); next }
     if ($3 > most[$1, $2]) problem($3 " registers, at most " most[$1, $2])

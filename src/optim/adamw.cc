@@ -14,7 +14,9 @@ namespace {
 
 constexpr int64_t kTask = 1 << 15;  // elements; four streams of 128 KiB
 
-AdamWBlock block_of(const AdamWStep& a, const AdamWRange& range, int64_t begin, int64_t n) {
+}  // namespace
+
+AdamWBlock adamw_block_of(const AdamWStep& a, const AdamWRange& range, int64_t begin, int64_t n) {
   const AdamWOptions& o = a.options;
   const double t = static_cast<double>(a.step), lr = a.lr * range.lr_scale;
   return {.w = a.weights.as<float>() + range.offset + begin,
@@ -34,23 +36,25 @@ AdamWBlock block_of(const AdamWStep& a, const AdamWRange& range, int64_t begin, 
           .rate = static_cast<float>(lr)};
 }
 
-}  // namespace
-
-void adamw_step(Context& ctx, const AdamWStep& a) {
-  if (a.ranges.empty()) return;
+void check_adamw(const AdamWStep& a) {
   check_dtype(a.weights, "weights", DType::kF32);
   check_tensor(a.gradients, "gradients", DType::kF32, {a.weights.dims[0]});
   check_dtype(a.m, "m", DType::kF32);
   check_tensor(a.v, "v", DType::kF32, {a.m.dims[0]});
   MR_CHECK(a.step >= 1, "step=%ld", long(a.step));
-  std::vector<int64_t> ends;  // of each range, laid end to end
-  int64_t total = 0;
   for (const AdamWRange& range : a.ranges) {
     MR_CHECK(range.offset >= 0 && range.count >= 0 &&
              range.offset + range.count <= a.weights.count());
     MR_CHECK(range.state_offset >= 0 && range.state_offset + range.count <= a.m.count());
-    ends.push_back(total += range.count);
   }
+}
+
+void adamw_step(Context& ctx, const AdamWStep& a) {
+  if (a.ranges.empty()) return;
+  check_adamw(a);
+  std::vector<int64_t> ends;  // of each range, laid end to end
+  int64_t total = 0;
+  for (const AdamWRange& range : a.ranges) ends.push_back(total += range.count);
   const OpTimer timer(ctx.profile, "adamw", 0, 28.0 * static_cast<double>(total));
   ctx.pool->parallel_for((total + kTask - 1) / kTask, [&](int64_t task, int) {
     const int64_t task_end = std::min(total, (task + 1) * kTask);
@@ -59,7 +63,7 @@ void adamw_step(Context& ctx, const AdamWStep& a) {
     for (; at < task_end; ++i) {
       const AdamWRange& range = a.ranges[i];
       const int64_t n = std::min(ends[i], task_end) - at;
-      if (n > 0) adamw_block(block_of(a, range, at - (ends[i] - range.count), n));
+      if (n > 0) adamw_block(adamw_block_of(a, range, at - (ends[i] - range.count), n));
       at += n;
     }
   });

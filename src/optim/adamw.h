@@ -47,4 +47,10 @@ struct AdamWStep {
 
 void adamw_step(Context& ctx, const AdamWStep& a);
 
+struct AdamWBlock;  // flat_math.h
+// Elements [begin, begin + n) of a range, as the loops take them: pointers, and this step's factors.
+AdamWBlock adamw_block_of(const AdamWStep& a, const AdamWRange& range, int64_t begin, int64_t n);
+// Stops at a bug of the caller: types, shapes, ranges outside the buffers.
+void check_adamw(const AdamWStep& a);
+
 }  // namespace moraine

@@ -41,44 +41,22 @@ void for_blocks(Context& ctx, int64_t count, const F& f) {
 }
 
 void update_matrix(Context& ctx, const MuonStep& a, const MuonMatrix& matrix, uint8_t* scratch) {
-  const Layout layout(matrix, a.options.ns_dtype);
-  const int64_t count = matrix.rows * matrix.cols;
-  const Tensor x = make_tensor(scratch, DType::kF32, {layout.m, layout.n});
-  const Tensor standing = layout.tall ? make_tensor(scratch + layout.matrix_bytes, DType::kF32,
-                                                    {matrix.rows, matrix.cols})
-                                      : x;
-  const Tensor rest =
-      make_tensor(scratch + layout.matrices_bytes(), DType::kU8, {layout.newton_schulz_bytes});
-
-  float* upright = standing.as<float>();
-  const float* g = a.gradients.as<float>() + matrix.offset;
-  uint8_t* momentum = static_cast<uint8_t*>(a.momentum.data);
+  const MuonPasses p = muon_passes(a, matrix, scratch);
   const int64_t momentum_bytes = dtype_bytes(a.momentum.dtype);
-  for_blocks(ctx, count, [&](int64_t begin, int64_t n) {
-    momentum_block({.out = upright + begin,
-                    .momentum = momentum + (matrix.momentum_offset + begin) * momentum_bytes,
-                    .g = g + begin,
-                    .n = n,
-                    .momentum_dtype = a.momentum.dtype,
-                    .g_scale = static_cast<float>(a.gradient_scale),
-                    .mu = static_cast<float>(a.options.momentum),
-                    .nesterov = a.options.nesterov});
+  for_blocks(ctx, p.momentum.n, [&](int64_t begin, int64_t n) {
+    MomentumBlock block = p.momentum;
+    block.out += begin;
+    block.momentum = static_cast<uint8_t*>(block.momentum) + begin * momentum_bytes;
+    block.g += begin;
+    block.n = n;
+    momentum_block(block);
   });
-  if (layout.tall) transpose(ctx, x, standing);
-  newton_schulz(ctx, {.x = x,
-                      .scratch = rest,
-                      .kind = a.options.coefficients,
-                      .steps = a.options.ns_steps,
-                      .compute = a.options.ns_dtype});
-  if (layout.tall) transpose(ctx, standing, x);
-
-  const double lr = a.lr * matrix.lr_scale;
-  const double decay = matrix.weight_decay ? a.options.weight_decay : 0;
-  const float keep = static_cast<float>(1 - lr * decay);
-  const float rate = static_cast<float>(lr * kAdamWRms * std::sqrt(static_cast<double>(layout.n)));
-  float* w = a.weights.as<float>() + matrix.offset;
-  for_blocks(ctx, count, [&](int64_t begin, int64_t n) {
-    decay_and_subtract_block(w + begin, upright + begin, n, keep, rate);
+  if (p.tall) transpose(ctx, p.newton_schulz.x, p.standing);
+  newton_schulz(ctx, p.newton_schulz);
+  if (p.tall) transpose(ctx, p.standing, p.newton_schulz.x);
+  const float* x = p.standing.as<float>();
+  for_blocks(ctx, p.momentum.n, [&](int64_t begin, int64_t n) {
+    decay_and_subtract_block(p.w + begin, x + begin, n, p.keep, p.rate);
   });
 }
 
@@ -107,22 +85,60 @@ double muon_flops(int64_t rows, int64_t cols, int ns_steps) {
   return newton_schulz_flops(std::min(rows, cols), std::max(rows, cols), ns_steps);
 }
 
-void muon_step(Context& ctx, const MuonStep& a) {
-  if (a.matrices.empty()) return;
+MuonPasses muon_passes(const MuonStep& a, const MuonMatrix& matrix, uint8_t* scratch) {
+  const Layout layout(matrix, a.options.ns_dtype);
+  const Tensor x = make_tensor(scratch, DType::kF32, {layout.m, layout.n});
+  const Tensor standing = layout.tall ? make_tensor(scratch + layout.matrix_bytes, DType::kF32,
+                                                    {matrix.rows, matrix.cols})
+                                      : x;
+  uint8_t* const momentum = static_cast<uint8_t*>(a.momentum.data) +
+                            matrix.momentum_offset * dtype_bytes(a.momentum.dtype);
+  const double lr = a.lr * matrix.lr_scale;
+  const double decay = matrix.weight_decay ? a.options.weight_decay : 0;
+  return {.momentum = {.out = standing.as<float>(),
+                       .momentum = momentum,
+                       .g = a.gradients.as<float>() + matrix.offset,
+                       .n = matrix.rows * matrix.cols,
+                       .momentum_dtype = a.momentum.dtype,
+                       .g_scale = static_cast<float>(a.gradient_scale),
+                       .mu = static_cast<float>(a.options.momentum),
+                       .nesterov = a.options.nesterov},
+          .standing = standing,
+          .tall = layout.tall,
+          .newton_schulz = {.x = x,
+                            .scratch = make_tensor(scratch + layout.matrices_bytes(), DType::kU8,
+                                                   {layout.newton_schulz_bytes}),
+                            .kind = a.options.coefficients,
+                            .steps = a.options.ns_steps,
+                            .compute = a.options.ns_dtype},
+          .w = a.weights.as<float>() + matrix.offset,
+          .keep = static_cast<float>(1 - lr * decay),
+          .rate = static_cast<float>(lr * kAdamWRms * std::sqrt(static_cast<double>(layout.n)))};
+}
+
+void check_muon(const MuonStep& a, int threads) {
   check_dtype(a.weights, "weights", DType::kF32);
   check_tensor(a.gradients, "gradients", DType::kF32, {a.weights.dims[0]});
   check_dtype(a.scratch, "scratch", DType::kU8);
+  MR_CHECK(a.scratch.bytes() >= muon_scratch_bytes(a.matrices, a.options.ns_dtype, threads),
+           "scratch has %ld bytes", long(a.scratch.bytes()));
+  for (const MuonMatrix& matrix : a.matrices) {
+    const int64_t count = matrix.rows * matrix.cols;
+    MR_CHECK(matrix.offset >= 0 && matrix.offset + count <= a.weights.count());
+    MR_CHECK(matrix.momentum_offset >= 0 && matrix.momentum_offset + count <= a.momentum.count());
+  }
+}
+
+void muon_step(Context& ctx, const MuonStep& a) {
+  if (a.matrices.empty()) return;
   const DType compute = a.options.ns_dtype;
   const int threads = ctx.pool->threads();
-  MR_CHECK(a.scratch.bytes() >= muon_scratch_bytes(a.matrices, compute, threads),
-           "scratch has %ld bytes", long(a.scratch.bytes()));
+  check_muon(a, threads);
   double flops = 0, elements = 0;
   std::vector<int64_t> small, large;
   for (size_t i = 0; i < a.matrices.size(); ++i) {
     const MuonMatrix& matrix = a.matrices[i];
     const int64_t count = matrix.rows * matrix.cols;
-    MR_CHECK(matrix.offset >= 0 && matrix.offset + count <= a.weights.count());
-    MR_CHECK(matrix.momentum_offset >= 0 && matrix.momentum_offset + count <= a.momentum.count());
     if (count == 0) continue;
     flops += muon_flops(matrix.rows, matrix.cols, a.options.ns_steps);
     elements += static_cast<double>(count);

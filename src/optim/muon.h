@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <span>
 
+#include "optim/flat_math.h"
 #include "optim/newton_schulz.h"
 
 namespace moraine {
@@ -54,5 +55,19 @@ struct MuonStep {
 int64_t muon_scratch_bytes(std::span<const MuonMatrix> matrices, DType compute, int threads);
 double muon_flops(int64_t rows, int64_t cols, int ns_steps);  // also the cost for balancing ranks
 void muon_step(Context& ctx, const MuonStep& a);
+
+// The passes over one matrix, for any backend: momentum, Newton-Schulz of x (standing, transposed, if tall), decay.
+struct MuonPasses {
+  MomentumBlock momentum;  // of the whole matrix; out: standing
+  Tensor standing;         // [rows, cols], the matrix as it stands; x unless tall
+  bool tall;               // rows > cols
+  NewtonSchulz newton_schulz;
+  float* w;          // [rows, cols] in and out
+  float keep, rate;  // w = w * keep - standing * rate
+};
+// `scratch`: muon_scratch_bytes of this matrix alone.
+MuonPasses muon_passes(const MuonStep& a, const MuonMatrix& matrix, uint8_t* scratch);
+// Stops at a bug of the caller: types, shapes, matrices outside the buffers, a scratch too small for `threads`.
+void check_muon(const MuonStep& a, int threads);
 
 }  // namespace moraine

@@ -26,8 +26,6 @@ constexpr std::array<Coefficients, 5> kPolarExpress = {{
     {2.3465413258596377, -1.7097828382687081, 0.42323551169305323},
 }};
 
-// Elements summed by one task; part of the answer, do not tune.
-constexpr int64_t kNormBlock = 1 << 15;
 constexpr int64_t kTransposeRows = 64;  // rows moved by one task
 
 Coefficients coefficients(NewtonSchulzKind kind, int step) {
@@ -59,8 +57,8 @@ void normalise(Context& ctx, const Tensor& x, double* partial, NewtonSchulzKind 
   });
   double sum = 0;
   for (int64_t block = 0; block < blocks; ++block) sum += partial[block];
-  const bool classic = kind == NewtonSchulzKind::kClassic;
-  const double divisor = classic ? std::sqrt(sum) + 1e-7 : 1.02 * std::sqrt(sum) + 1e-6;
+  const NewtonSchulzNorm norm = newton_schulz_norm(kind);
+  const double divisor = norm.gain * std::sqrt(sum) + norm.eps;
   const float factor = static_cast<float>(1 / divisor);
   ctx.pool->parallel_for(blocks, [&](int64_t block, int) {
     const int64_t begin = block * kNormBlock;
@@ -94,7 +92,12 @@ void transpose(Context& ctx, const Tensor& out, const Tensor& in) {
   });
 }
 
-void newton_schulz(Context& ctx, const NewtonSchulz& a) {
+NewtonSchulzNorm newton_schulz_norm(NewtonSchulzKind kind) {
+  if (kind == NewtonSchulzKind::kClassic) return {.gain = 1, .eps = 1e-7};
+  return {.gain = 1.02, .eps = 1e-6};
+}
+
+NewtonSchulzRooms newton_schulz_rooms(const NewtonSchulz& a) {
   const int64_t m = a.x.dims[0], n = a.x.dims[1];
   check_tensor(a.x, "x", DType::kF32, {m, n});
   MR_CHECK(m >= 1 && m <= n, "m=%ld n=%ld", long(m), long(n));
@@ -102,50 +105,60 @@ void newton_schulz(Context& ctx, const NewtonSchulz& a) {
   MR_CHECK(a.scratch.bytes() >= layout.bytes(), "scratch has %ld bytes, wants %ld",
            long(a.scratch.bytes()), long(layout.bytes()));
   uint8_t* memory = a.scratch.as<uint8_t>();
-  const Tensor gram = make_tensor(memory, DType::kF32, {m, m});
-  const Tensor poly = make_tensor(memory + layout.gram_bytes, DType::kF32, {m, m});
-  double* partial = reinterpret_cast<double*>(memory + 2 * layout.gram_bytes);
-  void* pack = memory + 2 * layout.gram_bytes + layout.partial_bytes;
+  uint8_t* const sums = memory + 2 * layout.gram_bytes;
+  return {.gram = make_tensor(memory, DType::kF32, {m, m}),
+          .poly = make_tensor(memory + layout.gram_bytes, DType::kF32, {m, m}),
+          .sums = reinterpret_cast<double*>(sums),
+          .pack = sums + layout.partial_bytes};
+}
+
+void newton_schulz_products(const NewtonSchulz& a,
+                            const std::function<void(const MatmulNT&)>& multiply) {
+  const int64_t m = a.x.dims[0], n = a.x.dims[1];
+  const NewtonSchulzRooms rooms = newton_schulz_rooms(a);
   const auto product = [&](int64_t rows,
                            int64_t terms) {  // scratch of a product with b [rows, terms]
-    return make_tensor(pack, DType::kU8, {matmul_scratch_bytes(rows, terms, a.compute)});
+    return make_tensor(rooms.pack, DType::kU8, {matmul_scratch_bytes(rows, terms, a.compute)});
   };
-
-  normalise(ctx, a.x, partial, a.kind);
   for (int step = 0; step < a.steps; ++step) {
     const Coefficients k = coefficients(a.kind, step);
     const float ka = static_cast<float>(k.a), kb = static_cast<float>(k.b),
                 kc = static_cast<float>(k.c);
-    matmul_nt(ctx, {.c = gram,
-                    .c0 = {},
-                    .a = a.x,
-                    .b = a.x,
-                    .alpha = 1,
-                    .beta = 0,
-                    .symmetric = true,
-                    .compute = a.compute,
-                    .scratch = product(m, n)});
-    matmul_nt(ctx, {.c = poly,
-                    .c0 = gram,
-                    .a = gram,
-                    .b = gram,
-                    .alpha = kc,
-                    .beta = kb,
-                    .symmetric = true,
-                    .compute = a.compute,
-                    .b_is_kn = true,  // its own transpose, bit by bit; columns are packed faster
-                    .scratch = product(m, m)});
-    matmul_nt(ctx, {.c = a.x,
-                    .c0 = a.x,
-                    .a = poly,
-                    .b = a.x,
-                    .alpha = 1,
-                    .beta = ka,
-                    .symmetric = false,
-                    .compute = a.compute,
-                    .b_is_kn = true,
-                    .scratch = product(n, m)});
+    multiply({.c = rooms.gram,
+              .c0 = {},
+              .a = a.x,
+              .b = a.x,
+              .alpha = 1,
+              .beta = 0,
+              .symmetric = true,
+              .compute = a.compute,
+              .scratch = product(m, n)});
+    multiply({.c = rooms.poly,
+              .c0 = rooms.gram,
+              .a = rooms.gram,
+              .b = rooms.gram,
+              .alpha = kc,
+              .beta = kb,
+              .symmetric = true,
+              .compute = a.compute,
+              .b_is_kn = true,  // its own transpose, bit by bit; columns are packed faster
+              .scratch = product(m, m)});
+    multiply({.c = a.x,
+              .c0 = a.x,
+              .a = rooms.poly,
+              .b = a.x,
+              .alpha = 1,
+              .beta = ka,
+              .symmetric = false,
+              .compute = a.compute,
+              .b_is_kn = true,
+              .scratch = product(n, m)});
   }
+}
+
+void newton_schulz(Context& ctx, const NewtonSchulz& a) {
+  normalise(ctx, a.x, newton_schulz_rooms(a).sums, a.kind);
+  newton_schulz_products(a, [&](const MatmulNT& product) { matmul_nt(ctx, product); });
 }
 
 }  // namespace moraine

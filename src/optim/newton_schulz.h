@@ -18,12 +18,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "kernels/context.h"
 #include "tensor/tensor.h"
 
 namespace moraine {
+
+struct MatmulNT;  // kernels/linear.h
 
 enum class NewtonSchulzKind : uint8_t { kClassic, kPolarExpress };
 
@@ -40,6 +43,21 @@ struct NewtonSchulz {
 int64_t newton_schulz_scratch_bytes(int64_t m, int64_t n, DType compute);
 double newton_schulz_flops(int64_t m, int64_t n, int steps);
 void newton_schulz(Context& ctx, const NewtonSchulz& a);
+
+// The steps, of any backend: where in the scratch what lies, how X is normalised, and the products after that.
+struct NewtonSchulzRooms {
+  Tensor gram, poly;  // [m, m]
+  double* sums;       // of squares, one for each kNormBlock elements of X
+  void* pack;         // matmul_scratch_bytes of any of the products
+};
+constexpr int64_t kNormBlock = 1 << 15;  // elements summed by one task; part of the answer
+struct NewtonSchulzNorm {
+  double gain, eps;  // X = X / (gain |X| + eps)
+};
+NewtonSchulzRooms newton_schulz_rooms(const NewtonSchulz& a);
+NewtonSchulzNorm newton_schulz_norm(NewtonSchulzKind kind);
+void newton_schulz_products(const NewtonSchulz& a,
+                            const std::function<void(const MatmulNT&)>& multiply);
 
 // out [cols, rows] = in [rows, cols] transposed, on all threads.
 void transpose(Context& ctx, const Tensor& out, const Tensor& in);

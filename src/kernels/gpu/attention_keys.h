@@ -7,11 +7,14 @@
 namespace moraine::gpu {
 inline namespace MR_GPU_SPACE {
 
-MR_DEVICE int64_t first_seen(const AttentionArgs& a, int64_t position) {
+// Args: those of any of attention's kernels.
+template <class Args>
+MR_DEVICE int64_t first_seen(const Args& a, int64_t position) {
   return a.window == 0 || position < a.window ? 0 : position - a.window + 1;
 }
 
-MR_DEVICE bool sees(const AttentionArgs& a, int64_t position, int64_t key) {
+template <class Args>
+MR_DEVICE bool sees(const Args& a, int64_t position, int64_t key) {
   return key <= position && (a.window == 0 || key > position - a.window);
 }
 

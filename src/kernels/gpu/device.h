@@ -15,7 +15,7 @@
 //   load(p), store(p, v)                   *p, of global or of shared memory; p + i is the i-th from p
 //   widen(BF16), narrow(float)             bf16 to f32, and back to nearest even; NaN stays NaN
 //   fused(x, y, z)                         x y + z, rounded once
-//   root(x)                                square root, rounded to nearest
+//   root(x)                                square root of f32 or f64, rounded to nearest
 //
 // Rules:    a barrier stands where all threads come: not in a branch that some do not take, not after an early return.
 //           Shared memory is touched by load and store only. No atomics: sums have an order.

@@ -53,6 +53,7 @@ MR_DEVICE float shuffle_xor(float v, int mask) {
 
 MR_DEVICE float fused(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 MR_DEVICE float root(float x) { return __builtin_sqrtf(x); }
+MR_DEVICE double root(double x) { return __builtin_sqrt(x); }
 
 }  // namespace MR_GPU_SPACE
 }  // namespace moraine::gpu

@@ -80,6 +80,7 @@ inline float shuffle_xor(float v, int mask, const SourceLine& at = SourceLine::h
 
 inline float fused(float x, float y, float z) { return std::fma(x, y, z); }
 inline float root(float x) { return std::sqrt(x); }
+inline double root(double x) { return std::sqrt(x); }
 
 }  // namespace MR_GPU_SPACE
 }  // namespace moraine::gpu

@@ -74,6 +74,11 @@ MR_DEVICE float root(float x) {
   asm("sqrt.rn.f32 %0, %1;" : "=f"(v) : "f"(x));
   return v;
 }
+MR_DEVICE double root(double x) {
+  double v;
+  asm("sqrt.rn.f64 %0, %1;" : "=d"(v) : "d"(x));
+  return v;
+}
 
 }  // namespace MR_GPU_SPACE
 }  // namespace moraine::gpu

@@ -61,4 +61,12 @@ void linear_forward(Gpu& gpu, const LinearForward& a) {
   grouped_linear_forward(gpu, {.y = a.y, .x = a.x, .w = a.w, .bias = a.bias, .rows = rows});
 }
 
+void grouped_linear_backward_input(Gpu& gpu, const GroupedLinearBackwardInput& a) {
+  grouped_linear_forward(gpu, {.y = a.dx, .x = a.dy, .w = a.w, .bias = {}, .rows = a.rows});
+}
+
+void linear_backward_input(Gpu& gpu, const LinearBackwardInput& a) {
+  linear_forward(gpu, {.y = a.dx, .x = a.dy, .w = a.w, .bias = {}});
+}
+
 }  // namespace moraine::gpu

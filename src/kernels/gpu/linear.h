@@ -2,8 +2,9 @@
 //
 //   y[t,n] = sum_k x[t,k] w[g,n,k] + bias[g,n], rows t of group g: rows[g] <= t < rows[g+1]
 //
-// A plain product is one group. Which rows are whose is read by the kernel: the grid has as many row tiles as there
-// could be, G - 1 more than T needs, and a block beyond the last one ends. So the host need not know `rows`.
+// A plain product is one group; a backward of the input is a forward with the transposed pack. Which rows are whose is
+// read by the kernel: the grid has as many row tiles as there could be, G - 1 more than T needs, and a block beyond the
+// last one ends. So the host need not know `rows`.
 //
 // Shapes:   as kernels/linear.h. A pack is row-major here: [G, n, k] of the rows' type.
 // Types:    x f32 or bf16; y that or f32. bf16 on tiles (tile.h), f32 by fused multiply-adds.
@@ -16,7 +17,9 @@
 #include <cstdint>
 
 namespace moraine {
-struct GroupedLinearForward;  // kernels/linear.h
+struct GroupedLinearBackwardInput;  // kernels/linear.h
+struct GroupedLinearForward;
+struct LinearBackwardInput;
 struct LinearForward;
 struct PackMatrix;
 }  // namespace moraine
@@ -50,5 +53,7 @@ constexpr int kPackThreads = 256;
 void pack_matrix(Gpu& gpu, const PackMatrix& a);
 void linear_forward(Gpu& gpu, const LinearForward& a);
 void grouped_linear_forward(Gpu& gpu, const GroupedLinearForward& a);
+void linear_backward_input(Gpu& gpu, const LinearBackwardInput& a);
+void grouped_linear_backward_input(Gpu& gpu, const GroupedLinearBackwardInput& a);
 
 }  // namespace moraine::gpu

@@ -1,13 +1,10 @@
 // ResidualNorm, device side: merge a row, add its squares, scale it.
 #include "kernels/gpu/block_sum.h"
+#include "kernels/gpu/channel_or.h"
 #include "kernels/gpu/residual_norm.h"
 
 namespace moraine::gpu {
 inline namespace MR_GPU_SPACE {
-
-MR_DEVICE float channel_or(const float* v, int64_t d, float absent) {
-  return v == nullptr ? absent : load(v + d);
-}
 
 template <class E>
 MR_DEVICE void residual_norm_row(const ResidualNormArgs& a) {

@@ -5,16 +5,34 @@
 #include "kernels/gpu/swiglu.h"
 
 namespace moraine::gpu {
+namespace {
+
+// A thread for each of `count` channels.
+Grid channels(int64_t count) {
+  return {.blocks_x = (count + kSwigluThreads - 1) / kSwigluThreads,
+          .blocks_y = 1,
+          .threads = kSwigluThreads};
+}
+
+}  // namespace
 
 void swiglu_forward(Gpu& gpu, const SwigluForward& a) {
   const int64_t F = a.y.dims[1], count = a.rows * F;
   if (count == 0) return;
   const SwigluArgs args = {.y = a.y.data, .gate_up = a.gate_up.data, .rows = a.rows, .F = F};
-  gpu.launch(a.y.dtype == DType::kBF16 ? "swiglu_bf16" : "swiglu_f32",
-             {.blocks_x = (count + kSwigluThreads - 1) / kSwigluThreads,
-              .blocks_y = 1,
-              .threads = kSwigluThreads},
-             &args);
+  gpu.launch(a.y.dtype == DType::kBF16 ? "swiglu_bf16" : "swiglu_f32", channels(count), &args);
+}
+
+void swiglu_backward(Gpu& gpu, const SwigluBackward& a) {
+  const int64_t F = a.dy.dims[1], count = a.rows * F;
+  if (count == 0) return;
+  const SwigluBackwardArgs args = {.dgate_up = a.dgate_up.data,
+                                   .dy = a.dy.data,
+                                   .gate_up = a.gate_up.data,
+                                   .rows = a.rows,
+                                   .F = F};
+  gpu.launch(a.dy.dtype == DType::kBF16 ? "swiglu_backward_bf16" : "swiglu_backward_f32",
+             channels(count), &args);
 }
 
 }  // namespace moraine::gpu

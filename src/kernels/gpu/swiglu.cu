@@ -18,5 +18,21 @@ MR_DEVICE void swiglu_channel(const SwigluArgs& a) {
 MR_KERNEL(swiglu_f32, kSwigluThreads, SwigluArgs a) { swiglu_channel<float>(a); }
 MR_KERNEL(swiglu_bf16, kSwigluThreads, SwigluArgs a) { swiglu_channel<BF16>(a); }
 
+template <class E>
+MR_DEVICE void swiglu_gradient(const SwigluBackwardArgs& a) {
+  const int64_t i = block_x() * kSwigluThreads + thread();
+  if (i >= a.rows * a.F) return;
+  const int64_t gate = i / a.F * 2 * a.F + i % a.F, up = gate + a.F;
+  const E* const gate_up = static_cast<const E*>(a.gate_up);
+  E* const dgate_up = static_cast<E*>(a.dgate_up);
+  const float g = widen(load(gate_up + gate)), u = widen(load(gate_up + up)), s = sigmoid(g);
+  const float dy = widen(load(static_cast<const E*>(a.dy) + i));
+  store(dgate_up + gate, narrow_to<E>(dy * u * s * fused(g, 1.0f - s, 1.0f)));
+  store(dgate_up + up, narrow_to<E>(dy * g * s));
+}
+
+MR_KERNEL(swiglu_backward_f32, kSwigluThreads, SwigluBackwardArgs a) { swiglu_gradient<float>(a); }
+MR_KERNEL(swiglu_backward_bf16, kSwigluThreads, SwigluBackwardArgs a) { swiglu_gradient<BF16>(a); }
+
 }  // namespace MR_GPU_SPACE
 }  // namespace moraine::gpu

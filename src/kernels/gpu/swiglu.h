@@ -7,8 +7,9 @@
 #include <cstdint>
 
 namespace moraine {
-struct SwigluForward;  // kernels/swiglu.h
-}
+struct SwigluBackward;  // kernels/swiglu.h
+struct SwigluForward;
+}  // namespace moraine
 
 namespace moraine::gpu {
 
@@ -22,7 +23,15 @@ struct SwigluArgs {
   int64_t rows, F;
 };
 
+struct SwigluBackwardArgs {
+  void* dgate_up;       // [T, 2F] out; f32 or bf16; may be gate_up
+  const void* dy;       // [T, F]; as dgate_up
+  const void* gate_up;  // [T, 2F]; as dgate_up
+  int64_t rows, F;
+};
+
 // Tensors in the memory of `gpu`.
 void swiglu_forward(Gpu& gpu, const SwigluForward& a);
+void swiglu_backward(Gpu& gpu, const SwigluBackward& a);
 
 }  // namespace moraine::gpu

@@ -1,0 +1,242 @@
+// AttentionBackward, device side, on tiles: a wave's 16 positions meet keys, or its 16 keys meet positions.
+#include "kernels/gpu/attention_slopes.h"
+#include "kernels/gpu/tile.h"
+
+namespace moraine::gpu {
+inline namespace MR_GPU_SPACE {
+
+constexpr int kMetTiles = kAttentionKeys / kTile;
+constexpr int kSlopeStride = kAttentionKeys + 8;    // of a row of P or dS: other banks for the next
+constexpr int kSlopeShared = kTile * kSlopeStride;  // of a wave
+
+static_assert(kAttentionRows == 2 * kAttentionKeys,
+              "own rows are loaded where two matrices are met");
+
+// The first of 16 own rows, and of 16 met rows.
+struct TilePlace {
+  int64_t own, met;
+};
+struct HeadAndPlace {
+  int64_t head, first;
+};
+
+// `count` rows from `first` on; zeros where there is no row, or no channel.
+template <int kWidth>
+MR_DEVICE void load_rows(Shared<BF16> to, const void* from, const HeadRows& rows, int64_t first,
+                         int count) {
+  for (int i = thread(); i < count * kWidth; i += kAttentionWaves * kWave) {
+    const int64_t position = first + i / kWidth, channel = i % kWidth;
+    store(to + (i / kWidth * (kWidth + 8) + i % kWidth),
+          rows.has(position, channel)
+              ? load(static_cast<const BF16*>(from) + rows.at(position, channel))
+              : BF16{});
+  }
+}
+
+// Sixteen channels of 16 rows, as a left operand.
+template <int kWidth>
+MR_DEVICE LeftTile own_tile(Shared<BF16> own, int t) {
+  return left_tile([&](int i, int c) { return load(own + (i * (kWidth + 8) + t * kTile + c)); });
+}
+
+// The wave's 16 of the block's rows from `first` on, by way of `room` for all of them.
+template <int kWidth>
+MR_DEVICE void load_own(LeftTile (&to)[kWidth / kTile], Shared<BF16> room, const void* from,
+                        const HeadRows& rows, int64_t first) {
+  sync_block();
+  load_rows<kWidth>(room, from, rows, first, kAttentionRows);
+  sync_block();
+  const Shared<BF16> own = room + thread() / kWave * kTile * (kWidth + 8);
+  MR_UNROLL for (int t = 0; t < kWidth / kTile; ++t) to[t] = own_tile<kWidth>(own, t);
+}
+
+// Own rows times 16 met rows; own(t): sixteen channels of the own ones.
+template <int kWidth, class Own>
+MR_DEVICE SumTile meet(const Own& own, Shared<BF16> met) {
+  SumTile sum = {};
+  MR_UNROLL for (int t = 0; t < kWidth / kTile; ++t) {
+    multiply_add(sum, own(t), right_tile([&](int k, int j) {
+                   return load(met + (j * (kWidth + 8) + t * kTile + k));
+                 }));
+  }
+  return sum;
+}
+
+// sum += weights of own rows times met rows.
+template <int kWidth>
+MR_DEVICE void add_met(SumTile (&sum)[kWidth / kTile], Shared<BF16> weights, Shared<BF16> met) {
+  MR_UNROLL for (int t = 0; t < kMetTiles; ++t) {
+    const LeftTile left =
+        left_tile([&](int i, int k) { return load(weights + (i * kSlopeStride + t * kTile + k)); });
+    MR_UNROLL for (int c = 0; c < kWidth / kTile; ++c) {
+      multiply_add(sum[c], left, right_tile([&](int k, int j) {
+                     return load(met + ((t * kTile + k) * (kWidth + 8) + c * kTile + j));
+                   }));
+    }
+  }
+}
+
+// scale * sum, to the rows from `first` on.
+template <int kWidth>
+MR_DEVICE void store_own(void* to, const SumTile (&sum)[kWidth / kTile], const HeadRows& rows,
+                         int64_t first, float scale) {
+  MR_UNROLL for (int t = 0; t < kWidth / kTile; ++t) {
+    each_sum(sum[t], [&](int row, int column, float v) {
+      const int64_t position = first + row, channel = t * kTile + column;
+      if (!rows.has(position, channel)) return;
+      store(static_cast<BF16*>(to) + rows.at(position, channel), narrow(scale * v));
+    });
+  }
+}
+
+// ------------------------------------------------------------------------------------ dq
+
+// Of the rows of a sum that a lane has cells of.
+struct LaneStatistics {
+  float lse[kLaneRows], delta[kLaneRows];
+};
+MR_DEVICE LaneStatistics load_statistics(const AttentionBackwardArgs& a,
+                                         const AttentionBackwardTile& tile, int64_t first) {
+  LaneStatistics s = {};
+  MR_UNROLL for (int e = 0; e < kHeld; ++e) {
+    const int64_t position = first + sum_cell(lane(), e).row;
+    if (position >= tile.rows) continue;
+    s.lse[row_slot(e)] = load(a.lse + statistic_at(a, tile, block_y(), position));
+    s.delta[row_slot(e)] = load(a.delta + statistic_at(a, tile, block_y(), position));
+  }
+  return s;
+}
+
+// dS of 16 positions from `position` on and 16 keys from `key` on.
+MR_DEVICE void store_query_slopes(const AttentionBackwardArgs& a, const LaneStatistics& known,
+                                  Shared<BF16> slopes, const SumTile (&met)[2],
+                                  const TilePlace& at) {
+  MR_UNROLL for (int e = 0; e < kHeld; ++e) {
+    const TileCell c = sum_cell(lane(), e);
+    const AttentionSlope s = attention_slope(met[0].v[e] * a.scale, met[1].v[e],
+                                             known.lse[row_slot(e)], known.delta[row_slot(e)]);
+    const bool seen = sees(a, at.own + c.row, at.met + c.column);
+    store(slopes + (c.row * kSlopeStride + c.column), narrow(seen ? s.ds : 0.0f));
+  }
+}
+
+template <int kWidth>
+MR_DEVICE void query_gradient(const AttentionBackwardArgs& a) {
+  MR_SHARED(BF16, keys, kAttentionRows * (kWidth + 8));
+  MR_SHARED(BF16, slopes, kAttentionWaves * kSlopeShared);
+  const Shared<BF16> values = keys + kAttentionKeys * (kWidth + 8);
+  const Shared<BF16> mine = slopes + thread() / kWave * kSlopeShared;
+  const AttentionBackwardTile tile = load(a.tiles + block_x());
+  const HeadRows rows = query_head(a, tile, block_y()),
+                 key_rows = key_head(a, tile, block_y() / (a.H / a.K));
+  const int64_t own = tile.position + thread() / kWave * kTile, last = own + kTile - 1;
+  LeftTile q[kWidth / kTile], slope[kWidth / kTile];
+  load_own<kWidth>(q, keys, a.q, rows, tile.position);
+  load_own<kWidth>(slope, keys, a.do_, rows, tile.position);
+  const LaneStatistics known = load_statistics(a, tile, own);
+  SumTile dq[kWidth / kTile] = {};
+  const int64_t block_end = tile.position + kAttentionRows;
+  int64_t first = first_seen(a, tile.position) / kAttentionKeys * kAttentionKeys;
+  for (; first < block_end && first < tile.rows; first += kAttentionKeys) {
+    sync_block();
+    load_rows<kWidth>(keys, a.k, key_rows, first, kAttentionKeys);
+    load_rows<kWidth>(values, a.v, key_rows, first, kAttentionKeys);
+    sync_block();
+    // The wave's first position sees the farthest back, its last the farthest on.
+    if (first > last || (a.window > 0 && first + kAttentionKeys <= own - a.window + 1)) continue;
+    MR_UNROLL for (int t = 0; t < kMetTiles; ++t) {
+      const int row = t * kTile * (kWidth + 8);
+      const SumTile met[2] = {meet<kWidth>([&](int c) { return q[c]; }, keys + row),
+                              meet<kWidth>([&](int c) { return slope[c]; }, values + row)};
+      store_query_slopes(a, known, mine + t * kTile, met, {own, first + t * kTile});
+    }
+    sync_wave();
+    add_met<kWidth>(dq, mine, keys);
+  }
+  store_own<kWidth>(a.dq, dq, rows, own, a.scale);
+}
+
+// ------------------------------------------------------------------------------------ dk, dv
+
+// lse, then delta, of kAttentionKeys positions; zeros where there is none: its rows of q and do are zeros as well.
+MR_DEVICE void load_met_statistics(Shared<float> to, const AttentionBackwardArgs& a,
+                                   const AttentionBackwardTile& tile, const HeadAndPlace& at) {
+  for (int i = thread(); i < kAttentionKeys; i += kAttentionWaves * kWave) {
+    const int64_t position = at.first + i, from = statistic_at(a, tile, at.head, position);
+    store(to + i, position < tile.rows ? load(a.lse + from) : 0.0f);
+    store(to + (kAttentionKeys + i), position < tile.rows ? load(a.delta + from) : 0.0f);
+  }
+}
+
+// P of 16 keys and 16 positions, and behind it dS.
+MR_DEVICE void store_key_slopes(const AttentionBackwardArgs& a, Shared<float> known,
+                                Shared<BF16> to, const SumTile (&met)[2], const TilePlace& at) {
+  MR_UNROLL for (int e = 0; e < kHeld; ++e) {
+    const TileCell c = sum_cell(lane(), e);
+    const AttentionSlope s =
+        attention_slope(met[0].v[e] * a.scale, met[1].v[e], load(known + c.column),
+                        load(known + (kAttentionKeys + c.column)));
+    const bool seen = sees(a, at.met + c.column, at.own + c.row);
+    store(to + (c.row * kSlopeStride + c.column), narrow(seen ? s.p : 0.0f));
+    store(to + (kSlopeShared + c.row * kSlopeStride + c.column), narrow(seen ? s.ds : 0.0f));
+  }
+}
+
+template <int kWidth>
+MR_DEVICE void key_gradients(const AttentionBackwardArgs& a) {
+  MR_SHARED(BF16, queries, kAttentionRows * (kWidth + 8));
+  MR_SHARED(BF16, v, kAttentionRows * (kWidth + 8));  // in registers they would be too many
+  MR_SHARED(BF16, weights, 2 * kAttentionWaves * kSlopeShared);
+  MR_SHARED(float, known, 2 * kAttentionKeys);
+  const Shared<BF16> mine = weights + thread() / kWave * 2 * kSlopeShared;
+  const Shared<BF16> slopes = queries + kAttentionKeys * (kWidth + 8);  // do
+  const Shared<BF16> own_v = v + thread() / kWave * kTile * (kWidth + 8);
+  const AttentionBackwardTile tile = load(a.tiles + block_x());
+  const HeadRows keys = key_head(a, tile, block_y());
+  const int64_t own = tile.position + thread() / kWave * kTile, heads = a.H / a.K;
+  LeftTile k[kWidth / kTile];
+  load_own<kWidth>(k, queries, a.k, keys, tile.position);
+  load_rows<kWidth>(v, a.v, keys, tile.position, kAttentionRows);
+  SumTile dk[kWidth / kTile] = {}, dv[kWidth / kTile] = {};
+  const int64_t block_last = last_seeing(a, tile, tile.position + kAttentionRows - 1),
+                own_last = last_seeing(a, tile, own + kTile - 1);
+  for (int64_t head = block_y() * heads; head < (block_y() + 1) * heads; ++head) {
+    const HeadRows rows = query_head(a, tile, head);
+    for (int64_t first = tile.position; first <= block_last; first += kAttentionKeys) {
+      sync_block();
+      load_rows<kWidth>(queries, a.q, rows, first, kAttentionKeys);
+      load_rows<kWidth>(slopes, a.do_, rows, first, kAttentionKeys);
+      load_met_statistics(known, a, tile, {head, first});
+      sync_block();
+      if (first + kAttentionKeys <= own || first > own_last) continue;
+      MR_UNROLL for (int t = 0; t < kMetTiles; ++t) {
+        const int row = t * kTile * (kWidth + 8);
+        const SumTile met[2] = {
+            meet<kWidth>([&](int c) { return k[c]; }, queries + row),
+            meet<kWidth>([&](int c) { return own_tile<kWidth>(own_v, c); }, slopes + row)};
+        store_key_slopes(a, known + t * kTile, mine + t * kTile, met, {own, first + t * kTile});
+      }
+      sync_wave();
+      add_met<kWidth>(dv, mine, slopes);
+      add_met<kWidth>(dk, mine + kSlopeShared, queries);
+    }
+  }
+  store_own<kWidth>(a.dk, dk, keys, own, a.scale);
+  store_own<kWidth>(a.dv, dv, keys, own, 1.0f);
+}
+
+MR_KERNEL(attention_dq_64, kAttentionWaves* kWave, AttentionBackwardArgs a) {
+  query_gradient<64>(a);
+}
+MR_KERNEL(attention_dq_128, kAttentionWaves* kWave, AttentionBackwardArgs a) {
+  query_gradient<128>(a);
+}
+MR_KERNEL(attention_dkv_64, kAttentionWaves* kWave, AttentionBackwardArgs a) {
+  key_gradients<64>(a);
+}
+MR_KERNEL(attention_dkv_128, kAttentionWaves* kWave, AttentionBackwardArgs a) {
+  key_gradients<128>(a);
+}
+
+}  // namespace MR_GPU_SPACE
+}  // namespace moraine::gpu

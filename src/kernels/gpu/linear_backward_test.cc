@@ -1,0 +1,178 @@
+// Gradients of Linear on an emulated GPU: fails if a product is off, if a gradient is overwritten where it is added to,
+// if a group's rows reach another's weight, if a group's bits depend on its company, or if a generation has more than
+// one result.
+#include <gtest/gtest.h>
+
+#include "base/hash.h"
+#include "kernels/gpu/linear.h"
+#include "kernels/gpu/linear_weight.h"
+#include "kernels/gpu/test_gpu_rig.h"
+#include "kernels/linear.h"
+
+namespace moraine::gpu {
+namespace {
+
+using namespace testing;
+
+struct BackwardCase {
+  std::vector<int64_t> rows;  // of each group
+  int64_t n, k;
+  DType dtype;
+  bool bias;
+};
+
+struct BackwardData {
+  Tensor dw, dbias, dx, dy, x, w;  // w: [G*k, n], as the transposed pack has it
+  std::vector<int64_t> rows;
+};
+
+BackwardData make_data(Rig& rig, const BackwardCase& c) {
+  BackwardData data;
+  data.rows = {0};
+  for (const int64_t rows : c.rows) data.rows.push_back(data.rows.back() + rows);
+  const int64_t T = data.rows.back() + 3,
+                G = static_cast<int64_t>(c.rows.size());  // three rows of no group
+  data.dw = rig.normal({G, c.n, c.k}, DType::kF32, 1);
+  if (c.bias) data.dbias = rig.normal({G, c.n}, DType::kF32, 2);
+  data.dx = rig.normal({T, c.k}, c.dtype, 3);
+  data.dy = rig.normal({T, c.n}, c.dtype, 4);
+  data.x = rig.normal({T, c.k}, c.dtype, 5);
+  data.w = rig.normal({G * c.k, c.n}, c.dtype, 6);
+  return data;
+}
+
+GroupedLinearBackwardWeight weight_call(const BackwardData& d) {
+  return {.dw = d.dw, .dbias = d.dbias, .dy = d.dy, .x = d.x, .rows = d.rows};
+}
+GroupedLinearBackwardInput input_call(const BackwardData& d) {
+  return {.dx = d.dx,
+          .dy = d.dy,
+          .w = {.data = d.w.data,
+                .dtype = d.w.dtype,
+                .groups = d.dw.dims[0],
+                .n = d.dw.dims[2],
+                .k = d.dw.dims[1]},
+          .rows = d.rows};
+}
+
+BackwardData run(GpuRig& rig, BackwardData d) {
+  for (Tensor* t : {&d.dw, &d.dbias, &d.dx, &d.dy, &d.x, &d.w}) *t = rig.put(*t);
+  grouped_linear_backward_weight(*rig.gpu, weight_call(d));
+  grouped_linear_backward_input(*rig.gpu, input_call(d));
+  return d;
+}
+
+BackwardData reference(Rig& rig, BackwardData d) {
+  for (Tensor* t : {&d.dw, &d.dbias, &d.dx}) *t = t->empty() ? Tensor() : rig.copy(*t);
+  ref::grouped_linear_backward_weight(weight_call(d));
+  ref::grouped_linear_backward_input(input_call(d));
+  return d;
+}
+
+const std::vector<BackwardCase>& backward_cases() {
+  static const std::vector<BackwardCase> all = {
+      {{1}, 1, 1, DType::kBF16, true},  // smallest
+      {{1}, 1, 1, DType::kF32, true},
+      {{70}, 40, 65, DType::kBF16, true},   // one past a block of inputs; rows end within a step
+      {{33}, 70, 37, DType::kF32, true},    // one past a step; one past a block of outputs
+      {{32}, 64, 64, DType::kBF16, false},  // everything is a multiple
+      {{3, 0, 66, 1}, 20, 50, DType::kBF16, true},  // groups, one of them empty
+      {{0, 5, 0, 40}, 66, 20, DType::kF32, true},   // two blocks of outputs for each
+  };
+  return all;
+}
+
+TEST(GpuLinearBackward, MatchesTheReferenceInEveryWaveAndOrder) {
+  for (const BackwardCase& c : backward_cases()) {
+    Rig host;
+    const BackwardData data = make_data(host, c), want = reference(host, data);
+    for (const Emulation& e : all_emulations()) {
+      SCOPED_TRACE(emulation_text(e) + " n=" + std::to_string(c.n) + " k=" + std::to_string(c.k));
+      GpuRig rig(e);
+      const BackwardData got = run(rig, data);
+      const int64_t T = data.rows.back();
+      EXPECT_CLOSE(rig.get(host, got.dw), want.dw, tolerance(DType::kF32, T));
+      if (c.bias) EXPECT_CLOSE(rig.get(host, got.dbias), want.dbias, tolerance(DType::kF32, T));
+      EXPECT_CLOSE(rig.get(host, got.dx), want.dx, tolerance(c.dtype, c.n));
+      // Rows of no group keep what they held.
+      EXPECT_SAME_BITS(rig.get(host, got.dx).rows(T, T + 3), data.dx.rows(T, T + 3));
+    }
+  }
+}
+
+TEST(GpuLinearBackward, OneGroupIsThePlainProduct) {
+  Rig host;
+  const BackwardData data = make_data(host, {{40}, 20, 35, DType::kBF16, true});
+  GpuRig rig({.wave = 64});
+  const BackwardData grouped = run(rig, data);
+  const Tensor dw = rig.put(data.dw.reshaped({20, 35})), dbias = rig.put(data.dbias.reshaped({20})),
+               dx = rig.put(data.dx.rows(0, 40));
+  linear_backward_weight(
+      *rig.gpu,
+      {.dw = dw, .dbias = dbias, .dy = grouped.dy.rows(0, 40), .x = grouped.x.rows(0, 40)});
+  linear_backward_input(*rig.gpu,
+                        {.dx = dx, .dy = grouped.dy.rows(0, 40), .w = input_call(grouped).w});
+  EXPECT_SAME_BITS(rig.get(host, dw), rig.get(host, grouped.dw).reshaped({20, 35}));
+  EXPECT_SAME_BITS(rig.get(host, dbias), rig.get(host, grouped.dbias).reshaped({20}));
+  EXPECT_SAME_BITS(rig.get(host, dx), rig.get(host, grouped.dx).rows(0, 40));
+}
+
+// Of the gradient below: one for each generation, no two the same.
+const char* stated_hash(MatrixRule rule) {
+  constexpr const char* kHashes[] = {
+      "5c248f4b692400a79819f22fd3ec07db", "a6fd59cb104a648caf60c914860de7bb",
+      "e8b7c3b71625d18ef7202b9902b170d3", "8621619ecd6b0a86282c6cf154b2f36e",
+      "db7ad899a7a749fce65f0eb36579ad31"};
+  return kHashes[static_cast<int>(rule)];
+}
+
+// Matrix units of NVIDIA cut off: up to one ulp of the largest sum each step, always the same way.
+TEST(GpuLinearBackward, EveryGenerationIsNearTheReferenceAndHasOneResult) {
+  Rig host;
+  const BackwardData data = make_data(host, {{80}, 40, 30, DType::kBF16, true});
+  const BackwardData want = reference(host, data);
+  Tensor bias;  // the same in all of them: it is added up without tiles
+  for (const MatrixRule rule : kMatrixRules) {
+    expect_one_result(orders_of(rule), [&](GpuRig& r) { return run(r, data).dw; });
+    GpuRig rig(orders_of(rule).front());
+    const BackwardData ran = run(rig, data);
+    const Tensor got = rig.get(host, ran.dw), dbias = rig.get(host, ran.dbias);
+    Tolerance allowed = tolerance(DType::kF32, 80);
+    allowed.relative += 80.0 / 8 * 0x1p-23;
+    expect_close(got, want.dw, allowed, matrix_rule_name(rule));
+    EXPECT_EQ(hash_hex(hash_bytes(got.data, got.bytes())), stated_hash(rule))
+        << matrix_rule_name(rule);
+    if (bias.empty()) bias = dbias;
+    EXPECT_SAME_BITS(dbias, bias);
+  }
+}
+
+TEST(GpuLinearBackward, F32HasOneResultInAllWaves) {
+  Rig host;
+  const BackwardData data = make_data(host, {{3, 40}, 20, 33, DType::kF32, true});
+  expect_one_result(all_emulations(), [&](GpuRig& r) { return run(r, data).dw; });
+  expect_one_result(all_emulations(), [&](GpuRig& r) { return run(r, data).dbias; });
+}
+
+TEST(GpuLinearBackward, AGroupAloneIsTheGroupInCompany) {
+  for (const MatrixRule rule : kMatrixRules) {
+    Rig host;
+    const int64_t n = 20, k = 30;
+    const BackwardData all = make_data(host, {{5, 66, 20}, n, k, DType::kBF16, true});
+    GpuRig rig(orders_of(rule).front());
+    const BackwardData together = run(rig, all);
+    BackwardData one = all;
+    one.dw = all.dw.rows(1, 2);
+    one.dbias = all.dbias.rows(1, 2);
+    one.w = all.w.rows(k, 2 * k);
+    for (Tensor* t : {&one.dx, &one.dy, &one.x}) *t = t->rows(5, 71);
+    one.rows = {0, 66};
+    const BackwardData alone = run(rig, one);
+    EXPECT_SAME_BITS(rig.get(host, alone.dw), rig.get(host, together.dw).rows(1, 2));
+    EXPECT_SAME_BITS(rig.get(host, alone.dbias), rig.get(host, together.dbias).rows(1, 2));
+    EXPECT_SAME_BITS(rig.get(host, alone.dx), rig.get(host, together.dx).rows(5, 71));
+  }
+}
+
+}  // namespace
+}  // namespace moraine::gpu

@@ -1,0 +1,43 @@
+// LinearWeight, host side.
+#include "kernels/gpu/linear_weight.h"
+
+#include "kernels/gpu/runtime.h"
+#include "kernels/linear.h"
+
+namespace moraine::gpu {
+namespace {
+
+int64_t tiles_of(int64_t columns) { return (columns + kLinearOutputs - 1) / kLinearOutputs; }
+
+}  // namespace
+
+void grouped_linear_backward_weight(Gpu& gpu, const GroupedLinearBackwardWeight& a) {
+  const int64_t groups = static_cast<int64_t>(a.rows.size()) - 1, n = a.dy.dims[1], k = a.x.dims[1];
+  if (a.rows.back() == 0 || n == 0) return;
+  const GpuMemory rows(gpu, a.rows.data(), static_cast<int64_t>(a.rows.size_bytes()));
+  const LinearWeightArgs args = {.dw = a.dw.as<float>(),
+                                 .dbias = static_cast<float*>(a.dbias.data),
+                                 .dy = a.dy.data,
+                                 .x = a.x.data,
+                                 .rows = rows.as<int64_t>(),
+                                 .n = n,
+                                 .k = k};
+  const bool tiles = a.dy.dtype == DType::kBF16;
+  gpu.launch(tiles ? "linear_weight_bf16" : "linear_weight_f32",
+             {.blocks_x = k > 0 ? tiles_of(k) : 1,  // the bias has a gradient even so
+              .blocks_y = groups * tiles_of(n),
+              .threads = tiles ? kLinearWaves * gpu.wave() : kLinearThreadsF32},
+             &args);
+}
+
+void linear_backward_weight(Gpu& gpu, const LinearBackwardWeight& a) {
+  const int64_t rows[2] = {0, a.dy.dims[0]}, n = a.dy.dims[1], k = a.x.dims[1];
+  grouped_linear_backward_weight(gpu,
+                                 {.dw = a.dw.reshaped({1, n, k}),
+                                  .dbias = a.dbias.empty() ? Tensor() : a.dbias.reshaped({1, n}),
+                                  .dy = a.dy,
+                                  .x = a.x,
+                                  .rows = rows});
+}
+
+}  // namespace moraine::gpu

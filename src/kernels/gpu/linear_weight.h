@@ -1,0 +1,39 @@
+// LinearWeight: gradients of weights on a GPU: a block takes 64 outputs by 64 inputs of a group, rows in steps of 32.
+//
+//   dw[g,n,k] += sum_t dy[t,n] x[t,k] ; dbias[g,n] += sum_t dy[t,n], rows t of group g: rows[g] <= t < rows[g+1]
+//
+// Shapes:   as kernels/linear.h.
+// Types:    dy, x both bf16, on tiles (tile.h), or both f32, by fused multiply-adds; dw, dbias f32.
+// Order:    t ascending from the group's first row, zeros after its last; bf16 in steps of 16, each rounded as the
+//           generation's unit does (matrix_rules.h); f32 one fused multiply-add each; dbias one addition each. What was
+//           there is added last. A function of the group's rows only; f32 and dbias the same bits on every target.
+// Cost:     2 T n k flops; each dy is read k / 64 times, each x n / 64 times. Not tuned.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/gpu/linear.h"
+
+namespace moraine {
+struct GroupedLinearBackwardWeight;  // kernels/linear.h
+struct LinearBackwardWeight;
+}  // namespace moraine
+
+namespace moraine::gpu {
+
+class Gpu;
+
+struct LinearWeightArgs {
+  float* dw;            // [G, n, k] added to
+  float* dbias;         // [G, n] added to, or null
+  const void* dy;       // [T, n]; f32 or bf16
+  const void* x;        // [T, k]; as dy
+  const int64_t* rows;  // [G+1]
+  int64_t n, k;
+};
+
+// Tensors in the memory of `gpu`; `rows` of a group in the host's, copied on the way.
+void linear_backward_weight(Gpu& gpu, const LinearBackwardWeight& a);
+void grouped_linear_backward_weight(Gpu& gpu, const GroupedLinearBackwardWeight& a);
+
+}  // namespace moraine::gpu

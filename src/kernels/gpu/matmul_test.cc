@@ -1,0 +1,118 @@
+// Matmul on an emulated GPU: fails if a product, a factor or the other half of a symmetric one is off, if an operand is
+// overwritten while it is read, or if a generation has more than one result.
+#include "kernels/gpu/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include "base/hash.h"
+#include "kernels/gpu/test_gpu_rig.h"
+#include "kernels/linear.h"
+
+namespace moraine::gpu {
+namespace {
+
+using namespace testing;
+
+struct MatmulCase {
+  int64_t m, n, k;
+  DType compute;
+  bool b_is_kn = false;
+  bool in_place = false;  // c is c0, and b where their shapes are the same
+  bool symmetric = false;
+};
+
+constexpr MatmulCase kMatmulCases[] = {
+    {1, 1, 1, DType::kF32},
+    {65, 30, 33, DType::kBF16},
+    {30, 65, 33, DType::kF32, true},
+    {30, 66, 30, DType::kBF16, true, true},  // as Newton-Schulz moves X
+    {30, 66, 30, DType::kF32, true, true},
+    {70, 70, 20, DType::kBF16, false, true, true},  // blocks on and above the diagonal
+    {70, 70, 20, DType::kF32, false, true, true},
+};
+
+MatmulNT make_data(Rig& rig, const MatmulCase& c) {
+  MatmulNT a = {.c = rig.normal({c.m, c.n}, DType::kF32, 1),
+                .c0 = rig.normal({c.m, c.n}, DType::kF32, 2),
+                .a = rig.normal({c.m, c.k}, DType::kF32, 3),
+                .b = rig.normal({c.b_is_kn ? c.k : c.n, c.b_is_kn ? c.n : c.k}, DType::kF32, 4),
+                .alpha = 1.5f,
+                .beta = -0.5f,
+                .symmetric = c.symmetric,
+                .compute = c.compute,
+                .b_is_kn = c.b_is_kn,
+                .scratch = {}};
+  if (c.symmetric) a.b = a.a;
+  return a;
+}
+
+Tensor run(GpuRig& rig, MatmulNT a, bool in_place) {
+  Rig host;
+  const bool same = a.a.data == a.b.data;
+  for (Tensor* t : {&a.c, &a.c0, &a.a, &a.b}) *t = rig.put(*t);
+  if (same) a.b = a.a;
+  if (in_place) a.c = a.c0;
+  if (in_place && a.b_is_kn) {
+    a.b = a.c;
+  }
+  a.scratch =
+      rig.put(host.zeros({matmul_scratch_bytes(a.c.dims[1], a.a.dims[1], a.compute)}, DType::kU8));
+  matmul_nt(*rig.gpu, a);
+  return a.c;
+}
+
+TEST(GpuMatmul, MatchesTheReferenceInEveryWaveAndOrder) {
+  for (const MatmulCase& c : kMatmulCases) {
+    Rig host;
+    MatmulNT data = make_data(host, c);
+    if (c.in_place && c.b_is_kn) data.b = data.c0;
+    MatmulNT want = data;
+    want.c = host.copy(data.c);
+    ref::matmul_nt(want);
+    for (const Emulation& e : all_emulations()) {
+      SCOPED_TRACE(emulation_text(e) + " m=" + std::to_string(c.m) + " n=" + std::to_string(c.n));
+      GpuRig rig(e);
+      EXPECT_CLOSE(rig.get(host, run(rig, data, c.in_place)), want.c,
+                   tolerance(DType::kF32, c.k + 2));
+    }
+  }
+}
+
+TEST(GpuMatmul, WithoutBetaWhatWasThereIsNotRead) {
+  Rig host;
+  MatmulNT data = make_data(host, {3, 5, 7, DType::kBF16});
+  data.beta = 0;
+  data.c0 = {};
+  MatmulNT want = data;
+  want.c = host.copy(data.c);
+  ref::matmul_nt(want);
+  GpuRig rig({.wave = 32});
+  EXPECT_CLOSE(rig.get(host, run(rig, data, false)), want.c, tolerance(DType::kF32, 8));
+}
+
+// Of the product below: one for each generation, no two the same.
+const char* stated_hash(MatrixRule rule) {
+  constexpr const char* kHashes[] = {
+      "a199486c1173a9b680361c4cd65f2095", "9e89dbfb1cb2cf6744b443188de0960d",
+      "0c8b65013e86c6ab2c1df5f04a37da65", "8fb11f178d9e712974b67e14f46097a1",
+      "aa828ea9cf1d525ebc25658e68f36107"};
+  return kHashes[static_cast<int>(rule)];
+}
+
+TEST(GpuMatmul, EveryGenerationHasOneResult) {
+  Rig host;
+  const MatmulNT data = make_data(host, {40, 40, 50, DType::kBF16, false, false, true});
+  for (const MatrixRule rule : kMatrixRules) {
+    Tensor all;
+    expect_one_result(orders_of(rule), [&](GpuRig& r) {
+      const Tensor device = run(r, data, false);
+      all = r.get(host, device);
+      return device;
+    });
+    EXPECT_EQ(hash_hex(hash_bytes(all.data, all.bytes())), stated_hash(rule))
+        << matrix_rule_name(rule);
+  }
+}
+
+}  // namespace
+}  // namespace moraine::gpu

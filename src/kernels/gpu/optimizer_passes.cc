@@ -1,0 +1,56 @@
+// OptimizerPasses, host side.
+#include "kernels/gpu/optimizer_passes.h"
+
+#include "kernels/gpu/runtime.h"
+#include "kernels/gpu/squares.h"
+
+namespace moraine::gpu {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// A thread for each of `count` elements.
+Grid elements(int64_t count) {
+  return {.blocks_x = ceil_div(count, kPassThreads), .blocks_y = 1, .threads = kPassThreads};
+}
+
+}  // namespace
+
+void adamw_pass(Gpu& gpu, AdamWPassArgs a) {
+  if (a.count == 0) return;
+  const GpuMemory pieces(gpu, a.pieces, a.num_pieces * static_cast<int64_t>(sizeof(AdamWPiece)));
+  a.pieces = pieces.as<AdamWPiece>();
+  gpu.launch("adamw", elements(a.count), &a);
+}
+
+void momentum_pass(Gpu& gpu, const MomentumPassArgs& a, bool bf16) {
+  if (a.n > 0) gpu.launch(bf16 ? "momentum_bf16" : "momentum_f32", elements(a.n), &a);
+}
+
+void decay_pass(Gpu& gpu, const DecayPassArgs& a) {
+  if (a.n > 0) gpu.launch("decay", elements(a.n), &a);
+}
+
+void normalise_pass(Gpu& gpu, const NormalisePassArgs& a, double* sums) {
+  if (a.n == 0) return;
+  const SquaresArgs squares = {
+      .sums = sums, .x = a.x, .ranges = nullptr, .length = kNormalisePiece, .count = a.n};
+  gpu.launch(
+      "squares_f32",
+      {.blocks_x = ceil_div(a.n, kNormalisePiece), .blocks_y = 1, .threads = kSquaresThreads},
+      &squares);
+  NormalisePassArgs args = a;
+  args.sums = sums;
+  gpu.launch("normalise", elements(a.n), &args);
+}
+
+void transpose_pass(Gpu& gpu, const TransposePassArgs& a) {
+  if (a.rows == 0 || a.cols == 0) return;
+  gpu.launch("transpose",
+             {.blocks_x = ceil_div(a.cols, kTransposeTile),
+              .blocks_y = ceil_div(a.rows, kTransposeTile),
+              .threads = kPassThreads},
+             &a);
+}
+
+}  // namespace moraine::gpu
