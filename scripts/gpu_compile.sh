@@ -25,6 +25,33 @@ attention_64       168 168 128 128  14336
 attention_rows_f32  56  56  64  64   8464
 attention_rows_bf16 56  56  64  64   8464
 attention_128      256 256 168 168  22528
+zero_elements        16  16  16  16      0
+add_into_f32         16  16  16  16      0
+add_into_bf16        16  16  16  16      0
+scale_f32             8   8  16  16      0
+scale_bf16            8   8  16  16      0
+round_copy_elements  16  16  24  24      0
+embedding_f32        24  24  24  24      0
+embedding_bf16       24  24  24  24      0
+cca_conv_f32         32  32  32  32      0
+cca_conv_bf16        32  32  32  32      0
+qk_norm_rope_f32     32  32  64  64      8
+qk_norm_rope_bf16    32  32  72  72      8
+value_shift_f32      24  24  24  24      0
+value_shift_bf16     24  24  24  24      0
+router_state_f32     24  24  40  40     32
+router_state_bf16    40  40  40  40     32
+gelu_f32             32  32  24  24      0
+gelu_bf16            32  32  24  24      0
+router_choice_f32    32  32  32  32    528
+dispatch_load        24  24  32  32    512
+dispatch_place       32  32  32  32    512
+dispatch_f32         24  24  32  32      0
+dispatch_bf16        24  24  32  32      0
+combine_f32          24  24  24  24      0
+combine_bf16         24  24  32  32      0
+cross_entropy_f32    32  32  40  40     64
+cross_entropy_bf16   40  40  40  40     64
 '
 
 clang=$(command -v clang++-19 || true)

@@ -53,6 +53,12 @@ class EmulatedGpu final : public Gpu {
     munmap(p->begin, static_cast<size_t>(p->bytes + kPage));
     pages_.erase(p);
   }
+  bool holds(const void* memory) const override {
+    const auto* const at = static_cast<const uint8_t*>(memory);
+    return std::any_of(pages_.begin(), pages_.end(), [at](const GuardedPages& p) {
+      return at >= p.begin && at < p.begin + p.bytes;
+    });
+  }
   void copy_in(void* device, const void* host, int64_t bytes) override {
     const Opened opened(*this);
     std::memcpy(device, host, static_cast<size_t>(bytes));
