@@ -30,6 +30,7 @@ add_into_f32         16  16  16  16      0
 add_into_bf16        16  16  16  16      0
 scale_f32             8   8  16  16      0
 scale_bf16            8   8  16  16      0
+move_rows_elements   24  24  32  32      0
 round_copy_elements  16  16  24  24      0
 embedding_f32        24  24  24  24      0
 embedding_bf16       24  24  24  24      0

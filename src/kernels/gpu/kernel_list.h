@@ -10,6 +10,7 @@
 #include "kernels/gpu/expert_dispatch.cu"
 #include "kernels/gpu/gelu.cu"
 #include "kernels/gpu/linear.cu"
+#include "kernels/gpu/move_rows.cu"
 #include "kernels/gpu/qk_norm_rope.cu"
 #include "kernels/gpu/residual_norm.cu"
 #include "kernels/gpu/router_choice.cu"
@@ -40,6 +41,7 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(scale_f32, ScaleArgs),
     MR_EMULATED(scale_bf16, ScaleArgs),
     MR_EMULATED(round_copy_elements, RoundCopyArgs),
+    MR_EMULATED(move_rows_elements, MoveRowsArgs),
     MR_EMULATED(embedding_f32, EmbeddingArgs),
     MR_EMULATED(embedding_bf16, EmbeddingArgs),
     MR_EMULATED(cca_conv_f32, CcaConvArgs),

@@ -90,15 +90,17 @@ MR_DEVICE void linear_tiles(const LinearArgs& a) {
   const LinearRows<BF16> x_rows = {static_cast<const BF16*>(a.x), b.row_begin, b.row_end, a.k};
   const LinearRows<BF16> w_rows = {static_cast<const BF16*>(a.w) + b.group * a.n * a.k,
                                    b.output_begin, a.n, a.k};
+  const int quarter = thread() / kWave;
+  const bool any = b.row_begin + quarter / 2 * 2 * kTile < b.row_end &&
+                   b.output_begin + quarter % 2 * 2 * kTile < a.n;
   SumTile sum[2][2] = {};
   for (int64_t k = 0; k < a.k; k += kLinearDepth) {
     load_linear_rows<BF16>(x, x_rows, k, kLinearWaves * kWave);
     load_linear_rows<BF16>(w, w_rows, k, kLinearWaves * kWave);
     sync_block();
-    multiply_quarter(sum, x, w);
+    if (any) multiply_quarter(sum, x, w);
     sync_block();
   }
-  const int quarter = thread() / kWave;
   MR_UNROLL for (int i = 0; i < 4; ++i) {
     const int row = (quarter / 2 * 2 + i / 2) * kTile, output = (quarter % 2 * 2 + i % 2) * kTile;
     each_sum(sum[i / 2][i % 2],

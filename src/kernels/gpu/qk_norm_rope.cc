@@ -1,6 +1,8 @@
 // QkNormRope, host side.
 #include "kernels/qk_norm_rope.h"
 
+#include <vector>
+
 #include "kernels/gpu/qk_norm_rope.h"
 #include "kernels/gpu/runtime.h"
 
@@ -30,6 +32,14 @@ void qk_norm_rope_forward(Gpu& gpu, const QkNormRopeForward& a) {
                                .half = a.rope.dims[1]};
   gpu.launch(a.q.dtype == DType::kBF16 ? "qk_norm_rope_bf16" : "qk_norm_rope_f32",
              {.blocks_x = T, .blocks_y = H + K, .threads = kHeadThreads}, &args);
+}
+
+void rope_table(Gpu& gpu, const RopeTable& a) {
+  std::vector<float> table(static_cast<size_t>(a.table.count()));
+  Tensor host = a.table;
+  host.data = table.data();
+  ref::rope_table({.table = host, .theta = a.theta});
+  gpu.copy_in(a.table.data, table.data(), a.table.bytes());
 }
 
 }  // namespace moraine::gpu

@@ -10,7 +10,8 @@
 
 namespace moraine {
 struct QkNormRopeForward;  // kernels/qk_norm_rope.h
-}
+struct RopeTable;
+}  // namespace moraine
 
 namespace moraine::gpu {
 
@@ -33,5 +34,7 @@ struct QkNormRopeArgs {
 
 // Tensors in the memory of `gpu`.
 void qk_norm_rope_forward(Gpu& gpu, const QkNormRopeForward& a);
+// Made in double by the host, and copied: once for each base, before any pass.
+void rope_table(Gpu& gpu, const RopeTable& a);
 
 }  // namespace moraine::gpu

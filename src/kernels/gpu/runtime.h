@@ -37,6 +37,7 @@ class Gpu {
   // `host` may change when it returns.
   virtual void copy_in(void* device, const void* host, int64_t bytes) = 0;
   virtual void copy_out(void* host, const void* device, int64_t bytes) = 0;
+  virtual void clear(void* device, int64_t bytes) = 0;  // to zeros; whole words of 8 bytes
   // `arguments`: the kernel's struct, copied.
   virtual void launch(const char* kernel, const Grid& grid, const void* arguments) = 0;
   virtual void wait() = 0;

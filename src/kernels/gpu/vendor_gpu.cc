@@ -5,7 +5,9 @@
 
 #include "base/error.h"
 #include "kernels/gpu/driver_table.h"
+#include "kernels/gpu/elementwise.h"
 #include "kernels/gpu/runtime.h"
+#include "tensor/tensor.h"
 
 namespace moraine::gpu {
 namespace {
@@ -50,6 +52,9 @@ class VendorGpu final : public Gpu {
   void copy_out(void* host, const void* device, int64_t bytes) override {
     check(table_.copy_out(host, device, static_cast<size_t>(bytes), stream_), "copy");
     wait();
+  }
+  void clear(void* device, int64_t bytes) override {
+    zero(*this, make_tensor(device, DType::kI64, {bytes / 8}));
   }
   void launch(const char* kernel, const Grid& grid, const void* arguments) override {
     void* function = nullptr;
