@@ -17,8 +17,8 @@ residual_norm_bf16  32  32  40  40     32
 swiglu_f32          24  24  32  32      0
 swiglu_bf16         24  24  32  32      0
 linear_f32         136 136  96  96  20480
-linear_bf16         64  64  80  80  10240
-linear_bf16_to_f32  64  64  80  80  10240
+linear_bf16         72  72  80  80  10240
+linear_bf16_to_f32  72  72  80  80  10240
 pack_f32            24  24  32  32      0
 pack_bf16           24  24  32  32      0
 attention_64       168 168 128 128  14336
