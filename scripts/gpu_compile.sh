@@ -23,12 +23,12 @@ swiglu_bf16         24  24  32  32      0
 swiglu_backward_f32 24  24  32  32      0
 swiglu_backward_bf16 24 24  32  32      0
 linear_f32         136 136  96  96  20480
-linear_bf16         64  64  80  80  10240
-linear_bf16_to_f32  64  64  80  80  10240
+linear_bf16         72  72  80  80  10240
+linear_bf16_to_f32  72  72  80  80  10240
 matmul_f32         136 136  56  56  20480
-matmul_bf16         72  72  80  80  10240
+matmul_bf16         80  80  80  80  10240
 linear_weight_f32   88  88  56  56  18432
-linear_weight_bf16  64  64  80  80   9216
+linear_weight_bf16  72  72  80  80   9216
 pack_f32            24  24  32  32      0
 pack_bf16           24  24  32  32      0
 squares_f32         24  24  32  32   2048
@@ -53,6 +53,34 @@ attention_dkv_rows_f32 48 48 72  72   16896
 attention_dkv_rows_bf16 48 48 72 72   16896
 attention_delta_f32  24  24  32  32       0
 attention_delta_bf16 24  24  32  32       0
+zero_elements        16  16  16  16      0
+add_into_f32         16  16  16  16      0
+add_into_bf16        16  16  16  16      0
+scale_f32             8   8  16  16      0
+scale_bf16            8   8  16  16      0
+move_rows_elements   24  24  32  32      0
+round_copy_elements  16  16  24  24      0
+embedding_f32        24  24  24  24      0
+embedding_bf16       24  24  24  24      0
+cca_conv_f32         32  32  32  32      0
+cca_conv_bf16        32  32  32  32      0
+qk_norm_rope_f32     32  32  64  64      8
+qk_norm_rope_bf16    32  32  72  72      8
+value_shift_f32      24  24  24  24      0
+value_shift_bf16     24  24  24  24      0
+router_state_f32     24  24  40  40     32
+router_state_bf16    40  40  40  40     32
+gelu_f32             32  32  24  24      0
+gelu_bf16            32  32  24  24      0
+router_choice_f32    32  32  32  32    528
+dispatch_load        24  24  32  32    512
+dispatch_place       32  32  32  32    512
+dispatch_f32         24  24  32  32      0
+dispatch_bf16        24  24  32  32      0
+combine_f32          24  24  24  24      0
+combine_bf16         24  24  32  32      0
+cross_entropy_f32    32  32  40  40     64
+cross_entropy_bf16   40  40  40  40     64
 '
 
 clang=$(command -v clang++-19 || true)

@@ -17,6 +17,7 @@
 #include "data/text_input.h"
 #include "eval/choice.h"
 #include "eval/score.h"
+#include "kernels/gpu/open_device.h"
 #include "model/loaded_model.h"
 #include "parallel/rank_threads.h"
 
@@ -398,6 +399,7 @@ void cmd_eval(const CommandLine& line) {
       .text("tokens", &f.tokens, "score: token ids, \"1 2 3\".")
       .text("text", &f.text, "score: text, instead of --tokens.")
       .text("dtype", &f.load.dtype, "f32 or bf16; default: as the weights are stored.")
+      .text("device", &f.load.device, gpu::kDeviceHelp)
       .integer("threads", &f.load.threads, "0: one per usable core.", 0, 1024)
       .flag("json", &f.json, "Print JSON.");
   declare_ranks_with_deadline(flags, "eval", &f.on_ranks);

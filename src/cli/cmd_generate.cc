@@ -11,6 +11,7 @@
 #include "cli/tokens_flag.h"
 #include "infer/generate.h"
 #include "infer/rank_steps.h"
+#include "kernels/gpu/open_device.h"
 #include "model/loaded_model.h"
 #include "parallel/rank_threads.h"
 
@@ -55,6 +56,7 @@ void declare(Flags& flags, GenerateFlags& f) {
       .integer("chunk", &f.chunk, "Rows of the prompt computed at a time; changes no bit.", 1,
                1 << 20)
       .integer("context", &f.context, "Positions kept at most; 0: prompt and answer.", 0, 1 << 30)
+      .text("device", &f.load.device, gpu::kDeviceHelp)
       .integer("threads", &f.load.threads, "0: one per usable core.", 0, 1024);
   declare_divided_model(flags, &f.share_cache, &f.low_latency);
   flags.flag("json", &f.json, "Print {tokens, text, logprobs, finish_reason}.");

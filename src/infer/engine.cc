@@ -279,7 +279,7 @@ void Engine::forward(const std::vector<Scheduler::Piece>& plan) {
   Tensor hidden;
   timed([&] {
     leader_.tell(step_);
-    hidden = compute_step(ctx_, model_, cache_, step_);
+    hidden = model_.on_host(ctx_, compute_step(ctx_, model_, cache_, step_));
   });
   if (masks.valid()) masks.get();
   score_rows(hidden);
@@ -332,7 +332,10 @@ void Engine::score_rows(const Tensor& hidden) {
     }
     Tensor logits;
     timed([&] { logits = head_.run(hidden_.rows(0, n), head_rows); });
-    if (std::any_of(rows.begin(), rows.end(), wants_logprobs)) {
+    const bool wanted = std::any_of(rows.begin(), rows.end(), wants_logprobs);
+    if (wanted && ctx_.backend == Backend::kGpu) {
+      model_.log_sums(ctx_, lse_.rows(0, n));
+    } else if (wanted) {
       cross_entropy(ctx_, {.loss = loss_.rows(0, n),
                            .dlogits = {},
                            .logits = logits,

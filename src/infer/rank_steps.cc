@@ -57,7 +57,7 @@ void Step::clear() {
 }
 
 Tensor compute_step(Context& ctx, Model& model, Cache& cache, Step& step) {
-  for (const PageCopy& copy : step.copies) copy_page(cache, copy.from, copy.to);
+  for (const PageCopy& copy : step.copies) copy_page(ctx, cache, copy.from, copy.to);
   const int64_t T = step.rows();
   if (T == 0) return {};
   const Batch batch{.token = make_tensor(step.token.data(), DType::kI32, {T}),

@@ -5,6 +5,8 @@
 
 #include "kernels/check_keys.h"
 #include "kernels/check_tensor.h"
+#include "kernels/dispatch.h"
+#include "kernels/gpu/attention.h"
 #include "kernels/segment_rows.h"
 
 namespace moraine {
@@ -72,7 +74,8 @@ void attention_forward(Context& ctx, const AttentionForward& a) {
   const double bytes = static_cast<double>(a.q.bytes() + a.o.bytes() + a.lse.bytes()) +
                        2 * key_bytes(a.k, a.segments, a.window);
   OpTimer timer(ctx.profile, "attention_forward", 4 * products(a.q, a.segments, a.window), bytes);
-  ctx.backend == Backend::kRef ? ref::attention_forward(a) : cpu::attention_forward(ctx, a);
+  dispatch(ctx, "attention_forward", a,
+           {ref::attention_forward, cpu::attention_forward, gpu::attention_forward});
 }
 
 void attention_backward(Context& ctx, const AttentionBackward& a) {
@@ -98,7 +101,7 @@ void attention_backward(Context& ctx, const AttentionBackward& a) {
   if (T == 0) return;
   const double bytes = static_cast<double>(4 * a.q.bytes() + 4 * a.k.bytes() + 2 * a.lse.bytes());
   OpTimer timer(ctx.profile, "attention_backward", 10 * products(a.q, a.segments, a.window), bytes);
-  ctx.backend == Backend::kRef ? ref::attention_backward(a) : cpu::attention_backward(ctx, a);
+  dispatch(ctx, "attention_backward", a, {ref::attention_backward, cpu::attention_backward});
 }
 
 }  // namespace moraine

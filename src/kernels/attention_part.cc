@@ -5,6 +5,7 @@
 
 #include "kernels/check_keys.h"
 #include "kernels/check_tensor.h"
+#include "kernels/dispatch.h"
 
 namespace moraine {
 namespace {
@@ -88,8 +89,8 @@ void attention_part_forward(Context& ctx, const AttentionPartForward& a) {
                        row_bytes(n, a.segments, a.keys, dtype_bytes(wide), 1, 0);
   OpTimer timer(ctx.profile, "attention_part_forward",
                 4 * products(n, a.segments, a.keys, a.window), bytes);
-  ctx.backend == Backend::kRef ? ref::attention_part_forward(a)
-                               : cpu::attention_part_forward(ctx, a);
+  dispatch(ctx, "attention_part_forward", a,
+           {ref::attention_part_forward, cpu::attention_part_forward});
 }
 
 void attention_merge(Context& ctx, const AttentionMerge& a) {
@@ -105,7 +106,7 @@ void attention_merge(Context& ctx, const AttentionMerge& a) {
   const double elements = static_cast<double>(rows * H * d);
   OpTimer timer(ctx.profile, "attention_merge", 3 * elements,
                 3 * elements * static_cast<double>(dtype_bytes(a.o.dtype)));
-  ctx.backend == Backend::kRef ? ref::attention_merge(a) : cpu::attention_merge(ctx, a);
+  dispatch(ctx, "attention_merge", a, {ref::attention_merge, cpu::attention_merge});
 }
 
 void attention_delta(Context& ctx, const AttentionDelta& a) {
@@ -117,7 +118,7 @@ void attention_delta(Context& ctx, const AttentionDelta& a) {
   if (T == 0) return;
   OpTimer timer(ctx.profile, "attention_delta", 2.0 * static_cast<double>(a.o.count()),
                 2.0 * static_cast<double>(a.o.bytes()));
-  ctx.backend == Backend::kRef ? ref::attention_delta(a) : cpu::attention_delta(ctx, a);
+  dispatch(ctx, "attention_delta", a, {ref::attention_delta, cpu::attention_delta});
 }
 
 void attention_part_backward(Context& ctx, const AttentionPartBackward& a) {
@@ -136,8 +137,8 @@ void attention_part_backward(Context& ctx, const AttentionPartBackward& a) {
                        row_bytes(n, a.segments, a.keys, dtype_bytes(wide), 2, 4);
   OpTimer timer(ctx.profile, "attention_part_backward",
                 10 * products(n, a.segments, a.keys, a.window), bytes);
-  ctx.backend == Backend::kRef ? ref::attention_part_backward(a)
-                               : cpu::attention_part_backward(ctx, a);
+  dispatch(ctx, "attention_part_backward", a,
+           {ref::attention_part_backward, cpu::attention_part_backward});
 }
 
 }  // namespace moraine

@@ -2,6 +2,8 @@
 #include "kernels/cca_conv.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/dispatch.h"
+#include "kernels/gpu/cca_conv.h"
 #include "kernels/halo_rows.h"
 #include "kernels/segment_rows.h"
 
@@ -40,7 +42,8 @@ void cca_conv_forward(Context& ctx, const CcaConvForward& a) {
   if (T == 0) return;
   const OpTimer timer(ctx.profile, "cca_conv_forward", 4.0 * static_cast<double>(T * C),
                       1.5 * static_cast<double>(a.pair.bytes()));
-  ctx.backend == Backend::kRef ? ref::cca_conv_forward(a) : cpu::cca_conv_forward(ctx, a);
+  dispatch(ctx, "cca_conv_forward", a,
+           {ref::cca_conv_forward, cpu::cca_conv_forward, gpu::cca_conv_forward});
 }
 
 void cca_conv_backward(Context& ctx, const CcaConvBackward& a) {
@@ -61,7 +64,7 @@ void cca_conv_backward(Context& ctx, const CcaConvBackward& a) {
   if (T == 0) return;
   const OpTimer timer(ctx.profile, "cca_conv_backward", 10.0 * static_cast<double>(T * C),
                       2.5 * static_cast<double>(a.dpair.bytes()));
-  ctx.backend == Backend::kRef ? ref::cca_conv_backward(a) : cpu::cca_conv_backward(ctx, a);
+  dispatch(ctx, "cca_conv_backward", a, {ref::cca_conv_backward, cpu::cca_conv_backward});
 }
 
 }  // namespace moraine

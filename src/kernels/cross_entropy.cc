@@ -2,6 +2,8 @@
 #include "kernels/cross_entropy.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/dispatch.h"
+#include "kernels/gpu/cross_entropy.h"
 
 namespace moraine {
 
@@ -18,7 +20,7 @@ void cross_entropy(Context& ctx, const CrossEntropy& a) {
     check_shape(a.dlogits, "dlogits", {T, V});
     MR_CHECK(wide_dtype(a.dlogits.dtype) == wide, "dlogits is %s", dtype_name(a.dlogits.dtype));
   }
-  for (int64_t t = 0; t < T; ++t) {
+  for (int64_t t = 0; ctx.backend != Backend::kGpu && t < T; ++t) {
     const int32_t id = a.target.as<int32_t>()[t];
     MR_CHECK(id < V, "target[%ld] = %d of %ld", long(t), id, long(V));
   }
@@ -26,7 +28,7 @@ void cross_entropy(Context& ctx, const CrossEntropy& a) {
   const OpTimer timer(ctx.profile, "cross_entropy", (both ? 5.0 : 3.0) * double(T * V),
                       double((both ? 2 : 1) * a.logits.bytes() + (both ? a.dlogits.bytes() : 0)));
   if (T == 0) return;
-  ctx.backend == Backend::kRef ? ref::cross_entropy(a) : cpu::cross_entropy(ctx, a);
+  dispatch(ctx, "cross_entropy", a, {ref::cross_entropy, cpu::cross_entropy, gpu::cross_entropy});
 }
 
 }  // namespace moraine

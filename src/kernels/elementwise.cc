@@ -2,6 +2,8 @@
 #include "kernels/elementwise.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/dispatch.h"
+#include "kernels/gpu/elementwise.h"
 
 namespace moraine {
 namespace {
@@ -16,6 +18,7 @@ void check_counts(const Tensor& y, const Tensor& x) {
 void zero(Context& ctx, const Tensor& y) {
   const OpTimer timer(ctx.profile, "zero", 0, double(y.bytes()));
   if (y.count() == 0) return;
+  if (ctx.backend == Backend::kGpu) return gpu::zero(*ctx.gpu, y);
   ctx.backend == Backend::kRef ? ref::zero(y) : cpu::zero(ctx, y);
 }
 
@@ -26,6 +29,7 @@ void add_into(Context& ctx, const Tensor& y, const Tensor& x) {
   const OpTimer timer(ctx.profile, "add_into", double(y.count()),
                       double(2 * y.bytes() + x.bytes()));
   if (y.count() == 0) return;
+  if (ctx.backend == Backend::kGpu) return gpu::add_into(*ctx.gpu, y, x);
   ctx.backend == Backend::kRef ? ref::add_into(y, x) : cpu::add_into(ctx, y, x);
 }
 
@@ -33,6 +37,7 @@ void scale(Context& ctx, const Tensor& y, float factor) {
   check_activation(y, "y");
   const OpTimer timer(ctx.profile, "scale", double(y.count()), 2.0 * double(y.bytes()));
   if (y.count() == 0) return;
+  if (ctx.backend == Backend::kGpu) return gpu::scale(*ctx.gpu, y, factor);
   ctx.backend == Backend::kRef ? ref::scale(y, factor) : cpu::scale(ctx, y, factor);
 }
 
@@ -46,6 +51,7 @@ void round_copy(Context& ctx, const Tensor& y, const Tensor& x, DType precision)
            dtype_name(y.dtype));
   const OpTimer timer(ctx.profile, "round_copy", 0, double(y.bytes() + x.bytes()));
   if (y.count() == 0) return;
+  if (ctx.backend == Backend::kGpu) return gpu::round_copy(*ctx.gpu, y, x, precision);
   ctx.backend == Backend::kRef ? ref::round_copy(y, x, precision)
                                : cpu::round_copy(ctx, y, x, precision);
 }
@@ -63,13 +69,14 @@ void squares_of_ranges(Context& ctx, const SquaresOfRanges& a) {
   const OpTimer timer(ctx.profile, "squares_of_ranges", 2.0 * double(elements),
                       double(elements * dtype_bytes(a.x.dtype)));
   if (a.ranges.empty()) return;
-  ctx.backend == Backend::kRef ? ref::squares_of_ranges(a) : cpu::squares_of_ranges(ctx, a);
+  dispatch(ctx, "squares_of_ranges", a, {ref::squares_of_ranges, cpu::squares_of_ranges});
 }
 
 bool all_finite(Context& ctx, const Tensor& x) {
   check_activation(x, "x");
   const OpTimer timer(ctx.profile, "all_finite", 0, double(x.bytes()));
   if (x.count() == 0) return true;
+  if (ctx.backend == Backend::kGpu) refuse_gpu("all_finite");
   return ctx.backend == Backend::kRef ? ref::all_finite(x) : cpu::all_finite(ctx, x);
 }
 

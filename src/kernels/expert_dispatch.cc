@@ -2,6 +2,8 @@
 #include "kernels/expert_dispatch.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/dispatch.h"
+#include "kernels/gpu/expert_dispatch.h"
 
 namespace moraine {
 namespace {
@@ -35,7 +37,8 @@ void dispatch_plan(Context& ctx, const DispatchPlan& a) {
   check_tensor(a.choice_of, "choice_of", DType::kI32, {T * n});
   check_tensor(a.row_of, "row_of", DType::kI32, {T, n});
   const OpTimer timer(ctx.profile, "dispatch_plan", 0, 4.0 * double(3 * T * n));
-  ref::dispatch_plan(a);  // one thread on every backend: 12 bytes per choice
+  if (ctx.backend == Backend::kGpu) return gpu::dispatch_plan(*ctx.gpu, a);
+  ref::dispatch_plan(a);  // one thread on both others: 12 bytes per choice
 }
 
 void dispatch_forward(Context& ctx, const DispatchForward& a) {
@@ -47,12 +50,13 @@ void dispatch_forward(Context& ctx, const DispatchForward& a) {
   check_tensor(a.choice_of, "choice_of", DType::kI32, {Te});
   check_dtype(a.rows, "rows", DType::kI64);
   MR_CHECK(T == 0 ? Te == 0 : Te % T == 0, "%ld expert rows of %ld tokens", long(Te), long(T));
-  const int64_t used = a.rows.as<int64_t>()[a.rows.count() - 1];
+  const int64_t used = ctx.backend == Backend::kGpu ? Te : a.rows.as<int64_t>()[a.rows.count() - 1];
   MR_CHECK(used >= 0 && used <= Te, "%ld rows of %ld", long(used), long(Te));
   const OpTimer timer(ctx.profile, "dispatch_forward", 0,
                       2.0 * double(used * D) * double(dtype_bytes(a.x.dtype)));
   if (used == 0) return;
-  ctx.backend == Backend::kRef ? ref::dispatch_forward(a) : cpu::dispatch_forward(ctx, a);
+  dispatch(ctx, "dispatch_forward", a,
+           {ref::dispatch_forward, cpu::dispatch_forward, gpu::dispatch_forward});
 }
 
 void dispatch_backward(Context& ctx, const DispatchBackward& a) {
@@ -61,7 +65,7 @@ void dispatch_backward(Context& ctx, const DispatchBackward& a) {
   const OpTimer timer(ctx.profile, "dispatch_backward", double(T * n * D),
                       2.0 * double(a.dx.bytes()) + double(a.dxe.bytes()));
   if (T == 0) return;
-  ctx.backend == Backend::kRef ? ref::dispatch_backward(a) : cpu::dispatch_backward(ctx, a);
+  dispatch(ctx, "dispatch_backward", a, {ref::dispatch_backward, cpu::dispatch_backward});
 }
 
 void combine_forward(Context& ctx, const CombineForward& a) {
@@ -72,7 +76,8 @@ void combine_forward(Context& ctx, const CombineForward& a) {
   const OpTimer timer(ctx.profile, "combine_forward", 2.0 * double(T * n * D),
                       double(a.h.bytes() + a.ye.bytes()));
   if (T == 0) return;
-  ctx.backend == Backend::kRef ? ref::combine_forward(a) : cpu::combine_forward(ctx, a);
+  dispatch(ctx, "combine_forward", a,
+           {ref::combine_forward, cpu::combine_forward, gpu::combine_forward});
 }
 
 void combine_backward(Context& ctx, const CombineBackward& a) {
@@ -87,7 +92,7 @@ void combine_backward(Context& ctx, const CombineBackward& a) {
   const OpTimer timer(ctx.profile, "combine_backward", 3.0 * double(T * n * D),
                       double(a.dh.bytes() + a.ye.bytes() + a.dye.bytes()));
   if (T == 0) return;
-  ctx.backend == Backend::kRef ? ref::combine_backward(a) : cpu::combine_backward(ctx, a);
+  dispatch(ctx, "combine_backward", a, {ref::combine_backward, cpu::combine_backward});
 }
 
 }  // namespace moraine

@@ -2,6 +2,8 @@
 #include "kernels/gelu.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/dispatch.h"
+#include "kernels/gpu/gelu.h"
 
 namespace moraine {
 namespace {
@@ -23,7 +25,7 @@ void gelu_forward(Context& ctx, const GeluForward& a) {
   if (a.x.count() == 0) return;
   const OpTimer timer(ctx.profile, "gelu_forward", 30.0 * static_cast<double>(a.x.count()),
                       2.0 * static_cast<double>(a.x.bytes()));
-  ctx.backend == Backend::kRef ? ref::gelu_forward(a) : cpu::gelu_forward(ctx, a);
+  dispatch(ctx, "gelu_forward", a, {ref::gelu_forward, cpu::gelu_forward, gpu::gelu_forward});
 }
 
 void gelu_backward(Context& ctx, const GeluBackward& a) {
@@ -33,7 +35,7 @@ void gelu_backward(Context& ctx, const GeluBackward& a) {
   if (a.x.count() == 0) return;
   const OpTimer timer(ctx.profile, "gelu_backward", 34.0 * static_cast<double>(a.x.count()),
                       3.0 * static_cast<double>(a.x.bytes()));
-  ctx.backend == Backend::kRef ? ref::gelu_backward(a) : cpu::gelu_backward(ctx, a);
+  dispatch(ctx, "gelu_backward", a, {ref::gelu_backward, cpu::gelu_backward});
 }
 
 }  // namespace moraine

@@ -2,6 +2,9 @@
 #include "kernels/linear.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/dispatch.h"
+#include "kernels/gpu/linear.h"
+#include "kernels/gpu/runtime.h"
 #include "kernels/quantised.h"
 
 namespace moraine {
@@ -40,20 +43,27 @@ double forward_bytes(int64_t rows, const Tensor& y, const Tensor& x, const Packe
   return static_cast<double>(moved);
 }
 
+// Whether the row bounds are in the GPU's memory, where a kernel reads them.
+bool bounds_there(const Context& ctx, std::span<const int64_t> rows) {
+  return ctx.backend == Backend::kGpu && ctx.gpu->holds(rows.data());
+}
+
 // Checks and runs; `name` is the operation's name in the profile.
 void forward(Context& ctx, const GroupedLinearForward& a, const char* name) {
   MR_CHECK(a.x.rank == 2 && a.y.rank == 2, "x has rank %d, y has rank %d", a.x.rank, a.y.rank);
   check_activation(a.x, "x");
-  const int64_t T = a.x.dims[0], G = check_rows(a.rows, T), n = a.w.n;
+  const bool there = bounds_there(ctx, a.rows);
+  const int64_t T = a.x.dims[0], n = a.w.n;
+  const int64_t G = there ? static_cast<int64_t>(a.rows.size()) - 1 : check_rows(a.rows, T);
   check_shape(a.y, "y", {T, n});
   check_output(a.y, "y", a.x.dtype);
   check_packed(a.w, a.x.dtype, G, n, a.x.dims[1]);
   check_tensor(a.bias, "bias", wide_dtype(a.x.dtype), {G, n}, true);
-  const int64_t rows = a.rows.back();
+  const int64_t rows = there ? T : a.rows.back();
   if (rows == 0 || n == 0) return;
   OpTimer timer(ctx.profile, name, flops(rows, n, a.w.k), forward_bytes(rows, a.y, a.x, a.w));
-  ctx.backend == Backend::kRef ? ref::grouped_linear_forward(a)
-                               : cpu::grouped_linear_forward(ctx, a);
+  dispatch(ctx, name, a,
+           {ref::grouped_linear_forward, cpu::grouped_linear_forward, gpu::grouped_linear_forward});
 }
 
 void backward_input(Context& ctx, const GroupedLinearBackwardInput& a, const char* name) {
@@ -68,8 +78,7 @@ void backward_input(Context& ctx, const GroupedLinearBackwardInput& a, const cha
   const int64_t rows = a.rows.back();
   if (rows == 0 || k == 0) return;
   OpTimer timer(ctx.profile, name, flops(rows, k, a.w.k), forward_bytes(rows, a.dx, a.dy, a.w));
-  ctx.backend == Backend::kRef ? ref::grouped_linear_backward_input(a)
-                               : cpu::grouped_linear_backward_input(ctx, a);
+  dispatch(ctx, name, a, {ref::grouped_linear_backward_input, cpu::grouped_linear_backward_input});
 }
 
 void backward_weight(Context& ctx, const GroupedLinearBackwardWeight& a, const char* name) {
@@ -83,8 +92,8 @@ void backward_weight(Context& ctx, const GroupedLinearBackwardWeight& a, const c
   if (rows == 0) return;
   const int64_t moved = rows * (n + k) * dtype_bytes(a.x.dtype) + 2 * a.dw.bytes();
   OpTimer timer(ctx.profile, name, flops(rows, n, k), static_cast<double>(moved));
-  ctx.backend == Backend::kRef ? ref::grouped_linear_backward_weight(a)
-                               : cpu::grouped_linear_backward_weight(ctx, a);
+  dispatch(ctx, name, a,
+           {ref::grouped_linear_backward_weight, cpu::grouped_linear_backward_weight});
 }
 
 Tensor one_group(const Tensor& bias) {
@@ -121,6 +130,7 @@ namespace {
 
 void pack_quantised(Context& ctx, const PackMatrix& a) {
   const PackedMatrix& p = a.packed;
+  if (ctx.backend == Backend::kGpu) refuse_gpu("pack_matrix of quantised weights");
   MR_CHECK(!a.transpose, "quantised packs are for forward products");
   check_dtype(a.w, "w", DType::kF32);
   check_tensor(a.importance, "importance", DType::kF32, {p.groups, p.k}, true);
@@ -145,7 +155,7 @@ void pack_matrix(Context& ctx, const PackMatrix& a) {
   if (p.format != WeightFormat::kPlain) return pack_quantised(ctx, a);
   OpTimer timer(ctx.profile, "pack_matrix", 0,
                 static_cast<double>(a.w.bytes() + count * dtype_bytes(p.dtype)));
-  ctx.backend == Backend::kRef ? ref::pack_matrix(a) : cpu::pack_matrix(ctx, a);
+  dispatch(ctx, "pack_matrix", a, {ref::pack_matrix, cpu::pack_matrix, gpu::pack_matrix});
 }
 
 void linear_forward(Context& ctx, const LinearForward& a) {
@@ -169,7 +179,8 @@ void linear_forward_panels(Context& ctx, const LinearForwardPanels& a) {
   const double part = static_cast<double>(a.panels.size()) / static_cast<double>(panels);
   OpTimer timer(ctx.profile, "linear_forward_panels", part * flops(T, n, a.w.k),
                 part * forward_bytes(T, a.y, a.x, a.w));
-  ctx.backend == Backend::kRef ? ref::linear_forward_panels(a) : cpu::linear_forward_panels(ctx, a);
+  dispatch(ctx, "linear_forward_panels", a,
+           {ref::linear_forward_panels, cpu::linear_forward_panels});
 }
 
 void linear_backward_input(Context& ctx, const LinearBackwardInput& a) {
@@ -219,6 +230,7 @@ void matmul_nt(Context& ctx, const MatmulNT& a) {
   if (a.beta != 0) check_tensor(a.c0, "c0", dtype, {m, n});
   if (a.symmetric) MR_CHECK(m == n, "m=%ld n=%ld", static_cast<long>(m), static_cast<long>(n));
   if (m == 0 || n == 0) return;
+  if (ctx.backend == Backend::kGpu) refuse_gpu("matmul_nt");
   OpTimer timer(ctx.profile, "matmul_nt", flops(m, n, k) / (a.symmetric ? 2 : 1),
                 static_cast<double>(a.a.bytes() + a.b.bytes() + a.c.bytes()));
   if (ctx.backend == Backend::kRef) {

@@ -2,6 +2,8 @@
 #include "kernels/qk_norm_rope.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/dispatch.h"
+#include "kernels/gpu/qk_norm_rope.h"
 
 namespace moraine {
 namespace {
@@ -34,8 +36,9 @@ Form check_form(const Tensor& q, const Tensor& k, const Tensor& qkv, const Tenso
   return f;
 }
 
-void check_positions(const Tensor& position, int64_t T, int64_t P) {
+void check_positions(const Context& ctx, const Tensor& position, int64_t T, int64_t P) {
   check_tensor(position, "position", DType::kI32, {T});
+  if (ctx.backend == Backend::kGpu) return;
   for (int64_t t = 0; t < T; ++t) {
     const int32_t p = position.as<int32_t>()[t];
     MR_CHECK(p >= 0 && p < P, "position[%ld]=%d, table has %ld", long(t), p, long(P));
@@ -53,7 +56,7 @@ void rope_table(Context& ctx, const RopeTable& a) {
   MR_CHECK(a.theta > 0, "theta=%g", a.theta);
   if (a.table.count() == 0) return;
   const OpTimer timer(ctx.profile, "rope_table", 0, static_cast<double>(a.table.bytes()));
-  ctx.backend == Backend::kRef ? ref::rope_table(a) : cpu::rope_table(ctx, a);
+  dispatch(ctx, "rope_table", a, {ref::rope_table, cpu::rope_table, gpu::rope_table});
 }
 
 void qk_norm_rope_forward(Context& ctx, const QkNormRopeForward& a) {
@@ -61,11 +64,12 @@ void qk_norm_rope_forward(Context& ctx, const QkNormRopeForward& a) {
   check_tensor(a.nq, "nq", f.wide, {f.T, f.H}, f.plain);
   check_tensor(a.nk, "nk", f.wide, {f.T, f.K}, f.plain);
   check_tensor(a.temp, "temp", f.wide, {f.K}, f.plain);
-  check_positions(a.position, f.T, a.rope.dims[0]);
+  check_positions(ctx, a.position, f.T, a.rope.dims[0]);
   if (f.T == 0) return;
   const OpTimer timer(ctx.profile, "qk_norm_rope_forward", (f.plain ? 3.0 : 9.0) * count_of(f),
                       (f.plain ? 2.0 : 3.0) * static_cast<double>(a.q.bytes() + a.k.bytes()));
-  ctx.backend == Backend::kRef ? ref::qk_norm_rope_forward(a) : cpu::qk_norm_rope_forward(ctx, a);
+  dispatch(ctx, "qk_norm_rope_forward", a,
+           {ref::qk_norm_rope_forward, cpu::qk_norm_rope_forward, gpu::qk_norm_rope_forward});
 }
 
 void qk_norm_rope_backward(Context& ctx, const QkNormRopeBackward& a) {
@@ -76,11 +80,12 @@ void qk_norm_rope_backward(Context& ctx, const QkNormRopeBackward& a) {
   check_tensor(a.nq, "nq", f.wide, {f.T, f.H}, f.plain);
   check_tensor(a.nk, "nk", f.wide, {f.T, f.K}, f.plain);
   check_tensor(a.temp, "temp", f.wide, {f.K}, f.plain);
-  check_positions(a.position, f.T, a.rope.dims[0]);
+  check_positions(ctx, a.position, f.T, a.rope.dims[0]);
   if (f.T == 0) return;
   const OpTimer timer(ctx.profile, "qk_norm_rope_backward", (f.plain ? 3.0 : 16.0) * count_of(f),
                       (f.plain ? 2.0 : 5.0) * static_cast<double>(a.dq.bytes() + a.dk.bytes()));
-  ctx.backend == Backend::kRef ? ref::qk_norm_rope_backward(a) : cpu::qk_norm_rope_backward(ctx, a);
+  dispatch(ctx, "qk_norm_rope_backward", a,
+           {ref::qk_norm_rope_backward, cpu::qk_norm_rope_backward});
 }
 
 }  // namespace moraine

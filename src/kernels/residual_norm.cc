@@ -2,6 +2,8 @@
 #include "kernels/residual_norm.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/dispatch.h"
+#include "kernels/gpu/residual_norm.h"
 
 namespace moraine {
 namespace {
@@ -40,7 +42,8 @@ void residual_norm_forward(Context& ctx, const ResidualNormForward& a) {
   if (T == 0) return;
   const OpTimer timer(ctx.profile, "residual_norm_forward", 8.0 * static_cast<double>(T * D),
                       bytes_of(a.r_out, a.x, a.rstd, a.h, a.r));
-  ctx.backend == Backend::kRef ? ref::residual_norm_forward(a) : cpu::residual_norm_forward(ctx, a);
+  dispatch(ctx, "residual_norm_forward", a,
+           {ref::residual_norm_forward, cpu::residual_norm_forward, gpu::residual_norm_forward});
 }
 
 void residual_norm_backward(Context& ctx, const ResidualNormBackward& a) {
@@ -64,8 +67,8 @@ void residual_norm_backward(Context& ctx, const ResidualNormBackward& a) {
   if (T == 0) return;
   const OpTimer timer(ctx.profile, "residual_norm_backward", 20.0 * static_cast<double>(T * D),
                       bytes_of(a.dh, a.dr, a.dx, a.dr_out, a.r_out, a.rstd, a.h, a.r));
-  ctx.backend == Backend::kRef ? ref::residual_norm_backward(a)
-                               : cpu::residual_norm_backward(ctx, a);
+  dispatch(ctx, "residual_norm_backward", a,
+           {ref::residual_norm_backward, cpu::residual_norm_backward});
 }
 
 }  // namespace moraine

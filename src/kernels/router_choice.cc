@@ -2,6 +2,8 @@
 #include "kernels/router_choice.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/dispatch.h"
+#include "kernels/gpu/router_choice.h"
 
 namespace moraine {
 namespace {
@@ -31,7 +33,8 @@ void router_choice_forward(Context& ctx, const RouterChoiceForward& a) {
       ctx.profile, "router_choice_forward", 6.0 * double(T * C),
       double(a.logits.bytes() + a.prob.bytes() + a.expert.bytes() + a.gate.bytes()));
   if (T == 0) return;
-  ctx.backend == Backend::kRef ? ref::router_choice_forward(a) : cpu::router_choice_forward(ctx, a);
+  dispatch(ctx, "router_choice_forward", a,
+           {ref::router_choice_forward, cpu::router_choice_forward, gpu::router_choice_forward});
 }
 
 void router_choice_backward(Context& ctx, const RouterChoiceBackward& a) {
@@ -46,8 +49,8 @@ void router_choice_backward(Context& ctx, const RouterChoiceBackward& a) {
       ctx.profile, "router_choice_backward", 2.0 * double(T * C),
       double(a.dlogits.bytes() + a.prob.bytes() + a.expert.bytes() + a.dgate.bytes()));
   if (T == 0) return;
-  ctx.backend == Backend::kRef ? ref::router_choice_backward(a)
-                               : cpu::router_choice_backward(ctx, a);
+  dispatch(ctx, "router_choice_backward", a,
+           {ref::router_choice_backward, cpu::router_choice_backward});
 }
 
 }  // namespace moraine

@@ -2,6 +2,8 @@
 #include "kernels/router_state.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/dispatch.h"
+#include "kernels/gpu/router_state.h"
 
 namespace moraine {
 
@@ -22,7 +24,8 @@ void router_state_forward(Context& ctx, const RouterStateForward& a) {
   if (T == 0) return;
   const OpTimer timer(ctx.profile, "router_state_forward", 6.0 * static_cast<double>(T * R),
                       static_cast<double>((first ? 2 : 3) * a.s.bytes() + a.x.bytes()));
-  ctx.backend == Backend::kRef ? ref::router_state_forward(a) : cpu::router_state_forward(ctx, a);
+  dispatch(ctx, "router_state_forward", a,
+           {ref::router_state_forward, cpu::router_state_forward, gpu::router_state_forward});
 }
 
 void router_state_backward(Context& ctx, const RouterStateBackward& a) {
@@ -46,7 +49,8 @@ void router_state_backward(Context& ctx, const RouterStateBackward& a) {
   if (T == 0) return;
   const OpTimer timer(ctx.profile, "router_state_backward", 16.0 * static_cast<double>(T * R),
                       static_cast<double>((first ? 2 : 4) * a.s.bytes() + 2 * a.dy.bytes()));
-  ctx.backend == Backend::kRef ? ref::router_state_backward(a) : cpu::router_state_backward(ctx, a);
+  dispatch(ctx, "router_state_backward", a,
+           {ref::router_state_backward, cpu::router_state_backward});
 }
 
 }  // namespace moraine

@@ -2,6 +2,8 @@
 #include "kernels/swiglu.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/dispatch.h"
+#include "kernels/gpu/swiglu.h"
 
 namespace moraine {
 namespace {
@@ -20,12 +22,16 @@ void check(const Tensor& narrow, const char* narrow_name, const Tensor& wide, co
 }  // namespace
 
 void swiglu_forward(Context& ctx, const SwigluForward& a) {
-  check(a.y, "y", a.gate_up, "gate_up", a.rows);
-  const double wide = size_of(a.gate_up, a.rows);
+  // On a GPU, of rows that the host does not know: as of all.
+  const bool known = ctx.backend != Backend::kGpu || a.rows.there() == nullptr;
+  const int64_t rows = known ? int64_t{a.rows} : a.y.dims[0];
+  check(a.y, "y", a.gate_up, "gate_up", rows);
+  const double wide = size_of(a.gate_up, rows);
   const OpTimer timer(ctx.profile, "swiglu_forward", 2.5 * wide,
                       1.5 * wide * double(dtype_bytes(a.y.dtype)));
-  if (a.rows == 0) return;
-  ctx.backend == Backend::kRef ? ref::swiglu_forward(a) : cpu::swiglu_forward(ctx, a);
+  if (rows == 0) return;
+  dispatch(ctx, "swiglu_forward", a,
+           {ref::swiglu_forward, cpu::swiglu_forward, gpu::swiglu_forward});
 }
 
 void swiglu_backward(Context& ctx, const SwigluBackward& a) {
@@ -35,7 +41,7 @@ void swiglu_backward(Context& ctx, const SwigluBackward& a) {
   const OpTimer timer(ctx.profile, "swiglu_backward", 5 * wide,
                       2.5 * wide * double(dtype_bytes(a.dy.dtype)));
   if (a.rows == 0) return;
-  ctx.backend == Backend::kRef ? ref::swiglu_backward(a) : cpu::swiglu_backward(ctx, a);
+  dispatch(ctx, "swiglu_backward", a, {ref::swiglu_backward, cpu::swiglu_backward});
 }
 
 }  // namespace moraine

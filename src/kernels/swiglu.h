@@ -10,6 +10,7 @@
 #pragma once
 
 #include "kernels/context.h"
+#include "kernels/row_count.h"
 #include "tensor/tensor.h"
 
 namespace moraine {
@@ -17,7 +18,7 @@ namespace moraine {
 struct SwigluForward {
   Tensor y;        // [T, F] out
   Tensor gate_up;  // [T, 2F] in
-  int64_t rows;    // <= T
+  RowCount rows;   // <= T
 };
 
 struct SwigluBackward {

@@ -2,6 +2,8 @@
 #include "kernels/value_shift.h"
 
 #include "kernels/check_tensor.h"
+#include "kernels/dispatch.h"
+#include "kernels/gpu/value_shift.h"
 #include "kernels/halo_rows.h"
 #include "kernels/segment_rows.h"
 
@@ -35,7 +37,8 @@ void value_shift_forward(Context& ctx, const ValueShiftForward& a) {
   if (a.v.dims[0] == 0) return;
   const OpTimer timer(ctx.profile, "value_shift_forward", 0,
                       2.0 * static_cast<double>(a.v.bytes()));
-  ctx.backend == Backend::kRef ? ref::value_shift_forward(a) : cpu::value_shift_forward(ctx, a);
+  dispatch(ctx, "value_shift_forward", a,
+           {ref::value_shift_forward, cpu::value_shift_forward, gpu::value_shift_forward});
 }
 
 void value_shift_backward(Context& ctx, const ValueShiftBackward& a) {
@@ -44,7 +47,7 @@ void value_shift_backward(Context& ctx, const ValueShiftBackward& a) {
   if (a.dv.dims[0] == 0) return;
   const OpTimer timer(ctx.profile, "value_shift_backward", 0,
                       2.0 * static_cast<double>(a.dv.bytes()));
-  ctx.backend == Backend::kRef ? ref::value_shift_backward(a) : cpu::value_shift_backward(ctx, a);
+  dispatch(ctx, "value_shift_backward", a, {ref::value_shift_backward, cpu::value_shift_backward});
 }
 
 }  // namespace moraine

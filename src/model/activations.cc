@@ -13,6 +13,10 @@ class Taker {
   Tensor operator()(const char* name, DType dtype, std::initializer_list<int64_t> dims) {
     return arena_.take(prefix_ + name, "activations", dtype, dims);
   }
+  // Written by the host.
+  Tensor host(const char* name, DType dtype, std::initializer_list<int64_t> dims) {
+    return arena_.take_host(prefix_ + name, "activations", dtype, dims);
+  }
 
  private:
   Arena& arena_;
@@ -30,7 +34,7 @@ LayerActs take_layer(Arena& arena, const ModelConfig& c, const ActivationsOption
   if (c.cca()) {
     a.pair = take("conv_pair", X, {c.conv_groups(), T, 2 * d});
     a.z = take("conv_out", X, {c.conv_groups(), T, d});
-    a.group_rows = take("conv_rows", DType::kI64, {c.conv_groups() + 1});
+    a.group_rows = take.host("conv_rows", DType::kI64, {c.conv_groups() + 1});
     a.nq = take("q_norm", W, {T, H});
     a.nk = take("k_norm", W, {T, K});
   }

@@ -24,7 +24,7 @@ struct LayerActs {
   Tensor qkv;         // [T, C + K*d]
   Tensor pair;        // [G, T, 2*d]
   Tensor z;           // [G, T, d]
-  Tensor group_rows;  // [G+1] i64: g*T, the grouped convolution's rows
+  Tensor group_rows;  // [G+1] i64: g*T, the grouped convolution's rows; the host's
   Tensor q;           // [T, H, d]
   Tensor k, v;        // [T, K, d]
   Tensor nq, nk;      // [T, H], [T, K] f32

@@ -2,50 +2,18 @@
 #include "model/cache.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "kernels/move_rows.h"
 
 namespace moraine {
 namespace {
-
-void copy_rows(const Tensor& to, int64_t to_row, const Tensor& from, int64_t from_row,
-               int64_t rows) {
-  const Tensor source = from.rows(from_row, from_row + rows),
-               target = to.rows(to_row, to_row + rows);
-  MR_CHECK(source.bytes() == target.bytes());
-  std::memcpy(target.data, source.data, static_cast<size_t>(source.bytes()));
-}
-
-void zero_row(const Tensor& to, int64_t row) {
-  const Tensor target = to.rows(row, row + 1);
-  std::memset(target.data, 0, static_cast<size_t>(target.bytes()));
-}
 
 int64_t page_of(const KeyPages& pages, const Segment& segment, int64_t position) {
   return pages.page[static_cast<size_t>(segment.key_begin + position / pages.rows)];
 }
 
-// The state after row `last` of a segment (counted from its first), which is in page `page`.
-struct StateAfter {
-  int64_t segment, last, page;
-};
-
-void store_state(LayerCache& layer, const ModelConfig& c, const LayerActs& acts,
-                 const Segment& segment, const StateAfter& at) {
-  const int64_t element = dtype_bytes(acts.qkv.dtype), C = c.conv_channels(),
-                M = c.value_width() / 2;
-  const auto bytes = static_cast<size_t>(C * element);
-  const auto qkv_row = [&](int64_t row) {
-    return static_cast<const char*>(acts.qkv.data) +
-           (segment.row_begin + row) * c.qkv_width() * element;
-  };
-  char* conv = static_cast<char*>(layer.conv.rows(at.page, at.page + 1).data);
-  const char* halo =
-      static_cast<const char*>(layer.conv_halo.rows(at.segment, at.segment + 1).data);
-  std::memcpy(conv, at.last == 0 ? halo + C * element : qkv_row(at.last - 1), bytes);
-  std::memcpy(conv + C * element, qkv_row(at.last), bytes);
-  std::memcpy(layer.value.rows(at.page, at.page + 1).data, qkv_row(at.last) + (C + M) * element,
-              static_cast<size_t>(M * element));
-}
+// What moves of one tensor into another.
+using Moves = std::vector<RowMove>;
 
 }  // namespace
 
@@ -86,55 +54,74 @@ int64_t page_bytes(const ModelConfig& c, DType compute, int64_t page_rows, int64
   return values * dtype_bytes(compute);
 }
 
-void copy_page(Cache& cache, int32_t from, int32_t to) {
+void copy_page(Context& ctx, Cache& cache, int32_t from, int32_t to) {
+  const auto copy = [&](const Tensor& t, int64_t rows) {
+    if (t.empty()) return;
+    const int64_t count = t.count() / t.dims[0] * rows;
+    const RowMove move = {.to = to * count, .from = from * count, .count = count};
+    move_rows(ctx, {.to = t, .from = t, .moves = {&move, 1}});
+  };
   for (LayerCache& layer : cache.layers) {
-    const int64_t n = layer.share.block;
-    copy_rows(layer.k, to * n, layer.k, from * n, n);
-    copy_rows(layer.v, to * n, layer.v, from * n, n);
-    if (layer.conv.empty()) continue;
-    copy_rows(layer.conv, to, layer.conv, from, 1);
-    copy_rows(layer.value, to, layer.value, from, 1);
+    copy(layer.k, layer.share.block);
+    copy(layer.v, layer.share.block);
+    copy(layer.conv, 1);
+    copy(layer.value, 1);
   }
 }
 
-void gather_state(LayerCache& layer, Segments segments, const KeyPages& pages) {
+void gather_state(Context& ctx, LayerCache& layer, Segments segments, const KeyPages& pages) {
   if (layer.conv.empty()) return;
+  const int64_t C2 = 2 * layer.conv.dims[2], M = layer.value.dims[1];
+  Moves conv, value;
   for (size_t s = 0; s < segments.size(); ++s) {
     const Segment& segment = segments[s];
     const auto row = static_cast<int64_t>(s);
-    if (segment.position_begin == 0) {
-      zero_row(layer.conv_halo, row);
-      zero_row(layer.value_halo, row);
-      continue;
-    }
-    const int64_t page = page_of(pages, segment, segment.position_begin - 1);
-    copy_rows(layer.conv_halo, row, layer.conv, page, 1);
-    copy_rows(layer.value_halo, row, layer.value, page, 1);
+    const bool first = segment.position_begin == 0;
+    const int64_t page = first ? -1 : page_of(pages, segment, segment.position_begin - 1);
+    conv.push_back({.to = row * C2, .from = page * C2, .count = C2});
+    value.push_back({.to = row * M, .from = page * M, .count = M});
   }
+  move_rows(ctx, {.to = layer.conv_halo, .from = layer.conv, .moves = conv});
+  move_rows(ctx, {.to = layer.value_halo, .from = layer.value, .moves = value});
 }
 
-void append_to_cache(LayerCache& layer, const ModelConfig& c, const LayerActs& acts,
-                     Segments segments, const KeyPages& pages) {
-  const int64_t block = layer.share.block;
+void append_to_cache(Context& ctx, LayerCache& layer, const LayerActs& acts, Segments segments,
+                     const KeyPages& pages) {
+  const bool cca = !layer.conv.empty();
+  const int64_t block = layer.share.block, width = layer.k.dims[1] * layer.k.dims[2];
+  const int64_t C = cca ? layer.conv.dims[2] : 0, M = cca ? layer.value.dims[1] : 0,
+                N = acts.qkv.dims[1];
+  // Keys and values; the CCA state from rows of the batch, and from the state before a segment of one row.
+  Moves keys, conv, conv_before, value;
   for (size_t s = 0; s < segments.size(); ++s) {
     const Segment& segment = segments[s];
     for (int64_t done = 0; done < segment.rows;) {
       const int64_t position = segment.position_begin + done, inside = position % block,
                     rows = std::min(segment.rows - done, block - inside),
-                    from = segment.row_begin + done;
+                    from = segment.row_begin + done, page = page_of(pages, segment, position);
       if (layer.share.holds(position)) {
-        const int64_t to = page_of(pages, segment, position) * block + inside;
-        copy_rows(layer.k, to, acts.k, from, rows);
-        copy_rows(layer.v, to, acts.v, from, rows);
+        const int64_t to = page * block + inside;
+        keys.push_back({.to = to * width, .from = from * width, .count = rows * width});
       }
       done += rows;
-      if (!c.cca()) continue;
-      store_state(layer, c, acts, segment,
-                  {.segment = static_cast<int64_t>(s),
-                   .last = done - 1,
-                   .page = page_of(pages, segment, position)});
+      if (!cca) continue;
+      const int64_t last = segment.row_begin + done - 1;
+      conv.push_back({.to = (2 * page + 1) * C, .from = last * N, .count = C});
+      if (done == 1) {
+        conv_before.push_back(
+            {.to = 2 * page * C, .from = (2 * static_cast<int64_t>(s) + 1) * C, .count = C});
+      } else {
+        conv.push_back({.to = 2 * page * C, .from = (last - 1) * N, .count = C});
+      }
+      value.push_back({.to = page * M, .from = last * N + C + M, .count = M});
     }
   }
+  move_rows(ctx, {.to = layer.k, .from = acts.k, .moves = keys});
+  move_rows(ctx, {.to = layer.v, .from = acts.v, .moves = keys});
+  if (!cca) return;
+  move_rows(ctx, {.to = layer.conv, .from = acts.qkv, .moves = conv});
+  move_rows(ctx, {.to = layer.conv, .from = layer.conv_halo, .moves = conv_before});
+  move_rows(ctx, {.to = layer.value, .from = acts.qkv, .moves = value});
 }
 
 }  // namespace moraine

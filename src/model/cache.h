@@ -17,6 +17,7 @@
 
 #include <vector>
 
+#include "kernels/context.h"
 #include "kernels/segment.h"
 #include "model/activations.h"
 #include "parallel/cache_share.h"
@@ -57,14 +58,14 @@ int64_t page_bytes(const ModelConfig& config, DType compute, int64_t page_rows,
                    int64_t members = 1);
 
 // Everything that page `from` holds, to page `to`: a prefix that ends inside a page goes on in a copy.
-void copy_page(Cache& cache, int32_t from, int32_t to);
+void copy_page(Context& ctx, Cache& cache, int32_t from, int32_t to);
 
 // The CCA state before each segment of a batch, gathered from the page of the position before it; zeros at a
 // document's start.
-void gather_state(LayerCache& layer, Segments segments, const KeyPages& pages);
+void gather_state(Context& ctx, LayerCache& layer, Segments segments, const KeyPages& pages);
 
 // After q|k|v of the batch are known: keys, values and the new CCA states go into their pages.
-void append_to_cache(LayerCache& layer, const ModelConfig& config, const LayerActs& acts,
-                     Segments segments, const KeyPages& pages);
+void append_to_cache(Context& ctx, LayerCache& layer, const LayerActs& acts, Segments segments,
+                     const KeyPages& pages);
 
 }  // namespace moraine

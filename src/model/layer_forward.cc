@@ -101,7 +101,7 @@ void attend_forward(Context& ctx, const LayerPlace& place, const Batch& batch, L
   }
   Tensor k = a.k, v = a.v;
   if (memory.cache != nullptr) {
-    append_to_cache(*memory.cache, c, a, batch.segments, memory.pages);
+    append_to_cache(ctx, *memory.cache, a, batch.segments, memory.pages);
     k = memory.cache->k, v = memory.cache->v;
   }
   if (memory.shared != nullptr) {
@@ -184,7 +184,7 @@ void expert_mlp_forward(Context& ctx, const LayerWeights& w, const Tensor& y, co
                         const Tensor& act, const Tensor& x, std::span<const int64_t> rows) {
   grouped_linear_forward(ctx,
                          {.y = gate_up, .x = x, .w = w.gate_up.forward, .bias = {}, .rows = rows});
-  swiglu_forward(ctx, {.y = act, .gate_up = gate_up, .rows = rows.back()});
+  swiglu_forward(ctx, {.y = act, .gate_up = gate_up, .rows = RowCount::last_of(rows)});
   grouped_linear_forward(ctx, {.y = y, .x = act, .w = w.down.forward, .bias = {}, .rows = rows});
 }
 

@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/resident.h"
+#include "kernels/gpu/open_device.h"
+#include "kernels/host_copy.h"
 #include "model/model_directory.h"
 #include "parallel/slot_choice.h"
 
@@ -32,6 +34,7 @@ bool wants_coarse_head(const LoadOptions& o, const ModelConfig& config, DType co
   if (o.head != "full" && o.head != "two-stage" && o.head != "auto")
     throw_error(Code::kInvalidArgument, "head {}: wanted auto, full or two-stage", o.head);
   if (o.head == "full" || !first_rank(o.ranks)) return false;
+  if (o.device != "cpu" && o.head == "auto") return false;
   const auto bytes = [&](WeightFormat format) {
     return packed_bytes({.dtype = compute,
                          .groups = 1,
@@ -71,6 +74,27 @@ void LoadedModel::connect_experts(const std::string& low_latency) {
               choice.rows, choice.slots_us, choice.all_gather_us);
 }
 
+LoadedModel::LoadedModel(int threads, Arena::Mode mode, const std::string& device)
+    : pool_(threads),
+      gpu_(gpu::open_device(device)),
+      gpu_memory_(gpu_ == nullptr ? nullptr : std::make_unique<gpu::GpuArenaMemory>(*gpu_)),
+      arena_(mode, gpu_memory_.get()) {}
+
+// Through the host's memory, if they are for a GPU's.
+Tensor LoadedModel::read_master(const ModelDirectory& directory, const ParameterTable& table) {
+  const Tensor master = arena_.take("weights.master", "weights", DType::kF32, {table.total_count});
+  if (arena_.dry()) return master;
+  if (!arena_.on_device()) {
+    directory.read_weights(table, master);
+    return master;
+  }
+  Arena host(Arena::Mode::kReal);
+  const Tensor read = host.take("weights.read", "weights", DType::kF32, {table.total_count});
+  directory.read_weights(table, read);
+  copy_in(ctx_, master, read);
+  return master;
+}
+
 std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
                                                const LoadOptions& options, Arena::Mode mode) {
   const ModelConfig& config = directory.config();
@@ -82,8 +106,9 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
     throw_error(Code::kInvalidArgument, "{} positions: the model was made for {} (max_positions)",
                 positions, config.max_positions);
   }
-  std::unique_ptr<LoadedModel> m(new LoadedModel(
-      options.threads > 0 ? static_cast<int>(options.threads) : usable_cores(), mode));
+  std::unique_ptr<LoadedModel> m(
+      new LoadedModel(options.threads > 0 ? static_cast<int>(options.threads) : usable_cores(),
+                      mode, options.device));
   const ModelRanks& ranks = options.ranks;
   if (ranks.rows != nullptr && config.experts > 0) {
     if (config.experts % ranks.rows->size() != 0)
@@ -95,16 +120,16 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
   }
   if (ranks.experts != nullptr)
     m->gather_ = std::make_unique<ExpertGather>(*ranks.experts, config.experts);
+  m->ctx_ = m->gpu_ != nullptr ? make_context(*m->gpu_, m->pool_)
+                               : make_context(Backend::kCpu, m->pool_, m->arena_);
   const ParameterTable table = held_parameters(config, m->exchange_.get(), m->gather_.get());
   const DType compute = compute_dtype(directory, options.dtype);
   Tensor master;
   if (directory.packed()) {
     m->packed_ = directory.open_packed();
   } else {
-    master = m->arena_.take("weights.master", "weights", DType::kF32, {table.total_count});
-    if (!m->arena_.dry()) directory.read_weights(table, master);
+    master = m->read_master(directory, table);
   }
-  m->ctx_ = make_context(Backend::kCpu, m->pool_, m->arena_);
   m->model_ = std::make_unique<Model>(
       m->arena_, config,
       ModelOptions{.compute = compute,

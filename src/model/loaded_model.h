@@ -5,6 +5,7 @@
 #include <string>
 
 #include "comm/communicator.h"
+#include "kernels/gpu/gpu_arena_memory.h"
 #include "model/model.h"
 #include "model/model_directory.h"
 #include "model/packed_model.h"
@@ -31,14 +32,17 @@ struct LoadOptions {
   // 8 bits, if it is f32 or bf16), or "auto": in two stages where the head has kLargeHeadBytes and the copy is at most
   // a quarter of the memory that is free. The answer is the same. Of ranks only the first has a copy.
   std::string head = "full";
+  // What computes: "cpu", or a GPU (kernels/gpu/open_device.h), for one rank. Then weights, activations and the cache
+  // are in its memory, all logits are computed ("auto" is "full"), and what has no kernel there is refused by name.
+  std::string device = "cpu";
 };
 
 inline constexpr int64_t kLargeHeadBytes = int64_t{64} << 20;
 
 class LoadedModel {
  public:
-  // Errors: those of ModelDirectory; kInvalidArgument for a dtype or a length that the model cannot take, or
-  // more ranks than experts.
+  // Errors: those of ModelDirectory; kInvalidArgument for a dtype or a length that the model cannot take, more ranks
+  // than experts, or what a GPU has no kernel for; kDevice without the GPU that was asked for.
   static std::unique_ptr<LoadedModel> open(const ModelDirectory& directory,
                                            const LoadOptions& options);
   // The same, without reading weights or taking memory: what arena() lists. It computes nothing.
@@ -57,10 +61,13 @@ class LoadedModel {
   const Arena& arena() const { return arena_; }
 
  private:
-  LoadedModel(int threads, Arena::Mode mode) : pool_(threads), arena_(mode) {}
+  LoadedModel(int threads, Arena::Mode mode, const std::string& device);
+  Tensor read_master(const ModelDirectory& directory, const ParameterTable& table);
   static std::unique_ptr<LoadedModel> make(const ModelDirectory& directory,
                                            const LoadOptions& options, Arena::Mode mode);
   Pool pool_;
+  std::unique_ptr<gpu::Gpu> gpu_;  // null: the CPU, as the next
+  std::unique_ptr<gpu::GpuArenaMemory> gpu_memory_;
   Arena arena_;
   Context ctx_;
   std::unique_ptr<PackedModel> packed_;  // null: weights are in the arena

@@ -3,11 +3,17 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "kernels/check_tensor.h"
+#include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
+#include "kernels/gpu/operations.h"
+#include "kernels/gpu/runtime.h"
+#include "kernels/host_copy.h"
 #include "kernels/qk_norm_rope.h"
 #include "model/layer_backward.h"
+#include "model/operations.h"
 
 namespace moraine {
 
@@ -27,6 +33,8 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
       table_(held_parameters(config, options.exchange, options.gather)),
       master_(master) {
   MR_CHECK(options.tokens > 0 && options.positions > 0);
+  on_device_ = arena.on_device();
+  if (on_device_) gpu::require_operations(operations_of(config_, options_), "a model");
   const DType X = options.compute, W = wide_dtype(X);
   if (options.packed != nullptr) {
     MR_CHECK(!options.training, "packed weights can not be trained");
@@ -56,11 +64,25 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
   head_ = make_head_scratch(arena, config_.vocab_size, X, options.training);
   if (options.coarse_head && can_be_coarse(weights_.head.forward))
     coarse_head_ = take_coarse(arena, "head.coarse", weights_.head.forward);
-  losses_ = arena.take("head.losses", "scratch", W, {options.tokens});
+  losses_ = losses_host_ = arena.take("head.losses", "scratch", W, {options.tokens});
+  if (on_device_) take_host_side(arena);
   const int64_t P = options.positions, pairs = config_.rotary() / 2;
   rope_full_ = arena.take("rope.full", "scratch", W, {P, pairs, 2});
   if (config_.sliding_window > 0)
     rope_sliding_ = arena.take("rope.sliding", "scratch", W, {P, pairs, 2});
+}
+
+// What a device's model has for the host to write and to read.
+void Model::take_host_side(Arena& arena) {
+  const DType W = wide_dtype(options_.compute);
+  device_batch_ = DeviceBatch(arena, options_.tokens,
+                              {.vocabulary = config_.vocab_size, .positions = options_.positions});
+  losses_host_ = arena.take_host("head.losses_host", "scratch", W, {options_.tokens});
+  hidden_host_ = arena.take_host("head.hidden_host", "scratch", options_.compute,
+                                 {options_.tokens, config_.hidden});
+  head_rows_ = arena.take("head.rows", "scratch", options_.compute, {kHeadRows, config_.hidden});
+  lse_ = arena.take("head.lse", "scratch", DType::kF64, {kHeadRows});
+  logits_host_ = arena.take_host("head.logits_host", "scratch", W, {kHeadRows, config_.vocab_size});
 }
 
 void Model::add_guests() {
@@ -157,13 +179,23 @@ void Model::embed(Context& ctx, const Batch& batch, const Activations& acts) {
 
 void Model::run_layer(Context& ctx, int64_t i, const Batch& batch, Activations& acts,
                       const LayerMemory& memory) {
-  if (memory.cache != nullptr) gather_state(*memory.cache, batch.segments, memory.pages);
+  if (memory.cache != nullptr) gather_state(ctx, *memory.cache, batch.segments, memory.pages);
   layer_forward(ctx, place(i), weights_.layers[static_cast<size_t>(i)], batch, acts.below(i),
                 acts.above(i), acts.acts(i), acts.scratch, memory);
 }
 
-Tensor Model::forward(Context& ctx, const Batch& batch, Cache* cache,
+void Model::observe(ForwardObserver* observer) {
+  if (on_device_ && observer != nullptr)
+    throw_error(Code::kInvalidArgument,
+                "look at a model's passes on a GPU: not there yet; use --device cpu");
+  observer_ = observer;
+}
+
+Tensor Model::forward(Context& ctx, const Batch& given, Cache* cache,
                       std::span<const int32_t> pages) {
+  Batch there;
+  if (on_device_) there = device_batch_.put(ctx, given);
+  const Batch& batch = on_device_ ? there : given;
   Activations acts = first_rows(acts_, config_, batch.tokens());
   embed(ctx, batch, acts);
   if (shared_cache_ && cache != nullptr) see_held_keys(*cache, batch.segments);
@@ -182,8 +214,8 @@ double Model::sum_losses(
     int64_t T) const {  // rows in order: one row's place does not depend on the batch
   double sum = 0;
   for (int64_t t = 0; t < T; ++t) {
-    sum += losses_.dtype == DType::kF64 ? losses_.as<double>()[t]
-                                        : static_cast<double>(losses_.as<float>()[t]);
+    sum += losses_host_.dtype == DType::kF64 ? losses_host_.as<double>()[t]
+                                             : static_cast<double>(losses_host_.as<float>()[t]);
   }
   return sum;
 }
@@ -192,9 +224,47 @@ double Model::loss(Context& ctx, const Batch& batch, const Tensor& target, Tenso
   const int64_t T = batch.tokens();
   const Tensor x = forward(ctx, batch);
   head_loss(ctx, weights_.head, head_,
-            {.loss = losses_.rows(0, T), .dx = {}, .dembedding = {}, .x = x, .target = target});
-  if (losses != nullptr) *losses = losses_.rows(0, T);
+            {.loss = losses_.rows(0, T),
+             .dx = {},
+             .dembedding = {},
+             .x = x,
+             .target = device_batch_.put_target(ctx, target)});
+  copy_out(ctx, losses_host_.rows(0, T), losses_.rows(0, T));
+  if (losses != nullptr) *losses = losses_host_.rows(0, T);
   return sum_losses(T);
+}
+
+Tensor Model::on_host(Context& ctx, const Tensor& hidden) {
+  if (!on_device_ || hidden.empty()) return hidden;
+  const Tensor host = hidden_host_.rows(0, hidden.dims[0]);
+  copy_out(ctx, host, hidden);
+  return host;
+}
+
+Tensor Model::logits(Context& ctx, const Tensor& hidden) {
+  Tensor rows = hidden;
+  if (on_device_ && !ctx.gpu->holds(hidden.data)) {
+    rows = head_rows_.rows(0, hidden.dims[0]);
+    copy_in(ctx, rows, hidden);
+  }
+  const Tensor there = head_logits(ctx, weights_.head, head_, rows);
+  if (!on_device_) return there;
+  const Tensor host = logits_host_.rows(0, there.dims[0]);
+  copy_out(ctx, host, there);
+  return host;
+}
+
+void Model::log_sums(Context& ctx, const Tensor& lse) {
+  MR_CHECK(on_device_);
+  const int64_t n = lse.dims[0];
+  std::vector<int32_t> none(static_cast<size_t>(n), -1);
+  const Tensor target = make_tensor(none.data(), DType::kI32, {n});
+  cross_entropy(ctx, {.loss = losses_.rows(0, n),
+                      .dlogits = {},
+                      .logits = head_.logits.rows(0, n),
+                      .target = device_batch_.put_target(ctx, target),
+                      .lse = lse_.rows(0, n)});
+  copy_out(ctx, lse, lse_.rows(0, n));
 }
 
 double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor& target,

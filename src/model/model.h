@@ -9,6 +9,7 @@
 
 #include "model/batch.h"
 #include "model/cache.h"
+#include "model/device_batch.h"
 #include "model/gradient_sink.h"
 #include "model/head.h"
 #include "model/layer_forward.h"
@@ -39,7 +40,8 @@ ParameterTable held_parameters(const ModelConfig& config, const ExpertExchange* 
 class Model {
  public:
   // `master` is the flat buffer of all parameters held here, [table().total_count] f32 (f64 for f64
-  // compute); empty with options.packed, which outlives the model.
+  // compute); empty with options.packed, which outlives the model. With a device's arena it computes on that device,
+  // master is in its memory, and what has no kernel there is refused here: kInvalidArgument, with every name.
   Model(Arena& arena, const ModelConfig& config, const ModelOptions& options, const Tensor& master);
 
   const ModelConfig& config() const { return config_; }
@@ -55,10 +57,11 @@ class Model {
   void set_rope_theta(Context& ctx, double theta, double sliding_theta);
 
   // Who sees the passes from now on, or null. Not copied: it stays until it is taken away.
-  void observe(ForwardObserver* observer) { observer_ = observer; }
+  // Errors: kInvalidArgument on a device, whose memory nobody can look at.
+  void observe(ForwardObserver* observer);
 
-  // Final hidden rows [T, D] (after the last norm), valid until the next call. With a cache, position p of
-  // segment s is in page  pages[s.key_begin + p / page_rows]; those before the batch's rows are there.
+  // Final hidden rows [T, D] (after the last norm), where it computes, valid until the next call. With a cache,
+  // position p of segment s is in page  pages[s.key_begin + p / page_rows]; those before the batch's rows are there.
   // Ranks that share experts or the cache call it together, with the same batch.
   Tensor forward(Context& ctx, const Batch& batch, Cache* cache = nullptr,
                  std::span<const int32_t> pages = {});
@@ -74,10 +77,12 @@ class Model {
   double loss_and_gradients(Context& ctx, const Batch& batch, const Tensor& target,
                             const GradientSink& sink, const Tensor& load);
 
-  // Logits of at most kHeadRows rows of what forward returned.
-  Tensor logits(Context& ctx, const Tensor& hidden) {
-    return head_logits(ctx, weights_.head, head_, hidden);
-  }
+  // What forward returned, where the host can read it, valid until the next call.
+  Tensor on_host(Context& ctx, const Tensor& hidden);
+  // Logits of at most kHeadRows rows of either, in the host's memory.
+  Tensor logits(Context& ctx, const Tensor& hidden);
+  // On a device: lse [rows] f64 of the rows of the last logits (kernels/cross_entropy.h), in the host's memory.
+  void log_sums(Context& ctx, const Tensor& lse);
   // The same in two stages (model/head.h), if coarse_head() is not empty.
   const CoarseMatrix& coarse_head() const { return coarse_head_; }
   Tensor coarse_logits(Context& ctx, const Tensor& hidden) {
@@ -93,6 +98,7 @@ class Model {
   LayerPlace place(int64_t layer) const;
   LayerMemory memory(int64_t layer, Cache& cache, std::span<const int32_t> pages);
   void see_held_keys(const Cache& cache, Segments segments);
+  void take_host_side(Arena& arena);
   void add_guests();
   void view_guests(int64_t layer, LayerGradients& gradients) const;
   void return_guests(int64_t layer, const LayerGradients& gradients);
@@ -110,8 +116,13 @@ class Model {
   Activations acts_;
   std::optional<SharedCache> shared_cache_;
   HeadScratch head_;
-  CoarseMatrix coarse_head_;         // empty: none
-  Tensor losses_;                    // [tokens] wide
+  CoarseMatrix coarse_head_;     // empty: none
+  Tensor losses_, losses_host_;  // [tokens] wide; one tensor without a device
+  bool on_device_ = false;
+  DeviceBatch device_batch_;         // of a device, as the next
+  Tensor logits_host_;               // [kHeadRows, V] wide
+  Tensor hidden_host_;               // [tokens, D]
+  Tensor head_rows_, lse_;           // [kHeadRows, D], [kHeadRows] f64
   Tensor rope_full_, rope_sliding_;  // [positions, rotary/2, 2]
   double theta_ = 0, sliding_theta_ = 0;
   ForwardObserver* observer_ = nullptr;

@@ -421,7 +421,7 @@ TEST(ModelBits, ASequenceGoesOnFromAnothersPages) {
       const int32_t first[] = {3, 0};
       run(0, prefix, first);
       const int32_t second[] = {prefix < 16 ? 1 : 3, prefix < 16 ? 2 : 1};  // full ones are shared
-      if (prefix % 16 != 0) copy_page(cache, first[prefix / 16], 1);
+      if (prefix % 16 != 0) copy_page(t.rig.ctx, cache, first[prefix / 16], 1);
       run(prefix, Tiny::kRows, second);
     }
   }

@@ -1,8 +1,7 @@
 // Names to places: the one file that knows which parameter is which field.
 #include "model/weights.h"
 
-#include <cstring>
-
+#include "kernels/elementwise.h"
 #include "model/packed_model.h"
 
 namespace moraine {
@@ -233,12 +232,8 @@ void refresh_weights(Context& ctx, const ModelConfig& c, const ParameterTable& t
   for (const Parameter& p : table.all) {
     if (p.offset < table.matrix_count) continue;
     const Tensor from = view(p, master), to = view(p, shifted(table, w.vectors));
-    if (round && p.kind != Parameter::Kind::kBalance) {
-      for (int64_t j = 0; j < from.count(); ++j)
-        to.as<float>()[j] = round_bf16(from.as<float>()[j]);
-    } else {
-      std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
-    }
+    const bool rounds = round && p.kind != Parameter::Kind::kBalance;
+    round_copy(ctx, to, from, rounds ? DType::kBF16 : DType::kF32);
   }
 }
 

@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kHugePage = int64_t{2} << 20;  // x86-64 and arm64 transparent huge page
 constexpr int64_t kSmall = int64_t{256} << 10;   // below this, buffers share a mapping
 constexpr const char* kMapped = "mapped";        // category of what is not ours
+constexpr const char* kHost = "host";            // and of the host's beside a device
 constexpr int64_t kAlignment = 64;               // cache line and widest vector
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -43,6 +44,7 @@ void* ArenaReserve::take(int64_t bytes) {
 }
 
 Arena::~Arena() {
+  for (void* memory : taken_) device_->give_back(memory);
   if (reserve_ != nullptr) {
     reserve_->mappings_.insert(reserve_->mappings_.end(), mappings_.begin(), mappings_.end());
     return;
@@ -65,11 +67,29 @@ void* Arena::map(const std::string& name, int64_t bytes) {
   return data;
 }
 
-void* Arena::take_bytes(const std::string& name, const std::string& category, int64_t bytes) {
+void Arena::note(const std::string& name, const std::string& category, int64_t bytes) {
   MR_CHECK(!sealed_, "%s taken after the arena was sealed", name.c_str());
   MR_CHECK(bytes >= 0);
   entries_.push_back({.name = name, .category = category, .bytes = bytes});
+}
+
+void* Arena::take_bytes(const std::string& name, const std::string& category, int64_t bytes) {
+  note(name, category, bytes);
   if (dry() || bytes == 0) return nullptr;
+  if (!on_device()) return take_host_bytes(name, bytes);
+  taken_.push_back(device_->take(bytes));
+  return taken_.back();
+}
+
+Tensor Arena::take_host(const std::string& name, const std::string& category, DType dtype,
+                        std::initializer_list<int64_t> dims) {
+  Tensor t = make_tensor(nullptr, dtype, dims);
+  note(name, on_device() ? kHost : category, t.bytes());
+  if (!dry() && t.bytes() > 0) t.data = take_host_bytes(name, t.bytes());
+  return t;
+}
+
+void* Arena::take_host_bytes(const std::string& name, int64_t bytes) {
   const int64_t padded = round_up(bytes, kAlignment);
   if (padded >= kSmall) {
     // Huge pages need an address on a huge-page border: map one more and start inside.

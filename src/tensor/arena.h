@@ -4,6 +4,9 @@
 // runs the constructors of a run with a dry arena and prints the table; the two cannot disagree.
 // Memory is zeroed and page-aligned (huge pages where the kernel gives them), and is freed with the arena.
 //
+// An arena of a device has the same plan: it takes from the device's memory what the host's arena takes from the
+// host's, each buffer by itself, and what the host must read or write by take_host.
+//
 // Errors: kInvalidArgument if the system has not enough memory (with the table's largest rows).
 #pragma once
 
@@ -12,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tensor/device_memory.h"
 #include "tensor/tensor.h"
 
 namespace moraine {
@@ -50,16 +54,22 @@ class Arena {
 
   // `reserve`: where its memory comes from, if some of the right size is there, and goes to in the end.
   explicit Arena(Mode mode, ArenaReserve* reserve = nullptr) : mode_(mode), reserve_(reserve) {}
+  // Of a device, whose memory outlives it; null: the host's.
+  Arena(Mode mode, DeviceMemory* device) : mode_(mode), reserve_(nullptr), device_(device) {}
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   bool dry() const { return mode_ == Mode::kDry; }
+  bool on_device() const { return device_ != nullptr; }
 
   // Zeroed memory of this shape; a dry arena returns the shape with data == nullptr.
   Tensor take(const std::string& name, const std::string& category, DType dtype,
               std::initializer_list<int64_t> dims);
   void* take_bytes(const std::string& name, const std::string& category, int64_t bytes);
+  // The same of the host's memory; beside a device, in the category "host".
+  Tensor take_host(const std::string& name, const std::string& category, DType dtype,
+                   std::initializer_list<int64_t> dims);
 
   // Memory that is a file's, mapped by somebody else: in the table, in no sum of what is taken.
   void note_mapped(const std::string& name, int64_t bytes);
@@ -73,13 +83,17 @@ class Arena {
 
  private:
   void* map(const std::string& name, int64_t bytes);
+  void note(const std::string& name, const std::string& category, int64_t bytes);
+  void* take_host_bytes(const std::string& name, int64_t bytes);
 
   Mode mode_;
   ArenaReserve* reserve_;
+  DeviceMemory* device_ = nullptr;
   bool sealed_ = false;
   std::vector<Entry> entries_;
   std::vector<ArenaReserve::Mapping> mappings_;
-  char* small_ = nullptr;  // the rest of a mapping shared by small buffers
+  std::vector<void*> taken_;  // of the device
+  char* small_ = nullptr;     // the rest of a mapping shared by small buffers
   int64_t small_left_ = 0;
 };
 

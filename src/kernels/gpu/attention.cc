@@ -35,16 +35,17 @@ void attention_forward(Gpu& gpu, const AttentionForward& a) {
   if (T == 0) return;
   MR_CHECK(d <= kAttentionWidest, "d=%ld", static_cast<long>(d));
   const std::vector<AttentionTile> tiles = tiles_of(a.segments);
-  const GpuMemory device_tiles(gpu, tiles.data(),
-                               static_cast<int64_t>(tiles.size() * sizeof(AttentionTile)));
-  const GpuMemory pages(gpu, a.pages.page.data(), static_cast<int64_t>(a.pages.page.size_bytes()));
+  const void* const device_tiles =
+      gpu.list(tiles.data(), static_cast<int64_t>(tiles.size() * sizeof(AttentionTile)));
+  const void* const pages =
+      gpu.list(a.pages.page.data(), static_cast<int64_t>(a.pages.page.size_bytes()));
   const AttentionArgs args = {.o = a.o.data,
                               .lse = a.lse.as<float>(),
                               .q = a.q.data,
                               .k = a.k.data,
                               .v = a.v.data,
-                              .tiles = device_tiles.as<AttentionTile>(),
-                              .pages = pages.as<int32_t>(),
+                              .tiles = static_cast<const AttentionTile*>(device_tiles),
+                              .pages = static_cast<const int32_t*>(pages),
                               .page_rows = a.pages.rows,
                               .window = a.window,
                               .H = H,

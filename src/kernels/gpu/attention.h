@@ -57,7 +57,7 @@ struct AttentionArgs {
   float scale;
 };
 
-// Tensors in the memory of `gpu`; segments and pages in the host's, copied on the way.
+// Tensors in the memory of `gpu`; segments and pages in the host's, one list for all calls of a pass.
 void attention_forward(Gpu& gpu, const AttentionForward& a);
 
 }  // namespace moraine::gpu

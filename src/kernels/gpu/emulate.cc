@@ -48,6 +48,18 @@ class Stacks {
   uint8_t* data_;
 };
 
+// Of this thread, for all its launches: to take them anew would cost more than most kernels.
+const Stacks& stacks_for(int threads) {
+  thread_local std::unique_ptr<Stacks> stacks;
+  thread_local int most = 0;
+  if (threads > most) {
+    stacks.reset();
+    stacks = std::make_unique<Stacks>(threads);
+    most = threads;
+  }
+  return *stacks;
+}
+
 bool same_line(const SourceLine& a, const SourceLine& b) {
   return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
 }
@@ -260,8 +272,7 @@ void emulate(const Emulation& emulation, const EmulatedEntry& kernel, const Grid
   MR_CHECK(emulation.wave == 32 || emulation.wave == 64, "wave of %d", emulation.wave);
   MR_CHECK(grid.threads > 0 && grid.threads <= kMaxThreads && grid.threads % emulation.wave == 0,
            "%d threads in waves of %d", grid.threads, emulation.wave);
-  const Stacks stacks(grid.threads);
-  EmulatedBlock runner(emulation, stacks, grid.threads, kernel.run, arguments);
+  EmulatedBlock runner(emulation, stacks_for(grid.threads), grid.threads, kernel.run, arguments);
   const int64_t count = grid.blocks_x * grid.blocks_y;
   const bool backwards = emulation.order == ThreadOrder::kDescending;
   for (int64_t i = 0; i < count; ++i) {

@@ -53,13 +53,18 @@ class EmulatedGpu final : public Gpu {
     munmap(p->begin, static_cast<size_t>(p->bytes + kPage));
     pages_.erase(p);
   }
+  bool holds(const void* memory) const override { return pages_of(memory) != pages_.end(); }
   void copy_in(void* device, const void* host, int64_t bytes) override {
-    const Opened opened(*this);
+    const OpenedPages opened(*this, device);
     std::memcpy(device, host, static_cast<size_t>(bytes));
   }
   void copy_out(void* host, const void* device, int64_t bytes) override {
-    const Opened opened(*this);
+    const OpenedPages opened(*this, device);
     std::memcpy(host, device, static_cast<size_t>(bytes));
+  }
+  void clear(void* device, int64_t bytes) override {
+    const OpenedPages opened(*this, device);
+    std::memset(device, 0, static_cast<size_t>(bytes));
   }
   void launch(const char* kernel, const Grid& grid, const void* arguments) override {
     const Opened opened(*this);
@@ -71,7 +76,28 @@ class EmulatedGpu final : public Gpu {
   void wait() override {}
 
  private:
-  // While it lives, the memory may be touched.
+  using Pages = std::vector<GuardedPages>;
+  Pages::const_iterator pages_of(const void* memory) const {
+    const auto* const at = static_cast<const uint8_t*>(memory);
+    return std::find_if(pages_.begin(), pages_.end(), [at](const GuardedPages& p) {
+      return at >= p.begin && at < p.begin + p.bytes;
+    });
+  }
+  // While it lives, what was taken at once may be touched.
+  class OpenedPages {
+   public:
+    OpenedPages(const EmulatedGpu& gpu, const void* memory) : pages_(gpu.pages_of(memory)) {
+      MR_CHECK(pages_ != gpu.pages_.end(), "not in the memory of the GPU");
+      mprotect(pages_->begin, static_cast<size_t>(pages_->bytes), PROT_READ | PROT_WRITE);
+    }
+    ~OpenedPages() { mprotect(pages_->begin, static_cast<size_t>(pages_->bytes), PROT_NONE); }
+    OpenedPages(const OpenedPages&) = delete;
+    OpenedPages& operator=(const OpenedPages&) = delete;
+
+   private:
+    const Pages::const_iterator pages_;
+  };
+  // While it lives, all memory may be touched.
   class Opened {
    public:
     explicit Opened(const EmulatedGpu& gpu) : gpu_(gpu) { gpu_.protect(PROT_READ | PROT_WRITE); }
@@ -87,7 +113,7 @@ class EmulatedGpu final : public Gpu {
   }
 
   const Emulation emulation_;
-  std::vector<GuardedPages> pages_;
+  Pages pages_;
 };
 
 }  // namespace

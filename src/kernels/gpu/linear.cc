@@ -12,6 +12,14 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// How many rows every group has, of bounds in the host's memory; -1: not all have as many.
+int64_t equal_rows(std::span<const int64_t> rows) {
+  for (size_t g = 1; g < rows.size(); ++g) {
+    if (rows[g] - rows[g - 1] != rows[1] - rows[0]) return -1;
+  }
+  return rows[1] - rows[0];
+}
+
 }  // namespace
 
 void pack_matrix(Gpu& gpu, const PackMatrix& a) {
@@ -34,12 +42,17 @@ void grouped_linear_forward(Gpu& gpu, const GroupedLinearForward& a) {
   const int64_t T = a.x.dims[0], groups = a.w.groups;
   if (T == 0 || a.w.n == 0) return;
   MR_CHECK(a.w.format == WeightFormat::kPlain, "quantised packs are for the CPU");
-  const GpuMemory rows(gpu, a.rows.data(), static_cast<int64_t>(a.rows.size_bytes()));
+  const bool there = gpu.holds(a.rows.data());
+  const int64_t equal = there ? -1 : equal_rows(a.rows);
+  const void* rows = there ? a.rows.data() : nullptr;
+  if (!there && equal < 0)
+    rows = gpu.list(a.rows.data(), static_cast<int64_t>(a.rows.size_bytes()));
   const LinearArgs args = {.y = a.y.data,
                            .x = a.x.data,
                            .w = a.w.data,
                            .bias = static_cast<const float*>(a.bias.data),
-                           .rows = rows.as<int64_t>(),
+                           .rows = static_cast<const int64_t*>(rows),
+                           .group_rows = equal,
                            .groups = groups,
                            .n = a.w.n,
                            .k = a.w.k};

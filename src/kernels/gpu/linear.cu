@@ -10,11 +10,16 @@ struct LinearBlock {
   int64_t row_begin, row_end, output_begin;
 };
 
+// Where the rows of group g begin; g may be the number of groups.
+MR_DEVICE int64_t group_begin(const LinearArgs& a, int64_t g) {
+  return a.rows == nullptr ? g * a.group_rows : load(a.rows + g);
+}
+
 // Row tiles are counted group by group.
 MR_DEVICE LinearBlock find_block(const LinearArgs& a) {
   int64_t tile = block_y();
   for (int64_t g = 0; g < a.groups; ++g) {
-    const int64_t begin = load(a.rows + g), end = load(a.rows + (g + 1));
+    const int64_t begin = group_begin(a, g), end = group_begin(a, g + 1);
     const int64_t tiles = (end - begin + kLinearRows - 1) / kLinearRows;
     if (tile < tiles) return {g, begin + tile * kLinearRows, end, block_x() * kLinearOutputs};
     tile -= tiles;

@@ -37,7 +37,8 @@ struct LinearArgs {
   const void* x;        // [T, k]; f32 or bf16
   const void* w;        // [G, n, k]; as x
   const float* bias;    // [G, n] or null
-  const int64_t* rows;  // [G+1]
+  const int64_t* rows;  // [G+1], or null: every group has `group_rows`
+  int64_t group_rows;
   int64_t groups, n, k;
 };
 
@@ -49,7 +50,8 @@ struct PackArgs {
 };
 constexpr int kPackThreads = 256;
 
-// Tensors and packs in the memory of `gpu`; `rows` of a group in the host's, copied on the way.
+// Tensors and packs in the memory of `gpu`. `rows` are there too, as dispatch_plan left them, or in the host's memory:
+// then they are copied, unless all groups have as many.
 void pack_matrix(Gpu& gpu, const PackMatrix& a);
 void linear_forward(Gpu& gpu, const LinearForward& a);
 void grouped_linear_forward(Gpu& gpu, const GroupedLinearForward& a);

@@ -66,15 +66,17 @@ MR_DEVICE void each_output_by_tiles(const LinearRows<X>& x_rows, const LinearRow
                                     const Put& put) {
   MR_SHARED(BF16, x, kLinearShared);
   MR_SHARED(BF16, w, kLinearShared);
+  const int quarter = thread() / kWave;
+  const bool any = x_rows.begin + quarter / 2 * 2 * kTile < x_rows.end &&
+                   w_rows.begin + quarter % 2 * 2 * kTile < w_rows.end;
   SumTile sum[2][2] = {};
   for (int64_t k = 0; k < x_rows.k; k += kLinearDepth) {
     load_linear_rows<BF16>(x, x_rows, k, kLinearWaves * kWave);
     load_linear_rows<BF16>(w, w_rows, k, kLinearWaves * kWave);
     sync_block();
-    multiply_quarter(sum, x, w);
+    if (any) multiply_quarter(sum, x, w);
     sync_block();
   }
-  const int quarter = thread() / kWave;
   MR_UNROLL for (int i = 0; i < 4; ++i) {
     const int row = (quarter / 2 * 2 + i / 2) * kTile, output = (quarter % 2 * 2 + i % 2) * kTile;
     each_sum(sum[i / 2][i % 2], [&](int r, int c, float v) { put(row + r, output + c, v); });

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "kernels/gpu/emulate.h"
+#include "kernels/gpu/gpu_lists.h"
 
 namespace moraine::gpu {
 
@@ -32,12 +33,21 @@ class Gpu {
 
   virtual void* take(int64_t bytes) = 0;  // aligned to 16 bytes at least; not cleared
   virtual void give_back(void* memory) = 0;
+  virtual bool holds(const void* memory) const = 0;  // whether it is of something that was taken
   // `host` may change when it returns.
   virtual void copy_in(void* device, const void* host, int64_t bytes) = 0;
   virtual void copy_out(void* host, const void* device, int64_t bytes) = 0;
+  virtual void clear(void* device, int64_t bytes) = 0;  // to zeros; whole words of 8 bytes
   // `arguments`: the kernel's struct, copied.
   virtual void launch(const char* kernel, const Grid& grid, const void* arguments) = 0;
   virtual void wait() = 0;
+
+  // A short list that the host made for a kernel, in the GPU's memory: where it is already if it was asked for not
+  // long ago, so what the layers of a pass have in common is copied once (gpu_lists.h). Null for no bytes.
+  const void* list(const void* host, int64_t bytes) { return lists_.place(*this, host, bytes); }
+
+ private:
+  GpuLists lists_;
 };
 
 std::unique_ptr<Gpu> open_gpu();

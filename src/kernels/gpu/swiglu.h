@@ -20,6 +20,7 @@ constexpr int kSwigluThreads = 256;
 struct SwigluArgs {
   void* y;              // [T, F] out; f32 or bf16
   const void* gate_up;  // [T, 2F]; as y
+  const int64_t* last;  // only rows below *last; or null: all
   int64_t rows, F;
 };
 
@@ -30,7 +31,7 @@ struct SwigluBackwardArgs {
   int64_t rows, F;
 };
 
-// Tensors in the memory of `gpu`.
+// Tensors in the memory of `gpu`, and so are the bounds of `rows`, if it has any.
 void swiglu_forward(Gpu& gpu, const SwigluForward& a);
 void swiglu_backward(Gpu& gpu, const SwigluBackward& a);
 

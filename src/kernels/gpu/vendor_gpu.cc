@@ -1,10 +1,13 @@
 // open_gpu: a device behind a vendor's driver. No kernels are embedded yet, so it ends where a module would be loaded.
 #include <array>
+#include <map>
 #include <vector>
 
 #include "base/error.h"
 #include "kernels/gpu/driver_table.h"
+#include "kernels/gpu/elementwise.h"
 #include "kernels/gpu/runtime.h"
+#include "tensor/tensor.h"
 
 namespace moraine::gpu {
 namespace {
@@ -30,9 +33,18 @@ class VendorGpu final : public Gpu {
   void* take(int64_t bytes) override {
     void* memory = nullptr;
     check(table_.take(&memory, static_cast<size_t>(bytes)), "memory");
+    taken_[reinterpret_cast<uintptr_t>(memory)] = bytes;
     return memory;
   }
-  void give_back(void* memory) override { check(table_.give_back(memory), "memory"); }
+  void give_back(void* memory) override {
+    check(table_.give_back(memory), "memory");
+    taken_.erase(reinterpret_cast<uintptr_t>(memory));
+  }
+  bool holds(const void* memory) const override {
+    const auto at = reinterpret_cast<uintptr_t>(memory);
+    auto after = taken_.upper_bound(at);
+    return after != taken_.begin() && at < (--after)->first + static_cast<uintptr_t>(after->second);
+  }
   void copy_in(void* device, const void* host, int64_t bytes) override {
     check(table_.copy_in(device, host, static_cast<size_t>(bytes), stream_), "copy");
     wait();  // memory that is not pinned may be read late
@@ -40,6 +52,9 @@ class VendorGpu final : public Gpu {
   void copy_out(void* host, const void* device, int64_t bytes) override {
     check(table_.copy_out(host, device, static_cast<size_t>(bytes), stream_), "copy");
     wait();
+  }
+  void clear(void* device, int64_t bytes) override {
+    zero(*this, make_tensor(device, DType::kI64, {bytes / 8}));
   }
   void launch(const char* kernel, const Grid& grid, const void* arguments) override {
     void* function = nullptr;
@@ -69,6 +84,7 @@ class VendorGpu final : public Gpu {
   const DriverTable table_;
   std::string name_;
   void* stream_ = nullptr;
+  std::map<uintptr_t, int64_t> taken_;  // where, and how many bytes
 };
 
 }  // namespace

@@ -1,0 +1,15 @@
+// GeluForward, host side.
+#include "kernels/gelu.h"
+
+#include "kernels/gpu/element_grid.h"
+#include "kernels/gpu/gelu.h"
+#include "kernels/gpu/runtime.h"
+
+namespace moraine::gpu {
+
+void gelu_forward(Gpu& gpu, const GeluForward& a) {
+  const GeluArgs args = {.y = a.y.data, .x = a.x.data, .count = a.x.count()};
+  gpu.launch(a.x.dtype == DType::kBF16 ? "gelu_bf16" : "gelu_f32", element_grid(args.count), &args);
+}
+
+}  // namespace moraine::gpu

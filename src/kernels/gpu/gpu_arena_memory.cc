@@ -1,0 +1,13 @@
+// GpuArenaMemory: takes whole words, and zeroes them.
+#include "kernels/gpu/gpu_arena_memory.h"
+
+namespace moraine::gpu {
+
+void* GpuArenaMemory::take(int64_t bytes) {
+  const int64_t words = (bytes + 7) / 8;
+  void* const memory = gpu_.take(words * 8);
+  gpu_.clear(memory, words * 8);
+  return memory;
+}
+
+}  // namespace moraine::gpu

@@ -1,0 +1,24 @@
+// OpenDevice: what computes, by its name on a command line.
+//
+//   cpu            no GPU: null
+//   gpu            the first device of a vendor's driver (runtime.h): without one, that is said
+//   emulated:RULE  a CPU that plays a GPU of a generation: plain, cdna2, cdna3, sm_80, sm_90. The bits of that
+//                  generation, a hundred times slower than the CPU: to look at an answer, or to test
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/gpu/runtime.h"
+
+namespace moraine::gpu {
+
+inline constexpr const char kDeviceHelp[] =
+    "cpu; gpu: forward passes only, compiled and emulated, never run on hardware; or "
+    "emulated:RULE, a CPU that plays a GPU of a generation (plain, cdna2, cdna3, sm_80, sm_90), "
+    "slowly.";
+
+// Errors: kInvalidArgument for another name; those of open_gpu.
+std::unique_ptr<Gpu> open_device(const std::string& name);
+
+}  // namespace moraine::gpu

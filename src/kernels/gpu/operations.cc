@@ -1,0 +1,52 @@
+// Operations: the list.
+#include "kernels/gpu/operations.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+
+namespace moraine::gpu {
+namespace {
+
+constexpr std::string_view kOperations[] = {"pack_matrix",
+                                            "linear_forward",
+                                            "grouped_linear_forward",
+                                            "embedding_forward",
+                                            "residual_norm_forward",
+                                            "cca_conv_forward",
+                                            "qk_norm_rope_forward",
+                                            "rope_table",
+                                            "value_shift_forward",
+                                            "attention_forward",
+                                            "router_state_forward",
+                                            "gelu_forward",
+                                            "router_choice_forward",
+                                            "dispatch_plan",
+                                            "dispatch_forward",
+                                            "swiglu_forward",
+                                            "combine_forward",
+                                            "cross_entropy",
+                                            "zero",
+                                            "add_into",
+                                            "scale",
+                                            "round_copy",
+                                            "move_rows"};
+
+}  // namespace
+
+bool has_operation(std::string_view name) {
+  return std::find(std::begin(kOperations), std::end(kOperations), name) != std::end(kOperations);
+}
+
+void require_operations(std::span<const char* const> names, std::string_view who) {
+  std::string missing;
+  for (const char* name : names) {
+    if (!has_operation(name)) missing += (missing.empty() ? "" : ", ") + std::string(name);
+  }
+  if (missing.empty()) return;
+  throw_error(Code::kInvalidArgument,
+              "{} on a GPU: no kernel for {} yet (docs/gpu.md); use --device cpu", who, missing);
+}
+
+}  // namespace moraine::gpu

@@ -1,0 +1,274 @@
+// A model on an emulated GPU: fails if a pass is not the public implementation's, if a generation has more than one
+// result, if a row's bits depend on its company or on chunks, if a layer waits for the host, or if an operation without
+// a kernel is not refused at the start.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "checkpoint/safetensors/file.h"
+#include "kernels/gelu.h"
+#include "kernels/gpu/gpu_arena_memory.h"
+#include "kernels/gpu/runtime.h"
+#include "kernels/gpu/test_emulations.h"
+#include "kernels/host_copy.h"
+#include "kernels/ref/element.h"
+#include "model/model.h"
+#include "model/model_directory.h"
+#include "testing/places.h"
+#include "testing/rig.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+using gpu::Emulation;
+using gpu::MatrixRule;
+using gpu::ThreadOrder;
+
+// An emulated GPU that counts what goes to it and comes from it.
+class CountingGpu final : public gpu::Gpu {
+ public:
+  explicit CountingGpu(const Emulation& e) : gpu_(gpu::emulate_gpu(e)) {}
+  std::string name() const override { return gpu_->name(); }
+  int wave() const override { return gpu_->wave(); }
+  void* take(int64_t bytes) override { return ++takes, gpu_->take(bytes); }
+  void give_back(void* memory) override { gpu_->give_back(memory); }
+  bool holds(const void* memory) const override { return gpu_->holds(memory); }
+  void copy_in(void* device, const void* host, int64_t bytes) override {
+    ++copies_in;
+    gpu_->copy_in(device, host, bytes);
+  }
+  void copy_out(void* host, const void* device, int64_t bytes) override {
+    ++copies_out;
+    gpu_->copy_out(host, device, bytes);
+  }
+  void clear(void* device, int64_t bytes) override { gpu_->clear(device, bytes); }
+  void launch(const char* kernel, const gpu::Grid& grid, const void* arguments) override {
+    ++launches;
+    gpu_->launch(kernel, grid, arguments);
+  }
+  void wait() override { ++waits; }
+
+  int takes = 0, copies_in = 0, copies_out = 0, launches = 0, waits = 0;
+
+ private:
+  const std::unique_ptr<gpu::Gpu> gpu_;
+};
+
+// A golden model and its batch: each row of ids a document.
+struct GoldenFile {
+  explicit GoldenFile(const std::string& name)
+      : path(source_path("tests/golden/" + name)),
+        expected(SafetensorsFile::open(posix_file_system(), path + "/expected.safetensors")),
+        directory(ModelDirectory::open(posix_file_system(), path)) {
+    const SafetensorsEntry& ids = expected.get("input_ids");
+    const int64_t T = ids.shape[0] * ids.shape[1], length = ids.shape[1];
+    batch = {.token = rig.zeros({T}, DType::kI32),
+             .position = rig.zeros({T}, DType::kI32),
+             .segments = {}};
+    target = rig.zeros({T}, DType::kI32);
+    const int64_t* values = static_cast<const int64_t*>(view(ids).data);
+    std::vector<int64_t> begins;
+    for (int64_t t = 0; t < T; ++t) {
+      batch.token.as<int32_t>()[t] = static_cast<int32_t>(values[t]);
+      target.as<int32_t>()[t] = (t + 1) % length == 0 ? -1 : static_cast<int32_t>(values[t + 1]);
+      if (t % length == 0) begins.push_back(t);
+    }
+    set_documents(batch, begins);
+    first = {.token = batch.token.rows(0, length),
+             .position = batch.position.rows(0, length),
+             .segments = {batch.segments.front()}};
+    targets = T - static_cast<int64_t>(begins.size());
+    master = rig.zeros({build_parameters(directory.config()).total_count}, DType::kF32);
+    directory.read_weights(master);
+  }
+  Tensor want(const std::string& key) {
+    const SafetensorsEntry& entry = expected.get(key);
+    Tensor t = rig.zeros({entry.count}, DType::kF32);
+    read_as_f32(entry, t.as<float>());
+    return t;
+  }
+
+  Rig rig;
+  const std::string path;
+  SafetensorsFile expected;
+  ModelDirectory directory;
+  Batch batch, first;  // first: of the first document alone
+  Tensor target, master;
+  int64_t targets = 0;
+};
+
+// The file's model on a GPU.
+struct GpuModel {
+  GpuModel(GoldenFile& file, const Emulation& e, DType compute)
+      : gpu(e),
+        memory(gpu),
+        arena(Arena::Mode::kReal, &memory),
+        pool(1),
+        ctx(make_context(gpu, pool)) {
+    const Tensor there =
+        arena.take("weights.master", "weights", DType::kF32, {file.master.count()});
+    copy_in(ctx, there, file.master);
+    model.emplace(arena, file.directory.config(),
+                  ModelOptions{.compute = compute, .tokens = file.batch.tokens(), .positions = 64},
+                  there);
+    model->refresh(ctx);
+  }
+  Tensor logits(Rig& rig, const Batch& batch) {
+    return rig.copy(model->logits(ctx, model->forward(ctx, batch)));
+  }
+
+  CountingGpu gpu;
+  gpu::GpuArenaMemory memory;
+  Arena arena;
+  Pool pool;
+  Context ctx;
+  std::optional<Model> model;
+};
+
+double relative_difference(const Tensor& got, const Tensor& want) {  // of norms
+  double difference = 0, norm = 0;
+  for (int64_t i = 0; i < want.count(); ++i) {
+    const double g = ref::get(got, i), w = ref::get(want, i);
+    difference += (g - w) * (g - w);
+    norm += w * w;
+  }
+  return std::sqrt(difference / (norm + 1e-300));
+}
+
+// As model_test.cc says: the golden file's own distance from f64, and three more of it.
+constexpr double kF32Logit = 4 * 1.4e-5;
+
+TEST(GpuModel, F32IsThePublicImplementationWithOneResultInBothWaves) {
+  for (const char* name : {"native-tiny", "native-swa", "legacy-tiny"}) {
+    SCOPED_TRACE(name);
+    GoldenFile file(name);
+    Tensor first;
+    for (const Emulation& e :
+         {Emulation{.wave = 32}, Emulation{.wave = 64, .order = ThreadOrder::kRandom, .seed = 3}}) {
+      if (!first.empty() && name != std::string("native-tiny")) continue;
+      GpuModel on(file, e, DType::kF32);
+      const double loss = on.model->loss(on.ctx, file.batch, file.target);
+      EXPECT_NEAR(loss / static_cast<double>(file.targets), ref::get(file.want("loss"), 0), 2e-6);
+      // Of the same pass.
+      const Tensor hidden = on.model->boundary_above(on.model->config().layers - 1).x;
+      const Tensor logits = file.rig.copy(on.model->logits(on.ctx, hidden));
+      EXPECT_LE(relative_difference(logits, file.want("logits")), kF32Logit);
+      if (first.empty()) first = logits;
+      EXPECT_SAME_BITS(logits, first);
+    }
+  }
+}
+
+// Of native-tiny's logits of its first document in bf16: one for each generation, no two the same.
+const char* stated_hash(MatrixRule rule) {
+  constexpr const char* kHashes[] = {
+      "f1f3d7036c457d416b7ef3a87088e439", "1cea7a8b631289237d1c5074a89661f9",
+      "e1557db5de42be99d08fe6e2ec79597e", "999e394996feb5f6053daa980d7ed1e6",
+      "a06c4e743e83fd73a3dacdf34833b6ff"};
+  return kHashes[static_cast<int>(rule)];
+}
+
+// Roundings to bf16 of what one token's row goes through in a layer: x, qkv, pair, z, q or k, v, weights, o, h, x2,
+// router (5), gate_up, act, y, h2; each of at most 2^-8, independent, so their squares add up. Twice: the CPU has its
+// own.
+double bf16_tolerance(int64_t layers) { return 0x1p-8 * std::sqrt(2.0 * 19.0 * double(layers)); }
+
+TEST(GpuModel, Bf16IsNearTheCpuWithOneResultForEachGeneration) {
+  GoldenFile file("native-tiny");
+  Arena arena(Arena::Mode::kReal);
+  Model cpu(arena, file.directory.config(),
+            {.compute = DType::kBF16, .tokens = file.batch.tokens(), .positions = 64}, file.master);
+  cpu.refresh(file.rig.ctx);
+  const Tensor want =
+      file.rig.copy(cpu.logits(file.rig.ctx, cpu.forward(file.rig.ctx, file.first)));
+  for (const MatrixRule rule : gpu::kMatrixRules) {
+    SCOPED_TRACE(matrix_rule_name(rule));
+    const bool wide = rule == MatrixRule::kCdna2 || rule == MatrixRule::kCdna3;
+    GpuModel on(file,
+                {.wave = wide ? 64 : 32, .order = ThreadOrder::kRandom, .seed = 5, .rule = rule},
+                DType::kBF16);
+    const Tensor first = on.logits(file.rig, file.first);
+    EXPECT_LE(relative_difference(first, want), bf16_tolerance(3));
+    EXPECT_EQ(hash_hex(hash_bytes(first.data, first.bytes())), stated_hash(rule));
+  }
+}
+
+// Whole, in chunks through pages, and from a copied page.
+TEST(GpuModel, CachedAndChunkedRowsAreTheRowsOfTheWhole) {
+  GoldenFile file("native-tiny");
+  GpuModel on(file, {.wave = 64, .rule = MatrixRule::kCdna3}, DType::kBF16);
+  Cache cache =
+      make_cache(on.arena, on.model->config(), DType::kBF16, {.pages = 4, .page_rows = 16});
+  const Segment document = file.first.segments.front();
+  const Tensor whole = on.logits(file.rig, file.first);
+  // The same bits as in a random order of threads.
+  EXPECT_EQ(hash_hex(hash_bytes(whole.data, whole.bytes())), stated_hash(MatrixRule::kCdna3));
+  const auto part = [&](int64_t begin, int64_t end, std::span<const int32_t> pages) {
+    const Batch some{.token = file.batch.token.rows(begin, end),
+                     .position = file.batch.position.rows(begin, end),
+                     .segments = {{0, end - begin, begin, 0}}};
+    const Tensor hidden = on.model->forward(on.ctx, some, &cache, pages);
+    EXPECT_SAME_BITS(on.model->logits(on.ctx, hidden), whole.rows(begin, end));
+  };
+  const int32_t first[] = {3, 1}, second[] = {0, 2};
+  part(0, 5, first);
+  copy_page(on.ctx, cache, 3, 0);
+  part(5, 6, first);  // one row: the convolution's state is half of the page's
+  part(6, document.rows, first);
+  part(5, document.rows, second);
+}
+
+// A pass copies ids in, and what segments say once: nothing for a layer, and nothing out.
+TEST(GpuModel, NoLayerWaitsForTheHost) {
+  GoldenFile file("native-tiny");
+  GpuModel on(file, {.wave = 64}, DType::kBF16);
+  on.model->forward(on.ctx, file.first);
+  const int in = on.gpu.copies_in, out = on.gpu.copies_out, takes = on.gpu.takes;
+  on.model->forward(on.ctx, file.first);
+  EXPECT_EQ(on.gpu.copies_in - in, 2);
+  EXPECT_EQ(on.gpu.copies_out - out, 0);
+  EXPECT_EQ(on.gpu.takes - takes, 0);
+}
+
+std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kInvalidArgument);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(GpuModel, WhatHasNoKernelIsRefusedByNameBeforeAnyPass) {
+  GoldenFile file("native-tiny");
+  CountingGpu gpu({});
+  gpu::GpuArenaMemory memory(gpu);
+  Arena arena(Arena::Mode::kReal, &memory);
+  const Tensor master = arena.take("weights.master", "weights", DType::kF32, {file.master.count()});
+  const std::string message = error_of([&] {
+    const Model model(arena, file.directory.config(),
+                      {.compute = DType::kBF16, .tokens = 16, .positions = 64, .training = true},
+                      master);
+  });
+  for (const char* name : {"a model on a GPU", "cca_conv_backward", "router_choice_backward",
+                           "embedding_backward", "--device cpu"}) {
+    EXPECT_NE(message.find(name), std::string::npos) << message;
+  }
+  // Whoever calls one all the same is told, and nothing runs.
+  Pool pool(1);
+  Context ctx = make_context(gpu, pool);
+  const Tensor x = arena.take("x", "test", DType::kF32, {2, 3});
+  const int launches = gpu.launches;
+  EXPECT_EQ(error_of([&] { gelu_backward(ctx, {.dx = x, .dy = x, .x = x}); }),
+            "gelu_backward has no kernel for GPUs yet (docs/gpu.md); use the CPU");
+  EXPECT_EQ(gpu.launches, launches);
+}
+
+}  // namespace
+}  // namespace moraine

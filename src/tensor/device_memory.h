@@ -1,0 +1,15 @@
+// DeviceMemory: memory that is not the host's, for an arena that takes it from there.
+#pragma once
+
+#include <cstdint>
+
+namespace moraine {
+
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual void* take(int64_t bytes) = 0;  // zeroed, aligned to 16 bytes at least
+  virtual void give_back(void* memory) = 0;
+};
+
+}  // namespace moraine

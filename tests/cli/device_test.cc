@@ -1,0 +1,81 @@
+// Device: `generate` and `eval` on an emulated GPU, from outside.
+//
+// Fails if the answer is not the CPU's within rounding, if it depends on chunks, if a generation has not its own bits,
+// or if what has no kernel for GPUs, or no GPU, is not said at the start.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/json.h"
+#include "base/test_folder.h"
+#include "testing/places.h"
+#include "tests/program.h"
+
+namespace moraine {
+namespace {
+
+using namespace testing;
+
+using Args = std::vector<std::string>;
+
+class DeviceCli : public ::testing::Test {
+ protected:
+  Ended run(Args args, const Args& more) const {
+    args.insert(args.end(), more.begin(), more.end());
+    args.insert(args.end(), {"--model", source_path("tests/golden/native-tiny")});
+    return run_program(folder.path(), args);
+  }
+  Json must(const Args& args, const Args& more) const {
+    const Ended ended = run(args, more);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return parse_json(ended.out, "answer");
+  }
+  void expect_refused(const Args& args, const Args& more, const Args& pieces) const {
+    const Ended ended = run(args, more);
+    EXPECT_EQ(ended.exit_code, 10);
+    for (const std::string& piece : pieces)
+      EXPECT_NE(ended.err.find(piece), std::string::npos) << piece << "\n" << ended.err;
+  }
+
+  TestFolder folder;
+};
+
+const Args kGenerate = {"generate", "--tokens",      "5 6 7 8 9", "--max-tokens",
+                        "4",        "--temperature", "0",         "--json"};
+const Args kScore = {"eval",    "score", "--tokens", "5 6 7 8 9 10 11 12 13 14 15 16 17",
+                     "--dtype", "f32",   "--json"};
+
+// A loss in f32 is within 2e-6 of the public implementation's (model/model_test.cc), on either.
+TEST_F(DeviceCli, AnEmulatedGpuScoresAndContinuesAsTheCpuDoes) {
+  const Json cpu = must(kScore, {}), gpu = must(kScore, {"--device", "emulated:cdna2"});
+  EXPECT_NEAR(gpu["total"].get<double>() / 12, cpu["total"].get<double>() / 12, 2 * 2e-6);
+  EXPECT_NE(gpu["logprobs"], cpu["logprobs"]);  // so it was not the CPU
+  const Json plain = must(kGenerate, {"--dtype", "f32", "--device", "emulated:plain"}),
+             other = must(kGenerate, {"--dtype", "f32"});
+  EXPECT_EQ(plain["tokens"], other["tokens"]);
+}
+
+TEST_F(DeviceCli, AGenerationHasOneAnswerInAnyChunks) {
+  const Args bf16 = {"--dtype", "bf16", "--device", "emulated:sm_80"};
+  const Json whole = must(kGenerate, bf16);
+  Args chunked = bf16;
+  chunked.insert(chunked.end(), {"--chunk", "2"});
+  EXPECT_EQ(must(kGenerate, chunked), whole);
+  EXPECT_NE(must(kGenerate, {"--dtype", "bf16", "--device", "emulated:sm_90"})["logprobs"],
+            whole["logprobs"]);
+}
+
+TEST_F(DeviceCli, WhatIsNotThereIsSaidAtTheStart) {
+  expect_refused(kGenerate, {"--device", "warp"}, {"device warp", "emulated:RULE"});
+  expect_refused(kGenerate, {"--device", "emulated:plain", "--head", "two-stage"},
+                 {"a model on a GPU", "linear_forward_panels", "--device cpu"});
+  const Ended gpu = run(kGenerate, {"--device", "gpu"});
+  if (gpu.err.find("no driver is on this machine") == std::string::npos) {
+    // A machine with a driver: the program has no kernels for it.
+    EXPECT_NE(gpu.err.find("this program has no kernels in it"), std::string::npos) << gpu.err;
+  }
+  EXPECT_NE(gpu.exit_code, 0);
+}
+
+}  // namespace
+}  // namespace moraine
