@@ -8,6 +8,7 @@
 #include "model/model.h"
 #include "model/model_directory.h"
 #include "model/packed_model.h"
+#include "parallel/slot_choice.h"
 
 namespace moraine {
 
@@ -17,6 +18,7 @@ struct ModelRanks {
   Communicator* experts = nullptr;  // compute the same rows, and hold the other experts
   Communicator* cache =
       nullptr;  // compute the same rows, and hold the other positions of the cache
+  Communicator* guests = nullptr;  // those of `experts`, for weights that travel; null: none do
 };
 
 struct LoadOptions {
@@ -31,6 +33,10 @@ struct LoadOptions {
   // 8 bits, if it is f32 or bf16), or "auto": in two stages where the head has kLargeHeadBytes and the copy is at most
   // a quarter of the memory that is free. The answer is the same. Of ranks only the first has a copy.
   std::string head = "full";
+  // Of ranks that divide experts. "on" gives the answers of few rows from rank to rank with low latency, "off" by
+  // collectives, "auto" does what is faster here (parallel/slot_choice.h). No bit depends on it.
+  std::string low_latency = "off";
+  ServingPlacement placement = {};  // who computes which rows of experts; no bit depends on it
 };
 
 inline constexpr int64_t kLargeHeadBytes = int64_t{64} << 20;
@@ -45,10 +51,9 @@ class LoadedModel {
   static std::unique_ptr<LoadedModel> plan(const ModelDirectory& directory,
                                            const LoadOptions& options);
 
-  // Ranks that divide experts: "on" gives the answers of few rows from rank to rank with low latency, "off" by
-  // collectives, "auto" does what is faster here (parallel/slot_choice.h). No bit depends on it; without the call it is
-  // off. Collective, once all have opened it; of a model that is not divided so, nothing.
-  void connect_experts(const std::string& low_latency);
+  // Makes the slots of options.low_latency; without the call there are none. Collective, once all have opened it; of a
+  // model that is not divided so, nothing.
+  void connect_experts();
 
   Context& ctx() { return ctx_; }
   Model& model() { return *model_; }
@@ -58,6 +63,8 @@ class LoadedModel {
 
  private:
   LoadedModel(int threads, Arena::Mode mode) : pool_(threads), arena_(mode) {}
+  GatheredRows gathered_rows() const;
+  void divide_experts(const LoadOptions& options, const ModelConfig& config);
   static std::unique_ptr<LoadedModel> make(const ModelDirectory& directory,
                                            const LoadOptions& options, Arena::Mode mode);
   Pool pool_;
@@ -66,6 +73,9 @@ class LoadedModel {
   std::unique_ptr<PackedModel> packed_;  // null: weights are in the arena
   std::unique_ptr<ExpertExchange> exchange_;
   std::unique_ptr<ExpertGather> gather_;
+  std::string low_latency_;
+  std::unique_ptr<ServingGuests> guests_;  // null: experts stay at home
+  std::unique_ptr<ServingPlacer> placer_;  // null: experts are not divided
   std::unique_ptr<Model> model_;
   Cache cache_;
 };
