@@ -241,7 +241,7 @@ void exchanged_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWei
                        part(a.x_in), from.rows);
   }
   if (place.observer != nullptr) place.observer->computed(place.index, now_seconds() - begin);
-  exchange.add_seconds(now_seconds() - begin);
+  exchange.add_forward_seconds(now_seconds() - begin);
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to tokens");
   exchange.to_tokens(place.index, a.ye, scratch.y_out, a.rows, a.received);
 }

@@ -20,8 +20,8 @@ constexpr uint64_t kShuffleSeed = 1;
 // What all members know alike.
 struct ExpertPlacer::Seen {
   std::vector<int64_t> rows;                     // [M, L, E] times kUnit
-  std::vector<double> row_nanoseconds = {};  // [M]; 0: served nothing
-  double median = 1;                         // of these
+  std::vector<double> forward_nanoseconds = {};  // [M] of a row in a forward pass; 0: not known
+  double median = 1;                             // nanoseconds of a row, of a whole step
 };
 
 ExpertPlacer::ExpertPlacer(ExpertExchange& exchange, Communicator& comm,
@@ -42,6 +42,7 @@ void ExpertPlacer::observe(const Tensor& load, const ExpertWork& work) {
   const double served = static_cast<double>(work.all_rows);
   all_served_ = seen_any_ ? all_served_ + (served - all_served_) / kMemory : served;
   row_time_.add(work.seconds, work.rows);
+  forward_time_.add(work.least_row_seconds, work.least_row_seconds > 0 ? 1 : 0);
   seen_any_ = true;
 }
 
@@ -49,9 +50,9 @@ std::optional<PlacementChange> ExpertPlacer::place(int64_t step) {
   if (options_.mode == PlacementMode::kStatic) return {};
   if (options_.mode == PlacementMode::kShuffled) return shuffle(step);
   if (step % options_.every_steps != 0 || !seen_any_) return {};
-  Seen seen = gather();
+  const Seen seen = gather();
   const std::vector<double> was = slowness_;
-  seen.median = find_slow(seen.row_nanoseconds, slowness_);
+  find_slow(seen.forward_nanoseconds, slowness_);
   PlacementChange change{.reason = was == slowness_ ? "load" : "speed"};
   double before = 0, after = 0, mean = 0;
   for (int64_t l = 0; l < options_.layers; ++l) {
@@ -73,7 +74,8 @@ ExpertPlacer::Seen ExpertPlacer::gather() const {
   std::vector<int64_t> mine = rows_;
   double rows = 0;
   for (const int64_t r : rows_) rows += static_cast<double>(r) / static_cast<double>(kUnit);
-  for (const double x : {row_time_.nanoseconds() * kFraction, rows})
+  for (const double x :
+       {forward_time_.nanoseconds() * kFraction, row_time_.nanoseconds() * kFraction, rows})
     mine.push_back(std::llround(x));
   std::vector<int64_t> all(mine.size() * members);
   all_gather_equal(*comm_, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
@@ -83,11 +85,15 @@ ExpertPlacer::Seen ExpertPlacer::gather() const {
     all_rows += static_cast<double>(all[(m + 1) * mine.size() - 1]);
   // A row of a step passes more than once where forward passes are computed again.
   const double passes = all_rows > 0 ? all_served_ / all_rows : 1;
+  std::vector<double> known;
   for (size_t m = 0; m < members; ++m) {
     const int64_t* of = all.data() + m * mine.size();
     seen.rows.insert(seen.rows.end(), of, of + own);
-    seen.row_nanoseconds.push_back(static_cast<double>(of[own]) / kFraction * passes);
+    seen.forward_nanoseconds.push_back(static_cast<double>(of[own]) / kFraction);
+    if (of[own + 1] > 0) known.push_back(static_cast<double>(of[own + 1]) / kFraction * passes);
   }
+  std::sort(known.begin(), known.end());
+  if (!known.empty()) seen.median = known[(known.size() - 1) / 2];
   return seen;
 }
 

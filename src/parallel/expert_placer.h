@@ -4,7 +4,8 @@
 //   place     every so many steps: all members learn what all have seen, plan the same
 //             (parallel/plan_placement.h), and change the layers that the change pays for
 //
-// Rows are running averages over steps (a quarter of each new step). Members that are slow: parallel/member_speed.h.
+// Rows are running averages over steps (a quarter of each new step). Members that are slow
+// (parallel/member_speed.h) are found by the least time of a row in the forward passes of a step.
 // The gate: seconds of the busiest member saved in a step, less those that more guests cost to send, must be
 // more than `gate` of the busiest member's seconds in the layer. None of this has a bit in any answer.
 //
@@ -58,7 +59,7 @@ class ExpertPlacer {
   PlacerOptions options_;
   bool seen_any_ = false;
   std::vector<int64_t> rows_;        // [L, E] average of this rank's rows, times kUnit
-  RowTime row_time_;  // of this rank
+  RowTime row_time_, forward_time_;  // of this rank
   double all_served_ = 0;            // rows of all members in a step's passes, average
   std::vector<double> slowness_;
 };
