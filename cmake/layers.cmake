@@ -59,7 +59,7 @@ moraine_layer(model DEPENDS base tensor kernels comm parallel checkpoint)
 moraine_layer(optim DEPENDS base tensor kernels)
 moraine_layer(machine DEPENDS base tensor kernels)
 moraine_layer(eval DEPENDS base comm tokenizer model)
-moraine_layer(infer DEPENDS base kernels comm tokenizer model)
+moraine_layer(infer DEPENDS base kernels comm tokenizer parallel model)
 find_path(BOOST_HEADERS boost/beast/http/parser.hpp REQUIRED)
 moraine_layer(server DEPENDS base comm tokenizer grammar chat parallel checkpoint model infer LIBRARIES OpenSSL::SSL OpenSSL::Crypto)
 # The web page is files of the tree, compiled in.

@@ -26,7 +26,7 @@ model: base tensor kernels comm parallel checkpoint
 optim: base tensor kernels
 machine: base tensor kernels
 eval: base comm tokenizer model
-infer: base kernels comm tokenizer model
+infer: base kernels comm tokenizer parallel model
 server: base comm tokenizer grammar chat parallel checkpoint model infer
 plan: base tensor kernels parallel model machine
 train: base tensor kernels comm tokenizer data parallel checkpoint model optim machine infer plan

@@ -17,6 +17,7 @@
 #include "base/pool.h"
 #include "bench/given_routes.h"
 #include "bench/random_batch.h"
+#include "bench/serving_experts.h"
 #include "comm/thread_ranks.h"
 #include "kernels/peak.h"  // spread_of
 #include "parallel/replicate_and_pack.h"
@@ -321,6 +322,15 @@ RunConfig read_config(const BenchExpertsOptions& o) {
 
 void bench_experts(const BenchExpertsOptions& o) {
   const RunConfig config = read_config(o);
+  if (o.serve)
+    return bench_serving_experts({.model = config.model,
+                                  .compute = compute_dtype(config),
+                                  .zipf = o.zipf,
+                                  .ranks = o.ranks,
+                                  .slots = config.parallel.expert_slots,
+                                  .steps = o.steps,
+                                  .threads = o.threads,
+                                  .json = o.json});
   Result result;
   run_thread_ranks(static_cast<int>(o.ranks), [&](Transport& transport) {
     Result mine = measure(config, o, transport);

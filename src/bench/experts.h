@@ -28,6 +28,7 @@ struct BenchExpertsOptions {
   int64_t ranks = 2;
   int64_t steps = 12;   // timed, of each trainer
   int64_t threads = 1;  // of a rank
+  bool serve = false;   // ranks that serve instead (bench/serving_experts.h)
   bool json = false;
 };
 

@@ -84,6 +84,7 @@ struct BenchFlags {
   BenchGrowthOptions growth = {};
   BenchRailsOptions rails = {};
   int64_t rails_rank = -1;
+  bool experts_serve = false;
   int64_t threads = 0, steps = 8, mib = 512, rounds = 7, context = 512;
 };
 
@@ -105,6 +106,7 @@ void declare(Flags& flags, BenchFlags& f) {
             "train, step, plan, growth, experts: key=value that wins over the file.")
       .text("zipf", &f.zipf,
             "experts: exponents s; the k-th expert's share of the rows falls as 1 / k^s.")
+      .flag("serve", &f.experts_serve, "experts: of ranks that serve, not train.")
       .list("of", &f.growth.what,
             "growth: what grows, of sequence, experts, batch, vocabulary; default: each in turn.")
       .integer("least", &f.growth.least, "growth: smallest value.", 1, 1 << 20)
@@ -276,6 +278,7 @@ void cmd_bench(const CommandLine& line) {
                    .ranks = one_rank_count(flags, f.what, f.ranks, 2),
                    .steps = flags.given("steps") ? f.steps : 12,
                    .threads = std::max<int64_t>(1, f.threads),
+                   .serve = f.experts_serve,
                    .json = f.options.json});
   } else if (f.what == "comm") {
     bench_comm({.ranks = static_cast<int>(one_rank_count(flags, f.what, f.ranks, 0)),

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/on_ranks.h"
+#include "cli/placement_flags.h"
 #include "cli/tokens_flag.h"
 #include "infer/generate.h"
 #include "infer/rank_steps.h"
@@ -27,12 +28,13 @@ void print_json(const GenerateResult& result) {
 }
 
 struct GenerateFlags {
-  std::string model_path, prompt, tokens, low_latency = "auto";
+  std::string model_path, prompt, tokens;
   bool json = false, has_tokens = false, share_cache = false;
   int64_t seed = 0, chunk = 512, context = 0;
   LoadOptions load;
   Request request;
   RankFlags ranks;
+  PlacementFlags placement;
 };
 
 void declare(Flags& flags, GenerateFlags& f) {
@@ -58,9 +60,10 @@ void declare(Flags& flags, GenerateFlags& f) {
       .integer("context", &f.context, "Positions kept at most; 0: prompt and answer.", 0, 1 << 30)
       .text("device", &f.load.device, gpu::kDeviceHelp)
       .integer("threads", &f.load.threads, "0: one per usable core.", 0, 1024);
-  declare_divided_model(flags, &f.share_cache, &f.low_latency);
+  declare_divided_model(flags, &f.share_cache, &f.load.low_latency);
   flags.flag("json", &f.json, "Print {tokens, text, logprobs, finish_reason}.");
   declare_ranks_with_deadline(flags, "generate", &f.ranks);
+  declare_placement(flags, &f.placement);
 }
 
 // What the model's files add to the request, and the memory that it needs.
@@ -91,7 +94,7 @@ void generate_on(Transport& transport, const ModelDirectory& directory, const To
   const int64_t page_rows = kPageRows * (load.ranks.cache == nullptr ? 1 : transport.size());
   load.cache.pages = (load.positions + page_rows - 1) / page_rows;
   const std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
-  model->connect_experts(f.low_latency);
+  model->connect_experts();
   if (transport.rank() > 0)
     return follow_steps(ranks.steps, model->ctx(), model->model(), model->cache());
   std::function<void(const std::string&)> on_text;
@@ -117,12 +120,14 @@ void generate_on(Transport& transport, const ModelDirectory& directory, const To
 
 void cmd_generate(const CommandLine& line) {
   GenerateFlags f;
+  f.load.low_latency = "auto";
   Flags flags("generate",
               "Continue a prompt. The answer depends on model, prompt, options and seed alone.");
   declare(flags, f);
   if (!flags.parse(line)) return;
   f.has_tokens = flags.given("tokens");
   f.request.logprobs = f.json;  // else nobody sees them
+  f.load.placement = f.placement.placement();
   if (!flags.given("prompt") && !f.has_tokens)
     throw_error(Code::kInvalidArgument, "wanted --prompt TEXT or --tokens \"1 2 3\"");
   const ModelDirectory directory = ModelDirectory::open(posix_file_system(), f.model_path);

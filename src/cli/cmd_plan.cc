@@ -6,10 +6,13 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/placement_flags.h"
 #include "cli/plan_cluster.h"
 #include "cli/plan_reliability.h"
 #include "cli/plan_shape.h"
 #include "cli/plan_step.h"
+#include "comm/absent_transport.h"
+#include "infer/rank_steps.h"
 #include "model/loaded_model.h"
 #include "train/auto_dtype.h"
 #include "train/complete_config.h"
@@ -22,7 +25,8 @@ namespace {
 struct PlanFlags {
   std::string action, config_path, model_path;
   std::vector<std::string> assignments;
-  bool json = false;
+  bool json = false, share_cache = false;
+  PlacementFlags placement;
   int64_t ranks = 1, rank = 0, phase = 0, context = 0, sequences = 1;
   LoadOptions load;
   ReliabilityFlags reliability;
@@ -50,11 +54,14 @@ RunConfig read_planned_config(const PlanFlags& f) {
   return config;
 }
 
+void check_rank(const PlanFlags& f) {
+  if (f.rank < f.ranks) return;
+  throw_error(Code::kInvalidArgument, "--rank {}: there are ranks 0 to {}", f.rank, f.ranks - 1);
+}
+
 // A dry arena for each phase.
 std::deque<Arena> plan_run(const PlanFlags& f) {
-  if (f.rank >= f.ranks)
-    throw_error(Code::kInvalidArgument, "--rank {}: the run has ranks 0 to {}", f.rank,
-                f.ranks - 1);
+  check_rank(f);
   const Machine machine = f.step.machine_file.empty()
                               ? Machine()
                               : load_machine(posix_file_system(), f.step.machine_file);
@@ -71,16 +78,6 @@ std::deque<Arena> plan_run(const PlanFlags& f) {
         machine);
   }
   return plans;
-}
-
-// One process that answers, as `generate` and `serve` open a model.
-std::unique_ptr<LoadedModel> plan_answers(PlanFlags f) {
-  const ModelDirectory directory =
-      ModelDirectory::open(posix_file_system(), f.model_path, ModelDirectory::Verify::kAsRead);
-  f.load.positions = f.context > 0 ? f.context : directory.config().max_positions;
-  const int64_t each = (f.load.positions + kPageRows - 1) / kPageRows;
-  f.load.cache = {.pages = each * f.sequences, .segments = f.sequences};
-  return LoadedModel::plan(directory, f.load);
 }
 
 void plan_time(PlanFlags& f) {
@@ -109,6 +106,23 @@ Json plan_json(const Arena& arena) {
 
 void print_plan(const Arena& arena, bool json) {
   fmt::print("{}", json ? json_text(plan_json(arena)) + "\n" : memory_table(arena));
+}
+
+// One rank that answers, as `generate` and `serve` open a model.
+void print_answers(PlanFlags f) {
+  check_rank(f);
+  const ModelDirectory directory =
+      ModelDirectory::open(posix_file_system(), f.model_path, ModelDirectory::Verify::kAsRead);
+  f.load.positions = f.context > 0 ? f.context : directory.config().max_positions;
+  const int64_t each = (f.load.positions + kPageRows - 1) / kPageRows;
+  f.load.cache = {.pages = each * f.sequences, .segments = f.sequences};
+  const std::unique_ptr<Transport> absent =
+      make_absent_transport(static_cast<int>(f.ranks), static_cast<int>(f.rank));
+  StepRanks ranks(*absent, 0, /*deadline=*/1);
+  f.load.ranks = ranks.of_model(directory.config(), f.share_cache);
+  if (f.share_cache) f.load.cache.pages = (each + f.ranks - 1) / f.ranks * f.sequences;
+  f.load.placement = f.placement.placement();
+  print_plan(LoadedModel::plan(directory, f.load)->arena(), f.json);
 }
 
 // One phase whole, of all what they take.
@@ -144,6 +158,7 @@ void cmd_plan(const CommandLine& line) {
   PlanFlags f;
   f.load.threads = 1;
   f.load.head = "auto";
+  f.load.low_latency = "auto";
   Flags flags(
       "plan",
       "memory: every large buffer by name, without taking any: of a run, the table that "
@@ -161,7 +176,7 @@ void cmd_plan(const CommandLine& line) {
       .text("config", &f.config_path, "Config file of a run.")
       .text("model", &f.model_path, "Or a model that answers: any directory that `serve` takes.")
       .list("set", &f.assignments, "key=value that wins over the file.")
-      .integer("ranks", &f.ranks, "Ranks of the run.", 1, 65536)
+      .integer("ranks", &f.ranks, "Ranks of the run, or of those that answer.", 1, 65536)
       .integer("rank", &f.rank, "Whose memory.", 0, 65535)
       .integer("phase", &f.phase, "In which phase; 0: in the one that takes most.", 0, 1 << 20)
       .text("dtype", &f.load.dtype, "Of --model: f32 or bf16; default: as the weights are stored.")
@@ -171,7 +186,11 @@ void cmd_plan(const CommandLine& line) {
                1 << 30)
       .integer("sequences", &f.sequences, "Of --model: sequences of that length in the cache.", 1,
                1 << 20)
+      .flag("share-cache", &f.share_cache, "Of --model on several ranks: as of `serve`.")
+      .choice("low-latency", &f.load.low_latency, {"auto", "on", "off"},
+              "Of --model on several ranks: as of `serve`.")
       .flag("json", &f.json, "Print JSON.");
+  declare_placement(flags, &f.placement);
   declare_plan_step(flags, &f.step);
   declare_plan_cluster(flags, &f.cluster);
   declare_plan_shape(flags, &f.shape);
@@ -183,7 +202,7 @@ void cmd_plan(const CommandLine& line) {
     throw_error(Code::kInvalidArgument, "--config is missing: wanted --config FILE or --model DIR");
   if (!f.config_path.empty() && !f.model_path.empty())
     throw_error(Code::kInvalidArgument, "wanted one of --config FILE and --model DIR");
-  if (f.config_path.empty()) return print_plan(plan_answers(f)->arena(), f.json);
+  if (f.config_path.empty()) return print_answers(f);
   print_run(f);
 }
 

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/on_ranks.h"
+#include "cli/placement_flags.h"
 #include "comm/mpi_transport.h"
 #include "server/app.h"
 #include "server/load_model.h"
@@ -24,6 +25,7 @@ struct ServeFlags {
   double tpot_ms = 0, reload_seconds = 5, ping_seconds = Limits{}.ping_seconds;
   int64_t body_mib = Limits{}.body_bytes >> 20;
   RankFlags ranks;
+  PlacementFlags placement;
 };
 
 void declare_model(Flags& flags, ServeFlags& f) {
@@ -148,9 +150,11 @@ void cmd_serve(const CommandLine& line) {
   declare_model(flags, f);
   declare_http(flags, f);
   declare_ranks_with_deadline(flags, "serve", &f.ranks);
+  declare_placement(flags, &f.placement);
   if (!flags.parse(line)) return;
   check(f);
   f.model.tpot_seconds = f.tpot_ms / 1000;
+  f.model.placement = f.placement.placement();
   f.http.limits.body_bytes = f.body_mib << 20;
   f.http.limits.ping_seconds = f.ping_seconds;
   f.http.handle_signals = true;

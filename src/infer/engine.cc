@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "infer/token_filter.h"
 #include "kernels/cross_entropy.h"
 #include "model/head.h"
@@ -236,6 +237,7 @@ bool Engine::step() {
   conclude(plan);
   const double seconds = now_seconds() - begin;
   scheduler_.took(seconds);
+  tell_placement();
   count_queue();
   const std::lock_guard<std::mutex> lock(mutex_);
   ++stats_.steps;
@@ -243,7 +245,23 @@ bool Engine::step() {
   stats_.step_seconds += seconds;
   stats_.model_seconds = model_seconds_;
   stats_.head = head_.stats();
+  if (const ServingPlacer* placer = model_.options().serving_placer)
+    stats_.experts = placer->load();
   return true;
+}
+
+// Which experts are now on further ranks.
+void Engine::tell_placement() {
+  ServingPlacer* placer = model_.options().serving_placer;
+  if (placer == nullptr) return;
+  const std::optional<PlacementChange> placed = placer->take_change();
+  if (!placed) return;
+  log_event(Level::kInfo, "experts.placed",
+            "step={} reason={} layers={} guests={} new_guests={} over_mean_before={:.3f} "
+            "over_mean_after={:.3f} gain_ms={:.3f} bytes={}",
+            stats_.steps + 1, placed->reason, placed->layers, placed->guests, placed->new_guests,
+            placed->over_mean_before, placed->over_mean_after, placed->gain_seconds * 1e3,
+            placed->bytes);
 }
 
 void Engine::forward(const std::vector<Scheduler::Piece>& plan) {

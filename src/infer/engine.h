@@ -26,6 +26,7 @@
 #include "infer/queue_limit.h"
 #include "infer/scheduler.h"
 #include "model/model.h"
+#include "parallel/serving_placer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace moraine {
@@ -52,6 +53,7 @@ struct EngineStats {
   double step_seconds = 0;   // in steps, of which
   double model_seconds = 0;  // in the model: layers and logits
   HeadStats head;            // calls for up to kHeadRows rows
+  ServingLoad experts;       // of several ranks
 };
 
 class Engine {
@@ -91,6 +93,7 @@ class Engine {
   void forward(const std::vector<Scheduler::Piece>& plan);
   void timed(const std::function<void()>& model_work);
   bool wait_for_work();
+  void tell_placement();
   void want_rows(const Scheduler::Piece& piece, int64_t row_begin);
   static bool wants_logprobs(const Row& row);
   void score_rows(const Tensor& hidden);

@@ -69,7 +69,8 @@ Tensor compute_step(Context& ctx, Model& model, Cache& cache, Step& step) {
 StepRanks::StepRanks(Transport& t, int channel, double deadline)
     : steps(t, all_ranks(t), channel, "steps", deadline),
       experts(t, all_ranks(t), channel + 1, "experts", deadline),
-      cache(t, all_ranks(t), channel + 2, "cache", deadline) {}
+      cache(t, all_ranks(t), channel, "cache", deadline),
+      guests(t, all_ranks(t), channel + 2, "guests", deadline) {}
 
 ModelRanks StepRanks::of_model(const ModelConfig& config, bool share_cache) {
   if (steps.size() == 1) return {};
@@ -79,7 +80,8 @@ ModelRanks StepRanks::of_model(const ModelConfig& config, bool share_cache) {
                 "they share",
                 steps.size());
   return {.experts = config.experts > 0 ? &experts : nullptr,
-          .cache = share_cache ? &cache : nullptr};
+          .cache = share_cache ? &cache : nullptr,
+          .guests = &guests};
 }
 
 StepLeader::~StepLeader() {

@@ -37,15 +37,16 @@ struct Step {
 // Final hidden rows, as Model::forward; nothing for a step without rows.
 Tensor compute_step(Context& ctx, Model& model, Cache& cache, Step& step);
 
-// The groups of ranks that compute a model's steps together, on three channels from `channel` on. deadline: of
-// every wait, in seconds.
+// The groups of ranks that compute a model's steps together, on kChannels from `channel` on: steps and cache share
+// one, since one thread uses them in turn. deadline: of every wait, in seconds.
 struct StepRanks {
   StepRanks(Transport& transport, int channel, double deadline);
 
   // How a model is divided among them. Errors: kInvalidArgument if nothing would be.
   ModelRanks of_model(const ModelConfig& config, bool share_cache);
 
-  Communicator steps, experts, cache;
+  static constexpr int kChannels = 3;
+  Communicator steps, experts, cache, guests;
 };
 
 class StepLeader {

@@ -1,5 +1,6 @@
-// Fails if an engine on several ranks gives other bits than on one where experts are divided, or leaves rounding
-// where the cache is shared, if company or chunks change a bit there, or if a lost rank goes unnoticed.
+// Fails if an engine on several ranks gives other bits than on one where experts are divided, wherever they are
+// placed, or leaves rounding where the cache is shared, if company or chunks change a bit there, if a busy expert stays
+// where it is, if memory is taken that was not planned, or if a lost rank goes unnoticed.
 #include "infer/rank_steps.h"
 
 #include <gtest/gtest.h>
@@ -8,10 +9,15 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/random.h"
+#include "base/test_folder.h"
+#include "comm/absent_transport.h"
 #include "comm/thread_ranks.h"
 #include "infer/engine.h"
 #include "model/loaded_model.h"
+#include "model/write_packed.h"
 #include "testing/places.h"
+#include "testing/rig.h"
 
 namespace moraine {
 namespace {
@@ -23,6 +29,8 @@ struct Shape {
   std::string dtype = "f32";
   int64_t rows = 64, page_rows = 16;
   const char* low_latency = "auto";
+  ServingPlacement placement = {};
+  std::string packed = {};  // a packed model instead
 };
 
 LoadOptions options_of(const Shape& shape, const ModelRanks& ranks) {
@@ -33,6 +41,8 @@ LoadOptions options_of(const Shape& shape, const ModelRanks& ranks) {
   o.positions = 160;
   o.cache = {.pages = 64, .segments = 8, .page_rows = shape.page_rows};
   o.ranks = ranks;
+  o.low_latency = shape.low_latency;
+  o.placement = shape.placement;
   return o;
 }
 
@@ -41,23 +51,46 @@ struct Answer {
   std::vector<double> logprobs;  // of the prompt's tokens, then of the answer's
 };
 
+std::string path_of(const Shape& shape) {
+  return shape.packed.empty() ? testing::source_path(std::string("tests/golden/") + shape.model)
+                              : shape.packed;
+}
+
+std::unique_ptr<LoadedModel> open_on(const Shape& shape, StepRanks& step) {
+  const ModelRanks ranks = {.experts = shape.experts ? &step.experts : nullptr,
+                            .cache = shape.cache ? &step.cache : nullptr,
+                            .guests = &step.guests};
+  return LoadedModel::open(ModelDirectory::open(posix_file_system(), path_of(shape)),
+                           options_of(shape, ranks));
+}
+
 // Calls lead(model, ranks) on the first rank, the others follow it.
 void on_ranks(const Shape& shape,
               const std::function<void(LoadedModel& model, Communicator* ranks)>& lead) {
   run_thread_ranks(shape.ranks, [&](Transport& transport) {
     StepRanks step(transport, 0, 60);
-    const ModelRanks ranks = {.experts = shape.experts ? &step.experts : nullptr,
-                              .cache = shape.cache ? &step.cache : nullptr};
-    const std::string path = testing::source_path(std::string("tests/golden/") + shape.model);
-    const auto model = LoadedModel::open(ModelDirectory::open(posix_file_system(), path),
-                                         options_of(shape, ranks));
-    model->connect_experts(shape.low_latency);
+    const auto model = open_on(shape, step);
+    model->connect_experts();
     if (transport.rank() == 0) {
       lead(*model, shape.ranks > 1 ? &step.steps : nullptr);
     } else {
       follow_steps(step.steps, model->ctx(), model->model(), model->cache());
     }
   });
+}
+
+void write_packed_golden(const std::string& out, const std::string& type) {
+  const ModelDirectory from =
+      ModelDirectory::open(posix_file_system(), testing::source_path("tests/golden/native-tiny"));
+  testing::Rig rig(Backend::kCpu, 1);
+  const ParameterTable table = build_parameters(from.config());
+  write_packed_model(
+      rig.ctx, posix_file_system(), out,
+      {.config = from.config(),
+       .weights = [&](int64_t begin, const Tensor& t) { from.read_elements(table, begin, t); },
+       .type = *find_pack_type(type),
+       .step = from.step(),
+       .language_files = from.language_files()});
 }
 
 // Prompts that begin alike, so that pages are shared and copied.
@@ -75,13 +108,17 @@ std::vector<Request> requests() {
   return all;
 }
 
-std::vector<Answer> answers(const Shape& shape, bool together) {
-  std::vector<Answer> result(requests().size());
+// Of several ranks.
+ServingLoad last_load;
+
+std::vector<Answer> answers(const Shape& shape, bool together,
+                            const std::vector<Request>& all = requests()) {
+  std::vector<Answer> result(all.size());
   on_ranks(shape, [&](LoadedModel& model, Communicator* ranks) {
     Engine engine(model.ctx(), model.model(), model.cache(), nullptr,
                   {.sequences = 8, .ranks = ranks});
     size_t index = 0;
-    for (const Request& request : requests()) {
+    for (const Request& request : all) {
       Answer& answer = result[index++];
       Listener listener;
       listener.on_prompt = [&answer](const PromptDone& done) {
@@ -95,6 +132,7 @@ std::vector<Answer> answers(const Shape& shape, bool together) {
       while (!together && engine.step()) continue;
     }
     while (engine.step()) continue;
+    last_load = engine.stats().experts;
   });
   return result;
 }
@@ -131,6 +169,137 @@ TEST(RankSteps, HowAnswersOfExpertsGoFromRankToRankChangesNoBit) {
       expect_same(answers(divided, true), want);
       expect_same(answers(divided, false), want);
     }
+  }
+}
+
+// Prompts and answers of any length, greedy or drawn, with a penalty or without.
+std::vector<Request> random_requests(uint64_t seed) {
+  uint64_t next = 0;
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(
+        random_below(static_cast<uint64_t>(n), seed, Stream::kTest, 30, next++));
+  };
+  std::vector<Request> all;
+  for (int64_t count = 3 + below(5); count > 0; --count) {
+    Request r;
+    for (int64_t n = 1 + below(120); n > 0; --n)
+      r.prompt.push_back(static_cast<int32_t>(3 + below(below(4) == 0 ? 250 : 9)));
+    r.max_tokens = 1 + below(25);
+    r.prompt_logprobs = below(2) == 0;
+    r.sampling.temperature = below(2) == 0 ? 0 : 0.8;
+    r.sampling.seed = seed;
+    all.push_back(r);
+  }
+  return all;
+}
+
+// f32, bf16, and packs that are mapped, of bf16 and of few bits; slots and collectives.
+TEST(RankSteps, WhoComputesWhichRowsOfExpertsChangesNoBit) {
+  const testing::TestFolder folder;
+  struct Kind {
+    const char* type;
+    int ranks;
+  };
+  uint64_t seed = 0;
+  for (const auto& [type, ranks] :
+       {Kind{"f32", 2}, Kind{"f32", 4}, Kind{"bf16", 3}, Kind{"packed bf16", 2},
+        Kind{"packed q8", 4}, Kind{"packed q4", 3}}) {
+    ++seed;
+    Shape one;
+    one.dtype = std::string(type) == "f32" ? "f32" : "bf16";
+    if (const std::string of = type; of.starts_with("packed ")) {
+      one.packed = folder.file(of);
+      write_packed_golden(one.packed, of.substr(7));
+    }
+    const std::vector<Request> mix = random_requests(seed);
+    const auto want = answers(one, true, mix);
+    for (const PlacementMode mode :
+         {PlacementMode::kStatic, PlacementMode::kBalanced, PlacementMode::kShuffled}) {
+      SCOPED_TRACE(::testing::Message() << type << " on " << ranks << ", mode " << int(mode));
+      Shape placed = one;
+      placed.ranks = ranks, placed.experts = true;
+      placed.low_latency = seed % 2 == 0 ? "on" : "off";
+      placed.placement = {.mode = mode,
+                          .slots = 1 + static_cast<int64_t>(seed % 3),
+                          .every_steps = 1,
+                          .gate = 0,
+                          .across_hosts = true};
+      expect_same(answers(placed, seed % 3 != 0, mix), want);
+      EXPECT_EQ(last_load.placed > 0, mode != PlacementMode::kStatic);
+      EXPECT_EQ(last_load.guests > 0, mode != PlacementMode::kStatic);
+      EXPECT_GE(last_load.home_load_over_mean, 1);
+    }
+  }
+}
+
+// Sends most rows to expert 0 of each layer.
+class HotExpert : public ForwardObserver {
+ public:
+  void reads(int64_t, ServedMatrix, const Tensor&, std::span<const int64_t>) override {}
+  void chooses(int64_t, const Tensor&) override {}
+  void route(int64_t, const Tensor& expert) override {
+    for (int64_t i = 0; i < expert.count(); ++i)
+      expert.as<int32_t>()[i] = i % 8 < 6 ? 0 : static_cast<int32_t>(i % 4);
+  }
+};
+
+TEST(RankSteps, ABusyExpertIsComputedByTwoRanksOnceItsWeightsAreThere) {
+  const auto loads = [](PlacementMode mode) {
+    ServingLoad load;
+    Shape shape{.ranks = 2, .experts = true, .rows = 160};
+    shape.placement = {
+        .mode = mode, .slots = 1, .every_steps = 4, .gate = 0.05, .across_hosts = true};
+    run_thread_ranks(2, [&](Transport& transport) {
+      StepRanks ranks(transport, 0, 60);
+      const auto model = open_on(shape, ranks);
+      HotExpert hot;
+      model->model().observe(&hot);
+      Step step;
+      step.segments = {{.row_begin = 0, .rows = 160, .position_begin = 0, .key_begin = 0}};
+      step.token.assign(160, 5), step.pages = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+      for (int32_t i = 0; i < 160; ++i) step.position.push_back(i);
+      for (int i = 0; i < 64; ++i) compute_step(model->ctx(), model->model(), model->cache(), step);
+      if (transport.rank() == 0) load = model->model().options().serving_placer->load();
+    });
+    return load;
+  };
+  const ServingLoad home = loads(PlacementMode::kStatic), placed = loads(PlacementMode::kBalanced);
+  EXPECT_NEAR(home.rank_load_over_mean, 1.5, 1e-9);
+  EXPECT_EQ(home.rank_load_over_mean, home.home_load_over_mean);
+  EXPECT_EQ(placed.home_load_over_mean, home.home_load_over_mean);
+  EXPECT_LT(placed.rank_load_over_mean, 1.25);  // weights are read twice; steps before it fade
+  EXPECT_GE(placed.guests, 1);
+}
+
+// Weights of guests, and memory that other ranks write.
+TEST(RankSteps, WhatRanksTakeIsWhatIsPlanned) {
+  Shape shape{.ranks = 3, .experts = true, .low_latency = "on"};
+  shape.placement = {.mode = PlacementMode::kBalanced, .slots = 2};
+  std::vector<std::vector<Arena::Entry>> taken(3);
+  run_thread_ranks(3, [&](Transport& transport) {
+    StepRanks ranks(transport, 0, 60);
+    const auto model = open_on(shape, ranks);
+    model->connect_experts();
+    taken[static_cast<size_t>(transport.rank())] = model->arena().entries();
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::unique_ptr<Transport> absent = make_absent_transport(3, rank);
+    StepRanks ranks(*absent, 0, 60);
+    const auto plan = LoadedModel::plan(
+        ModelDirectory::open(posix_file_system(), path_of(shape)),
+        options_of(shape, {.experts = &ranks.experts, .cache = nullptr, .guests = &ranks.guests}));
+    const std::vector<Arena::Entry>&want = plan->arena().entries(),
+          &got = taken[static_cast<size_t>(rank)];
+    ASSERT_EQ(got.size(), want.size());
+    int64_t guests = 0, slots = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_EQ(got[i].name, want[i].name);
+      EXPECT_EQ(got[i].bytes, want[i].bytes) << want[i].name;
+      if (want[i].name == "weights.guests") guests += want[i].bytes;
+      if (want[i].name == "experts.low_latency") slots += want[i].bytes;
+    }
+    EXPECT_GT(guests, 0);
+    EXPECT_GT(slots, 4 * shape.rows * plan->config().hidden * 4);
   }
 }
 
@@ -176,6 +345,38 @@ TEST(RankSteps, AFollowerThatFailsEndsTheLeader) {
                  compute_step(model.ctx(), model.model(), model.cache(), step);
                }),
       Error);
+}
+
+// Eight steps, of which rank 1 ends after some. The Error of each rank.
+void lose_rank_1(const Shape& shape, int after, Transport& transport, std::string* error) {
+  StepRanks ranks(transport, 0, 60);
+  const auto model = open_on(shape, ranks);
+  Step step;
+  step.segments = {{.row_begin = 0, .rows = 1, .position_begin = 0, .key_begin = 0}};
+  step.token = step.position = {0}, step.pages = {0};
+  try {
+    for (int i = 0; i < 8; ++i) {
+      if (transport.rank() == 1 && i == after) return transport.fail("gone");
+      compute_step(model->ctx(), model->model(), model->cache(), step);
+    }
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kPeerLost);
+    *error = e.what();
+  }
+}
+
+// Before a step, and while weights of guests are on their way.
+TEST(RankSteps, ARankThatEndsIsNamedWhereverExpertsAre) {
+  for (const PlacementMode mode : {PlacementMode::kBalanced, PlacementMode::kShuffled}) {
+    Shape shape{.ranks = 3, .experts = true};
+    shape.placement = {.mode = mode, .slots = 2, .every_steps = 1, .gate = 0, .across_hosts = true};
+    for (const int after : {1, 2, 5}) {
+      std::string errors[3];
+      run_thread_ranks(3, [&](Transport& t) { lose_rank_1(shape, after, t, &errors[t.rank()]); });
+      for (const int rank : {0, 2})
+        EXPECT_NE(errors[rank].find("rank 1"), std::string::npos) << errors[rank];
+    }
+  }
 }
 
 TEST(RankSteps, MoreRanksThanExpertsAreRefused) {

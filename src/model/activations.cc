@@ -59,8 +59,9 @@ LayerActs take_layer(Arena& arena, const ModelConfig& c, const ActivationsOption
     a.prob = take("router_prob", W, {T, c.classes()});
     a.expert = take("router_expert", DType::kI32, {T, n});
     a.gate = take("router_gate", W, {T, n});
-    a.rows = take("dispatch_rows", DType::kI64, {E + 1});
-    a.load = take("dispatch_load", DType::kI64, {E + 1});
+    const int64_t G = o.groups > 0 ? o.groups : E;
+    a.rows = take("dispatch_rows", DType::kI64, {G + 1});
+    a.load = take("dispatch_load", DType::kI64, {G + 1});
     a.choice_of = take("dispatch_choice_of", DType::kI32, {T * n});
     a.row_of = take("dispatch_row_of", DType::kI32, {T, n});
     a.xe = take("experts_x", X, {T * n, D});
@@ -160,7 +161,7 @@ Activations make_activations(Arena& arena, const ModelConfig& c, const Activatio
   if (S > 1) {
     a.scratch.y_out = take("experts_y_out", compute, {S * T * c.experts_per_token, c.hidden});
   }
-  if (o.guests > 0)
+  if (o.guests > 0 || o.groups > c.experts)
     a.scratch.placed = take("dispatch_placed", DType::kI32, {T, c.experts_per_token});
   a.embedded = take("embedded", compute, {T, c.hidden});
   if (training) a.backward = take_backward(arena, c, compute, T, S);

@@ -42,7 +42,7 @@ struct LayerActs {
   Tensor prob;          // [T, classes] f32
   Tensor expert;        // [T, n] i32
   Tensor gate;          // [T, n] f32
-  Tensor rows, load;    // [E+1] i64
+  Tensor rows, load;    // [E+1] i64, or [G+1] with groups
   Tensor choice_of;     // [T*n] i32
   Tensor row_of;        // [T, n] i32
   // Experts, or one dense MLP (then xe is x2 itself and ye is h2). S: senders of rows, 1 if all
@@ -110,6 +110,7 @@ struct ActivationsOptions {
   int64_t tokens = 0;   // T
   int64_t senders = 1;  // S
   int64_t guests = 0;   // C: guest slots
+  int64_t groups = 0;   // G: of rows (parallel/row_split.h); 0: the experts
   bool training = false;
   Recompute recompute = Recompute::kNone;
 };

@@ -168,9 +168,11 @@ void route_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
     place.observer->route(place.index, a.expert);
     place.observer->chooses(place.index, a.expert);
   }
-  const Tensor expert = place.exchange == nullptr
-                            ? a.expert
-                            : place.exchange->positions(place.index, a.expert, scratch.placed);
+  Tensor expert = a.expert;
+  if (place.exchange != nullptr)
+    expert = place.exchange->positions(place.index, a.expert, scratch.placed);
+  else if (place.gather != nullptr)
+    expert = place.gather->split(place.index, a.expert, scratch.placed);
   dispatch_plan(ctx, {.rows = a.rows,
                       .choice_of = a.choice_of,
                       .row_of = a.row_of,
@@ -180,25 +182,39 @@ void route_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
 }
 
 // The experts here, on rows grouped by expert.
-void expert_mlp_forward(Context& ctx, const LayerWeights& w, const Tensor& y, const Tensor& gate_up,
+void expert_mlp_forward(Context& ctx, const ExpertPacks& w, const Tensor& y, const Tensor& gate_up,
                         const Tensor& act, const Tensor& x, std::span<const int64_t> rows) {
-  grouped_linear_forward(ctx,
-                         {.y = gate_up, .x = x, .w = w.gate_up.forward, .bias = {}, .rows = rows});
+  grouped_linear_forward(ctx, {.y = gate_up, .x = x, .w = w.gate_up, .bias = {}, .rows = rows});
   swiglu_forward(ctx, {.y = act, .gate_up = gate_up, .rows = RowCount::last_of(rows)});
-  grouped_linear_forward(ctx, {.y = y, .x = act, .w = w.down.forward, .bias = {}, .rows = rows});
+  grouped_linear_forward(ctx, {.y = y, .x = act, .w = w.down, .bias = {}, .rows = rows});
 }
 
-// The same rows are on every rank: each computes those of its experts. All answers.
-Tensor gathered_mlp_forward(Context& ctx, ExpertGather& gather, const LayerWeights& w,
+ExpertPacks packs_of(const LayerWeights& w) {
+  return {.gate_up = w.gate_up.forward, .down = w.down.forward};
+}
+
+// The same rows are on every rank: each computes those of its experts and its guests. All answers.
+Tensor gathered_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
                             const LayerActs& a) {
+  ExpertGather& gather = *place.gather;
   const int64_t* rows = a.rows.as<int64_t>();
-  const int64_t begin = rows[gather.expert_begin()], end = rows[gather.expert_end()];
-  std::vector<int64_t> held;  // rows of each expert here, from `begin`
-  for (int64_t e = gather.expert_begin(); e <= gather.expert_end(); ++e)
-    held.push_back(rows[e] - begin);
-  const auto part = [&](const Tensor& t) { return t.rows(begin, end); };
   const Tensor y = gather.place(a.ye);
-  expert_mlp_forward(ctx, w, part(y), part(a.gate_up), part(a.act), part(a.xe), held);
+  const auto compute = [&](const ExpertPacks& packs, int64_t group) {
+    const int64_t end = group + packs.down.groups;
+    std::vector<int64_t> held;  // rows of each group here, from the first one's
+    for (int64_t g = group; g <= end; ++g) held.push_back(rows[g] - rows[group]);
+    if (held.back() == 0) return;
+    const auto part = [&](const Tensor& t) { return t.rows(rows[group], rows[end]); };
+    expert_mlp_forward(ctx, packs, part(y), part(a.gate_up), part(a.act), part(a.xe), held);
+  };
+  const double begin = now_seconds();
+  const int64_t first = gather.group_begin(gather.comm().rank());
+  compute(packs_of(w), first);
+  if (place.serving_guests != nullptr)
+    compute(place.serving_guests->packs(place.index),
+            first + gather.expert_end() - gather.expert_begin());
+  if (place.observer != nullptr) place.observer->computed(place.index, now_seconds() - begin);
+  gather.computed(now_seconds() - begin);
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: answers to all");
   gather.gather(y, a.rows);
   return y;
@@ -221,11 +237,11 @@ void exchanged_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWei
   for (int64_t s = 0; s < exchange.senders(); ++s) {
     const SenderRows from = sender_rows(a.received, s);
     const auto part = [&](const Tensor& t) { return t.rows(from.begin, from.end); };
-    expert_mlp_forward(ctx, w, part(scratch.y_out), part(a.gate_up), part(a.act), part(a.x_in),
-                       from.rows);
+    expert_mlp_forward(ctx, packs_of(w), part(scratch.y_out), part(a.gate_up), part(a.act),
+                       part(a.x_in), from.rows);
   }
   if (place.observer != nullptr) place.observer->computed(place.index, now_seconds() - begin);
-  exchange.add_seconds(now_seconds() - begin);
+  exchange.add_forward_seconds(now_seconds() - begin);
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to tokens");
   exchange.to_tokens(place.index, a.ye, scratch.y_out, a.rows, a.received);
 }
@@ -238,10 +254,10 @@ void experts_forward(Context& ctx, const LayerPlace& place, const LayerWeights& 
   if (place.exchange != nullptr) {
     exchanged_mlp_forward(ctx, place, w, a, scratch);
   } else if (place.gather != nullptr) {
-    y = gathered_mlp_forward(ctx, *place.gather, w, a);
+    y = gathered_mlp_forward(ctx, place, w, a);
   } else {
     const std::span<const int64_t> rows(a.rows.as<int64_t>(), static_cast<size_t>(c.experts + 1));
-    expert_mlp_forward(ctx, w, a.ye, a.gate_up, a.act, a.xe, rows);
+    expert_mlp_forward(ctx, packs_of(w), a.ye, a.gate_up, a.act, a.xe, rows);
     show(place, ServedMatrix::kGateUp, a.xe, rows);
     show(place, ServedMatrix::kDown, a.act, rows);
   }

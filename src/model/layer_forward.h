@@ -11,13 +11,15 @@
 #include "parallel/expert_exchange.h"
 #include "parallel/expert_gather.h"
 #include "parallel/guest_experts.h"
+#include "parallel/serving_guests.h"
 #include "parallel/tree_attention.h"
 
 namespace moraine {
 
 // Where a layer stands: its config, its index, its rotary table [P, rotary/2, 2], the ranks that
 // hold the other experts and have rows of their own (exchange, and which of theirs are served here: guests)
-// or the same rows (gather; all null: all experts are here), those that have the other rows of its
+// or the same rows (gather, and which experts of theirs are here too: serving_guests; all null: all experts are
+// here), those that have the other rows of its
 // sequences (null: all are in the batch), and who looks on (null: nobody).
 struct LayerPlace {
   const ModelConfig& config;
@@ -26,6 +28,7 @@ struct LayerPlace {
   ExpertExchange* exchange = nullptr;
   GuestExperts* guests = nullptr;
   ExpertGather* gather = nullptr;
+  ServingGuests* serving_guests = nullptr;
   ContextParallel* context = nullptr;
   ForwardObserver* observer = nullptr;
 };

@@ -7,7 +7,6 @@
 #include "kernels/gpu/open_device.h"
 #include "kernels/host_copy.h"
 #include "model/model_directory.h"
-#include "parallel/slot_choice.h"
 
 namespace moraine {
 namespace {
@@ -61,14 +60,16 @@ std::unique_ptr<LoadedModel> LoadedModel::plan(const ModelDirectory& directory,
   return make(directory, options, Arena::Mode::kDry);
 }
 
-void LoadedModel::connect_experts(const std::string& low_latency) {
+// Most of a step.
+GatheredRows LoadedModel::gathered_rows() const {
+  return {.rows = model_->options().tokens * config().experts_per_token,
+          .width = config().hidden,
+          .dtype = model_->options().compute};
+}
+
+void LoadedModel::connect_experts() {
   if (gather_ == nullptr) return;
-  const ModelOptions& options = model_->options();
-  const SlotChoice choice = choose_slots(*gather_,
-                                         {.rows = options.tokens * config().experts_per_token,
-                                          .width = config().hidden,
-                                          .dtype = options.compute},
-                                         low_latency);
+  const SlotChoice choice = choose_slots(*gather_, gathered_rows(), low_latency_);
   if (gather_->comm().rank() == 0)
     log_event(Level::kInfo, "experts.low_latency", "rows={} slots_us={:.2f} all_gather_us={:.2f}",
               choice.rows, choice.slots_us, choice.all_gather_us);
@@ -95,6 +96,26 @@ Tensor LoadedModel::read_master(const ModelDirectory& directory, const Parameter
   return master;
 }
 
+void LoadedModel::divide_experts(const LoadOptions& options, const ModelConfig& config) {
+  const ModelRanks& ranks = options.ranks;
+  if (ranks.rows != nullptr && config.experts > 0) {
+    if (config.experts % ranks.rows->size() != 0)
+      throw_error(Code::kInvalidArgument,
+                  "{} experts can not be divided among {} ranks; wanted a number of ranks that "
+                  "divides them",
+                  config.experts, ranks.rows->size());
+    exchange_ = std::make_unique<ExpertExchange>(*ranks.rows, config.experts);
+  }
+  if (ranks.experts == nullptr) return;
+  GatherPlaces places{.layers = config.layers};
+  if (ranks.guests != nullptr)
+    places = gather_places(*ranks.experts, options.placement, config.layers, config.experts);
+  gather_ = std::make_unique<ExpertGather>(*ranks.experts, config.experts, places);
+  if (places.slots > 0) guests_ = std::make_unique<ServingGuests>(*ranks.guests, gather_->shape());
+  placer_ = std::make_unique<ServingPlacer>(*gather_, guests_.get(), options.placement);
+  low_latency_ = options.low_latency;
+}
+
 std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
                                                const LoadOptions& options, Arena::Mode mode) {
   const ModelConfig& config = directory.config();
@@ -110,16 +131,7 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
       new LoadedModel(options.threads > 0 ? static_cast<int>(options.threads) : usable_cores(),
                       mode, options.device));
   const ModelRanks& ranks = options.ranks;
-  if (ranks.rows != nullptr && config.experts > 0) {
-    if (config.experts % ranks.rows->size() != 0)
-      throw_error(Code::kInvalidArgument,
-                  "{} experts can not be divided among {} ranks; wanted a number of ranks that "
-                  "divides them",
-                  config.experts, ranks.rows->size());
-    m->exchange_ = std::make_unique<ExpertExchange>(*ranks.rows, config.experts);
-  }
-  if (ranks.experts != nullptr)
-    m->gather_ = std::make_unique<ExpertGather>(*ranks.experts, config.experts);
+  m->divide_experts(options, config);
   m->ctx_ = m->gpu_ != nullptr ? make_context(*m->gpu_, m->pool_)
                                : make_context(Backend::kCpu, m->pool_, m->arena_);
   const ParameterTable table = held_parameters(config, m->exchange_.get(), m->gather_.get());
@@ -137,6 +149,8 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
                    .positions = positions,
                    .exchange = m->exchange_.get(),
                    .gather = m->gather_.get(),
+                   .serving_guests = m->guests_.get(),
+                   .serving_placer = m->placer_.get(),
                    .cache_ranks = ranks.cache,
                    .packed = m->packed_.get(),
                    .coarse_head = wants_coarse_head(options, config, compute)},
@@ -148,6 +162,9 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
     cache.page_rows *= cache.members;
   }
   if (cache.pages > 0) m->cache_ = make_cache(m->arena_, config, compute, cache);
+  if (m->gather_ != nullptr)
+    m->arena_.note_taken("experts.low_latency", "comm",
+                         slot_memory(*m->gather_, m->gathered_rows(), options.low_latency));
   m->arena_.seal();
   return m;
 }

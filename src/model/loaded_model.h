@@ -9,6 +9,7 @@
 #include "model/model.h"
 #include "model/model_directory.h"
 #include "model/packed_model.h"
+#include "parallel/slot_choice.h"
 
 namespace moraine {
 
@@ -18,6 +19,7 @@ struct ModelRanks {
   Communicator* experts = nullptr;  // compute the same rows, and hold the other experts
   Communicator* cache =
       nullptr;  // compute the same rows, and hold the other positions of the cache
+  Communicator* guests = nullptr;  // those of `experts`, for weights that travel; null: none do
 };
 
 struct LoadOptions {
@@ -35,6 +37,10 @@ struct LoadOptions {
   // What computes: "cpu", or a GPU (kernels/gpu/open_device.h), for one rank. Then weights, activations and the cache
   // are in its memory, all logits are computed ("auto" is "full"), and what has no kernel there is refused by name.
   std::string device = "cpu";
+  // Of ranks that divide experts. "on" gives the answers of few rows from rank to rank with low latency, "off" by
+  // collectives, "auto" does what is faster here (parallel/slot_choice.h). No bit depends on it.
+  std::string low_latency = "off";
+  ServingPlacement placement = {};  // who computes which rows of experts; no bit depends on it
 };
 
 inline constexpr int64_t kLargeHeadBytes = int64_t{64} << 20;
@@ -49,10 +55,9 @@ class LoadedModel {
   static std::unique_ptr<LoadedModel> plan(const ModelDirectory& directory,
                                            const LoadOptions& options);
 
-  // Ranks that divide experts: "on" gives the answers of few rows from rank to rank with low latency, "off" by
-  // collectives, "auto" does what is faster here (parallel/slot_choice.h). No bit depends on it; without the call it is
-  // off. Collective, once all have opened it; of a model that is not divided so, nothing.
-  void connect_experts(const std::string& low_latency);
+  // Makes the slots of options.low_latency; without the call there are none. Collective, once all have opened it; of a
+  // model that is not divided so, nothing.
+  void connect_experts();
 
   Context& ctx() { return ctx_; }
   Model& model() { return *model_; }
@@ -63,6 +68,8 @@ class LoadedModel {
  private:
   LoadedModel(int threads, Arena::Mode mode, const std::string& device);
   Tensor read_master(const ModelDirectory& directory, const ParameterTable& table);
+  GatheredRows gathered_rows() const;
+  void divide_experts(const LoadOptions& options, const ModelConfig& config);
   static std::unique_ptr<LoadedModel> make(const ModelDirectory& directory,
                                            const LoadOptions& options, Arena::Mode mode);
   Pool pool_;
@@ -73,6 +80,9 @@ class LoadedModel {
   std::unique_ptr<PackedModel> packed_;  // null: weights are in the arena
   std::unique_ptr<ExpertExchange> exchange_;
   std::unique_ptr<ExpertGather> gather_;
+  std::string low_latency_;
+  std::unique_ptr<ServingGuests> guests_;  // null: experts stay at home
+  std::unique_ptr<ServingPlacer> placer_;  // null: experts are not divided
   std::unique_ptr<Model> model_;
   Cache cache_;
 };

@@ -48,12 +48,17 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
                             {.compute = X, .training = options.training, .guests = slots});
   }
   if (options.guests != nullptr) add_guests();
+  for (const LayerWeights& w : weights_.layers)
+    if (options.serving_guests != nullptr)
+      options.serving_guests->add_layer(arena,
+                                        {.gate_up = w.gate_up.forward, .down = w.down.forward});
   senders_ = options.exchange == nullptr ? 1 : options.exchange->senders();
   acts_ = make_activations(arena, config_,
                            {.compute = X,
                             .tokens = options.tokens,
                             .senders = senders_,
                             .guests = options.guests == nullptr ? 0 : options.exchange->slots(),
+                            .groups = options.gather == nullptr ? 0 : options.gather->groups(),
                             .training = options.training,
                             .recompute = options.recompute});
   if (options.cache_ranks != nullptr) {
@@ -135,6 +140,7 @@ LayerPlace Model::place(int64_t layer) const {
           .exchange = options_.exchange,
           .guests = options_.guests,
           .gather = options_.gather,
+          .serving_guests = options_.serving_guests,
           .context = shared ? options_.context : nullptr,
           .observer = observer_};
 }
@@ -202,6 +208,7 @@ Tensor Model::forward(Context& ctx, const Batch& given, Cache* cache,
   for (int64_t i = 0; i < config_.layers; ++i)
     run_layer(ctx, i, batch, acts, cache == nullptr ? LayerMemory() : memory(i, *cache, pages));
   if (options_.gather != nullptr) options_.gather->settle();
+  if (options_.serving_placer != nullptr) options_.serving_placer->end_step();
   const Tensor x = acts.above(config_.layers - 1).x;
   if (observer_ != nullptr) {
     const int64_t rows[2] = {0, x.dims[0]};

@@ -13,6 +13,7 @@
 #include "model/gradient_sink.h"
 #include "model/head.h"
 #include "model/layer_forward.h"
+#include "parallel/serving_placer.h"
 
 namespace moraine {
 
@@ -26,8 +27,10 @@ struct ModelOptions {
   GuestExperts* guests = nullptr;      // experts of these that are served here; null: none
   ExpertGather* gather =
       nullptr;  // experts on other ranks, which compute the same rows; both null: all are here
-  Communicator* cache_ranks = nullptr;  // ranks that share the cache; null: it is whole
-  ContextParallel* context = nullptr;   // rows of sequences on other ranks, while it is active
+  ServingGuests* serving_guests = nullptr;  // experts of these that are here too; null: none
+  ServingPlacer* serving_placer = nullptr;  // told of the end of each forward pass; null: nobody
+  Communicator* cache_ranks = nullptr;      // ranks that share the cache; null: it is whole
+  ContextParallel* context = nullptr;       // rows of sequences on other ranks, while it is active
   const PackedModel* packed = nullptr;  // weights are packed and mapped: there is no master buffer
   bool coarse_head =
       false;  // with a copy of the head in 8 bits, if it is plain: logits in two stages

@@ -124,6 +124,16 @@ void ExpertExchange::add_work(int64_t layer) {
   work_.rows += served_[static_cast<size_t>(comm_->rank())];
 }
 
+// Of the rows that were last exchanged.
+void ExpertExchange::add_forward_seconds(double seconds) {
+  add_seconds(seconds);
+  const int64_t rows = served_[static_cast<size_t>(comm_->rank())];
+  if (rows < kTimedRows) return;
+  const double each = seconds / static_cast<double>(rows);
+  double& least = work_.least_row_seconds;
+  least = least == 0 ? each : std::min(least, each);
+}
+
 ExpertWork ExpertExchange::take_work() { return std::exchange(work_, ExpertWork()); }
 
 // The rows of each member, on both sides.

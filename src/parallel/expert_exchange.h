@@ -22,6 +22,7 @@
 
 #include "comm/collectives.h"
 #include "parallel/expert_routes.h"
+#include "parallel/member_speed.h"  // kTimedRows
 #include "tensor/arena.h"
 
 namespace moraine {
@@ -33,6 +34,7 @@ struct ExpertWork {
   int64_t all_rows = 0;                             // of all members
   int64_t rows = 0;                                 // served here
   double seconds = 0;                               // of computing them here
+  double least_row_seconds = 0;  // of one in a forward pass with kTimedRows here or more; 0: none
 
   double busiest_over_mean(int64_t members) const;
   double home_busiest_over_mean(int64_t members) const;
@@ -85,6 +87,7 @@ class ExpertExchange {
 
   // What was done since the last call of take_work; who computes rows adds the seconds.
   void add_seconds(double seconds) { work_.seconds += seconds; }
+  void add_forward_seconds(double seconds);
   ExpertWork take_work();
 
  private:

@@ -1,24 +1,114 @@
 // ExpertGather: one all_gather of consecutive rows, or their puts.
 #include "parallel/expert_gather.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "comm/collectives.h"
 
 namespace moraine {
 
-ExpertGather::ExpertGather(Communicator& comm, int64_t num_experts)
-    : comm_(&comm), num_experts_(num_experts) {
-  if (num_experts >= comm.size()) return;
-  throw_error(Code::kInvalidArgument, "{} ranks for {} experts: wanted at most as many ranks",
-              comm.size(), num_experts);
+ExpertGather::ExpertGather(Communicator& comm, int64_t num_experts, const GatherPlaces& places)
+    : comm_(&comm),
+      shape_{.experts = num_experts,
+             .members = comm.size(),
+             .slots = places.slots,
+             .hosts = places.hosts},
+      shuffled_(places.shuffled) {
+  if (num_experts < comm.size())
+    throw_error(Code::kInvalidArgument, "{} ranks for {} experts: wanted at most as many ranks",
+                comm.size(), num_experts);
+  const auto layers = static_cast<size_t>(places.layers);
+  guests_.assign(layers, no_guests(shape_));
+  routes_.assign(layers, split_routes(shape_, guests_[0]));
+  cost_.assign(static_cast<size_t>(comm.size()), 1);
+  take_work();
+}
+
+// Who computes what ---------------------------------------------------------------------------------
+
+void ExpertGather::place(int64_t layer, const GuestTable& guests) {
+  guests_[static_cast<size_t>(layer)] = guests;
+  routes_[static_cast<size_t>(layer)] = split_routes(shape_, guests);
+}
+
+Tensor ExpertGather::split(int64_t layer, const Tensor& expert, const Tensor& out) {
+  const SplitRoutes& routes = routes_[static_cast<size_t>(layer)];
+  count(layer, expert);
+  if (shuffled_)
+    shuffle_rows(shape_, routes, rows_, splits_++, &split_);
+  else
+    split_rows(shape_, routes, rows_, cost_, &split_);
+  add_work();
+  if (shape_.slots == 0) return expert;
+  const Tensor group = out.rows(0, expert.dims[0]);
+  const auto choices = static_cast<size_t>(expert.count());
+  rows_to_groups(shape_, routes, split_, {expert.as<int32_t>(), choices},
+                 {group.as<int32_t>(), choices});
+  return group;
+}
+
+void ExpertGather::count(int64_t layer, const Tensor& expert) {
+  rows_.assign(static_cast<size_t>(shape_.experts), 0);
+  const int32_t* of = expert.as<int32_t>();
+  for (int64_t i = 0; i < expert.count(); ++i) {
+    MR_CHECK(of[i] >= 0 && of[i] <= shape_.experts, "expert %d of %ld", of[i],
+             long(shape_.experts));
+    if (of[i] < shape_.experts) ++rows_[static_cast<size_t>(of[i])];
+  }
+  for (int64_t e = 0; e < shape_.experts; ++e)
+    work_.expert_rows[static_cast<size_t>(layer * shape_.experts + e)] +=
+        rows_[static_cast<size_t>(e)];
+}
+
+void ExpertGather::add_work() {
+  int64_t busiest = 0, home_busiest = 0;
+  for (int64_t m = 0; m < shape_.members; ++m) {
+    int64_t rows = 0, home = 0;
+    for (int64_t g = shape_.group_begin(m); g < shape_.group_begin(m + 1); ++g)
+      rows += split_.rows[static_cast<size_t>(g)];
+    for (int64_t e = shape_.begin(m); e < shape_.begin(m + 1); ++e)
+      home += rows_[static_cast<size_t>(e)];
+    busiest = std::max(busiest, rows);
+    home_busiest = std::max(home_busiest, home);
+    work_.all_rows += home;
+  }
+  work_.busiest_rows += busiest;
+  work_.home_busiest_rows += home_busiest;
+  ++work_.layers;
+}
+
+void ExpertGather::computed(double seconds) {
+  const int64_t me = comm_->rank();
+  int64_t rows = 0, groups = 0;
+  for (int64_t g = shape_.group_begin(me); g < shape_.group_begin(me + 1); ++g) {
+    rows += split_.rows[static_cast<size_t>(g)];
+    groups += split_.rows[static_cast<size_t>(g)] > 0 ? 1 : 0;
+  }
+  work_.rows += rows + groups * kOpenRows;
+  work_.seconds += seconds;
+  if (rows < kTimedRows) return;
+  const double each = seconds / static_cast<double>(rows + groups * kOpenRows);
+  double& least = work_.least_row_seconds;
+  least = least == 0 ? each : std::min(least, each);
+}
+
+GatherWork ExpertGather::take_work() {
+  GatherWork fresh;
+  fresh.expert_rows.assign(routes_.size() * static_cast<size_t>(shape_.experts), 0);
+  std::swap(work_, fresh);
+  return fresh;
+}
+
+// Answers -------------------------------------------------------------------------------------------
+
+// A member's groups stand where its experts would, among as many experts: m G / P = m E / P + m C.
+SlotShape ExpertGather::slot_shape(int64_t rows, int64_t width, DType dtype) const {
+  return {.experts = groups(), .rows = rows, .width = width, .dtype = dtype, .same_rows = true};
 }
 
 void ExpertGather::add_slots(int64_t rows, int64_t width, DType dtype) {
-  slots_ = std::make_unique<ExpertSlots>(*comm_, SlotShape{.experts = num_experts_,
-                                                           .rows = rows,
-                                                           .width = width,
-                                                           .dtype = dtype,
-                                                           .same_rows = true});
+  slots_ = std::make_unique<ExpertSlots>(*comm_, slot_shape(rows, width, dtype));
 }
 
 void ExpertGather::use_slots(int64_t rows) {
@@ -42,10 +132,10 @@ void ExpertGather::gather(const Tensor& y, const Tensor& rows) {
     return;
   }
   const int64_t* begin = rows.as<int64_t>();
-  const int64_t N = begin[num_experts_], D = y.dims[1];
+  const int64_t N = begin[groups()], D = y.dims[1];
   Shares shares;
   for (int m = 0; m < comm_->size(); ++m)
-    shares.push_back({{begin[expert_begin(m)] * D, begin[expert_begin(m + 1)] * D}});
+    shares.push_back({{begin[group_begin(m)] * D, begin[group_begin(m + 1)] * D}});
   all_gather(*comm_, y.rows(0, N).reshaped({N * D}), shares);
 }
 

@@ -12,7 +12,6 @@ namespace {
 
 constexpr int64_t kUnit = 256;      // of an average row: averages are integers
 constexpr int64_t kMemory = 4;      // a new step is one part in so many of an average
-constexpr double kSlow = 1.5;       // times the median time of a row
 constexpr double kFraction = 1024;  // of a nanosecond, to be gathered as an integer
 constexpr uint64_t kShuffleSeed = 1;
 
@@ -20,9 +19,9 @@ constexpr uint64_t kShuffleSeed = 1;
 
 // What all members know alike.
 struct ExpertPlacer::Seen {
-  std::vector<int64_t> rows;                 // [M, L, E] times kUnit
-  std::vector<double> row_nanoseconds = {};  // [M]; 0: served nothing
-  double median = 1;                         // of these
+  std::vector<int64_t> rows;                     // [M, L, E] times kUnit
+  std::vector<double> forward_nanoseconds = {};  // [M] of a row in a forward pass; 0: not known
+  double median = 1;                             // nanoseconds of a row, of a whole step
 };
 
 ExpertPlacer::ExpertPlacer(ExpertExchange& exchange, Communicator& comm,
@@ -42,10 +41,8 @@ void ExpertPlacer::observe(const Tensor& load, const ExpertWork& work) {
   }
   const double served = static_cast<double>(work.all_rows);
   all_served_ = seen_any_ ? all_served_ + (served - all_served_) / kMemory : served;
-  if (work.rows > 0) {
-    if (row_nanoseconds_.size() == kMemory) row_nanoseconds_.erase(row_nanoseconds_.begin());
-    row_nanoseconds_.push_back(work.seconds * 1e9 / static_cast<double>(work.rows));
-  }
+  row_time_.add(work.seconds, work.rows);
+  forward_time_.add(work.least_row_seconds, work.least_row_seconds > 0 ? 1 : 0);
   seen_any_ = true;
 }
 
@@ -55,7 +52,7 @@ std::optional<PlacementChange> ExpertPlacer::place(int64_t step) {
   if (step % options_.every_steps != 0 || !seen_any_) return {};
   const Seen seen = gather();
   const std::vector<double> was = slowness_;
-  find_slow(seen);
+  find_slow(seen.forward_nanoseconds, slowness_);
   PlacementChange change{.reason = was == slowness_ ? "load" : "speed"};
   double before = 0, after = 0, mean = 0;
   for (int64_t l = 0; l < options_.layers; ++l) {
@@ -75,11 +72,11 @@ std::optional<PlacementChange> ExpertPlacer::place(int64_t step) {
 ExpertPlacer::Seen ExpertPlacer::gather() const {
   const size_t own = rows_.size(), members = slowness_.size();
   std::vector<int64_t> mine = rows_;
-  double rows = 0, least = 0;
+  double rows = 0;
   for (const int64_t r : rows_) rows += static_cast<double>(r) / static_cast<double>(kUnit);
-  if (!row_nanoseconds_.empty())
-    least = *std::min_element(row_nanoseconds_.begin(), row_nanoseconds_.end());
-  for (const double x : {least * kFraction, rows}) mine.push_back(std::llround(x));
+  for (const double x :
+       {forward_time_.nanoseconds() * kFraction, row_time_.nanoseconds() * kFraction, rows})
+    mine.push_back(std::llround(x));
   std::vector<int64_t> all(mine.size() * members);
   all_gather_equal(*comm_, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   Seen seen;
@@ -92,20 +89,12 @@ ExpertPlacer::Seen ExpertPlacer::gather() const {
   for (size_t m = 0; m < members; ++m) {
     const int64_t* of = all.data() + m * mine.size();
     seen.rows.insert(seen.rows.end(), of, of + own);
-    seen.row_nanoseconds.push_back(static_cast<double>(of[own]) / kFraction * passes);
-    if (seen.row_nanoseconds.back() > 0) known.push_back(seen.row_nanoseconds.back());
+    seen.forward_nanoseconds.push_back(static_cast<double>(of[own]) / kFraction);
+    if (of[own + 1] > 0) known.push_back(static_cast<double>(of[own + 1]) / kFraction * passes);
   }
   std::sort(known.begin(), known.end());
   if (!known.empty()) seen.median = known[(known.size() - 1) / 2];
   return seen;
-}
-
-void ExpertPlacer::find_slow(const Seen& seen) {
-  for (size_t m = 0; m < slowness_.size(); ++m) {
-    const double times = seen.row_nanoseconds[m] / seen.median;
-    // Who serves nothing is not measured: as before.
-    if (seen.row_nanoseconds[m] > 0) slowness_[m] = times >= kSlow ? times : 1;
-  }
 }
 
 PlacementLoad ExpertPlacer::layer_load(const Seen& seen, int64_t layer) const {

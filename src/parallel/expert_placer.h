@@ -4,9 +4,8 @@
 //   place     every so many steps: all members learn what all have seen, plan the same
 //             (parallel/plan_placement.h), and change the layers that the change pays for
 //
-// Rows are running averages over steps (a quarter of each new step); the time of a row is the least of the last four
-// steps: a disturbance makes no rank slow. A member counts as slow from 1.5 times the median time of a row: fewer
-// rows make a row dearer, and nobody is to be blamed for that.
+// Rows are running averages over steps (a quarter of each new step). Members that are slow
+// (parallel/member_speed.h) are found by the least time of a row in the forward passes of a step.
 // The gate: seconds of the busiest member saved in a step, less those that more guests cost to send, must be
 // more than `gate` of the busiest member's seconds in the layer. None of this has a bit in any answer.
 //
@@ -18,11 +17,10 @@
 #include <vector>
 
 #include "parallel/expert_exchange.h"
+#include "parallel/member_speed.h"
+#include "parallel/placement_change.h"
 
 namespace moraine {
-
-// kShuffled: at random, another at each step: to show that nothing depends on it.
-enum class PlacementMode : uint8_t { kStatic, kBalanced, kShuffled };
 
 struct PlacerOptions {
   PlacementMode mode = PlacementMode::kBalanced;
@@ -32,17 +30,6 @@ struct PlacerOptions {
   double bytes_per_second = 5e9;  // between members
   int64_t weight_bytes = 0;       // of a guest, each step
   int64_t gradient_bytes = 0;     // of a guest, for each source, each step
-};
-
-// What changed, with what is expected of it.
-struct PlacementChange {
-  const char* reason = "load";  // "load", "speed" (a member is slow, or no more), "shuffle"
-  int64_t layers = 0;           // changed
-  int64_t guests = 0;           // in force, of all layers and members
-  int64_t new_guests = 0;       // that were none before
-  int64_t bytes = 0;            // of all guests, each step: weights and gradients
-  double over_mean_before = 1, over_mean_after = 1;  // busiest over mean work, all layers
-  double gain_seconds = 0;                           // of a step
 };
 
 class ExpertPlacer {
@@ -61,7 +48,6 @@ class ExpertPlacer {
  private:
   struct Seen;  // by all members
   Seen gather() const;
-  void find_slow(const Seen& seen);
   PlacementLoad layer_load(const Seen& seen, int64_t layer) const;
   double traffic_bytes(const ExpertPlacement& placement) const;
   bool place_layer(const Seen& seen, int64_t layer, PlacementChange& change);
@@ -72,9 +58,9 @@ class ExpertPlacer {
   Communicator* comm_;
   PlacerOptions options_;
   bool seen_any_ = false;
-  std::vector<int64_t> rows_;            // [L, E] average of this rank's rows, times kUnit
-  std::vector<double> row_nanoseconds_;  // of this rank, of the last steps in which it served any
-  double all_served_ = 0;                // rows of all members in a step's passes, average
+  std::vector<int64_t> rows_;        // [L, E] average of this rank's rows, times kUnit
+  RowTime row_time_, forward_time_;  // of this rank
+  double all_served_ = 0;            // rows of all members in a step's passes, average
   std::vector<double> slowness_;
 };
 

@@ -62,7 +62,8 @@ Answer place(const Job& job) {
       const double times = transport.rank() == 2 && step <= job.slow_steps ? job.slow : 1;
       placer.observe(load, {.all_rows = everybody,
                             .rows = rows,
-                            .seconds = static_cast<double>(rows) * job.row_seconds * times});
+                            .seconds = static_cast<double>(rows) * job.row_seconds * times,
+                            .least_row_seconds = job.row_seconds * times});
       if (const auto changed = placer.place(step)) change = changed;
     }
     const std::lock_guard lock(mutex);

@@ -17,6 +17,17 @@ constexpr int64_t kSharedTurns = 4;  // one less is how far a member may be ahea
 
 int64_t whole_lines(int64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
 
+int64_t bytes_of_slots(const SlotShape& shape) {
+  return whole_lines(shape.rows * shape.width * dtype_bytes(shape.dtype));
+}
+
+int64_t turns_of(const SlotShape& shape) { return shape.same_rows ? kSharedTurns : kTurns; }
+
+// First row, and bounds of the most experts that a member holds.
+int64_t head_words_of(const SlotShape& shape, int64_t members) {
+  return (shape.experts + members - 1) / members + 2;
+}
+
 ConstBytes bytes_of(const Tensor& t) {
   return {static_cast<const std::byte*>(t.data), static_cast<size_t>(t.bytes())};
 }
@@ -26,18 +37,20 @@ ConstBytes bytes_of(const Tensor& t) {
 ExpertSlots::ExpertSlots(Communicator& comm, const SlotShape& shape)
     : comm_(&comm),
       shape_(shape),
-      turns_(shape.same_rows ? kSharedTurns : kTurns),
-      head_words_((shape.experts + comm.size() - 1) / comm.size() + 2),
+      turns_(turns_of(shape)),
+      head_words_(head_words_of(shape, comm.size())),
       window_(comm) {
   const int64_t P = comm.size();
   MR_CHECK(P <= shape.experts && shape.rows > 0 && shape.width > 0, "P=%ld E=%ld N=%ld D=%ld",
            long(P), long(shape.experts), long(shape.rows), long(shape.width));
   if (!shape.same_rows) {
-    rows_ = window_.add_segment(turns_ * P * slots_bytes(), "expert rows");
-    heads_ = window_.add_segment(turns_ * P * head_words_ * kWordBytes, "expert heads");
+    rows_ = add(turns_ * P * slots_bytes(), "expert rows");
+    heads_ = add(turns_ * P * head_words_ * kWordBytes, "expert heads");
   }
-  answers_ = window_.add_segment(turns_ * slots_bytes(), "expert answers");
-  words_ = window_.add_segment(P * kWords * kLineBytes, "expert signals");
+  answers_ = add(turns_ * slots_bytes(), "expert answers");
+  words_ = add(P * kWords * kLineBytes, "expert signals");
+  MR_CHECK(taken_ == bytes(shape, P), "%ld bytes, %ld were planned", long(taken_),
+           long(bytes(shape, P)));
   filled_.resize(static_cast<size_t>(P));
   answers_here_.resize(static_cast<size_t>(P), true);
   received_.resize(static_cast<size_t>(P));
@@ -45,8 +58,21 @@ ExpertSlots::ExpertSlots(Communicator& comm, const SlotShape& shape)
 
 // Places --------------------------------------------------------------------------------------
 
+int64_t ExpertSlots::bytes(const SlotShape& shape, int64_t members) {
+  const int64_t turns = turns_of(shape), slots = turns * bytes_of_slots(shape),
+                words = members * kWords * kLineBytes;
+  if (shape.same_rows) return slots + words;
+  return (members + 1) * slots + turns * members * head_words_of(shape, members) * kWordBytes +
+         words;
+}
+
+int ExpertSlots::add(int64_t bytes, const char* name) {
+  taken_ += bytes;
+  return window_.add_segment(bytes, name);
+}
+
 int64_t ExpertSlots::row_bytes() const { return shape_.width * dtype_bytes(shape_.dtype); }
-int64_t ExpertSlots::slots_bytes() const { return whole_lines(shape_.rows * row_bytes()); }
+int64_t ExpertSlots::slots_bytes() const { return bytes_of_slots(shape_); }
 
 GlobalAddress ExpertSlots::rows_at(int member, int source, int64_t i) const {
   return window_.address(member, rows_, (i % turns_ * comm_->size() + source) * slots_bytes());

@@ -56,6 +56,8 @@ class ExpertSlots {
   ExpertSlots(Communicator& comm, const SlotShape& shape);
 
   const SlotShape& shape() const { return shape_; }
+  // That the constructor takes on each of so many members.
+  static int64_t bytes(const SlotShape& shape, int64_t members);
   int64_t expert_begin(int member) const { return member * shape_.experts / comm_->size(); }
 
   void dispatch(const Tensor& x,      // [N, D] in, may be changed afterwards
@@ -80,6 +82,7 @@ class ExpertSlots {
 
   int64_t row_bytes() const;
   int64_t slots_bytes() const;  // of one source, a multiple of a cache line
+  int add(int64_t bytes, const char* name);
   // Where they are at a member, for exchange i.
   GlobalAddress rows_at(int member, int source, int64_t i) const;
   GlobalAddress head_at(int member, int source, int64_t i) const;
@@ -95,6 +98,7 @@ class ExpertSlots {
   const int64_t head_words_;  // first row, and bounds of the most experts that a member holds
   Window window_;
   int rows_ = -1, heads_ = -1, answers_ = -1, words_ = -1;  // segments
+  int64_t taken_ = 0;                                       // bytes
   int64_t begun_ = 0, combined_ = 0, answered_ = 0;         // exchanges
   int64_t given_[2] = {0, 0};                               // rows of those under way
   std::vector<int64_t> filled_;     // [P] exchanges for which a source had rows

@@ -44,7 +44,7 @@ class Trial {
     const double begin = now_seconds();
     for (std::vector<int64_t>& at : turns_)
       gather_.gather(gather_.place(y_.rows(0, rows)),
-                     make_tensor(at.data(), DType::kI64, {gather_.experts() + 1}));
+                     make_tensor(at.data(), DType::kI64, {gather_.groups() + 1}));
     return (now_seconds() - begin) / static_cast<double>(turns_.size());
   }
 
@@ -72,13 +72,21 @@ SlotChoice fastest(ExpertGather& gather, const GatheredRows& rows) {
 
 std::vector<int64_t> spread_rows(const ExpertGather& gather, int64_t rows, int64_t turn) {
   const int64_t P = gather.comm().size();
-  std::vector<int64_t> at(static_cast<size_t>(gather.experts() + 1));
+  std::vector<int64_t> at(static_cast<size_t>(gather.groups() + 1));
   for (int m = 0; m < P; ++m) {
     const int64_t place = (m - turn + P) % P;  // of the member, among those that rows go to in turn
-    at[static_cast<size_t>(gather.expert_begin(m) + 1)] = (rows - place + P - 1) / P;
+    at[static_cast<size_t>(gather.group_begin(m) + 1)] = (rows - place + P - 1) / P;
   }
   for (size_t e = 1; e < at.size(); ++e) at[e] += at[e - 1];
   return at;
+}
+
+int64_t slot_memory(const ExpertGather& gather, const GatheredRows& rows,
+                    const std::string& wanted) {
+  if (wanted == "off") return 0;
+  return ExpertSlots::bytes(
+      gather.slot_shape(std::min(rows.rows, kMostSlotRows), rows.width, rows.dtype),
+      gather.comm().size());
 }
 
 SlotChoice choose_slots(ExpertGather& gather, const GatheredRows& rows, const std::string& wanted) {

@@ -32,8 +32,12 @@ struct GatheredRows {
   DType dtype = DType::kF32;
 };
 
-// Bounds [E+1] of rows that go to the members in turn, from member `turn` on, each time to its first expert.
+// Bounds [G+1] of rows that go to the members in turn, from member `turn` on, each time to its first group.
 std::vector<int64_t> spread_rows(const ExpertGather& gather, int64_t rows, int64_t turn);
+
+// What slots will take on each member; 0 if `wanted` is off.
+int64_t slot_memory(const ExpertGather& gather, const GatheredRows& rows,
+                    const std::string& wanted);
 
 // From here on `gather` does as chosen. Collective, with the same words and rows on all.
 SlotChoice choose_slots(ExpertGather& gather, const GatheredRows& rows, const std::string& wanted);

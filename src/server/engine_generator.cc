@@ -52,7 +52,8 @@ GeneratorStats EngineGenerator::stats() const {
           .head_rows_two_stage = s.head.rows_two_stage,
           .head_rows_full = s.head.rows_full,
           .head_abandoned = s.head.abandoned,
-          .head_panel_share = s.head.panel_share()};
+          .head_panel_share = s.head.panel_share(),
+          .experts = s.experts};
 }
 
 void EngineGenerator::stop() {

@@ -133,7 +133,7 @@ std::shared_ptr<Generator> make_generator(const ModelDirectory& directory,
                                              o.failed);
   }
   std::shared_ptr<StepRanks> version = o.ranks->begin(plan);
-  std::unique_ptr<LoadedModel> model = o.ranks->load(*version, plan, [&] {
+  std::unique_ptr<LoadedModel> model = o.ranks->load(*version, [&] {
     const ModelRanks ranks = version->of_model(directory.config(), plan.share_cache);
     LoadOptions load = load_options(plan, o.ranks->threads(), ranks);
     load.head = o.head;
@@ -177,7 +177,8 @@ std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs, const Serve
                             .pages = pages_of(o, config, compute, m->context),
                             .sequences = o.sequences,
                             .share_cache = o.share_cache,
-                            .low_latency = o.low_latency};
+                            .low_latency = o.low_latency,
+                            .placement = o.placement};
   m->generator = make_generator(directory, o, plan, m->tokenizer);
   log_event(Level::kInfo, "serve.loaded",
             "model={} fingerprint={} pages={} context={} chat={} grammar_mib={}", m->id,

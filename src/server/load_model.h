@@ -36,7 +36,8 @@ struct ServeModelOptions {
   std::function<void()> failed = {};  // the engine ended by an error
   ServeRanks* ranks = nullptr;        // that compute along; null: none
   bool share_cache = false;           // they divide the cache by position
-  std::string low_latency = "auto";   // as LoadedModel::connect_experts
+  std::string low_latency = "auto";   // as LoadOptions::low_latency
+  ServingPlacement placement = {};    // likewise
 };
 
 std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs,

@@ -27,7 +27,12 @@ std::string text_of(size_t slot, const VersionPlan& p) {
                     {"pages", p.pages},
                     {"sequences", p.sequences},
                     {"share_cache", p.share_cache},
-                    {"low_latency", p.low_latency}});
+                    {"low_latency", p.low_latency},
+                    {"placement", static_cast<int64_t>(p.placement.mode)},
+                    {"expert_slots", p.placement.slots},
+                    {"placement_every_steps", p.placement.every_steps},
+                    {"placement_gate", p.placement.gate},
+                    {"placement_across_hosts", p.placement.across_hosts}});
 }
 
 VersionPlan plan_of(const Json& json) {
@@ -39,7 +44,12 @@ VersionPlan plan_of(const Json& json) {
           .pages = number("pages"),
           .sequences = number("sequences"),
           .share_cache = json.at("share_cache").get<bool>(),
-          .low_latency = json.at("low_latency").get<std::string>()};
+          .low_latency = json.at("low_latency").get<std::string>(),
+          .placement = {.mode = static_cast<PlacementMode>(number("placement")),
+                        .slots = number("expert_slots"),
+                        .every_steps = number("placement_every_steps"),
+                        .gate = json.at("placement_gate").get<double>(),
+                        .across_hosts = json.at("placement_across_hosts").get<bool>()}};
 }
 
 }  // namespace
@@ -70,7 +80,8 @@ int ServeRanks::on_this_host() const {
 }
 
 std::shared_ptr<StepRanks> ServeRanks::ranks_of(size_t slot) {
-  return std::make_shared<StepRanks>(transport_, 1 + 3 * static_cast<int>(slot), deadline_);
+  return std::make_shared<StepRanks>(transport_, 1 + StepRanks::kChannels * static_cast<int>(slot),
+                                     deadline_);
 }
 
 std::shared_ptr<StepRanks> ServeRanks::begin(const VersionPlan& plan) {
@@ -87,8 +98,7 @@ std::shared_ptr<StepRanks> ServeRanks::begin(const VersionPlan& plan) {
 }
 
 // Loading takes as long as the slowest disk: the deadline is that of control.
-std::unique_ptr<LoadedModel> ServeRanks::load(StepRanks& version, const VersionPlan& plan,
-                                              const Open& open) {
+std::unique_ptr<LoadedModel> ServeRanks::load(StepRanks& version, const Open& open) {
   std::unique_ptr<LoadedModel> model;
   std::exception_ptr failure;
   std::string text;
@@ -107,7 +117,7 @@ std::unique_ptr<LoadedModel> ServeRanks::load(StepRanks& version, const VersionP
     if (failure != nullptr) std::rethrow_exception(failure);
     throw_error(Code::kPeerLost, "rank {} has no part of the model: {}", rank, texts[rank]);
   }
-  model->connect_experts(plan.low_latency);
+  model->connect_experts();
   return model;
 }
 
@@ -132,7 +142,7 @@ void ServeRanks::follow(FileSystem& fs) {
 
 void ServeRanks::follow_version(FileSystem& fs, size_t slot, const VersionPlan& plan) {
   const std::shared_ptr<StepRanks> version = ranks_of(slot);
-  const std::unique_ptr<LoadedModel> model = load(*version, plan, [&] {
+  const std::unique_ptr<LoadedModel> model = load(*version, [&] {
     const ModelDirectory directory = ModelDirectory::open(fs, plan.path);
     const ModelRanks ranks = version->of_model(directory.config(), plan.share_cache);
     return LoadedModel::open(directory, load_options(plan, threads_, ranks));
@@ -146,7 +156,9 @@ LoadOptions load_options(const VersionPlan& plan, int64_t threads, const ModelRa
           .tokens = plan.rows,
           .positions = plan.positions,
           .cache = {.pages = plan.pages, .segments = plan.sequences},
-          .ranks = ranks};
+          .ranks = ranks,
+          .low_latency = plan.low_latency,
+          .placement = plan.placement};
 }
 
 }  // namespace moraine

@@ -4,9 +4,9 @@
 //   ServeRanks ranks(transport, deadline);             // on all
 //   if (!ranks.first()) return ranks.follow(fs);       // until the first one ends
 //   std::shared_ptr<StepRanks> version = ranks.begin(plan);
-//   ranks.load(*version, plan, [&] { ... });           // its own part, and waits until all have theirs
+//   ranks.load(*version, [&] { ... });                 // its own part, and waits until all have theirs
 //
-// Channels: one for what follows; three for each of kVersions versions that may be there at once.
+// Channels: one for what follows; StepRanks::kChannels for each of kVersions versions that may be there at once.
 // Errors:   kOverloaded from begin: so many versions still answer; kPeerLost (comm/transport.h).
 #pragma once
 
@@ -27,7 +27,8 @@ struct VersionPlan {
   std::string path, dtype;
   int64_t rows = 0, positions = 0, pages = 0, sequences = 0;
   bool share_cache = false;
-  std::string low_latency = "auto";  // LoadedModel::connect_experts
+  std::string low_latency = "auto";  // LoadOptions
+  ServingPlacement placement = {};   // likewise
 };
 
 class ServeRanks {
@@ -44,12 +45,13 @@ class ServeRanks {
   // What `open` gives, once all have theirs. If one fails: null, and on the first rank its own Error, or kPeerLost
   // with that of another.
   using Open = std::function<std::unique_ptr<LoadedModel>()>;
-  std::unique_ptr<LoadedModel> load(StepRanks& version, const VersionPlan& plan, const Open& open);
+  std::unique_ptr<LoadedModel> load(StepRanks& version, const Open& open);
 
   void follow(FileSystem& fs);
 
  private:
   static constexpr size_t kVersions = 4;
+  static_assert(1 + kVersions * StepRanks::kChannels <= kMaxChannels);
 
   std::shared_ptr<StepRanks> ranks_of(size_t slot);
   void follow_version(FileSystem& fs, size_t slot, const VersionPlan& plan);

@@ -15,6 +15,7 @@
 #include "grammar/grammar_cache.h"
 #include "grammar/token_trie.h"
 #include "infer/request.h"
+#include "parallel/serving_placer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace moraine {
@@ -32,6 +33,7 @@ struct GeneratorStats {
   // that second stages read, as a part of all (infer/head_pass.h).
   int64_t head_rows_two_stage = 0, head_rows_full = 0, head_abandoned = 0;
   double head_panel_share = 0;
+  ServingLoad experts = {};  // of several ranks
 };
 
 // Generator: what the server asks of an engine; the seam that tests replace.

@@ -122,6 +122,11 @@ void Arena::note_mapped(const std::string& name, int64_t bytes) {
   entries_.push_back({.name = name, .category = kMapped, .bytes = bytes});
 }
 
+void Arena::note_taken(const std::string& name, const std::string& category, int64_t bytes) {
+  MR_CHECK(!sealed_, "%s taken after the arena was sealed", name.c_str());
+  entries_.push_back({.name = name, .category = category, .bytes = bytes});
+}
+
 int64_t Arena::mapped_bytes() const {
   int64_t total = 0;
   for (const Entry& e : entries_) total += e.category == kMapped ? e.bytes : 0;

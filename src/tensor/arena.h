@@ -73,6 +73,8 @@ class Arena {
 
   // Memory that is a file's, mapped by somebody else: in the table, in no sum of what is taken.
   void note_mapped(const std::string& name, int64_t bytes);
+  // Memory that somebody else takes for the run, such as what other ranks write (comm/window.h): in table and sum.
+  void note_taken(const std::string& name, const std::string& category, int64_t bytes);
 
   // After this, taking is a bug: allocation ends before step one.
   void seal() { sealed_ = true; }

@@ -69,6 +69,21 @@ TEST_F(PackedCli, ThePlanSaysWhatIsMapped) {
   EXPECT_GT(packs, 0);
   EXPECT_EQ(mapped["mapped_bytes"].get<int64_t>(), packs);
   EXPECT_EQ(mapped["bytes"].get<int64_t>(), whole["bytes"].get<int64_t>() - packs - master);
+  // What ranks take for each other.
+  const auto bytes_of = [&](const char* name, const char* placement) {
+    const Json of = parse_json(must({"plan", "memory", "--model", model, "--ranks", "3", "--rank",
+                                     "2", "--placement", placement, "--json"}),
+                               "plan");
+    int64_t bytes = 0;
+    for (const Json& row : of["buffers"])
+      if (row["name"] == name) bytes += row["bytes"].get<int64_t>();
+    return bytes;
+  };
+  EXPECT_EQ(bytes_of("weights.guests", "static"), 0);
+  EXPECT_GT(bytes_of("weights.guests", "balanced"), 0);
+  EXPECT_GT(bytes_of("experts.low_latency", "static"), 0);
+  refused({"plan", "memory", "--model", model, "--ranks", "9"}, "9 ranks for 4 experts");
+  refused({"plan", "memory", "--model", model, "--rank", "1"}, "there are ranks 0 to 0");
   refused({"plan", "memory", "--model", model, "--config", "x"}, "one of --config");
   refused({"plan", "memory"}, "--config is missing");
 }

@@ -17,7 +17,9 @@ using Ranks = ServeTest;
 TEST_F(Ranks, DividedExpertsAnswerAsOneRankDoes) {
   const auto one = serve(), three = serve({"--ranks", "3"}),
              slots = serve({"--ranks", "2", "--low-latency", "on"}),
-             collectives = serve({"--ranks", "2", "--low-latency", "off"});
+             collectives = serve({"--ranks", "2", "--low-latency", "off"}),
+             placed = serve({"--ranks", "3", "--placement", "balanced", "--placement-every-steps",
+                             "1", "--placement-gate", "0"});
   for (const int64_t length : {1, 64, 300}) {
     const Json request = {{"prompt", prompt_of(static_cast<uint64_t>(length), length)},
                           {"max_tokens", 20},
@@ -25,13 +27,18 @@ TEST_F(Ranks, DividedExpertsAnswerAsOneRankDoes) {
                           {"seed", length},
                           {"logprobs", 1}};
     const Json want = one->ask("/v1/completions", request)["choices"];
-    for (const auto& server : {&*three, &*slots, &*collectives})
+    for (const auto& server : {&*three, &*slots, &*collectives, &*placed})
       EXPECT_EQ(server->ask("/v1/completions", request)["choices"], want);
   }
-  for (const auto& server : {&*three, &*slots, &*collectives})
+  EXPECT_EQ(three->metric("moraine_expert_guests"), 0);
+  EXPECT_GT(placed->metric("moraine_expert_guests"), 0);
+  EXPECT_GT(placed->metric("moraine_expert_placements"), 0);
+  EXPECT_GE(placed->metric("moraine_expert_home_load_over_mean"), 1);
+  for (const auto& server : {&*three, &*slots, &*collectives, &*placed})
     EXPECT_EQ(server->end().exit_code, 0) << server->log();
   EXPECT_NE(slots->log().find("experts.low_latency rows=128 "), std::string::npos) << slots->log();
   EXPECT_NE(collectives->log().find("experts.low_latency rows=0 "), std::string::npos);
+  EXPECT_NE(placed->log().find("experts.placed step="), std::string::npos) << placed->log();
 }
 
 // Ranks beyond the first have no copy of the head, and draw nothing.

@@ -1,0 +1,84 @@
+// ServingGuests: for each slot that changes its two packs, in the same order on both sides of each pair.
+#include "parallel/serving_guests.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/fault_point.h"
+
+namespace moraine {
+namespace {
+
+int64_t group_bytes(const PackedMatrix& pack) { return packed_bytes(pack) / pack.groups; }
+
+// One expert's part of a pack.
+Bytes group_of(const PackedMatrix& pack, int64_t group) {
+  const int64_t bytes = group_bytes(pack);
+  return {static_cast<std::byte*>(pack.data) + group * bytes, static_cast<size_t>(bytes)};
+}
+
+PackedMatrix take_slots(Arena& arena, PackedMatrix pack, int64_t slots) {
+  pack.groups = slots;
+  pack.data = arena.take_bytes("weights.guests", "weights", packed_bytes(pack));
+  return pack;
+}
+
+}  // namespace
+
+void ServingGuests::add_layer(Arena& arena, const ExpertPacks& held) {
+  MR_CHECK(held.gate_up.groups == shape_.held(comm_->rank()), "%ld experts",
+           long(held.gate_up.groups));
+  held_.push_back(held);
+  guests_.push_back({.gate_up = take_slots(arena, held.gate_up, shape_.slots),
+                     .down = take_slots(arena, held.down, shape_.slots)});
+  tables_.push_back(no_guests(shape_));
+  if (!arena.dry() && stream_ == nullptr) stream_ = std::make_unique<CommStream>();
+}
+
+int64_t ServingGuests::bytes_of_guest(int64_t layer) const {
+  const ExpertPacks& held = held_[static_cast<size_t>(layer)];
+  return group_bytes(held.gate_up) + group_bytes(held.down);
+}
+
+void ServingGuests::send(int64_t layer, const GuestTable& next) {
+  MR_CHECK(is_valid(shape_, next));
+  GuestTable& now = tables_[static_cast<size_t>(layer)];
+  const auto members = static_cast<size_t>(shape_.members), me = static_cast<size_t>(comm_->rank());
+  std::vector<std::vector<ConstBytes>> send(members);
+  std::vector<std::vector<Bytes>> receive(members);
+  const ExpertPacks &held = held_[static_cast<size_t>(layer)],
+                    &guests = guests_[static_cast<size_t>(layer)];
+  for (size_t i = 0; i < next.expert.size(); ++i) {
+    const int64_t e = next.expert[i];
+    if (e < 0 || e == now.expert[i]) continue;
+    const auto to = i / static_cast<size_t>(shape_.slots),
+               home = static_cast<size_t>(shape_.home(e));
+    const int64_t slot = static_cast<int64_t>(i) % shape_.slots,
+                  at = e - shape_.begin(static_cast<int64_t>(home));
+    for (const auto matrix : {&ExpertPacks::gate_up, &ExpertPacks::down}) {
+      if (home == me) send[to].push_back(group_of(held.*matrix, at));
+      if (to == me) receive[home].push_back(group_of(guests.*matrix, slot));
+    }
+    if (home == me) bytes_sent_ += bytes_of_guest(layer);
+  }
+  const bool nothing = count_new_guests(now, next) == 0;  // on all members alike
+  now = next;
+  if (nothing) return;
+  fault_point("guests.weights");
+  under_way_.push_back(
+      stream_->submit([comm = comm_, send = std::move(send), receive = std::move(receive)] {
+        all_to_all_pieces(*comm, send, receive);
+      }));
+}
+
+bool ServingGuests::arrived() const {
+  return std::all_of(under_way_.begin(), under_way_.end(),
+                     [](const CommHandle& handle) { return handle.done(); });
+}
+
+void ServingGuests::wait() {
+  for (CommHandle& handle : under_way_) handle.wait();
+  under_way_.clear();
+}
+
+}  // namespace moraine
