@@ -12,16 +12,19 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <thread>
 
 #include "base/error.h"
 #include "base/heartbeat.h"
 #include "base/test_folder.h"
+#include "checkpoint/test_checkpoint.h"
 
 namespace moraine {
 namespace {
 
+using testing::TestCheckpoint;
 using testing::TestFolder;
 
 std::string text_of(const std::vector<PlannedFault>& plan) {
@@ -171,28 +174,76 @@ TEST(Damage, ARankIsFoundByItsPageAndKilledOnce) {
   EXPECT_FALSE(damage.inject(fault_of(ChaosFault::kStop)).was_done);
 }
 
+// Of every file of a folder, by name.
+std::map<std::string, std::string> content_of(const std::string& folder) {
+  FileSystem& fs = posix_file_system();
+  std::map<std::string, std::string> content;
+  for (const std::string& name : fs.list(folder)) content[name] = fs.read(join_path(folder, name));
+  return content;
+}
+
+bool is_whole(const std::string& folder) {
+  try {
+    Checkpoint::open(posix_file_system(), folder);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 TEST(Damage, FilesOfTheNewestCheckpointAreFlippedOrCut) {
+  for (const ChaosFault kind : {ChaosFault::kFlip, ChaosFault::kTruncate}) {
+    const TestFolder folder;
+    FileSystem& fs = posix_file_system();
+    for (const int64_t step : {8, 16}) TestCheckpoint(step, 1).write(fs, folder.path());
+    const auto old = content_of(folder.file("step-8")), before = content_of(folder.file("step-16"));
+    Damage damage(fs, {.run = folder.path()});
+    const pid_t pid = start_rank(folder);
+    const InjectedFault done = damage.inject(fault_of(kind, 0.05));
+    if (!done.was_done) kill(pid, SIGKILL);
+    ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+    ASSERT_TRUE(done.was_done) << done.note;
+    EXPECT_EQ(content_of(folder.file("step-8")), old);
+    const auto after = content_of(folder.file("step-16"));
+    int other_files = 0, other_bytes = 0, missing_bytes = 0;
+    for (const auto& [name, text] : before) {
+      const std::string& now = after.at(name);
+      other_files += now != text;
+      missing_bytes += static_cast<int>(text.size() - now.size());
+      for (size_t i = 0; i < now.size(); ++i) other_bytes += now[i] != text[i];
+    }
+    EXPECT_EQ(other_files, 1);
+    EXPECT_EQ(other_bytes, kind == ChaosFault::kFlip ? 1 : 0);
+    EXPECT_EQ(missing_bytes > 0, kind == ChaosFault::kTruncate);
+    EXPECT_FALSE(is_whole(folder.file("step-16")));
+  }
+}
+
+// Whatever the order of saves and faults: something to go on from is left, and who damages nothing kills nobody.
+TEST(Damage, OneCheckpointOnDiskStaysWhole) {
   const TestFolder folder;
   FileSystem& fs = posix_file_system();
-  const std::string old_text(100, 'o'), new_text(100, 'n');
-  for (const auto& [step, text] : {std::pair{"step-8", old_text}, {"step-16", new_text}}) {
-    std::filesystem::create_directories(folder.file(step));
-    fs.write_atomic(folder.file(std::string(step) + "/data"), text);
-    fs.write_atomic(folder.file(std::string(step) + "/manifest.json"), text);
-  }
   Damage damage(fs, {.run = folder.path()});
-  for (const ChaosFault kind : {ChaosFault::kFlip, ChaosFault::kTruncate}) {
+  const auto damages = [&](ChaosFault kind) {
     const pid_t pid = start_rank(folder);
-    const InjectedFault done =
-        damage.inject(fault_of(kind, kind == ChaosFault::kFlip ? 0.05 : 0.9));
-    EXPECT_TRUE(done.was_done) << done.note;
-    ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
-  }
-  const std::string flipped = fs.read(folder.file("step-16/data"));
-  EXPECT_EQ(flipped.size(), 100u);
-  EXPECT_EQ(std::count(flipped.begin(), flipped.end(), 'n'), 99);
-  EXPECT_EQ(fs.file_bytes(folder.file("step-16/manifest.json")), 50);
-  EXPECT_EQ(fs.read(folder.file("step-8/data")), old_text);
+    const InjectedFault done = damage.inject(fault_of(kind, 0.3));
+    kill(pid, SIGTERM);
+    int status = 0;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(WTERMSIG(status), done.was_done ? SIGKILL : SIGTERM) << done.note;
+    return done.was_done;
+  };
+  EXPECT_FALSE(damages(ChaosFault::kFlip));
+  TestCheckpoint(8, 1).write(fs, folder.path());
+  EXPECT_FALSE(damages(ChaosFault::kTruncate)) << "it is the only one";
+  TestCheckpoint(16, 1).write(fs, folder.path());
+  EXPECT_TRUE(damages(ChaosFault::kTruncate));
+  EXPECT_FALSE(is_whole(folder.file("step-16")));
+  TestCheckpoint(24, 1).write(fs, folder.path());
+  EXPECT_FALSE(damages(ChaosFault::kFlip)) << "step-8 is whole, but is the next that goes";
+  TestCheckpoint(32, 1).write(fs, folder.path());
+  EXPECT_TRUE(damages(ChaosFault::kFlip));
+  EXPECT_TRUE(is_whole(folder.file("step-8")) && is_whole(folder.file("step-24")));
 }
 
 TEST(Damage, WhatLastsEnds) {

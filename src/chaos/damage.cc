@@ -41,6 +41,16 @@ std::vector<std::string> files_of(FileSystem& fs, const std::string& folder) {
   return files;
 }
 
+// Read whole, as who resumes reads it.
+bool is_whole(FileSystem& fs, const std::string& directory) {
+  try {
+    Checkpoint::open(fs, directory);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 bool flip_byte(const std::string& path, int64_t at) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   unsigned char byte = 0;
@@ -194,12 +204,23 @@ bool Damage::cut_link(const PlannedFault& f, std::string* note) {
   return links.problem().empty();
 }
 
+// A run with nothing whole on its disk ends by name, as it should: that is no storm. So the one before the newest must
+// be whole, and not just any: an older one may be about to go, to make room.
+bool Damage::leaves_one_whole(const std::vector<int64_t>& steps, std::string* note) {
+  if (steps.size() > 1 && is_whole(fs_, checkpoint_path(fs_, place_.run, steps[steps.size() - 2])))
+    return true;
+  *note = steps.empty() ? "there is no checkpoint"
+                        : fmt::format("there is no whole checkpoint before step-{}", steps.back());
+  return false;
+}
+
 // Then a rank is killed, so that somebody reads it.
 bool Damage::damage_newest(const PlannedFault& f, const std::string& folder, std::string* note) {
   const pid_t pid = pid_of(f.rank);
   const std::vector<int64_t> steps =
       fs_.exists(folder) ? list_checkpoints(fs_, folder) : std::vector<int64_t>();
   if (pid == 0 || steps.empty()) return false;
+  if (folder == place_.run && !leaves_one_whole(steps, note)) return false;
   const std::vector<std::string> files = files_of(fs_, checkpoint_path(fs_, folder, steps.back()));
   if (files.empty()) return false;
   const auto index = static_cast<size_t>(f.place * static_cast<double>(files.size()));

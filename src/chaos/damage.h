@@ -3,7 +3,10 @@
 // Everything is found by what the run leaves on its disk: heartbeat pages of ranks (RUN/supervise/rank-<r>.beat, or in
 // on-<host>/ there), its checkpoints, its copies in memory.
 //
+// One checkpoint on disk stays whole: the newest is damaged only where the one before it reads without a fault.
+//
 // Errors:  none: what cannot be done is said in the fault's note.
+// Cost:    a damaged checkpoint costs the reading of the one before it.
 // Threads: one. tick() must be called every few milliseconds: faults that last are ended by it.
 #pragma once
 
@@ -47,6 +50,7 @@ class Damage {
   bool take_memory(const PlannedFault& f, std::string* note);
   bool fill_disk(const PlannedFault& f, std::string* note);
   bool cut_link(const PlannedFault& f, std::string* note);
+  bool leaves_one_whole(const std::vector<int64_t>& steps, std::string* note);
   bool damage_newest(const PlannedFault& f, const std::string& folder, std::string* note);
 
   FileSystem& fs_;

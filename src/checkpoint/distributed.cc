@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/fault_point.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/content_hash.h"
 #include "checkpoint/history.h"
@@ -85,6 +86,7 @@ class DistributedWrite {
         partial_(partial_path(root, info.step)) {}
 
   void plan_round(std::span<const TensorRows> tensors) {
+    fault_point("save.plan");
     agree(
         comm_,
         [&] {
@@ -103,11 +105,13 @@ class DistributedWrite {
   }
 
   void write_round(const CheckpointOptions& options) {
+    fault_point("save.write");
     const std::string answer = agree(
         comm_,
         [&] {
           fs_.make_directories(partial_);  // is there, but not all shared disks say so at once
           const DataFilesWritten written = write_rows(fs_, partial_, comm_.rank(), rows_, options);
+          fault_point("save.written");
           if (comm_.rank() == 0) carried_ = write_carried_files(fs_, partial_, files_);
           return written_text(written);
         },
@@ -124,6 +128,7 @@ class DistributedWrite {
   }
 
   void hash_round() {
+    fault_point("save.hash");
     std::optional<Checkpoint> written;
     const std::string answer = agree(
         comm_,
@@ -138,12 +143,14 @@ class DistributedWrite {
   }
 
   CheckpointWritten commit_round() {
+    fault_point("save.commit");
     result_.directory = agree(
         comm_, [] { return std::string(); },
         [&](const std::vector<std::string>&) {
           commit_checkpoint(fs_, root_, info_.step);
           return checkpoint_path(fs_, root_, info_.step);
         });
+    fault_point("save.committed");
     return result_;
   }
 
@@ -256,6 +263,7 @@ SaveResult DistributedSaver::save(const CheckpointInfo& info, std::span<const Te
                                                options_.checkpoint);
   MessageWriter out;
   if (comm_.rank() == 0) {
+    fault_point("save.retention");
     try {
       saved.removed = apply_retention(fs_, root_, options_.retention, info.step);
     } catch (const Error& error) {

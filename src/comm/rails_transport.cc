@@ -141,6 +141,7 @@ std::unique_ptr<Transport> RailsJob::meet() {
   constexpr int kAttempts = 16;  // ranks may die while they meet
   set_activity(Activity::kMeeting);
   for (int attempt = 1;; ++attempt) {
+    fault_point("group.meet");
     const Rendezvous::Group& group = rendezvous_->meet();
     if (group.members.empty()) return nullptr;
     fault_point("group.met");
@@ -172,6 +173,7 @@ std::unique_ptr<Transport> RailsJob::join_group() {
   sockets.local = named_.empty() ? std::vector{default_rail(*rendezvous_)} : named_;
   Listeners listeners(sockets.local);
   const Plan plan = make_plan(exchange, sockets.local);
+  fault_point("group.planned");
   sockets.place = {.run = plan.run,
                    .generation = static_cast<uint32_t>(group.generation),
                    .rank = group.rank,
@@ -181,6 +183,7 @@ std::unique_ptr<Transport> RailsJob::join_group() {
   std::vector<int> hosts;
   for (int r = 0; r < ranks; ++r) hosts.push_back(transport->host_of(r));
   std::unique_ptr<HostTransport> host = join_host(exchange, group.rank, hosts, transport->calls());
+  fault_point("group.near");
   for (int r = 0; r < ranks; ++r) {
     if (!host->reaches(r)) sockets.peers[r] = plan.addresses[static_cast<size_t>(r)];
   }

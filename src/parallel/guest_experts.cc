@@ -1,7 +1,6 @@
 // GuestExperts: lists of pieces, in the same order on both sides of each pair: guests by slot, sources, matrices.
 #include "parallel/guest_experts.h"
 
-#include "base/fault_point.h"
 #include "kernels/elementwise.h"
 
 namespace moraine {
@@ -93,7 +92,7 @@ GuestExperts::Pieces GuestExperts::gradient_pieces(int64_t layer,
   return pieces;
 }
 
-CommHandle GuestExperts::submit(Pieces pieces, const char* point, int64_t* bytes) {
+CommHandle GuestExperts::submit(Pieces pieces, FaultPoint point, int64_t* bytes) {
   for (const std::vector<ConstBytes>& list : pieces.send)
     for (const ConstBytes& piece : list) *bytes += static_cast<int64_t>(piece.size());
   fault_point(point);

@@ -22,6 +22,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/fault_point.h"
 #include "comm/stream.h"
 #include "kernels/linear.h"
 #include "parallel/expert_exchange.h"
@@ -67,7 +68,7 @@ class GuestExperts {
   };
   Pieces weight_pieces(int64_t layer) const;
   Pieces gradient_pieces(int64_t layer, const std::vector<Tensor>& home) const;
-  CommHandle submit(Pieces pieces, const char* point, int64_t* bytes);
+  CommHandle submit(Pieces pieces, FaultPoint point, int64_t* bytes);
   bool serves(int64_t layer, int64_t member, int64_t source, int64_t expert) const;
 
   Communicator* comm_;

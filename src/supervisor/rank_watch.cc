@@ -85,7 +85,9 @@ int RankWatch::culprit(double now, int from) const {
   while (true) {
     const Record& r = record(rank);
     if (!stands_still(now, r)) return -1;
-    const int next = r.beat.activity == Activity::kWaiting ? r.beat.waits_for : -1;
+    // A process that is stopped waits for nobody: who it waited for may be gone, and its successor wait for it.
+    const bool waits = r.beat.activity == Activity::kWaiting && !r.beat.stopped;
+    const int next = waits ? r.beat.waits_for : -1;
     if (next < 0 || next >= ranks || next == rank) return rank;
     if (!record(next).watched) return -1;  // it is known to be gone
     if (++seen[static_cast<size_t>(rank)] > 1) break;

@@ -3,7 +3,8 @@
 // A hang is not a slow step. Beats grow with every operation that ends; a rank in a step whose beats and step stand
 // still longer than max(hang_seconds, hang_factor * median step) has stopped moving, and one in anything else than a
 // step longer than start_seconds. Most of those that stand still wait for another: the culprit is the one at the end of
-// that chain, if it stands still too. If the chain is a ring, it is the one that most wait for.
+// that chain, if it stands still too; a process that is stopped ends it. If the chain is a ring, it is the one that
+// most wait for.
 //
 // A straggler computes (waiting left out) more than straggler_factor times as long as the median rank, kSlowSteps
 // steps in a row.

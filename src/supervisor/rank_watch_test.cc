@@ -86,6 +86,16 @@ TEST_F(RankWatchTest, AStoppedProcessIsTheFirstSuspect) {
   EXPECT_EQ(watch_.find_hang(41).rank, 0) << "who does not wait comes before who does not say";
 }
 
+// It was stopped while it waited for rank 1, which was lost; the successor of that meets, which may take long.
+TEST_F(RankWatchTest, AStoppedProcessWaitsForNobody) {
+  BeatSnapshot b = waiting(1);
+  b.stopped = true;
+  for (const int r : {0, 2, 3}) beat(0, r, b);
+  beat(0, 1, {.activity = Activity::kMeeting, .beats = 1});
+  EXPECT_EQ(watch_.find_hang(31).rank, 0);
+  EXPECT_TRUE(watch_.find_hang(31).stopped);
+}
+
 TEST_F(RankWatchTest, AStragglerIsToldOnceAfterSixteenSteps) {
   int told = 0;
   for (int step = 1; step <= 40; ++step) {

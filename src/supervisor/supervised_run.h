@@ -78,6 +78,7 @@ struct SupervisedRun {
   std::string reason;
   int64_t step = 0;  // highest that was done
   double moved_at = 0;
+  double left_since = -1;    // whoever is left waits for those who are done; -1: nobody does
   double oom_at = -1;        // the kernel killed for memory; -1: never
   double counted_until = 0;  // seconds lost before are in the ledger
   int64_t next_incident = 1;
@@ -150,6 +151,7 @@ void each_field(Visitor& visit, SupervisedRun& s) {
   visit("reason", s.reason);
   visit("step", s.step);
   visit("moved_at", s.moved_at);
+  visit("left_since", s.left_since);
   visit("oom_at", s.oom_at);
   visit("counted_until", s.counted_until);
   visit("next_incident", s.next_incident);

@@ -43,6 +43,7 @@ SupervisedRun saved_run(double now, const Json& saved) {
   // The clock began anew, with the machine: no process of before is there, and an hour is over.
   run.uses.clear();
   run.phase_since = run.moved_at = run.counted_until = run.restart_due = now;
+  run.left_since = -1;
   for (RankStatus& r : run.ranks) r.due = now;
   for (RankWatch::Record& r : run.watch.ranks) r = {};
   for (Incident& i : run.open) {
@@ -95,6 +96,7 @@ std::vector<RunEffect> Supervisor::handle(double now, const RunEvent& event) {
   if (is_over()) return {};
   std::visit([this](const auto& e) { on(e); }, event);
   look_for_hangs();
+  look_for_left_behind();
   go_on_restarting();
   go_on_stopping();
   start_due_ranks();
@@ -345,6 +347,36 @@ void Supervisor::look_for_hangs() {
                  .evidence = {fmt::format("rank {}: {}", hang.rank, hang.evidence)},
                  .begin = hang.since});
   effects_.push_back(SignalRank{hang.rank, r.pid, SIGKILL});
+}
+
+// Some are done, and all others look for ranks to meet. Who was behind the door when the run ended has been told.
+bool Supervisor::is_left_behind() const {
+  if (run_.phase != RunPhase::kGoing || !anyone(RankPhase::kDone) || !anyone_alive()) return false;
+  for (int r = 0; r < static_cast<int>(run_.ranks.size()); ++r) {
+    const RankStatus& one = run_.ranks[static_cast<size_t>(r)];
+    const RankWatch::Record& seen = watch_.record(r);
+    if (one.phase == RankPhase::kWaiting || one.phase == RankPhase::kStarting) return false;
+    if (one.phase != RankPhase::kRunning) continue;
+    if (!seen.heard || seen.beat.activity != Activity::kMeeting) return false;
+  }
+  return true;
+}
+
+// A rank was lost in the last moment, and its successor came too late: it would wait for all until its start fails. All
+// begin again, find the last checkpoint, and end.
+void Supervisor::look_for_left_behind() {
+  if (!is_left_behind()) {
+    run_.left_since = -1;
+    return;
+  }
+  if (run_.left_since < 0) run_.left_since = now_;
+  if (now_ - run_.left_since < options_.grace_seconds) return;
+  run_.left_since = -1;
+  for (Incident& i : run_.open) i.level = std::max(i.level, RecoveryLevel::kRestart);
+  log(Level::kWarning, "supervise.left_behind",
+      fmt::format("seconds={:.1f} action=\"all start again\"", options_.grace_seconds));
+  restart_all(now_);
+  tell_alive(SIGKILL);
 }
 
 void Supervisor::go_on_restarting() {

@@ -68,6 +68,8 @@ class Supervisor {
 
   // What time brings. supervisor.cc
   void look_for_hangs();
+  bool is_left_behind() const;
+  void look_for_left_behind();
   void go_on_restarting();
   void go_on_stopping();
   void start_due_ranks();

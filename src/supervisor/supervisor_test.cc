@@ -59,6 +59,23 @@ TEST(Supervisor, ReplacesOneRankWhereTheOthersWait) {
   EXPECT_NEAR(e.phases[2].seconds, 0.4, 0.11);  // respawn: 0.3 and a tick or two
 }
 
+TEST(Supervisor, WhoIsLostAsTheOthersEndDoesNotWaitForThem) {
+  TestWorld world(options_of(4, true), 1);
+  let_run(world, 10);
+  world.end(2, -1, SIGKILL);  // its successor starts, and then all others are done
+  for (const int r : {0, 1}) world.end(r, 0);
+  world.at(3).activity = Activity::kEnding;
+  const double begin = world.now;
+  while (world.now < begin + 20) world.pass();
+  EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 3, 2})) << "rank 3 is about to tell";
+  world.end(3, 0);
+  world.pass_until_over(2000);
+  EXPECT_EQ(world.exit_code, 0);
+  EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 3, 2, 0, 1, 2, 3}));
+  ASSERT_EQ(world.ledger.size(), 1u);
+  EXPECT_EQ(world.ledger[0].level, RecoveryLevel::kRestart);
+}
+
 TEST(Supervisor, ReplacesARankThatDivergedUntilItIsOneTooMany) {
   TestWorld world(options_of(4, true), 1);
   world.steps_total = 1000;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/fault_point.h"
 #include "base/log.h"
 #include "comm/collectives.h"
 #include "train/run_kept.h"
@@ -28,11 +29,9 @@ int first_sound_rank(const StepVerdict& verdict, int ranks) {
   return 0;
 }
 
-void remove_distrusted(Run& run, bool sound) {
-  report_save(run, /*wait=*/true);
-  if (sound) remove_checkpoints_after(run.fs, run.options.out, run.state.verified_step);
-  if (run.saves.memory != nullptr)
-    report_refused(run, run.saves.memory->remove_after(run.state.verified_step));
+void remove_after(Run& run, int64_t step, bool on_disk) {
+  if (on_disk) remove_checkpoints_after(run.fs, run.options.out, step);
+  if (run.saves.memory != nullptr) report_refused(run, run.saves.memory->remove_after(step));
 }
 
 constexpr const char* kGoesOn = "the run goes on from the newest state that is trusted";
@@ -83,8 +82,31 @@ void say_diverged(const Run& run, const std::string& evidence) {
 }
 
 void leave_diverged(Run& run, const StepVerdict& verdict) {
-  remove_distrusted(run, run.ranks.mesh.rank == first_sound_rank(verdict, run.ranks.mesh.ranks));
+  fault_point("diverged.judged");
+  report_save(run, /*wait=*/true);
+  remove_after(run, run.state.verified_step,
+               run.ranks.mesh.rank == first_sound_rank(verdict, run.ranks.mesh.ranks));
+  fault_point("diverged.removed");
   leave(run, verdict);
+}
+
+void note_distrusted(Run& run) {
+  RunKept* const kept = run.options.kept;
+  if (kept != nullptr && run.trainer->is_judging())
+    kept->distrusted_after = std::min(kept->distrusted_after, run.state.verified_step);
+}
+
+void drop_distrusted(Run& run) {
+  RunKept* const kept = run.options.kept;
+  if (kept == nullptr || run.options.resume != "auto") return;
+  std::vector<int64_t> all(static_cast<size_t>(run.ranks.world.size()));
+  all_gather_equal(run.ranks.world, std::as_bytes(std::span(&kept->distrusted_after, 1)),
+                   std::as_writable_bytes(std::span(all)));
+  const int64_t step = *std::min_element(all.begin(), all.end());
+  if (step == INT64_MAX) return;
+  remove_after(run, step, run.first());
+  barrier(run.ranks.world);  // until here each rank that knows of it may still be the last one
+  kept->distrusted_after = INT64_MAX;
 }
 
 void check_before_store(Run& run) {

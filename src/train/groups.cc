@@ -63,6 +63,7 @@ RunResult train_in_groups(FileSystem& fs, const RunConfig& config, const RunOpti
     try {
       const RunResult result = train_in_group(fs, config, options, job);
       if (!result.is_done) continue;
+      fault_point("end.done");
       if (!result.checkpoint.empty()) job.end();
       return result;
     } catch (const Error& e) {

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fault_point.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/resident.h"
@@ -54,6 +55,7 @@ bool stops_all(Code code) { return code == Code::kInterrupted || code == Code::k
 // A signal on any rank, or the time limit on rank 0: all save, then stop with kInterrupted. Otherwise: whether a larger
 // group could be met.
 bool stop_if_asked(Run& run, Pace& pace) {
+  fault_point("step.votes");
   const double limit = run.config.train.time_limit_seconds;
   const bool asked = run.options.stop_signal != nullptr && run.options.stop_signal->load() != 0;
   const bool late = run.first() && limit > 0 && now_seconds() - pace.started > limit;
@@ -178,6 +180,7 @@ Took go_on(Run& run, Observer& observer, Pace& pace) {
   if (result.bad) heartbeat().bad_steps.fetch_add(1);
   if (result.targets > 0) run.state.loss = result.loss;
   ++run.state.step;
+  fault_point("step.counted");
   if (result.verified || run.config.train.verify_every_steps == 0)
     run.state.verified_step = run.state.step;
   tell_placement(run, result.placed);
@@ -228,9 +231,11 @@ Stopped take_steps(Run& run, Observer& observer) {
 // Where the next group, or the next mesh, finds it.
 RunResult store_for_others(Run& run, Stopped why) {
   set_activity(Activity::kStoring);
+  fault_point("move.begun");
   if (run.saves.memory != nullptr) copy_to_memory(run);
   report_save(run, /*wait=*/true);
   if (run.saves.memory_step != run.state.step) save_now(run);
+  fault_point("move.stored");
   barrier(run.ranks.world);
   RunResult stored;
   stored.is_done = false;
@@ -259,6 +264,7 @@ RunResult train_in_layout(FileSystem& fs, const RunConfig& config, const RunOpti
     return done;
   } catch (const Error& e) {
     if (e.code() == Code::kRankDiverged) say_diverged(*run, e.what());
+    note_distrusted(*run);
     // The others must hear of it before this rank waits for what it has in the background.
     if (!stops_all(e.code())) transport.fail(e.what());
     throw;
@@ -333,8 +339,11 @@ void write_report(Run& run, const std::string& sample) {
 }
 
 RunResult finish(Run& run) {
+  fault_point("end.begun");
   const CheckpointWritten written = save_now(run);
+  fault_point("end.saved");
   if (run.saves.memory != nullptr) report_refused(run, run.saves.memory->remove());
+  fault_point("end.removed");
   if (run.first())
     log_event(Level::kInfo, "run.memory", "plan_mib={:.1f} peak_resident_mib={:.1f}",
               static_cast<double>(run.arena.bytes()) / (1 << 20),

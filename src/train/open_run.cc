@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/fault_point.h"
 #include "base/resident.h"
 #include "comm/agree.h"
 #include "kernels/isa.h"
@@ -224,6 +225,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   if (data == nullptr) data = std::make_unique<RunData>(fs, config, timeline);
   auto run = std::make_unique<Run>(fs, config, options, timeline, std::move(data), transport);
   check_same_everywhere(*run);
+  fault_point("group.same");
   take_up_texts(*run);
   if (run->first()) take_up_machine(*run);
   settle_dtype(*run);
@@ -241,6 +243,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
         std::make_unique<MemoryCopy>(run->ranks.memory, fs, options.out, memory_options(config));
   }
   if (!resume(*run)) start_new(*run);
+  fault_point("resume.opened");
   const SaverOptions saver{
       .retention = {.keep = config.checkpoint.keep,
                     .permanent_every = config.checkpoint.permanent_every_steps},

@@ -11,6 +11,7 @@
 #include "comm/agree.h"
 #include "model/model_directory.h"
 #include "train/config_difference.h"
+#include "train/diverged.h"
 #include "train/same_past.h"
 #include "train/save.h"
 
@@ -152,6 +153,8 @@ int64_t newest_on_disk(Run& run) {
 }  // namespace
 
 bool resume(Run& run) {
+  fault_point("resume.search");
+  drop_distrusted(run);
   const std::optional<Checkpoint> copy = copy_in_memory(run);
   const bool is_newest = copy && copy->info().step > newest_on_disk(run);
   if (is_newest) {  // nobody waits for a disk

@@ -2,6 +2,7 @@
 #include "train/roll_back.h"
 
 #include "base/error.h"
+#include "base/fault_point.h"
 #include "base/log.h"
 #include "comm/agree.h"
 #include "train/save.h"
@@ -36,6 +37,7 @@ int64_t agreed_last_good(Run& run) {
 }  // namespace
 
 void roll_back(Run& run) {
+  fault_point("rollback.begun");
   report_save(run, /*wait=*/true);
   const int64_t good = agreed_last_good(run);
   if (good < 0 || run.state.rollbacks >= run.config.spike.rollbacks_max) {
@@ -54,6 +56,7 @@ void roll_back(Run& run) {
   const Checkpoint checkpoint = Checkpoint::open(
       run.fs, checkpoint_path(run.fs, run.options.out, good), /*verify=*/run.first());
   run.trainer->restore(checkpoint);
+  fault_point("rollback.restored");
   run.state = read_state(checkpoint.info(), run.config, run.timeline);
   run.saves.saved_step = -1;
   const StepPlan from = run.timeline.at(run.state.step);
@@ -67,8 +70,10 @@ void roll_back(Run& run) {
   if (run.first()) remove_checkpoints_after(run.fs, run.options.out, run.state.step);
   if (run.saves.memory != nullptr)
     report_refused(run, run.saves.memory->remove_after(run.state.step));
+  fault_point("rollback.removed");
   // Saved at once, so that a crash from here on does not read the bad data again.
   write_live_state(run);
+  fault_point("rollback.written");
   if (run.first())
     log_event(Level::kWarning, "run.rolled_back",
               "from_step={} to_step={} skipped_sequences={} rollbacks={}", bad_step + 1,

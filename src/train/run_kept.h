@@ -4,6 +4,7 @@
 // and memory stay. Memory is kept for the same place in a mesh of the same size.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -25,14 +26,15 @@ struct MeshMove {
 };
 
 struct RunKept {
-  int64_t groups = 0;             // that this process has been in
-  int64_t steps = 0;              // that it has taken in them
-  int64_t undecided = 0;          // times that ranks disagreed and nobody could be named
-  double started = 0;             // as now_seconds(): of the first one
-  int64_t phase = 0;              // whose layout the next group opens with
-  MeshMove move;                  // that is going on, or is not told of yet
-  PlanHistory plans;              // that the run went on with
-  std::unique_ptr<RunData> data;  // opened and mapped
+  int64_t groups = 0;                    // that this process has been in
+  int64_t steps = 0;                     // that it has taken in them
+  int64_t undecided = 0;                 // times that ranks disagreed and nobody could be named
+  int64_t distrusted_after = INT64_MAX;  // what is stored of later steps: diverged.h
+  double started = 0;                    // as now_seconds(): of the first one
+  int64_t phase = 0;                     // whose layout the next group opens with
+  MeshMove move;                         // that is going on, or is not told of yet
+  PlanHistory plans;                     // that the run went on with
+  std::unique_ptr<RunData> data;         // opened and mapped
   std::unique_ptr<Tokenizer> tokenizer;
   std::string chat_template;
   Mesh mesh;            // that the memory was taken for

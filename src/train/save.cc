@@ -25,6 +25,7 @@ void report_disk(Run& run, bool wait) {
             hash_hex(saved->written.hash));
   if (!saved->warning.empty())
     log_event(Level::kWarning, "checkpoint.retention", "{}", saved->warning);
+  fault_point("save.mark");
   mark_last_good(run.fs, run.options.out, saved->step);
 }
 

@@ -98,6 +98,7 @@ StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read
                            .step = plan.step + 1});
     optimizer->gather(ctx_, master_);
   }
+  fault_point("step.updated");
   fault_bytes("step.weights_gathered", bytes_of(master_));
   close_state();
   if (placer_ != nullptr) result.placed = placer_->place(plan.step + 1);

@@ -157,6 +157,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     for (const TensorRows& t : tensors) checkpoint.read_rows(t.name, t.row_begin, t.local);
   };
   read(weights_to_read(table, master_));
+  fault_point("resume.weights");
   for (const DistributedOptimizer* optimizer : optimizers_->all()) {
     read(optimizer_rows(table, optimizer->state(), ranks_->mesh, false));
   }

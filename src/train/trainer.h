@@ -103,6 +103,8 @@ class Trainer {
   void check_state();
   // Whether ranks have the same weights, as they were when the last step was done. Collective.
   StepVerdict compare_weights();
+  // Ranks compare what they have computed, or have found that it differs: until all agree.
+  bool is_judging() const { return is_judging_; }
   // Fills the live state from a checkpoint of any mesh. Errors: those of Checkpoint::read.
   void restore(const Checkpoint& checkpoint);
 
@@ -144,6 +146,7 @@ class Trainer {
   std::unique_ptr<StateSeal> seal_;  // null: nothing is checked
   std::vector<Tensor> copies_;       // as saved_rows()
   int64_t phase_ = -1;
+  bool is_judging_ = false;
   SequenceBatch data_;
 };
 

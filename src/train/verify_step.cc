@@ -56,6 +56,7 @@ StepVerdict Trainer::compare_weights() {
 Trainer::Verified Trainer::begin_verified(const StepPlan& plan, int64_t slots, const Read& read) {
   MR_CHECK(seal_ != nullptr);
   const OpTimer timer(ctx_.profile, Span::kPhase, "verify");
+  fault_point("verify.other_slot");
   Verified slot{.index = verified_slot(plan.step, slots), .own = {}, .again = {}};
   slot.again = other_slot(plan, slot.index, slot_shift(ranks_->mesh), read);
   return slot;
@@ -97,6 +98,8 @@ SlotHash Trainer::hash_slot(const Tensor& gradients, const SlotSum& sum, int shi
 StepVerdict Trainer::judge(const StepPlan& plan, const Verified& slot, const Numbers& numbers,
                            const Read& read) {
   const OpTimer timer(ctx_.profile, Span::kPhase, "verify");
+  fault_point("verify.judge");
+  is_judging_ = true;
   seal_->check(ctx_);
   Hasher all_numbers;
   all_numbers.add(&numbers, sizeof numbers);
@@ -112,11 +115,14 @@ StepVerdict Trainer::judge(const StepPlan& plan, const Verified& slot, const Num
   if (!state.agreed()) return state;
   const SlotPass own = pass_of(reports, 0, &StepReport::own),
                  again = pass_of(reports, slot_shift(mesh), &StepReport::again);
-  if (slots_agree(mesh, own, again)) return {};
+  is_judging_ = !slots_agree(mesh, own, again);
+  if (!is_judging_) return {};
   std::vector<SlotPass> more;
   for (const int shift : deciding_shifts(mesh))
     more.push_back({shift, gather_all(ranks_->world, other_slot(plan, slot.index, shift, read))});
-  return judge_slots(mesh, own, again, more);
+  StepVerdict verdict = judge_slots(mesh, own, again, more);
+  is_judging_ = !verdict.agreed();
+  return verdict;
 }
 
 }  // namespace moraine

@@ -33,6 +33,7 @@ struct Death {
   int nth = 1;
   Fate fate = Fate::kDies;
   double place = 0.5;  // kFlips: where in the memory, of the whole
+  int last = 1 << 30;  // kSpoils: until the so many-th time
 };
 
 // A bit of one f32, as a fault of the hardware would: a number that is not 0 changes by up to half, 0 becomes 2.
@@ -57,7 +58,11 @@ class Job {
     for (const auto& [member, pid] : pids_) waitpid(pid, nullptr, 0);
   }
 
-  double replace_seconds = 60;
+  double replace_seconds = 60, start_seconds = 60;
+  // In the member's process, at each point that it passes; before what is to happen there.
+  std::function<void(int member, const char* point)> on_point;
+  // In the member's process, first of all.
+  std::function<void(int member)> on_start;
 
   void start(int member, const Death& death = {}) {
     const pid_t pid = fork();
@@ -74,6 +79,19 @@ class Job {
     pids_.erase(member);
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
   }
+  // What has become of it since it was last asked: nothing (0), or a status as waitpid() tells it; of one that has
+  // ended that is the last.
+  int poll(int member) {
+    int status = 0;
+    if (waitpid(pids_.at(member), &status, WNOHANG | WUNTRACED) <= 0) return 0;
+    if (!WIFSTOPPED(status)) pids_.erase(member);
+    // Exit code 0 of waitpid() is no news.
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? kEndedWell : status;
+  }
+  static constexpr int kEndedWell = -1;
+  bool is_there(int member) const { return pids_.contains(member); }
+  // It is the caller's from now on, as if its host could not be reached.
+  pid_t release(int member) { return pids_.extract(member).mapped(); }
   // Until all of them stand still; then they die at once.
   void end_stopped(std::initializer_list<int> members) const {
     for (const int m : members) {
@@ -108,15 +126,18 @@ class Job {
   }
 
   int live(int member, const Death& death) {
+    if (on_start) on_start(member);
     const std::string log = place(member) + ".log";
     (void)!std::freopen(log.c_str(), "a", stderr);
     int times = 0;
     const RailsJob* running = nullptr;
     set_fault_bytes([&](const char* name, std::span<std::byte> bytes) {
       if (death.point != name || ++times < death.nth) return;
-      if (times == death.nth || death.fate == Fate::kSpoils) flip_bit(bytes, death.place);
+      const bool spoils = death.fate == Fate::kSpoils && times <= death.last;
+      if (times == death.nth || spoils) flip_bit(bytes, death.place);
     });
     set_fault_handler([&](const char* name) {
+      if (on_point) on_point(member, name);
       if (death.point != name || ++times != death.nth) return;
       while (death.fate == Fate::kDiesOnceCopied && !has_copy()) usleep(1000);
       if (death.fate != Fate::kWaits) raise(death.fate == Fate::kStops ? SIGSTOP : SIGKILL);
@@ -126,7 +147,7 @@ class Job {
     RailsOptions rails;
     rails.rank = member, rails.ranks = members_;
     rails.rendezvous = address_;
-    rails.start_seconds = 60;
+    rails.start_seconds = start_seconds;
     rails.replace_seconds = replace_seconds;
     rails.most_ranks = [this](int present) { return most_ranks(config_, present); };
     RunOptions options;

@@ -1,5 +1,5 @@
-// Replaced ranks: whichever rank dies, wherever it is, the others keep their process and go on with who takes its
-// place, and the run ends in the hash of one that nothing happened to.
+// Replaced ranks: the others keep their process and go on with who takes a lost one's place, or without, and the run
+// ends in the hash of one that nothing happened to. Wherever it is lost: fault_matrix_test.cc.
 //
 // Breaks if survivors end, if a state is a mixture, if a second death on the way back is one too many, or if a group
 // that has shrunk does not grow again.
@@ -31,59 +31,6 @@ class Replaced : public ::testing::Test {
   TestFolder folder;
   TinyRun tiny{folder.path()};
 };
-
-const Death kDeaths[] = {
-    {"step.micro_batch", 3},       {"exchange.counts", 5},    {"exchange.to_experts", 6},
-    {"exchange.to_tokens", 7},     {"guests.weights", 3},     {"guests.gradients", 4},
-    {"step.bucket_leaves", 4},     {"step.bucket_moves", 5},  {"step.backward_done", 3},
-    {"step.gradients_reduced", 2}, {"step.counts_summed", 4}, {"step.optimizer", 3},
-    {"step.weights_gather", 4},    {"validate.batch", 1},     {"save.copy", 2},
-    {"memory.started", 1},         {"memory.pass_on", 1},     {"memory.commit", 1},
-    {"save.started", 1},
-};
-
-TEST_F(Replaced, WhereverARankDiesTheOthersGoOnWithAnother) {
-  const std::string hash = quiet_hash();
-  int index = 0;
-  for (const Death& death : kDeaths) {
-    const int lost = index % 2;
-    SCOPED_TRACE(fmt::format("rank {} at {}", lost, death.point));
-    Job job(tiny, fmt::format("death{}", index++), config_of(4, 1), 2);
-    for (int m = 0; m < 2; ++m) job.start(m, m == lost ? death : Death{});
-    ASSERT_EQ(job.wait(lost), -SIGKILL) << "it did not come there";
-    job.start(lost);
-    for (int m = 0; m < 2; ++m) EXPECT_EQ(job.wait(m), 0) << job.log(m);
-    expect_same_end(job, 2, hash, 2);
-  }
-}
-
-// Who has just come, and who has just survived, dies on the way back.
-TEST_F(Replaced, ASecondDeathOnTheWayBackIsOneMore) {
-  const std::string hash = quiet_hash();
-  int index = 0;
-  for (const std::string point :
-       {"group.met", "group.joined", "group.formed", "resume.begun", "resume.loaded"}) {
-    for (const bool survivor : {false, true}) {
-      const int lost = index % 2, second = survivor ? 1 - lost : lost;
-      SCOPED_TRACE(fmt::format("rank {} at {}", second, point));
-      Job job(tiny, fmt::format("second{}", index++), config_of(100, 1), 2);
-      // A survivor has met once before.
-      const int nth = survivor && point.starts_with("group") ? 2 : 1;
-      for (int m = 0; m < 2; ++m) {
-        const bool dies_later = survivor && m == second;
-        job.start(m, m == lost    ? Death{"step.optimizer", 5, Fate::kDiesOnceCopied}
-                     : dies_later ? Death{point, nth}
-                                  : Death{});
-      }
-      ASSERT_EQ(job.wait(lost), -SIGKILL);
-      job.start(lost, survivor ? Death{} : Death{point});
-      ASSERT_EQ(job.wait(second), -SIGKILL) << job.log(second);
-      job.start(second);
-      for (int m = 0; m < 2; ++m) EXPECT_EQ(job.wait(m), 0) << job.log(m);
-      expect_same_end(job, 2, hash, 3);
-    }
-  }
-}
 
 TEST_F(Replaced, WithoutCopiesInMemoryTheNewestCheckpointOrTheBeginningIsTaken) {
   const std::string hash = quiet_hash();

@@ -51,6 +51,7 @@ class CopyWrite {
   // Returns why there is no room; empty: go on.
   std::string plan_round(const std::string& run_root, const MemoryCopyOptions& options,
                          std::span<const TensorRows> tensors) {
+    fault_point("memory.plan");
     const std::string id = agree(
         comm_, [&] { return comm_.rank() == 0 ? make_memory_id(fs_, run_root) : std::string(); },
         [](const std::vector<std::string>& said) { return said[0]; });
@@ -68,9 +69,14 @@ class CopyWrite {
   }
 
   void write_round(const CheckpointOptions& options) {
+    fault_point("memory.write");
     const std::string answer = agree(
         comm_,
-        [&] { return written_text(write_rows(fs_, partial_, comm_.rank(), rows_, options)); },
+        [&] {
+          const DataFilesWritten written = write_rows(fs_, partial_, comm_.rank(), rows_, options);
+          fault_point("memory.written");
+          return written_text(written);
+        },
         [&](const std::vector<std::string>& said) { return assembled(said); });
     MessageReader in(answer);
     manifest_ = parse_manifest(in.string());
@@ -105,6 +111,7 @@ class CopyWrite {
           return std::string();
         },
         nothing);
+    fault_point("memory.committed");
     drop_old();
     return {.directory = checkpoint_path(fs_, folder_, info_.step), .bytes = bytes_, .hash = {}};
   }
