@@ -229,11 +229,11 @@ void refresh_weights(Context& ctx, const ModelConfig& c, const ParameterTable& t
   pack(w.head, head_source(c, table));
 
   const bool round = w.head.forward.dtype == DType::kBF16;
-  for (const Parameter& p : table.all) {
-    if (p.offset < table.matrix_count) continue;
-    const Tensor from = view(p, master), to = view(p, shifted(table, w.vectors));
-    const bool rounds = round && p.kind != Parameter::Kind::kBalance;
-    round_copy(ctx, to, from, rounds ? DType::kBF16 : DType::kF32);
+  round_copy(ctx, w.vectors, master.rows(table.matrix_count, table.total_count),
+             round ? DType::kBF16 : DType::kF32);
+  for (const Parameter& p : table.all) {  // balancing biases move by less than bf16 can tell
+    if (!round || p.kind != Parameter::Kind::kBalance) continue;
+    round_copy(ctx, view(p, shifted(table, w.vectors)), view(p, master), DType::kF32);
   }
 }
 

@@ -356,7 +356,10 @@ void Counter::count_update() {
   if (!c.dense()) packs(c.classes() * (c.zaya_router() ? R : D));
   packs(held * 2 * F * D);
   packs(held * D * F);
+  // Balancing biases once more, as they are not rounded.
+  if (!c.dense() && w.compute == DType::kBF16) add("round_copy", 0, 2 * f(c.classes()) * kWide);
   times = 1;
+  add("round_copy", 0, 2 * f(w.vector_parameters) * kWide);
 }
 
 }  // namespace

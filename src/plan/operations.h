@@ -45,6 +45,7 @@ struct RankWork {
   ContextVariant variant = ContextVariant::kAllGather;
   double imbalance = 1;
   int64_t parameters = 0, expert_parameters = 0;  // elements held here; of experts
+  int64_t vector_parameters = 0;                  // that are in no matrix
   OptimizerWork optimizer;
 
   int64_t rows() const { return sequences * length / context; }  // of a micro-batch, here

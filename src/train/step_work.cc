@@ -103,6 +103,7 @@ StepWork step_work(const RunConfig& c, const StepPlan& plan, const Mesh& mesh,
                .variant = options.variant,
                .parameters = table.total_count,
                .expert_parameters = table.expert_count(),
+               .vector_parameters = table.total_count - table.matrix_count,
                .optimizer = most_optimizer_work(c, table, mesh)};
   if (mesh.ranks > 1) work.buckets = buckets_of(c, table, options.bucket_bytes);
   work.reduce_bytes = c.parallel.reduce_dtype == ReduceDType::kF32 ? 4 : 2;
