@@ -99,11 +99,12 @@ void Supervisor::close_first(double end) {
   effects_.push_back(WriteLedger{std::move(e)});
 }
 
-void Supervisor::close_incidents(const BeatSnapshot& beat) {
-  // A group that has lost a rank may still end the step that it is in: only one of the next group counts.
-  const auto is_behind = [&beat](const Incident& i) {
+void Supervisor::close_incidents(const BeatSnapshot& beat, double started) {
+  // A group that has lost a rank may still end the step that it is in: only one of the next group counts. Generations
+  // begin anew where no process of before is left; one that was started since is in a group since.
+  const auto is_behind = [&](const Incident& i) {
     return i.step < beat.step && !i.decision.empty() &&
-           (beat.generation == 0 || beat.generation > i.generation);
+           (beat.generation == 0 || beat.generation > i.generation || started >= i.begin);
   };
   // In order of their begin, so a later one, of a higher step, ends nothing before its time.
   while (!run_.open.empty() && is_behind(run_.open.front())) close_first(now_);

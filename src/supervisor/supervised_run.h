@@ -32,6 +32,7 @@ struct RankStatus {
   double due = 0;
   int64_t pid = 0;
   int64_t host = 0;
+  double started = 0;  // when it was last
   int64_t starts = 0;
   int64_t barren = 0;       // ends in a row without a step between
   bool was_killed = false;  // by us, for `killed_for`
@@ -96,6 +97,7 @@ void each_field(Visitor& visit, RankStatus& r) {
   visit("due", r.due);
   visit("pid", r.pid);
   visit("host", r.host);
+  visit("started", r.started);
   visit("starts", r.starts);
   visit("barren", r.barren);
   visit("was_killed", r.was_killed);

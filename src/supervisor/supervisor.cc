@@ -131,7 +131,7 @@ void Supervisor::on(const RankStarted& e) {
       fmt::format("rank={} host={} pid={} start={}", e.rank, host_name(r.host), e.pid, r.starts));
   // A program that tells no steps has come back once it runs.
   if (!options_.tells_steps && run_.step == 0 && run_.phase == RunPhase::kGoing)
-    close_incidents({.step = 1});
+    close_incidents({.step = 1}, now_);
 }
 
 void Supervisor::on(const RankStartFailed& e) {
@@ -201,7 +201,7 @@ void Supervisor::on(const RankBeat& e) {
       run_.step = e.beat.step;
       run_.moved_at = now_;
     }
-    if (run_.phase == RunPhase::kGoing) close_incidents(e.beat);
+    if (run_.phase == RunPhase::kGoing) close_incidents(e.beat, r.started);
   }
   if (watch_.is_slow(e.rank))
     note({.fault = RunFault::kStraggler,
@@ -429,6 +429,7 @@ void Supervisor::start_due_ranks() {
     one.phase = settle(one) ? RankPhase::kStarting : RankPhase::kAbsent;
     if (one.phase == RankPhase::kAbsent) continue;
     one.told = 0;
+    one.started = now_;
     effects_.push_back(StartRank{r, static_cast<int>(one.host), static_cast<int>(one.starts)});
     ++one.starts;
     for (Incident& i : run_.open) {

@@ -91,7 +91,8 @@ class Supervisor {
   // Incidents. incidents.cc
   Incident* open_incident(const Case& c);
   void note(const Case& c, RecoveryLevel level);
-  void close_incidents(const BeatSnapshot& beat);  // those that it is beyond
+  // Those that it is beyond; `started`: when its process was.
+  void close_incidents(const BeatSnapshot& beat, double started);
   void close_all(const std::string& why);
   void close_first(double end);
   void mark_phase(int rank, const BeatSnapshot& beat);

@@ -59,6 +59,38 @@ TEST(Supervisor, ReplacesOneRankWhereTheOthersWait) {
   EXPECT_NEAR(e.phases[2].seconds, 0.4, 0.11);  // respawn: 0.3 and a tick or two
 }
 
+// Every rank was replaced, so no process knows of the groups before.
+TEST(Supervisor, AnIncidentEndsAlsoWhereGenerationsBeginAnew) {
+  Supervisor supervisor(0, options_of(2, true));
+  int closed = 0, starts = 0;
+  const auto tell = [&](double now, const RunEvent& event) {
+    for (const RunEffect& effect : supervisor.handle(now, event)) {
+      closed += std::holds_alternative<WriteLedger>(effect);
+      starts += std::holds_alternative<StartRank>(effect);
+    }
+  };
+  const auto step = [&](double now, int64_t generation, int64_t at) {
+    for (int r = 0; r < 2; ++r)
+      tell(now, RankBeat{r,
+                         {.generation = generation,
+                          .activity = Activity::kComputing,
+                          .beats = at,
+                          .step = at}});
+  };
+  tell(0, TimePassed{});
+  for (int r = 0; r < 2; ++r) tell(0.1, RankStarted{r, 100 + r});
+  for (int64_t s = 1; s <= 5; ++s) step(1.0 * static_cast<double>(s), 3, s);
+  for (int r = 0; r < 2; ++r)
+    tell(10, RankEnded{.rank = r, .exit_code = -1, .signal = SIGKILL, .last_lines = {}});
+  double now = 10;
+  while (starts < 4 && now < 100) tell(now += 0.5, TimePassed{});
+  for (int r = 0; r < 2; ++r) tell(now, RankStarted{r, 200 + r});
+  step(now + 1, 1, 5);  // taken up
+  EXPECT_EQ(closed, 0);
+  step(now + 2, 1, 6);
+  EXPECT_EQ(closed, 2);
+}
+
 TEST(Supervisor, WhoIsLostAsTheOthersEndDoesNotWaitForThem) {
   TestWorld world(options_of(4, true), 1);
   let_run(world, 10);
