@@ -60,8 +60,9 @@ HWY_INLINE void put_to(VF v, DF df, float* p, Whole part) {
 }
 template <bool kStream>
 HWY_INLINE void put_to(VF v, DF df, BF16* p, Whole part) {
-  if constexpr (kStream) {
-    const hn::Rebind<uint16_t, DF> d16;
+  const hn::Rebind<uint16_t, DF> d16;
+  constexpr bool kWide = hn::MaxLanes(d16) >= 8;  // a stream of less than 16 bytes writes 16
+  if constexpr (kStream && kWide) {
     const hn::RebindToSigned<DF> di;
     const auto bits = hn::BitCast(di, hn::ShiftRight<16>(upper_bf16(df, v)));
     hn::Stream(hn::DemoteTo(d16, bits), d16, reinterpret_cast<uint16_t*>(p));
