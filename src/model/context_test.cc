@@ -205,16 +205,6 @@ Answer many_ranks(Rig& rig, const Job& job, const Data& data) {
   return sum;
 }
 
-double distance(const Tensor& got, const Tensor& want) {  // of norms
-  double difference = 0, norm = 0;
-  for (int64_t i = 0; i < want.count(); ++i) {
-    const double g = ref::get(got, i), w = ref::get(want, i);
-    difference += (g - w) * (g - w);
-    norm += w * w;
-  }
-  return std::sqrt(difference / (norm + 1e-300));
-}
-
 // `truth`: one rank in f64. Of other types, a rank's rounding may be another draw of what one
 // rank's own distance from the truth shows: in this parameter, or, where few elements may happen to
 // be near, in all parameters together.
@@ -226,13 +216,13 @@ void expect_same_answer(const ModelConfig& c, const Answer& got, const Answer& o
   const ParameterTable table = build_parameters(c);
   double squares = 0;
   for (const Parameter& p : table.all) {
-    squares += std::pow(distance(view(p, one.gradients), view(p, truth.gradients)), 2);
+    squares += std::pow(relative_distance(view(p, one.gradients), view(p, truth.gradients)), 2);
   }
   const double usual = std::sqrt(squares / static_cast<double>(table.all.size()));
   for (const Parameter& p : table.all) {
     if (p.kind == Parameter::Kind::kBalance) continue;
-    const double off = distance(view(p, one.gradients), view(p, truth.gradients));
-    EXPECT_LE(distance(view(p, got.gradients), view(p, one.gradients)),
+    const double off = relative_distance(view(p, one.gradients), view(p, truth.gradients));
+    EXPECT_LE(relative_distance(view(p, got.gradients), view(p, one.gradients)),
               3 * std::max(off, usual) + 1e-11)
         << p.name;
   }

@@ -8,18 +8,14 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/hash.h"
-#include "checkpoint/safetensors/file.h"
 #include "kernels/gelu.h"
 #include "kernels/gpu/gpu_arena_memory.h"
 #include "kernels/gpu/runtime.h"
-#include "kernels/gpu/test_emulations.h"
+#include "kernels/gpu/test_gpu_rig.h"
 #include "kernels/host_copy.h"
 #include "kernels/ref/element.h"
 #include "model/model.h"
-#include "model/model_directory.h"
-#include "testing/places.h"
-#include "testing/rig.h"
+#include "model/test_golden.h"
 
 namespace moraine {
 namespace {
@@ -59,49 +55,6 @@ class CountingGpu final : public gpu::Gpu {
   const std::unique_ptr<gpu::Gpu> gpu_;
 };
 
-// A golden model and its batch: each row of ids a document.
-struct GoldenFile {
-  explicit GoldenFile(const std::string& name)
-      : path(source_path("tests/golden/" + name)),
-        expected(SafetensorsFile::open(posix_file_system(), path + "/expected.safetensors")),
-        directory(ModelDirectory::open(posix_file_system(), path)) {
-    const SafetensorsEntry& ids = expected.get("input_ids");
-    const int64_t T = ids.shape[0] * ids.shape[1], length = ids.shape[1];
-    batch = {.token = rig.zeros({T}, DType::kI32),
-             .position = rig.zeros({T}, DType::kI32),
-             .segments = {}};
-    target = rig.zeros({T}, DType::kI32);
-    const int64_t* values = static_cast<const int64_t*>(view(ids).data);
-    std::vector<int64_t> begins;
-    for (int64_t t = 0; t < T; ++t) {
-      batch.token.as<int32_t>()[t] = static_cast<int32_t>(values[t]);
-      target.as<int32_t>()[t] = (t + 1) % length == 0 ? -1 : static_cast<int32_t>(values[t + 1]);
-      if (t % length == 0) begins.push_back(t);
-    }
-    set_documents(batch, begins);
-    first = {.token = batch.token.rows(0, length),
-             .position = batch.position.rows(0, length),
-             .segments = {batch.segments.front()}};
-    targets = T - static_cast<int64_t>(begins.size());
-    master = rig.zeros({build_parameters(directory.config()).total_count}, DType::kF32);
-    directory.read_weights(master);
-  }
-  Tensor want(const std::string& key) {
-    const SafetensorsEntry& entry = expected.get(key);
-    Tensor t = rig.zeros({entry.count}, DType::kF32);
-    read_as_f32(entry, t.as<float>());
-    return t;
-  }
-
-  Rig rig;
-  const std::string path;
-  SafetensorsFile expected;
-  ModelDirectory directory;
-  Batch batch, first;  // first: of the first document alone
-  Tensor target, master;
-  int64_t targets = 0;
-};
-
 // The file's model on a GPU.
 struct GpuModel {
   GpuModel(GoldenFile& file, const Emulation& e, DType compute)
@@ -111,10 +64,10 @@ struct GpuModel {
         pool(1),
         ctx(make_context(gpu, pool)) {
     const Tensor there =
-        arena.take("weights.master", "weights", DType::kF32, {file.master.count()});
-    copy_in(ctx, there, file.master);
+        arena.take("weights.master", "weights", DType::kF32, {file.weights.count()});
+    copy_in(ctx, there, file.weights);
     model.emplace(arena, file.directory.config(),
-                  ModelOptions{.compute = compute, .tokens = file.batch.tokens(), .positions = 64},
+                  ModelOptions{.compute = compute, .tokens = file.token.count(), .positions = 64},
                   there);
     model->refresh(ctx);
   }
@@ -130,19 +83,6 @@ struct GpuModel {
   std::optional<Model> model;
 };
 
-double relative_difference(const Tensor& got, const Tensor& want) {  // of norms
-  double difference = 0, norm = 0;
-  for (int64_t i = 0; i < want.count(); ++i) {
-    const double g = ref::get(got, i), w = ref::get(want, i);
-    difference += (g - w) * (g - w);
-    norm += w * w;
-  }
-  return std::sqrt(difference / (norm + 1e-300));
-}
-
-// As model_test.cc says: the golden file's own distance from f64, and three more of it.
-constexpr double kF32Logit = 4 * 1.4e-5;
-
 TEST(GpuModel, F32IsThePublicImplementationWithOneResultInBothWaves) {
   for (const char* name : {"native-tiny", "native-swa", "legacy-tiny"}) {
     SCOPED_TRACE(name);
@@ -152,12 +92,12 @@ TEST(GpuModel, F32IsThePublicImplementationWithOneResultInBothWaves) {
          {Emulation{.wave = 32}, Emulation{.wave = 64, .order = ThreadOrder::kRandom, .seed = 3}}) {
       if (!first.empty() && name != std::string("native-tiny")) continue;
       GpuModel on(file, e, DType::kF32);
-      const double loss = on.model->loss(on.ctx, file.batch, file.target);
-      EXPECT_NEAR(loss / static_cast<double>(file.targets), ref::get(file.want("loss"), 0), 2e-6);
+      const double loss = on.model->loss(on.ctx, file.batch(), file.target);
+      EXPECT_NEAR(loss / static_cast<double>(file.targets()), ref::get(file.want("loss"), 0), 2e-6);
       // Of the same pass.
       const Tensor hidden = on.model->boundary_above(on.model->config().layers - 1).x;
       const Tensor logits = file.rig.copy(on.model->logits(on.ctx, hidden));
-      EXPECT_LE(relative_difference(logits, file.want("logits")), kF32Logit);
+      EXPECT_LE(relative_distance(logits, file.want("logits")), kF32Logit);
       if (first.empty()) first = logits;
       EXPECT_SAME_BITS(logits, first);
     }
@@ -165,13 +105,10 @@ TEST(GpuModel, F32IsThePublicImplementationWithOneResultInBothWaves) {
 }
 
 // Of native-tiny's logits of its first document in bf16: one for each generation, no two the same.
-const char* stated_hash(MatrixRule rule) {
-  constexpr const char* kHashes[] = {
-      "f1f3d7036c457d416b7ef3a87088e439", "1cea7a8b631289237d1c5074a89661f9",
-      "e1557db5de42be99d08fe6e2ec79597e", "999e394996feb5f6053daa980d7ed1e6",
-      "a06c4e743e83fd73a3dacdf34833b6ff"};
-  return kHashes[static_cast<int>(rule)];
-}
+constexpr gpu::StatedHashes kStatedHashes = {
+    "f1f3d7036c457d416b7ef3a87088e439", "1cea7a8b631289237d1c5074a89661f9",
+    "e1557db5de42be99d08fe6e2ec79597e", "999e394996feb5f6053daa980d7ed1e6",
+    "a06c4e743e83fd73a3dacdf34833b6ff"};
 
 // Roundings to bf16 of what one token's row goes through in a layer: x, qkv, pair, z, q or k, v, weights, o, h, x2,
 // router (5), gate_up, act, y, h2; each of at most 2^-8, independent, so their squares add up. Twice: the CPU has its
@@ -182,19 +119,19 @@ TEST(GpuModel, Bf16IsNearTheCpuWithOneResultForEachGeneration) {
   GoldenFile file("native-tiny");
   Arena arena(Arena::Mode::kReal);
   Model cpu(arena, file.directory.config(),
-            {.compute = DType::kBF16, .tokens = file.batch.tokens(), .positions = 64}, file.master);
+            {.compute = DType::kBF16, .tokens = file.token.count(), .positions = 64}, file.weights);
   cpu.refresh(file.rig.ctx);
   const Tensor want =
-      file.rig.copy(cpu.logits(file.rig.ctx, cpu.forward(file.rig.ctx, file.first)));
+      file.rig.copy(cpu.logits(file.rig.ctx, cpu.forward(file.rig.ctx, file.batch(1))));
   for (const MatrixRule rule : gpu::kMatrixRules) {
     SCOPED_TRACE(matrix_rule_name(rule));
     const bool wide = rule == MatrixRule::kCdna2 || rule == MatrixRule::kCdna3;
     GpuModel on(file,
                 {.wave = wide ? 64 : 32, .order = ThreadOrder::kRandom, .seed = 5, .rule = rule},
                 DType::kBF16);
-    const Tensor first = on.logits(file.rig, file.first);
-    EXPECT_LE(relative_difference(first, want), bf16_tolerance(3));
-    EXPECT_EQ(hash_hex(hash_bytes(first.data, first.bytes())), stated_hash(rule));
+    const Tensor first = on.logits(file.rig, file.batch(1));
+    EXPECT_LE(relative_distance(first, want), bf16_tolerance(3));
+    gpu::expect_stated_hash(first, kStatedHashes, rule);
   }
 }
 
@@ -204,13 +141,14 @@ TEST(GpuModel, CachedAndChunkedRowsAreTheRowsOfTheWhole) {
   GpuModel on(file, {.wave = 64, .rule = MatrixRule::kCdna3}, DType::kBF16);
   Cache cache =
       make_cache(on.arena, on.model->config(), DType::kBF16, {.pages = 4, .page_rows = 16});
-  const Segment document = file.first.segments.front();
-  const Tensor whole = on.logits(file.rig, file.first);
+  const Batch batch = file.batch(1);
+  const Segment document = batch.segments.front();
+  const Tensor whole = on.logits(file.rig, batch);
   // The same bits as in a random order of threads.
-  EXPECT_EQ(hash_hex(hash_bytes(whole.data, whole.bytes())), stated_hash(MatrixRule::kCdna3));
+  gpu::expect_stated_hash(whole, kStatedHashes, MatrixRule::kCdna3);
   const auto part = [&](int64_t begin, int64_t end, std::span<const int32_t> pages) {
-    const Batch some{.token = file.batch.token.rows(begin, end),
-                     .position = file.batch.position.rows(begin, end),
+    const Batch some{.token = batch.token.rows(begin, end),
+                     .position = batch.position.rows(begin, end),
                      .segments = {{0, end - begin, begin, 0}}};
     const Tensor hidden = on.model->forward(on.ctx, some, &cache, pages);
     EXPECT_SAME_BITS(on.model->logits(on.ctx, hidden), whole.rows(begin, end));
@@ -227,9 +165,9 @@ TEST(GpuModel, CachedAndChunkedRowsAreTheRowsOfTheWhole) {
 TEST(GpuModel, NoLayerWaitsForTheHost) {
   GoldenFile file("native-tiny");
   GpuModel on(file, {.wave = 64}, DType::kBF16);
-  on.model->forward(on.ctx, file.first);
+  on.model->forward(on.ctx, file.batch(1));
   const int in = on.gpu.copies_in, out = on.gpu.copies_out, takes = on.gpu.takes;
-  on.model->forward(on.ctx, file.first);
+  on.model->forward(on.ctx, file.batch(1));
   EXPECT_EQ(on.gpu.copies_in - in, 2);
   EXPECT_EQ(on.gpu.copies_out - out, 0);
   EXPECT_EQ(on.gpu.takes - takes, 0);
@@ -250,7 +188,8 @@ TEST(GpuModel, WhatHasNoKernelIsRefusedByNameBeforeAnyPass) {
   CountingGpu gpu({});
   gpu::GpuArenaMemory memory(gpu);
   Arena arena(Arena::Mode::kReal, &memory);
-  const Tensor master = arena.take("weights.master", "weights", DType::kF32, {file.master.count()});
+  const Tensor master =
+      arena.take("weights.master", "weights", DType::kF32, {file.weights.count()});
   const std::string message = error_of([&] {
     const Model model(arena, file.directory.config(),
                       {.compute = DType::kBF16, .tokens = 16, .positions = 64, .training = true},

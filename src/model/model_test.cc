@@ -13,43 +13,22 @@
 #include <map>
 
 #include "base/error.h"
-#include "checkpoint/safetensors/file.h"
 #include "kernels/ref/element.h"
-#include "model/model_directory.h"
-#include "testing/places.h"
-#include "testing/rig.h"
+#include "model/test_golden.h"
 
 namespace moraine {
 namespace {
 
 using namespace testing;
 
-std::string golden(const std::string& name) { return testing::source_path("tests/golden/" + name); }
-
 // A golden model, loaded for one backend and compute type.
-struct Golden {
+struct Golden : GoldenFile {
   Golden(const std::string& name, Backend backend, DType compute, bool training,
          Recompute recompute = Recompute::kNone)
-      : rig(backend),
-        arena(Arena::Mode::kReal),
-        expected(
-            SafetensorsFile::open(posix_file_system(), golden(name) + "/expected.safetensors")),
-        directory(ModelDirectory::open(posix_file_system(), golden(name))) {
+      : GoldenFile(name, backend), arena(Arena::Mode::kReal) {
     const DType wide = compute == DType::kF64 ? DType::kF64 : DType::kF32;
-    const ParameterTable table = build_parameters(directory.config());
-    const Tensor weights = rig.zeros({table.total_count}, DType::kF32);
-    directory.read_weights(weights);
     master = rig.copy_as(weights, wide);
-    gradients = rig.zeros({table.total_count}, wide);
-    const SafetensorsEntry& ids = expected.get("input_ids");
-    rows = ids.shape[0], length = ids.shape[1];
-    token = rig.zeros({rows * length}, DType::kI32);
-    target = rig.zeros({rows * length}, DType::kI32);
-    const int64_t* values = static_cast<const int64_t*>(view(ids).data);
-    for (int64_t i = 0; i < rows * length; ++i) {
-      token.as<int32_t>()[i] = static_cast<int32_t>(values[i]);
-      target.as<int32_t>()[i] = (i + 1) % length == 0 ? -1 : static_cast<int32_t>(values[i + 1]);
-    }
+    gradients = rig.zeros({weights.count()}, wide);
     model = std::make_unique<Model>(arena, directory.config(),
                                     ModelOptions{.compute = compute,
                                                  .tokens = rows * length,
@@ -60,47 +39,15 @@ struct Golden {
     model->refresh(rig.ctx);
   }
 
-  // Rows as documents.
-  Batch batch() {
-    Batch b{.token = token, .position = rig.zeros({rows * length}, DType::kI32), .segments = {}};
-    std::vector<int64_t> begins;
-    for (int64_t r = 0; r < rows; ++r) begins.push_back(r * length);
-    set_documents(b, begins);
-    return b;
-  }
-  Tensor want(const std::string& key) {
-    const SafetensorsEntry& entry = expected.get(key);
-    Tensor t = rig.zeros({entry.count}, DType::kF32);
-    read_as_f32(entry, t.as<float>());
-    return t;
-  }
   Tensor logits() {
     const Tensor hidden = model->forward(rig.ctx, batch());
     return rig.copy(model->logits(rig.ctx, hidden));
   }
 
-  Rig rig;
   Arena arena;
-  SafetensorsFile expected;
-  ModelDirectory directory;
-  Tensor master, gradients, token, target;
-  int64_t rows = 0, length = 0;
+  Tensor master, gradients;
   std::unique_ptr<Model> model;
 };
-
-double relative_difference(const Tensor& got, const Tensor& want) {  // of norms
-  double difference = 0, norm = 0;
-  for (int64_t i = 0; i < want.count(); ++i) {
-    const double g = ref::get(got, i), w = ref::get(want, i);
-    difference += (g - w) * (g - w);
-    norm += w * w;
-  }
-  return std::sqrt(difference / (norm + 1e-300));
-}
-
-// The golden files are f32 runs: their own distance from a true f64 run is at most 1.4e-5 in a logit and 1.3e-5
-// in a gradient's norm (their README). Ours is another draw of the same spread: three of it on top of theirs.
-constexpr double kF32Gradient = 4 * 1.3e-5, kF32Logit = 4 * 1.4e-5;
 
 // How much larger the parts of a gradient are than the whole: sum over targets of |part|, over |whole|. A
 // tensor's norm averages the cancellation of its entries; one of a few entries (a key temperature) has it in full.
@@ -133,12 +80,12 @@ TEST_P(Parity, LogitsLossGradientsAndRouting) {
   const auto [name, backend] = GetParam();
   Golden g(name, backend, backend == Backend::kRef ? DType::kF64 : DType::kF32, /*training=*/true);
   const ModelConfig& c = g.directory.config();
-  EXPECT_LE(relative_difference(g.logits(), g.want("logits")), kF32Logit);
+  EXPECT_LE(relative_distance(g.logits(), g.want("logits")), kF32Logit);
 
   const Tensor load = g.rig.zeros({c.layers, c.classes()}, DType::kI64);
   const double loss =
       g.model->loss_and_gradients(g.rig.ctx, g.batch(), g.target, {g.gradients}, load);
-  const double positions = static_cast<double>(g.rows * (g.length - 1));
+  const double positions = static_cast<double>(g.targets());
   EXPECT_NEAR(loss / positions, ref::get(g.want("loss"), 0), 2e-6);
 
   const Tensor choice_entry = view(g.expected.get("router_choice"));
@@ -152,7 +99,7 @@ TEST_P(Parity, LogitsLossGradientsAndRouting) {
       EXPECT_NEAR(ref::get(g.model->acts(i).gate, t), ref::get(prob, at), 1e-5);
     }
     EXPECT_LE(
-        relative_difference(g.model->boundary_above(i).r, g.want("hidden/" + std::to_string(i))),
+        relative_distance(g.model->boundary_above(i).r, g.want("hidden/" + std::to_string(i))),
         kF32Logit);
   }
   const Tensor gradients = g.rig.copy(g.gradients);
@@ -167,7 +114,7 @@ TEST_P(Parity, LogitsLossGradientsAndRouting) {
     if (rms(want) == 0) {
       EXPECT_EQ(rms(got), 0) << p.name;
     } else {
-      EXPECT_LE(relative_difference(got, want), spread * kF32Gradient) << p.name << ": " << spread;
+      EXPECT_LE(relative_distance(got, want), spread * kF32Gradient) << p.name << ": " << spread;
     }
   }
 }
@@ -185,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, Parity,
 TEST(ModelParity, LegacyLayoutIsTheSameModel) {
   Golden g("legacy-tiny", Backend::kCpu, DType::kF32, false);
   EXPECT_EQ(g.directory.config().skip, SkipKind::kIdentity);
-  EXPECT_LE(relative_difference(g.logits(), g.want("logits")), kF32Logit);
+  EXPECT_LE(relative_distance(g.logits(), g.want("logits")), kF32Logit);
 }
 
 TEST(ModelParity, SkipSemanticsOfBothLayouts) {
@@ -195,7 +142,7 @@ TEST(ModelParity, SkipSemanticsOfBothLayouts) {
       if (p.kind == Parameter::Kind::kBalance) view(p, g.master).as<float>()[p.count() - 1] = 0.1f;
     }
     g.model->refresh(g.rig.ctx);
-    EXPECT_LE(relative_difference(g.logits(), g.want("skip/logits")), kF32Logit) << name;
+    EXPECT_LE(relative_distance(g.logits(), g.want("skip/logits")), kF32Logit) << name;
   }
 }
 
@@ -203,9 +150,9 @@ TEST(ModelParity, Bf16) {
   // The public bf16 run is itself 3 % (of the logits' rms) from f32: ours may be as far on the other side.
   Golden g("native-tiny-bf16", Backend::kCpu, DType::kBF16, false);
   EXPECT_EQ(g.directory.stored_dtype(), DType::kBF16);
-  EXPECT_LE(relative_difference(g.logits(), g.want("logits_f32")), 0.045);
+  EXPECT_LE(relative_distance(g.logits(), g.want("logits_f32")), 0.045);
   // A loss is a difference of two logit-sized numbers, each off by 0.05 rms; the mean is over 46 positions.
-  const double positions = static_cast<double>(g.rows * (g.length - 1));
+  const double positions = static_cast<double>(g.targets());
   EXPECT_NEAR(g.model->loss(g.rig.ctx, g.batch(), g.target) / positions,
               ref::get(g.want("loss_f32"), 0), 3 * 0.05 * std::sqrt(2 / positions));
 }

@@ -127,6 +127,16 @@ void expect_close(const Tensor& got, const Tensor& want, Tolerance tolerance, co
                 << tolerance.relative << " (rms " << scale << ")";
 }
 
+double relative_distance(const Tensor& got, const Tensor& want) {
+  double difference = 0, norm = 0;
+  for (int64_t i = 0; i < want.count(); ++i) {
+    const double g = ref::get(got, i), w = ref::get(want, i);
+    difference += (g - w) * (g - w);
+    norm += w * w;
+  }
+  return std::sqrt(difference / (norm + 1e-300));
+}
+
 void expect_finite(const Tensor& got, const char* what) {
   for (int64_t i = 0; i < got.count(); ++i) {
     if (std::isfinite(ref::get(got, i))) continue;

@@ -45,6 +45,8 @@ Tolerance tolerance(DType output, int64_t terms);
 void expect_close(const Tensor& got, const Tensor& want, Tolerance tolerance, const char* what);
 void expect_same_bits(const Tensor& got, const Tensor& want, const char* what);
 void expect_finite(const Tensor& got, const char* what);
+// Norm of got - want over that of want, in double.
+double relative_distance(const Tensor& got, const Tensor& want);
 
 #define EXPECT_CLOSE(got, want, tol) ::moraine::testing::expect_close(got, want, tol, #got)
 #define EXPECT_SAME_BITS(got, want) ::moraine::testing::expect_same_bits(got, want, #got)
