@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include "base/hash.h"
 #include "kernels/gpu/test_gpu_rig.h"
 #include "kernels/linear.h"
 
@@ -91,13 +90,10 @@ TEST(GpuMatmul, WithoutBetaWhatWasThereIsNotRead) {
 }
 
 // Of the product below: one for each generation, no two the same.
-const char* stated_hash(MatrixRule rule) {
-  constexpr const char* kHashes[] = {
-      "a199486c1173a9b680361c4cd65f2095", "9e89dbfb1cb2cf6744b443188de0960d",
-      "0c8b65013e86c6ab2c1df5f04a37da65", "8fb11f178d9e712974b67e14f46097a1",
-      "aa828ea9cf1d525ebc25658e68f36107"};
-  return kHashes[static_cast<int>(rule)];
-}
+constexpr StatedHashes kStatedHashes = {
+    "a199486c1173a9b680361c4cd65f2095", "9e89dbfb1cb2cf6744b443188de0960d",
+    "0c8b65013e86c6ab2c1df5f04a37da65", "8fb11f178d9e712974b67e14f46097a1",
+    "aa828ea9cf1d525ebc25658e68f36107"};
 
 TEST(GpuMatmul, EveryGenerationHasOneResult) {
   Rig host;
@@ -109,8 +105,7 @@ TEST(GpuMatmul, EveryGenerationHasOneResult) {
       all = r.get(host, device);
       return device;
     });
-    EXPECT_EQ(hash_hex(hash_bytes(all.data, all.bytes())), stated_hash(rule))
-        << matrix_rule_name(rule);
+    expect_stated_hash(all, kStatedHashes, rule);
   }
 }
 

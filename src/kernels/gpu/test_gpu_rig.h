@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <deque>
+#include <iterator>
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "kernels/gpu/runtime.h"
 #include "kernels/gpu/test_emulations.h"
 #include "testing/rig.h"
@@ -62,6 +65,15 @@ inline std::vector<Emulation> orders_of(MatrixRule rule) {
     if (e.wave == wave) some.push_back(e);
   }
   return some;
+}
+
+// Hashes of an output, by MatrixRule: one for each generation, no two the same.
+using StatedHashes = std::array<const char*, std::size(kMatrixRules)>;
+
+// `got` is on the host.
+inline void expect_stated_hash(const Tensor& got, const StatedHashes& stated, MatrixRule rule) {
+  EXPECT_EQ(hash_hex(hash_bytes(got.data, got.bytes())), stated[static_cast<size_t>(rule)])
+      << matrix_rule_name(rule);
 }
 
 }  // namespace moraine::gpu
