@@ -4,25 +4,14 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
-#include "testing/rig.h"
+#include "optim/test_adamw.h"
 
 namespace moraine {
 namespace {
 
 using namespace testing;
 
-struct Buffers {
-  Tensor w, m, v, g;
-};
-
-Buffers make_buffers(Rig& rig, int64_t N, int64_t S) {
-  return {rig.normal({N}, DType::kF32, 1), rig.zeros({S}, DType::kF32), rig.zeros({S}, DType::kF32),
-          rig.normal({N}, DType::kF32, 2)};
-}
-
-void step(Rig& rig, const Buffers& r, std::span<const AdamWRange> ranges, int64_t t,
+void step(Rig& rig, const AdamWBuffers& r, std::span<const AdamWRange> ranges, int64_t t,
           const AdamWOptions& o, double lr = 0.01) {
   adamw_step(rig.ctx, {.weights = r.w,
                        .m = r.m,
@@ -33,24 +22,6 @@ void step(Rig& rig, const Buffers& r, std::span<const AdamWRange> ranges, int64_
                        .lr = lr,
                        .step = t,
                        .options = o});
-}
-
-// The formulas of the header in double, one element at a time.
-void reference_step(const Buffers& r, const AdamWRange& range, int64_t t, const AdamWOptions& o,
-                    double lr) {
-  for (int64_t i = 0; i < range.count; ++i) {
-    const double g = 0.5 * r.g.as<double>()[range.offset + i];
-    double &m = r.m.as<double>()[range.state_offset + i],
-           &v = r.v.as<double>()[range.state_offset + i];
-    m = o.beta1 * m + (1 - o.beta1) * g;
-    v = o.beta2 * v + (1 - o.beta2) * g * g;
-    const double m_hat = m / (1 - std::pow(o.beta1, double(t))),
-                 v_hat = v / (1 - std::pow(o.beta2, double(t)));
-    const double rate = lr * range.lr_scale;
-    double& w = r.w.as<double>()[range.offset + i];
-    w = w * (1 - rate * (range.weight_decay ? o.weight_decay : 0)) -
-        rate * m_hat / (std::sqrt(v_hat) + o.eps);
-  }
 }
 
 const AdamWOptions kOptions = {
@@ -64,12 +35,11 @@ TEST(AdamW, MatchesTheFormulasOverSteps) {
         {.offset = 5, .state_offset = 1, .count = 97, .lr_scale = 0.1, .weight_decay = false},
         {.offset = 110, .state_offset = 98, .count = 0},
         {.offset = 120, .state_offset = 98, .count = 70001, .weight_decay = true}};
-    const Buffers run = make_buffers(rig, 70200, 70100);
-    const Buffers want = {rig.copy_as(run.w, DType::kF64), rig.copy_as(run.m, DType::kF64),
-                          rig.copy_as(run.v, DType::kF64), rig.copy_as(run.g, DType::kF64)};
+    const AdamWBuffers run = adamw_buffers(rig, 70200, 70100);
+    const AdamWBuffers want = in_double(rig, run);
     for (int64_t t = 1; t <= 5; ++t) {
       step(rig, run, ranges, t, kOptions);
-      for (const AdamWRange& range : ranges) reference_step(want, range, t, kOptions, 0.01);
+      for (const AdamWRange& range : ranges) adamw_formulas(want, range, t, kOptions, 0.01);
     }
     // Five steps of about ten roundings each.
     EXPECT_CLOSE(run.m, want.m, tolerance(DType::kF32, 50));
@@ -94,14 +64,14 @@ TEST(AdamW, SplitsAndThreadsDoNotChangeABit) {
     parts.push_back({.offset = at, .state_offset = at, .count = n, .weight_decay = true});
     at += n;
   }
-  const Buffers a = make_buffers(one, N, N), b = make_buffers(two, N, N),
-                c = make_buffers(one, N, N);
+  const AdamWBuffers a = adamw_buffers(one, N, N), b = adamw_buffers(two, N, N),
+                     c = adamw_buffers(one, N, N);
   for (int64_t t = 1; t <= 3; ++t) {
     step(one, a, whole, t, kOptions);
     step(two, b, whole, t, kOptions);
     step(one, c, parts, t, kOptions);
   }
-  for (const Buffers& other : {b, c}) {
+  for (const AdamWBuffers& other : {b, c}) {
     EXPECT_SAME_BITS(other.w, a.w);
     EXPECT_SAME_BITS(other.m, a.m);
     EXPECT_SAME_BITS(other.v, a.v);
@@ -110,7 +80,7 @@ TEST(AdamW, SplitsAndThreadsDoNotChangeABit) {
 
 TEST(AdamW, ZeroGradientOnlyDecays) {
   Rig rig;
-  const Buffers run = make_buffers(rig, 100, 100);
+  const AdamWBuffers run = adamw_buffers(rig, 100, 100);
   std::fill(run.g.as<float>(), run.g.as<float>() + 100, 0.0f);
   const Tensor before = rig.copy(run.w);
   const std::vector<AdamWRange> still = {{.offset = 0, .state_offset = 0, .count = 100}};

@@ -9,8 +9,8 @@
 #include <functional>
 
 #include "kernels/gpu/test_gpu_rig.h"
-#include "optim/adamw.h"
 #include "optim/muon.h"
+#include "optim/test_adamw.h"
 
 namespace moraine::gpu {
 namespace {
@@ -19,18 +19,10 @@ using namespace testing;
 
 // ------------------------------------------------------------------------------------ AdamW
 
-struct AdamWBuffers {
-  Tensor w, m, v, g;
-};
-
-AdamWBuffers make_buffers(Rig& rig, int64_t N, int64_t S) {
-  return {rig.normal({N}, DType::kF32, 1), rig.zeros({S}, DType::kF32), rig.zeros({S}, DType::kF32),
-          rig.normal({N}, DType::kF32, 2)};
-}
+const AdamWOptions kOptions = {.lr = 0, .weight_decay = 0.1};
 
 // Three steps of `ranges`; the buffers afterwards, on the host.
 AdamWBuffers run(GpuRig& rig, Rig& host, AdamWBuffers b, std::span<const AdamWRange> ranges) {
-  const AdamWOptions options = {.lr = 0, .weight_decay = 0.1};
   for (Tensor* t : {&b.w, &b.m, &b.v, &b.g}) *t = rig.put(*t);
   for (int64_t step = 1; step <= 3; ++step) {
     adamw_step(*rig.gpu, {.weights = b.w,
@@ -41,23 +33,10 @@ AdamWBuffers run(GpuRig& rig, Rig& host, AdamWBuffers b, std::span<const AdamWRa
                           .gradient_scale = 0.5,
                           .lr = 0.01,
                           .step = step,
-                          .options = options});
+                          .options = kOptions});
   }
   for (Tensor* t : {&b.w, &b.m, &b.v}) *t = rig.get(host, *t);
   return b;
-}
-
-// The formulas of adamw.h in double, one element at a time.
-void reference_step(const AdamWBuffers& b, const AdamWRange& range, double step) {
-  for (int64_t i = 0; i < range.count; ++i) {
-    const double g = 0.5 * b.g.as<double>()[range.offset + i], rate = 0.01 * range.lr_scale;
-    double &m = b.m.as<double>()[range.state_offset + i],
-           &v = b.v.as<double>()[range.state_offset + i], &w = b.w.as<double>()[range.offset + i];
-    m = 0.9 * m + 0.1 * g;
-    v = 0.95 * v + 0.05 * g * g;
-    const double m_hat = m / (1 - std::pow(0.9, step)), v_hat = v / (1 - std::pow(0.95, step));
-    w = w * (1 - rate * (range.weight_decay ? 0.1 : 0)) - rate * m_hat / (std::sqrt(v_hat) + 1e-8);
-  }
 }
 
 TEST(GpuAdamW, MatchesTheFormulasOverStepsWithOneResult) {
@@ -67,12 +46,10 @@ TEST(GpuAdamW, MatchesTheFormulasOverStepsWithOneResult) {
       {.offset = 110, .state_offset = 98, .count = 0},
       {.offset = 120, .state_offset = 98, .count = 401, .weight_decay = true}};
   Rig host;
-  const AdamWBuffers start = make_buffers(host, 530, 510);
-  const AdamWBuffers want = {host.copy_as(start.w, DType::kF64), host.copy_as(start.m, DType::kF64),
-                             host.copy_as(start.v, DType::kF64),
-                             host.copy_as(start.g, DType::kF64)};
+  const AdamWBuffers start = adamw_buffers(host, 530, 510);
+  const AdamWBuffers want = in_double(host, start);
   for (int step = 1; step <= 3; ++step) {
-    for (const AdamWRange& range : ranges) reference_step(want, range, step);
+    for (const AdamWRange& range : ranges) adamw_formulas(want, range, step, kOptions, 0.01);
   }
   AdamWBuffers first;
   for (const Emulation& e : all_emulations()) {
@@ -96,7 +73,7 @@ TEST(GpuAdamW, MatchesTheFormulasOverStepsWithOneResult) {
 TEST(GpuAdamW, SplitsDoNotChangeABit) {
   Rig host;
   const int64_t N = 600;
-  const AdamWBuffers start = make_buffers(host, N, N);
+  const AdamWBuffers start = adamw_buffers(host, N, N);
   const std::vector<AdamWRange> whole = {
       {.offset = 0, .state_offset = 0, .count = N, .weight_decay = true}};
   std::vector<AdamWRange> parts;
