@@ -15,7 +15,7 @@ namespace moraine::testing {
 
 // The golden files are f32 runs: their own distance from a true f64 run is at most 1.4e-5 in a logit and 1.3e-5
 // in a gradient's norm (their README). Ours is another draw of the same spread: three of it on top of theirs.
-constexpr double kF32Gradient = 4 * 1.3e-5, kF32Logit = 4 * 1.4e-5;
+inline constexpr double kF32Gradient = 4 * 1.3e-5, kF32Logit = 4 * 1.4e-5;
 
 struct GoldenFile {
   explicit GoldenFile(const std::string& name, Backend backend = Backend::kCpu)
