@@ -223,10 +223,15 @@ TEST(RankSteps, WhoComputesWhichRowsOfExpertsChangesNoBit) {
                           .slots = 1 + static_cast<int64_t>(seed % 3),
                           .every_steps = 1,
                           .gate = 0,
-                          .across_hosts = true};
-      expect_same(answers(placed, seed % 3 != 0, mix), want);
-      EXPECT_EQ(last_load.placed > 0, mode != PlacementMode::kStatic);
-      EXPECT_EQ(last_load.guests > 0, mode != PlacementMode::kStatic);
+                          .across_hosts = true,
+                          .row_seconds = 1};
+      const bool places = mode != PlacementMode::kStatic;
+      int runs = 0;
+      do {  // weights may come after the last step of a short run
+        expect_same(answers(placed, seed % 3 != 0, mix), want);
+      } while (places && last_load.placed == 0 && ++runs < 100);
+      EXPECT_EQ(last_load.placed > 0, places);
+      EXPECT_EQ(last_load.guests > 0, places);
       EXPECT_GE(last_load.home_load_over_mean, 1);
     }
   }
@@ -247,8 +252,12 @@ TEST(RankSteps, ABusyExpertIsComputedByTwoRanksOnceItsWeightsAreThere) {
   const auto loads = [](PlacementMode mode) {
     ServingLoad load;
     Shape shape{.ranks = 2, .experts = true, .rows = 160};
-    shape.placement = {
-        .mode = mode, .slots = 1, .every_steps = 4, .gate = 0.05, .across_hosts = true};
+    shape.placement = {.mode = mode,
+                       .slots = 1,
+                       .every_steps = 4,
+                       .gate = 0.05,
+                       .across_hosts = true,
+                       .row_seconds = 1};
     run_thread_ranks(2, [&](Transport& transport) {
       StepRanks ranks(transport, 0, 60);
       const auto model = open_on(shape, ranks);
@@ -258,8 +267,10 @@ TEST(RankSteps, ABusyExpertIsComputedByTwoRanksOnceItsWeightsAreThere) {
       step.segments = {{.row_begin = 0, .rows = 160, .position_begin = 0, .key_begin = 0}};
       step.token.assign(160, 5), step.pages = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
       for (int32_t i = 0; i < 160; ++i) step.position.push_back(i);
-      for (int i = 0; i < 64; ++i) compute_step(model->ctx(), model->model(), model->cache(), step);
-      if (transport.rank() == 0) load = model->model().options().serving_placer->load();
+      const ServingPlacer& placer = *model->model().options().serving_placer;
+      for (int i = 0; i < 64; i += placer.sends() ? 0 : 1)
+        compute_step(model->ctx(), model->model(), model->cache(), step);
+      if (transport.rank() == 0) load = placer.load();
     });
     return load;
   };
@@ -267,14 +278,15 @@ TEST(RankSteps, ABusyExpertIsComputedByTwoRanksOnceItsWeightsAreThere) {
   EXPECT_NEAR(home.rank_load_over_mean, 1.5, 1e-9);
   EXPECT_EQ(home.rank_load_over_mean, home.home_load_over_mean);
   EXPECT_EQ(placed.home_load_over_mean, home.home_load_over_mean);
-  EXPECT_LT(placed.rank_load_over_mean, 1.25);  // weights are read twice; steps before it fade
+  EXPECT_LT(placed.rank_load_over_mean,
+            1.25);  // rows are split by blocks of 16; steps before it fade
   EXPECT_GE(placed.guests, 1);
 }
 
 // Weights of guests, and memory that other ranks write.
 TEST(RankSteps, WhatRanksTakeIsWhatIsPlanned) {
   Shape shape{.ranks = 3, .experts = true, .low_latency = "on"};
-  shape.placement = {.mode = PlacementMode::kBalanced, .slots = 2};
+  shape.placement.mode = PlacementMode::kBalanced;
   std::vector<std::vector<Arena::Entry>> taken(3);
   run_thread_ranks(3, [&](Transport& transport) {
     StepRanks ranks(transport, 0, 60);
@@ -369,7 +381,12 @@ void lose_rank_1(const Shape& shape, int after, Transport& transport, std::strin
 TEST(RankSteps, ARankThatEndsIsNamedWhereverExpertsAre) {
   for (const PlacementMode mode : {PlacementMode::kBalanced, PlacementMode::kShuffled}) {
     Shape shape{.ranks = 3, .experts = true};
-    shape.placement = {.mode = mode, .slots = 2, .every_steps = 1, .gate = 0, .across_hosts = true};
+    shape.placement = {.mode = mode,
+                       .slots = 2,
+                       .every_steps = 1,
+                       .gate = 0,
+                       .across_hosts = true,
+                       .row_seconds = 1};
     for (const int after : {1, 2, 5}) {
       std::string errors[3];
       run_thread_ranks(3, [&](Transport& t) { lose_rank_1(shape, after, t, &errors[t.rank()]); });

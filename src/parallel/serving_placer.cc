@@ -99,6 +99,8 @@ void ServingPlacer::observe() {
 
 // What a row costs at each member, and the time of one: the same on all.
 void ServingPlacer::find_costs() {
+  row_seconds_ = options_.row_seconds;
+  if (row_seconds_ > 0) return;
   const size_t members = slowness_.size();
   const int64_t mine[2] = {std::llround(row_time_.nanoseconds() * kFraction),
                            std::llround(pass_seconds_ * 1e9 * kFraction)};

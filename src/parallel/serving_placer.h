@@ -31,6 +31,8 @@ struct ServingPlacement {
   int64_t every_steps = 32;  // between plans
   double gate = 0.05;        // share of a layer's busiest seconds
   bool across_hosts = true;
+  // Of a row, in plans. 0: as measured, and slow members get fewer rows; given, plans are those of the rows alone.
+  double row_seconds = 0;
 };
 // "static", "balanced", "shuffled". Errors: kInvalidArgument.
 PlacementMode placement_mode(const std::string& name);
@@ -55,6 +57,8 @@ class ServingPlacer {
   void end_step();
   // Guests that came into use since it was last called.
   std::optional<PlacementChange> take_change();
+  // Weights are under way: a change that is not in use yet.
+  bool sends() const { return coming_.has_value(); }
   const ServingLoad& load() const { return load_; }
 
  private:
