@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "base/file_system.h"
 #include "base/json.h"
 #include "base/pool.h"
+#include "base/thread.h"
 #include "bench/given_routes.h"
 #include "bench/random_batch.h"
 #include "bench/serving_experts.h"
@@ -52,13 +52,6 @@ struct Seen {
   double seconds_over_mean() const { return mean_seconds > 0 ? busiest_seconds / mean_seconds : 1; }
 };
 
-// Of this thread: what other programs do on its core is not in it.
-double processor_seconds() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
 // One rank's trainer with its routes.
 class Runner {
  public:
@@ -91,9 +84,9 @@ class Runner {
     StepPlan now = plan;
     now.step = count_++;
     barrier(ranks_.world);
-    const double begin = now_seconds(), processor = processor_seconds();
+    const double begin = now_seconds(), processor = thread_seconds();
     const StepResult result = trainer_.step(now, /*lr_scale=*/1e-3, read, spike_);
-    const double used = processor_seconds() - processor;
+    const double used = thread_seconds() - processor;
     barrier(ranks_.world);
     Seen seen{.seconds = now_seconds() - begin,
               .loss = result.loss,
@@ -140,16 +133,14 @@ struct Balance {
   int64_t guests = 0, bytes = 0;   // in force at the end; each step
 };
 
-// The most that one expert has, over a rank's mean; EPLB's busiest over mean. Means over layers.
+// What is least without replicas; EPLB's busiest over mean, a mean over layers.
 void add_bounds(const RunConfig& config, const GivenRoutes& routes, Balance& b) {
   const int64_t M = config.parallel.expert, E = config.model.experts, L = config.model.layers;
-  b.floor = b.anywhere = 0;
+  b.floor = routes.floor_over_mean(M);
+  b.anywhere = 0;
   for (int64_t l = 0; l < L; ++l) {
-    const std::vector<double> shares = routes.shares(l);
-    const double most = *std::max_element(shares.begin(), shares.end()) * static_cast<double>(M);
     const std::vector<double> devices = replicate_and_pack(
-        shares, {.replicas = E + M * config.parallel.expert_slots, .devices = M});
-    b.floor += std::max(1.0, most) / static_cast<double>(L);
+        routes.shares(l), {.replicas = E + M * config.parallel.expert_slots, .devices = M});
     b.anywhere += *std::max_element(devices.begin(), devices.end()) * static_cast<double>(M) /
                   static_cast<double>(L);
   }

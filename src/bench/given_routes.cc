@@ -53,6 +53,15 @@ std::vector<double> GivenRoutes::shares(int64_t layer) const {
   return of;
 }
 
+double GivenRoutes::floor_over_mean(int64_t ranks) const {
+  double sum = 0;
+  for (int64_t l = 0; l < std::ssize(until_); ++l) {
+    const std::vector<double> of = shares(l);
+    sum += std::max(1.0, *std::max_element(of.begin(), of.end()) * static_cast<double>(ranks));
+  }
+  return sum / static_cast<double>(until_.size());
+}
+
 void GivenRoutes::route(int64_t layer, const Tensor& expert) {
   const std::vector<double>& until = until_[static_cast<size_t>(layer)];
   const int64_t T = expert.dims[0], n = expert.count() / std::max<int64_t>(1, T);

@@ -26,6 +26,9 @@ class GivenRoutes : public ForwardObserver {
 
   // Shares of a layer's experts.
   std::vector<double> shares(int64_t layer) const;
+  // Rows of the busiest of so many ranks over their mean, at least, while no expert has replicas: the most that one
+  // expert has. Mean over layers.
+  double floor_over_mean(int64_t ranks) const;
 
   void reads(int64_t, ServedMatrix, const Tensor&, std::span<const int64_t>) override {}
   void chooses(int64_t, const Tensor&) override {}

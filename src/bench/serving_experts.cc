@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -14,6 +13,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/pool.h"
+#include "base/thread.h"
 #include "bench/given_routes.h"
 #include "comm/thread_ranks.h"
 #include "infer/rank_steps.h"
@@ -35,12 +35,6 @@ struct StepKind {
 constexpr StepKind kKinds[] = {{"prompt", 8, 64}, {"answers", 16, 1}};
 constexpr int64_t kMostRows = 512;
 
-double processor_seconds() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
 // The routes, and this thread's processor time from each layer's routes to the answers of this rank's experts.
 class TimedRoutes : public GivenRoutes {
  public:
@@ -49,10 +43,10 @@ class TimedRoutes : public GivenRoutes {
 
   void route(int64_t layer, const Tensor& expert) override {
     GivenRoutes::route(layer, expert);
-    begin_ = processor_seconds();
+    begin_ = thread_seconds();
   }
   void computed(int64_t layer, double) override {
-    seconds_[static_cast<size_t>(layer)] = processor_seconds() - begin_;
+    seconds_[static_cast<size_t>(layer)] = thread_seconds() - begin_;
   }
   const std::vector<double>& seconds() const { return seconds_; }  // [L] of the last step
 
@@ -191,13 +185,7 @@ ServedBalance measure(const BenchServingExpertsOptions& o, double s, const StepK
   ServedBalance result{.zipf = s, .kind = kind.name};
   result.home_over_mean = placed.load().home_load_over_mean;
   result.placed_over_mean = placed.load().rank_load_over_mean;
-  result.floor = 0;
-  for (int64_t l = 0; l < o.model.layers; ++l) {
-    const std::vector<double> shares = home.routes().shares(l);
-    result.floor += std::max(1.0, *std::max_element(shares.begin(), shares.end()) *
-                                      static_cast<double>(o.ranks)) /
-                    static_cast<double>(o.model.layers);
-  }
+  result.floor = home.routes().floor_over_mean(o.ranks);
   result.home_ms = median_ms(at_home, &ServedStep::seconds);
   result.placed_ms = median_ms(balanced, &ServedStep::seconds);
   result.home_processor_ms = median_ms(at_home, &ServedStep::busiest_seconds);

@@ -115,12 +115,12 @@ void print_answers(PlanFlags f) {
       ModelDirectory::open(posix_file_system(), f.model_path, ModelDirectory::Verify::kAsRead);
   f.load.positions = f.context > 0 ? f.context : directory.config().max_positions;
   const int64_t each = (f.load.positions + kPageRows - 1) / kPageRows;
-  f.load.cache = {.pages = each * f.sequences, .segments = f.sequences};
   const std::unique_ptr<Transport> absent =
       make_absent_transport(static_cast<int>(f.ranks), static_cast<int>(f.rank));
   StepRanks ranks(*absent, 0, /*deadline=*/1);
   f.load.ranks = ranks.of_model(directory.config(), f.share_cache);
-  if (f.share_cache) f.load.cache.pages = (each + f.ranks - 1) / f.ranks * f.sequences;
+  const int64_t here = f.share_cache ? (each + f.ranks - 1) / f.ranks : each;
+  f.load.cache = {.pages = here * f.sequences, .segments = f.sequences};
   f.load.placement = f.placement.placement();
   print_plan(LoadedModel::plan(directory, f.load)->arena(), f.json);
 }

@@ -115,6 +115,14 @@ int64_t packed_bytes(const PackedMatrix& shape) {
   return packed_bytes(shape.dtype, shape.groups, shape.n, shape.k);
 }
 
+int64_t packed_group_bytes(const PackedMatrix& pack) {
+  return pack.groups == 0 ? 0 : packed_bytes(pack) / pack.groups;
+}
+
+std::byte* packed_group(const PackedMatrix& pack, int64_t group) {
+  return static_cast<std::byte*>(pack.data) + group * packed_group_bytes(pack);
+}
+
 PackedMatrix take_packed(Arena& arena, const std::string& name, DType dtype, int64_t groups,
                          int64_t n, int64_t k) {
   PackedMatrix packed;

@@ -46,6 +46,9 @@ struct PackedMatrix {
 int64_t packed_bytes(DType dtype, int64_t groups, int64_t n, int64_t k);
 // The same for any format; `data` need not be there.
 int64_t packed_bytes(const PackedMatrix& shape);
+// One group's part of a pack: where it begins, and how long each is. 0 bytes without groups.
+int64_t packed_group_bytes(const PackedMatrix& pack);
+std::byte* packed_group(const PackedMatrix& pack, int64_t group);
 
 // Takes an empty pack from the arena.
 PackedMatrix take_packed(Arena& arena, const std::string& name, DType dtype, int64_t groups,

@@ -158,8 +158,7 @@ void PackedModel::check_names() const {
 
 PackedMatrix PackedModel::pack(const PackSource& source) const {
   PackedMatrix held = whole(source);
-  const int64_t group_bytes = held.groups == 0 ? 0 : packed_bytes(held) / held.groups;
-  held.data = static_cast<uint8_t*>(held.data) + source.group_begin * group_bytes;
+  held.data = packed_group(held, source.group_begin);
   held.groups = source.groups;
   return held;
 }

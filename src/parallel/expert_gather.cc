@@ -27,7 +27,7 @@ ExpertGather::ExpertGather(Communicator& comm, int64_t num_experts, const Gather
 
 // Who computes what ---------------------------------------------------------------------------------
 
-void ExpertGather::place(int64_t layer, const GuestTable& guests) {
+void ExpertGather::set_guests(int64_t layer, const GuestTable& guests) {
   guests_[static_cast<size_t>(layer)] = guests;
   routes_[static_cast<size_t>(layer)] = split_routes(shape_, guests);
 }
@@ -75,7 +75,6 @@ void ExpertGather::add_work() {
   }
   work_.busiest_rows += busiest;
   work_.home_busiest_rows += home_busiest;
-  ++work_.layers;
 }
 
 void ExpertGather::computed(double seconds) {

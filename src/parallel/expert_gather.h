@@ -38,7 +38,6 @@ struct GatherWork {
   int64_t busiest_rows = 0,
           home_busiest_rows = 0;  // sums over layers: as split, and as it would be at home
   int64_t all_rows = 0;           // of all members
-  int64_t layers = 0;             // that were passed
   // Computed here, with kOpenRows for each group, and how long that took.
   int64_t rows = 0;
   double seconds = 0;
@@ -58,7 +57,7 @@ class ExpertGather {
   int64_t group_begin(int64_t member) const { return shape_.group_begin(member); }
 
   // Guests whose weights are here and there. All members place the same between the same steps.
-  void place(int64_t layer, const GuestTable& guests);
+  void set_guests(int64_t layer, const GuestTable& guests);
   const GuestTable& guests(int64_t layer) const { return guests_[static_cast<size_t>(layer)]; }
   // Of a row at each member, > 0; [P], the same on all. All alike until it is set.
   void set_cost(std::vector<int64_t> cost) { cost_ = std::move(cost); }

@@ -12,8 +12,7 @@ Bytes bytes_of(const Tensor& t) {
 
 // One expert's part of a pack.
 Bytes group_of(const PackedMatrix& pack, int64_t group) {
-  const int64_t bytes = packed_bytes(pack) / pack.groups;
-  return {static_cast<std::byte*>(pack.data) + group * bytes, static_cast<size_t>(bytes)};
+  return {packed_group(pack, group), static_cast<size_t>(packed_group_bytes(pack))};
 }
 
 }  // namespace

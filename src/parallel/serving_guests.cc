@@ -9,12 +9,9 @@
 namespace moraine {
 namespace {
 
-int64_t group_bytes(const PackedMatrix& pack) { return packed_bytes(pack) / pack.groups; }
-
 // One expert's part of a pack.
 Bytes group_of(const PackedMatrix& pack, int64_t group) {
-  const int64_t bytes = group_bytes(pack);
-  return {static_cast<std::byte*>(pack.data) + group * bytes, static_cast<size_t>(bytes)};
+  return {packed_group(pack, group), static_cast<size_t>(packed_group_bytes(pack))};
 }
 
 PackedMatrix take_slots(Arena& arena, PackedMatrix pack, int64_t slots) {
@@ -37,7 +34,7 @@ void ServingGuests::add_layer(Arena& arena, const ExpertPacks& held) {
 
 int64_t ServingGuests::bytes_of_guest(int64_t layer) const {
   const ExpertPacks& held = held_[static_cast<size_t>(layer)];
-  return group_bytes(held.gate_up) + group_bytes(held.down);
+  return packed_group_bytes(held.gate_up) + packed_group_bytes(held.down);
 }
 
 void ServingGuests::send(int64_t layer, const GuestTable& next) {

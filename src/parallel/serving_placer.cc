@@ -175,7 +175,7 @@ void ServingPlacer::plan_layer(int64_t layer, PlacementChange& change, Sums& sum
 // Weights on their way ------------------------------------------------------------------------------
 
 void ServingPlacer::send(int64_t layer, const GuestTable& next) {
-  gather_->place(layer, kept(guests_->table(layer), next));
+  gather_->set_guests(layer, kept(guests_->table(layer), next));
   guests_->send(layer, next);
 }
 
@@ -191,7 +191,7 @@ void ServingPlacer::use() {
   guests_->wait();  // throws what went wrong
   load_.guests = 0;
   for (int64_t l = 0; l < layers_; ++l) {
-    if (gather_->guests(l) != guests_->table(l)) gather_->place(l, guests_->table(l));
+    if (gather_->guests(l) != guests_->table(l)) gather_->set_guests(l, guests_->table(l));
     load_.guests += count_guests(guests_->table(l));
   }
   ++load_.placed;
@@ -213,7 +213,6 @@ void ServingPlacer::shuffle() {
     send(l, next);
   }
   coming_ = change;
-  guests_->wait();
   use();
   if (load_.placed > 1) came_.reset();  // one says it for all
 }

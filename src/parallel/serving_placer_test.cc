@@ -90,10 +90,9 @@ class ServingRank {
   PackedMatrix held(int64_t layer, int64_t matrix, int64_t n) {
     const int64_t me = comm_.rank(), held = gather_.shape().held(me);
     const PackedMatrix pack = take_packed(arena_, "packs", DType::kF32, held, n, 4);
-    const int64_t bytes = packed_bytes(pack) / held;
+    const int64_t bytes = packed_group_bytes(pack);
     for (int64_t e = 0; e < held; ++e)
-      std::memset(static_cast<char*>(pack.data) + e * bytes,
-                  pattern(layer, gather_.shape().begin(me) + e, matrix),
+      std::memset(packed_group(pack, e), pattern(layer, gather_.shape().begin(me) + e, matrix),
                   static_cast<size_t>(bytes));
     return pack;
   }
@@ -121,9 +120,9 @@ class ServingRank {
     return wrong;
   }
   static int64_t wrong_in(const PackedMatrix& pack, int64_t slot, uint8_t want) {
-    const int64_t bytes = packed_bytes(pack) / pack.groups;
-    const auto* at = static_cast<const uint8_t*>(pack.data) + slot * bytes;
-    return bytes - std::count(at, at + bytes, want);
+    const int64_t bytes = packed_group_bytes(pack);
+    const std::byte* at = packed_group(pack, slot);
+    return bytes - std::count(at, at + bytes, std::byte{want});
   }
 
   const ServingJob& job_;
