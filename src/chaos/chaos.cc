@@ -39,7 +39,9 @@ std::string quiet_hash(FileSystem& fs, const ChaosOptions& o) {
   if (!o.quiet_hash.empty()) return o.quiet_hash;
   const std::string log = join_path(o.out, "quiet");
   const double begin = now_seconds();
-  ChildProcess quiet(words_of(o, "train", join_path(o.out, "quiet")), log);
+  std::vector<std::string> words = words_of(o, "train", join_path(o.out, "quiet"));
+  words.insert(words.end(), o.quiet.begin(), o.quiet.end());
+  ChildProcess quiet(words, log);
   const int code = quiet.wait();
   const std::string hash = hash_in(fs, log + ".out");
   if (code != 0 || hash.empty())

@@ -24,6 +24,7 @@ namespace moraine {
 struct ChaosOptions {
   std::string program;                 // moraine
   std::vector<std::string> train;      // --config FILE --set ...: of both runs
+  std::vector<std::string> quiet;      // arguments of the quiet one alone
   std::vector<std::string> supervise;  // --set ... of the supervised one alone
   std::string out;                     // quiet/ and storm/ are made in it
   std::string quiet_hash;              // known already; empty: the quiet run is made

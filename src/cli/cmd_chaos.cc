@@ -1,4 +1,6 @@
 // `moraine chaos`: seeded, real faults against a supervised run, and the hash of a quiet one beside its own.
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -6,6 +8,7 @@
 #include "chaos/chaos.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "train/run_config.h"
 
 namespace moraine {
 namespace {
@@ -18,6 +21,18 @@ struct ChaosFlags {
   bool json = false;
 };
 
+// Experts or sequences are divided in some phase, or gradients rounded on their way.
+bool mesh_is_given(const ChaosFlags& f) {
+  SettingsTable settings = SettingsTable::parse(posix_file_system().read(f.config), f.config);
+  for (const std::string& assignment : f.assignments) settings.set(assignment);
+  const RunConfig config = read_run_config(settings);
+  const ParallelConfig& p = config.parallel;
+  return p.expert > 1 || p.context > 1 || p.reduce_dtype != ReduceDType::kF32 ||
+         std::any_of(config.phases.begin(), config.phases.end(), [](const PhaseConfig& phase) {
+           return phase.expert > 1 || phase.context > 1;
+         });
+}
+
 ChaosOptions chaos_options(const ChaosFlags& f) {
   ChaosOptions o;
   o.program = own_program();
@@ -26,6 +41,9 @@ ChaosOptions chaos_options(const ChaosFlags& f) {
     o.train.emplace_back("--set");
     o.train.push_back(assignment);
   }
+  // A sequence over ranks is summed in another order than on one (docs/distributed.md), and experts need their ranks:
+  // then the quiet run has the same mesh, on threads.
+  if (mesh_is_given(f)) o.quiet = {"--ranks", fmt::format("{}", f.ranks)};
   // Budgets are for nights, not for storms.
   for (const std::string& assignment :
        {fmt::format("supervise.hang_seconds={}", f.hang_seconds),

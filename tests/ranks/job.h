@@ -58,11 +58,9 @@ class Job {
     for (const auto& [member, pid] : pids_) waitpid(pid, nullptr, 0);
   }
 
-  double replace_seconds = 60, start_seconds = 60;
+  double replace_seconds = 60;
   // In the member's process, at each point that it passes; before what is to happen there.
   std::function<void(int member, const char* point)> on_point;
-  // In the member's process, first of all.
-  std::function<void(int member)> on_start;
 
   void start(int member, const Death& death = {}) {
     const pid_t pid = fork();
@@ -126,7 +124,6 @@ class Job {
   }
 
   int live(int member, const Death& death) {
-    if (on_start) on_start(member);
     const std::string log = place(member) + ".log";
     (void)!std::freopen(log.c_str(), "a", stderr);
     int times = 0;
@@ -147,7 +144,7 @@ class Job {
     RailsOptions rails;
     rails.rank = member, rails.ranks = members_;
     rails.rendezvous = address_;
-    rails.start_seconds = start_seconds;
+    rails.start_seconds = 60;
     rails.replace_seconds = replace_seconds;
     rails.most_ranks = [this](int present) { return most_ranks(config_, present); };
     RunOptions options;

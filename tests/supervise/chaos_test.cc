@@ -51,6 +51,16 @@ TEST_F(ChaosRun, NothingOfAStormIsInTheAnswer) {
   EXPECT_GT(done, 0) << end.err;
 }
 
+// The quiet run has the same mesh then.
+TEST_F(ChaosRun, NorWhereExpertsAreOverRanks) {
+  const Ended end =
+      chaos("experts", {"--ranks", "2", "--seed", "3", "--faults", "2", "--every-seconds", "0.3",
+                        "--hang-seconds", "5", "--kind", "kill", "--set", "parallel.expert=2",
+                        "--set", "train.steps=120"});
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_TRUE(parse_json(end.out).at("equal").get<bool>()) << end.err;
+}
+
 TEST_F(ChaosRun, NorIsAnythingOfLinksThatAreCut) {
   if (getuid() != 0) GTEST_SKIP() << "needs root: network namespaces";
   const Ended end = chaos(
