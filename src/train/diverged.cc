@@ -29,11 +29,6 @@ int first_sound_rank(const StepVerdict& verdict, int ranks) {
   return 0;
 }
 
-void remove_after(Run& run, int64_t step, bool on_disk) {
-  if (on_disk) remove_checkpoints_after(run.fs, run.options.out, step);
-  if (run.saves.memory != nullptr) report_refused(run, run.saves.memory->remove_after(step));
-}
-
 constexpr const char* kGoesOn = "the run goes on from the newest state that is trusted";
 
 [[noreturn]] void leave_undecided(Run& run, const StepVerdict& verdict) {
@@ -84,8 +79,8 @@ void say_diverged(const Run& run, const std::string& evidence) {
 void leave_diverged(Run& run, const StepVerdict& verdict) {
   fault_point("diverged.judged");
   report_save(run, /*wait=*/true);
-  remove_after(run, run.state.verified_step,
-               run.ranks.mesh.rank == first_sound_rank(verdict, run.ranks.mesh.ranks));
+  remove_stored_after(run, run.state.verified_step,
+                      run.ranks.mesh.rank == first_sound_rank(verdict, run.ranks.mesh.ranks));
   fault_point("diverged.removed");
   leave(run, verdict);
 }
@@ -104,7 +99,7 @@ void drop_distrusted(Run& run) {
                    std::as_writable_bytes(std::span(all)));
   const int64_t step = *std::min_element(all.begin(), all.end());
   if (step == INT64_MAX) return;
-  remove_after(run, step, run.first());
+  remove_stored_after(run, step, run.first());
   barrier(run.ranks.world);  // until here each rank that knows of it may still be the last one
   kept->distrusted_after = INT64_MAX;
 }

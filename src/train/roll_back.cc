@@ -67,9 +67,7 @@ void roll_back(Run& run) {
   run.state.rollbacks = rollbacks;
   run.state.spike.forget_bad();
   run.open_logs();
-  if (run.first()) remove_checkpoints_after(run.fs, run.options.out, run.state.step);
-  if (run.saves.memory != nullptr)
-    report_refused(run, run.saves.memory->remove_after(run.state.step));
+  remove_stored_after(run, run.state.step, run.first());
   fault_point("rollback.removed");
   // Saved at once, so that a crash from here on does not read the bad data again.
   write_live_state(run);

@@ -47,6 +47,11 @@ void report_memory(Run& run, bool wait) {
 
 }  // namespace
 
+void remove_stored_after(Run& run, int64_t step, bool on_disk) {
+  if (on_disk) remove_checkpoints_after(run.fs, run.options.out, step);
+  if (run.saves.memory != nullptr) report_refused(run, run.saves.memory->remove_after(step));
+}
+
 void report_refused(const Run& run, const std::string& warning) {
   if (!run.first() || warning.empty()) return;
   log_event(Level::kWarning, "memory.refused", "{}", warning);
