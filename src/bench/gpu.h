@@ -1,13 +1,23 @@
-// BenchGpu: `moraine bench gpu`: which GPU a driver of this machine has, and how far its kernels are proven.
+// BenchGpu: `moraine bench gpu`: which GPU a driver of this machine has, how far its kernels are proven, and what
+// products and attention reach on it.
 //
-// Nothing is measured yet: the kernels of kernels/gpu are compiled and emulated, never run on hardware (docs/gpu.md).
+// Kernels are measured on a device that is there and has an image in this program, or on one that is named
+// (kernels/gpu/open_device.h). An emulated one gets small shapes: its times are a CPU's, and it says so.
 //
-// Output: two lines on stdout, or with `json` {"bench":"gpu","device":... or null,"why":... or null,"kernels":...}
-// Errors: none for a machine without a driver: that is an answer.
+// Output: lines on stdout, or with `json` {"bench":"gpu","device":... or null,"why":... or null,"kernels":...,
+//         "images":...,"measured":[{"kernel":...,"shape":...,"ms":...,"tflops":...}]}
+// Errors: none for a machine without a driver: that is an answer. Of a named device: those of open_device.
 #pragma once
+
+#include <string>
 
 namespace moraine {
 
-void bench_gpu(bool json);
+struct BenchGpuOptions {
+  std::string device = "gpu";
+  bool json = false;
+};
+
+void bench_gpu(const BenchGpuOptions& options);
 
 }  // namespace moraine

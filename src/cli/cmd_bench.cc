@@ -77,7 +77,7 @@ int64_t one_rank_count(const Flags& flags, const std::string& what, const std::s
 
 struct BenchFlags {
   std::string what, config_path, ranks = "2,4,8", out = ".", concurrency, tpot, tokenizer, prompts,
-                                 url, api_key_file, zipf = "0.5,0.8,1.2";
+                                 url, api_key_file, device = "gpu", zipf = "0.5,0.8,1.2";
   std::vector<std::string> assignments;
   BenchOptions options;
   BenchServeOptions serve;
@@ -148,6 +148,8 @@ void declare(Flags& flags, BenchFlags& f) {
             "serve: latency targets to compare, in ms, as 15,30,60,0; 0 is none.")
       .text("chart", &f.serve.chart,
             "serve, growth: HTML file with the chart of the targets, or of the costs.")
+      .text("device", &f.device,
+            "gpu: the machine's, or emulated:RULE, a CPU that plays one, on small shapes.")
       .integer("threads", &f.threads, "0: one per usable core.", 0, 1024);
 }
 
@@ -254,8 +256,8 @@ void cmd_bench(const CommandLine& line) {
       "TCP paths, beside raw streams. prefill, decode: a prompt; a "
       "token of each of many sequences; without an engine. serve: prompts and answers, alone and "
       "together. masks: what structured answers cost for each token. gpu: whether a driver is "
-      "here; the "
-      "GPU kernels are compiled and emulated, never run on hardware.");
+      "here, and what products and attention reach on its device; the GPU kernels are compiled "
+      "and emulated, never run on hardware.");
   declare(flags, f);
   if (!flags.parse(line)) return;
   f.options.threads = f.threads > 0 ? static_cast<int>(f.threads) : usable_cores();
@@ -270,7 +272,7 @@ void cmd_bench(const CommandLine& line) {
   } else if (f.what == "masks") {
     run_masks(flags, f);
   } else if (f.what == "gpu") {
-    bench_gpu(f.options.json);
+    bench_gpu({.device = f.device, .json = f.options.json});
   } else if (f.what == "experts") {
     bench_experts({.config_path = f.config_path,
                    .assignments = f.assignments,

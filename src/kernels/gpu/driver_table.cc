@@ -30,6 +30,8 @@ constexpr DriverEntry kEntries[] = {
     {set<&DriverTable::launch>, {"cuLaunchKernel", "hipModuleLaunchKernel"}},
     {set<&DriverTable::take>, {"cuMemAlloc_v2", "hipMalloc"}},
     {set<&DriverTable::give_back>, {"cuMemFree_v2", "hipFree"}},
+    {set<&DriverTable::take_pinned>, {"cuMemHostAlloc", "hipHostMalloc"}},
+    {set<&DriverTable::give_back_pinned>, {"cuMemFreeHost", "hipHostFree"}},
     {set<&DriverTable::copy_in>, {"cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync"}},
     {set<&DriverTable::copy_out>, {"cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync"}},
     {set<&DriverTable::make_stream>, {"cuStreamCreate", "hipStreamCreateWithFlags"}},

@@ -11,6 +11,8 @@
 //   launch            cuLaunchKernel               hipModuleLaunchKernel
 //   take              cuMemAlloc_v2                hipMalloc
 //   give_back         cuMemFree_v2                 hipFree
+//   take_pinned       cuMemHostAlloc               hipHostMalloc
+//   give_back_pinned  cuMemFreeHost                hipHostFree
 //   copy_in           cuMemcpyHtoDAsync_v2         hipMemcpyHtoDAsync
 //   copy_out          cuMemcpyDtoHAsync_v2         hipMemcpyDtoHAsync
 //   make_stream       cuStreamCreate               hipStreamCreateWithFlags
@@ -46,6 +48,8 @@ struct DriverTable {
                 void* stream, void** arguments, void** extra);
   int (*take)(void** memory, size_t bytes);
   int (*give_back)(void* memory);
+  int (*take_pinned)(void** memory, size_t bytes, unsigned flags);
+  int (*give_back_pinned)(void* memory);
   int (*copy_in)(void* device, const void* host, size_t bytes, void* stream);
   int (*copy_out)(void* host, const void* device, size_t bytes, void* stream);
   int (*make_stream)(void** stream, unsigned flags);

@@ -121,6 +121,8 @@ MR_SAME_CALL(find_function, cuModuleGetFunction);
 MR_SAME_CALL(launch, cuLaunchKernel);
 MR_SAME_CALL(take, cuMemAlloc);
 MR_SAME_CALL(give_back, cuMemFree);
+MR_SAME_CALL(take_pinned, cuMemHostAlloc);
+MR_SAME_CALL(give_back_pinned, cuMemFreeHost);
 MR_SAME_CALL(copy_in, cuMemcpyHtoDAsync);
 MR_SAME_CALL(copy_out, cuMemcpyDtoHAsync);
 MR_SAME_CALL(make_stream, cuStreamCreate);

@@ -1,0 +1,27 @@
+// VendorGpu: a device behind a driver's table, with the kernels that are in this program.
+//
+// The first launch loads the first image of the vendor that the device takes. What is copied in goes through a ring of
+// pinned memory, so that neither the copy nor the host waits; only a full ring waits for the stream.
+//
+// Errors:   kDevice, with the vendor, what was asked for and the driver's own name of the error; no kernels in this
+//           program, or none for this device: what would be needed.
+// Threads:  one at a time, the one that made it: a driver's context is a thread's.
+// Memory:   kPinnedBytes of pinned host memory, from the first copy on.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "kernels/gpu/driver_table.h"
+#include "kernels/gpu/kernel_images.h"
+#include "kernels/gpu/runtime.h"
+
+namespace moraine::gpu {
+
+constexpr int64_t kPinnedBytes = int64_t{32} << 20;
+
+// The images outlive it.
+std::unique_ptr<Gpu> make_vendor_gpu(const DriverVendor& vendor, const DriverTable& table,
+                                     std::span<const KernelImage> images);
+
+}  // namespace moraine::gpu
