@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "kernels/attention.h"
 #include "kernels/attention_part.h"
+#include "kernels/gpu/element_grid.h"
 #include "kernels/gpu/runtime.h"
 
 namespace moraine::gpu {
@@ -29,10 +30,7 @@ void attention_delta(Gpu& gpu, const AttentionDelta& a) {
   const AttentionDeltaArgs args = {
       .delta = a.delta.as<float>(), .do_ = a.do_.data, .o = a.o.data, .count = count, .d = d};
   gpu.launch(a.o.dtype == DType::kBF16 ? "attention_delta_bf16" : "attention_delta_f32",
-             {.blocks_x = (count + kAttentionDeltaThreads - 1) / kAttentionDeltaThreads,
-              .blocks_y = 1,
-              .threads = kAttentionDeltaThreads},
-             &args);
+             element_grid(count), &args);
 }
 
 void attention_backward(Gpu& gpu, const AttentionBackward& a) {

@@ -27,8 +27,6 @@ struct AttentionDelta;     // kernels/attention_part.h
 
 namespace moraine::gpu {
 
-constexpr int kAttentionDeltaThreads = 256;
-
 // 64 positions of a document, or its last.
 struct AttentionBackwardTile {
   int64_t position;   // the first, a multiple of 64

@@ -15,8 +15,6 @@ namespace moraine::gpu {
 
 class Gpu;
 
-constexpr int kSwigluThreads = 256;
-
 struct SwigluArgs {
   void* y;              // [T, F] out; f32 or bf16
   const void* gate_up;  // [T, 2F]; as y
