@@ -39,23 +39,24 @@ void attention_backward(Gpu& gpu, const AttentionBackward& a) {
   MR_CHECK(d <= kAttentionWidest, "d=%ld", static_cast<long>(d));
   attention_delta(gpu, {.delta = a.delta, .do_ = a.do_, .o = a.o});
   const std::vector<AttentionBackwardTile> tiles = tiles_of(a.segments);
-  const GpuMemory device_tiles(gpu, tiles.data(),
-                               static_cast<int64_t>(tiles.size() * sizeof(AttentionBackwardTile)));
-  const AttentionBackwardArgs args = {.dq = a.dq.data,
-                                      .dk = a.dk.data,
-                                      .dv = a.dv.data,
-                                      .do_ = a.do_.data,
-                                      .lse = a.lse.as<float>(),
-                                      .delta = a.delta.as<float>(),
-                                      .q = a.q.data,
-                                      .k = a.k.data,
-                                      .v = a.v.data,
-                                      .tiles = device_tiles.as<AttentionBackwardTile>(),
-                                      .window = a.window,
-                                      .H = H,
-                                      .K = K,
-                                      .d = d,
-                                      .scale = a.scale};
+  const void* const device_tiles =
+      gpu.list(tiles.data(), static_cast<int64_t>(tiles.size() * sizeof(AttentionBackwardTile)));
+  const AttentionBackwardArgs args = {
+      .dq = a.dq.data,
+      .dk = a.dk.data,
+      .dv = a.dv.data,
+      .do_ = a.do_.data,
+      .lse = a.lse.as<float>(),
+      .delta = a.delta.as<float>(),
+      .q = a.q.data,
+      .k = a.k.data,
+      .v = a.v.data,
+      .tiles = static_cast<const AttentionBackwardTile*>(device_tiles),
+      .window = a.window,
+      .H = H,
+      .K = K,
+      .d = d,
+      .scale = a.scale};
   const auto count = static_cast<int64_t>(tiles.size());
   const bool bf16 = a.q.dtype == DType::kBF16, narrow = d <= 64;
   if (bf16 && d <= kAttentionWidestTiles) {
