@@ -8,7 +8,7 @@
 namespace moraine::gpu {
 
 void swiglu_forward(Gpu& gpu, const SwigluForward& a) {
-  const int64_t* const last = a.rows.there();
+  const int64_t* const last = gpu.holds(a.rows.there()) ? a.rows.there() : nullptr;
   const int64_t F = a.y.dims[1], rows = last == nullptr ? int64_t{a.rows} : a.y.dims[0],
                 count = rows * F;
   if (count == 0) return;

@@ -29,7 +29,7 @@ struct SwigluBackwardArgs {
   int64_t rows, F;
 };
 
-// Tensors in the memory of `gpu`, and so are the bounds of `rows`, if it has any.
+// Tensors in the memory of `gpu`; bounds of `rows`, if it has any, there or in the host's.
 void swiglu_forward(Gpu& gpu, const SwigluForward& a);
 void swiglu_backward(Gpu& gpu, const SwigluBackward& a);
 
