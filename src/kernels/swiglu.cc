@@ -42,7 +42,8 @@ void swiglu_backward(Context& ctx, const SwigluBackward& a) {
   const OpTimer timer(ctx.profile, "swiglu_backward", 5 * wide,
                       2.5 * wide * double(dtype_bytes(a.dy.dtype)));
   if (a.rows == 0) return;
-  dispatch(ctx, "swiglu_backward", a, {ref::swiglu_backward, cpu::swiglu_backward});
+  dispatch(ctx, "swiglu_backward", a,
+           {ref::swiglu_backward, cpu::swiglu_backward, gpu::swiglu_backward});
 }
 
 }  // namespace moraine
