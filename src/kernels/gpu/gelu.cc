@@ -1,4 +1,4 @@
-// Gelu, host side.
+// Gelu, host side: a thread for each element.
 #include "kernels/gelu.h"
 
 #include "kernels/gpu/element_grid.h"

@@ -1,5 +1,5 @@
-// Gradients of Gelu and of ExpertDispatch on an emulated GPU, by way of dispatch: fails if a term is off, if a gradient
-// is overwritten where it is added to, if a row beyond those in use is touched, if a token's bits depend on its company,
+// Gradients of Gelu and ExpertDispatch on an emulated GPU, by way of dispatch: fails if a term is off, if a gradient is
+// overwritten where it is added to, if a row beyond those in use is touched, if a token's bits depend on its company,
 // or if a bit depends on the wave or on the order of threads.
 #include <gtest/gtest.h>
 
