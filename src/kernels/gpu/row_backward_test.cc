@@ -1,8 +1,9 @@
-// Gradients of Embedding and ValueShift on an emulated GPU, by way of dispatch: fails if a term, a border of a
-// document or a halo is off, if a gradient is overwritten where it is added to, if a column that is another's is
-// touched, or if a bit depends on the wave or on the order of threads.
+// Gradients of Embedding, ValueShift, CcaConv and QkNormRope on an emulated GPU, by way of dispatch: fails if a term, a
+// border of a document or a halo is off, if a gradient is overwritten where it is added to, if a column that is
+// another's is touched, if a document's bits depend on its company, or if a bit depends on wave or order of threads.
 #include <gtest/gtest.h>
 
+#include "kernels/cca_conv.h"
 #include "kernels/embedding.h"
 #include "kernels/gpu/test_gpu_forward.h"
 #include "kernels/value_shift.h"
@@ -78,6 +79,70 @@ TEST(GpuValueShiftBackward, MatchesTheReferenceWithOneResult) {
       if (form >= 2) EXPECT_SAME_BITS(got.dhalo, a.dhalo);
     }
   }
+}
+
+CcaConvBackward conv_data(Rig& rig, Segments segments, DType dtype, int halo) {
+  const int64_t G = 3, d = 17, C = G * d, T = segments.back().row_begin + segments.back().rows;
+  const auto S = static_cast<int64_t>(segments.size());
+  return {.dqkv = rig.normal({T, C + 5}, dtype, 1),
+          .dw = rig.normal({C, 2}, DType::kF32, 2),
+          .db = rig.normal({C}, DType::kF32, 3),
+          .dpair = rig.normal({G, T, 2 * d}, dtype, 4),
+          .qkv = rig.normal({T, C + 5}, dtype, 5),
+          .w = rig.normal({C, 2}, DType::kF32, 6),
+          .segments = segments,
+          .dhalo = halo > 0 ? rig.normal({S, 2, C}, DType::kF32, 7) : Tensor(),
+          .halo = halo > 1 ? rig.normal({S, 2, C}, dtype, 8) : Tensor(),
+          .halo_row = {}};
+}
+
+std::vector<GpuField> conv_fields(CcaConvBackward& f) {
+  return {{&f.dqkv, "dqkv"},   {&f.dw, "dw"},     {&f.db, "db"},   {&f.dhalo, "dhalo"},
+          {&f.dpair, nullptr}, {&f.qkv, nullptr}, {&f.w, nullptr}, {&f.halo, nullptr}};
+}
+
+TEST(GpuCcaConvBackward, MatchesTheReferenceWithOneResult) {
+  // A document of one row, one whose rows are in three blocks, borders next to a block's.
+  const std::vector<Segment> segments = documents({1, 2, 60, 1, 70, 3});
+  const std::vector<int64_t> halo_row = {4, -1, 0, 1, 2, -1};
+  for (const DType dtype : kTypes) {
+    for (const int form :
+         {0, 1, 2, 3}) {  // no halo; gradients of one; with a halo; with some of its rows
+      SCOPED_TRACE(form);
+      Rig host;
+      CcaConvBackward a = conv_data(host, segments, dtype, form);
+      if (form == 3) a.halo_row = halo_row;
+      const int64_t T = a.qkv.dims[0];
+      expect_forward(
+          host, a,
+          GpuOperation{&conv_fields, &moraine::cca_conv_backward, &ref::cca_conv_backward, 2 * T});
+    }
+  }
+}
+
+TEST(GpuCcaConvBackward, ADocumentAloneIsTheDocumentInCompany) {
+  Rig host;
+  const std::vector<Segment> segments = documents({5, 62, 9}), alone = documents({62});
+  const CcaConvBackward all = conv_data(host, segments, DType::kBF16, 2);
+  GpuRig rig({.wave = 64});
+  const auto run = [&](CcaConvBackward a) {
+    for (const GpuField& f : conv_fields(a)) *f.tensor = rig.put(*f.tensor);
+    moraine::cca_conv_backward(rig.ctx, a);
+    return a;
+  };
+  const CcaConvBackward together = run(all);
+  CcaConvBackward one = all;
+  one.segments = alone;
+  for (Tensor* t : {&one.dqkv, &one.qkv}) *t = t->rows(5, 67);
+  for (Tensor* t : {&one.dhalo, &one.halo}) *t = t->rows(1, 2);
+  one.dpair = host.zeros({3, 62, 34}, DType::kBF16);
+  for (int64_t g = 0; g < 3; ++g) {
+    std::copy_n(all.dpair.as<BF16>() + (g * 76 + 5) * 34, 62 * 34,
+                one.dpair.as<BF16>() + g * 62 * 34);
+  }
+  const CcaConvBackward got = run(one);
+  EXPECT_SAME_BITS(rig.get(host, got.dqkv), rig.get(host, together.dqkv).rows(5, 67));
+  EXPECT_SAME_BITS(rig.get(host, got.dhalo), rig.get(host, together.dhalo).rows(1, 2));
 }
 
 }  // namespace
