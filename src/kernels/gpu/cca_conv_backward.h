@@ -1,7 +1,7 @@
 // CcaConvBackward: gradients of CcaConv on a GPU: a thread walks a channel down 64 rows, with its sums.
 //
-//   sums[b,.]  = of du[t] p[t-1], du[t] p[t], du[t], t over the rows of a block, and over -1 of segments that begin there
-//   dw[c,0]   += sum_b sums[b,2c] ; dw[c,1] and db[c] likewise                                         row_sums.h
+//   sums[b,.]  = of du[t] p[t-1], du[t] p[t], du[t], t over a block's rows, and over -1 of segments that begin there
+//   dw[c,0]   += sum_b sums[b,2c] ; dw[c,1] and db[c] likewise                                       row_sums.h
 //
 // Formulas, shapes and types: kernels/cca_conv.h; f32 and bf16.
 // Order:    dp = w1 du + (w0 du_next + what was there), two fused multiply-adds. Sums over t: rows of a block

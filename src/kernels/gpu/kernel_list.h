@@ -18,6 +18,7 @@
 #include "kernels/gpu/move_rows.cu"
 #include "kernels/gpu/optimizer_passes.cu"
 #include "kernels/gpu/qk_norm_rope.cu"
+#include "kernels/gpu/qk_norm_rope_backward.cu"
 #include "kernels/gpu/residual_norm.cu"
 #include "kernels/gpu/residual_norm_backward.cu"
 #include "kernels/gpu/router_choice.cu"
@@ -91,6 +92,13 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(cca_conv_backward_bf16, CcaConvBackwardArgs),
     MR_EMULATED(qk_norm_rope_f32, QkNormRopeArgs),
     MR_EMULATED(qk_norm_rope_bf16, QkNormRopeArgs),
+    MR_EMULATED(qk_rope_backward_f32, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_rope_backward_bf16, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_along_f32, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_along_bf16, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_temp_rows, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_rope_backward_f32, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_rope_backward_bf16, QkNormRopeBackwardArgs),
     MR_EMULATED(value_shift_f32, ValueShiftArgs),
     MR_EMULATED(value_shift_bf16, ValueShiftArgs),
     MR_EMULATED(value_shift_backward_f32, ValueShiftBackwardArgs),
