@@ -3,12 +3,19 @@
 
 #include "kernels/check_tensor.h"
 #include "kernels/dispatch.h"
+#include "kernels/gpu/runtime.h"
 #include "kernels/gpu/swiglu.h"
 
 namespace moraine {
 namespace {
 
 double size_of(const Tensor& wide, int64_t rows) { return double(rows) * double(wide.dims[1]); }
+
+// Of rows that a GPU's memory holds, and the host does not know: as of all.
+int64_t rows_of(const Context& ctx, const RowCount& rows, int64_t T) {
+  const bool known = ctx.backend != Backend::kGpu || !ctx.gpu->holds(rows.there());
+  return known ? int64_t{rows} : T;
+}
 
 void check(const Tensor& narrow, const char* narrow_name, const Tensor& wide, const char* wide_name,
            int64_t rows) {
@@ -22,9 +29,7 @@ void check(const Tensor& narrow, const char* narrow_name, const Tensor& wide, co
 }  // namespace
 
 void swiglu_forward(Context& ctx, const SwigluForward& a) {
-  // On a GPU, of rows that the host does not know: as of all.
-  const bool known = ctx.backend != Backend::kGpu || a.rows.there() == nullptr;
-  const int64_t rows = known ? int64_t{a.rows} : a.y.dims[0];
+  const int64_t rows = rows_of(ctx, a.rows, a.y.dims[0]);
   check(a.y, "y", a.gate_up, "gate_up", rows);
   const double wide = size_of(a.gate_up, rows);
   const OpTimer timer(ctx.profile, "swiglu_forward", 2.5 * wide,
@@ -35,13 +40,15 @@ void swiglu_forward(Context& ctx, const SwigluForward& a) {
 }
 
 void swiglu_backward(Context& ctx, const SwigluBackward& a) {
-  check(a.dy, "dy", a.gate_up, "gate_up", a.rows);
-  check(a.dy, "dy", a.dgate_up, "dgate_up", a.rows);
-  const double wide = size_of(a.gate_up, a.rows);
+  const int64_t rows = rows_of(ctx, a.rows, a.dy.dims[0]);
+  check(a.dy, "dy", a.gate_up, "gate_up", rows);
+  check(a.dy, "dy", a.dgate_up, "dgate_up", rows);
+  const double wide = size_of(a.gate_up, rows);
   const OpTimer timer(ctx.profile, "swiglu_backward", 5 * wide,
                       2.5 * wide * double(dtype_bytes(a.dy.dtype)));
-  if (a.rows == 0) return;
-  dispatch(ctx, "swiglu_backward", a, {ref::swiglu_backward, cpu::swiglu_backward});
+  if (rows == 0) return;
+  dispatch(ctx, "swiglu_backward", a,
+           {ref::swiglu_backward, cpu::swiglu_backward, gpu::swiglu_backward});
 }
 
 }  // namespace moraine

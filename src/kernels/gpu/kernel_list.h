@@ -6,6 +6,7 @@
 #include "kernels/gpu/attention_backward_rows.cu"
 #include "kernels/gpu/attention_rows.cu"
 #include "kernels/gpu/cca_conv.cu"
+#include "kernels/gpu/cca_conv_backward.cu"
 #include "kernels/gpu/cross_entropy.cu"
 #include "kernels/gpu/elementwise.cu"
 #include "kernels/gpu/embedding.cu"
@@ -17,10 +18,13 @@
 #include "kernels/gpu/move_rows.cu"
 #include "kernels/gpu/optimizer_passes.cu"
 #include "kernels/gpu/qk_norm_rope.cu"
+#include "kernels/gpu/qk_norm_rope_backward.cu"
 #include "kernels/gpu/residual_norm.cu"
 #include "kernels/gpu/residual_norm_backward.cu"
 #include "kernels/gpu/router_choice.cu"
 #include "kernels/gpu/router_state.cu"
+#include "kernels/gpu/router_state_backward.cu"
+#include "kernels/gpu/row_sums.cu"
 #include "kernels/gpu/squares.cu"
 #include "kernels/gpu/swiglu.cu"
 #include "kernels/gpu/value_shift.cu"
@@ -79,23 +83,50 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(move_rows_elements, MoveRowsArgs),
     MR_EMULATED(embedding_f32, EmbeddingArgs),
     MR_EMULATED(embedding_bf16, EmbeddingArgs),
+    MR_EMULATED(embedding_links, EmbeddingBackwardArgs),
+    MR_EMULATED(embedding_sums_f32, EmbeddingBackwardArgs),
+    MR_EMULATED(embedding_sums_bf16, EmbeddingBackwardArgs),
     MR_EMULATED(cca_conv_f32, CcaConvArgs),
     MR_EMULATED(cca_conv_bf16, CcaConvArgs),
+    MR_EMULATED(cca_conv_backward_f32, CcaConvBackwardArgs),
+    MR_EMULATED(cca_conv_backward_bf16, CcaConvBackwardArgs),
     MR_EMULATED(qk_norm_rope_f32, QkNormRopeArgs),
     MR_EMULATED(qk_norm_rope_bf16, QkNormRopeArgs),
+    MR_EMULATED(qk_rope_backward_f32, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_rope_backward_bf16, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_along_f32, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_along_bf16, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_temp_rows, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_rope_backward_f32, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_rope_backward_bf16, QkNormRopeBackwardArgs),
     MR_EMULATED(value_shift_f32, ValueShiftArgs),
     MR_EMULATED(value_shift_bf16, ValueShiftArgs),
+    MR_EMULATED(value_shift_backward_f32, ValueShiftBackwardArgs),
+    MR_EMULATED(value_shift_backward_bf16, ValueShiftBackwardArgs),
     MR_EMULATED(router_state_f32, RouterStateArgs),
     MR_EMULATED(router_state_bf16, RouterStateArgs),
+    MR_EMULATED(router_state_along_f32, RouterStateBackwardArgs),
+    MR_EMULATED(router_state_along_bf16, RouterStateBackwardArgs),
+    MR_EMULATED(router_state_rows_f32, RouterStateBackwardArgs),
+    MR_EMULATED(router_state_rows_bf16, RouterStateBackwardArgs),
+    MR_EMULATED(row_sums, RowSumsArgs),
     MR_EMULATED(gelu_f32, GeluArgs),
     MR_EMULATED(gelu_bf16, GeluArgs),
+    MR_EMULATED(gelu_backward_f32, GeluBackwardArgs),
+    MR_EMULATED(gelu_backward_bf16, GeluBackwardArgs),
     MR_EMULATED(router_choice_f32, RouterChoiceArgs),
+    MR_EMULATED(router_choice_backward_f32, RouterChoiceBackwardArgs),
+    MR_EMULATED(router_choice_backward_bf16, RouterChoiceBackwardArgs),
     MR_EMULATED(dispatch_load, DispatchPlanArgs),
     MR_EMULATED(dispatch_place, DispatchPlanArgs),
     MR_EMULATED(dispatch_f32, DispatchArgs),
     MR_EMULATED(dispatch_bf16, DispatchArgs),
+    MR_EMULATED(dispatch_backward_f32, DispatchBackwardArgs),
+    MR_EMULATED(dispatch_backward_bf16, DispatchBackwardArgs),
     MR_EMULATED(combine_f32, CombineArgs),
     MR_EMULATED(combine_bf16, CombineArgs),
+    MR_EMULATED(combine_backward_f32, CombineBackwardArgs),
+    MR_EMULATED(combine_backward_bf16, CombineBackwardArgs),
     MR_EMULATED(cross_entropy_f32, CrossEntropyArgs),
     MR_EMULATED(cross_entropy_bf16, CrossEntropyArgs),
 };

@@ -15,8 +15,6 @@ namespace moraine::gpu {
 
 class Gpu;
 
-constexpr int kSwigluThreads = 256;
-
 struct SwigluArgs {
   void* y;              // [T, F] out; f32 or bf16
   const void* gate_up;  // [T, 2F]; as y
@@ -28,10 +26,11 @@ struct SwigluBackwardArgs {
   void* dgate_up;       // [T, 2F] out; f32 or bf16; may be gate_up
   const void* dy;       // [T, F]; as dgate_up
   const void* gate_up;  // [T, 2F]; as dgate_up
+  const int64_t* last;  // only rows below *last; or null: all
   int64_t rows, F;
 };
 
-// Tensors in the memory of `gpu`, and so are the bounds of `rows`, if it has any.
+// Tensors in the memory of `gpu`; bounds of `rows`, if it has any, there or in the host's.
 void swiglu_forward(Gpu& gpu, const SwigluForward& a);
 void swiglu_backward(Gpu& gpu, const SwigluBackward& a);
 

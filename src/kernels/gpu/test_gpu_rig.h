@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/pool.h"
+#include "kernels/context.h"
 #include "kernels/gpu/runtime.h"
 #include "kernels/gpu/test_emulations.h"
 #include "testing/rig.h"
@@ -29,7 +31,8 @@ inline std::unique_ptr<Gpu> test_gpu(const Emulation& e) {
 
 class GpuRig {
  public:
-  explicit GpuRig(const Emulation& emulation) : gpu(test_gpu(emulation)) {}
+  explicit GpuRig(const Emulation& emulation)
+      : gpu(test_gpu(emulation)), ctx(make_context(*gpu, pool)) {}
 
   // A copy in the GPU's memory; empty stays empty.
   Tensor put(const Tensor& host) {
@@ -49,6 +52,8 @@ class GpuRig {
   }
 
   const std::unique_ptr<Gpu> gpu;
+  Pool pool{1};
+  Context ctx;
 
  private:
   std::deque<GpuMemory> memory_;
