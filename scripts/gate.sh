@@ -95,6 +95,8 @@ gpu() {
   scripts/gpu_compile.sh || status=$?
   [ $status -eq 0 ] || [ $status -eq 77 ] || return $status
   clang_ready gpu || return 0
+  # With the compiled kernels in the program, where they can be.
+  cmake --preset asan -DMORAINE_GPU_KERNELS="$([ $status -eq 0 ] && echo ON || echo OFF)" >/dev/null
   sanitized asan "$gpu_filter" gpu
 }
 
