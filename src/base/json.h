@@ -191,5 +191,7 @@ Json parse_json_or_null(std::string_view text);  // null where parse_json would 
 // The text; indent -1: on one line. Bytes that are not UTF-8 become U+FFFD and numbers that are not finite null, so
 // writing never fails. A double has the digits that bring it back.
 std::string json_text(const Json& json, int indent = -1);
+// Appends the text of one string, quoted, as json_text writes it.
+void append_json_string(std::string_view text, std::string* out);
 
 }  // namespace moraine

@@ -100,6 +100,31 @@ std::string parse(std::string_view text, Json* json) {
   return "";
 }
 
+// Which bytes stand in a string as they are; the others are escaped.
+constexpr std::array<bool, 256> kPlain = [] {
+  std::array<bool, 256> plain{};
+  for (size_t c = 0; c < 256; ++c) plain[c] = c >= ' ' && c != '"' && c != '\\';
+  return plain;
+}();
+
+void append_escaped(std::string_view text, std::string* out) {
+  static constexpr std::string_view kShort = "\b\f\n\r\t\"\\", kLetters = "bfnrt\"\\";
+  size_t begin = 0;  // of what is not written yet, and needs no escape
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (kPlain[static_cast<unsigned char>(c)]) continue;
+    out->append(text, begin, i - begin);
+    begin = i + 1;
+    if (const size_t at = kShort.find(c); at != std::string_view::npos) {
+      *out += '\\';
+      *out += kLetters[at];
+    } else {
+      *out += fmt::format("\\u{:04x}", static_cast<int>(c));
+    }
+  }
+  out->append(text, begin);
+}
+
 class JsonWriter {
  public:
   explicit JsonWriter(int indent) : indent_(indent) {}
@@ -176,25 +201,7 @@ class JsonWriter {
     out_.append(digits.data(), end);
   }
 
-  void write_string(const std::string& text) {
-    const bool valid = valid_utf8_prefix(text) == static_cast<int64_t>(text.size());
-    out_ += '"';
-    escape(valid ? text : to_valid_utf8(text));
-    out_ += '"';
-  }
-  void escape(std::string_view text) {
-    static constexpr std::string_view kShort = "\b\f\n\r\t\"\\", kLetters = "bfnrt\"\\";
-    for (const char c : text) {
-      if (static_cast<unsigned char>(c) >= ' ' && c != '"' && c != '\\') {
-        out_ += c;
-      } else if (const size_t at = kShort.find(c); at != std::string_view::npos) {
-        out_ += '\\';
-        out_ += kLetters[at];
-      } else {
-        out_ += fmt::format("\\u{:04x}", static_cast<int>(c));
-      }
-    }
-  }
+  void write_string(const std::string& text) { append_json_string(text, &out_); }
 
   const int indent_;
   int depth_ = 0;
@@ -218,6 +225,15 @@ Json parse_json(std::string_view text, const std::string& name) {
 Json parse_json_or_null(std::string_view text) {
   Json json;
   return depth_of(text) <= kJsonDepth && parse(text, &json).empty() ? json : Json();
+}
+
+void append_json_string(std::string_view text, std::string* out) {
+  *out += '"';
+  if (valid_utf8_prefix(text) == static_cast<int64_t>(text.size()))
+    append_escaped(text, out);
+  else
+    append_escaped(to_valid_utf8(text), out);
+  *out += '"';
 }
 
 std::string json_text(const Json& json, int indent) {

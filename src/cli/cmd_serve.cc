@@ -121,6 +121,9 @@ void serve_on(Transport& transport, ServeFlags f) {
     failed = true;
     if (App* app = running) app->http().drain();
   };
+  f.model.heard = [&] {
+    if (App* app = running) app->http().wake();
+  };
   const std::shared_ptr<const ServedModel> model = load_served_model(fs, f.model);
   App app(std::move(options), model);
   running = &app;

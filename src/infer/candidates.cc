@@ -2,12 +2,10 @@
 #include "infer/candidates.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 
 #include "infer/gumbel.h"
-#include "kernels/random_row.h"
 
 namespace moraine {
 namespace {
@@ -56,16 +54,23 @@ class Race {
   Race(const LogitBounds& logits, const Range& range, double temperature)
       : l_(logits), range_(range), temperature_(temperature), margin_(range.margin(temperature)) {}
 
-  // Tokens from `begin` on, with their random words.
-  void enter(size_t begin, std::span<const uint64_t> bits) {
-    const float largest = largest_of(block_at(l_.upper, begin));
-    if (largest == -INFINITY) return;
-    const uint64_t limit =
-        words_below((best_ - margin_ - static_cast<double>(largest)) / temperature_);
-    const bool may_lead = largest >= range_.top;
-    for (size_t i = 0; i < bits.size(); ++i) {
-      if (~bits[i] >> 11 < limit || may_lead) enter_one(begin + i, bits[i]);
-    }
+  // A smaller word of one of these tokens need not enter.
+  uint64_t least_word_of(size_t begin, size_t size) const {
+    const float largest = largest_of(l_.upper.subspan(begin, size));
+    if (largest == -INFINITY) return UINT64_MAX;
+    if (largest >= range_.top) return 0;  // may lead
+    return least_word((best_ - margin_ - static_cast<double>(largest)) / temperature_);
+  }
+
+  void enter(size_t v, uint64_t bits) {
+    const auto upper = static_cast<double>(l_.upper[v]);
+    const bool could_lead = l_.upper[v] >= range_.top;
+    // Most can not win whatever their noise is: no logarithm for them.
+    if (!(upper + temperature_ * most_gumbel(bits) >= best_ - margin_) && !could_lead) return;
+    if (l_.upper[v] == -INFINITY) return;
+    const double noise = temperature_ * gumbel(bits);
+    best_ = std::max(best_, static_cast<double>(l_.lower[v]) + noise);
+    entered_.push_back({static_cast<int32_t>(v), could_lead, upper + noise});
   }
 
   std::vector<int32_t> finishers() const {
@@ -83,17 +88,6 @@ class Race {
     double most;
   };
 
-  void enter_one(size_t v, uint64_t bits) {
-    const auto upper = static_cast<double>(l_.upper[v]);
-    const bool could_lead = l_.upper[v] >= range_.top;
-    // Most can not win whatever their noise is: no logarithm for them.
-    if (!(upper + temperature_ * most_gumbel(bits) >= best_ - margin_) && !could_lead) return;
-    if (l_.upper[v] == -INFINITY) return;
-    const double noise = temperature_ * gumbel(bits);
-    best_ = std::max(best_, static_cast<double>(l_.lower[v]) + noise);
-    entered_.push_back({static_cast<int32_t>(v), could_lead, upper + noise});
-  }
-
   const LogitBounds& l_;
   const Range range_;
   const double temperature_, margin_;
@@ -104,16 +98,12 @@ class Race {
 std::vector<int32_t> race(const LogitBounds& logits, const Range& range, const SamplingOptions& o,
                           int64_t position) {
   Race race(logits, range, o.temperature);
-  const uint64_t seed = draw_seed(o);
-  std::array<uint64_t, kDrawBlock> bits;
-  for (size_t begin = 0; begin < logits.upper.size(); begin += kDrawBlock) {
-    const std::span<uint64_t> block(bits.data(), block_at(logits.upper, begin).size());
-    random_row({.bits = block,
-                .seed = seed,
-                .stream = Stream::kSample,
-                .step = static_cast<uint64_t>(position),
-                .first = begin});
-    race.enter(begin, block);
+  DrawBlock block(draw_seed(o), position);
+  const size_t end = logits.upper.size();
+  for (size_t begin = 0, size; begin < end; begin += size) {
+    size = DrawBlock::size_at(begin, end);
+    block.draw(begin, size, race.least_word_of(begin, size),
+               [&](size_t i, uint64_t word) { race.enter(begin + i, word); });
   }
   return race.finishers();
 }

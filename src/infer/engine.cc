@@ -188,6 +188,7 @@ bool Engine::wait_for_work() {
 void Engine::finish_all(Finish reason, const std::string& error) {
   receive();
   for (const int64_t id : scheduler_.ids()) finish(id, reason, error);
+  end_telling();
   count_queue();
 }
 
@@ -201,6 +202,11 @@ void Engine::receive() {
   }
   for (auto& sequence : arrived) scheduler_.add(std::move(sequence));
   for (const int64_t id : cancelled) finish(id, Finish::kCancelled);
+}
+
+void Engine::end_telling() {
+  if (told_ && options_.heard) options_.heard();
+  told_ = false;
 }
 
 // What the queue looks like to submit, which counts arrivals in between.
@@ -229,12 +235,14 @@ bool Engine::step() {
   receive();
   const std::vector<Scheduler::Piece>& plan = scheduler_.plan();
   if (plan.empty() && scheduler_.copies().empty()) {
+    end_telling();
     count_queue();
     return false;
   }
   forward(plan);
   const StepCost::Work work = scheduler_.work();
   conclude(plan);
+  end_telling();
   const double seconds = now_seconds() - begin;
   scheduler_.took(seconds);
   tell_placement();
@@ -424,6 +432,7 @@ void Engine::conclude(const std::vector<Scheduler::Piece>& plan) {
       stats_.prompt_tokens += s.prompt_tokens();
       stats_.cached_tokens += s.cached;
     }
+    told_ = true;
     if (s.listener.on_prompt)
       s.listener.on_prompt({.cached_tokens = s.cached, .scores = std::move(s.prompt_scores)});
     if (s.request.max_tokens == 0) done.push_back(&s);
@@ -452,6 +461,7 @@ void Engine::take_token(const Row& row, const TokenScore& score) {
     const std::lock_guard<std::mutex> lock(mutex_);
     ++stats_.answer_tokens;
   }
+  told_ = true;
   if (s.listener.on_token) s.listener.on_token(piece);
   if (stopped || (r.filter != nullptr && r.filter->must_end())) return finish(s.id, Finish::kStop);
   if (s.answer_tokens() == r.max_tokens) finish(s.id, Finish::kLength);
@@ -467,6 +477,7 @@ void Engine::finish(int64_t id, Finish reason, const std::string& error) {
     const std::lock_guard<std::mutex> lock(mutex_);
     ++stats_.finished[index_of(ended.finish)];
   }
+  told_ = true;
   if (sequence->listener.on_finish) sequence->listener.on_finish(ended);
 }
 

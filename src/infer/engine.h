@@ -39,6 +39,8 @@ struct EngineOptions {
   double waiting_seconds =
       0;  // most of prompt work before a request (infer/queue_limit.h); 0: no limit
   Communicator* ranks = nullptr;  // that follow (infer/rank_steps.h); null: none
+  // Called on the thread of run or step after listeners were: once for all that a step told them.
+  std::function<void()> heard = {};
 };
 
 struct EngineStats {
@@ -104,6 +106,7 @@ class Engine {
   void finish(int64_t id, Finish reason, const std::string& error = "");
   void finish_all(Finish reason, const std::string& error);
   void count_queue();
+  void end_telling();
 
   Context& ctx_;
   Model& model_;
@@ -123,6 +126,7 @@ class Engine {
   std::vector<Row> wanted_;
   std::vector<TokenScore> scores_;  // of the wanted rows
   double model_seconds_ = 0;
+  bool told_ = false;  // a listener was called since options_.heard was
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;

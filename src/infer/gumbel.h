@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include "base/random.h"
 #include "infer/sampler.h"
+#include "kernels/random_row.h"
 
 namespace moraine {
 
@@ -30,16 +32,51 @@ inline double most_gumbel(uint64_t bits) {
   return static_cast<double>(54 - std::bit_width(m)) * kLog2 + kRounding;
 }
 
-// Where noise of at least `noise` is needed: a word whose 53 bits, inverted, are this or more has less. One bit more
-// than most_gumbel says, for what is rounded here.
-inline uint64_t words_below(double noise) {
-  if (!(noise > 0)) return UINT64_MAX;
-  constexpr double kLog2 = 0.6931471805599453;
-  const double width = 55 - noise / kLog2;
-  return width < 0 ? 0 : uint64_t{1} << static_cast<int>(width);
+// Where noise of at least `noise` is needed: a word below this has less. By the same inequality, and 2^53 (1 - u) is
+// at most 2^53 exp(-noise) where there is as much.
+inline uint64_t least_word(double noise) {
+  if (!(noise > 0)) return 0;
+  constexpr double kRounding = 1e-9;
+  const auto m = static_cast<uint64_t>(std::exp(-noise) * 0x1p53 * (1 + kRounding)) + 1;
+  return m >= uint64_t{1} << 53 ? 0 : ~(m << 11);
 }
 
 constexpr size_t kDrawBlock = 256;  // tokens that are looked at together
+
+// A block of a row's tokens, with their random words and which of these are large enough to look at.
+class DrawBlock {
+ public:
+  DrawBlock(uint64_t seed, int64_t position)
+      : seed_(seed), position_(static_cast<uint64_t>(position)) {}
+  // The first ones are small: until there is a score to pass, every token is looked at. None crosses a multiple of
+  // kDrawBlock.
+  static size_t size_at(size_t begin, size_t end) {
+    return std::min(std::clamp<size_t>(begin, 16, kDrawBlock), end - begin);
+  }
+  // Calls f(i, word), i rising, for tokens begin + i, i < size, whose word is `least` or more.
+  template <class F>
+  void draw(size_t begin, size_t size, uint64_t least, const F& f) {
+    const std::span<uint64_t> words(words_.data(), size);
+    const std::span<uint64_t> reached(reached_.data(), (size + 63) / 64);
+    random_row({.bits = words,
+                .seed = seed_,
+                .stream = Stream::kSample,
+                .step = position_,
+                .first = begin},
+               least, reached);
+    for (size_t w = 0; w < reached.size(); ++w) {
+      for (uint64_t bits = reached[w]; bits != 0; bits &= bits - 1) {
+        const size_t i = w * 64 + static_cast<size_t>(std::countr_zero(bits));
+        f(i, words[i]);
+      }
+    }
+  }
+
+ private:
+  const uint64_t seed_, position_;
+  std::array<uint64_t, kDrawBlock> words_;
+  std::array<uint64_t, kDrawBlock / 64> reached_;
+};
 
 // The largest that is not NaN, or -inf; in sixteen lanes: a chain of comparisons would wait for each.
 inline float largest_of(std::span<const float> values) {

@@ -2,7 +2,6 @@
 #include "infer/sampler.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -10,7 +9,6 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "infer/gumbel.h"
-#include "kernels/random_row.h"
 
 namespace moraine {
 namespace {
@@ -18,10 +16,22 @@ namespace {
 // A logit that is NaN (of a model that diverged) is below all others.
 float order(float logit) { return std::isnan(logit) ? -INFINITY : logit; }
 
-int32_t most_likely(std::span<const float> logits) {
-  const float top = largest_of(logits);
+// Of each kDrawBlock logits the largest.
+std::vector<float> largest_of_blocks(std::span<const float> logits) {
+  std::vector<float> largest;
+  largest.reserve(logits.size() / kDrawBlock + 1);
+  for (size_t at = 0; at < logits.size(); at += kDrawBlock)
+    largest.push_back(largest_of(logits.subspan(at, std::min(kDrawBlock, logits.size() - at))));
+  return largest;
+}
+
+int32_t most_likely(std::span<const float> logits, std::span<const float> of_blocks) {
+  const auto block = std::max_element(of_blocks.begin(), of_blocks.end());
+  const float top = *block;
   if (top == -INFINITY) return 0;
-  return static_cast<int32_t>(std::find(logits.begin(), logits.end(), top) - logits.begin());
+  const size_t begin = static_cast<size_t>(block - of_blocks.begin()) * kDrawBlock;
+  return static_cast<int32_t>(
+      std::find(logits.begin() + static_cast<int64_t>(begin), logits.end(), top) - logits.begin());
 }
 
 int32_t most_likely_of(std::span<const int32_t> ids, std::span<const float> logits) {
@@ -83,14 +93,10 @@ class Draw {
     score_ = score;
     best_ = id;
   }
-  // Ids from `begin` on, with their random words.
-  void offer_block(size_t begin, std::span<const uint64_t> bits) {
-    const float largest = largest_of(logits_.subspan(begin, bits.size()));
+  // A smaller word is not worth an offer of ids whose logits are `largest` or less.
+  uint64_t least_word_of(float largest) const {
     const double below = static_cast<double>(largest) - static_cast<double>(top_);
-    const uint64_t limit = words_below(score_ - below / temperature_);
-    for (size_t i = 0; i < bits.size(); ++i) {
-      if (~bits[i] >> 11 < limit) offer(static_cast<int32_t>(begin + i), bits[i]);
-    }
+    return least_word(score_ - below / temperature_);
   }
   int32_t best() const { return best_; }
 
@@ -175,19 +181,15 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, in
     std::iota(ids.begin(), ids.end(), 0);
     return sample_among(ids, logits, o, position);
   }
-  const int32_t first = most_likely(logits);
+  const std::vector<float> of_blocks = largest_of_blocks(logits);
+  const int32_t first = most_likely(logits, of_blocks);
   if (o.temperature == 0) return first;
-  const uint64_t seed = draw_seed(o);
   Draw draw(logits, logits[static_cast<size_t>(first)], o.temperature, first);
-  std::array<uint64_t, kDrawBlock> bits;
-  for (size_t begin = 0; begin < logits.size(); begin += kDrawBlock) {
-    const std::span<uint64_t> block(bits.data(), std::min(kDrawBlock, logits.size() - begin));
-    random_row({.bits = block,
-                .seed = seed,
-                .stream = Stream::kSample,
-                .step = static_cast<uint64_t>(position),
-                .first = begin});
-    draw.offer_block(begin, block);
+  DrawBlock block(draw_seed(o), position);
+  for (size_t begin = 0, size; begin < logits.size(); begin += size) {
+    size = DrawBlock::size_at(begin, logits.size());
+    block.draw(begin, size, draw.least_word_of(of_blocks[begin / kDrawBlock]),
+               [&](size_t i, uint64_t word) { draw.offer(static_cast<int32_t>(begin + i), word); });
   }
   return draw.best();
 }

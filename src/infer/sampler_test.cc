@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "infer/gumbel.h"
 
 namespace moraine {
 namespace {
@@ -50,6 +51,23 @@ std::set<int32_t> allowed(const std::vector<float>& logits, const SamplingOption
     sum += weight(id);
   }
   return kept;
+}
+
+TEST(Gumbel, ALeastWordLeavesOutNoWordOfEnoughNoiseAndFewOthers) {
+  for (uint64_t i = 0; i < 2000; ++i) {
+    // Words near all sizes of noise, the largest too.
+    const uint64_t word = ~(random_bits(1, Stream::kTest, 0, i) >> (i % 64));
+    const double noise = gumbel(word);
+    EXPECT_LE(least_word(noise), word) << noise;
+    EXPECT_LE(least_word(std::nextafter(noise, -INFINITY)), word) << noise;
+    const double more = noise + 0.5;
+    if (more < 3 || more > 34) continue;
+    EXPECT_GT(least_word(more), word) << noise;
+  }
+  EXPECT_EQ(least_word(0), 0u);
+  EXPECT_EQ(least_word(-INFINITY), 0u);
+  EXPECT_EQ(least_word(NAN), 0u);
+  EXPECT_GT(least_word(INFINITY), UINT64_MAX - (uint64_t{1} << 13));
 }
 
 TEST(Sampler, GreedyIsTheFirstLargest) {

@@ -25,4 +25,8 @@ struct RandomRow {
 
 void random_row(const RandomRow& a);
 
+// Also says which words are `least` or more: bit i % 64 of reached[i / 64]; bits beyond the words are 0.
+// reached: (bits.size() + 63) / 64 of them.
+void random_row(const RandomRow& a, uint64_t least, std::span<uint64_t> reached);
+
 }  // namespace moraine

@@ -27,5 +27,28 @@ TEST(RandomRow, IsRandomBitsWordForWord) {
   });
 }
 
+TEST(RandomRow, SaysWhichWordsReachALimit) {
+  testing::for_each_isa([](Isa) {
+    for (const uint64_t n : {0, 1, 7, 16, 63, 64, 65, 200, 256}) {
+      std::vector<uint64_t> want(n), got(n);
+      const auto row = [](std::vector<uint64_t>& bits) {
+        return RandomRow{
+            .bits = bits, .seed = 5, .stream = Stream::kSample, .step = 9, .first = 77};
+      };
+      random_row(row(want));
+      std::vector<uint64_t> limits = {0, 1, uint64_t{1} << 63, UINT64_MAX - (UINT64_MAX >> 5),
+                                      UINT64_MAX};
+      if (n > 0) limits.insert(limits.end(), {want[n / 2], want[n / 2] + 1, want[n - 1]});
+      for (const uint64_t least : limits) {
+        std::vector<uint64_t> reached((n + 63) / 64, 0x5555555555555555u);
+        random_row(row(got), least, reached);
+        EXPECT_EQ(got, want);
+        for (uint64_t i = 0; i < 64 * reached.size(); ++i)
+          ASSERT_EQ(reached[i / 64] >> (i % 64) & 1, i < n && want[i] >= least ? 1 : 0) << i;
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace moraine

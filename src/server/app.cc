@@ -228,6 +228,7 @@ void App::generate(const ExchangePtr& exchange, const Route& route, double begun
       .model = model,
       .exchange = exchange,
       .post = [http = http_.get()](std::function<void()> f) { http->post(std::move(f)); },
+      .queue = [http = http_.get()](std::function<void()> f) { http->queue(std::move(f)); },
       .worker = worker_.get(),
       .metrics = &metrics_,
       .endpoint = route.path,

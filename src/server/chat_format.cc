@@ -1,9 +1,12 @@
 // Chat format: chat.completion objects, whole and in chunks.
 #include "server/chat_format.h"
 
+#include <map>
+
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "server/completions_format.h"
+#include "server/repeated_event.h"
 
 namespace moraine {
 namespace {
@@ -12,6 +15,8 @@ struct Writer {
   ChatFormat format;
   std::string id = random_id("chatcmpl-");
   int64_t created = static_cast<int64_t>(unix_seconds());
+  std::map<int64_t, RepeatedEvent>
+      text_events{};  // content of each choice, if there are no log-probabilities
 
   Json object(const char* kind, Json choices) const {
     return {{"id", id},
@@ -79,9 +84,18 @@ struct Writer {
     }
     return nullptr;
   }
-  std::string deltas(AnswerChoice& choice, const Deltas& all) const {
+  std::string content_chunk(const AnswerChoice& choice, const std::string& text) {
+    return text_events[choice.index].with(text, [&](const std::string& each) {
+      return chunk(choice, {{"content", each}}, nullptr, nullptr);
+    });
+  }
+  std::string deltas(AnswerChoice& choice, const Deltas& all) {
     std::string out;
     for (const ReplyDelta& delta : all) {
+      if (delta.kind == ReplyDelta::Kind::kContent && format.logprobs < 0) {
+        out += content_chunk(choice, delta.text);
+        continue;
+      }
       Json json = delta_json(choice, delta);
       if (!json.is_null()) out += chunk(choice, std::move(json), take_logprobs(choice), nullptr);
     }

@@ -22,6 +22,8 @@ class ClientWire {
   virtual void read(std::span<char> into, std::function<void(int64_t bytes)> done) = 0;
   // At least one byte of `bytes`, which stays until then; -1: lost or closed.
   virtual void write(std::string_view bytes, std::function<void(int64_t bytes)> done) = 0;
+  // Bytes that go out without waiting, while no write is under way; 0: ask write, which also says what is wrong.
+  virtual int64_t write_now(std::string_view /*bytes*/) { return 0; }
   // Calls once, so many seconds from now; replaces the one before. Negative: none.
   virtual void set_timer(double seconds, std::function<void()> done) = 0;
   // Nothing more will be written; the peer may still send.

@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "base/clock.h"
 #include "base/utf8.h"
+#include "server/repeated_event.h"
 
 namespace moraine {
 namespace {
@@ -30,6 +33,8 @@ struct Writer {
   std::string id = random_id("cmpl-");
   int64_t created = static_cast<int64_t>(unix_seconds());
   std::vector<int64_t> offsets{};  // of each choice's next token, in characters
+  std::map<int64_t, RepeatedEvent>
+      text_events{};  // of each choice, if there are no log-probabilities
 
   Json object(Json choices) const {
     return {{"id", id},
@@ -110,6 +115,11 @@ struct Writer {
     if (format.include_usage) answer["usage"] = nullptr;
     return sse_event("", answer);
   }
+  std::string text_chunk(AnswerChoice& choice, const std::string& text) {
+    if (format.logprobs >= 0) return chunk(choice, text, logprobs_of(choice, false, true), nullptr);
+    return text_events[choice.index].with(
+        text, [&](const std::string& each) { return chunk(choice, each, nullptr, nullptr); });
+  }
   std::string end(const Usage& usage) const {
     std::string out;
     if (format.include_usage) {
@@ -140,7 +150,7 @@ AnswerFormat completions_format(CompletionsFormat format) {
     std::string text;
     for (const ReplyDelta& delta : deltas) text += delta.text;
     if (text.empty()) return std::string();  // its tokens go with the next text
-    return w->chunk(choice, text, w->logprobs_of(choice, false, true), nullptr);
+    return w->text_chunk(choice, text);
   };
   f.end_choice = [w](AnswerChoice& choice) {
     return w->chunk(choice, "", w->logprobs_of(choice, false, true), finish_reason(choice));

@@ -1,9 +1,11 @@
 // Connection: what each event does in each stage.
 #include "server/connection.h"
 
+#include <fmt/compile.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/clock.h"
 
@@ -213,8 +215,21 @@ void Connection::stream(std::string_view bytes) {
   if (stage_ != Stage::kWork || !streaming_ || answered_ || bytes.empty() || head_only_) return;
   if (static_cast<int64_t>(output_.size() + bytes.size()) > host_.limits.output_bytes)
     return close();
-  if (!chunked_) return send(bytes);
-  send(fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes));
+  if (chunked_) fmt::format_to(std::back_inserter(output_), FMT_COMPILE("{:x}\r\n"), bytes.size());
+  output_ += bytes;
+  if (chunked_) output_ += "\r\n";
+  if (unsent_ || !writing_.empty()) return;
+  unsent_ = true;
+  host_.unsent(shared_from_this());
+}
+
+// Most of what a stream sends goes at once, and then nothing waits for it.
+void Connection::flush() {
+  unsent_ = false;
+  if (stage_ == Stage::kClosed || !writing_.empty() || output_.empty()) return;
+  output_.erase(0, static_cast<size_t>(wire_->write_now(output_)));
+  if (!output_.empty()) return write_more();
+  arm();
 }
 
 void Connection::end_stream() {
@@ -222,7 +237,7 @@ void Connection::end_stream() {
   answered_ = true;
   gone_ = nullptr;
   if (chunked_ && !head_only_) send("0\r\n\r\n");
-  if (writing_.empty()) answer_done();
+  if (writing_.empty()) write_more();
 }
 
 void Connection::send(std::string_view bytes) {

@@ -39,6 +39,8 @@ struct ConnectionHost {
   // Fields of every answer to a request with this origin field ("" without).
   std::function<HttpFields(const std::string& origin)> extra_fields;
   std::function<void(Connection* connection)> closed;
+  // Of a stream that has something to send: flush it when all that is to be done now is done.
+  std::function<void(std::shared_ptr<Connection> connection)> unsent;
   bool draining = false;     // no request after the current one
   int64_t bodies_bytes = 0;  // of all connections, until the handler has looked at them
   int64_t working = 0;       // requests whose answer is not complete
@@ -60,6 +62,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start_stream(const HttpResponse& head, std::string ping);
   void stream(std::string_view bytes);
   void end_stream();
+  void flush();
   void on_gone(std::function<void()> gone);
 
  private:
@@ -101,6 +104,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool chunked_ = false;
   bool counted_ = false;  // in host_.working
   bool answering_ = false, streaming_ = false, answered_ = false;
+  bool unsent_ = false;  // host_.unsent was told
   std::string ping_;
   std::string origin_;
   std::function<void()> gone_;

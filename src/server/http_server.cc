@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
@@ -95,6 +96,11 @@ class PlainWire final : public SocketWire {
         asio::buffer(bytes.data(), bytes.size()),
         [done = std::move(done)](const ErrorCode& e, size_t n) { done(outcome(e, n)); });
   }
+  int64_t write_now(std::string_view bytes) override {
+    const ssize_t sent =
+        ::send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    return std::max<int64_t>(sent, 0);
+  }
   const tcp::socket& socket() const override { return socket_; }
 
  private:
@@ -129,6 +135,7 @@ class TlsWire final : public SocketWire {
   asio::ssl::stream<tcp::socket> stream_;
 };
 
+constexpr int kPostedRounds = 4;             // before sockets and timers have their turn
 constexpr double kAcceptPauseSeconds = 0.1;  // when descriptors have run out
 
 // What HttpServer::every was asked for.
@@ -170,8 +177,12 @@ struct HttpServer::State {
   int64_t connections_most = 0, accepted = 0, dropped = 0, cut = 0;
   bool stopping = false;
   std::atomic<bool> draining{false};
+  std::vector<std::shared_ptr<Connection>> unsent;
+  std::vector<std::function<void()>>
+      running;       // what was posted; empty between two calls of run_posted
   std::mutex mutex;  // of what follows
   std::vector<std::function<void()>> posted;
+  bool woken = false;  // run_posted will be called
 
   State(const HttpOptions& o, HttpHooks h) : options(o), hooks(std::move(h)) {
     connections_most = connections_possible(options.limits.connections);
@@ -182,10 +193,16 @@ struct HttpServer::State {
     host.refuse = hooks.refuse;
     host.extra_fields = hooks.extra_fields;
     host.closed = [this](Connection* c) { forget(c); };
+    host.unsent = [this](std::shared_ptr<Connection> c) {
+      unsent.push_back(std::move(c));
+      wake();
+    };
     if (!options.tls_cert.empty() || !options.tls_key.empty()) open_tls();
     listen();
   }
   void post(std::function<void()> f);
+  void queue(std::function<void()> f);
+  void wake();
   void run_posted();
   void open_tls();
   void listen();
@@ -203,21 +220,44 @@ struct HttpServer::State {
 // One queue for all threads: Asio's own runs what the io thread posts after what another thread posts
 // later, and then the end of a stream could overtake its beginning.
 void HttpServer::State::post(std::function<void()> f) {
+  queue(std::move(f));
+  wake();
+}
+
+void HttpServer::State::queue(std::function<void()> f) {
+  std::lock_guard lock(mutex);
+  posted.push_back(std::move(f));
+}
+
+void HttpServer::State::wake() {
   {
     std::lock_guard lock(mutex);
-    posted.push_back(std::move(f));
-    if (posted.size() > 1) return;
+    if (woken) return;
+    woken = true;
   }
   asio::post(io, [this] { run_posted(); });
 }
 
+// What was posted posts more: the events of a step write, and what they wrote goes out in one piece for each
+// connection.
 void HttpServer::State::run_posted() {
-  std::vector<std::function<void()>> now;
+  for (int round = 0; round < kPostedRounds; ++round) {
+    {
+      std::lock_guard lock(mutex);
+      running.swap(posted);
+    }
+    if (running.empty()) break;
+    for (const std::function<void()>& f : running) f();
+    running.clear();
+  }
+  for (size_t i = 0; i < unsent.size(); ++i) unsent[i]->flush();
+  unsent.clear();
   {
     std::lock_guard lock(mutex);
-    now.swap(posted);
+    woken = !posted.empty();
+    if (!woken) return;
   }
-  for (const std::function<void()>& f : now) f();
+  asio::post(io, [this] { run_posted(); });
 }
 
 void HttpServer::State::open_tls() {
@@ -399,6 +439,10 @@ int64_t HttpServer::run() {
 }
 
 void HttpServer::post(std::function<void()> f) { state_->post(std::move(f)); }
+
+void HttpServer::queue(std::function<void()> f) { state_->queue(std::move(f)); }
+
+void HttpServer::wake() { state_->wake(); }
 
 void HttpServer::every(double seconds, std::function<void()> f) {
   post([this, seconds, f = std::move(f)] {

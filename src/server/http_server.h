@@ -59,6 +59,10 @@ class HttpServer {
   int64_t run();
   // Runs f on the io thread; what is posted earlier, by any thread, runs earlier.
   void post(std::function<void()> f);
+  // As post, but the io thread may sleep on until somebody posts or wakes it. Waking costs more than what is queued:
+  // once for all tokens of a step.
+  void queue(std::function<void()> f);
+  void wake();
   // Calls f on the io thread every so many seconds, until run ends.
   void every(double seconds, std::function<void()> f);
   void drain();

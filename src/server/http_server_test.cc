@@ -285,6 +285,66 @@ TEST(HttpServer, AStreamIsChunkedAndHasPings) {
   EXPECT_EQ(client.get("/next").body, "GET /next ");
 }
 
+TEST(HttpServer, WhatIsQueuedRunsInItsOrderWhenSomebodyWakesTheThread) {
+  Echo echo;
+  std::promise<std::string> all;
+  std::string order;
+  echo.server->queue([&] { order += "a"; });
+  echo.server->queue([&] {
+    order += "b";
+    echo.server->post([&] {
+      order += "d";
+      echo.server->queue([&] { all.set_value(order + "e"); });
+    });
+  });
+  echo.server->queue([&] { order += "c"; });
+  echo.server->wake();
+  EXPECT_EQ(all.get_future().get(), "abcde");
+  EXPECT_EQ(echo.ask([&] { return order; }), "abcd");
+  // However often what runs queues more, and nobody wakes the thread again.
+  std::promise<void> done;
+  std::function<void(int)> chain = [&](int left) {
+    if (left == 0) return done.set_value();
+    echo.server->queue([&chain, left] { chain(left - 1); });
+  };
+  echo.server->post([&] { chain(50); });
+  done.get_future().get();
+}
+
+TEST(HttpServer, PiecesThatAreWrittenTogetherArriveAsTheyWereWritten) {
+  Limits limits;
+  limits.output_bytes = 64 << 20;
+  for (const char* version : {"1.0", "1.1"}) {
+    Echo echo(limits);
+    TestClient client(echo.port());
+    client.send(std::string("GET /stream HTTP/") + version +
+                "\r\nhost: a\r\nconnection: close\r\n\r\n");
+    echo.began.get_future().wait();
+    std::string want;
+    for (int i = 0; i < 50; ++i) {
+      // Small ones go at once; the large one, more than sockets hold, does not, and those behind it wait for it.
+      const std::string piece(i == 20 ? 24 << 20 : 26, static_cast<char>('a' + i % 26));
+      echo.held->write(piece);
+      want += piece;
+      if (i % 7 == 0) echo.counts();
+    }
+    echo.held->end();
+    const std::string all = client.all();
+    std::string got = all.substr(all.find("\r\n\r\n") + 4);
+    if (std::string(version) == "1.1") {
+      std::string joined;
+      for (size_t at = 0; at < got.size();) {
+        const size_t bytes = std::stoul(got.substr(at, 8), nullptr, 16);
+        at = got.find("\r\n", at) + 2;
+        joined += got.substr(at, bytes);
+        at += bytes + 2;
+      }
+      got = joined;
+    }
+    EXPECT_TRUE(got == want) << version << ": " << got.size() << " bytes";
+  }
+}
+
 TEST(HttpServer, AStreamForHttp10EndsWithTheConnection) {
   Echo echo;
   TestClient client(echo.port());

@@ -53,33 +53,33 @@ void Job::submit() {
 
 Listener Job::listener_of(size_t c) {
   const auto self = shared_from_this();
-  const auto tell = [self](std::function<void()> event) {
-    self->parts_.post([self, event = std::move(event)] { self->hear(event); });
+  const auto tell = [self](auto event) {
+    self->parts_.queue([self, event = std::move(event)] { self->hear(event); });
   };
   return {.on_prompt =
-              [self, tell, c](const PromptDone& prompt) {
-                tell([self, c, prompt] { self->prompt_done(self->choices_[c], prompt); });
+              [this, tell, c](const PromptDone& prompt) {
+                tell([this, c, prompt] { prompt_done(choices_[c], prompt); });
               },
           .on_token =
-              [self, tell, c](const TokenPiece& piece) {
-                tell([self, c, piece] { self->token(self->choices_[c], piece); });
+              [this, tell, c](const TokenPiece& piece) {
+                tell([this, c, piece] { token(choices_[c], piece); });
               },
           .on_finish =
-              [self, tell, c](const Ended& ended) {
-                tell([self, c, ended] { self->choice_ended(self->choices_[c], ended); });
+              [this, tell, c](const Ended& ended) {
+                tell([this, c, ended] { choice_ended(choices_[c], ended); });
               }};
 }
 
-void Job::hear(std::function<void()> event) {
+template <class Event>
+void Job::hear(const Event& event) {
   if (ended_) return;
   if (submitted_)
     event();
   else
-    early_.push_back(std::move(event));
+    early_.push_back(event);
 }
 
-// The engine would not take all choices: what it says of the others is for nobody. Events hold the job, so one that
-// kept them would never go.
+// The engine would not take all choices: what it says of the others is for nobody.
 void Job::refused() {
   ended_ = true;
   early_.clear();

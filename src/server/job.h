@@ -25,6 +25,8 @@ struct JobParts {
   std::shared_ptr<const ServedModel> model;
   std::shared_ptr<HttpExchange> exchange;
   HttpExchange::Post post;  // to the io thread
+  HttpExchange::Post
+      queue;  // likewise; it is woken after all listeners of a step (Generator::submit)
   Worker* worker = nullptr;
   ServerMetrics* metrics = nullptr;
   std::string endpoint;  // for the metrics
@@ -40,7 +42,8 @@ class Job : public std::enable_shared_from_this<Job> {
  private:
   void submit();
   Listener listener_of(size_t choice);
-  void hear(std::function<void()> event);
+  template <class Event>
+  void hear(const Event& event);
   void submitted(std::vector<int64_t> ids);
   void refused();
   void prompt_done(AnswerChoice& choice, PromptDone prompt);

@@ -118,7 +118,8 @@ std::shared_ptr<Generator> make_generator(const ModelDirectory& directory,
                        .tpot_seconds = o.tpot_seconds,
                        .waiting_requests = o.queue_requests,
                        .waiting_tokens = o.queue_tokens,
-                       .waiting_seconds = o.queue_seconds};
+                       .waiting_seconds = o.queue_seconds,
+                       .heard = o.heard};
   const auto log_memory = [](const LoadedModel& model) {
     const Arena& arena = model.arena();
     log_event(Level::kInfo, "serve.memory", "taken_bytes={} mapped_bytes={}", arena.bytes(),

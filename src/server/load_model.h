@@ -34,6 +34,7 @@ struct ServeModelOptions {
   double tpot_seconds = 0;
   int64_t grammar_mib = 64;  // compiled schemas, a quarter of it, and masks that answers share
   std::function<void()> failed = {};  // the engine ended by an error
+  std::function<void()> heard = {};   // as EngineOptions::heard
   ServeRanks* ranks = nullptr;        // that compute along; null: none
   bool share_cache = false;           // they divide the cache by position
   std::string low_latency = "auto";   // as LoadOptions::low_latency

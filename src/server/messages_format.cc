@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "server/repeated_event.h"
+
 namespace moraine {
 namespace {
 
@@ -28,8 +30,9 @@ Json input_of(const std::string& arguments) {
 struct Writer {
   MessagesFormat format;
   std::string id = random_id("msg_");
-  int64_t block = -1;        // open, in a stream
-  std::string open_block{};  // "text", "thinking", "tool 0"; empty: none
+  int64_t block = -1;          // open, in a stream
+  std::string open_block{};    // "text", "thinking", "tool 0"; empty: none
+  RepeatedEvent text_event{};  // of the open block, if it is text
 
   Json message(Json content, const Stop* stop, const Usage& usage) const {
     return {{"id", id},
@@ -53,6 +56,7 @@ struct Writer {
   std::string close_block() {
     if (open_block.empty()) return "";
     open_block.clear();
+    text_event = {};
     return event("content_block_stop", {{"index", block}});
   }
   // Ends the block before, if it is another one.
@@ -71,7 +75,9 @@ struct Writer {
     switch (d.kind) {
       case ReplyDelta::Kind::kContent:
         out = in_block("text", {{"type", "text"}, {"text", ""}});
-        return out + delta_event({{"type", "text_delta"}, {"text", d.text}});
+        return out + text_event.with(d.text, [&](const std::string& each) {
+          return delta_event({{"type", "text_delta"}, {"text", each}});
+        });
       case ReplyDelta::Kind::kReasoning:
         out = in_block("thinking", {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
         return out + delta_event({{"type", "thinking_delta"}, {"thinking", d.text}});

@@ -40,7 +40,8 @@ struct GeneratorStats {
 class Generator {
  public:
   virtual ~Generator() = default;
-  // Any thread. The listener is called on the generator's thread, and must only post.
+  // Any thread. The listener is called on the generator's thread, and must only queue; after the listeners of a step
+  // the generator wakes those who read (HttpServer::wake).
   // Errors: kInvalidArgument; QueueFull.
   virtual int64_t submit(Request request, Listener listener) = 0;
   // Frees at once what the request holds; its listener hears kCancelled. An id that has ended: nothing.

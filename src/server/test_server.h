@@ -76,6 +76,10 @@ class FakeGenerator : public Generator {
     changed_.notify_all();
     if (thread_.joinable()) thread_.join();
   }
+  void listen(std::function<void()> f) {
+    std::lock_guard lock(mutex_);
+    heard_ = std::move(f);
+  }
   // How many tokens of each answer may come; -1: all.
   void allow(int64_t tokens) {
     std::lock_guard lock(mutex_);
@@ -149,7 +153,9 @@ class FakeGenerator : public Generator {
   void run() {
     std::unique_lock lock(mutex_);
     while (!ending_) {
-      if (!step()) changed_.wait(lock);
+      const bool worked = step();
+      if (worked && heard_) heard_();
+      if (!worked) changed_.wait(lock);
     }
     live_.clear();
   }
@@ -158,6 +164,7 @@ class FakeGenerator : public Generator {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<int64_t, Live> live_;
+  std::function<void()> heard_;  // as EngineOptions::heard
   int64_t last_id_ = 0, allowed_ = -1;
   bool ending_ = false;
   std::thread thread_;
@@ -170,6 +177,7 @@ class TestServer {
         Tokenizer::load(posix_file_system(), source_path("tests/golden/tokenizer/qwen.json"));
     generator = std::make_shared<FakeGenerator>(tokenizer);
     app = std::make_unique<App>(std::move(options), model("step-1"));
+    generator->listen([this] { app->http().wake(); });
     thread_ = std::thread([this] { cut = app->run(); });
   }
   ~TestServer() { stop(); }
