@@ -7,6 +7,7 @@
 #include "kernels/check_tensor.h"
 #include "kernels/dispatch.h"
 #include "kernels/gpu/attention.h"
+#include "kernels/gpu/attention_backward.h"
 #include "kernels/segment_rows.h"
 
 namespace moraine {
@@ -101,7 +102,8 @@ void attention_backward(Context& ctx, const AttentionBackward& a) {
   if (T == 0) return;
   const double bytes = static_cast<double>(4 * a.q.bytes() + 4 * a.k.bytes() + 2 * a.lse.bytes());
   OpTimer timer(ctx.profile, "attention_backward", 10 * products(a.q, a.segments, a.window), bytes);
-  dispatch(ctx, "attention_backward", a, {ref::attention_backward, cpu::attention_backward});
+  dispatch(ctx, "attention_backward", a,
+           {ref::attention_backward, cpu::attention_backward, gpu::attention_backward});
 }
 
 }  // namespace moraine

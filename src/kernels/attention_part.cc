@@ -6,6 +6,7 @@
 #include "kernels/check_keys.h"
 #include "kernels/check_tensor.h"
 #include "kernels/dispatch.h"
+#include "kernels/gpu/attention_backward.h"
 
 namespace moraine {
 namespace {
@@ -118,7 +119,8 @@ void attention_delta(Context& ctx, const AttentionDelta& a) {
   if (T == 0) return;
   OpTimer timer(ctx.profile, "attention_delta", 2.0 * static_cast<double>(a.o.count()),
                 2.0 * static_cast<double>(a.o.bytes()));
-  dispatch(ctx, "attention_delta", a, {ref::attention_delta, cpu::attention_delta});
+  dispatch(ctx, "attention_delta", a,
+           {ref::attention_delta, cpu::attention_delta, gpu::attention_delta});
 }
 
 void attention_part_backward(Context& ctx, const AttentionPartBackward& a) {

@@ -4,6 +4,7 @@
 #include "kernels/check_tensor.h"
 #include "kernels/dispatch.h"
 #include "kernels/gpu/linear.h"
+#include "kernels/gpu/linear_weight.h"
 #include "kernels/gpu/runtime.h"
 #include "kernels/quantised.h"
 
@@ -18,6 +19,8 @@ void check_packed(const PackedMatrix& w, DType dtype, int64_t groups, int64_t n,
            static_cast<long>(w.k), static_cast<long>(n), static_cast<long>(k));
 }
 
+int64_t groups_of(std::span<const int64_t> rows) { return static_cast<int64_t>(rows.size()) - 1; }
+
 // G, with rows[0] == 0, ascending, rows[G] <= T.
 int64_t check_rows(std::span<const int64_t> rows, int64_t T) {
   MR_CHECK(rows.size() >= 2, "%zu row bounds", rows.size());
@@ -25,7 +28,7 @@ int64_t check_rows(std::span<const int64_t> rows, int64_t T) {
   for (size_t g = 1; g < rows.size(); ++g) MR_CHECK(rows[g - 1] <= rows[g], "rows[%zu]", g);
   MR_CHECK(rows.back() <= T, "rows end at %ld of %ld", static_cast<long>(rows.back()),
            static_cast<long>(T));
-  return static_cast<int64_t>(rows.size()) - 1;
+  return groups_of(rows);
 }
 
 void check_output(const Tensor& y, const char* name, DType activation) {
@@ -54,7 +57,7 @@ void forward(Context& ctx, const GroupedLinearForward& a, const char* name) {
   check_activation(a.x, "x");
   const bool there = bounds_there(ctx, a.rows);
   const int64_t T = a.x.dims[0], n = a.w.n;
-  const int64_t G = there ? static_cast<int64_t>(a.rows.size()) - 1 : check_rows(a.rows, T);
+  const int64_t G = there ? groups_of(a.rows) : check_rows(a.rows, T);
   check_shape(a.y, "y", {T, n});
   check_output(a.y, "y", a.x.dtype);
   check_packed(a.w, a.x.dtype, G, n, a.x.dims[1]);
@@ -70,30 +73,36 @@ void backward_input(Context& ctx, const GroupedLinearBackwardInput& a, const cha
   MR_CHECK(a.dy.rank == 2 && a.dx.rank == 2, "dy has rank %d, dx has rank %d", a.dy.rank,
            a.dx.rank);
   check_activation(a.dy, "dy");
-  const int64_t T = a.dy.dims[0], G = check_rows(a.rows, T), k = a.w.n;
+  const bool there = bounds_there(ctx, a.rows);
+  const int64_t T = a.dy.dims[0], G = there ? groups_of(a.rows) : check_rows(a.rows, T), k = a.w.n;
   MR_CHECK(a.w.format == WeightFormat::kPlain, "quantised packs are for forward products");
   check_shape(a.dx, "dx", {T, k});
   check_output(a.dx, "dx", a.dy.dtype);
   check_packed(a.w, a.dy.dtype, G, k, a.dy.dims[1]);
-  const int64_t rows = a.rows.back();
+  const int64_t rows = there ? T : a.rows.back();
   if (rows == 0 || k == 0) return;
   OpTimer timer(ctx.profile, name, flops(rows, k, a.w.k), forward_bytes(rows, a.dx, a.dy, a.w));
-  dispatch(ctx, name, a, {ref::grouped_linear_backward_input, cpu::grouped_linear_backward_input});
+  dispatch(ctx, name, a,
+           {ref::grouped_linear_backward_input, cpu::grouped_linear_backward_input,
+            gpu::grouped_linear_backward_input});
 }
 
 void backward_weight(Context& ctx, const GroupedLinearBackwardWeight& a, const char* name) {
   MR_CHECK(a.dy.rank == 2 && a.x.rank == 2, "dy has rank %d, x has rank %d", a.dy.rank, a.x.rank);
   check_activation(a.x, "x");
-  const int64_t T = a.x.dims[0], G = check_rows(a.rows, T), n = a.dy.dims[1], k = a.x.dims[1];
+  const bool there = bounds_there(ctx, a.rows);
+  const int64_t T = a.x.dims[0], G = there ? groups_of(a.rows) : check_rows(a.rows, T),
+                n = a.dy.dims[1], k = a.x.dims[1];
   check_tensor(a.dy, "dy", a.x.dtype, {T, n});
   check_tensor(a.dw, "dw", wide_dtype(a.x.dtype), {G, n, k});
   check_tensor(a.dbias, "dbias", wide_dtype(a.x.dtype), {G, n}, true);
-  const int64_t rows = a.rows.back();
+  const int64_t rows = there ? T : a.rows.back();
   if (rows == 0) return;
   const int64_t moved = rows * (n + k) * dtype_bytes(a.x.dtype) + 2 * a.dw.bytes();
   OpTimer timer(ctx.profile, name, flops(rows, n, k), static_cast<double>(moved));
   dispatch(ctx, name, a,
-           {ref::grouped_linear_backward_weight, cpu::grouped_linear_backward_weight});
+           {ref::grouped_linear_backward_weight, cpu::grouped_linear_backward_weight,
+            gpu::grouped_linear_backward_weight});
 }
 
 Tensor one_group(const Tensor& bias) {

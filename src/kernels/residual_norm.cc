@@ -4,6 +4,7 @@
 #include "kernels/check_tensor.h"
 #include "kernels/dispatch.h"
 #include "kernels/gpu/residual_norm.h"
+#include "kernels/gpu/residual_norm_backward.h"
 
 namespace moraine {
 namespace {
@@ -68,7 +69,7 @@ void residual_norm_backward(Context& ctx, const ResidualNormBackward& a) {
   const OpTimer timer(ctx.profile, "residual_norm_backward", 20.0 * static_cast<double>(T * D),
                       bytes_of(a.dh, a.dr, a.dx, a.dr_out, a.r_out, a.rstd, a.h, a.r));
   dispatch(ctx, "residual_norm_backward", a,
-           {ref::residual_norm_backward, cpu::residual_norm_backward});
+           {ref::residual_norm_backward, cpu::residual_norm_backward, gpu::residual_norm_backward});
 }
 
 }  // namespace moraine

@@ -3,6 +3,7 @@
 
 #include "kernels/check_tensor.h"
 #include "kernels/dispatch.h"
+#include "kernels/gpu/runtime.h"
 #include "kernels/gpu/swiglu.h"
 
 namespace moraine {
@@ -22,8 +23,8 @@ void check(const Tensor& narrow, const char* narrow_name, const Tensor& wide, co
 }  // namespace
 
 void swiglu_forward(Context& ctx, const SwigluForward& a) {
-  // On a GPU, of rows that the host does not know: as of all.
-  const bool known = ctx.backend != Backend::kGpu || a.rows.there() == nullptr;
+  // Of rows that a GPU's memory holds, and the host does not know: as of all.
+  const bool known = ctx.backend != Backend::kGpu || !ctx.gpu->holds(a.rows.there());
   const int64_t rows = known ? int64_t{a.rows} : a.y.dims[0];
   check(a.y, "y", a.gate_up, "gate_up", rows);
   const double wide = size_of(a.gate_up, rows);
@@ -41,7 +42,8 @@ void swiglu_backward(Context& ctx, const SwigluBackward& a) {
   const OpTimer timer(ctx.profile, "swiglu_backward", 5 * wide,
                       2.5 * wide * double(dtype_bytes(a.dy.dtype)));
   if (a.rows == 0) return;
-  dispatch(ctx, "swiglu_backward", a, {ref::swiglu_backward, cpu::swiglu_backward});
+  dispatch(ctx, "swiglu_backward", a,
+           {ref::swiglu_backward, cpu::swiglu_backward, gpu::swiglu_backward});
 }
 
 }  // namespace moraine

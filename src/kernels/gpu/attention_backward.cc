@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "kernels/attention.h"
 #include "kernels/attention_part.h"
+#include "kernels/gpu/element_grid.h"
 #include "kernels/gpu/runtime.h"
 
 namespace moraine::gpu {
@@ -29,10 +30,7 @@ void attention_delta(Gpu& gpu, const AttentionDelta& a) {
   const AttentionDeltaArgs args = {
       .delta = a.delta.as<float>(), .do_ = a.do_.data, .o = a.o.data, .count = count, .d = d};
   gpu.launch(a.o.dtype == DType::kBF16 ? "attention_delta_bf16" : "attention_delta_f32",
-             {.blocks_x = (count + kAttentionDeltaThreads - 1) / kAttentionDeltaThreads,
-              .blocks_y = 1,
-              .threads = kAttentionDeltaThreads},
-             &args);
+             element_grid(count), &args);
 }
 
 void attention_backward(Gpu& gpu, const AttentionBackward& a) {
@@ -41,23 +39,24 @@ void attention_backward(Gpu& gpu, const AttentionBackward& a) {
   MR_CHECK(d <= kAttentionWidest, "d=%ld", static_cast<long>(d));
   attention_delta(gpu, {.delta = a.delta, .do_ = a.do_, .o = a.o});
   const std::vector<AttentionBackwardTile> tiles = tiles_of(a.segments);
-  const GpuMemory device_tiles(gpu, tiles.data(),
-                               static_cast<int64_t>(tiles.size() * sizeof(AttentionBackwardTile)));
-  const AttentionBackwardArgs args = {.dq = a.dq.data,
-                                      .dk = a.dk.data,
-                                      .dv = a.dv.data,
-                                      .do_ = a.do_.data,
-                                      .lse = a.lse.as<float>(),
-                                      .delta = a.delta.as<float>(),
-                                      .q = a.q.data,
-                                      .k = a.k.data,
-                                      .v = a.v.data,
-                                      .tiles = device_tiles.as<AttentionBackwardTile>(),
-                                      .window = a.window,
-                                      .H = H,
-                                      .K = K,
-                                      .d = d,
-                                      .scale = a.scale};
+  const void* const device_tiles =
+      gpu.list(tiles.data(), static_cast<int64_t>(tiles.size() * sizeof(AttentionBackwardTile)));
+  const AttentionBackwardArgs args = {
+      .dq = a.dq.data,
+      .dk = a.dk.data,
+      .dv = a.dv.data,
+      .do_ = a.do_.data,
+      .lse = a.lse.as<float>(),
+      .delta = a.delta.as<float>(),
+      .q = a.q.data,
+      .k = a.k.data,
+      .v = a.v.data,
+      .tiles = static_cast<const AttentionBackwardTile*>(device_tiles),
+      .window = a.window,
+      .H = H,
+      .K = K,
+      .d = d,
+      .scale = a.scale};
   const auto count = static_cast<int64_t>(tiles.size());
   const bool bf16 = a.q.dtype == DType::kBF16, narrow = d <= 64;
   if (bf16 && d <= kAttentionWidestTiles) {

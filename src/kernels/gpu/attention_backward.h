@@ -27,8 +27,6 @@ struct AttentionDelta;     // kernels/attention_part.h
 
 namespace moraine::gpu {
 
-constexpr int kAttentionDeltaThreads = 256;
-
 // 64 positions of a document, or its last.
 struct AttentionBackwardTile {
   int64_t position;   // the first, a multiple of 64
@@ -58,7 +56,7 @@ struct AttentionDeltaArgs {
   int64_t count, d;  // T H
 };
 
-// Tensors in the memory of `gpu`; segments in the host's, copied on the way.
+// Tensors in the memory of `gpu`; segments in the host's, a list of the GPU's.
 void attention_delta(Gpu& gpu, const AttentionDelta& a);
 void attention_backward(Gpu& gpu, const AttentionBackward& a);
 

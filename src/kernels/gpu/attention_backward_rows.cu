@@ -1,7 +1,7 @@
 // AttentionBackward, device side, for f32 and wide heads: a block to a position or key of a head, a thread to each that
 // it meets, then to channels.
 #include "kernels/gpu/attention_slopes.h"
-#include "kernels/gpu/device.h"
+#include "kernels/gpu/element.h"
 
 namespace moraine::gpu {
 inline namespace MR_GPU_SPACE {
@@ -154,7 +154,7 @@ MR_KERNEL(attention_dkv_rows_bf16, kAttentionRowThreads, AttentionBackwardArgs a
 
 template <class E>
 MR_DEVICE void delta_of(const AttentionDeltaArgs& a) {
-  const int64_t i = block_x() * kAttentionDeltaThreads + thread();
+  const int64_t i = element();
   if (i >= a.count) return;
   float sum = 0;
   for (int64_t c = 0; c < a.d; ++c) {
@@ -164,8 +164,8 @@ MR_DEVICE void delta_of(const AttentionDeltaArgs& a) {
   store(a.delta + i, sum);
 }
 
-MR_KERNEL(attention_delta_f32, kAttentionDeltaThreads, AttentionDeltaArgs a) { delta_of<float>(a); }
-MR_KERNEL(attention_delta_bf16, kAttentionDeltaThreads, AttentionDeltaArgs a) { delta_of<BF16>(a); }
+MR_KERNEL(attention_delta_f32, kElementThreads, AttentionDeltaArgs a) { delta_of<float>(a); }
+MR_KERNEL(attention_delta_bf16, kElementThreads, AttentionDeltaArgs a) { delta_of<BF16>(a); }
 
 }  // namespace MR_GPU_SPACE
 }  // namespace moraine::gpu

@@ -78,7 +78,7 @@ BackwardRun run(GpuRig& rig, const BackwardData& data) {
   a.dk = r.all.rows(queries, dv).reshaped({T, a.k.dims[1], d});
   a.dv = r.all.rows(dv, dv + keys).reshaped({T, a.k.dims[1], d});
   for (Tensor* t : {&a.delta, &a.do_, &a.o, &a.lse, &a.q, &a.k, &a.v}) *t = rig.put(*t);
-  attention_backward(*rig.gpu, a);
+  moraine::attention_backward(rig.ctx, a);
   return r;
 }
 

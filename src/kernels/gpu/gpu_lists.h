@@ -1,11 +1,12 @@
 // GpuLists: short lists that the host makes for kernels, kept in a GPU's memory for who asks for the same again.
 //
 // Segments, pages and row bounds are the same for all layers of a pass: the first layer copies them in, the others find
-// them by their content. A ring of kGpuListBytes holds the last ones; what is overwritten was read by kernels that come
-// before in the GPU's order of work.
+// them by their content. A ring of 16 MiB, four times the longest list, holds the last ones. What was found stays at
+// least for the next list, so a kernel may take two; what is overwritten was read by kernels that come before in the
+// GPU's order of work.
 //
-// Errors:   kDevice for a list that is larger than the ring.
-// Cost:     a comparison with the lists of the same size; a copy for a new one.
+// Errors:   kDevice for a list that is longer than kGpuListBytes.
+// Cost:     a comparison with the lists of the same size; a copy for a new one, and for one in the older half.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace moraine::gpu {
 
 class Gpu;
 
-constexpr int64_t kGpuListBytes = int64_t{4} << 20;
+constexpr int64_t kGpuListBytes = int64_t{4} << 20;  // of the longest list
 
 class GpuLists {
  public:

@@ -56,8 +56,8 @@ GroupedLinearBackwardInput input_call(const BackwardData& d) {
 
 BackwardData run(GpuRig& rig, BackwardData d) {
   for (Tensor* t : {&d.dw, &d.dbias, &d.dx, &d.dy, &d.x, &d.w}) *t = rig.put(*t);
-  grouped_linear_backward_weight(*rig.gpu, weight_call(d));
-  grouped_linear_backward_input(*rig.gpu, input_call(d));
+  moraine::grouped_linear_backward_weight(rig.ctx, weight_call(d));
+  moraine::grouped_linear_backward_input(rig.ctx, input_call(d));
   return d;
 }
 
@@ -106,14 +106,36 @@ TEST(GpuLinearBackward, OneGroupIsThePlainProduct) {
   const BackwardData grouped = run(rig, data);
   const Tensor dw = rig.put(data.dw.reshaped({20, 35})), dbias = rig.put(data.dbias.reshaped({20})),
                dx = rig.put(data.dx.rows(0, 40));
-  linear_backward_weight(
-      *rig.gpu,
+  moraine::linear_backward_weight(
+      rig.ctx,
       {.dw = dw, .dbias = dbias, .dy = grouped.dy.rows(0, 40), .x = grouped.x.rows(0, 40)});
-  linear_backward_input(*rig.gpu,
-                        {.dx = dx, .dy = grouped.dy.rows(0, 40), .w = input_call(grouped).w});
+  moraine::linear_backward_input(
+      rig.ctx, {.dx = dx, .dy = grouped.dy.rows(0, 40), .w = input_call(grouped).w});
   EXPECT_SAME_BITS(rig.get(host, dw), rig.get(host, grouped.dw).reshaped({20, 35}));
   EXPECT_SAME_BITS(rig.get(host, dbias), rig.get(host, grouped.dbias).reshaped({20}));
   EXPECT_SAME_BITS(rig.get(host, dx), rig.get(host, grouped.dx).rows(0, 40));
+}
+
+TEST(GpuLinearBackward, RowsMayBeCountedOnTheGpu) {
+  Rig host;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const BackwardData data = make_data(host, {{3, 0, 41}, 20, 35, dtype, true});
+    GpuRig rig({.wave = 64});
+    const BackwardData want = run(rig, data);
+    const Tensor rows = host.zeros({4}, DType::kI64);
+    for (size_t g = 0; g < 4; ++g) rows.as<int64_t>()[g] = data.rows[g];
+    const std::span<const int64_t> there(rig.put(rows).as<int64_t>(), 4);
+    BackwardData got = data;
+    for (Tensor* t : {&got.dw, &got.dbias, &got.dx, &got.dy, &got.x, &got.w}) *t = rig.put(*t);
+    GroupedLinearBackwardWeight weight = weight_call(got);
+    GroupedLinearBackwardInput input = input_call(got);
+    weight.rows = input.rows = there;
+    moraine::grouped_linear_backward_weight(rig.ctx, weight);
+    moraine::grouped_linear_backward_input(rig.ctx, input);
+    EXPECT_SAME_BITS(rig.get(host, got.dw), rig.get(host, want.dw));
+    EXPECT_SAME_BITS(rig.get(host, got.dbias), rig.get(host, want.dbias));
+    EXPECT_SAME_BITS(rig.get(host, got.dx), rig.get(host, want.dx));
+  }
 }
 
 // Of the gradient below: one for each generation, no two the same.

@@ -13,13 +13,15 @@ int64_t tiles_of(int64_t columns) { return (columns + kLinearOutputs - 1) / kLin
 
 void grouped_linear_backward_weight(Gpu& gpu, const GroupedLinearBackwardWeight& a) {
   const int64_t groups = static_cast<int64_t>(a.rows.size()) - 1, n = a.dy.dims[1], k = a.x.dims[1];
-  if (a.rows.back() == 0 || n == 0) return;
-  const GpuMemory rows(gpu, a.rows.data(), static_cast<int64_t>(a.rows.size_bytes()));
+  const bool there = gpu.holds(a.rows.data());
+  if (n == 0 || (!there && a.rows.back() == 0)) return;
+  const void* const rows =
+      there ? a.rows.data() : gpu.list(a.rows.data(), static_cast<int64_t>(a.rows.size_bytes()));
   const LinearWeightArgs args = {.dw = a.dw.as<float>(),
                                  .dbias = static_cast<float*>(a.dbias.data),
                                  .dy = a.dy.data,
                                  .x = a.x.data,
-                                 .rows = rows.as<int64_t>(),
+                                 .rows = static_cast<const int64_t*>(rows),
                                  .n = n,
                                  .k = k};
   const bool tiles = a.dy.dtype == DType::kBF16;

@@ -32,7 +32,8 @@ struct LinearWeightArgs {
   int64_t n, k;
 };
 
-// Tensors in the memory of `gpu`; `rows` of a group in the host's, copied on the way.
+// Tensors in the memory of `gpu`. `rows` are there too, as dispatch_plan left them, or in the host's memory: then they
+// are a list of the GPU's.
 void linear_backward_weight(Gpu& gpu, const LinearBackwardWeight& a);
 void grouped_linear_backward_weight(Gpu& gpu, const GroupedLinearBackwardWeight& a);
 

@@ -1,6 +1,7 @@
 // OptimizerPasses, host side.
 #include "kernels/gpu/optimizer_passes.h"
 
+#include "kernels/gpu/element_grid.h"
 #include "kernels/gpu/runtime.h"
 #include "kernels/gpu/squares.h"
 
@@ -9,26 +10,21 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A thread for each of `count` elements.
-Grid elements(int64_t count) {
-  return {.blocks_x = ceil_div(count, kPassThreads), .blocks_y = 1, .threads = kPassThreads};
-}
-
 }  // namespace
 
 void adamw_pass(Gpu& gpu, AdamWPassArgs a) {
   if (a.count == 0) return;
   const GpuMemory pieces(gpu, a.pieces, a.num_pieces * static_cast<int64_t>(sizeof(AdamWPiece)));
   a.pieces = pieces.as<AdamWPiece>();
-  gpu.launch("adamw", elements(a.count), &a);
+  gpu.launch("adamw", element_grid(a.count), &a);
 }
 
 void momentum_pass(Gpu& gpu, const MomentumPassArgs& a, bool bf16) {
-  if (a.n > 0) gpu.launch(bf16 ? "momentum_bf16" : "momentum_f32", elements(a.n), &a);
+  if (a.n > 0) gpu.launch(bf16 ? "momentum_bf16" : "momentum_f32", element_grid(a.n), &a);
 }
 
 void decay_pass(Gpu& gpu, const DecayPassArgs& a) {
-  if (a.n > 0) gpu.launch("decay", elements(a.n), &a);
+  if (a.n > 0) gpu.launch("decay", element_grid(a.n), &a);
 }
 
 void normalise_pass(Gpu& gpu, const NormalisePassArgs& a, double* sums) {
@@ -41,7 +37,7 @@ void normalise_pass(Gpu& gpu, const NormalisePassArgs& a, double* sums) {
       &squares);
   NormalisePassArgs args = a;
   args.sums = sums;
-  gpu.launch("normalise", elements(a.n), &args);
+  gpu.launch("normalise", element_grid(a.n), &args);
 }
 
 void transpose_pass(Gpu& gpu, const TransposePassArgs& a) {
@@ -49,7 +45,7 @@ void transpose_pass(Gpu& gpu, const TransposePassArgs& a) {
   gpu.launch("transpose",
              {.blocks_x = ceil_div(a.cols, kTransposeTile),
               .blocks_y = ceil_div(a.rows, kTransposeTile),
-              .threads = kPassThreads},
+              .threads = kTransposeThreads},
              &a);
 }
 

@@ -1,11 +1,9 @@
 // OptimizerPasses, device side.
-#include "kernels/gpu/device.h"
+#include "kernels/gpu/element.h"
 #include "kernels/gpu/optimizer_passes.h"
 
 namespace moraine::gpu {
 inline namespace MR_GPU_SPACE {
-
-MR_DEVICE int64_t pass_element() { return block_x() * kPassThreads + thread(); }
 
 // The first piece that ends behind element i.
 MR_DEVICE int64_t piece_of(const AdamWPassArgs& a, int64_t i) {
@@ -21,11 +19,11 @@ MR_DEVICE int64_t piece_of(const AdamWPassArgs& a, int64_t i) {
   return low;
 }
 
-MR_KERNEL(adamw, kPassThreads, AdamWPassArgs a) {
-  if (pass_element() >= a.count) return;
-  const int64_t piece = piece_of(a, pass_element());
+MR_KERNEL(adamw, kElementThreads, AdamWPassArgs a) {
+  if (element() >= a.count) return;
+  const int64_t piece = piece_of(a, element());
   const AdamWPiece p = load(a.pieces + piece);
-  const int64_t i = pass_element() - (piece == 0 ? 0 : load(a.pieces + (piece - 1)).end);
+  const int64_t i = element() - (piece == 0 ? 0 : load(a.pieces + (piece - 1)).end);
   const float g = load(p.g + i) * a.g_scale;
   const float m = fused(a.beta1, load(p.m + i), a.one_minus_beta1 * g);
   const float v = fused(a.beta2, load(p.v + i), a.one_minus_beta2 * (g * g));
@@ -37,7 +35,7 @@ MR_KERNEL(adamw, kPassThreads, AdamWPassArgs a) {
 
 template <class E>
 MR_DEVICE void add_momentum(const MomentumPassArgs& a) {
-  const int64_t i = pass_element();
+  const int64_t i = element();
   if (i >= a.n) return;
   E* const momentum = static_cast<E*>(a.momentum) + i;
   const float g = load(a.g + i) * a.g_scale, kept = fused(a.mu, widen(load(momentum)), g);
@@ -45,17 +43,17 @@ MR_DEVICE void add_momentum(const MomentumPassArgs& a) {
   store(a.out + i, a.nesterov ? fused(a.mu, kept, g) : kept);
 }
 
-MR_KERNEL(momentum_f32, kPassThreads, MomentumPassArgs a) { add_momentum<float>(a); }
-MR_KERNEL(momentum_bf16, kPassThreads, MomentumPassArgs a) { add_momentum<BF16>(a); }
+MR_KERNEL(momentum_f32, kElementThreads, MomentumPassArgs a) { add_momentum<float>(a); }
+MR_KERNEL(momentum_bf16, kElementThreads, MomentumPassArgs a) { add_momentum<BF16>(a); }
 
-MR_KERNEL(decay, kPassThreads, DecayPassArgs a) {
-  const int64_t i = pass_element();
+MR_KERNEL(decay, kElementThreads, DecayPassArgs a) {
+  const int64_t i = element();
   if (i >= a.n) return;
   store(a.w + i, fused(-load(a.x + i), a.rate, load(a.w + i) * a.keep));
 }
 
-MR_KERNEL(normalise, kPassThreads, NormalisePassArgs a) {
-  const int64_t i = pass_element();
+MR_KERNEL(normalise, kElementThreads, NormalisePassArgs a) {
+  const int64_t i = element();
   if (i >= a.n) return;
   double sum = 0;
   for (int64_t j = 0; j * kNormalisePiece < a.n; ++j) sum += load(a.sums + j);
@@ -64,8 +62,8 @@ MR_KERNEL(normalise, kPassThreads, NormalisePassArgs a) {
 }
 
 // By way of shared memory, so that both sides are read and written along rows.
-MR_KERNEL(transpose, kPassThreads, TransposePassArgs a) {
-  constexpr int kStride = kTransposeTile + 1, kRows = kPassThreads / kTransposeTile;
+MR_KERNEL(transpose, kTransposeThreads, TransposePassArgs a) {
+  constexpr int kStride = kTransposeTile + 1, kRows = kTransposeThreads / kTransposeTile;
   MR_SHARED(float, tile, kTransposeTile* kStride);
   const int64_t row = block_y() * kTransposeTile, column = block_x() * kTransposeTile;
   const int x = thread() % kTransposeTile, y = thread() / kTransposeTile;

@@ -19,7 +19,7 @@ namespace moraine::gpu {
 
 class Gpu;
 
-constexpr int kPassThreads = 256;
+constexpr int kTransposeThreads = 256;
 constexpr int kTransposeTile = 32;  // rows and columns of a block
 constexpr int64_t kNormalisePiece = int64_t{1}
                                     << 15;  // elements of a sum of squares; part of the answer

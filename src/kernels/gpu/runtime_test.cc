@@ -1,5 +1,6 @@
-// Runtime: fails if the host can touch the emulated GPU's memory, if a kernel can go past the end of what was taken, or
-// if a machine without a driver is not told so; and where cuda.h is, if a prototype of ours is not the header's.
+// Runtime: fails if the host can touch the emulated GPU's memory, if a kernel can go past the end of what was taken, if
+// a list is overwritten by the next one, or if a machine without a driver is not told so; and where cuda.h is, if a
+// prototype of ours is not the header's.
 #include "kernels/gpu/runtime.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,59 @@ TEST(GpuRuntime, WhatIsCopiedInComesOut) {
   gpu->copy_out(out, memory.data(), sizeof out);
   gpu->wait();
   EXPECT_EQ(std::memcmp(in, out, sizeof in), 0);
+}
+
+// `count` lists of random bytes, of 1 byte to the longest.
+std::vector<std::vector<uint8_t>> random_lists(size_t count) {
+  std::mt19937_64 random(12);
+  std::vector<std::vector<uint8_t>> lists(count);
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t longest = kGpuListBytes >> (i % 4);
+    lists[i].resize(i == 0 ? longest : 1 + random() % longest);
+    for (size_t at = 0; at < lists[i].size(); at += 997)
+      lists[i][at] = static_cast<uint8_t>(random());
+  }
+  return lists;
+}
+
+const void* place(Gpu& gpu, const std::vector<uint8_t>& list) {
+  return gpu.list(list.data(), static_cast<int64_t>(list.size()));
+}
+
+bool is_there(Gpu& gpu, const void* at, const std::vector<uint8_t>& list) {
+  std::vector<uint8_t> there(list.size());
+  gpu.copy_out(there.data(), at, static_cast<int64_t>(there.size()));
+  return there == list;
+}
+
+TEST(GpuRuntime, AListStaysForTheNextOneFoundOrNot) {
+  const std::unique_ptr<Gpu> gpu = emulate_gpu({});
+  const std::vector<std::vector<uint8_t>> lists = random_lists(48);
+  std::mt19937_64 random(13);
+  for (int i = 0; i < 100; ++i) {
+    const std::vector<uint8_t>&first = lists[random() % lists.size()],
+          &second = lists[random() % lists.size()];
+    const void *const at = place(*gpu, first), *const next = place(*gpu, second);
+    ASSERT_TRUE(is_there(*gpu, at, first)) << i;
+    ASSERT_TRUE(is_there(*gpu, next, second)) << i;
+    ASSERT_EQ(place(*gpu, second), next) << i;  // found, not copied again
+  }
+}
+
+TEST(GpuRuntime, AListFoundAtTheOldEndIsNotOverwrittenByTheNext) {
+  uint8_t content = 0;
+  const auto another = [&](size_t mebibytes) {
+    return std::vector<uint8_t>(mebibytes << 20, ++content);
+  };
+  for (int between = 0; between < 7; ++between) {
+    const std::unique_ptr<Gpu> gpu = emulate_gpu({});
+    const std::vector<uint8_t> tiles = another(1), pages = another(3);
+    place(*gpu, tiles);
+    for (int i = 0; i < between; ++i) place(*gpu, another(3));
+    const void *const found = place(*gpu, tiles), *const next = place(*gpu, pages);
+    EXPECT_TRUE(is_there(*gpu, found, tiles)) << between;
+    EXPECT_TRUE(is_there(*gpu, next, pages)) << between;
+  }
 }
 
 void touch_from_the_host() {

@@ -76,7 +76,7 @@ ResidualNormBackward run(GpuRig& rig, ResidualNormBackward a) {
   for (ResidualScale* s : {&a.scale, &a.dscale}) {
     for (Tensor* t : {&s->h_scale, &s->h_bias, &s->r_scale, &s->r_bias}) *t = rig.put(*t);
   }
-  residual_norm_backward(*rig.gpu, a);
+  moraine::residual_norm_backward(rig.ctx, a);
   return a;
 }
 
@@ -123,7 +123,7 @@ TEST(GpuResidualNormBackward, ARowAloneIsTheRowInCompanyAndTheResidualMayBeInPla
   }
   ResidualNormBackward shared = together;
   shared.dr = shared.dr_out;
-  residual_norm_backward(*rig.gpu, shared);
+  moraine::residual_norm_backward(rig.ctx, shared);
   EXPECT_SAME_BITS(rig.get(host, shared.dr), dr);
 }
 
@@ -141,7 +141,7 @@ TEST(GpuSwigluBackward, MatchesTheReferenceWithOneResult) {
                                 .dy = rig.put(a.dy),
                                 .gate_up = rig.put(a.gate_up),
                                 .rows = rows};
-      swiglu_backward(*rig.gpu, d);
+      moraine::swiglu_backward(rig.ctx, d);
       return d.dgate_up;
     };
     const Tensor untouched = host.copy(a.dgate_up);

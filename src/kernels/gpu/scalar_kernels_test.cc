@@ -116,6 +116,25 @@ TEST(GpuSwiglu, MatchesTheReferenceWithOneResult) {
   }
 }
 
+TEST(GpuSwiglu, RowsMayBeCountedByBoundsOfTheGpuOrOfTheHost) {
+  Rig host;
+  GpuRig rig({.wave = 32});
+  const Tensor bounds = host.zeros({3}, DType::kI64),
+               gate_up = host.normal({5, 20}, DType::kF32, 1),
+               before = host.normal({5, 10}, DType::kF32, 2);
+  bounds.as<int64_t>()[2] = 3;
+  const Tensor there = rig.put(bounds);
+  const auto on = [&](RowCount rows) {
+    const Tensor y = rig.put(before);
+    moraine::swiglu_forward(rig.ctx, {.y = y, .gate_up = rig.put(gate_up), .rows = rows});
+    return rig.get(host, y);
+  };
+  const Tensor want = on(3);
+  EXPECT_SAME_BITS(want.rows(3, 5), before.rows(3, 5));
+  EXPECT_SAME_BITS(on(RowCount::last_of({there.as<int64_t>(), 3})), want);
+  EXPECT_SAME_BITS(on(RowCount::last_of({bounds.as<int64_t>(), 3})), want);
+}
+
 TEST(GpuPack, IsTheReferencesRowMajorCopy) {
   for (const bool transpose : {false, true}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {

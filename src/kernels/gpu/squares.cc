@@ -11,11 +11,11 @@ static_assert(sizeof(ElementRange) == 2 * sizeof(int64_t), "the kernel reads beg
 void squares_of_ranges(Gpu& gpu, const SquaresOfRanges& a) {
   const auto count = static_cast<int64_t>(a.ranges.size());
   if (count == 0) return;
-  const GpuMemory ranges(gpu, a.ranges.data(), static_cast<int64_t>(a.ranges.size_bytes()));
+  const void* const ranges = gpu.list(a.ranges.data(), static_cast<int64_t>(a.ranges.size_bytes()));
   const GpuMemory sums(gpu, count * static_cast<int64_t>(sizeof(double)));
   const SquaresArgs args = {.sums = sums.as<double>(),
                             .x = a.x.data,
-                            .ranges = ranges.as<int64_t>(),
+                            .ranges = static_cast<const int64_t*>(ranges),
                             .length = 0,
                             .count = 0};
   gpu.launch(a.x.dtype == DType::kBF16 ? "squares_bf16" : "squares_f32",

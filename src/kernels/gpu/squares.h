@@ -28,7 +28,8 @@ struct SquaresArgs {
   int64_t length, count;
 };
 
-// `x` in the memory of `gpu`; sums and ranges in the host's, copied on the way.
+// `x` in the memory of `gpu`; ranges in the host's, a list of the GPU's; sums in the host's, copied out:
+// it waits.
 void squares_of_ranges(Gpu& gpu, const SquaresOfRanges& a);
 
 }  // namespace moraine::gpu

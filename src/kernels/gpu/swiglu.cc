@@ -1,29 +1,20 @@
 // Swiglu, host side.
 #include "kernels/swiglu.h"
 
+#include "kernels/gpu/element_grid.h"
 #include "kernels/gpu/runtime.h"
 #include "kernels/gpu/swiglu.h"
 
 namespace moraine::gpu {
-namespace {
-
-// A thread for each of `count` channels.
-Grid channels(int64_t count) {
-  return {.blocks_x = (count + kSwigluThreads - 1) / kSwigluThreads,
-          .blocks_y = 1,
-          .threads = kSwigluThreads};
-}
-
-}  // namespace
 
 void swiglu_forward(Gpu& gpu, const SwigluForward& a) {
-  const int64_t* const last = a.rows.there();
+  const int64_t* const last = gpu.holds(a.rows.there()) ? a.rows.there() : nullptr;
   const int64_t F = a.y.dims[1], rows = last == nullptr ? int64_t{a.rows} : a.y.dims[0],
                 count = rows * F;
   if (count == 0) return;
   const SwigluArgs args = {
       .y = a.y.data, .gate_up = a.gate_up.data, .last = last, .rows = rows, .F = F};
-  gpu.launch(a.y.dtype == DType::kBF16 ? "swiglu_bf16" : "swiglu_f32", channels(count), &args);
+  gpu.launch(a.y.dtype == DType::kBF16 ? "swiglu_bf16" : "swiglu_f32", element_grid(count), &args);
 }
 
 void swiglu_backward(Gpu& gpu, const SwigluBackward& a) {
@@ -35,7 +26,7 @@ void swiglu_backward(Gpu& gpu, const SwigluBackward& a) {
                                    .rows = a.rows,
                                    .F = F};
   gpu.launch(a.dy.dtype == DType::kBF16 ? "swiglu_backward_bf16" : "swiglu_backward_f32",
-             channels(count), &args);
+             element_grid(count), &args);
 }
 
 }  // namespace moraine::gpu

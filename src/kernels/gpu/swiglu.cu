@@ -1,4 +1,5 @@
 // Swiglu, device side.
+#include "kernels/gpu/element.h"
 #include "kernels/gpu/exp.h"
 #include "kernels/gpu/swiglu.h"
 
@@ -7,7 +8,7 @@ inline namespace MR_GPU_SPACE {
 
 template <class E>
 MR_DEVICE void swiglu_channel(const SwigluArgs& a) {
-  const int64_t i = block_x() * kSwigluThreads + thread();
+  const int64_t i = element();
   if (i >= a.rows * a.F) return;
   const int64_t t = i / a.F, f = i % a.F;
   if (a.last != nullptr && t >= load(a.last)) return;
@@ -16,12 +17,12 @@ MR_DEVICE void swiglu_channel(const SwigluArgs& a) {
   store(static_cast<E*>(a.y) + i, narrow_to<E>(g * sigmoid(g) * u));
 }
 
-MR_KERNEL(swiglu_f32, kSwigluThreads, SwigluArgs a) { swiglu_channel<float>(a); }
-MR_KERNEL(swiglu_bf16, kSwigluThreads, SwigluArgs a) { swiglu_channel<BF16>(a); }
+MR_KERNEL(swiglu_f32, kElementThreads, SwigluArgs a) { swiglu_channel<float>(a); }
+MR_KERNEL(swiglu_bf16, kElementThreads, SwigluArgs a) { swiglu_channel<BF16>(a); }
 
 template <class E>
 MR_DEVICE void swiglu_gradient(const SwigluBackwardArgs& a) {
-  const int64_t i = block_x() * kSwigluThreads + thread();
+  const int64_t i = element();
   if (i >= a.rows * a.F) return;
   const int64_t gate = i / a.F * 2 * a.F + i % a.F, up = gate + a.F;
   const E* const gate_up = static_cast<const E*>(a.gate_up);
@@ -32,8 +33,8 @@ MR_DEVICE void swiglu_gradient(const SwigluBackwardArgs& a) {
   store(dgate_up + up, narrow_to<E>(dy * g * s));
 }
 
-MR_KERNEL(swiglu_backward_f32, kSwigluThreads, SwigluBackwardArgs a) { swiglu_gradient<float>(a); }
-MR_KERNEL(swiglu_backward_bf16, kSwigluThreads, SwigluBackwardArgs a) { swiglu_gradient<BF16>(a); }
+MR_KERNEL(swiglu_backward_f32, kElementThreads, SwigluBackwardArgs a) { swiglu_gradient<float>(a); }
+MR_KERNEL(swiglu_backward_bf16, kElementThreads, SwigluBackwardArgs a) { swiglu_gradient<BF16>(a); }
 
 }  // namespace MR_GPU_SPACE
 }  // namespace moraine::gpu

@@ -15,8 +15,6 @@ namespace moraine::gpu {
 
 class Gpu;
 
-constexpr int kSwigluThreads = 256;
-
 struct SwigluArgs {
   void* y;              // [T, F] out; f32 or bf16
   const void* gate_up;  // [T, 2F]; as y
@@ -31,7 +29,7 @@ struct SwigluBackwardArgs {
   int64_t rows, F;
 };
 
-// Tensors in the memory of `gpu`, and so are the bounds of `rows`, if it has any.
+// Tensors in the memory of `gpu`; bounds of `rows`, if it has any, there or in the host's.
 void swiglu_forward(Gpu& gpu, const SwigluForward& a);
 void swiglu_backward(Gpu& gpu, const SwigluBackward& a);
 

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/pool.h"
+#include "kernels/context.h"
 #include "kernels/gpu/runtime.h"
 #include "kernels/gpu/test_emulations.h"
 #include "testing/rig.h"
@@ -18,7 +20,8 @@ namespace moraine::gpu {
 
 class GpuRig {
  public:
-  explicit GpuRig(const Emulation& emulation) : gpu(emulate_gpu(emulation)) {}
+  explicit GpuRig(const Emulation& emulation)
+      : gpu(emulate_gpu(emulation)), ctx(make_context(*gpu, pool)) {}
 
   // A copy in the GPU's memory; empty stays empty.
   Tensor put(const Tensor& host) {
@@ -38,6 +41,8 @@ class GpuRig {
   }
 
   const std::unique_ptr<Gpu> gpu;
+  Pool pool{1};
+  Context ctx;
 
  private:
   std::deque<GpuMemory> memory_;
