@@ -11,6 +11,12 @@ namespace {
 
 double size_of(const Tensor& wide, int64_t rows) { return double(rows) * double(wide.dims[1]); }
 
+// Of rows that a GPU's memory holds, and the host does not know: as of all.
+int64_t rows_of(const Context& ctx, const RowCount& rows, int64_t T) {
+  const bool known = ctx.backend != Backend::kGpu || !ctx.gpu->holds(rows.there());
+  return known ? int64_t{rows} : T;
+}
+
 void check(const Tensor& narrow, const char* narrow_name, const Tensor& wide, const char* wide_name,
            int64_t rows) {
   check_activation(narrow, narrow_name);
@@ -23,9 +29,7 @@ void check(const Tensor& narrow, const char* narrow_name, const Tensor& wide, co
 }  // namespace
 
 void swiglu_forward(Context& ctx, const SwigluForward& a) {
-  // Of rows that a GPU's memory holds, and the host does not know: as of all.
-  const bool known = ctx.backend != Backend::kGpu || !ctx.gpu->holds(a.rows.there());
-  const int64_t rows = known ? int64_t{a.rows} : a.y.dims[0];
+  const int64_t rows = rows_of(ctx, a.rows, a.y.dims[0]);
   check(a.y, "y", a.gate_up, "gate_up", rows);
   const double wide = size_of(a.gate_up, rows);
   const OpTimer timer(ctx.profile, "swiglu_forward", 2.5 * wide,
@@ -36,12 +40,13 @@ void swiglu_forward(Context& ctx, const SwigluForward& a) {
 }
 
 void swiglu_backward(Context& ctx, const SwigluBackward& a) {
-  check(a.dy, "dy", a.gate_up, "gate_up", a.rows);
-  check(a.dy, "dy", a.dgate_up, "dgate_up", a.rows);
-  const double wide = size_of(a.gate_up, a.rows);
+  const int64_t rows = rows_of(ctx, a.rows, a.dy.dims[0]);
+  check(a.dy, "dy", a.gate_up, "gate_up", rows);
+  check(a.dy, "dy", a.dgate_up, "dgate_up", rows);
+  const double wide = size_of(a.gate_up, rows);
   const OpTimer timer(ctx.profile, "swiglu_backward", 5 * wide,
                       2.5 * wide * double(dtype_bytes(a.dy.dtype)));
-  if (a.rows == 0) return;
+  if (rows == 0) return;
   dispatch(ctx, "swiglu_backward", a,
            {ref::swiglu_backward, cpu::swiglu_backward, gpu::swiglu_backward});
 }

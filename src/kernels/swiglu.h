@@ -25,7 +25,7 @@ struct SwigluBackward {
   Tensor dgate_up;  // [T, 2F] out
   Tensor dy;        // [T, F] in
   Tensor gate_up;   // [T, 2F] in
-  int64_t rows;
+  RowCount rows;    // <= T
 };
 
 void swiglu_forward(Context& ctx, const SwigluForward& a);

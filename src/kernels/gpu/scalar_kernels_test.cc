@@ -121,7 +121,8 @@ TEST(GpuSwiglu, RowsMayBeCountedByBoundsOfTheGpuOrOfTheHost) {
   GpuRig rig({.wave = 32});
   const Tensor bounds = host.zeros({3}, DType::kI64),
                gate_up = host.normal({5, 20}, DType::kF32, 1),
-               before = host.normal({5, 10}, DType::kF32, 2);
+               before = host.normal({5, 10}, DType::kF32, 2),
+               dbefore = host.normal({5, 20}, DType::kF32, 3);
   bounds.as<int64_t>()[2] = 3;
   const Tensor there = rig.put(bounds);
   const auto on = [&](RowCount rows) {
@@ -133,6 +134,17 @@ TEST(GpuSwiglu, RowsMayBeCountedByBoundsOfTheGpuOrOfTheHost) {
   EXPECT_SAME_BITS(want.rows(3, 5), before.rows(3, 5));
   EXPECT_SAME_BITS(on(RowCount::last_of({there.as<int64_t>(), 3})), want);
   EXPECT_SAME_BITS(on(RowCount::last_of({bounds.as<int64_t>(), 3})), want);
+  const auto gradient_on = [&](RowCount rows) {
+    const Tensor dgate_up = rig.put(dbefore);
+    moraine::swiglu_backward(
+        rig.ctx,
+        {.dgate_up = dgate_up, .dy = rig.put(before), .gate_up = rig.put(gate_up), .rows = rows});
+    return rig.get(host, dgate_up);
+  };
+  const Tensor gradient = gradient_on(3);
+  EXPECT_SAME_BITS(gradient.rows(3, 5), dbefore.rows(3, 5));
+  EXPECT_SAME_BITS(gradient_on(RowCount::last_of({there.as<int64_t>(), 3})), gradient);
+  EXPECT_SAME_BITS(gradient_on(RowCount::last_of({bounds.as<int64_t>(), 3})), gradient);
 }
 
 TEST(GpuPack, IsTheReferencesRowMajorCopy) {

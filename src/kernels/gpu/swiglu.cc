@@ -7,8 +7,17 @@
 
 namespace moraine::gpu {
 
+namespace {
+
+// Null: the host knows them.
+const int64_t* last_there(const Gpu& gpu, const RowCount& rows) {
+  return gpu.holds(rows.there()) ? rows.there() : nullptr;
+}
+
+}  // namespace
+
 void swiglu_forward(Gpu& gpu, const SwigluForward& a) {
-  const int64_t* const last = gpu.holds(a.rows.there()) ? a.rows.there() : nullptr;
+  const int64_t* const last = last_there(gpu, a.rows);
   const int64_t F = a.y.dims[1], rows = last == nullptr ? int64_t{a.rows} : a.y.dims[0],
                 count = rows * F;
   if (count == 0) return;
@@ -18,12 +27,15 @@ void swiglu_forward(Gpu& gpu, const SwigluForward& a) {
 }
 
 void swiglu_backward(Gpu& gpu, const SwigluBackward& a) {
-  const int64_t F = a.dy.dims[1], count = a.rows * F;
+  const int64_t* const last = last_there(gpu, a.rows);
+  const int64_t F = a.dy.dims[1], rows = last == nullptr ? int64_t{a.rows} : a.dy.dims[0],
+                count = rows * F;
   if (count == 0) return;
   const SwigluBackwardArgs args = {.dgate_up = a.dgate_up.data,
                                    .dy = a.dy.data,
                                    .gate_up = a.gate_up.data,
-                                   .rows = a.rows,
+                                   .last = last,
+                                   .rows = rows,
                                    .F = F};
   gpu.launch(a.dy.dtype == DType::kBF16 ? "swiglu_backward_bf16" : "swiglu_backward_f32",
              element_grid(count), &args);

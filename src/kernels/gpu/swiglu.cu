@@ -24,7 +24,8 @@ template <class E>
 MR_DEVICE void swiglu_gradient(const SwigluBackwardArgs& a) {
   const int64_t i = element();
   if (i >= a.rows * a.F) return;
-  const int64_t gate = i / a.F * 2 * a.F + i % a.F, up = gate + a.F;
+  const int64_t t = i / a.F, gate = t * 2 * a.F + i % a.F, up = gate + a.F;
+  if (a.last != nullptr && t >= load(a.last)) return;
   const E* const gate_up = static_cast<const E*>(a.gate_up);
   E* const dgate_up = static_cast<E*>(a.dgate_up);
   const float g = widen(load(gate_up + gate)), u = widen(load(gate_up + up)), s = sigmoid(g);

@@ -26,6 +26,7 @@ struct SwigluBackwardArgs {
   void* dgate_up;       // [T, 2F] out; f32 or bf16; may be gate_up
   const void* dy;       // [T, F]; as dgate_up
   const void* gate_up;  // [T, 2F]; as dgate_up
+  const int64_t* last;  // only rows below *last; or null: all
   int64_t rows, F;
 };
 
