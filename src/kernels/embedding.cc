@@ -66,7 +66,8 @@ void embedding_backward(Context& ctx, const EmbeddingBackward& a) {
   const OpTimer timer(ctx.profile, "embedding_backward", double(a.dx.count()),
                       double(2 * a.dx.count() * dtype_bytes(a.dtable.dtype) + a.dx.bytes()));
   if (T == 0) return;
-  dispatch(ctx, "embedding_backward", a, {ref::embedding_backward, cpu::embedding_backward});
+  dispatch(ctx, "embedding_backward", a,
+           {ref::embedding_backward, cpu::embedding_backward, gpu::embedding_backward});
 }
 
 }  // namespace moraine

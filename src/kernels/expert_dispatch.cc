@@ -65,7 +65,8 @@ void dispatch_backward(Context& ctx, const DispatchBackward& a) {
   const OpTimer timer(ctx.profile, "dispatch_backward", double(T * n * D),
                       2.0 * double(a.dx.bytes()) + double(a.dxe.bytes()));
   if (T == 0) return;
-  dispatch(ctx, "dispatch_backward", a, {ref::dispatch_backward, cpu::dispatch_backward});
+  dispatch(ctx, "dispatch_backward", a,
+           {ref::dispatch_backward, cpu::dispatch_backward, gpu::dispatch_backward});
 }
 
 void combine_forward(Context& ctx, const CombineForward& a) {
@@ -92,7 +93,8 @@ void combine_backward(Context& ctx, const CombineBackward& a) {
   const OpTimer timer(ctx.profile, "combine_backward", 3.0 * double(T * n * D),
                       double(a.dh.bytes() + a.ye.bytes() + a.dye.bytes()));
   if (T == 0) return;
-  dispatch(ctx, "combine_backward", a, {ref::combine_backward, cpu::combine_backward});
+  dispatch(ctx, "combine_backward", a,
+           {ref::combine_backward, cpu::combine_backward, gpu::combine_backward});
 }
 
 }  // namespace moraine

@@ -35,7 +35,7 @@ void gelu_backward(Context& ctx, const GeluBackward& a) {
   if (a.x.count() == 0) return;
   const OpTimer timer(ctx.profile, "gelu_backward", 34.0 * static_cast<double>(a.x.count()),
                       3.0 * static_cast<double>(a.x.bytes()));
-  dispatch(ctx, "gelu_backward", a, {ref::gelu_backward, cpu::gelu_backward});
+  dispatch(ctx, "gelu_backward", a, {ref::gelu_backward, cpu::gelu_backward, gpu::gelu_backward});
 }
 
 }  // namespace moraine

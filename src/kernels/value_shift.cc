@@ -47,7 +47,8 @@ void value_shift_backward(Context& ctx, const ValueShiftBackward& a) {
   if (a.dv.dims[0] == 0) return;
   const OpTimer timer(ctx.profile, "value_shift_backward", 0,
                       2.0 * static_cast<double>(a.dv.bytes()));
-  dispatch(ctx, "value_shift_backward", a, {ref::value_shift_backward, cpu::value_shift_backward});
+  dispatch(ctx, "value_shift_backward", a,
+           {ref::value_shift_backward, cpu::value_shift_backward, gpu::value_shift_backward});
 }
 
 }  // namespace moraine

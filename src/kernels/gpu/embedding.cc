@@ -17,4 +17,21 @@ void embedding_forward(Gpu& gpu, const EmbeddingForward& a) {
              element_grid(args.T * args.D), &args);
 }
 
+void embedding_backward(Gpu& gpu, const EmbeddingBackward& a) {
+  const int64_t T = a.dx.dims[0], words = T + T % 2;  // whole words of 8 bytes
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(int32_t));
+  const GpuMemory links(gpu, 2 * words * kBytes);
+  gpu.clear(links.data(), words * kBytes);
+  const EmbeddingBackwardArgs args = {.dtable = a.dtable.as<float>(),
+                                      .next = links.as<int32_t>(),
+                                      .previous = links.as<int32_t>() + words,
+                                      .dx = a.dx.data,
+                                      .token = a.token.as<int32_t>(),
+                                      .D = a.dx.dims[1]};
+  const Grid grid = {.blocks_x = T, .blocks_y = 1, .threads = kEmbeddingThreads};
+  gpu.launch("embedding_links", grid, &args);
+  gpu.launch(a.dx.dtype == DType::kBF16 ? "embedding_sums_bf16" : "embedding_sums_f32", grid,
+             &args);
+}
+
 }  // namespace moraine::gpu

@@ -1,4 +1,5 @@
 // ExpertDispatch, device side.
+#include "kernels/gpu/block_sum.h"
 #include "kernels/gpu/element.h"
 #include "kernels/gpu/expert_dispatch.h"
 
@@ -84,6 +85,63 @@ MR_DEVICE void combine_channel(const CombineArgs& a) {
 
 MR_KERNEL(combine_f32, kElementThreads, CombineArgs a) { combine_channel<float>(a); }
 MR_KERNEL(combine_bf16, kElementThreads, CombineArgs a) { combine_channel<BF16>(a); }
+
+template <class E>
+MR_DEVICE void dispatch_gradient(const DispatchBackwardArgs& a) {
+  const int64_t i = element();
+  if (i >= a.T * a.D) return;
+  const int64_t t = i / a.D, d = i % a.D;
+  float sum = 0;
+  for (int64_t j = 0; j < a.n; ++j) {
+    const int64_t row = load(a.row_of + (t * a.n + j));
+    if (row >= 0) sum += widen(load(static_cast<const E*>(a.dxe) + (row * a.D + d)));
+  }
+  store(a.dx + i, load(static_cast<const float*>(a.dx) + i) + sum);
+}
+
+MR_KERNEL(dispatch_backward_f32, kElementThreads, DispatchBackwardArgs a) {
+  dispatch_gradient<float>(a);
+}
+MR_KERNEL(dispatch_backward_bf16, kElementThreads, DispatchBackwardArgs a) {
+  dispatch_gradient<BF16>(a);
+}
+
+// Of one choice of a token: dh . y, and gate dh to where y came from, which is an expert's row or the token's own.
+template <class E>
+MR_DEVICE float choice_gradient(const CombineBackwardArgs& a, int64_t row, float gate) {
+  const int64_t t = block_x() * a.D, at = row >= 0 ? row * a.D : t;
+  const E* const y = static_cast<const E*>(row >= 0 ? a.ye : a.x);
+  float dot = 0;
+  for (int64_t d = thread(); d < a.D; d += kCombineThreads) {
+    const float dh = widen(load(static_cast<const E*>(a.dh) + (t + d)));
+    dot = fused(dh, widen(load(y + (at + d))), dot);
+    if (row >= 0) {
+      store(static_cast<E*>(a.dye) + (at + d), narrow_to<E>(gate * dh));
+    } else {
+      store(a.dx + (t + d), fused(gate, dh, load(static_cast<const float*>(a.dx) + (t + d))));
+    }
+  }
+  return dot;
+}
+
+template <class E>
+MR_DEVICE void combine_gradient(const CombineBackwardArgs& a) {
+  for (int64_t j = 0; j < a.n; ++j) {
+    const int64_t choice = block_x() * a.n + j, row = load(a.row_of + choice);
+    const bool is_zero = row < 0 && a.x == nullptr;
+    const float dot = is_zero ? 0.0f : choice_gradient<E>(a, row, load(a.gate + choice));
+    const float sum = block_sum<kCombineThreads>(dot);
+    if (thread() == 0) store(a.dgate + choice, sum);
+    sync_block();
+  }
+}
+
+MR_KERNEL(combine_backward_f32, kCombineThreads, CombineBackwardArgs a) {
+  combine_gradient<float>(a);
+}
+MR_KERNEL(combine_backward_bf16, kCombineThreads, CombineBackwardArgs a) {
+  combine_gradient<BF16>(a);
+}
 
 }  // namespace MR_GPU_SPACE
 }  // namespace moraine::gpu

@@ -2,15 +2,16 @@
 //
 //   Phi(-x) = e^(-x^2/2) R(x), x >= 0, as kernels/cpu/gelu.cc has it: the same polynomial for R, our own exp (exp.h)
 //
-// Formulas, shapes and types: kernels/gelu.h, forward; f32 and bf16. y may be x.
+// Formulas, shapes and types: kernels/gelu.h; f32 and bf16. y may be x, dx may be dy.
 // Order:    no sums: the same bits on every target.
 #pragma once
 
 #include <cstdint>
 
 namespace moraine {
-struct GeluForward;  // kernels/gelu.h
-}
+struct GeluBackward;  // kernels/gelu.h
+struct GeluForward;
+}  // namespace moraine
 
 namespace moraine::gpu {
 
@@ -22,7 +23,15 @@ struct GeluArgs {
   int64_t count;
 };
 
+struct GeluBackwardArgs {
+  void* dx;        // [count] out; f32 or bf16
+  const void* dy;  // [count]; as dx
+  const void* x;   // [count]; as dx
+  int64_t count;
+};
+
 // Tensors in the memory of `gpu`.
 void gelu_forward(Gpu& gpu, const GeluForward& a);
+void gelu_backward(Gpu& gpu, const GeluBackward& a);
 
 }  // namespace moraine::gpu

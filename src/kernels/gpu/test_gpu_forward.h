@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/gpu/test_gpu_rig.h"
@@ -28,7 +29,8 @@ inline void expect_near(const Tensor& got, const Tensor& want, int64_t terms, co
   }
 }
 
-// `fields(args)` lists every tensor of `args`, `on(gpu, args)` runs the operation, `reference(args)` its formula.
+// `fields(args)` lists every tensor of `args`, `on(gpu, args)` or `on(ctx, args)` runs the operation, `reference(args)`
+// its formula.
 template <class Fields, class On, class Reference>
 struct GpuOperation {
   Fields fields;
@@ -53,7 +55,11 @@ Args expect_forward(testing::Rig& host, const Args& args, const Operation& op) {
     GpuRig rig(e);
     Args got = args;
     for (const GpuField& f : op.fields(got)) *f.tensor = rig.put(*f.tensor);
-    op.on(*rig.gpu, got);
+    if constexpr (std::is_invocable_v<decltype(op.on), Context&, const Args&>) {
+      op.on(rig.ctx, got);
+    } else {
+      op.on(*rig.gpu, got);
+    }
     const std::vector<GpuField> g = op.fields(got), w = op.fields(want), one = op.fields(first);
     for (size_t i = 0; i < g.size(); ++i) {
       if (g[i].name == nullptr || g[i].tensor->empty()) continue;
