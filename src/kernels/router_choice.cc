@@ -50,7 +50,7 @@ void router_choice_backward(Context& ctx, const RouterChoiceBackward& a) {
       double(a.dlogits.bytes() + a.prob.bytes() + a.expert.bytes() + a.dgate.bytes()));
   if (T == 0) return;
   dispatch(ctx, "router_choice_backward", a,
-           {ref::router_choice_backward, cpu::router_choice_backward});
+           {ref::router_choice_backward, cpu::router_choice_backward, gpu::router_choice_backward});
 }
 
 }  // namespace moraine

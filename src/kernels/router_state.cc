@@ -4,6 +4,7 @@
 #include "kernels/check_tensor.h"
 #include "kernels/dispatch.h"
 #include "kernels/gpu/router_state.h"
+#include "kernels/gpu/router_state_backward.h"
 
 namespace moraine {
 
@@ -50,7 +51,7 @@ void router_state_backward(Context& ctx, const RouterStateBackward& a) {
   const OpTimer timer(ctx.profile, "router_state_backward", 16.0 * static_cast<double>(T * R),
                       static_cast<double>((first ? 2 : 4) * a.s.bytes() + 2 * a.dy.bytes()));
   dispatch(ctx, "router_state_backward", a,
-           {ref::router_state_backward, cpu::router_state_backward});
+           {ref::router_state_backward, cpu::router_state_backward, gpu::router_state_backward});
 }
 
 }  // namespace moraine

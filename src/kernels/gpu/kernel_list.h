@@ -21,6 +21,8 @@
 #include "kernels/gpu/residual_norm_backward.cu"
 #include "kernels/gpu/router_choice.cu"
 #include "kernels/gpu/router_state.cu"
+#include "kernels/gpu/router_state_backward.cu"
+#include "kernels/gpu/row_sums.cu"
 #include "kernels/gpu/squares.cu"
 #include "kernels/gpu/swiglu.cu"
 #include "kernels/gpu/value_shift.cu"
@@ -92,11 +94,18 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(value_shift_backward_bf16, ValueShiftBackwardArgs),
     MR_EMULATED(router_state_f32, RouterStateArgs),
     MR_EMULATED(router_state_bf16, RouterStateArgs),
+    MR_EMULATED(router_state_along_f32, RouterStateBackwardArgs),
+    MR_EMULATED(router_state_along_bf16, RouterStateBackwardArgs),
+    MR_EMULATED(router_state_rows_f32, RouterStateBackwardArgs),
+    MR_EMULATED(router_state_rows_bf16, RouterStateBackwardArgs),
+    MR_EMULATED(row_sums, RowSumsArgs),
     MR_EMULATED(gelu_f32, GeluArgs),
     MR_EMULATED(gelu_bf16, GeluArgs),
     MR_EMULATED(gelu_backward_f32, GeluBackwardArgs),
     MR_EMULATED(gelu_backward_bf16, GeluBackwardArgs),
     MR_EMULATED(router_choice_f32, RouterChoiceArgs),
+    MR_EMULATED(router_choice_backward_f32, RouterChoiceBackwardArgs),
+    MR_EMULATED(router_choice_backward_bf16, RouterChoiceBackwardArgs),
     MR_EMULATED(dispatch_load, DispatchPlanArgs),
     MR_EMULATED(dispatch_place, DispatchPlanArgs),
     MR_EMULATED(dispatch_f32, DispatchArgs),

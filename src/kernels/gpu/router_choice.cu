@@ -1,5 +1,6 @@
 // RouterChoice, device side: softmax of a row, then its best classes one after the other.
 #include "kernels/gpu/block_sum.h"
+#include "kernels/gpu/element.h"
 #include "kernels/gpu/exp.h"
 #include "kernels/gpu/router_choice.h"
 
@@ -82,6 +83,30 @@ MR_KERNEL(router_choice_f32, kChoiceThreads, RouterChoiceArgs a) {
     }
     skipped = last.index == a.skip;
   }
+}
+
+template <class E>
+MR_DEVICE void choice_gradient_of(const RouterChoiceBackwardArgs& a) {
+  const int64_t i = element();
+  if (i >= a.T * a.C) return;
+  const int64_t t = i / a.C, c = i % a.C;
+  float mean = 0, dprob = 0;
+  bool skipped = false;  // what follows was forced
+  for (int64_t j = 0; j < a.n && !skipped; ++j) {
+    const int32_t e = load(a.expert + (t * a.n + j));
+    const float dgate = load(a.dgate + (t * a.n + j));
+    mean = fused(dgate, load(a.prob + (t * a.C + e)), mean);
+    if (e == c) dprob += dgate;
+    skipped = e == a.skip;
+  }
+  store(static_cast<E*>(a.dlogits) + i, narrow_to<E>(load(a.prob + i) * (dprob - mean)));
+}
+
+MR_KERNEL(router_choice_backward_f32, kElementThreads, RouterChoiceBackwardArgs a) {
+  choice_gradient_of<float>(a);
+}
+MR_KERNEL(router_choice_backward_bf16, kElementThreads, RouterChoiceBackwardArgs a) {
+  choice_gradient_of<BF16>(a);
 }
 
 }  // namespace MR_GPU_SPACE

@@ -1,11 +1,13 @@
-// Gradients of Gelu and ExpertDispatch on an emulated GPU, by way of dispatch: fails if a term is off, if a gradient is
-// overwritten where it is added to, if a row beyond those in use is touched, if a token's bits depend on its company,
-// or if a bit depends on the wave or on the order of threads.
+// Gradients of Gelu, ExpertDispatch, RouterChoice and RouterState on an emulated GPU, by way of dispatch: fails if a
+// term is off, if a gradient is overwritten where it is added to, if a row beyond those in use is touched, if a row's
+// bits depend on its company, or if a bit depends on the wave or on the order of threads.
 #include <gtest/gtest.h>
 
 #include "kernels/expert_dispatch.h"
 #include "kernels/gelu.h"
 #include "kernels/gpu/test_gpu_forward.h"
+#include "kernels/router_choice.h"
+#include "kernels/router_state.h"
 
 namespace moraine::gpu {
 namespace {
@@ -146,6 +148,116 @@ TEST(GpuExpertDispatchBackward, ATokenAloneIsTheTokenInCompany) {
       if (at >= 0) EXPECT_SAME_BITS(dye.rows(at, at + 1), whole.rows(row, row + 1));
     }
   }
+}
+
+struct ChoiceCase {
+  int64_t T, C, n;
+  bool skip;
+  DType dtype;
+};
+
+TEST(GpuRouterChoiceBackward, MatchesTheReferenceWithOneResult) {
+  const auto fields = [](RouterChoiceBackward& f) -> std::vector<GpuField> {
+    return {{&f.dlogits, "dlogits"}, {&f.dgate, nullptr}, {&f.prob, nullptr}, {&f.expert, nullptr}};
+  };
+  for (const ChoiceCase& c :
+       {ChoiceCase{1, 1, 1, false, DType::kF32}, ChoiceCase{30, 3, 2, true, DType::kBF16},
+        ChoiceCase{20, 17, 3, true, DType::kF32}, ChoiceCase{3, 130, 4, false, DType::kBF16}}) {
+    SCOPED_TRACE("C=" + std::to_string(c.C));
+    Rig host;
+    const RouterChoiceForward forward = {.prob = host.zeros({c.T, c.C}, DType::kF32),
+                                         .expert = host.integers({c.T, c.n}, 1000, 2),
+                                         .gate = host.zeros({c.T, c.n}, DType::kF32),
+                                         .logits = host.normal({c.T, c.C}, DType::kF32, 4, 2),
+                                         .bias = host.zeros({c.C}, DType::kF32),
+                                         .skip = c.skip ? static_cast<int32_t>(c.C - 1) : -1};
+    ref::router_choice_forward(forward);
+    const RouterChoiceBackward a = {.dlogits = host.normal({c.T, c.C}, c.dtype, 5),
+                                    .dgate = host.normal({c.T, c.n}, DType::kF32, 6),
+                                    .prob = forward.prob,
+                                    .expert = forward.expert,
+                                    .skip = forward.skip};
+    expect_forward(host, a,
+                   GpuOperation{fields, &moraine::router_choice_backward,
+                                &ref::router_choice_backward, 2 * c.n + 2});
+  }
+}
+
+struct StateCase {
+  int64_t T, R;
+  DType dtype;
+  bool first, last;  // of the layers: without s_prev, without ds
+};
+
+// s and rstd are numbers of the right size: a gradient need not follow its forward to be compared.
+RouterStateBackward state_data(Rig& rig, const StateCase& c) {
+  const auto rows = [&](bool present, uint64_t seed) {
+    return present ? rig.normal({c.T, c.R}, DType::kF32, seed) : Tensor();
+  };
+  const auto channels = [&](bool present, uint64_t seed) {
+    return present ? rig.normal({c.R}, DType::kF32, seed) : Tensor();
+  };
+  return {.dy = rig.normal({c.T, c.R}, c.dtype, 1),
+          .ds_prev = rows(!c.first, 2),
+          .dgamma = channels(!c.first, 3),
+          .dnorm = channels(true, 4),
+          .dx = rig.normal({c.T, c.R}, c.dtype, 5),
+          .ds = rows(!c.last, 6),
+          .s = rows(true, 7),
+          .rstd = rig.normal({c.T}, DType::kF32, 8),
+          .s_prev = rows(!c.first, 9),
+          .gamma = channels(!c.first, 10),
+          .norm = channels(true, 11)};
+}
+
+std::vector<GpuField> state_fields(RouterStateBackward& f) {
+  return {{&f.dy, "dy"},        {&f.ds_prev, "ds_prev"}, {&f.dgamma, "dgamma"}, {&f.dnorm, "dnorm"},
+          {&f.dx, nullptr},     {&f.ds, nullptr},        {&f.s, nullptr},       {&f.rstd, nullptr},
+          {&f.s_prev, nullptr}, {&f.gamma, nullptr},     {&f.norm, nullptr}};
+}
+
+constexpr StateCase kStateCases[] = {
+    {1, 1, DType::kF32, false, false},     // smallest
+    {65, 20, DType::kBF16, false, false},  // one past a block of rows
+    {130, 17, DType::kF32, false, true},   // three blocks; the last layer
+    {5, 257, DType::kBF16, true, false},   // the first layer; one past a block's threads
+    {3, 127, DType::kF32, true, true},
+};
+
+TEST(GpuRouterStateBackward, MatchesTheReferenceWithOneResult) {
+  for (const StateCase& c : kStateCases) {
+    SCOPED_TRACE("T=" + std::to_string(c.T) + " R=" + std::to_string(c.R));
+    Rig host;
+    expect_forward(host, state_data(host, c),
+                   GpuOperation{&state_fields, &moraine::router_state_backward,
+                                &ref::router_state_backward, c.T + c.R});
+  }
+}
+
+TEST(GpuRouterStateBackward, ARowAloneIsTheRowInCompanyAndTheStateMayBeInPlace) {
+  Rig host;
+  const RouterStateBackward all = state_data(host, {70, 30, DType::kBF16, false, false});
+  GpuRig rig({.wave = 32});
+  const auto run = [&](RouterStateBackward a) {
+    for (const GpuField& f : state_fields(a)) *f.tensor = rig.put(*f.tensor);
+    moraine::router_state_backward(rig.ctx, a);
+    return a;
+  };
+  const RouterStateBackward together = run(all);
+  const Tensor dy = rig.get(host, together.dy), ds_prev = rig.get(host, together.ds_prev);
+  for (const int64_t t : {0, 63, 64, 69}) {
+    RouterStateBackward one = all;
+    for (Tensor* of : {&one.dy, &one.ds_prev, &one.dx, &one.ds, &one.s, &one.rstd, &one.s_prev}) {
+      *of = of->rows(t, t + 1);
+    }
+    const RouterStateBackward alone = run(one);
+    EXPECT_SAME_BITS(rig.get(host, alone.dy), dy.rows(t, t + 1));
+    EXPECT_SAME_BITS(rig.get(host, alone.ds_prev), ds_prev.rows(t, t + 1));
+  }
+  RouterStateBackward shared = together;
+  shared.ds_prev = shared.ds;
+  moraine::router_state_backward(rig.ctx, shared);
+  EXPECT_SAME_BITS(rig.get(host, shared.ds_prev), ds_prev);
 }
 
 }  // namespace
