@@ -4,6 +4,7 @@
 #include "kernels/check_tensor.h"
 #include "kernels/dispatch.h"
 #include "kernels/gpu/cca_conv.h"
+#include "kernels/gpu/cca_conv_backward.h"
 #include "kernels/halo_rows.h"
 #include "kernels/segment_rows.h"
 
@@ -64,7 +65,8 @@ void cca_conv_backward(Context& ctx, const CcaConvBackward& a) {
   if (T == 0) return;
   const OpTimer timer(ctx.profile, "cca_conv_backward", 10.0 * static_cast<double>(T * C),
                       2.5 * static_cast<double>(a.dpair.bytes()));
-  dispatch(ctx, "cca_conv_backward", a, {ref::cca_conv_backward, cpu::cca_conv_backward});
+  dispatch(ctx, "cca_conv_backward", a,
+           {ref::cca_conv_backward, cpu::cca_conv_backward, gpu::cca_conv_backward});
 }
 
 }  // namespace moraine

@@ -4,6 +4,7 @@
 #include "kernels/check_tensor.h"
 #include "kernels/dispatch.h"
 #include "kernels/gpu/qk_norm_rope.h"
+#include "kernels/gpu/qk_norm_rope_backward.h"
 
 namespace moraine {
 namespace {
@@ -85,7 +86,7 @@ void qk_norm_rope_backward(Context& ctx, const QkNormRopeBackward& a) {
   const OpTimer timer(ctx.profile, "qk_norm_rope_backward", (f.plain ? 3.0 : 16.0) * count_of(f),
                       (f.plain ? 2.0 : 5.0) * static_cast<double>(a.dq.bytes() + a.dk.bytes()));
   dispatch(ctx, "qk_norm_rope_backward", a,
-           {ref::qk_norm_rope_backward, cpu::qk_norm_rope_backward});
+           {ref::qk_norm_rope_backward, cpu::qk_norm_rope_backward, gpu::qk_norm_rope_backward});
 }
 
 }  // namespace moraine

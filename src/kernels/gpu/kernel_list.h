@@ -6,6 +6,7 @@
 #include "kernels/gpu/attention_backward_rows.cu"
 #include "kernels/gpu/attention_rows.cu"
 #include "kernels/gpu/cca_conv.cu"
+#include "kernels/gpu/cca_conv_backward.cu"
 #include "kernels/gpu/cross_entropy.cu"
 #include "kernels/gpu/elementwise.cu"
 #include "kernels/gpu/embedding.cu"
@@ -17,6 +18,7 @@
 #include "kernels/gpu/move_rows.cu"
 #include "kernels/gpu/optimizer_passes.cu"
 #include "kernels/gpu/qk_norm_rope.cu"
+#include "kernels/gpu/qk_norm_rope_backward.cu"
 #include "kernels/gpu/residual_norm.cu"
 #include "kernels/gpu/residual_norm_backward.cu"
 #include "kernels/gpu/router_choice.cu"
@@ -86,8 +88,17 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(embedding_sums_bf16, EmbeddingBackwardArgs),
     MR_EMULATED(cca_conv_f32, CcaConvArgs),
     MR_EMULATED(cca_conv_bf16, CcaConvArgs),
+    MR_EMULATED(cca_conv_backward_f32, CcaConvBackwardArgs),
+    MR_EMULATED(cca_conv_backward_bf16, CcaConvBackwardArgs),
     MR_EMULATED(qk_norm_rope_f32, QkNormRopeArgs),
     MR_EMULATED(qk_norm_rope_bf16, QkNormRopeArgs),
+    MR_EMULATED(qk_rope_backward_f32, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_rope_backward_bf16, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_along_f32, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_along_bf16, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_temp_rows, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_rope_backward_f32, QkNormRopeBackwardArgs),
+    MR_EMULATED(qk_norm_rope_backward_bf16, QkNormRopeBackwardArgs),
     MR_EMULATED(value_shift_f32, ValueShiftArgs),
     MR_EMULATED(value_shift_bf16, ValueShiftArgs),
     MR_EMULATED(value_shift_backward_f32, ValueShiftBackwardArgs),
