@@ -81,6 +81,33 @@ combine_f32          24  24  24  24      0
 combine_bf16         24  24  32  32      0
 cross_entropy_f32    32  32  40  40     64
 cross_entropy_bf16   40  40  40  40     64
+gelu_backward_f32            32  32  24  24      0
+gelu_backward_bf16           32  32  24  24      0
+dispatch_backward_f32        16  16  32  32      0
+dispatch_backward_bf16       16  16  32  32      0
+combine_backward_f32         32  32  32  32     32
+combine_backward_bf16        32  32  32  32     32
+value_shift_backward_f32     16  16  24  24      0
+value_shift_backward_bf16    16  16  24  24      0
+embedding_links              24  24  32  32     32
+embedding_sums_f32           16  16  24  24      0
+embedding_sums_bf16          16  16  24  24      0
+router_choice_backward_f32   24  24  24  24      0
+router_choice_backward_bf16  24  24  24  24      0
+router_state_along_f32       16  16  32  32     32
+router_state_along_bf16      16  16  32  32     32
+router_state_rows_f32        24  24  32  32      0
+router_state_rows_bf16       32  32  32  32      0
+row_sums                      8   8  32  32      0
+cca_conv_backward_f32        32  32  32  32      0
+cca_conv_backward_bf16       32  32  40  40      0
+qk_rope_backward_f32         16  16  32  32      0
+qk_rope_backward_bf16        16  16  32  32      0
+qk_norm_along_f32            24  24  56  56      8
+qk_norm_along_bf16           24  24  64  64      8
+qk_norm_temp_rows            16  16  24  24      0
+qk_norm_rope_backward_f32    56  56  80  80      0
+qk_norm_rope_backward_bf16   56  56  80  80      0
 '
 
 clang=$(command -v clang++-19 || true)

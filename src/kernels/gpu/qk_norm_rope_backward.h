@@ -8,10 +8,11 @@
 //
 // Formulas, shapes and types: kernels/qk_norm_rope.h, both forms; f32 and bf16.
 // Order:    a dot as the forward's: thread i adds channels i, i + 64, ... ascending; then block_sum.h. A key head's
-//           gradient adds its own, then its query heads' ascending. Sums over t: rows of a block ascending, then blocks
-//           ascending, then what was there. The same bits in waves of 32 and 64, on every target. A row's dz and dqkv do
-//           not depend on other rows.
-// Cost:     memory-bound: a head is read a few times, from caches. Takes 4 T (2 H + 3 K) bytes and 4 K for each 64 rows.
+//           gradient adds its own, then its query heads' ascending. Sums over t: rows of a block ascending, then
+//           blocks ascending, then what was there. The same bits in waves of 32 and 64, on every target. A row's dz
+//           and dqkv do not depend on other rows.
+// Cost:     memory-bound: a head is read a few times, from caches. Takes 4 T (2 H + 3 K) bytes, and 4 K for each 64
+//           rows.
 #pragma once
 
 #include "kernels/gpu/qk_norm_rope.h"
