@@ -51,8 +51,11 @@ struct Condition {
 };
 using Conditions = std::map<std::string, Condition>;
 
-inline Conditions conditions_of(Golden& g) {
-  const Tensor target = g.rig.copy(g.target);
+// Of the first `documents`; 0: of all. Leaves their gradients in g.
+inline Conditions conditions_of(Golden& g, int64_t documents = 0) {
+  const Batch batch = g.batch(documents);
+  const Tensor target = g.rig.copy(g.target.rows(0, batch.tokens())),
+               asked = g.target.rows(0, batch.tokens());
   const auto add = [&](Conditions& sums) {
     for (const Parameter& p : g.model->table().all) {
       const Tensor t = view(p, g.gradients);
@@ -65,17 +68,17 @@ inline Conditions conditions_of(Golden& g) {
   };
   const auto run = [&] {
     std::memset(g.gradients.data, 0, static_cast<size_t>(g.gradients.bytes()));
-    g.model->loss_and_gradients(g.rig.ctx, g.batch(), g.target, {g.gradients}, {});
+    g.model->loss_and_gradients(g.rig.ctx, batch, asked, {g.gradients}, {});
   };
   Conditions parts, whole;
   for (int64_t t = 0; t < target.count(); ++t) {
     if (target.as<int32_t>()[t] < 0) continue;
-    std::fill_n(g.target.as<int32_t>(), target.count(), -1);
-    g.target.as<int32_t>()[t] = target.as<int32_t>()[t];
+    std::fill_n(asked.as<int32_t>(), target.count(), -1);
+    asked.as<int32_t>()[t] = target.as<int32_t>()[t];
     run();
     add(parts);
   }
-  std::memcpy(g.target.data, target.data, static_cast<size_t>(target.bytes()));
+  std::memcpy(asked.data, target.data, static_cast<size_t>(target.bytes()));
   run();
   add(whole);
   for (auto& [name, sum] : whole) {
@@ -96,8 +99,7 @@ inline void expect_golden_gradients(GoldenFile& file, const ParameterTable& tabl
     if (p.kind == Parameter::Kind::kBalance) continue;
     const Tensor got = file.rig.copy(view(p, gradients));
     const auto found = conditions.find(p.name);
-    const double spread =
-        got.count() < kFew && found != conditions.end() ? found->second.alike : 1;
+    const double spread = got.count() < kFew && found != conditions.end() ? found->second.alike : 1;
     for (int64_t i = 0; i < got.count(); ++i) ref::set(got, i, ref::get(got, i) / positions);
     const Tensor want = file.want("grad/" + p.name);
     if (rms(want) == 0) {

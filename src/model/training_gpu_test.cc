@@ -46,8 +46,8 @@ TEST(GpuTraining, F32GradientsByNameAreThePublicImplementationsWithOneResultOnAl
     SCOPED_TRACE(name);
     Golden cpu(name, Backend::kCpu, DType::kF32, /*training=*/true);
     const Conditions conditions = conditions_of(cpu);
-    const Tensor load = cpu.rig.zeros(
-        {cpu.model->config().layers, cpu.model->config().classes()}, DType::kI64);
+    const Tensor load =
+        cpu.rig.zeros({cpu.model->config().layers, cpu.model->config().classes()}, DType::kI64);
     cpu.model->loss_and_gradients(cpu.rig.ctx, cpu.batch(), cpu.target, {cpu.gradients}, load);
     Passed first;
     for (const Emulation& e :
@@ -66,6 +66,50 @@ TEST(GpuTraining, F32GradientsByNameAreThePublicImplementationsWithOneResultOnAl
       EXPECT_EQ(got.loss, first.loss);
     }
   }
+}
+
+// Of native-tiny's gradients of its first document in bf16: one for each generation, no two the same.
+constexpr gpu::StatedHashes kStatedHashes = {
+    "52abbad2514c0fb77d9cb2fb6dd2167e", "f778a62fb3c16839f59cd2754a00ad85",
+    "f5ae5da1a4c170d0bb0a27cdf0a8987f", "1754194c9a12f21ca3859f13611b42a1",
+    "85d3f0cc88b393e567dbf5ee6971d8eb"};
+
+// As of logits (model_gpu_test.cc), and as many roundings again on the way back: dh, dye, dact, dgate_up, dxe, dlogits,
+// router (6), dh, do, dq or dk, dv, dz, dpair, dqkv. They are independent, so what they are beside a gradient is what
+// its parts are, a part for each target; of a tensor with few entries, beside each of them.
+double bf16_tolerance(int64_t layers) { return 0x1p-8 * std::sqrt(2.0 * 38.0 * double(layers)); }
+
+TEST(GpuTraining, Bf16GradientsByNameAreNearTheCpusWithOneResultForEachGeneration) {
+  Golden cpu("native-tiny", Backend::kCpu, DType::kBF16, /*training=*/true);
+  const Conditions conditions = conditions_of(cpu, 1);
+  for (const MatrixRule rule : gpu::kMatrixRules) {
+    SCOPED_TRACE(matrix_rule_name(rule));
+    const bool again = rule == MatrixRule::kCdna3;
+    GpuModel on(cpu,
+                {.wave = wave_of(rule), .order = ThreadOrder::kRandom, .seed = 5, .rule = rule},
+                DType::kBF16, /*training=*/true, again ? Recompute::kLayer : Recompute::kNone);
+    const Passed got = backward(cpu, on, 1);
+    for (const Parameter& p : on.model->table().all) {
+      if (p.kind == Parameter::Kind::kBalance) continue;
+      const Tensor mine = view(p, got.gradients), its = view(p, cpu.gradients);
+      const Condition& c = conditions.at(p.name);
+      const double spread = p.count() < kFew ? c.alike : c.independent;
+      EXPECT_LE(relative_distance(mine, its), spread * bf16_tolerance(on.model->config().layers))
+          << p.name << ": " << spread;
+    }
+    gpu::expect_stated_hash(got.gradients, kStatedHashes, rule);
+  }
+}
+
+// Ids, positions and targets go in; losses and loads come out, after the last layer.
+TEST(GpuTraining, NoLayerWaitsForTheHost) {
+  GoldenFile file("native-tiny");
+  GpuModel on(file, {.wave = 64}, DType::kBF16, /*training=*/true);
+  backward(file, on, 1);
+  const int in = on.gpu.copies_in, out = on.gpu.copies_out;
+  backward(file, on, 1);
+  EXPECT_EQ(on.gpu.copies_in - in, 3);
+  EXPECT_EQ(on.gpu.copies_out - out, 3);  // the test's own copy of the gradients among them
 }
 
 }  // namespace
