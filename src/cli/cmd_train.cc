@@ -10,6 +10,7 @@
 #include "cli/flags.h"
 #include "cli/on_ranks.h"
 #include "cli/version.h"
+#include "kernels/gpu/open_device.h"
 #include "train/groups.h"
 #include "train/loop.h"
 
@@ -93,6 +94,7 @@ void cmd_train(const CommandLine& line) {
   std::vector<std::string> assignments;
   RunOptions options;
   options.out = "runs/default";
+  std::string device;
   bool document = false;
   bool profile = false;
   int64_t profile_steps = 8;
@@ -114,6 +116,7 @@ void cmd_train(const CommandLine& line) {
           "Print where the time of the first steps goes and what binds; write trace.json in --out.")
       .integer("profile-steps", &profile_steps, "Steps that --profile measures, behind the first.",
                1, 1000)
+      .text("device", &device, gpu::kDeviceHelp)
       .flag("document", &document, "Print the list of config keys as Markdown and exit.");
   declare_ranks(flags, "train", &ranks);
   if (!flags.parse(line)) return;
@@ -130,6 +133,7 @@ void cmd_train(const CommandLine& line) {
   FileSystem& fs = posix_file_system();
   SettingsTable settings = SettingsTable::parse(fs.read(config_path), config_path);
   for (const std::string& assignment : assignments) settings.set(assignment);
+  if (flags.given("device")) settings.set("train.device=" + device);
   const RunConfig config = read_run_config(settings);
   listen_for_signals();
   options.stop_signal = &stop_signal;

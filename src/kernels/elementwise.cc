@@ -4,6 +4,7 @@
 #include "kernels/check_tensor.h"
 #include "kernels/dispatch.h"
 #include "kernels/gpu/elementwise.h"
+#include "kernels/gpu/squares.h"
 
 namespace moraine {
 namespace {
@@ -69,7 +70,8 @@ void squares_of_ranges(Context& ctx, const SquaresOfRanges& a) {
   const OpTimer timer(ctx.profile, "squares_of_ranges", 2.0 * double(elements),
                       double(elements * dtype_bytes(a.x.dtype)));
   if (a.ranges.empty()) return;
-  dispatch(ctx, "squares_of_ranges", a, {ref::squares_of_ranges, cpu::squares_of_ranges});
+  dispatch(ctx, "squares_of_ranges", a,
+           {ref::squares_of_ranges, cpu::squares_of_ranges, gpu::squares_of_ranges});
 }
 
 bool all_finite(Context& ctx, const Tensor& x) {

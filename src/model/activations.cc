@@ -61,7 +61,6 @@ LayerActs take_layer(Arena& arena, const ModelConfig& c, const ActivationsOption
     a.gate = take("router_gate", W, {T, n});
     const int64_t G = o.groups > 0 ? o.groups : E;
     a.rows = take("dispatch_rows", DType::kI64, {G + 1});
-    a.load = take("dispatch_load", DType::kI64, {G + 1});
     a.choice_of = take("dispatch_choice_of", DType::kI32, {T * n});
     a.row_of = take("dispatch_row_of", DType::kI32, {T, n});
     a.xe = take("experts_x", X, {T * n, D});
@@ -151,6 +150,11 @@ Activations make_activations(Arena& arena, const ModelConfig& c, const Activatio
   const int64_t boundaries = training ? c.layers + 1 : 2;
   for (int64_t i = 0; i < boundaries; ++i) {
     a.boundaries.push_back(take_boundary(arena, c, compute, T, state && (i > 0 || !training)));
+  }
+  if (!c.dense()) {
+    const int64_t groups = o.groups > 0 ? o.groups : c.experts;
+    a.loads = arena.take("dispatch_loads", "activations", DType::kI64,
+                         {training ? c.layers : 1, groups + 1});
   }
   const int64_t layers = training && !a.recompute ? c.layers : 1;
   for (int64_t i = 0; i < layers; ++i) a.layers.push_back(take_layer(arena, c, o));

@@ -42,7 +42,7 @@ struct LayerActs {
   Tensor prob;          // [T, classes] f32
   Tensor expert;        // [T, n] i32
   Tensor gate;          // [T, n] f32
-  Tensor rows, load;    // [E+1] i64, or [G+1] with groups
+  Tensor rows, load;    // [E+1] i64, or [G+1] with groups; load: of Activations::loads
   Tensor choice_of;     // [T*n] i32
   Tensor row_of;        // [T, n] i32
   // Experts, or one dense MLP (then xe is x2 itself and ye is h2). S: senders of rows, 1 if all
@@ -90,11 +90,19 @@ struct Activations {
   Scratch scratch;
   BackwardScratch backward;  // empty if not training
   Tensor embedded;           // [T, D]
+  Tensor loads;              // [L, E+1] i64, or [1, E+1] if not training; empty if dense
 
   const Boundary& below(int64_t layer) const { return boundary(layer); }
   const Boundary& above(int64_t layer) const { return boundary(layer + 1); }
+  // With one LayerActs, its load is that of the layer asked for.
   LayerActs& acts(int64_t layer) {
-    return layers[layers.size() == 1 ? 0 : static_cast<size_t>(layer)];
+    LayerActs& a = layers[layers.size() == 1 ? 0 : static_cast<size_t>(layer)];
+    if (loads.rank > 0) a.load = layer_load(layer);
+    return a;
+  }
+  Tensor layer_load(int64_t layer) const {
+    const int64_t i = loads.dims[0] == 1 ? 0 : layer;
+    return loads.rows(i, i + 1).reshaped({loads.dims[1]});
   }
 
  private:

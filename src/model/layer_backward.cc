@@ -25,9 +25,17 @@ struct ExpertMlpBackward {
   std::span<const int64_t> rows;  // [El+C+1]
 };
 
-// Adds to the gradients of the weights of groups [first, first + count of g).
-void expert_weights_backward(Context& ctx, const ExpertGradients& g, int64_t first,
-                             const ExpertMlpBackward& m) {
+// Adds to the gradients of the weights of all groups.
+void expert_weights_backward(Context& ctx, const ExpertGradients& g, const ExpertMlpBackward& m) {
+  grouped_linear_backward_weight(
+      ctx, {.dw = g.down, .dbias = {}, .dy = m.dy, .x = m.act, .rows = m.rows});
+  grouped_linear_backward_weight(
+      ctx, {.dw = g.gate_up, .dbias = {}, .dy = m.dgate_up, .x = m.x, .rows = m.rows});
+}
+
+// The same of groups [first, first + count of g), whose bounds the host reads.
+void some_weights_backward(Context& ctx, const ExpertGradients& g, int64_t first,
+                           const ExpertMlpBackward& m) {
   const int64_t count = g.down.dims[0];
   const std::span<const int64_t> all =
       m.rows.subspan(static_cast<size_t>(first), static_cast<size_t>(count + 1));
@@ -35,17 +43,24 @@ void expert_weights_backward(Context& ctx, const ExpertGradients& g, int64_t fir
   std::vector<int64_t> rows;
   for (const int64_t r : all) rows.push_back(r - all.front());
   const auto part = [&](const Tensor& t) { return t.rows(all.front(), all.back()); };
-  grouped_linear_backward_weight(
-      ctx, {.dw = g.down, .dbias = {}, .dy = part(m.dy), .x = part(m.act), .rows = rows});
-  grouped_linear_backward_weight(
-      ctx, {.dw = g.gate_up, .dbias = {}, .dy = part(m.dgate_up), .x = part(m.x), .rows = rows});
+  expert_weights_backward(ctx, g,
+                          {.dx = {},
+                           .dgate_up = part(m.dgate_up),
+                           .dact = {},
+                           .dy = part(m.dy),
+                           .x = part(m.x),
+                           .gate_up = {},
+                           .act = part(m.act),
+                           .rows = rows});
 }
 
 void expert_mlp_backward(Context& ctx, const LayerWeights& w, const ExpertMlpBackward& m) {
   grouped_linear_backward_input(ctx,
                                 {.dx = m.dact, .dy = m.dy, .w = w.down.backward, .rows = m.rows});
-  swiglu_backward(
-      ctx, {.dgate_up = m.dgate_up, .dy = m.dact, .gate_up = m.gate_up, .rows = m.rows.back()});
+  swiglu_backward(ctx, {.dgate_up = m.dgate_up,
+                        .dy = m.dact,
+                        .gate_up = m.gate_up,
+                        .rows = RowCount::last_of(m.rows)});
   grouped_linear_backward_input(
       ctx, {.dx = m.dx, .dy = m.dgate_up, .w = w.gate_up.backward, .rows = m.rows});
 }
@@ -71,9 +86,9 @@ void exchanged_mlp_backward(Context& ctx, const LayerPlace& place, const LayerWe
                                  .act = part(a.act),
                                  .rows = from.rows};
     expert_mlp_backward(ctx, w, rows);
-    expert_weights_backward(ctx, g.experts[static_cast<size_t>(s)], 0, rows);
+    some_weights_backward(ctx, g.experts[static_cast<size_t>(s)], 0, rows);
     if (!g.guests.empty())
-      expert_weights_backward(ctx, g.guests[static_cast<size_t>(s)], exchange.experts(), rows);
+      some_weights_backward(ctx, g.guests[static_cast<size_t>(s)], exchange.experts(), rows);
   }
   if (place.observer != nullptr) place.observer->computed(place.index, now_seconds() - begin);
   exchange.add_seconds(now_seconds() - begin);
@@ -97,7 +112,7 @@ void experts_backward(Context& ctx, const LayerPlace& place, const LayerWeights&
                                  .act = a.act,
                                  .rows = {a.rows.as<int64_t>(), bounds}};
     expert_mlp_backward(ctx, w, rows);
-    expert_weights_backward(ctx, g.experts[0], 0, rows);
+    expert_weights_backward(ctx, g.experts[0], rows);
   }
   dispatch_backward(ctx, {.dx = b.dx2, .dxe = b.dxe, .row_of = a.row_of});
 }

@@ -70,6 +70,7 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
   if (options.coarse_head && can_be_coarse(weights_.head.forward))
     coarse_head_ = take_coarse(arena, "head.coarse", weights_.head.forward);
   losses_ = losses_host_ = arena.take("head.losses", "scratch", W, {options.tokens});
+  loads_host_ = acts_.loads;
   if (on_device_) take_host_side(arena);
   const int64_t P = options.positions, pairs = config_.rotary() / 2;
   rope_full_ = arena.take("rope.full", "scratch", W, {P, pairs, 2});
@@ -87,6 +88,9 @@ void Model::take_host_side(Arena& arena) {
                                  {options_.tokens, config_.hidden});
   head_rows_ = arena.take("head.rows", "scratch", options_.compute, {kHeadRows, config_.hidden});
   lse_ = arena.take("head.lse", "scratch", DType::kF64, {kHeadRows});
+  if (options_.training && !config_.dense())
+    loads_host_ = arena.take_host("dispatch_loads_host", "activations", DType::kI64,
+                                  {config_.layers, acts_.loads.dims[1]});
   logits_host_ = arena.take_host("head.logits_host", "scratch", W, {kHeadRows, config_.vocab_size});
 }
 
@@ -197,11 +201,13 @@ void Model::observe(ForwardObserver* observer) {
   observer_ = observer;
 }
 
-Tensor Model::forward(Context& ctx, const Batch& given, Cache* cache,
+Tensor Model::forward(Context& ctx, const Batch& batch, Cache* cache,
                       std::span<const int32_t> pages) {
-  Batch there;
-  if (on_device_) there = device_batch_.put(ctx, given);
-  const Batch& batch = on_device_ ? there : given;
+  if (on_device_) return pass(ctx, device_batch_.put(ctx, batch), cache, pages);
+  return pass(ctx, batch, cache, pages);
+}
+
+Tensor Model::pass(Context& ctx, const Batch& batch, Cache* cache, std::span<const int32_t> pages) {
   Activations acts = first_rows(acts_, config_, batch.tokens());
   embed(ctx, batch, acts);
   if (shared_cache_ && cache != nullptr) see_held_keys(*cache, batch.segments);
@@ -274,16 +280,28 @@ void Model::log_sums(Context& ctx, const Tensor& lse) {
   copy_out(ctx, lse, lse_.rows(0, n));
 }
 
-double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor& target,
+// Integers: in whatever order.
+void Model::add_loads(Context& ctx, const Activations& acts, const Tensor& load) {
+  if (load.empty()) return;
+  copy_out(ctx, loads_host_, acts.loads);
+  const int64_t classes = config_.classes(), groups = loads_host_.dims[1];
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    for (int64_t e = 0; e < classes; ++e)
+      load.as<int64_t>()[i * classes + e] += loads_host_.as<int64_t>()[i * groups + e];
+  }
+}
+
+double Model::loss_and_gradients(Context& ctx, const Batch& given, const Tensor& target,
                                  const GradientSink& sink, const Tensor& load) {
   MR_CHECK(options_.training);
+  const Batch batch = device_batch_.put(ctx, given);
   const int64_t T = batch.tokens(), L = config_.layers;
   Activations acts = first_rows(acts_, config_, T);
   ModelGradients g = view_gradients(config_, table_, sink.sum, senders_);
   Tensor x;
   {
     const OpTimer timer(ctx.profile, Span::kPhase, "forward");
-    x = forward(ctx, batch);
+    x = pass(ctx, batch, nullptr, {});
   }
   const OpTimer timer(ctx.profile, Span::kPhase, "backward");
   const BackwardScratch& b = acts.backward;
@@ -292,7 +310,7 @@ double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor&
              .dx = b.dx,
              .dembedding = g.embedding,
              .x = x,
-             .target = target});
+             .target = device_batch_.put_target(ctx, target)});
 
   zero(ctx, b.dr);
   for (int64_t i = L - 1; i >= 0; --i) {
@@ -301,11 +319,6 @@ double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor&
       run_layer(ctx, i, batch, acts, {});
     }
     const LayerActs& a = acts.acts(i);
-    if (!load.empty()) {
-      const int64_t classes = config_.classes();
-      for (int64_t e = 0; e < classes; ++e)
-        load.as<int64_t>()[i * classes + e] += a.load.as<int64_t>()[e];
-    }
     LayerGradients& of = g.layers[static_cast<size_t>(i)];
     if (options_.guests != nullptr) view_guests(i, of);
     layer_backward(ctx, place(i), weights_.layers[static_cast<size_t>(i)], of, batch, acts.below(i),
@@ -327,6 +340,8 @@ double Model::loss_and_gradients(Context& ctx, const Batch& batch, const Tensor&
                                .scale = weights_.merge_input,
                                .norm = weights_.norm_first});
   embedding_backward(ctx, {.dtable = g.embedding, .dx = b.dh, .token = batch.token});
+  add_loads(ctx, acts, load);
+  copy_out(ctx, losses_host_.rows(0, T), losses_.rows(0, T));
   return sum_losses(T);
 }
 

@@ -108,6 +108,9 @@ class Model {
   void embed(Context& ctx, const Batch& batch, const Activations& acts);
   void run_layer(Context& ctx, int64_t layer, const Batch& batch, Activations& acts,
                  const LayerMemory& memory);
+  // Of a batch that is where it is computed.
+  Tensor pass(Context& ctx, const Batch& batch, Cache* cache, std::span<const int32_t> pages);
+  void add_loads(Context& ctx, const Activations& acts, const Tensor& load);
   double sum_losses(int64_t T) const;
 
   ModelConfig config_;
@@ -121,6 +124,7 @@ class Model {
   HeadScratch head_;
   CoarseMatrix coarse_head_;     // empty: none
   Tensor losses_, losses_host_;  // [tokens] wide; one tensor without a device
+  Tensor loads_host_;            // as Activations::loads, which it is without a device
   bool on_device_ = false;
   DeviceBatch device_batch_;         // of a device, as the next
   Tensor logits_host_;               // [kHeadRows, V] wide

@@ -10,69 +10,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <map>
 
 #include "base/error.h"
 #include "kernels/ref/element.h"
-#include "model/test_golden.h"
+#include "model/test_golden_gradients.h"
 
 namespace moraine {
 namespace {
 
 using namespace testing;
-
-// A golden model, loaded for one backend and compute type.
-struct Golden : GoldenFile {
-  Golden(const std::string& name, Backend backend, DType compute, bool training,
-         Recompute recompute = Recompute::kNone)
-      : GoldenFile(name, backend), arena(Arena::Mode::kReal) {
-    const DType wide = compute == DType::kF64 ? DType::kF64 : DType::kF32;
-    master = rig.copy_as(weights, wide);
-    gradients = rig.zeros({weights.count()}, wide);
-    model = std::make_unique<Model>(arena, directory.config(),
-                                    ModelOptions{.compute = compute,
-                                                 .tokens = rows * length,
-                                                 .positions = 64,
-                                                 .training = training,
-                                                 .recompute = recompute},
-                                    master);
-    model->refresh(rig.ctx);
-  }
-
-  Tensor logits() {
-    const Tensor hidden = model->forward(rig.ctx, batch());
-    return rig.copy(model->logits(rig.ctx, hidden));
-  }
-
-  Arena arena;
-  Tensor master, gradients;
-  std::unique_ptr<Model> model;
-};
-
-// How much larger the parts of a gradient are than the whole: sum over targets of |part|, over |whole|. A
-// tensor's norm averages the cancellation of its entries; one of a few entries (a key temperature) has it in full.
-constexpr int64_t kFew = 8;
-std::map<std::string, double> conditions_of_few(Golden& g) {
-  std::map<std::string, double> parts, result;
-  const Tensor all = g.rig.copy(g.gradients), target = g.rig.copy(g.target);
-  const auto sizes = [&](const Tensor& gradients, const auto& f) {
-    for (const Parameter& p : g.model->table().all) {
-      const Tensor t = view(p, gradients);
-      for (int64_t i = 0; i < t.count() && t.count() < kFew; ++i)
-        f(p.name, std::abs(ref::get(t, i)));
-    }
-  };
-  for (int64_t t = 0; t < target.count(); ++t) {
-    std::fill_n(g.target.as<int32_t>(), target.count(), -1);
-    g.target.as<int32_t>()[t] = target.as<int32_t>()[t];
-    std::memset(g.gradients.data, 0, static_cast<size_t>(g.gradients.bytes()));
-    g.model->loss_and_gradients(g.rig.ctx, g.batch(), g.target, {g.gradients}, {});
-    sizes(g.gradients, [&](const std::string& name, double size) { parts[name] += size; });
-  }
-  sizes(all, [&](const std::string& name, double size) { result[name] += size; });
-  for (auto& [name, whole] : result) whole = parts[name] / whole;
-  return result;
-}
 
 class Parity : public ::testing::TestWithParam<std::tuple<const char*, Backend>> {};
 
@@ -103,20 +49,9 @@ TEST_P(Parity, LogitsLossGradientsAndRouting) {
         kF32Logit);
   }
   const Tensor gradients = g.rig.copy(g.gradients);
-  std::map<std::string, double> conditions;
-  if (backend == Backend::kCpu) conditions = conditions_of_few(g);
-  for (const Parameter& p : g.model->table().all) {
-    if (p.kind == Parameter::Kind::kBalance) continue;
-    const Tensor got = g.rig.copy(view(p, gradients));
-    const double spread = conditions.contains(p.name) ? conditions[p.name] : 1;
-    for (int64_t i = 0; i < got.count(); ++i) ref::set(got, i, ref::get(got, i) / positions);
-    const Tensor want = g.want("grad/" + p.name);
-    if (rms(want) == 0) {
-      EXPECT_EQ(rms(got), 0) << p.name;
-    } else {
-      EXPECT_LE(relative_distance(got, want), spread * kF32Gradient) << p.name << ": " << spread;
-    }
-  }
+  Conditions conditions;
+  if (backend == Backend::kCpu) conditions = conditions_of(g);
+  expect_golden_gradients(g, g.model->table(), gradients, conditions);
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Parity,

@@ -8,6 +8,7 @@
 
 #include "kernels/check_tensor.h"
 #include "optim/flat_math.h"
+#include "optim/gpu_step.h"
 
 namespace moraine {
 namespace {
@@ -56,6 +57,7 @@ void adamw_step(Context& ctx, const AdamWStep& a) {
   int64_t total = 0;
   for (const AdamWRange& range : a.ranges) ends.push_back(total += range.count);
   const OpTimer timer(ctx.profile, "adamw", 0, 28.0 * static_cast<double>(total));
+  if (ctx.backend == Backend::kGpu) return gpu::adamw_step(*ctx.gpu, a);
   ctx.pool->parallel_for((total + kTask - 1) / kTask, [&](int64_t task, int) {
     const int64_t task_end = std::min(total, (task + 1) * kTask);
     int64_t at = task * kTask;

@@ -8,8 +8,10 @@
 #include <cmath>
 #include <functional>
 
+#include "kernels/gpu/gpu_arena_memory.h"
 #include "kernels/gpu/test_gpu_rig.h"
-#include "optim/muon.h"
+#include "kernels/host_copy.h"
+#include "optim/optimizer.h"
 #include "optim/test_adamw.h"
 
 namespace moraine::gpu {
@@ -222,6 +224,95 @@ TEST(GpuMuon, MovesWeightsAsTheCpuWithinRounding) {
       EXPECT_EQ(got.weights.as<float>()[i], start.as<float>()[i]);
     }
   }
+}
+
+// ------------------------------------------------------------------------------------ all rules
+
+using Rule = ParameterSpec::Rule;
+
+constexpr int64_t kElements = 620;
+const OptimizerOptions kRules = {.muon = {.ns_dtype = DType::kF32}, .adamw = {}, .balance = {}};
+
+std::vector<ParameterSpec> some_specs() {
+  return {
+      {.name = "embedding", .offset = 0, .count = 200, .rule = Rule::kAdamW, .weight_decay = true},
+      {.name = "experts",
+       .offset = 200,
+       .count = 384,
+       .matrices = 2,
+       .rows = 16,
+       .cols = 12,
+       .rule = Rule::kMuon,
+       .weight_decay = true},
+      {.name = "0.bias", .offset = 590, .count = 5, .rows = 1, .cols = 5, .rule = Rule::kBalance},
+      {.name = "1.bias", .offset = 600, .count = 5, .rows = 1, .cols = 5, .rule = Rule::kBalance},
+      {.name = "norm", .offset = 605, .count = 11, .rule = Rule::kAdamW}};
+}
+
+// Where an optimizer works, with what it moves.
+struct Place {
+  Place(Rig& host, Arena& taken, const Context& where)
+      : arena(taken), ctx(where), optimizer(some_specs(), kRules, /*threads=*/2, arena) {
+    weights = arena.take("w", "weights", DType::kF32, {kElements});
+    gradients = arena.take("g", "gradients", DType::kF32, {kElements});
+    copy_in(ctx, weights, host.normal({kElements}, DType::kF32, 1, 0.1));
+    copy_in(ctx, gradients, host.normal({kElements}, DType::kF32, 2));
+  }
+  void step(Rig& host, int64_t t) {
+    optimizer.step(ctx,
+                   {.weights = weights,
+                    .gradients = gradients,
+                    .load = host.int64s({10, 20, 30, 40, 0, 25, 5, 45, 25, 4}).reshaped({2, 5}),
+                    .gradient_scale = 0.1,
+                    .lr_scale = 1,
+                    .step = t});
+  }
+  Tensor read(Rig& host, const Tensor& there) {
+    Tensor t = there;
+    t.data = host.zeros({there.count()}, there.dtype).data;
+    copy_out(ctx, t, there);
+    return t;
+  }
+
+  Arena& arena;
+  Context ctx;
+  Optimizer optimizer;
+  Tensor weights, gradients;
+};
+
+TEST(GpuOptimizer, EveryParameterAndItsStateMoveAsOnTheCpu) {
+  Rig host;
+  Arena here(Arena::Mode::kReal);
+  const std::unique_ptr<Gpu> gpu = emulate_gpu({.wave = 64});
+  GpuArenaMemory memory(*gpu);
+  Arena device(Arena::Mode::kReal, &memory);
+  Pool pool(1);
+  Place cpu(host, here, host.ctx), there(host, device, make_context(*gpu, pool));
+  const Tensor start = host.copy(cpu.weights);
+  for (int64_t t = 1; t <= 2; ++t) cpu.step(host, t), there.step(host, t);
+  const Tensor got = there.read(host, there.weights), want = cpu.weights;
+  const std::vector<OptimizerTensor> mine = there.optimizer.state(), its = cpu.optimizer.state();
+  ASSERT_EQ(mine.size(), its.size());
+  for (size_t i = 0; i < mine.size(); ++i) {
+    EXPECT_EQ(mine[i].name, its[i].name);
+    const Tensor state = there.read(host, mine[i].tensor);
+    EXPECT_CLOSE(state, its[i].tensor, tolerance(DType::kF32, 30));
+  }
+  for (const ParameterSpec& s : some_specs()) {
+    const Tensor a = got.rows(s.offset, s.offset + s.count),
+                 b = want.rows(s.offset, s.offset + s.count);
+    EXPECT_GT(relative_distance(b, start.rows(s.offset, s.offset + s.count)), 0) << s.name;
+    if (s.rule == Rule::kBalance) EXPECT_SAME_BITS(a, b);
+    if (s.rule == Rule::kAdamW) EXPECT_CLOSE(a, b, tolerance(DType::kF32, 30));
+    if (s.rule != Rule::kMuon) continue;
+    const auto size = [&](const Tensor& x, const Tensor& y) {
+      return norm_of(s.count, [&](int64_t i) { return at(x, i) - at(y, i); });
+    };
+    const Tensor before = start.rows(s.offset, s.offset + s.count);
+    EXPECT_LE(size(a, b), apart(16, kRules.muon.coefficients, DType::kF32) * size(b, before) +
+                              4 * 0x1p-24 * norm_of(s.count, [&](int64_t i) { return at(b, i); }));
+  }
+  for (const int64_t gap : {584, 595, 616}) EXPECT_EQ(at(got, gap), at(start, gap)) << gap;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "kernels/check_tensor.h"
 #include "optim/flat_math.h"
+#include "optim/gpu_step.h"
 
 namespace moraine {
 namespace {
@@ -146,6 +147,7 @@ void muon_step(Context& ctx, const MuonStep& a) {
   }
   const OpTimer timer(ctx.profile, "muon", flops,
                       elements * (16.0 + 2.0 * dtype_bytes(a.momentum.dtype)));
+  if (ctx.backend == Backend::kGpu) return gpu::muon_step(*ctx.gpu, a);
   uint8_t* scratch = a.scratch.as<uint8_t>();
   Context inner = ctx;
   // This timer counts the products already, and a profile may be used by one thread only.

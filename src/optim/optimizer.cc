@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/check_tensor.h"
+#include "kernels/host_copy.h"
 
 namespace moraine {
 namespace {
@@ -177,6 +178,12 @@ Optimizer::Optimizer(std::span<const ParameterSpec> specs, const OptimizerOption
                           {layout_.balance_rows, layout_.balance_cols});
   balance_v_ = arena.take("optimizer.balance_v", "optimizer", DType::kF32,
                           {layout_.balance_rows, layout_.balance_cols});
+  balance_m_host_ = balance_m_, balance_v_host_ = balance_v_;
+  if (arena.on_device()) {
+    for (Tensor* t : {&bias_host_, &balance_m_host_, &balance_v_host_})
+      *t = arena.take_host("optimizer.balance_host", "optimizer", DType::kF32,
+                           {layout_.balance_rows, layout_.balance_cols});
+  }
   scratch_ = arena.take("optimizer.scratch", "scratch", DType::kU8,
                         {muon_scratch_bytes(layout_.matrices, options.muon.ns_dtype, threads)});
 }
@@ -200,21 +207,32 @@ void Optimizer::step(Context& ctx, const OptimizerStep& a) {
                    .lr = options_.adamw.lr * a.lr_scale,
                    .step = a.step,
                    .options = options_.adamw});
-  if (layout_.balance_rows == 0) return;
+  if (layout_.balance_rows > 0) balance(ctx, a);
+}
+
+void Optimizer::balance(Context& ctx, const OptimizerStep& a) {
   check_tensor(a.load, "load", DType::kI64, {layout_.balance_rows, layout_.balance_cols});
+  copy_out(ctx, balance_m_host_, balance_m_);
+  copy_out(ctx, balance_v_host_, balance_v_);
   int64_t row = 0;
   for (const int64_t index : layout_.balance_spec) {
     const ParameterSpec& s = specs_[static_cast<size_t>(index)];
     const int64_t rows = s.matrices * s.rows;
-    balance_step({.bias = view(a.weights, s.offset, {rows, s.cols}),
-                  .m = balance_m_.rows(row, row + rows),
-                  .v = balance_v_.rows(row, row + rows),
+    const Tensor there = view(a.weights, s.offset, {rows, s.cols}),
+                 bias = bias_host_.empty() ? there : bias_host_.rows(row, row + rows);
+    copy_out(ctx, bias, there);
+    balance_step({.bias = bias,
+                  .m = balance_m_host_.rows(row, row + rows),
+                  .v = balance_v_host_.rows(row, row + rows),
                   .load = a.load.rows(row, row + rows),
                   .lr = options_.balance.lr * s.lr_scale,
                   .step = a.step,
                   .options = options_.balance});
+    copy_in(ctx, there, bias);
     row += rows;
   }
+  copy_in(ctx, balance_m_, balance_m_host_);
+  copy_in(ctx, balance_v_, balance_v_host_);
 }
 
 std::vector<OptimizerTensor> Optimizer::state() const {

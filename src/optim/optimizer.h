@@ -12,6 +12,8 @@
 // Order:    see muon.h, adamw.h, balance.h: no bit depends on threads or shares.
 // Errors:   check_options: kInvalidArgument. A bad parameter list is the caller's bug.
 // Threads:  one step at a time.
+// On a GPU: everything but `load` is in its memory (gpu_step.h); balancing biases, a few hundred numbers, are moved by
+//           the host, as on the CPU, and copied back.
 #pragma once
 
 #include <cstdint>
@@ -84,12 +86,16 @@ class Optimizer {
   double flops() const;  // of one step's products
 
  private:
+  void balance(Context& ctx, const OptimizerStep& a);
+
   std::vector<ParameterSpec> specs_;
   OptimizerOptions options_;
   OptimizerLayout layout_;        // with offsets into this share's state
   Tensor momentum_;               // [elements of the owned matrices]
   Tensor m_, v_;                  // [elements of the owned slices]
   Tensor balance_m_, balance_v_;  // [rows, classes]
+  // Of the biases and of these, where the host reads and writes: without a device the same memory.
+  Tensor bias_host_, balance_m_host_, balance_v_host_;  // bias: empty without a device
   Tensor scratch_;
 };
 

@@ -27,12 +27,13 @@ void settle_dtype(Run& run) {
   if (run.first()) {
     settled = dtype_of_the_run(run);
     const bool known = settled != Precision::kAuto;
-    if (!known) settled = faster(run.machine);
+    if (!known) settled = run.gpu != nullptr ? Precision::kBF16 : faster(run.machine);
     log_event(Level::kInfo, "run.dtype", "dtype={} reason=\"{}\"",
               settled == Precision::kBF16 ? "bf16" : "f32",
-              known ? "the run has it"
-                    : fmt::format("products: bf16 {:.1f}, f32 {:.1f} GFLOP/s",
-                                  run.machine.bf16_gflops, run.machine.f32_gflops));
+              known                ? "the run has it"
+              : run.gpu != nullptr ? "a GPU's matrix units take it"
+                                   : fmt::format("products: bf16 {:.1f}, f32 {:.1f} GFLOP/s",
+                                                 run.machine.bf16_gflops, run.machine.f32_gflops));
   }
   run.config.train.dtype = value_of_first(run.ranks.disk, settled);  // measuring takes its time
 }

@@ -6,6 +6,9 @@
 namespace moraine {
 
 std::string hardware_text(const Run& run) {
+  if (run.gpu != nullptr)
+    return fmt::format("device: {} ({}), its peak not measured", run.gpu->name(),
+                       gpu::kKernelsState);
   return fmt::format("machine: {} threads, {}, measured peak {:.0f} GFLOP/s ({}), {:.0f} GB/s read",
                      run.machine.threads, run.machine.isa,
                      matmul_gflops(run.machine, compute_dtype(run.config) == DType::kBF16),

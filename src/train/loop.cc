@@ -108,7 +108,9 @@ StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult&
   m.tokens_per_s = static_cast<double>(plan.batch_tokens) / seconds;
   pace.tokens_per_s =
       pace.tokens_per_s == 0 ? m.tokens_per_s : 0.8 * pace.tokens_per_s + 0.2 * m.tokens_per_s;
-  const double peak = matmul_gflops(run.machine, compute_dtype(run.config) == DType::kBF16);
+  const double peak = run.gpu != nullptr  // that is not measured
+                          ? 0
+                          : matmul_gflops(run.machine, compute_dtype(run.config) == DType::kBF16);
   if (peak > 0) m.percent_of_peak = 100 * pace.profile.flops() / seconds / (peak * 1e9);
   pace.step_seconds = seconds;
   pace.average_seconds =

@@ -154,6 +154,16 @@ MemoryCopyOptions memory_options(const RunConfig& c) {
   return options;
 }
 
+// Nothing moves between the memories of GPUs yet.
+void check_device(const RunConfig& c, const Transport& transport) {
+  if (c.train.device == "cpu" || transport.size() == 1) return;
+  throw_error(
+      Code::kInvalidArgument,
+      "train.device = {}: {} ranks; on a GPU a run has one (docs/gpu.md); use cpu, or start "
+      "one rank",
+      c.train.device, transport.size());
+}
+
 // Before anything is made for it: weights alone that no machine holds.
 void check_weights(const RunConfig& c) {
   const double bytes = 4.0 * static_cast<double>(count_parameters(c.model).total) /
@@ -206,7 +216,9 @@ void check_memory(Run& run, const Transport& transport) {
 TrainerOptions agreed_options(Run& run) {
   TrainerOptions options = trainer_options(run.config, run.timeline, run.machine);
   options.phase = layout_phase(run);
-  return value_of_first(run.ranks.disk, options);
+  options = value_of_first(run.ranks.disk, options);
+  options.gpu = run.gpu.get();
+  return options;
 }
 
 }  // namespace
@@ -218,6 +230,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   if (!given.train.init.empty() && options.resume != "never")
     adopt_own_model(fs, options.out, config);
   config = complete_config(fs, config);
+  check_device(config, transport);
   settle_plan(fs, config, options, transport);
   check_weights(config);
   const Timeline timeline(config);

@@ -186,7 +186,8 @@ void start_new(Run& run) {
     run.trainer->initialize(seed);
   } else {
     const ModelDirectory directory = ModelDirectory::open(run.fs, run.config.train.init);
-    directory.read_weights(run.trainer->model().table(), run.trainer->master());
+    run.trainer->set_weights(
+        [&](const Tensor& flat) { directory.read_weights(run.trainer->model().table(), flat); });
     if (run.first()) log_event(Level::kInfo, "model.loaded", "directory={}", directory.path());
   }
   run.trainer->refresh();

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <utility>
 
+#include "kernels/gpu/open_device.h"
 #include "parallel/rank_threads.h"
 #include "train/run_kept.h"
 #include "train/run_memory.h"
@@ -24,6 +25,10 @@ ArenaReserve* kept_memory(RunKept* kept, const Mesh& mesh) {
   return &kept->memory;
 }
 
+Arena make_arena(gpu::GpuArenaMemory* device, ArenaReserve* reserve) {
+  return device != nullptr ? Arena(Arena::Mode::kReal, device) : Arena(Arena::Mode::kReal, reserve);
+}
+
 }  // namespace
 
 Run::Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timeline& t,
@@ -37,7 +42,9 @@ Run::Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timel
             run_mesh(c, transport.size(), transport.rank(), o.kept != nullptr ? o.kept->phase : 0),
             c.parallel.deadline_seconds),
       pool(rank_threads(c.train.threads, ranks.world)),
-      arena(Arena::Mode::kReal, kept_memory(o.kept, ranks.mesh)),
+      gpu(gpu::open_device(c.train.device)),
+      gpu_memory(gpu == nullptr ? nullptr : std::make_unique<gpu::GpuArenaMemory>(*gpu)),
+      arena(make_arena(gpu_memory.get(), kept_memory(o.kept, ranks.mesh))),
       state{.spike = SpikeDetector(c.spike.sigma)} {}
 
 Run::~Run() {

@@ -26,6 +26,7 @@
 #include "checkpoint/distributed.h"
 #include "checkpoint/history.h"
 #include "checkpoint/memory/copy.h"
+#include "kernels/gpu/gpu_arena_memory.h"
 #include "machine/machine.h"
 #include "tokenizer/tokenizer.h"
 #include "train/metrics.h"
@@ -91,6 +92,8 @@ struct Run {
   Machine machine;                       // rank 0's
   Ranks ranks;
   Pool pool;
+  std::unique_ptr<gpu::Gpu> gpu;  // of train.device; null: the CPU, as the next
+  std::unique_ptr<gpu::GpuArenaMemory> gpu_memory;
   Arena arena;
   std::unique_ptr<Trainer> trainer;
   RunSaves saves;

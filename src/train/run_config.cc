@@ -52,6 +52,12 @@ Fields train_fields(TrainConfig& c) {
        "Threads of a rank; 0: its share of the host's cores. No bit depends on it.", 0, 1024},
       {"time_limit_seconds", &c.time_limit_seconds, "seconds",
        "Save and exit (code 18) after this time; 0: no limit.", 0, 1e9},
+      {"device", &c.device, "",
+       "What computes, as the flag --device, which wins: cpu; gpu: compiled and emulated, never "
+       "run "
+       "on hardware; or emulated:RULE, a CPU that plays a GPU of a generation (plain, cdna2, "
+       "cdna3, "
+       "sm_80, sm_90), slowly. Each has its own bits. Not the CPU: one rank."},
       {"verify_every_steps", &c.verify_every_steps, "steps",
        "Between steps in which ranks check each other's weights and gradients for wrong bits, as "
        "they do before each save to disk; every rank checks its own memory in each step. 0: "

@@ -53,6 +53,7 @@ struct TrainConfig {
   std::vector<int64_t> ramp_tokens, ramp_batch_tokens;
   int64_t threads = 0;
   double time_limit_seconds = 0;
+  std::string device = "cpu";
   int64_t verify_every_steps = 100;
 };
 

@@ -96,7 +96,8 @@ void copy_to_memory(Run& run) {
 CheckpointWritten write_live_state(Run& run) {
   check_before_store(run);
   return write_checkpoint_distributed(run.ranks.world, run.fs, run.options.out, run.info(),
-                                      run.trainer->saved_rows(), run.files(), /*with_hash=*/true);
+                                      run.trainer->readable_rows(), run.files(),
+                                      /*with_hash=*/true);
 }
 
 CheckpointWritten save_now(Run& run) {

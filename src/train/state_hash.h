@@ -29,6 +29,9 @@ class StateHash {
   Hash128 digest(Context& ctx);  // of the bytes as they are now
 
  private:
+  void hash_here(Context& ctx);
+  void hash_copies(Context& ctx);  // of a GPU's memory, block after block
+
   struct Block {
     const std::byte* data;
     int64_t bytes;

@@ -2,10 +2,11 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
+#include "base/error.h"
 #include "base/fault_point.h"
+#include "kernels/host_copy.h"
 #include "model/model_directory.h"
 #include "train/saved_rows.h"
 #include "train/step_layout.h"
@@ -29,6 +30,16 @@ std::unique_ptr<ContextParallel> make_context_parallel(Arena& arena, const RunCo
   return most ? std::make_unique<ContextParallel>(arena, *most) : nullptr;
 }
 
+// Who plans alone has neither, and who measures has the CPU.
+void check_device(const RunConfig& c, const TrainerOptions& options, const Arena& arena) {
+  const bool wanted = c.train.device != "cpu";
+  MR_CHECK(arena.on_device() == (options.gpu != nullptr));
+  if (arena.dry() || wanted == arena.on_device()) return;
+  throw_error(Code::kInvalidArgument,
+              "train.device = {}: `moraine train` alone computes there; wanted cpu",
+              c.train.device);
+}
+
 }  // namespace
 
 Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeline& timeline,
@@ -36,7 +47,9 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
     : config_(config), ranks_(&ranks) {
   const Mesh& mesh = ranks.mesh;
   const StepExtents most = step_extents(config, timeline, mesh);
-  ctx_ = make_context(Backend::kCpu, pool, arena);
+  check_device(config, trainer_options, arena);
+  gpu::Gpu* const gpu = trainer_options.gpu;
+  ctx_ = gpu != nullptr ? make_context(*gpu, pool) : make_context(Backend::kCpu, pool, arena);
   if (mesh.expert > 1) make_experts(arena, trainer_options);
   context_ = make_context_parallel(arena, config, timeline, trainer_options.variant);
   master_ = arena.take("weights.master", "weights", DType::kF32,
@@ -53,10 +66,10 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
                    .context = context_.get()},
       master_);
   if (!config.model.dense())
-    load_ = arena.take("router.load", "scratch", DType::kI64,
-                       {config.model.layers, config.model.classes()});
+    load_ = arena.take_host("router.load", "scratch", DType::kI64,
+                            {config.model.layers, config.model.classes()});
   for (Tensor* t : {&rows_.token, &rows_.position, &rows_.target})
-    *t = arena.take("batch.rows", "scratch", DType::kI32, {most.rows});
+    *t = arena.take_host("batch.rows", "scratch", DType::kI32, {most.rows});
   optimizers_ =
       std::make_unique<OptimizerGroups>(arena, config, model_->table(), ranks, pool.threads());
   reducer_ = std::make_unique<GradientReducer>(
@@ -75,8 +88,10 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
     seal_ = std::make_unique<StateSeal>(model_->table(), master_, *optimizers_);
   for (const TensorRows& t : saved_rows()) {
     Tensor copy = t.local;
-    copy.data =
-        arena.take_bytes("checkpoint." + t.name.substr(0, t.name.find('.')), "copy", copy.bytes());
+    copy.data = arena
+                    .take_host("checkpoint." + t.name.substr(0, t.name.find('.')), "copy",
+                               DType::kU8, {copy.bytes()})
+                    .data;
     copies_.push_back(copy);
   }
 }
@@ -112,7 +127,18 @@ void Trainer::make_experts(Arena& arena, const TrainerOptions& options) {
 }
 
 void Trainer::initialize(uint64_t seed) {
-  initialize_parameters(model_->table(), config_.model, seed, master_);
+  set_weights([&](const Tensor& flat) {
+    initialize_parameters(model_->table(), config_.model, seed, flat);
+  });
+}
+
+void Trainer::set_weights(const std::function<void(const Tensor& flat)>& fill) {
+  Arena host(Arena::Mode::kReal);
+  Tensor flat = master_;
+  if (ctx_.backend == Backend::kGpu)
+    flat = host.take("weights.read", "weights", DType::kF32, {master_.count()});
+  fill(flat);
+  copy_in(ctx_, master_, flat);
 }
 
 void Trainer::refresh() {
@@ -139,12 +165,16 @@ std::vector<TensorRows> Trainer::saved_rows() const {
   return tensors;
 }
 
+std::vector<TensorRows> Trainer::readable_rows() {
+  return ctx_.backend == Backend::kGpu ? copy_saved_rows() : saved_rows();
+}
+
 std::vector<TensorRows> Trainer::copy_saved_rows() {
   fault_point("save.copy");
   std::vector<TensorRows> tensors = saved_rows();
   for (size_t i = 0; i < tensors.size(); ++i) {
     Tensor& live = tensors[i].local;
-    std::memcpy(copies_[i].data, live.data, static_cast<size_t>(live.bytes()));
+    copy_out(ctx_, copies_[i], live);
     live = copies_[i];
   }
   check_state();  // what was copied was right
@@ -154,7 +184,14 @@ std::vector<TensorRows> Trainer::copy_saved_rows() {
 void Trainer::restore(const Checkpoint& checkpoint) {
   const ParameterTable& table = model_->table();
   const auto read = [&](const std::vector<TensorRows>& tensors) {
-    for (const TensorRows& t : tensors) checkpoint.read_rows(t.name, t.row_begin, t.local);
+    for (const TensorRows& t : tensors) {
+      Arena memory(Arena::Mode::kReal);
+      Tensor host = t.local;
+      if (ctx_.backend == Backend::kGpu)
+        host.data = memory.take_bytes("checkpoint.read", "copy", host.bytes());
+      checkpoint.read_rows(t.name, t.row_begin, host);
+      copy_in(ctx_, t.local, host);
+    }
   };
   read(weights_to_read(table, master_));
   fault_point("resume.weights");

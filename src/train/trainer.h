@@ -81,6 +81,8 @@ class Trainer {
                         const GradientSink& sink);
 
   void initialize(uint64_t seed);
+  // `fill` writes the flat buffer of all weights held here, in the host's memory.
+  void set_weights(const std::function<void(const Tensor& flat)>& fill);
   // After the weights were set.
   void refresh();
 
@@ -88,7 +90,7 @@ class Trainer {
   Model& model() { return *model_; }
   Ranks& ranks() { return *ranks_; }
   const RunConfig& config() const { return config_; }
-  const Tensor& master() const { return master_; }
+  const Tensor& master() const { return master_; }                    // where it computes
   const ExpertExchange* exchange() const { return exchange_.get(); }  // null: all experts are here
   const GuestExperts* guests() const { return guests_.get(); }
   const Tensor& load() const { return load_; }  // [L, classes] i64 of the last step
@@ -97,6 +99,8 @@ class Trainer {
 
   // This rank's part of weights and optimizer state, live: with all ranks' every row once.
   std::vector<TensorRows> saved_rows() const;
+  // The same where the host can read it now: live, or copied.
+  std::vector<TensorRows> readable_rows();
   // Copies it into the private copy and returns that (memory of category "copy"). Errors: those of check_state.
   std::vector<TensorRows> copy_saved_rows();
   // Between steps. Errors: kRankDiverged: it has changed by itself.

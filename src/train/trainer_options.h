@@ -10,11 +10,16 @@
 
 namespace moraine {
 
+namespace gpu {
+class Gpu;  // kernels/gpu/runtime.h
+}
+
 struct TrainerOptions {
   int64_t bucket_bytes = int64_t{4} << 20;  // of gradients that leave together
   ContextVariant variant = ContextVariant::kRing;
   int64_t phase = 0;              // whose layout (same_layout, run_config.h)
   double bytes_per_second = 5e9;  // between ranks, to weigh what placements of experts cost
+  gpu::Gpu* gpu = nullptr;        // of train.device, with an arena in its memory; null: the CPU
 };
 
 // Without a measured machine: nominal rates, so that the choice is no accident of a measurement.

@@ -1,7 +1,7 @@
-// Device: `generate` and `eval` on an emulated GPU, from outside.
+// Device: `generate`, `eval` and `train` on an emulated GPU, from outside.
 //
 // Fails if the answer is not the CPU's within rounding, if it depends on chunks, if a generation has not its own bits,
-// or if what has no kernel for GPUs, or no GPU, is not said at the start.
+// if a run does not go on where it began, or if what has no kernel for GPUs, or no GPU, is not said at the start.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +10,7 @@
 #include "base/test_folder.h"
 #include "testing/places.h"
 #include "tests/program.h"
+#include "tests/tiny_run.h"
 
 namespace moraine {
 namespace {
@@ -63,6 +64,30 @@ TEST_F(DeviceCli, AGenerationHasOneAnswerInAnyChunks) {
   EXPECT_EQ(must(kGenerate, chunked), whole);
   EXPECT_NE(must(kGenerate, {"--dtype", "bf16", "--device", "emulated:sm_90"})["logprobs"],
             whole["logprobs"]);
+}
+
+// The flag is a key of the run's config, which a run that goes on must have as well.
+TEST_F(DeviceCli, ARunTrainsOnAnEmulatedGpuAndStaysThere) {
+  const TinyRun tiny(folder.path() + "/tiny");
+  write_file(folder.path() + "/run.toml",
+             tiny.toml("[train]\nsteps = 1\nslots = 1\nsequence = 16\nbatch_tokens = 16\n"
+                       "threads = 1\n[optimizer]\nmatrices = \"adamw\"\n"));
+  const auto train = [&](const Args& more) {
+    Args args = {"train", "--config",  folder.path() + "/run.toml",         "--out",
+                 "out",   "--machine", folder.path() + "/tiny/machine.json"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_program(folder.path(), args);
+  };
+  const Ended first = train({"--device", "emulated:cdna3"});
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_NE(first.out.find("done step=1"), std::string::npos) << first.out;
+  EXPECT_NE(first.err.find("device: emulated cdna3, wave 64"), std::string::npos) << first.err;
+  const Ended elsewhere = train({});
+  EXPECT_EQ(elsewhere.exit_code, 10);
+  EXPECT_NE(elsewhere.err.find("a run must go on as it began"), std::string::npos) << elsewhere.err;
+  const Ended ranks = train({"--device", "emulated:cdna3", "--ranks", "2"});
+  EXPECT_EQ(ranks.exit_code, 10);
+  EXPECT_NE(ranks.err.find("2 ranks"), std::string::npos) << ranks.err;
 }
 
 TEST_F(DeviceCli, WhatIsNotThereIsSaidAtTheStart) {

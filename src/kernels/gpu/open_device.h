@@ -14,7 +14,7 @@
 namespace moraine::gpu {
 
 inline constexpr const char kDeviceHelp[] =
-    "cpu; gpu: forward passes only, compiled and emulated, never run on hardware; or "
+    "cpu; gpu: compiled and emulated, never run on hardware; or "
     "emulated:RULE, a CPU that plays a GPU of a generation (plain, cdna2, cdna3, sm_80, sm_90), "
     "slowly.";
 

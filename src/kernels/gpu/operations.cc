@@ -48,6 +48,7 @@ constexpr std::string_view kOperations[] = {"pack_matrix",
                                             "add_into",
                                             "scale",
                                             "round_copy",
+                                            "squares_of_ranges",
                                             "move_rows"};
 
 }  // namespace

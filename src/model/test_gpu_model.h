@@ -1,0 +1,78 @@
+// TestGpuModel: a golden file's model on an emulated GPU that counts what goes to it and comes from it.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "kernels/gpu/gpu_arena_memory.h"
+#include "kernels/gpu/runtime.h"
+#include "kernels/host_copy.h"
+#include "model/model.h"
+#include "model/test_golden.h"
+
+namespace moraine::testing {
+
+// An emulated GPU that counts what goes to it and comes from it.
+class CountingGpu final : public gpu::Gpu {
+ public:
+  explicit CountingGpu(const gpu::Emulation& e) : gpu_(gpu::emulate_gpu(e)) {}
+  std::string name() const override { return gpu_->name(); }
+  int wave() const override { return gpu_->wave(); }
+  void* take(int64_t bytes) override { return ++takes, gpu_->take(bytes); }
+  void give_back(void* memory) override { gpu_->give_back(memory); }
+  bool holds(const void* memory) const override { return gpu_->holds(memory); }
+  void copy_in(void* device, const void* host, int64_t bytes) override {
+    ++copies_in;
+    gpu_->copy_in(device, host, bytes);
+  }
+  void copy_out(void* host, const void* device, int64_t bytes) override {
+    ++copies_out;
+    gpu_->copy_out(host, device, bytes);
+  }
+  void clear(void* device, int64_t bytes) override { gpu_->clear(device, bytes); }
+  void launch(const char* kernel, const gpu::Grid& grid, const void* arguments) override {
+    ++launches;
+    gpu_->launch(kernel, grid, arguments);
+  }
+  void wait() override { ++waits; }
+
+  int takes = 0, copies_in = 0, copies_out = 0, launches = 0, waits = 0;
+
+ private:
+  const std::unique_ptr<gpu::Gpu> gpu_;
+};
+
+// The file's model on a GPU.
+struct GpuModel {
+  GpuModel(GoldenFile& file, const gpu::Emulation& e, DType compute, bool training = false,
+           Recompute recompute = Recompute::kNone)
+      : gpu(e),
+        memory(gpu),
+        arena(Arena::Mode::kReal, &memory),
+        pool(1),
+        ctx(make_context(gpu, pool)) {
+    const Tensor there =
+        arena.take("weights.master", "weights", DType::kF32, {file.weights.count()});
+    copy_in(ctx, there, file.weights);
+    model.emplace(arena, file.directory.config(),
+                  ModelOptions{.compute = compute,
+                               .tokens = file.token.count(),
+                               .positions = 64,
+                               .training = training,
+                               .recompute = recompute},
+                  there);
+    model->refresh(ctx);
+  }
+  Tensor logits(Rig& rig, const Batch& batch) {
+    return rig.copy(model->logits(ctx, model->forward(ctx, batch)));
+  }
+
+  CountingGpu gpu;
+  gpu::GpuArenaMemory memory;
+  Arena arena;
+  Pool pool;
+  Context ctx;
+  std::optional<Model> model;
+};
+
+}  // namespace moraine::testing
