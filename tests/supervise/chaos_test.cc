@@ -85,7 +85,8 @@ TEST_F(ChaosRun, WhatCannotWorkIsRefused) {
   };
   refused({"--kind", "kil"}, "did you mean kill?");
   refused({"--every-seconds", "0"}, "wanted more than 0");
-  refused({"--set", "train.slots=3"}, "wanted a run that ends well by itself");
+  refused({"--set", "train.slots=3"}, "allowed are powers of two");
+  refused({"--set", "data.train=nowhere"}, "wanted a run that ends well by itself");
 }
 
 }  // namespace
