@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -182,7 +183,8 @@ struct HttpServer::State {
       running;       // what was posted; empty between two calls of run_posted
   std::mutex mutex;  // of what follows
   std::vector<std::function<void()>> posted;
-  bool woken = false;  // run_posted will be called
+  bool woken = false;   // run_posted will be called
+  bool closed = false;  // nothing runs any more
 
   State(const HttpOptions& o, HttpHooks h) : options(o), hooks(std::move(h)) {
     connections_most = connections_possible(options.limits.connections);
@@ -204,6 +206,7 @@ struct HttpServer::State {
   void queue(std::function<void()> f);
   void wake();
   void run_posted();
+  void close();
   void open_tls();
   void listen();
   void accept();
@@ -226,7 +229,7 @@ void HttpServer::State::post(std::function<void()> f) {
 
 void HttpServer::State::queue(std::function<void()> f) {
   std::lock_guard lock(mutex);
-  posted.push_back(std::move(f));
+  if (!closed) posted.push_back(std::move(f));
 }
 
 void HttpServer::State::wake() {
@@ -258,6 +261,18 @@ void HttpServer::State::run_posted() {
     if (!woken) return;
   }
   asio::post(io, [this] { run_posted(); });
+}
+
+// What was posted and did not run owns exchanges, and one that was not answered posts as it goes: that is dropped.
+void HttpServer::State::close() {
+  std::vector<std::function<void()>> left;
+  {
+    std::lock_guard lock(mutex);
+    closed = true;
+    left.swap(posted);
+  }
+  left.clear();
+  running.clear();
 }
 
 void HttpServer::State::open_tls() {
@@ -412,7 +427,7 @@ void HttpServer::State::stop() {
 HttpServer::HttpServer(const HttpOptions& options, HttpHooks hooks)
     : state_(std::make_unique<State>(options, std::move(hooks))) {}
 
-HttpServer::~HttpServer() = default;
+HttpServer::~HttpServer() { state_->close(); }
 
 int64_t HttpServer::port() const { return state_->acceptor.local_endpoint().port(); }
 
