@@ -9,8 +9,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 device=
+libraries=$(PATH=$PATH:/sbin ldconfig -p)
 for library in libcuda.so.1 libamdhip64.so; do
-  if PATH=$PATH:/sbin ldconfig -p | grep -q "$library"; then device=$library; fi
+  if grep -q "$library" <<<"$libraries"; then device=$library; fi
 done
 if [ -z "$device" ]; then
   echo "gpu_check: SKIPPED: no driver on this machine (libcuda.so.1, libamdhip64.so)" >&2

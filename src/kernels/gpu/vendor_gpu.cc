@@ -5,7 +5,7 @@
 #include <array>
 #include <cstring>
 #include <map>
-#include <vector>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/gpu/elementwise.h"
@@ -13,6 +13,9 @@
 
 namespace moraine::gpu {
 namespace {
+
+// Of both drivers: the image, its code or its PTX is for another device or a newer driver.
+constexpr int kOtherDevice[] = {200, 209, 218, 222};
 
 class VendorGpu final : public Gpu {
  public:
@@ -47,8 +50,10 @@ class VendorGpu final : public Gpu {
     return memory;
   }
   void give_back(void* memory) override {
-    check(table_.give_back(memory), "memory");
     taken_.erase(reinterpret_cast<uintptr_t>(memory));
+    // A destructor may call: what went wrong before is said by the next wait.
+    const int error = table_.give_back(memory);
+    if (lost_ == 0) lost_ = error;
   }
   bool holds(const void* memory) const override {
     const auto at = reinterpret_cast<uintptr_t>(memory);
@@ -57,9 +62,11 @@ class VendorGpu final : public Gpu {
   }
 
   void copy_in(void* device, const void* host, int64_t bytes) override {
-    if (pinned_ == nullptr)
-      check(table_.take_pinned(reinterpret_cast<void**>(&pinned_), kPinnedBytes, 0),
-            "pinned memory");
+    if (pinned_ == nullptr) {
+      void* memory = nullptr;
+      check(table_.take_pinned(&memory, kPinnedBytes, 0), "pinned memory");
+      pinned_ = static_cast<std::byte*>(memory);
+    }
     for (int64_t at = 0; at < bytes;) {
       const int64_t part = std::min(bytes - at, kPinnedBytes);
       if (used_ + part > kPinnedBytes) wait();
@@ -88,6 +95,7 @@ class VendorGpu final : public Gpu {
   }
   void wait() override {
     check(table_.wait_stream(stream_), "wait");
+    check(std::exchange(lost_, 0), "memory that was given back");
     used_ = 0;  // all that was to be copied is
   }
 
@@ -108,6 +116,9 @@ class VendorGpu final : public Gpu {
       if (image.amd != vendor_.second) continue;
       const int error = table_.load_module(&module_, image.data);
       if (error == 0) return;
+      if (std::find(std::begin(kOtherDevice), std::end(kOtherDevice), error) ==
+          std::end(kOtherDevice))
+        check(error, fmt::format("the kernels for {}", image.target));
       refused += fmt::format("{}{}: {}", refused.empty() ? "" : ", ", image.target, text_of(error));
     }
     module_ = nullptr;
@@ -140,6 +151,7 @@ class VendorGpu final : public Gpu {
   std::map<uintptr_t, int64_t> taken_;  // where, and how many bytes
   std::byte* pinned_ = nullptr;
   int64_t used_ = 0;  // of it, since the stream was waited for
+  int lost_ = 0;      // the first error of give_back
 };
 
 }  // namespace

@@ -1,12 +1,13 @@
 // VendorGpu: a device behind a driver's table, with the kernels that are in this program.
 //
-// The first launch loads the first image of the vendor that the device takes. What is copied in goes through a ring of
-// pinned memory, so that neither the copy nor the host waits; only a full ring waits for the stream.
+// The first launch loads the first image of the vendor that the device takes. What is copied in goes through pinned
+// memory, so that the host does not wait until that is full: then it waits for all that the stream has to do.
 //
 // Errors:   kDevice, with the vendor, what was asked for and the driver's own name of the error; no kernels in this
 //           program, or none for this device: what would be needed.
 // Threads:  one at a time, the one that made it: a driver's context is a thread's.
-// Memory:   kPinnedBytes of pinned host memory, from the first copy on.
+// Memory:   kPinnedBytes of pinned host memory, from the first copy on. Context, module and stream stay until the
+//           process ends.
 #pragma once
 
 #include <memory>
