@@ -133,7 +133,7 @@ void cmd_train(const CommandLine& line) {
   FileSystem& fs = posix_file_system();
   SettingsTable settings = SettingsTable::parse(fs.read(config_path), config_path);
   for (const std::string& assignment : assignments) settings.set(assignment);
-  if (flags.given("device")) settings.set("train.device=" + device);
+  if (flags.given("device")) settings.set(fmt::format("train.device=\"{}\"", device));
   const RunConfig config = read_run_config(settings);
   listen_for_signals();
   options.stop_signal = &stop_signal;

@@ -40,6 +40,10 @@ void settle_dtype(Run& run) {
 
 void measure_dtype(RunConfig& config) {
   if (config.train.dtype != Precision::kAuto) return;
+  if (config.train.device != "cpu") {
+    config.train.dtype = Precision::kBF16;
+    return;
+  }
   Pool pool(usable_cores());
   config.train.dtype = faster(measure_machine_quick(pool));
 }

@@ -1,6 +1,8 @@
 // Groups: meet, train, and again.
 #include "train/groups.h"
 
+#include <algorithm>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fault_point.h"
@@ -39,6 +41,7 @@ RunResult train_in_group(FileSystem& fs, const RunConfig& config, RunOptions opt
 }  // namespace
 
 int most_ranks(const RunConfig& config, int present) {
+  if (config.train.device != "cpu") present = std::min(present, 1);  // open_run.cc
   for (int ranks = present; ranks > 0; --ranks) {
     try {
       for (size_t phase = 0; phase < config.phases.size(); ++phase)

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "kernels/gpu/open_device.h"
 
 namespace moraine {
 
@@ -54,10 +55,8 @@ Fields train_fields(TrainConfig& c) {
        "Save and exit (code 18) after this time; 0: no limit.", 0, 1e9},
       {"device", &c.device, "",
        "What computes, as the flag --device, which wins: cpu; gpu: compiled and emulated, never "
-       "run "
-       "on hardware; or emulated:RULE, a CPU that plays a GPU of a generation (plain, cdna2, "
-       "cdna3, "
-       "sm_80, sm_90), slowly. Each has its own bits. Not the CPU: one rank."},
+       "run on hardware; or emulated:RULE, a CPU that plays a GPU of a generation (plain, cdna2, "
+       "cdna3, sm_80, sm_90), slowly. Each has its own bits. Not the CPU: one rank."},
       {"verify_every_steps", &c.verify_every_steps, "steps",
        "Between steps in which ranks check each other's weights and gradients for wrong bits, as "
        "they do before each save to disk; every rank checks its own memory in each step. 0: "
@@ -315,6 +314,12 @@ void check_train(const SettingsTable& settings, const RunConfig& c) {
     while (2 * below < t.slots) below *= 2;
     throw_error(Code::kInvalidArgument, "{} = {}: allowed are powers of two; nearest: {} and {}",
                 table.where("slots"), t.slots, below, 2 * below);
+  }
+  if (!gpu::is_device(t.device)) {
+    throw_error(
+        Code::kInvalidArgument,
+        "{} = {}: allowed are cpu, gpu, or emulated:RULE with plain, cdna2, cdna3, sm_80 or sm_90",
+        table.where("device"), t.device);
   }
   check_batch(table.where("batch_tokens"), t.batch_tokens, t.slots, t.sequence);
   if (t.ramp_tokens.size() != t.ramp_batch_tokens.size()) {

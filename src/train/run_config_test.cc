@@ -168,6 +168,8 @@ TEST(RunConfig, RulesBetweenKeys) {
   const std::string data = kData;
   expect_error(data + "[train]\ntokens = 1\nslots = 6\n",
                {"run.toml:5: train.slots = 6", "powers of two", "nearest: 4 and 8"});
+  expect_error(data + "[train]\ntokens = 1\ndevice = \"warp\"\n",
+               {"run.toml:5: train.device = warp", "emulated:RULE"});
   expect_error(
       data + "[train]\ntokens = 1\nslots = 2\nsequence = 10\nbatch_tokens = 50\n",
       {"train.batch_tokens = 50", "a multiple of slots * sequence = 2 * 10 = 20", "nearest: 60"});
@@ -250,6 +252,7 @@ TEST(RunConfig, AnswerTextHoldsWhatDecidesTheAnswer) {
   EXPECT_TRUE(changed([](RunConfig& c) { c.train.seed = 5; }));
   EXPECT_TRUE(changed([](RunConfig& c) { c.train.dtype = Precision::kF32; }));
   EXPECT_TRUE(changed([](RunConfig& c) { c.train.slots = 4; }));
+  EXPECT_TRUE(changed([](RunConfig& c) { c.train.device = "emulated:sm_90"; }));
   EXPECT_TRUE(changed([](RunConfig& c) { c.train.micro_sequences = 1; }));
   EXPECT_TRUE(changed([](RunConfig& c) { c.model.hidden = 5; }));
   EXPECT_TRUE(changed([](RunConfig& c) { c.optimizer.beta1 = 0.5; }));

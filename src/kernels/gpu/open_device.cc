@@ -1,9 +1,18 @@
 // OpenDevice: the names.
 #include "kernels/gpu/open_device.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace moraine::gpu {
+
+bool is_device(const std::string& name) {
+  return name == "cpu" || name == "gpu" ||
+         std::any_of(std::begin(kMatrixRules), std::end(kMatrixRules), [&](MatrixRule rule) {
+           return name == std::string("emulated:") + matrix_rule_name(rule);
+         });
+}
 
 std::unique_ptr<Gpu> open_device(const std::string& name) {
   if (name == "cpu") return nullptr;

@@ -18,6 +18,8 @@ inline constexpr const char kDeviceHelp[] =
     "emulated:RULE, a CPU that plays a GPU of a generation (plain, cdna2, cdna3, sm_80, sm_90), "
     "slowly.";
 
+bool is_device(const std::string& name);
+
 // Errors: kInvalidArgument for another name; those of open_gpu.
 std::unique_ptr<Gpu> open_device(const std::string& name);
 
