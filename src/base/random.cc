@@ -1,6 +1,7 @@
 // Philox4x32 with ten rounds, keyed by seed and stream, counting step and index.
 #include "base/random.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -28,8 +29,9 @@ Block philox(uint64_t seed, Stream stream, uint64_t step, uint64_t index) {
 
 }  // namespace
 
-double uniform_of_bits(uint64_t bits) {  // (0, 1): the half keeps 0 out
-  return (static_cast<double>(bits >> 11) + 0.5) * 0x1.0p-53;
+// The half keeps 0 out. In the upper half of all words it does not fit and is rounded: the last one would be 1.
+double uniform_of_bits(uint64_t bits) {
+  return std::min((static_cast<double>(bits >> 11) + 0.5) * 0x1.0p-53, 1 - 0x1.0p-53);
 }
 
 uint64_t random_bits(uint64_t seed, Stream stream, uint64_t step, uint64_t index) {

@@ -26,7 +26,7 @@ uint64_t random_bits(uint64_t seed, Stream stream, uint64_t step, uint64_t index
 // Uniform in (0, 1), 53 bits; never 0 or 1.
 double random_uniform(uint64_t seed, Stream stream, uint64_t step, uint64_t index);
 
-// The uniform of one word.
+// The uniform of one word, in (0, 1).
 double uniform_of_bits(uint64_t bits);
 
 // Standard normal (Box-Muller on the two halves of one Philox block).

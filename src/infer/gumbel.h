@@ -1,6 +1,6 @@
 // Gumbel: the noise of a draw, from the random word of a token, and bounds of it that cost no logarithm.
 //
-// Range: -3.7 to 37.5 (uniform_of_bits has 53 bits and is never 0 or 1).
+// Range: -3.7 to 36.8 (uniform_of_bits has 53 bits and is never 0 or 1).
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ inline uint64_t draw_seed(const SamplingOptions& o) {
 
 inline double gumbel(uint64_t bits) { return -std::log(-std::log(uniform_of_bits(bits))); }
 
-// At least gumbel(bits): -log(u) >= 1 - u, and 1 - u = (m + 1/2) / 2^53 with m the 53 bits inverted, which is at
-// least 2^(floor(log2(m)) - 53).
+// At least gumbel(bits): -log(u) >= 1 - u, and 1 - u is (m + 1/2) / 2^53, or that rounded to a multiple of 2^-53, with
+// m the 53 bits inverted: at least m / 2^53, so 2^(floor(log2(m)) - 53), and for m = 0 it is 2^-53.
 inline double most_gumbel(uint64_t bits) {
   constexpr double kLog2 = 0.6931471805599454, kRounding = 1e-9;
   const uint64_t m = ~bits >> 11;

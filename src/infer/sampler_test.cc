@@ -70,6 +70,17 @@ TEST(Gumbel, ALeastWordLeavesOutNoWordOfEnoughNoiseAndFewOthers) {
   EXPECT_GT(least_word(INFINITY), UINT64_MAX - (uint64_t{1} << 13));
 }
 
+// The last of all words would round to a uniform of 1, and noise without end.
+TEST(Gumbel, EveryWordHasFiniteNoiseWithinItsBound) {
+  for (int bit = 0; bit < 64; ++bit) {
+    for (const uint64_t word :
+         {uint64_t{1} << bit, ~(uint64_t{1} << bit), ~uint64_t{0} << bit, ~uint64_t{0} >> bit}) {
+      EXPECT_TRUE(std::isfinite(gumbel(word))) << word;
+      EXPECT_LE(gumbel(word), most_gumbel(word)) << word;
+    }
+  }
+}
+
 TEST(Sampler, GreedyIsTheFirstLargest) {
   EXPECT_EQ(sample_token(std::vector<float>{1, 3, 2, 3}, {.temperature = 0}, 0), 1);
   EXPECT_EQ(sample_token(std::vector<float>{5}, {.temperature = 1}, 9), 0);
