@@ -342,6 +342,25 @@ TEST(Linear, ThreadsDoNotChangeBits) {
   });
 }
 
+// The gradient of a group with many rows is cut into more parts than that of one with few.
+TEST(Linear, ThreadsDoNotChangeBitsOfUnevenGroups) {
+  const int64_t n = 260, k = 70;
+  const std::vector<int64_t> rows = {0, 3, 3, 150, 157};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Rig rigs[] = {Rig(Backend::kCpu, 1), Rig(Backend::kCpu, 3)};
+    Tensor dw[2];
+    for (size_t i = 0; i < 2; ++i) {
+      dw[i] = rigs[i].normal({4, n, k}, DType::kF32, 3);
+      grouped_linear_backward_weight(rigs[i].ctx, {.dw = dw[i],
+                                                   .dbias = {},
+                                                   .dy = rigs[i].normal({160, n}, dtype, 1),
+                                                   .x = rigs[i].normal({160, k}, dtype, 2),
+                                                   .rows = rows});
+    }
+    EXPECT_SAME_BITS(dw[1], dw[0]);
+  }
+}
+
 TEST(Linear, GradientsAreDerivatives) {
   Rig rig(Backend::kRef);
   const int64_t G = 3, n = 5, k = 4, T = 11;

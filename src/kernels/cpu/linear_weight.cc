@@ -1,5 +1,6 @@
 // Weight gradients: columns of dy against columns of x, summed over the rows of a group.
 #include <algorithm>
+#include <span>
 
 #include "kernels/cpu/linear_columns.h"
 #include "kernels/cpu/linear_engine.h"
@@ -27,21 +28,39 @@ int64_t column_steps(const LinearEngine& e, int64_t rows) {
   return ceil_div(steps, e.column_round) * e.column_round;
 }
 
-struct Cut {
-  int64_t left_parts, right_parts;  // of the n and of the k columns
-};
+// How the columns of a group's gradient are cut. Results do not depend on it.
+class Cut {
+ public:
+  Cut(const GroupedLinearBackwardWeight& a, const LinearEngine& e, int threads)
+      : rows_(a.rows),
+        n_(a.dy.dims[1]),
+        groups_(a.dw.dims[0]),
+        wanted_(threads == 1 ? 1 : 4 * threads) {
+    int64_t longest = 1;
+    for (int64_t g = 0; g < groups_; ++g) longest = std::max(longest, rows(g));
+    const int64_t steps = std::min(column_steps(e, longest), kColumnSteps);
+    right_ = std::max<int64_t>(1, ceil_div(a.x.dims[1], kRightBytes / (4 * steps)));
+  }
 
-// Right panels of a task fit L2; the left columns are cut only to have work for every thread.
-Cut choose_cut(const GroupedLinearBackwardWeight& a, const LinearEngine& e, int threads) {
-  const int64_t n = a.dy.dims[1], k = a.x.dims[1], groups = a.dw.dims[0];
-  int64_t longest = 1;
-  for (int64_t g = 0; g < groups; ++g) longest = std::max(longest, a.rows[g + 1] - a.rows[g]);
-  const int64_t steps = std::min(column_steps(e, longest), kColumnSteps);
-  const int64_t right = std::max<int64_t>(1, ceil_div(k, kRightBytes / (4 * steps)));
-  const int64_t wanted = threads == 1 ? 1 : 4 * threads;
-  const int64_t left = ceil_div(wanted, groups * right);
-  return {std::clamp<int64_t>(left, 1, std::max<int64_t>(1, n / kMinLeftColumns)), right};
-}
+  // Of k columns, in every group: right panels of a task fit L2.
+  int64_t right() const { return right_; }
+  // Of n columns: more of a group that has more of the rows, so that none keeps one thread while others wait.
+  int64_t left(int64_t g) const {
+    const int64_t all = std::max<int64_t>(1, rows_[static_cast<size_t>(groups_)]);
+    const int64_t wanted = ceil_div(wanted_ * rows(g), all * right_);
+    return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, n_ / kMinLeftColumns));
+  }
+
+ private:
+  int64_t rows(int64_t g) const {
+    const auto i = static_cast<size_t>(g);
+    return rows_[i + 1] - rows_[i];
+  }
+
+  const std::span<const int64_t> rows_;
+  const int64_t n_, groups_, wanted_;
+  int64_t right_;
+};
 
 struct Block {
   int64_t group, n0, n1, k0, k1;
@@ -151,17 +170,19 @@ class BlockTask {
 }  // namespace
 
 void run_weight_product(Context& ctx, const GroupedLinearBackwardWeight& a, const LinearEngine& e) {
-  const Cut cut = choose_cut(a, e, ctx.pool->threads());
+  const Cut cut(a, e, ctx.pool->threads());
   const int64_t n = a.dy.dims[1], k = a.x.dims[1], panels = ceil_div(k, kPanel);
-  const int64_t parts = cut.left_parts * cut.right_parts;
-  ctx.pool->parallel_for(a.dw.dims[0] * parts, [&](int64_t task, int worker) {
-    const int64_t left = task % parts / cut.right_parts, right = task % cut.right_parts;
-    const Block block = {
-        .group = task / parts,
-        .n0 = even_begin(n, cut.left_parts, left),
-        .n1 = even_begin(n, cut.left_parts, left + 1),
-        .k0 = kPanel * even_begin(panels, cut.right_parts, right),
-        .k1 = std::min(k, kPanel * even_begin(panels, cut.right_parts, right + 1))};
+  int64_t tasks = 0;
+  for (int64_t g = 0; g < a.dw.dims[0]; ++g) tasks += cut.left(g) * cut.right();
+  ctx.pool->parallel_for(tasks, [&](int64_t task, int worker) {
+    int64_t g = 0;
+    while (task >= cut.left(g) * cut.right()) task -= cut.left(g++) * cut.right();
+    const int64_t left = task / cut.right(), right = task % cut.right();
+    const Block block = {.group = g,
+                         .n0 = even_begin(n, cut.left(g), left),
+                         .n1 = even_begin(n, cut.left(g), left + 1),
+                         .k0 = kPanel * even_begin(panels, cut.right(), right),
+                         .k1 = std::min(k, kPanel * even_begin(panels, cut.right(), right + 1))};
     if (block.n0 >= block.n1 || block.k0 >= block.k1) return;
     const BlockTask block_task(a, e, block, ctx.worker_scratch<uint8_t>(worker));
     const int64_t end = a.rows[block.group + 1], block_rows = kColumnSteps * e.column_step;
