@@ -1,6 +1,10 @@
 // CPUID through Highway's target list, and a cap from the environment.
 #include "kernels/isa.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <fmt/format.h>
 #include <hwy/targets.h>
 
@@ -15,14 +19,24 @@
 namespace moraine {
 namespace {
 
-bool machine_has_avx512_bf16() {
 #if defined(__x86_64__)
+bool machine_has_avx512_bf16() {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx512bf16") != 0;
-#else
-  return false;
-#endif
 }
+
+// Intel's cores of this kind came with AVX512-FP16. Cooper Lake, which has vdpbf16ps at full rate, has none of it.
+bool machine_has_slow_bf16_dot() {
+  constexpr uint32_t kAvx512Fp16 = 1u << 23;  // CPUID.7.0:EDX
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  __builtin_cpu_init();
+  return __builtin_cpu_is("intel") != 0 && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
+         (d & kAvx512Fp16) != 0;
+}
+#else
+bool machine_has_avx512_bf16() { return false; }
+bool machine_has_slow_bf16_dot() { return false; }
+#endif
 
 Isa detect_once() {
   const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;  // the machine's that are compiled
@@ -54,7 +68,7 @@ void cap_highway(Isa cap) {
 
 Isa from_environment() {
   const char* name = std::getenv("MORAINE_ISA");
-  if (name == nullptr || *name == '\0') return detect();
+  if (name == nullptr || *name == '\0') return fastest_isa(detect(), machine_has_slow_bf16_dot());
   const std::vector<Isa> here = supported_isas();
   std::string names;
   for (const Isa candidate : here) {
@@ -73,6 +87,19 @@ std::atomic<Isa>& current() {
 }
 
 }  // namespace
+
+bool machine_has_vnni() {
+#if defined(__x86_64__)
+  static const bool has = (__builtin_cpu_init(), __builtin_cpu_supports("avx512vnni") != 0);
+  return has;
+#else
+  return false;
+#endif
+}
+
+Isa fastest_isa(Isa last, bool slow_bf16_dot) {
+  return last == Isa::kAvx512Bf16 && slow_bf16_dot ? Isa::kAvx512 : last;
+}
 
 Isa isa() { return current().load(std::memory_order_relaxed); }
 

@@ -1,9 +1,15 @@
 // Isa: which instruction set the fast kernels use on this machine.
 //
-// Chosen once from CPUID, the best that both machine and binary have. MORAINE_ISA=NAME in the
-// environment (baseline, neon, avx2, avx512, avx512bf16, amx), or set_isa_cap in a test, lowers it.
-// Results are bitwise repeatable for one Isa, and within tolerance between them.
+// Chosen once from CPUID, the fastest that both machine and binary have. MORAINE_ISA=NAME in the
+// environment (baseline, neon, avx2, avx512, avx512bf16, amx), or set_isa_cap in a test, takes another
+// one that the machine has. Results are bitwise repeatable for one Isa, and within tolerance between
+// them.
 //
+// The fastest is the last of supported_isas(), but for one kind of machine: Intel's cores from Sapphire
+// Rapids on have vdpbf16ps at a quarter of the rate of their f32 multiply-adds, so half of the
+// arithmetic. Without tiles they take kAvx512, which widens bf16 and multiplies in f32.
+//
+// kAvx512 has vpdpbusd for integers where the machine has it: those products have the same bits anyway.
 // kAmx adds tiles for products of bf16 to kAvx512Bf16; everything else stays as it is there. It
 // needs the kernel's permission, which is asked for once, for all threads of the process. Linux
 // refuses it to a process that has an alternate signal stack too small for the tiles' state.
@@ -19,6 +25,10 @@ enum class Isa : uint8_t { kBaseline, kNeon, kAvx2, kAvx512, kAvx512Bf16, kAmx }
 Isa isa();
 const char* isa_name(Isa isa);
 std::vector<Isa> supported_isas();  // on this machine, ascending
+bool machine_has_vnni();            // vpdpbusd in 512 bits
 void set_isa_cap(Isa cap);          // tests and benches only; not while a kernel runs
+
+// Which of the supported ones is the fastest.
+Isa fastest_isa(Isa last, bool slow_bf16_dot);
 
 }  // namespace moraine

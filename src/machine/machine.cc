@@ -272,7 +272,10 @@ double product_gflops(const Machine& machine, const ProductPoint& shape) {
   return weights > 0 ? std::exp(sum / weights) : matmul_gflops(machine, shape.bf16);
 }
 
-bool bf16_is_faster(const Machine& machine) { return machine.bf16_gflops > machine.f32_gflops; }
+bool bf16_is_faster(const Machine& machine) {
+  if (machine.bf16_gflops > 0) return machine.bf16_gflops > machine.f32_gflops;
+  return machine.isa == isa_name(Isa::kAvx512);
+}
 
 int64_t suggested_bucket_bytes(const Machine& machine) {
   constexpr double kLatencyShare = 0.05;

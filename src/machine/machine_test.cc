@@ -37,6 +37,17 @@ TEST(Machine, SurvivesTheDisk) {
   EXPECT_EQ(matmul_gflops(m, true), 515.25);
 }
 
+TEST(Machine, WithoutAnInstructionForItBf16IsFasterWhereVectorsAreWide) {
+  Machine m = example();
+  EXPECT_TRUE(bf16_is_faster(m));
+  m.isa = "avx2";
+  EXPECT_FALSE(bf16_is_faster(m));
+  m.isa = "avx512bf16", m.bf16_gflops = m.f32_gflops / 2;
+  EXPECT_FALSE(bf16_is_faster(m));
+  m.bf16_gflops = m.f32_gflops * 2;
+  EXPECT_TRUE(bf16_is_faster(m));
+}
+
 CommLimits example_comm() {
   CommLimits c;
   c.ranks = 2;

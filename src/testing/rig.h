@@ -54,11 +54,12 @@ double relative_distance(const Tensor& got, const Tensor& want);
 // Runs f once for every instruction set this machine has, with that cap set; restores it after.
 template <class F>
 void for_each_isa(const F& f) {
+  const Isa before = isa();
   for (const Isa cap : supported_isas()) {
     set_isa_cap(cap);
     f(cap);
   }
-  set_isa_cap(supported_isas().back());
+  set_isa_cap(before);
 }
 
 // Compares `gradient` with central differences of `loss()` over the f64 tensor `parameter`, at up to

@@ -124,10 +124,15 @@ TEST(Rig, NumbersAreAFunctionOfTheSeed) {
   }
 }
 
-TEST(Rig, EveryIsaRunsAndTheBestOneIsRestored) {
+TEST(Rig, EveryIsaRunsAndTheOneBeforeIsRestored) {
+  const Isa before = isa();
   std::vector<Isa> seen;
-  for_each_isa([&](Isa cap) { seen.push_back(cap); });
+  for_each_isa([&](Isa cap) {
+    EXPECT_EQ(isa(), cap);
+    seen.push_back(cap);
+  });
   EXPECT_EQ(seen, supported_isas());
+  EXPECT_EQ(isa(), before);
 }
 
 TEST(Rig, ATempFolderGoesWithItsObject) {

@@ -11,6 +11,14 @@ Precision faster(const Machine& machine) {
   return bf16_is_faster(machine) ? Precision::kBF16 : Precision::kF32;
 }
 
+std::string reason_of(const Machine& m) {
+  if (m.bf16_gflops > 0)
+    return fmt::format("products: bf16 {:.1f}, f32 {:.1f} GFLOP/s", m.bf16_gflops, m.f32_gflops);
+  return fmt::format(
+      "products of both {:.1f} GFLOP/s; widening half the bytes is {} on {}", m.f32_gflops,
+      bf16_is_faster(m) ? "cheaper than moving all" : "dearer than moving all", m.isa);
+}
+
 // kAuto: there is none.
 Precision dtype_of_the_run(const Run& run) {
   const std::string& resume = run.options.resume;
@@ -32,8 +40,7 @@ void settle_dtype(Run& run) {
               settled == Precision::kBF16 ? "bf16" : "f32",
               known                ? "the run has it"
               : run.gpu != nullptr ? "a GPU's matrix units take it"
-                                   : fmt::format("products: bf16 {:.1f}, f32 {:.1f} GFLOP/s",
-                                                 run.machine.bf16_gflops, run.machine.f32_gflops));
+                                   : reason_of(run.machine));
   }
   run.config.train.dtype = value_of_first(run.ranks.disk, settled);  // measuring takes its time
 }

@@ -1,6 +1,6 @@
 // AutoDtype: what `train.dtype = "auto"` is, settled once for a run.
 //
-// The type of the run that goes on; else the one whose products are faster on rank 0's machine. A run's
+// The type of the run that goes on; else the one that is faster on rank 0's machine. A run's
 // own config and its checkpoints hold what was settled.
 #pragma once
 

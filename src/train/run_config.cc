@@ -31,8 +31,8 @@ Fields train_fields(TrainConfig& c) {
       {"steps", &c.steps, "steps", "Length of the run in optimizer steps.", 0, kMany},
       choice_field("dtype", &c.dtype,
                    "Of weights and activations in the products; sums, residual stream and master "
-                   "weights are f32. auto: the one whose products are faster on rank 0's machine "
-                   "when the run begins; it stays the run's.",
+                   "weights are f32. auto: the one that is faster on rank 0's machine when the "
+                   "run begins; it stays the run's.",
                    {"bf16", "f32", "auto"}),
       choice_field(
           "recompute", &c.recompute,

@@ -160,7 +160,7 @@ Sentence too_few_threads(const Facts& f) {
 
 Sentence slow_type(const Facts& f) {
   if (f.bf16 || !f.bf16_faster) return {};
-  return "products of f32, where those of bf16 are faster: train.dtype = \"auto\" (in a new run)";
+  return "f32, where bf16 is faster: train.dtype = \"auto\" (in a new run)";
 }
 
 Sentence memory(const Facts& f) {

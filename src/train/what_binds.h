@@ -18,7 +18,7 @@ struct BindingFacts {
   std::vector<double> token_seconds;  // of each step: its seconds for a token, without validation,
                                       // samples and checkpoints
   bool bf16 = false;                  // the run's type
-  bool bf16_faster = false;           // products of bf16, on this machine
+  bool bf16_faster = false;           // on this machine
   int ranks = 1;
   int cores = 1, threads = 1;                       // that a rank may use; that it does
   int64_t slots = 1;                                // of this rank

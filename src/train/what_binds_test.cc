@@ -94,7 +94,7 @@ std::vector<Case> cases() {
   all.back().facts.token_seconds = {1, 3, 1, 3};
   all.push_back({"threads", facts({}), {"1 of the 2 cores", "train.threads"}});
   all.back().facts.cores = 2;
-  all.push_back({"f32", facts({}), {"products of f32", "train.dtype"}});
+  all.push_back({"f32", facts({}), {"f32, where bf16 is faster", "train.dtype"}});
   all.back().facts.bf16 = false;
   all.push_back({"f32 is as fast", facts({}), {"arithmetic"}});
   all.back().facts.bf16 = all.back().facts.bf16_faster = false;

@@ -181,36 +181,40 @@ HWY_EXPORT(rows_function);
 
 namespace {
 
-// step_cost: as in linear_engine.h, of 32 rows.
-LinearEngine make_engine(const QuantisedTiles& tiles, WeightFormat format, double step_cost) {
-  const bool q4 = format == WeightFormat::kQ4;
-  LinearEngine e = f32_engine(DType::kBF16);  // finishes sums into f32 and bf16
-  e.tile_rows = kQuantisedRows;
-  // Without tiles few rows are as fast as memory, and what is asked for is in their way (Zen 5).
-  e.ahead_rows = isa() == Isa::kAmx ? 1 : isa() == Isa::kAvx512Bf16 ? 4 : 0;
-  e.ahead_streams = Ahead::kStreams;
-  e.asks_rows = false;
-  e.sum_block = kQuantisedSum;
-  e.row_step = kQuantisedBlock;
-  e.step_bytes = quantised_block_bytes(format);
-  e.step_cost = step_cost;
-  e.copy_rows = HWY_DYNAMIC_DISPATCH(rows_function)();
-  e.row_tile = q4 ? tiles.q4 : tiles.q8;
-  e.copy_right = e.copy_left = nullptr;  // weights that are integers have no gradient
-  e.column_tile = nullptr;
-  return e;
-}
+// A way of computing these products, by instruction.
+struct Way {
+  QuantisedTiles tiles;
+  double step_cost;  // as in linear_engine.h, of 32 rows
+  int64_t
+      ahead_rows;  // as there. Without AMX few rows are as fast as memory, and what is asked for is in their way
+};
 
-QuantisedTiles tiles_of(Isa best) {
-  if (best == Isa::kAmx && amx_has_int8()) return quantised_amx_tiles();
-  return best >= Isa::kAvx512Bf16 ? vnni_tiles() : HWY_DYNAMIC_DISPATCH(tiles)();
+Way fastest_way() {
+  const Isa best = isa();
+  if (best == Isa::kAmx && amx_has_int8()) return {quantised_amx_tiles(), 64, 1};
+  if (best >= Isa::kAvx512 && machine_has_vnni()) return {vnni_tiles(), 512, 4};
+  return {HWY_DYNAMIC_DISPATCH(tiles)(), 2048, 0};
 }
 
 }  // namespace
 
 LinearEngine quantised_engine(WeightFormat format) {
-  const double step_cost = isa() == Isa::kAmx ? 64 : isa() == Isa::kAvx512Bf16 ? 512 : 2048;
-  return make_engine(tiles_of(isa()), format, step_cost);
+  const Way way = fastest_way();
+  const bool q4 = format == WeightFormat::kQ4;
+  LinearEngine e = f32_engine(DType::kBF16);  // finishes sums into f32 and bf16
+  e.tile_rows = kQuantisedRows;
+  e.ahead_rows = way.ahead_rows;
+  e.ahead_streams = Ahead::kStreams;
+  e.asks_rows = false;
+  e.sum_block = kQuantisedSum;
+  e.row_step = kQuantisedBlock;
+  e.step_bytes = quantised_block_bytes(format);
+  e.step_cost = way.step_cost;
+  e.copy_rows = HWY_DYNAMIC_DISPATCH(rows_function)();
+  e.row_tile = q4 ? way.tiles.q4 : way.tiles.q8;
+  e.copy_right = e.copy_left = nullptr;  // weights that are integers have no gradient
+  e.column_tile = nullptr;
+  return e;
 }
 
 }  // namespace moraine::cpu

@@ -34,7 +34,7 @@ struct QuantisedTiles {
   void (*q8)(const Tile&);
   void (*q4)(const Tile&);
 };
-QuantisedTiles vnni_tiles();           // linear_quantised_vnni.cc: from kAvx512Bf16 on
+QuantisedTiles vnni_tiles();  // linear_quantised_vnni.cc: from kAvx512 on, if the machine has it
 QuantisedTiles quantised_amx_tiles();  // linear_quantised_amx.cc: kAmx, with int8
 
 LinearEngine quantised_engine(WeightFormat format);
