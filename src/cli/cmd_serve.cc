@@ -22,7 +22,8 @@ struct ServeFlags {
   std::string key_file;
   std::vector<std::string> cors_origins;
   bool insecure_public = false;
-  double tpot_ms = 0, reload_seconds = 5, ping_seconds = Limits{}.ping_seconds;
+  double tpot_ms = 0, reload_seconds = 5, ping_seconds = Limits{}.ping_seconds,
+         stream_ms = HttpOptions{}.stream_seconds * 1000;
   int64_t body_mib = Limits{}.body_bytes >> 20;
   RankFlags ranks;
   PlacementFlags placement;
@@ -83,16 +84,20 @@ void declare_http(Flags& flags, ServeFlags& f) {
               "After SIGTERM or SIGINT: how long answers may take to complete.")
       .integer("max-connections", &f.http.limits.connections, "Connections at once.", 1, 1 << 20)
       .integer("max-body-mib", &f.body_mib, "Size of a request.", 1, 1024)
-      .number("ping-seconds", &f.ping_seconds, "Silence in a stream before a ping.");
+      .number("ping-seconds", &f.ping_seconds, "Silence in a stream before a ping.")
+      .number("stream-interval-ms", &f.stream_ms,
+              "Streams send at most this often: tokens that come faster go out together. 0: each "
+              "token.");
 }
 
 void check(const ServeFlags& f) {
   if (!(f.tpot_ms >= 0) || !(f.model.queue_seconds >= 0) || !(f.reload_seconds >= 0) ||
-      !(f.http.drain_seconds >= 0) || !(f.ping_seconds > 0))
+      !(f.http.drain_seconds >= 0) || !(f.ping_seconds > 0) ||
+      !(f.stream_ms >= 0 && f.stream_ms <= 1000))
     throw_error(
         Code::kInvalidArgument,
         "--tpot-ms, --queue-seconds, --reload-seconds and --drain-seconds: wanted 0 or more; "
-        "--ping-seconds: more than 0");
+        "--ping-seconds: more than 0; --stream-interval-ms: 0 to 1000");
   if (is_loopback(f.http.host) || !f.key_file.empty() || f.insecure_public) return;
   throw_error(Code::kInvalidArgument,
               "--host {} is reached by other machines, and anybody there could ask: wanted "
@@ -160,6 +165,7 @@ void cmd_serve(const CommandLine& line) {
   f.model.placement = f.placement.placement();
   f.http.limits.body_bytes = f.body_mib << 20;
   f.http.limits.ping_seconds = f.ping_seconds;
+  f.http.stream_seconds = f.stream_ms / 1000;
   f.http.handle_signals = true;
 
   on_ranks("serve", f.ranks, [&](Transport& transport) { serve_on(transport, f); });

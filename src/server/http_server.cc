@@ -18,6 +18,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "server/connection.h"
@@ -172,13 +173,15 @@ struct HttpServer::State {
   std::optional<asio::ssl::context> tls;
   tcp::acceptor acceptor{io};
   asio::signal_set signals{io};
-  asio::steady_timer drain_timer{io}, accept_timer{io};
+  asio::steady_timer drain_timer{io}, accept_timer{io}, stream_timer{io};
   std::vector<std::unique_ptr<Repeat>> repeats;
   std::unordered_map<Connection*, std::shared_ptr<Connection>> connections;
   int64_t connections_most = 0, accepted = 0, dropped = 0, cut = 0;
   bool stopping = false;
   std::atomic<bool> draining{false};
   std::vector<std::shared_ptr<Connection>> unsent;
+  double streams_next = 0;       // when streams may send again
+  bool streams_waiting = false;  // stream_timer will ring
   std::vector<std::function<void()>>
       running;       // what was posted; empty between two calls of run_posted
   std::mutex mutex;  // of what follows
@@ -206,6 +209,7 @@ struct HttpServer::State {
   void queue(std::function<void()> f);
   void wake();
   void run_posted();
+  void send_streams();
   void close();
   void open_tls();
   void listen();
@@ -253,14 +257,32 @@ void HttpServer::State::run_posted() {
     for (const std::function<void()>& f : running) f();
     running.clear();
   }
-  for (size_t i = 0; i < unsent.size(); ++i) unsent[i]->flush();
-  unsent.clear();
+  send_streams();
   {
     std::lock_guard lock(mutex);
     woken = !posted.empty();
     if (!woken) return;
   }
   asio::post(io, [this] { run_posted(); });
+}
+
+// All streams together, so that the thread wakes once for them.
+void HttpServer::State::send_streams() {
+  if (unsent.empty()) return;
+  const double now = now_seconds();
+  if (now < streams_next) {
+    if (streams_waiting) return;
+    streams_waiting = true;
+    stream_timer.expires_after(to_duration(streams_next - now));
+    stream_timer.async_wait([this](const ErrorCode&) {
+      streams_waiting = false;
+      if (!stopping) send_streams();
+    });
+    return;
+  }
+  streams_next = now + options.stream_seconds;
+  for (size_t i = 0; i < unsent.size(); ++i) unsent[i]->flush();
+  unsent.clear();
 }
 
 // What was posted and did not run owns exchanges, and one that was not answered posts as it goes: that is dropped.
@@ -418,6 +440,7 @@ void HttpServer::State::stop() {
   signals.cancel(ignored);
   drain_timer.cancel();
   accept_timer.cancel();
+  stream_timer.cancel();
   for (const auto& each : repeats) each->timer.cancel();
   std::vector<std::shared_ptr<Connection>> all;
   for (const auto& [pointer, connection] : connections) all.push_back(connection);

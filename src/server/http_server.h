@@ -28,6 +28,7 @@ struct HttpOptions {
   int64_t port = 0;                // 0: a free one
   std::string tls_cert, tls_key;   // PEM files; both or none
   double drain_seconds = 30;
+  double stream_seconds = 0.005;  // streams send at most this often
   bool handle_signals = false;
   Limits limits;
 };

@@ -18,10 +18,11 @@ using testing::TestClient;
 // Answers with method, path and body; holds what it is told to.
 class Echo {
  public:
-  explicit Echo(const Limits& limits = {}, double drain_seconds = 30) {
+  explicit Echo(const Limits& limits = {}, double drain_seconds = 30, double stream_seconds = 0) {
     HttpOptions options;
     options.limits = limits;
     options.drain_seconds = drain_seconds;
+    options.stream_seconds = stream_seconds;
     HttpHooks hooks;
     hooks.admit = [this](const HttpRequest& head) -> std::optional<HttpResponse> {
       if (head.path == "/refused" || server->draining())
@@ -342,6 +343,27 @@ TEST(HttpServer, PiecesThatAreWrittenTogetherArriveAsTheyWereWritten) {
       got = joined;
     }
     EXPECT_TRUE(got == want) << version << ": " << got.size() << " bytes";
+  }
+}
+
+// Fails if tokens are sent one by one, or if one that nothing follows is kept.
+TEST(HttpServer, PiecesThatComeFastGoOutTogether) {
+  for (const bool more_time : {false, true}) {
+    Echo echo({}, 30, more_time ? 0.001 : 1e6);
+    TestClient client(echo.port());
+    client.send(get("/stream"));
+    echo.began.get_future().wait();
+    client.until("\r\n\r\n");
+    echo.held->write("first");
+    EXPECT_EQ(client.until("first\r\n"), "5\r\nfirst\r\n");
+    echo.held->write("second");
+    echo.held->write("third");
+    echo.counts();  // what was written before has been looked at
+    if (!more_time) {
+      EXPECT_FALSE(client.has_bytes());
+      echo.held->end();
+    }
+    EXPECT_EQ(client.until("third\r\n"), "6\r\nsecond\r\n5\r\nthird\r\n");
   }
 }
 

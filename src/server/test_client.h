@@ -61,6 +61,11 @@ class TestClient {
     buffer.append(chunk, static_cast<size_t>(got));
     return true;
   }
+  // Whether there is something to receive now.
+  bool has_bytes() const {
+    pollfd wait{fd_, POLLIN, 0};
+    return !buffer.empty() || ::poll(&wait, 1, 0) > 0;
+  }
   // Reads until `text` has come; what came before it and itself leave the buffer.
   std::string until(std::string_view text) {
     size_t at;
