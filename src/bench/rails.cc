@@ -157,6 +157,7 @@ void bench_two_processes(BenchRailsOptions options) {
 }  // namespace
 
 void bench_rails(const BenchRailsOptions& options) {
+  if (options.lost_of > 0) return bench_rails_lost(options);
   if (options.rendezvous.empty()) return bench_two_processes(options);
   if (options.rank < 0 || options.rank > 1)
     throw_error(Code::kInvalidArgument,

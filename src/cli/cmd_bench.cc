@@ -126,6 +126,12 @@ void declare(Flags& flags, BenchFlags& f) {
       .integer("rank", &f.rails_rank, "rails: with --rendezvous: 0 or 1.", -1, 1)
       .list("rails", &f.rails.rails,
             "rails: network path to the other rank, once for each; default: two of the loopback.")
+      .integer(
+          "lost-of", &f.rails.lost_of,
+          "rails: rate with 0 to N-1 of N limited links cut, in network namespaces; needs root.", 0,
+          7)
+      .integer("link-mbit", &f.rails.link_mbit, "rails: with --lost-of: Mb/s of each link.", 10,
+               100000)
       .text("out", &f.out, "storage: a folder on the disk to measure.")
       .text("model", &f.serve.model_path, "prefill, decode, serve, masks: model that computes.")
       .text("tokenizer", &f.tokenizer,

@@ -16,6 +16,7 @@ constexpr int64_t kHugePage = int64_t{2} << 20;  // x86-64 and arm64 transparent
 constexpr int64_t kSmall = int64_t{256} << 10;   // below this, buffers share a mapping
 constexpr const char* kMapped = "mapped";        // category of what is not ours
 constexpr const char* kHost = "host";            // and of the host's beside a device
+constexpr const char* kPinned = "pinned";        // likewise, where it copies from and to
 constexpr int64_t kAlignment = 64;               // cache line and widest vector
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -45,6 +46,7 @@ void* ArenaReserve::take(int64_t bytes) {
 
 Arena::~Arena() {
   for (void* memory : taken_) device_->give_back(memory);
+  for (void* memory : pinned_) device_->give_back_pinned(memory);
   if (reserve_ != nullptr) {
     reserve_->mappings_.insert(reserve_->mappings_.end(), mappings_.begin(), mappings_.end());
     return;
@@ -86,6 +88,17 @@ Tensor Arena::take_host(const std::string& name, const std::string& category, DT
   Tensor t = make_tensor(nullptr, dtype, dims);
   note(name, on_device() ? kHost : category, t.bytes());
   if (!dry() && t.bytes() > 0) t.data = take_host_bytes(name, t.bytes());
+  return t;
+}
+
+Tensor Arena::take_pinned(const std::string& name, const std::string& category, DType dtype,
+                          std::initializer_list<int64_t> dims) {
+  if (!on_device()) return take(name, category, dtype, dims);
+  Tensor t = make_tensor(nullptr, dtype, dims);
+  note(name, kPinned, t.bytes());
+  if (dry() || t.bytes() == 0) return t;
+  pinned_.push_back(device_->take_pinned(t.bytes()));
+  t.data = pinned_.back();
   return t;
 }
 
@@ -136,6 +149,15 @@ int64_t Arena::mapped_bytes() const {
 int64_t Arena::bytes() const {
   int64_t total = 0;
   for (const Entry& e : entries_) total += e.category == kMapped ? 0 : e.bytes;
+  return total;
+}
+
+int64_t Arena::device_bytes() const {
+  int64_t total = 0;
+  for (const Entry& e : entries_) {
+    const bool elsewhere = e.category == kMapped || e.category == kHost || e.category == kPinned;
+    total += on_device() && !elsewhere ? e.bytes : 0;
+  }
   return total;
 }
 

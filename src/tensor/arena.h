@@ -5,7 +5,8 @@
 // Memory is zeroed and page-aligned (huge pages where the kernel gives them), and is freed with the arena.
 //
 // An arena of a device has the same plan: it takes from the device's memory what the host's arena takes from the
-// host's, each buffer by itself, and what the host must read or write by take_host.
+// host's, each buffer by itself, and what the host must read or write by take_host; what is on its way between both,
+// by take_pinned.
 //
 // Errors: kInvalidArgument if the system has not enough memory (with the table's largest rows).
 #pragma once
@@ -48,7 +49,7 @@ class Arena {
   struct Entry {
     std::string name;  // "gradients.level0"
     std::string
-        category;  // weights, gradients, optimizer, activations, cache, scratch, comm, copy, mapped
+        category;  // weights, gradients, optimizer, activations, cache, scratch, comm, copy, mapped, host, pinned
     int64_t bytes = 0;
   };
 
@@ -70,6 +71,9 @@ class Arena {
   // The same of the host's memory; beside a device, in the category "host".
   Tensor take_host(const std::string& name, const std::string& category, DType dtype,
                    std::initializer_list<int64_t> dims);
+  // Of the host's, where a device copies without help; beside a device, in the category "pinned".
+  Tensor take_pinned(const std::string& name, const std::string& category, DType dtype,
+                     std::initializer_list<int64_t> dims);
 
   // Memory that is a file's, mapped by somebody else: in the table, in no sum of what is taken.
   void note_mapped(const std::string& name, int64_t bytes);
@@ -81,6 +85,7 @@ class Arena {
 
   const std::vector<Entry>& entries() const { return entries_; }
   int64_t bytes() const;         // sum over the entries that were taken
+  int64_t device_bytes() const;  // of that, a device's
   int64_t mapped_bytes() const;  // and over the others
 
  private:
@@ -94,8 +99,9 @@ class Arena {
   bool sealed_ = false;
   std::vector<Entry> entries_;
   std::vector<ArenaReserve::Mapping> mappings_;
-  std::vector<void*> taken_;  // of the device
-  char* small_ = nullptr;     // the rest of a mapping shared by small buffers
+  std::vector<void*> taken_;   // of the device
+  std::vector<void*> pinned_;  // through it
+  char* small_ = nullptr;      // the rest of a mapping shared by small buffers
   int64_t small_left_ = 0;
 };
 

@@ -217,6 +217,16 @@ TEST_F(ProgramCli, BenchGpuSaysHowFarTheKernelsAreProven) {
   EXPECT_FALSE(said["device"].is_null() && said["why"].is_null());
 }
 
+// No rate is asserted: that bytes go on with one of two links cut, and that both are told.
+TEST_F(ProgramCli, BenchRailsGoesOnWithLinksThatAreCut) {
+  const Ended end = run_program(folder.path(), {"bench", "rails", "--lost-of", "2", "--link-mbit",
+                                                "10000", "--rounds", "1", "--json"});
+  if (end.exit_code == 13) GTEST_SKIP() << end.err << "no link was cut";
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_NE(end.out.find("\"rails\":2,\"lost\":0"), std::string::npos) << end.out;
+  EXPECT_NE(end.out.find("\"rails\":2,\"lost\":1"), std::string::npos) << end.out;
+}
+
 TEST_F(ProgramCli, TokenizerEncodesAndDecodes) {
   const std::vector<std::string> encode = {"tokenizer", "encode", "--tokenizer",
                                            tokenizer_file("llama3")};

@@ -81,6 +81,13 @@ void CutLinks::heal(int link, Cut how, int side) {
   if (how == Cut::kCrowded) run(fmt::format("tc qdisc del dev {} root", name), side);
 }
 
+void CutLinks::limit(int link, int64_t mbit) {
+  for (int side = 0; side < 2; ++side)
+    run(fmt::format("tc qdisc replace dev {} root tbf rate {}mbit burst 256kb latency 20ms",
+                    name_of(link), mbit),
+        side);
+}
+
 int64_t CutLinks::dropped(int link, int side) const {
   const std::string said =
       output_of(fmt::format("tc -s qdisc show dev {}", name_of(link)), side).value_or("");

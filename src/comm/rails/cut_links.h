@@ -39,6 +39,8 @@ class CutLinks {
 
   void cut(int link, Cut how, int side);
   void heal(int link, Cut how, int side);
+  // Both sides send at this rate at most; packets wait up to 20 ms. Lasts until the link is crowded and healed.
+  void limit(int link, int64_t mbit);
   // Packets that a crowded link has dropped on this side so far.
   int64_t dropped(int link, int side) const;
 

@@ -21,13 +21,16 @@ void set(DriverTable& table, void* entry) {
 
 constexpr DriverEntry kEntries[] = {
     {set<&DriverTable::init>, {"cuInit", "hipInit"}},
+    {set<&DriverTable::device_count>, {"cuDeviceGetCount", "hipGetDeviceCount"}},
     {set<&DriverTable::device>, {"cuDeviceGet", "hipDeviceGet"}},
     {set<&DriverTable::device_name>, {"cuDeviceGetName", "hipDeviceGetName"}},
+    {set<&DriverTable::device_attribute>, {"cuDeviceGetAttribute", "hipDeviceGetAttribute"}},
     {set<&DriverTable::retain_context>, {"cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain"}},
     {set<&DriverTable::use_context>, {"cuCtxSetCurrent", "hipCtxSetCurrent"}},
     {set<&DriverTable::load_module>, {"cuModuleLoadData", "hipModuleLoadData"}},
     {set<&DriverTable::find_function>, {"cuModuleGetFunction", "hipModuleGetFunction"}},
     {set<&DriverTable::launch>, {"cuLaunchKernel", "hipModuleLaunchKernel"}},
+    {set<&DriverTable::memory_info>, {"cuMemGetInfo_v2", "hipMemGetInfo"}},
     {set<&DriverTable::take>, {"cuMemAlloc_v2", "hipMalloc"}},
     {set<&DriverTable::give_back>, {"cuMemFree_v2", "hipFree"}},
     {set<&DriverTable::take_pinned>, {"cuMemHostAlloc", "hipHostMalloc"}},
@@ -38,6 +41,7 @@ constexpr DriverEntry kEntries[] = {
     {set<&DriverTable::wait_stream>, {"cuStreamSynchronize", "hipStreamSynchronize"}},
     {set<&DriverTable::make_event>, {"cuEventCreate", "hipEventCreateWithFlags"}},
     {set<&DriverTable::record_event>, {"cuEventRecord", "hipEventRecord"}},
+    {set<&DriverTable::wait_event>, {"cuEventSynchronize", "hipEventSynchronize"}},
     {set<&DriverTable::event_ms>, {"cuEventElapsedTime", "hipEventElapsedTime"}},
     {set<&DriverTable::error_name>, {"cuGetErrorName", "hipDrvGetErrorName"}},
 };

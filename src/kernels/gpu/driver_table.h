@@ -2,13 +2,16 @@
 //
 //   entry             NVIDIA, libcuda.so.1         AMD, libamdhip64.so
 //   init              cuInit                       hipInit
+//   device_count      cuDeviceGetCount             hipGetDeviceCount
 //   device            cuDeviceGet                  hipDeviceGet
 //   device_name       cuDeviceGetName              hipDeviceGetName
+//   device_attribute  cuDeviceGetAttribute         hipDeviceGetAttribute
 //   retain_context    cuDevicePrimaryCtxRetain     hipDevicePrimaryCtxRetain
 //   use_context       cuCtxSetCurrent              hipCtxSetCurrent
 //   load_module       cuModuleLoadData             hipModuleLoadData
 //   find_function     cuModuleGetFunction          hipModuleGetFunction
 //   launch            cuLaunchKernel               hipModuleLaunchKernel
+//   memory_info       cuMemGetInfo_v2              hipMemGetInfo
 //   take              cuMemAlloc_v2                hipMalloc
 //   give_back         cuMemFree_v2                 hipFree
 //   take_pinned       cuMemHostAlloc               hipHostMalloc
@@ -19,6 +22,7 @@
 //   wait_stream       cuStreamSynchronize          hipStreamSynchronize
 //   make_event        cuEventCreate                hipEventCreateWithFlags
 //   record_event      cuEventRecord                hipEventRecord
+//   wait_event        cuEventSynchronize           hipEventSynchronize
 //   event_ms          cuEventElapsedTime           hipEventElapsedTime
 //   error_name        cuGetErrorName               hipDrvGetErrorName
 //
@@ -37,8 +41,11 @@ namespace moraine::gpu {
 
 struct DriverTable {
   int (*init)(unsigned flags);
+  int (*device_count)(int* count);
   int (*device)(int* device, int index);
   int (*device_name)(char* name, int bytes, int device);
+  int (*device_attribute)(int* value, int attribute,
+                          int device);  // numbers of attributes are a vendor's own
   int (*retain_context)(void** context, int device);
   int (*use_context)(void* context);
   int (*load_module)(void** module, const void* image);
@@ -46,6 +53,7 @@ struct DriverTable {
   int (*launch)(void* function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
                 unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
                 void* stream, void** arguments, void** extra);
+  int (*memory_info)(size_t* free, size_t* all);
   int (*take)(void** memory, size_t bytes);
   int (*give_back)(void* memory);
   int (*take_pinned)(void** memory, size_t bytes, unsigned flags);
@@ -56,6 +64,7 @@ struct DriverTable {
   int (*wait_stream)(void* stream);
   int (*make_event)(void** event, unsigned flags);
   int (*record_event)(void* event, void* stream);
+  int (*wait_event)(void* event);
   int (*event_ms)(float* ms, void* begin, void* end);
   int (*error_name)(int error, const char** name);
 };

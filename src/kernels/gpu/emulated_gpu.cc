@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <vector>
 
 #include "base/check.h"
@@ -35,6 +36,8 @@ class EmulatedGpu final : public Gpu {
     return fmt::format("emulated {}, wave {}", matrix_rule_name(emulation_.rule), emulation_.wave);
   }
   int wave() const override { return emulation_.wave; }
+  std::string generation() override { return matrix_rule_name(emulation_.rule); }
+  void* stream() override { return &stream_; }
 
   void* take(int64_t bytes) override {
     MR_CHECK(bytes > 0, "%ld bytes", static_cast<long>(bytes));
@@ -114,9 +117,24 @@ class EmulatedGpu final : public Gpu {
 
   const Emulation emulation_;
   Pages pages_;
+  EmulatedStream stream_ = {.gpu = this,
+                            .copy_in =
+                                [](void* gpu, void* device, const void* host, int64_t bytes) {
+                                  static_cast<EmulatedGpu*>(gpu)->copy_in(device, host, bytes);
+                                },
+                            .copy_out =
+                                [](void* gpu, void* host, const void* device, int64_t bytes) {
+                                  static_cast<EmulatedGpu*>(gpu)->copy_out(host, device, bytes);
+                                }};
 };
 
 }  // namespace
+
+void* Gpu::take_pinned(int64_t bytes) {
+  return ::operator new (static_cast<size_t>(bytes), std::align_val_t{kPage});
+}
+
+void Gpu::give_back_pinned(void* memory) { ::operator delete (memory, std::align_val_t{kPage}); }
 
 std::unique_ptr<Gpu> emulate_gpu(const Emulation& emulation) {
   return std::make_unique<EmulatedGpu>(emulation);

@@ -12,6 +12,8 @@ class GpuArenaMemory final : public DeviceMemory {
 
   void* take(int64_t bytes) override;  // zeroed
   void give_back(void* memory) override { gpu_.give_back(memory); }
+  void* take_pinned(int64_t bytes) override;  // zeroed
+  void give_back_pinned(void* memory) override { gpu_.give_back_pinned(memory); }
 
  private:
   Gpu& gpu_;

@@ -1,7 +1,9 @@
 // OpenDevice: what computes, by its name on a command line.
 //
 //   cpu            no GPU: null
-//   gpu            the first device of a vendor's driver (runtime.h): without one, that is said
+//   gpu            a device of a vendor's driver (runtime.h): the first; ranks of a host take turns. Without one, that
+//                  is said
+//   gpu:N          device N, 0 for the first
 //   emulated:RULE  a CPU that plays a GPU of a generation: plain, cdna2, cdna3, sm_80, sm_90. The bits of that
 //                  generation, a hundred times slower than the CPU: to look at an answer, or to test
 #pragma once
@@ -14,13 +16,16 @@
 namespace moraine::gpu {
 
 inline constexpr const char kDeviceHelp[] =
-    "cpu; gpu: compiled and emulated, never run on hardware; or "
+    "cpu; gpu, or gpu:1 for the second: compiled and emulated, never run on hardware; or "
     "emulated:RULE, a CPU that plays a GPU of a generation (plain, cdna2, cdna3, sm_80, sm_90), "
     "slowly.";
 
 bool is_device(const std::string& name);
+// What computes, wherever it is: "gpu" for gpu:1.
+std::string device_kind(const std::string& name);
 
+// rank_of_host: which of the ranks of this host asks.
 // Errors: kInvalidArgument for another name; those of open_gpu.
-std::unique_ptr<Gpu> open_device(const std::string& name);
+std::unique_ptr<Gpu> open_device(const std::string& name, int rank_of_host = 0);
 
 }  // namespace moraine::gpu

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "kernels/gpu/driver_table.h"
 #include "kernels/gpu/linear.h"
+#include "kernels/gpu/open_device.h"
 
 #if __has_include(<cuda.h>)
 #include <cuda.h>
@@ -43,6 +44,31 @@ TEST(GpuRuntime, WhatIsCopiedInComesOut) {
   const GpuMemory memory(*gpu, in, sizeof in), other(*gpu, 5);
   gpu->copy_out(out, memory.data(), sizeof out);
   gpu->wait();
+  EXPECT_EQ(std::memcmp(in, out, sizeof in), 0);
+}
+
+TEST(GpuRuntime, DevicesHaveNames) {
+  for (const char* name : {"cpu", "gpu", "gpu:0", "gpu:17", "emulated:cdna3"})
+    EXPECT_TRUE(is_device(name)) << name;
+  for (const char* name : {"", "gpu:", "gpu:x", "gpu:-1", "gpu:99999", "gpu1", "emulated:cdna3:1"})
+    EXPECT_FALSE(is_device(name)) << name;
+  EXPECT_EQ(device_kind("gpu:3"), "gpu");
+  EXPECT_EQ(device_kind("emulated:sm_90"), "emulated:sm_90");
+  const std::unique_ptr<Gpu> gpu = open_device("emulated:cdna2", 3);
+  EXPECT_EQ(gpu->generation(), "cdna2");
+  EXPECT_EQ(gpu->number(), -1);
+  EXPECT_EQ(gpu->free_bytes(), std::nullopt);
+}
+
+// Of a library that plays a vendor's.
+TEST(GpuRuntime, AStreamOfAnEmulatedGpuReachesItsMemory) {
+  const std::unique_ptr<Gpu> gpu = emulate_gpu({});
+  const float in[3] = {1, 2, 3};
+  float out[3] = {};
+  const GpuMemory memory(*gpu, sizeof in);
+  const auto& stream = *static_cast<const EmulatedStream*>(gpu->stream());
+  stream.copy_in(stream.gpu, memory.data(), in, sizeof in);
+  stream.copy_out(stream.gpu, out, memory.data(), sizeof out);
   EXPECT_EQ(std::memcmp(in, out, sizeof in), 0);
 }
 
@@ -167,13 +193,16 @@ struct SameCall<R (*)(A...), S (*)(B...)> {
 #define MR_SAME_CALL(entry, theirs) \
   static_assert(SameCall<decltype(DriverTable::entry), decltype(&theirs)>::value, #theirs)
 MR_SAME_CALL(init, cuInit);
+MR_SAME_CALL(device_count, cuDeviceGetCount);
 MR_SAME_CALL(device, cuDeviceGet);
 MR_SAME_CALL(device_name, cuDeviceGetName);
+MR_SAME_CALL(device_attribute, cuDeviceGetAttribute);
 MR_SAME_CALL(retain_context, cuDevicePrimaryCtxRetain);
 MR_SAME_CALL(use_context, cuCtxSetCurrent);
 MR_SAME_CALL(load_module, cuModuleLoadData);
 MR_SAME_CALL(find_function, cuModuleGetFunction);
 MR_SAME_CALL(launch, cuLaunchKernel);
+MR_SAME_CALL(memory_info, cuMemGetInfo);
 MR_SAME_CALL(take, cuMemAlloc);
 MR_SAME_CALL(give_back, cuMemFree);
 MR_SAME_CALL(take_pinned, cuMemHostAlloc);
@@ -184,6 +213,7 @@ MR_SAME_CALL(make_stream, cuStreamCreate);
 MR_SAME_CALL(wait_stream, cuStreamSynchronize);
 MR_SAME_CALL(make_event, cuEventCreate);
 MR_SAME_CALL(record_event, cuEventRecord);
+MR_SAME_CALL(wait_event, cuEventSynchronize);
 MR_SAME_CALL(event_ms, cuEventElapsedTime);
 MR_SAME_CALL(error_name, cuGetErrorName);
 #endif

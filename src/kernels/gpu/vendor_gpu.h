@@ -5,7 +5,8 @@
 //
 // Errors:   kDevice, with the vendor, what was asked for and the driver's own name of the error; no kernels in this
 //           program, or none for this device: what would be needed.
-// Threads:  one at a time, the one that made it: a driver's context is a thread's.
+// Threads:  any, one at a time; wait_for beside others. A driver's context is a thread's: each call that reaches the
+//           driver makes the device's the thread's own, if the last one that this thread made was another.
 // Memory:   kPinnedBytes of pinned host memory, from the first copy on. Context, module and stream stay until the
 //           process ends.
 #pragma once
@@ -21,8 +22,11 @@ namespace moraine::gpu {
 
 constexpr int64_t kPinnedBytes = int64_t{32} << 20;
 
+// Errors: kDevice: the driver has none.
+int count_devices(const DriverVendor& vendor, const DriverTable& table);
+
 // The images outlive it.
 std::unique_ptr<Gpu> make_vendor_gpu(const DriverVendor& vendor, const DriverTable& table,
-                                     std::span<const KernelImage> images);
+                                     std::span<const KernelImage> images, int number = 0);
 
 }  // namespace moraine::gpu
