@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "tensor/device_bytes.h"
 
 namespace moraine {
 namespace {
@@ -15,7 +16,6 @@ namespace {
 constexpr int64_t kHugePage = int64_t{2} << 20;  // x86-64 and arm64 transparent huge page
 constexpr int64_t kSmall = int64_t{256} << 10;   // below this, buffers share a mapping
 constexpr const char* kMapped = "mapped";        // category of what is not ours
-constexpr const char* kHost = "host";            // and of the host's beside a device
 constexpr int64_t kAlignment = 64;               // cache line and widest vector
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -77,14 +77,21 @@ void* Arena::take_bytes(const std::string& name, const std::string& category, in
   note(name, category, bytes);
   if (dry() || bytes == 0) return nullptr;
   if (!on_device()) return take_host_bytes(name, bytes);
-  taken_.push_back(device_->take(bytes));
+  try {
+    taken_.push_back(device_->take(bytes));
+  } catch (const Error& e) {
+    throw_error(e.code(),
+                "take memory for {}: {} bytes, after {} that were to be had: {}; `moraine plan "
+                "memory` prints what this needs",
+                name, bytes, device_bytes(*this) - bytes, e.what());
+  }
   return taken_.back();
 }
 
 Tensor Arena::take_host(const std::string& name, const std::string& category, DType dtype,
                         std::initializer_list<int64_t> dims) {
   Tensor t = make_tensor(nullptr, dtype, dims);
-  note(name, on_device() ? kHost : category, t.bytes());
+  note(name, on_device() ? kHostCategory : category, t.bytes());
   if (!dry() && t.bytes() > 0) t.data = take_host_bytes(name, t.bytes());
   return t;
 }
@@ -160,6 +167,13 @@ std::string memory_table(const Arena& arena) {
     text += fmt::format("  {:<12} {:<36} {:>10.2f}\n", category, "(all)", mib(bytes));
   }
   text += fmt::format("  {:<12} {:<36} {:>10.2f}\n", "total", "", mib(arena.bytes()));
+  if (arena.on_device()) {
+    const int64_t device = device_bytes(arena);
+    text +=
+        fmt::format("  {:<12} {:<36} {:>10.2f}\n", "of it", "in the device's memory", mib(device));
+    text += fmt::format("  {:<12} {:<36} {:>10.2f}\n", "of it", "in the host's memory",
+                        mib(arena.bytes() - device));
+  }
   if (arena.mapped_bytes() == 0) return text;
   return text +
          "  mapped: files that are read where they are, in memory as long as there is room\n";

@@ -14,6 +14,8 @@ bool is_device(const std::string& name) {
          });
 }
 
+bool has_own_memory(const std::string& name) { return name == "gpu"; }
+
 std::unique_ptr<Gpu> open_device(const std::string& name) {
   if (name == "cpu") return nullptr;
   if (name == "gpu") return open_gpu();

@@ -19,6 +19,8 @@ inline constexpr const char kDeviceHelp[] =
     "slowly.";
 
 bool is_device(const std::string& name);
+// Whether its memory is another than the host's; not of one that the CPU plays.
+bool has_own_memory(const std::string& name);
 
 // Errors: kInvalidArgument for another name; those of open_gpu.
 std::unique_ptr<Gpu> open_device(const std::string& name);
