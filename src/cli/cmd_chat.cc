@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "kernels/gpu/open_device.h"
 #include "server/chat_prompt.h"
 #include "server/load_model.h"
 
@@ -43,6 +44,7 @@ void declare(Flags& flags, ChatFlags& f) {
       .text("dtype", &f.model.dtype, "f32 or bf16; default: as the weights are stored.")
       .integer("context", &f.model.context, "Positions of the conversation; 0: the model's.", 0,
                1 << 30)
+      .text("device", &f.model.device, gpu::kDeviceHelp)
       .integer("threads", &f.model.threads, "0: one per usable core.", 0, 1024);
 }
 

@@ -186,6 +186,7 @@ void cmd_plan(const CommandLine& line) {
                1 << 30)
       .integer("sequences", &f.sequences, "Of --model: sequences of that length in the cache.", 1,
                1 << 20)
+      .text("device", &f.load.device, "Of --model: as of `serve`.")
       .flag("share-cache", &f.share_cache, "Of --model on several ranks: as of `serve`.")
       .choice("low-latency", &f.load.low_latency, {"auto", "on", "off"},
               "Of --model on several ranks: as of `serve`.")

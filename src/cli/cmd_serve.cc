@@ -9,6 +9,7 @@
 #include "cli/on_ranks.h"
 #include "cli/placement_flags.h"
 #include "comm/mpi_transport.h"
+#include "kernels/gpu/open_device.h"
 #include "server/app.h"
 #include "server/load_model.h"
 #include "server/reload.h"
@@ -44,6 +45,7 @@ void declare_model(Flags& flags, ServeFlags& f) {
           "How tokens are drawn whose log-probability nobody asks for: from all logits, or in two "
           "stages, with a copy of the head in 8 bits; the same tokens. auto: two-stage where the "
           "head is large.")
+      .text("device", &f.model.device, gpu::kDeviceHelp)
       .integer("threads", &f.model.threads, "0: one per usable core.", 0, 1024)
       .integer("context", &f.model.context, "Positions of prompt and answer; 0: the model's.", 0,
                1 << 30)
@@ -51,7 +53,7 @@ void declare_model(Flags& flags, ServeFlags& f) {
       .integer("rows", &f.model.rows, "Rows of one step at most; changes no bit.", 1, 1 << 20)
       .integer("cache-mib", &f.model.cache_mib,
                "Memory of keys and values; 0: for all sequences at full length, at most a quarter "
-               "of the memory that is free.",
+               "of the memory that is free, of a GPU's as much as that takes.",
                0, 1 << 30)
       .integer("grammar-mib", &f.model.grammar_mib,
                "Memory of compiled schemas and of token masks that answers of one schema share.", 1,
@@ -108,6 +110,7 @@ void check(const ServeFlags& f) {
 // The first rank answers, the others compute along.
 void serve_on(Transport& transport, ServeFlags f) {
   FileSystem& fs = posix_file_system();
+  check_serving_device(f.model.device, transport.size());
   ServeRanks ranks(transport, f.model.threads, f.ranks.deadline_seconds);
   if (!ranks.first()) {
     // A process of its own: the first one drains, and then ends it.

@@ -20,6 +20,8 @@ class Routes : public ForwardObserver {
     const int32_t* from = expert.as<int32_t>();
     layers_.emplace_back(from, from + expert.count());
   }
+  bool looks_at_inputs() const override { return false; }
+  bool changes_routes() const override { return false; }
   const std::vector<std::vector<int32_t>>& layers() const { return layers_; }
 
  private:

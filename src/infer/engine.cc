@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <future>
 #include <numeric>
 
@@ -13,6 +12,8 @@
 #include "base/log.h"
 #include "infer/token_filter.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/gpu/runtime.h"
+#include "kernels/move_rows.h"
 #include "model/head.h"
 
 namespace moraine {
@@ -66,7 +67,8 @@ Engine::Engine(Context& ctx, Model& model, Cache& cache, const Tokenizer* tokeni
       tokenizer_(tokenizer),
       options_(options),
       leader_(options.ranks),
-      arena_(Arena::Mode::kReal),
+      gpu_memory_(ctx.gpu == nullptr ? nullptr : std::make_unique<gpu::GpuArenaMemory>(*ctx.gpu)),
+      arena_(Arena::Mode::kReal, gpu_memory_.get()),
       head_(arena_, ctx, model),
       scheduler_({.rows = model.options().tokens,
                   .sequences = options.sequences,
@@ -77,8 +79,8 @@ Engine::Engine(Context& ctx, Model& model, Cache& cache, const Tokenizer* tokeni
   const int64_t rows = std::min(kHeadRows, model.options().tokens);
   hidden_ = arena_.take("engine.hidden", "scratch", model.options().compute,
                         {rows, model.config().hidden});
-  lse_ = arena_.take("engine.lse", "scratch", DType::kF64, {rows});
-  loss_ = arena_.take("engine.loss", "scratch", DType::kF32, {rows});
+  lse_ = arena_.take_host("engine.lse", "scratch", DType::kF64, {rows});
+  loss_ = arena_.take_host("engine.loss", "scratch", DType::kF32, {rows});
   arena_.seal();
   count_queue();
 }
@@ -305,7 +307,9 @@ void Engine::forward(const std::vector<Scheduler::Piece>& plan) {
   Tensor hidden;
   timed([&] {
     leader_.tell(step_);
-    hidden = model_.on_host(ctx_, compute_step(ctx_, model_, cache_, step_));
+    hidden = compute_step(ctx_, model_, cache_, step_);
+    // Logits wait for a GPU; without any, so that the step's time and its faults are its own.
+    if (wanted_.empty() && ctx_.gpu != nullptr) ctx_.gpu->wait();
   });
   if (masks.valid()) masks.get();
   score_rows(hidden);
@@ -336,17 +340,25 @@ bool Engine::wants_logprobs(const Row& row) {
   return !row.draws || request.logprobs || request.top_logprobs > 0;
 }
 
+// Of the wanted rows, one behind the other.
+Tensor Engine::gather_rows(const Tensor& hidden, std::span<const Row> rows) {
+  const int64_t D = hidden.dims[1];
+  std::vector<RowMove> moves;
+  for (const Row& row : rows) {
+    const auto to = static_cast<int64_t>(moves.size());
+    moves.push_back({.to = to * D, .from = row.row * D, .count = D});
+  }
+  const Tensor gathered = hidden_.rows(0, static_cast<int64_t>(rows.size()));
+  move_rows(ctx_, {.to = gathered, .from = hidden, .moves = moves});
+  return gathered;
+}
+
 void Engine::score_rows(const Tensor& hidden) {
   scores_.assign(wanted_.size(), TokenScore());
   const int64_t most = hidden_.dims[0];
   std::vector<int32_t> none(static_cast<size_t>(most), -1);
   for (size_t begin = 0; begin < wanted_.size(); begin += static_cast<size_t>(most)) {
     const int64_t n = std::min(most, static_cast<int64_t>(wanted_.size() - begin));
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t row = wanted_[begin + static_cast<size_t>(i)].row;
-      const Tensor from = hidden.rows(row, row + 1), to = hidden_.rows(i, i + 1);
-      std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
-    }
     const auto rows = std::span(wanted_).subspan(begin, static_cast<size_t>(n));
     std::vector<HeadRow> head_rows;
     for (const Row& row : rows) {
@@ -357,7 +369,7 @@ void Engine::score_rows(const Tensor& hidden) {
                            .mask = row.mask});
     }
     Tensor logits;
-    timed([&] { logits = head_.run(hidden_.rows(0, n), head_rows); });
+    timed([&] { logits = head_.run(gather_rows(hidden, rows), head_rows); });
     const bool wanted = std::any_of(rows.begin(), rows.end(), wants_logprobs);
     if (wanted && ctx_.backend == Backend::kGpu) {
       model_.log_sums(ctx_, lse_.rows(0, n));

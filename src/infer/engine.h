@@ -25,6 +25,7 @@
 #include "infer/head_pass.h"
 #include "infer/queue_limit.h"
 #include "infer/scheduler.h"
+#include "kernels/gpu/gpu_arena_memory.h"
 #include "model/model.h"
 #include "parallel/serving_placer.h"
 #include "tokenizer/tokenizer.h"
@@ -99,6 +100,7 @@ class Engine {
   void want_rows(const Scheduler::Piece& piece, int64_t row_begin);
   static bool wants_logprobs(const Row& row);
   void score_rows(const Tensor& hidden);
+  Tensor gather_rows(const Tensor& hidden, std::span<const Row> rows);
   TokenScore score_row(const Row& row, const float* logits, double lse,
                        std::span<const int32_t> among) const;
   void conclude(const std::vector<Scheduler::Piece>& plan);
@@ -114,10 +116,11 @@ class Engine {
   const Tokenizer* const tokenizer_;
   const EngineOptions options_;
   StepLeader leader_;
+  std::unique_ptr<gpu::GpuArenaMemory> gpu_memory_;  // null: the model computes on the CPU
   Arena arena_;
   HeadPass head_;
   Scheduler scheduler_;
-  Tensor hidden_;  // [kHeadRows, D] rows to score
+  Tensor hidden_;  // [kHeadRows, D] rows to score, where the model computes
   Tensor lse_;     // [kHeadRows] f64
   Tensor loss_;    // [kHeadRows] scratch
 

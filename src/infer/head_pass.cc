@@ -9,8 +9,8 @@ namespace moraine {
 
 HeadPass::HeadPass(Arena& arena, Context& ctx, Model& model) : ctx_(ctx), model_(model) {
   if (model.coarse_head().empty()) return;
-  bounds_ = arena.take("head.bounds", "scratch", DType::kF32,
-                       {ctx.pool->threads(), 2, model.config().vocab_size});
+  bounds_ = arena.take_host("head.bounds", "scratch", DType::kF32,
+                            {ctx.pool->threads(), 2, model.config().vocab_size});
 }
 
 Tensor HeadPass::run(const Tensor& hidden, std::span<const HeadRow> rows) {

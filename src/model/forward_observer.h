@@ -25,6 +25,9 @@ class ForwardObserver {
   virtual void chooses(int64_t layer, const Tensor& expert) = 0;  // [T] i32
   // May put other experts in place before rows leave for them; gates stay those of the router's choice.
   virtual void route(int64_t, const Tensor&) {}  // [T, n] i32
+  // On a GPU, where looking is copying (model/host_observer.h): whether `reads` and `route` are called.
+  virtual bool looks_at_inputs() const { return true; }
+  virtual bool changes_routes() const { return true; }
   // With experts on other ranks: a pass through those that are served here took so long. Time spent here counts
   // as theirs: who sleeps makes the rank a slow one.
   virtual void computed(int64_t, double) {}  // seconds

@@ -1,12 +1,16 @@
 // Opens a model directory and takes everything it needs from one arena.
 #include "model/loaded_model.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/resident.h"
 #include "kernels/gpu/open_device.h"
+#include "kernels/gpu/operations.h"
 #include "kernels/host_copy.h"
 #include "model/model_directory.h"
+#include "model/operations.h"
 
 namespace moraine {
 namespace {
@@ -45,7 +49,24 @@ bool wants_coarse_head(const LoadOptions& o, const ModelConfig& config, DType co
                                    bytes(WeightFormat::kQ8) <= available_memory_bytes() / 4);
 }
 
+// A GPU has packs of its own, made of weights.
+void check_packs_for_gpu(const ModelDirectory& directory, const std::string& device) {
+  if (!directory.packed()) return;
+  const std::string integers = directory.open_packed()->integer_pack();
+  if (integers.empty()) return;
+  throw_error(
+      Code::kInvalidArgument,
+      "device {}: no kernel for packs of integers on a GPU yet (docs/gpu.md), and of {} {}; "
+      "use one packed as bf16, or --device cpu",
+      device, directory.path(), integers);
+}
+
 }  // namespace
+
+int64_t available_device_bytes(const std::string& device) {
+  constexpr int64_t kUnknown = int64_t{1} << 50;  // what it lacks is said when it is taken
+  return gpu::has_own_memory(device) ? kUnknown : std::min(available_memory_bytes(), kUnknown);
+}
 
 std::unique_ptr<LoadedModel> LoadedModel::open(const ModelDirectory& directory,
                                                const LoadOptions& options) {
@@ -59,6 +80,10 @@ std::unique_ptr<LoadedModel> LoadedModel::plan(const ModelDirectory& directory,
                                                const LoadOptions& options) {
   return make(directory, options, Arena::Mode::kDry);
 }
+
+std::string LoadedModel::device() const { return gpu_ == nullptr ? "cpu" : gpu_->name(); }
+
+int64_t LoadedModel::device_bytes() const { return arena_.device_bytes(); }
 
 // Most of a step.
 GatheredRows LoadedModel::gathered_rows() const {
@@ -81,7 +106,7 @@ LoadedModel::LoadedModel(int threads, Arena::Mode mode, const std::string& devic
       gpu_memory_(gpu_ == nullptr ? nullptr : std::make_unique<gpu::GpuArenaMemory>(*gpu_)),
       arena_(mode, gpu_memory_.get()) {}
 
-// Through the host's memory, if they are for a GPU's.
+// Through the host's memory, if they are for a GPU's. Of packs, which are in the CPU's order, the weights in them.
 Tensor LoadedModel::read_master(const ModelDirectory& directory, const ParameterTable& table) {
   const Tensor master = arena_.take("weights.master", "weights", DType::kF32, {table.total_count});
   if (arena_.dry()) return master;
@@ -91,7 +116,13 @@ Tensor LoadedModel::read_master(const ModelDirectory& directory, const Parameter
   }
   Arena host(Arena::Mode::kReal);
   const Tensor read = host.take("weights.read", "weights", DType::kF32, {table.total_count});
-  directory.read_weights(table, read);
+  if (directory.packed()) {
+    const std::unique_ptr<PackedModel> packed = directory.open_packed();
+    packed->verify();
+    packed->read_elements(0, read);
+  } else {
+    directory.read_weights(table, read);
+  }
   copy_in(ctx_, master, read);
   return master;
 }
@@ -134,27 +165,27 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
   m->divide_experts(options, config);
   m->ctx_ = m->gpu_ != nullptr ? make_context(*m->gpu_, m->pool_)
                                : make_context(Backend::kCpu, m->pool_, m->arena_);
-  const ParameterTable table = held_parameters(config, m->exchange_.get(), m->gather_.get());
   const DType compute = compute_dtype(directory, options.dtype);
-  Tensor master;
-  if (directory.packed()) {
-    m->packed_ = directory.open_packed();
-  } else {
-    master = m->read_master(directory, table);
+  if (directory.packed() && m->gpu_ == nullptr) m->packed_ = directory.open_packed();
+  const ModelOptions model = {.compute = compute,
+                              .tokens = options.tokens,
+                              .positions = positions,
+                              .exchange = m->exchange_.get(),
+                              .gather = m->gather_.get(),
+                              .serving_guests = m->guests_.get(),
+                              .serving_placer = m->placer_.get(),
+                              .cache_ranks = ranks.cache,
+                              .packed = m->packed_.get(),
+                              .coarse_head = wants_coarse_head(options, config, compute)};
+  if (m->gpu_ != nullptr) {
+    check_packs_for_gpu(directory, options.device);
+    gpu::require_operations(operations_of(config, model), "a model");
   }
-  m->model_ = std::make_unique<Model>(
-      m->arena_, config,
-      ModelOptions{.compute = compute,
-                   .tokens = options.tokens,
-                   .positions = positions,
-                   .exchange = m->exchange_.get(),
-                   .gather = m->gather_.get(),
-                   .serving_guests = m->guests_.get(),
-                   .serving_placer = m->placer_.get(),
-                   .cache_ranks = ranks.cache,
-                   .packed = m->packed_.get(),
-                   .coarse_head = wants_coarse_head(options, config, compute)},
-      master);
+  Tensor master;
+  if (m->packed_ == nullptr)
+    master =
+        m->read_master(directory, held_parameters(config, m->exchange_.get(), m->gather_.get()));
+  m->model_ = std::make_unique<Model>(m->arena_, config, model, master);
   CacheOptions cache = options.cache;
   if (ranks.cache != nullptr) {
     cache.members = ranks.cache->size();

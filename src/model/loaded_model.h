@@ -35,7 +35,8 @@ struct LoadOptions {
   // a quarter of the memory that is free. The answer is the same. Of ranks only the first has a copy.
   std::string head = "full";
   // What computes: "cpu", or a GPU (kernels/gpu/open_device.h), for one rank. Then weights, activations and the cache
-  // are in its memory, all logits are computed ("auto" is "full"), and what has no kernel there is refused by name.
+  // are in its memory, all logits are computed ("auto" is "full"), and what has no kernel there is refused by name
+  // before a weight is read.
   std::string device = "cpu";
   // Of ranks that divide experts. "on" gives the answers of few rows from rank to rank with low latency, "off" by
   // collectives, "auto" does what is faster here (parallel/slot_choice.h). No bit depends on it.
@@ -45,6 +46,12 @@ struct LoadOptions {
 
 inline constexpr int64_t kLargeHeadBytes = int64_t{64} << 20;
 
+// Bytes that are free where a device computes; of one with a memory of its own not known, and more than there are.
+int64_t available_device_bytes(const std::string& device);
+
+//
+// Threads: one at a time, also of a GPU: who loads it hands it on. Models of two LoadedModels, on one device too, may
+//          compute at once.
 class LoadedModel {
  public:
   // Errors: those of ModelDirectory; kInvalidArgument for a dtype or a length that the model cannot take, more ranks
@@ -64,6 +71,9 @@ class LoadedModel {
   Cache& cache() { return cache_; }
   const ModelConfig& config() const { return model_->config(); }
   const Arena& arena() const { return arena_; }
+  std::string device() const;  // that computes: "cpu", or a GPU's name
+  int64_t device_bytes()
+      const;  // of arena().bytes(), what is in its memory; the rest is in the host's
 
  private:
   LoadedModel(int threads, Arena::Mode mode, const std::string& device);

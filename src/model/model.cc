@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "kernels/check_tensor.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
@@ -84,9 +83,6 @@ void Model::take_host_side(Arena& arena) {
   device_batch_ = DeviceBatch(arena, options_.tokens,
                               {.vocabulary = config_.vocab_size, .positions = options_.positions});
   losses_host_ = arena.take_host("head.losses_host", "scratch", W, {options_.tokens});
-  hidden_host_ = arena.take_host("head.hidden_host", "scratch", options_.compute,
-                                 {options_.tokens, config_.hidden});
-  head_rows_ = arena.take("head.rows", "scratch", options_.compute, {kHeadRows, config_.hidden});
   lse_ = arena.take("head.lse", "scratch", DType::kF64, {kHeadRows});
   if (options_.training && !config_.dense())
     loads_host_ = arena.take_host("dispatch_loads_host", "activations", DType::kI64,
@@ -195,10 +191,11 @@ void Model::run_layer(Context& ctx, int64_t i, const Batch& batch, Activations& 
 }
 
 void Model::observe(ForwardObserver* observer) {
-  if (on_device_ && observer != nullptr)
-    throw_error(Code::kInvalidArgument,
-                "look at a model's passes on a GPU: not there yet; use --device cpu");
   observer_ = observer;
+  host_observer_.reset();
+  if (!on_device_ || observer == nullptr) return;
+  host_observer_ = std::make_unique<HostObserver>(*observer);
+  observer_ = host_observer_.get();
 }
 
 Tensor Model::forward(Context& ctx, const Batch& batch, Cache* cache,
@@ -208,6 +205,7 @@ Tensor Model::forward(Context& ctx, const Batch& batch, Cache* cache,
 }
 
 Tensor Model::pass(Context& ctx, const Batch& batch, Cache* cache, std::span<const int32_t> pages) {
+  if (host_observer_ != nullptr) host_observer_->begin_pass(ctx);
   Activations acts = first_rows(acts_, config_, batch.tokens());
   embed(ctx, batch, acts);
   if (shared_cache_ && cache != nullptr) see_held_keys(*cache, batch.segments);
@@ -247,20 +245,8 @@ double Model::loss(Context& ctx, const Batch& batch, const Tensor& target, Tenso
   return sum_losses(T);
 }
 
-Tensor Model::on_host(Context& ctx, const Tensor& hidden) {
-  if (!on_device_ || hidden.empty()) return hidden;
-  const Tensor host = hidden_host_.rows(0, hidden.dims[0]);
-  copy_out(ctx, host, hidden);
-  return host;
-}
-
 Tensor Model::logits(Context& ctx, const Tensor& hidden) {
-  Tensor rows = hidden;
-  if (on_device_ && !ctx.gpu->holds(hidden.data)) {
-    rows = head_rows_.rows(0, hidden.dims[0]);
-    copy_in(ctx, rows, hidden);
-  }
-  const Tensor there = head_logits(ctx, weights_.head, head_, rows);
+  const Tensor there = head_logits(ctx, weights_.head, head_, hidden);
   if (!on_device_) return there;
   const Tensor host = logits_host_.rows(0, there.dims[0]);
   copy_out(ctx, host, there);

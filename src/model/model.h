@@ -12,6 +12,7 @@
 #include "model/device_batch.h"
 #include "model/gradient_sink.h"
 #include "model/head.h"
+#include "model/host_observer.h"
 #include "model/layer_forward.h"
 #include "parallel/serving_placer.h"
 
@@ -59,8 +60,8 @@ class Model {
   // The rotary base of full and of sliding layers changes at a phase border.
   void set_rope_theta(Context& ctx, double theta, double sliding_theta);
 
-  // Who sees the passes from now on, or null. Not copied: it stays until it is taken away.
-  // Errors: kInvalidArgument on a device, whose memory nobody can look at.
+  // Who sees the passes from now on, or null. Not copied: it stays until it is taken away. Of a GPU it sees copies
+  // (model/host_observer.h).
   void observe(ForwardObserver* observer);
 
   // Final hidden rows [T, D] (after the last norm), where it computes, valid until the next call. With a cache,
@@ -80,9 +81,8 @@ class Model {
   double loss_and_gradients(Context& ctx, const Batch& batch, const Tensor& target,
                             const GradientSink& sink, const Tensor& load);
 
-  // What forward returned, where the host can read it, valid until the next call.
-  Tensor on_host(Context& ctx, const Tensor& hidden);
-  // Logits of at most kHeadRows rows of either, in the host's memory.
+  // Logits of at most kHeadRows hidden rows, which are where it computes, in the host's memory; valid until the next
+  // call.
   Tensor logits(Context& ctx, const Tensor& hidden);
   // On a device: lse [rows] f64 of the rows of the last logits (kernels/cross_entropy.h), in the host's memory.
   void log_sums(Context& ctx, const Tensor& lse);
@@ -128,11 +128,11 @@ class Model {
   bool on_device_ = false;
   DeviceBatch device_batch_;         // of a device, as the next
   Tensor logits_host_;               // [kHeadRows, V] wide
-  Tensor hidden_host_;               // [tokens, D]
-  Tensor head_rows_, lse_;           // [kHeadRows, D], [kHeadRows] f64
+  Tensor lse_;                       // [kHeadRows] f64
   Tensor rope_full_, rope_sliding_;  // [positions, rotary/2, 2]
   double theta_ = 0, sliding_theta_ = 0;
   ForwardObserver* observer_ = nullptr;
+  std::unique_ptr<HostObserver> host_observer_;  // on a device, before the observer
 };
 
 }  // namespace moraine

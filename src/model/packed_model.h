@@ -67,7 +67,9 @@ class PackedModel {
   PackedMatrix pack(const PackSource& source) const;
   // Of a table with all experts or some, [total_count - matrix_count] f32.
   void read_vectors(const ParameterTable& table, const Tensor& vectors) const;
-  // No pack is of integers (kInvalidArgument).
+  // The first pack of integers, and its type: "model.layers.0.self_attn.o_proj.weight is q8 ..."; "": there is none.
+  std::string integer_pack() const;
+  // There is none (kInvalidArgument).
   void check_weights() const;
   // Every byte is as it was written (kCorrupt). Cost: reads the file.
   void verify(const VerifyProgress& progress = {}) const { checkpoint_.verify(progress); }

@@ -51,8 +51,9 @@ struct Condition {
 };
 using Conditions = std::map<std::string, Condition>;
 
-// Of the first `documents`; 0: of all. Leaves their gradients in g.
-inline Conditions conditions_of(Golden& g, int64_t documents = 0) {
+// Of the first `documents`; 0: of all. Leaves their gradients in g, which is a Golden or has the same members.
+template <class G>
+Conditions conditions_of(G& g, int64_t documents = 0) {
   const Batch batch = g.batch(documents);
   const Tensor target = g.rig.copy(g.target.rows(0, batch.tokens())),
                asked = g.target.rows(0, batch.tokens());

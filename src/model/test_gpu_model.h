@@ -42,27 +42,28 @@ class CountingGpu final : public gpu::Gpu {
   const std::unique_ptr<gpu::Gpu> gpu_;
 };
 
-// The file's model on a GPU.
+// A model of f32 weights that are the host's, or of a golden file, on a GPU.
 struct GpuModel {
-  GpuModel(GoldenFile& file, const gpu::Emulation& e, DType compute, bool training = false,
-           Recompute recompute = Recompute::kNone)
+  GpuModel(const ModelConfig& config, const Tensor& weights, const gpu::Emulation& e,
+           const ModelOptions& options)
       : gpu(e),
         memory(gpu),
         arena(Arena::Mode::kReal, &memory),
         pool(1),
         ctx(make_context(gpu, pool)) {
-    const Tensor there =
-        arena.take("weights.master", "weights", DType::kF32, {file.weights.count()});
-    copy_in(ctx, there, file.weights);
-    model.emplace(arena, file.directory.config(),
-                  ModelOptions{.compute = compute,
-                               .tokens = file.token.count(),
-                               .positions = 64,
-                               .training = training,
-                               .recompute = recompute},
-                  there);
+    const Tensor there = arena.take("weights.master", "weights", DType::kF32, {weights.count()});
+    copy_in(ctx, there, weights);
+    model.emplace(arena, config, options, there);
     model->refresh(ctx);
   }
+  GpuModel(GoldenFile& file, const gpu::Emulation& e, DType compute, bool training = false,
+           Recompute recompute = Recompute::kNone)
+      : GpuModel(file.directory.config(), file.weights, e,
+                 {.compute = compute,
+                  .tokens = file.token.count(),
+                  .positions = 64,
+                  .training = training,
+                  .recompute = recompute}) {}
   Tensor logits(Rig& rig, const Batch& batch) {
     return rig.copy(model->logits(ctx, model->forward(ctx, batch)));
   }

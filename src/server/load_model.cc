@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "base/resident.h"
 #include "server/answer.h"
 #include "server/chat_prompt.h"
 #include "server/engine_generator.h"
@@ -99,7 +98,7 @@ int64_t pages_of(const ServeModelOptions& o, const ModelConfig& config, DType co
   const int64_t page_rows = kPageRows * members, each = (context + page_rows - 1) / page_rows;
   const int64_t bytes = page_bytes(config, compute, page_rows, members);
   const int64_t here = o.ranks == nullptr ? 1 : o.ranks->on_this_host();
-  const int64_t quarter = std::min<int64_t>(available_memory_bytes() / 4 / here, int64_t{1} << 50);
+  const int64_t quarter = available_device_bytes(o.device) / 4 / here;
   const int64_t pages =
       o.cache_mib > 0 ? (o.cache_mib << 20) / bytes : std::min(each * o.sequences, quarter / bytes);
   if (pages < each)
@@ -122,12 +121,14 @@ std::shared_ptr<Generator> make_generator(const ModelDirectory& directory,
                        .heard = o.heard};
   const auto log_memory = [](const LoadedModel& model) {
     const Arena& arena = model.arena();
-    log_event(Level::kInfo, "serve.memory", "taken_bytes={} mapped_bytes={}", arena.bytes(),
-              arena.mapped_bytes());
+    log_event(Level::kInfo, "serve.memory",
+              "taken_bytes={} mapped_bytes={} device=\"{}\" device_bytes={}", arena.bytes(),
+              arena.mapped_bytes(), model.device(), model.device_bytes());
   };
   if (o.ranks == nullptr || o.ranks->size() == 1) {
     LoadOptions load = load_options(plan, o.threads);
     load.head = o.head;
+    load.device = o.device;
     std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
     log_memory(*model);
     return std::make_shared<EngineGenerator>(std::move(model), std::move(tokenizer), engine,
@@ -148,7 +149,17 @@ std::shared_ptr<Generator> make_generator(const ModelDirectory& directory,
 
 }  // namespace
 
+void check_serving_device(const std::string& device, int ranks) {
+  if (device == "cpu" || ranks == 1) return;
+  throw_error(
+      Code::kInvalidArgument,
+      "serve --device {}: one rank alone answers on a GPU, and these are {}; wanted one, or "
+      "--device cpu",
+      device, ranks);
+}
+
 std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs, const ServeModelOptions& o) {
+  check_serving_device(o.device, o.ranks == nullptr ? 1 : o.ranks->size());
   const ModelDirectory directory = ModelDirectory::open(fs, o.path);
   const ModelConfig& config = directory.config();
   auto m = std::make_shared<ServedModel>();

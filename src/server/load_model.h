@@ -17,15 +17,16 @@
 namespace moraine {
 
 struct ServeModelOptions {
-  std::string path;           // checkpoint, run, or folder in a public layout
-  std::string name;           // in /v1/models; empty: the last part of the path
-  std::string dtype;          // "f32", "bf16", or "": as the weights are stored
-  std::string head = "auto";  // as LoadOptions::head
-  std::string chat_template;  // as ChatTemplate::load's choice
-  int64_t threads = 0;        // 0: one per usable core
-  int64_t context = 0;        // positions of prompt and answer; 0: the model's
-  int64_t sequences = 16;     // requests that run at once
-  int64_t rows = 512;         // of a step
+  std::string path;            // checkpoint, run, or folder in a public layout
+  std::string name;            // in /v1/models; empty: the last part of the path
+  std::string dtype;           // "f32", "bf16", or "": as the weights are stored
+  std::string head = "auto";   // as LoadOptions::head
+  std::string chat_template;   // as ChatTemplate::load's choice
+  std::string device = "cpu";  // as LoadOptions::device; of one rank
+  int64_t threads = 0;         // 0: one per usable core
+  int64_t context = 0;         // positions of prompt and answer; 0: the model's
+  int64_t sequences = 16;      // requests that run at once
+  int64_t rows = 512;          // of a step
   int64_t cache_mib =
       0;  // keys and values; 0: all sequences at full length, or a quarter of the memory
   int64_t queue_requests = 256;
@@ -40,6 +41,9 @@ struct ServeModelOptions {
   std::string low_latency = "auto";   // as LoadOptions::low_latency
   ServingPlacement placement = {};    // likewise
 };
+
+// Before ranks begin. Errors: kInvalidArgument for a GPU and several ranks, whose parts travel on hosts alone.
+void check_serving_device(const std::string& device, int ranks);
 
 std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs,
                                                      const ServeModelOptions& options);

@@ -79,7 +79,14 @@ void* Arena::take_bytes(const std::string& name, const std::string& category, in
   note(name, category, bytes);
   if (dry() || bytes == 0) return nullptr;
   if (!on_device()) return take_host_bytes(name, bytes);
-  taken_.push_back(device_->take(bytes));
+  try {
+    taken_.push_back(device_->take(bytes));
+  } catch (const Error& e) {
+    throw_error(e.code(),
+                "take memory for {}: {} bytes, after {} that were to be had: {}; `moraine plan "
+                "memory` prints what this needs",
+                name, bytes, device_bytes() - bytes, e.what());
+  }
   return taken_.back();
 }
 
@@ -182,6 +189,13 @@ std::string memory_table(const Arena& arena) {
     text += fmt::format("  {:<12} {:<36} {:>10.2f}\n", category, "(all)", mib(bytes));
   }
   text += fmt::format("  {:<12} {:<36} {:>10.2f}\n", "total", "", mib(arena.bytes()));
+  if (arena.on_device()) {
+    const int64_t device = arena.device_bytes();
+    text +=
+        fmt::format("  {:<12} {:<36} {:>10.2f}\n", "of it", "in the device's memory", mib(device));
+    text += fmt::format("  {:<12} {:<36} {:>10.2f}\n", "of it", "in the host's memory",
+                        mib(arena.bytes() - device));
+  }
   if (arena.mapped_bytes() == 0) return text;
   return text +
          "  mapped: files that are read where they are, in memory as long as there is room\n";

@@ -47,6 +47,7 @@ const void* GpuLists::place(Gpu& gpu, const void* host, int64_t bytes) {
   gpu.copy_in(ring_ + end_, host, bytes);
   const auto* const from = static_cast<const uint8_t*>(host);
   lists_.push_back({end_, {from, from + bytes}});
+  if (lists_.size() > kListsFound) lists_.pop_front();
   end_ += room;
   return ring_ + lists_.back().begin;
 }

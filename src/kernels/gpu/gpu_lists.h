@@ -3,7 +3,8 @@
 // Segments, pages and row bounds are the same for all layers of a pass: the first layer copies them in, the others find
 // them by their content. A ring of 16 MiB, four times the longest list, holds the last ones. What was found stays at
 // least for the next list, so a kernel may take two; what is overwritten was read by kernels that come before in the
-// GPU's order of work.
+// GPU's order of work. Only the newest kListsFound are looked for: a server's steps never end, and what they have in
+// common is young.
 //
 // Errors:   kDevice for a list that is longer than kGpuListBytes.
 // Cost:     a comparison with the lists of the same size; a copy for a new one, and for one in the older half.
@@ -18,6 +19,7 @@ namespace moraine::gpu {
 class Gpu;
 
 constexpr int64_t kGpuListBytes = int64_t{4} << 20;  // of the longest list
+constexpr size_t kListsFound = 256;                  // several times those of a pass
 
 class GpuLists {
  public:

@@ -35,6 +35,8 @@ bool is_device(const std::string& name) {
 
 std::string device_kind(const std::string& name) { return number_of(name) ? "gpu" : name; }
 
+bool has_own_memory(const std::string& name) { return device_kind(name) == "gpu"; }
+
 std::unique_ptr<Gpu> open_device(const std::string& name, int rank_of_host) {
   if (name == "cpu") return nullptr;
   if (name == "gpu") return open_gpu_of_rank(rank_of_host);

@@ -23,6 +23,8 @@ inline constexpr const char kDeviceHelp[] =
 bool is_device(const std::string& name);
 // What computes, wherever it is: "gpu" for gpu:1.
 std::string device_kind(const std::string& name);
+// Whether its memory is another than the host's; not of one that the CPU plays.
+bool has_own_memory(const std::string& name);
 
 // rank_of_host: which of the ranks of this host asks.
 // Errors: kInvalidArgument for another name; those of open_gpu.

@@ -125,6 +125,20 @@ TEST(GpuRuntime, AListFoundAtTheOldEndIsNotOverwrittenByTheNext) {
   }
 }
 
+// However many there were: looking is short.
+TEST(GpuRuntime, OnlyTheNewestListsAreLookedFor) {
+  const std::unique_ptr<Gpu> gpu = emulate_gpu({});
+  std::vector<const void*> at;
+  const auto list = [](size_t i) {
+    return std::vector<uint8_t>{uint8_t(i), uint8_t(i >> 8), uint8_t(7)};
+  };
+  for (size_t i = 0; i <= kListsFound; ++i) at.push_back(place(*gpu, list(i)));
+  EXPECT_EQ(place(*gpu, list(1)), at[1]);
+  const void* const again = place(*gpu, list(0));
+  EXPECT_NE(again, at[0]);
+  EXPECT_TRUE(is_there(*gpu, again, list(0)));
+}
+
 void touch_from_the_host() {
   const std::unique_ptr<Gpu> gpu = emulate_gpu({});
   const float in[3] = {1, 2, 3};
