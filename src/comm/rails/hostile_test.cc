@@ -56,8 +56,8 @@ class Job {
   }
 
   // In place of rail `rail` of `rank`, others are told this one.
-  void move_address(int rank, int rail, const sockaddr_in& to) {
-    moved_ = [=](int r, int i, const sockaddr_in& a) { return r == rank && i == rail ? to : a; };
+  void move_address(int rank, int rail, const SocketAddress& to) {
+    moved_ = [=](int r, int i, const SocketAddress& a) { return r == rank && i == rail ? to : a; };
   }
   void start() {
     for (int rank = 1; rank < kRanks; ++rank)
@@ -71,7 +71,7 @@ class Job {
     return texts_[1] + texts_[2];
   }
 
-  const sockaddr_in& address(int rank, int rail) const {
+  const SocketAddress& address(int rank, int rail) const {
     return places_[rank].rails[static_cast<size_t>(rail)].address;
   }
   RailCounters counters(int rank) { return messages_[rank].load()->counters(); }
@@ -146,8 +146,8 @@ class Job {
   }
 
   Place places_[kRanks];
-  std::function<sockaddr_in(int rank, int rail, const sockaddr_in& address)> moved_ =
-      [](int, int, const sockaddr_in& address) { return address; };
+  std::function<SocketAddress(int rank, int rail, const SocketAddress& address)> moved_ =
+      [](int, int, const SocketAddress& address) { return address; };
   std::thread threads_[kRanks];
   std::atomic<RailsMessages*> messages_[kRanks] = {};
   std::atomic<int64_t> rounds_[kRanks] = {};
@@ -319,8 +319,8 @@ TEST(RailsHostile, WithoutAFileDescriptorToSpareGuestsAreRefused) {
   rlimit none = before;
   none.rlim_cur = static_cast<rlim_t>(lowest_free);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const sockaddr_in address = job.address(1, 0);
-  EXPECT_EQ(connect(guest, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const SocketAddress address = job.address(1, 0);
+  EXPECT_EQ(connect(guest, address.data(), address.size()), 0);
   EXPECT_TRUE(job.counts_to(1, &RailCounters::too_many, 1));
   EXPECT_TRUE(job.goes_on());
   setrlimit(RLIMIT_NOFILE, &before);

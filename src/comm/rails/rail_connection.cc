@@ -27,19 +27,18 @@ bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || 
 
 }  // namespace
 
-RailConnection::RailConnection(const Place& place, const Hello& hello, const sockaddr_in& local,
-                               const sockaddr_in& remote)
+RailConnection::RailConnection(const Place& place, const Hello& hello, const SocketAddress& local,
+                               const SocketAddress& remote)
     : place_(place), is_connector_(true), state_(State::kConnecting), mine_(hello) {
   mine_.nonce = make_nonce();
   std::memcpy(&mine_.connection, mine_.nonce.data(), sizeof mine_.connection);
-  fd_ = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  fd_ = socket(remote.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd_ < 0) return;
   set_up(fd_);
-  sockaddr_in from = local;
-  from.sin_port = 0;
-  const bool ok = bind(fd_, reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0 &&
-                  (connect(fd_, reinterpret_cast<const sockaddr*>(&remote), sizeof remote) == 0 ||
-                   errno == EINPROGRESS);
+  SocketAddress from = local;
+  from.set_port(0);
+  const bool ok = bind(fd_, from.data(), from.size()) == 0 &&
+                  (connect(fd_, remote.data(), remote.size()) == 0 || errno == EINPROGRESS);
   error_ = ok ? 0 : errno;
 }
 

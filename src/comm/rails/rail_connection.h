@@ -7,8 +7,6 @@
 // Errors:  none; a value says why a connection must end.
 #pragma once
 
-#include <netinet/in.h>
-
 #include <array>
 #include <cstdint>
 #include <string>
@@ -17,6 +15,7 @@
 #include "comm/rails/frame.h"
 #include "comm/rails/hello.h"
 #include "comm/rails/rail_peer.h"
+#include "comm/rails/socket_address.h"
 
 namespace moraine {
 
@@ -36,8 +35,8 @@ class RailConnection {
     const std::string* secret = nullptr;
   };
   // Begins to connect from `local` (any port) to `remote`, as `hello`. fd() < 0: this host cannot.
-  RailConnection(const Place& place, const Hello& hello, const sockaddr_in& local,
-                 const sockaddr_in& remote);
+  RailConnection(const Place& place, const Hello& hello, const SocketAddress& local,
+                 const SocketAddress& remote);
   // Accepted: who it is will be said.
   RailConnection(const Place& place, int fd);
   ~RailConnection();

@@ -35,9 +35,9 @@ class RailSockets {
   struct Options {
     HelloPlace place;
     std::string secret;
-    std::vector<RailAddress> local;                 // of each rail
-    std::vector<int> listeners;                     // of each rail; owned from now on
-    std::map<int, std::vector<sockaddr_in>> peers;  // of each rank to reach, of each rail
+    std::vector<RailAddress> local;                   // of each rail
+    std::vector<int> listeners;                       // of each rail; owned from now on
+    std::map<int, std::vector<SocketAddress>> peers;  // of each rank to reach, of each rail
     RailTimes times;
   };
   explicit RailSockets(Options options);
@@ -77,7 +77,7 @@ class RailSockets {
   struct Peer {
     explicit Peer(RailPeer s) : state(std::move(s)) {}
     RailPeer state;
-    std::vector<sockaddr_in> addresses;
+    std::vector<SocketAddress> addresses;
     std::vector<std::unique_ptr<RailConnection>> rails, attempts;  // open; being made
     std::vector<double> attempt_ends;
     std::vector<Loss> losses;  // of each rail

@@ -3,7 +3,6 @@
 // Errors:  what the listener should do and does not within kGuestSeconds is false.
 #pragma once
 
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 
 #include "base/check.h"
 #include "comm/rails/hello.h"
+#include "comm/rails/socket_address.h"
 
 namespace moraine {
 
@@ -20,8 +20,9 @@ class TestGuest {
  public:
   static constexpr int kGuestSeconds = 10;
 
-  explicit TestGuest(const sockaddr_in& to) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    MR_CHECK(connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+  explicit TestGuest(const SocketAddress& to)
+      : fd_(socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    MR_CHECK(connect(fd_, to.data(), to.size()) == 0);
   }
   explicit TestGuest(int fd) : fd_(fd) {}  // accepted
   ~TestGuest() {
