@@ -82,7 +82,7 @@ class RailSockets {
     std::vector<double> attempt_ends;
     std::vector<Loss> losses;  // of each rail
     bool connects = false, is_gone = false, was_open = false;
-    double knock_at = 0;
+    double knock_at = 0, measure_at = 0;
   };
   struct Guest {
     std::unique_ptr<RailConnection> connection;
@@ -114,6 +114,7 @@ class RailSockets {
   int least_loaded(const Peer& peer, uint64_t done) const;
   void hear_news();
   void hear_of_rail(int rail, bool is_running);
+  void measure_rails(Peer& peer, double now);
   void tick_peer(int rank, Peer& peer, double now);
 
   const Options options_;
