@@ -76,6 +76,10 @@ SupervisePlan plan_of_run(const SuperviseFlags& f) {
     words.push_back(assignment);
   }
   const int64_t ranks = plan.options.ranks;
+  if (ranks > 1 && !plan.options.secret_file.empty()) {
+    words.emplace_back("--secret-file");
+    words.push_back(plan.options.secret_file);
+  }
   plan.words = [words, ranks](int rank, const std::string& rendezvous) {
     std::vector<std::string> all = words;
     if (ranks == 1) return all;
