@@ -48,7 +48,7 @@ double expect_useful(const UsefulShare& seen, int64_t state_every_steps) {
                              .rail_mtbf = kNever,
                              .detect = 0,
                              .restart = seen.recovery,
-                             .save = 0,
+                             .save = static_cast<double>(state_every_steps) * seen.between_seconds,
                              .write = 0,
                              .every = static_cast<double>(state_every_steps) * seen.step_seconds})
       .useful;
