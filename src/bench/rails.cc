@@ -103,7 +103,7 @@ void bench_rank(const BenchRailsOptions& options) {
                             .ranks = 2,
                             .rendezvous = options.rendezvous,
                             .rails = options.rails,
-                            .secret = ""});
+                            .secret = options.sealed ? "frames that have tags" : ""});
   Communicator comm(*transport, all_ranks(*transport), 0, "rails", kDeadline);
   RawStreams streams(*transport, options.rails);
   const bool is_first = options.rank == 0;

@@ -34,6 +34,7 @@ struct BenchRailsOptions {
   std::vector<std::string> rails;  // empty: two addresses of the loopback
   int64_t rounds = 7;
   bool json = false;
+  bool sealed = false;  // frames have tags, as with a secret
   int64_t lost_of = 0, link_mbit = 200;
 };
 

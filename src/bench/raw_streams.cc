@@ -45,11 +45,11 @@ int accept_one(int listener) {
   }
 }
 
-int connect_to(sockaddr_in from, const sockaddr_in& to) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  from.sin_port = 0;
-  check(fd >= 0 && bind(fd, reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0, "bind");
-  check(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0, "connect");
+int connect_to(SocketAddress from, const SocketAddress& to) {
+  const int fd = socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
+  from.set_port(0);
+  check(fd >= 0 && bind(fd, from.data(), from.size()) == 0, "bind");
+  check(connect(fd, to.data(), to.size()) == 0, "connect");
   return fd;
 }
 

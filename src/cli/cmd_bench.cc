@@ -126,10 +126,9 @@ void declare(Flags& flags, BenchFlags& f) {
       .integer("rank", &f.rails_rank, "rails: with --rendezvous: 0 or 1.", -1, 1)
       .list("rails", &f.rails.rails,
             "rails: network path to the other rank, once for each; default: two of the loopback.")
-      .integer(
-          "lost-of", &f.rails.lost_of,
-          "rails: rate with 0 to N-1 of N limited links cut, in network namespaces; needs root.", 0,
-          7)
+      .flag("sealed", &f.rails.sealed, "rails: frames have tags, as those of a job with a secret.")
+      .integer("lost-of", &f.rails.lost_of,
+               "rails: rate with 0 to N-1 of N limited links cut; needs root.", 0, 7)
       .integer("link-mbit", &f.rails.link_mbit, "rails: with --lost-of: Mb/s of each link.", 10,
                100000)
       .text("out", &f.out, "storage: a folder on the disk to measure.")

@@ -48,7 +48,7 @@ double expect_useful(const UsefulShare& seen, int64_t state_every_steps) {
                              .rail_mtbf = kNever,
                              .detect = 0,
                              .restart = seen.recovery,
-                             .save = 0,
+                             .save = static_cast<double>(state_every_steps) * seen.between_seconds,
                              .write = 0,
                              .every = static_cast<double>(state_every_steps) * seen.step_seconds})
       .useful;
@@ -76,6 +76,10 @@ SupervisePlan plan_of_run(const SuperviseFlags& f) {
     words.push_back(assignment);
   }
   const int64_t ranks = plan.options.ranks;
+  if (ranks > 1 && !plan.options.secret_file.empty()) {
+    words.emplace_back("--secret-file");
+    words.push_back(plan.options.secret_file);
+  }
   plan.words = [words, ranks](int rank, const std::string& rendezvous) {
     std::vector<std::string> all = words;
     if (ranks == 1) return all;

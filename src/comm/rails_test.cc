@@ -1,6 +1,7 @@
 // Collectives over rails between ranks on addresses of this host. Breaks if a byte lands elsewhere, a rank that ends
 // is not named, or a stranger is let in.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "comm/stream.h"
@@ -24,6 +25,63 @@ TEST(Rails, CollectivesOfAllSizesOverOneToThreeRails) {
       }));
     }
   }
+}
+
+bool has_ipv6() {
+  RailAddress loopback;
+  if (!parse_host("::1", &loopback.address)) return false;
+  try {
+    close(listen_on(&loopback));
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+RailsOptions over_ipv6(int rank, const std::string& rendezvous, const std::string& rail) {
+  RailsOptions options = test_rails(rank, 2, 0, rendezvous);
+  if (!rail.empty()) options.rails = {rail};
+  return options;
+}
+
+TEST(Rails, RanksMeetAndTalkOverIPv6) {
+  if (!has_ipv6()) GTEST_SKIP() << "this machine has no ::1";
+  for (const char* rail : {"", "::1", "::1/128"}) {  // "": as the rendezvous
+    const std::string port = free_local_address().substr(10);
+    expect_no_errors(run_with_rails(
+        2, [&](int rank) { return over_ipv6(rank, "[::1]:" + port, rail); },
+        [](Transport& t) {
+          Communicator comm = world(t);
+          for (const int64_t count : {1, 300000}) work(comm, {count});
+        }));
+  }
+}
+
+TEST(Rails, RailsOfDifferentKindsAreNamed) {
+  if (!has_ipv6()) GTEST_SKIP() << "this machine has no ::1";
+  const std::string rendezvous = free_local_address();
+  const auto texts = run_with_rails(
+      2, [&](int rank) { return over_ipv6(rank, rendezvous, rank == 0 ? "::1" : "127.0.0.1"); },
+      [](Transport& t) { world(t); });
+  EXPECT_NE(texts[0].find("rail 0 is ::1 here and 127.0.0.1 on rank 1"), std::string::npos)
+      << texts[0];
+}
+
+std::string said_of(const std::string& text) {
+  try {
+    return address_text(parse_address(text));
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+TEST(RailAddress, OfBothKindsAreReadAsTheyAreWritten) {
+  for (const char* text : {"10.77.0.2:4711", "[fd77::2]:4711", "[::]:65535"})
+    EXPECT_EQ(said_of(text), text);
+  for (const char* text : {"::1:7070", "[::1]", "[::1]7070", "10.77.0.2", ":7070", "[]:7070",
+                           "10.77.0.2:0", "10.77.0.2:65536", "[10.77.0.2:7070"})
+    EXPECT_NE(said_of(text).find("wanted HOST:PORT"), std::string::npos) << said_of(text);
+  EXPECT_NE(said_of("[fe80::1]:7070").find("fe80::1 is link-local"), std::string::npos);
 }
 
 // The window of a message that is taken in pieces is 2 MiB: the second goes around it, the third has small pieces.

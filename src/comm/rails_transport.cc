@@ -59,13 +59,12 @@ std::vector<RailAddress> named_rails(const std::vector<std::string>& names) {
 
 // The way to the rendezvous.
 RailAddress default_rail(const Rendezvous& rendezvous) {
-  const std::string text = address_text(rendezvous.own_address());
-  return find_rail_address(text.substr(0, text.find(':')));
+  return find_rail_address(host_text(rendezvous.own_address()));
 }
 
 struct Plan {  // what every rank knows of every rank
   uint64_t run = 0;
-  std::vector<std::vector<sockaddr_in>> addresses;  // of each rank, of each rail
+  std::vector<std::vector<SocketAddress>> addresses;  // of each rank, of each rail
 };
 
 // "run address address ..."
@@ -81,7 +80,7 @@ Plan make_plan(const TextExchange& exchange, const std::vector<RailAddress>& own
     std::string word;
     words >> word;
     if (plan.addresses.empty()) plan.run = std::stoull(word);
-    std::vector<sockaddr_in>& rails = plan.addresses.emplace_back();
+    std::vector<SocketAddress>& rails = plan.addresses.emplace_back();
     while (words >> word) rails.push_back(parse_address(word));
     if (rails.size() != own.size())
       throw_error(Code::kInvalidArgument,
@@ -89,6 +88,13 @@ Plan make_plan(const TextExchange& exchange, const std::vector<RailAddress>& own
                   "everywhere, in the "
                   "same order",
                   own.size(), plan.addresses.size() - 1, rails.size());
+    for (size_t i = 0; i < rails.size(); ++i) {
+      if (rails[i].family() != own[i].address.family())
+        throw_error(
+            Code::kInvalidArgument,
+            "start rails: rail {} is {} here and {} on rank {}; wanted IPv4 or IPv6 for both", i,
+            host_text(own[i].address), host_text(rails[i]), plan.addresses.size() - 1);
+    }
   }
   return plan;
 }

@@ -28,17 +28,17 @@ inline RailsOptions test_rails(int rank, int ranks, int rails, const std::string
 }
 
 // Calls body on every rank; each rank's Error text, "" if it ended well.
-inline std::vector<std::string> run_on_rails(
-    int ranks, int rails, const std::function<void(Transport& transport)>& body) {
+inline std::vector<std::string> run_with_rails(
+    int ranks, const std::function<RailsOptions(int rank)>& options_of,
+    const std::function<void(Transport& transport)>& body) {
   setenv("MORAINE_HOST_MEMORY", "off", 1);
-  const std::string rendezvous = free_local_address();
   std::vector<std::string> texts(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
       std::unique_ptr<Transport> transport;
       try {
-        transport = open_rails_transport(test_rails(r, ranks, rails, rendezvous));
+        transport = open_rails_transport(options_of(r));
         body(*transport);
       } catch (const std::exception& e) {
         texts[static_cast<size_t>(r)] = e.what();
@@ -49,6 +49,13 @@ inline std::vector<std::string> run_on_rails(
   for (std::thread& t : threads) t.join();
   unsetenv("MORAINE_HOST_MEMORY");
   return texts;
+}
+
+inline std::vector<std::string> run_on_rails(
+    int ranks, int rails, const std::function<void(Transport& transport)>& body) {
+  const std::string rendezvous = free_local_address();
+  const auto options_of = [&](int rank) { return test_rails(rank, ranks, rails, rendezvous); };
+  return run_with_rails(ranks, options_of, body);
 }
 
 }  // namespace moraine

@@ -52,9 +52,10 @@ std::string tiles(const IncidentPage& page) {
 // What the run made of its time, beside what was to be expected.
 std::string useful_card(const UsefulShare& seen, double expected) {
   if (!(seen.watched > 0)) return "";
-  std::string text =
-      fmt::format("<p><b>{:.1f} %</b> of {} s went into steps that count ({} s each).",
-                  100 * seen.useful, number_text(seen.watched), number_text(seen.step_seconds));
+  std::string text = fmt::format(
+      "<p><b>{:.1f} %</b> of {} s went into steps that count ({} s each, {} s between).",
+      100 * seen.useful, number_text(seen.watched), number_text(seen.step_seconds),
+      number_text(seen.between_seconds));
   if (expected >= 0)
     text += fmt::format(
         " <b>{:.1f} %</b> was to be expected of {} interruptions, after each of which ranks "

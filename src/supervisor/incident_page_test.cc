@@ -82,8 +82,12 @@ TEST(IncidentPage, ShowsWhatWasLostAndHow) {
 }
 
 TEST(IncidentPage, SaysWhatWasUsefulAndWhatWasExpected) {
-  const UsefulShare useful = {
-      .watched = 200, .interruptions = 3, .recovery = 1.5, .step_seconds = 0.5, .useful = 0.841};
+  const UsefulShare useful = {.watched = 200,
+                              .interruptions = 3,
+                              .recovery = 1.5,
+                              .step_seconds = 0.5,
+                              .between_seconds = 0.25,
+                              .useful = 0.841};
   const std::string both = incident_page({.useful = useful, .useful_expected = 0.892});
   expect_sound(both);
   EXPECT_EQ(count(both, "<b>84.1 %</b> of 200 s"), 1);

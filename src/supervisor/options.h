@@ -15,6 +15,7 @@ struct SuperviseOptions {
   std::vector<std::string> hosts = {"localhost"};
   int64_t spares = 0;  // how many of the hosts, the last ones, wait for one to be lost
   std::vector<std::string> launch = {"ssh", "-o", "BatchMode=yes", "{host}"};  // before a command
+  std::string secret_file;     // of --secret-file, on all hosts; empty: none
   std::string rendezvous;      // HOST:PORT; {host}: the host of rank 0; empty: a port of this one
   std::string program;         // moraine on other hosts; empty: where it is on this one
   double host_seconds = 20;    // that another host may be silent for

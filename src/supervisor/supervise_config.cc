@@ -31,6 +31,8 @@ Fields supervise_fields(SuperviseConfig& config) {
        "HOST:PORT where rank 0 listens; needed with other hosts. `{host}`: the host that rank 0 is "
        "on "
        "now."},
+      {"secret_file", &o.secret_file, "",
+       "File on every host whose content ranks must know to be let in; empty: none."},
       {"program", &o.program, "",
        "`moraine` on other hosts; empty: the path of the one that supervises."},
       {"host_seconds", &o.host_seconds, "seconds",

@@ -7,6 +7,8 @@
 namespace moraine {
 namespace {
 
+constexpr size_t kLooks = 1024;
+
 // From the fault until ranks computed again; negative: no process was started for it.
 double recovery_of(const LedgerEntry& e) {
   if (e.phases.empty()) return -1;
@@ -24,8 +26,12 @@ void UsefulTime::hear(double now, const BeatSnapshot& beat) {
     begin_ = now;
     first_step_ = beat.step;
   } else {
-    useful_ += static_cast<double>(beat.step - step_) * beat.step_seconds;
+    const auto steps = static_cast<double>(beat.step - step_);
+    useful_ += steps * beat.step_seconds;
+    if (between_.size() < kLooks) between_.resize(between_.size() + 1);
+    between_[looks_++ % kLooks] = (now - heard_) / steps - beat.step_seconds;
   }
+  heard_ = now;
   step_ = beat.step;
 }
 
@@ -48,6 +54,10 @@ UsefulShare UsefulTime::share(double now, std::span<const LedgerEntry> entries) 
   if (share.interruptions > 0)
     share.recovery = recovered / static_cast<double>(share.interruptions);
   share.step_seconds = useful_ / static_cast<double>(step_ - first_step_);
+  std::vector<double> between = between_;
+  const auto middle = between.begin() + std::ssize(between) / 2;
+  std::nth_element(between.begin(), middle, between.end());
+  share.between_seconds = std::max(0.0, *middle);
   share.useful = std::min(1.0, useful_ / share.watched);
   return share;
 }

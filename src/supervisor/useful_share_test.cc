@@ -37,6 +37,16 @@ TEST(UsefulShare, CountsEachStepOnce) {
   EXPECT_EQ(share.interruptions, 0);
 }
 
+TEST(UsefulShare, TellsWhatLiesBetweenSteps) {
+  UsefulTime time;
+  double now = 100;
+  for (int64_t step = 1; step <= 9; step += 2) {
+    now += step == 5 ? 60 : 5;  // one is interrupted
+    time.hear(now, beat_of(step, 2));
+  }
+  EXPECT_DOUBLE_EQ(time.share(now, {}).between_seconds, 0.5);
+}
+
 TEST(UsefulShare, FaultsThatOverlapAreOneInterruption) {
   UsefulTime time;
   time.hear(100, beat_of(1, 1));

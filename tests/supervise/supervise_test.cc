@@ -241,9 +241,15 @@ class SuperviseRun : public Supervise {
 };
 
 TEST_F(SuperviseRun, RanksThatAreKilledEndInTheQuietHash) {
-  const std::string want = quiet_hash();
-  Program program(folder.path(), of_run(2));
+  const std::string want = quiet_hash(), secret = folder.file("secret");
+  write_file(secret, "sixteen bytes at least\n");
+  std::vector<std::string> args = of_run(2);
+  args.emplace_back("--set");
+  args.push_back("supervise.secret_file=\"" + secret + "\"");
+  Program program(folder.path(), args);
   wait_for_lines(60);
+  const std::string words = posix_file_system().read(fmt::format("/proc/{}/cmdline", pid_of(1)));
+  EXPECT_NE(words.find(std::string("--secret-file\0", 14) + secret), std::string::npos);
   ::kill(static_cast<pid_t>(pid_of(1)), SIGKILL);
   wait_for_lines(120);
   ::kill(static_cast<pid_t>(pid_of(0)), SIGKILL);

@@ -8,14 +8,13 @@
 // Threads: one at a time.
 #pragma once
 
-#include <netinet/in.h>
-
 #include <list>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "comm/rails/secret.h"
+#include "comm/rails/socket_address.h"
 #include "comm/rails/wire.h"
 
 namespace moraine {
@@ -61,7 +60,7 @@ class Door {
  public:
   struct Options {
     int members = 1;
-    sockaddr_in address = {};
+    SocketAddress address;
     std::string secret;
     Wire* wire = &socket_wire();
   };

@@ -234,10 +234,10 @@ void fuzz_peer(Source in) {
 
 // An acceptor and the other end of its socket.
 struct Accepted {
-  std::string secret = "secret";
+  const std::string secret;
   int ends[2] = {-1, -1};
   std::unique_ptr<RailConnection> connection;
-  Accepted() {
+  explicit Accepted(std::string its_secret) : secret(std::move(its_secret)) {
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) std::abort();
     const RailConnection::Place place = {{1, kGeneration, 0, 2, kRails}, &secret};
     connection = std::make_unique<RailConnection>(place, ends[0]);
@@ -249,7 +249,7 @@ struct Accepted {
 };
 
 void fuzz_hello(Source in) {
-  Accepted accepted;
+  Accepted accepted("secret");
   while (!in.is_empty()) {
     const std::string_view part = in.left.substr(0, 1 + in.byte());
     accepted.say(part.data(), part.size());
@@ -260,7 +260,7 @@ void fuzz_hello(Source in) {
 }
 
 void fuzz_connection(Source in) {
-  Accepted accepted;
+  Accepted accepted("");  // else no frame would pass
   Hello hello;
   hello.run = 1;
   hello.generation = kGeneration;

@@ -5,7 +5,8 @@
 //   connector -> acceptor   a proof over both
 //
 // An acceptor says nothing before it has seen a hello that fits: run, generation, ranks, rail. Each proof is keyed
-// with the job's secret and names its sender's part, so that neither can be sent back or used twice.
+// with the job's secret and names its sender's part, so that neither can be sent back or used twice. With a secret
+// every frame that follows has tags (rail_connection.h).
 //
 // Errors:  none; what does not fit is a value, counted by its kind.
 #pragma once
@@ -39,7 +40,13 @@ struct HelloPlace {
 };
 HelloFault check_hello(const Hello& hello, const HelloPlace& place);
 
-enum class HelloPart : uint8_t { kConnector = 'C', kAcceptor = 'A' };
+// The last two make keys: of the frames that each says.
+enum class HelloPart : uint8_t {
+  kConnector = 'C',
+  kAcceptor = 'A',
+  kConnectorFrames = 'c',
+  kAcceptorFrames = 'a',
+};
 RailProof prove_hello(const std::string& secret, HelloPart part, const Hello& connector,
                       const Hello& acceptor);
 

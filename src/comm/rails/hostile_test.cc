@@ -47,7 +47,7 @@ Place make_place(int rank) {
 // Ranks 1 and 2, that do collectives until stop(), by threads.
 class Job {
  public:
-  Job() {
+  explicit Job(const std::string& secret = kSecret) : secret_(secret) {
     for (int rank = 0; rank < kRanks; ++rank) places_[rank] = make_place(rank);
   }
   ~Job() {
@@ -56,8 +56,8 @@ class Job {
   }
 
   // In place of rail `rail` of `rank`, others are told this one.
-  void move_address(int rank, int rail, const sockaddr_in& to) {
-    moved_ = [=](int r, int i, const sockaddr_in& a) { return r == rank && i == rail ? to : a; };
+  void move_address(int rank, int rail, const SocketAddress& to) {
+    moved_ = [=](int r, int i, const SocketAddress& a) { return r == rank && i == rail ? to : a; };
   }
   void start() {
     for (int rank = 1; rank < kRanks; ++rank)
@@ -71,7 +71,7 @@ class Job {
     return texts_[1] + texts_[2];
   }
 
-  const sockaddr_in& address(int rank, int rail) const {
+  const SocketAddress& address(int rank, int rail) const {
     return places_[rank].rails[static_cast<size_t>(rail)].address;
   }
   RailCounters counters(int rank) { return messages_[rank].load()->counters(); }
@@ -97,7 +97,7 @@ class Job {
   RailSockets::Options options(int rank) {
     RailSockets::Options options;
     options.place = {kRun, kGeneration, rank, kRanks, kRails};
-    options.secret = kSecret;
+    options.secret = secret_;
     options.local = places_[rank].rails;
     options.listeners = places_[rank].listeners;
     for (int peer = 0; peer < kRanks; ++peer) {
@@ -145,9 +145,10 @@ class Job {
     }
   }
 
+  const std::string secret_;
   Place places_[kRanks];
-  std::function<sockaddr_in(int rank, int rail, const sockaddr_in& address)> moved_ =
-      [](int, int, const sockaddr_in& address) { return address; };
+  std::function<SocketAddress(int rank, int rail, const SocketAddress& address)> moved_ =
+      [](int, int, const SocketAddress& address) { return address; };
   std::thread threads_[kRanks];
   std::atomic<RailsMessages*> messages_[kRanks] = {};
   std::atomic<int64_t> rounds_[kRanks] = {};
@@ -319,8 +320,8 @@ TEST(RailsHostile, WithoutAFileDescriptorToSpareGuestsAreRefused) {
   rlimit none = before;
   none.rlim_cur = static_cast<rlim_t>(lowest_free);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const sockaddr_in address = job.address(1, 0);
-  EXPECT_EQ(connect(guest, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const SocketAddress address = job.address(1, 0);
+  EXPECT_EQ(connect(guest, address.data(), address.size()), 0);
   EXPECT_TRUE(job.counts_to(1, &RailCounters::too_many, 1));
   EXPECT_TRUE(job.goes_on());
   setrlimit(RLIMIT_NOFILE, &before);
@@ -328,7 +329,7 @@ TEST(RailsHostile, WithoutAFileDescriptorToSpareGuestsAreRefused) {
   EXPECT_EQ(job.stop(), "");
 }
 
-// Frames of a rank that knows the secret --------------------------------------------------------
+// Frames of a job without a secret, whose frames have no tags ------------------------------------
 
 FrameHead first_chunk(uint64_t message, int64_t bytes) {
   FrameHead head;
@@ -342,7 +343,7 @@ FrameHead first_chunk(uint64_t message, int64_t bytes) {
 
 void say_frame(TestGuest& guest, FrameHead head,
                const std::function<void(FrameHead& head)>& change) {
-  guest.shake_hands(hello_of(0, 1, 0), kSecret);
+  guest.shake_hands(hello_of(0, 1, 0), "");
   change(head);
   const std::vector<std::byte> payload(kChunkBytes, std::byte{1});
   const bool carries = head.payload_bytes <= payload.size();
@@ -361,7 +362,7 @@ void say_frame(TestGuest& guest, FrameHead head,
 }
 
 void say_raw(TestGuest& guest, FrameHead head, const std::vector<std::byte>& payload) {
-  guest.shake_hands(hello_of(0, 1, 0), kSecret);
+  guest.shake_hands(hello_of(0, 1, 0), "");
   guest.send(head);
   guest.send_bytes(payload.data(), payload.size());
 }
@@ -372,7 +373,7 @@ Case frame_case(const char* what, const std::function<void(FrameHead& head)>& ch
 }
 
 TEST(RailsHostile, FramesThatMayNotBeEndTheirConnection) {
-  Job job;
+  Job job("");
   job.start();
   FrameHead sealed = first_chunk(1, 100);
   const std::vector<std::byte> payload(100, std::byte{1});
@@ -436,10 +437,10 @@ TEST(RailsHostile, FramesThatMayNotBeEndTheirConnection) {
 }
 
 TEST(RailsHostile, APeerOfManyMessagesThatNobodyTakesHoldsUpNobody) {
-  Job job;
+  Job job("");
   job.start();
   TestGuest guest(job.address(1, 0));
-  ASSERT_TRUE(guest.shake_hands(hello_of(0, 1, 0), kSecret));
+  ASSERT_TRUE(guest.shake_hands(hello_of(0, 1, 0), ""));
   const std::vector<std::byte> payload(kChunkBytes, std::byte{1});
   for (int channel = 0; channel < kMaxChannels; ++channel) {
     for (uint64_t message = 1; message <= kOpenMessages; ++message) {
@@ -453,6 +454,68 @@ TEST(RailsHostile, APeerOfManyMessagesThatNobodyTakesHoldsUpNobody) {
   EXPECT_TRUE(job.reaches([&job] {
     return job.counts(1, 0, 0).received_bytes == kMaxChannels * kOpenMessages * kChunkBytes;
   }));
+  EXPECT_TRUE(job.goes_on());
+  EXPECT_EQ(job.stop(), "");
+}
+
+// Somebody between both ends, who may say anything and does not know the secret.
+TEST(RailsHostile, WithASecretNoFrameIsChangedRepeatedOrLeftOut) {
+  Job job;
+  job.start();
+  FrameHead head = first_chunk(1, 100);
+  const std::vector<std::byte> payload(100, std::byte{1}), other(100, std::byte{2});
+  seal_frame(head, payload.data());
+  FrameHead of_other = head, sign_of_life;
+  seal_frame(of_other, other.data());
+  sign_of_life.generation = kGeneration;
+  seal_frame(sign_of_life, nullptr);
+  using Tags = TestGuest::Tags;
+  const auto say = [&](TestGuest& g, const FrameHead& h, const std::vector<std::byte>& bytes,
+                       const Tags& tags) {
+    g.send(h);
+    g.send(tags);
+    g.send_bytes(bytes.data(), bytes.size());
+  };
+  const auto greet = [](TestGuest& g) { g.shake_hands(hello_of(0, 1, 0), kSecret); };
+  const auto C = &RailCounters::damaged;
+  try_cases(job, {{"no tags",
+                   [&](TestGuest& g) {
+                     greet(g);
+                     g.send(head);
+                     g.send_bytes(payload.data(), payload.size());
+                   },
+                   C},
+                  {"another head",
+                   [&](TestGuest& g) {
+                     greet(g);
+                     say(g, of_other, other, g.tags_of(head, payload, 0));
+                   },
+                   C},
+                  {"another payload",
+                   [&](TestGuest& g) {
+                     greet(g);
+                     Tags tags = g.tags_of(of_other, payload, 0);
+                     say(g, of_other, other, tags);
+                   },
+                   C},
+                  {"a frame again",
+                   [&](TestGuest& g) {
+                     greet(g);
+                     for (int i = 0; i < 2; ++i)
+                       say(g, sign_of_life, {}, g.tags_of(sign_of_life, {}, 0));
+                   },
+                   C},
+                  {"a frame left out",
+                   [&](TestGuest& g) {
+                     greet(g);
+                     say(g, head, payload, g.tags_of(head, payload, 1));
+                   },
+                   C}});
+  TestGuest knows(job.address(1, 0));
+  greet(knows);
+  for (uint64_t i = 0; i < 3; ++i) say(knows, sign_of_life, {}, knows.tags_of(sign_of_life, {}, i));
+  say(knows, head, payload, knows.tags_of(head, payload, 3));
+  EXPECT_TRUE(job.reaches([&job] { return job.counts(1, 0, 0).received_bytes == 100; }));
   EXPECT_TRUE(job.goes_on());
   EXPECT_EQ(job.stop(), "");
 }

@@ -25,21 +25,29 @@ void set_up(int fd) {
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
+uint64_t head_number(uint64_t frame) { return 2 * frame; }
+uint64_t payload_number(uint64_t frame) { return 2 * frame + 1; }
+
+// All but the tag that it gets.
+template <class SealedHead>
+std::span<const std::byte> signed_part(const SealedHead& sealed) {
+  return std::as_bytes(std::span(&sealed, 1)).first(offsetof(SealedHead, tag));
+}
+
 }  // namespace
 
-RailConnection::RailConnection(const Place& place, const Hello& hello, const sockaddr_in& local,
-                               const sockaddr_in& remote)
+RailConnection::RailConnection(const Place& place, const Hello& hello, const SocketAddress& local,
+                               const SocketAddress& remote)
     : place_(place), is_connector_(true), state_(State::kConnecting), mine_(hello) {
   mine_.nonce = make_nonce();
   std::memcpy(&mine_.connection, mine_.nonce.data(), sizeof mine_.connection);
-  fd_ = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  fd_ = socket(remote.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd_ < 0) return;
   set_up(fd_);
-  sockaddr_in from = local;
-  from.sin_port = 0;
-  const bool ok = bind(fd_, reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0 &&
-                  (connect(fd_, reinterpret_cast<const sockaddr*>(&remote), sizeof remote) == 0 ||
-                   errno == EINPROGRESS);
+  SocketAddress from = local;
+  from.set_port(0);
+  const bool ok = bind(fd_, from.data(), from.size()) == 0 &&
+                  (connect(fd_, remote.data(), remote.size()) == 0 || errno == EINPROGRESS);
   error_ = ok ? 0 : errno;
 }
 
@@ -115,7 +123,7 @@ RailEnd RailConnection::take_answer() {
     hello_fault_ = HelloFault::kGarbage;
   if (hello_fault_ != HelloFault::kNone) return RailEnd::kStranger;
   const RailProof proof = prove_hello(*place_.secret, HelloPart::kConnector, mine_, other_);
-  state_ = State::kOpen;
+  open();
   return send_now(&proof, sizeof proof) ? RailEnd::kNone : RailEnd::kEnded;
 }
 
@@ -128,7 +136,7 @@ RailEnd RailConnection::take_proof() {
     hello_fault_ = HelloFault::kGarbage;
     return RailEnd::kStranger;
   }
-  state_ = State::kOpen;
+  open();
   return RailEnd::kNone;
 }
 
@@ -160,9 +168,26 @@ RailEnd RailConnection::shake_hands() {
 
 // Frames ------------------------------------------------------------------------------------------
 
+void RailConnection::open() {
+  state_ = State::kOpen;
+  if (place_.secret->empty()) return;
+  const auto sealer_of = [this](HelloPart part) {
+    return std::make_unique<RailSealer>(
+        prove_hello(*place_.secret, part, connector_hello(), acceptor_hello()));
+  };
+  std::unique_ptr<RailSealer> connectors = sealer_of(HelloPart::kConnectorFrames),
+                              acceptors = sealer_of(HelloPart::kAcceptorFrames);
+  out_seal_ = std::move(is_connector_ ? connectors : acceptors);
+  in_seal_ = std::move(is_connector_ ? acceptors : connectors);
+}
+
 RailEnd RailConnection::take_head(RailPeer& peer, int rail, std::vector<int>* lost) {
-  std::memcpy(&head_, buffer_.data() + buffer_begin_, sizeof head_);
-  buffer_begin_ += sizeof head_;
+  std::memcpy(&sealed_in_, buffer_.data() + buffer_begin_, head_bytes());
+  buffer_begin_ += head_bytes();
+  head_ = sealed_in_.head;
+  if (in_seal_ != nullptr &&
+      !in_seal_->fits(sealed_in_.tag, head_number(frames_in_++), signed_part(sealed_in_)))
+    return RailEnd::kDamaged;
   const HeadFault fault = check_head(head_, place_.hello.generation);
   if (fault == HeadFault::kHash) return RailEnd::kDamaged;
   if (fault != HeadFault::kNone || !peer.accepts(head_)) return RailEnd::kGarbage;
@@ -178,6 +203,10 @@ RailEnd RailConnection::take_head(RailPeer& peer, int rail, std::vector<int>* lo
 RailEnd RailConnection::finish_payload(RailPeer& peer, int rail, std::vector<int>* lost) {
   const std::byte* place = peer.place(head_);
   if (place != nullptr && !payload_is_whole(head_, place)) return RailEnd::kDamaged;
+  if (place != nullptr && in_seal_ != nullptr &&
+      !in_seal_->fits(sealed_in_.payload_tag, payload_number(frames_in_ - 1),
+                      {place, head_.payload_bytes}))
+    return RailEnd::kDamaged;
   if (!peer.arrived(rail, head_, place, lost)) return RailEnd::kGarbage;
   in_payload_ = false;
   return RailEnd::kNone;
@@ -187,7 +216,7 @@ RailEnd RailConnection::take_buffered(RailPeer& peer, int rail, std::vector<int>
   RailEnd end = RailEnd::kNone;
   while (end == RailEnd::kNone) {
     if (!in_payload_) {
-      if (buffered() < sizeof head_) return end;
+      if (buffered() < head_bytes()) return end;
       end = take_head(peer, rail, lost);
       continue;
     }
@@ -238,16 +267,27 @@ RailEnd RailConnection::read_frames(RailPeer& peer, int rail, std::vector<int>* 
   }
 }
 
+void RailConnection::begin_frame(const std::byte* payload) {
+  out_done_ = 0;
+  sealed_out_ = {.head = out_.head};
+  if (out_seal_ == nullptr) return;
+  const uint64_t number = frames_out_++;
+  if (out_.head.payload_bytes > 0)
+    sealed_out_.payload_tag =
+        out_seal_->tag(payload_number(number), {payload, out_.head.payload_bytes});
+  sealed_out_.tag = out_seal_->tag(head_number(number), signed_part(sealed_out_));
+}
+
 RailEnd RailConnection::write_frame(RailPeer& peer, int rail, double now, bool* wrote) {
   blocked_ = false;
   *wrote = false;
   if (!is_writing_ && !peer.next_frame(rail, now, &out_)) return RailEnd::kNone;
-  if (!std::exchange(is_writing_, true)) out_done_ = 0;
   const std::byte* payload = peer.payload(out_);
   if (payload == nullptr) return RailEnd::kEnded;  // withdrawn in the middle of it
-  const size_t head = sizeof out_.head, all = head + out_.head.payload_bytes,
+  if (!std::exchange(is_writing_, true)) begin_frame(payload);
+  const size_t head = head_bytes(), all = head + out_.head.payload_bytes,
                head_done = std::min(out_done_, head), payload_done = out_done_ - head_done;
-  iovec from[2] = {{reinterpret_cast<std::byte*>(&out_.head) + head_done, head - head_done},
+  iovec from[2] = {{reinterpret_cast<std::byte*>(&sealed_out_) + head_done, head - head_done},
                    {const_cast<std::byte*>(payload) + payload_done, all - head - payload_done}};
   msghdr message = {};
   message.msg_iov = from;

@@ -4,19 +4,22 @@
 // the socket and from the socket to their place; where that is, is asked before every call of the kernel, so that
 // memory which was given back in between is not touched (rail_peer.h).
 //
+// With a secret each head is followed by two tags, of the payload and of the head with that; their numbers count the
+// frames of a direction, so that a frame that was changed, left out, repeated or moved ends the connection.
+//
 // Errors:  none; a value says why a connection must end.
 #pragma once
 
-#include <netinet/in.h>
-
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "comm/rails/frame.h"
 #include "comm/rails/hello.h"
 #include "comm/rails/rail_peer.h"
+#include "comm/rails/socket_address.h"
 
 namespace moraine {
 
@@ -25,7 +28,7 @@ enum class RailEnd : uint8_t {
   kEnded,     // closed or reset by the other side, or unreachable
   kRefused,   // the host answers, and nobody listens
   kGarbage,   // bytes that are no frame, or break the protocol
-  kDamaged,   // a frame whose hash is wrong
+  kDamaged,   // a frame whose hash or tag is wrong
   kStranger,  // a hello that does not fit: see hello_fault
 };
 
@@ -36,8 +39,8 @@ class RailConnection {
     const std::string* secret = nullptr;
   };
   // Begins to connect from `local` (any port) to `remote`, as `hello`. fd() < 0: this host cannot.
-  RailConnection(const Place& place, const Hello& hello, const sockaddr_in& local,
-                 const sockaddr_in& remote);
+  RailConnection(const Place& place, const Hello& hello, const SocketAddress& local,
+                 const SocketAddress& remote);
   // Accepted: who it is will be said.
   RailConnection(const Place& place, int fd);
   ~RailConnection();
@@ -77,6 +80,9 @@ class RailConnection {
   RailEnd finish_payload(RailPeer& peer, int rail, std::vector<int>* lost);
   RailEnd fill(RailPeer& peer, int64_t* got);
   size_t buffered() const { return buffer_end_ - buffer_begin_; }
+  void open();
+  size_t head_bytes() const { return in_seal_ == nullptr ? sizeof(FrameHead) : sizeof(SealedHead); }
+  void begin_frame(const std::byte* payload);
 
   const Place place_;
   const bool is_connector_;
@@ -89,6 +95,15 @@ class RailConnection {
     RailProof proof;
   } answer_;
   size_t in_done_ = 0;  // bytes of what is being read: hello, proof or payload
+  // What travels: a head, with a secret all of this.
+  struct SealedHead {
+    FrameHead head;
+    RailTag payload_tag = {}, tag = {};  // tag: of the 88 bytes before
+  };
+  static_assert(sizeof(SealedHead) == sizeof(FrameHead) + 2 * sizeof(RailTag));
+  std::unique_ptr<RailSealer> in_seal_, out_seal_;
+  uint64_t frames_in_ = 0, frames_out_ = 0;
+  SealedHead sealed_in_, sealed_out_;
   FrameHead head_;
   bool in_payload_ = false;
   std::array<std::byte, 4096> buffer_;  // heads, and payloads as small as these

@@ -11,8 +11,9 @@
 namespace moraine {
 namespace {
 
-// What a rail may carry unacknowledged: enough for 500 Mb/s and 30 ms, little enough to send again.
-constexpr int64_t kInFlightChunks = 16;
+// What a rail may carry unacknowledged, beside twice what its way holds: little enough to stay in a cache on its way
+// through both kernels, and to send again.
+constexpr int64_t kLeastChunks = 4, kMostChunks = 256;
 // Time between two looks that counts as observed: longer, and this side was not looking.
 constexpr double kMostObserved = 0.03;
 constexpr size_t kMostFaultBytes = 2000;
@@ -39,6 +40,14 @@ void RailPeer::rail_opened(int rail, uint64_t connection, double now) {
   r.received = r.told = r.acknowledged = 0;
   r.heard = r.opened = observed_;
   r.sent = now;
+  set_path(rail, 0);
+}
+
+void RailPeer::set_path(int rail, double bytes) {
+  const double chunk = static_cast<double>(lanes_.chunk_bytes());
+  at(rail).window_bytes =
+      static_cast<int64_t>(std::min(2 * bytes + static_cast<double>(kLeastChunks) * chunk,
+                                    static_cast<double>(kMostChunks) * chunk));
 }
 
 void RailPeer::rail_closed(int rail, double now) {
@@ -95,7 +104,7 @@ bool RailPeer::next_parcel(Rail& r, Parcel* parcel) {
     notices_.pop_front();
     return true;
   }
-  return r.in_flight_bytes < kInFlightChunks * lanes_.chunk_bytes() && lanes_.next_parcel(parcel);
+  return r.in_flight_bytes < r.window_bytes && lanes_.next_parcel(parcel);
 }
 
 bool RailPeer::next_frame(int rail, double now, Outbound* out) {

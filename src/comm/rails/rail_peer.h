@@ -73,6 +73,8 @@ class RailPeer {
   void trying(int rail);
   void retry_later(int rail, double now);
   void retry_now(int rail);  // there is news of the link, or no other rail is left
+  // What fits into its way at once: its rate times its round trip. 0 until this is said.
+  void set_path(int rail, double bytes);
 
   // Frames ----------------------------------------------------------------------------------------
   // The next frame for this rail, sealed, counted as sent; false: nothing to say. `payload` is valid while
@@ -114,7 +116,7 @@ class RailPeer {
     uint64_t told = 0;             // of these, how many the last head said
     uint64_t acknowledged = 0;     // counted frames of ours
     std::deque<Parcel> in_flight;  // not acknowledged, oldest first
-    int64_t in_flight_bytes = 0;
+    int64_t in_flight_bytes = 0, window_bytes = 0;
     double heard = 0, opened = 0;  // in time observed
     double sent = 0;               // last frame, in the caller's time
     double retry_at = 0, retry_seconds = 0;

@@ -187,6 +187,7 @@ class World {
     for (int side = 0; side < 2; ++side) {
       lose(side, rail);
       ends_[side].peer.rail_opened(rail, ++connection_ / 2 + 1000, now_);
+      ends_[side].peer.set_path(rail, static_cast<double>(draws_.below(12) * kChunk));
     }
   }
 
@@ -269,6 +270,33 @@ TEST(RailPeer, WithoutAnotherRailALostOneIsTriedAtOnce) {
     peer.tick(now);
     ASSERT_FALSE(peer.wants_connection(0, now));  // once, not at every look
   }
+}
+
+// What it holds, and a little more for both ends to work on.
+TEST(RailPeer, ARailCarriesAsMuchAsItsWayHolds) {
+  RailPeer peer(1, 7, {}, kChunk);
+  peer.rail_opened(0, 1000, 0);
+  std::vector<int> lost;
+  Outbound out;
+  FrameHead said;  // the probe has come
+  ASSERT_TRUE(peer.next_frame(0, 0, &out));
+  said.received = 1;
+  ASSERT_TRUE(peer.arrived(0, said, nullptr, &lost));
+  const std::vector<std::byte> data(200 * kChunk);
+  ASSERT_EQ(peer.lanes().send(0, 1, data), 1u);
+  said.kind = FrameKind::kGrant;
+  said.message = 1;
+  said.offset = std::ssize(data);
+  ASSERT_TRUE(peer.arrived(0, said, nullptr, &lost));
+  const auto send_all = [&] {
+    while (peer.next_frame(0, 0, &out)) continue;
+    return peer.in_flight_bytes(0) / kChunk;
+  };
+  EXPECT_EQ(send_all(), 4);
+  peer.set_path(0, 10 * kChunk);
+  EXPECT_EQ(send_all(), 24);
+  peer.set_path(0, 1e12);
+  EXPECT_EQ(send_all(), 200);
 }
 
 TEST(RailPeer, AFirstChunkThatComesAgainAsAnotherChangesNothing) {

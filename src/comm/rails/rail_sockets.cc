@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/rails/tcp_path.h"
 
 namespace moraine {
 namespace {
@@ -364,6 +365,18 @@ void RailSockets::hear_news() {
 
 // Time --------------------------------------------------------------------------------------------
 
+// The kernel knows what fits into the way of a connection.
+void RailSockets::measure_rails(Peer& p, double now) {
+  if (now < p.measure_at) return;
+  p.measure_at = now + options_.times.heartbeat_seconds;
+  for (int rail = 0; rail < p.state.rails(); ++rail) {
+    const RailConnection* c = p.rails[static_cast<size_t>(rail)].get();
+    if (c == nullptr) continue;
+    const TcpPath path = measure_tcp_path(c->fd());
+    p.state.set_path(rail, path.bytes_per_second * path.round_trip_seconds);
+  }
+}
+
 void RailSockets::tick_peer(int rank, Peer& p, double now) {
   for (const int rail : p.state.tick(now)) close_rail(rank, rail, "silent");
   const bool is_over = p.is_gone || p.state.has_said_goodbye();
@@ -380,6 +393,7 @@ void RailSockets::tick_peer(int rank, Peer& p, double now) {
     }
   }
   tell_of_losses(rank, now);
+  measure_rails(p, now);
   flush(rank);
 }
 

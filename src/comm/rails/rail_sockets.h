@@ -35,9 +35,9 @@ class RailSockets {
   struct Options {
     HelloPlace place;
     std::string secret;
-    std::vector<RailAddress> local;                 // of each rail
-    std::vector<int> listeners;                     // of each rail; owned from now on
-    std::map<int, std::vector<sockaddr_in>> peers;  // of each rank to reach, of each rail
+    std::vector<RailAddress> local;                   // of each rail
+    std::vector<int> listeners;                       // of each rail; owned from now on
+    std::map<int, std::vector<SocketAddress>> peers;  // of each rank to reach, of each rail
     RailTimes times;
   };
   explicit RailSockets(Options options);
@@ -77,12 +77,12 @@ class RailSockets {
   struct Peer {
     explicit Peer(RailPeer s) : state(std::move(s)) {}
     RailPeer state;
-    std::vector<sockaddr_in> addresses;
+    std::vector<SocketAddress> addresses;
     std::vector<std::unique_ptr<RailConnection>> rails, attempts;  // open; being made
     std::vector<double> attempt_ends;
     std::vector<Loss> losses;  // of each rail
     bool connects = false, is_gone = false, was_open = false;
-    double knock_at = 0;
+    double knock_at = 0, measure_at = 0;
   };
   struct Guest {
     std::unique_ptr<RailConnection> connection;
@@ -114,6 +114,7 @@ class RailSockets {
   int least_loaded(const Peer& peer, uint64_t done) const;
   void hear_news();
   void hear_of_rail(int rail, bool is_running);
+  void measure_rails(Peer& peer, double now);
   void tick_peer(int rank, Peer& peer, double now);
 
   const Options options_;

@@ -257,7 +257,7 @@ bool Rendezvous::waits_for_predecessor(double until) {
 }
 
 // A name that is not known at the moment may be known again.
-sockaddr_in Rendezvous::address_of_host() const {
+SocketAddress Rendezvous::address_of_host() const {
   try {
     return options_.find_address ? options_.find_address() : options_.address;
   } catch (const Error&) {
@@ -274,7 +274,7 @@ bool Rendezvous::try_to_join(double end) {
   if (link.fd < 0 || !introduce(link, soon, end - kGuestSeconds)) return false;
   if (may_meet_again()) wire_.keep_alive(link.fd);
   own_ = wire_.own_address(link.fd);
-  own_.sin_port = 0;
+  own_.set_port(0);
   return true;
 }
 

@@ -17,8 +17,6 @@
 // Threads: one; member 0 keeps the door by a thread of its own between meetings.
 #pragma once
 
-#include <netinet/in.h>
-
 #include <atomic>
 #include <functional>
 #include <map>
@@ -27,6 +25,7 @@
 #include <vector>
 
 #include "comm/rails/door.h"
+#include "comm/rails/socket_address.h"
 #include "comm/rails/wire.h"
 
 namespace moraine {
@@ -35,9 +34,9 @@ class Rendezvous {
  public:
   struct Options {
     int member = 0, members = 1;
-    sockaddr_in address = {};  // of member 0
+    SocketAddress address;  // of member 0
     // The same by its name, looked up each time that somebody goes there: a successor may be elsewhere. May be empty.
-    std::function<sockaddr_in()> find_address = {};
+    std::function<SocketAddress()> find_address = {};
     std::string secret;
     double seconds = 120;        // for all to come, and for each exchange
     double replace_seconds = 0;  // for a lost one to be replaced; 0: there is one meeting
@@ -70,7 +69,7 @@ class Rendezvous {
   // On member 0: the job has ended well; whoever waits behind the door may go.
   void end_job();
   // This process' address as member 0 is reached from it; for member 0: the rendezvous' own.
-  sockaddr_in own_address() const { return own_; }
+  SocketAddress own_address() const { return own_; }
 
  private:
   void check_stop() const;
@@ -84,7 +83,7 @@ class Rendezvous {
   void join();
   bool introduce(MemberLink& link, double end, double waits_until);
   bool waits_for_predecessor(double until);
-  sockaddr_in address_of_host() const;
+  SocketAddress address_of_host() const;
   bool try_to_join(double end);
   bool hear_of_group();
   void hang_up();
@@ -94,7 +93,7 @@ class Rendezvous {
 
   const Options options_;
   Wire& wire_;
-  sockaddr_in own_;
+  SocketAddress own_;
   Group group_;
   std::unique_ptr<Door> door_;       // of member 0
   std::map<int, MemberLink> links_;  // by rank; of others than member 0: to that one

@@ -40,12 +40,12 @@ std::future<Outcome> come(const Rendezvous::Options& options, const Work& work =
   });
 }
 
-Rendezvous::Options options_of(int rank, int ranks, const sockaddr_in& address) {
+Rendezvous::Options options_of(int rank, int ranks, const SocketAddress& address) {
   return {
       .member = rank, .members = ranks, .address = address, .secret = "of this job", .seconds = 30};
 }
 
-sockaddr_in test_address() { return parse_address(free_local_address()); }
+SocketAddress test_address() { return parse_address(free_local_address()); }
 
 void expect_error(const Outcome& outcome, Code code, const std::string& part) {
   EXPECT_TRUE(outcome.code.has_value() && *outcome.code == code) << outcome.text;
@@ -53,11 +53,10 @@ void expect_error(const Outcome& outcome, Code code, const std::string& part) {
 }
 
 // Until somebody listens there.
-TestGuest knock_until_open(const sockaddr_in& address) {
+TestGuest knock_until_open(const SocketAddress& address) {
   for (;;) {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
-      return TestGuest(fd);
+    if (connect(fd, address.data(), address.size()) == 0) return TestGuest(fd);
     close(fd);
     std::this_thread::yield();
   }
@@ -65,7 +64,7 @@ TestGuest knock_until_open(const sockaddr_in& address) {
 
 TEST(Rendezvous, EveryRankHearsEveryText) {
   for (const int ranks : {1, 2, 5}) {
-    const sockaddr_in address = test_address();
+    const SocketAddress address = test_address();
     const auto talk = [ranks](int rank, Rendezvous& r) {
       const std::string large(64 << 10, static_cast<char>('a' + rank));
       for (int round = 0; round < 3; ++round) {
@@ -89,7 +88,7 @@ TEST(Rendezvous, EveryRankHearsEveryText) {
 
 TEST(Rendezvous, AnotherNumberOfRanksIsSaidToWhoComes) {
   for (const int number : {2, 4}) {
-    const sockaddr_in address = test_address();
+    const SocketAddress address = test_address();
     auto host = come(options_of(0, 3, address)), two = come(options_of(2, 3, address));
     expect_error(come(options_of(1, number, address)).get(), Code::kInvalidArgument,
                  fmt::format("the job has another number of ranks than {}", number));
@@ -100,7 +99,7 @@ TEST(Rendezvous, AnotherNumberOfRanksIsSaidToWhoComes) {
 
 TEST(Rendezvous, ARankThatIsTakenIsSaidToWhoComes) {
   for (int i = 0; i < 20; ++i) {
-    const sockaddr_in address = test_address();
+    const SocketAddress address = test_address();
     std::vector<std::future<Outcome>> twins;
     auto host = come(options_of(0, 3, address));
     for (int twin = 0; twin < 3; ++twin) twins.push_back(come(options_of(1, 3, address)));
@@ -124,7 +123,7 @@ TEST(Rendezvous, ARankThatIsTakenIsSaidToWhoComes) {
 TEST(Rendezvous, BothSidesMustKnowTheSecret) {
   const std::pair<const char*, const char*> pairs[] = {{"one", "two"}, {"one", ""}, {"", "two"}};
   for (const auto& [of_host, of_guest] : pairs) {
-    const sockaddr_in address = test_address();
+    const SocketAddress address = test_address();
     Rendezvous::Options host = options_of(0, 2, address), guest = options_of(1, 2, address);
     host.secret = of_host;
     host.seconds = 0.5;
@@ -140,7 +139,7 @@ TEST(Rendezvous, BothSidesMustKnowTheSecret) {
 }
 
 TEST(Rendezvous, StrangersAreDroppedAndTheRanksMeet) {
-  const sockaddr_in address = test_address();
+  const SocketAddress address = test_address();
   auto host = come(options_of(0, 2, address));
   TestGuest silent = knock_until_open(address), garbage(address), browser(address);
   garbage.send_text(std::string(1000, '\xff'));
@@ -162,7 +161,7 @@ TEST(Rendezvous, StrangersAreDroppedAndTheRanksMeet) {
 
 TEST(Rendezvous, WhoWaitsForNobodySaysWhoIsMissing) {
   for (const int ranks : {2, 4, 100}) {
-    const sockaddr_in address = test_address();
+    const SocketAddress address = test_address();
     Rendezvous::Options options = options_of(0, ranks, address);
     options.seconds = 0.3;
     auto two = ranks == 4 ? come(options_of(2, 4, address)) : std::future<Outcome>();
@@ -183,14 +182,12 @@ TEST(Rendezvous, WhoFindsNobodySaysSo) {
 
 // The system accepts no more connections there, and drops what asks for one: as a host behind a broken link.
 TEST(Rendezvous, AHostThatIsSilentHoldsUpNobodyForEver) {
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof address;
+  SocketAddress address = SocketAddress::ipv4(INADDR_LOOPBACK, 0);
+  socklen_t bytes = SocketAddress::kMostSize;
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(bind(listener, address.data(), address.size()), 0);
   ASSERT_EQ(listen(listener, 0), 0);
-  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  ASSERT_EQ(getsockname(listener, address.data(), &bytes), 0);
   TestGuest only(address);
   Rendezvous::Options options = options_of(1, 2, address);
   options.seconds = 0.3;
@@ -202,7 +199,7 @@ TEST(Rendezvous, AHostThatIsSilentHoldsUpNobodyForEver) {
 }
 
 TEST(Rendezvous, ARankThatLeavesIsNamedByTheHost) {
-  const sockaddr_in address = test_address();
+  const SocketAddress address = test_address();
   const auto talk = [](Rendezvous& r) { r.exchange("once"); };
   auto host = come(options_of(0, 3, address), [&talk](Rendezvous& r) {
     talk(r);
@@ -219,7 +216,7 @@ TEST(Rendezvous, ARankThatLeavesIsNamedByTheHost) {
 
 // A job whose lost ranks are replaced ----------------------------------------------------------------
 
-Rendezvous::Options lasting_options(int member, int members, const sockaddr_in& address) {
+Rendezvous::Options lasting_options(int member, int members, const SocketAddress& address) {
   Rendezvous::Options options = options_of(member, members, address);
   options.replace_seconds = 20;
   options.most_ranks = [](int present) { return present >= 4 ? 4 : present >= 2 ? 2 : 0; };
@@ -242,7 +239,7 @@ std::string meet_until(Rendezvous& rendezvous, size_t ranks) {
 TEST(Rendezvous, AnyLostMemberIsReplacedUnderANewGeneration) {
   constexpr int kMembers = 4;
   for (int lost = 0; lost < kMembers; ++lost) {
-    const sockaddr_in address = test_address();
+    const SocketAddress address = test_address();
     std::vector<std::future<Outcome>> outcomes;
     for (int m = 0; m < kMembers; ++m) {
       outcomes.push_back(come(lasting_options(m, kMembers, address), [m, lost](Rendezvous& r) {
@@ -266,7 +263,7 @@ TEST(Rendezvous, AnyLostMemberIsReplacedUnderANewGeneration) {
 // that is refused when both come again.
 TEST(Rendezvous, AMemberThatWasReplacedIsRefusedWhenItComesBack) {
   constexpr int kMembers = 4;
-  const sockaddr_in address = test_address();
+  const SocketAddress address = test_address();
   std::promise<void> has_left, is_replaced, is_answered;
   const std::shared_future<void> answered = is_answered.get_future().share();
   const auto go_on = [&](Rendezvous& r) {
@@ -299,7 +296,7 @@ TEST(Rendezvous, AMemberThatWasReplacedIsRefusedWhenItComesBack) {
 
 TEST(Rendezvous, WithoutAReplacementTheGroupShrinksAndGrowsAgain) {
   constexpr int kMembers = 4;
-  const sockaddr_in address = test_address();
+  const SocketAddress address = test_address();
   std::vector<std::future<Outcome>> outcomes;
   std::promise<void> has_shrunk;
   for (int m = 0; m < kMembers; ++m) {
@@ -329,7 +326,7 @@ TEST(Rendezvous, WithoutAReplacementTheGroupShrinksAndGrowsAgain) {
 }
 
 TEST(Rendezvous, ASuccessorMayBeFoundAtAnotherPlace) {
-  const sockaddr_in places[] = {test_address(), test_address()};
+  const SocketAddress places[] = {test_address(), test_address()};
   std::atomic<int> place{0};
   auto first = come(lasting_options(0, 2, places[0]), [](Rendezvous& r) {
     r.exchange("first");
@@ -352,7 +349,7 @@ TEST(Rendezvous, ASuccessorMayBeFoundAtAnotherPlace) {
 }
 
 TEST(Rendezvous, WhoWaitsHearsASignal) {
-  const sockaddr_in address = test_address();
+  const SocketAddress address = test_address();
   std::atomic<int> signal{0};
   std::vector<std::future<Outcome>> outcomes;
   for (const int member : {0, 1}) {
@@ -366,7 +363,7 @@ TEST(Rendezvous, WhoWaitsHearsASignal) {
 }
 
 TEST(Rendezvous, TooFewSurvivorsEndTheJobByName) {
-  const sockaddr_in address = test_address();
+  const SocketAddress address = test_address();
   Rendezvous::Options options = lasting_options(0, 2, address);
   options.replace_seconds = 0.3;
   auto host = come(options, [](Rendezvous& r) {

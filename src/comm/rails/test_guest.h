@@ -3,16 +3,21 @@
 // Errors:  what the listener should do and does not within kGuestSeconds is false.
 #pragma once
 
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstring>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
+#include "comm/rails/frame.h"
 #include "comm/rails/hello.h"
+#include "comm/rails/socket_address.h"
 
 namespace moraine {
 
@@ -20,14 +25,16 @@ class TestGuest {
  public:
   static constexpr int kGuestSeconds = 10;
 
-  explicit TestGuest(const sockaddr_in& to) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    MR_CHECK(connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+  explicit TestGuest(const SocketAddress& to)
+      : fd_(socket(to.family(), SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    MR_CHECK(connect(fd_, to.data(), to.size()) == 0);
   }
   explicit TestGuest(int fd) : fd_(fd) {}  // accepted
   ~TestGuest() {
     if (fd_ >= 0) close(fd_);
   }
-  TestGuest(TestGuest&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  TestGuest(TestGuest&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), sealer_(std::move(other.sealer_)) {}
   TestGuest& operator=(TestGuest&&) = delete;
 
   // What does not arrive, because the listener has left, is none of the guest's business.
@@ -74,7 +81,22 @@ class TestGuest {
     send(mine);
     if (!receive(&answer)) return false;
     send(prove_hello(secret, HelloPart::kConnector, mine, answer.hello));
+    sealer_.emplace(prove_hello(secret, HelloPart::kConnectorFrames, mine, answer.hello));
     return same_proof(answer.proof, prove_hello(secret, HelloPart::kAcceptor, mine, answer.hello));
+  }
+
+  // What a frame has behind its head if there is a secret; `frame` counts those of the connection.
+  struct Tags {
+    RailTag payload = {}, head = {};
+  };
+  Tags tags_of(const FrameHead& head, std::span<const std::byte> payload, uint64_t frame) {
+    Tags tags;
+    if (!payload.empty()) tags.payload = sealer_->tag(2 * frame + 1, payload);
+    std::array<std::byte, sizeof head + sizeof tags.payload> said;
+    std::memcpy(said.data(), &head, sizeof head);
+    std::memcpy(said.data() + sizeof head, &tags.payload, sizeof tags.payload);
+    tags.head = sealer_->tag(2 * frame, said);
+    return tags;
   }
 
  private:
@@ -83,6 +105,7 @@ class TestGuest {
     return poll(&p, 1, kGuestSeconds * 1000) > 0 ? recv(fd_, to, bytes, 0) : -1;
   }
   int fd_;
+  std::optional<RailSealer> sealer_;
 };
 
 }  // namespace moraine

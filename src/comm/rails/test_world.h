@@ -42,12 +42,13 @@ class VirtualWorld {
   double now() const { return now_; }
   SeededDraws draws;
 
-  static sockaddr_in place(int host, int port) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(0x0a000000u + static_cast<uint32_t>(host));
-    return address;
+  static SocketAddress place(int host, int port) {
+    return SocketAddress::ipv4(0x0a000000u + static_cast<uint32_t>(host),
+                               static_cast<uint16_t>(port));
+  }
+  static int host_at(const SocketAddress& address) {
+    const uint8_t* b = address.bytes();
+    return b[1] << 16 | b[2] << 8 | b[3];
   }
 
   // Its number. `body` ends by itself, or by kill(), which unwinds it.
@@ -98,7 +99,7 @@ class VirtualWorld {
     std::deque<Piece> in = {};
     bool keeps_alive = false;
     bool listens = false;
-    sockaddr_in address = {};
+    SocketAddress address = {};
     std::deque<int> waiting = {};  // of a listener
   };
   class ProcessThread : public WireThread {
@@ -117,11 +118,11 @@ class VirtualWorld {
     double now() override { return w_.now_; }
     void pause(double seconds) override;
     std::unique_ptr<WireThread> start(const char* what, std::function<void()> body) override;
-    int listen(const sockaddr_in& address) override;
+    int listen(const SocketAddress& address) override;
     int accept(int listener) override;
-    int reach(const sockaddr_in& to, double end) override;
+    int reach(const SocketAddress& to, double end) override;
     void close(int link) override { w_.forget(link); }
-    sockaddr_in own_address(int link) override;
+    SocketAddress own_address(int link) override;
     void keep_alive(int link) override;
     int64_t read(int link, void* to, size_t bytes) override;
     int64_t write(int link, const void* from, size_t bytes) override;
@@ -152,7 +153,7 @@ class VirtualWorld {
   double comes_at(const End& e, const Piece& p) const;
   bool is_readable(int link) const;
   double next_time() const;
-  int listener_at(const sockaddr_in& address) const;
+  int listener_at(const SocketAddress& address) const;
   void forget(int link);
 
   double now_ = 0;

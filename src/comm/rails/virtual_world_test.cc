@@ -33,7 +33,7 @@ std::unique_ptr<WireThread> VirtualWorld::ProcessWire::start(const char*,
   return std::make_unique<ProcessThread>(w_, w_.start(process_, std::move(body)));
 }
 
-int VirtualWorld::ProcessWire::listen(const sockaddr_in& address) {
+int VirtualWorld::ProcessWire::listen(const SocketAddress& address) {
   if (w_.listener_at(address) >= 0) throw_error(Code::kIo, "the address is taken");
   return add({.process = process_, .listens = true, .address = address});
 }
@@ -47,7 +47,7 @@ int VirtualWorld::ProcessWire::accept(int listener) {
   return link;
 }
 
-sockaddr_in VirtualWorld::ProcessWire::own_address(int) { return place(w_.host_of(process_), 0); }
+SocketAddress VirtualWorld::ProcessWire::own_address(int) { return place(w_.host_of(process_), 0); }
 
 void VirtualWorld::ProcessWire::keep_alive(int link) {
   End& e = w_.ends_.at(link);
@@ -76,9 +76,8 @@ bool VirtualWorld::ProcessWire::wait_to_write(int, double seconds) {
   return seconds > 0;
 }
 
-int VirtualWorld::ProcessWire::reach(const sockaddr_in& to, double end) {
-  const int here = w_.processes_.at(process_).host,
-            there = static_cast<int>(ntohl(to.sin_addr.s_addr) & 0xffffff);
+int VirtualWorld::ProcessWire::reach(const SocketAddress& to, double end) {
+  const int here = w_.processes_.at(process_).host, there = host_at(to);
   const auto passes = [&] {
     return w_.cut_until(here, there) <= w_.now_ && w_.cut_until(there, here) <= w_.now_ &&
            std::find(w_.lost_hosts_.begin(), w_.lost_hosts_.end(), there) == w_.lost_hosts_.end();
@@ -172,11 +171,9 @@ bool VirtualWorld::is_readable(int link) const {
   return !e.in.empty() && comes_at(e, e.in.front()) <= now_;
 }
 
-int VirtualWorld::listener_at(const sockaddr_in& address) const {
+int VirtualWorld::listener_at(const SocketAddress& address) const {
   for (const auto& [link, e] : ends_) {
-    if (e.listens && e.address.sin_port == address.sin_port &&
-        e.address.sin_addr.s_addr == address.sin_addr.s_addr)
-      return link;
+    if (e.listens && e.address == address) return link;
   }
   return -1;
 }

@@ -57,7 +57,7 @@ class SocketWire : public Wire {
     return std::make_unique<SocketThread>(start_thread(what, std::move(body)));
   }
 
-  int listen(const sockaddr_in& address) override {
+  int listen(const SocketAddress& address) override {
     RailAddress place;
     place.address = address;
     place.interface_name = "rendezvous";
@@ -66,12 +66,12 @@ class SocketWire : public Wire {
   int accept(int listener) override {
     return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   }
-  int reach(const sockaddr_in& address, double end) override;
+  int reach(const SocketAddress& address, double end) override;
   void close(int link) override { ::close(link); }
-  sockaddr_in own_address(int link) override {
-    sockaddr_in own = {};
-    socklen_t bytes = sizeof own;
-    getsockname(link, reinterpret_cast<sockaddr*>(&own), &bytes);
+  SocketAddress own_address(int link) override {
+    SocketAddress own;
+    socklen_t bytes = SocketAddress::kMostSize;
+    getsockname(link, own.data(), &bytes);
     return own;
   }
   void keep_alive(int link) override;
@@ -95,12 +95,10 @@ class SocketWire : public Wire {
   }
 };
 
-int SocketWire::reach(const sockaddr_in& address, double end) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+int SocketWire::reach(const SocketAddress& address, double end) {
+  const int fd = socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) throw_error(Code::kIo, "rendezvous: make a socket: {}", std::strerror(errno));
-  const bool has_begun =
-      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
-      errno == EINPROGRESS;
+  const bool has_begun = connect(fd, address.data(), address.size()) == 0 || errno == EINPROGRESS;
   int error = 0;
   socklen_t bytes = sizeof error;
   if (has_begun && wait_to_write(fd, end - now()) &&

@@ -7,13 +7,13 @@
 // Threads: any.
 #pragma once
 
-#include <netinet/in.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+
+#include "comm/rails/socket_address.h"
 
 namespace moraine {
 
@@ -31,11 +31,11 @@ class Wire {
   virtual void pause(double seconds) = 0;
   virtual std::unique_ptr<WireThread> start(const char* what, std::function<void()> body) = 0;
 
-  virtual int listen(const sockaddr_in& address) = 0;
-  virtual int accept(int listener) = 0;                           // -1: nobody is there
-  virtual int reach(const sockaddr_in& address, double end) = 0;  // -1: nobody answers until then
+  virtual int listen(const SocketAddress& address) = 0;
+  virtual int accept(int listener) = 0;                             // -1: nobody is there
+  virtual int reach(const SocketAddress& address, double end) = 0;  // -1: nobody answers until then
   virtual void close(int link) = 0;
-  virtual sockaddr_in own_address(int link) = 0;
+  virtual SocketAddress own_address(int link) = 0;
   // From now on it is found out, within half a minute of silence, that the host behind `link` is gone.
   virtual void keep_alive(int link) = 0;
 
