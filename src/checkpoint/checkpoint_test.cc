@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/test_folder.h"
 #include "checkpoint/history.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/safetensors/set.h"
 #include "checkpoint/test_checkpoint.h"
 
@@ -250,6 +251,21 @@ TEST(Checkpoints, RefusesWrongRequestsWithWhatIsThere) {
   }
   message_of(Code::kNotFound, [&] { checkpoint.file("nothing.json"); });
   message_of(Code::kNotFound, [&] { Checkpoint::open(disk(), folder.file("step-9")); });
+}
+
+TEST(Checkpoints, SumsOfForgedSizesDoNotWrap) {
+  const TestFolder folder;
+  const std::string directory = TestCheckpoint(5, 3).write(disk(), folder.path()).directory;
+  Manifest manifest = parse_manifest(disk().read(directory + "/manifest.json"));
+  ASSERT_GE(manifest.files.size(), 2u);
+  for (ManifestFile& file : manifest.files) file.bytes = INT64_MAX - 1;
+  disk().write_atomic(directory + "/manifest.json", manifest_text(manifest));
+  const auto checkpoint = Checkpoint::open(disk(), directory, /*verify=*/false);
+  EXPECT_EQ(checkpoint.bytes(), INT64_MAX);
+  int64_t total = 0;
+  message_of(Code::kCorrupt,
+             [&] { checkpoint.verify([&](int64_t, int64_t all) { total = all; }); });
+  EXPECT_EQ(total, INT64_MAX);
 }
 
 TEST(Checkpoints, RefusesWhatCanNotBeWritten) {
