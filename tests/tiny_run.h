@@ -73,7 +73,7 @@ inline void write_tiny_model(const std::string& folder, ModelConfig config,
   const Tensor master = make_tensor(weights.data(), DType::kF32, {table.total_count});
   initialize_parameters(table, config, 1, master);
   change(table, weights.data());
-  write_model_directory(posix_file_system(), folder, config, master, DType::kF32, {});
+  write_model_directory(posix_file_system(), folder, {config, weights_in(master), DType::kF32, {}});
 }
 
 // Passes everything on; tells of appends.

@@ -169,7 +169,8 @@ TEST(Checkpoints, HashIsOfTheDocumentedLines) {
   const Hash128 wanted = hash_bytes(lines.data(), static_cast<int64_t>(lines.size()));
   const TestFolder folder;
   const CheckpointInfo info{.step = 12, .tokens_seen = 0, .seed = 0, .values = {}, .config = ""};
-  const CheckpointWritten written = write_checkpoint(disk(), folder.path(), info, tensors, {});
+  const CheckpointWritten written =
+      write_checkpoint(disk(), folder.path(), {.info = info, .tensors = tensors});
   EXPECT_EQ(written.hash, wanted);
   EXPECT_EQ(Checkpoint::open(disk(), written.directory).hash(), wanted);
 }
@@ -196,8 +197,11 @@ TEST(Checkpoints, ManifestIsTheDocumentedOne) {
   const CheckpointFile file{"config.toml", "[train]\n"};
   const CheckpointInfo info{
       .step = 2, .tokens_seen = 64, .seed = 1, .values = {{"phase", "0"}}, .config = "[train]\n"};
-  const std::string directory = write_checkpoint(disk(), folder.path(), info, {&tensor, 1},
-                                                 {&file, 1}, {.max_file_bytes = 16})
+  const std::string directory = write_checkpoint(disk(), folder.path(),
+                                                 {.info = info,
+                                                  .tensors = {&tensor, 1},
+                                                  .files = {&file, 1},
+                                                  .options = {.max_file_bytes = 16}})
                                     .directory;
   EXPECT_EQ(disk().read(directory + "/manifest.json"), R"({
 "format": "moraine-checkpoint",
