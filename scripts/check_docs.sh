@@ -2,7 +2,7 @@
 # Checks what the documents say against the tree, as far as a script can.
 #   scripts/check_docs.sh [ROOT]     ROOT: a checkout; default: the one this script is in
 #
-#   links     every file that a document links to is there
+#   links     every file that a document links to is there; every page of docs is linked from docs/README.md
 #   tests     every test that a document names (`Suite.Name`) exists
 #   prints    only the files that CONTRIBUTING.md allows to print do
 #   disk      only the files that file_system.h's rule allows to open files do
@@ -56,6 +56,10 @@ problems=$(
     while IFS=$'\t' read -r place path target; do
       [ -e "$path" ] || echo "${place#./}: links to $target, which is not there"
     done
+
+  find docs -name '*.md' -not -path docs/README.md | LC_ALL=C sort | while read -r page; do
+    grep -qE "\]\(${page#docs/}[)#]" docs/README.md || echo "docs/README.md:1: does not link to $page"
+  done
 
   tests=$(sed -nE 's/^TEST(_F|_P)?\(([A-Za-z0-9_]+), *([A-Za-z0-9_]+)\).*/\2.\3/p' $sources)
   # shellcheck disable=SC2086

@@ -4,7 +4,8 @@
 #
 #   text      check_*.sh: layers, sizes, double type names, format, claims of the documents
 #   fuzz      every fuzz program for a few seconds (hours: scripts/fuzz.sh)
-#   address   address and undefined-behaviour sanitizers, by clang, warnings as errors: parsers, model, train, cli
+#   parsers   address and undefined-behaviour sanitizers, by clang, warnings as errors: what reads foreign bytes
+#   address   the same: model, train, cli
 #   thread    thread sanitizer: comm, parallel
 #   clang     what the parts before it did not compile, by clang, warnings as errors (only the syntax)
 #   headers   every header alone
@@ -18,7 +19,8 @@ jobs=$(nproc)
 
 # Instrumented code is 2 to 20 times slower. What is left out runs in the release build: the same code at every one of thousands of
 # places (which the fuzz programs do here), finite differences of whole models, and, for threads, ranks that are processes.
-address_programs=(base tokenizer data checkpoint model train cli)
+parser_programs=(base tokenizer data checkpoint)  # most of it is compiled for the fuzz programs
+address_programs=(model train cli)
 address_filter='-*AtAnyCall*:*EveryFlippedByte*:*EveryCut*:*DamageOfAnyFile*:*AnErrorOnOneRank*:*RandomDamage*:*AMegabyte*'
 address_filter+=':Checkpoints.ManyTensors*:DatasetTest.AFullDisk*:DatasetTest.ThreadCount*:DatasetTest.Split*:BpeModel.LongRuns*'
 address_filter+=':Train.ThreadsChangeNothing:ModelGradient.*:ContextModel.Repetition*:Shard.PartsTile*:SlotTree.Sums*'
@@ -62,6 +64,7 @@ sanitized() { # preset, filter, program...
   done
 }
 
+parsers() { clang_ready parsers || return 0; sanitized asan "$address_filter" "${parser_programs[@]}"; }
 address() { clang_ready address || return 0; sanitized asan "$address_filter" "${address_programs[@]}"; }
 thread() { clang_ready thread || return 0; sanitized tsan "$thread_filter" "${thread_programs[@]}"; }
 fuzz() { clang_ready fuzz || return 0; scripts/fuzz.sh "${MORAINE_FUZZ_SECONDS:-5}"; }
@@ -111,7 +114,7 @@ children_seconds() { awk -v ticks="$(getconf CLK_TCK)" '{ printf "%d", ($16 + $1
 parts=("$@")
 minutes=1000000  # what is asked for by name runs
 if [ ${#parts[@]} -eq 0 ]; then
-  parts=(text fuzz gpu thread headers clang address)
+  parts=(text fuzz parsers gpu thread headers clang address)
   minutes=${MORAINE_GATE_MINUTES:-12}
 fi
 for part in "${parts[@]}"; do

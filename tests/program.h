@@ -100,6 +100,15 @@ inline Ended run_program(const std::string& folder, const std::vector<std::strin
   return Program(folder, args, memory_bytes).wait();
 }
 
+// The commands that `moraine --help` lists.
+inline std::vector<std::string> listed_commands(const std::string& folder) {
+  std::vector<std::string> names;
+  const std::string help = run_program(folder, {"--help"}).out;
+  for (size_t at = help.find("\n  "); at != std::string::npos; at = help.find("\n  ", at + 1))
+    names.push_back(help.substr(at + 3, help.find(' ', at + 3) - at - 3));
+  return names;
+}
+
 // The word after `key=` in a line of results.
 inline std::string value_of(const std::string& text, const std::string& key) {
   const size_t at = text.find(key + "=");

@@ -73,7 +73,7 @@ inline void write_tiny_model(const std::string& folder, ModelConfig config,
   const Tensor master = make_tensor(weights.data(), DType::kF32, {table.total_count});
   initialize_parameters(table, config, 1, master);
   change(table, weights.data());
-  write_model_directory(posix_file_system(), folder, config, master, DType::kF32, {});
+  write_model_directory(posix_file_system(), folder, {config, weights_in(master), DType::kF32, {}});
 }
 
 // Passes everything on; tells of appends.
@@ -207,13 +207,8 @@ class TinyRun {
     return outcome;
   }
   Outcome train(FileSystem& fs, const RunConfig& config, const std::string& out,
-                const std::atomic<int>* stop = nullptr, const std::string& resume = "auto",
-                int ranks = 1) const {
-    RunOptions options;
-    options.out = out;
-    options.resume = resume;
-    options.stop_signal = stop;
-    return train(fs, config, options, ranks);
+                const std::atomic<int>* stop = nullptr, const std::string& resume = "auto") const {
+    return train(fs, config, options_of(out, stop, resume), 1);
   }
   Outcome train(const RunConfig& config, const std::string& out) const {
     WatchedFileSystem fs(posix_file_system(), [](const std::string&) {});
@@ -221,7 +216,7 @@ class TinyRun {
   }
   Outcome train_on(int ranks, const RunConfig& config, const std::string& out) const {
     WatchedFileSystem fs(posix_file_system(), [](const std::string&) {});
-    return train(fs, config, out, nullptr, "auto", ranks);
+    return train(fs, config, options_of(out, nullptr), ranks);
   }
   // Stops, as by a signal, once `steps` more steps are done.
   Outcome train_steps(const RunConfig& config, const std::string& out, int64_t steps,
@@ -230,10 +225,15 @@ class TinyRun {
     WatchedFileSystem fs(posix_file_system(), [&](const std::string& path) {
       if (path.ends_with("metrics.jsonl") && --steps == 0) stop = 15;
     });
-    return train(fs, config, out, &stop, "auto", ranks);
+    return train(fs, config, options_of(out, &stop), ranks);
   }
 
  private:
+  static RunOptions options_of(const std::string& out, const std::atomic<int>* stop,
+                               const std::string& resume = "auto") {
+    return {.out = out, .resume = resume, .machine_file = "", .stop_signal = stop};
+  }
+
   std::string root_;
 };
 

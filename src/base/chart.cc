@@ -194,16 +194,22 @@ std::string empty_chart(const Canvas& canvas, const std::string& title) {
          text_element(canvas.width / 2, canvas.height / 2, "middle", "no data") + "</svg>\n";
 }
 
-std::string heat_cell(double value, double x, double y, double w, double h, bool with_number) {
+struct Box {
+  double x, y, width, height;
+};
+
+std::string heat_cell(double value, const Box& box, bool with_number) {
   if (!std::isfinite(value)) return "";
   const bool high = value > 1;
   const double strength = std::min(1.0, std::abs(value - 1));
   std::string svg = fmt::format(
       "<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"var(--{})\" "
       "fill-opacity=\"{:.2f}\"><title>{:.2f}</title></rect>",
-      x, y, w, h, high ? "high" : "low", 0.85 * strength, value);
-  if (with_number)
-    svg += text_element(x + w / 2, y + h / 2 + 3.5, "middle", fmt::format("{:.2f}", value), "cell");
+      box.x, box.y, box.width, box.height, high ? "high" : "low", 0.85 * strength, value);
+  if (with_number) {
+    svg += text_element(box.x + box.width / 2, box.y + box.height / 2 + 3.5, "middle",
+                        fmt::format("{:.2f}", value), "cell");
+  }
   return svg;
 }
 
@@ -258,8 +264,11 @@ std::string heat_map_svg(const HeatMap& map) {
     if (r % label_every == 0)
       svg += text_element(kLeft - 7, y + cell_h / 2 + 4, "end", std::to_string(r));
     for (size_t c = 0; c < std::min(cols, map.values[r].size()); ++c) {
-      svg += heat_cell(map.values[r][c], kLeft + cell_w * static_cast<double>(c), y, cell_w - gap,
-                       cell_h - (cell_h > 6 ? 1 : 0), numbers);
+      const Box box{.x = kLeft + cell_w * static_cast<double>(c),
+                    .y = y,
+                    .width = cell_w - gap,
+                    .height = cell_h - (cell_h > 6 ? 1 : 0)};
+      svg += heat_cell(map.values[r][c], box, numbers);
     }
   }
   const double bottom = kTop + cell_h * static_cast<double>(rows);

@@ -130,7 +130,8 @@ class RankBench {
   }
 
   void write_distributed(const std::string& root) {
-    write_checkpoint_distributed(comm_, posix_file_system(), root, info_of_bench(), own_, {}, true);
+    write_checkpoint_distributed(comm_, posix_file_system(), root,
+                                 {.info = info_of_bench(), .tensors = own_});
   }
 
   void write_gathered(const std::string& root) {
@@ -158,7 +159,7 @@ class RankBench {
       all_to_all(comm_, send, receive);
     }
     if (comm_.rank() == 0) {
-      write_checkpoint(posix_file_system(), root, info_of_bench(), tensors, {});
+      write_checkpoint(posix_file_system(), root, {.info = info_of_bench(), .tensors = tensors});
     }
   }
 

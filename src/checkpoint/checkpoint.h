@@ -68,12 +68,15 @@ struct CheckpointWritten {
   Hash128 hash;       // = Checkpoint::hash()
 };
 
+struct CheckpointContent {
+  const CheckpointInfo& info;
+  std::span<const CheckpointTensor> tensors;
+  std::span<const CheckpointFile> files = {};
+  CheckpointOptions options = {};
+};
 // Writes `root`/step-<info.step>. After an error the checkpoints that were there are untouched.
 CheckpointWritten write_checkpoint(FileSystem& fs, const std::string& root,
-                                   const CheckpointInfo& info,
-                                   std::span<const CheckpointTensor> tensors,
-                                   std::span<const CheckpointFile> files,
-                                   const CheckpointOptions& options = {});
+                                   const CheckpointContent& content);
 
 struct CheckpointEntry {
   std::string name;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/test_folder.h"
 #include "checkpoint/history.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/safetensors/set.h"
 #include "checkpoint/test_checkpoint.h"
 
@@ -168,7 +169,8 @@ TEST(Checkpoints, HashIsOfTheDocumentedLines) {
   const Hash128 wanted = hash_bytes(lines.data(), static_cast<int64_t>(lines.size()));
   const TestFolder folder;
   const CheckpointInfo info{.step = 12, .tokens_seen = 0, .seed = 0, .values = {}, .config = ""};
-  const CheckpointWritten written = write_checkpoint(disk(), folder.path(), info, tensors, {});
+  const CheckpointWritten written =
+      write_checkpoint(disk(), folder.path(), {.info = info, .tensors = tensors});
   EXPECT_EQ(written.hash, wanted);
   EXPECT_EQ(Checkpoint::open(disk(), written.directory).hash(), wanted);
 }
@@ -195,8 +197,11 @@ TEST(Checkpoints, ManifestIsTheDocumentedOne) {
   const CheckpointFile file{"config.toml", "[train]\n"};
   const CheckpointInfo info{
       .step = 2, .tokens_seen = 64, .seed = 1, .values = {{"phase", "0"}}, .config = "[train]\n"};
-  const std::string directory = write_checkpoint(disk(), folder.path(), info, {&tensor, 1},
-                                                 {&file, 1}, {.max_file_bytes = 16})
+  const std::string directory = write_checkpoint(disk(), folder.path(),
+                                                 {.info = info,
+                                                  .tensors = {&tensor, 1},
+                                                  .files = {&file, 1},
+                                                  .options = {.max_file_bytes = 16}})
                                     .directory;
   EXPECT_EQ(disk().read(directory + "/manifest.json"), R"({
 "format": "moraine-checkpoint",
@@ -250,6 +255,21 @@ TEST(Checkpoints, RefusesWrongRequestsWithWhatIsThere) {
   }
   message_of(Code::kNotFound, [&] { checkpoint.file("nothing.json"); });
   message_of(Code::kNotFound, [&] { Checkpoint::open(disk(), folder.file("step-9")); });
+}
+
+TEST(Checkpoints, SumsOfForgedSizesDoNotWrap) {
+  const TestFolder folder;
+  const std::string directory = TestCheckpoint(5, 3).write(disk(), folder.path()).directory;
+  Manifest manifest = parse_manifest(disk().read(directory + "/manifest.json"));
+  ASSERT_GE(manifest.files.size(), 2u);
+  for (ManifestFile& file : manifest.files) file.bytes = INT64_MAX - 1;
+  disk().write_atomic(directory + "/manifest.json", manifest_text(manifest));
+  const auto checkpoint = Checkpoint::open(disk(), directory, /*verify=*/false);
+  EXPECT_EQ(checkpoint.bytes(), INT64_MAX);
+  int64_t total = 0;
+  message_of(Code::kCorrupt,
+             [&] { checkpoint.verify([&](int64_t, int64_t all) { total = all; }); });
+  EXPECT_EQ(total, INT64_MAX);
 }
 
 TEST(Checkpoints, RefusesWhatCanNotBeWritten) {

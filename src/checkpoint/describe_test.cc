@@ -93,7 +93,7 @@ TEST(Describe, WhoWroteADistributedCheckpointAndWhichFileIsDamaged) {
   const TestCheckpoint content(3, 1);
   const testing::Dealt dealt = testing::deal(content.tensors, 3, 1);
   testing::run_ranks(3, [&](Communicator& comm) {
-    testing::write_dealt(comm, disk(), folder.path(), content, dealt);
+    testing::write_dealt(comm, disk(), folder.path(), {content, dealt});
   });
   const std::string directory = folder.file("step-3");
   const Description whole = describe(disk(), directory);

@@ -219,21 +219,19 @@ class DistributedWrite {
 }  // namespace
 
 CheckpointWritten write_checkpoint_distributed(Communicator& comm, FileSystem& fs,
-                                               const std::string& root, const CheckpointInfo& info,
-                                               std::span<const TensorRows> tensors,
-                                               std::span<const CheckpointFile> files,
-                                               bool with_hash, const CheckpointOptions& options) {
-  DistributedWrite write(comm, fs, root, info, files);
+                                               const std::string& root,
+                                               const DistributedContent& content) {
+  DistributedWrite write(comm, fs, root, content.info, content.files);
   try {
-    write.plan_round(tensors);
-    write.write_round(options);
-    if (with_hash) write.hash_round();
+    write.plan_round(content.tensors);
+    write.write_round(content.options);
+    if (content.with_hash) write.hash_round();
     return write.commit_round();
   } catch (const Error& error) {
     // A peer that was lost may still be writing there: then the next save clears it.
     if (comm.rank() == 0 && error.code() != Code::kPeerLost) drop_partial(fs, write.partial());
     throw_error(error.code(), "save checkpoint step-{} in {}: {}; the checkpoints before it stay",
-                info.step, root, error.what());
+                content.info.step, root, error.what());
   }
 }
 
@@ -259,8 +257,12 @@ SaveResult DistributedSaver::save(const CheckpointInfo& info, std::span<const Te
                                   std::span<const CheckpointFile> files) {
   SaveResult saved;
   saved.step = info.step;
-  saved.written = write_checkpoint_distributed(comm_, fs_, root_, info, tensors, files, with_hash_,
-                                               options_.checkpoint);
+  saved.written = write_checkpoint_distributed(comm_, fs_, root_,
+                                               {.info = info,
+                                                .tensors = tensors,
+                                                .files = files,
+                                                .with_hash = with_hash_,
+                                                .options = options_.checkpoint});
   MessageWriter out;
   if (comm_.rank() == 0) {
     fault_point("save.retention");

@@ -34,15 +34,19 @@
 
 namespace moraine {
 
-// Collective. `info` and `files` are the same on every rank. The hash is computed if `with_hash`,
-// before the commit: tensors that one rank wrote whole are hashed on the way, those in several
-// parts are read again, each by one rank. Else it is zero.
+struct DistributedContent {
+  const CheckpointInfo& info;                  // the same on every rank
+  std::span<const TensorRows> tensors;         // this rank's rows
+  std::span<const CheckpointFile> files = {};  // the same on every rank
+  // Before the commit: tensors that one rank wrote whole are hashed on the way, those in several
+  // parts are read again, each by one rank. Else the hash is zero.
+  bool with_hash = true;
+  CheckpointOptions options = {};
+};
+// Collective.
 CheckpointWritten write_checkpoint_distributed(Communicator& comm, FileSystem& fs,
-                                               const std::string& root, const CheckpointInfo& info,
-                                               std::span<const TensorRows> tensors,
-                                               std::span<const CheckpointFile> files,
-                                               bool with_hash,
-                                               const CheckpointOptions& options = {});
+                                               const std::string& root,
+                                               const DistributedContent& content);
 
 // Checkpoint::hash() with the reading divided among the ranks. Collective.
 Hash128 checkpoint_hash_distributed(Communicator& comm, const Checkpoint& checkpoint);

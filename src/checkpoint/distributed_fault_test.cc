@@ -65,7 +65,8 @@ class DistributedFaults : public ::testing::Test {
   RankErrors save(std::vector<std::unique_ptr<FaultyFileSystem>>& fs) {
     return run_ranks(kRanks, [&](Communicator& comm) {
       try {
-        write_dealt(comm, *fs[static_cast<size_t>(comm.rank())], root_, new_, dealt_, kSmallFiles);
+        write_dealt(comm, *fs[static_cast<size_t>(comm.rank())], root_, {new_, dealt_},
+                    kSmallFiles);
       } catch (const Killed&) {  // what the transport finds out about a dead process
         comm.transport().fail(fmt::format("rank {} died", comm.rank()));
       }
@@ -91,8 +92,9 @@ class DistributedFaults : public ::testing::Test {
   void expect_next_save_works() {
     const Dealt dealt = deal(next_.tensors, 2, 9);
     FaultyFileSystem fast(disk());
-    const RankErrors errors = run_ranks(
-        2, [&](Communicator& comm) { write_dealt(comm, fast, root_, next_, dealt, kSmallFiles); });
+    const RankErrors errors = run_ranks(2, [&](Communicator& comm) {
+      write_dealt(comm, fast, root_, {next_, dealt}, kSmallFiles);
+    });
     for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
     EXPECT_TRUE(is(find_newest(root_), next_));
     for (const std::string& name : disk().list(root_)) {
@@ -179,7 +181,7 @@ TEST_F(DistributedFaults, AJobKilledAtAnyCallLeavesTheOldOrTheNew) {
         FaultyFileSystem fs(disk());
         fs.kill_at(call);
         run_ranks(kRanks, [&](Communicator& comm) {  // the dead do not see what they wrote
-          write_dealt(comm, fs, root_, new_, dealt_, kSmallFiles);
+          write_dealt(comm, fs, root_, {new_, dealt_}, kSmallFiles);
         });
         EXPECT_TRUE(fs.fired());
         if (cut > 0) fs.power_cut(cut == 2);
@@ -197,8 +199,9 @@ TEST_F(DistributedFaults, AJobKilledAtAnyCallLeavesTheOldOrTheNew) {
 TEST_F(DistributedFaults, WhatIsReportedIsDurable) {
   prepare(false);
   FaultyFileSystem fs(disk());
-  const RankErrors errors = run_ranks(
-      kRanks, [&](Communicator& comm) { write_dealt(comm, fs, root_, new_, dealt_, kSmallFiles); });
+  const RankErrors errors = run_ranks(kRanks, [&](Communicator& comm) {
+    write_dealt(comm, fs, root_, {new_, dealt_}, kSmallFiles);
+  });
   for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
   fs.power_cut(true);
   EXPECT_TRUE(is(find_newest(root_), new_));
@@ -267,7 +270,7 @@ TEST_F(DistributedFaults, AFileOfAnotherStepIsSeenAndNamed) {
   const Dealt dealt = deal(other.tensors, kRanks, 3);
   const std::string elsewhere = folder_.file("elsewhere");
   run_ranks(kRanks, [&](Communicator& comm) {
-    write_dealt(comm, disk(), elsewhere, other, dealt, kSmallFiles);
+    write_dealt(comm, disk(), elsewhere, {other, dealt}, kSmallFiles);
   });
   for (const std::string& name : disk().list(root_ + "/step-2")) {
     if (!name.starts_with("data-")) continue;

@@ -78,7 +78,7 @@ TEST(Distributed, AnyCutOverAnyRanksIsTheSameCheckpointOnAnyOther) {
     FaultyFileSystem fast(disk());
     const RankErrors errors = run_ranks(ranks, [&](Communicator& comm) {
       const CheckpointWritten written =
-          write_dealt(comm, fast, folder.path(), content, dealt, {.max_file_bytes = file_bytes});
+          write_dealt(comm, fast, folder.path(), {content, dealt}, {.max_file_bytes = file_bytes});
       EXPECT_EQ(written.hash, content.hash());
       EXPECT_EQ(written.directory, folder.file(fmt::format("step-{}", seed)));
       EXPECT_EQ(written.bytes, Checkpoint::open(disk(), written.directory).bytes());
@@ -106,7 +106,7 @@ TEST(Distributed, OneRankWritesTheBytesOfTheSingleWriter) {
       all.push_back({t.name, t.tensor, {t.tensor.dims, t.tensor.dims + t.tensor.rank}, 0});
     }
     shared =
-        write_dealt(comm, disk(), folder.file("shared"), content, {all}, {.max_file_bytes = 100})
+        write_dealt(comm, disk(), folder.file("shared"), {content, {all}}, {.max_file_bytes = 100})
             .directory;
   });
   ASSERT_EQ(disk().list(alone), disk().list(shared));
@@ -128,8 +128,9 @@ TEST(Distributed, EveryRankWritesItsOwnRows) {
     dealt[1].push_back({t.name, t.tensor.rows(0, 4), shape, 0});
     dealt[2].push_back({t.name, t.tensor.rows(4, 9), shape, 4});
   }
-  run_ranks(3,
-            [&](Communicator& comm) { write_dealt(comm, disk(), folder.path(), content, dealt); });
+  run_ranks(3, [&](Communicator& comm) {
+    write_dealt(comm, disk(), folder.path(), {content, dealt});
+  });
   const auto bytes = [&](const char* name) { return disk().file_bytes(folder.file(name)); };
   EXPECT_EQ(bytes("step-3/data-00002-00000.safetensors"),
             bytes("step-3/data-00001-00000.safetensors") + 16);  // one row more
@@ -165,7 +166,8 @@ void expect_refused(const Difference& difference) {
     std::vector<TensorRows> mine = dealt[static_cast<size_t>(comm.rank())];
     std::vector<CheckpointFile> files = content.files;
     if (comm.rank() == 1) difference.change(info, mine, files);
-    write_checkpoint_distributed(comm, disk(), folder.path(), info, mine, files, true);
+    write_checkpoint_distributed(comm, disk(), folder.path(),
+                                 {.info = info, .tensors = mine, .files = files});
   });
   for (const auto& error : errors) {
     ASSERT_TRUE(error.has_value());
@@ -177,8 +179,9 @@ void expect_refused(const Difference& difference) {
   }
   EXPECT_EQ(disk().list(folder.path()), (std::vector<std::string>{"step-2"}));
   // The ranks are in step still: the next save works.
-  const RankErrors again = run_ranks(
-      3, [&](Communicator& comm) { write_dealt(comm, disk(), folder.path(), content, dealt); });
+  const RankErrors again = run_ranks(3, [&](Communicator& comm) {
+    write_dealt(comm, disk(), folder.path(), {content, dealt});
+  });
   for (const auto& error : again) EXPECT_FALSE(error.has_value()) << error->what();
   EXPECT_EQ(Checkpoint::open(disk(), folder.file("step-3")).hash(), content.hash());
 }
@@ -265,8 +268,9 @@ TEST(Distributed, TheManifestIsTheDocumentedOne) {
        {"w", make_tensor(w + 4, DType::kF32, {1, 2}), {3, 2}, 2}}};
   const CheckpointInfo info{.step = 7, .tokens_seen = 64, .seed = 1, .values = {}, .config = ""};
   run_ranks(2, [&](Communicator& comm) {
-    write_checkpoint_distributed(comm, disk(), folder.path(), info,
-                                 dealt[static_cast<size_t>(comm.rank())], {}, true);
+    write_checkpoint_distributed(
+        comm, disk(), folder.path(),
+        {.info = info, .tensors = dealt[static_cast<size_t>(comm.rank())]});
   });
   const std::string manifest = disk().read(folder.file("step-7/manifest.json"));
   const std::string wanted = R"("data": [
@@ -289,7 +293,7 @@ TEST(Distributed, TheFolderMustBeSharedByAllRanks) {
   const Dealt dealt = deal(content.tensors, 2, 4);
   ASSERT_FALSE(dealt[1].empty());
   const RankErrors errors = run_ranks(2, [&](Communicator& comm) {
-    write_dealt(comm, disk(), folder.file(fmt::format("host{}", comm.rank())), content, dealt);
+    write_dealt(comm, disk(), folder.file(fmt::format("host{}", comm.rank())), {content, dealt});
   });
   for (const auto& error : errors) {
     ASSERT_TRUE(error.has_value());

@@ -39,8 +39,9 @@ TEST(CheckpointStream, TensorsMadeOnTheWayGiveTheSameFiles) {
         std::memcpy(out, from + offset, static_cast<size_t>(bytes));
       };
     }
-    const CheckpointWritten got = write_checkpoint(disk(), folder.file("stream"), content.info,
-                                                   streamed, content.files, options);
+    const CheckpointWritten got = write_checkpoint(
+        disk(), folder.file("stream"),
+        {.info = content.info, .tensors = streamed, .files = content.files, .options = options});
     EXPECT_EQ(got.hash, want.hash);
     EXPECT_EQ(next, 4 * 700 * 1000);
     ASSERT_EQ(disk().list(got.directory), disk().list(want.directory));

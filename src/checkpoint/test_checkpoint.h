@@ -44,7 +44,8 @@ class TestCheckpoint {
   }
   CheckpointWritten write(FileSystem& fs, const std::string& root,
                           const CheckpointOptions& options = {}) const {
-    return write_checkpoint(fs, root, info, tensors, files, options);
+    return write_checkpoint(fs, root,
+                            {.info = info, .tensors = tensors, .files = files, .options = options});
   }
   // What Checkpoint::hash() must be, from memory alone.
   Hash128 hash() const {

@@ -58,12 +58,18 @@ inline RankErrors run_ranks(int ranks, const std::function<void(Communicator&)>&
   return errors;
 }
 
+struct DealtCheckpoint {
+  const TestCheckpoint& checkpoint;
+  const Dealt& dealt;
+};
 inline CheckpointWritten write_dealt(Communicator& comm, FileSystem& fs, const std::string& root,
-                                     const TestCheckpoint& content, const Dealt& dealt,
+                                     const DealtCheckpoint& content,
                                      const CheckpointOptions& options = {}) {
-  return write_checkpoint_distributed(comm, fs, root, content.info,
-                                      dealt[static_cast<size_t>(comm.rank())], content.files, true,
-                                      options);
+  return write_checkpoint_distributed(comm, fs, root,
+                                      {.info = content.checkpoint.info,
+                                       .tensors = content.dealt[static_cast<size_t>(comm.rank())],
+                                       .files = content.checkpoint.files,
+                                       .options = options});
 }
 
 }  // namespace moraine::testing

@@ -188,8 +188,12 @@ void cmd_export(const CommandLine& line) {
         "\"{}\" for skipped tokens\n",
         skip_name(skip), layout, skip_name(expressed));
   }
-  write_public_model(fs, out, model.directory.config(), model.table, model.master,
-                     model.directory.language_files(), options);
+  write_public_model(fs, out,
+                     {.config = model.directory.config(),
+                      .table = model.table,
+                      .master = model.master,
+                      .language_files = model.directory.language_files()},
+                     options);
   fmt::print("model={} layout={} dtype={}\n", out, layout, dtype_name(options.dtype));
 }
 

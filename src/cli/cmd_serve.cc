@@ -135,9 +135,11 @@ void serve_on(Transport& transport, ServeFlags f) {
   const std::shared_ptr<const ServedModel> model = load_served_model(fs, f.model);
   App app(std::move(options), model);
   running = &app;
-  Reload reload(
-      fs, f.model.path, f.reload_seconds, [&] { return load_served_model(fs, f.model); },
-      app.model(), app.metrics());
+  Reload reload(fs,
+                {.path = f.model.path,
+                 .seconds = f.reload_seconds,
+                 .load = [&] { return load_served_model(fs, f.model); }},
+                app.model(), app.metrics());
   std::printf("listening on %s\n", app.http().url().c_str());
   std::fflush(stdout);
   const int64_t cut = app.run();

@@ -134,7 +134,7 @@ Incoming HostTransport::open(int peer, int channel, uint64_t label, int64_t byte
   wait(w, [&] { return message_there(from, channel, number); });
   const Message& m = slot(from, local_, channel, number);
   if (m.label != label || m.bytes != bytes)
-    throw_lost(mismatch_text(rank(), label, bytes, peer, m.label, m.bytes));
+    throw_lost(mismatch_text({rank(), label, bytes}, {peer, m.label, m.bytes}));
   Incoming in = {.peer = peer,
                  .channel = channel,
                  .bytes = bytes,

@@ -49,12 +49,12 @@ std::string label_text(uint64_t label) {
                      label >> 32, label >> 8 & 0xffffff);
 }
 
-std::string mismatch_text(int rank, uint64_t label, int64_t bytes, int peer, uint64_t peer_label,
-                          int64_t peer_bytes) {
+std::string mismatch_text(const LabelledMessage& wanted, const LabelledMessage& sent) {
   return fmt::format(
       "rank {} and rank {} do different things: rank {} wants {} bytes of {}, rank {} sends {} "
       "bytes of {}",
-      rank, peer, rank, bytes, label_text(label), peer, peer_bytes, label_text(peer_label));
+      wanted.rank, sent.rank, wanted.rank, wanted.bytes, label_text(wanted.label), sent.rank,
+      sent.bytes, label_text(sent.label));
 }
 
 }  // namespace moraine

@@ -27,8 +27,12 @@ uint64_t make_label(int64_t step, uint32_t number, Operation operation);
 
 std::string label_text(uint64_t label);  // "all_gather (step 3, operation 17)"
 
+struct LabelledMessage {
+  int rank;  // that wants or sends it
+  uint64_t label;
+  int64_t bytes;
+};
 // Two ranks do different things: one wants a message, the other sends another.
-std::string mismatch_text(int rank, uint64_t label, int64_t bytes, int peer, uint64_t peer_label,
-                          int64_t peer_bytes);
+std::string mismatch_text(const LabelledMessage& wanted, const LabelledMessage& sent);
 
 }  // namespace moraine

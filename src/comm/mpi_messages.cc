@@ -161,7 +161,7 @@ Incoming MpiMessages::open(int peer, int channel, uint64_t label, int64_t bytes,
   Header header;
   std::memcpy(&header, l.head.data(), sizeof header);
   if (header.label != label || header.bytes != bytes)
-    host_.throw_lost(mismatch_text(rank_, label, bytes, peer, header.label, header.bytes));
+    host_.throw_lost(mismatch_text({rank_, label, bytes}, {peer, header.label, header.bytes}));
   Incoming in = {.peer = peer,
                  .channel = channel,
                  .bytes = bytes,

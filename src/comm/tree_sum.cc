@@ -29,18 +29,18 @@ int64_t TreeSum::floats(int members, int64_t most) {
 
 void TreeSum::add(const Source& source, float* out, int64_t count) {
   MR_CHECK(count <= most_, "%ld of %ld", long(count), long(most_));
-  const float* sum = subtree(source, 0, members_, 0, out, count);
+  const float* sum = subtree(source, {0, members_, 0}, out, count);
   if (sum != out) std::memcpy(out, sum, static_cast<size_t>(count) * sizeof(float));
 }
 
-const float* TreeSum::subtree(const Source& source, int begin, int end, int level, float* out,
-                              int64_t count) {
-  const int n = end - begin;
-  if (n == 1) return source(begin, out, count);
-  const int half = static_cast<int>(std::bit_ceil(static_cast<unsigned>(n)) / 2);
-  float* pieces = levels_ + 2 * level * most_;
-  const float* left = subtree(source, begin, begin + half, level + 1, pieces, count);
-  const float* right = subtree(source, begin + half, end, level + 1, pieces + most_, count);
+const float* TreeSum::subtree(const Source& source, const Node& node, float* out, int64_t count) {
+  const int n = node.end - node.begin;
+  if (n == 1) return source(node.begin, out, count);
+  const int middle = node.begin + static_cast<int>(std::bit_ceil(static_cast<unsigned>(n)) / 2);
+  float* pieces = levels_ + 2 * node.level * most_;
+  const int below = node.level + 1;
+  const float* left = subtree(source, {node.begin, middle, below}, pieces, count);
+  const float* right = subtree(source, {middle, node.end, below}, pieces + most_, count);
   add_floats(out, left, right, count);
   return out;
 }

@@ -31,9 +31,12 @@ class TreeSum {
   void add(const Source& source, float* out, int64_t count);
 
  private:
-  // Sum of members [begin, end): in `out`, or where a single source keeps it.
-  const float* subtree(const Source& source, int begin, int end, int level, float* out,
-                       int64_t count);
+  struct Node {
+    int begin, end;  // members
+    int level;
+  };
+  // Sum of a node's members: in `out`, or where a single source keeps it.
+  const float* subtree(const Source& source, const Node& node, float* out, int64_t count);
 
   const int members_;
   const int64_t most_;

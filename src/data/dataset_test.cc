@@ -266,8 +266,9 @@ TEST_F(DatasetTest, AFullDiskLeavesNoDatasetAndTheNextBuildSucceeds) {
 }
 
 TEST_F(DatasetTest, DamagedManifestsAreRefused) {
-  testing::write_dataset(files_, at("m"), {5, 6, 7, 8}, {.vocabulary_size = 10}, 2,
-                         [](int64_t d, int64_t t) { return static_cast<int32_t>((d + t) % 10); });
+  testing::write_dataset(
+      files_, at("m"), {.vocabulary_size = 10},
+      {{5, 6, 7, 8}, 2, [](int64_t d, int64_t t) { return static_cast<int32_t>((d + t) % 10); }});
   const std::string path = at("m/dataset.json"), whole = files_.read(path);
   const auto opens = [&] {
     try {
@@ -327,8 +328,9 @@ TEST_F(DatasetTest, DamagedManifestsAreRefused) {
 
 TEST_F(DatasetTest, AShardOfAnotherBuildIsNoticed) {
   for (const int32_t base : {0, 1}) {  // equal counts, other tokens
-    testing::write_dataset(files_, at(base == 0 ? "one" : "two"), {5, 6}, {.vocabulary_size = 10},
-                           9, [&](int64_t, int64_t t) { return base + static_cast<int32_t>(t); });
+    testing::write_dataset(
+        files_, at(base == 0 ? "one" : "two"), {.vocabulary_size = 10},
+        {{5, 6}, 9, [&](int64_t, int64_t t) { return base + static_cast<int32_t>(t); }});
   }
   testing::write_file(files_, at("one/shard-00000.bin"), files_.read(at("two/shard-00000.bin")));
   EXPECT_THROW(Dataset(files_, at("one")), Error);
@@ -417,8 +419,10 @@ TEST_F(DatasetTest, TwoBuildsIntoOneFolderAreRefused) {
 }
 
 TEST_F(DatasetTest, InspectionDescribesAndFindsDamage) {
-  testing::write_dataset(files_, at("i"), {5, 6, 70000, 8}, {.vocabulary_size = 10}, 1,
-                         [](int64_t d, int64_t t) { return static_cast<int32_t>((d + t) % 10); });
+  testing::write_dataset(files_, at("i"), {.vocabulary_size = 10},
+                         {{5, 6, 70000, 8}, 1, [](int64_t d, int64_t t) {
+                            return static_cast<int32_t>((d + t) % 10);
+                          }});
   const Inspection described = describe_dataset(Dataset(files_, at("i")));
   const JsonDocument json(described.json);
   EXPECT_EQ(json.root().integer("documents"), 4);

@@ -25,9 +25,11 @@ class LoaderTest : public ::testing::Test {
     std::vector<int64_t> begins = {0};
     for (const int64_t n : lengths) begins.push_back(begins.back() + n);
     const std::string path = join_path(folder_.path(), name);
-    testing::write_dataset(files_, path, lengths, kMeaning, 17, [&](int64_t d, int64_t t) {
-      return base + static_cast<int32_t>(begins[static_cast<size_t>(d)] + t);
-    });
+    testing::write_dataset(files_, path, kMeaning,
+                           {lengths, 17, [&](int64_t d, int64_t t) {
+                              return base +
+                                     static_cast<int32_t>(begins[static_cast<size_t>(d)] + t);
+                            }});
     return path;
   }
   static SequenceBatch read(const Loader& loader, int64_t first, int64_t count) {
@@ -295,8 +297,8 @@ TEST_F(LoaderTest, BadOptionsAndDataAreErrors) {
                     ones = make("o", {1, 1}, 0);
   const std::string twin = make("a2", {30, 20}, 0);
   const std::string other = join_path(folder_.path(), "other");
-  testing::write_dataset(files_, other, {9}, {.vocabulary_size = 5}, 1,
-                         [](int64_t, int64_t) { return 1; });
+  testing::write_dataset(files_, other, {.vocabulary_size = 5},
+                         {{9}, 1, [](int64_t, int64_t) { return 1; }});
   const auto code = [&](const LoaderOptions& options) {
     try {
       const Loader loader(files_, options);

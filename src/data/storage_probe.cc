@@ -35,7 +35,8 @@ struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-struct Reader {  // one thread's result
+struct Reader {    // one thread's work and result
+  int thread = 0;  // whose draws
   std::vector<float> latencies_us;
   int error = 0;
 };
@@ -52,8 +53,7 @@ double cached_share(FileSystem& files, const std::string& path) {
   return static_cast<double>(count) / static_cast<double>(resident.size());
 }
 
-void read_pages(int fd, int64_t pages, int thread, const StorageProbeOptions& o, double deadline,
-                Reader* out) {
+void read_pages(int fd, int64_t pages, const StorageProbeOptions& o, double deadline, Reader* out) {
   constexpr size_t kAlign = 4096;  // what O_DIRECT asks of memory
   const size_t bytes = static_cast<size_t>(o.page_bytes);
   const std::unique_ptr<void, Free> buffer(
@@ -61,8 +61,9 @@ void read_pages(int fd, int64_t pages, int thread, const StorageProbeOptions& o,
   for (int64_t i = 0; i < kReadsMax; ++i) {
     const double begin = now_seconds();
     if (begin > deadline && i > 0) return;
-    const uint64_t page = random_below(static_cast<uint64_t>(pages), o.seed, Stream::kTest,
-                                       static_cast<uint64_t>(thread), static_cast<uint64_t>(i));
+    const uint64_t page =
+        random_below(static_cast<uint64_t>(pages), o.seed, Stream::kTest,
+                     static_cast<uint64_t>(out->thread), static_cast<uint64_t>(i));
     const ssize_t n = ::pread(fd, buffer.get(), bytes, static_cast<off_t>(page * bytes));
     if (n < 0 && errno == EINTR) continue;
     if (n != static_cast<ssize_t>(bytes)) {
@@ -80,7 +81,7 @@ int open_direct(const std::string& path, int64_t page_bytes) {
   Reader trial;
   StorageProbeOptions once;
   once.page_bytes = page_bytes;
-  read_pages(fd, 1, 0, once, 0, &trial);
+  read_pages(fd, 1, once, 0, &trial);
   if (trial.error == 0) return fd;
   ::close(fd);
   return -1;
@@ -125,9 +126,10 @@ StorageProbe measure_storage_iops(FileSystem& files, const std::string& path,
   };
   try {
     for (int t = 0; t < o.threads; ++t) {
-      threads.push_back(start_thread("reading pages", [&, t] {
-        read_pages(fd, pages, t, o, begin + o.seconds, &readers[static_cast<size_t>(t)]);
-      }));
+      Reader* reader = &readers[static_cast<size_t>(t)];
+      reader->thread = t;
+      threads.push_back(start_thread(
+          "reading pages", [&, reader] { read_pages(fd, pages, o, begin + o.seconds, reader); }));
     }
   } catch (const Error&) {
     join_all();

@@ -18,19 +18,21 @@ inline void write_file(FileSystem& files, const std::string& path, const std::st
   files.create(path)->append(content.data(), static_cast<int64_t>(content.size()));
 }
 
-// Writes a dataset whose token t of document d is `token(d, t)`, a new shard every
-// `documents_per_shard`.
-inline void write_dataset(FileSystem& files, const std::string& folder,
-                          const std::vector<int64_t>& lengths, const TokenMeaning& meaning,
-                          int64_t documents_per_shard,
-                          const std::function<int32_t(int64_t document, int64_t t)>& token) {
+struct TestDocuments {
+  const std::vector<int64_t>& lengths;
+  int64_t per_shard;
+  std::function<int32_t(int64_t document, int64_t t)> token;
+};
+inline void write_dataset(FileSystem& files, const std::string& folder, const TokenMeaning& meaning,
+                          const TestDocuments& documents) {
+  const auto& [lengths, per_shard, token] = documents;
   files.make_directories(folder);
   DatasetManifest manifest;
   manifest.meaning = meaning;
   for (size_t d = 0; d < lengths.size();) {
     const std::string name = fmt::format("shard-{:05}.bin", manifest.shards.size());
     ShardWriter writer(files, join_path(folder, name), meaning);
-    for (int64_t i = 0; i < documents_per_shard && d < lengths.size(); ++i, ++d) {
+    for (int64_t i = 0; i < per_shard && d < lengths.size(); ++i, ++d) {
       std::vector<int32_t> tokens;
       for (int64_t t = 0; t < lengths[d]; ++t) tokens.push_back(token(static_cast<int64_t>(d), t));
       writer.add_document(tokens, 3 * lengths[d] + 1);

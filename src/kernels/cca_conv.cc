@@ -24,11 +24,12 @@ void check_pair(const Tensor& pair, const Tensor& qkv, Segments segments) {
   check_segments(segments, T);
 }
 
-void check_halo(const Tensor& halo, const char* name, DType dtype, int64_t C,
-                std::span<const int64_t> halo_row, Segments segments) {
+// `a` says which rows of `halo` its segments have.
+template <class A>
+void check_halo(const A& a, const Tensor& halo, const char* name, DType dtype, int64_t C) {
   if (halo.empty()) return;
   check_tensor(halo, name, dtype, {halo.dims[0], 2, C});
-  check_halo_rows(halo_row, segments, halo.dims[0]);
+  check_halo_rows(a.halo_row, a.segments, halo.dims[0]);
 }
 
 }  // namespace
@@ -37,7 +38,7 @@ void cca_conv_forward(Context& ctx, const CcaConvForward& a) {
   check_pair(a.pair, a.qkv, a.segments);
   const int64_t C = a.pair.dims[0] * a.pair.dims[2] / 2, T = a.qkv.dims[0];
   const DType wide = wide_dtype(a.qkv.dtype);
-  check_halo(a.halo, "halo", a.qkv.dtype, C, a.halo_row, a.segments);
+  check_halo(a, a.halo, "halo", a.qkv.dtype, C);
   check_tensor(a.w, "w", wide, {C, 2});
   check_tensor(a.b, "b", wide, {C});
   if (T == 0) return;
@@ -55,8 +56,8 @@ void cca_conv_backward(Context& ctx, const CcaConvBackward& a) {
   check_tensor(a.dw, "dw", wide, {C, 2});
   check_tensor(a.db, "db", wide, {C});
   check_tensor(a.w, "w", wide, {C, 2});
-  check_halo(a.halo, "halo", a.qkv.dtype, C, a.halo_row, a.segments);
-  check_halo(a.dhalo, "dhalo", wide, C, a.halo_row, a.segments);
+  check_halo(a, a.halo, "halo", a.qkv.dtype, C);
+  check_halo(a, a.dhalo, "dhalo", wide, C);
   for (const Segment& s : a.segments) {
     MR_CHECK(s.position_begin == 0 || !a.halo.empty(),
              "segment at row %ld begins at position %ld, without a halo", long(s.row_begin),

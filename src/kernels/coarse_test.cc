@@ -38,7 +38,7 @@ class Memory {
  public:
   Both make(Rig& rig, const Tensor& w, DType dtype) {
     Both both;
-    both.exact = take_packed(arena_, "exact", dtype, 1, w.dims[0], w.dims[1]);
+    both.exact = take_packed(arena_, "exact", {.dtype = dtype, .n = w.dims[0], .k = w.dims[1]});
     both.coarse = take_coarse(arena_, "coarse", both.exact);
     pack_matrix(rig.ctx, {.packed = both.exact, .w = w, .transpose = false});
     make_coarse(rig.ctx, both.exact, both.coarse);

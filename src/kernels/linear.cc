@@ -132,14 +132,9 @@ std::byte* packed_group(const PackedMatrix& pack, int64_t group) {
   return static_cast<std::byte*>(pack.data) + group * packed_group_bytes(pack);
 }
 
-PackedMatrix take_packed(Arena& arena, const std::string& name, DType dtype, int64_t groups,
-                         int64_t n, int64_t k) {
-  PackedMatrix packed;
-  packed.dtype = dtype;
-  packed.groups = groups;
-  packed.n = n;
-  packed.k = k;
-  packed.data = arena.take_bytes(name, "copy", packed_bytes(dtype, groups, n, k));
+PackedMatrix take_packed(Arena& arena, const std::string& name, const PackedMatrix& shape) {
+  PackedMatrix packed = shape;
+  packed.data = arena.take_bytes(name, "copy", packed_bytes(shape));
   return packed;
 }
 

@@ -50,9 +50,8 @@ int64_t packed_bytes(const PackedMatrix& shape);
 int64_t packed_group_bytes(const PackedMatrix& pack);
 std::byte* packed_group(const PackedMatrix& pack, int64_t group);
 
-// Takes an empty pack from the arena.
-PackedMatrix take_packed(Arena& arena, const std::string& name, DType dtype, int64_t groups,
-                         int64_t n, int64_t k);
+// Takes an empty pack of this shape from the arena.
+PackedMatrix take_packed(Arena& arena, const std::string& name, const PackedMatrix& shape);
 
 struct PackMatrix {
   PackedMatrix packed;  // out: logical [G, n, k]

@@ -137,8 +137,8 @@ void add_gradients(const ParameterTable& whole, const Tensor& sum, const Paramet
   }
 }
 
-void run_rank(const Job& job, const Data& data, Transport& transport, const Answer& sum,
-              double& loss, std::mutex& mutex) {
+void run_rank(const Job& job, const Data& data, Transport& transport, Answer& sum,
+              std::mutex& mutex) {
   const ModelConfig& c = job.config;
   Ranks ranks(transport,
               make_mesh(job.ranks, transport.rank(), job.expert, job.context,
@@ -189,7 +189,7 @@ void run_rank(const Job& job, const Data& data, Transport& transport, const Answ
   const Tensor load = c.dense() ? Tensor() : rig.zeros({c.layers, c.classes()}, DType::kI64);
   const double mine = model.loss_and_gradients(rig.ctx, rows.batch, rows.target, {gradients}, load);
   const std::lock_guard lock(mutex);  // sums in f64: their order does not matter here
-  loss += mine;
+  sum.loss += mine;
   add_gradients(whole, sum.gradients, held, gradients, job.expert);
   for (int64_t i = 0; !load.empty() && i < load.count(); ++i) {
     sum.load.as<int64_t>()[i] += load.as<int64_t>()[i];
@@ -199,9 +199,8 @@ void run_rank(const Job& job, const Data& data, Transport& transport, const Answ
 Answer many_ranks(Rig& rig, const Job& job, const Data& data) {
   Answer sum = empty_answer(rig, job.config);
   std::mutex mutex;
-  run_thread_ranks(job.ranks, [&](Transport& transport) {
-    run_rank(job, data, transport, sum, sum.loss, mutex);
-  });
+  run_thread_ranks(job.ranks,
+                   [&](Transport& transport) { run_rank(job, data, transport, sum, mutex); });
   return sum;
 }
 

@@ -66,8 +66,8 @@ void expert_mlp_backward(Context& ctx, const LayerWeights& w, const ExpertMlpBac
 }
 
 // From b.dye to b.dxe through the ranks that hold the experts.
-void exchanged_mlp_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
-                            const LayerGradients& g, const LayerActs& a, const BackwardScratch& b) {
+void exchanged_mlp_backward(Context& ctx, const LayerBackward& l) {
+  const auto& [place, w, g, batch, below, above, a, b] = l;
   ExpertExchange& exchange = *place.exchange;
   {
     const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to experts");
@@ -97,10 +97,10 @@ void exchanged_mlp_backward(Context& ctx, const LayerPlace& place, const LayerWe
 }
 
 // Adds to b.dx2: the experts' part of the gradient of x2.
-void experts_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
-                      const LayerGradients& g, const LayerActs& a, const BackwardScratch& b) {
+void experts_backward(Context& ctx, const LayerBackward& l) {
+  const auto& [place, w, g, batch, below, above, a, b] = l;
   if (place.exchange != nullptr) {
-    exchanged_mlp_backward(ctx, place, w, g, a, b);
+    exchanged_mlp_backward(ctx, l);
   } else {
     const size_t bounds = static_cast<size_t>(place.config.experts + 1);
     const ExpertMlpBackward rows{.dx = b.dxe,
@@ -118,9 +118,8 @@ void experts_backward(Context& ctx, const LayerPlace& place, const LayerWeights&
 }
 
 // Writes b.dx (free here): the router's part of the gradient of x2, from b.dgate.
-void route_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
-                    const LayerGradients& g, const Boundary& below, const Boundary& above,
-                    const LayerActs& a, const BackwardScratch& b) {
+void route_backward(Context& ctx, const LayerBackward& l) {
+  const auto& [place, w, g, batch, below, above, a, b] = l;
   const ModelConfig& c = place.config;
   router_choice_backward(ctx, {.dlogits = b.dlogits,
                                .dgate = b.dgate,
@@ -206,9 +205,8 @@ void attend_backward(Context& ctx, const LayerPlace& place, const Batch& batch, 
 }
 
 // From b.dq, b.dk, b.dv to b.dx, the gradient of below.x.
-void project_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
-                      const LayerGradients& g, const Batch& batch, const Tensor& x,
-                      const LayerActs& a, const BackwardScratch& b) {
+void project_backward(Context& ctx, const LayerBackward& l) {
+  const auto& [place, w, g, batch, below, above, a, b] = l;
   const ModelConfig& c = place.config;
   const bool shared = place.context != nullptr && c.cca();
   const LayerHalo halo = shared ? place.context->kept_halo(place.index) : LayerHalo{},
@@ -253,15 +251,14 @@ void project_backward(Context& ctx, const LayerPlace& place, const LayerWeights&
                             .halo_row = halo.row});
   }
   if (shared) place.context->return_halo_gradient(b.dqkv);
-  linear_backward_weight(ctx, {.dw = g.qkv, .dbias = {}, .dy = b.dqkv, .x = x});
+  linear_backward_weight(ctx, {.dw = g.qkv, .dbias = {}, .dy = b.dqkv, .x = below.x});
   linear_backward_input(ctx, {.dx = b.dx, .dy = b.dqkv, .w = w.qkv.backward});
 }
 
 }  // namespace
 
-void layer_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
-                    const LayerGradients& g, const Batch& batch, const Boundary& below,
-                    const Boundary& above, const LayerActs& a, const BackwardScratch& b) {
+void layer_backward(Context& ctx, const LayerBackward& l) {
+  const auto& [place, w, g, batch, below, above, a, b] = l;
   const ModelConfig& c = place.config;
   const int64_t T = batch.tokens(), width = c.heads * c.head_dim;
 
@@ -290,8 +287,8 @@ void layer_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w
                            .x = a.x2,
                            .row_of = a.row_of,
                            .skip_identity = c.skip_identity()});
-    experts_backward(ctx, place, w, g, a, b);
-    route_backward(ctx, place, w, g, below, above, a, b);
+    experts_backward(ctx, l);
+    route_backward(ctx, l);
     add_into(ctx, b.dx2, b.dx);
   }
   residual_norm_backward(ctx, {.dh = b.dh,
@@ -309,7 +306,7 @@ void layer_backward(Context& ctx, const LayerPlace& place, const LayerWeights& w
   linear_backward_weight(ctx, {.dw = g.o, .dbias = {}, .dy = b.dh, .x = a.o.reshaped({T, width})});
   linear_backward_input(ctx, {.dx = b.do_.reshaped({T, width}), .dy = b.dh, .w = w.o.backward});
   attend_backward(ctx, place, batch, a, b);
-  project_backward(ctx, place, w, g, batch, below.x, a, b);
+  project_backward(ctx, l);
 }
 
 }  // namespace moraine

@@ -43,12 +43,12 @@ LayerHalo halo_before(const LayerPlace& place, const Batch& batch, const LayerAc
 }
 
 // q, k, v in the compressed space (CCA, arXiv:2510.04476), or plain.
-void project_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
-                     const Batch& batch, const Tensor& x, LayerActs& a, const LayerMemory& memory) {
+void project_forward(Context& ctx, const LayerForward& l) {
+  const auto& [place, w, batch, below, above, a, scratch, memory] = l;
   const ModelConfig& c = place.config;
   const int64_t T = batch.tokens();
-  show(place, ServedMatrix::kQkv, x);
-  linear_forward(ctx, {.y = a.qkv, .x = x, .w = w.qkv.forward, .bias = {}});
+  show(place, ServedMatrix::kQkv, below.x);
+  linear_forward(ctx, {.y = a.qkv, .x = below.x, .w = w.qkv.forward, .bias = {}});
   const LayerHalo halo = halo_before(place, batch, a, memory);
   if (c.cca()) {
     cca_conv_forward(ctx, {.pair = a.pair,
@@ -130,9 +130,8 @@ void attend_forward(Context& ctx, const LayerPlace& place, const Batch& batch, L
 }
 
 // Which expert each token goes to, and how much its answer counts.
-void route_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
-                   const Boundary& below, const Boundary& above, LayerActs& a,
-                   const Scratch& scratch) {
+void route_forward(Context& ctx, const LayerForward& l) {
+  const auto& [place, w, batch, below, above, a, scratch, memory] = l;
   const ModelConfig& c = place.config;
   const float eps = static_cast<float>(c.norm_eps);
   Tensor router_in = a.x2;
@@ -181,12 +180,18 @@ void route_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
   if (place.exchange != nullptr) place.exchange->counts_by_expert(place.index, a.load);
 }
 
+struct ExpertMlpForward {
+  Tensor y, gate_up, act;         // out
+  Tensor x;                       // in
+  std::span<const int64_t> rows;  // [El+1]
+};
+
 // The experts here, on rows grouped by expert.
-void expert_mlp_forward(Context& ctx, const ExpertPacks& w, const Tensor& y, const Tensor& gate_up,
-                        const Tensor& act, const Tensor& x, std::span<const int64_t> rows) {
-  grouped_linear_forward(ctx, {.y = gate_up, .x = x, .w = w.gate_up, .bias = {}, .rows = rows});
-  swiglu_forward(ctx, {.y = act, .gate_up = gate_up, .rows = RowCount::last_of(rows)});
-  grouped_linear_forward(ctx, {.y = y, .x = act, .w = w.down, .bias = {}, .rows = rows});
+void expert_mlp_forward(Context& ctx, const ExpertPacks& w, const ExpertMlpForward& m) {
+  grouped_linear_forward(ctx,
+                         {.y = m.gate_up, .x = m.x, .w = w.gate_up, .bias = {}, .rows = m.rows});
+  swiglu_forward(ctx, {.y = m.act, .gate_up = m.gate_up, .rows = RowCount::last_of(m.rows)});
+  grouped_linear_forward(ctx, {.y = m.y, .x = m.act, .w = w.down, .bias = {}, .rows = m.rows});
 }
 
 ExpertPacks packs_of(const LayerWeights& w) {
@@ -205,7 +210,12 @@ Tensor gathered_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWe
     for (int64_t g = group; g <= end; ++g) held.push_back(rows[g] - rows[group]);
     if (held.back() == 0) return;
     const auto part = [&](const Tensor& t) { return t.rows(rows[group], rows[end]); };
-    expert_mlp_forward(ctx, packs, part(y), part(a.gate_up), part(a.act), part(a.xe), held);
+    expert_mlp_forward(ctx, packs,
+                       {.y = part(y),
+                        .gate_up = part(a.gate_up),
+                        .act = part(a.act),
+                        .x = part(a.xe),
+                        .rows = held});
   };
   const double begin = now_seconds();
   const int64_t first = gather.group_begin(gather.comm().rank());
@@ -237,8 +247,12 @@ void exchanged_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWei
   for (int64_t s = 0; s < exchange.senders(); ++s) {
     const SenderRows from = sender_rows(a.received, s);
     const auto part = [&](const Tensor& t) { return t.rows(from.begin, from.end); };
-    expert_mlp_forward(ctx, packs_of(w), part(scratch.y_out), part(a.gate_up), part(a.act),
-                       part(a.x_in), from.rows);
+    expert_mlp_forward(ctx, packs_of(w),
+                       {.y = part(scratch.y_out),
+                        .gate_up = part(a.gate_up),
+                        .act = part(a.act),
+                        .x = part(a.x_in),
+                        .rows = from.rows});
   }
   if (place.observer != nullptr) place.observer->computed(place.index, now_seconds() - begin);
   exchange.add_forward_seconds(now_seconds() - begin);
@@ -257,7 +271,8 @@ void experts_forward(Context& ctx, const LayerPlace& place, const LayerWeights& 
     y = gathered_mlp_forward(ctx, place, w, a);
   } else {
     const std::span<const int64_t> rows(a.rows.as<int64_t>(), static_cast<size_t>(c.experts + 1));
-    expert_mlp_forward(ctx, packs_of(w), a.ye, a.gate_up, a.act, a.xe, rows);
+    expert_mlp_forward(ctx, packs_of(w),
+                       {.y = a.ye, .gate_up = a.gate_up, .act = a.act, .x = a.xe, .rows = rows});
     show(place, ServedMatrix::kGateUp, a.xe, rows);
     show(place, ServedMatrix::kDown, a.act, rows);
   }
@@ -279,14 +294,13 @@ void dense_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
 
 }  // namespace
 
-void layer_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w, const Batch& batch,
-                   const Boundary& below, const Boundary& above, LayerActs& a,
-                   const Scratch& scratch, const LayerMemory& memory) {
+void layer_forward(Context& ctx, const LayerForward& l) {
+  const auto& [place, w, batch, below, above, a, scratch, memory] = l;
   const ModelConfig& c = place.config;
   const float eps = static_cast<float>(c.norm_eps);
   const int64_t T = batch.tokens();
 
-  project_forward(ctx, place, w, batch, below.x, a, memory);
+  project_forward(ctx, l);
   attend_forward(ctx, place, batch, a, memory);
   const Tensor heads = a.o.reshaped({T, c.heads * c.head_dim});
   show(place, ServedMatrix::kOutput, heads);
@@ -302,7 +316,7 @@ void layer_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
   if (c.dense()) {
     dense_forward(ctx, place, w, a);
   } else {
-    route_forward(ctx, place, w, below, above, a, scratch);
+    route_forward(ctx, l);
     experts_forward(ctx, place, w, a, scratch);
   }
   residual_norm_forward(ctx, {.r_out = above.r,

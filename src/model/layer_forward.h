@@ -48,9 +48,17 @@ struct LayerMemory {
   SharedCache* shared = nullptr;  // of a layer that shares its cache
 };
 
-// Reads `below` (r, x, s), writes `above`. Leaves in `a` what layer_backward reads.
-void layer_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w, const Batch& batch,
-                   const Boundary& below, const Boundary& above, LayerActs& a,
-                   const Scratch& scratch, const LayerMemory& memory);
+struct LayerForward {
+  const LayerPlace& place;
+  const LayerWeights& w;
+  const Batch& batch;
+  const Boundary& below;  // r, x, s are read
+  const Boundary& above;  // written
+  LayerActs& a;           // what layer_backward reads is left here
+  const Scratch& scratch;
+  const LayerMemory& memory;
+};
+
+void layer_forward(Context& ctx, const LayerForward& l);
 
 }  // namespace moraine

@@ -186,8 +186,14 @@ void Model::embed(Context& ctx, const Batch& batch, const Activations& acts) {
 void Model::run_layer(Context& ctx, int64_t i, const Batch& batch, Activations& acts,
                       const LayerMemory& memory) {
   if (memory.cache != nullptr) gather_state(ctx, *memory.cache, batch.segments, memory.pages);
-  layer_forward(ctx, place(i), weights_.layers[static_cast<size_t>(i)], batch, acts.below(i),
-                acts.above(i), acts.acts(i), acts.scratch, memory);
+  layer_forward(ctx, {.place = place(i),
+                      .w = weights_.layers[static_cast<size_t>(i)],
+                      .batch = batch,
+                      .below = acts.below(i),
+                      .above = acts.above(i),
+                      .a = acts.acts(i),
+                      .scratch = acts.scratch,
+                      .memory = memory});
 }
 
 void Model::observe(ForwardObserver* observer) {
@@ -307,8 +313,14 @@ double Model::loss_and_gradients(Context& ctx, const Batch& given, const Tensor&
     const LayerActs& a = acts.acts(i);
     LayerGradients& of = g.layers[static_cast<size_t>(i)];
     if (options_.guests != nullptr) view_guests(i, of);
-    layer_backward(ctx, place(i), weights_.layers[static_cast<size_t>(i)], of, batch, acts.below(i),
-                   acts.above(i), a, b);
+    layer_backward(ctx, {.place = place(i),
+                         .w = weights_.layers[static_cast<size_t>(i)],
+                         .g = of,
+                         .batch = batch,
+                         .below = acts.below(i),
+                         .above = acts.above(i),
+                         .a = a,
+                         .b = b});
     if (options_.guests != nullptr && sink.ends_slot) return_guests(i, of);
     if (sink.layer_done) sink.layer_done(i);
   }

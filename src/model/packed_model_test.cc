@@ -377,9 +377,9 @@ TEST_F(Packed, ForeignAndContradictingLayoutsAreErrors) {
     change(content);
     const std::string root = file("changed");
     disk().remove_all(root);
-    const CheckpointWritten written =
-        write_checkpoint(disk(), root, content.info, content.tensors, {},
-                         {.max_file_bytes = INT64_MAX, .page_bytes = content.page_bytes});
+    const CheckpointOptions options{.max_file_bytes = INT64_MAX, .page_bytes = content.page_bytes};
+    const CheckpointWritten written = write_checkpoint(
+        disk(), root, {.info = content.info, .tensors = content.tensors, .options = options});
     return message_of(code, [&] { load(written.directory); });
   };
   const auto tensor = [&](Content& c, const std::string& name) {

@@ -234,10 +234,9 @@ void read_public_elements(const PublicWeights& w, const Parameter& p, int64_t be
   }
 }
 
-void write_public_model(FileSystem& fs, const std::string& folder, const ModelConfig& c,
-                        const ParameterTable& table, const Tensor& master,
-                        std::span<const CheckpointFile> language_files,
+void write_public_model(FileSystem& fs, const std::string& folder, const ModelToExport& model,
                         const ExportOptions& options) {
+  const ModelConfig& c = model.config;
   const std::string reason = not_exportable(c);
   if (!reason.empty())
     throw_error(Code::kInvalidArgument, "export to {}: the model has {}", folder, reason);
@@ -245,7 +244,7 @@ void write_public_model(FileSystem& fs, const std::string& folder, const ModelCo
   // Shards in parameter order; config.json last, so that a cut export is not taken for a model.
   std::vector<std::vector<Slice>> shards(1);
   int64_t bytes = 0, total = 0;
-  for (const Slice& slice : slices_of(c, table, master, options)) {
+  for (const Slice& slice : slices_of(c, model.table, model.master, options)) {
     const int64_t size = slice.tensor.count() * dtype_bytes(slice.dtype);
     if (bytes > 0 && bytes + size > options.shard_bytes) {
       shards.emplace_back();
@@ -268,11 +267,11 @@ void write_public_model(FileSystem& fs, const std::string& folder, const ModelCo
     fs.write_atomic(join_path(folder, "model.safetensors.index.json"), json_text(index, 2) + "\n");
   }
   // A loader wants to know the class of a tokenizer; files that came with the model say it themselves.
-  if (!language_files.empty()) {
+  if (!model.language_files.empty()) {
     fs.write_atomic(join_path(folder, "tokenizer_config.json"),
                     json_text(Json{{"tokenizer_class", "PreTrainedTokenizerFast"}}, 2) + "\n");
   }
-  for (const CheckpointFile& file : language_files)
+  for (const CheckpointFile& file : model.language_files)
     fs.write_atomic(join_path(folder, file.name), file.content);
   fs.write_atomic(join_path(folder, "config.json"),
                   write_public_config(c, options.layout, dtype_name(options.dtype)));

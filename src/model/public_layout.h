@@ -35,16 +35,20 @@ struct PublicWeights {
 void read_public_elements(const PublicWeights& weights, const Parameter& parameter, int64_t begin,
                           const Tensor& out);
 
-// Writes config.json, weights (one file, or indexed shards above `shard_bytes`) and the tokenizer's files into
-// `folder`. dtype: f32 or bf16; balancing biases stay f32.
 struct ExportOptions {
   Layout layout = Layout::kNative;
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;  // or bf16; balancing biases stay f32
   int64_t shard_bytes = int64_t{4} << 30;
 };
-void write_public_model(FileSystem& fs, const std::string& folder, const ModelConfig& config,
-                        const ParameterTable& table, const Tensor& master,
-                        std::span<const CheckpointFile> language_files,
+struct ModelToExport {
+  const ModelConfig& config;
+  const ParameterTable& table;
+  Tensor master;  // the flat f32 buffer of `table`
+  std::span<const CheckpointFile> language_files = {};
+};
+// Writes config.json, weights (one file, or indexed shards above `shard_bytes`) and the tokenizer's files into
+// `folder`.
+void write_public_model(FileSystem& fs, const std::string& folder, const ModelToExport& model,
                         const ExportOptions& options);
 
 }  // namespace moraine

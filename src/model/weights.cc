@@ -191,9 +191,12 @@ ModelWeights make_weights(Arena& arena, const ModelConfig& c, const ParameterTab
   ModelWeights w = lay_out(c, table, vectors, [&](MatrixPack& pack, const PackSource& source) {
     const int64_t guests = is_experts(table, source.name) ? o.guests : 0;
     const int64_t G = source.groups + guests, n = source.n, k = source.k;
-    pack.forward = take_packed(arena, "weights.packed", o.compute, G, n, k);
-    if (o.training)
-      pack.backward = take_packed(arena, "weights.packed_transposed", o.compute, G, k, n);
+    pack.forward =
+        take_packed(arena, "weights.packed", {.dtype = o.compute, .groups = G, .n = n, .k = k});
+    if (o.training) {
+      pack.backward = take_packed(arena, "weights.packed_transposed",
+                                  {.dtype = o.compute, .groups = G, .n = k, .k = n});
+    }
   });
   w.embedding = Lookup(table, master).get("model.embed_tokens.weight");
   return w;

@@ -79,8 +79,11 @@ void write_directory(FileSystem& fs, const std::string& directory,
                 directory, root, name);
   }
   try {
-    const CheckpointWritten written =
-        write_checkpoint(fs, root, content.info, content.tensors, content.files, content.options);
+    const CheckpointWritten written = write_checkpoint(fs, root,
+                                                       {.info = content.info,
+                                                        .tensors = content.tensors,
+                                                        .files = content.files,
+                                                        .options = content.options});
     fs.rename(written.directory, directory);
   } catch (const Error&) {
     fs.remove_all(root);
@@ -105,15 +108,10 @@ void write_model_directory(FileSystem& fs, const std::string& directory,
   write_directory(fs, directory, content);
 }
 
-void write_model_directory(FileSystem& fs, const std::string& directory, const ModelConfig& config,
-                           const Tensor& master, DType dtype,
-                           std::span<const CheckpointFile> language_files) {
-  const auto copy = [&](int64_t begin, const Tensor& out) {
-    std::memcpy(out.data, master.as<float>() + begin, static_cast<size_t>(out.bytes()));
+WeightSource weights_in(const Tensor& master) {
+  return [from = master.as<float>()](int64_t begin, const Tensor& out) {
+    std::memcpy(out.data, from + begin, static_cast<size_t>(out.bytes()));
   };
-  write_model_directory(
-      fs, directory,
-      {.config = config, .weights = copy, .dtype = dtype, .language_files = language_files});
 }
 
 }  // namespace moraine

@@ -29,10 +29,8 @@ struct ModelToWrite {
 };
 void write_model_directory(FileSystem& fs, const std::string& directory, const ModelToWrite& model);
 
-// The same from the flat f32 buffer.
-void write_model_directory(FileSystem& fs, const std::string& directory, const ModelConfig& config,
-                           const Tensor& master, DType dtype,
-                           std::span<const CheckpointFile> language_files);
+// Weights in the flat f32 buffer, which outlives the function.
+WeightSource weights_in(const Tensor& master);
 
 // What both kinds of directory that hold a model alone are made of.
 struct DirectoryContent {

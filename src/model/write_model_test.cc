@@ -49,7 +49,9 @@ TEST(WriteModel, InitialWeightsInPiecesAreThoseThatTrainingBeginsWith) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const TestFolder folder;
     const std::vector<CheckpointFile> files = {{"tokenizer.json", "{}"}};
-    write_model_directory(disk(), folder.file("memory"), c, flat, dtype, files);
+    write_model_directory(
+        disk(), folder.file("memory"),
+        {.config = c, .weights = weights_in(flat), .dtype = dtype, .language_files = files});
     int64_t told = 0, all = -1;
     write_model_directory(disk(), folder.file("pieces"),
                           {.config = c,

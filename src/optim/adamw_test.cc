@@ -11,21 +11,20 @@ namespace {
 
 using namespace testing;
 
-void step(Rig& rig, const AdamWBuffers& r, std::span<const AdamWRange> ranges, int64_t t,
-          const AdamWOptions& o, double lr = 0.01) {
+const AdamWOptions kOptions = {
+    .lr = 0, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+
+void step(Rig& rig, const AdamWBuffers& r, std::span<const AdamWRange> ranges, int64_t t) {
   adamw_step(rig.ctx, {.weights = r.w,
                        .m = r.m,
                        .v = r.v,
                        .gradients = r.g,
                        .ranges = ranges,
                        .gradient_scale = 0.5,
-                       .lr = lr,
+                       .lr = 0.01,
                        .step = t,
-                       .options = o});
+                       .options = kOptions});
 }
-
-const AdamWOptions kOptions = {
-    .lr = 0, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
 
 TEST(AdamW, MatchesTheFormulasOverSteps) {
   for_each_isa([](Isa) {
@@ -38,7 +37,7 @@ TEST(AdamW, MatchesTheFormulasOverSteps) {
     const AdamWBuffers run = adamw_buffers(rig, 70200, 70100);
     const AdamWBuffers want = in_double(rig, run);
     for (int64_t t = 1; t <= 5; ++t) {
-      step(rig, run, ranges, t, kOptions);
+      step(rig, run, ranges, t);
       for (const AdamWRange& range : ranges) adamw_formulas(want, range, t, kOptions, 0.01);
     }
     // Five steps of about ten roundings each.
@@ -67,9 +66,9 @@ TEST(AdamW, SplitsAndThreadsDoNotChangeABit) {
   const AdamWBuffers a = adamw_buffers(one, N, N), b = adamw_buffers(two, N, N),
                      c = adamw_buffers(one, N, N);
   for (int64_t t = 1; t <= 3; ++t) {
-    step(one, a, whole, t, kOptions);
-    step(two, b, whole, t, kOptions);
-    step(one, c, parts, t, kOptions);
+    step(one, a, whole, t);
+    step(two, b, whole, t);
+    step(one, c, parts, t);
   }
   for (const AdamWBuffers& other : {b, c}) {
     EXPECT_SAME_BITS(other.w, a.w);
@@ -84,11 +83,11 @@ TEST(AdamW, ZeroGradientOnlyDecays) {
   std::fill(run.g.as<float>(), run.g.as<float>() + 100, 0.0f);
   const Tensor before = rig.copy(run.w);
   const std::vector<AdamWRange> still = {{.offset = 0, .state_offset = 0, .count = 100}};
-  step(rig, run, still, 1, kOptions);
+  step(rig, run, still, 1);
   EXPECT_SAME_BITS(run.w, before);
   const std::vector<AdamWRange> decaying = {
       {.offset = 0, .state_offset = 0, .count = 100, .weight_decay = true}};
-  step(rig, run, decaying, 2, kOptions);
+  step(rig, run, decaying, 2);
   for (int i = 0; i < 100; ++i)
     EXPECT_FLOAT_EQ(run.w.as<float>()[i], before.as<float>()[i] * 0.999f);
 }

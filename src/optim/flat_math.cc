@@ -72,11 +72,13 @@ HWY_INLINE void Transpose4x4(float* out, int64_t out_stride, const float* in, in
 }
 #endif
 
-void Transpose(float* out, const float* in, int64_t rows, int64_t cols, int64_t row_begin,
-               int64_t row_end) {
+void Transpose(const TransposeBlock& a) {
   constexpr int64_t kTile = 16;  // one cache line of either matrix
-  for (int64_t r0 = row_begin; r0 < row_end; r0 += kTile) {
-    const int64_t r1 = std::min(r0 + kTile, row_end);
+  float* const out = a.out;
+  const float* const in = a.in;
+  const int64_t rows = a.rows, cols = a.cols;
+  for (int64_t r0 = a.row_begin; r0 < a.row_end; r0 += kTile) {
+    const int64_t r1 = std::min(r0 + kTile, a.row_end);
     for (int64_t c0 = 0; c0 < cols; c0 += kTile) {
       const int64_t c1 = std::min(c0 + kTile, cols);
       int64_t r = r0;
@@ -202,10 +204,7 @@ double sum_of_squares_block(const float* x, int64_t n) {
 
 void scale_block(float* x, int64_t n, float factor) { HWY_DYNAMIC_DISPATCH(Scale)(x, n, factor); }
 
-void transpose_block(float* out, const float* in, int64_t rows, int64_t cols, int64_t row_begin,
-                     int64_t row_end) {
-  HWY_DYNAMIC_DISPATCH(Transpose)(out, in, rows, cols, row_begin, row_end);
-}
+void transpose_block(const TransposeBlock& a) { HWY_DYNAMIC_DISPATCH(Transpose)(a); }
 
 void momentum_block(const MomentumBlock& a) {
   MR_CHECK(a.momentum_dtype == DType::kF32 || a.momentum_dtype == DType::kBF16);

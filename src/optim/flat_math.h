@@ -19,9 +19,14 @@ double sum_of_squares_block(const float* x, int64_t n);
 
 void scale_block(float* x, int64_t n, float factor);  // x *= factor
 
-// out[c, r] = in[r, c] for rows [row_begin, row_end) of `in` [rows, cols].
-void transpose_block(float* out, const float* in, int64_t rows, int64_t cols, int64_t row_begin,
-                     int64_t row_end);
+struct TransposeBlock {
+  float* out;       // [cols, rows] out
+  const float* in;  // [rows, cols]
+  int64_t rows, cols;
+  int64_t row_begin, row_end;  // of `in`
+};
+// out[c, r] = in[r, c] for the rows of the block.
+void transpose_block(const TransposeBlock& a);
 
 struct MomentumBlock {
   float* out;      // [n] out: what is orthogonalised

@@ -23,8 +23,10 @@ Buffers make_buffers(Rig& rig, int64_t N, DType momentum = DType::kF32) {
           rig.normal({N}, DType::kF32, 2)};
 }
 
+constexpr double kGradientScale = 0.5;
+
 void step(Rig& rig, const Buffers& r, std::span<const MuonMatrix> matrices, const MuonOptions& o,
-          double gradient_scale = 0.5) {
+          double gradient_scale = kGradientScale) {
   const int64_t bytes = muon_scratch_bytes(matrices, o.ns_dtype, rig.ctx.pool->threads());
   muon_step(rig.ctx, {.weights = r.weights,
                       .momentum = r.momentum,
@@ -48,7 +50,7 @@ std::vector<MuonMatrix> stack(int64_t n, int64_t rows, int64_t cols, int64_t off
 
 // What one step must do to one matrix, given the orthogonal direction of its own Newton-Schulz run.
 void expect_update(Rig& rig, const Buffers& before, const Buffers& after, const MuonMatrix& m,
-                   const MuonOptions& o, double gradient_scale) {
+                   const MuonOptions& o) {
   const bool tall = m.rows > m.cols;
   const int64_t small = std::min(m.rows, m.cols), large = std::max(m.rows, m.cols);
   const Tensor x = rig.zeros({small, large}, DType::kF32);
@@ -57,7 +59,7 @@ void expect_update(Rig& rig, const Buffers& before, const Buffers& after, const 
     for (int64_t c = 0; c < m.cols; ++c) {
       const int64_t i = r * m.cols + c;
       const double g =
-          gradient_scale * static_cast<double>(before.gradients.as<float>()[m.offset + i]);
+          kGradientScale * static_cast<double>(before.gradients.as<float>()[m.offset + i]);
       const double buffer =
           o.momentum * static_cast<double>(before.momentum.as<float>()[m.momentum_offset + i]) + g;
       EXPECT_NEAR(after.momentum.as<float>()[m.momentum_offset + i], buffer, 1e-6);
@@ -103,7 +105,7 @@ TEST(Muon, FollowsTheFormulas) {
       run.gradients = rig.normal({1600}, DType::kF32, 10 + static_cast<uint64_t>(t));
       const Buffers before = {rig.copy(run.weights), rig.copy(run.momentum), run.gradients};
       step(rig, run, matrices, o);
-      for (const MuonMatrix& m : matrices) expect_update(rig, before, run, m, o, 0.5);
+      for (const MuonMatrix& m : matrices) expect_update(rig, before, run, m, o);
       for (int64_t i = 1576; i < 1600; ++i) {  // after the last matrix
         EXPECT_EQ(run.weights.as<float>()[i], before.weights.as<float>()[i]);
       }

@@ -88,7 +88,12 @@ void transpose(Context& ctx, const Tensor& out, const Tensor& in) {
   const float* from = in.as<float>();
   ctx.pool->parallel_for(num_blocks(rows, kTransposeRows), [&](int64_t block, int) {
     const int64_t begin = block * kTransposeRows;
-    transpose_block(to, from, rows, cols, begin, std::min(begin + kTransposeRows, rows));
+    transpose_block({.out = to,
+                     .in = from,
+                     .rows = rows,
+                     .cols = cols,
+                     .row_begin = begin,
+                     .row_end = std::min(begin + kTransposeRows, rows)});
   });
 }
 

@@ -23,8 +23,13 @@ double rounded(double x, DType compute) {
   return compute == DType::kBF16 ? static_cast<double>(round_bf16(static_cast<float>(x))) : x;
 }
 
+struct ProductShape {
+  int64_t m, k, n;
+};
+
 // c [m, n] = a [m, k] b [k, n], operands rounded to `compute`.
-Matrix product(const Matrix& a, const Matrix& b, int64_t m, int64_t k, int64_t n, DType compute) {
+Matrix product(const Matrix& a, const Matrix& b, const ProductShape& shape, DType compute) {
+  const auto [m, k, n] = shape;
   Matrix c(static_cast<size_t>(m * n), 0.0);
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t l = 0; l < k; ++l) {
@@ -50,9 +55,13 @@ double frobenius(const Matrix& a) {
   return std::sqrt(sum);
 }
 
-// The header's formulas in double; `gain` is what a small singular value is multiplied by.
-Matrix reference(Matrix x, int64_t m, int64_t n, NewtonSchulzKind kind, DType compute,
-                 double* gain) {
+struct Reference {
+  Matrix x;
+  double gain = 1;  // what a small singular value is multiplied by
+};
+
+// The header's formulas in double.
+Reference reference(Matrix x, int64_t m, int64_t n, NewtonSchulzKind kind, DType compute) {
   constexpr double kPolar[5][3] = {{8.156554524902461, -22.48329292557795, 15.878769915207462},
                                    {4.042929935166739, -2.808917465908714, 0.5000178451051316},
                                    {3.8916678022926607, -2.772484153217685, 0.5060648178503393},
@@ -61,18 +70,18 @@ Matrix reference(Matrix x, int64_t m, int64_t n, NewtonSchulzKind kind, DType co
   const bool classic = kind == NewtonSchulzKind::kClassic;
   const double norm = classic ? frobenius(x) + 1e-7 : 1.02 * frobenius(x) + 1e-6;
   for (double& v : x) v /= norm;
-  *gain = 1;
+  double gain = 1;
   for (int step = 0; step < 5; ++step) {
     const double a = classic ? 3.4445 : kPolar[step][0], b = classic ? -4.7750 : kPolar[step][1],
                  c = classic ? 2.0315 : kPolar[step][2];
-    const Matrix gram = product(x, transposed(x, m, n), m, n, m, compute);
-    Matrix poly = product(gram, gram, m, m, m, compute);
+    const Matrix gram = product(x, transposed(x, m, n), {m, n, m}, compute);
+    Matrix poly = product(gram, gram, {m, m, m}, compute);
     for (size_t i = 0; i < poly.size(); ++i) poly[i] = b * gram[i] + c * poly[i];
-    const Matrix moved = product(poly, x, m, m, n, compute);
+    const Matrix moved = product(poly, x, {m, m, n}, compute);
     for (size_t i = 0; i < x.size(); ++i) x[i] = a * x[i] + moved[i];
-    *gain *= a;
+    gain *= a;
   }
-  return x;
+  return {.x = std::move(x), .gain = gain};
 }
 
 // Singular values by one-sided Jacobi rotations of the rows, ascending.
@@ -133,8 +142,9 @@ TEST(NewtonSchulz, MatchesTheFormulasInDouble) {
       for (const DType compute : {DType::kF32, DType::kBF16}) {
         Rig rig;
         const Tensor start = rig.normal({c.m, c.n}, DType::kF32, 3, 0.02);
-        double gain = 0;
-        const Matrix want = reference(to_doubles(start), c.m, c.n, kind, compute, &gain);
+        const Reference wanted = reference(to_doubles(start), c.m, c.n, kind, compute);
+        const Matrix& want = wanted.x;
+        const double gain = wanted.gain;
         // A rounding made early is multiplied by up to `gain` where singular values are small;
         // fifteen products round sqrt(n) times. With bf16 operands, an f32 rounding may tip an
         // operand over to its neighbour: about one operand in 2^12 moves by 2^-8.

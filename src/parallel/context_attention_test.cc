@@ -96,16 +96,21 @@ void one_rank_backward(Context& ctx, const Tensors& t, const Case& c,
                            .scale = scale_of(c)});
 }
 
+struct Way {
+  ContextVariant variant;
+  Backend backend = Backend::kCpu;
+};
+
 // The ranks' rows of `in`, through ContextAttention, into the rows of `out`. The backward starts
 // from in.o and in.lse, so that it is compared on equal inputs.
-void run_ranks(const Case& c, const Packed& p, ContextVariant variant, const Tensors& in,
-               const Tensors& out, Backend backend = Backend::kCpu) {
+void run_ranks(const Case& c, const Packed& p, const Way& way, const Tensors& in,
+               const Tensors& out) {
   const DType dtype = in.q.dtype;
   run_thread_ranks(static_cast<int>(c.ranks), [&](Transport& transport) {
     Communicator comm = world_of(transport);
-    Rig rig(backend, 1);
+    Rig rig(way.backend, 1);
     Arena arena(Arena::Mode::kReal);
-    ContextAttention attention(arena, {.variant = variant,
+    ContextAttention attention(arena, {.variant = way.variant,
                                        .tokens = p.layout.most_rows() + 3,
                                        .rows = p.layout.rows() + 5,
                                        .ranks = p.layout.ranks,
@@ -195,13 +200,13 @@ void expect_matches_one_rank(const Case& c, ContextVariant variant, DType dtype)
        .scale = scale_of(c)},
       2 * c.ranks, [&](const auto& pair) { for_visible_pairs(segments, {}, c.window, pair); });
   Tensors got(rig, p.layout.rows(), c, dtype, 30), again(rig, p.layout.rows(), c, dtype, 70);
-  run_ranks(c, p, variant, want, got);
+  run_ranks(c, p, {variant}, want, got);
   expect_allowed(got.o, want_o, allowed.o, "o");
   EXPECT_CLOSE(got.lse, want_lse, tolerance(DType::kF32, c.length + c.d));
   expect_allowed(got.dq, want.dq, allowed.dq, "dq");
   expect_allowed(got.dk, want.dk, allowed.dk, "dk");
   expect_allowed(got.dv, want.dv, allowed.dv, "dv");
-  run_ranks(c, p, variant, want, again);
+  run_ranks(c, p, {variant}, want, again);
   EXPECT_SAME_BITS(again.o, got.o);
   EXPECT_SAME_BITS(again.lse, got.lse);
   EXPECT_SAME_BITS(again.dq, got.dq);
@@ -237,7 +242,7 @@ TEST(ContextAttention, TheAllGatherHasTheBitsOfOneRankButForKeyGradients) {
       const Tensors one(rig, p.layout.rows(), c, dtype, 1), got(rig, p.layout.rows(), c, dtype, 30);
       one_rank_forward(rig.ctx, one, c, segments);
       one_rank_backward(rig.ctx, one, c, segments);
-      run_ranks(c, p, ContextVariant::kAllGather, one, got);
+      run_ranks(c, p, {ContextVariant::kAllGather}, one, got);
       EXPECT_SAME_BITS(got.o, one.o);
       EXPECT_SAME_BITS(got.lse, one.lse);
       EXPECT_SAME_BITS(got.dq, one.dq);
@@ -256,7 +261,7 @@ TEST(ContextAttention, TheReferenceRingIsExact) {
         got(rig, p.layout.rows(), c, DType::kF64, 30);
     one_rank_forward(rig.ctx, one, c, segments);
     one_rank_backward(rig.ctx, one, c, segments);
-    run_ranks(c, p, ContextVariant::kRing, one, got, Backend::kRef);
+    run_ranks(c, p, {ContextVariant::kRing, Backend::kRef}, one, got);
     expect_close(got.o, one.o, {1e-13}, "o");
     expect_close(got.lse, one.lse, {1e-13}, "lse");
     expect_close(got.dq, one.dq, {1e-12}, "dq");

@@ -57,9 +57,14 @@ struct Whole {
   Tensor pair, v, dqkv, dw, db;  // out
 };
 
+struct Halos {
+  HaloTensors halo = {}, dhalo = {};
+  std::span<const int64_t> rows = {};
+};
+
 // The layer's use of it, on rows whose segments may have halos.
-void run_layer(Rig& rig, const Whole& t, Segments segments, const HaloTensors& halo,
-               const HaloTensors& dhalo, std::span<const int64_t> halo_row) {
+void run_layer(Rig& rig, const Whole& t, Segments segments, const Halos& halos) {
+  const auto& [halo, dhalo, halo_row] = halos;
   const int64_t T = t.qkv.dims[0];
   const Tensor pair = rig.zeros({kHeads, T, 2 * kWidth}, t.qkv.dtype);
   cca_conv_forward(rig.ctx, {.pair = pair,
@@ -116,7 +121,7 @@ void run_ranks(const Packed& p, const Whole& in, const Whole& out, Backend backe
     const HaloTensors dhalo = {rig.normal({2 * B, 2, kColumns}, wide_dtype(dtype), 10),
                                rig.normal({2 * B, kHalf}, dtype, 11)};
     exchange.forward(comm, mine, halo, t.qkv);
-    run_layer(rig, t, mine.segments, halo, dhalo, mine.halo_row);
+    run_layer(rig, t, mine.segments, {.halo = halo, .dhalo = dhalo, .rows = mine.halo_row});
     exchange.backward(comm, mine, t.dqkv, dhalo);
     put_rows(mine, out.pair, t.pair);
     put_rows(mine, out.v, t.v);
@@ -136,7 +141,7 @@ void expect_ranks_are_whole(int64_t ranks, int64_t sequences, int64_t length, ui
   Rig rig(backend);
   const Packed p = random_packed(ranks, sequences, length, seed);
   const Whole want(rig, p.layout.rows(), dtype), got(rig, p.layout.rows(), dtype);
-  run_layer(rig, want, whole_segments(p), {}, {}, {});
+  run_layer(rig, want, whole_segments(p), {});
   run_ranks(p, want, got, backend);
   EXPECT_SAME_BITS(got.pair, want.pair);
   EXPECT_SAME_BITS(got.v, want.v);

@@ -89,7 +89,7 @@ class ServingRank {
  private:
   PackedMatrix held(int64_t layer, int64_t matrix, int64_t n) {
     const int64_t me = comm_.rank(), held = gather_.shape().held(me);
-    const PackedMatrix pack = take_packed(arena_, "packs", DType::kF32, held, n, 4);
+    const PackedMatrix pack = take_packed(arena_, "packs", {.groups = held, .n = n, .k = 4});
     const int64_t bytes = packed_group_bytes(pack);
     for (int64_t e = 0; e < held; ++e)
       std::memset(packed_group(pack, e), pattern(layer, gather_.shape().begin(me) + e, matrix),

@@ -24,22 +24,20 @@ int64_t step_of(const std::string& fingerprint) {
 
 }  // namespace
 
-Reload::Reload(FileSystem& fs, std::string path, double seconds, Load load, CurrentModel& current,
-               ServerMetrics& metrics)
+Reload::Reload(FileSystem& fs, Options options, CurrentModel& current, ServerMetrics& metrics)
     : fs_(fs),
-      path_(std::move(path)),
-      seconds_(seconds),
-      load_(std::move(load)),
+      o_(std::move(options)),
       current_(current),
       metrics_(metrics),
       seen_(step_of(current.get()->fingerprint)) {
-  if (seconds_ > 0) thread_ = start_thread("look for newer checkpoints", [this] { run(); });
+  if (o_.seconds > 0) thread_ = start_thread("look for newer checkpoints", [this] { run(); });
 }
 
 void Reload::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    changed_.wait_for(lock, std::chrono::duration<double>(seconds_), [this] { return stopping_; });
+    changed_.wait_for(lock, std::chrono::duration<double>(o_.seconds),
+                      [this] { return stopping_; });
     if (stopping_) return;
     lock.unlock();
     look();
@@ -51,10 +49,10 @@ bool Reload::look() {
   retire(/*all=*/false);
   int64_t step = -1;
   try {
-    step = newest_step(fs_, path_);
+    step = newest_step(fs_, o_.path);
     if (step <= seen_) return false;
     seen_ = step;
-    std::shared_ptr<const ServedModel> loaded = load_();
+    std::shared_ptr<const ServedModel> loaded = o_.load();
     if (loaded->fingerprint == current_.get()->fingerprint) {
       loaded->generator->stop();
       throw_error(Code::kCorrupt, "the newest checkpoint that can be read is the one that answers");

@@ -26,9 +26,12 @@ namespace moraine {
 class Reload {
  public:
   using Load = std::function<std::shared_ptr<const ServedModel>()>;
-  // `seconds` 0: never looks. `load` opens the newest checkpoint under `path`.
-  Reload(FileSystem& fs, std::string path, double seconds, Load load, CurrentModel& current,
-         ServerMetrics& metrics);
+  struct Options {
+    std::string path;
+    double seconds;  // between looks; 0: never
+    Load load;       // opens the newest checkpoint under `path`
+  };
+  Reload(FileSystem& fs, Options options, CurrentModel& current, ServerMetrics& metrics);
   ~Reload() { stop(); }
   void stop();
   // Looks now; true if a newer one was taken. On the caller's thread: for tests, when seconds are 0.
@@ -39,9 +42,7 @@ class Reload {
   void retire(bool all);
 
   FileSystem& fs_;
-  const std::string path_;
-  const double seconds_;
-  const Load load_;
+  const Options o_;
   CurrentModel& current_;
   ServerMetrics& metrics_;
   int64_t seen_ = -1;                                        // the newest step that was tried

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/utf8.h"
 #include "tokenizer/regex_syntax.h"
 
@@ -17,6 +18,7 @@ namespace {
 // Steps of backtracking allowed: a floor for short texts, then so many for each byte.
 constexpr int64_t kStepsLeast = 10'000'000;
 constexpr int64_t kStepsPerByte = 64;
+constexpr int64_t kShownMost = 200;  // bytes of a pattern in a message
 constexpr size_t kJitStackFirst = size_t{64} << 10, kJitStackMost = size_t{32} << 20;
 constexpr uint32_t kHeapLimitKib = 512 << 10;
 
@@ -80,7 +82,8 @@ Regex::Regex(const std::string& pattern, const std::string& what, bool jit)
     throw_error(Code::kInvalidArgument,
                 "{}: the regular expression «{}» is not usable: {} (at byte {} of its translation "
                 "«{}»)",
-                what, pattern, message_of(error), offset, translated);
+                what, printable(pattern, kShownMost), message_of(error), offset,
+                printable(translated, kShownMost));
   }
   compiled_->jit = jit && pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE) == 0;
 }

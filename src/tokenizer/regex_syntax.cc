@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/utf8.h"
 
 namespace moraine {
 namespace {
 
 constexpr int kNestingMost = 100;
+constexpr int64_t kShownMost = 200;     // bytes of a pattern in a message
 constexpr int64_t kRepeatMost = 65535;  // PCRE2's limit
 constexpr const char* kAnyCharacter = "[\\x{0}-\\x{10FFFF}]";
 constexpr const char* kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
@@ -144,8 +146,8 @@ class Translator {
 
  private:
   [[noreturn]] void fail(std::string_view found) const {
-    throw_error(Code::kInvalidArgument, "{}: regular expression «{}» at byte {}: {}", what_, in_,
-                at_, found);
+    throw_error(Code::kInvalidArgument, "{}: regular expression «{}» at byte {}: {}", what_,
+                printable(in_, kShownMost), at_, found);
   }
   [[noreturn]] void unsupported(std::string_view found) const {
     fail(fmt::format("{} is not supported", found));

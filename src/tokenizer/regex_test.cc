@@ -112,6 +112,22 @@ TEST(Regex, RefusesByName) {
   EXPECT_THROW(Regex(std::string(1000, '['), "test"), Error);
 }
 
+TEST(Regex, ALongPatternDoesNotHideWhatIsWrongWithIt) {
+  const std::string many(100'000, 'a');
+  for (const std::string& pattern : {many + ")", "(?:" + many + "){2000}"}) {
+    try {
+      Regex(pattern, "test");
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      const std::string text = e.what();
+      EXPECT_LT(text.size(), 1000u);
+      EXPECT_TRUE(text.find("at byte 100000: a closing parenthesis") != std::string::npos ||
+                  text.find("too large") != std::string::npos)
+          << text;
+    }
+  }
+}
+
 TEST(Regex, EndlessBacktrackingIsAnError) {
   std::vector<TextRange> matches;
   const Regex regex("(?:a+)+[bc]", "test");

@@ -145,9 +145,8 @@ std::string train_bpe(const std::function<bool(std::string* text)>& next,
   Trie special_tokens;
   special_tokens.build(std::move(specials));
 
-  WordCounts counts;
   const auto counted = [&](int64_t bytes) { progress({true, bytes, 0}); };
-  count_words(next, pre_tokenizer, special_tokens, pool, counted, &counts);
+  const WordCounts counts = count_words(next, {pre_tokenizer, special_tokens}, pool, counted);
 
   Vocabulary vocabulary = first_tokens(options);
   WordMerger merger(counts, vocabulary.byte_ids);

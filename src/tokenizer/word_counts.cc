@@ -44,7 +44,8 @@ void count_part(std::string_view text, const PreTokenizer& pre_tokenizer, PieceL
   }
 }
 
-void count_group(const PreTokenizer& pre_tokenizer, const Trie& special_tokens, Group* group) {
+void count_group(const WordCutter& cutter, Group* group) {
+  const auto& [pre_tokenizer, special_tokens] = cutter;
   PieceList list;
   for (const std::string& text : group->texts) {
     const std::string_view view = text;
@@ -84,9 +85,9 @@ void WordCounts::forget_rare(int64_t words_most) {
   }
 }
 
-void count_words(const std::function<bool(std::string*)>& next, const PreTokenizer& pre_tokenizer,
-                 const Trie& special_tokens, Pool& pool,
-                 const std::function<void(int64_t bytes)>& progress, WordCounts* counts) {
+WordCounts count_words(const std::function<bool(std::string*)>& next, const WordCutter& cutter,
+                       Pool& pool, const std::function<void(int64_t bytes)>& progress) {
+  WordCounts counts;
   int64_t bytes = 0;
   for (bool more = true; more;) {
     std::vector<Group> groups;
@@ -100,19 +101,20 @@ void count_words(const std::function<bool(std::string*)>& next, const PreTokeniz
     pool.parallel_for(static_cast<int64_t>(groups.size()), [&](int64_t task, int) {
       Group& group = groups[task];
       try {
-        count_group(pre_tokenizer, special_tokens, &group);
+        count_group(cutter, &group);
       } catch (...) {
         group.failure = std::current_exception();
       }
     });
     for (const Group& group : groups) {
       if (group.failure) std::rethrow_exception(group.failure);
-      counts->add_all(group.counts);
+      counts.add_all(group.counts);
       bytes += group.bytes;
     }
-    counts->forget_rare(WordCounts::kWordsMost);
+    counts.forget_rare(WordCounts::kWordsMost);
     progress(bytes);
   }
+  return counts;
 }
 
 }  // namespace moraine

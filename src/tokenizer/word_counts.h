@@ -40,10 +40,13 @@ class WordCounts {
   std::vector<int64_t> counts_;
 };
 
+struct WordCutter {
+  const PreTokenizer& pre_tokenizer;
+  const Trie& special_tokens;
+};
 // `next` fills in one text and returns true, or returns false at the end. `progress` gets the bytes
 // so far.
-void count_words(const std::function<bool(std::string*)>& next, const PreTokenizer& pre_tokenizer,
-                 const Trie& special_tokens, Pool& pool,
-                 const std::function<void(int64_t bytes)>& progress, WordCounts* counts);
+WordCounts count_words(const std::function<bool(std::string*)>& next, const WordCutter& cutter,
+                       Pool& pool, const std::function<void(int64_t bytes)>& progress);
 
 }  // namespace moraine

@@ -17,9 +17,9 @@ class RunDataTest : public ::testing::Test {
  protected:
   std::string make(const std::string& name, int32_t first) {
     const std::string path = folder_.file(name);
-    testing::write_dataset(fs_, path, {40, 9, 33}, kMeaning, 2, [&](int64_t d, int64_t t) {
-      return first + static_cast<int32_t>(100 * d + t);
-    });
+    testing::write_dataset(fs_, path, kMeaning, {{40, 9, 33}, 2, [&](int64_t d, int64_t t) {
+                                                   return first + static_cast<int32_t>(100 * d + t);
+                                                 }});
     return path;
   }
   static RunConfig config(const std::vector<PhaseConfig>& phases) {

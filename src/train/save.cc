@@ -95,9 +95,9 @@ void copy_to_memory(Run& run) {
 
 CheckpointWritten write_live_state(Run& run) {
   check_before_store(run);
-  return write_checkpoint_distributed(run.ranks.world, run.fs, run.options.out, run.info(),
-                                      run.trainer->readable_rows(), run.files(),
-                                      /*with_hash=*/true);
+  return write_checkpoint_distributed(
+      run.ranks.world, run.fs, run.options.out,
+      {.info = run.info(), .tensors = run.trainer->readable_rows(), .files = run.files()});
 }
 
 CheckpointWritten save_now(Run& run) {

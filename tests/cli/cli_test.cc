@@ -49,13 +49,10 @@ class Cli : public ::testing::Test {
   FileSystem& fs = posix_file_system();
 };
 
-const char* const kCommands[] = {"tokenizer", "data",   "plan",   "train",   "eval",
-                                 "generate",  "import", "export", "inspect", "bench"};
-
 TEST_F(Cli, HelpOfEveryCommand) {
-  const std::string all = must({"--help"});
-  for (const char* command : kCommands) {
-    EXPECT_NE(all.find(std::string("  ") + command), std::string::npos) << command;
+  const std::vector<std::string> commands = listed_commands(folder.path());
+  EXPECT_GE(commands.size(), 16u);
+  for (const std::string& command : commands) {
     const std::string help = must({command, "--help"});
     EXPECT_NE(help.find("Exit codes:"), std::string::npos) << command;
     EXPECT_NE(help.find("--help"), std::string::npos) << command;
@@ -357,6 +354,16 @@ TEST_F(Hostile, CutAndEmptyWeights) {
   }
   fs.remove_all(file("m/model.safetensors"));
   expect_all_refuse();
+}
+
+// What a file says goes to the terminal as one line of text.
+TEST_F(Hostile, NamesInMessagesMoveNoCursor) {
+  const std::string header =
+      R"({"a\u001b[2J\nforged":{"dtype":"F32","shape":[5],"data_offsets":[0,4]}})";
+  const int64_t bytes = static_cast<int64_t>(header.size());
+  folder.write("m/model.safetensors",
+               std::string(reinterpret_cast<const char*>(&bytes), 8) + header + "1234");
+  expect_error({"inspect", file("m")}, 12, {"a\\x1b[2J\\nforged", "needs 20"});
 }
 
 TEST_F(Hostile, AbsurdConfigs) {

@@ -35,8 +35,11 @@ class EvalProgram : public ::testing::Test {
     initialize_parameters(table, config, 1, master);
     const CheckpointFile tokenizer = {"tokenizer.json",
                                       posix_file_system().read(file("tok") + "/tokenizer.json")};
-    write_model_directory(posix_file_system(), file("model"), config, master, DType::kF32,
-                          {&tokenizer, 1});
+    write_model_directory(posix_file_system(), file("model"),
+                          {.config = config,
+                           .weights = weights_in(master),
+                           .dtype = DType::kF32,
+                           .language_files = {&tokenizer, 1}});
   }
   std::string file(const std::string& name) const { return folder.file(name); }
   Ended run(const std::vector<std::string>& args) const { return run_program(folder.path(), args); }

@@ -19,9 +19,6 @@ namespace {
 
 using namespace testing;
 
-const char* const kCommands[] = {"tokenizer", "data",   "plan",   "train",   "eval",
-                                 "generate",  "import", "export", "inspect", "bench"};
-
 std::string tokenizer_file(const std::string& name) {
   return source_path("tests/golden/tokenizer/" + name + ".json");
 }
@@ -128,7 +125,7 @@ TEST_F(ProgramCli, AnUnknownCommandIsOneLineWithAHint) {
 
 TEST_F(ProgramCli, EveryFlagIsInThePageAndInBothCompletions) {
   const std::string bash = must({"completion", "bash"}), zsh = must({"completion", "zsh"});
-  for (const std::string command : kCommands) {
+  for (const std::string& command : listed_commands(folder.path())) {
     const std::string page = must({"man", command});
     for (const std::string& flag : flags_of(command)) {
       std::string escaped;
@@ -193,7 +190,7 @@ zpty -d z
 
 TEST_F(ProgramCli, PagesAreRoff) {
   must({"man", "--out", folder.file("man")});
-  for (const std::string command : kCommands) {
+  for (const std::string& command : listed_commands(folder.path())) {
     const std::string page = posix_file_system().read(folder.file("man/moraine-" + command + ".1"));
     EXPECT_EQ(page, must({"man", command}));
     EXPECT_EQ(page.substr(0, 12), ".TH MORAINE\\");

@@ -173,8 +173,8 @@ std::optional<Error> pass_on(Communicator& comm, const Hosts& hosts, FileSystem&
 }
 
 std::optional<Error> fetch(Communicator& comm, const Hosts& hosts, FileSystem& fs,
-                           const std::string& folder, std::span<const HostFile> files,
-                           const std::vector<std::vector<bool>>& lacks) {
+                           const std::string& folder, const LackedFiles& lacked) {
+  const auto& [files, lacks] = lacked;
   const size_t host = static_cast<size_t>(hosts.of[static_cast<size_t>(comm.rank())]);
   Arriving arriving(fs, folder);
   std::optional<Error> failed;

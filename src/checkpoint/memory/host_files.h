@@ -45,10 +45,13 @@ struct HostFile {
 std::optional<Error> pass_on(Communicator& comm, const Hosts& hosts, FileSystem& fs,
                              const std::string& folder, std::span<const HostFile> files);
 
-// Brings each file to every host whose entry of `lacks` says so ([file][host]), under a name with
-// .partial until it is whole. The same lists on every rank.
+struct LackedFiles {
+  std::span<const HostFile> files;
+  const std::vector<std::vector<bool>>& lacks;  // [file][host]
+};
+// Brings each file to every host that lacks it, under a name with .partial until it is whole. The same
+// lists on every rank.
 std::optional<Error> fetch(Communicator& comm, const Hosts& hosts, FileSystem& fs,
-                           const std::string& folder, std::span<const HostFile> files,
-                           const std::vector<std::vector<bool>>& lacks);
+                           const std::string& folder, const LackedFiles& lacked);
 
 }  // namespace moraine

@@ -189,7 +189,7 @@ std::optional<std::string> newest_in_memory(Communicator& comm, FileSystem& fs,
         },
         nothing);
     const std::optional<Error> failed =
-        fetch(comm, hosts, fs, directory, choice.files, choice.lacks);
+        fetch(comm, hosts, fs, directory, {.files = choice.files, .lacks = choice.lacks});
     agree(
         comm,
         [&] {

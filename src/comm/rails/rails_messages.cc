@@ -184,7 +184,8 @@ void RailsMessages::open_message(Lock& lock, const Wait& w, int64_t bytes, Bytes
   wait(lock, w, [&] { return lanes.has_next(w.channel, &head); });
   if (head.label != w.label || head.bytes != bytes) {
     lock.unlock();
-    host_.throw_lost(mismatch_text(host_.rank(), w.label, bytes, w.peer, head.label, head.bytes));
+    host_.throw_lost(
+        mismatch_text({host_.rank(), w.label, bytes}, {w.peer, head.label, head.bytes}));
   }
   lanes.open(w.channel, out);
   sockets_.flush(w.peer);
