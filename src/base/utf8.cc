@@ -6,8 +6,6 @@
 namespace moraine {
 namespace {
 
-bool is_trail(uint8_t byte) { return (byte & 0xC0) == 0x80; }
-
 // Bytes that a sequence with this lead byte must have; 0 if it cannot lead.
 int wanted_bytes(uint8_t lead) {
   if (lead < 0x80) return 1;
@@ -19,7 +17,7 @@ int wanted_bytes(uint8_t lead) {
 
 // Whether `second` may follow `lead`: excludes long forms, surrogates and values past U+10FFFF.
 bool is_second(uint8_t lead, uint8_t second) {
-  if (!is_trail(second)) return false;
+  if (!is_utf8_trail(second)) return false;
   if (lead == 0xE0) return second >= 0xA0;
   if (lead == 0xED) return second < 0xA0;
   if (lead == 0xF0) return second >= 0x90;
@@ -35,7 +33,7 @@ int matching_bytes(std::string_view text, int64_t at, int wanted) {
   if (wanted == 1 || left < 2) return 1;
   if (!is_second(static_cast<uint8_t>(text[at]), static_cast<uint8_t>(text[at + 1]))) return 1;
   int count = 2;
-  while (count < wanted && count < left && is_trail(static_cast<uint8_t>(text[at + count])))
+  while (count < wanted && count < left && is_utf8_trail(static_cast<uint8_t>(text[at + count])))
     ++count;
   return count;
 }
@@ -67,7 +65,7 @@ int32_t utf8_code_point(std::string_view text, int64_t at) {
 
 int64_t utf8_previous(std::string_view text, int64_t end) {
   int64_t at = end - 1;
-  while (at > 0 && is_trail(static_cast<uint8_t>(text[at]))) --at;
+  while (at > 0 && is_utf8_trail(static_cast<uint8_t>(text[at]))) --at;
   return at;
 }
 
@@ -113,7 +111,7 @@ int64_t incomplete_utf8_tail(std::string_view text) {
   const int64_t size = static_cast<int64_t>(text.size());
   for (int64_t back = 1; back <= 3 && back <= size; ++back) {
     const uint8_t byte = static_cast<uint8_t>(text[size - back]);
-    if (is_trail(byte)) continue;
+    if (is_utf8_trail(byte)) continue;
     const int wanted = wanted_bytes(byte);
     return wanted > back && matching_bytes(text, size - back, wanted) == back ? back : 0;
   }

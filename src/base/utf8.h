@@ -20,6 +20,9 @@ inline int utf8_bytes_of_lead(char lead) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
+// Whether it goes on with a character, and begins none.
+inline bool is_utf8_trail(uint8_t byte) { return (byte & 0xC0) == 0x80; }
+
 // The code point at text[at]. Only for text known to be valid.
 int32_t utf8_code_point(std::string_view text, int64_t at);
 

@@ -88,8 +88,8 @@ void declare_http(Flags& flags, ServeFlags& f) {
       .integer("max-body-mib", &f.body_mib, "Size of a request.", 1, 1024)
       .number("ping-seconds", &f.ping_seconds, "Silence in a stream before a ping.")
       .number("stream-interval-ms", &f.stream_ms,
-              "Streams send at most this often: tokens that come faster go out together. 0: each "
-              "token.");
+              "Many streams wait at most so long, so that tokens of several steps go out together. "
+              "0: each token.");
 }
 
 void check(const ServeFlags& f) {

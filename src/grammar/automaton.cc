@@ -2,8 +2,11 @@
 #include "grammar/automaton.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <utility>
+
+#include "base/utf8.h"
 
 namespace moraine {
 namespace {
@@ -42,6 +45,34 @@ bool Automaton::accepts(std::string_view text) const {
     if (state < 0) return false;
   }
   return accepting_[state];
+}
+
+std::vector<int32_t> Automaton::characters_left() const {
+  struct Step {
+    int32_t from, characters;
+  };
+  std::vector<std::vector<Step>> into(accepting_.size());
+  std::deque<std::pair<int32_t, int32_t>> waiting;  // state, characters; by rising characters
+  for (int32_t from = 0; from < states(); ++from) {
+    for (const Edge& edge : edges(from))
+      into[edge.to].push_back({from, is_utf8_trail(edge.low) ? 0 : 1});
+    if (accepting_[from]) waiting.emplace_back(from, 0);
+  }
+  std::vector<int32_t> left(accepting_.size(), -1);
+  while (!waiting.empty()) {
+    const auto [to, characters] = waiting.front();
+    waiting.pop_front();
+    if (left[to] >= 0) continue;
+    left[to] = characters;
+    for (const Step& step : into[to]) {
+      if (step.characters == 0) {
+        waiting.emplace_front(step.from, characters);
+      } else {
+        waiting.emplace_back(step.from, characters + 1);
+      }
+    }
+  }
+  return left;
 }
 
 Automaton Automaton::of_states(const std::vector<std::vector<Edge>>& edges,

@@ -34,6 +34,8 @@ class Automaton {
     return -1;
   }
   bool accepts(std::string_view text) const;
+  // [states] Of texts in UTF-8: how many characters begin at least before a state that accepts.
+  std::vector<int32_t> characters_left() const;
   std::span<const Edge> edges(int32_t state) const {
     return std::span(edges_).subspan(begin_[state], begin_[state + 1] - begin_[state]);
   }

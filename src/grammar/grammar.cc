@@ -149,12 +149,13 @@ int64_t Grammar::bytes() const {
   int64_t bytes = 0;
   for (const Automaton& automaton : nodes_->automata) bytes += automaton.bytes();
   for (const GrammarNode& node : nodes_->nodes) {
-    bytes += static_cast<int64_t>(sizeof node + node.text.size() +
-                                  (node.parts.size() + node.next_required.size() +
-                                   node.borders.size() + node.keys.ids.size()) *
-                                      sizeof(int32_t) +
-                                  node.properties.size() * sizeof(GrammarNode::Property) +
-                                  node.keys.nodes.size() * sizeof(ByteTrie::Node));
+    bytes +=
+        static_cast<int64_t>(sizeof node + node.text.size() +
+                             (node.parts.size() + node.next_required.size() + node.borders.size() +
+                              node.characters_left.size() + node.keys.ids.size()) *
+                                 sizeof(int32_t) +
+                             node.properties.size() * sizeof(GrammarNode::Property) +
+                             node.keys.nodes.size() * sizeof(ByteTrie::Node));
   }
   return bytes;
 }

@@ -43,9 +43,11 @@ GrammarState::GrammarState(SharedGrammar shared, const TokenTrie& trie)
 Frame GrammarState::shared_frame(Frame frame) const {
   if (frame.node == kBottom) return frame;
   const GrammarNode& node = grammar_->nodes().nodes[frame.node];
-  if (node.kind != Kind::kString && node.kind != Kind::kArray) return frame;
+  if (node.kind != Kind::kString && node.kind != Kind::kArray && node.kind != Kind::kAutomaton)
+    return frame;
   const int64_t least = std::max(node.min, static_cast<int64_t>(node.parts.size()));
-  const bool far = node.max == kUnbounded || node.max - frame.count > trie_->longest();
+  const bool far = node.max == kUnbounded ||
+                   node.max - frame.count > trie_->longest() + node.characters_left_most;
   if (far && frame.count >= least) frame.count = -1;
   return frame;
 }

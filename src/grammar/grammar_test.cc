@@ -355,6 +355,94 @@ TEST(ToolGrammar, ParametersBetweenTags) {
   EXPECT_TRUE(state.may_end());
 }
 
+// Lengths of bare text are counted, whatever they are, and a pattern leaves room for its end.
+TEST(ToolGrammar, BareTextHoldsToItsLength) {
+  const TokenTrie& trie = vocabulary().trie;
+  ToolGrammar tools{.tools = {{.name = "f", .parameters = {}}}};
+  tools.tagged = true;
+  tools.begin = "<tool_call>\n<function=";
+  tools.between = ">\n";
+  tools.end = "</function>\n</tool_call>";
+  tools.trigger = "<tool_call>";
+  const auto grammar_of = [&](const char* text) {
+    tools.tools[0].parameters = {{"type", "object"},
+                                 {"properties", {{"a", parse_json(text, "test")}}}};
+    return Grammar::of_tool_calls(tools);
+  };
+  const auto call = [&](const std::string& value) {
+    return tools.begin + "f>\n<parameter=a>\n" + value + "\n</parameter>\n" + tools.end;
+  };
+  const auto many = [](int64_t n, const std::string& character) {
+    std::string text;
+    for (int64_t i = 0; i < n; ++i) text += character;
+    return text;
+  };
+  struct Case {
+    const char* schema;
+    std::vector<std::string> taken, refused;
+  };
+  const std::string e = "\xc3\xa9", euro = "\xe2\x82\xac";
+  const Case cases[] = {
+      {R"({"type":"string","maxLength":2000})",
+       {"", many(2000, "a"), many(2000, e), many(1999, euro) + "\n"},
+       {many(2001, "a"), many(1999, e) + "ab", many(2000, e) + euro}},
+      {R"({"type":"string","minLength":1500,"maxLength":1000000000})",
+       {many(1500, e), many(1700, "a")},
+       {"", many(1499, e)}},
+      {R"({"type":"string","minLength":3,"maxLength":3})", {"ab" + e}, {"ab", "abcd", e + "a"}},
+      {R"({"type":"string","pattern":"^x+end$","minLength":5,"maxLength":3000})",
+       {"xxend", many(2997, "x") + "end"},
+       {"xend", many(2998, "x") + "end"}},
+  };
+  for (const Case& c : cases) {
+    const std::shared_ptr<const Grammar> grammar = grammar_of(c.schema);
+    for (const std::string& text : c.taken)
+      EXPECT_TRUE(testing::accepts_bytes(grammar, trie, call(text))) << c.schema << text.size();
+    for (const std::string& text : c.refused)
+      EXPECT_FALSE(testing::accepts_bytes(grammar, trie, call(text))) << c.schema << text.size();
+  }
+  // What no end would fit behind does not begin: seven x, then "end", in ten characters.
+  GrammarState state(grammar_of(R"({"type":"string","pattern":"^x+end$","maxLength":10})"), trie);
+  ASSERT_TRUE(state.accept_bytes(tools.begin + "f>\n<parameter=a>\nxxxxxxx"));
+  EXPECT_FALSE(state.accept_bytes("x"));
+  EXPECT_TRUE(state.accept_bytes("end\n</parameter>\n" + tools.end));
+  const char* kNone = R"({"type":"string","pattern":"^x+end$","maxLength":3})";
+  EXPECT_FALSE(testing::accepts_bytes(grammar_of(kNone), trie, call("end")));
+  EXPECT_TRUE(testing::accepts_bytes(grammar_of(kNone), trie, tools.begin + "f>\n" + tools.end));
+}
+
+// Fails if a mask is taken for a place that is nearer to a bound than it was made for.
+TEST(ToolGrammar, MasksAreExactNearTheBoundsOfBareText) {
+  const TokenTrie& trie = vocabulary().trie;
+  ToolGrammar tools{.tools = {{.name = "f", .parameters = {}}}};
+  tools.tagged = true;
+  tools.begin = "<tool_call>\n<function=";
+  tools.between = ">\n";
+  tools.end = "</function>";
+  tools.trigger = "<tool_call>";
+  std::vector<uint64_t> mask(trie.mask_words());
+  const std::pair<const char*, std::string> cases[] = {
+      {R"({"type":"string","minLength":40,"maxLength":60})", ""},
+      {R"({"type":"string","pattern":"^[^z]*end$","maxLength":60})", "end"}};
+  for (const auto& [schema, last] : cases) {
+    tools.tools[0].parameters = {{"type", "object"},
+                                 {"properties", {{"a", parse_json(schema, "test")}}}};
+    GrammarState state(Grammar::of_tool_calls(tools), trie);
+    ASSERT_TRUE(state.accept_bytes(tools.begin + "f>\n<parameter=a>\n"));
+    std::string text;
+    for (size_t i = 0; i < 60 - last.size(); ++i) {
+      expect_exact(&state, trie, &mask, text);
+      ASSERT_FALSE(HasFatalFailure());
+      const std::string next = i % 7 == 3 ? "\xe2\x82\xac" : i % 5 == 1 ? " " : "a";
+      for (const char byte : next) ASSERT_TRUE(state.accept_bytes(std::string(1, byte))) << text;
+      text += next;
+    }
+    expect_exact(&state, trie, &mask, text);
+    EXPECT_FALSE(state.accept_bytes("a"));
+    EXPECT_TRUE(state.accept_bytes(last + "\n</parameter>\n" + tools.end));
+  }
+}
+
 TEST(ToolGrammar, CallsInAList) {
   const TokenTrie& trie = vocabulary().trie;
   ToolGrammar tools = two_tools(ToolGrammar::Choice::kRequired);

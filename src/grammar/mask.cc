@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "grammar/nodes.h"
 #include "grammar/string_state.h"
 
@@ -170,12 +171,22 @@ void MaskMaker::add_string(const StackStore::Entry& entry) {
   walk(tokens_.in_string().odd, held_[0], 0);
 }
 
-std::shared_ptr<const SharedMask> MaskMaker::walked(int32_t automaton, int32_t state) {
+MaskMaker::Length MaskMaker::length_left(const Frame& frame) const {
+  const GrammarNode& node = grammar_.nodes[frame.node];
+  const int64_t least = std::clamp<int64_t>(node.min - frame.count, 0, tokens_.longest() + 1);
+  const bool far = node.max == kUnbounded ||
+                   node.max - frame.count > tokens_.longest() + node.characters_left_most;
+  return {.least = least, .most = far ? kUnbounded : node.max - frame.count};
+}
+
+std::shared_ptr<const SharedMask> MaskMaker::walked(const Frame& frame) {
+  const GrammarNode& text = grammar_.nodes[frame.node];
+  const auto [least, most] = length_left(frame);
   std::string key = "walk";
-  for (const int64_t part : {state_.number_, int64_t{automaton}, int64_t{state}})
+  for (const int64_t part : {state_.number_, int64_t{frame.node}, int64_t{frame.at}, least, most})
     key.append(reinterpret_cast<const char*>(&part), sizeof part);
   if (std::shared_ptr<const SharedMask> known = state_.masks_->find(key)) return known;
-  const Automaton& machine = grammar_.automata[automaton];
+  const Automaton& machine = grammar_.automata[text.automaton];
   const ByteTrie& trie = tokens_.trie();
   auto made = std::make_shared<SharedMask>();
   made->mask.assign(mask_.size(), 0);
@@ -184,19 +195,22 @@ std::shared_ptr<const SharedMask> MaskMaker::walked(int32_t automaton, int32_t s
   struct Part {
     int32_t end;  // of the subtree
     int32_t state;
+    int64_t characters;
   };
-  std::vector<Part> path = {{trie.end(), state}};
+  std::vector<Part> path = {{trie.end(), frame.at, 0}};
   for (int32_t at = 1; at < trie.end(); ++seen) {
     while (at >= path.back().end) path.pop_back();
     const ByteTrie::Node& node = trie.nodes[at];
     const int32_t next = table.row(path.back().state)[node.byte];
-    if (next < 0) {
+    const int64_t characters = path.back().characters + (is_utf8_trail(node.byte) ? 0 : 1);
+    if (next < 0 || (most < kUnbounded && characters + text.characters_left[next] > most)) {
       at = node.next;
       continue;
     }
     for (const int32_t id : trie.ids_at(at)) made->mask[id >> 6] |= uint64_t{1} << (id & 63);
-    if (machine.accepting(next) && node.next > at + 1) made->ends.push_back(at);
-    path.push_back({node.next, next});
+    if (machine.accepting(next) && characters >= least && node.next > at + 1)
+      made->ends.push_back(at);
+    path.push_back({node.next, next, characters});
     ++at;
   }
   if (seen > kWorthKeeping) state_.masks_->add(key, made);
@@ -204,8 +218,7 @@ std::shared_ptr<const SharedMask> MaskMaker::walked(int32_t automaton, int32_t s
 }
 
 void MaskMaker::add_automaton(const StackStore::Entry& entry) {
-  const int32_t automaton = grammar_.nodes[entry.frame.node].automaton;
-  const std::shared_ptr<const SharedMask> inside = walked(automaton, entry.frame.at);
+  const std::shared_ptr<const SharedMask> inside = walked(entry.frame);
   for (size_t word = 0; word < mask_.size(); ++word) mask_[word] |= inside->mask[word];
   held_ = {step_.popped(entry.below)};
   for (const int32_t node : inside->ends) walk(tokens_.trie(), held_[0], node);

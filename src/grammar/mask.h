@@ -41,7 +41,12 @@ class MaskMaker {
   void walk_each(const ByteTrie& trie, StackSet set, int32_t root, const F& each);
   void add_bodies(int64_t characters_most);
   void take_back_names(const ByteTrie& names, int32_t name, int32_t token);
-  std::shared_ptr<const SharedMask> walked(int32_t automaton, int32_t state);
+  // Characters that a text must and may still have, as far as a token can matter.
+  struct Length {
+    int64_t least, most;
+  };
+  Length length_left(const Frame& frame) const;
+  std::shared_ptr<const SharedMask> walked(const Frame& frame);
   StackSet one(const StackStore::Entry& entry);
   void set(int32_t id) { mask_[id >> 6] |= uint64_t{1} << (id & 63); }
   void clear(int32_t id) { mask_[id >> 6] &= ~(uint64_t{1} << (id & 63)); }

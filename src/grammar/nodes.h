@@ -21,7 +21,7 @@ constexpr int32_t kNever = std::numeric_limits<int16_t>::max();
 
 struct GrammarNode {
   enum class Kind : uint8_t {
-    kAutomaton,  // automaton: exactly its strings
+    kAutomaton,  // automaton: its strings, of min .. max characters
     kString,     // min .. max characters
     kObject,     // properties, in order, then any others of `rest`
     kArray,      // min .. max items: parts, then any number of `rest`
@@ -47,6 +47,9 @@ struct GrammarNode {
   std::vector<int32_t>
       next_required{};  // [properties + 1] the first at or after; the count if none
   std::string text{};
+  // [states] of an automaton with a max: Automaton::characters_left, and the largest of them.
+  std::vector<int32_t> characters_left{};
+  int64_t characters_left_most = 0;
   std::vector<int32_t> borders{};  // [text + 1] of every prefix, its longest proper one at its end
 
   int32_t least_nesting = kNever;

@@ -422,13 +422,32 @@ Automaton SchemaCompiler::string_automaton(const Json& schema, const Place& plac
   return compile_patterns(patterns_of(schema, place), TextForm::kJsonString, place);
 }
 
-Automaton SchemaCompiler::bare_text(const Json& schema, const Automaton& also,
-                                    const std::string& name) const {
+// The upper bound is counted as the text comes, and so is the lower one if nothing else says where the text may end.
+SchemaCompiler::BareText SchemaCompiler::bare_text(const Json& schema, const Automaton& also,
+                                                   const std::string& name) {
   const Place place{name, 0};
   check_keywords(schema, place);
-  std::vector<std::string> patterns = patterns_of(schema, place);
-  if (patterns.empty()) patterns.emplace_back("^[^]*$");
-  return both_of(compile_patterns(patterns, TextForm::kPlain, place), also, place);
+  const int64_t min = bound(schema, "minLength", 0, place);
+  const int64_t max = bound(schema, "maxLength", kUnbounded, place);
+  Json states = schema;
+  states.erase("maxLength");
+  states.erase("minLength");
+  std::vector<std::string> patterns = patterns_of(states, place);
+  const bool any = patterns.empty();
+  if (any) patterns.emplace_back("^[^]*$");
+  if (!any && min > 0) patterns.push_back("^[^]{" + std::to_string(min) + ",}$");
+  const Automaton texts = both_of(compile_patterns(patterns, TextForm::kPlain, place), also, place);
+  std::vector<int32_t> left = texts.characters_left();
+  if (texts.empty() || min > max || left[0] > max) return {add_any({}), false};
+  const int32_t index = add_automaton(texts, place);
+  GrammarNode& node = out_->nodes[index];
+  if (any) node.min = min;
+  node.max = max;
+  if (max < kUnbounded) {
+    node.characters_left_most = *std::max_element(left.begin(), left.end());
+    node.characters_left = std::move(left);
+  }
+  return {index, texts.accepting(0) && node.min == 0};
 }
 
 int32_t SchemaCompiler::automaton(Automaton automaton, const std::string& name) {

@@ -34,8 +34,13 @@ class SchemaCompiler {
   };
   int32_t compile_part(const Part& part);
   void check_bytes(const Json& schema, const std::string& name) const;
-  // Text as it is, without quotes: of pattern, format and length in `schema`, and in `also`.
-  Automaton bare_text(const Json& schema, const Automaton& also, const std::string& name) const;
+  // Text as it is, without quotes: of pattern, format and length in `schema`, and in `also`, of whose texts each is
+  // the beginning of a longer one.
+  struct BareText {
+    int32_t node;
+    bool may_be_empty;
+  };
+  BareText bare_text(const Json& schema, const Automaton& also, const std::string& name);
   int32_t automaton(Automaton automaton, const std::string& name);
 
   int32_t any_value();

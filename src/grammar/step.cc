@@ -8,11 +8,13 @@
 //   kObject   kOpens {  kFirst ws (} | ")  kBehind (, | ws })  kNext ws "  kKey ...  kColon :
 //             kValue ws value; index: the first property that may come; at: in kKey the node of
 //             `keys` or -1, then the property whose value comes (their count for another member)
+//   kAutomaton at: the state; count: the characters begun, where there is a bound
 //   others    index: the part that comes; at: the state
 #include "grammar/step.h"
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "grammar/string_state.h"
 
 namespace moraine {
@@ -166,10 +168,17 @@ void GrammarStep::advance(const Frame& frame, StackSet below, uint8_t byte, Entr
 
 void GrammarStep::advance_automaton(Frame frame, StackSet below, uint8_t byte, Entries* out) {
   const Automaton& automaton = grammar_.automata[grammar_.nodes[frame.node].automaton];
+  const GrammarNode& node = grammar_.nodes[frame.node];
   frame.at = automaton.next(frame.at, byte);
   if (frame.at < 0) return;
-  if (automaton.accepting(frame.at)) pop(below, out);
-  if (automaton.goes_on(frame.at)) out->push_back({frame, below});
+  const bool bounded = node.max < kUnbounded;
+  if ((bounded || frame.count < node.min) && !is_utf8_trail(byte)) ++frame.count;
+  // What could not be ended within the bound does not begin.
+  if (bounded && frame.count + node.characters_left[frame.at] > node.max) return;
+  const bool ends = automaton.accepting(frame.at);
+  if (ends && frame.count >= node.min) pop(below, out);
+  if (automaton.goes_on(frame.at) && !(ends && frame.count == node.max))
+    out->push_back({frame, below});
 }
 
 void GrammarStep::advance_string(Frame frame, StackSet below, uint8_t byte, Entries* out) {

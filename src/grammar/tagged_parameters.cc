@@ -54,16 +54,16 @@ Automaton without_word(const std::string& word) {
   return Automaton::of_states(edges, std::vector<bool>(word.size(), true));
 }
 
-Automaton bare_automaton(const SchemaCompiler& schemas, const SchemaCompiler::Part& part) {
+SchemaCompiler::BareText bare_text(SchemaCompiler& schemas, const SchemaCompiler::Part& part) {
   const Json& schema = part.schema;
-  if (std::vector<std::string> texts = texts_of(schema); !texts.empty())
-    return Automaton::of_strings(std::move(texts));
+  if (std::vector<std::string> texts = texts_of(schema); !texts.empty()) {
+    const Automaton any_of = Automaton::of_strings(std::move(texts));
+    return {schemas.automaton(any_of, part.name), any_of.accepting(0)};
+  }
   Json held = Json::object();
   for (const char* key : {"pattern", "format", "minLength", "maxLength"}) {
     const Json* value = member(schema, key);
-    if (value == nullptr || member(schema, "type") == nullptr) continue;
-    const bool long_bound = value->is_number() && value->get<double>() > kBareLengthMost;
-    if (!long_bound) held[key] = *value;
+    if (value != nullptr && member(schema, "type") != nullptr) held[key] = *value;
   }
   return schemas.bare_text(held, without_word(kEnd), part.name);
 }
@@ -75,10 +75,9 @@ int32_t value_node(SchemaCompiler& schemas, const SchemaCompiler::Part& part) {
     return schemas.add_node({.kind = Kind::kSequence, .parts = {value, end}});
   };
   if (!is_bare(part.schema)) return then_end(schemas.compile_part(part));
-  const Automaton texts = bare_automaton(schemas, part);
-  const bool may_be_empty = !texts.empty() && texts.accepting(0);
-  const int32_t value = then_end(schemas.automaton(texts, part.name));
-  if (!may_be_empty) return value;
+  const SchemaCompiler::BareText text = bare_text(schemas, part);
+  const int32_t value = then_end(text.node);
+  if (!text.may_be_empty) return value;
   return schemas.add_node({.kind = Kind::kAny, .parts = {value, end}});
 }
 

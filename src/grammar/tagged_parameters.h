@@ -3,8 +3,8 @@
 //   <parameter=key>\nVALUE\n</parameter>\n   for each, in the order in which they are declared
 //
 // VALUE is bare text where the parameter's type is "string" or not given, else JSON of its schema. Bare text holds to
-// enum and const of strings, and if the type is given to pattern, format and length (up to kBareLengthMost), and has no
-// "</parameter>" in it. Parameters that are not declared do not come.
+// enum and const of strings, and if the type is given to pattern, format and length, and has no "</parameter>" in it.
+// Parameters that are not declared do not come.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,6 @@
 #include "grammar/schema.h"
 
 namespace moraine {
-
-inline constexpr int64_t kBareLengthMost = 1000;  // characters; a larger maxLength is not held to
 
 // Whether parameters can be written so: null, or an object with its members declared and no keyword around them.
 bool has_tagged_form(const Json& parameters);

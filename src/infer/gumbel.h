@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "base/random.h"
@@ -80,14 +81,17 @@ class DrawBlock {
 
 // The largest that is not NaN, or -inf; in sixteen lanes: a chain of comparisons would wait for each.
 inline float largest_of(std::span<const float> values) {
+  using Four = float __attribute__((vector_size(16)));
   constexpr size_t kLanes = 16;
-  float lanes[kLanes];
-  std::fill_n(lanes, kLanes, -INFINITY);
+  const Four none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+  Four most[4] = {none, none, none, none}, next[4];
   size_t i = 0;
   for (; i + kLanes <= values.size(); i += kLanes) {
-    for (size_t k = 0; k < kLanes; ++k)
-      lanes[k] = lanes[k] < values[i + k] ? values[i + k] : lanes[k];
+    std::memcpy(next, values.data() + i, sizeof next);
+    for (size_t k = 0; k < 4; ++k) most[k] = most[k] < next[k] ? next[k] : most[k];
   }
+  float lanes[kLanes];
+  std::memcpy(lanes, most, sizeof lanes);
   for (; i < values.size(); ++i) lanes[0] = std::max(lanes[0], values[i]);
   return *std::max_element(lanes, lanes + kLanes);
 }

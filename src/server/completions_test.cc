@@ -53,6 +53,18 @@ TEST(Completions, SpecialTokensInTextAreTokensUnlessToldOtherwise) {
   EXPECT_EQ(requests[1].prompt, server.tokenizer->encode_ordinary("<|end|>"));
 }
 
+// Clients send it for the most likely token, as the protocol allows.
+TEST(Completions, ATopPOfZeroIsTheMostLikelyAlone) {
+  TestServer server;
+  EXPECT_EQ(server.post_json(kPath, {{"prompt", "a"}, {"top_p", 0}})["object"], "text_completion");
+  ASSERT_EQ(server.generator->requests.size(), 1u);
+  const SamplingOptions& s = server.generator->requests[0].sampling;
+  check_sampling(s, server.tokenizer->vocabulary_size());
+  const std::vector<float> logits = {0.5f, 2, 1.5f, 2};
+  for (int64_t position = 0; position < 20; ++position)
+    EXPECT_EQ(sample_token(logits, s, position), 1);
+}
+
 TEST(Completions, SamplingReachesTheEngine) {
   TestServer server;
   const Json body = {{"prompt", "a"},

@@ -31,6 +31,7 @@ void HttpExchange::start_stream(HttpResponse head, std::string ping) {
 }
 
 void HttpExchange::write(std::string bytes) {
+  if (bytes.empty()) return;
   post_([connection = connection_, bytes = std::move(bytes)] {
     if (const auto c = connection.lock()) c->stream(bytes);
   });

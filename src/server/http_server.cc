@@ -180,14 +180,13 @@ struct HttpServer::State {
   bool stopping = false;
   std::atomic<bool> draining{false};
   std::vector<std::shared_ptr<Connection>> unsent;
-  double streams_next = 0;       // when streams may send again
-  bool streams_waiting = false;  // stream_timer will ring
   std::vector<std::function<void()>>
       running;       // what was posted; empty between two calls of run_posted
   std::mutex mutex;  // of what follows
   std::vector<std::function<void()>> posted;
-  bool woken = false;   // run_posted will be called
-  bool closed = false;  // nothing runs any more
+  bool woken = false;    // run_posted will be called
+  bool resting = false;  // streams have sent: stream_timer rings when they may again
+  bool closed = false;   // nothing runs any more
 
   State(const HttpOptions& o, HttpHooks h) : options(o), hooks(std::move(h)) {
     connections_most = connections_possible(options.limits.connections);
@@ -208,8 +207,10 @@ struct HttpServer::State {
   void post(std::function<void()> f);
   void queue(std::function<void()> f);
   void wake();
+  void wake_streams();
   void run_posted();
   void send_streams();
+  void rest(double seconds);
   void close();
   void open_tls();
   void listen();
@@ -245,6 +246,15 @@ void HttpServer::State::wake() {
   asio::post(io, [this] { run_posted(); });
 }
 
+// While streams rest, what is queued waits with them, and the thread sleeps.
+void HttpServer::State::wake_streams() {
+  {
+    std::lock_guard lock(mutex);
+    if (resting) return;
+  }
+  wake();
+}
+
 // What was posted posts more: the events of a step write, and what they wrote goes out in one piece for each
 // connection.
 void HttpServer::State::run_posted() {
@@ -266,23 +276,34 @@ void HttpServer::State::run_posted() {
   asio::post(io, [this] { run_posted(); });
 }
 
-// All streams together, so that the thread wakes once for them.
+// All streams together, so that the thread wakes once for them. The more they are, the longer they rest.
 void HttpServer::State::send_streams() {
   if (unsent.empty()) return;
-  const double now = now_seconds();
-  if (now < streams_next) {
-    if (streams_waiting) return;
-    streams_waiting = true;
-    stream_timer.expires_after(to_duration(streams_next - now));
-    stream_timer.async_wait([this](const ErrorCode&) {
-      streams_waiting = false;
-      if (!stopping) send_streams();
-    });
-    return;
+  {
+    std::lock_guard lock(mutex);
+    if (resting) return;
   }
-  streams_next = now + options.stream_seconds;
+  const double begin = now_seconds();
   for (size_t i = 0; i < unsent.size(); ++i) unsent[i]->flush();
   unsent.clear();
+  rest(std::min(options.stream_seconds, (now_seconds() - begin) / options.stream_share));
+}
+
+void HttpServer::State::rest(double seconds) {
+  if (seconds <= 0) return;
+  {
+    std::lock_guard lock(mutex);
+    resting = true;
+  }
+  stream_timer.expires_after(to_duration(seconds));
+  stream_timer.async_wait([this](const ErrorCode&) {
+    if (stopping) return;
+    {
+      std::lock_guard lock(mutex);
+      resting = false;
+    }
+    run_posted();
+  });
 }
 
 // What was posted and did not run owns exchanges, and one that was not answered posts as it goes: that is dropped.
@@ -480,7 +501,7 @@ void HttpServer::post(std::function<void()> f) { state_->post(std::move(f)); }
 
 void HttpServer::queue(std::function<void()> f) { state_->queue(std::move(f)); }
 
-void HttpServer::wake() { state_->wake(); }
+void HttpServer::wake() { state_->wake_streams(); }
 
 void HttpServer::every(double seconds, std::function<void()> f) {
   post([this, seconds, f = std::move(f)] {

@@ -28,7 +28,9 @@ struct HttpOptions {
   int64_t port = 0;                // 0: a free one
   std::string tls_cert, tls_key;   // PEM files; both or none
   double drain_seconds = 30;
-  double stream_seconds = 0.005;  // streams send at most this often
+  // Streams send together, so often that it takes `stream_share` of the time, and at least every `stream_seconds`.
+  double stream_share = 0.01;
+  double stream_seconds = 0.01;
   bool handle_signals = false;
   Limits limits;
 };
@@ -61,7 +63,7 @@ class HttpServer {
   // Runs f on the io thread; what is posted earlier, by any thread, runs earlier.
   void post(std::function<void()> f);
   // As post, but the io thread may sleep on until somebody posts or wakes it. Waking costs more than what is queued:
-  // once for all tokens of a step.
+  // once for all tokens of a step, and while streams may not send yet not at all.
   void queue(std::function<void()> f);
   void wake();
   // Calls f on the io thread every so many seconds, until run ends.

@@ -18,11 +18,13 @@ using testing::TestClient;
 // Answers with method, path and body; holds what it is told to.
 class Echo {
  public:
-  explicit Echo(const Limits& limits = {}, double drain_seconds = 30, double stream_seconds = 0) {
+  explicit Echo(const Limits& limits = {}, double drain_seconds = 30, double stream_seconds = 0,
+                double stream_share = 1e-12) {
     HttpOptions options;
     options.limits = limits;
     options.drain_seconds = drain_seconds;
     options.stream_seconds = stream_seconds;
+    options.stream_share = stream_share;  // tiny: as often as stream_seconds says
     HttpHooks hooks;
     hooks.admit = [this](const HttpRequest& head) -> std::optional<HttpResponse> {
       if (head.path == "/refused" || server->draining())
@@ -364,6 +366,43 @@ TEST(HttpServer, PiecesThatComeFastGoOutTogether) {
       echo.held->end();
     }
     EXPECT_EQ(client.until("third\r\n"), "6\r\nsecond\r\n5\r\nthird\r\n");
+  }
+}
+
+// Fails if the io thread is woken for each step although no stream may send yet, and if it then forgets what came.
+TEST(HttpServer, WhatIsQueuedWhileStreamsRestWaitsWithThem) {
+  for (const bool more_time : {false, true}) {
+    Echo echo({}, 30, more_time ? 0.001 : 1e6);
+    TestClient client(echo.port());
+    client.send(get("/stream"));
+    echo.began.get_future().wait();
+    client.until("\r\n\r\n");
+    std::atomic<int> heard{0}, rounds{0};  // rounds: of the io thread
+    echo.server->every(0.0005, [&] { ++rounds; });
+    echo.server->queue([&] { ++heard; });
+    echo.server->wake();  // nothing rests yet
+    while (heard == 0) std::this_thread::yield();
+    echo.held->write("first");
+    client.until("first\r\n");
+    echo.server->queue([&] { ++heard; });
+    echo.server->wake();
+    if (!more_time) {
+      for (const int until = rounds + 2; rounds < until;) std::this_thread::yield();
+      EXPECT_EQ(heard, 1);
+      echo.counts();  // whatever is posted takes along what was queued
+    }
+    while (heard == 1) std::this_thread::yield();
+  }
+}
+
+TEST(HttpServer, StreamsSendAsOftenAsTheirShareOfTheTimeAllows) {
+  Echo echo({}, 30, 1e6, 1e12);
+  TestClient client(echo.port());
+  client.send(get("/stream"));
+  echo.began.get_future().wait();
+  for (const char* piece : {"first", "second", "third"}) {
+    echo.held->write(piece);
+    client.until(std::string(piece) + "\r\n");
   }
 }
 

@@ -53,20 +53,21 @@ void Job::submit() {
 
 Listener Job::listener_of(size_t c) {
   const auto self = shared_from_this();
-  const auto tell = [self](auto event) {
-    self->parts_.queue([self, event = std::move(event)] { self->hear(event); });
+  const auto tell = [self](const HttpExchange::Post& to, auto event) {
+    to([self, event = std::move(event)] { self->hear(event); });
   };
   return {.on_prompt =
               [this, tell, c](const PromptDone& prompt) {
-                tell([this, c, prompt] { prompt_done(choices_[c], prompt); });
+                tell(parts_.post, [this, c, prompt] { prompt_done(choices_[c], prompt); });
               },
           .on_token =
               [this, tell, c](const TokenPiece& piece) {
-                tell([this, c, piece] { token(choices_[c], piece); });
+                tell(parts_.queue,
+                     [this, c, piece, at = now_seconds()] { token(choices_[c], piece, at); });
               },
           .on_finish =
               [this, tell, c](const Ended& ended) {
-                tell([this, c, ended] { choice_ended(choices_[c], ended); });
+                tell(parts_.post, [this, c, ended] { choice_ended(choices_[c], ended); });
               }};
 }
 
@@ -112,17 +113,16 @@ void Job::prompt_done(AnswerChoice& choice, PromptDone prompt) {
   if (plan_.stream) parts_.exchange->write(plan_.format.prompt(choice));
 }
 
-void Job::token(AnswerChoice& choice, TokenPiece piece) {
-  const double now = now_seconds();
+void Job::token(AnswerChoice& choice, const TokenPiece& piece, double at) {
   if (choice.num_tokens == 0)
-    parts_.metrics->first_token(now - parts_.begun);
+    parts_.metrics->first_token(at - parts_.begun);
   else
-    parts_.metrics->next_token(now - choice.last_token_seconds);
-  choice.last_token_seconds = now;
+    parts_.metrics->next_token(at - choice.last_token_seconds);
+  choice.last_token_seconds = at;
   ++choice.num_tokens;
   ++usage_.completion_tokens;
   choice.logprob_sum += piece.score.chosen.logprob;
-  if (plan_.format.logprobs) choice.tokens.push_back(std::move(piece.score));
+  if (plan_.format.logprobs) choice.tokens.push_back(piece.score);
   took(choice, cut(choice, piece.text));
 }
 

@@ -47,7 +47,7 @@ class Job : public std::enable_shared_from_this<Job> {
   void submitted(std::vector<int64_t> ids);
   void refused();
   void prompt_done(AnswerChoice& choice, PromptDone prompt);
-  void token(AnswerChoice& choice, TokenPiece piece);
+  void token(AnswerChoice& choice, const TokenPiece& piece, double at);
   Deltas cut(AnswerChoice& choice, const std::string& text);
   void took(AnswerChoice& choice, const Deltas& deltas);
   void choice_ended(AnswerChoice& choice, const Ended& ended);

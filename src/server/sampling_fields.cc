@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 
+#include <limits>
+
 #include "base/printable.h"
 #include "server/request_error.h"
 
@@ -54,7 +56,8 @@ void read_sampling(JsonFields& fields, const ServedModel& model, const Limits& l
                    Request* request) {
   auto& s = request->sampling;
   s.temperature = fields.number("temperature", 1, 0, 2);
-  s.top_p = fields.number("top_p", 1, 0, 1);
+  // 0 is allowed in these protocols: the most likely alone.
+  s.top_p = std::max(fields.number("top_p", 1, 0, 1), std::numeric_limits<double>::min());
   s.top_k = std::max<int64_t>(fields.integer("top_k", 0, -1, 1 << 24), 0);  // -1: vLLM's for all
   s.min_p = fields.number("min_p", 0, 0, 1);
   s.presence_penalty = fields.number("presence_penalty", 0, -2, 2);
