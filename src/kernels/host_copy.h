@@ -13,4 +13,7 @@ namespace moraine {
 void copy_in(Context& ctx, const Tensor& there, const Tensor& host);
 void copy_out(Context& ctx, const Tensor& host, const Tensor& there);
 
+// fault_bytes (base/fault_point.h) of memory that a context computes in.
+void fault_tensor(Context& ctx, const char* name, const Tensor& there);
+
 }  // namespace moraine

@@ -10,5 +10,6 @@ namespace moraine::testing {
 
 std::string source_path(const std::string& name);  // name: "tests/golden/native-tiny"
 std::string moraine_program();                     // the `moraine` of this build
+std::string collectives_stand_in();                // a library that plays NCCL (tests/stand_in)
 
 }  // namespace moraine::testing

@@ -5,6 +5,7 @@
 
 #include "base/fault_point.h"
 #include "comm/share_rounds.h"
+#include "kernels/gpu/runtime.h"
 
 namespace moraine {
 namespace {
@@ -41,6 +42,12 @@ void DistributedOptimizer::reduce(const Tensor& gradients, Range part, Bytes scr
                  {.dtype = options_.reduce_dtype, .scratch = scratch});
 }
 
+void DistributedOptimizer::reduce(Context& ctx, DeviceCollectives& links, const Tensor& gradients,
+                                  Range part, const Tensor& scratch) {
+  if (part.begin < part.end)
+    links.reduce_scatter(ctx, gradients, cut_shares(shares_, part), scratch);
+}
+
 int64_t DistributedOptimizer::reduce_bytes(Range part) const {
   if (comm_->size() == 1) return 0;
   return reduce_scatter_scratch(comm_->size(), part.end - part.begin, options_.reduce_dtype);
@@ -51,11 +58,26 @@ void DistributedOptimizer::step(Context& ctx, const OptimizerStep& a) {
   optimizer_->step(ctx, a);
 }
 
-void DistributedOptimizer::gather(Context& ctx, const Tensor& weights) {
+void DistributedOptimizer::take_reduced(Context& ctx, const Tensor& gradients, Staging& staging) {
+  staging.copy_in(ctx, gradients, share());
+}
+
+void DistributedOptimizer::gather(Context& ctx, const Tensor& weights, const DeviceWay& way) {
   fault_point("step.weights_gather");
   if (comm_->size() == 1) return;
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: weights (gather)");
-  all_gather(*comm_, weights, shares_);
+  if (way.links != nullptr) {
+    way.links->all_gather(weights, shares_);
+    return way.links->wait();
+  }
+  Staging* const staging = way.staging;
+  if (staging == nullptr) return all_gather(*comm_, weights, shares_);
+  staging->copy_out(ctx, weights, share());
+  ctx.gpu->wait();
+  all_gather(*comm_, staging->host(), shares_);
+  for (int m = 0; m < comm_->size(); ++m) {
+    if (m != comm_->rank()) staging->copy_in(ctx, weights, shares_[static_cast<size_t>(m)]);
+  }
 }
 
 }  // namespace moraine

@@ -4,7 +4,9 @@
 //   step      the owner moves its part of the weights
 //   gather    the moved weights back to every rank
 //
-// Ownership: optim/share.h. A group of one owns everything and sends nothing.
+// Ownership: optim/share.h. A group of one owns everything and sends nothing. Of a device, reduce works on what was
+// staged in the host's memory (staging.h), take_reduced brings the owned part back, and gather stages by itself; or the
+// device's links move both (parallel/device_collectives.h), in its order of work.
 //
 // Bytes on the wire, per rank of P: reduce and gather each (P-1)/P of 4 * parameters.
 #pragma once
@@ -15,6 +17,7 @@
 #include "comm/collectives.h"
 #include "optim/optimizer.h"
 #include "optim/share.h"
+#include "train/staging.h"
 
 namespace moraine {
 
@@ -36,14 +39,19 @@ class DistributedOptimizer {
   // scratch: at least reduce_bytes(part).
   void reduce(const Tensor& gradients, Range part, Bytes scratch);
   int64_t reduce_bytes(Range part) const;
+  void reduce(Context& ctx, DeviceCollectives& links, const Tensor& gradients, Range part,
+              const Tensor& scratch);
   void step(Context& ctx, const OptimizerStep& a);
-  void gather(Context& ctx, const Tensor& weights);
+  void take_reduced(Context& ctx, const Tensor& gradients, Staging& staging);
+  void gather(Context& ctx, const Tensor& weights, const DeviceWay& way);
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
   const std::vector<OwnedRange>& owned() const { return owned_; }
   std::vector<OptimizerTensor> state() const { return optimizer_->state(); }
 
  private:
+  const std::vector<Range>& share() const { return shares_[static_cast<size_t>(comm_->rank())]; }
+
   std::vector<ParameterSpec> specs_;
   DistributedOptimizerOptions options_;
   Communicator* comm_;

@@ -2,11 +2,13 @@
 #include "train/gradient_reducer.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/fault_point.h"
 #include "kernels/elementwise.h"
+#include "kernels/gpu/runtime.h"
+#include "kernels/host_copy.h"
 #include "model/weights.h"
-#include "train/state_hash.h"
 
 namespace moraine {
 
@@ -20,11 +22,17 @@ GradientReducer::GradientReducer(Arena& arena, const ParameterTable& table,
   buckets_ = gradient_buckets(table, options.layers, options.bucket_bytes);
   for (const Range& part : rest_of_gradients(table, options.layers))
     rest_.push_back({.layer = 0, .shared = part, .experts = {}});
+  if (options.way.links != nullptr) {
+    const int64_t bytes =
+        DeviceCollectives::scratch_bytes(options.ranks, gradient_count(table, options.senders));
+    scratch_ = arena.take("gradients.reduce", "comm", DType::kU8, {bytes});
+    return;
+  }
   int64_t bytes = 0;
   for (const std::vector<Bucket>* list : {&buckets_, &rest_}) {
     for (const Bucket& b : *list) bytes = std::max(bytes, groups.reduce_bytes(b));
   }
-  scratch_ = arena.take("gradients.reduce", "comm", DType::kU8, {bytes});
+  scratch_ = arena.take_host("gradients.reduce", "comm", DType::kU8, {bytes});
   if (!arena.dry()) stream_ = std::make_unique<CommStream>();
 }
 
@@ -38,10 +46,10 @@ void GradientReducer::begin(int64_t slots, int64_t index, Seen seen) {
 
 GradientSink GradientReducer::begin_slot(Context& ctx) {
   const Tensor sum = tree_.begin_slot(ctx);
-  fault_bytes("step.slot_gradients", bytes_of(sum));
+  fault_tensor(ctx, "step.slot_gradients", sum);
   if (options_.guests != nullptr) options_.guests->zero_gradients(ctx);
   --slots_left_;
-  if (stream_ == nullptr || slots_left_ > 0 || is_seen()) return {.sum = sum, .ends_slot = true};
+  if (options_.alone || slots_left_ > 0 || is_seen()) return {.sum = sum, .ends_slot = true};
   return {.sum = sum,
           .layer_done =
               [this, &ctx](int64_t layer) {
@@ -62,7 +70,7 @@ void GradientReducer::end_slot(Context& ctx) {
     wait_for_guests(ctx);
     seen_(tree_.current());
   }
-  if (stream_ == nullptr || slots_left_ > 0) {
+  if (options_.alone || slots_left_ > 0) {
     wait_for_guests(ctx);
     tree_.add(ctx);
     return;
@@ -79,7 +87,17 @@ void GradientReducer::send(Context& ctx, const Bucket& bucket) {
     fold_experts(ctx, bucket.experts);
   }
   fault_point("step.bucket_leaves");
-  sent_.push_back(stream_->submit([this, gradients = tree_.current(), bucket] {
+  Tensor gradients = tree_.current();
+  if (options_.way.links != nullptr)
+    return groups_->reduce(ctx, *options_.way.links, gradients, bucket, scratch_);
+  std::function<void()> arrives = [] {};
+  if (Staging* const staging = options_.way.staging; staging != nullptr) {
+    staging->copy_out(ctx, gradients, std::array{bucket.shared, bucket.experts});
+    gradients = staging->host();
+    arrives = [gpu = ctx.gpu, mark = ctx.gpu->mark()] { gpu->wait_for(mark); };
+  }
+  sent_.push_back(stream_->submit([this, gradients, bucket, arrives] {
+    arrives();
     fault_point("step.bucket_moves");
     groups_->reduce(
         gradients, bucket,
@@ -106,18 +124,24 @@ void GradientReducer::fold_experts(Context& ctx, Range part) {
 }
 
 Tensor GradientReducer::finish(Context& ctx) {
-  if (stream_ != nullptr) {
+  if (!options_.alone) {
     fault_point("step.backward_done");
     const OpTimer timer(ctx.profile, Span::kRanks, "ranks: gradients (wait)");
+    if (options_.way.links != nullptr) options_.way.links->wait();
     for (CommHandle& handle : sent_) handle.wait();
     sent_.clear();
   }
-  return tree_.root().rows(0, table_->total_count);
+  const Tensor root = tree_.root().rows(0, table_->total_count);
+  if (options_.way.staging != nullptr) {
+    for (DistributedOptimizer* optimizer : groups_->all())
+      optimizer->take_reduced(ctx, root, *options_.way.staging);
+  }
+  return root;
 }
 
 GradientSink GradientReducer::begin_other(Context& ctx) {
   const Tensor sum = tree_.begin_slot(ctx);
-  fault_bytes("step.slot_gradients", bytes_of(sum));
+  fault_tensor(ctx, "step.slot_gradients", sum);
   if (options_.guests != nullptr) options_.guests->zero_gradients(ctx);
   return {.sum = sum, .ends_slot = true};
 }

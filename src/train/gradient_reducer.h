@@ -12,6 +12,9 @@
 // bucket (buckets.h) are done, its ranges are folded: slots, then the senders of the experts held
 // here (parallel/expert_exchange.h), which are the tree's next levels. Then a stream reduces them
 // over ranks, the levels above, to their owners. Embedding and vectors leave at end_slot.
+// Of a device, a folded bucket is copied to the host's memory first (staging.h), where the stream's thread waits for
+// it; finish brings back what this rank owns. Where devices have links, the sums go into the device's order of work and
+// there is no stream.
 //
 // Order:   that of the slot tree over all slots of all ranks.
 // Errors:  kPeerLost, from finish. Collective: all ranks have the same buckets in the same order.
@@ -37,7 +40,9 @@ struct GradientReducerOptions {
   int64_t senders = 1;  // of token rows, for the experts held here
   int64_t bucket_bytes = 0;
   bool alone = true;               // one rank: nothing leaves
+  int ranks = 1;                   // of the run
   GuestExperts* guests = nullptr;  // experts of other ranks that are served here; null: none
+  DeviceWay way = {};              // of a device with other ranks
 };
 
 class GradientReducer {
@@ -70,7 +75,7 @@ class GradientReducer {
   SlotTree tree_;
   std::vector<Bucket> buckets_;  // leave during backward,
   std::vector<Bucket> rest_;     // and after it
-  Tensor scratch_;               // u8, of the stream
+  Tensor scratch_;               // u8, of the stream, or of the device's links
   int64_t slots_ = 0, slots_left_ = 0, seen_index_ = -1;
   Seen seen_;
   size_t next_bucket_ = 0;

@@ -1,17 +1,18 @@
 // Each thing that a run has, in the order in which one needs the other.
 #include "train/open_run.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "base/error.h"
 #include "base/fault_point.h"
+#include "base/log.h"
 #include "base/resident.h"
 #include "comm/agree.h"
 #include "kernels/isa.h"
 #include "model/model_directory.h"
 #include "train/auto_dtype.h"
 #include "train/auto_plan.h"
+#include "train/check_memory.h"
 #include "train/complete_config.h"
 #include "train/config_difference.h"
 #include "train/resume.h"
@@ -58,35 +59,15 @@ void check_tokenizer(const RunConfig& c, const RunData& data, const Tokenizer& t
               c.data.tokenizer.empty() ? c.train.init : c.data.tokenizer);
 }
 
-// Survivors have theirs already; who takes a lost rank's place has nothing.
-int64_t needed_on_this_host(Communicator& world, int64_t mine) {
-  std::vector<int64_t> needs(static_cast<size_t>(world.size()));
-  all_gather_equal(world, std::as_bytes(std::span(&mine, 1)),
-                   std::as_writable_bytes(std::span(needs)));
-  const Transport& transport = world.transport();
-  int64_t sum = 0;
-  for (int r = 0; r < world.size(); ++r) {
-    if (transport.host_of(r) == transport.host_of(transport.rank()))
-      sum += needs[static_cast<size_t>(r)];
-  }
-  return sum;
-}
-
-int ranks_on_this_host(const Transport& transport) {
-  int ranks = 0;
-  for (int r = 0; r < transport.size(); ++r)
-    ranks += transport.host_of(r) == transport.host_of(transport.rank());
-  return ranks;
-}
-
 // Threads move to other cores at will, processes too: a rank is a program, an instruction set and a
 // config.
 std::string identity(const Run& run) {
   const std::string program = posix_file_system().read("/proc/self/exe");
-  return fmt::format("program = {}\ninstructions = {}\nout = {}\nresume = {}\ndata = {}\n{}",
-                     hash_hex(hash_bytes(program.data(), static_cast<int64_t>(program.size()))),
-                     isa_name(isa()), run.options.out, run.options.resume,
-                     hash_hex(run.data->hash()), print_run_config(run.config));
+  return fmt::format(
+      "program = {}\ninstructions = {}\ngeneration = {}\nout = {}\nresume = {}\ndata = {}\n{}",
+      hash_hex(hash_bytes(program.data(), static_cast<int64_t>(program.size()))), isa_name(isa()),
+      run.generation, run.options.out, run.options.resume, hash_hex(run.data->hash()),
+      print_run_config(run.config));
 }
 
 // One answer needs one program and one config.
@@ -154,14 +135,30 @@ MemoryCopyOptions memory_options(const RunConfig& c) {
   return options;
 }
 
-// Nothing moves between the memories of GPUs yet.
-void check_device(const RunConfig& c, const Transport& transport) {
-  if (c.train.device == "cpu" || transport.size() == 1) return;
-  throw_error(
-      Code::kInvalidArgument,
-      "train.device = {}: {} ranks; on a GPU a run has one (docs/gpu.md); use cpu, or start "
-      "one rank",
-      c.train.device, transport.size());
+// What only the CPU does yet, by its key. Ranks have all experts and whole sequences each.
+void check_device(const RunConfig& c) {
+  if (c.train.device == "cpu") return;
+  const auto refuse = [&](const std::string& key, const std::string& wanted) {
+    throw_error(Code::kInvalidArgument,
+                "train.device = {}: {} works on the CPU alone (docs/gpu.md); wanted {}, or "
+                "train.device = cpu",
+                c.train.device, key, wanted);
+  };
+  for (size_t i = 0; i < c.phases.size(); ++i) {
+    const int64_t phase = static_cast<int64_t>(i);
+    if (phase_expert(c, phase) > 1)
+      refuse(fmt::format("parallel.expert = {}", phase_expert(c, phase)), "1: all experts here");
+    if (phase_context(c, phase) > 1)
+      refuse(fmt::format("parallel.context = {}", phase_context(c, phase)), "1: whole sequences");
+  }
+  if (c.parallel.plan != PlanChoice::kGiven)
+    refuse(fmt::format("parallel.plan = \"{}\"",
+                       c.parallel.plan == PlanChoice::kAuto ? "auto" : "shuffled"),
+           "\"given\"");
+  if (c.parallel.placement != PlacementMode::kStatic)
+    refuse(fmt::format("parallel.placement = \"{}\"",
+                       c.parallel.placement == PlacementMode::kBalanced ? "balanced" : "shuffled"),
+           "\"static\"");
 }
 
 // Before anything is made for it: weights alone that no machine holds.
@@ -178,38 +175,28 @@ void check_weights(const RunConfig& c) {
       bytes / (1 << 20), static_cast<double>(available) / (1 << 20));
 }
 
+// How the devices of ranks reach each other. A sum of rounded gradients is the host's.
+void open_links(Run& run) {
+  const ParallelConfig& p = run.config.parallel;
+  if (run.gpu == nullptr || run.ranks.mesh.ranks == 1) return;
+  DeviceLinks links = p.device_links;
+  if (p.reduce_dtype != ReduceDType::kF32) {
+    if (links == DeviceLinks::kLibrary)
+      throw_error(Code::kInvalidArgument,
+                  "parallel.device_links = \"library\": parallel.reduce_dtype = \"bf16\" goes over "
+                  "the host; wanted \"f32\", or device_links = \"host\"");
+    links = DeviceLinks::kHost;
+  }
+  std::string reason;
+  run.links = open_device_links(links, *run.gpu, run.ranks.shared, &reason);
+  if (!run.first()) return;
+  log_event(Level::kInfo, "device.links", "ranks={} by={}{}", run.ranks.mesh.ranks,
+            run.links != nullptr ? "library" : "host",
+            reason.empty() ? "" : fmt::format(" reason=\"{}\"", reason));
+}
+
 int64_t layout_phase(const Run& run) {
   return run.options.kept != nullptr ? run.options.kept->phase : 0;
-}
-
-// Of the phase that takes most.
-int64_t planned_bytes(const Run& run, const Transport& transport) {
-  int64_t most = 0;
-  const RunConfig& c = run.config;
-  for (size_t i = 0; i < c.phases.size(); ++i) {
-    const int64_t phase = static_cast<int64_t>(i);
-    if (i > 0 && same_layout(c, phase - 1, phase)) continue;
-    Arena planned(Arena::Mode::kDry);
-    plan_run_memory(planned, c, transport.size(), transport.rank(), phase);
-    most = std::max(most, planned.bytes());
-  }
-  return most;
-}
-
-// The kernel hands out more than there is, and kills whoever touches it: better to say so before
-// step one.
-void check_memory(Run& run, const Transport& transport) {
-  const int64_t planned = planned_bytes(run, transport);
-  const int64_t kept = run.options.kept != nullptr ? run.options.kept->memory.bytes() : 0;
-  const int64_t need = std::max<int64_t>(0, planned - kept);
-  const int64_t available = available_memory_bytes(), here = ranks_on_this_host(transport);
-  if (needed_on_this_host(run.ranks.world, need) <= available) return;
-  throw_error(Code::kInvalidArgument,
-              "take memory: the run plans {:.1f} MiB on each of {} ranks of this host, and {:.1f} "
-              "MiB are available; `moraine plan memory` prints by name what takes it; "
-              "train.recompute = \"layer\", fewer slots or a smaller micro batch need less",
-              static_cast<double>(planned) / (1 << 20), here,
-              static_cast<double>(available) / (1 << 20));
 }
 
 // Rank 0 has the machine file, or has measured: on a busy machine that takes its time.
@@ -218,6 +205,7 @@ TrainerOptions agreed_options(Run& run) {
   options.phase = layout_phase(run);
   options = value_of_first(run.ranks.disk, options);
   options.gpu = run.gpu.get();
+  options.links = run.links.get();
   return options;
 }
 
@@ -230,7 +218,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   if (!given.train.init.empty() && options.resume != "never")
     adopt_own_model(fs, options.out, config);
   config = complete_config(fs, config);
-  check_device(config, transport);
+  check_device(config);
   settle_plan(fs, config, options, transport);
   check_weights(config);
   const Timeline timeline(config);
@@ -243,6 +231,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   if (run->first()) take_up_machine(*run);
   settle_dtype(*run);
   config = run->config;
+  open_links(*run);
   check_memory(*run, transport);
   run->trainer = std::make_unique<Trainer>(run->arena, run->pool, config, timeline, run->ranks,
                                            agreed_options(*run));

@@ -44,6 +44,12 @@ void OptimizerGroups::reduce(const Tensor& gradients, const Bucket& bucket, Byte
   if (experts_ != nullptr) experts_->reduce(gradients, bucket.experts, scratch);
 }
 
+void OptimizerGroups::reduce(Context& ctx, DeviceCollectives& links, const Tensor& gradients,
+                             const Bucket& bucket, const Tensor& scratch) {
+  shared_->reduce(ctx, links, gradients, bucket.shared, scratch);
+  if (experts_ != nullptr) experts_->reduce(ctx, links, gradients, bucket.experts, scratch);
+}
+
 int64_t OptimizerGroups::reduce_bytes(const Bucket& bucket) const {
   return std::max(shared_->reduce_bytes(bucket.shared),
                   experts_ == nullptr ? 0 : experts_->reduce_bytes(bucket.experts));

@@ -47,6 +47,13 @@ void check_same_run(const Run& run, const Checkpoint& checkpoint) {
   }
   check_same_steps(run, checkpoint, before);
   const auto& values = checkpoint.info().values;
+  const auto generation = values.find(kGenerationValue);
+  if (generation != values.end() && generation->second != run.generation) {
+    throw_error(Code::kInvalidArgument,
+                "resume {}: a GPU of generation {} has computed the run, and here is {}: each has "
+                "its own bits; go on where it began, or start a new run (another --out)",
+                checkpoint.directory(), generation->second, run.generation);
+  }
   const auto data = values.find("data.hash");
   if (data != values.end() && data->second != hash_hex(run.data->hash())) {
     throw_error(Code::kInvalidArgument,

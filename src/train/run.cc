@@ -25,6 +25,13 @@ ArenaReserve* kept_memory(RunKept* kept, const Mesh& mesh) {
   return &kept->memory;
 }
 
+int rank_of_host(const Transport& transport) {
+  int before = 0;
+  for (int r = 0; r < transport.rank(); ++r)
+    before += transport.host_of(r) == transport.host_of(transport.rank());
+  return before;
+}
+
 Arena make_arena(gpu::GpuArenaMemory* device, ArenaReserve* reserve) {
   return device != nullptr ? Arena(Arena::Mode::kReal, device) : Arena(Arena::Mode::kReal, reserve);
 }
@@ -42,7 +49,8 @@ Run::Run(FileSystem& files, const RunConfig& c, const RunOptions& o, const Timel
             run_mesh(c, transport.size(), transport.rank(), o.kept != nullptr ? o.kept->phase : 0),
             c.parallel.deadline_seconds),
       pool(rank_threads(c.train.threads, ranks.world)),
-      gpu(gpu::open_device(c.train.device)),
+      gpu(gpu::open_device(c.train.device, rank_of_host(transport))),
+      generation(gpu == nullptr ? "cpu" : gpu->generation()),
       gpu_memory(gpu == nullptr ? nullptr : std::make_unique<gpu::GpuArenaMemory>(*gpu)),
       arena(make_arena(gpu_memory.get(), kept_memory(o.kept, ranks.mesh))),
       state{.spike = SpikeDetector(c.spike.sigma)} {}
@@ -61,6 +69,7 @@ CheckpointInfo Run::info() const {
   info.tokens_seen = step < timeline.steps() ? timeline.at(step).tokens_before : timeline.tokens();
   info.seed = static_cast<uint64_t>(config.train.seed);
   info.values["ranks"] = std::to_string(ranks.mesh.ranks);
+  if (gpu != nullptr) info.values[kGenerationValue] = generation;
   info.values["data.hash"] = hash_hex(data->hash());
   // What the weights were last trained with, for who reads them as a model.
   const double theta =

@@ -39,6 +39,9 @@ namespace moraine {
 
 struct RunKept;
 
+// Of a checkpoint that a GPU has computed: its generation.
+inline constexpr const char kGenerationValue[] = "device.generation";
+
 struct RunOptions {
   std::string out;                                // run directory
   std::string resume = "auto";                    // auto | never | a checkpoint directory
@@ -92,7 +95,9 @@ struct Run {
   Machine machine;                       // rank 0's
   Ranks ranks;
   Pool pool;
-  std::unique_ptr<gpu::Gpu> gpu;  // of train.device; null: the CPU, as the next
+  std::unique_ptr<gpu::Gpu> gpu;             // of train.device; null: the CPU, as the next
+  std::string generation;                    // whose bits it has; "cpu"
+  std::unique_ptr<DeviceCollectives> links;  // of its ranks; null: over the host
   std::unique_ptr<gpu::GpuArenaMemory> gpu_memory;
   Arena arena;
   std::unique_ptr<Trainer> trainer;

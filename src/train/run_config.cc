@@ -2,6 +2,7 @@
 #include "train/run_config.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/gpu/open_device.h"
@@ -54,9 +55,10 @@ Fields train_fields(TrainConfig& c) {
       {"time_limit_seconds", &c.time_limit_seconds, "seconds",
        "Save and exit (code 18) after this time; 0: no limit.", 0, 1e9},
       {"device", &c.device, "",
-       "What computes, as the flag --device, which wins: cpu; gpu: compiled and emulated, never "
-       "run on hardware; or emulated:RULE, a CPU that plays a GPU of a generation (plain, cdna2, "
-       "cdna3, sm_80, sm_90), slowly. Each has its own bits. Not the CPU: one rank."},
+       "What computes, as the flag --device, which wins: cpu; gpu, or gpu:1 for the second: "
+       "compiled and emulated, never run on hardware; or emulated:RULE, a CPU that plays a GPU of "
+       "a generation (plain, cdna2, cdna3, sm_80, sm_90), slowly. Each generation has its own "
+       "bits. Ranks of a host take its devices in turn."},
       {"verify_every_steps", &c.verify_every_steps, "steps",
        "Between steps in which ranks check each other's weights and gradients for wrong bits, as "
        "they do before each save to disk; every rank checks its own memory in each step. 0: "
@@ -204,8 +206,29 @@ Fields phase_fields(PhaseConfig& c, PhaseText& text) {
   };
 }
 
-Fields parallel_fields(ParallelConfig& c) {
+// Ranks that are lost, and ways to other hosts.
+Fields group_fields(ParallelConfig& c) {
   return {
+      {"deadline_seconds", &c.deadline_seconds, "seconds",
+       "Of every wait for another rank; then the run ends with code 15 and says who was silent.",
+       0.1, 1e6},
+      {"rails", &c.rails, "",
+       "With --rendezvous: the network paths to other hosts, each an interface, an address or a "
+       "network (10.77.0.0/24: this host's address in it); empty: the one to the rendezvous. "
+       "--rails wins, for hosts that differ."},
+      {"hold_seconds", &c.hold_seconds, "seconds",
+       "With --rendezvous: how long a rank may be silent on all rails before it counts as lost.",
+       0.5, 1e6},
+      {"replace_seconds", &c.replace_seconds, "seconds",
+       "With --rendezvous: how long the ranks that are left wait for a process that takes the "
+       "place "
+       "of a lost one, before they go on with fewer; 0: a lost rank ends the run with code 15.",
+       0, 1e6},
+  };
+}
+
+Fields parallel_fields(ParallelConfig& c) {
+  Fields fields = {
       choice_field(
           "plan", &c.plan,
           "Who chooses the mesh: this config, or the planner when the run begins. auto sets "
@@ -250,26 +273,20 @@ Fields parallel_fields(ParallelConfig& c) {
           "Gradients are sent to be summed as f32, or rounded to bf16: half the bytes, and another "
           "answer.",
           {"f32", "bf16"}, "wire"),
+      choice_field(
+          "device_links", &c.device_links,
+          "How devices of ranks exchange gradients and weights: through the host's memory; by NCCL "
+          "or RCCL, which is loaded; or so where each rank has one, and a device of its own. No "
+          "bit "
+          "depends on it.",
+          {"auto", "host", "library"}),
       {"bucket_bytes", &c.bucket_bytes, "bytes",
        "Of gradients that leave together while backward goes on; 0: from the measured curve of the "
        "machine file.",
        0, kMany},
-      {"deadline_seconds", &c.deadline_seconds, "seconds",
-       "Of every wait for another rank; then the run ends with code 15 and says who was silent.",
-       0.1, 1e6},
-      {"rails", &c.rails, "",
-       "With --rendezvous: the network paths to other hosts, each an interface, an address or a "
-       "network (10.77.0.0/24: this host's address in it); empty: the one to the rendezvous. "
-       "--rails wins, for hosts that differ."},
-      {"hold_seconds", &c.hold_seconds, "seconds",
-       "With --rendezvous: how long a rank may be silent on all rails before it counts as lost.",
-       0.5, 1e6},
-      {"replace_seconds", &c.replace_seconds, "seconds",
-       "With --rendezvous: how long the ranks that are left wait for a process that takes the "
-       "place "
-       "of a lost one, before they go on with fewer; 0: a lost rank ends the run with code 15.",
-       0, 1e6},
   };
+  for (Field& field : group_fields(c)) fields.push_back(std::move(field));
+  return fields;
 }
 
 // `train = "dir"` or `train = [{path = "dir", weight = 2}, ...]`.
@@ -318,7 +335,8 @@ void check_train(const SettingsTable& settings, const RunConfig& c) {
   if (!gpu::is_device(t.device)) {
     throw_error(
         Code::kInvalidArgument,
-        "{} = {}: allowed are cpu, gpu, or emulated:RULE with plain, cdna2, cdna3, sm_80 or sm_90",
+        "{} = {}: allowed are cpu, gpu, gpu:N, or emulated:RULE with plain, cdna2, cdna3, sm_80 or "
+        "sm_90",
         table.where("device"), t.device);
   }
   check_batch(table.where("batch_tokens"), t.batch_tokens, t.slots, t.sequence);
@@ -504,6 +522,7 @@ std::string answer_text(const RunConfig& config) {
   c.parallel = ParallelConfig();
   c.parallel.reduce_dtype = config.parallel.reduce_dtype;
   c.train.threads = 0;
+  c.train.device = gpu::device_kind(c.train.device);  // wherever it is
   c.train.time_limit_seconds = 0;
   c.train.verify_every_steps = 0;
   c.train.recompute = Recompute::kNone;

@@ -15,6 +15,7 @@
 #include "model/model.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "parallel/device_collectives.h"
 #include "parallel/expert_placer.h"
 
 namespace moraine {
@@ -104,6 +105,7 @@ struct ParallelConfig {
   bool placement_across_hosts = true;
   int64_t expert = 1, context = 1;               // ranks; data parallel is what is left
   ReduceDType reduce_dtype = ReduceDType::kF32;  // what gradients are sent as, to be summed
+  DeviceLinks device_links = DeviceLinks::kAuto;
   AttentionExchange attention = AttentionExchange::kAuto;  // of ranks that share a sequence
   int64_t bucket_bytes = 0;                                // 0: from the measured curve
   double deadline_seconds = 300;                           // of every wait for another rank

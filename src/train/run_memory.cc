@@ -46,6 +46,8 @@ void plan_run_memory(Arena& arena, const RunConfig& config, const PlannedRank& o
                      const Machine& machine) {
   TrainerOptions options = trainer_options(config, Timeline(config), machine);
   options.phase = of.phase;
+  options.gpu = of.gpu;
+  options.links = of.links;
   take_planned(arena, config, run_mesh(config, of.ranks, of.rank, of.phase), options);
 }
 

@@ -18,6 +18,8 @@ void plan_run_memory(Arena& arena, const RunConfig& config, int ranks = 1, int r
 struct PlannedRank {
   int ranks = 1, rank = 0;
   int64_t phase = 0;
+  gpu::Gpu* gpu = nullptr;             // of the arena; null: the CPU
+  DeviceCollectives* links = nullptr;  // of its ranks; null: over the host
 };
 void plan_run_memory(Arena& arena, const RunConfig& config, const PlannedRank& of,
                      const Machine& machine);

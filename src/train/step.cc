@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/fault_point.h"
+#include "kernels/host_copy.h"
 #include "optim/clip.h"
 #include "train/step_layout.h"
 #include "train/trainer.h"
@@ -42,7 +43,7 @@ StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read
   ranks_->set_step(plan.step + 1);
   const Mesh& mesh = ranks_->mesh;
   const int64_t slots = config_.train.slots / mesh.data();
-  fault_bytes("step.weights", bytes_of(master_));
+  fault_tensor(ctx_, "step.weights", master_);
   Verified verified;
   if (verify) verified = begin_verified(plan, slots, read);
   StepSums sums = take_slots(plan, slots, read, verify ? &verified : nullptr);
@@ -96,10 +97,10 @@ StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read
                            .gradient_scale = clip.factor,
                            .lr_scale = lr_scale,
                            .step = plan.step + 1});
-    optimizer->gather(ctx_, master_);
+    optimizer->gather(ctx_, master_, way_);
   }
   fault_point("step.updated");
-  fault_bytes("step.weights_gathered", bytes_of(master_));
+  fault_tensor(ctx_, "step.weights_gathered", master_);
   close_state();
   if (placer_ != nullptr) result.placed = placer_->place(plan.step + 1);
   model_->refresh(ctx_);

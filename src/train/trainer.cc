@@ -72,6 +72,11 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
     *t = arena.take_host("batch.rows", "scratch", DType::kI32, {most.rows});
   optimizers_ =
       std::make_unique<OptimizerGroups>(arena, config, model_->table(), ranks, pool.threads());
+  way_.links = trainer_options.links;
+  if (gpu != nullptr && mesh.ranks > 1 && way_.links == nullptr) {
+    staging_ = std::make_unique<Staging>(arena, model_->table().total_count);
+    way_.staging = staging_.get();
+  }
   reducer_ = std::make_unique<GradientReducer>(
       arena, model_->table(),
       GradientReducerOptions{.slots = most.slots,
@@ -79,7 +84,9 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
                              .senders = mesh.expert,
                              .bucket_bytes = trainer_options.bucket_bytes,
                              .alone = mesh.ranks == 1,
-                             .guests = guests_.get()},
+                             .ranks = mesh.ranks,
+                             .guests = guests_.get(),
+                             .way = way_},
       *optimizers_);
   norm_ = std::make_unique<GradientNorm>(model_->table());
   for (const DistributedOptimizer* optimizer : optimizers_->all())

@@ -145,6 +145,8 @@ class Trainer {
   ContextBatchMemory rows_;  // [most rows] i32 each
   std::unique_ptr<Model> model_;
   std::unique_ptr<OptimizerGroups> optimizers_;
+  std::unique_ptr<Staging> staging_;  // null: no device, one rank, or links
+  DeviceWay way_;                     // of a device with other ranks
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<GradientNorm> norm_;
   std::unique_ptr<StateSeal> seal_;  // null: nothing is checked

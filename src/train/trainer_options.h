@@ -10,6 +10,7 @@
 
 namespace moraine {
 
+class DeviceCollectives;  // parallel/device_collectives.h
 namespace gpu {
 class Gpu;  // kernels/gpu/runtime.h
 }
@@ -20,6 +21,7 @@ struct TrainerOptions {
   int64_t phase = 0;              // whose layout (same_layout, run_config.h)
   double bytes_per_second = 5e9;  // between ranks, to weigh what placements of experts cost
   gpu::Gpu* gpu = nullptr;        // of train.device, with an arena in its memory; null: the CPU
+  DeviceCollectives* links = nullptr;  // of its ranks; null: over the host
 };
 
 // Without a measured machine: nominal rates, so that the choice is no accident of a measurement.

@@ -1,13 +1,19 @@
-// Training on an emulated GPU, one rank: fails if a run leaves the CPU's by more than rounding comes to, if a
-// generation has more than one result, if a run that was stopped ends in other bits than the unbroken one, or if what
-// is not there is not refused by name at the start.
+// Training on emulated GPUs: fails if a run leaves the CPU's by more than rounding comes to, if a generation has more
+// than one result, also on several ranks with one each, if a run that was stopped ends in other bits than the unbroken
+// one, or if what is not there is not refused by name at the start.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <functional>
 #include <sstream>
 
+#include "base/fault_point.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/test_folder.h"
+#include "checkpoint/history.h"
+#include "testing/places.h"
 #include "tests/tiny_run.h"
 #include "train/run_memory.h"
 
@@ -119,10 +125,109 @@ TEST_F(DeviceRun, AStoppedRunEndsInTheBitsOfTheUnbrokenOne) {
                  {"device", kStated[0].device, "a run must go on as it began"});
 }
 
+// Of the state after two steps of four slots, on any number of ranks.
+constexpr Stated kStatedOfRanks[] = {{"emulated:cdna3", "d632a4270f7806d62db6ce273a268a2b"},
+                                     {"emulated:sm_90", "67d017ebf997b9b78d0fe0eccf2f81dc"}};
+
+class DeviceRanks : public DeviceRun {
+ protected:
+  // Gradients leave in several buckets.
+  RunConfig of_ranks(const std::string& device) const {
+    RunConfig c = config(device, "bf16", 4);
+    c.model.layers = 1, c.train.sequence = 8, c.train.batch_tokens = 32;
+    c.parallel.bucket_bytes = 1;
+    return c;
+  }
+};
+
+TEST_F(DeviceRanks, AGenerationHasOneAnswerOnAnyNumberOfThem) {
+  for (const Stated& s : kStatedOfRanks) {
+    const RunConfig c = of_ranks(s.device);
+    const std::string name = s.device;
+    EXPECT_EQ(tiny.train(c, tiny.out(name + "1")).hash(), s.hash) << name;
+    EXPECT_EQ(tiny.train_on(4, c, tiny.out(name + "4")).hash(), s.hash) << name;
+  }
+}
+
+TEST_F(DeviceRanks, StoppedOnTwoAndResumedOnOneAndTheOtherWayRound) {
+  for (size_t i = 0; i < 2; ++i) {
+    const Stated& s = kStatedOfRanks[i];
+    const int before = i == 0 ? 2 : 1, after = 3 - before;
+    RunConfig c = of_ranks(s.device);
+    c.train.verify_every_steps = before == 2 ? 1 : 0;
+    const Outcome first = tiny.train_steps(c, tiny.out(s.device), 1, before);
+    ASSERT_TRUE(first.error) << first.hash();
+    ASSERT_EQ(first.error->code(), Code::kInterrupted) << first.error->what();
+    EXPECT_EQ(tiny.train_on(after, c, tiny.out(s.device)).hash(), s.hash) << s.device;
+  }
+}
+
+// The same bits over a library's links; and what it says, or that it is not there, ends the run with a remedy.
+TEST_F(DeviceRanks, ALibraryMovesTheSameBits) {
+  const Stated& s = kStatedOfRanks[1];
+  RunConfig c = of_ranks(s.device);
+  c.parallel.device_links = DeviceLinks::kLibrary;
+  expect_refused(tiny.train_on(2, c, tiny.out("none")),
+                 {"parallel.device_links = \"library\"", "rank 0: an emulated GPU has no library",
+                  "\"host\""});
+  setenv("MORAINE_COLLECTIVE_LIBRARY", collectives_stand_in().c_str(), 1);
+  const Outcome two = tiny.train_on(2, c, tiny.out("two"));
+  unsetenv("MORAINE_COLLECTIVE_LIBRARY");
+  EXPECT_EQ(two.hash(), s.hash);
+  EXPECT_NE(two.log.find("device.links ranks=2 by=library"), std::string::npos) << two.log;
+}
+
+TEST_F(DeviceRanks, WhatOnlyTheCpuDoesIsRefusedByItsKey) {
+  const auto refused = [&](const char* key, const std::function<void(RunConfig&)>& change) {
+    RunConfig c = of_ranks("emulated:plain");
+    change(c);
+    expect_refused(tiny.train_on(2, c, tiny.out("refused")),
+                   {"train.device = emulated:plain", key, "wanted", "train.device = cpu"});
+  };
+  refused("parallel.expert = 2", [](RunConfig& c) { c.parallel.expert = 2; });
+  refused("parallel.context = 2", [](RunConfig& c) { c.phases[0].context = 2; });
+  refused("parallel.plan = \"auto\"", [](RunConfig& c) { c.parallel.plan = PlanChoice::kAuto; });
+  refused("parallel.plan = \"shuffled\"",
+          [](RunConfig& c) { c.parallel.plan = PlanChoice::kShuffled; });
+  refused("parallel.placement = \"balanced\"",
+          [](RunConfig& c) { c.parallel.placement = PlacementMode::kBalanced; });
+}
+
+// `gpu` says nothing of the generation: the checkpoint does.
+TEST_F(DeviceRun, ARunStaysWithItsGeneration) {
+  RunConfig c = config("emulated:cdna3", "bf16", 1);
+  c.model.layers = 1, c.train.sequence = c.train.batch_tokens = 4;
+  const std::string out = tiny.out("run");
+  ASSERT_TRUE(tiny.train_steps(c, out, 1).error);
+  const std::string manifest = checkpoint_path(posix_file_system(), out, 1) + "/manifest.json";
+  std::string text = posix_file_system().read(manifest);
+  const size_t at = text.find("cdna3", text.find("device.generation")),
+               end = text.find("\n\"manifest_hash\"");
+  ASSERT_NE(at, std::string::npos) << text;
+  text.replace(at, 5, "cdna2");  // as if another one had computed it
+  const std::string hash = hash_hex(hash_bytes(text.data(), static_cast<int64_t>(end)));
+  text.replace(text.find(": \"", end) + 3, hash.size(), hash);
+  write_file(manifest, text);
+  expect_refused(tiny.train(c, out), {"a GPU of generation cdna2", "here is cdna3", "--out"});
+}
+
+// A bit of a device's memory that flips between two steps is found before the next update.
+TEST_F(DeviceRun, ABitOfItsMemoryThatFlipsIsFound) {
+  RunConfig c = config("emulated:sm_90", "bf16", 1);
+  c.model.layers = 1, c.train.sequence = c.train.batch_tokens = 4;
+  c.train.verify_every_steps = 100;
+  int seen = 0;
+  set_fault_bytes([&](const char* name, std::span<std::byte> bytes) {
+    if (std::string(name) == "step.weights" && ++seen == 2) bytes[5] ^= std::byte{4};
+  });
+  const Outcome outcome = tiny.train(c, tiny.out("flipped"));
+  set_fault_bytes(nullptr);
+  ASSERT_TRUE(outcome.error) << outcome.hash();
+  EXPECT_EQ(outcome.error->code(), Code::kRankDiverged) << outcome.error->what();
+}
+
 TEST_F(DeviceRun, WhatIsNotThereIsRefusedByName) {
   const RunConfig c = config("emulated:plain", "bf16", 2);
-  expect_refused(tiny.train_on(2, c, tiny.out("two")),
-                 {"train.device = emulated:plain", "2 ranks", "use cpu"});
   RunConfig wrong = c;
   wrong.train.device = "warp";
   expect_refused(tiny.train(wrong, tiny.out("warp")), {"device warp", "emulated:RULE"});
