@@ -39,10 +39,13 @@ constexpr int64_t kMostRows = 512;
 class TimedRoutes : public GivenRoutes {
  public:
   TimedRoutes(int64_t layers, int64_t experts)
-      : GivenRoutes(layers, experts, /*rank=*/0), seconds_(static_cast<size_t>(layers), 0) {}
+      : GivenRoutes(layers, experts, /*rank=*/0),
+        rows_(static_cast<size_t>(experts), 0),
+        seconds_(static_cast<size_t>(layers), 0) {}
 
   void route(int64_t layer, const Tensor& expert) override {
     GivenRoutes::route(layer, expert);
+    count(expert);
     begin_ = thread_seconds();
   }
   void computed(int64_t layer, double) override {
@@ -50,7 +53,38 @@ class TimedRoutes : public GivenRoutes {
   }
   const std::vector<double>& seconds() const { return seconds_; }  // [L] of the last step
 
+  // Work of the busiest of so many ranks over the mean, at least, of layers in which each expert is computed by one.
+  double least_over_mean(int64_t ranks) const {
+    double sum = 0;
+    for (const Layer& l : layers_) {
+      const double mean = static_cast<double>(l.work) / static_cast<double>(ranks);
+      const int64_t most = std::max(l.most, (l.experts + ranks - 1) / ranks * l.least);
+      sum += std::max(1.0, static_cast<double>(most) / mean);
+    }
+    return layers_.empty() ? 1 : sum / static_cast<double>(layers_.size());
+  }
+
  private:
+  struct Layer {  // its experts that have rows, and their work
+    int64_t experts, work, most, least;
+  };
+
+  void count(const Tensor& expert) {
+    std::fill(rows_.begin(), rows_.end(), 0);
+    for (int64_t i = 0; i < expert.count(); ++i)
+      ++rows_[static_cast<size_t>(expert.as<int32_t>()[i])];
+    Layer layer{0, 0, 0, INT64_MAX};
+    for (const int64_t rows : rows_) {
+      if (rows == 0) continue;
+      const int64_t work = work_of_rows(rows);
+      ++layer.experts, layer.work += work;
+      layer.most = std::max(layer.most, work), layer.least = std::min(layer.least, work);
+    }
+    layers_.push_back(layer);
+  }
+
+  std::vector<int64_t> rows_;  // [E] of a layer
+  std::vector<Layer> layers_;  // of all steps
   std::vector<double> seconds_;
   double begin_ = 0;
 };
@@ -185,7 +219,7 @@ ServedBalance measure(const BenchServingExpertsOptions& o, double s, const StepK
   ServedBalance result{.zipf = s, .kind = kind.name};
   result.home_over_mean = placed.load().home_load_over_mean;
   result.placed_over_mean = placed.load().rank_load_over_mean;
-  result.floor = home.routes().floor_over_mean(o.ranks);
+  result.floor = home.routes().least_over_mean(o.ranks);
   result.home_ms = median_ms(at_home, &ServedStep::seconds);
   result.placed_ms = median_ms(balanced, &ServedStep::seconds);
   result.home_processor_ms = median_ms(at_home, &ServedStep::busiest_seconds);

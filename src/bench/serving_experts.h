@@ -2,7 +2,7 @@
 //
 // For each exponent s and each kind of step (a chunk of a prompt; an answer's next row of each of some sequences): two
 // models of the same ranks take turns, one static and one balanced, planned every 8 steps. Printed: busiest rank
-// over mean in rows, before and after; without replicas, as if the busiest expert were alone at its rank; processor
+// over mean in work (parallel/row_split.h), before and after; and at least, if no expert is torn; processor
 // time that the busiest rank of each layer takes in its experts, and the time of a step.
 // Hidden rows of both must have the same bits in every step: an Error if they have not.
 // Ranks are threads; with more ranks than cores they share them, and the times of steps say little.

@@ -1,6 +1,6 @@
 // Rails over real links between two network namespaces that are cut under the job, by seeds, in every way that a link
-// fails. Breaks if a cut reaches the job as an error or as another bit, if a job does not outlive the time without any
-// link, or if nobody names a rank that is killed. Gaps are reported, not judged: machines differ.
+// fails. Breaks if a cut reaches a collective or a window as an error or as another bit, if a job does not outlive the
+// time without any link, or if nobody names a rank that is killed. Gaps are reported, not judged: machines differ.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -14,11 +14,12 @@
 #include <cstring>
 #include <numeric>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "comm/rails/cut_links.h"
 #include "comm/rails_transport.h"
-#include "comm/test_work.h"
+#include "comm/test_window.h"
 #include "testing/seeded_draws.h"
 
 namespace moraine {
@@ -48,9 +49,45 @@ void note_time(std::atomic<int64_t>& longest, double begin) {
   longest = std::max(longest.load(), static_cast<int64_t>((now_seconds() - begin) * 1e6));
 }
 
+// Blocks that all members put into each other, and a sum that all add to. The rounds' barriers keep rounds apart.
+class PutRounds {
+ public:
+  explicit PutRounds(Transport& transport)
+      : comm_(world(transport, kWindowChannel, kDeadline)),
+        window_(comm_),
+        data_(window_.add_segment(kBytes * kRanks, "blocks")),
+        words_(window_.add_segment(kWord * (kRanks + 1), "words")) {}
+
+  void take(int64_t round) {
+    const int me = comm_.rank();
+    const std::vector<std::byte> block = block_of(me, static_cast<int>(round), kBytes);
+    for (int m = 0; m < kRanks; ++m)
+      window_.put_signal(window_.address(m, data_, me * kBytes), block,
+                         window_.address(m, words_, me * kWord));
+    for (int m = 0; m < kRanks; ++m) {
+      window_.wait_until(window_.address(me, words_, m * kWord), static_cast<uint64_t>(round + 1),
+                         m);
+      const std::byte* got = window_.memory(data_).data() + m * kBytes;
+      require(
+          block_of(m, static_cast<int>(round), kBytes) == std::vector<std::byte>(got, got + kBytes),
+          "a block is not what was put");
+    }
+    const auto before =
+        static_cast<int64_t>(window_.fetch_add(window_.address(0, words_, kRanks * kWord), 1));
+    require(before >= round * kRanks && before < (round + 1) * kRanks, "additions of a round");
+  }
+
+ private:
+  static constexpr int64_t kBytes = 40000;  // three frames
+  Communicator comm_;
+  Window window_;
+  const int data_, words_;
+};
+
 // Until the test says stop: the first rounds are quiet, and all others must have their hashes.
 void run_rounds(Transport& transport, Board& board) {
   Communicator comm = world(transport, 0, kDeadline);
+  PutRounds puts(transport);
   Board::OfRank& mine = board.ranks[transport.rank()];
   Hash128 quiet[kVariants];
   for (int64_t round = 0;; ++round) {
@@ -58,6 +95,7 @@ void run_rounds(Transport& transport, Board& board) {
     const double work_began = now_seconds();
     const Hash128 hash =
         work(comm, {.count = kCounts[variant], .piece = kCounts[variant], .variant = variant});
+    puts.take(round);
     note_time(mine.longest_work, work_began);
     if (round < kVariants) quiet[variant] = hash;
     if (!(hash == quiet[variant]))

@@ -278,8 +278,7 @@ TEST(RankSteps, ABusyExpertIsComputedByTwoRanksOnceItsWeightsAreThere) {
   EXPECT_NEAR(home.rank_load_over_mean, 1.5, 1e-9);
   EXPECT_EQ(home.rank_load_over_mean, home.home_load_over_mean);
   EXPECT_EQ(placed.home_load_over_mean, home.home_load_over_mean);
-  EXPECT_LT(placed.rank_load_over_mean,
-            1.25);  // rows are split by blocks of 16; steps before it fade
+  EXPECT_LT(placed.rank_load_over_mean, 1.25);  // steps before it fade
   EXPECT_GE(placed.guests, 1);
 }
 

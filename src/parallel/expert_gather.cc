@@ -57,44 +57,44 @@ void ExpertGather::count(int64_t layer, const Tensor& expert) {
     if (of[i] < shape_.experts) ++rows_[static_cast<size_t>(of[i])];
   }
   for (int64_t e = 0; e < shape_.experts; ++e)
-    work_.expert_rows[static_cast<size_t>(layer * shape_.experts + e)] +=
-        rows_[static_cast<size_t>(e)];
+    work_.expert_work[static_cast<size_t>(layer * shape_.experts + e)] +=
+        work_of_rows(rows_[static_cast<size_t>(e)]);
 }
 
 void ExpertGather::add_work() {
   int64_t busiest = 0, home_busiest = 0;
   for (int64_t m = 0; m < shape_.members; ++m) {
-    int64_t rows = 0, home = 0;
+    int64_t work = 0, home = 0;
     for (int64_t g = shape_.group_begin(m); g < shape_.group_begin(m + 1); ++g)
-      rows += split_.rows[static_cast<size_t>(g)];
+      work += work_of_rows(split_.rows[static_cast<size_t>(g)]);
     for (int64_t e = shape_.begin(m); e < shape_.begin(m + 1); ++e)
-      home += rows_[static_cast<size_t>(e)];
-    busiest = std::max(busiest, rows);
+      home += work_of_rows(rows_[static_cast<size_t>(e)]);
+    busiest = std::max(busiest, work);
     home_busiest = std::max(home_busiest, home);
-    work_.all_rows += home;
+    work_.home_all += home;
   }
-  work_.busiest_rows += busiest;
-  work_.home_busiest_rows += home_busiest;
+  work_.busiest += busiest;
+  work_.home_busiest += home_busiest;
 }
 
 void ExpertGather::computed(double seconds) {
   const int64_t me = comm_->rank();
-  int64_t rows = 0, groups = 0;
+  int64_t rows = 0, work = 0;
   for (int64_t g = shape_.group_begin(me); g < shape_.group_begin(me + 1); ++g) {
     rows += split_.rows[static_cast<size_t>(g)];
-    groups += split_.rows[static_cast<size_t>(g)] > 0 ? 1 : 0;
+    work += work_of_rows(split_.rows[static_cast<size_t>(g)]);
   }
-  work_.rows += rows + groups * kOpenRows;
+  work_.work += work;
   work_.seconds += seconds;
   if (rows < kTimedRows) return;
-  const double each = seconds / static_cast<double>(rows + groups * kOpenRows);
+  const double each = seconds / static_cast<double>(work);
   double& least = work_.least_row_seconds;
   least = least == 0 ? each : std::min(least, each);
 }
 
 GatherWork ExpertGather::take_work() {
   GatherWork fresh;
-  fresh.expert_rows.assign(routes_.size() * static_cast<size_t>(shape_.experts), 0);
+  fresh.expert_work.assign(routes_.size() * static_cast<size_t>(shape_.experts), 0);
   std::swap(work_, fresh);
   return fresh;
 }

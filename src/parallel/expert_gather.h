@@ -32,14 +32,13 @@ struct GatherPlaces {
   bool shuffled = false;  // rows are split at random
 };
 
-// What was computed in some passes, the same on all members but for rows and seconds.
+// What was computed in some passes, by work_of_rows; the same on all members but for work and seconds.
 struct GatherWork {
-  std::vector<int64_t> expert_rows;  // [L, E]
-  int64_t busiest_rows = 0,
-          home_busiest_rows = 0;  // sums over layers: as split, and as it would be at home
-  int64_t all_rows = 0;           // of all members
-  // Computed here, with kOpenRows for each group, and how long that took.
-  int64_t rows = 0;
+  std::vector<int64_t> expert_work;  // [L, E] of each expert as one group
+  // Of the busiest member, sums over layers: as split, and as it would be at home; and of all at home.
+  int64_t busiest = 0, home_busiest = 0, home_all = 0;
+  // Computed here, and how long that took.
+  int64_t work = 0;
   double seconds = 0;
   // Least time of one of these in a pass with kTimedRows or more; 0: there was none.
   double least_row_seconds = 0;

@@ -1,6 +1,8 @@
 // Mesh: computes the groups from rank numbers.
 #include "parallel/mesh.h"
 
+#include <string>
+
 #include "base/error.h"
 
 namespace moraine {
@@ -13,6 +15,18 @@ std::vector<int> every(int begin, int end, int stride) {
 }
 
 bool power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
+// Data parallel ranks whose slots are a subtree of the slot tree: 2^k of them each, or all.
+bool may_divide(int64_t slots, int64_t data) {
+  return data == 1 || (slots % data == 0 && power_of_two(slots / data));
+}
+
+std::string rank_counts(int64_t slots, int64_t context) {
+  std::string text;
+  for (int64_t data = 1; data <= slots; ++data)
+    if (may_divide(slots, data)) text += (data > 1 ? ", " : "") + std::to_string(data * context);
+  return text;
+}
 
 }  // namespace
 
@@ -63,12 +77,12 @@ Mesh make_mesh(int ranks, int rank, int64_t expert, int64_t context, int64_t slo
                 expert, num_experts);
   }
   const int64_t data = ranks / context;
-  if (slots % data != 0) {
+  if (!may_divide(slots, data)) {
     throw_error(Code::kInvalidArgument,
-                "{} ranks, {} of them data parallel (context = {}): train.slots = {} is not a "
-                "multiple; wanted 1, 2, 4 ... up to {} ranks, or another context (the number of "
-                "slots decides the answer, so it stays as it is)",
-                ranks, data, context, slots, slots * context);
+                "{} ranks, {} of them data parallel (context = {}): train.slots = {} does not "
+                "divide into 1, 2, 4 ... for each; wanted {} ranks, or another context (the number "
+                "of slots decides the answer, so it stays as it is)",
+                ranks, data, context, slots, rank_counts(slots, context));
   }
   return {.ranks = ranks,
           .context = static_cast<int>(context),

@@ -6,8 +6,8 @@
 // The mesh of experts is independent of the attention's: an expert group may span data parallel
 // ranks, context parallel ranks or both.
 //
-// Slots: data parallel rank i owns slots [i, i+1) * slots / data_ranks, so that a rank's, and an
-// expert group's, slots are a subtree of the slot tree.
+// Slots: data parallel rank i owns slots [i, i+1) * slots / data_ranks, 2^k of them unless it owns all, so that a
+// rank's, and an expert group's, slots are a subtree of the slot tree.
 #pragma once
 
 #include <cstdint>

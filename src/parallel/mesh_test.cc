@@ -60,6 +60,9 @@ TEST(Mesh, WhatDoesNotDivideIsNamed) {
   EXPECT_EQ(message(2, 0, 1, 1, 8, 0), "no error");
   EXPECT_NE(message(8, 0, 1, 1, 4, 8).find("train.slots = 4"), std::string::npos);
   EXPECT_NE(message(3, 0, 1, 1, 8, 8).find("train.slots = 8"), std::string::npos);
+  EXPECT_NE(message(8, 0, 1, 2, 24, 8).find("wanted 2, 6, 12, 24, 48 ranks"), std::string::npos);
+  for (const int ranks : {1, 3, 6, 12, 24}) EXPECT_EQ(message(ranks, 0, 1, 1, 24, 8), "no error");
+  EXPECT_EQ(message(48, 0, 8, 2, 24, 8), "no error");
 }
 
 }  // namespace

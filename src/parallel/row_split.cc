@@ -12,11 +12,18 @@ namespace {
 
 constexpr int64_t kMostBlocks = 64;  // of a member's mean rows
 constexpr uint64_t kShuffleSeed = 2;
-constexpr int kSweeps = 2;  // the second sees what the experts behind it took
+constexpr int64_t kNextRows = 4;  // a group that has rows takes so many more
+constexpr int kSweeps = 2;        // the second sees what the experts behind it took
 
-int64_t block_of(const SplitShape& shape, std::span<const int64_t> rows) {
+// Rows of a group's first block, and of those after it.
+struct BlockRows {
+  int64_t first, next;
+};
+
+BlockRows block_rows(const SplitShape& shape, std::span<const int64_t> rows) {
   const int64_t all = std::accumulate(rows.begin(), rows.end(), int64_t{0});
-  return std::max(kSplitRows, all / (shape.members * kMostBlocks));
+  const int64_t least = all / (shape.members * kMostBlocks);
+  return {.first = std::max(kSplitRows, least), .next = std::max(kNextRows, least)};
 }
 
 // What stays at home, into an empty split.
@@ -32,33 +39,32 @@ void begin_split(const SplitShape& shape, const SplitRoutes& routes, std::span<c
 void add_work(const SplitShape& shape, std::span<const int64_t> cost, RowSplit* split) {
   for (int64_t m = 0; m < shape.members; ++m) {
     for (int64_t g = shape.group_begin(m); g < shape.group_begin(m + 1); ++g) {
-      const int64_t rows = split->rows[static_cast<size_t>(g)];
-      if (rows > 0)
-        split->work[static_cast<size_t>(m)] += (rows + kOpenRows) * cost[static_cast<size_t>(m)];
+      split->work[static_cast<size_t>(m)] +=
+          work_of_rows(split->rows[static_cast<size_t>(g)]) * cost[static_cast<size_t>(m)];
     }
   }
 }
 
 class Blocks {
  public:
-  Blocks(int64_t rows, std::span<const int64_t> cost, RowSplit* split)
+  Blocks(BlockRows rows, std::span<const int64_t> cost, RowSplit* split)
       : rows_(rows), cost_(cost), split_(*split) {}
 
   void take_back(const SplitRoutes::Shared& shared) {
     for (const SplitRoutes::Holder& h : shared.holders) {
-      int64_t& rows = rows_of(h);
-      if (rows > 0) work_of(h) -= (rows + kOpenRows) * cost_of(h);
-      rows = 0;
+      work_of(h) -= work_of_rows(rows_of(h)) * cost_of(h);
+      rows_of(h) = 0;
     }
   }
 
   void give(const SplitRoutes::Shared& shared, int64_t rows) {
-    for (int64_t left = rows; left > 0; left -= rows_) {
-      const int64_t taken = std::min(rows_, left);
-      const SplitRoutes::Holder* first = nullptr;
-      for (const SplitRoutes::Holder& h : shared.holders)
-        if (first == nullptr || after(h, taken) < after(*first, taken)) first = &h;
-      work_of(*first) = after(*first, taken);
+    int64_t taken = 0;
+    for (int64_t left = rows; left > 0; left -= taken) {
+      const Holder* first = nullptr;
+      for (const Holder& h : shared.holders)
+        if (first == nullptr || after(h, left) < after(*first, left)) first = &h;
+      taken = block_of(*first, left);
+      work_of(*first) = after(*first, left);
       rows_of(*first) += taken;
     }
   }
@@ -68,11 +74,16 @@ class Blocks {
   int64_t cost_of(const Holder& h) const { return cost_[static_cast<size_t>(h.member)]; }
   int64_t& work_of(const Holder& h) { return split_.work[static_cast<size_t>(h.member)]; }
   int64_t& rows_of(const Holder& h) { return split_.rows[static_cast<size_t>(h.group)]; }
-  int64_t after(const Holder& h, int64_t rows) {
-    return work_of(h) + (rows + (rows_of(h) == 0 ? kOpenRows : 0)) * cost_of(h);
+  int64_t block_of(const Holder& h, int64_t left) {
+    return std::min(rows_of(h) == 0 ? rows_.first : rows_.next, left);
+  }
+  // Work when it has taken a block, too.
+  int64_t after(const Holder& h, int64_t left) {
+    const int64_t had = rows_of(h), has = had + block_of(h, left);
+    return work_of(h) + (work_of_rows(has) - work_of_rows(had)) * cost_of(h);
   }
 
-  const int64_t rows_;  // of a block
+  const BlockRows rows_;
   std::span<const int64_t> cost_;
   RowSplit& split_;
 };
@@ -144,7 +155,7 @@ void split_rows(const SplitShape& shape, const SplitRoutes& routes, std::span<co
   };
   std::stable_sort(order.begin(), order.end(),
                    [&](const auto* a, const auto* b) { return rows_of(a) > rows_of(b); });
-  Blocks blocks(block_of(shape, rows), cost, split);
+  Blocks blocks(block_rows(shape, rows), cost, split);
   for (int sweep = 0; sweep < kSweeps; ++sweep) {
     for (const SplitRoutes::Shared* s : order) {
       blocks.take_back(*s);

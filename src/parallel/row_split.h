@@ -9,15 +9,16 @@
 // that are there: every member knows them, so all make the same one, and nobody is told. A row of an expert has the
 // same bits whoever computes it (kernels/linear.h), so nothing depends on guests or split.
 //
-// The split: experts at one member are that member's work. The others, largest first, are cut into blocks of
-// kSplitRows, or of 1/64 of a member's mean rows, and each goes to who ends first with it; then all of them once
-// more, among what the others became. A group that has rows counts kOpenRows more, for its weights are read. So few
-// rows of an expert stay together, and go to whoever has less to do.
+// The split: experts at one member are that member's work. The others, largest first, are cut into blocks, and each
+// goes to who ends first with it; then all of them once more, among what the others became. A group's first block has
+// kSplitRows, those after it 4; neither less than 1/64 of a member's mean rows. A group that has rows counts kOpenRows
+// at least, for its weights are read. So few rows of an expert stay together, and go to whoever has less to do.
 //
 // Order: integers and fixed ties: all members split alike.
-// Cost:  E additions, and 2 * 64 * P for each member that has a shared expert, at most; no bytes.
+// Cost:  E additions, and 2 * 64 * P comparisons for each member that has a shared expert, at most; no bytes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -25,8 +26,11 @@
 namespace moraine {
 
 constexpr int64_t kSplitRows = 16;  // rows that stand together in a product
-constexpr int64_t kOpenRows =
-    8;  // what reading an expert's weights costs, in rows (docs/expert_placement.md)
+// What reading an expert's weights costs, in rows. Products hide it when there are more (docs/expert_placement.md).
+constexpr int64_t kOpenRows = 8;
+
+// Of a group.
+inline int64_t work_of_rows(int64_t rows) { return rows == 0 ? 0 : std::max(rows, kOpenRows); }
 
 struct SplitShape {
   int64_t experts = 0;          // E
@@ -73,7 +77,7 @@ SplitRoutes split_routes(const SplitShape& shape, const GuestTable& table);
 
 struct RowSplit {
   std::vector<int64_t> rows;  // [G]
-  std::vector<int64_t> work;  // [P] (rows + kOpenRows for each group that has any) * cost
+  std::vector<int64_t> work;  // [P] sum of work_of_rows of the groups, times cost
 };
 
 // rows: [E]. cost: [P] of a row at a member, in any unit, > 0.

@@ -81,18 +81,18 @@ std::optional<PlacementChange> ServingPlacer::take_change() {
 void ServingPlacer::observe() {
   const GatherWork work = gather_->take_work();
   for (size_t i = 0; i < rows_.size(); ++i) {
-    const int64_t now = work.expert_rows[i] * kUnit;
+    const int64_t now = work.expert_work[i] * kUnit;
     rows_[i] = seen_any_ ? rows_[i] + (now - rows_[i]) / kMemory : now;
   }
   seen_any_ = true;
   row_time_.add(work.least_row_seconds, work.least_row_seconds > 0 ? 1 : 0);
-  pass_seconds_ = work.rows > 0 ? work.seconds / static_cast<double>(work.rows) : 0;
+  pass_seconds_ = work.work > 0 ? work.seconds / static_cast<double>(work.work) : 0;
   for (const auto& [recent, now] :
-       {std::pair{&recent_busiest_, work.busiest_rows},
-        std::pair{&recent_home_, work.home_busiest_rows}, std::pair{&recent_rows_, work.all_rows}})
+       {std::pair{&recent_busiest_, work.busiest}, std::pair{&recent_home_, work.home_busiest},
+        std::pair{&recent_all_, work.home_all}})
     *recent = *recent * (1 - 1.0 / kMemory) + static_cast<double>(now);
-  if (recent_rows_ == 0) return;
-  const double mean = recent_rows_ / static_cast<double>(gather_->shape().members);
+  if (recent_all_ == 0) return;
+  const double mean = recent_all_ / static_cast<double>(gather_->shape().members);
   load_.rank_load_over_mean = recent_busiest_ / mean;
   load_.home_load_over_mean = recent_home_ / mean;
 }

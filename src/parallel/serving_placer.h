@@ -5,8 +5,9 @@
 //              (parallel/serving_guests.h), while steps go on with the guests that stay. A later step, when all
 //              of it has arrived everywhere, begins to use them.
 //
-// Rows are sums over the steps between two plans; a new one is a quarter of the average. Members that are slow
-// (parallel/member_speed.h) get fewer rows; passes of few rows say nothing of that, and are not looked at.
+// Rows, or the reading of weights where that takes longer (work_of_rows), are summed over the steps between two plans;
+// a new sum is a quarter of the average. Members that are slow (parallel/member_speed.h) get fewer rows; passes of few
+// rows say nothing of that, and are not looked at.
 // The gate: seconds of the busiest member saved in a step, less the new guests' bytes over the steps until the next
 // plan, must be more than `gate` of the busiest member's seconds in the layer. None of this has a bit in any answer.
 //
@@ -42,7 +43,7 @@ GatherPlaces gather_places(const Communicator& comm, const ServingPlacement& pla
                            int64_t layers, int64_t experts);
 
 struct ServingLoad {
-  // Rows of recent steps, of the busiest rank over the mean: as they were split, and as they would be at home.
+  // Work of recent steps, of the busiest rank over the mean at home: as rows were split, and as it would be at home.
   double rank_load_over_mean = 1, home_load_over_mean = 1;
   int64_t guests = 0;      // in use
   int64_t placed = 0;      // changes since the start
@@ -81,8 +82,9 @@ class ServingPlacer {
   int64_t layers_;
   int64_t steps_ = 0;
   bool seen_any_ = false;
-  std::vector<int64_t> rows_;  // [L, E] of the steps between two plans, average, times kUnit
-  double recent_busiest_ = 0, recent_home_ = 0, recent_rows_ = 0;
+  std::vector<int64_t>
+      rows_;  // [L, E] by work_of_rows, of the steps between two plans, average, times kUnit
+  double recent_busiest_ = 0, recent_home_ = 0, recent_all_ = 0;
   RowTime row_time_;              // of this rank, the least between two plans
   double pass_seconds_ = 0;       // of this rank, a row of any pass since the last plan
   std::vector<double> slowness_;  // [P]

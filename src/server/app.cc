@@ -327,7 +327,9 @@ HttpResponse App::metrics_page(const HttpRequest&) {
       {"moraine_head_panel_share", "Part of the head that second stages read, mean.",
        stats.head_panel_share},
       {"moraine_expert_rank_load_over_mean",
-       "Rows of experts at the busiest rank over the mean, of recent steps.",
+       "Work of experts (rows, 8 at least of each that has any) at the busiest rank over the mean, "
+       "of "
+       "recent steps.",
        stats.experts.rank_load_over_mean},
       {"moraine_expert_home_load_over_mean", "The same if no expert were on further ranks.",
        stats.experts.home_load_over_mean},

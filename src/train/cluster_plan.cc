@@ -2,7 +2,6 @@
 #include "train/cluster_plan.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "base/error.h"
 #include "train/run_memory.h"
@@ -47,34 +46,74 @@ double far_share(const MeshPlan& plan) {
   return bytes > 0 ? t.exposed / t.seconds * t.bytes_far / bytes : 0;
 }
 
+// The run on the most of some ranks that it can use.
+struct SizedRun {
+  RunConfig config;
+  int64_t ranks = 0, batch_tokens = 0;
+  std::vector<MeshPlan> meshes = {};
+};
+
+SizedRun plan_size(const RunConfig& config, const Cluster& cluster, int64_t ranks,
+                   const ClusterSearch& search) {
+  SizedRun run{.config = grow_batch(config, ranks)};
+  run.ranks = usable_ranks(run.config, ranks);
+  const Timeline timeline(run.config);
+  run.batch_tokens = timeline.at(timeline.steps() - 1).batch_tokens;
+  run.meshes =
+      plan_meshes(run.config, place_in_cluster(cluster, run.ranks), cluster.machine,
+                  static_cast<int>(run.ranks),
+                  {.memory_bytes = static_cast<int64_t>(cluster.memory_gib * (int64_t{1} << 30)),
+                   .imbalance = [most = search.imbalance](int64_t) { return most; },
+                   .document = search.document,
+                   .until_fits = true});
+  return run;
+}
+
+bool is_faster(const SizedRun& a, const SizedRun& b) {
+  const auto rate = [](const SizedRun& r) {
+    return static_cast<double>(r.batch_tokens) / r.meshes.front().time.seconds;
+  };
+  const bool a_fits = a.meshes.front().fits, b_fits = b.meshes.front().fits;
+  return a_fits != b_fits ? a_fits : rate(a) > rate(b);
+}
+
+// Fewer ranks, which larger powers of two divide: experts may be divided over so many.
+std::vector<int64_t> rounder_counts(int64_t ranks) {
+  std::vector<int64_t> counts;
+  int64_t last = ranks;
+  for (int64_t unit = 2; unit <= ranks; unit *= 2) {
+    const int64_t count = ranks / unit * unit;
+    if (count != last) counts.push_back(last = count);
+  }
+  return counts;
+}
+
 }  // namespace
 
 RunConfig grow_batch(const RunConfig& config, int64_t ranks) {
-  const int64_t wanted = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(ranks)));
   RunConfig c = config;
-  if (c.train.slots >= wanted) return c;
-  const int64_t factor = wanted / c.train.slots;
-  c.train.slots = wanted;
-  c.train.batch_tokens *= factor;
-  for (int64_t& batch : c.train.ramp_batch_tokens) batch *= factor;
-  for (PhaseConfig& phase : c.phases) phase.batch_tokens *= factor;
+  const int64_t had = c.train.slots;
+  if (had >= ranks) return c;
+  const auto grow = [&](int64_t& batch) { batch = batch / had * ranks; };
+  c.train.slots = ranks;
+  grow(c.train.batch_tokens);
+  for (int64_t& batch : c.train.ramp_batch_tokens) grow(batch);
+  for (PhaseConfig& phase : c.phases) grow(phase.batch_tokens);
   return c;
 }
 
 ClusterPlan plan_cluster(const RunConfig& config, const Cluster& cluster, int64_t ranks,
                          const ClusterSearch& search) {
-  const RunConfig c = grow_batch(config, ranks);
-  ClusterPlan plan{.ranks_asked = ranks, .ranks = usable_ranks(c, ranks)};
-  const Place place = place_in_cluster(cluster, plan.ranks);
-  plan.meshes =
-      plan_meshes(c, place, cluster.machine, static_cast<int>(plan.ranks),
-                  {.memory_bytes = static_cast<int64_t>(cluster.memory_gib * (int64_t{1} << 30)),
-                   .imbalance = [most = search.imbalance](int64_t) { return most; },
-                   .document = search.document,
-                   .until_fits = true});
+  SizedRun run = plan_size(config, cluster, ranks, search);
+  for (const int64_t fewer : rounder_counts(ranks)) {
+    SizedRun other = plan_size(config, cluster, fewer, search);
+    if (is_faster(other, run)) run = std::move(other);
+  }
+  const RunConfig& c = run.config;
+  ClusterPlan plan{.ranks_asked = ranks, .ranks = run.ranks};
+  plan.batch_tokens = run.batch_tokens;
+  plan.meshes = std::move(run.meshes);
   plan.best = plan.meshes.front();
-  const Timeline timeline(c);
-  plan.batch_tokens = timeline.at(timeline.steps() - 1).batch_tokens;
   const Calibration& calibration = cluster.machine.calibration;
   plan.is_extrapolated = plan.ranks > cluster.ranks_per_host || cluster.speed != 1 ||
                          cluster.memory_speed != 1 || plan.ranks > calibration.ranks_most;

@@ -1,8 +1,8 @@
 // ClusterPlan: a run's step, and its days, on ranks of a described cluster (plan/cluster.h).
 //
-// The trainer has power-of-two meshes: of the ranks that are asked for, the most that it can use are used, and the rest
-// are spares. Where the config has fewer slots than there are data ranks, slots and batch grow together (weak
-// scaling): one slot for each rank; the run is then another run, and its batch is said.
+// Where the config has fewer slots than there are ranks, slots and batch grow together (weak scaling): one slot for
+// each rank; the run is then another run, and its batch is said. Of the ranks that are asked for, all are used, or so
+// many that larger groups of experts divide them, whichever computes most tokens in a second; the rest are spares.
 //
 // Extrapolated: more hosts or more ranks than were measured, or a scaled machine. Its times carry the calibration
 // error of the machine file.

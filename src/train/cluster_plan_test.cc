@@ -84,8 +84,10 @@ TEST(ClusterPlan, UsesTheMostRanksThatAMeshCanHave) {
   const Cluster cluster = cluster_of("[host]\nmachine = \"m.json\"\nranks = 8\n");
   const ClusterPlan plan = plan_cluster(config_of(8), cluster, 48, {.interruptions = 100});
   EXPECT_EQ(plan.ranks_asked, 48);
-  EXPECT_EQ(plan.ranks, 32);
-  EXPECT_EQ(plan.batch_tokens, 32 * 2 * 256);  // a slot for each rank
+  EXPECT_EQ(plan.ranks, 48);
+  EXPECT_EQ(plan.batch_tokens, 48 * 2 * 256);  // a slot for each rank
+  EXPECT_EQ(plan_cluster(config_of(8), cluster, 12, {.interruptions = 100}).ranks, 12);
+  EXPECT_EQ(plan_cluster(config_of(64), cluster, 48, {.interruptions = 100}).ranks, 32);
   EXPECT_EQ(plan_cluster(config_of(64), cluster, 8, {.interruptions = 100}).batch_tokens,
             64 * 2 * 256);  // enough slots: the config's own batch
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "base/error.h"
@@ -18,8 +19,9 @@
 namespace moraine {
 namespace {
 
-constexpr double kNominalMoveSeconds = 2,
-                 kEarnings = 8;  // of a move; of those, before there is another
+constexpr double kEarnings = 8;  // moves that a move must be worth
+// Of a move that is the first: the run is opened again, and its memory copied out and in.
+constexpr double kOpenSeconds = 0.2, kMoveBytesPerSecond = 5e8;
 
 int64_t steps_left(const Run& run, const StepPlan& step) {
   int64_t end = run.timeline.steps();
@@ -40,6 +42,12 @@ int64_t memory_of_host(const Run& run, const Place& place) {
   return available_memory_bytes() + here * run.arena.bytes();
 }
 
+// What the last move took, or what one with so much memory may take.
+double move_seconds(const Run& run, const PlanHistory& history) {
+  if (history.move_seconds > 0) return history.move_seconds;
+  return kOpenSeconds + static_cast<double>(run.arena.bytes()) / kMoveBytesPerSecond;
+}
+
 }  // namespace
 
 std::optional<BetterPlan> better_plan(const ReplanCase& c) {
@@ -57,9 +65,9 @@ std::optional<BetterPlan> better_plan(const ReplanCase& c) {
   }
   if (!best) return {};
   const double saved = c.seconds - best->seconds;
-  const bool is_worth_it = saved > c.gate * c.seconds &&
-                           saved * static_cast<double>(c.steps_left) > kEarnings * c.move_seconds;
-  return is_worth_it ? best : std::nullopt;
+  const double earned = saved * static_cast<double>(c.steps_left);
+  const bool repays = c.gate == 0 || earned > kEarnings * c.move_seconds;
+  return saved > c.gate * c.seconds && repays ? best : std::nullopt;
 }
 
 double rows_over_mean(std::span<const double> rows, int64_t classes, int64_t experts,
@@ -83,6 +91,21 @@ double rows_over_mean(std::span<const double> rows, int64_t classes, int64_t exp
   return layers > 0 ? sum / static_cast<double>(layers) : 1;
 }
 
+void RowsOverMean::add(std::span<const double> rows, int64_t classes, int64_t experts,
+                       int64_t ranks) {
+  ++steps_;
+  size_t at = 0;
+  for (int64_t n = 1; n <= ranks && experts % n == 0; n *= 2) {
+    if (at == sums_.size()) sums_.push_back(0);
+    sums_[at++] += rows_over_mean(rows, classes, experts, n);
+  }
+}
+
+double RowsOverMean::on(int64_t ranks) const {
+  const auto at = static_cast<size_t>(std::countr_zero(static_cast<uint64_t>(ranks)));
+  return at < sums_.size() ? sums_[at] / static_cast<double>(steps_) : 1;
+}
+
 // On rank 0.
 std::optional<BetterPlan> Replan::decide(Run& run, const StepPlan& step, double seconds) {
   const RunConfig& c = run.config;
@@ -98,23 +121,18 @@ std::optional<BetterPlan> Replan::decide(Run& run, const StepPlan& step, double 
     if (t.phase == step.phase && t.batch_tokens == step.batch_tokens) of_this_kind.push_back(t);
   }
 
-  const int64_t experts = c.model.experts,
-                classes = run.trainer->load().empty() ? 0 : run.trainer->load().dims[1];
-  const bool is_level = classes == 0 || c.parallel.placement == PlacementMode::kBalanced;
-  const MeshSearch search{.context = false,
-                          .memory_bytes = memory_of_host(run, history.place),
-                          .imbalance =
-                              [&](int64_t ranks) {
-                                return is_level ? 1
-                                                : rows_over_mean(rows_, classes, experts, ranks);
-                              },
-                          .step = step.step};
+  const bool is_level = c.parallel.placement == PlacementMode::kBalanced;
+  const MeshSearch search{
+      .context = false,
+      .memory_bytes = memory_of_host(run, history.place),
+      .imbalance = [&](int64_t ranks) { return is_level ? 1 : over_mean_.on(ranks); },
+      .step = step.step};
   ReplanCase decision{.options = {},
                       .now = now,
                       .seconds = seconds,
                       .tried = of_this_kind,
                       .steps_left = steps_left(run, step),
-                      .move_seconds = std::max(kNominalMoveSeconds, history.move_seconds),
+                      .move_seconds = move_seconds(run, history),
                       .gate = c.parallel.replan_gate};
   for (const MeshPlan& p :
        plan_meshes(c, history.place, history.machine, run.ranks.mesh.ranks, search))
@@ -133,13 +151,15 @@ std::string Replan::ask(Run& run, const StepPlan& step, double seconds) {
   if (!replans(run.config) || run.ranks.mesh.ranks == 1 || has_own_layout(run.config, step.phase))
     return {};
   if (step.phase != phase_ || step.batch_tokens != batch_tokens_) {
-    seconds_.clear(), rows_.clear();
+    seconds_.clear(), over_mean_ = {};
     phase_ = step.phase, batch_tokens_ = step.batch_tokens;
   }
   seconds_.push_back(seconds);
-  const Tensor& load = run.trainer->load();
-  rows_.resize(static_cast<size_t>(load.count()));
-  for (size_t i = 0; i < rows_.size(); ++i) rows_[i] += static_cast<double>(load.as<int64_t>()[i]);
+  if (const Tensor& load = run.trainer->load(); !load.empty()) {
+    std::vector<double> rows(static_cast<size_t>(load.count()));
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<double>(load.as<int64_t>()[i]);
+    over_mean_.add(rows, load.dims[1], run.config.model.experts, run.ranks.mesh.ranks);
+  }
   const bool is_due =
       static_cast<int64_t>(seconds_.size()) >= run.config.parallel.replan_every_steps;
   if (!is_due || steps_left(run, step) == 0) return {};
@@ -156,7 +176,7 @@ std::string Replan::ask(Run& run, const StepPlan& step, double seconds) {
   } catch (const Error& e) {  // advice is no reason to end
     log_event(Level::kWarning, "run.no_plan", "step={} reason=\"{}\"", step.step + 1, e.what());
   }
-  seconds_.clear(), rows_.clear();
+  seconds_.clear(), over_mean_ = {};
   answer = value_of_first(run.ranks.world, answer);
   if (!answer.moves) return {};
   run.options.kept->plans.choice = answer.plan.choice;

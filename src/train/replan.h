@@ -4,8 +4,8 @@
 // `parallel.replan_every_steps` steps rank 0 asks the planner (mesh_plans.h) about steps as they are: their phase,
 // their batch, the rows that experts really had. A plan that has run is taken by what its steps took; the others by
 // what is predicted, times measured over predicted of the present one. The best plan is gone to (move.h) if it saves
-// more than `parallel.replan_gate` of a step, and what is left of such steps earns several times what moves take. So a
-// prediction that was wrong costs one way there and one back.
+// more than `parallel.replan_gate` of a step, and what is left of such steps earns several times what a move takes;
+// with a gate of 0 any gain will do. So a prediction that was wrong costs one way there and one back.
 //
 // No bit depends on it: not the plan, nor when it changes. `parallel.plan = "shuffled"` goes to another one each time.
 #pragma once
@@ -65,6 +65,19 @@ std::optional<BetterPlan> better_plan(const ReplanCase& c);
 double rows_over_mean(std::span<const double> rows, int64_t classes, int64_t experts,
                       int64_t ranks);
 
+// The mean of that over steps, one after the other: a router that sends its rows now here, now there is level only in
+// their sum.
+class RowsOverMean {
+ public:
+  // Of a step, on up to so many ranks.
+  void add(std::span<const double> rows, int64_t classes, int64_t experts, int64_t ranks);
+  double on(int64_t ranks) const;  // 1 while nothing is known
+
+ private:
+  int64_t steps_ = 0;
+  std::vector<double> sums_;  // of 1, 2, 4 ... ranks
+};
+
 // What the loop has seen since the planner was asked last. Collective.
 class Replan {
  public:
@@ -75,7 +88,8 @@ class Replan {
  private:
   std::optional<BetterPlan> decide(Run& run, const StepPlan& step, double seconds);
 
-  std::vector<double> seconds_, rows_;  // of the steps; of each expert, [layers * classes]
+  std::vector<double> seconds_;  // of the steps
+  RowsOverMean over_mean_;
   int64_t phase_ = -1, batch_tokens_ = 0;
 };
 

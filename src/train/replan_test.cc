@@ -58,6 +58,13 @@ TEST(Replan, WhatIsLeftMustRepayTheMove) {
   EXPECT_TRUE(better_plan(c));
 }
 
+TEST(Replan, WithoutAGateAnyGainWillDo) {
+  ReplanCase c = three_plans();
+  c.gate = 0, c.steps_left = 1;
+  ASSERT_TRUE(better_plan(c));
+  EXPECT_EQ(better_plan(c)->choice, over(4));
+}
+
 TEST(Replan, NeverToWhatDoesNotFit) {
   ReplanCase c = three_plans();
   c.options[0].fits = false;
@@ -78,6 +85,18 @@ TEST(Replan, RowsAreThoseOfTheBusiestRank) {
   EXPECT_DOUBLE_EQ(rows_over_mean(rows, 5, 4, 4), (6.0 / 2.5 + 2.0 / 1) / 2);
   EXPECT_DOUBLE_EQ(rows_over_mean(std::vector<double>(5), 5, 4, 4), 1);
   EXPECT_DOUBLE_EQ(rows_over_mean({}, 5, 4, 4), 1);
+}
+
+// All rows at one rank in one step, at the other in the next.
+TEST(Replan, RowsThatChangeTheirRankAreNotLevel) {
+  RowsOverMean seen;
+  EXPECT_EQ(seen.on(2), 1);
+  seen.add(std::vector<double>{8, 0, 0, 0}, 4, 4, 2);
+  seen.add(std::vector<double>{0, 0, 4, 4}, 4, 4, 2);
+  EXPECT_EQ(seen.on(1), 1);
+  EXPECT_EQ(seen.on(2), 2);
+  seen.add(std::vector<double>{2, 2, 2, 2}, 4, 4, 2);
+  EXPECT_DOUBLE_EQ(seen.on(2), 5.0 / 3);
 }
 
 }  // namespace

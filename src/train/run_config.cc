@@ -22,8 +22,8 @@ Fields train_fields(TrainConfig& c) {
   return {
       {"seed", &c.seed, "", "Of every random draw: weights, data order, samples.", 0, kMany},
       {"slots", &c.slots, "",
-       "Parts of a batch that are summed in a fixed tree; a power of two. Any rank count that "
-       "divides it gives the same bits.",
+       "Parts of a batch that are summed in a fixed tree. Ranks that have 1, 2, 4, 8 ... of them "
+       "each, or one that has all, give the same bits.",
        1, 65536},
       {"sequence", &c.sequence, "positions", "Length of a packed sequence.", 2, 1 << 24},
       {"batch_tokens", &c.batch_tokens, "tokens",
@@ -238,7 +238,9 @@ Fields parallel_fields(ParallelConfig& c) {
       {"replan_every_steps", &c.replan_every_steps, "steps",
        "How often the planner is asked again, unless the plan is given. 0: never.", 0, kMany},
       {"replan_gate", &c.replan_gate, "",
-       "The run moves to another plan if that saves more than this share of a step.", 0, 1},
+       "The run moves to another plan if that saves more than this share of a step. 0: if it saves "
+       "anything, whatever moves take.",
+       0, 1},
       {"expert", &c.expert, "ranks",
        "Ranks over which the experts of a layer are divided; a power of two. No bit depends on it.",
        1, 65536},
@@ -326,12 +328,6 @@ void check_batch(const std::string& where, int64_t batch, int64_t slots, int64_t
 void check_train(const SettingsTable& settings, const RunConfig& c) {
   const SettingsTable table = settings.table("train");
   const TrainConfig& t = c.train;
-  if ((t.slots & (t.slots - 1)) != 0) {
-    int64_t below = 1;
-    while (2 * below < t.slots) below *= 2;
-    throw_error(Code::kInvalidArgument, "{} = {}: allowed are powers of two; nearest: {} and {}",
-                table.where("slots"), t.slots, below, 2 * below);
-  }
   if (!gpu::is_device(t.device)) {
     throw_error(
         Code::kInvalidArgument,

@@ -42,7 +42,7 @@ enum class PlanChoice : uint8_t { kGiven, kAuto, kShuffled };
 
 struct TrainConfig {
   int64_t seed = 1;
-  int64_t slots = 8;              // power of two
+  int64_t slots = 8;              // parallel/mesh.h
   int64_t sequence = 512;         // positions
   int64_t batch_tokens = 16384;   // per optimizer step, all slots together
   int64_t tokens = 0, steps = 0;  // one of the two (without phases)

@@ -166,8 +166,6 @@ TEST(RunConfig, WrongTypesAndRanges) {
 
 TEST(RunConfig, RulesBetweenKeys) {
   const std::string data = kData;
-  expect_error(data + "[train]\ntokens = 1\nslots = 6\n",
-               {"run.toml:5: train.slots = 6", "powers of two", "nearest: 4 and 8"});
   expect_error(data + "[train]\ntokens = 1\ndevice = \"warp\"\n",
                {"run.toml:5: train.device = warp", "emulated:RULE"});
   expect_error(

@@ -6,7 +6,7 @@
 namespace moraine {
 
 SlotTree::SlotTree(Arena& arena, int64_t slots, int64_t count, DType dtype) : slots_(slots) {
-  MR_CHECK(slots > 0 && (slots & (slots - 1)) == 0, "slots=%ld", long(slots));
+  MR_CHECK(slots > 0, "slots=%ld", long(slots));
   int64_t size = 1;
   for (; size < slots; size *= 2) {
     levels_.push_back(arena.take("gradients.level" + std::to_string(levels_.size()), "gradients",
@@ -16,8 +16,8 @@ SlotTree::SlotTree(Arena& arena, int64_t slots, int64_t count, DType dtype) : sl
 }
 
 void SlotTree::set_slots(int64_t slots) {
-  MR_CHECK(slots > 0 && (slots & (slots - 1)) == 0 && slots <= int64_t{1} << levels_.size(),
-           "slots=%ld with %zu levels", long(slots), levels_.size());
+  MR_CHECK(slots > 0 && slots <= int64_t{1} << levels_.size(), "slots=%ld with %zu levels",
+           long(slots), levels_.size());
   MR_CHECK(added_ == 0 || added_ == slots_, "%ld of %ld slots", long(added_), long(slots_));
   slots_ = slots;
   added_ = 0;
@@ -29,11 +29,17 @@ Tensor SlotTree::begin_slot(Context& ctx) {
   return current_;
 }
 
-// Carry: left neighbour + this one, for every set bit from below. Addition commutes to the bit.
+// Carry: left neighbour + this one, for every set bit from below. Addition commutes to the bit. The last slot takes
+// all: what waits has no other neighbour to come.
 void SlotTree::fold(Context& ctx, int64_t begin, int64_t end) {
   const Tensor part = current_.rows(begin, end);
-  for (size_t level = 0; (added_ >> level & 1) != 0; ++level)
-    add_into(ctx, part, levels_[level].rows(begin, end));
+  const bool is_last = added_ + 1 == slots_;
+  for (size_t level = 0; level < levels_.size(); ++level) {
+    if ((added_ >> level & 1) != 0)
+      add_into(ctx, part, levels_[level].rows(begin, end));
+    else if (!is_last)
+      break;
+  }
 }
 
 void SlotTree::close_slot() {

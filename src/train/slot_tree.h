@@ -4,10 +4,10 @@
 // 2^i neighbouring slots. Whoever sums a whole subtree (one process with all slots, or a rank with
 // its share) performs the same additions, so the bits do not depend on who summed what.
 //
-//   slots 0 1 2 3:  0 to level 0; add 1: (0+1) to level 1; 2 to level 0; add 3: (2+3), then
-//                   (0+1)+(2+3)
+//   slots 0 1 2 3:  0 to level 0; add 1: (0+1) to level 1; 2 to level 0; add 3: (2+3), then (0+1)+(2+3)
+//   slots 0 1 2:    the last one takes what waits: (0+1)+2, as comm/tree_sum.h
 //
-// Memory: log2(slots) + 1 buffers of the parameter count, f32.
+// Memory: log2(slots), rounded up, + 1 buffers of the parameter count, f32.
 #pragma once
 
 #include <cstdint>

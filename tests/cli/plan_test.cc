@@ -144,7 +144,7 @@ TEST_F(PlanCli, ClusterMarksWhatIsExtrapolatedAndWritesThePage) {
 }
 
 TEST_F(PlanCli, MistakesAreToldByName) {
-  refused("step", {"--ranks", "3"}, "train.slots = 4 is not a multiple");
+  refused("step", {"--ranks", "3"}, "train.slots = 4 does not divide");
   refused("step", {"--imbalance", "0.5"}, "--imbalance 0.5");
   refused("step", {"--imbalance", "nan"}, "--imbalance nan");
   refused("step", {"--memory-gib", "1e30"}, "--memory-gib 1e+30");

@@ -54,6 +54,39 @@ TEST(AutoPlan, ChangesWhileItRunsAndIsNotInTheAnswer) {
   EXPECT_EQ(tiny.train_on(4, config, tiny.out("measured")).hash(), want);
 }
 
+// A plan is made for the last phase, whose batches are small: experts over both ranks, for gradients are dear there.
+// Rows are, in the large batches before it. Rates are given, so the planner says so whatever steps take.
+TEST(AutoPlan, MovesInAPhaseThatItsFirstPlanWasNotMadeFor) {
+  const TestFolder folder;
+  TinyRun tiny{folder.path()};
+  RunConfig config = tiny.config(
+      "[train]\nslots = 4\nsequence = 32\nbatch_tokens = 128\nthreads = 1\ndtype = \"f32\"\n"
+      "[[phase]]\ntokens = 16384\nbatch_tokens = 2048\n[[phase]]\ntokens = 512\n");
+  const std::string want = tiny.train(config, tiny.out("given")).hash();
+  config.parallel.plan = PlanChoice::kAuto;
+  config.parallel.replan_every_steps = 2;
+  config.parallel.replan_gate = 0;
+  config.parallel.deadline_seconds = 60;
+  Machine machine = nominal_machine(1);
+  machine.comm = {.ranks = 2,
+                  .message_latency_us = 0.01,
+                  .message_gb_s = 1e-3,
+                  .bucket_latency_us = 0.01,
+                  .bucket_gb_s = 1e-3,
+                  .messages = {},
+                  .buckets = {}};
+  save_machine(posix_file_system(), tiny.root() + "/machine.json", machine);
+  const Outcome run = tiny.train_on(2, config, tiny.out("auto"));
+  EXPECT_EQ(run.hash(), want);
+  EXPECT_EQ(count(run.log, "run.plan"), 1) << run.log;
+  const size_t moved = run.log.find("mesh.moved");
+  ASSERT_NE(moved, std::string::npos) << run.log;
+  const std::string line = run.log.substr(moved, run.log.find('\n', moved) - moved);
+  EXPECT_NE(line.find("step=2 from=\"experts over 2"), std::string::npos) << line;
+  EXPECT_NE(line.find("to=\"experts over 1"), std::string::npos) << line;
+  EXPECT_NE(line.find("reason=\"the planner: "), std::string::npos) << line;
+}
+
 // Rates under which sending gradients is dear and rows cheap: experts over all ranks; and the other way round.
 TEST(AutoPlan, FollowsTheRates) {
   const TestFolder folder;

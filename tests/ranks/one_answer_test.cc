@@ -58,6 +58,23 @@ TEST_P(OneAnswer, ForAnySlotsThatTheRanksDivide) {
   }
 }
 
+// Three times a power of two: 12 slots, of which a rank has 4, 2 or 1, or all.
+TEST_P(OneAnswer, OnThreeSixAndTwelveRanks) {
+  const auto on = [&](int ranks, int64_t expert) {
+    RunConfig config = on_mesh(expert);
+    config.train.slots = 12, config.train.sequence = 8, config.train.batch_tokens = 384;
+    config.train.ramp_batch_tokens = {192};
+    config.phases[1].sequence = 16;
+    return tiny.train_on(ranks, config, tiny.out("twelve" + std::to_string(ranks))).hash();
+  };
+  const std::string want = on(1, 1);
+  EXPECT_EQ(on(6, 2), want);
+  EXPECT_NE(on(4, 1).find("wanted 1, 3, 6, 12 ranks"), std::string::npos);
+  if (std::string(GetParam()) != "f32") return;  // nothing of it depends on the type
+  EXPECT_EQ(on(3, 1), want);
+  EXPECT_EQ(on(12, 4), want);
+}
+
 // Every process of the run has another mesh; each resumes what the one before saved.
 TEST_P(OneAnswer, WhenTheMeshChangesAtEveryCheckpoint) {
   const std::string want = one_rank(), out = tiny.out("changing");
