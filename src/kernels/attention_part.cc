@@ -7,6 +7,7 @@
 #include "kernels/check_tensor.h"
 #include "kernels/dispatch.h"
 #include "kernels/gpu/attention_backward.h"
+#include "kernels/gpu/attention_part.h"
 
 namespace moraine {
 namespace {
@@ -91,7 +92,7 @@ void attention_part_forward(Context& ctx, const AttentionPartForward& a) {
   OpTimer timer(ctx.profile, "attention_part_forward",
                 4 * products(n, a.segments, a.keys, a.window), bytes);
   dispatch(ctx, "attention_part_forward", a,
-           {ref::attention_part_forward, cpu::attention_part_forward});
+           {ref::attention_part_forward, cpu::attention_part_forward, gpu::attention_part_forward});
 }
 
 void attention_merge(Context& ctx, const AttentionMerge& a) {
@@ -107,7 +108,8 @@ void attention_merge(Context& ctx, const AttentionMerge& a) {
   const double elements = static_cast<double>(rows * H * d);
   OpTimer timer(ctx.profile, "attention_merge", 3 * elements,
                 3 * elements * static_cast<double>(dtype_bytes(a.o.dtype)));
-  dispatch(ctx, "attention_merge", a, {ref::attention_merge, cpu::attention_merge});
+  dispatch(ctx, "attention_merge", a,
+           {ref::attention_merge, cpu::attention_merge, gpu::attention_merge});
 }
 
 void attention_delta(Context& ctx, const AttentionDelta& a) {
@@ -139,8 +141,9 @@ void attention_part_backward(Context& ctx, const AttentionPartBackward& a) {
                        row_bytes(n, a.segments, a.keys, dtype_bytes(wide), 2, 4);
   OpTimer timer(ctx.profile, "attention_part_backward",
                 10 * products(n, a.segments, a.keys, a.window), bytes);
-  dispatch(ctx, "attention_part_backward", a,
-           {ref::attention_part_backward, cpu::attention_part_backward});
+  dispatch(
+      ctx, "attention_part_backward", a,
+      {ref::attention_part_backward, cpu::attention_part_backward, gpu::attention_part_backward});
 }
 
 }  // namespace moraine

@@ -14,6 +14,7 @@
 #include "kernels/attention_allowed.h"
 #include "kernels/check_tensor.h"
 #include "kernels/ref/element.h"
+#include "kernels/test_attention_parts.h"
 #include "testing/rig.h"
 
 namespace moraine {
@@ -21,93 +22,9 @@ namespace {
 
 using namespace testing;
 
-// One part per segment: segments in ascending rows of q, their positions counted from the part.
-struct Case {
-  int64_t T, R, H, K, d, window;
-  std::vector<Segment> segments;
-  std::vector<int64_t> keys;
-};
-
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all = {
-      {1, 1, 1, 1, 8, 0, {{0, 1, 0, 0}}, {1}},         // smallest
-      {40, 40, 2, 1, 16, 0, {{0, 40, 0, 0}}, {40}},    // a part that is the whole
-      {30, 50, 4, 2, 24, 0, {{0, 30, 50, 0}}, {50}},   // all rows see all keys
-      {30, 50, 4, 2, 24, 0, {{0, 30, 33, 5}}, {17}},   // a part that ends inside a group
-      {60, 90, 3, 1, 17, 0, {{0, 60, 20, 3}}, {80}},   // ends at the last row's own position
-      {60, 90, 3, 1, 17, 0, {{0, 60, 20, 3}}, {41}},   // ends below it: the diagonal, then all
-      {70, 64, 2, 2, 33, 40, {{0, 70, 50, 1}}, {60}},  // a window leaves the part behind
-      {70, 64, 2, 2, 33, 7, {{0, 70, 61, 2}}, {61}},   // most rows see no key
-      {50, 64, 2, 1, 16, 3, {{0, 50, 200, 0}}, {64}},  // no row sees one
-      {90, 200, 4, 2, 32, 0, {{5, 20, 70, 10}, {40, 31, 120, 10}}, {60, 60}},  // share keys
-      {90, 200, 4, 2, 32, 90, {{5, 20, 70, 10}, {40, 31, 120, 10}}, {60, 47}},
-      {90, 200, 4, 2, 32, 0, {{5, 20, 7, 10}, {40, 31, 12, 21}}, {27, 43}},  // frames 11 apart
-      {260, 300, 2, 1, 64, 0, {{0, 130, 170, 0}, {130, 129, 299, 1}}, {170, 299}},  // many blocks
-      {150, 300, 2, 1, 128, 130, {{0, 150, 150, 0}}, {290}},
-  };
-  return all;
-}
-
-// Tensors of one case: outputs and sums start as noise.
-struct Problem {
-  Problem(Rig& rig, const Case& c, DType dtype, DType wide, uint64_t seed) : c(&c) {
-    q = rig.normal({c.T, c.H, c.d}, dtype, seed + 1, 1.5);
-    k = rig.normal({c.R, c.K, c.d}, dtype, seed + 2, 1.5);
-    v = rig.normal({c.R, c.K, c.d}, dtype, seed + 3);
-    do_ = rig.normal({c.T, c.H, c.d}, dtype, seed + 4);
-    o = rig.normal({c.T, c.H, c.d}, wide, seed + 5);
-    lse = rig.normal({c.T, c.H}, wide, seed + 6);
-    dq = rig.normal({c.T, c.H, c.d}, wide, seed + 7);
-    dk = rig.normal({c.R, c.K, c.d}, wide, seed + 8);
-    dv = rig.normal({c.R, c.K, c.d}, wide, seed + 9);
-    delta = rig.normal({c.T, c.H}, wide, seed + 10);
-    whole_lse = rig.normal({c.T, c.H}, wide, seed + 11);
-    for (int64_t i = 0; i < whole_lse.count(); ++i) {  // as if other parts held most of the weight
-      ref::set(whole_lse, i, 8 + ref::get(whole_lse, i));
-    }
-  }
-  AttentionPartForward forward() const {
-    return {.o = o,
-            .lse = lse,
-            .q = q,
-            .k = k,
-            .v = v,
-            .segments = c->segments,
-            .keys = c->keys,
-            .window = c->window,
-            .scale = scale()};
-  }
-  AttentionPartBackward backward() const {
-    return {.dq = dq,
-            .dk = dk,
-            .dv = dv,
-            .do_ = do_,
-            .q = q,
-            .k = k,
-            .v = v,
-            .lse = whole_lse,
-            .delta = delta,
-            .segments = c->segments,
-            .keys = c->keys,
-            .window = c->window,
-            .scale = scale()};
-  }
-  float scale() const { return static_cast<float>(1 / std::sqrt(double(c->d))); }
-
-  const Case* c;
-  Tensor q, k, v, do_, o, lse, dq, dk, dv, delta, whole_lse;
-};
-
-// A tensor as f64 less another: what was added to it.
-Tensor difference(Rig& rig, const Tensor& after, const Tensor& before) {
-  const Tensor d = rig.copy_as(after, DType::kF64);
-  for (int64_t e = 0; e < d.count(); ++e) ref::set(d, e, ref::get(d, e) - ref::get(before, e));
-  return d;
-}
-
-void expect_matches_reference(const Case& c, DType dtype, uint64_t seed) {
+void expect_matches_reference(const PartCase& c, DType dtype, uint64_t seed) {
   Rig rig;
-  Problem want(rig, c, dtype, DType::kF32, seed);
+  PartProblem want(rig, c, dtype, DType::kF32, seed);
   const Tensor noise[] = {want.dq, want.dk, want.dv};
   for (Tensor* t : {&want.o, &want.lse, &want.dq, &want.dk, &want.dv}) {
     *t = rig.copy_as(*t, DType::kF64);
@@ -128,7 +45,7 @@ void expect_matches_reference(const Case& c, DType dtype, uint64_t seed) {
   const AttentionAllowed of_part = allowed(want.lse), of_whole = allowed(want.whole_lse);
   for_each_isa([&](Isa isa) {
     SCOPED_TRACE(isa_name(isa));
-    Problem p(rig, c, dtype, DType::kF32, seed);
+    PartProblem p(rig, c, dtype, DType::kF32, seed);
     attention_part_forward(rig.ctx, p.forward());
     expect_allowed(p.o, want.o, of_part.o, "o");
     for (int64_t i = 0; i < p.lse.count(); ++i) {  // -inf where -inf, else close
@@ -152,9 +69,9 @@ void expect_matches_reference(const Case& c, DType dtype, uint64_t seed) {
 
 TEST(AttentionPart, EveryIsaMatchesTheReference) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (size_t c = 0; c < cases().size(); ++c) {
+    for (size_t c = 0; c < part_cases().size(); ++c) {
       SCOPED_TRACE(std::string(dtype_name(dtype)) + " case " + std::to_string(c));
-      expect_matches_reference(cases()[c], dtype, 100 * c);
+      expect_matches_reference(part_cases()[c], dtype, 100 * c);
     }
   }
 }
@@ -314,8 +231,8 @@ TEST(AttentionPart, WhatIsOutsideIsNeitherReadNorWritten) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       SCOPED_TRACE(isa_name(isa));
       Rig rig;
-      const Case c = {60, 80, 4, 2, 24, 0, {{3, 20, 29, 7}, {30, 18, 4, 50}}, {29, 18}};
-      const Problem p(rig, c, dtype, DType::kF32, 7);
+      const PartCase c = {60, 80, 4, 2, 24, 0, {{3, 20, 29, 7}, {30, 18, 4, 50}}, {29, 18}};
+      const PartProblem p(rig, c, dtype, DType::kF32, 7);
       const auto outside = [&](const Tensor& t, auto in) {
         const int64_t width = t.count() / t.dims[0];
         for (int64_t row = 0; row < t.dims[0]; ++row) {
@@ -348,8 +265,8 @@ TEST(AttentionPart, LanesBehindThePartDoNotOverflow) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       SCOPED_TRACE(isa_name(isa));
       Rig rig;
-      const Case c = {20, 30, 2, 1, 16, 0, {{0, 20, 21, 2}}, {21}};
-      Problem p(rig, c, dtype, DType::kF32, 3), want = p;
+      const PartCase c = {20, 30, 2, 1, 16, 0, {{0, 20, 21, 2}}, {21}};
+      PartProblem p(rig, c, dtype, DType::kF32, 3), want = p;
       for (int64_t e = 0; e < p.q.count(); ++e) ref::set(p.q, e, 8);
       for (int64_t e = 0; e < p.k.count(); ++e) ref::set(p.k, e, -10 - 0.125 * double(e % 3));
       want.o = rig.zeros({20, 2, 16}, DType::kF64), want.lse = rig.zeros({20, 2}, DType::kF64);
@@ -370,9 +287,9 @@ TEST(AttentionPart, ThreadsAndBatchDoNotChangeTheBits) {
   for_each_isa([](Isa isa) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       SCOPED_TRACE(isa_name(isa));
-      for (const Case& c : cases()) {
+      for (const PartCase& c : part_cases()) {
         Rig one(Backend::kCpu, 1), many(Backend::kCpu, 7);
-        const Problem a(one, c, dtype, DType::kF32, 5), b(many, c, dtype, DType::kF32, 5);
+        const PartProblem a(one, c, dtype, DType::kF32, 5), b(many, c, dtype, DType::kF32, 5);
         attention_part_forward(one.ctx, a.forward());
         attention_part_forward(many.ctx, b.forward());
         attention_part_backward(one.ctx, a.backward());
@@ -384,11 +301,11 @@ TEST(AttentionPart, ThreadsAndBatchDoNotChangeTheBits) {
         EXPECT_SAME_BITS(b.dv, a.dv);
         for (const Segment& s : c.segments) {  // each segment alone, and its last row alone
           for (const int64_t skip : {int64_t{0}, s.rows - 1}) {
-            Case alone = c;
+            PartCase alone = c;
             alone.segments = {
                 {s.row_begin + skip, s.rows - skip, s.position_begin + skip, s.key_begin}};
             alone.keys = {c.keys[size_t(&s - c.segments.data())]};
-            Problem p(one, alone, dtype, DType::kF32, 5);
+            PartProblem p(one, alone, dtype, DType::kF32, 5);
             attention_part_forward(one.ctx, p.forward());
             attention_part_backward(one.ctx, p.backward());
             const int64_t from = s.row_begin + skip, to = s.row_begin + s.rows;
@@ -408,12 +325,12 @@ TEST(AttentionPart, APartThatIsTheWholeHasItsBits) {
   for_each_isa([](Isa isa) {
     SCOPED_TRACE(isa_name(isa));
     Rig rig;
-    const Case c = {200, 200, 4, 2, 40, 70, {{0, 130, 0, 0}, {130, 70, 0, 130}}, {130, 70}};
-    Problem p(rig, c, DType::kF32, DType::kF32, 3);
+    const PartCase c = {200, 200, 4, 2, 40, 70, {{0, 130, 0, 0}, {130, 70, 0, 130}}, {130, 70}};
+    PartProblem p(rig, c, DType::kF32, DType::kF32, 3);
     for (const Tensor& t : {p.dq, p.dk, p.dv}) {
       for (int64_t e = 0; e < t.count(); ++e) ref::set(t, e, 0);
     }
-    const Problem w(rig, c, DType::kF32, DType::kF32, 3);
+    const PartProblem w(rig, c, DType::kF32, DType::kF32, 3);
     attention_forward(rig.ctx, {.o = w.o,
                                 .lse = w.lse,
                                 .q = w.q,

@@ -91,6 +91,39 @@ TEST_F(DeviceCli, ARunTrainsOnAnEmulatedGpuAndStaysThere) {
   EXPECT_NE(placed.err.find("works on the CPU alone"), std::string::npos) << placed.err;
 }
 
+// What a run draws in between is what `generate` draws from its checkpoint, on the same GPU.
+TEST_F(DeviceCli, ARunsSampleIsGenerates) {
+  const auto must_run = [&](const Args& args) {
+    const Ended ended = run_program(folder.path(), args);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return ended;
+  };
+  const auto file = [&](const char* name) { return folder.file(name); };
+  write_file(file("a.jsonl"), tiny_text(7, 200));
+  must_run({"tokenizer", "train", "--input", file("a.jsonl"), "--vocab-size", "300", "--special",
+            "<|endoftext|>", "--out", file("tok")});
+  must_run({"data", "build", "--tokenizer", file("tok"), "--input", file("a.jsonl"), "--out",
+            file("d")});
+  write_file(file("run.toml"),
+             "[model]\nhidden = 16\nlayers = 1\nheads = 2\nkv_heads = 1\nhead_dim = 8\n"
+             "experts = 2\nexpert_hidden = 8\nrouter_hidden = 8\n[data]\ntrain = \"" +
+                 file("d") + "\"\ntokenizer = \"" + file("tok") +
+                 "\"\n[train]\nsteps = 1\nslots = 1\nsequence = 16\nbatch_tokens = 16\n"
+                 "threads = 1\ndtype = \"bf16\"\nseed = 5\n[optimizer]\nmatrices = \"adamw\"\n"
+                 "[report]\nsample_every_steps = 1\nsample_tokens = 4\n"
+                 "sample_prompt = \"ab hov\"\n");
+  const Args device = {"--device", "emulated:cdna3"};
+  const TinyRun tiny(file("tiny"));  // its machine file
+  const Ended trained = must_run({"train", "--config", file("run.toml"), "--out", file("run"),
+                                  "--machine", file("tiny/machine.json"), device[0], device[1]});
+  const Ended drawn = must_run({"generate", "--model", file("run"), "--prompt", "ab hov",
+                                "--max-tokens", "4", "--temperature", "0.8", "--top-p", "0.95",
+                                "--seed", "5", "--dtype", "bf16", device[0], device[1]});
+  EXPECT_GT(drawn.out.size(), std::string("ab hov\n").size());
+  EXPECT_NE(trained.err.find("--- sample at step 1\n" + drawn.out + "---\n"), std::string::npos)
+      << trained.err << drawn.out;
+}
+
 TEST_F(DeviceCli, WhatIsNotThereIsSaidAtTheStart) {
   expect_refused(kGenerate, {"--device", "warp"}, {"device warp", "emulated:RULE"});
   expect_refused(kGenerate, {"--device", "emulated:plain", "--head", "two-stage"},

@@ -26,12 +26,16 @@ class DeviceRun : public ::testing::Test {
  protected:
   // Two steps of `slots` slots, clipped, of the smallest model that has every part.
   RunConfig config(const std::string& device, const std::string& dtype, int64_t slots) const {
-    RunConfig c = tiny.config(fmt::format(
-        "[train]\nslots = {}\nsequence = 16\nbatch_tokens = {}\nthreads = 1\nsteps = 2\n"
-        "clip_norm = 0.1\ndtype = \"{}\"\n"
-        "[optimizer]\nlearning_rate = {}\nnewton_schulz_steps = {}\n"
-        "[checkpoint]\nevery_steps = 1\nkeep = 9\n",
-        slots, 16 * slots, dtype, kRate, kNewtonSchulzSteps));
+    return small(device,
+                 fmt::format("[train]\nslots = {}\nsequence = 16\nbatch_tokens = {}\nthreads = 1\n"
+                             "steps = 2\nclip_norm = 0.1\ndtype = \"{}\"\n"
+                             "[optimizer]\nlearning_rate = {}\nnewton_schulz_steps = {}\n"
+                             "[checkpoint]\nevery_steps = 1\nkeep = 9\n",
+                             slots, 16 * slots, dtype, kRate, kNewtonSchulzSteps));
+  }
+  // `text`: all but the model.
+  RunConfig small(const std::string& device, const std::string& text) const {
+    RunConfig c = tiny.config(text);
     ModelConfig& m = c.model;
     m.hidden = 16, m.heads = 2, m.kv_heads = 1, m.head_dim = 8;
     m.experts = 2, m.expert_hidden = 8, m.router_hidden = 8, m.init_std = 0.2;
@@ -224,6 +228,60 @@ TEST_F(DeviceRun, ABitOfItsMemoryThatFlipsIsFound) {
   set_fault_bytes(nullptr);
   ASSERT_TRUE(outcome.error) << outcome.hash();
   EXPECT_EQ(outcome.error->code(), Code::kRankDiverged) << outcome.error->what();
+}
+
+// Two micro-batches to a slot, then sequences of another length, rotary base and rate, whose layers are computed again
+// or not: it ends in the same bits, stopped at the border or not.
+TEST_F(DeviceRun, PhasesAndMicroBatchesEndInOneAnswer) {
+  const auto config_of = [&](const char* recompute) {
+    return small("emulated:cdna2",
+                 fmt::format("[train]\nslots = 1\nsequence = 16\nbatch_tokens = 32\nthreads = 1\n"
+                             "micro_sequences = 1\nclip_norm = 0.1\ndtype = \"bf16\"\n"
+                             "[optimizer]\nmatrices = \"adamw\"\n[checkpoint]\nevery_steps = 1\n"
+                             "[[phase]]\ntokens = 32\n"
+                             "[[phase]]\ntokens = 32\nsequence = 32\nrope_theta = 50000.0\n"
+                             "learning_rate = 0.01\nrecompute = \"{}\"\n",
+                             recompute));
+  };
+  const Outcome whole = tiny.train(config_of("layer"), tiny.out("whole"));
+  ASSERT_TRUE(whole.result) << whole.hash();
+  const RunConfig kept = config_of("none");
+  ASSERT_EQ(tiny.train_steps(kept, tiny.out("parts"), 1).error->code(), Code::kInterrupted);
+  EXPECT_EQ(tiny.train(kept, tiny.out("parts")).hash(), whole.hash());
+}
+
+// The events of a run, and how it ended.
+std::vector<std::string> what_happened(const Outcome& outcome) {
+  std::vector<std::string> all;
+  std::istringstream lines(outcome.log);
+  for (std::string line; std::getline(lines, line);) {
+    for (const char* event : {"step.bad", "run.rolled_back"}) {
+      const size_t at = line.find(event);
+      if (at == std::string::npos) continue;
+      all.push_back(line.substr(at, line.find(' ', line.find("step=", at)) - at));
+    }
+  }
+  all.push_back(outcome.error ? code_name(outcome.error->code()) : "ended");
+  return all;
+}
+
+// A decay that multiplies weights by a million makes them larger than numbers are. No index that a kernel makes of such
+// is wrong, and the run goes back to a checkpoint, once, then gives up.
+TEST_F(DeviceRun, NumbersThatAreNoneRollBackAsOnTheCpu) {
+  const auto happened = [&](const char* device) {
+    RunConfig c =
+        small(device,
+              "[train]\nslots = 1\nsequence = 16\nbatch_tokens = 16\nthreads = 1\nsteps = 6\n"
+              "dtype = \"bf16\"\n[optimizer]\nmatrices = \"adamw\"\n"
+              "learning_rate = 10.0\nweight_decay = 10.0\nwarmup_fraction = 0.0\n[spike]\npolicy = "
+              "\"rollback\"\nrollbacks_max = 1\n"
+              "[checkpoint]\nevery_steps = 1\n");
+    c.model.init_std = 1e12, c.optimizer.learning_rate = 900, c.optimizer.weight_decay = 900;
+    return what_happened(tiny.train(c, tiny.out(device)));
+  };
+  const std::vector<std::string> want = happened("cpu");
+  EXPECT_GE(want.size(), 4u) << want.back();
+  EXPECT_EQ(happened("emulated:sm_80"), want);
 }
 
 TEST_F(DeviceRun, WhatIsNotThereIsRefusedByName) {

@@ -1,20 +1,25 @@
-// Attention, host side: which 64 positions of which segment a block takes.
+// Attention, host side: which 64 positions of which segment a block takes, and which keys there are for them.
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/attention_part.h"
 #include "kernels/gpu/attention.h"
+#include "kernels/gpu/attention_part.h"
 #include "kernels/gpu/runtime.h"
 
 namespace moraine::gpu {
 namespace {
 
-std::vector<AttentionTile> tiles_of(Segments segments) {
+// `parts`: how many keys each has; empty: whole documents.
+std::vector<AttentionTile> tiles_of(Segments segments, std::span<const int64_t> parts) {
   std::vector<AttentionTile> tiles;
-  for (const Segment& s : segments) {
-    const int64_t end = s.position_begin + s.rows;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const Segment& s = segments[i];
+    const int64_t end = s.position_begin + s.rows, keys = parts.empty() ? end : parts[i];
     int64_t position = s.position_begin / kAttentionRows * kAttentionRows;
     for (; position < end; position += kAttentionRows) {
       const int64_t begin = std::max(position, s.position_begin);
@@ -22,25 +27,30 @@ std::vector<AttentionTile> tiles_of(Segments segments) {
                        .begin = begin,
                        .end = std::min(position + kAttentionRows, end),
                        .row_of_begin = s.row_begin + begin - s.position_begin,
-                       .key_begin = s.key_begin});
+                       .key_begin = s.key_begin,
+                       .keys = std::min(std::min(position + kAttentionRows, end), keys)});
     }
   }
   return tiles;
 }
 
-}  // namespace
+// By name: on tiles for heads of up to 64 and 128, by rows in bf16 and in f32.
+struct AttentionKernels {
+  const char *narrow, *wide, *rows_bf16, *rows_f32;
+};
 
-void attention_forward(Gpu& gpu, const AttentionForward& a) {
-  const int64_t T = a.q.dims[0], H = a.q.dims[1], d = a.q.dims[2];
-  if (T == 0) return;
+// Call: AttentionForward or AttentionPartForward.
+template <class Call>
+void launch_attention(Gpu& gpu, const Call& a, const std::vector<AttentionTile>& tiles,
+                      const AttentionKernels& kernels) {
+  const int64_t H = a.q.dims[1], d = a.q.dims[2];
   MR_CHECK(d <= kAttentionWidest, "d=%ld", static_cast<long>(d));
-  const std::vector<AttentionTile> tiles = tiles_of(a.segments);
   const void* const device_tiles =
       gpu.list(tiles.data(), static_cast<int64_t>(tiles.size() * sizeof(AttentionTile)));
   const void* const pages =
       gpu.list(a.pages.page.data(), static_cast<int64_t>(a.pages.page.size_bytes()));
   const AttentionArgs args = {.o = a.o.data,
-                              .lse = a.lse.as<float>(),
+                              .lse = a.lse.template as<float>(),
                               .q = a.q.data,
                               .k = a.k.data,
                               .v = a.v.data,
@@ -53,14 +63,29 @@ void attention_forward(Gpu& gpu, const AttentionForward& a) {
                               .d = d,
                               .scale = a.scale};
   const auto count = static_cast<int64_t>(tiles.size());
-  if (a.q.dtype == DType::kBF16 && d <= kAttentionWidestTiles) {
-    gpu.launch(d <= 64 ? "attention_64" : "attention_128",
+  const bool bf16 = a.q.dtype == DType::kBF16;
+  if (bf16 && d <= kAttentionWidestTiles) {
+    gpu.launch(d <= 64 ? kernels.narrow : kernels.wide,
                {.blocks_x = count, .blocks_y = H, .threads = kAttentionWaves * gpu.wave()}, &args);
     return;
   }
-  gpu.launch(a.q.dtype == DType::kBF16 ? "attention_rows_bf16" : "attention_rows_f32",
+  gpu.launch(bf16 ? kernels.rows_bf16 : kernels.rows_f32,
              {.blocks_x = count * kAttentionRows, .blocks_y = H, .threads = kAttentionRowThreads},
              &args);
+}
+
+}  // namespace
+
+void attention_forward(Gpu& gpu, const AttentionForward& a) {
+  if (a.q.dims[0] == 0) return;
+  launch_attention(gpu, a, tiles_of(a.segments, {}),
+                   {"attention_64", "attention_128", "attention_rows_bf16", "attention_rows_f32"});
+}
+
+void attention_part_forward(Gpu& gpu, const AttentionPartForward& a) {
+  launch_attention(gpu, a, tiles_of(a.segments, a.keys),
+                   {"attention_part_64", "attention_part_128", "attention_part_rows_bf16",
+                    "attention_part_rows_f32"});
 }
 
 }  // namespace moraine::gpu

@@ -33,14 +33,19 @@ MR_DEVICE AttentionRows<kWidth> start_rows(const AttentionArgs& a, const Attenti
   return r;
 }
 
-// Keys [first, first + kAttentionKeys) of k or v; zeros where there is no key, or no channel.
+// Keys [first, first + kAttentionKeys) of the `end` that there are.
+struct KeyStep {
+  int64_t first, end;
+};
+
+// Those of k or v; zeros where there is no key, or no channel.
 template <int kWidth>
 MR_DEVICE void load_keys(Shared<BF16> to, const BF16* from, const AttentionArgs& a,
                          const AttentionTile& tile, int64_t first) {
   const int64_t g = block_y() / (a.H / a.K);
   for (int i = thread(); i < kAttentionKeys * kWidth; i += kAttentionWaves * kWave) {
     const int64_t position = first + i / kWidth, channel = i % kWidth;
-    const bool inside = position < tile.end && channel < a.d;
+    const bool inside = position < tile.keys && channel < a.d;
     store(to + (i / kWidth * (kWidth + 8) + i % kWidth),
           inside ? load(from + ((key_row(a, tile, position) * a.K + g) * a.d + channel)) : BF16{});
   }
@@ -58,15 +63,16 @@ MR_DEVICE void scores(SumTile (&s)[kKeyTiles], const AttentionRows<kWidth>& r, S
 }
 
 // Scores become weights, written to `weights` in bf16; largest, total and o move to the new largest.
-template <int kWidth>
+template <int kWidth, bool kPart>
 MR_DEVICE void weigh(SumTile (&s)[kKeyTiles], AttentionRows<kWidth>& r, Shared<BF16> weights,
-                     const AttentionArgs& a, int64_t first) {
+                     const AttentionArgs& a, const KeyStep& step) {
   float largest[kLaneRows], shrink[kLaneRows], total[kLaneRows] = {};
   MR_UNROLL for (int i = 0; i < kLaneRows; ++i) largest[i] = r.largest[i];
   MR_UNROLL for (int t = 0; t < kKeyTiles; ++t) {
     MR_UNROLL for (int e = 0; e < kHeld; ++e) {
       const TileCell c = sum_cell(lane(), e);
-      const bool seen = sees(a, r.position + c.row, first + t * kTile + c.column);
+      const int64_t key = step.first + t * kTile + c.column;
+      const bool seen = sees(a, r.position + c.row, key) && (!kPart || key < step.end);
       s[t].v[e] = seen ? s[t].v[e] * a.scale : from_bits(0xff800000u);
       float& most = largest[row_slot(e)];
       most = s[t].v[e] > most ? s[t].v[e] : most;
@@ -109,7 +115,8 @@ MR_DEVICE void add_values(AttentionRows<kWidth>& r, Shared<BF16> weights, Shared
   }
 }
 
-template <int kWidth>
+// Of a part wide, and of a row that saw no key zeros and -inf.
+template <int kWidth, bool kPart>
 MR_DEVICE void store_rows(const AttentionArgs& a, const AttentionTile& tile,
                           const AttentionRows<kWidth>& r) {
   MR_UNROLL for (int t = 0; t < kWidth / kTile; ++t) {
@@ -118,16 +125,19 @@ MR_DEVICE void store_rows(const AttentionArgs& a, const AttentionTile& tile,
       const int64_t begin = query_begin(a, tile, r.position + c.row),
                     channel = t * kTile + c.column;
       if (begin < 0 || channel >= a.d) continue;
-      store(static_cast<BF16*>(a.o) + (begin + channel),
-            narrow(r.o[t].v[e] / r.total[row_slot(e)]));
-      if (channel == 0) {
-        store(a.lse + begin / a.d, r.largest[row_slot(e)] + log_positive(r.total[row_slot(e)]));
+      const float total = r.total[row_slot(e)];
+      if (kPart) {
+        store(static_cast<float*>(a.o) + (begin + channel), total > 0 ? r.o[t].v[e] / total : 0.0f);
+      } else {
+        store(static_cast<BF16*>(a.o) + (begin + channel), narrow(r.o[t].v[e] / total));
       }
+      if (channel == 0)
+        store(a.lse + begin / a.d, attention_lse<kPart>(r.largest[row_slot(e)], total));
     }
   }
 }
 
-template <int kWidth>
+template <int kWidth, bool kPart>
 MR_DEVICE void attention_tile(const AttentionArgs& a) {
   MR_SHARED(BF16, keys, kAttentionKeys * (kWidth + 8));
   MR_SHARED(BF16, values, kAttentionKeys * (kWidth + 8));
@@ -136,7 +146,7 @@ MR_DEVICE void attention_tile(const AttentionArgs& a) {
   const AttentionTile tile = load(a.tiles + block_x());
   AttentionRows<kWidth> r = start_rows<kWidth>(a, tile);
   const int64_t seen = first_seen(a, tile.position);
-  for (int64_t first = seen / kAttentionKeys * kAttentionKeys; first < tile.end;
+  for (int64_t first = seen / kAttentionKeys * kAttentionKeys; first < tile.keys;
        first += kAttentionKeys) {
     sync_block();
     load_keys<kWidth>(keys, static_cast<const BF16*>(a.k), a, tile, first);
@@ -148,15 +158,21 @@ MR_DEVICE void attention_tile(const AttentionArgs& a) {
       continue;
     SumTile s[kKeyTiles] = {};
     scores<kWidth>(s, r, keys);
-    weigh<kWidth>(s, r, mine, a, first);
+    weigh<kWidth, kPart>(s, r, mine, a, {first, tile.keys});
     sync_wave();
     add_values<kWidth>(r, mine, values);
   }
-  store_rows<kWidth>(a, tile, r);
+  store_rows<kWidth, kPart>(a, tile, r);
 }
 
-MR_KERNEL(attention_64, kAttentionWaves* kWave, AttentionArgs a) { attention_tile<64>(a); }
-MR_KERNEL(attention_128, kAttentionWaves* kWave, AttentionArgs a) { attention_tile<128>(a); }
+MR_KERNEL(attention_64, kAttentionWaves* kWave, AttentionArgs a) { attention_tile<64, false>(a); }
+MR_KERNEL(attention_128, kAttentionWaves* kWave, AttentionArgs a) { attention_tile<128, false>(a); }
+MR_KERNEL(attention_part_64, kAttentionWaves* kWave, AttentionArgs a) {
+  attention_tile<64, true>(a);
+}
+MR_KERNEL(attention_part_128, kAttentionWaves* kWave, AttentionArgs a) {
+  attention_tile<128, true>(a);
+}
 
 }  // namespace MR_GPU_SPACE
 }  // namespace moraine::gpu

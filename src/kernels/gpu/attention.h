@@ -42,10 +42,11 @@ struct AttentionTile {
   int64_t begin, end;    // [begin, end)
   int64_t row_of_begin;  // in the batch
   int64_t key_begin;     // row of k and v of position 0; with pages, where its list of pages begins
+  int64_t keys;          // at positions [0, keys): up to `end`, or to the end of a part
 };
 
 struct AttentionArgs {
-  void* o;        // [T, H, d] out; f32 or bf16, as q, k, v
+  void* o;        // [T, H, d] out; f32 or bf16, as q, k, v; of a part (attention_part.h) f32
   float* lse;     // [T, H] out
   const void* q;  // [T, H, d]
   const void* k;  // [R, K, d]

@@ -21,15 +21,18 @@ struct HeadAndPlace {
 };
 
 // `count` rows from `first` on; zeros where there is no row, or no channel.
-template <int kWidth>
+template <int kWidth, bool kPart>
 MR_DEVICE void load_rows(Shared<BF16> to, const void* from, const HeadRows& rows, int64_t first,
                          int count) {
+  const auto within = [&](int64_t row) {
+    return row < 0 ? 0 : row > count ? count : static_cast<int>(row);
+  };
+  const int low = kPart ? within(rows.first - first) : 0, high = within(rows.rows - first);
   for (int i = thread(); i < count * kWidth; i += kAttentionWaves * kWave) {
-    const int64_t position = first + i / kWidth, channel = i % kWidth;
-    store(to + (i / kWidth * (kWidth + 8) + i % kWidth),
-          rows.has(position, channel)
-              ? load(static_cast<const BF16*>(from) + rows.at(position, channel))
-              : BF16{});
+    const int row = i / kWidth, channel = i % kWidth;
+    const bool inside = row >= low && row < high && channel < rows.d;
+    store(to + (row * (kWidth + 8) + channel),
+          inside ? load(static_cast<const BF16*>(from) + rows.at(first + row, channel)) : BF16{});
   }
 }
 
@@ -40,11 +43,11 @@ MR_DEVICE LeftTile own_tile(Shared<BF16> own, int t) {
 }
 
 // The wave's 16 of the block's rows from `first` on, by way of `room` for all of them.
-template <int kWidth>
+template <int kWidth, bool kPart>
 MR_DEVICE void load_own(LeftTile (&to)[kWidth / kTile], Shared<BF16> room, const void* from,
                         const HeadRows& rows, int64_t first) {
   sync_block();
-  load_rows<kWidth>(room, from, rows, first, kAttentionRows);
+  load_rows<kWidth, kPart>(room, from, rows, first, kAttentionRows);
   sync_block();
   const Shared<BF16> own = room + thread() / kWave * kTile * (kWidth + 8);
   MR_UNROLL for (int t = 0; t < kWidth / kTile; ++t) to[t] = own_tile<kWidth>(own, t);
@@ -77,14 +80,14 @@ MR_DEVICE void add_met(SumTile (&sum)[kWidth / kTile], Shared<BF16> weights, Sha
 }
 
 // scale * sum, to the rows from `first` on.
-template <int kWidth>
+template <int kWidth, bool kPart>
 MR_DEVICE void store_own(void* to, const SumTile (&sum)[kWidth / kTile], const HeadRows& rows,
                          int64_t first, float scale) {
   MR_UNROLL for (int t = 0; t < kWidth / kTile; ++t) {
     each_sum(sum[t], [&](int row, int column, float v) {
       const int64_t position = first + row, channel = t * kTile + column;
-      if (!rows.has(position, channel)) return;
-      store(static_cast<BF16*>(to) + rows.at(position, channel), narrow(scale * v));
+      if (!rows.template has<kPart>(position, channel)) return;
+      put_gradient<BF16, kPart>(to, rows.at(position, channel), scale * v);
     });
   }
 }
@@ -95,12 +98,13 @@ MR_DEVICE void store_own(void* to, const SumTile (&sum)[kWidth / kTile], const H
 struct LaneStatistics {
   float lse[kLaneRows], delta[kLaneRows];
 };
+template <bool kPart>
 MR_DEVICE LaneStatistics load_statistics(const AttentionBackwardArgs& a,
                                          const AttentionBackwardTile& tile, int64_t first) {
   LaneStatistics s = {};
   MR_UNROLL for (int e = 0; e < kHeld; ++e) {
     const int64_t position = first + sum_cell(lane(), e).row;
-    if (position >= tile.rows) continue;
+    if (position >= tile.rows || (kPart && position < tile.first)) continue;
     s.lse[row_slot(e)] = load(a.lse + statistic_at(a, tile, block_y(), position));
     s.delta[row_slot(e)] = load(a.delta + statistic_at(a, tile, block_y(), position));
   }
@@ -120,27 +124,27 @@ MR_DEVICE void store_query_slopes(const AttentionBackwardArgs& a, const LaneStat
   }
 }
 
-template <int kWidth>
+template <int kWidth, bool kPart>
 MR_DEVICE void query_gradient(const AttentionBackwardArgs& a) {
   MR_SHARED(BF16, keys, kAttentionRows * (kWidth + 8));
   MR_SHARED(BF16, slopes, kAttentionWaves * kSlopeShared);
   const Shared<BF16> values = keys + kAttentionKeys * (kWidth + 8);
   const Shared<BF16> mine = slopes + thread() / kWave * kSlopeShared;
   const AttentionBackwardTile tile = load(a.tiles + block_x());
-  const HeadRows rows = query_head(a, tile, block_y()),
-                 key_rows = key_head(a, tile, block_y() / (a.H / a.K));
+  const HeadRows rows = query_head<kPart>(a, tile, block_y()),
+                 key_rows = key_head<kPart>(a, tile, block_y() / (a.H / a.K));
   const int64_t own = tile.position + thread() / kWave * kTile, last = own + kTile - 1;
   LeftTile q[kWidth / kTile], slope[kWidth / kTile];
-  load_own<kWidth>(q, keys, a.q, rows, tile.position);
-  load_own<kWidth>(slope, keys, a.do_, rows, tile.position);
-  const LaneStatistics known = load_statistics(a, tile, own);
+  load_own<kWidth, kPart>(q, keys, a.q, rows, tile.position);
+  load_own<kWidth, kPart>(slope, keys, a.do_, rows, tile.position);
+  const LaneStatistics known = load_statistics<kPart>(a, tile, own);
   SumTile dq[kWidth / kTile] = {};
   const int64_t block_end = tile.position + kAttentionRows;
   int64_t first = first_seen(a, tile.position) / kAttentionKeys * kAttentionKeys;
-  for (; first < block_end && first < tile.rows; first += kAttentionKeys) {
+  for (; first < block_end && first < key_rows.rows; first += kAttentionKeys) {
     sync_block();
-    load_rows<kWidth>(keys, a.k, key_rows, first, kAttentionKeys);
-    load_rows<kWidth>(values, a.v, key_rows, first, kAttentionKeys);
+    load_rows<kWidth, false>(keys, a.k, key_rows, first, kAttentionKeys);
+    load_rows<kWidth, false>(values, a.v, key_rows, first, kAttentionKeys);
     sync_block();
     // The wave's first position sees the farthest back, its last the farthest on.
     if (first > last || (a.window > 0 && first + kAttentionKeys <= own - a.window + 1)) continue;
@@ -153,7 +157,7 @@ MR_DEVICE void query_gradient(const AttentionBackwardArgs& a) {
     sync_wave();
     add_met<kWidth>(dq, mine, keys);
   }
-  store_own<kWidth>(a.dq, dq, rows, own, a.scale);
+  store_own<kWidth, kPart>(a.dq, dq, rows, own, a.scale);
 }
 
 // ------------------------------------------------------------------------------------ dk, dv
@@ -169,6 +173,7 @@ MR_DEVICE void load_met_statistics(Shared<float> to, const AttentionBackwardArgs
 }
 
 // P of 16 keys and 16 positions, and behind it dS.
+template <bool kKeys, bool kValues>
 MR_DEVICE void store_key_slopes(const AttentionBackwardArgs& a, Shared<float> known,
                                 Shared<BF16> to, const SumTile (&met)[2], const TilePlace& at) {
   MR_UNROLL for (int e = 0; e < kHeld; ++e) {
@@ -177,12 +182,14 @@ MR_DEVICE void store_key_slopes(const AttentionBackwardArgs& a, Shared<float> kn
         attention_slope(met[0].v[e] * a.scale, met[1].v[e], load(known + c.column),
                         load(known + (kAttentionKeys + c.column)));
     const bool seen = sees(a, at.met + c.column, at.own + c.row);
-    store(to + (c.row * kSlopeStride + c.column), narrow(seen ? s.p : 0.0f));
-    store(to + (kSlopeShared + c.row * kSlopeStride + c.column), narrow(seen ? s.ds : 0.0f));
+    if (kValues) store(to + (c.row * kSlopeStride + c.column), narrow(seen ? s.p : 0.0f));
+    if (kKeys)
+      store(to + (kSlopeShared + c.row * kSlopeStride + c.column), narrow(seen ? s.ds : 0.0f));
   }
 }
 
-template <int kWidth>
+// Of a part, dk and dv are made one after the other: what both are added to would be too many registers.
+template <int kWidth, bool kPart, bool kKeys, bool kValues>
 MR_DEVICE void key_gradients(const AttentionBackwardArgs& a) {
   MR_SHARED(BF16, queries, kAttentionRows * (kWidth + 8));
   MR_SHARED(BF16, v, kAttentionRows * (kWidth + 8));  // in registers they would be too many
@@ -192,20 +199,20 @@ MR_DEVICE void key_gradients(const AttentionBackwardArgs& a) {
   const Shared<BF16> slopes = queries + kAttentionKeys * (kWidth + 8);  // do
   const Shared<BF16> own_v = v + thread() / kWave * kTile * (kWidth + 8);
   const AttentionBackwardTile tile = load(a.tiles + block_x());
-  const HeadRows keys = key_head(a, tile, block_y());
+  const HeadRows keys = key_head<kPart>(a, tile, block_y());
   const int64_t own = tile.position + thread() / kWave * kTile, heads = a.H / a.K;
   LeftTile k[kWidth / kTile];
-  load_own<kWidth>(k, queries, a.k, keys, tile.position);
-  load_rows<kWidth>(v, a.v, keys, tile.position, kAttentionRows);
+  load_own<kWidth, false>(k, queries, a.k, keys, tile.position);
+  if (kKeys) load_rows<kWidth, false>(v, a.v, keys, tile.position, kAttentionRows);
   SumTile dk[kWidth / kTile] = {}, dv[kWidth / kTile] = {};
   const int64_t block_last = last_seeing(a, tile, tile.position + kAttentionRows - 1),
                 own_last = last_seeing(a, tile, own + kTile - 1);
   for (int64_t head = block_y() * heads; head < (block_y() + 1) * heads; ++head) {
-    const HeadRows rows = query_head(a, tile, head);
-    for (int64_t first = tile.position; first <= block_last; first += kAttentionKeys) {
+    const HeadRows rows = query_head<kPart>(a, tile, head);
+    for (int64_t first = first_met<kPart>(tile); first <= block_last; first += kAttentionKeys) {
       sync_block();
-      load_rows<kWidth>(queries, a.q, rows, first, kAttentionKeys);
-      load_rows<kWidth>(slopes, a.do_, rows, first, kAttentionKeys);
+      load_rows<kWidth, false>(queries, a.q, rows, first, kAttentionKeys);
+      load_rows<kWidth, false>(slopes, a.do_, rows, first, kAttentionKeys);
       load_met_statistics(known, a, tile, {head, first});
       sync_block();
       if (first + kAttentionKeys <= own || first > own_last) continue;
@@ -213,29 +220,49 @@ MR_DEVICE void key_gradients(const AttentionBackwardArgs& a) {
         const int row = t * kTile * (kWidth + 8);
         const SumTile met[2] = {
             meet<kWidth>([&](int c) { return k[c]; }, queries + row),
-            meet<kWidth>([&](int c) { return own_tile<kWidth>(own_v, c); }, slopes + row)};
-        store_key_slopes(a, known + t * kTile, mine + t * kTile, met, {own, first + t * kTile});
+            kKeys ? meet<kWidth>([&](int c) { return own_tile<kWidth>(own_v, c); }, slopes + row)
+                  : SumTile{}};
+        store_key_slopes<kKeys, kValues>(a, known + t * kTile, mine + t * kTile, met,
+                                         {own, first + t * kTile});
       }
       sync_wave();
-      add_met<kWidth>(dv, mine, slopes);
-      add_met<kWidth>(dk, mine + kSlopeShared, queries);
+      if (kValues) add_met<kWidth>(dv, mine, slopes);
+      if (kKeys) add_met<kWidth>(dk, mine + kSlopeShared, queries);
     }
   }
-  store_own<kWidth>(a.dk, dk, keys, own, a.scale);
-  store_own<kWidth>(a.dv, dv, keys, own, 1.0f);
+  if (kKeys) store_own<kWidth, kPart>(a.dk, dk, keys, own, a.scale);
+  if (kValues) store_own<kWidth, kPart>(a.dv, dv, keys, own, 1.0f);
 }
 
 MR_KERNEL(attention_dq_64, kAttentionWaves* kWave, AttentionBackwardArgs a) {
-  query_gradient<64>(a);
+  query_gradient<64, false>(a);
+}
+MR_KERNEL(attention_part_dq_64, kAttentionWaves* kWave, AttentionBackwardArgs a) {
+  query_gradient<64, true>(a);
 }
 MR_KERNEL(attention_dq_128, kAttentionWaves* kWave, AttentionBackwardArgs a) {
-  query_gradient<128>(a);
+  query_gradient<128, false>(a);
+}
+MR_KERNEL(attention_part_dq_128, kAttentionWaves* kWave, AttentionBackwardArgs a) {
+  query_gradient<128, true>(a);
 }
 MR_KERNEL(attention_dkv_64, kAttentionWaves* kWave, AttentionBackwardArgs a) {
-  key_gradients<64>(a);
+  key_gradients<64, false, true, true>(a);
+}
+MR_KERNEL(attention_part_dk_64, kAttentionWaves* kWave, AttentionBackwardArgs a) {
+  key_gradients<64, true, true, false>(a);
+}
+MR_KERNEL(attention_part_dv_64, kAttentionWaves* kWave, AttentionBackwardArgs a) {
+  key_gradients<64, true, false, true>(a);
 }
 MR_KERNEL(attention_dkv_128, kAttentionWaves* kWave, AttentionBackwardArgs a) {
-  key_gradients<128>(a);
+  key_gradients<128, false, true, true>(a);
+}
+MR_KERNEL(attention_part_dk_128, kAttentionWaves* kWave, AttentionBackwardArgs a) {
+  key_gradients<128, true, true, false>(a);
+}
+MR_KERNEL(attention_part_dv_128, kAttentionWaves* kWave, AttentionBackwardArgs a) {
+  key_gradients<128, true, false, true>(a);
 }
 
 }  // namespace MR_GPU_SPACE

@@ -27,15 +27,21 @@ struct AttentionDelta;     // kernels/attention_part.h
 
 namespace moraine::gpu {
 
-// 64 positions of a document, or its last.
+// 64 positions, or keys, of a document or of a part of one.
 struct AttentionBackwardTile {
-  int64_t position;   // the first, a multiple of 64
-  int64_t rows;       // of the document
-  int64_t row_begin;  // the document's first in the batch
+  int64_t position;  // the first, a multiple of 64
+  int64_t rows;      // positions end there
+  int64_t
+      row_begin;  // row of position 0 in the batch; of a part less than 0, where its rows begin later
+  // Of a part (attention_part.h):
+  int64_t first;      // positions begin there
+  int64_t keys;       // there are keys at positions [0, keys)
+  int64_t key_begin;  // row of k and v of position 0
 };
 
 struct AttentionBackwardArgs {
-  void* dq;            // [T, H, d] out; f32 or bf16, as all without a type
+  void*
+      dq;  // [T, H, d] out; f32 or bf16, as all without a type; dq, dk, dv of a part f32, added to
   void* dk;            // [T, K, d] out
   void* dv;            // [T, K, d] out
   const void* do_;     // [T, H, d]

@@ -3,6 +3,7 @@
 
 #include "kernels/gpu/attention.h"
 #include "kernels/gpu/device.h"
+#include "kernels/gpu/exp.h"
 
 namespace moraine::gpu {
 inline namespace MR_GPU_SPACE {
@@ -28,6 +29,12 @@ MR_DEVICE int64_t key_row(const AttentionArgs& a, const AttentionTile& tile, int
 MR_DEVICE int64_t query_begin(const AttentionArgs& a, const AttentionTile& tile, int64_t position) {
   if (position < tile.begin || position >= tile.end) return -1;
   return ((tile.row_of_begin + position - tile.begin) * a.H + block_y()) * a.d;
+}
+
+// Of a row whose weights come to `total`; of a part it may be none.
+template <bool kPart>
+MR_DEVICE float attention_lse(float largest, float total) {
+  return kPart && !(total > 0) ? from_bits(0xff800000u) : largest + log_positive(total);
 }
 
 }  // namespace MR_GPU_SPACE

@@ -10,21 +10,36 @@ inline namespace MR_GPU_SPACE {
 
 // One head of q, do and dq, or of k, v, dk and dv, in a document: element `channel` of a position's row.
 struct HeadRows {
-  int64_t begin, stride, rows, d;
+  int64_t begin, stride, first, rows, d;  // `first`: of a part; else 0
   MR_DEVICE int64_t at(int64_t position, int64_t channel) const {
     return begin + position * stride + channel;
   }
+  template <bool kPart>
   MR_DEVICE bool has(int64_t position, int64_t channel) const {
-    return position < rows && channel < d;
+    return position < rows && channel < d && (!kPart || position >= first);
   }
 };
+template <bool kPart>
 MR_DEVICE HeadRows query_head(const AttentionBackwardArgs& a, const AttentionBackwardTile& tile,
                               int64_t head) {
-  return {(tile.row_begin * a.H + head) * a.d, a.H * a.d, tile.rows, a.d};
+  return {(tile.row_begin * a.H + head) * a.d, a.H * a.d, kPart ? tile.first : 0, tile.rows, a.d};
 }
+template <bool kPart>
 MR_DEVICE HeadRows key_head(const AttentionBackwardArgs& a, const AttentionBackwardTile& tile,
                             int64_t head) {
-  return {(tile.row_begin * a.K + head) * a.d, a.K * a.d, tile.rows, a.d};
+  const int64_t row = kPart ? tile.key_begin : tile.row_begin;
+  return {(row * a.K + head) * a.d, a.K * a.d, 0, kPart ? tile.keys : tile.rows, a.d};
+}
+
+// A gradient: the whole's is written in its type, a part's is added in f32.
+template <class E, bool kPart>
+MR_DEVICE void put_gradient(void* to, int64_t at, float v) {
+  if (kPart) {
+    float* const sum = static_cast<float*>(to) + at;
+    store(sum, load(sum) + v);
+  } else {
+    store(static_cast<E*>(to) + at, narrow_to<E>(v));
+  }
 }
 
 // Where a position's lse and delta are.
@@ -33,7 +48,13 @@ MR_DEVICE int64_t statistic_at(const AttentionBackwardArgs& a, const AttentionBa
   return (tile.row_begin + position) * a.H + head;
 }
 
-// The last position of the document that sees a key.
+// Where positions that meet the keys of a tile begin.
+template <bool kPart>
+MR_DEVICE int64_t first_met(const AttentionBackwardTile& tile) {
+  return kPart && tile.first > tile.position ? tile.first : tile.position;
+}
+
+// The last position that sees a key.
 MR_DEVICE int64_t last_seeing(const AttentionBackwardArgs& a, const AttentionBackwardTile& tile,
                               int64_t key) {
   const int64_t last = tile.rows - 1;

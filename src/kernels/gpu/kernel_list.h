@@ -4,6 +4,7 @@
 #include "kernels/gpu/attention.cu"
 #include "kernels/gpu/attention_backward.cu"
 #include "kernels/gpu/attention_backward_rows.cu"
+#include "kernels/gpu/attention_merge.cu"
 #include "kernels/gpu/attention_rows.cu"
 #include "kernels/gpu/cca_conv.cu"
 #include "kernels/gpu/cca_conv_backward.cu"
@@ -64,6 +65,11 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(attention_128, AttentionArgs),
     MR_EMULATED(attention_rows_f32, AttentionArgs),
     MR_EMULATED(attention_rows_bf16, AttentionArgs),
+    MR_EMULATED(attention_part_64, AttentionArgs),
+    MR_EMULATED(attention_part_128, AttentionArgs),
+    MR_EMULATED(attention_part_rows_f32, AttentionArgs),
+    MR_EMULATED(attention_part_rows_bf16, AttentionArgs),
+    MR_EMULATED(attention_merge_rows, AttentionMergeArgs),
     MR_EMULATED(attention_dq_64, AttentionBackwardArgs),
     MR_EMULATED(attention_dq_128, AttentionBackwardArgs),
     MR_EMULATED(attention_dkv_64, AttentionBackwardArgs),
@@ -72,6 +78,16 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(attention_dq_rows_bf16, AttentionBackwardArgs),
     MR_EMULATED(attention_dkv_rows_f32, AttentionBackwardArgs),
     MR_EMULATED(attention_dkv_rows_bf16, AttentionBackwardArgs),
+    MR_EMULATED(attention_part_dq_64, AttentionBackwardArgs),
+    MR_EMULATED(attention_part_dq_128, AttentionBackwardArgs),
+    MR_EMULATED(attention_part_dk_64, AttentionBackwardArgs),
+    MR_EMULATED(attention_part_dv_64, AttentionBackwardArgs),
+    MR_EMULATED(attention_part_dk_128, AttentionBackwardArgs),
+    MR_EMULATED(attention_part_dv_128, AttentionBackwardArgs),
+    MR_EMULATED(attention_part_dq_rows_f32, AttentionBackwardArgs),
+    MR_EMULATED(attention_part_dq_rows_bf16, AttentionBackwardArgs),
+    MR_EMULATED(attention_part_dkv_rows_f32, AttentionBackwardArgs),
+    MR_EMULATED(attention_part_dkv_rows_bf16, AttentionBackwardArgs),
     MR_EMULATED(attention_delta_f32, AttentionDeltaArgs),
     MR_EMULATED(attention_delta_bf16, AttentionDeltaArgs),
     MR_EMULATED(zero_elements, ZeroArgs),
