@@ -75,6 +75,14 @@ if(MORAINE_TESTS)
   moraine_compile(gpu_test test)
 endif()
 
+# Tests of GPU kernels on their PTX, interpreted, for sm_80: a selection of some 6 s, most of the kernels; skipped without clang 19.
+if(MORAINE_TESTS)
+  set(ptx_filter "*WithOneResult*:GpuLinear.Every*:GpuAttention.Every*:GpuLinearBackward.Every*:GpuMatmul.Every*")
+  add_test(NAME check.ptx COMMAND ${CMAKE_SOURCE_DIR}/scripts/ptx_check.sh --program $<TARGET_FILE:kernels_test>
+                                  --filter ${ptx_filter} sm_80)
+  set_tests_properties(check.ptx PROPERTIES LABELS check SKIP_RETURN_CODE 77 TIMEOUT 900)
+endif()
+
 # <parser>_fuzz: a libFuzzer program of each src/<folder>/**/<parser>_fuzz.cc, for clang only (scripts/fuzz.sh).
 option(MORAINE_FUZZ "build the fuzz programs" OFF)
 if(MORAINE_FUZZ)

@@ -6,6 +6,7 @@
 
 #include "kernels/gpu/gpu_arena_memory.h"
 #include "kernels/gpu/runtime.h"
+#include "kernels/gpu/test_gpu_rig.h"
 #include "kernels/host_copy.h"
 #include "model/model.h"
 #include "model/test_golden.h"
@@ -15,7 +16,7 @@ namespace moraine::testing {
 // An emulated GPU that counts what goes to it and comes from it.
 class CountingGpu final : public gpu::Gpu {
  public:
-  explicit CountingGpu(const gpu::Emulation& e) : gpu_(gpu::emulate_gpu(e)) {}
+  explicit CountingGpu(const gpu::Emulation& e) : gpu_(gpu::test_gpu(e)) {}
   std::string name() const override { return gpu_->name(); }
   int wave() const override { return gpu_->wave(); }
   void* take(int64_t bytes) override { return ++takes, gpu_->take(bytes); }

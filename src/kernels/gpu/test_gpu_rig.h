@@ -15,18 +15,22 @@
 #include "kernels/context.h"
 #include "kernels/gpu/runtime.h"
 #include "kernels/gpu/test_emulations.h"
+#include "testing/ptx/ptx_gpu.h"
 #include "testing/rig.h"
 
 namespace moraine::gpu {
 
 // MORAINE_TEST_GPU=RULE (scripts/gpu_check.sh): the device of this machine, whose matrix units round so, in place of
-// emulations of its generation and of the plain rule.
+// emulations of its generation and of the plain rule. ptx:sm_80 or ptx:sm_90 (scripts/ptx_check.sh): the compiled
+// kernels, interpreted, each launch held against the emulation (testing/ptx/ptx_gpu.h).
 inline const char* tested_device() { return std::getenv("MORAINE_TEST_GPU"); }
 inline std::unique_ptr<Gpu> test_gpu(const Emulation& e) {
-  const char* const rule = tested_device();
-  const bool is_it = rule != nullptr && (e.rule == MatrixRule::kPlain ||
-                                         std::string(rule) == matrix_rule_name(e.rule));
-  return is_it ? open_gpu() : emulate_gpu(e);
+  std::string rule = tested_device() == nullptr ? "" : tested_device();
+  const bool is_ptx = rule.substr(0, 4) == "ptx:";
+  if (is_ptx) rule = rule.substr(4);
+  if (rule.empty() || (e.rule != MatrixRule::kPlain && rule != matrix_rule_name(e.rule)))
+    return emulate_gpu(e);
+  return is_ptx ? testing::make_ptx_gpu({.target = rule}) : open_gpu();
 }
 
 class GpuRig {
