@@ -51,7 +51,7 @@ LC_ALL=C sort "$out/report" | awk '
   END {
     printf "%-28s %-6s %9s %11s %7s %5s\n", "kernel", "target", "launches", "elements", "differ", "NaNs"
     for (i = 1; i <= count; ++i) { k = order[i]; printf "%s  %9d %11d %7d %5d\n", k, launches[k], elements[k], differ[k], nans[k] }
-    printf "ptx_check: %d kernels, %d elements, %d differ\n", count, all, wrong
+    printf "ptx_check: %d kernels of a target, %d elements, %d differ\n", count, all, wrong
     exit wrong > 0 || count == 0
   }' || failed=1
 exit $failed

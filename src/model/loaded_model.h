@@ -72,8 +72,8 @@ class LoadedModel {
   const ModelConfig& config() const { return model_->config(); }
   const Arena& arena() const { return arena_; }
   std::string device() const;  // that computes: "cpu", or a GPU's name
-  int64_t device_bytes()
-      const;  // of arena().bytes(), what is in its memory; the rest is in the host's
+  // Of arena().bytes(), what is in its memory; the rest is in the host's.
+  int64_t device_bytes() const;
 
  private:
   LoadedModel(int threads, Arena::Mode mode, const std::string& device);

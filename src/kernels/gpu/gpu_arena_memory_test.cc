@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "tensor/arena.h"
-#include "tensor/device_bytes.h"
 
 namespace moraine::gpu {
 namespace {
@@ -18,10 +17,10 @@ TEST(GpuArenaMemory, IsToldApartFromTheHosts) {
   EXPECT_TRUE(gpu->holds(arena.take("x", "scratch", DType::kF32, {25}).data));
   EXPECT_FALSE(gpu->holds(arena.take_host("y", "scratch", DType::kF32, {7}).data));
   EXPECT_EQ(arena.bytes(), 128);
-  EXPECT_EQ(device_bytes(arena), 100);
+  EXPECT_EQ(arena.device_bytes(), 100);
   EXPECT_NE(memory_table(arena).find("in the device's memory"), std::string::npos);
   host.take_host("y", "scratch", DType::kF32, {7});
-  EXPECT_EQ(device_bytes(host), 0);
+  EXPECT_EQ(host.device_bytes(), 0);
   EXPECT_EQ(memory_table(host).find("in the device's memory"), std::string::npos);
 }
 
