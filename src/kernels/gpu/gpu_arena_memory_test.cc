@@ -31,6 +31,8 @@ class SmallMemory final : public DeviceMemory {
     return &some_;
   }
   void give_back(void*) override {}
+  void* take_pinned(int64_t) override { return &some_; }
+  void give_back_pinned(void*) override {}
 
  private:
   int some_ = 0;
