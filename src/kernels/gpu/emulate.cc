@@ -23,6 +23,9 @@ namespace {
 constexpr int64_t kStackBytes = 128 * 1024;  // frames of a build without optimisation, instrumented
 constexpr int64_t kPageBytes = 4096;
 
+// Knuth's linear congruential sequence (MMIX): good enough, by its upper half, for who goes first.
+constexpr uint64_t kNextFactor = 6364136223846793005u, kNextTerm = 1442695040888963407u;
+
 // One stack for each thread of a block, a page that faults below each.
 class Stacks {
  public:
@@ -73,7 +76,7 @@ struct Thread {
   SourceLine at = {nullptr, 0};      // where it waits
   WaveOperation together = nullptr;  // what it waits for, of its wave
   void* mine = nullptr;
-  int wave_barriers = 0;
+  AccessTime time;  // but for `at`
 };
 
 class EmulatedBlock {
@@ -83,6 +86,9 @@ class EmulatedBlock {
       : emulation_(emulation), stacks_(stacks), kernel_(kernel), arguments_(arguments) {
     threads_.resize(static_cast<size_t>(threads));
     order_.resize(threads_.size());
+    std::iota(order_.begin(), order_.end(), 0);
+    if (emulation_.order == ThreadOrder::kDescending) std::reverse(order_.begin(), order_.end());
+    lanes_.resize(static_cast<size_t>(emulation_.wave));
   }
 
   // Empty, or what is wrong.
@@ -99,10 +105,11 @@ class EmulatedBlock {
   }
   SharedArray* declare(const char* name, int64_t count, int64_t bytes, const SourceLine& at);
   AccessTime now(const SourceLine& at) {
-    const Thread& t = running();
-    return {t.self.thread, t.self.thread / emulation_.wave, block_barriers_, t.wave_barriers, at};
+    AccessTime time = running().time;
+    time.at = at;
+    return time;
   }
-  void count_wave_barrier() { ++running().wave_barriers; }
+  void count_wave_barrier() { ++running().time.wave_barriers; }
 
  private:
   static void enter(void* block);
@@ -119,10 +126,12 @@ class EmulatedBlock {
   const void* const arguments_;
   std::vector<Thread> threads_;
   std::vector<int> order_;
-  std::vector<std::unique_ptr<SharedArray>> shared_;
-  int64_t shared_bytes_ = 0;
-  int running_ = 0, block_barriers_ = 0;
-  uint64_t round_ = 0;  // of all blocks
+  std::vector<void*> lanes_;                          // of the wave that is released
+  std::vector<std::unique_ptr<SharedArray>> shared_;  // of all blocks
+  int64_t shared_bytes_ = 0;                          // of those that this block declared
+  int running_ = 0, ended_ = 0;
+  int block_barriers_ = 0, begun_ = 0;  // of all blocks; when this one began
+  uint64_t round_ = 0;                  // of all blocks
   std::string fault_, suspicion_;
 };
 
@@ -133,13 +142,13 @@ void EmulatedBlock::enter(void* block) {
   self.kernel_(self.arguments_);
 }
 
+// The same numbers in another order, from one draw a round.
 void EmulatedBlock::draw_order() {
-  std::iota(order_.begin(), order_.end(), 0);
-  if (emulation_.order == ThreadOrder::kDescending) std::reverse(order_.begin(), order_.end());
-  ++round_;
   if (emulation_.order != ThreadOrder::kRandom) return;
+  uint64_t state = random_bits(emulation_.seed, Stream::kTest, ++round_, 0);
   for (size_t i = order_.size(); i > 1; --i) {
-    std::swap(order_[i - 1], order_[random_below(i, emulation_.seed, Stream::kTest, round_, i)]);
+    state = state * kNextFactor + kNextTerm;
+    std::swap(order_[i - 1], order_[(state >> 32) * i >> 32]);
   }
 }
 
@@ -151,7 +160,10 @@ bool EmulatedBlock::run_round() {
     running_ = t;
     if (running().waits != Waits::kNo) continue;
     any = true;
-    if (!running().fiber.resume()) running().waits = Waits::kEnded;
+    if (!running().fiber.resume()) {
+      running().waits = Waits::kEnded;
+      ++ended_;
+    }
     if (!fault_.empty()) return false;
   }
   return any;
@@ -160,21 +172,21 @@ bool EmulatedBlock::run_round() {
 // The waves whose lanes all wait for the same.
 bool EmulatedBlock::release_waves() {
   bool any = false;
-  std::vector<void*> lanes(static_cast<size_t>(emulation_.wave));
-  for (size_t begin = 0; begin < threads_.size(); begin += lanes.size()) {
+  for (size_t begin = 0; begin < threads_.size(); begin += lanes_.size()) {
     const Thread& first = threads_[begin];
+    if (first.waits != Waits::kForWave) continue;
     const auto same = [&](const Thread& t) {
       return t.waits == Waits::kForWave && t.together == first.together &&
              same_line(t.at, first.at);
     };
-    const auto end = threads_.begin() + static_cast<int64_t>(begin + lanes.size());
+    const auto end = threads_.begin() + static_cast<int64_t>(begin + lanes_.size());
     if (!std::all_of(threads_.begin() + static_cast<int64_t>(begin), end, same)) continue;
     any = true;
-    for (size_t i = 0; i < lanes.size(); ++i) {
-      lanes[i] = threads_[begin + i].mine;
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      lanes_[i] = threads_[begin + i].mine;
       threads_[begin + i].waits = Waits::kNo;
     }
-    if (first.together != nullptr) first.together(lanes.data(), emulation_.wave);
+    if (first.together != nullptr) first.together(lanes_.data(), emulation_.wave);
   }
   return any;
 }
@@ -184,8 +196,11 @@ bool EmulatedBlock::release_block() {
   for (const Thread& t : threads_) {
     if (t.waits != Waits::kForBlock || !same_line(t.at, at)) return false;
   }
-  for (Thread& t : threads_) t.waits = Waits::kNo;
   ++block_barriers_;
+  for (Thread& t : threads_) {
+    t.waits = Waits::kNo;
+    t.time.block_barriers = block_barriers_;
+  }
   return true;
 }
 
@@ -205,17 +220,20 @@ std::string EmulatedBlock::stuck_text() const {
 }
 
 std::string EmulatedBlock::run(int64_t block_x, int64_t block_y) {
-  shared_.clear();
   shared_bytes_ = 0;
+  begun_ = ++block_barriers_;
+  ended_ = 0;
   for (size_t t = 0; t < threads_.size(); ++t) {
     Thread& thread = threads_[t];
     thread = Thread();
     thread.self = {static_cast<int>(t), block_x, block_y};
+    thread.time.thread = static_cast<int16_t>(t);
+    thread.time.wave = static_cast<int16_t>(thread.self.thread / emulation_.wave);
+    thread.time.block_barriers = begun_;
     thread.fiber.start(stacks_[static_cast<int>(t)], &EmulatedBlock::enter, this);
   }
   current_block = this;
-  const auto ended = [](const Thread& t) { return t.waits == Waits::kEnded; };
-  while (fault_.empty() && !std::all_of(threads_.begin(), threads_.end(), ended)) {
+  while (fault_.empty() && ended_ < std::ssize(threads_)) {
     const bool ran = run_round(), freed = fault_.empty() && release_waves();
     if (ran || freed || !fault_.empty()) continue;
     if (!suspicion_.empty()) {
@@ -250,14 +268,19 @@ std::string EmulatedBlock::too_much_text(const char* name, const SourceLine& at)
 // One array for each declaration, whoever comes to it and however often: as the compilers do it.
 SharedArray* EmulatedBlock::declare(const char* name, int64_t count, int64_t bytes,
                                     const SourceLine& at) {
-  for (const std::unique_ptr<SharedArray>& array : shared_) {
-    const bool same = same_line(array->declared, at) && array->name == name;
-    if (same && array->count == count && array->element_bytes == bytes) return array.get();
-  }
+  const auto same = [&](const std::unique_ptr<SharedArray>& array) {
+    return same_line(array->declared, at) && array->count == count &&
+           array->element_bytes == bytes && array->name == name;
+  };
+  auto found = std::find_if(shared_.begin(), shared_.end(), same);
+  if (found != shared_.end() && (*found)->begun() == begun_) return found->get();
   shared_bytes_ += (count * bytes + 15) / 16 * 16;
   if (shared_bytes_ > kSharedBytes) fault(too_much_text(name, at));
-  shared_.push_back(std::make_unique<SharedArray>(name, count, bytes, at));
-  return shared_.back().get();
+  if (found == shared_.end()) {
+    found = shared_.insert(found, std::make_unique<SharedArray>(name, count, bytes, at));
+  }
+  (*found)->begin(begun_);
+  return found->get();
 }
 
 EmulatedBlock& block() {
@@ -304,15 +327,20 @@ SharedArray* declare_shared(const char* name, int64_t count, int64_t element_byt
 }
 
 void* read_shared(SharedArray* array, int64_t index, const SourceLine& at) {
-  block().suspect(array->unwritten(index, block().now(at)));
-  std::string wrong = array->read(index, block().now(at));
-  if (!wrong.empty()) block().fault(std::move(wrong));
+  EmulatedBlock& here = block();
+  const AccessTime now = here.now(at);
+  if (!array->read(index, now)) [[unlikely]]
+    here.fault(array->fault_text(index, now, false));
+  if (!array->written(index)) [[unlikely]]
+    here.suspect(array->unwritten_text(index, now));
   return array->element(index);
 }
 
 void* write_shared(SharedArray* array, int64_t index, const SourceLine& at) {
-  std::string wrong = array->write(index, block().now(at));
-  if (!wrong.empty()) block().fault(std::move(wrong));
+  EmulatedBlock& here = block();
+  const AccessTime now = here.now(at);
+  if (!array->write(index, now)) [[unlikely]]
+    here.fault(array->fault_text(index, now, true));
   return array->element(index);
 }
 

@@ -19,7 +19,7 @@
 // Errors:   kDevice, with the kernel's name and the above. The block is given up where it stands.
 // Order:    the same result for the same order and seed; a kernel without a fault has one result in all of them.
 // Threads:  any; a launch runs on the thread that calls.
-// Cost:     a switch for each thread that meets; shared memory 3 to 10 ns an access.
+// Cost:     a switch for each thread that meets; shared memory some 3 ns an access.
 #pragma once
 
 #include <cstdint>
@@ -81,7 +81,7 @@ using WaveOperation = void (*)(void** lanes, int count);
 void meet_wave(WaveOperation together, void* mine, const SourceLine& at);
 
 // An array of the block: the memory, and what is known of each element.
-struct SharedArray;
+class SharedArray;
 SharedArray* declare_shared(const char* name, int64_t count, int64_t element_bytes,
                             const SourceLine& at);
 // The element's memory; the access is checked and remembered.

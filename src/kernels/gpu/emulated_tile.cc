@@ -49,7 +49,8 @@ constexpr CellMap kNvidia = {
         },
 };
 
-void multiply(void** lanes, const CellMap& map) {
+template <const CellMap& map>
+void multiply(void** lanes) {
   constexpr int n = kMatrixDepth;
   const auto lane = [&](const Held& h) { return static_cast<TileLane*>(lanes[h.lane]); };
   BF16 a[n][n], b[n][n];  // b by columns
@@ -74,12 +75,12 @@ void multiply(void** lanes, const CellMap& map) {
 
 void multiply_lanes_cdna(void** lanes, int count) {
   MR_CHECK(count == 64, "%d lanes", count);
-  multiply(lanes, kCdna);
+  multiply<kCdna>(lanes);
 }
 
 void multiply_lanes_nvidia(void** lanes, int count) {
   MR_CHECK(count == 32, "%d lanes", count);
-  multiply(lanes, kNvidia);
+  multiply<kNvidia>(lanes);
 }
 
 }  // namespace moraine::gpu

@@ -40,9 +40,9 @@ float truncated_float(double v) {
 // Products of bf16 have 14 fraction bits.
 constexpr int kProductBits = 14, kFloatBits = 23;
 
-Parts product_of(BF16 a, BF16 b) {
-  const Parts x = parts_of(to_float(a)), y = parts_of(to_float(b));
-  return {(x.significand >> 16) * (y.significand >> 16), x.exponent + y.exponent};
+// v * 2^by, of a v that is exact in double; 2^by is normal.
+double scaled(int64_t v, int by) {
+  return static_cast<double>(v) * std::bit_cast<double>(static_cast<uint64_t>(by + 1023) << 52);
 }
 
 // What a sum that is not finite is; `c` joined.
@@ -54,60 +54,93 @@ double wide_sum(const BF16* a, const BF16* b, int count, float c) {
   return sum + static_cast<double>(c);
 }
 
-struct FixedSum {
-  int64_t sum;  // times 2^(exponent - fraction bits)
-  int exponent;
+bool finite(BF16 v) { return (v.bits & 0x7f80) != 0x7f80; }
+
+// The products of two rows: significand * 2^(exponent - 14).
+struct Products {
+  Products(const BF16* a, const BF16* b, int count) : count(count) {
+    for (int k = 0; k < count; ++k) {
+      const Parts x = parts_of(to_float(a[k])), y = parts_of(to_float(b[k]));
+      significand[k] = (x.significand >> 16) * (y.significand >> 16);
+      exponent[k] = x.exponent + y.exponent;
+      finite &= gpu::finite(a[k]) && gpu::finite(b[k]);
+      largest = std::max(largest, exponent[k]);
+    }
+  }
+  int count;
+  bool finite = true;  // the factors are
+  int largest = -1000;
+  int64_t significand[kMatrixDepth];
+  int exponent[kMatrixDepth];
 };
 
-// All aligned to the largest exponent, truncated there, added exactly.
-FixedSum aligned_products(const BF16* a, const BF16* b, int count, int bits, int exponent) {
-  FixedSum s = {0, exponent};
-  for (int k = 0; k < count; ++k)
-    s.exponent = std::max(s.exponent, product_of(a[k], b[k]).exponent);
-  for (int k = 0; k < count; ++k) {
-    const Parts p = product_of(a[k], b[k]);
-    s.sum += truncated(p.significand, bits - kProductBits + p.exponent - s.exponent);
+// All aligned to `exponent`, truncated at `bits` behind the point, added exactly: times 2^(exponent - bits).
+int64_t aligned_sum(const Products& p, int bits, int exponent) {
+  int64_t sum = 0;
+  for (int k = 0; k < p.count; ++k) {
+    sum += truncated(p.significand[k], bits - kProductBits + p.exponent[k] - exponent);
   }
-  return s;
+  return sum;
 }
 
 float nvidia_dot(const BF16* a, const BF16* b, int count, int bits, float c) {
-  const double wide = wide_sum(a, b, count, c);
-  if (std::isnan(wide)) return std::bit_cast<float>(0x7fffffffu);
-  if (std::isinf(wide)) return static_cast<float>(wide);
+  const Products p(a, b, count);
+  if (!p.finite || !std::isfinite(c)) {
+    const double wide = wide_sum(a, b, count, c);
+    if (std::isnan(wide)) return std::bit_cast<float>(0x7fffffffu);
+    return static_cast<float>(wide);
+  }
   const Parts join = parts_of(c);
-  FixedSum s = aligned_products(a, b, count, bits, join.exponent);
-  s.sum += truncated(join.significand, bits - kFloatBits + join.exponent - s.exponent);
-  return truncated_float(std::ldexp(static_cast<double>(s.sum), s.exponent - bits));
+  const int exponent = std::max(p.largest, join.exponent);
+  const int64_t sum = aligned_sum(p, bits, exponent) +
+                      truncated(join.significand, bits - kFloatBits + join.exponent - exponent);
+  return truncated_float(scaled(sum, exponent - bits));
 }
 
 float cdna3_dot(const BF16* a, const BF16* b, int count, float c) {
-  const double wide = wide_sum(a, b, count, c);
-  if (std::isnan(wide) || std::isinf(wide)) return static_cast<float>(wide);
+  const Products p(a, b, count);
+  if (!p.finite || !std::isfinite(c)) return static_cast<float>(wide_sum(a, b, count, c));
   bool above = false, below = false;  // a product that f32 does not hold
-  for (int k = 0; k < count; ++k) {
-    const double p = static_cast<double>(to_float(a[k])) * static_cast<double>(to_float(b[k]));
-    above |= p >= 0x1p128;
-    below |= p <= -0x1p128;
+  for (int k = 0; k < count && p.largest >= 127; ++k) {
+    const double wide = scaled(p.significand[k], p.exponent[k] - kProductBits);
+    above |= wide >= 0x1p128;
+    below |= wide <= -0x1p128;
   }
   if (above || below) return above && below ? NAN : above ? INFINITY : -INFINITY;
   constexpr int kBits = 24, kJoinBits = 31;
-  const FixedSum s = aligned_products(a, b, count, kBits, -1000);
   const Parts join = parts_of(c);
-  const int exponent = std::max(s.exponent, join.exponent);
-  const int64_t products = floored(s.sum, kJoinBits - kBits + s.exponent - exponent);
+  const int exponent = std::max(p.largest, join.exponent);
+  const int64_t products =
+      floored(aligned_sum(p, kBits, p.largest), kJoinBits - kBits + p.largest - exponent);
   const int64_t joined = floored(join.significand, kBits - kFloatBits + join.exponent - exponent);
   const int64_t sum = products + joined * (int64_t{1} << (kJoinBits - kBits));
-  return static_cast<float>(std::ldexp(static_cast<double>(sum), exponent - kJoinBits));
+  return static_cast<float>(scaled(sum, exponent - kJoinBits));
+}
+
+// Whether a product with another such is exact in f32: 0, or not beyond 2^60 either way.
+bool moderate(BF16 v) {
+  const int field = v.bits >> 7 & 0xff;
+  return (field > 127 - 60 && field < 127 + 60) || (v.bits & 0x7fff) == 0;
+}
+
+float plain_dot(const BF16* a, const BF16* b, float c) {
+  bool exact = true;
+  for (int k = 0; k < kMatrixDepth; ++k) exact &= moderate(a[k]) && moderate(b[k]);
+  for (int k = 0; k < kMatrixDepth; ++k) {
+    const float x = to_float(a[k]), y = to_float(b[k]);
+    c = exact ? x * y + c : std::fma(x, y, c);
+  }
+  return c;
 }
 
 float flushed(float v) { return std::fabs(v) < 0x1p-126f ? v * 0.0f : v; }
 float flushed_input(float v) { return std::fabs(v) < 0x1p-126f ? 0.0f : v; }
 
+// A product of bf16 is exact in f32 but for those that are flushed.
 float cdna2_dot(const BF16* a, const BF16* b, float c) {
   float p[4];
   for (int k = 0; k < 4; ++k) {
-    p[k] = flushed(std::fma(flushed_input(to_float(a[k])), flushed_input(to_float(b[k])), 0.0f));
+    p[k] = flushed(flushed_input(to_float(a[k])) * flushed_input(to_float(b[k])) + 0.0f);
   }
   return flushed(c + flushed(flushed(p[0] + p[1]) + flushed(p[2] + p[3])));
 }
@@ -122,8 +155,7 @@ const char* matrix_rule_name(MatrixRule rule) {
 float matrix_dot(MatrixRule rule, const BF16* a, const BF16* b, float c) {
   switch (rule) {
     case MatrixRule::kPlain:
-      for (int k = 0; k < kMatrixDepth; ++k) c = std::fma(to_float(a[k]), to_float(b[k]), c);
-      return c;
+      return plain_dot(a, b, c);
     case MatrixRule::kCdna2:
       c = flushed_input(c);
       for (int k = 0; k < kMatrixDepth; k += 4) c = cdna2_dot(a + k, b + k, c);
