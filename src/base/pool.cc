@@ -27,18 +27,34 @@ void cpu_relax() {
 #endif
 }
 
-// Spins until `ready` is true; false if the time ran out first.
-template <class F>
-bool spin_until(const F& ready) {
-  const double deadline = now_seconds() + kSpinSeconds;
-  while (true) {
-    for (int i = 0; i < 64; ++i) {
-      if (ready()) return true;
-      cpu_relax();
+constexpr double kSpinSecondsLeast = 1e-6;
+
+// Waits of one thread: how long the next one spins before it parks. Half of the last after a wait that a spin would
+// not have seen the end of, as in ranks that share their cores; all of kSpinSeconds after one that it would.
+class Waiter {
+ public:
+  // Spins, then `park(ready)`, until `ready()`.
+  template <class Ready, class Park>
+  void wait(const Ready& ready, const Park& park) {
+    if (ready()) return;
+    const double begin = now_seconds();
+    double now = begin;
+    while (!ready()) {
+      if (now - begin > spin_seconds_) {
+        park(ready);
+        now = now_seconds();
+        break;
+      }
+      for (int i = 0; i < 64 && !ready(); ++i) cpu_relax();
+      now = now_seconds();
     }
-    if (now_seconds() > deadline) return false;
+    spin_seconds_ =
+        now - begin < kSpinSeconds ? kSpinSeconds : std::max(spin_seconds_ / 2, kSpinSecondsLeast);
   }
-}
+
+ private:
+  double spin_seconds_ = kSpinSeconds;
+};
 
 }  // namespace
 
@@ -49,6 +65,7 @@ struct Pool::Shared {
   std::atomic<uint64_t> generation{0};  // one more for every loop
   std::atomic<int> finished{0};         // workers done with this generation
   std::atomic<bool> stop{false};
+  Waiter caller;
 
   int64_t tasks = 0;
   const void* function = nullptr;
@@ -74,14 +91,15 @@ struct Pool::Shared {
 
   void work(int worker, int helpers) {
     uint64_t seen = 0;
+    Waiter waiter;
     while (true) {
       const auto changed = [&] {
         return generation.load(std::memory_order_acquire) != seen || stop.load();
       };
-      if (!spin_until(changed)) {
+      waiter.wait(changed, [this](const auto& ready) {
         std::unique_lock<std::mutex> lock(mutex);
-        start.wait(lock, changed);
-      }
+        start.wait(lock, ready);
+      });
       if (stop.load()) return;
       seen = generation.load(std::memory_order_acquire);
       take_tasks(worker);
@@ -127,10 +145,10 @@ void Pool::run(int64_t tasks, const void* function, Call call) {
   s.start.notify_all();
   s.take_tasks(0);
   const auto all_done = [&] { return s.finished.load(std::memory_order_acquire) == threads_ - 1; };
-  if (!spin_until(all_done)) {
+  s.caller.wait(all_done, [&s](const auto& ready) {
     std::unique_lock<std::mutex> lock(s.mutex);
-    s.done.wait(lock, all_done);
-  }
+    s.done.wait(lock, ready);
+  });
 }
 
 std::string core_mask() {

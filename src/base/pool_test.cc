@@ -1,0 +1,29 @@
+// Pool: every task of every loop runs once, whether its threads spin or are parked when the loop begins.
+#include "base/pool.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <vector>
+
+namespace moraine {
+namespace {
+
+TEST(Pool, EveryTaskRunsOnceAfterShortWaitsAndLongOnes) {
+  constexpr int kLoops = 200, kLongEvery = 20, kLongMicroseconds = 300;
+  for (const int threads : {1, 2, 5}) {
+    Pool pool(threads);
+    for (int loop = 0; loop < kLoops; ++loop) {
+      std::vector<int> runs(static_cast<size_t>(loop % 13 + 1));
+      pool.parallel_for(std::ssize(runs), [&](int64_t task, int worker) {
+        if (loop % kLongEvery == 0 && task == 0) usleep(kLongMicroseconds);  // the others park
+        runs[static_cast<size_t>(task)] += worker < threads ? 1 : 100;
+      });
+      ASSERT_EQ(runs, std::vector<int>(runs.size(), 1)) << threads << " threads, loop " << loop;
+      if (loop % kLongEvery == 1) usleep(kLongMicroseconds);  // all park
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moraine
