@@ -54,4 +54,14 @@ Tensor SlotTree::root() {
   return current_;
 }
 
+double slot_tree_sum(std::vector<double> values) {
+  while (values.size() > 1) {
+    const size_t pairs = values.size() / 2, odd = values.size() % 2;
+    for (size_t i = 0; i < pairs; ++i) values[i] = values[2 * i] + values[2 * i + 1];
+    if (odd != 0) values[pairs] = values.back();
+    values.resize(pairs + odd);
+  }
+  return values.empty() ? 0 : values[0];
+}
+
 }  // namespace moraine

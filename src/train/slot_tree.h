@@ -44,4 +44,7 @@ class SlotTree {
   Tensor current_;
 };
 
+// The same tree on a number of each slot.
+double slot_tree_sum(std::vector<double> values);
+
 }  // namespace moraine

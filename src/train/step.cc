@@ -27,14 +27,6 @@ void sum_over_ranks(Context& ctx, Ranks& ranks, StepSums& sums) {
   std::copy(counts.begin() + 1, counts.end(), load.begin());
 }
 
-// The tree of SlotTree, on numbers: neighbours first.
-double tree_sum(std::vector<double> values) {
-  for (; values.size() > 1; values.resize(values.size() / 2)) {
-    for (size_t i = 0; i < values.size() / 2; ++i) values[i] = values[2 * i] + values[2 * i + 1];
-  }
-  return values[0];
-}
-
 }  // namespace
 
 StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read,
@@ -66,7 +58,7 @@ StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read
     const double targets = static_cast<double>(sums.targets);
     const double squares = norm_->sum_of_squares(ctx_, gradients_, ranks_->world);
     clip = clip_factor(squares, 1 / targets, config_.train.clip_norm);
-    result.loss = tree_sum(sums.losses) / targets;
+    result.loss = slot_tree_sum(sums.losses) / targets;
     result.gradient_norm = clip.norm;
   }
 
