@@ -41,7 +41,6 @@ RunResult train_in_group(FileSystem& fs, const RunConfig& config, RunOptions opt
 }  // namespace
 
 int most_ranks(const RunConfig& config, int present) {
-  if (config.train.device != "cpu") present = std::min(present, 1);  // open_run.cc
   for (int ranks = present; ranks > 0; --ranks) {
     try {
       for (size_t phase = 0; phase < config.phases.size(); ++phase)
