@@ -30,8 +30,9 @@ struct CollectiveId {
   char bytes[128];
 };
 
-constexpr int kCollectiveBytes = 0;       // the type of an element: ncclInt8
-constexpr int kCollectiveInProgress = 7;  // of async_error: no error yet
+constexpr int kCollectiveBytes = 0;        // the type of an element: ncclInt8
+constexpr int kCollectiveRemoteError = 6;  // another rank, or the way to it, is lost
+constexpr int kCollectiveInProgress = 7;   // of async_error: no error yet
 
 struct CollectiveLibrary {
   int (*version)(int* version);

@@ -69,22 +69,39 @@ DeviceCollectives::DeviceCollectives(const CollectiveLibrary& library, gpu::Gpu&
   check(library_.open(&opened, comm.size(), made.id, comm.rank()), "ncclCommInitRank");
   opened_.reset(opened);
   try_links();
-  opened_.get_deleter() = library_.close;
+}
+
+// All ranks are there and do the same.
+void DeviceCollectives::begin_work() {
+  opened_.get_deleter() = library_.abort;
+  try {
+    barrier(*comm_);
+  } catch (...) {
+    abort();
+    throw;
+  }
 }
 
 void DeviceCollectives::check(int error, const char* entry) {
   if (error == 0) return;
   const std::string text =
       fmt::format("links of devices: {}: {}", entry, library_.error_text(error));
+  if (error == kCollectiveRemoteError) give_up(text);
+  abort();
   comm_->transport().fail(text);
   throw_error(Code::kDevice,
               "{}; NCCL_DEBUG=WARN tells more; parallel.device_links = \"host\" needs no library",
               text);
 }
 
+// The library's work under way ends, so that nobody waits for it on the way out.
+void DeviceCollectives::abort() {
+  if (opened_ != nullptr) library_.abort(opened_.release());
+}
+
 // What others are in the middle of ends as well.
 void DeviceCollectives::give_up(const std::string& reason) {
-  library_.abort(opened_.release());
+  abort();
   comm_->transport().fail(reason);
   throw_error(Code::kPeerLost, "{}", reason);
 }
@@ -131,7 +148,7 @@ void DeviceCollectives::receive(const Tensor& data, Range r, int member) {
 void DeviceCollectives::reduce_scatter(Context& ctx, const Tensor& data, const Shares& shares,
                                        const Tensor& scratch) {
   check_shares(shares, comm_->size(), data.count());
-  barrier(*comm_);
+  begin_work();
   const int ranks = comm_->size(), me = comm_->rank();
   const int64_t piece = piece_elements(data.count());
   MR_CHECK(scratch.bytes() >= scratch_bytes(ranks, data.count()));
@@ -161,7 +178,7 @@ void DeviceCollectives::reduce_scatter(Context& ctx, const Tensor& data, const S
 
 void DeviceCollectives::all_gather(const Tensor& data, const Shares& shares) {
   check_shares(shares, comm_->size(), data.count());
-  barrier(*comm_);
+  begin_work();
   const Shares merged = merge_shares(shares);
   const std::vector<Range>& mine = merged[static_cast<size_t>(comm_->rank())];
   for (size_t round = 0; static_cast<int64_t>(round) < round_count(merged); ++round) {
@@ -195,6 +212,7 @@ void DeviceCollectives::wait() {
     std::this_thread::sleep_for(kBetweenLooks);
   }
   CommHandle(done).wait();  // throws what went wrong
+  opened_.get_deleter() = library_.close;
 }
 
 namespace {

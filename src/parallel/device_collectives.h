@@ -46,6 +46,8 @@ class DeviceCollectives {
   void wait();
 
  private:
+  void begin_work();
+  void abort();
   void check(int error, const char* entry);
   [[noreturn]] void give_up(const std::string& reason);
   void try_links();
@@ -55,7 +57,9 @@ class DeviceCollectives {
   const CollectiveLibrary library_;
   gpu::Gpu* const gpu_;
   Communicator* const comm_;
-  std::unique_ptr<void, int (*)(void*)> opened_;  // the library's communicator
+  // The library's communicator. Between work that was begun and a wait that saw its end, who lets go of it aborts: of
+  // work that a lost rank has a part in there is no end.
+  std::unique_ptr<void, int (*)(void*)> opened_;
   CommStream waiter_;  // waits for the device, so that who calls can look at the time
 };
 

@@ -91,7 +91,13 @@ void check_memory(Run& run, const Transport& transport) {
   std::vector<RankMemory> all(static_cast<size_t>(transport.size()));
   all_gather_equal(run.ranks.world, std::as_bytes(std::span(&mine, 1)),
                    std::as_writable_bytes(std::span(all)));
-  const std::string missing = memory_shortage(all, transport.rank());
+  // All ranks say the same, and end together.
+  std::string missing;
+  for (int rank = 0; rank < transport.size() && missing.empty(); ++rank) {
+    missing = memory_shortage(all, rank);
+    if (!missing.empty() && rank != transport.rank())
+      missing = fmt::format("rank {}: {}", rank, missing);
+  }
   if (missing.empty()) return;
   throw_error(Code::kInvalidArgument,
               "take memory: {}; `moraine plan memory` prints by name what takes it; "

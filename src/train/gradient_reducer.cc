@@ -49,7 +49,10 @@ GradientSink GradientReducer::begin_slot(Context& ctx) {
   fault_tensor(ctx, "step.slot_gradients", sum);
   if (options_.guests != nullptr) options_.guests->zero_gradients(ctx);
   --slots_left_;
-  if (options_.alone || slots_left_ > 0 || is_seen()) return {.sum = sum, .ends_slot = true};
+  // Links of devices work in the order that losses come out in, and only their own wait has a deadline: after them.
+  const bool at_the_end = options_.way.links != nullptr;
+  if (options_.alone || slots_left_ > 0 || is_seen() || at_the_end)
+    return {.sum = sum, .ends_slot = true};
   return {.sum = sum,
           .layer_done =
               [this, &ctx](int64_t layer) {

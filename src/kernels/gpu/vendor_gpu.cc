@@ -66,6 +66,7 @@ class VendorGpu final : public Gpu {
     if (entered_serial != serial_) table_.use_context(context_);
     entered_serial = serial_;
     table_.wait_stream(stream_);
+    for (const auto& [address, bytes] : taken_) table_.give_back(reinterpret_cast<void*>(address));
     if (pinned_ != nullptr) table_.give_back_pinned(pinned_);
   }
   VendorGpu(const VendorGpu&) = delete;
