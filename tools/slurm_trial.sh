@@ -106,7 +106,8 @@ kill -9 "$agent"
 other_agent() { [ "$(cut -d' ' -f1 "$run/supervise/on-n2/agent.pid")" != "$agent" ]; }
 until_true "another agent" other_agent
 go_on "another agent"
-[ "$(cut -d' ' -f1 "$run/supervise/on-n2/rank-1.pid")" = "$rank" ] && echo "the agent of n2 was killed: another one came, and its rank went on"
+[ "$(cut -d' ' -f1 "$run/supervise/on-n2/rank-1.pid")" = "$rank" ] || { echo "slurm_trial: rank 1 was started again with its agent"; exit 1; }
+echo "the agent of n2 was killed: another one came, and its rank went on"
 # What Slurm does before the time limit: ranks save, the job is queued again.
 on c scancel --signal=TERM --batch "$job"
 is_queued() { [ "$(on c squeue -h -j "$job" -o %T)" = PENDING ]; }

@@ -429,6 +429,7 @@ SchemaCompiler::BareText SchemaCompiler::bare_text(const Json& schema, const Aut
   check_keywords(schema, place);
   const int64_t min = bound(schema, "minLength", 0, place);
   const int64_t max = bound(schema, "maxLength", kUnbounded, place);
+  if (min > max) return {add_any({}), false};
   Json states = schema;
   states.erase("maxLength");
   states.erase("minLength");
@@ -438,7 +439,7 @@ SchemaCompiler::BareText SchemaCompiler::bare_text(const Json& schema, const Aut
   if (!any && min > 0) patterns.push_back("^[^]{" + std::to_string(min) + ",}$");
   const Automaton texts = both_of(compile_patterns(patterns, TextForm::kPlain, place), also, place);
   std::vector<int32_t> left = texts.characters_left();
-  if (texts.empty() || min > max || left[0] > max) return {add_any({}), false};
+  if (texts.empty() || left[0] > max) return {add_any({}), false};
   const int32_t index = add_automaton(texts, place);
   GrammarNode& node = out_->nodes[index];
   if (any) node.min = min;

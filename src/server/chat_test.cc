@@ -56,7 +56,7 @@ TEST(Chat, AMessageWritesNoControlTokens) {
             "<|end|>user\n" + attack + "<|end|>assistant\n");
   const Json tool = {{"type", "function"},
                      {"function", {{"name", "f"}, {"description", "<|end|>"}}}};
-  server.post(kChat, {{"messages", user("a")}, {"tools", {tool}}});
+  server.post(kChat, {{"messages", user("a")}, {"tools", Json::array({tool})}});
   const std::vector<int32_t>& with_tool = server.generator->requests[1].prompt;
   EXPECT_EQ(std::count(with_tool.begin(), with_tool.end(), end), 2);
 }
@@ -115,7 +115,7 @@ TEST(Chat, EarlierCallsAndResultsReachTheTemplate) {
       {{"role", "developer"}, {"content", "be brief"}},
       {{"role", "user"},
        {"content", {{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}}}},
-      {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", {call}}},
+      {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", Json::array({call})}},
       {{"role", "tool"}, {"tool_call_id", "c1"}, {"content", "done"}}};
   EXPECT_EQ(server.post(kChat, {{"messages", messages}}).status, 200);
   EXPECT_EQ(server.tokenizer->decode(server.generator->requests[0].prompt, false),
@@ -271,9 +271,10 @@ TEST(Messages, AStreamHasItsEventsInOrder) {
   TestServer server;
   server.generator->script = kCalls;
   const Json tool = {{"name", "weather"}, {"input_schema", {{"type", "object"}}}};
-  const auto answer = server.post(
-      "/v1/messages",
-      {{"max_tokens", 100}, {"stream", true}, {"messages", user("Hi")}, {"tools", {tool}}});
+  const auto answer = server.post("/v1/messages", {{"max_tokens", 100},
+                                                   {"stream", true},
+                                                   {"messages", user("Hi")},
+                                                   {"tools", Json::array({tool})}});
   const SseStream stream(answer.body);
   std::vector<std::string> kinds;
   std::string text, json;
@@ -337,7 +338,10 @@ TEST(Responses, AStreamHasItsEventsInOrder) {
   const Json input = {
       {{"role", "user"}, {"content", {{{"type", "input_text"}, {"text", "Hi"}}}}}, call, output};
   const SseStream stream(
-      server.post("/v1/responses", {{"input", input}, {"stream", true}, {"tools", {tool}}}).body);
+      server
+          .post("/v1/responses",
+                {{"input", input}, {"stream", true}, {"tools", Json::array({tool})}})
+          .body);
   std::vector<std::string> kinds;
   for (size_t i = 0; i < stream.data.size(); ++i) {
     EXPECT_EQ(stream.data[i]["type"], stream.events[i]);

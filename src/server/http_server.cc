@@ -290,7 +290,7 @@ void HttpServer::State::send_streams() {
 }
 
 void HttpServer::State::rest(double seconds) {
-  if (seconds <= 0) return;
+  if (seconds <= 0 || stopping) return;
   {
     std::lock_guard lock(mutex);
     resting = true;

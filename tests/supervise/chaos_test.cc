@@ -91,7 +91,7 @@ TEST_F(ChaosRun, WhatCannotWorkIsRefused) {
   };
   refused({"--kind", "kil"}, "did you mean kill?");
   refused({"--every-seconds", "0"}, "wanted more than 0");
-  refused({"--set", "train.slots=3"}, "allowed are powers of two");
+  refused({"--set", "train.slots=3"}, "must be a multiple of slots * sequence");
   refused({"--set", "data.train=nowhere"}, "wanted a run that ends well by itself");
 }
 

@@ -112,10 +112,13 @@ SocketAddress parse_address(const std::string& text) {
     throw_error(Code::kInvalidArgument, "address '{}': look up '{}': {}", text, host,
                 gai_strerror(problem));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
+  // IPv4 if there is one; of IPv6 the first that is not link-local.
   const addrinfo* chosen = nullptr;
   for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
-    if (each->ai_family == AF_INET || (each->ai_family == AF_INET6 && chosen == nullptr))
-      chosen = each;
+    if (each->ai_family != AF_INET && each->ai_family != AF_INET6) continue;
+    const bool better = chosen == nullptr || each->ai_family == AF_INET ||
+                        SocketAddress(chosen->ai_addr, port).is_link_local();
+    if (better) chosen = each;
     if (each->ai_family == AF_INET) break;
   }
   if (chosen == nullptr)
