@@ -92,15 +92,20 @@ TEST(GpuAttentionPart, MatchesTheReference) {
 
 // To the bit, on tiles and without.
 TEST(GpuAttentionPart, APartThatIsTheWholeHasItsBits) {
-  for (const auto& [dtype, rule] :
-       {std::pair{DType::kBF16, MatrixRule::kCdna3}, std::pair{DType::kBF16, MatrixRule::kSm90},
-        std::pair{DType::kF32, MatrixRule::kPlain}}) {
+  struct Kind {
+    DType dtype;
+    MatrixRule rule;
+  };
+  for (const Kind& kind :
+       {Kind{DType::kBF16, MatrixRule::kCdna3}, Kind{DType::kBF16, MatrixRule::kSm90},
+        Kind{DType::kF32, MatrixRule::kPlain}}) {
+    const DType dtype = kind.dtype;
     const PartCase c = {70, 70, 4, 2, 24, 50, {{0, 70, 0, 0}}, {70}};
     Rig host;
     PartProblem p(host, c, dtype, DType::kF32, 3);
     for (Tensor* t : {&p.dq, &p.dk, &p.dv})
       *t = host.zeros({t->dims[0], t->dims[1], t->dims[2]}, DType::kF32);
-    GpuRig rig(orders_of(rule).front());
+    GpuRig rig(orders_of(kind.rule).front());
     // Its own lse and delta.
     const auto same_shape = [&](const Tensor& t) { return rig.put(host.copy_as(t, dtype)); };
     AttentionForward whole = {.o = same_shape(p.o),
