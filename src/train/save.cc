@@ -1,6 +1,8 @@
 // Save: checkpoints and copies in memory share one private copy of this rank's part.
 #include "train/save.h"
 
+#include <functional>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fault_point.h"
@@ -15,6 +17,15 @@ bool is_regular_save(const RunConfig& c, int64_t step) {
 
 namespace {
 
+// What follows a checkpoint that is whole, on rank 0: none of it takes the checkpoint back.
+void after_save(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& e) {
+    log_event(Level::kWarning, "checkpoint.retention", "{}", e.what());
+  }
+}
+
 void report_disk(Run& run, bool wait) {
   const std::optional<SaveResult> saved = wait ? run.saves.disk->wait() : run.saves.disk->poll();
   if (!saved) return;
@@ -26,7 +37,7 @@ void report_disk(Run& run, bool wait) {
   if (!saved->warning.empty())
     log_event(Level::kWarning, "checkpoint.retention", "{}", saved->warning);
   fault_point("save.mark");
-  mark_last_good(run.fs, run.options.out, saved->step);
+  after_save([&] { mark_last_good(run.fs, run.options.out, saved->step); });
 }
 
 void report_memory(Run& run, bool wait) {
@@ -63,7 +74,6 @@ void report_save(Run& run, bool wait) {
     report_disk(run, wait);
   } catch (const Error& e) {
     if (e.code() == Code::kPeerLost) throw;
-    if (wait && run.state.step == run.timeline.steps()) throw;  // the run's result is not on disk
     if (!run.first()) return;
     log_event(Level::kError, "checkpoint.failed",
               "code={} reason=\"{}\" remedy=\"training goes on, the next save tries again\"",
@@ -113,14 +123,16 @@ CheckpointWritten save_now(Run& run) {
   const CheckpointWritten written = write_live_state(run);
   run.saves.saved_step = run.state.step;
   if (!run.first()) return written;
-  if (is_regular_save(run.config, run.state.step))
-    mark_last_good(run.fs, run.options.out, run.state.step);
   log_event(Level::kInfo, "checkpoint.saved", "step={} bytes={} hash={}", run.state.step,
             written.bytes, hash_hex(written.hash));
-  apply_retention(run.fs, run.options.out,
-                  {.keep = run.config.checkpoint.keep,
-                   .permanent_every = run.config.checkpoint.permanent_every_steps},
-                  run.state.step);
+  if (is_regular_save(run.config, run.state.step))
+    after_save([&] { mark_last_good(run.fs, run.options.out, run.state.step); });
+  after_save([&] {
+    apply_retention(run.fs, run.options.out,
+                    {.keep = run.config.checkpoint.keep,
+                     .permanent_every = run.config.checkpoint.permanent_every_steps},
+                    run.state.step);
+  });
   return written;
 }
 

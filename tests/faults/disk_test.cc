@@ -5,6 +5,11 @@
 // between two writes loses more than the steps since the last checkpoint.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/fault_point.h"
 #include "base/test_folder.h"
 #include "base/test_text.h"
 #include "checkpoint/faulty_file_system.h"
@@ -104,6 +109,38 @@ TEST_F(Disk, DamagedMarkAndMetricsDoNotMatter) {
   write_file(out + "/config.toml", "???");
   const Outcome again = tiny.train(c, out);
   EXPECT_EQ(again.hash(), whole.hash());
+}
+
+// No save has come since, to mark it anew: what the run ends with is whole all the same.
+TEST_F(Disk, ADamagedMarkIsToldAtTheEnd) {
+  RunConfig c = config();
+  c.checkpoint.every_steps = 4;
+  const std::string want = tiny.train(c, tiny.out("whole")).hash(), out = tiny.out("run");
+  tiny.train_steps(c, out, 5);
+  write_file(out + "/last_good", "nonsense");
+  const Outcome again = tiny.train(c, out);
+  EXPECT_EQ(again.hash(), want);
+  EXPECT_EQ(count(again.log, "checkpoint.retention"), 1) << again.log;
+}
+
+// A save in the background fails when the last step is done, and there is room again: the last save is another one.
+TEST_F(Disk, AFailedSaveBeforeTheLastOneEndsNothing) {
+  const RunConfig c = config();
+  const std::string want = tiny.train(c, tiny.out("whole")).hash(), out = tiny.out("run");
+  std::atomic<bool> ends{false}, failed{false};
+  set_fault_handler([&](const char* name) {
+    if (std::string(name) == "end.begun") ends = true;
+  });
+  WatchedFileSystem full(fs, [&](const std::string& path) {
+    if (path.find("/step-6.partial/") == std::string::npos || failed.exchange(true)) return;
+    while (!ends) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    throw_error(Code::kIo, "write {}: No space left on device", path);
+  });
+  const Outcome run = tiny.train(full, c, out);
+  set_fault_handler(nullptr);
+  EXPECT_EQ(run.hash(), want);
+  EXPECT_EQ(count(run.log, "checkpoint.failed"), 1) << run.log;
+  EXPECT_EQ(list_checkpoints(fs, out).back(), 7);
 }
 
 // The disk fills up after any number of bytes: the run goes on and is right, or says what is wrong;
