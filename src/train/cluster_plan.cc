@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kDay = 24 * 3600;
 
-// The most ranks that the trainer can use of those there are.
-int64_t usable_ranks(const RunConfig& config, int64_t ranks) {
+// The most ranks that this mesh can have of those there are.
+int64_t most_ranks_of(const RunConfig& config, int64_t ranks) {
   for (int64_t n = ranks; n > 0; --n) {
     try {
       run_mesh(config, static_cast<int>(n), 0);
@@ -22,6 +22,14 @@ int64_t usable_ranks(const RunConfig& config, int64_t ranks) {
     }
   }
   return 1;
+}
+
+// The same of any mesh: what the config divides by is planned anew.
+int64_t usable_ranks(const RunConfig& config, int64_t ranks) {
+  RunConfig undivided = config;
+  undivided.parallel.expert = undivided.parallel.context = 1;
+  for (PhaseConfig& phase : undivided.phases) phase.expert = phase.context = 0;
+  return std::max(most_ranks_of(config, ranks), most_ranks_of(undivided, ranks));
 }
 
 // What a checkpoint of all ranks has, and the most that one rank copies for it.

@@ -92,6 +92,17 @@ TEST(ClusterPlan, UsesTheMostRanksThatAMeshCanHave) {
             64 * 2 * 256);  // enough slots: the config's own batch
 }
 
+TEST(ClusterPlan, WhatTheConfigDividesByBoundsNothing) {
+  const Cluster cluster = cluster_of("[host]\nmachine = \"m.json\"\nranks = 8\n");
+  RunConfig c = config_of(8);
+  c.parallel.expert = 8;
+  EXPECT_EQ(plan_cluster(c, cluster, 2, {.interruptions = 100}).ranks, 2);
+  EXPECT_EQ(plan_cluster(c, cluster, 12, {.interruptions = 100}).ranks, 12);
+  c.parallel.expert = 1;
+  c.phases.front().context = 4;
+  EXPECT_EQ(plan_cluster(c, cluster, 2, {.interruptions = 100}).ranks, 2);
+}
+
 TEST(ClusterPlan, FasterLinksNeverHurt) {
   const std::string host = "[host]\nmachine = \"m.json\"\nranks = 4\n";
   double last = 0;
