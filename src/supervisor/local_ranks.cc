@@ -190,6 +190,7 @@ bool LocalRanks::read_beat(int rank, BeatSnapshot* beat) const {
   const HeartbeatPage& page = p.page->page();
   if (page.magic != HeartbeatPage::kMagic || page.pid != p.pid) return false;
   *beat = {.generation = page.generation,
+           .rank = static_cast<int32_t>(page.rank),
            .activity = page.activity,
            .waits_for = page.waits_for,
            .beats = static_cast<int64_t>(page.beats.load()),

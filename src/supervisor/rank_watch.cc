@@ -78,6 +78,16 @@ bool RankWatch::stands_still(double now, const Record& r) const {
   return r.watched && r.heard && now - r.moved_at > limit(r);
 }
 
+// Of the run: who has that place in the same group. -1: nobody; it is known to be gone.
+int RankWatch::awaited(const BeatSnapshot& beat) const {
+  if (beat.generation == 0 || beat.rank < 0) return beat.waits_for;  // of no group
+  const auto is_it = [&](const Record& r) {
+    return r.watched && r.beat.generation == beat.generation && r.beat.rank == beat.waits_for;
+  };
+  const auto found = std::find_if(state_.ranks.begin(), state_.ranks.end(), is_it);
+  return found == state_.ranks.end() ? -1 : static_cast<int>(found - state_.ranks.begin());
+}
+
 int RankWatch::culprit(double now, int from) const {
   const auto ranks = static_cast<int>(state_.ranks.size());
   std::vector<int> seen(state_.ranks.size(), 0);
@@ -87,16 +97,17 @@ int RankWatch::culprit(double now, int from) const {
     if (!stands_still(now, r)) return -1;
     // A process that is stopped waits for nobody: who it waited for may be gone, and its successor wait for it.
     const bool waits = r.beat.activity == Activity::kWaiting && !r.beat.stopped;
-    const int next = waits ? r.beat.waits_for : -1;
-    if (next < 0 || next >= ranks || next == rank) return rank;
-    if (!record(next).watched) return -1;  // it is known to be gone
+    if (!waits || r.beat.waits_for < 0) return rank;
+    const int next = awaited(r.beat);
+    if (next >= ranks || next == rank) return rank;
+    if (next < 0 || !record(next).watched) return -1;  // it is known to be gone
     if (++seen[static_cast<size_t>(rank)] > 1) break;
     rank = next;
   }
   // A ring: each waits for the next.
   std::vector<int> waiting(state_.ranks.size(), 0);
   for (const Record& r : state_.ranks) {
-    const int32_t other = r.beat.waits_for;
+    const int other = awaited(r.beat);
     if (r.watched && other >= 0 && other < ranks && stands_still(now, record(other)))
       ++waiting[static_cast<size_t>(other)];
   }

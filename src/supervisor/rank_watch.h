@@ -4,7 +4,8 @@
 // still longer than max(hang_seconds, hang_factor * median step) has stopped moving, and one in anything else than a
 // step longer than start_seconds. Most of those that stand still wait for another: the culprit is the one at the end of
 // that chain, if it stands still too; a process that is stopped ends it. If the chain is a ring, it is the one that
-// most wait for.
+// most wait for. Pages number the ranks of a group, which is smaller than the run while some of that are lost: here all
+// are of the run.
 //
 // A straggler computes (waiting left out) more than straggler_factor times as long as the median rank, kSlowSteps
 // steps in a row.
@@ -68,6 +69,7 @@ class RankWatch {
   double limit(const Record& r) const;
   bool stands_still(double now, const Record& r) const;
   int likeliest_culprit(double now) const;
+  int awaited(const BeatSnapshot& beat) const;
   int culprit(double now, int from) const;
   void compare_compute(Record& r);
 
@@ -78,6 +80,7 @@ class RankWatch {
 template <class Visitor>
 void each_field(Visitor& visit, BeatSnapshot& b) {
   visit("generation", b.generation);
+  visit("rank", b.rank);
   visit("activity", b.activity);
   visit("waits_for", b.waits_for);
   visit("beats", b.beats);

@@ -96,6 +96,29 @@ TEST_F(RankWatchTest, AStoppedProcessWaitsForNobody) {
   EXPECT_TRUE(watch_.find_hang(31).stopped);
 }
 
+// Rank 1 of the run is lost, and the others have gone on without it: in their group, 2 is rank 1 and 3 is rank 2.
+TEST_F(RankWatchTest, AGroupThatIsSmallerThanTheRunHasOtherNumbers) {
+  const auto of_group = [](int32_t rank, BeatSnapshot b) {
+    b.generation = 2, b.rank = rank;
+    return b;
+  };
+  watch_.end(1);
+  beat(0, 0, of_group(0, waiting(2)));
+  beat(0, 2, of_group(1, waiting(2)));
+  beat(0, 3, of_group(2, computing(1)));
+  EXPECT_EQ(watch_.find_hang(31).rank, 3);
+  // A ring: two wait for 2, one for 0. Its successor is none of them yet.
+  watch_.begin(0, 1);
+  beat(0, 1, {.activity = Activity::kMeeting, .beats = 1});
+  beat(0, 0, of_group(0, waiting(1)));
+  beat(0, 2, of_group(1, waiting(0)));
+  beat(0, 3, of_group(2, waiting(1)));
+  EXPECT_EQ(watch_.find_hang(62).rank, 2);
+  // 2 is gone, and the others wait for it still: nobody hangs.
+  watch_.end(2);
+  EXPECT_EQ(watch_.find_hang(62).rank, -1);
+}
+
 TEST_F(RankWatchTest, AStragglerIsToldOnceAfterSixteenSteps) {
   int told = 0;
   for (int step = 1; step <= 40; ++step) {

@@ -16,8 +16,9 @@ namespace moraine {
 // A rank's heartbeat page at one moment.
 struct BeatSnapshot {
   int64_t generation = 0;
+  int32_t rank = -1;  // in the group, which may be without some of the run's ranks; -1: not known
   Activity activity = Activity::kStarting;
-  int32_t waits_for = -1;
+  int32_t waits_for = -1;  // a rank in the group
   int64_t beats = 0, step = 0, steps_total = 0;
   double step_seconds = 0, compute_seconds = 0;
   double tokens_per_second = 0, loss = 0;  // shown; no decision depends on them
