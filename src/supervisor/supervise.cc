@@ -28,6 +28,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "supervisor/local_host.h"
+#include "supervisor/policy.h"
 #include "supervisor/remote_host.h"
 #include "supervisor/run_view.h"
 #include "supervisor/state_json.h"
@@ -112,6 +113,34 @@ class StopSignals {
   int fd_ = -1;
 };
 
+// Whether all that is an index or a name in a state that was read is one.
+bool is_sound(const SupervisedRun& run, size_t hosts) {
+  const auto is_of = [](int64_t index, size_t count) {
+    return index >= 0 && index < static_cast<int64_t>(count);
+  };
+  const size_t ranks = run.ranks.size();
+  const auto is_fault = [](RunFault fault) {
+    return static_cast<size_t>(fault) < policy_table().size();
+  };
+  return ranks > 0 && run.hosts.size() == hosts && run.watch.ranks.size() == ranks &&
+         run.phase <= RunPhase::kOver &&
+         std::all_of(run.ranks.begin(), run.ranks.end(),
+                     [&](const RankStatus& r) {
+                       return r.phase <= RankPhase::kAbsent && is_of(r.host, hosts) &&
+                              is_fault(r.killed_for);
+                     }) &&
+         std::all_of(
+             run.hosts.begin(), run.hosts.end(),
+             [&](const HostRecord& h) { return h.successor == -1 || is_of(h.successor, hosts); }) &&
+         std::all_of(run.open.begin(), run.open.end(),
+                     [&](const Incident& i) {
+                       return is_fault(i.fault) && i.level <= RecoveryLevel::kStop &&
+                              (i.rank == -1 || is_of(i.rank, ranks));
+                     }) &&
+         std::all_of(run.readings.begin(), run.readings.end(),
+                     [&](const HostReading& r) { return is_of(r.host, hosts); });
+}
+
 std::vector<std::string> agent_words(const SuperviseOptions& o, const std::string& host,
                                      const std::string& folder) {
   std::vector<std::string> words = o.launch;
@@ -189,20 +218,46 @@ class SuperviseLoop {
     tell(TimePassed{});
   }
 
+  // What a supervisor has left.
+  struct Left {
+    Json state;  // the supervisor's own part
+    SupervisedRun run;
+    std::vector<std::string> names = {"localhost"};  // of the hosts
+    std::vector<FollowedRank> offsets;
+    int port = 0;
+  };
+  Left read_left() const {
+    const std::string path = at("state.json");
+    const Json state = parse_json(fs_.read(path), path);
+    Left left;
+    left.state = state.at("run");
+    state_from_json(left.state, &left.run);
+    if (state.contains("hosts")) left.names = state.at("hosts").get<std::vector<std::string>>();
+    if (!is_sound(left.run, left.names.size()))
+      throw_error(Code::kCorrupt, "read {}: no state of a supervisor", path);
+    left.offsets.resize(left.run.ranks.size());
+    for (size_t r = 0; r < left.offsets.size(); ++r)
+      left.offsets[r].log_offset = state.at("logs").at(r).get<int64_t>();
+    left.offsets[0].out_offset = state.at("out").get<int64_t>();
+    left.port = static_cast<int>(state.at("port").get<int64_t>());
+    return left;
+  }
+
   // Goes on from what a supervisor left that did not see the end; false: there is nothing to go on with.
   bool restore() {
     if (!fs_.exists(at("state.json"))) return false;
-    const Json state = parse_json_or_null(fs_.read(at("state.json")));
-    if (!state.is_object() || !state.contains("run")) return false;
-    SupervisedRun run;
-    state_from_json(state.at("run"), &run);
+    Left left;
+    try {
+      left = read_left();
+    } catch (const Error& e) {  // what it had started is ended by its files
+      log_event(Level::kWarning, "supervise.state_failed", "reason=\"{}\"", e.what());
+      return false;
+    }
+    const SupervisedRun& run = left.run;
+    const std::vector<std::string>& names = left.names;
     if (run.phase == RunPhase::kOver) return false;
-    std::vector<std::string> names = {"localhost"};
-    if (state.contains("hosts")) names = state.at("hosts").get<std::vector<std::string>>();
     open_hosts(names, run.ranks.size());
-    for (size_t r = 0; r < offsets_.size(); ++r)
-      offsets_[r].log_offset = state.at("logs").at(r).get<int64_t>();
-    offsets_[0].out_offset = state.at("out").get<int64_t>();
+    offsets_ = left.offsets;
     const std::vector<HostReport> found = find_ranks(run);
     const bool any_alive = std::any_of(found.begin(), found.end(), [](const HostReport& r) {
       return std::holds_alternative<RankStarted>(r);
@@ -217,8 +272,8 @@ class SuperviseLoop {
           fmt::join(plan_.options.hosts, ","));
     }
     if (run.phase == RunPhase::kStopping && !any_alive) return false;
-    port_ = static_cast<int>(state.at("port").get<int64_t>());
-    supervisor_ = std::make_unique<Supervisor>(now_seconds(), plan_.options, state.at("run"));
+    port_ = left.port;
+    supervisor_ = std::make_unique<Supervisor>(now_seconds(), plan_.options, left.state);
     log_event(Level::kInfo, "supervise.found", "ranks={} alive={} step={}", run.ranks.size(),
               any_alive, supervisor_->run().step);
     for (const HostReport& report : found) take_known(report);

@@ -11,6 +11,7 @@
 
 #include "base/heartbeat.h"
 #include "base/json.h"
+#include "base/process_stat.h"
 #include "base/test_folder.h"
 #include "base/test_page.h"
 #include "supervisor/test_listener.h"
@@ -167,6 +168,47 @@ TEST_F(Supervise, ASupervisorThatWasKilledFindsItsProcess) {
   const Ended end = program.wait();
   EXPECT_EQ(end.exit_code, 0) << end.err;
   EXPECT_EQ(lines("starts"), 2);
+}
+
+// Cut, of another kind, and with numbers that are none of this run: what was started is ended, and starts again.
+TEST_F(Supervise, AStateThatIsDamagedIsToldAndLeftAlone) {
+  const std::string script = "echo > ready; while [ ! -e go ]; do sleep 0.01; done; echo result";
+  const std::string state = folder.file("out/supervise/state.json");
+  const auto begin = [&] {
+    posix_file_system().remove_all(folder.file("ready"));
+    auto program = std::make_unique<Program>(folder.path(), of_script(script));
+    while (read("ready").empty() && read("child.err").find("supervise.found") == std::string::npos)
+      rest();
+    return program;
+  };
+  std::unique_ptr<Program> program = begin();
+  const auto changed = [](const std::string& text, const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.substr(0, at) + to + text.substr(at + from.size());
+  };
+  for (const std::string damage : {"cut", "empty", "{\"run\": {}}", "logs", "hosts", "ranks"}) {
+    SCOPED_TRACE(damage);
+    const int64_t pid = pid_of(0);
+    program->send(SIGKILL);
+    program->wait();
+    std::string text = posix_file_system().read(state);
+    if (damage == "cut") text.resize(text.size() / 2);
+    if (damage == "empty") text.clear();
+    if (damage.starts_with("{")) text = damage;
+    if (damage == "logs") text = changed(text, "\"logs\": [", "\"logs\": [[]], \"logr\": [");
+    if (damage == "hosts") text = changed(text, "\"successor\": -1", "\"successor\": 77");
+    if (damage == "ranks") text = changed(text, "\"host\": 0", "\"host\": 4000000");
+    write_file(state, text);
+    posix_file_system().remove_all(folder.file("child.err"));
+    program = begin();
+    ASSERT_NE(read("child.err").find("supervise.state_failed"), std::string::npos);
+    EXPECT_NE(pid, pid_of(0));
+    const std::optional<ProcessStat> former = read_process_stat(pid);
+    EXPECT_TRUE(!former || former->state == 'Z');  // nobody may have waited for it
+  }
+  write_file(folder.file("go"), "");
+  EXPECT_EQ(program->wait().exit_code, 0);
 }
 
 // A program that beats, as training does, in this same file: its first process stops moving at step 50.
