@@ -1,5 +1,6 @@
 // `moraine supervise`: a training run, or any program, that is kept alive.
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -29,10 +30,10 @@ struct SuperviseFlags {
   std::vector<std::string> command;  // behind --
 };
 
+// What can not be passed on is in a file too, and the run goes on.
 void pass_on(SupervisePlan* plan) {
   plan->on_out = [](std::string_view text) {
-    fmt::print("{}", text);
-    std::fflush(stdout);
+    if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size()) std::fflush(stdout);
   };
   plan->on_log = [](std::string_view text) { say_text(text); };
 }
@@ -182,6 +183,11 @@ void cmd_supervise(const CommandLine& line) {
   fit_hosts(f, &plan);
   pass_on(&plan);
   const SuperviseResult result = supervise(posix_file_system(), plan);
+  if (result.exit_code == kExitOk && std::ferror(stdout) != 0)
+    throw_error(Code::kIo,
+                "write to standard output: the results did not get through; they are in "
+                "{}/rank-0.out, or in that of rank 0's host",
+                plan.folder);
   if (result.exit_code == kExitOk) return;
   constexpr int kFirst = 10, kLast = 19;
   if (result.exit_code >= kFirst && result.exit_code <= kLast)

@@ -4,7 +4,8 @@
 // and does what comes back. FOLDER has state.json (what a supervisor that was killed goes on from), ledger.jsonl, and
 // for each rank what local_ranks.h says, in on-<host>/ if it is on another one. An alert is a line of the log.
 //
-// SIGTERM, SIGINT and SIGHUP once: ranks are told, and saved; more than a second later again: they are killed.
+// SIGTERM, SIGINT and SIGHUP once: ranks are told, and saved; more than a second later again: they are killed. SIGPIPE
+// is ignored from here on: that nobody reads the log any more is no reason to leave a run alone.
 //
 // Errors: kInvalidArgument: another supervisor works in FOLDER; a run with other ranks is alive in it. kIo: FOLDER can
 //         not be written at the start. Later errors of the disk are logged, and the run goes on.

@@ -120,6 +120,19 @@ TEST_F(Supervise, NamesAProgramThatIsNotThere) {
   EXPECT_NE(end.err.find("start /no/such: No such file"), std::string::npos) << end.err;
 }
 
+// A pipe that nobody reads any more: what is told goes nowhere, and the program is kept alive.
+TEST_F(Supervise, GoesOnWhereNobodyReadsWhatItSays) {
+  run_shell(folder.path(),
+            "cd '" + folder.path() +
+                "'; { \"$M\" supervise --out out --set supervise.backoff_seconds=0.05 --set "
+                "supervise.sensor_seconds=0 -- sh -c 'echo $$ >> starts; echo line; while [ ! -e "
+                "gone ]; do sleep 0.01; done; [ $(wc -l < starts) -ge 3 ]'; echo $? > code; } 2>&1 "
+                "| { head -n 1; exec <&-; touch gone; }");
+  EXPECT_EQ(lines("starts"), 3);
+  EXPECT_EQ(read("out/supervise/rank-0.out"), "line\nline\nline\n");
+  EXPECT_EQ(read("code"), fmt::format("{}\n", exit_code(Code::kIo)));  // results are lost
+}
+
 TEST_F(Supervise, PassesASignalOn) {
   Program program(
       folder.path(),
