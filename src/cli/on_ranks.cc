@@ -58,9 +58,12 @@ int64_t launcher_number(std::initializer_list<const char*> names) {
 void read_secret(const std::string& path, std::string* secret) {
   constexpr size_t kShortest = 16;
   if (path.empty()) return;
-  if (!posix_file_system().exists(path))
+  FileSystem& fs = posix_file_system();
+  if (!fs.exists(path))
     throw_error(Code::kNotFound, "--secret-file {}: there is no such file", path);
-  *secret = posix_file_system().read(path);
+  if (fs.is_directory(path))  // a disk that fails would be tried again and again
+    throw_error(Code::kInvalidArgument, "--secret-file {}: it is a folder; wanted a file", path);
+  *secret = fs.read(path);
   while (!secret->empty() && std::isspace(static_cast<unsigned char>(secret->back())))
     secret->pop_back();
   if (secret->size() < kShortest)

@@ -121,6 +121,8 @@ TEST_F(OverRails, StartsThatCannotWorkAreRefused) {
   refused({"--rendezvous", here, "--ranks", "2", "--rank", "1", "--secret-file",
            folder.path() + "/short"},
           "wanted at least 16");
+  refused({"--rendezvous", here, "--ranks", "2", "--rank", "1", "--secret-file", folder.path()},
+          "it is a folder");
   refused({"--rendezvous", here, "--ranks", "1", "--rank", "0", "--rails", "eth77"},
           "rail 'eth77': fits no address");
   refused({"--set", "parallel.rails=[1]"}, "a list of texts");
