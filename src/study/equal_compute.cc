@@ -12,6 +12,7 @@ namespace moraine {
 namespace {
 
 constexpr int64_t kWidthStep = 8, kWidthMost = 1 << 17;
+constexpr double kMostTokens = 1e18;  // of a run: those of train.tokens
 
 const char* key_of(MatchedWidth match) {
   return match == MatchedWidth::kHidden ? "model.hidden" : "model.expert_hidden";
@@ -68,6 +69,10 @@ void set_tokens(StudyConfig& study, double flops) {
   RunConfig& config = study.config;
   const double batch = static_cast<double>(config.train.batch_tokens);
   const double steps = std::max(1.0, std::round(flops / study.token_flops / batch));
+  if (steps * batch > kMostTokens)
+    throw_error(Code::kInvalidArgument,
+                "study: variant \"{}\": {:.3g} flops are {:.1e} tokens; the limit is {:.0e}",
+                study.variant.name, flops, steps * batch, kMostTokens);
   config.train.steps = 0;
   config.train.tokens = static_cast<int64_t>(steps * batch);
   config.phases.front().steps = 0;

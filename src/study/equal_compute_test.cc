@@ -89,5 +89,17 @@ TEST(EqualCompute, WhatCannotBeComparedIsRefused) {
   EXPECT_EQ(compute({"model.attention=cca"}).size(), 1u);
 }
 
+TEST(EqualCompute, ABudgetThatNoRunCanCountIsRefused) {
+  EXPECT_EQ(compute({"model.experts_per_token=2"}, {.flops = 1e12}).size(), 2u);
+  try {
+    compute({"model.experts_per_token=2"}, {.flops = 1e29});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kInvalidArgument);
+    EXPECT_NE(std::string(e.what()).find("tokens; the limit is 1e+18"), std::string::npos)
+        << e.what();
+  }
+}
+
 }  // namespace
 }  // namespace moraine
