@@ -29,7 +29,12 @@ void adopt_own_model(FileSystem& fs, const std::string& out, RunConfig& c) {
   const std::vector<int64_t> steps = list_checkpoints(fs, out);
   const std::string saved = join_path(out, "config.toml");
   if (steps.empty() || !fs.exists(saved)) return;
-  const RunConfig own = read_saved_config(fs.read(saved), saved);
+  RunConfig own;
+  try {
+    own = read_saved_config(fs.read(saved), saved);
+  } catch (const Error&) {
+    return;  // it is written anew; the checkpoint has the config that counts
+  }
   if (own.train.init != c.train.init) return;  // check_same_run will say so
   c.model = own.model;
   if (c.data.tokenizer.empty() && fs.exists(join_path(out, "tokenizer.json")))

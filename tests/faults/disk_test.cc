@@ -111,6 +111,18 @@ TEST_F(Disk, DamagedMarkAndMetricsDoNotMatter) {
   EXPECT_EQ(again.hash(), whole.hash());
 }
 
+// Of such a run it says, too, which model it has.
+TEST_F(Disk, ADamagedConfigOfARunThatBeganWithAModelDoesNotMatter) {
+  const RunConfig c = tiny.config(tiny.rich("f32"));
+  const std::string out = tiny.out("run"), want = tiny.train(c, out).hash();
+  for (const char* damaged : {"???", "", "[model]\nhidden = 32\n"}) {
+    SCOPED_TRACE(damaged);
+    remove_checkpoints_after(fs, out, 6);
+    write_file(out + "/config.toml", damaged);
+    EXPECT_EQ(tiny.train(c, out).hash(), want);
+  }
+}
+
 // No save has come since, to mark it anew: what the run ends with is whole all the same.
 TEST_F(Disk, ADamagedMarkIsToldAtTheEnd) {
   RunConfig c = config();
