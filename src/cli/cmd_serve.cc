@@ -109,6 +109,7 @@ void check(const ServeFlags& f) {
 
 // The first rank answers, the others compute along.
 void serve_on(Transport& transport, ServeFlags f) {
+  std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads any more is no reason to end
   FileSystem& fs = posix_file_system();
   check_serving_device(f.model.device, transport.size());
   ServeRanks ranks(transport, f.model.threads, f.ranks.deadline_seconds);

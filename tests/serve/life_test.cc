@@ -170,6 +170,18 @@ TEST_F(Life, ClientsThatVanishHoldNothing) {
   EXPECT_EQ(server->end().exit_code, 0);
 }
 
+// A pipe behind stderr that nobody reads.
+TEST_F(Life, ALogThatNobodyReadsEndsNothing) {
+  run_shell(
+      folder.path(),
+      "cd '" + folder.path() +
+          "'; { sh -c 'echo $$ > pid; exec \"$0\" serve --model model --threads 1 --cache-mib 64 "
+          "--chat-template chatml --port 0 > out' \"$M\"; echo $? > code; } 2>&1 | { exec <&-; "
+          "until [ -s out ] || [ -s code ]; do sleep 0.01; done; kill \"$(cat pid)\"; }");
+  EXPECT_NE(posix_file_system().read(file("out")).find("127.0.0.1:"), std::string::npos);
+  EXPECT_EQ(posix_file_system().read(file("code")), "0\n");
+}
+
 TEST_F(Life, Encrypted) {
   if (std::system("openssl version >/dev/null 2>&1") != 0)
     GTEST_SKIP() << "NOT TESTED: there is no command openssl; encryption was not looked at";
