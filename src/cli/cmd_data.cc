@@ -36,6 +36,17 @@ std::string source_folder(FileSystem& fs, const DataFlags& f) {
   return ModelDirectory::open(fs, f.model_path).path();
 }
 
+std::unique_ptr<ChatTemplate> load_template(FileSystem& fs, const std::string& folder,
+                                            const DataFlags& f, const Tokenizer& tokenizer) {
+  try {
+    return ChatTemplate::load(fs, folder, f.chat_template, tokenizer);
+  } catch (const Error& e) {
+    if (e.code() != Code::kNotFound || f.model_path.empty() || !f.chat_template.empty()) throw;
+    throw_error(e.code(), "{}; --model is for conversations: for plain text give --tokenizer {}",
+                e.what(), f.model_path);
+  }
+}
+
 // The template goes with the data: a model that is trained on it is asked in the same form.
 void write_template(FileSystem& fs, const std::string& folder, const ChatTemplate* chat) {
   const std::string path = join_path(folder, "chat_template.jinja");
@@ -61,7 +72,7 @@ void build(const DataFlags& f, BuildOptions& options) {
       !f.model_path.empty() || !f.chat_template.empty() || f.field == "messages";
   std::unique_ptr<ChatTemplate> chat;
   if (conversations) {
-    chat = ChatTemplate::load(fs, folder, f.chat_template, *tokenizer);
+    chat = load_template(fs, folder, f, *tokenizer);
     options.encode_line = [&](std::string_view line, EncodedLine* encoded) {
       const ConversationRule rule{
           .chat = *chat, .tokenizer = *tokenizer, .field = f.field.empty() ? "messages" : f.field};
