@@ -263,6 +263,14 @@ TEST(Messages, AnswersInAnthropicsForm) {
   EXPECT_EQ(error["type"], "error");
   EXPECT_EQ(error["error"]["type"], "invalid_request_error");
   EXPECT_NE(error["error"]["message"].get<std::string>().find("max_tokens"), std::string::npos);
+  // Names of tools stand in prompts and in calls.
+  for (const char* name : {"", "a b", "a>\n<parameter=b", "\u00e4"}) {
+    const Json named =
+        server.error("/v1/messages",
+                     {{"max_tokens", 1}, {"messages", user("Hi")}, {"tools", {{{"name", name}}}}});
+    EXPECT_EQ(named["status"], 400) << name;
+    EXPECT_NE(named["error"]["message"].text().find("tools[0].name"), std::string::npos) << named;
+  }
   const Json counted = server.post_json("/v1/messages/count_tokens", {{"messages", user("Hi")}});
   EXPECT_GT(counted["input_tokens"].get<int>(), 0);
 }
@@ -322,6 +330,13 @@ TEST(Responses, AnswersWithItems) {
       server.post_json("/v1/responses", {{"input", user("Hi")}, {"max_output_tokens", 1}});
   EXPECT_EQ(cut["status"], "incomplete");
   EXPECT_EQ(cut["incomplete_details"]["reason"], "max_output_tokens");
+  EXPECT_EQ(cut["output"][0]["status"], "incomplete");
+  // A stream says the same of the item that is cut.
+  const SseStream stream(
+      server.post("/v1/responses", {{"input", "Hi"}, {"max_output_tokens", 1}, {"stream", true}})
+          .body);
+  EXPECT_EQ(stream.events.back(), "response.incomplete");
+  EXPECT_EQ(stream.data.back()["response"]["output"][0]["status"], "incomplete");
   EXPECT_EQ(server.error("/v1/responses",
                          {{"input", "a"}, {"previous_response_id", "r"}})["error"]["param"],
             "previous_response_id");

@@ -85,11 +85,7 @@ void check_tool(JsonFields& tool) {
   if (function == nullptr) tool.fail("function", "is missing");
   JsonFields members(*function, tool.place_of("function"));
   const std::string name = members.text("name", "");
-  const bool good = !name.empty() && name.size() <= 64 &&
-                    std::all_of(name.begin(), name.end(), [](unsigned char c) {
-                      return std::isalnum(c) || c == '_' || c == '-' || c == '.';
-                    });
-  if (!good)
+  if (!is_tool_name(name, 64))
     members.fail("name", "is no name; wanted 1 to 64 letters, digits, underscores, dots or dashes");
   members.text("description", "");
   members.object("parameters");
@@ -158,6 +154,12 @@ std::optional<SharedGrammar> tools_grammar(const ToolUse& use, ToolFormat format
 }
 
 }  // namespace
+
+bool is_tool_name(std::string_view name, size_t most) {
+  return !name.empty() && name.size() <= most && std::all_of(name.begin(), name.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+  });
+}
 
 Json read_messages(const Json& messages, const std::string& place, const Limits& limits) {
   if (!messages.is_array() || messages.empty())
