@@ -97,6 +97,9 @@ void build(const DataFlags& f, BuildOptions& options) {
   if (split) write_template(fs, valid, chat.get());
   print_dataset(train, result.train);
   print_dataset(valid, result.valid);
+  if (options.meaning.eos_id < 0)
+    say("data: the tokenizer has no token that ends a document: documents are not divided, and a "
+        "model will not learn to end\n");
   if (result.empty_documents > 0)
     say("data: {} empty documents left out\n", result.empty_documents);
   if (result.documents_without_target > 0)

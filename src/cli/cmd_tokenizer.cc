@@ -76,7 +76,12 @@ void train_tokenizer(const TokenizerFlags& f) {
   fs.make_directories(f.out);
   fs.write_atomic(join_path(f.out, "tokenizer.json"), json);
   const std::string path = join_path(f.out, "tokenizer.json");
-  const int64_t tokens = Tokenizer::parse(json, path)->vocabulary_size();
+  const std::unique_ptr<Tokenizer> made = Tokenizer::parse(json, path);
+  const int64_t tokens = made->vocabulary_size();
+  if (made->eos_id() < 0)
+    say("tokenizer: none of --special ends a document, as <|endoftext|> does: documents will not "
+        "be "
+        "divided, and a model will not learn to end\n");
   if (tokens < f.vocab_size)
     say("tokenizer: the text has no further pair that comes twice: {} tokens, not {}\n", tokens,
         f.vocab_size);

@@ -243,8 +243,18 @@ TEST_F(ProgramCli, TokenizerTrainSaysHowManyTokensThereAre) {
 // CLI11 would make "PAD" of "[PAD]", and two values of "[a,b]".
 TEST_F(ProgramCli, ValuesInBracketsAreTakenAsTheyAre) {
   folder.write("[text]/a.txt", "aa ab ba bb\n");
-  must({"tokenizer", "train", "--input", folder.file("[text]/a.txt"), "--vocab-size", "300",
-        "--special", "[PAD]", "--special=[a,b]", "--out", folder.file("[out]")});
+  const Ended made =
+      run_program(folder.path(),
+                  {"tokenizer", "train", "--input", folder.file("[text]/a.txt"), "--vocab-size",
+                   "300", "--special", "[PAD]", "--special=[a,b]", "--out", folder.file("[out]")});
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+  // Who names other special tokens loses the one that ends a document, and hears of it.
+  EXPECT_NE(made.err.find("none of --special ends a document"), std::string::npos) << made.err;
+  const Ended built =
+      run_program(folder.path(), {"data", "build", "--tokenizer", folder.file("[out]"), "--input",
+                                  folder.file("[text]/a.txt"), "--out", folder.file("data")});
+  EXPECT_EQ(built.exit_code, 0) << built.err;
+  EXPECT_NE(built.err.find("no token that ends a document"), std::string::npos) << built.err;
   const Json json = parse_json(must({"tokenizer", "encode", "--tokenizer", folder.file("[out]"),
                                      "--text", "[PAD][a,b]", "--json"}));
   EXPECT_EQ(json.at("pieces"), Json({"[PAD]", "[a,b]"}));
