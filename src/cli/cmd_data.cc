@@ -88,13 +88,12 @@ void build(const DataFlags& f, BuildOptions& options) {
   options.progress = [&](const BuildProgress& p) {
     progress.update(p.bytes_done, p.bytes_total, "B");
   };
+  options.write_beside = [&](const std::string& out) { write_template(fs, out, chat.get()); };
   Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());
   const BuildResult result = build_dataset(fs, pool, options);
   const bool split = options.valid_fraction > 0;
   const std::string train = split ? join_path(options.out, "train") : options.out,
                     valid = join_path(options.out, "valid");
-  write_template(fs, train, chat.get());
-  if (split) write_template(fs, valid, chat.get());
   print_dataset(train, result.train);
   print_dataset(valid, result.valid);
   if (options.meaning.eos_id < 0)

@@ -95,6 +95,7 @@ class DatasetWriter {
   }
 
   void commit() {
+    if (options_.write_beside) options_.write_beside(folder_);
     write_manifest(files_, folder_, manifest_);
     files_.remove_all(mark_path());
   }
