@@ -36,6 +36,17 @@ std::string source_folder(FileSystem& fs, const DataFlags& f) {
   return ModelDirectory::open(fs, f.model_path).path();
 }
 
+std::unique_ptr<ChatTemplate> load_template(FileSystem& fs, const std::string& folder,
+                                            const DataFlags& f, const Tokenizer& tokenizer) {
+  try {
+    return ChatTemplate::load(fs, folder, f.chat_template, tokenizer);
+  } catch (const Error& e) {
+    if (e.code() != Code::kNotFound || f.model_path.empty() || !f.chat_template.empty()) throw;
+    throw_error(e.code(), "{}; --model is for conversations: for plain text give --tokenizer {}",
+                e.what(), f.model_path);
+  }
+}
+
 // The template goes with the data: a model that is trained on it is asked in the same form.
 void write_template(FileSystem& fs, const std::string& folder, const ChatTemplate* chat) {
   const std::string path = join_path(folder, "chat_template.jinja");
@@ -61,7 +72,7 @@ void build(const DataFlags& f, BuildOptions& options) {
       !f.model_path.empty() || !f.chat_template.empty() || f.field == "messages";
   std::unique_ptr<ChatTemplate> chat;
   if (conversations) {
-    chat = ChatTemplate::load(fs, folder, f.chat_template, *tokenizer);
+    chat = load_template(fs, folder, f, *tokenizer);
     options.encode_line = [&](std::string_view line, EncodedLine* encoded) {
       const ConversationRule rule{
           .chat = *chat, .tokenizer = *tokenizer, .field = f.field.empty() ? "messages" : f.field};
@@ -77,15 +88,17 @@ void build(const DataFlags& f, BuildOptions& options) {
   options.progress = [&](const BuildProgress& p) {
     progress.update(p.bytes_done, p.bytes_total, "B");
   };
+  options.write_beside = [&](const std::string& out) { write_template(fs, out, chat.get()); };
   Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());
   const BuildResult result = build_dataset(fs, pool, options);
   const bool split = options.valid_fraction > 0;
   const std::string train = split ? join_path(options.out, "train") : options.out,
                     valid = join_path(options.out, "valid");
-  write_template(fs, train, chat.get());
-  if (split) write_template(fs, valid, chat.get());
   print_dataset(train, result.train);
   print_dataset(valid, result.valid);
+  if (options.meaning.eos_id < 0)
+    say("data: the tokenizer has no token that ends a document: documents are not divided, and a "
+        "model will not learn to end\n");
   if (result.empty_documents > 0)
     say("data: {} empty documents left out\n", result.empty_documents);
   if (result.documents_without_target > 0)

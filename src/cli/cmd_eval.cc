@@ -176,22 +176,26 @@ void check_meaning(const Dataset& dataset, const std::string& tokenizer_json, in
 void print_perplexity(const PerplexityRun& run, const char* kind, const std::string& path,
                       const Perplexity& p) {
   if (!run.flags.first) return;
+  // Of no token there is no mean.
+  const auto exact = [&](double x) { return p.tokens == 0 ? Json(nullptr) : Json(x); };
+  const auto digits = [&](double x, int count) {
+    return p.tokens == 0 ? std::string("N/A") : fmt::format("{:.{}f}", x, count);
+  };
   if (run.flags.json) {
     fmt::print("{}\n", json_text({{kind, path},
                                   {"documents", p.documents},
                                   {"tokens", p.tokens},
                                   {"bytes", p.bytes},
-                                  {"loss", p.loss()},
-                                  {"perplexity", p.perplexity()},
-                                  {"bits_per_byte", p.bits_per_byte()},
+                                  {"loss", exact(p.loss())},
+                                  {"perplexity", exact(p.perplexity())},
+                                  {"bits_per_byte", exact(p.bits_per_byte())},
                                   {"context", run.options.context},
                                   {"stride", run.options.stride},
                                   {"bos", run.begin.put}}));
   } else {
-    fmt::print(
-        "{}={} tokens={} bytes={} loss={:.4f} perplexity={:.3f} bits_per_byte={:.4f} bos={}\n",
-        kind, path, p.tokens, p.bytes, p.loss(), p.perplexity(), p.bits_per_byte(),
-        run.begin.put ? "yes" : "no");
+    fmt::print("{}={} tokens={} bytes={} loss={} perplexity={} bits_per_byte={} bos={}\n", kind,
+               path, p.tokens, p.bytes, digits(p.loss(), 4), digits(p.perplexity(), 3),
+               digits(p.bits_per_byte(), 4), run.begin.put ? "yes" : "no");
   }
 }
 
@@ -405,6 +409,8 @@ void cmd_eval(const CommandLine& line) {
   declare_ranks_with_deadline(flags, "eval", &f.on_ranks);
   if (!flags.parse(line)) return;
   f.has_tokens = flags.given("tokens");
+  if (f.has_tokens && flags.given("text"))
+    throw_error(Code::kInvalidArgument, "--tokens and --text: wanted one of them");
   if (f.action == "score" && !f.has_tokens && !flags.given("text"))
     throw_error(Code::kInvalidArgument, "score: wanted --tokens \"1 2 3\" or --text TEXT");
   const ModelDirectory directory = ModelDirectory::open(posix_file_system(), f.model_path);

@@ -130,6 +130,8 @@ void cmd_generate(const CommandLine& line) {
   f.load.placement = f.placement.placement();
   if (!flags.given("prompt") && !f.has_tokens)
     throw_error(Code::kInvalidArgument, "wanted --prompt TEXT or --tokens \"1 2 3\"");
+  if (flags.given("prompt") && f.has_tokens)
+    throw_error(Code::kInvalidArgument, "--prompt and --tokens: wanted one of them");
   const ModelDirectory directory = ModelDirectory::open(posix_file_system(), f.model_path);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(directory.tokenizer_json());
   complete(directory, tokenizer.get(), f);

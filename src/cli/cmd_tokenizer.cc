@@ -6,6 +6,7 @@
 #include "base/check_place.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/progress.h"
@@ -74,7 +75,17 @@ void train_tokenizer(const TokenizerFlags& f) {
   }
   fs.make_directories(f.out);
   fs.write_atomic(join_path(f.out, "tokenizer.json"), json);
-  fmt::print("tokenizer={} tokens={}\n", join_path(f.out, "tokenizer.json"), f.vocab_size);
+  const std::string path = join_path(f.out, "tokenizer.json");
+  const std::unique_ptr<Tokenizer> made = Tokenizer::parse(json, path);
+  const int64_t tokens = made->vocabulary_size();
+  if (made->eos_id() < 0)
+    say("tokenizer: none of --special ends a document, as <|endoftext|> does: documents will not "
+        "be "
+        "divided, and a model will not learn to end\n");
+  if (tokens < f.vocab_size)
+    say("tokenizer: the text has no further pair that comes twice: {} tokens, not {}\n", tokens,
+        f.vocab_size);
+  fmt::print("tokenizer={} tokens={}\n", path, tokens);
 }
 
 // What is to be encoded or decoded: the flag, the one file, or standard input.

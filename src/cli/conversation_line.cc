@@ -28,6 +28,47 @@ Json parse_line(std::string_view line) {
   return json;
 }
 
+// Parts of text become one text, as the server makes of them.
+std::string joined_parts(const Json& parts, size_t message) {
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Json& part = parts[i];
+    const bool good = part.is_object() && part.contains("text") && part["text"].is_string() &&
+                      part.value("type", Json("text")) == "text";
+    if (!good) {
+      throw_error(Code::kInvalidArgument,
+                  "part {} of the content of message {} is not text; want {{\"type\": \"text\", "
+                  "\"text\": ...}}",
+                  i, message);
+    }
+    text += part["text"].text();
+  }
+  return text;
+}
+
+// The form of server/conversation.h, so that a template writes here what it writes when the model is asked.
+void make_as_served(Json& message, size_t index) {
+  if (message["role"] == "developer") message["role"] = "system";
+  if (message.contains("tool_calls") && message["tool_calls"].empty()) message.erase("tool_calls");
+  const bool calls = message.contains("tool_calls");
+  Json& content = message["content"];  // null if there is none
+  if (content.is_null()) {
+    if (!calls)
+      throw_error(Code::kInvalidArgument, "message {} has no \"content\"{}", index,
+                  message["role"] == "assistant" ? " and no \"tool_calls\"" : "");
+    content = "";
+  }
+  if (content.is_array()) content = joined_parts(content, index);
+  if (!calls || !message["tool_calls"].is_array()) return;
+  for (Json& call : message["tool_calls"]) {
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
+    Json& function = call["function"];
+    if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
+    Json arguments = parse_json_or_null(function["arguments"].text());
+    if (arguments.is_object()) function["arguments"] = std::move(arguments);
+  }
+}
+
 Json messages_of(const Json& line, const std::string& field) {
   const auto found = line.find(field);
   if (found == line.end()) {
@@ -43,25 +84,21 @@ Json messages_of(const Json& line, const std::string& field) {
                 "--chat-template and --model out",
                 field, found->type_name());
   }
-  for (size_t i = 0; i < found->size(); ++i) {
-    const Json& message = (*found)[i];
-    if (message.is_object() && message.contains("role") && message["role"].is_string()) continue;
-    throw_error(Code::kInvalidArgument, "message {} of '{}' has no text \"role\"", i, field);
+  Json messages = *found;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    Json& message = messages[i];
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
+      throw_error(Code::kInvalidArgument, "message {} of '{}' has no text \"role\"", i, field);
+    make_as_served(message, i);
   }
-  return *found;
+  return messages;
 }
 
 // Each text that somebody other than the assistant wrote.
 void for_strangers(Json& messages, const std::function<void(std::string& text)>& visit) {
   for (Json& message : messages) {
-    if (message["role"] == "assistant" || !message.contains("content")) continue;
-    Json& content = message["content"];
-    if (content.is_string()) visit(content.text());
-    if (!content.is_array()) continue;
-    for (Json& part : content) {
-      if (part.is_object() && part.contains("text") && part["text"].is_string())
-        visit(part["text"].text());
-    }
+    if (message["role"] == "assistant") continue;
+    if (message["content"].is_string()) visit(message["content"].text());
   }
 }
 

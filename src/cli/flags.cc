@@ -13,6 +13,8 @@ namespace moraine {
 struct Flags::State {
   CLI::App app;
   Declaration declaration;
+  std::vector<std::string*> texts;
+  std::vector<std::vector<std::string>*> lists;
   State(const std::string& summary, const std::string& command) : app(summary, command) {}
 };
 
@@ -54,6 +56,19 @@ std::vector<std::string> words_of(std::vector<std::string> choices) {
 
 using Kind = Argument::Kind;
 
+// CLI11 takes the brackets off a value of a list that stands in them, and divides it at commas: "[PAD]" would be "PAD".
+// Behind a word that ends in one stands this, until it is parsed.
+constexpr char kNoBracket = '\x1f';
+
+void take_mark(std::string* word) {
+  if (word->ends_with(kNoBracket)) word->pop_back();
+}
+
+std::string without_marks(std::string text) {
+  std::erase(text, kNoBracket);
+  return text;
+}
+
 }  // namespace
 
 std::span<const ExitCode> exit_codes() { return kExitCodes; }
@@ -71,6 +86,7 @@ Flags& Flags::text(const std::string& name, std::string* variable, const std::st
   state_->declaration.arguments.push_back(
       {.kind = Kind::kText, .name = name, .help = help, .standard = *variable});
   state_->app.add_option(flag_name(name), *variable, help)->capture_default_str();
+  state_->texts.push_back(variable);
   return *this;
 }
 
@@ -78,6 +94,7 @@ Flags& Flags::required(const std::string& name, std::string* variable, const std
   state_->declaration.arguments.push_back(
       {.kind = Kind::kText, .name = name, .help = help, .required = true});
   state_->app.add_option(flag_name(name), *variable, help)->required();
+  state_->texts.push_back(variable);
   return *this;
 }
 
@@ -91,6 +108,7 @@ Flags& Flags::choice(const std::string& name, std::string* variable,
   state_->app.add_option(flag_name(name), *variable, help)
       ->check(CLI::IsMember(std::move(choices)))
       ->capture_default_str();
+  state_->texts.push_back(variable);
   return *this;
 }
 
@@ -126,6 +144,7 @@ Flags& Flags::list(const std::string& name, std::vector<std::string>* variable,
                    const std::string& help) {
   state_->declaration.arguments.push_back({.kind = Kind::kList, .name = name, .help = help});
   state_->app.add_option(flag_name(name), *variable, help);
+  state_->lists.push_back(variable);
   return *this;
 }
 
@@ -133,6 +152,7 @@ Flags& Flags::positional(const std::string& name, std::string* variable, const s
   state_->declaration.arguments.push_back(
       {.kind = Kind::kPositional, .name = name, .help = help, .required = true});
   state_->app.add_option(name, *variable, help)->required();
+  state_->texts.push_back(variable);
   return *this;
 }
 
@@ -140,6 +160,7 @@ Flags& Flags::optional_positional(const std::string& name, std::string* variable
                                   const std::string& help) {
   state_->declaration.arguments.push_back({.kind = Kind::kPositional, .name = name, .help = help});
   state_->app.add_option(name, *variable, help);
+  state_->texts.push_back(variable);
   return *this;
 }
 
@@ -153,6 +174,7 @@ Flags& Flags::choice_positional(const std::string& name, std::string* variable,
   state_->app.add_option(name, *variable, help)
       ->required()
       ->check(CLI::IsMember(std::move(choices)));
+  state_->texts.push_back(variable);
   return *this;
 }
 
@@ -163,6 +185,10 @@ bool Flags::parse(const CommandLine& line) {
   }
   // CLI11 takes them from the back.
   std::vector<std::string> reversed(line.words.rbegin(), line.words.rend());
+  if (!reversed.empty() && reversed.back() == "-h") reversed.back() = "--help";
+  for (std::string& word : reversed) {
+    if (word.ends_with(']')) word += kNoBracket;
+  }
   try {
     state_->app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
@@ -173,7 +199,12 @@ bool Flags::parse(const CommandLine& line) {
     for (const Argument& a : state_->declaration.arguments) {
       if (a.kind != Kind::kPositional) names.push_back(flag_name(a.name));
     }
-    for (const std::string& extra : state_->app.remaining()) {
+    for (const std::string& each : state_->app.remaining()) {
+      const std::string extra = without_marks(each);
+      if (!extra.starts_with('-'))
+        throw_error(Code::kInvalidArgument,
+                    "unknown argument {}; a value stands behind its flag, and `--help` lists them",
+                    extra);
       const std::string name = extra.substr(0, extra.find('='));
       throw_error(Code::kInvalidArgument,
                   "unknown argument {}; did you mean {}? `--help` lists them", extra,
@@ -181,7 +212,11 @@ bool Flags::parse(const CommandLine& line) {
     }
     throw_error(Code::kInvalidArgument, "unknown argument; `--help` lists them");
   } catch (const CLI::ParseError& e) {
-    throw_error(Code::kInvalidArgument, "{}; `--help` lists the flags", e.what());
+    throw_error(Code::kInvalidArgument, "{}; `--help` lists the flags", without_marks(e.what()));
+  }
+  for (std::string* text : state_->texts) take_mark(text);
+  for (std::vector<std::string>* list : state_->lists) {
+    for (std::string& each : *list) take_mark(&each);
   }
   return true;
 }

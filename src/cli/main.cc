@@ -93,13 +93,20 @@ int main(int argc, char** argv) {
   using namespace moraine;
   prepare_process();
   if (argc < 2) return usage(stderr, kExitUsage);
-  if (!std::strcmp(argv[1], "--help")) {
+  const auto said = [&](const char* word) { return !std::strcmp(argv[1], word); };
+  static char help[] = "--help";
+  char* words[] = {argv[0], argv[1], help};
+  if (said("help") && argc > 2) {  // as `COMMAND --help`
+    words[1] = argv[2];
+    argv = words, argc = 3;
+  }
+  if (said("--help") || said("-h") || said("help")) {
     usage(stdout, kExitOk);
     return std::fflush(stdout) == 0 ? kExitOk : exit_code(Code::kIo);
   }
-  if (!std::strcmp(argv[1], "--version")) return run("--version", print_version, {});
+  if (said("--version")) return run("--version", print_version, {});
   for (const Command& c : commands()) {
-    if (!std::strcmp(argv[1], c.name)) return run(c.name, c.run, {argv + 2, argv + argc});
+    if (said(c.name)) return run(c.name, c.run, {argv + 2, argv + argc});
   }
   return unknown(argv[1]);
 }

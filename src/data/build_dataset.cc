@@ -45,7 +45,8 @@ class DatasetWriter {
     if (files_.exists(manifest_path())) {
       throw_error(
           Code::kInvalidArgument,
-          "build dataset: {} holds a dataset already; choose another folder or allow overwriting",
+          "build dataset: {} holds a dataset already; choose another folder, or replace it with "
+          "--overwrite",
           folder_);
     }
     if (files_.exists(mark_path())) return;
@@ -54,7 +55,7 @@ class DatasetWriter {
       throw_error(
           Code::kInvalidArgument,
           "build dataset: {} holds {}, and no build that did not end left it; choose another "
-          "folder or allow overwriting",
+          "folder, or replace it with --overwrite",
           folder_, name);
     }
   }
@@ -94,6 +95,7 @@ class DatasetWriter {
   }
 
   void commit() {
+    if (options_.write_beside) options_.write_beside(folder_);
     write_manifest(files_, folder_, manifest_);
     files_.remove_all(mark_path());
   }
@@ -256,11 +258,11 @@ class Builder {
     }
     for (const DatasetWriter* writer : {train_.get(), valid_.get()}) {
       if (writer == nullptr || writer->manifest().documents > 0) continue;
-      throw_error(Code::kInvalidArgument,
-                  "build dataset: none of {} documents fell into {}; change valid_fraction ({}) or "
-                  "the seed, or "
-                  "give held-out files apart",
-                  progress_.documents, writer->folder(), options_.valid_fraction);
+      throw_error(
+          Code::kInvalidArgument,
+          "build dataset: none of {} documents fell into {}; change --valid-fraction ({}) or "
+          "--seed, or build a dataset of held-out files by itself",
+          progress_.documents, writer->folder(), options_.valid_fraction);
     }
   }
 

@@ -63,6 +63,8 @@ struct BuildOptions {
   uint64_t seed = 0;            // of the split
   bool overwrite = false;       // replace a dataset that is there
   std::function<void(const BuildProgress&)> progress = {};  // optional; called after each batch
+  // Optional: writes what goes with the shards, before the manifest says that the dataset is whole.
+  std::function<void(const std::string& folder)> write_beside = {};
 };
 
 struct BuildResult {

@@ -18,8 +18,8 @@ namespace {
   });
   const std::string nearest = nearest_name(field, names);
   throw_error(Code::kInvalidArgument,
-              "{}: the object has no field '{}'{}; choose the text field by name", where, field,
-              nearest.empty() ? "" : ", nearest is '" + nearest + "'");
+              "{}: the object has no field '{}'{}; choose the text's field with --field", where,
+              field, nearest.empty() ? "" : ", nearest is '" + nearest + "'");
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ void TextInput::check_utf8(const std::string& text, int64_t line, int64_t offset
   throw_error(
       Code::kInvalidArgument,
       "{}: invalid UTF-8, byte {:#04x} at byte {} of the text; convert the file to UTF-8, or keep "
-      "such bytes as they are",
+      "such bytes as they are (--keep-invalid-utf8 of data build and tokenizer train)",
       where(line), static_cast<unsigned char>(text[static_cast<size_t>(bad)]), offset + bad);
 }
 

@@ -36,14 +36,15 @@ class ToolCompiler {
     check();
     const std::string start = tools_.open + tools_.begin;
     const std::string trigger = tools_.trigger.empty() ? start : tools_.trigger;
-    const bool free = tools_.choice == ToolGrammar::Choice::kAuto;
+    const bool either = tools_.choice == ToolGrammar::Choice::kAuto;
+    const bool free = either && tools_.answer.is_null();
     if (free && (trigger.empty() || !start.starts_with(trigger))) {
       throw_error(Code::kInvalidArgument,
                   "tools: the trigger '{}' does not begin the text before a call, '{}'",
                   printable(trigger, 200), printable(start, 200));
     }
     const int32_t calls = compile_calls(free ? start.substr(trigger.size()) : start);
-    if (!free) return schema_.finish(calls, "tools");
+    if (!free) return schema_.finish(either ? calls_or_answer(calls) : calls, "tools");
     GrammarNode text{.kind = Kind::kFreeText, .again = tools_.parallel, .rest = calls};
     text.text = trigger;
     text.borders = borders_of(trigger);
@@ -68,6 +69,12 @@ class ToolCompiler {
       throw_error(Code::kInvalidArgument,
                   "tools: there is no text between the name of a tool and its arguments");
     }
+  }
+
+  int32_t calls_or_answer(int32_t calls) {
+    const int32_t value = schema_.compile_document(tools_.answer, "#", tools_.answer_strict);
+    const int32_t answer = schema_.add_node({.kind = Kind::kSpaced, .rest = value});
+    return schema_.add_node({.kind = Kind::kAny, .parts = {calls, answer}});
   }
 
   // Appends a part for `text`, if it is not empty.

@@ -58,6 +58,10 @@ struct ToolGrammar {
   // How `open` + `begin` starts, long enough that text does not hold it by chance: <tool_call>.
   // Empty: all of it.
   std::string trigger{};
+
+  // kAuto: a schema, of which the answer is a value if it is no calls; there is no free text then. null: none.
+  Json answer = nullptr;
+  bool answer_strict = false;  // as of_schema
 };
 
 class Grammar {

@@ -45,9 +45,10 @@ SharedGrammar GrammarCache::of_tool_calls(const ToolGrammar& tools) {
   Json list = Json::array();
   for (const ToolGrammar::Tool& tool : tools.tools)
     list.push_back(Json::array({tool.name, tool.parameters, tool.strict}));
-  const Json text = Json::array({list, static_cast<int>(tools.choice), tools.name, tools.parallel,
-                                 tools.open, tools.begin, tools.between, tools.end, tools.separator,
-                                 tools.close, tools.trigger, tools.tagged});
+  const Json text =
+      Json::array({list, static_cast<int>(tools.choice), tools.name, tools.parallel, tools.open,
+                   tools.begin, tools.between, tools.end, tools.separator, tools.close,
+                   tools.trigger, tools.tagged, tools.answer, tools.answer_strict});
   return find_or("tools " + json_text(text), [&] { return Grammar::of_tool_calls(tools); });
 }
 

@@ -294,6 +294,40 @@ TEST(ToolGrammar, RequiredNamedAndAtMostOne) {
   EXPECT_FALSE(takes(kNow + "a"));
 }
 
+// Calls, or an answer of a schema, and no text around them.
+TEST(ToolGrammar, CallsOrAnAnswerOfASchema) {
+  const TokenTrie& trie = vocabulary().trie;
+  ToolGrammar tools = two_tools(ToolGrammar::Choice::kAuto);
+  tools.answer = {{"type", "object"},
+                  {"properties", {{"name", {{"const", "x"}}}}},
+                  {"required", {"name"}},
+                  {"additionalProperties", false}};
+  const std::shared_ptr<const Grammar> grammar = Grammar::of_tool_calls(tools);
+  for (const std::string& text : {kLookUp, kNow + "\n" + kLookUp, std::string("{\"name\":\"x\"}"),
+                                  std::string("\n{\"name\": \"x\" }")}) {
+    EXPECT_TRUE(testing::accepts_bytes(grammar, trie, text)) << text;
+  }
+  for (const std::string& text :
+       {std::string(), std::string("Well."), "Well. " + kNow, kNow + " and", kNow.substr(0, 20),
+        std::string("{\"name\":\"y\"}"), std::string("{\"name\":\"x\"}") + kNow}) {
+    EXPECT_FALSE(testing::accepts_bytes(grammar, trie, text)) << text;
+  }
+  std::vector<uint64_t> mask(trie.mask_words());
+  for (const std::string& text : {kLookUp, std::string("{\"name\": \"x\"}")}) {
+    GrammarState state(grammar, trie);
+    for (size_t i = 0; i < text.size(); ++i) {
+      expect_exact(&state, trie, &mask, text.substr(0, i));
+      ASSERT_FALSE(HasFatalFailure());
+      ASSERT_TRUE(state.accept_bytes(text.substr(i, 1)));
+    }
+  }
+  // Where the schema's text and a call begin alike, both go on.
+  tools.begin = "{\"name\": \"", tools.end = "}", tools.separator = "; ", tools.trigger.clear();
+  const std::shared_ptr<const Grammar> alike = Grammar::of_tool_calls(tools);
+  EXPECT_TRUE(testing::accepts_bytes(alike, trie, "{\"name\": \"x\"}"));
+  EXPECT_TRUE(testing::accepts_bytes(alike, trie, "{\"name\": \"now\", \"arguments\": {}}"));
+}
+
 TEST(ToolGrammar, ParametersBetweenTags) {
   const TokenTrie& trie = vocabulary().trie;
   const Json parameters = parse_json(

@@ -37,6 +37,29 @@ std::string host_name(std::string_view host) {
   return lower_case(host.substr(0, host.find(':')));
 }
 
+// Whether `method` is one of "GET, HEAD, OPTIONS", not a part of one.
+bool lists(std::string_view methods, std::string_view method) {
+  return fmt::format(", {},", methods).find(fmt::format(" {},", method)) != std::string::npos;
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  const char lower = static_cast<char>(c | 0x20);
+  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+// "org/model" of "org%2Fmodel", as clients write a name into a path.
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool two = text[i] == '%' && i + 2 < text.size();
+    const int high = two ? hex_digit(text[i + 1]) : -1, low = two ? hex_digit(text[i + 2]) : -1;
+    if (high >= 0 && low >= 0) i += 2;
+    out += high >= 0 && low >= 0 ? static_cast<char>(high * 16 + low) : text[i];
+  }
+  return out;
+}
+
 const char* page_type(const std::string& name) {
   if (name.ends_with(".html")) return "text/html; charset=utf-8";
   if (name.ends_with(".css")) return "text/css; charset=utf-8";
@@ -137,7 +160,7 @@ std::optional<RequestError> App::objection(const HttpRequest& head, const Route*
   if (route == nullptr)
     return RequestError("there is nothing at " + head.path.substr(0, 128), "", "not_found", 404);
   if (preflight) return std::nullopt;
-  if (std::string_view(route->methods).find(head.method) == std::string_view::npos)
+  if (!lists(route->methods, head.method))
     return RequestError(fmt::format("{} takes {}", route->path, route->methods), "",
                         "method_not_allowed", 405);
   if (!route->open && http_->draining())
@@ -265,7 +288,7 @@ HttpResponse App::models(const HttpRequest& request) {
   const ModelPtr model = model_.get();
   constexpr std::string_view kOne = "/v1/models/";
   if (!request.path.starts_with(kOne)) return {.body = json_text(models_list(*model))};
-  const std::string id = request.path.substr(kOne.size());
+  const std::string id = percent_decoded(std::string_view(request.path).substr(kOne.size()));
   if (id == model->id) return {.body = json_text(model_object(*model))};
   return error_response(ErrorShape::kOpenAi,
                         RequestError("the model served here is '" + model->id + "'", "model",

@@ -38,7 +38,9 @@ TEST(App, AnswersTheSmallEndpoints) {
   const Json models = parse_json(client.get("/v1/models").body, "models");
   EXPECT_EQ(models["data"][0]["id"], "tiny");
   EXPECT_EQ(client.get("/v1/models/tiny").status, 200);
+  EXPECT_EQ(client.get("/v1/models/%74i%6Ey").status, 200);  // as clients write "org/model"
   EXPECT_EQ(client.get("/v1/models/other").status, 404);
+  EXPECT_EQ(client.get("/v1/models/tiny%").status, 404);
   EXPECT_EQ(parse_json(client.get("/tokenizer_info").body, "i")["eos_token"], "<|endoftext|>");
   const auto page = client.get("/");
   EXPECT_NE(page.head.find("content-type: text/html; charset=utf-8\r\n"), std::string::npos);
@@ -66,6 +68,11 @@ TEST(App, RefusesWhatIsNotThere) {
   EXPECT_EQ(client.answer().status, 415);
   client.send("BREW /health HTTP/1.1\r\nhost: localhost\r\n\r\n");
   EXPECT_EQ(client.answer().status, 405);
+  // A part of a method's name is no method: it would be let in without the checks of POST.
+  TestClient part(server.port());
+  part.send(
+      "POS /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-length: 15\r\n\r\n{\"prompt\": \"a\"}");
+  EXPECT_EQ(part.answer().status, 405);
   client.send("HEAD /health HTTP/1.1\r\nhost: localhost\r\n\r\n");
   EXPECT_NE(client.until("\r\n\r\n").find("200 OK"), std::string::npos);
 }

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "infer/token_filter.h"
 #include "server/test_server.h"
 #include "server/tool_grammar.h"
 
@@ -154,7 +155,6 @@ TEST(Chat, BadFieldsAreNamed) {
   bad({{"response_format",
         {{"type", "json_schema"}, {"json_schema", {{"schema", {{"type", "wat"}}}}}}}},
       "response_format.json_schema.schema");
-  bad({{"response_format", {{"type", "json_object"}}}, {"tools", tools}}, "response_format");
   bad({{"top_logprobs", 2}}, "top_logprobs");
   bad({{"max_tokens", 0}}, "max_tokens");
   bad({{"max_completion_tokens", 1001}}, "max_completion_tokens");
@@ -180,6 +180,35 @@ TEST(Chat, FormsOfAnswersAreGrammars) {
 }
 
 // What the grammar lets through is read back as a call with arguments of the schema.
+// As OpenAI's clients ask for both: calls until the answer is one of the form.
+TEST(Chat, ToolsAndAFormOfTheAnswerHoldTogether) {
+  TestServer server;
+  const Json format = {
+      {"type", "json_schema"},
+      {"json_schema", {{"name", "x"}, {"schema", {{"type", "array"}, {"maxItems", 0}}}}}};
+  Json body = {{"messages", user("a")},
+               {"tools", Json::array({weather_tool()})},
+               {"response_format", format}};
+  server.generator->script = kCalls;
+  EXPECT_EQ(server.post_json(kChat, body)["choices"][0]["finish_reason"], "tool_calls");
+  const TokenTrie& trie = *server.model("x")->token_trie;
+  const auto may_begin = [&](const std::string& text) {
+    std::vector<uint64_t> mask(static_cast<size_t>(trie.mask_words()));
+    server.generator->requests.back().filter->allowed(mask);
+    const int32_t id = server.tokenizer->encode(text, false).front();
+    return (mask[static_cast<size_t>(id >> 6)] >> (id & 63) & 1) != 0;
+  };
+  EXPECT_TRUE(may_begin("["));
+  EXPECT_TRUE(may_begin("<"));
+  EXPECT_FALSE(may_begin("I"));
+  body["tool_choice"] = "required";
+  EXPECT_EQ(server.post(kChat, body).status, 200);
+  EXPECT_FALSE(may_begin("["));
+  EXPECT_TRUE(may_begin("<"));
+  body["response_format"]["json_schema"]["schema"]["type"] = "wat";
+  EXPECT_EQ(server.error(kChat, body)["error"]["param"], "response_format.json_schema.schema");
+}
+
 TEST(Chat, CallsInXmlAreHeldToTheirSchema) {
   TestServer server;
   Json tool = weather_tool();
@@ -263,6 +292,14 @@ TEST(Messages, AnswersInAnthropicsForm) {
   EXPECT_EQ(error["type"], "error");
   EXPECT_EQ(error["error"]["type"], "invalid_request_error");
   EXPECT_NE(error["error"]["message"].get<std::string>().find("max_tokens"), std::string::npos);
+  // Names of tools stand in prompts and in calls.
+  for (const char* name : {"", "a b", "a>\n<parameter=b", "\u00e4"}) {
+    const Json named =
+        server.error("/v1/messages",
+                     {{"max_tokens", 1}, {"messages", user("Hi")}, {"tools", {{{"name", name}}}}});
+    EXPECT_EQ(named["status"], 400) << name;
+    EXPECT_NE(named["error"]["message"].text().find("tools[0].name"), std::string::npos) << named;
+  }
   const Json counted = server.post_json("/v1/messages/count_tokens", {{"messages", user("Hi")}});
   EXPECT_GT(counted["input_tokens"].get<int>(), 0);
 }
@@ -322,6 +359,13 @@ TEST(Responses, AnswersWithItems) {
       server.post_json("/v1/responses", {{"input", user("Hi")}, {"max_output_tokens", 1}});
   EXPECT_EQ(cut["status"], "incomplete");
   EXPECT_EQ(cut["incomplete_details"]["reason"], "max_output_tokens");
+  EXPECT_EQ(cut["output"][0]["status"], "incomplete");
+  // A stream says the same of the item that is cut.
+  const SseStream stream(
+      server.post("/v1/responses", {{"input", "Hi"}, {"max_output_tokens", 1}, {"stream", true}})
+          .body);
+  EXPECT_EQ(stream.events.back(), "response.incomplete");
+  EXPECT_EQ(stream.data.back()["response"]["output"][0]["status"], "incomplete");
   EXPECT_EQ(server.error("/v1/responses",
                          {{"input", "a"}, {"previous_response_id", "r"}})["error"]["param"],
             "previous_response_id");

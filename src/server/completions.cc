@@ -119,12 +119,13 @@ AnswerPlan plan_completions(const Json& body, const std::shared_ptr<const Served
   format.include_usage = read_stream_options(fields, plan.stream);
   const int64_t max_tokens = fields.integer("max_tokens", 16, format.echo ? 0 : 1, INT32_MAX);
   common.top_logprobs = std::max<int64_t>(format.logprobs, 0);
+  common.special_text = !fields.boolean("skip_special_tokens", true);
   common.prompt_logprobs = format.echo && format.logprobs >= 0;
   Prompts prompts = PromptReader(fields, *model, limits).read();
   fields.refuse("suffix", "text can only be continued, not filled in", "");
   fields.refuse("use_beam_search", "tokens are drawn one after another", false);
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier",
-                 "prompt_cache_key", "skip_special_tokens", "cache_prompt"});
+                 "prompt_cache_key", "cache_prompt"});
   fields.done();
   check_choices(fields, plan, static_cast<int64_t>(prompts.ids.size()), limits);
   for (std::vector<int32_t>& ids : prompts.ids) {

@@ -54,6 +54,15 @@ TEST(Completions, SpecialTokensInTextAreTokensUnlessToldOtherwise) {
 }
 
 // Clients send it for the most likely token, as the protocol allows.
+TEST(Completions, SpecialTokensOfAnAnswerShowIfTheyAreAskedFor) {
+  TestServer server;
+  server.generator->script = "a<|end|>b";
+  EXPECT_EQ(server.post_json(kPath, {{"prompt", "x"}})["choices"][0]["text"], "ab");
+  EXPECT_EQ(server.post_json(
+                kPath, {{"prompt", "x"}, {"skip_special_tokens", false}})["choices"][0]["text"],
+            "a<|end|>b");
+}
+
 TEST(Completions, ATopPOfZeroIsTheMostLikelyAlone) {
   TestServer server;
   EXPECT_EQ(server.post_json(kPath, {{"prompt", "a"}, {"top_p", 0}})["object"], "text_completion");

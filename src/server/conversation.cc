@@ -85,11 +85,7 @@ void check_tool(JsonFields& tool) {
   if (function == nullptr) tool.fail("function", "is missing");
   JsonFields members(*function, tool.place_of("function"));
   const std::string name = members.text("name", "");
-  const bool good = !name.empty() && name.size() <= 64 &&
-                    std::all_of(name.begin(), name.end(), [](unsigned char c) {
-                      return std::isalnum(c) || c == '_' || c == '-' || c == '.';
-                    });
-  if (!good)
+  if (!is_tool_name(name, 64))
     members.fail("name", "is no name; wanted 1 to 64 letters, digits, underscores, dots or dashes");
   members.text("description", "");
   members.object("parameters");
@@ -122,34 +118,49 @@ void read_choice(JsonFields& fields, ToolUse* use) {
     fields.fail("tool_choice", "is \"required\", and there are no 'tools'");
 }
 
-std::optional<SharedGrammar> format_grammar(const Json& format, GrammarCache& grammars) {
+// The schema that response_format asks for.
+struct AnswerForm {
+  Json schema;
+  bool strict = false, any = false;  // any: json_object
+};
+
+std::optional<AnswerForm> read_form(const Json& format) {
   if (format.is_null()) return std::nullopt;
   JsonFields fields(format, "response_format");
   const std::string type = fields.choice("type", "", {"text", "json_object", "json_schema"});
   if (type == "text") return std::nullopt;
-  if (type == "json_object") return grammars.any_json();
+  if (type == "json_object") return AnswerForm{.schema = {{"type", "object"}}, .any = true};
   if (type.empty()) fields.fail("type", "is missing");
   const Json* wrapper = fields.object("json_schema");
   if (wrapper == nullptr) fields.fail("json_schema", "is missing");
   JsonFields members(*wrapper, "response_format.json_schema");
   const Json* schema = members.find("schema");
   if (schema == nullptr) members.fail("schema", "is missing");
-  const bool strict = members.boolean("strict", false);
+  return AnswerForm{.schema = *schema, .strict = members.boolean("strict", false)};
+}
+
+std::optional<SharedGrammar> form_grammar(const std::optional<AnswerForm>& form,
+                                          GrammarCache& grammars) {
+  if (!form) return std::nullopt;
   try {
-    return grammars.of_schema(*schema, strict);
+    return form->any ? grammars.any_json() : grammars.of_schema(form->schema, form->strict);
   } catch (const Error& e) {
     throw RequestError(e.what(), "response_format.json_schema.schema", "invalid_json_schema");
   }
 }
 
 // Calls that must come are held to JSON, which the reader of calls takes in every format; those that may come to the
-// format's own form. What XML can not write is left to the model.
+// format's own form. What XML can not write is left to the model, unless an answer that is no call has a form.
 std::optional<SharedGrammar> tools_grammar(const ToolUse& use, ToolFormat format,
+                                           const std::optional<AnswerForm>& form,
                                            GrammarCache& grammars) {
   const bool xml = format == ToolFormat::kZaya || format == ToolFormat::kQwenCoder;
-  if (xml && use.choice == "auto" && use.parallel && !writes_tags(use, format)) return std::nullopt;
+  if (xml && !form && use.choice == "auto" && use.parallel && !writes_tags(use, format))
+    return std::nullopt;
   try {
-    return grammars.of_tool_calls(tool_grammar(use, format));
+    ToolGrammar grammar = tool_grammar(use, format);
+    if (form) grammar.answer = form->schema, grammar.answer_strict = form->strict;
+    return grammars.of_tool_calls(grammar);
   } catch (const RequestError&) {
     throw;
   } catch (const Error& e) {
@@ -158,6 +169,12 @@ std::optional<SharedGrammar> tools_grammar(const ToolUse& use, ToolFormat format
 }
 
 }  // namespace
+
+bool is_tool_name(std::string_view name, size_t most) {
+  return !name.empty() && name.size() <= most && std::all_of(name.begin(), name.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+  });
+}
 
 Json read_messages(const Json& messages, const std::string& place, const Limits& limits) {
   if (!messages.is_array() || messages.empty())
@@ -206,19 +223,17 @@ PlannedConversation plan_conversation(const ConversationRequest& conversation,
     throw RequestError(e.what(), "messages");
   }
   if (prompt.tokens.empty()) throw RequestError("the template makes no text of this", "messages");
+  const std::optional<AnswerForm> form = read_form(conversation.response_format);
   PlannedConversation plan{.prompt = std::move(prompt.tokens),
-                           .grammar = format_grammar(conversation.response_format, *model.grammars),
+                           .grammar = form_grammar(form, *model.grammars),
                            .parser = {}};
   const bool calls = !use.tools.is_null();
-  if (calls && plan.grammar.has_value())
-    throw RequestError("'response_format' and 'tools' can not hold for one answer",
-                       "response_format");
   if (calls && model.tool_format == ToolFormat::kNone)
     throw RequestError("the model's chat template writes no tool calls", "tools",
                        "tools_not_supported");
   // A grammar begins where the answer does: there is no reasoning before it.
   plan.parser.reasoning = !plan.grammar.has_value();
-  if (calls) plan.grammar = tools_grammar(use, model.tool_format, *model.grammars);
+  if (calls) plan.grammar = tools_grammar(use, model.tool_format, form, *model.grammars);
   plan.parser.format = calls ? model.tool_format : ToolFormat::kNone;
   plan.parser.tools = use.tools;
   plan.parser.starts_in_reasoning =

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -41,6 +42,9 @@ struct ConversationRequest {
 // Fields of /v1/chat/completions; the other protocols translate theirs into these.
 Json read_messages(const Json& messages, const std::string& place, const Limits& limits);
 ToolUse read_tools(JsonFields& fields, const Limits& limits);
+// Letters, digits, underscores, dots and dashes, at most `most` of them: what every template and every format of calls
+// can write.
+bool is_tool_name(std::string_view name, size_t most);
 
 struct PlannedConversation {
   std::vector<int32_t> prompt;

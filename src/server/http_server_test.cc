@@ -385,6 +385,8 @@ TEST(HttpServer, WhatIsQueuedWhileStreamsRestWaitsWithThem) {
     echo.held->write("first");
     client.until("first\r\n");
     echo.counts();  // it rests now
+    // What runs the questions takes along what is queued until it is done.
+    for (const int until = rounds + 1; rounds < until;) std::this_thread::yield();
     echo.server->queue([&] { ++heard; });
     echo.server->wake();
     if (!more_time) {

@@ -116,7 +116,9 @@ ToolUse translate_tools(JsonFields& fields, const Limits& limits) {
         tool.fail("type", fmt::format("is \"{}\"; this server runs no tools of its own",
                                       printable(type, 64)));
       Json function = {{"name", tool.text("name", "")}};
-      if (function["name"] == "") tool.fail("name", "is missing");
+      if (!is_tool_name(function["name"].text(), 128))
+        tool.fail("name",
+                  "is no name; wanted 1 to 128 letters, digits, underscores, dots or dashes");
       if (tool.has("description")) function["description"] = tool.text("description", "");
       if (const Json* schema = tool.object("input_schema")) function["parameters"] = *schema;
       use.tools.push_back({{"type", "function"}, {"function", std::move(function)}});

@@ -87,7 +87,8 @@ struct Writer {
     return out +
            event("response.output_item.added", {{"output_index", output.size()}, {"item", item}});
   }
-  std::string close_item() {
+  // `cut`: the answer ends within it.
+  std::string close_item(bool cut = false) {
     if (item.is_null()) return "";
     std::string out;
     if (item_key == "message") {
@@ -104,7 +105,7 @@ struct Writer {
                         {{"name", item["name"]}, {"arguments", item_text}}, false);
       item["arguments"] = item_text;
     }
-    if (item.contains("status")) item["status"] = "completed";
+    if (item.contains("status")) item["status"] = cut ? "incomplete" : "completed";
     out += event("response.output_item.done", {{"output_index", output.size()}, {"item", item}});
     output.push_back(std::move(item));
     item = nullptr;
@@ -182,7 +183,7 @@ AnswerFormat responses_format(ResponsesFormat format) {
   };
   f.end_choice = [w, cut](AnswerChoice& choice) {
     *cut = choice.finish == Finish::kLength;
-    return w->close_item();
+    return w->close_item(*cut);
   };
   f.end = [w, cut](const Usage& usage) {
     return w->event(*cut ? "response.incomplete" : "response.completed",

@@ -42,7 +42,7 @@ void check_same_run(const Run& run, const Checkpoint& checkpoint) {
   if (!difference.empty()) {
     throw_error(Code::kInvalidArgument,
                 "resume {}: {}; a run must go on as it began: restore the value, or start a new "
-                "run (another --out, or --resume never)",
+                "run (another --out, without --resume)",
                 checkpoint.directory(), difference);
   }
   check_same_steps(run, checkpoint, before);

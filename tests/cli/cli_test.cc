@@ -56,7 +56,12 @@ TEST_F(Cli, HelpOfEveryCommand) {
     const std::string help = must({command, "--help"});
     EXPECT_NE(help.find("Exit codes:"), std::string::npos) << command;
     EXPECT_NE(help.find("--help"), std::string::npos) << command;
+    EXPECT_EQ(must({command, "-h"}), help);
+    EXPECT_EQ(must({"help", command}), help);
   }
+  EXPECT_EQ(must({"-h"}), must({"--help"}));
+  EXPECT_EQ(must({"help"}), must({"--help"}));
+  expect_error({"help", "trian"}, 2, {"no command 'trian'"});
 }
 
 TEST_F(Cli, MistypedCommandsAndFlagsNameTheNearest) {
@@ -66,6 +71,12 @@ TEST_F(Cli, MistypedCommandsAndFlagsNameTheNearest) {
                {"moraine train: ", "unknown argument --confg", "did you mean --config?"});
   expect_error({"generate", "--model", "x", "--top-q=1"}, 10, {"--top-q=1", "did you mean --top-"});
   expect_error({"generate"}, 10, {"--model", "required"});
+  expect_error({"generate", "--model", "x", "Once upon"}, 10,
+               {"unknown argument Once upon; a value stands behind its flag"});
+  expect_error({"generate", "--model", "x", "--prompt", "a", "--tokens", "5"}, 10,
+               {"--prompt and --tokens: wanted one of them"});
+  expect_error({"eval", "score", "--model", "x", "--text", "a", "--tokens", "5"}, 10,
+               {"--tokens and --text: wanted one of them"});
   expect_error({"generate", "--model", golden("native-tiny"), "--max-tokens", "x", "--tokens", "5"},
                10, {"--max-tokens"});
   expect_error({"generate", "--model", golden("native-tiny"), "--max-tokens=-1", "--tokens", "5"},

@@ -109,6 +109,33 @@ TEST_F(ConversationData, StrangersWriteNoSpecialTokens) {
                                                "\n\nAssistant: Neither." + end + "\n\n" + end);
 }
 
+// What OpenAI's protocol may write in several ways is what the server makes of it before it asks a template. Without
+// that a model learns calls whose arguments are a text in a text, and is asked with others.
+TEST_F(ConversationData, MessagesAreThoseThatTheServerShowsATemplate) {
+  folder.write("calls.jinja",
+               "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
+               "{% for c in m.tool_calls %}<call>{{ c.function.arguments | tojson }}{% endfor %}"
+               "</end>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}");
+  const auto text_of = [&](const std::string& line, const std::string& name) {
+    folder.write(name + ".jsonl", line + "\n");
+    must(build(file(name + ".jsonl"), name, file("calls.jinja")));
+    const Dataset data(posix_file_system(), file(name));
+    std::vector<int32_t> ids;
+    data.read_document(0, &ids);
+    return tokenizer->decode(ids, true);
+  };
+  EXPECT_EQ(text_of(R"({"messages": [{"role": "developer", "content": "Help."},)"
+                    R"({"role": "user", "content": [{"type": "text", "text": "Is it "},)"
+                    R"({"type": "text", "text": "on?"}]},)"
+                    R"({"role": "assistant", "content": null, "tool_calls": [{"type": "function",)"
+                    R"("function": {"name": "look", "arguments": "{\"a\":1}"}}]},)"
+                    R"({"role": "tool", "content": "yes"},)"
+                    R"({"role": "assistant", "content": "It is.", "tool_calls": []}]})",
+                    "openai"),
+            "[system]Help.</end>[user]Is it on?</end>[assistant]<call>{\"a\": 1}</end>"
+            "[tool]yes</end>[assistant]It is.</end>");
+}
+
 TEST_F(ConversationData, BadLinesAreNamed) {
   const auto expect = [&](const std::string& line, const std::string& piece) {
     const std::string error = build_error(line);
@@ -123,6 +150,11 @@ TEST_F(ConversationData, BadLinesAreNamed) {
   expect(R"({"messages": [5]})", "message 0");
   expect(R"({"messages": [{"role": "wizard", "content": "x"}]})", "unknown role");
   expect(R"({"messages": [{"role": "user", "content": 5}]})", "content is not text");
+  expect(R"({"messages": [{"role": "user"}]})", "message 0 has no \"content\"");
+  expect(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant"}]})",
+         "message 1 has no \"content\" and no \"tool_calls\"");
+  expect(R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
+         "part 0 of the content of message 0");
   expect(R"({"messages": [], "tools": 5})", "'tools'");
   EXPECT_NE(build_error(dialogue({{"user", "alone"}})).find("one turn of the assistant"),
             std::string::npos);
@@ -148,6 +180,12 @@ TEST_F(ConversationData, FromDialoguesToAnAdaptedModel) {
                    "steps = 3\n");
   must({"train", "--config", file("base.toml"), "--machine", tiny.root() + "/machine.json", "--out",
         file("base")});
+  // Who wants plain text is not told to look for a template.
+  EXPECT_NE(must({"data", "build", "--model", file("base"), "--input", file("text.txt"), "--out",
+                  file("plain")},
+                 11)
+                .find("for plain text give --tokenizer " + file("base")),
+            std::string::npos);
   // The model's own tokenizer, and a template beside the data.
   std::vector<std::string> from_model =
       build(testing::source_path("configs/support/dialogues.jsonl"), "support");
@@ -165,6 +203,13 @@ TEST_F(ConversationData, FromDialoguesToAnAdaptedModel) {
   const std::string done = must({"train", "--config", file("adapt.toml"), "--machine",
                                  tiny.root() + "/machine.json", "--out", file("adapted")});
   EXPECT_LT(loss(file("adapted")), before - 0.5);
+  // The way out that is named is one: `--resume never` refuses a folder that holds a run.
+  const std::string refused =
+      must({"train", "--config", file("adapt.toml"), "--machine", tiny.root() + "/machine.json",
+            "--out", file("adapted"), "--set", "optimizer.learning_rate=1e-3"},
+           10);
+  EXPECT_NE(refused.find("start a new run (another --out, without --resume)"), std::string::npos)
+      << refused;
   // The template went along.
   EXPECT_EQ(posix_file_system().read(value_of(done, "checkpoint") + "/chat_template.jinja"),
             posix_file_system().read(file("support") + "/chat_template.jinja"));

@@ -163,6 +163,15 @@ TEST_F(EvalProgram, PerplexityOfShardsAndWithABegin) {
   EXPECT_NEAR(plain["loss"].get<double>() * n, std::log(300.0) - tokens["total"].get<double>(),
               1e-9);
 
+  // Nothing that is scored is no perfect score.
+  folder.write("empty.txt", "");
+  const Json nothing = perplexity({"--input", file("empty.txt")});
+  EXPECT_EQ(nothing["tokens"], 0);
+  EXPECT_TRUE(nothing["loss"].is_null() && nothing["perplexity"].is_null());
+  EXPECT_NE(must({"eval", "perplexity", "--model", file("model"), "--input", file("empty.txt")})
+                .find("tokens=0 bytes=0 loss=N/A perplexity=N/A bits_per_byte=N/A"),
+            std::string::npos);
+
   // The same text as a shard has its end as one token more.
   must({"data", "build", "--tokenizer", file("tok"), "--input", file("t.txt"), "--out",
         file("shards")});

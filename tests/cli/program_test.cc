@@ -3,6 +3,7 @@
 //
 // Fails if a flag of a command is missing in its manual page or in a completion, if a shell does
 // not understand its script, if a page is not roff, or if the tokenizer's round trip loses a byte.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "base/test_folder.h"
 #include "testing/places.h"
 #include "tests/program.h"
+#include "tokenizer/tokenizer.h"
 
 namespace moraine {
 namespace {
@@ -222,6 +224,42 @@ TEST_F(ProgramCli, BenchRailsGoesOnWithLinksThatAreCut) {
   EXPECT_EQ(end.exit_code, 0) << end.err;
   EXPECT_NE(end.out.find("\"rails\":2,\"lost\":0"), std::string::npos) << end.out;
   EXPECT_NE(end.out.find("\"rails\":2,\"lost\":1"), std::string::npos) << end.out;
+}
+
+// What was asked for is not always there.
+TEST_F(ProgramCli, TokenizerTrainSaysHowManyTokensThereAre) {
+  folder.write("a.txt", "ab ab\n");
+  const Ended end =
+      run_program(folder.path(), {"tokenizer", "train", "--input", folder.file("a.txt"),
+                                  "--vocab-size", "4096", "--out", folder.file("t")});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  const int64_t tokens = std::stoll(value_of(end.out, "tokens"));
+  EXPECT_EQ(tokens, static_cast<int64_t>(
+                        Tokenizer::load(posix_file_system(), folder.file("t"))->vocabulary_size()));
+  EXPECT_LT(tokens, 4096);
+  EXPECT_NE(end.err.find(fmt::format("{} tokens, not 4096", tokens)), std::string::npos) << end.err;
+}
+
+// CLI11 would make "PAD" of "[PAD]", and two values of "[a,b]".
+TEST_F(ProgramCli, ValuesInBracketsAreTakenAsTheyAre) {
+  folder.write("[text]/a.txt", "aa ab ba bb\n");
+  const Ended made =
+      run_program(folder.path(),
+                  {"tokenizer", "train", "--input", folder.file("[text]/a.txt"), "--vocab-size",
+                   "300", "--special", "[PAD]", "--special=[a,b]", "--out", folder.file("[out]")});
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+  // Who names other special tokens loses the one that ends a document, and hears of it.
+  EXPECT_NE(made.err.find("none of --special ends a document"), std::string::npos) << made.err;
+  const Ended built =
+      run_program(folder.path(), {"data", "build", "--tokenizer", folder.file("[out]"), "--input",
+                                  folder.file("[text]/a.txt"), "--out", folder.file("data")});
+  EXPECT_EQ(built.exit_code, 0) << built.err;
+  EXPECT_NE(built.err.find("no token that ends a document"), std::string::npos) << built.err;
+  const Json json = parse_json(must({"tokenizer", "encode", "--tokenizer", folder.file("[out]"),
+                                     "--text", "[PAD][a,b]", "--json"}));
+  EXPECT_EQ(json.at("pieces"), Json({"[PAD]", "[a,b]"}));
+  expect_error({"tokenizer", "train", "[x]"}, 10, "unknown argument [x];");
+  expect_error({"tokenizer", "train", "--vocab-size", "[5]"}, 10, "Value [5] not in range");
 }
 
 TEST_F(ProgramCli, TokenizerEncodesAndDecodes) {

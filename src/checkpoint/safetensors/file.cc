@@ -139,8 +139,9 @@ int64_t SafetensorsFile::State::read_length() const {
   uint64_t length;
   file->read_at(0, kLengthBytes, &length);
   if (length > static_cast<uint64_t>(kMaxSafetensorsHeader)) {
-    throw_error(Code::kCorrupt, "header of {} bytes, the limit is {}", length,
-                kMaxSafetensorsHeader);
+    throw_error(Code::kCorrupt,
+                "header of {} bytes, the limit is {}: it is no safetensors file, or damaged",
+                length, kMaxSafetensorsHeader);
   }
   if (static_cast<int64_t>(length) > file->bytes() - kLengthBytes) {
     throw_error(Code::kCorrupt, "header of {} bytes in a file of {}: it is cut", length,
