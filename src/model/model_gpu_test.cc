@@ -3,12 +3,11 @@
 // a kernel is not refused at the start.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
-#include "kernels/elementwise.h"
 #include "kernels/gpu/test_gpu_rig.h"
+#include "kernels/linear.h"
 #include "kernels/ref/element.h"
 #include "model/test_gpu_model.h"
 
@@ -140,8 +139,10 @@ TEST(GpuModel, WhatHasNoKernelIsRefusedByNameBeforeAnyPass) {
   Context ctx = make_context(gpu, pool);
   const Tensor x = arena.take("x", "test", DType::kF32, {2, 3});
   const int launches = gpu.launches;
-  EXPECT_EQ(error_of([&] { all_finite(ctx, x); }),
-            "all_finite has no kernel for GPUs yet (docs/gpu.md); use the CPU");
+  const PackedMatrix integers = {.groups = 1, .n = 2, .k = 3, .format = WeightFormat::kQ8};
+  EXPECT_EQ(
+      error_of([&] { pack_matrix(ctx, {.packed = integers, .w = x, .transpose = false}); }),
+      "pack_matrix of quantised weights has no kernel for GPUs yet (docs/gpu.md); use the CPU");
   EXPECT_EQ(gpu.launches, launches);
 }
 

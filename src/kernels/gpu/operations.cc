@@ -53,6 +53,7 @@ constexpr std::string_view kOperations[] = {"pack_matrix",
                                             "scale",
                                             "round_copy",
                                             "squares_of_ranges",
+                                            "all_finite",
                                             "move_rows"};
 
 }  // namespace
