@@ -46,11 +46,6 @@ constexpr gpu::StatedHashes kStatedHashes = {
     "e1557db5de42be99d08fe6e2ec79597e", "999e394996feb5f6053daa980d7ed1e6",
     "a06c4e743e83fd73a3dacdf34833b6ff"};
 
-// Roundings to bf16 of what one token's row goes through in a layer: x, qkv, pair, z, q or k, v, weights, o, h, x2,
-// router (5), gate_up, act, y, h2; each of at most 2^-8, independent, so their squares add up. Twice: the CPU has its
-// own.
-double bf16_tolerance(int64_t layers) { return 0x1p-8 * std::sqrt(2.0 * 19.0 * double(layers)); }
-
 TEST(GpuModel, Bf16IsNearTheCpuWithOneResultForEachGeneration) {
   GoldenFile file("native-tiny");
   Arena arena(Arena::Mode::kReal);
