@@ -161,6 +161,7 @@ bool at_least(T a, T b) {
   return a >= b;
 }
 bool below_or_nan(float a, float b) { return !(a >= b); }
+bool at_most_or_nan(float a, float b) { return !(a > b); }
 bool numbers(float a, float b) { return a == a && b == b; }
 
 // From the low bits of a register of In, read as Narrow, to Out, whose sign is kept.
@@ -338,6 +339,7 @@ const PtxOperation kOperations[] = {
     row<different<u32>>("setp.ne.s32"),
     row<below<s32>>("setp.lt.s32"),
     row<above<s32>>("setp.gt.s32"),
+    row<at_least<s32>>("setp.ge.s32"),
     row<below<u32>>("setp.lt.u32"),
     row<above<u32>>("setp.gt.u32"),
     row<equal<u64>>("setp.eq.s64"),
@@ -351,6 +353,7 @@ const PtxOperation kOperations[] = {
     row<below<float>>("setp.lt.f32"),
     row<above<float>>("setp.gt.f32"),
     row<below_or_nan>("setp.ltu.f32"),
+    row<at_most_or_nan>("setp.leu.f32"),
     row<numbers>("setp.num.f32"),
     row<convert<s16, s8, u32>>("cvt.s8.s32"),  // a register of 16 bits holds it with its sign
     row<convert<s16, s8, u64>>("cvt.s8.s64"),

@@ -170,8 +170,13 @@ TEST(PtxRun, ArithmeticIsAsTheSpecificationSays) {
   expect_as_specified(cases);
 }
 
-TEST(PtxRun, WholeNumbersAreAsTheSpecificationSays) {
+TEST(PtxRun, WholeNumbersAndComparisonsAreAsTheSpecificationSays) {
   expect_as_specified({
+      {"setp.leu.f32 %p1, %f2, %f3;", "%p", bits(1.0f), kNan, 1},
+      {"setp.leu.f32 %p1, %f2, %f3;", "%p", bits(1.0f), bits(1.0f), 1},
+      {"setp.leu.f32 %p1, %f2, %f3;", "%p", bits(2.0f), bits(1.0f), 0},
+      {"setp.ge.s32 %p1, %r2, %r3;", "%p", 0xffffffff, 0, 0},
+      {"setp.ge.s32 %p1, %r2, %r3;", "%p", 5, 5, 1},
       {"dp4a.s32.s32 %r1, %r2, %r3, 7;", "%r", 0x80ff017f, 0x80027f80,
        0x4000 - 2 + 127 - 16256 + 7},
       {"dp4a.s32.s32 %r1, %r2, %r3, 0x7fffffff;", "%r", 1, 1, 0x80000000},
