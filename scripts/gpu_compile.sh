@@ -25,6 +25,12 @@ swiglu_backward_bf16 24 24  32  32      0
 linear_f32         136 136  96  96  20480
 linear_bf16         72  72  80  80  10240
 linear_bf16_to_f32  72  72  80  80  10240
+linear_q8_f32           72  72  64  64   8960
+linear_q8_bf16          72  72  64  64   8960
+linear_q8_bf16_to_f32   72  72  64  64   8960
+linear_q4_f32           72  72  64  64   8960
+linear_q4_bf16          72  72  64  64   8960
+linear_q4_bf16_to_f32   72  72  64  64   8960
 matmul_f32         136 136  56  56  20480
 matmul_bf16         80  80  80  80  10240
 linear_weight_f32   88  88  56  56  18432
@@ -77,6 +83,12 @@ move_rows_elements   24  24  32  32      0
 round_copy_elements  16  16  24  24      0
 embedding_f32        24  24  24  24      0
 embedding_bf16       24  24  24  24      0
+embedding_rows_f32   16  16  24  24      0
+embedding_rows_bf16  16  16  24  24      0
+embedding_q8_f32     16  16  24  24      0
+embedding_q8_bf16    16  16  24  24      0
+embedding_q4_f32     16  16  24  24      0
+embedding_q4_bf16    16  16  24  24      0
 cca_conv_f32         32  32  32  32      0
 cca_conv_bf16        32  32  32  32      0
 qk_norm_rope_f32     32  32  64  64      8

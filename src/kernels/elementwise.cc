@@ -78,7 +78,7 @@ bool all_finite(Context& ctx, const Tensor& x) {
   check_activation(x, "x");
   const OpTimer timer(ctx.profile, "all_finite", 0, double(x.bytes()));
   if (x.count() == 0) return true;
-  if (ctx.backend == Backend::kGpu) refuse_gpu("all_finite");
+  if (ctx.backend == Backend::kGpu) return gpu::all_finite(*ctx.gpu, x);
   return ctx.backend == Backend::kRef ? ref::all_finite(x) : cpu::all_finite(ctx, x);
 }
 

@@ -57,7 +57,8 @@ void embedding_packed_forward(Context& ctx, const EmbeddingPackedForward& a) {
   const OpTimer timer(ctx.profile, "embedding_packed_forward", 0, double(2 * a.x.bytes()));
   if (a.x.dims[0] == 0) return;
   dispatch(ctx, "embedding_packed_forward", a,
-           {ref::embedding_packed_forward, cpu::embedding_packed_forward});
+           {ref::embedding_packed_forward, cpu::embedding_packed_forward,
+            gpu::embedding_packed_forward});
 }
 
 void embedding_backward(Context& ctx, const EmbeddingBackward& a) {

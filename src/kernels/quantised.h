@@ -12,7 +12,7 @@
 //           The same bytes on every machine: 8.25 and 4.25 bits a weight.
 // Order:    the inner sum is of integers, hence exact; the outer one is a chain of fused multiply-adds over ascending
 //           blocks from zero (without fma: product, then sum). So the same bits for any batch, position and number
-//           of threads, and on every Isa that has fma.
+//           of threads, and on every Isa that has fma, and every GPU (kernels/gpu/linear_quantised.h).
 // Rows:     a block of x that holds a NaN or an infinity makes its sums NaN; one below 2^-100 counts as zero.
 // Errors:   of a row: each r is off by at most step / 2, that is 1/254 of the largest |x| of its block.
 // Scales:   q8: the largest |w| / 127, rounded up to bf16. q4: that of 19 candidates whose weighted squares of

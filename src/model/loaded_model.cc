@@ -49,18 +49,6 @@ bool wants_coarse_head(const LoadOptions& o, const ModelConfig& config, DType co
                                    bytes(WeightFormat::kQ8) <= available_memory_bytes() / 4);
 }
 
-// A GPU has packs of its own, made of weights.
-void check_packs_for_gpu(const ModelDirectory& directory, const std::string& device) {
-  if (!directory.packed()) return;
-  const std::string integers = directory.open_packed()->integer_pack();
-  if (integers.empty()) return;
-  throw_error(
-      Code::kInvalidArgument,
-      "device {}: no kernel for packs of integers on a GPU yet (docs/gpu.md), and of {} {}; "
-      "use one packed as bf16, or --device cpu",
-      device, directory.path(), integers);
-}
-
 }  // namespace
 
 int64_t available_device_bytes(const std::string& device) {
@@ -71,7 +59,11 @@ int64_t available_device_bytes(const std::string& device) {
 std::unique_ptr<LoadedModel> LoadedModel::open(const ModelDirectory& directory,
                                                const LoadOptions& options) {
   std::unique_ptr<LoadedModel> m = make(directory, options, Arena::Mode::kReal);
-  if (m->packed_ != nullptr) m->packed_->read_ahead(pack_sources(m->config(), m->model_->table()));
+  if (m->packed_ != nullptr && m->gpu_ != nullptr) {
+    m->packed_->verify();  // all of it is read now, in any case
+  } else if (m->packed_ != nullptr) {
+    m->packed_->read_ahead(pack_sources(m->config(), m->model_->table()));
+  }
   m->model_->refresh(m->ctx_);
   return m;
 }
@@ -106,7 +98,7 @@ LoadedModel::LoadedModel(int threads, Arena::Mode mode, const std::string& devic
       gpu_memory_(gpu_ == nullptr ? nullptr : std::make_unique<gpu::GpuArenaMemory>(*gpu_)),
       arena_(mode, gpu_memory_.get()) {}
 
-// Through the host's memory, if they are for a GPU's. Of packs, which are in the CPU's order, the weights in them.
+// Through the host's memory, if they are for a GPU's.
 Tensor LoadedModel::read_master(const ModelDirectory& directory, const ParameterTable& table) {
   const Tensor master = arena_.take("weights.master", "weights", DType::kF32, {table.total_count});
   if (arena_.dry()) return master;
@@ -116,13 +108,7 @@ Tensor LoadedModel::read_master(const ModelDirectory& directory, const Parameter
   }
   Arena host(Arena::Mode::kReal);
   const Tensor read = host.take("weights.read", "weights", DType::kF32, {table.total_count});
-  if (directory.packed()) {
-    const std::unique_ptr<PackedModel> packed = directory.open_packed();
-    packed->verify();
-    packed->read_elements(0, read);
-  } else {
-    directory.read_weights(table, read);
-  }
+  directory.read_weights(table, read);
   copy_in(ctx_, master, read);
   return master;
 }
@@ -166,7 +152,7 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
   m->ctx_ = m->gpu_ != nullptr ? make_context(*m->gpu_, m->pool_)
                                : make_context(Backend::kCpu, m->pool_, m->arena_);
   const DType compute = compute_dtype(directory, options.dtype);
-  if (directory.packed() && m->gpu_ == nullptr) m->packed_ = directory.open_packed();
+  if (directory.packed()) m->packed_ = directory.open_packed();
   const ModelOptions model = {.compute = compute,
                               .tokens = options.tokens,
                               .positions = positions,
@@ -177,10 +163,7 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
                               .cache_ranks = ranks.cache,
                               .packed = m->packed_.get(),
                               .coarse_head = wants_coarse_head(options, config, compute)};
-  if (m->gpu_ != nullptr) {
-    check_packs_for_gpu(directory, options.device);
-    gpu::require_operations(operations_of(config, model), "a model");
-  }
+  if (m->gpu_ != nullptr) gpu::require_operations(operations_of(config, model), "a model");
   Tensor master;
   if (m->packed_ == nullptr)
     master =

@@ -87,7 +87,7 @@ class LoadedModel {
   std::unique_ptr<gpu::GpuArenaMemory> gpu_memory_;
   Arena arena_;
   Context ctx_;
-  std::unique_ptr<PackedModel> packed_;  // null: weights are in the arena
+  std::unique_ptr<PackedModel> packed_;  // null: weights are made of a master buffer in the arena
   std::unique_ptr<ExpertExchange> exchange_;
   std::unique_ptr<ExpertGather> gather_;
   std::string low_latency_;

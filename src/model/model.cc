@@ -37,7 +37,8 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
   const DType X = options.compute, W = wide_dtype(X);
   if (options.packed != nullptr) {
     MR_CHECK(!options.training, "packed weights can not be trained");
-    weights_ = map_weights(arena, config_, table_, *options.packed);
+    const auto weights_of = on_device_ ? take_packed_weights : map_weights;
+    weights_ = weights_of(arena, config_, table_, *options.packed);
     MR_CHECK(weights_.head.forward.dtype == X, "packs for %s rows",
              dtype_name(weights_.head.forward.dtype));
   } else {
@@ -117,7 +118,11 @@ void Model::return_guests(int64_t layer, const LayerGradients& g) {
 
 void Model::refresh(Context& ctx) {
   if (options_.guests != nullptr) options_.guests->wait();
-  if (options_.packed == nullptr) refresh_weights(ctx, config_, table_, master_, weights_);
+  if (options_.packed == nullptr) {
+    refresh_weights(ctx, config_, table_, master_, weights_);
+  } else if (on_device_) {
+    copy_packed_weights(ctx, config_, table_, *options_.packed, weights_);
+  }
   if (!coarse_head_.empty()) make_coarse(ctx, weights_.head.forward, coarse_head_);
   if (options_.guests != nullptr) options_.guests->send_weights();
   if (theta_ == 0) set_rope_theta(ctx, config_.rope_theta, config_.sliding_rope_theta);

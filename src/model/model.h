@@ -32,7 +32,7 @@ struct ModelOptions {
   ServingPlacer* serving_placer = nullptr;  // told of the end of each forward pass; null: nobody
   Communicator* cache_ranks = nullptr;      // ranks that share the cache; null: it is whole
   ContextParallel* context = nullptr;       // rows of sequences on other ranks, while it is active
-  const PackedModel* packed = nullptr;  // weights are packed and mapped: there is no master buffer
+  const PackedModel* packed = nullptr;  // mapped, or copied to a device: there is no master buffer
   bool coarse_head =
       false;  // with a copy of the head in 8 bits, if it is plain: logits in two stages
 };
@@ -53,8 +53,8 @@ class Model {
   const ModelOptions& options() const { return options_; }
   const ModelWeights& weights() const { return weights_; }
 
-  // After the master weights changed (also after loading them, or mapping packed ones), or the placement of
-  // experts. With guests collective.
+  // After the master weights changed (also after loading them, or mapping packed ones, which a device gets a copy of),
+  // or the placement of experts. With guests collective.
   void refresh(Context& ctx);
 
   // The rotary base of full and of sliding layers changes at a phase border.

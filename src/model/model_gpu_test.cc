@@ -3,12 +3,11 @@
 // a kernel is not refused at the start.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
-#include "kernels/elementwise.h"
 #include "kernels/gpu/test_gpu_rig.h"
+#include "kernels/linear.h"
 #include "kernels/ref/element.h"
 #include "model/test_gpu_model.h"
 
@@ -46,11 +45,6 @@ constexpr gpu::StatedHashes kStatedHashes = {
     "f1f3d7036c457d416b7ef3a87088e439", "1cea7a8b631289237d1c5074a89661f9",
     "e1557db5de42be99d08fe6e2ec79597e", "999e394996feb5f6053daa980d7ed1e6",
     "a06c4e743e83fd73a3dacdf34833b6ff"};
-
-// Roundings to bf16 of what one token's row goes through in a layer: x, qkv, pair, z, q or k, v, weights, o, h, x2,
-// router (5), gate_up, act, y, h2; each of at most 2^-8, independent, so their squares add up. Twice: the CPU has its
-// own.
-double bf16_tolerance(int64_t layers) { return 0x1p-8 * std::sqrt(2.0 * 19.0 * double(layers)); }
 
 TEST(GpuModel, Bf16IsNearTheCpuWithOneResultForEachGeneration) {
   GoldenFile file("native-tiny");
@@ -140,8 +134,10 @@ TEST(GpuModel, WhatHasNoKernelIsRefusedByNameBeforeAnyPass) {
   Context ctx = make_context(gpu, pool);
   const Tensor x = arena.take("x", "test", DType::kF32, {2, 3});
   const int launches = gpu.launches;
-  EXPECT_EQ(error_of([&] { all_finite(ctx, x); }),
-            "all_finite has no kernel for GPUs yet (docs/gpu.md); use the CPU");
+  const PackedMatrix integers = {.groups = 1, .n = 2, .k = 3, .format = WeightFormat::kQ8};
+  EXPECT_EQ(
+      error_of([&] { pack_matrix(ctx, {.packed = integers, .w = x, .transpose = false}); }),
+      "pack_matrix of quantised weights has no kernel for GPUs yet (docs/gpu.md); use the CPU");
   EXPECT_EQ(gpu.launches, launches);
 }
 

@@ -171,22 +171,15 @@ void PackedModel::read_vectors(const ParameterTable& table, const Tensor& vector
   }
 }
 
-std::string PackedModel::integer_pack() const {
-  for (const PackSource& source : sources_) {
-    if (whole(source).format != WeightFormat::kPlain)
-      return fmt::format("{} is \"{}\"", source.name,
-                         value_of(checkpoint_, kPackPrefix + source.name));
-  }
-  return "";
-}
-
 void PackedModel::check_weights() const {
-  const std::string integers = integer_pack();
-  if (integers.empty()) return;
-  throw_error(Code::kInvalidArgument,
-              "read weights of packed model {}: {}: integers made of integers lose twice; use the "
-              "model that it was made from, or one packed as bf16",
-              checkpoint_.directory(), integers);
+  for (const PackSource& source : sources_) {
+    if (whole(source).format == WeightFormat::kPlain) continue;
+    throw_error(Code::kInvalidArgument,
+                "read weights of packed model {}: {} is \"{}\": integers made of integers lose "
+                "twice; use the model that it was made from, or one packed as bf16",
+                checkpoint_.directory(), source.name,
+                value_of(checkpoint_, kPackPrefix + source.name));
+  }
 }
 
 void PackedModel::read_elements(int64_t begin, const Tensor& out) const {

@@ -67,9 +67,7 @@ class PackedModel {
   PackedMatrix pack(const PackSource& source) const;
   // Of a table with all experts or some, [total_count - matrix_count] f32.
   void read_vectors(const ParameterTable& table, const Tensor& vectors) const;
-  // The first pack of integers, and its type: "model.layers.0.self_attn.o_proj.weight is q8 ..."; "": there is none.
-  std::string integer_pack() const;
-  // There is none (kInvalidArgument).
+  // There is no pack of integers (kInvalidArgument, with the first one's name).
   void check_weights() const;
   // Every byte is as it was written (kCorrupt). Cost: reads the file.
   void verify(const VerifyProgress& progress = {}) const { checkpoint_.verify(progress); }

@@ -15,8 +15,8 @@
 #include "checkpoint/faulty_file_system.h"
 #include "kernels/quantised.h"
 #include "model/loaded_model.h"
+#include "model/test_packed.h"
 #include "model/write_model.h"
-#include "model/write_packed.h"
 #include "testing/places.h"
 #include "testing/rig.h"
 
@@ -24,6 +24,7 @@ namespace moraine {
 namespace {
 
 using testing::FaultyFileSystem;
+using testing::pack_model;
 using testing::Rig;
 using testing::TestFolder;
 
@@ -44,19 +45,6 @@ std::string message_of(Code code, const std::function<void()>& action) {
 
 void expect_piece(const std::string& text, const std::string& piece) {
   EXPECT_NE(text.find(piece), std::string::npos) << "wanted " << piece << "\ngot " << text;
-}
-
-void pack_model(FileSystem& fs, const ModelDirectory& from, const std::string& out,
-                const char* type = "bf16") {
-  Rig rig(Backend::kCpu, 2);
-  const ParameterTable table = build_parameters(from.config());
-  write_packed_model(
-      rig.ctx, fs, out,
-      {.config = from.config(),
-       .weights = [&](int64_t begin, const Tensor& t) { from.read_elements(table, begin, t); },
-       .type = *find_pack_type(type),
-       .step = from.step(),
-       .language_files = from.language_files()});
 }
 
 std::unique_ptr<LoadedModel> load(const std::string& path, const std::string& dtype = "") {

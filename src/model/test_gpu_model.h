@@ -1,6 +1,7 @@
 // TestGpuModel: a golden file's model on an emulated GPU that counts what goes to it and comes from it.
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -12,6 +13,13 @@
 #include "model/test_golden.h"
 
 namespace moraine::testing {
+
+// Roundings to bf16 of what one token's row goes through in a layer: x, qkv, pair, z, q or k, v, weights, o, h, x2,
+// router (5), gate_up, act, y, h2; each of at most 2^-8, independent, so their squares add up. Twice: the CPU has its
+// own.
+inline double bf16_tolerance(int64_t layers) {
+  return 0x1p-8 * std::sqrt(2.0 * 19.0 * double(layers));
+}
 
 // An emulated GPU that counts what goes to it and comes from it.
 class CountingGpu final : public gpu::Gpu {

@@ -2,6 +2,8 @@
 #include "model/weights.h"
 
 #include "kernels/elementwise.h"
+#include "kernels/host_copy.h"
+#include "model/device_packs.h"
 #include "model/packed_model.h"
 
 namespace moraine {
@@ -211,6 +213,29 @@ ModelWeights map_weights(Arena& arena, const ModelConfig& c, const ParameterTabl
     pack.forward = packed.pack(source);
     arena.note_mapped("weights.packed", packed_bytes(pack.forward));
   });
+}
+
+ModelWeights take_packed_weights(Arena& arena, const ModelConfig& c, const ParameterTable& table,
+                                 const PackedModel& packed) {
+  const Tensor vectors = arena.take("weights.vectors", "weights", DType::kF32,
+                                    {table.total_count - table.matrix_count});
+  return lay_out(c, table, vectors, [&](MatrixPack& pack, const PackSource& source) {
+    pack.forward = take_packed(arena, "weights.packed", packed.pack(source));
+  });
+}
+
+void copy_packed_weights(Context& ctx, const ModelConfig& c, const ParameterTable& table,
+                         const PackedModel& packed, ModelWeights& w) {
+  const auto copy = [&](MatrixPack& pack, const PackSource& source) {
+    copy_pack_in(ctx, pack.forward, packed.pack(source));
+  };
+  for (int64_t i = 0; i < c.layers; ++i)
+    for_each_pack(c, table, i, w.layers[static_cast<size_t>(i)], copy);
+  copy(w.head, head_source(c, table));
+  std::vector<float> vectors(static_cast<size_t>(w.vectors.count()));
+  const Tensor host = make_tensor(vectors.data(), DType::kF32, {w.vectors.count()});
+  packed.read_vectors(table, host);
+  copy_in(ctx, w.vectors, host);
 }
 
 void refresh_weights(Context& ctx, const ModelConfig& c, const ParameterTable& table,

@@ -71,6 +71,12 @@ ModelWeights make_weights(Arena& arena, const ModelConfig& config, const Paramet
 ModelWeights map_weights(Arena& arena, const ModelConfig& config, const ParameterTable& table,
                          const PackedModel& packed);
 
+// The same of a device: packs and vectors in its memory, filled by copy_packed_weights.
+ModelWeights take_packed_weights(Arena& arena, const ModelConfig& config,
+                                 const ParameterTable& table, const PackedModel& packed);
+void copy_packed_weights(Context& ctx, const ModelConfig& config, const ParameterTable& table,
+                         const PackedModel& packed, ModelWeights& weights);
+
 void refresh_weights(Context& ctx, const ModelConfig& config, const ParameterTable& table,
                      const Tensor& master, ModelWeights& weights);
 

@@ -1,7 +1,8 @@
 // Device: `generate`, `eval` and `train` on an emulated GPU, from outside.
 //
 // Fails if the answer is not the CPU's within rounding, if it depends on chunks, if a generation has not its own bits,
-// if a run does not go on where it began, or if what has no kernel for GPUs, or no GPU, is not said at the start.
+// if a model packed as integers is not what computes, if a run does not go on where it began, or if what has no
+// kernel for GPUs, or no GPU, is not said at the start.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +24,7 @@ class DeviceCli : public ::testing::Test {
  protected:
   Ended run(Args args, const Args& more) const {
     args.insert(args.end(), more.begin(), more.end());
-    args.insert(args.end(), {"--model", source_path("tests/golden/native-tiny")});
+    args.insert(args.end(), {"--model", model});
     return run_program(folder.path(), args);
   }
   Json must(const Args& args, const Args& more) const {
@@ -39,6 +40,7 @@ class DeviceCli : public ::testing::Test {
   }
 
   TestFolder folder;
+  std::string model = source_path("tests/golden/native-tiny");
 };
 
 const Args kGenerate = {"generate", "--tokens",      "5 6 7 8 9", "--max-tokens",
@@ -64,6 +66,31 @@ TEST_F(DeviceCli, AGenerationHasOneAnswerInAnyChunks) {
   EXPECT_EQ(must(kGenerate, chunked), whole);
   EXPECT_NE(must(kGenerate, {"--dtype", "bf16", "--device", "emulated:sm_90"})["logprobs"],
             whole["logprobs"]);
+}
+
+// Packs of integers are what computes there, alone and in chunks, for `generate` as for `eval`; the CPU's answer is as
+// near as two roundings of rows to bf16 and to 8 bits let it be (model/packed_gpu_test.cc), which takes no other token.
+TEST_F(DeviceCli, AModelPackedAsIntegersAnswers) {
+  const Args device = {"--device", "emulated:sm_90"};
+  const auto pack = [&](const char* type) {
+    model = source_path("tests/golden/native-tiny");
+    const Ended packed =
+        run({"quantize", "--out", folder.file(type), "--type", type, "--no-report"}, {});
+    EXPECT_EQ(packed.exit_code, 0) << packed.err;
+    model = folder.file(type);
+  };
+  pack("q8");
+  const Json q8 = must(kGenerate, device);
+  EXPECT_EQ(q8["tokens"], must(kGenerate, {})["tokens"]);
+  pack("q4");
+  const Json q4 = must(kGenerate, device);
+  EXPECT_EQ(q4["tokens"], must(kGenerate, {})["tokens"]);
+  EXPECT_NE(q4["logprobs"], q8["logprobs"]);
+  EXPECT_EQ(must(kGenerate, {device[0], device[1], "--chunk", "2"}), q4);
+  std::string tokens = "5 6 7 8 9";
+  for (const Json& id : q4["tokens"]) tokens += " " + json_text(id);
+  const Json scored = must({"eval", "score", "--tokens", tokens, "--json"}, device)["logprobs"];
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(scored[scored.size() - 4 + i], q4["logprobs"][i]) << i;
 }
 
 // The flag is a key of the run's config, which a run that goes on must have as well.

@@ -16,6 +16,7 @@
 //   widen(BF16), narrow(float)             bf16 to f32, and back to nearest even; NaN stays NaN
 //   fused(x, y, z)                         x y + z, rounded once
 //   root(x)                                square root of f32 or f64, rounded to nearest
+//   dot4(a, b, sum)                        sum + the four products of signed bytes of words a and b, modulo 2^32
 //
 // Rules:    a barrier stands where all threads come: not in a branch that some do not take, not after an early return.
 //           Shared memory is touched by load and store only. No atomics: sums have an order.

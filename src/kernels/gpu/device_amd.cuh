@@ -54,6 +54,9 @@ MR_DEVICE float shuffle_xor(float v, int mask) {
 MR_DEVICE float fused(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 MR_DEVICE float root(float x) { return __builtin_sqrtf(x); }
 MR_DEVICE double root(double x) { return __builtin_sqrt(x); }
+MR_DEVICE int32_t dot4(int32_t a, int32_t b, int32_t sum) {
+  return __builtin_amdgcn_sdot4(a, b, sum, false);
+}
 
 }  // namespace MR_GPU_SPACE
 }  // namespace moraine::gpu

@@ -81,6 +81,15 @@ inline float shuffle_xor(float v, int mask, const SourceLine& at = SourceLine::h
 inline float fused(float x, float y, float z) { return std::fma(x, y, z); }
 inline float root(float x) { return std::sqrt(x); }
 inline double root(double x) { return std::sqrt(x); }
+inline int32_t dot4(int32_t a, int32_t b, int32_t sum) {
+  auto total = static_cast<uint32_t>(sum);
+  for (int byte = 0; byte < 4; ++byte) {
+    const auto left = static_cast<int8_t>(a >> 8 * byte),
+               right = static_cast<int8_t>(b >> 8 * byte);
+    total += static_cast<uint32_t>(left * right);
+  }
+  return static_cast<int32_t>(total);
+}
 
 }  // namespace MR_GPU_SPACE
 }  // namespace moraine::gpu

@@ -79,6 +79,11 @@ MR_DEVICE double root(double x) {
   asm("sqrt.rn.f64 %0, %1;" : "=d"(v) : "d"(x));
   return v;
 }
+MR_DEVICE int32_t dot4(int32_t a, int32_t b, int32_t sum) {
+  int32_t v;
+  asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(sum));
+  return v;
+}
 
 }  // namespace MR_GPU_SPACE
 }  // namespace moraine::gpu

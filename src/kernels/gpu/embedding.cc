@@ -17,6 +17,20 @@ void embedding_forward(Gpu& gpu, const EmbeddingForward& a) {
              element_grid(args.T * args.D), &args);
 }
 
+void embedding_packed_forward(Gpu& gpu, const EmbeddingPackedForward& a) {
+  // By the pack's format and x's type.
+  static constexpr const char* kKernels[3][2] = {{"embedding_rows_f32", "embedding_rows_bf16"},
+                                                 {"embedding_q8_f32", "embedding_q8_bf16"},
+                                                 {"embedding_q4_f32", "embedding_q4_bf16"}};
+  const EmbeddingPackedArgs args = {.x = a.x.data,
+                                    .pack = a.table.data,
+                                    .token = a.token.as<int32_t>(),
+                                    .T = a.x.dims[0],
+                                    .D = a.x.dims[1]};
+  gpu.launch(kKernels[static_cast<int>(a.table.format)][a.x.dtype == DType::kBF16],
+             element_grid(args.T * args.D), &args);
+}
+
 void embedding_backward(Gpu& gpu, const EmbeddingBackward& a) {
   const int64_t T = a.dx.dims[0], words = T + T % 2;  // whole words of 8 bytes
   constexpr auto kBytes = static_cast<int64_t>(sizeof(int32_t));

@@ -3,7 +3,8 @@
 //   links    a block takes a token, looks back for the last one before it of the same id, and links that one to it
 //   sums     a block takes a token that has none before it, and adds dx of it and of those linked to its id's row
 //
-// Formulas, shapes and types: kernels/embedding.h, forward from a table in f32.
+// Formulas, shapes and types: kernels/embedding.h, forward from a table in f32 or a pack as linear.h has it: a row of
+// integers times their scales, each rounded to x's type; the bits of the CPU.
 // Order:    t ascending, each added to what is there: the bits of the CPU, on every target.
 // Errors:   an id outside the table is found where ids enter the GPU's memory, not here.
 // Cost:     memory-bound, but for the links: an id that is rare is looked for in all tokens before it, T^2 / 2 ids at
@@ -15,6 +16,7 @@
 namespace moraine {
 struct EmbeddingBackward;  // kernels/embedding.h
 struct EmbeddingForward;
+struct EmbeddingPackedForward;
 }  // namespace moraine
 
 namespace moraine::gpu {
@@ -24,6 +26,13 @@ class Gpu;
 struct EmbeddingArgs {
   void* x;               // [T, D] out; f32 or bf16
   const float* table;    // [V, D]
+  const int32_t* token;  // [T]
+  int64_t T, D;
+};
+
+struct EmbeddingPackedArgs {
+  void* x;               // [T, D] out; f32 or bf16
+  const void* pack;      // [V, D] as x, or V x D of integers
   const int32_t* token;  // [T]
   int64_t T, D;
 };
@@ -41,6 +50,7 @@ struct EmbeddingBackwardArgs {
 
 // Tensors in the memory of `gpu`.
 void embedding_forward(Gpu& gpu, const EmbeddingForward& a);
+void embedding_packed_forward(Gpu& gpu, const EmbeddingPackedForward& a);
 void embedding_backward(Gpu& gpu, const EmbeddingBackward& a);
 
 }  // namespace moraine::gpu

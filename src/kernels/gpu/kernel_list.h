@@ -14,6 +14,7 @@
 #include "kernels/gpu/expert_dispatch.cu"
 #include "kernels/gpu/gelu.cu"
 #include "kernels/gpu/linear.cu"
+#include "kernels/gpu/linear_quantised.cu"
 #include "kernels/gpu/linear_weight.cu"
 #include "kernels/gpu/matmul.cu"
 #include "kernels/gpu/move_rows.cu"
@@ -47,6 +48,12 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(linear_f32, LinearArgs),
     MR_EMULATED(linear_bf16, LinearArgs),
     MR_EMULATED(linear_bf16_to_f32, LinearArgs),
+    MR_EMULATED(linear_q8_f32, LinearArgs),
+    MR_EMULATED(linear_q8_bf16, LinearArgs),
+    MR_EMULATED(linear_q8_bf16_to_f32, LinearArgs),
+    MR_EMULATED(linear_q4_f32, LinearArgs),
+    MR_EMULATED(linear_q4_bf16, LinearArgs),
+    MR_EMULATED(linear_q4_bf16_to_f32, LinearArgs),
     MR_EMULATED(linear_weight_f32, LinearWeightArgs),
     MR_EMULATED(linear_weight_bf16, LinearWeightArgs),
     MR_EMULATED(matmul_f32, MatmulArgs),
@@ -99,6 +106,12 @@ inline const EmulatedEntry kKernelList[] = {
     MR_EMULATED(move_rows_elements, MoveRowsArgs),
     MR_EMULATED(embedding_f32, EmbeddingArgs),
     MR_EMULATED(embedding_bf16, EmbeddingArgs),
+    MR_EMULATED(embedding_rows_f32, EmbeddingPackedArgs),
+    MR_EMULATED(embedding_rows_bf16, EmbeddingPackedArgs),
+    MR_EMULATED(embedding_q8_f32, EmbeddingPackedArgs),
+    MR_EMULATED(embedding_q8_bf16, EmbeddingPackedArgs),
+    MR_EMULATED(embedding_q4_f32, EmbeddingPackedArgs),
+    MR_EMULATED(embedding_q4_bf16, EmbeddingPackedArgs),
     MR_EMULATED(embedding_links, EmbeddingBackwardArgs),
     MR_EMULATED(embedding_sums_f32, EmbeddingBackwardArgs),
     MR_EMULATED(embedding_sums_bf16, EmbeddingBackwardArgs),

@@ -5,7 +5,9 @@
 
 #include "base/error.h"
 #include "kernels/gpu/linear.h"
+#include "kernels/gpu/linear_quantised.h"
 #include "kernels/gpu/runtime.h"
+#include "kernels/quantised.h"
 
 namespace moraine::gpu {
 namespace {
@@ -20,13 +22,32 @@ int64_t equal_rows(std::span<const int64_t> rows) {
   return rows[1] - rows[0];
 }
 
+static_assert(kQuantisedInputs == kQuantisedBlock && kQuantisedColumns == kPackPanel);
+
+// By the pack's format, and of rows in f32, of bf16 with outputs of f32, of bf16.
+constexpr const char* kKernels[3][3] = {
+    {"linear_f32", "linear_bf16_to_f32", "linear_bf16"},
+    {"linear_q8_f32", "linear_q8_bf16_to_f32", "linear_q8_bf16"},
+    {"linear_q4_f32", "linear_q4_bf16_to_f32", "linear_q4_bf16"}};
+
+const char* kernel_of(const GroupedLinearForward& a) {
+  const bool narrow = a.x.dtype == DType::kBF16;
+  return kKernels[static_cast<int>(a.w.format)]
+                 [narrow ? 1 + static_cast<int>(a.y.dtype == DType::kBF16) : 0];
+}
+
+int threads_of(const GroupedLinearForward& a, int wave) {
+  if (a.w.format != WeightFormat::kPlain) return kQuantisedThreads;
+  return a.x.dtype == DType::kBF16 ? kLinearWaves * wave : kLinearThreadsF32;
+}
+
 }  // namespace
 
 void pack_matrix(Gpu& gpu, const PackMatrix& a) {
   const PackedMatrix& p = a.packed;
   const int64_t count = p.groups * p.n * p.k;
   if (count == 0) return;
-  MR_CHECK(p.format == WeightFormat::kPlain, "quantised packs are for the CPU");
+  MR_CHECK(p.format == WeightFormat::kPlain, "the CPU makes quantised packs");
   const PackArgs args = {.packed = p.data,
                          .w = a.w.as<float>(),
                          .groups = p.groups,
@@ -41,7 +62,6 @@ void pack_matrix(Gpu& gpu, const PackMatrix& a) {
 void grouped_linear_forward(Gpu& gpu, const GroupedLinearForward& a) {
   const int64_t T = a.x.dims[0], groups = a.w.groups;
   if (T == 0 || a.w.n == 0) return;
-  MR_CHECK(a.w.format == WeightFormat::kPlain, "quantised packs are for the CPU");
   const bool there = gpu.holds(a.rows.data());
   const int64_t equal = there ? -1 : equal_rows(a.rows);
   const void* rows = there ? a.rows.data() : nullptr;
@@ -56,16 +76,12 @@ void grouped_linear_forward(Gpu& gpu, const GroupedLinearForward& a) {
                            .groups = groups,
                            .n = a.w.n,
                            .k = a.w.k};
-  const bool tiles = a.x.dtype == DType::kBF16;
-  const char* const kernel = !tiles                      ? "linear_f32"
-                             : a.y.dtype == DType::kBF16 ? "linear_bf16"
-                                                         : "linear_bf16_to_f32";
   // A group ends in a tile of its own.
   const int64_t row_tiles = ceil_div(T, kLinearRows) + std::min(groups, T) - 1;
-  gpu.launch(kernel,
+  gpu.launch(kernel_of(a),
              {.blocks_x = ceil_div(a.w.n, kLinearOutputs),
               .blocks_y = row_tiles,
-              .threads = tiles ? kLinearWaves * gpu.wave() : kLinearThreadsF32},
+              .threads = threads_of(a, gpu.wave())},
              &args);
 }
 

@@ -6,7 +6,8 @@
 // read by the kernel: the grid has as many row tiles as there could be, G - 1 more than T needs, and a block beyond the
 // last one ends. So the host need not know `rows`.
 //
-// Shapes:   as kernels/linear.h. A pack is row-major here: [G, n, k] of the rows' type.
+// Shapes:   as kernels/linear.h. A plain pack is row-major here: [G, n, k] of the rows' type. Of packs of integers:
+//           linear_quantised.h.
 // Types:    x f32 or bf16; y that or f32. bf16 on tiles (tile.h), f32 by fused multiply-adds.
 // Order:    bf16: k ascending in steps of 16, each rounded as the generation's unit does (matrix_rules.h), zeros after
 //           the last. f32: k ascending, one fused multiply-add each, the same bits on every target. Then the bias.
@@ -35,7 +36,7 @@ constexpr int kLinearThreadsF32 = 256;  // each 4 by 4
 struct LinearArgs {
   void* y;              // [T, n] out; f32 or as x
   const void* x;        // [T, k]; f32 or bf16
-  const void* w;        // [G, n, k]; as x
+  const void* w;        // [G, n, k] as x; or a pack of integers
   const float* bias;    // [G, n] or null
   const int64_t* rows;  // [G+1], or null: every group has `group_rows`
   int64_t group_rows;

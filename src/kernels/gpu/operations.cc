@@ -17,6 +17,7 @@ constexpr std::string_view kOperations[] = {"pack_matrix",
                                             "grouped_linear_backward_input",
                                             "grouped_linear_backward_weight",
                                             "embedding_forward",
+                                            "embedding_packed_forward",
                                             "embedding_backward",
                                             "residual_norm_forward",
                                             "residual_norm_backward",
@@ -52,6 +53,7 @@ constexpr std::string_view kOperations[] = {"pack_matrix",
                                             "scale",
                                             "round_copy",
                                             "squares_of_ranges",
+                                            "all_finite",
                                             "move_rows"};
 
 }  // namespace

@@ -2,6 +2,8 @@
 //
 //   sums[j] = sum of x[i]^2, i in ranges[j]
 //
+// Where no x is infinite or NaN no sum is, as squares are below 2^256, and the other way round: so all_finite.
+//
 // Types:    x f32 or bf16; squares, exact, and their sums f64.
 // Order:    thread t of 256 adds elements t, t + 256, ... of the range ascending, then the 256 sums as a binary tree: a
 //           function of the range's length; the same bits on every target.
@@ -12,7 +14,8 @@
 
 namespace moraine {
 struct SquaresOfRanges;  // kernels/elementwise.h
-}
+struct Tensor;           // tensor/tensor.h
+}  // namespace moraine
 
 namespace moraine::gpu {
 
@@ -31,5 +34,6 @@ struct SquaresArgs {
 // `x` in the memory of `gpu`; ranges in the host's, a list of the GPU's; sums in the host's, copied out:
 // it waits.
 void squares_of_ranges(Gpu& gpu, const SquaresOfRanges& a);
+bool all_finite(Gpu& gpu, const Tensor& x);  // waits as well
 
 }  // namespace moraine::gpu

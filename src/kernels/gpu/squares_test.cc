@@ -1,12 +1,16 @@
 // Squares and transposes on an emulated GPU: fails if an element is left out or counted twice, if a sum leaves what a
-// float holds, or if a bit depends on the wave, on the order of threads or on where a range lies.
+// float holds, if an element that is not finite is passed over, or if a bit depends on the wave, on the order of
+// threads or on where a range lies.
 #include "kernels/gpu/squares.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "kernels/elementwise.h"
 #include "kernels/gpu/optimizer_passes.h"
 #include "kernels/gpu/test_gpu_rig.h"
+#include "kernels/ref/element.h"
 
 namespace moraine::gpu {
 namespace {
@@ -38,6 +42,28 @@ TEST(GpuSquares, MatchTheReferenceWithOneResult) {
     }
     const std::vector<ElementRange> moved = {{0, 900}};
     EXPECT_EQ(run(first, x.rows(5, 905), moved)[0], got[2]);
+  }
+}
+
+// The first of a piece, the last of all, and one in the middle; numbers of any size are finite.
+TEST(GpuSquares, OneElementThatIsNotFiniteIsSeen) {
+  constexpr int64_t kCount = 40001;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int wave : {32, 64}) {
+      Rig host;
+      const Tensor x = host.normal({kCount}, dtype, 1);
+      for (int64_t i = 0; i < kCount; i += 7) ref::set(x, i, i % 2 == 0 ? 3.3e38 : -3.3e38);
+      GpuRig rig({.wave = wave});
+      EXPECT_TRUE(all_finite(rig.ctx, rig.put(x)));
+      for (const int64_t at : {int64_t{16384}, int64_t{20001}, kCount - 1}) {
+        for (const double bad : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
+          const double before = ref::get(x, at);
+          ref::set(x, at, bad);
+          EXPECT_FALSE(all_finite(rig.ctx, rig.put(x))) << at << " " << bad;
+          ref::set(x, at, before);
+        }
+      }
+    }
   }
 }
 

@@ -37,6 +37,14 @@ template <class T>
 T mad(T a, T b, T c) {
   return static_cast<T>(a * b + c);
 }
+uint32_t dot_of_four(uint32_t a, uint32_t b, uint32_t c) {
+  for (int shift = 0; shift < 32; shift += 8) {
+    const int32_t left = static_cast<int8_t>(a >> shift & 0xff),
+                  right = static_cast<int8_t>(b >> shift & 0xff);
+    c += static_cast<uint32_t>(left * right);
+  }
+  return c;
+}
 template <class Wide, class T>
 Wide mul_wide(T a, T b) {
   return static_cast<Wide>(a) * static_cast<Wide>(b);
@@ -153,6 +161,7 @@ bool at_least(T a, T b) {
   return a >= b;
 }
 bool below_or_nan(float a, float b) { return !(a >= b); }
+bool at_most_or_nan(float a, float b) { return !(a > b); }
 bool numbers(float a, float b) { return a == a && b == b; }
 
 // From the low bits of a register of In, read as Narrow, to Out, whose sign is kept.
@@ -272,6 +281,7 @@ const PtxOperation kOperations[] = {
     row<mul_wide<s64, s32>>("mul.wide.s32"),
     row<mad<u32>>("mad.lo.s32"),
     row<mad<u64>>("mad.lo.s64"),
+    row<dot_of_four>("dp4a.s32.s32"),
     row<fma_f32>("fma.rn.f32"),
     row<divide<float>>("div.rn.f32"),
     row<divide<double>>("div.rn.f64"),
@@ -287,6 +297,8 @@ const PtxOperation kOperations[] = {
     row<negate_f32>("neg.f32"),
     row<absolute_f32>("abs.f32"),
     row<smaller<s64>>("min.s64"),
+    row<larger<s32>>("max.s32"),
+    row<larger<u32>>("max.u32"),
     row<larger<s64>>("max.s64"),
     row<larger_f32>("max.f32"),
     row<both>("and.pred"),
@@ -327,6 +339,7 @@ const PtxOperation kOperations[] = {
     row<different<u32>>("setp.ne.s32"),
     row<below<s32>>("setp.lt.s32"),
     row<above<s32>>("setp.gt.s32"),
+    row<at_least<s32>>("setp.ge.s32"),
     row<below<u32>>("setp.lt.u32"),
     row<above<u32>>("setp.gt.u32"),
     row<equal<u64>>("setp.eq.s64"),
@@ -340,8 +353,10 @@ const PtxOperation kOperations[] = {
     row<below<float>>("setp.lt.f32"),
     row<above<float>>("setp.gt.f32"),
     row<below_or_nan>("setp.ltu.f32"),
+    row<at_most_or_nan>("setp.leu.f32"),
     row<numbers>("setp.num.f32"),
     row<convert<s16, s8, u32>>("cvt.s8.s32"),  // a register of 16 bits holds it with its sign
+    row<convert<s16, s8, u64>>("cvt.s8.s64"),
     row<convert<s16, s8, u16>>("cvt.s16.s8"),
     row<convert<s32, s8, u32>>("cvt.s32.s8"),
     row<convert<s64, s8, u64>>("cvt.s64.s8"),
@@ -349,6 +364,7 @@ const PtxOperation kOperations[] = {
     row<convert<s64, s16, u16>>("cvt.s64.s16"),
     row<convert<s64, s32, u32>>("cvt.s64.s32"),
     row<convert<u16, u16, u32>>("cvt.u16.u32"),
+    row<convert<u16, u16, u64>>("cvt.u16.u64"),
     row<convert<u32, u16, u16>>("cvt.u32.u16"),
     row<convert<u64, u16, u16>>("cvt.u64.u16"),
     row<convert<u64, u32, u32>>("cvt.u64.u32"),

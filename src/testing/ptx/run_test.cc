@@ -96,6 +96,16 @@ uint64_t compute(const Arithmetic& c) {
   return r.out[0] | uint64_t{r.out[1]} << 32;
 }
 
+void expect_as_specified(const std::vector<Arithmetic>& cases) {
+  for (const Arithmetic& c : cases) {
+    const std::string result = c.result;
+    const uint64_t mask = result == "%rs"                      ? 0xffff
+                          : result == "%rd" || result == "%fd" ? ~uint64_t{0}
+                                                               : 0xffffffff;
+    EXPECT_EQ(compute(c) & mask, c.want) << c.instruction << " of " << c.a << " and " << c.b;
+  }
+}
+
 TEST(PtxRun, ArithmeticIsAsTheSpecificationSays) {
   const double tie = 16777217.0;  // between two f32
   const std::vector<Arithmetic> cases = {
@@ -157,13 +167,24 @@ TEST(PtxRun, ArithmeticIsAsTheSpecificationSays) {
       {"mov.f32 %f1, 0f3F800000;", "%f", 0, 0, 0x3f800000},
       {"setp.ne.s32 %p1, %r0, 0; mov.u32 %r1, 1; @!%p1 mov.u32 %r1, 2;", "%r", 0, 0, 2},
   };
-  for (const Arithmetic& c : cases) {
-    const std::string result = c.result;
-    const uint64_t mask = result == "%rs"                      ? 0xffff
-                          : result == "%rd" || result == "%fd" ? ~uint64_t{0}
-                                                               : 0xffffffff;
-    EXPECT_EQ(compute(c) & mask, c.want) << c.instruction << " of " << c.a << " and " << c.b;
-  }
+  expect_as_specified(cases);
+}
+
+TEST(PtxRun, WholeNumbersAndComparisonsAreAsTheSpecificationSays) {
+  expect_as_specified({
+      {"setp.leu.f32 %p1, %f2, %f3;", "%p", bits(1.0f), kNan, 1},
+      {"setp.leu.f32 %p1, %f2, %f3;", "%p", bits(1.0f), bits(1.0f), 1},
+      {"setp.leu.f32 %p1, %f2, %f3;", "%p", bits(2.0f), bits(1.0f), 0},
+      {"setp.ge.s32 %p1, %r2, %r3;", "%p", 0xffffffff, 0, 0},
+      {"setp.ge.s32 %p1, %r2, %r3;", "%p", 5, 5, 1},
+      {"dp4a.s32.s32 %r1, %r2, %r3, 7;", "%r", 0x80ff017f, 0x80027f80,
+       0x4000 - 2 + 127 - 16256 + 7},
+      {"dp4a.s32.s32 %r1, %r2, %r3, 0x7fffffff;", "%r", 1, 1, 0x80000000},
+      {"max.s32 %r1, %r2, %r3;", "%r", 0xffffffff, 2, 2},
+      {"max.u32 %r1, %r2, %r3;", "%r", 0xffffffff, 2, 0xffffffff},
+      {"cvt.s8.s64 %rs1, %rd2;", "%rs", 0x100000180, 0, 0xff80},
+      {"cvt.u16.u64 %rs1, %rd2;", "%rs", 0x123456789, 0, 0x6789},
+  });
 }
 
 // Lane l goes round l + 1 times, and odd lanes do more in between; the shuffle needs all of them at one place.
