@@ -66,7 +66,9 @@ LayerActs take_layer(Arena& arena, const ModelConfig& c, const ActivationsOption
     a.xe = take("experts_x", X, {T * n, D});
     a.ye = take("experts_y", X, {T * n, D});
     if (S > 1) {
-      a.received = take("dispatch_received", DType::kI64, {S, E / S + o.guests + 1});
+      a.rows_host =
+          arena.on_device() ? take.host("dispatch_rows_host", DType::kI64, {E + 1}) : a.rows;
+      a.received = take.host("dispatch_received", DType::kI64, {S, E / S + o.guests + 1});
       a.x_in = take("experts_x_in", X, {S * T * n, D});
     }
   }

@@ -8,6 +8,7 @@
 #include "kernels/cca_conv.h"
 #include "kernels/expert_dispatch.h"
 #include "kernels/gelu.h"
+#include "kernels/host_copy.h"
 #include "kernels/qk_norm_rope.h"
 #include "kernels/router_choice.h"
 #include "kernels/router_state.h"
@@ -236,8 +237,13 @@ void exchanged_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWei
   ExpertExchange& exchange = *place.exchange;
   {
     const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to experts");
-    exchange.exchange_counts(place.index, a.rows, a.received);
-    exchange.to_experts(place.index, a.x_in, a.xe, a.rows, a.received);
+    copy_out(ctx, a.rows_host, a.rows);
+    exchange.exchange_counts(place.index, a.rows_host, a.received);
+    exchange.to_experts(ctx, {.out = a.x_in,
+                              .in = a.xe,
+                              .rows = a.rows_host,
+                              .received = a.received,
+                              .layer = place.index});
   }
   if (place.guests != nullptr) {
     const OpTimer timer(ctx.profile, Span::kRanks, "ranks: guests (wait)");
@@ -257,7 +263,11 @@ void exchanged_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWei
   if (place.observer != nullptr) place.observer->computed(place.index, now_seconds() - begin);
   exchange.add_forward_seconds(now_seconds() - begin);
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to tokens");
-  exchange.to_tokens(place.index, a.ye, scratch.y_out, a.rows, a.received);
+  exchange.to_tokens(ctx, {.out = a.ye,
+                           .in = scratch.y_out,
+                           .rows = a.rows_host,
+                           .received = a.received,
+                           .layer = place.index});
 }
 
 void experts_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w, LayerActs& a,

@@ -38,7 +38,7 @@ std::vector<const char*> operations_of(const ModelConfig& c, const ModelOptions&
     if (c.zaya_router()) add(names, {"router_state_forward", "gelu_forward"});
   }
   if (o.coarse_head) add(names, {"linear_forward_panels"});
-  if (o.exchange != nullptr) add(names, {"expert_exchange"});
+  if (o.guests != nullptr) add(names, {"guest_experts"});
   if (o.gather != nullptr) add(names, {"expert_gather"});
   if (o.context != nullptr) add(names, {"context_attention"});
   if (o.cache_ranks != nullptr) add(names, {"tree_attention"});
