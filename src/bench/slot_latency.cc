@@ -75,7 +75,7 @@ class SlotBench {
       }
     };
     const auto by_collectives = [&] {
-      for (size_t turn = 0; turn < turns.size(); ++turn) gather_.gather(x_, rows(turn));
+      for (size_t turn = 0; turn < turns.size(); ++turn) gather_.gather(ctx_, x_, rows(turn));
     };
     CommTimes times = measure("share", tokens, by_slots, by_collectives);
     share_.settle();

@@ -110,7 +110,6 @@ void check(const ServeFlags& f) {
 // The first rank answers, the others compute along.
 void serve_on(Transport& transport, ServeFlags f) {
   FileSystem& fs = posix_file_system();
-  check_serving_device(f.model.device, transport.size());
   ServeRanks ranks(transport, f.model.threads, f.ranks.deadline_seconds);
   if (!ranks.first()) {
     // A process of its own: the first one drains, and then ends it.

@@ -43,7 +43,7 @@ struct LayerActs {
   Tensor expert;        // [T, n] i32
   Tensor gate;          // [T, n] f32
   Tensor rows, load;    // [E+1] i64, or [G+1] with groups; load: of Activations::loads
-  Tensor rows_host;     // [E+1] i64 rows, where the host reads them; empty if S == 1
+  Tensor rows_host;     // as rows, where the host reads them; empty if all experts are here
   Tensor choice_of;     // [T*n] i32
   Tensor row_of;        // [T, n] i32
   // Experts, or one dense MLP (then xe is x2 itself and ye is h2). S: senders of rows, 1 if all

@@ -172,7 +172,7 @@ void route_forward(Context& ctx, const LayerForward& l) {
   if (place.exchange != nullptr)
     expert = place.exchange->positions(place.index, a.expert, scratch.placed);
   else if (place.gather != nullptr)
-    expert = place.gather->split(place.index, a.expert, scratch.placed);
+    expert = place.gather->split(ctx, place.index, a.expert, scratch.placed);
   dispatch_plan(ctx, {.rows = a.rows,
                       .choice_of = a.choice_of,
                       .row_of = a.row_of,
@@ -203,7 +203,8 @@ ExpertPacks packs_of(const LayerWeights& w) {
 Tensor gathered_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
                             const LayerActs& a) {
   ExpertGather& gather = *place.gather;
-  const int64_t* rows = a.rows.as<int64_t>();
+  copy_out(ctx, a.rows_host, a.rows);
+  const int64_t* rows = a.rows_host.as<int64_t>();
   const Tensor y = gather.place(a.ye);
   const auto compute = [&](const ExpertPacks& packs, int64_t group) {
     const int64_t end = group + packs.down.groups;
@@ -227,7 +228,7 @@ Tensor gathered_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWe
   if (place.observer != nullptr) place.observer->computed(place.index, now_seconds() - begin);
   gather.computed(now_seconds() - begin);
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: answers to all");
-  gather.gather(y, a.rows);
+  gather.gather(ctx, y, a.rows_host);
   return y;
 }
 

@@ -162,23 +162,23 @@ void ExpertExchange::split(const ExpertRoutes& routes, const Tensor& token_rows,
 }
 
 void ExpertExchange::to_experts(Context& ctx, const RowExchange& e) {
-  const Tensor sent = token_rows_.copy_out(ctx, e.in, all_rows(e.rows));
+  const Tensor sent = token_rows_.copy_out(ctx, e.in, 0, all_rows(e.rows));
   split(routes(e.layer), sent, expert_rows_.place(e.out), e.rows, e.received);
   send_.assign(token_side_.begin(), token_side_.end());
   fault_point("exchange.to_experts");
   all_to_all(*comm_, send_, expert_side_);
-  expert_rows_.copy_in(ctx, e.out, received_rows(e.received));
+  expert_rows_.copy_in(ctx, e.out, 0, received_rows(e.received));
 }
 
 void ExpertExchange::to_tokens(Context& ctx, const RowExchange& e) {
   const double begin = now_seconds();
-  const Tensor sent = expert_rows_.copy_out(ctx, e.in, received_rows(e.received));
+  const Tensor sent = expert_rows_.copy_out(ctx, e.in, 0, received_rows(e.received));
   add_seconds(now_seconds() - begin);
   split(routes(e.layer), token_rows_.place(e.out), sent, e.rows, e.received);
   send_.assign(expert_side_.begin(), expert_side_.end());
   fault_point("exchange.to_tokens");
   all_to_all(*comm_, send_, token_side_);
-  token_rows_.copy_in(ctx, e.out, all_rows(e.rows));
+  token_rows_.copy_in(ctx, e.out, 0, all_rows(e.rows));
 }
 
 SenderRows sender_rows(const Tensor& received, int64_t sender) {

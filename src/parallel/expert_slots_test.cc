@@ -259,10 +259,11 @@ TEST(ExpertSlots, SharedRowsAreThoseOfTheAllGather) {
       Communicator comm = world(t, 1);
       const Kind kind = {.dtype = DType::kBF16, .width = 24};
       ExpertGather gather(comm, kExperts);
+      Context ctx;
       std::deque<SharedStep> want;
       for (int64_t step = 0; step < 100; ++step) {
         want.emplace_back(kind, step, comm.rank());
-        gather.gather(want.back().y, want.back().rows);
+        gather.gather(ctx, want.back().y, want.back().rows);
       }
       ExpertSlots slots(comm, shape_of(kind, true));
       for (int64_t step = 0; step < 100; ++step) {

@@ -1,4 +1,4 @@
-// StagedRows: one copy, of a tensor's beginning.
+// StagedRows: a copy each way.
 #include "parallel/staged_rows.h"
 
 #include "kernels/gpu/runtime.h"
@@ -19,18 +19,19 @@ Tensor StagedRows::place(const Tensor& there) const {
   return here;
 }
 
-Tensor StagedRows::copy_out(Context& ctx, const Tensor& there, int64_t rows) {
+Tensor StagedRows::copy_out(Context& ctx, const Tensor& there, int64_t begin, int64_t end) {
   const Tensor here = place(there);
   if (host_.empty()) return here;
-  const int64_t bytes = there.rows(0, rows).bytes();
-  if (bytes > 0) ctx.gpu->copy_out_pinned(here.data, there.data, bytes);
+  const Tensor from = there.rows(begin, end), to = here.rows(begin, end);
+  if (from.bytes() > 0) ctx.gpu->copy_out_pinned(to.data, from.data, from.bytes());
   ctx.gpu->wait();  // also if no row goes out: some may come in here
   return here;
 }
 
-void StagedRows::copy_in(Context& ctx, const Tensor& there, int64_t rows) {
-  const int64_t bytes = there.rows(0, rows).bytes();
-  if (!host_.empty() && bytes > 0) ctx.gpu->copy_in_pinned(there.data, host_.data, bytes);
+void StagedRows::copy_in(Context& ctx, const Tensor& there, int64_t begin, int64_t end) {
+  if (host_.empty()) return;
+  const Tensor to = there.rows(begin, end), from = place(there).rows(begin, end);
+  if (to.bytes() > 0) ctx.gpu->copy_in_pinned(to.data, from.data, to.bytes());
 }
 
 }  // namespace moraine
