@@ -51,8 +51,10 @@ class SlotBench {
     };
     const auto by_collectives = [this] {
       exchange_.exchange_counts(0, rows_, received_);
-      exchange_.to_experts(0, in_, x_, rows_, received_);
-      exchange_.to_tokens(0, back_, in_, rows_, received_);
+      exchange_.to_experts(
+          ctx_, {.out = in_, .in = x_, .rows = rows_, .received = received_, .layer = 0});
+      exchange_.to_tokens(
+          ctx_, {.out = back_, .in = in_, .rows = rows_, .received = received_, .layer = 0});
     };
     return measure("dispatch_combine", tokens, by_slots, by_collectives);
   }
@@ -73,7 +75,7 @@ class SlotBench {
       }
     };
     const auto by_collectives = [&] {
-      for (size_t turn = 0; turn < turns.size(); ++turn) gather_.gather(x_, rows(turn));
+      for (size_t turn = 0; turn < turns.size(); ++turn) gather_.gather(ctx_, x_, rows(turn));
     };
     CommTimes times = measure("share", tokens, by_slots, by_collectives);
     share_.settle();
@@ -133,6 +135,7 @@ class SlotBench {
   const int64_t experts_;
   ExpertSlots slots_, share_;
   ExpertExchange exchange_;
+  Context ctx_;  // the CPU's
   ExpertGather gather_;
   Arena arena_;
   const Tensor x_, back_, in_, rows_, received_;

@@ -51,7 +51,9 @@ std::unique_ptr<LoadedModel> open_model(const EvalFlags& f, const ModelDirectory
     rows = (rows + f.ranks->size() - 1) / f.ranks->size();
   }
   load.tokens = std::max<int64_t>(1, rows / window) * window;
-  return LoadedModel::open(directory, load);
+  std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
+  model->connect();
+  return model;
 }
 
 void score(const EvalFlags& f, const ModelDirectory& directory) {

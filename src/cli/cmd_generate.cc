@@ -94,7 +94,7 @@ void generate_on(Transport& transport, const ModelDirectory& directory, const To
   const int64_t page_rows = kPageRows * (load.ranks.cache == nullptr ? 1 : transport.size());
   load.cache.pages = (load.positions + page_rows - 1) / page_rows;
   const std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
-  model->connect_experts();
+  model->connect();
   if (transport.rank() > 0)
     return follow_steps(ranks.steps, model->ctx(), model->model(), model->cache());
   std::function<void(const std::string&)> on_text;

@@ -111,7 +111,6 @@ void check(const ServeFlags& f) {
 void serve_on(Transport& transport, ServeFlags f) {
   std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads any more is no reason to end
   FileSystem& fs = posix_file_system();
-  check_serving_device(f.model.device, transport.size());
   ServeRanks ranks(transport, f.model.threads, f.ranks.deadline_seconds);
   if (!ranks.first()) {
     // A process of its own: the first one drains, and then ends it.

@@ -25,7 +25,7 @@ struct RankFlags {
 void declare_ranks(Flags& flags, const std::string& command, RankFlags* f);
 // The same and --deadline-seconds.
 void declare_ranks_with_deadline(Flags& flags, const std::string& command, RankFlags* f);
-// --share-cache, --low-latency: how ranks that answer divide a model (LoadedModel::connect_experts).
+// --share-cache, --low-latency: how ranks that answer divide a model (LoadedModel::connect).
 void declare_divided_model(Flags& flags, bool* share_cache, std::string* low_latency);
 
 // The line of a rank that ends with an Error.

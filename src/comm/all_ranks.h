@@ -1,4 +1,4 @@
-// AllRanks: the group of all ranks of a transport.
+// AllRanks: the ranks of a transport, and this one's place among those of its host.
 #pragma once
 
 #include <numeric>
@@ -12,6 +12,14 @@ inline std::vector<int> all_ranks(const Transport& transport) {
   std::vector<int> all(static_cast<size_t>(transport.size()));
   std::iota(all.begin(), all.end(), 0);
   return all;
+}
+
+// Which of the ranks of this host this one is.
+inline int rank_of_host(const Transport& transport) {
+  int before = 0;
+  for (int r = 0; r < transport.rank(); ++r)
+    before += transport.host_of(r) == transport.host_of(transport.rank());
+  return before;
 }
 
 }  // namespace moraine

@@ -70,7 +70,7 @@ void on_ranks(const Shape& shape,
   run_thread_ranks(shape.ranks, [&](Transport& transport) {
     StepRanks step(transport, 0, 60);
     const auto model = open_on(shape, step);
-    model->connect_experts();
+    model->connect();
     if (transport.rank() == 0) {
       lead(*model, shape.ranks > 1 ? &step.steps : nullptr);
     } else {
@@ -290,7 +290,7 @@ TEST(RankSteps, WhatRanksTakeIsWhatIsPlanned) {
   run_thread_ranks(3, [&](Transport& transport) {
     StepRanks ranks(transport, 0, 60);
     const auto model = open_on(shape, ranks);
-    model->connect_experts();
+    model->connect();
     taken[static_cast<size_t>(transport.rank())] = model->arena().entries();
   });
   for (int rank = 0; rank < 3; ++rank) {

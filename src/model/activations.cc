@@ -61,12 +61,15 @@ LayerActs take_layer(Arena& arena, const ModelConfig& c, const ActivationsOption
     a.gate = take("router_gate", W, {T, n});
     const int64_t G = o.groups > 0 ? o.groups : E;
     a.rows = take("dispatch_rows", DType::kI64, {G + 1});
+    if (S > 1 || o.groups > 0)
+      a.rows_host =
+          arena.on_device() ? take.host("dispatch_rows_host", DType::kI64, {G + 1}) : a.rows;
     a.choice_of = take("dispatch_choice_of", DType::kI32, {T * n});
     a.row_of = take("dispatch_row_of", DType::kI32, {T, n});
     a.xe = take("experts_x", X, {T * n, D});
     a.ye = take("experts_y", X, {T * n, D});
     if (S > 1) {
-      a.received = take("dispatch_received", DType::kI64, {S, E / S + o.guests + 1});
+      a.received = take.host("dispatch_received", DType::kI64, {S, E / S + o.guests + 1});
       a.x_in = take("experts_x_in", X, {S * T * n, D});
     }
   }

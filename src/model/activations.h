@@ -43,12 +43,13 @@ struct LayerActs {
   Tensor expert;        // [T, n] i32
   Tensor gate;          // [T, n] f32
   Tensor rows, load;    // [E+1] i64, or [G+1] with groups; load: of Activations::loads
+  Tensor rows_host;     // as rows, where the host reads them; empty if all experts are here
   Tensor choice_of;     // [T*n] i32
   Tensor row_of;        // [T, n] i32
   // Experts, or one dense MLP (then xe is x2 itself and ye is h2). S: senders of rows, 1 if all
   // experts are here (then x_in is xe).
   Tensor xe;        // [T*n, D]
-  Tensor received;  // [S, El+C+1] i64; empty if S == 1
+  Tensor received;  // [S, El+C+1] i64, the host's; empty if S == 1
   Tensor x_in;      // [S*T*n, D] rows of the experts that are served here
   Tensor gate_up;   // [S*T*n, 2F]
   Tensor act;       // [S*T*n, F]

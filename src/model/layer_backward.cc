@@ -71,7 +71,11 @@ void exchanged_mlp_backward(Context& ctx, const LayerBackward& l) {
   ExpertExchange& exchange = *place.exchange;
   {
     const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to experts");
-    exchange.to_experts(place.index, b.dy_out, b.dye, a.rows, a.received);
+    exchange.to_experts(ctx, {.out = b.dy_out,
+                              .in = b.dye,
+                              .rows = a.rows_host,
+                              .received = a.received,
+                              .layer = place.index});
   }
   const double begin = now_seconds();
   for (int64_t s = 0; s < exchange.senders(); ++s) {
@@ -93,7 +97,11 @@ void exchanged_mlp_backward(Context& ctx, const LayerBackward& l) {
   if (place.observer != nullptr) place.observer->computed(place.index, now_seconds() - begin);
   exchange.add_seconds(now_seconds() - begin);
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to tokens");
-  exchange.to_tokens(place.index, b.dxe, b.dx_in, a.rows, a.received);
+  exchange.to_tokens(ctx, {.out = b.dxe,
+                           .in = b.dx_in,
+                           .rows = a.rows_host,
+                           .received = a.received,
+                           .layer = place.index});
 }
 
 // Adds to b.dx2: the experts' part of the gradient of x2.

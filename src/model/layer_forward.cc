@@ -8,6 +8,7 @@
 #include "kernels/cca_conv.h"
 #include "kernels/expert_dispatch.h"
 #include "kernels/gelu.h"
+#include "kernels/host_copy.h"
 #include "kernels/qk_norm_rope.h"
 #include "kernels/router_choice.h"
 #include "kernels/router_state.h"
@@ -171,7 +172,7 @@ void route_forward(Context& ctx, const LayerForward& l) {
   if (place.exchange != nullptr)
     expert = place.exchange->positions(place.index, a.expert, scratch.placed);
   else if (place.gather != nullptr)
-    expert = place.gather->split(place.index, a.expert, scratch.placed);
+    expert = place.gather->split(ctx, place.index, a.expert, scratch.placed);
   dispatch_plan(ctx, {.rows = a.rows,
                       .choice_of = a.choice_of,
                       .row_of = a.row_of,
@@ -202,7 +203,8 @@ ExpertPacks packs_of(const LayerWeights& w) {
 Tensor gathered_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w,
                             const LayerActs& a) {
   ExpertGather& gather = *place.gather;
-  const int64_t* rows = a.rows.as<int64_t>();
+  copy_out(ctx, a.rows_host, a.rows);
+  const int64_t* rows = a.rows_host.as<int64_t>();
   const Tensor y = gather.place(a.ye);
   const auto compute = [&](const ExpertPacks& packs, int64_t group) {
     const int64_t end = group + packs.down.groups;
@@ -226,7 +228,7 @@ Tensor gathered_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWe
   if (place.observer != nullptr) place.observer->computed(place.index, now_seconds() - begin);
   gather.computed(now_seconds() - begin);
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: answers to all");
-  gather.gather(y, a.rows);
+  gather.gather(ctx, y, a.rows_host);
   return y;
 }
 
@@ -236,8 +238,13 @@ void exchanged_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWei
   ExpertExchange& exchange = *place.exchange;
   {
     const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to experts");
-    exchange.exchange_counts(place.index, a.rows, a.received);
-    exchange.to_experts(place.index, a.x_in, a.xe, a.rows, a.received);
+    copy_out(ctx, a.rows_host, a.rows);
+    exchange.exchange_counts(place.index, a.rows_host, a.received);
+    exchange.to_experts(ctx, {.out = a.x_in,
+                              .in = a.xe,
+                              .rows = a.rows_host,
+                              .received = a.received,
+                              .layer = place.index});
   }
   if (place.guests != nullptr) {
     const OpTimer timer(ctx.profile, Span::kRanks, "ranks: guests (wait)");
@@ -257,7 +264,11 @@ void exchanged_mlp_forward(Context& ctx, const LayerPlace& place, const LayerWei
   if (place.observer != nullptr) place.observer->computed(place.index, now_seconds() - begin);
   exchange.add_forward_seconds(now_seconds() - begin);
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: rows to tokens");
-  exchange.to_tokens(place.index, a.ye, scratch.y_out, a.rows, a.received);
+  exchange.to_tokens(ctx, {.out = a.ye,
+                           .in = scratch.y_out,
+                           .rows = a.rows_host,
+                           .received = a.received,
+                           .layer = place.index});
 }
 
 void experts_forward(Context& ctx, const LayerPlace& place, const LayerWeights& w, LayerActs& a,

@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/resident.h"
+#include "comm/all_ranks.h"
+#include "comm/collectives.h"
 #include "kernels/gpu/open_device.h"
 #include "kernels/gpu/operations.h"
 #include "kernels/host_copy.h"
@@ -25,11 +27,33 @@ DType compute_dtype(const ModelDirectory& directory, const std::string& wanted) 
               wanted, directory.path(), dtype_name(directory.compute_dtype()));
 }
 
-bool first_rank(const ModelRanks& ranks) {
-  for (const Communicator* some : {ranks.rows, ranks.experts, ranks.cache}) {
-    if (some != nullptr && some->rank() > 0) return false;
+// Of those that compute together; null: one alone.
+Communicator* some_of(const ModelRanks& ranks) {
+  for (Communicator* some : {ranks.rows, ranks.experts, ranks.cache}) {
+    if (some != nullptr) return some;
   }
-  return true;
+  return nullptr;
+}
+
+bool first_rank(const ModelRanks& ranks) {
+  const Communicator* const some = some_of(ranks);
+  return some == nullptr || some->rank() == 0;
+}
+
+int device_turn(const ModelRanks& ranks) {
+  Communicator* const some = some_of(ranks);
+  return some == nullptr ? 0 : rank_of_host(some->transport());
+}
+
+// Answers of few rows that go from rank to rank lie in the host's memory.
+std::string low_latency_of(const LoadOptions& o) {
+  if (o.device == "cpu") return o.low_latency;
+  if (o.low_latency == "on")
+    throw_error(Code::kInvalidArgument,
+                "device {}: low latency of answers is the CPU's alone (docs/gpu.md); wanted auto "
+                "or off",
+                o.device);
+  return "off";
 }
 
 // Whether the head is to have a copy in 8 bits.
@@ -84,7 +108,8 @@ GatheredRows LoadedModel::gathered_rows() const {
           .dtype = model_->options().compute};
 }
 
-void LoadedModel::connect_experts() {
+void LoadedModel::connect() {
+  check_generations();
   if (gather_ == nullptr) return;
   const SlotChoice choice = choose_slots(*gather_, gathered_rows(), low_latency_);
   if (gather_->comm().rank() == 0)
@@ -92,11 +117,12 @@ void LoadedModel::connect_experts() {
               choice.rows, choice.slots_us, choice.all_gather_us);
 }
 
-LoadedModel::LoadedModel(int threads, Arena::Mode mode, const std::string& device)
-    : pool_(threads),
-      gpu_(gpu::open_device(device)),
+LoadedModel::LoadedModel(const LoadOptions& o, Arena::Mode mode)
+    : pool_(o.threads > 0 ? static_cast<int>(o.threads) : usable_cores()),
+      gpu_(gpu::open_device(o.device, device_turn(o.ranks))),
       gpu_memory_(gpu_ == nullptr ? nullptr : std::make_unique<gpu::GpuArenaMemory>(*gpu_)),
-      arena_(mode, gpu_memory_.get()) {}
+      arena_(mode, gpu_memory_.get()),
+      ranks_(some_of(o.ranks)) {}
 
 // Through the host's memory, if they are for a GPU's.
 Tensor LoadedModel::read_master(const ModelDirectory& directory, const ParameterTable& table) {
@@ -111,6 +137,19 @@ Tensor LoadedModel::read_master(const ModelDirectory& directory, const Parameter
   directory.read_weights(table, read);
   copy_in(ctx_, master, read);
   return master;
+}
+
+// Parts of an answer have the bits of who computes them.
+void LoadedModel::check_generations() const {
+  if (ranks_ == nullptr || gpu_ == nullptr) return;
+  const std::vector<std::string> all = all_gather_text(*ranks_, gpu_->generation());
+  for (size_t r = 1; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    barrier(*ranks_);  // everybody has seen it, and ends with this error
+    throw_error(Code::kInvalidArgument,
+                "rank 0 computes on {}, rank {} on {}; wanted one generation for all", all[0], r,
+                all[r]);
+  }
 }
 
 void LoadedModel::divide_experts(const LoadOptions& options, const ModelConfig& config) {
@@ -130,7 +169,7 @@ void LoadedModel::divide_experts(const LoadOptions& options, const ModelConfig& 
   gather_ = std::make_unique<ExpertGather>(*ranks.experts, config.experts, places);
   if (places.slots > 0) guests_ = std::make_unique<ServingGuests>(*ranks.guests, gather_->shape());
   placer_ = std::make_unique<ServingPlacer>(*gather_, guests_.get(), options.placement);
-  low_latency_ = options.low_latency;
+  low_latency_ = low_latency_of(options);
 }
 
 std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
@@ -144,9 +183,7 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
     throw_error(Code::kInvalidArgument, "{} positions: the model was made for {} (max_positions)",
                 positions, config.max_positions);
   }
-  std::unique_ptr<LoadedModel> m(
-      new LoadedModel(options.threads > 0 ? static_cast<int>(options.threads) : usable_cores(),
-                      mode, options.device));
+  std::unique_ptr<LoadedModel> m(new LoadedModel(options, mode));
   const ModelRanks& ranks = options.ranks;
   m->divide_experts(options, config);
   m->ctx_ = m->gpu_ != nullptr ? make_context(*m->gpu_, m->pool_)
@@ -178,7 +215,7 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
   if (cache.pages > 0) m->cache_ = make_cache(m->arena_, config, compute, cache);
   if (m->gather_ != nullptr)
     m->arena_.note_taken("experts.low_latency", "comm",
-                         slot_memory(*m->gather_, m->gathered_rows(), options.low_latency));
+                         slot_memory(*m->gather_, m->gathered_rows(), m->low_latency_));
   m->arena_.seal();
   return m;
 }

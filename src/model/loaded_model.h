@@ -34,12 +34,13 @@ struct LoadOptions {
   // 8 bits, if it is f32 or bf16), or "auto": in two stages where the head has kLargeHeadBytes and the copy is at most
   // a quarter of the memory that is free. The answer is the same. Of ranks only the first has a copy.
   std::string head = "full";
-  // What computes: "cpu", or a GPU (kernels/gpu/open_device.h), for one rank. Then weights, activations and the cache
-  // are in its memory, all logits are computed ("auto" is "full"), and what has no kernel there is refused by name
-  // before a weight is read.
+  // What computes: "cpu", or a GPU (kernels/gpu/open_device.h), for each rank its own of one generation. Then weights,
+  // activations and the cache are in its memory, all logits are computed ("auto" is "full"), and what has no kernel
+  // there is refused by name before a weight is read.
   std::string device = "cpu";
   // Of ranks that divide experts. "on" gives the answers of few rows from rank to rank with low latency, "off" by
-  // collectives, "auto" does what is faster here (parallel/slot_choice.h). No bit depends on it.
+  // collectives, "auto" does what is faster here (parallel/slot_choice.h). On a GPU "auto" is "off". No bit depends on
+  // it.
   std::string low_latency = "off";
   ServingPlacement placement = {};  // who computes which rows of experts; no bit depends on it
 };
@@ -62,9 +63,9 @@ class LoadedModel {
   static std::unique_ptr<LoadedModel> plan(const ModelDirectory& directory,
                                            const LoadOptions& options);
 
-  // Makes the slots of options.low_latency; without the call there are none. Collective, once all have opened it; of a
-  // model that is not divided so, nothing.
-  void connect_experts();
+  // Whether all ranks' devices are of one generation, else kInvalidArgument; then the slots of options.low_latency, of
+  // which there are none without the call. Collective, once all have opened it; of one that computes alone, nothing.
+  void connect();
 
   Context& ctx() { return ctx_; }
   Model& model() { return *model_; }
@@ -76,9 +77,10 @@ class LoadedModel {
   int64_t device_bytes() const;
 
  private:
-  LoadedModel(int threads, Arena::Mode mode, const std::string& device);
+  LoadedModel(const LoadOptions& options, Arena::Mode mode);
   Tensor read_master(const ModelDirectory& directory, const ParameterTable& table);
   GatheredRows gathered_rows() const;
+  void check_generations() const;
   void divide_experts(const LoadOptions& options, const ModelConfig& config);
   static std::unique_ptr<LoadedModel> make(const ModelDirectory& directory,
                                            const LoadOptions& options, Arena::Mode mode);
@@ -86,6 +88,7 @@ class LoadedModel {
   std::unique_ptr<gpu::Gpu> gpu_;  // null: the CPU, as the next
   std::unique_ptr<gpu::GpuArenaMemory> gpu_memory_;
   Arena arena_;
+  Communicator* ranks_;  // some of options.ranks; null: alone
   Context ctx_;
   std::unique_ptr<PackedModel> packed_;  // null: weights are made of a master buffer in the arena
   std::unique_ptr<ExpertExchange> exchange_;

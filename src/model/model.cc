@@ -88,6 +88,11 @@ void Model::take_host_side(Arena& arena) {
   if (options_.training && !config_.dense())
     loads_host_ = arena.take_host("dispatch_loads_host", "activations", DType::kI64,
                                   {config_.layers, acts_.loads.dims[1]});
+  const int64_t rows = options_.tokens * config_.experts_per_token;
+  if (options_.exchange != nullptr)
+    options_.exchange->stage(arena, options_.compute, rows, config_.hidden);
+  if (options_.gather != nullptr)
+    options_.gather->stage(arena, options_.compute, rows, config_.hidden);
   logits_host_ = arena.take_host("head.logits_host", "scratch", W, {kHeadRows, config_.vocab_size});
 }
 

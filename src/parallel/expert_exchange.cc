@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/fault_point.h"
 #include "kernels/check_tensor.h"
 
@@ -14,6 +15,12 @@ namespace {
 Bytes bytes_of(const Tensor& t, int64_t row_begin, int64_t row_end) {
   const Tensor part = t.rows(row_begin, row_end);
   return {static_cast<std::byte*>(part.data), static_cast<size_t>(part.bytes())};
+}
+
+int64_t all_rows(const Tensor& rows) { return rows.as<int64_t>()[rows.count() - 1]; }
+
+int64_t received_rows(const Tensor& received) {
+  return sender_rows(received, received.dims[0] - 1).end;
 }
 
 double over_mean(int64_t busiest, int64_t all, int64_t members) {
@@ -49,6 +56,11 @@ ExpertExchange::ExpertExchange(Communicator& comm, int64_t num_experts,
   const size_t members = static_cast<size_t>(comm_->size());
   served_.resize(members), at_home_.resize(members);
   token_side_.resize(members), expert_side_.resize(members), send_.resize(members);
+}
+
+void ExpertExchange::stage(Arena& arena, DType dtype, int64_t rows, int64_t width) {
+  token_rows_ = StagedRows(arena, "exchange.token_rows", dtype, rows, width);
+  expert_rows_ = StagedRows(arena, "exchange.expert_rows", dtype, senders() * rows, width);
 }
 
 const ExpertPlacement& ExpertExchange::placement(int64_t layer) const {
@@ -149,20 +161,24 @@ void ExpertExchange::split(const ExpertRoutes& routes, const Tensor& token_rows,
   }
 }
 
-void ExpertExchange::to_experts(int64_t layer, const Tensor& out, const Tensor& in,
-                                const Tensor& rows, const Tensor& received) {
-  split(routes(layer), in, out, rows, received);
+void ExpertExchange::to_experts(Context& ctx, const RowExchange& e) {
+  const Tensor sent = token_rows_.copy_out(ctx, e.in, 0, all_rows(e.rows));
+  split(routes(e.layer), sent, expert_rows_.place(e.out), e.rows, e.received);
   send_.assign(token_side_.begin(), token_side_.end());
   fault_point("exchange.to_experts");
   all_to_all(*comm_, send_, expert_side_);
+  expert_rows_.copy_in(ctx, e.out, 0, received_rows(e.received));
 }
 
-void ExpertExchange::to_tokens(int64_t layer, const Tensor& out, const Tensor& in,
-                               const Tensor& rows, const Tensor& received) {
-  split(routes(layer), out, in, rows, received);
+void ExpertExchange::to_tokens(Context& ctx, const RowExchange& e) {
+  const double begin = now_seconds();
+  const Tensor sent = expert_rows_.copy_out(ctx, e.in, 0, received_rows(e.received));
+  add_seconds(now_seconds() - begin);
+  split(routes(e.layer), token_rows_.place(e.out), sent, e.rows, e.received);
   send_.assign(expert_side_.begin(), expert_side_.end());
   fault_point("exchange.to_tokens");
   all_to_all(*comm_, send_, token_side_);
+  token_rows_.copy_in(ctx, e.out, 0, all_rows(e.rows));
 }
 
 SenderRows sender_rows(const Tensor& received, int64_t sender) {

@@ -10,9 +10,12 @@
 // gradient is summed for each sender by itself, over the same rows in the same order as if the
 // sender held the expert (the slot tree adds the senders). No bit depends on who holds what.
 //
+// Of a device, rows are staged in the host's pinned memory (parallel/staged_rows.h), and exchanged there: each exchange
+// waits until the device has what is sent, and returns before it has what came.
+//
 // Shapes: E experts, El = E / M held here, C guest slots, S = M senders, N = T*n rows of one rank at most.
 // Memory: the receiver's buffers are for S*N rows, as many as can come; pages that no row reaches
-//         stay untouched.
+//         stay untouched. Of a device as much again for both sides of one exchange.
 // Cost:   counts: 8*E bytes to each member; rows: D * bytes of the type, once each way; all_to_all.
 // Errors: kPeerLost (comm/transport.h).
 #pragma once
@@ -23,7 +26,7 @@
 #include "comm/collectives.h"
 #include "parallel/expert_routes.h"
 #include "parallel/member_speed.h"  // kTimedRows
-#include "tensor/arena.h"
+#include "parallel/staged_rows.h"
 
 namespace moraine {
 
@@ -46,6 +49,14 @@ struct ExchangePlaces {
   std::vector<int> hosts = {};
 };
 
+// N rows are in the order of the routes, S*N sender after sender.
+struct RowExchange {
+  Tensor out;             // [S*N, D] to experts, [N, D] to tokens
+  Tensor in;              // [N, D], [S*N, D]
+  Tensor rows, received;  // of exchange_counts
+  int64_t layer;
+};
+
 class ExpertExchange {
  public:
   ExpertExchange(Communicator& comm, int64_t num_experts, const ExchangePlaces& places = {});
@@ -57,6 +68,9 @@ class ExpertExchange {
   int64_t groups() const { return experts() + slots(); }
   int64_t expert_begin() const { return comm_->rank() * experts(); }
   const PlacementShape& shape() const { return shape_; }
+  // Of a device, before the first exchange: a rank's rows, at most, as they will be given.
+  void stage(Arena& arena, DType dtype, int64_t rows, int64_t width);
+
   const ExpertPlacement& placement(int64_t layer) const;
   const ExpertRoutes& routes(int64_t layer) const;
 
@@ -71,21 +85,16 @@ class ExpertExchange {
   void counts_by_expert(int64_t layer, const Tensor& load) const;
 
   // Learns what will come: received[s, j] .. received[s, j+1] are sender s's rows of group j here, counted
-  // from s's first row.
+  // from s's first row. rows and received are the host's, here and below.
   void exchange_counts(int64_t layer,
                        const Tensor& rows,       // [E+1] i64 in: this rank's rows by position
                        const Tensor& received);  // [S, El+C+1] i64 out
 
-  void to_experts(int64_t layer,
-                  const Tensor& out,  // [S*N, D] out: sender after sender
-                  const Tensor& in,   // [N, D]
-                  const Tensor& rows, const Tensor& received);
-  void to_tokens(int64_t layer,
-                 const Tensor& out,  // [N, D] out
-                 const Tensor& in,   // [S*N, D]
-                 const Tensor& rows, const Tensor& received);
+  void to_experts(Context& ctx, const RowExchange& e);
+  void to_tokens(Context& ctx, const RowExchange& e);
 
-  // What was done since the last call of take_work; who computes rows adds the seconds.
+  // What was done since the last call of take_work; who computes rows adds the seconds. to_tokens adds those that a
+  // device still takes.
   void add_seconds(double seconds) { work_.seconds += seconds; }
   void add_forward_seconds(double seconds);
   ExpertWork take_work();
@@ -104,6 +113,7 @@ class ExpertExchange {
   ExpertWork work_;
   std::vector<Bytes> token_side_, expert_side_;  // by member
   std::vector<ConstBytes> send_;
+  StagedRows token_rows_, expert_rows_;  // of the sides; without a device no memory
 };
 
 // Source s's rows of what came: where they begin, and its part of `received`.

@@ -7,11 +7,15 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "base/random.h"
 #include "comm/thread_ranks.h"
+#include "kernels/gpu/gpu_arena_memory.h"
+#include "kernels/host_copy.h"
 #include "parallel/plan_placement.h"
 #include "parallel/ranks.h"
 #include "testing/rig.h"
@@ -96,7 +100,8 @@ void check_exchange(int ranks, uint64_t seed, int64_t slots) {
     for (int64_t r = 0; r < used; ++r)
       for (int64_t c = 0; c < kWidth; ++c) out.as<float>()[r * kWidth + c] = tag(me, r, c);
     exchange.exchange_counts(1, rows, received);
-    exchange.to_experts(1, in, out, rows, received);
+    exchange.to_experts(rig.ctx,
+                        {.out = in, .in = out, .rows = rows, .received = received, .layer = 1});
     {
       const std::lock_guard lock(mutex);
       for (int s = 0; s < ranks; ++s) {
@@ -105,7 +110,8 @@ void check_exchange(int ranks, uint64_t seed, int64_t slots) {
           ++arrived[in.as<float>()[i * kWidth]];
       }
     }
-    exchange.to_tokens(1, back, in, rows, received);
+    exchange.to_tokens(rig.ctx,
+                       {.out = back, .in = in, .rows = rows, .received = received, .layer = 1});
     for (int64_t i = 0; i < used * kWidth; ++i)
       ASSERT_EQ(back.as<float>()[i], out.as<float>()[i]) << i;
   });
@@ -143,6 +149,105 @@ TEST(ExpertExchange, CountsAndPositionsAreThoseOfTheExperts) {
     for (int64_t i = 0; i < 10; ++i) ++load.as<int64_t>()[placed.as<int32_t>()[i]];
     exchange.counts_by_expert(0, load);
     for (int64_t e = 0; e <= kExperts; ++e) EXPECT_EQ(load.as<int64_t>()[e], e == 0 ? 2 : 1);
+  });
+}
+
+// An emulated GPU whose copies from and to pinned memory happen when somebody waits for them, as a stream's may.
+class LateGpu final : public gpu::Gpu {
+ public:
+  std::string name() const override { return gpu_->name(); }
+  int wave() const override { return gpu_->wave(); }
+  void* take(int64_t bytes) override { return gpu_->take(bytes); }
+  void give_back(void* memory) override { gpu_->give_back(memory); }
+  bool holds(const void* memory) const override { return gpu_->holds(memory); }
+  void copy_in(void* device, const void* host, int64_t bytes) override {
+    wait();
+    gpu_->copy_in(device, host, bytes);
+  }
+  void copy_out(void* host, const void* device, int64_t bytes) override {
+    wait();
+    gpu_->copy_out(host, device, bytes);
+  }
+  void copy_in_pinned(void* device, const void* pinned, int64_t bytes) override {
+    late_.push_back([=, this] { gpu_->copy_in(device, pinned, bytes); });
+  }
+  void copy_out_pinned(void* pinned, const void* device, int64_t bytes) override {
+    late_.push_back([=, this] { gpu_->copy_out(pinned, device, bytes); });
+  }
+  void clear(void* device, int64_t bytes) override {
+    wait();
+    gpu_->clear(device, bytes);
+  }
+  void launch(const char* kernel, const gpu::Grid& grid, const void* arguments) override {
+    wait();
+    gpu_->launch(kernel, grid, arguments);
+  }
+  void wait() override {
+    for (const std::function<void()>& copy : std::exchange(late_, {})) copy();
+  }
+
+ private:
+  const std::unique_ptr<gpu::Gpu> gpu_ = gpu::emulate_gpu({.wave = 32});
+  std::vector<std::function<void()>> late_;
+};
+
+// Four exchanges with other rows each, and nobody waits between: what is staged for one is used again by the next.
+TEST(ExpertExchange, RowsOfADeviceArriveAndComeBackThroughPinnedMemory) {
+  constexpr int kRanks = 4;
+  constexpr uint64_t kExchanges = 4;
+  run_thread_ranks(kRanks, [](Transport& transport) {
+    Ranks all(transport, make_mesh(kRanks, transport.rank(), kRanks, 1, kRanks, kExperts), 30);
+    Rig rig(Backend::kCpu, 1);
+    LateGpu gpu;
+    gpu::GpuArenaMemory memory(gpu);
+    Arena arena(Arena::Mode::kReal, &memory);
+    Pool pool(1);
+    Context ctx = make_context(gpu, pool);
+    const int me = transport.rank();
+    ExpertExchange exchange(all.experts, kExperts, {.layers = 2});
+    exchange.stage(arena, DType::kF32, kRows, kWidth);
+    const auto rows_there = [&](const char* name, int64_t rows) {
+      return arena.take(name, "activations", DType::kF32, {rows, kWidth});
+    };
+    struct Exchanged {
+      Tensor rows, received, out, in, back;
+    };
+    std::vector<Exchanged> done;
+    for (uint64_t seed = 1; seed <= kExchanges; ++seed) {
+      const Tensor sent = rig.zeros({kRows, kWidth}, DType::kF32);
+      for (int64_t i = 0; i < sent.count(); ++i)
+        sent.as<float>()[i] = tag(me, i / kWidth, i % kWidth) + static_cast<float>(seed) / 8;
+      done.push_back({rig.int64s(draw_rows(me, seed)),
+                      rig.zeros({exchange.senders(), exchange.groups() + 1}, DType::kI64),
+                      rows_there("out", kRows), rows_there("in", kRanks * kRows),
+                      rows_there("back", kRows)});
+      copy_in(ctx, done.back().out, sent);
+    }
+    for (const Exchanged& e : done) {
+      exchange.exchange_counts(1, e.rows, e.received);
+      exchange.to_experts(
+          ctx, {.out = e.in, .in = e.out, .rows = e.rows, .received = e.received, .layer = 1});
+      exchange.to_tokens(
+          ctx, {.out = e.back, .in = e.in, .rows = e.rows, .received = e.received, .layer = 1});
+    }
+    for (uint64_t seed = 1; seed <= kExchanges; ++seed) {
+      const Exchanged& e = done[seed - 1];
+      const float exchanged = static_cast<float>(seed) / 8;
+      const Tensor in = rig.zeros({kRanks * kRows, kWidth}, DType::kF32),
+                   back = rig.zeros({kRows, kWidth}, DType::kF32);
+      copy_out(ctx, in, e.in);
+      copy_out(ctx, back, e.back);
+      for (int64_t i = 0; i < e.rows.as<int64_t>()[kExperts] * kWidth; ++i)
+        ASSERT_EQ(back.as<float>()[i], tag(me, i / kWidth, i % kWidth) + exchanged) << i;
+      for (int s = 0; s < kRanks; ++s) {
+        const SenderRows from = sender_rows(e.received, s);
+        const int64_t first = draw_rows(s, seed)[static_cast<size_t>(exchange.expert_begin())];
+        for (int64_t i = 0; i < (from.end - from.begin) * kWidth; ++i)
+          ASSERT_EQ(in.as<float>()[from.begin * kWidth + i],
+                    tag(s, first + i / kWidth, i % kWidth) + exchanged)
+              << s << " " << i;
+      }
+    }
   });
 }
 

@@ -32,9 +32,14 @@ void ExpertGather::set_guests(int64_t layer, const GuestTable& guests) {
   routes_[static_cast<size_t>(layer)] = split_routes(shape_, guests);
 }
 
-Tensor ExpertGather::split(int64_t layer, const Tensor& expert, const Tensor& out) {
+void ExpertGather::stage(Arena& arena, DType dtype, int64_t rows, int64_t width) {
+  choices_ = StagedRows(arena, "gather.choices", DType::kI32, rows, 1);
+  answers_ = StagedRows(arena, "gather.answers", dtype, rows, width);
+}
+
+Tensor ExpertGather::split(Context& ctx, int64_t layer, const Tensor& expert, const Tensor& out) {
   const SplitRoutes& routes = routes_[static_cast<size_t>(layer)];
-  count(layer, expert);
+  count(layer, choices_.copy_out(ctx, expert, 0, expert.dims[0]));
   if (shuffled_)
     shuffle_rows(shape_, routes, rows_, splits_++, &split_);
   else
@@ -124,18 +129,22 @@ Tensor ExpertGather::place(const Tensor& y) {
   return takes_slots(y) ? slots_->place(y.dims[0]) : y;
 }
 
-void ExpertGather::gather(const Tensor& y, const Tensor& rows) {
+void ExpertGather::gather(Context& ctx, const Tensor& y, const Tensor& rows) {
   if (takes_slots(y)) {
     slots_->share(rows);
     slots_->answers();  // where y is
     return;
   }
   const int64_t* begin = rows.as<int64_t>();
-  const int64_t N = begin[groups()], D = y.dims[1];
+  const int64_t N = begin[groups()], D = y.dims[1], mine = begin[group_begin(comm_->rank())],
+                next = begin[group_begin(comm_->rank() + 1)];
   Shares shares;
   for (int m = 0; m < comm_->size(); ++m)
     shares.push_back({{begin[group_begin(m)] * D, begin[group_begin(m + 1)] * D}});
-  all_gather(*comm_, y.rows(0, N).reshaped({N * D}), shares);
+  const Tensor here = answers_.copy_out(ctx, y, mine, next);
+  all_gather(*comm_, here.rows(0, N).reshaped({N * D}), shares);
+  answers_.copy_in(ctx, y, 0, mine);
+  answers_.copy_in(ctx, y, next, N);
 }
 
 }  // namespace moraine

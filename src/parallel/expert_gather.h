@@ -9,6 +9,9 @@
 // Few rows may go through slots (parallel/expert_slots.h), the others by an all_gather. Which, is a matter of their
 // number alone, which all ranks know; the bits are the same.
 //
+// Of a device: choices come out of it, and answers go through the host's pinned memory (parallel/staged_rows.h), a wait
+// each. Slots and guests are for the CPU.
+//
 // Shapes: N <= T*n rows of D, by group: of member 0 its experts and its guests, of member 1, ...; G = E + P*C groups.
 // Cost:   D * bytes of the type for each row, to every other rank; one all_gather, or one put to each.
 // Memory: slots: 4 rows for each.
@@ -21,7 +24,7 @@
 #include "parallel/expert_slots.h"
 #include "parallel/member_speed.h"  // kTimedRows
 #include "parallel/row_split.h"
-#include "tensor/tensor.h"
+#include "parallel/staged_rows.h"
 
 namespace moraine {
 
@@ -62,8 +65,11 @@ class ExpertGather {
   void set_cost(std::vector<int64_t> cost) { cost_ = std::move(cost); }
   const std::vector<int64_t>& cost() const { return cost_; }
 
+  // Of a device, before the first step: most rows of one, as they will be given.
+  void stage(Arena& arena, DType dtype, int64_t rows, int64_t width);
+
   // Splits a layer's rows: each row's group. out may be empty without guest slots: then it is `expert`.
-  Tensor split(int64_t layer,
+  Tensor split(Context& ctx, int64_t layer,
                const Tensor& expert,  // [T, n] i32; E means skip
                const Tensor& out);    // [T, n] i32 out, or longer; G means skip
   // This rank's rows of the last split took so long.
@@ -79,8 +85,9 @@ class ExpertGather {
 
   // Where the rows of a step are computed, and gathered: `y`, or slots, until the next step's are gathered.
   Tensor place(const Tensor& y);    // [T*n, D]
-  void gather(const Tensor& y,      // [T*n, D] in: rows of the groups here; out: all
-              const Tensor& rows);  // [G+1] i64: where each group's rows begin
+  void gather(Context& ctx,         //
+              const Tensor& y,      // [T*n, D] in: rows of the groups here; out: all
+              const Tensor& rows);  // [G+1] i64, the host's: where each group's rows begin
 
   // At the end of a step: until every member has shared its answers, so that one which needs no more may leave.
   void settle();
@@ -104,6 +111,7 @@ class ExpertGather {
   GatherWork work_;
   std::unique_ptr<ExpertSlots> slots_;  // null: there are none
   int64_t slot_rows_ = 0;               // most of a step that goes through them
+  StagedRows choices_, answers_;        // without a device no memory
 };
 
 }  // namespace moraine

@@ -28,7 +28,8 @@ int64_t wrong_after(ExpertGather& gather, int64_t n, int64_t skipped) {
   const int64_t begin = at[static_cast<size_t>(gather.expert_begin())] * kWidth,
                 end = at[static_cast<size_t>(gather.expert_end())] * kWidth;
   for (int64_t i = begin; i < end; ++i) y.as<float>()[i] = value(i);
-  gather.gather(y, make_tensor(at.data(), DType::kI64, {kExperts + 1}));
+  Context ctx;
+  gather.gather(ctx, y, make_tensor(at.data(), DType::kI64, {kExperts + 1}));
   int64_t wrong = 0;
   for (int64_t i = 0; i < at.back() * kWidth; ++i) wrong += y.as<float>()[i] != value(i);
   return wrong;

@@ -205,6 +205,7 @@ TEST(ExpertSlots, TheBitsAreThoseOfTheCollectives) {
         ExpertSlots slots(comm, shape_of(kind));
         ExpertExchange exchange(other, kExperts);
         Tensors tensors(kind.dtype, kind.width);
+        Context ctx;
         const Tensor in = tensors.empty(comm.size() * kRows), back = tensors.empty(kRows);
         std::vector<int64_t> table(static_cast<size_t>(comm.size() * (exchange.groups() + 1)));
         const Tensor received =
@@ -212,7 +213,9 @@ TEST(ExpertSlots, TheBitsAreThoseOfTheCollectives) {
         for (int64_t step = 0; step < 10; ++step) {
           Sent sent(kind, step, me);
           exchange.exchange_counts(0, sent.rows(), received);
-          exchange.to_experts(0, in, sent.x(), sent.rows(), received);
+          exchange.to_experts(
+              ctx,
+              {.out = in, .in = sent.x(), .rows = sent.rows(), .received = received, .layer = 0});
           slots.dispatch(sent.x(), sent.rows());
           std::vector<Tensor> y;
           for (const SlotRows& from : slots.receive()) {
@@ -223,7 +226,8 @@ TEST(ExpertSlots, TheBitsAreThoseOfTheCollectives) {
             require(same(from.x, in.rows(want.begin, want.end)), "a row on its way");
             y.push_back(from.x);
           }
-          exchange.to_tokens(0, back, in, sent.rows(), received);
+          exchange.to_tokens(
+              ctx, {.out = back, .in = in, .rows = sent.rows(), .received = received, .layer = 0});
           slots.combine(y);
           const Tensor answers = slots.answers();
           require(same(answers, back.rows(0, answers.dims[0])), "a row that came back");
@@ -255,10 +259,11 @@ TEST(ExpertSlots, SharedRowsAreThoseOfTheAllGather) {
       Communicator comm = world(t, 1);
       const Kind kind = {.dtype = DType::kBF16, .width = 24};
       ExpertGather gather(comm, kExperts);
+      Context ctx;
       std::deque<SharedStep> want;
       for (int64_t step = 0; step < 100; ++step) {
         want.emplace_back(kind, step, comm.rank());
-        gather.gather(want.back().y, want.back().rows);
+        gather.gather(ctx, want.back().y, want.back().rows);
       }
       ExpertSlots slots(comm, shape_of(kind, true));
       for (int64_t step = 0; step < 100; ++step) {

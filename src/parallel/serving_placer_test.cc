@@ -70,7 +70,7 @@ class ServingRank {
         for (int64_t i = 0; i < kRowCount; ++i)
           expert.as<int32_t>()[i] =
               l == 1 && job_.hot && i % 2 == 0 ? 0 : static_cast<int32_t>(i / 2 % kServed);
-        mine = rows_here(gather_.split(l, expert, group));
+        mine = rows_here(gather_.split(ctx_, l, expert, group));
         gather_.computed(job_.row_seconds * static_cast<double>(mine) *
                          (comm_.rank() == 2 ? job_.slow : 1));
       }
@@ -128,6 +128,7 @@ class ServingRank {
   const ServingJob& job_;
   Communicator comm_, background_;
   ExpertGather gather_;
+  Context ctx_;
   Arena arena_{Arena::Mode::kReal};
   Rig rig_{Backend::kCpu, 1};
   ServingGuests guests_;

@@ -43,12 +43,13 @@ class Trial {
     barrier(gather_.comm());  // or one way pays for what the way before it left behind
     const double begin = now_seconds();
     for (std::vector<int64_t>& at : turns_)
-      gather_.gather(gather_.place(y_.rows(0, rows)),
+      gather_.gather(ctx_, gather_.place(y_.rows(0, rows)),
                      make_tensor(at.data(), DType::kI64, {gather_.groups() + 1}));
     return (now_seconds() - begin) / static_cast<double>(turns_.size());
   }
 
   ExpertGather& gather_;
+  Context ctx_;  // the CPU's
   std::vector<std::byte> memory_;
   const Tensor y_;
   std::vector<std::vector<int64_t>> turns_;  // bounds of each

@@ -128,7 +128,6 @@ std::shared_ptr<Generator> make_generator(const ModelDirectory& directory,
   if (o.ranks == nullptr || o.ranks->size() == 1) {
     LoadOptions load = load_options(plan, o.threads);
     load.head = o.head;
-    load.device = o.device;
     std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
     log_memory(*model);
     return std::make_shared<EngineGenerator>(std::move(model), std::move(tokenizer), engine,
@@ -149,17 +148,7 @@ std::shared_ptr<Generator> make_generator(const ModelDirectory& directory,
 
 }  // namespace
 
-void check_serving_device(const std::string& device, int ranks) {
-  if (device == "cpu" || ranks == 1) return;
-  throw_error(
-      Code::kInvalidArgument,
-      "serve --device {}: one rank alone answers on a GPU, and these are {}; wanted one, or "
-      "--device cpu",
-      device, ranks);
-}
-
 std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs, const ServeModelOptions& o) {
-  check_serving_device(o.device, o.ranks == nullptr ? 1 : o.ranks->size());
   const ModelDirectory directory = ModelDirectory::open(fs, o.path);
   const ModelConfig& config = directory.config();
   auto m = std::make_shared<ServedModel>();
@@ -184,6 +173,7 @@ std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs, const Serve
                                             : DType::kF32;
   const VersionPlan plan = {.path = directory.path(),
                             .dtype = o.dtype,
+                            .device = o.device,
                             .rows = o.rows,
                             .positions = m->context,
                             .pages = pages_of(o, config, compute, m->context),

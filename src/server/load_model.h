@@ -22,7 +22,7 @@ struct ServeModelOptions {
   std::string dtype;           // "f32", "bf16", or "": as the weights are stored
   std::string head = "auto";   // as LoadOptions::head
   std::string chat_template;   // as ChatTemplate::load's choice
-  std::string device = "cpu";  // as LoadOptions::device; of one rank
+  std::string device = "cpu";  // as LoadOptions::device
   int64_t threads = 0;         // 0: one per usable core
   int64_t context = 0;         // positions of prompt and answer; 0: the model's
   int64_t sequences = 16;      // requests that run at once
@@ -41,9 +41,6 @@ struct ServeModelOptions {
   std::string low_latency = "auto";   // as LoadOptions::low_latency
   ServingPlacement placement = {};    // likewise
 };
-
-// Before ranks begin. Errors: kInvalidArgument for a GPU and several ranks, whose parts travel on hosts alone.
-void check_serving_device(const std::string& device, int ranks);
 
 std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs,
                                                      const ServeModelOptions& options);

@@ -22,6 +22,7 @@ std::string text_of(size_t slot, const VersionPlan& p) {
   return json_text({{"slot", static_cast<int64_t>(slot)},
                     {"path", p.path},
                     {"dtype", p.dtype},
+                    {"device", p.device},
                     {"rows", p.rows},
                     {"positions", p.positions},
                     {"pages", p.pages},
@@ -39,6 +40,7 @@ VersionPlan plan_of(const Json& json) {
   const auto number = [&](const char* key) { return json.at(key).get<int64_t>(); };
   return {.path = json.at("path").get<std::string>(),
           .dtype = json.at("dtype").get<std::string>(),
+          .device = json.at("device").get<std::string>(),
           .rows = number("rows"),
           .positions = number("positions"),
           .pages = number("pages"),
@@ -117,7 +119,7 @@ std::unique_ptr<LoadedModel> ServeRanks::load(StepRanks& version, const Open& op
     if (failure != nullptr) std::rethrow_exception(failure);
     throw_error(Code::kPeerLost, "rank {} has no part of the model: {}", rank, texts[rank]);
   }
-  model->connect_experts();
+  model->connect();
   return model;
 }
 
@@ -157,6 +159,7 @@ LoadOptions load_options(const VersionPlan& plan, int64_t threads, const ModelRa
           .positions = plan.positions,
           .cache = {.pages = plan.pages, .segments = plan.sequences},
           .ranks = ranks,
+          .device = plan.device,
           .low_latency = plan.low_latency,
           .placement = plan.placement};
 }

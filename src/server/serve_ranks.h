@@ -24,11 +24,11 @@ namespace moraine {
 
 // What a rank must know to load its part of a version.
 struct VersionPlan {
-  std::string path, dtype;
+  std::string path, dtype, device = "cpu";  // LoadOptions, as what follows
   int64_t rows = 0, positions = 0, pages = 0, sequences = 0;
   bool share_cache = false;
-  std::string low_latency = "auto";  // LoadOptions
-  ServingPlacement placement = {};   // likewise
+  std::string low_latency = "auto";
+  ServingPlacement placement = {};
 };
 
 class ServeRanks {

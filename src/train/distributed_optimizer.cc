@@ -37,7 +37,7 @@ DistributedOptimizer::DistributedOptimizer(Arena& arena, std::vector<ParameterSp
 }
 
 void DistributedOptimizer::reduce(const Tensor& gradients, Range part, Bytes scratch) {
-  if (comm_->size() == 1 || part.begin == part.end) return;
+  if (!is_divided() || part.begin == part.end) return;
   reduce_scatter(*comm_, gradients, cut_shares(shares_, part),
                  {.dtype = options_.reduce_dtype, .scratch = scratch});
 }
@@ -49,7 +49,7 @@ void DistributedOptimizer::reduce(Context& ctx, DeviceCollectives& links, const 
 }
 
 int64_t DistributedOptimizer::reduce_bytes(Range part) const {
-  if (comm_->size() == 1) return 0;
+  if (!is_divided()) return 0;
   return reduce_scatter_scratch(comm_->size(), part.end - part.begin, options_.reduce_dtype);
 }
 
@@ -59,12 +59,12 @@ void DistributedOptimizer::step(Context& ctx, const OptimizerStep& a) {
 }
 
 void DistributedOptimizer::take_reduced(Context& ctx, const Tensor& gradients, Staging& staging) {
-  staging.copy_in(ctx, gradients, share());
+  if (is_divided()) staging.copy_in(ctx, gradients, share());
 }
 
 void DistributedOptimizer::gather(Context& ctx, const Tensor& weights, const DeviceWay& way) {
   fault_point("step.weights_gather");
-  if (comm_->size() == 1) return;
+  if (!is_divided()) return;
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: weights (gather)");
   if (way.links != nullptr) {
     way.links->all_gather(weights, shares_);

@@ -45,6 +45,7 @@ class DistributedOptimizer {
   void take_reduced(Context& ctx, const Tensor& gradients, Staging& staging);
   void gather(Context& ctx, const Tensor& weights, const DeviceWay& way);
 
+  bool is_divided() const { return comm_->size() > 1; }  // among ranks
   const std::vector<ParameterSpec>& specs() const { return specs_; }
   const std::vector<OwnedRange>& owned() const { return owned_; }
   std::vector<OptimizerTensor> state() const { return optimizer_->state(); }

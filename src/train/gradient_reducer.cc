@@ -2,7 +2,6 @@
 #include "train/gradient_reducer.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/fault_point.h"
 #include "kernels/elementwise.h"
@@ -95,7 +94,7 @@ void GradientReducer::send(Context& ctx, const Bucket& bucket) {
     return groups_->reduce(ctx, *options_.way.links, gradients, bucket, scratch_);
   std::function<void()> arrives = [] {};
   if (Staging* const staging = options_.way.staging; staging != nullptr) {
-    staging->copy_out(ctx, gradients, std::array{bucket.shared, bucket.experts});
+    staging->copy_out(ctx, gradients, groups_->leaving(bucket));
     gradients = staging->host();
     arrives = [gpu = ctx.gpu, mark = ctx.gpu->mark()] { gpu->wait_for(mark); };
   }

@@ -135,7 +135,7 @@ MemoryCopyOptions memory_options(const RunConfig& c) {
   return options;
 }
 
-// What only the CPU does yet, by its key. Ranks have all experts and whole sequences each.
+// What only the CPU does yet, by its key. Ranks have whole sequences each.
 void check_device(const RunConfig& c) {
   if (c.train.device == "cpu") return;
   const auto refuse = [&](const std::string& key, const std::string& wanted) {
@@ -146,8 +146,6 @@ void check_device(const RunConfig& c) {
   };
   for (size_t i = 0; i < c.phases.size(); ++i) {
     const int64_t phase = static_cast<int64_t>(i);
-    if (phase_expert(c, phase) > 1)
-      refuse(fmt::format("parallel.expert = {}", phase_expert(c, phase)), "1: all experts here");
     if (phase_context(c, phase) > 1)
       refuse(fmt::format("parallel.context = {}", phase_context(c, phase)), "1: whole sequences");
   }
@@ -175,20 +173,28 @@ void check_weights(const RunConfig& c) {
       bytes / (1 << 20), static_cast<double>(available) / (1 << 20));
 }
 
-// How the devices of ranks reach each other. A sum of rounded gradients is the host's.
+// What the links of devices do not do, and the way round: a sum of rounded gradients is the host's, and so is the way
+// of rows to experts, with sums for the ranks that hold the same ones. Empty: nothing of that.
+std::string host_alone(const RunConfig& c, int64_t expert) {
+  if (c.parallel.reduce_dtype != ReduceDType::kF32)
+    return "parallel.reduce_dtype = \"bf16\" goes over the host";
+  if (expert > 1) return fmt::format("parallel.expert = {} goes over the host", expert);
+  return "";
+}
+
+// How the devices of ranks reach each other.
 void open_links(Run& run) {
   const ParallelConfig& p = run.config.parallel;
   if (run.gpu == nullptr || run.ranks.mesh.ranks == 1) return;
-  DeviceLinks links = p.device_links;
-  if (p.reduce_dtype != ReduceDType::kF32) {
-    if (links == DeviceLinks::kLibrary)
+  for (size_t phase = 0; phase < run.config.phases.size(); ++phase) {
+    const std::string why = host_alone(run.config, phase_expert(run.config, int64_t(phase)));
+    if (p.device_links == DeviceLinks::kLibrary && !why.empty())
       throw_error(Code::kInvalidArgument,
-                  "parallel.device_links = \"library\": parallel.reduce_dtype = \"bf16\" goes over "
-                  "the host; wanted \"f32\", or device_links = \"host\"");
-    links = DeviceLinks::kHost;
+                  "parallel.device_links = \"library\": {}; wanted \"host\" or \"auto\"", why);
   }
-  std::string reason;
-  run.links = open_device_links(links, *run.gpu, run.ranks.shared, &reason);
+  std::string reason = host_alone(run.config, run.ranks.mesh.expert);
+  if (reason.empty())
+    run.links = open_device_links(p.device_links, *run.gpu, run.ranks.shared, &reason);
   if (!run.first()) return;
   log_event(Level::kInfo, "device.links", "ranks={} by={}{}", run.ranks.mesh.ranks,
             run.links != nullptr ? "library" : "host",

@@ -50,6 +50,13 @@ void OptimizerGroups::reduce(Context& ctx, DeviceCollectives& links, const Tenso
   if (experts_ != nullptr) experts_->reduce(ctx, links, gradients, bucket.experts, scratch);
 }
 
+std::vector<Range> OptimizerGroups::leaving(const Bucket& bucket) const {
+  std::vector<Range> parts;
+  if (shared_->is_divided()) parts.push_back(bucket.shared);
+  if (experts_ != nullptr && experts_->is_divided()) parts.push_back(bucket.experts);
+  return parts;
+}
+
 int64_t OptimizerGroups::reduce_bytes(const Bucket& bucket) const {
   return std::max(shared_->reduce_bytes(bucket.shared),
                   experts_ == nullptr ? 0 : experts_->reduce_bytes(bucket.experts));

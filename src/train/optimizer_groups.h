@@ -29,6 +29,8 @@ class OptimizerGroups {
   // scratch: at least reduce_bytes(bucket).
   void reduce(const Tensor& gradients, const Bucket& bucket, Bytes scratch);
   int64_t reduce_bytes(const Bucket& bucket) const;
+  // Those that other ranks have a part in.
+  std::vector<Range> leaving(const Bucket& bucket) const;
   void reduce(Context& ctx, DeviceCollectives& links, const Tensor& gradients, const Bucket& bucket,
               const Tensor& scratch);
 

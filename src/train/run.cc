@@ -6,6 +6,7 @@
 #include <ctime>
 #include <utility>
 
+#include "comm/all_ranks.h"
 #include "kernels/gpu/open_device.h"
 #include "parallel/rank_threads.h"
 #include "train/run_kept.h"
@@ -23,13 +24,6 @@ ArenaReserve* kept_memory(RunKept* kept, const Mesh& mesh) {
   if (!same_place(kept->mesh, mesh)) kept->memory.clear();
   kept->mesh = mesh;
   return &kept->memory;
-}
-
-int rank_of_host(const Transport& transport) {
-  int before = 0;
-  for (int r = 0; r < transport.rank(); ++r)
-    before += transport.host_of(r) == transport.host_of(transport.rank());
-  return before;
 }
 
 Arena make_arena(gpu::GpuArenaMemory* device, ArenaReserve* reserve) {

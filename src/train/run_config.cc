@@ -278,9 +278,8 @@ Fields parallel_fields(ParallelConfig& c) {
       choice_field(
           "device_links", &c.device_links,
           "How devices of ranks exchange gradients and weights: through the host's memory; by NCCL "
-          "or RCCL, which is loaded; or so where each rank has one, and a device of its own. No "
-          "bit "
-          "depends on it.",
+          "or RCCL, which is loaded; or so where each rank has one, a device of its own, and all "
+          "experts. No bit depends on it.",
           {"auto", "host", "library"}),
       {"bucket_bytes", &c.bucket_bytes, "bytes",
        "Of gradients that leave together while backward goes on; 0: from the measured curve of the "

@@ -93,6 +93,22 @@ TEST_F(DeviceCli, AModelPackedAsIntegersAnswers) {
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(scored[scored.size() - 4 + i], q4["logprobs"][i]) << i;
 }
 
+// Ranks divide experts, of which each has its own in its device's memory.
+TEST_F(DeviceCli, RanksHaveTheAnswerOfOne) {
+  const auto on = [](Args args, const char* device, const char* ranks) {
+    args.insert(args.end(), {"--device", device, "--ranks", ranks});
+    return args;
+  };
+  const Args bf16 = {"--dtype", "bf16"};
+  const Json one = must(on(kGenerate, "emulated:cdna3", "1"), bf16);
+  for (const char* ranks : {"2", "4"})
+    EXPECT_EQ(must(on(kGenerate, "emulated:cdna3", ranks), bf16), one) << ranks;
+  EXPECT_EQ(must(on(kScore, "emulated:sm_90", "2"), {}),
+            must(on(kScore, "emulated:sm_90", "1"), {}));
+  expect_refused(on(kGenerate, "emulated:plain", "2"), {"--share-cache"},
+                 {"a model on a GPU", "tree_attention", "--device cpu"});
+}
+
 // The flag is a key of the run's config, which a run that goes on must have as well.
 TEST_F(DeviceCli, ARunTrainsOnAnEmulatedGpuAndStaysThere) {
   const TinyRun tiny(folder.path() + "/tiny");

@@ -104,6 +104,14 @@ TEST_F(DeviceServer, AnswersAsGenerateDoesToTheBit) {
   expect_same(served(server, second), generated("packed/step-2", second));
 }
 
+// Ranks have experts in the memory of a device each.
+TEST_F(DeviceServer, RanksAnswerAsOneDoesToTheBit) {
+  const auto server = serve({"--device", kDevice, "--dtype", "bf16", "--context", "64",
+                             "--sequences", "2", "--cache-mib", "1", "--ranks", "2"});
+  const Json prompt = prompt_of(1, 21);
+  expect_same(served(*server, prompt), generated("model", prompt));
+}
+
 TEST_F(DeviceServer, ChatSaysWhatTheServerSays) {
   const auto server = serve({"--device", kDevice, "--dtype", "bf16", "--context", "64",
                              "--sequences", "1", "--cache-mib", "1"});
@@ -118,8 +126,12 @@ TEST_F(DeviceServer, ChatSaysWhatTheServerSays) {
 
 TEST_F(DeviceServer, WhatIsNotThereIsRefusedByNameAtTheStart) {
   const std::string model = file("model");
-  expect_refused({"emulated:plain", "--model", model, "--ranks", "2"},
-                 {"serve --device emulated:plain", "one rank", "these are 2", "--device cpu"});
+  expect_refused({"emulated:plain", "--model", model, "--ranks", "2", "--share-cache"},
+                 {"a model on a GPU", "tree_attention", "--device cpu"});
+  expect_refused({"emulated:plain", "--model", model, "--ranks", "2", "--placement", "balanced"},
+                 {"a model on a GPU", "serving_guests", "--device cpu"});
+  expect_refused({"emulated:plain", "--model", model, "--ranks", "2", "--low-latency", "on"},
+                 {"device emulated:plain", "low latency", "wanted auto or off"});
   expect_refused({"emulated:plain", "--model", model, "--head", "two-stage"},
                  {"a model on a GPU", "linear_forward_panels", "--device cpu"});
   expect_refused({"warp", "--model", model}, {"device warp", "emulated:RULE"});

@@ -1,0 +1,37 @@
+// StagedRows: a copy each way.
+#include "parallel/staged_rows.h"
+
+#include "kernels/gpu/runtime.h"
+
+namespace moraine {
+
+StagedRows::StagedRows(Arena& arena, const std::string& name, DType dtype, int64_t rows,
+                       int64_t width) {
+  if (arena.on_device()) host_ = arena.take_pinned(name, "comm", dtype, {rows, width});
+}
+
+Tensor StagedRows::place(const Tensor& there) const {
+  if (host_.empty()) return there;
+  MR_CHECK(there.bytes() <= host_.bytes(), "%ld bytes, room for %ld", long(there.bytes()),
+           long(host_.bytes()));
+  Tensor here = there;
+  here.data = host_.data;
+  return here;
+}
+
+Tensor StagedRows::copy_out(Context& ctx, const Tensor& there, int64_t begin, int64_t end) {
+  const Tensor here = place(there);
+  if (host_.empty()) return here;
+  const Tensor from = there.rows(begin, end), to = here.rows(begin, end);
+  if (from.bytes() > 0) ctx.gpu->copy_out_pinned(to.data, from.data, from.bytes());
+  ctx.gpu->wait();  // also if no row goes out: some may come in here
+  return here;
+}
+
+void StagedRows::copy_in(Context& ctx, const Tensor& there, int64_t begin, int64_t end) {
+  if (host_.empty()) return;
+  const Tensor to = there.rows(begin, end), from = place(there).rows(begin, end);
+  if (to.bytes() > 0) ctx.gpu->copy_in_pinned(to.data, from.data, to.bytes());
+}
+
+}  // namespace moraine
