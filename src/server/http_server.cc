@@ -159,6 +159,10 @@ int64_t connections_possible(int64_t wanted) {
 
 }  // namespace
 
+double stream_seconds_within(double stream_seconds, double tpot_seconds) {
+  return tpot_seconds > 0 ? std::min(stream_seconds, tpot_seconds / 2) : stream_seconds;
+}
+
 bool is_loopback(const std::string& host) {
   if (host == "localhost") return true;
   ErrorCode error;

@@ -410,6 +410,12 @@ TEST(HttpServer, StreamsSendAsOftenAsTheirShareOfTheTimeAllows) {
   }
 }
 
+TEST(HttpServer, StreamsRestWithinTheTargetOfTheirTokens) {
+  EXPECT_EQ(stream_seconds_within(0.02, 0), 0.02);
+  EXPECT_EQ(stream_seconds_within(0.02, 0.06), 0.02);
+  EXPECT_EQ(stream_seconds_within(0.02, 0.015), 0.0075);
+}
+
 TEST(HttpServer, AStreamForHttp10EndsWithTheConnection) {
   Echo echo;
   TestClient client(echo.port());
