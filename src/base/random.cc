@@ -39,6 +39,11 @@ uint64_t random_bits(uint64_t seed, Stream stream, uint64_t step, uint64_t index
   return uint64_t{b[0]} << 32 | b[1];
 }
 
+uint16_t random_short(uint64_t seed, Stream stream, uint64_t step, uint64_t index) {
+  const Block b = philox(seed, stream, step, index / 8);
+  return static_cast<uint16_t>(b[index % 8 / 2] >> (16 * (index % 2)));
+}
+
 double random_uniform(uint64_t seed, Stream stream, uint64_t step, uint64_t index) {
   return uniform_of_bits(random_bits(seed, stream, step, index));
 }

@@ -18,10 +18,14 @@ enum class Stream : uint32_t {
   kSample = 4,
   kTest = 5,
   kChoice = 6,
-  kFaults = 7
+  kFaults = 7,
+  kSampleRow = 8
 };
 
 uint64_t random_bits(uint64_t seed, Stream stream, uint64_t step, uint64_t index);
+
+// 16 bits: eighth index % 8 of the block of index / 8, so that a row of them costs an eighth of a row of words.
+uint16_t random_short(uint64_t seed, Stream stream, uint64_t step, uint64_t index);
 
 // Uniform in (0, 1), 53 bits; never 0 or 1.
 double random_uniform(uint64_t seed, Stream stream, uint64_t step, uint64_t index);

@@ -88,8 +88,8 @@ void declare_http(Flags& flags, ServeFlags& f) {
       .integer("max-body-mib", &f.body_mib, "Size of a request.", 1, 1024)
       .number("ping-seconds", &f.ping_seconds, "Silence in a stream before a ping.")
       .number("stream-interval-ms", &f.stream_ms,
-              "Many streams wait at most so long, so that tokens of several steps go out together. "
-              "0: each token.");
+              "Many streams wait at most so long, and half of --tpot-ms, so that tokens of several "
+              "steps go out together. 0: each token.");
 }
 
 void check(const ServeFlags& f) {
@@ -170,7 +170,7 @@ void cmd_serve(const CommandLine& line) {
   f.model.placement = f.placement.placement();
   f.http.limits.body_bytes = f.body_mib << 20;
   f.http.limits.ping_seconds = f.ping_seconds;
-  f.http.stream_seconds = f.stream_ms / 1000;
+  f.http.stream_seconds = stream_seconds_within(f.stream_ms / 1000, f.model.tpot_seconds);
   f.http.handle_signals = true;
 
   on_ranks("serve", f.ranks, [&](Transport& transport) { serve_on(transport, f); });

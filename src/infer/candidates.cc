@@ -12,29 +12,37 @@ namespace {
 
 constexpr double kLeastMinP = 1e-6;  // added to a sum of 2^31 weights it still changes the sum
 
-struct Range {
-  float top;    // the largest lower bound
-  float upper;  // the largest upper one
+// The intervals, and what a first look at them says.
+struct Bounds {
+  std::span<const float> lower, upper;
+  std::vector<float> upper_of_runs;
+  int32_t leader;    // the token of the largest lower bound
+  float top;         // that
+  float most_upper;  // the largest upper one
+
+  explicit Bounds(const LogitBounds& l)
+      : lower(l.lower), upper(l.upper), upper_of_runs(largest_of_runs(l.upper)) {
+    const std::vector<float> lower_of_runs = largest_of_runs(lower);
+    leader = first_largest(lower, lower_of_runs);
+    top = lower[static_cast<size_t>(leader)];
+    most_upper = *std::max_element(upper_of_runs.begin(), upper_of_runs.end());
+  }
   double margin(double temperature) const {
-    return 0x1p-40 * (std::abs(static_cast<double>(top)) + std::abs(static_cast<double>(upper)) +
-                      64 * temperature);
+    return 0x1p-40 * (std::abs(static_cast<double>(top)) +
+                      std::abs(static_cast<double>(most_upper)) + 64 * temperature);
   }
 };
 
-std::span<const float> block_at(std::span<const float> values, size_t begin) {
-  return values.subspan(begin, std::min(kDrawBlock, values.size() - begin));
-}
-
-std::vector<int32_t> reaching(std::span<const float> upper, double threshold) {
+std::vector<int32_t> reaching(const Bounds& l, double threshold) {
   std::vector<int32_t> ids;
   const auto reaches = [&](float value) {
     return static_cast<double>(value) >= threshold && value > -INFINITY;
   };
-  for (size_t begin = 0; begin < upper.size(); begin += kDrawBlock) {
-    const std::span<const float> block = block_at(upper, begin);
-    if (!reaches(largest_of(block))) continue;
-    for (size_t i = 0; i < block.size(); ++i) {
-      if (reaches(block[i])) ids.push_back(static_cast<int32_t>(begin + i));
+  for (size_t run = 0; run < l.upper_of_runs.size(); ++run) {
+    if (!reaches(l.upper_of_runs[run])) continue;
+    const size_t begin = run * kMaxRun, end = std::min(begin + kMaxRun, l.upper.size());
+    for (size_t i = begin; i < end; ++i) {
+      if (reaches(l.upper[i])) ids.push_back(static_cast<int32_t>(i));
     }
   }
   return ids;
@@ -51,34 +59,22 @@ float kth_largest(std::span<const float> values, int64_t k) {
 // and at the end against the best of all.
 class Race {
  public:
-  Race(const LogitBounds& logits, const Range& range, double temperature)
-      : l_(logits), range_(range), temperature_(temperature), margin_(range.margin(temperature)) {}
-
-  // A smaller word of one of these tokens need not enter.
-  uint64_t least_word_of(size_t begin, size_t size) const {
-    const float largest = largest_of(l_.upper.subspan(begin, size));
-    if (largest == -INFINITY) return UINT64_MAX;
-    if (largest >= range_.top) return 0;  // may lead
-    return least_word((best_ - margin_ - static_cast<double>(largest)) / temperature_);
+  Race(const Bounds& logits, const SamplingOptions& o, int64_t position)
+      : l_(logits),
+        temperature_(o.temperature),
+        margin_(logits.margin(o.temperature)),
+        seed_(draw_seed(o)),
+        position_(position) {
+    best_ =
+        static_cast<double>(l_.top) + noise_of(l_.leader, draw_short(seed_, position_, l_.leader));
   }
 
-  void enter(size_t v, uint64_t bits) {
-    const auto upper = static_cast<double>(l_.upper[v]);
-    const bool could_lead = l_.upper[v] >= range_.top;
-    // Most can not win whatever their noise is: no logarithm for them.
-    if (!(upper + temperature_ * most_gumbel(bits) >= best_ - margin_) && !could_lead) return;
-    if (l_.upper[v] == -INFINITY) return;
-    const double noise = temperature_ * gumbel(bits);
-    best_ = std::max(best_, static_cast<double>(l_.lower[v]) + noise);
-    entered_.push_back({static_cast<int32_t>(v), could_lead, upper + noise});
-  }
-
-  std::vector<int32_t> finishers() const {
-    std::vector<int32_t> ids;
-    for (const Entry& e : entered_) {
-      if (e.could_lead || e.most >= best_ - margin_) ids.push_back(e.id);
-    }
-    return ids;
+  std::vector<int32_t> run() {
+    DrawRow row(seed_, position_);
+    row.draw(
+        l_.upper.size(), [&](size_t run) { return least_short_of(l_.upper_of_runs[run]); },
+        [&](int32_t id, uint16_t upper) { enter(id, upper); });
+    return finishers();
   }
 
  private:
@@ -88,25 +84,47 @@ class Race {
     double most;
   };
 
-  const LogitBounds& l_;
-  const Range range_;
+  double noise_of(int32_t id, uint16_t upper) const {
+    return temperature_ * gumbel(draw_word(seed_, position_, id, upper));
+  }
+
+  // A smaller short of one of these tokens need not enter.
+  uint16_t least_short_of(float largest) const {
+    if (largest == -INFINITY) return UINT16_MAX;
+    if (largest >= l_.top) return 0;  // may lead
+    return least_short((best_ - margin_ - static_cast<double>(largest)) / temperature_);
+  }
+
+  void enter(int32_t id, uint16_t short_of_id) {
+    const float largest = l_.upper[static_cast<size_t>(id)];
+    const auto upper = static_cast<double>(largest);
+    const bool could_lead = largest >= l_.top;
+    // Most can not win whatever the rest of their word is: no logarithm for them.
+    if (!(upper + temperature_ * most_gumbel(short_of_id) >= best_ - margin_) && !could_lead)
+      return;
+    if (largest == -INFINITY) return;
+    const double noise = noise_of(id, short_of_id);
+    best_ = std::max(best_, static_cast<double>(l_.lower[static_cast<size_t>(id)]) + noise);
+    entered_.push_back({id, could_lead, upper + noise});
+  }
+
+  std::vector<int32_t> finishers() const {
+    std::vector<int32_t> ids;
+    for (const Entry& e : entered_) {
+      if (e.could_lead || e.most >= best_ - margin_) ids.push_back(e.id);
+    }
+    std::sort(ids.begin(), ids.end());
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    return ids;
+  }
+
+  const Bounds& l_;
   const double temperature_, margin_;
-  double best_ = -INFINITY;
+  const uint64_t seed_;
+  const int64_t position_;
+  double best_;  // a score that the winner's is not below, but for rounding
   std::vector<Entry> entered_;
 };
-
-std::vector<int32_t> race(const LogitBounds& logits, const Range& range, const SamplingOptions& o,
-                          int64_t position) {
-  Race race(logits, range, o.temperature);
-  DrawBlock block(draw_seed(o), position);
-  const size_t end = logits.upper.size();
-  for (size_t begin = 0, size; begin < end; begin += size) {
-    size = DrawBlock::size_at(begin, end);
-    block.draw(begin, size, race.least_word_of(begin, size),
-               [&](size_t i, uint64_t word) { race.enter(begin + i, word); });
-  }
-  return race.finishers();
-}
 
 }  // namespace
 
@@ -119,13 +137,13 @@ bool has_candidates(const SamplingOptions& o, int64_t vocab_size) {
 
 std::vector<int32_t> find_candidates(const LogitBounds& l, const SamplingOptions& o,
                                      int64_t position) {
-  const Range range = {.top = largest_of(l.lower), .upper = largest_of(l.upper)};
-  const auto top = static_cast<double>(range.top);
-  if (o.temperature == 0) return reaching(l.upper, top);
-  if (o.top_k > 0) return reaching(l.upper, static_cast<double>(kth_largest(l.lower, o.top_k)));
+  const Bounds bounds(l);
+  const auto top = static_cast<double>(bounds.top);
+  if (o.temperature == 0) return reaching(bounds, top);
+  if (o.top_k > 0) return reaching(bounds, static_cast<double>(kth_largest(l.lower, o.top_k)));
   if (o.min_p > 0)
-    return reaching(l.upper, top + o.temperature * std::log(o.min_p) - range.margin(o.temperature));
-  return race(l, range, o, position);
+    return reaching(bounds, top + o.temperature * std::log(o.min_p) - bounds.margin(o.temperature));
+  return Race(bounds, o, position).run();
 }
 
 }  // namespace moraine

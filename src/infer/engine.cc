@@ -354,7 +354,7 @@ Tensor Engine::gather_rows(const Tensor& hidden, std::span<const Row> rows) {
 }
 
 void Engine::score_rows(const Tensor& hidden) {
-  scores_.assign(wanted_.size(), TokenScore());
+  scored_.assign(wanted_.size(), Scored());
   const int64_t most = hidden_.dims[0];
   std::vector<int32_t> none(static_cast<size_t>(most), -1);
   for (size_t begin = 0; begin < wanted_.size(); begin += static_cast<size_t>(most)) {
@@ -385,8 +385,9 @@ void Engine::score_rows(const Tensor& hidden) {
     const int64_t V = logits.dims[1];
     ctx_.pool->parallel_for(n, [&](int64_t i, int) {
       const size_t at = begin + static_cast<size_t>(i);
-      scores_[at] = score_row(wanted_[at], logits.as<float>() + i * V, lse_.as<double>()[i],
-                              head_.candidates(i));
+      TokenScore score = score_row(wanted_[at], logits.as<float>() + i * V, lse_.as<double>()[i],
+                                   head_.candidates(i));
+      scored_[at] = add_token(wanted_[at], std::move(score));
     });
   }
 }
@@ -426,13 +427,31 @@ TokenScore Engine::score_row(const Row& row, const float* logits, double lse,
   return score;
 }
 
+// Here, where all threads are, because the text of a token waits for memory.
+Engine::Scored Engine::add_token(const Row& row, TokenScore score) {
+  Scored scored{.piece = {.score = std::move(score), .text = ""}};
+  if (!row.draws) return scored;
+  Sequence& s = *row.sequence;
+  const int32_t token = scored.piece.score.chosen.token;
+  const auto word = static_cast<size_t>(token / 64);
+  const std::vector<int32_t>& ends = s.request.end_ids;
+  if (!row.mask.empty() && (row.mask[word] >> (token % 64) & 1) == 0) {
+    scored.token = Token::kImpossible;
+  } else if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
+    scored.token = Token::kEnds;
+  } else {
+    scored.stopped = s.text.add(token, &scored.piece.text);
+  }
+  return scored;
+}
+
 void Engine::conclude(const std::vector<Scheduler::Piece>& plan) {
   for (const Scheduler::Piece& piece : plan) scheduler_.advance(piece);
   for (size_t i = 0; i < wanted_.size(); ++i) {
     Sequence& s = *wanted_[i].sequence;
     if (wanted_[i].draws) continue;
     s.prompt_scores.resize(static_cast<size_t>(s.prompt_tokens() - 1));
-    s.prompt_scores[static_cast<size_t>(wanted_[i].position)] = std::move(scores_[i]);
+    s.prompt_scores[static_cast<size_t>(wanted_[i].position)] = std::move(scored_[i].piece.score);
   }
   std::vector<Sequence*> done;  // prompts that need no token
   for (const auto& [sequence, rows] : plan) {
@@ -450,32 +469,32 @@ void Engine::conclude(const std::vector<Scheduler::Piece>& plan) {
     if (s.request.max_tokens == 0) done.push_back(&s);
   }
   for (const Sequence* s : done) finish(s->id, Finish::kLength);
+  int64_t tokens = 0;
+  for (size_t i = 0; i < wanted_.size(); ++i)
+    tokens += wanted_[i].draws && scored_[i].token == Token::kGoesOn;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stats_.answer_tokens += tokens;
+  }
   for (size_t i = 0; i < wanted_.size(); ++i) {
-    if (wanted_[i].draws) take_token(wanted_[i], scores_[i]);
+    if (wanted_[i].draws) take_token(wanted_[i], scored_[i]);
   }
 }
 
-void Engine::take_token(const Row& row, const TokenScore& score) {
+void Engine::take_token(const Row& row, const Scored& scored) {
   Sequence& s = *row.sequence;
-  const int32_t token = score.chosen.token;
+  const int32_t token = scored.piece.score.chosen.token;
   const Request& r = s.request;
-  const auto word = static_cast<size_t>(token / 64);
-  if (!row.mask.empty() && (row.mask[word] >> (token % 64) & 1) == 0)
+  if (scored.token == Token::kImpossible)
     return finish(s.id, Finish::kError, "no token of the vocabulary continues the answer");
-  if (std::find(r.end_ids.begin(), r.end_ids.end(), token) != r.end_ids.end())
-    return finish(s.id, Finish::kStop);
+  if (scored.token == Token::kEnds) return finish(s.id, Finish::kStop);
   s.tokens.push_back(token);
   if (r.sampling.penalizes()) s.counts.add_answer(token);
   if (r.filter != nullptr) r.filter->accept(token);
-  TokenPiece piece{.score = score, .text = ""};
-  const bool stopped = s.text.add(token, &piece.text);
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    ++stats_.answer_tokens;
-  }
   told_ = true;
-  if (s.listener.on_token) s.listener.on_token(piece);
-  if (stopped || (r.filter != nullptr && r.filter->must_end())) return finish(s.id, Finish::kStop);
+  if (s.listener.on_token) s.listener.on_token(scored.piece);
+  if (scored.stopped || (r.filter != nullptr && r.filter->must_end()))
+    return finish(s.id, Finish::kStop);
   if (s.answer_tokens() == r.max_tokens) finish(s.id, Finish::kLength);
 }
 

@@ -91,6 +91,14 @@ class Engine {
     std::vector<uint64_t> mask;  // of a row that draws under a filter
   };
 
+  // What its logits came to; of a row that draws also what the token does to the text.
+  enum class Token { kGoesOn, kEnds, kImpossible };
+  struct Scored {
+    TokenPiece piece;
+    Token token = Token::kGoesOn;
+    bool stopped = false;  // a stop string is complete
+  };
+
   void check(const Request& request) const;
   void receive();
   void forward(const std::vector<Scheduler::Piece>& plan);
@@ -103,8 +111,9 @@ class Engine {
   Tensor gather_rows(const Tensor& hidden, std::span<const Row> rows);
   TokenScore score_row(const Row& row, const float* logits, double lse,
                        std::span<const int32_t> among) const;
+  static Scored add_token(const Row& row, TokenScore score);
   void conclude(const std::vector<Scheduler::Piece>& plan);
-  void take_token(const Row& row, const TokenScore& score);
+  void take_token(const Row& row, const Scored& scored);
   void finish(int64_t id, Finish reason, const std::string& error = "");
   void finish_all(Finish reason, const std::string& error);
   void count_queue();
@@ -127,7 +136,7 @@ class Engine {
   // Of the step:
   Step step_;
   std::vector<Row> wanted_;
-  std::vector<TokenScore> scores_;  // of the wanted rows
+  std::vector<Scored> scored_;  // of the wanted rows
   double model_seconds_ = 0;
   bool told_ = false;  // a listener was called since options_.heard was
 

@@ -16,24 +16,6 @@ namespace {
 // A logit that is NaN (of a model that diverged) is below all others.
 float order(float logit) { return std::isnan(logit) ? -INFINITY : logit; }
 
-// Of each kDrawBlock logits the largest.
-std::vector<float> largest_of_blocks(std::span<const float> logits) {
-  std::vector<float> largest;
-  largest.reserve(logits.size() / kDrawBlock + 1);
-  for (size_t at = 0; at < logits.size(); at += kDrawBlock)
-    largest.push_back(largest_of(logits.subspan(at, std::min(kDrawBlock, logits.size() - at))));
-  return largest;
-}
-
-int32_t most_likely(std::span<const float> logits, std::span<const float> of_blocks) {
-  const auto block = std::max_element(of_blocks.begin(), of_blocks.end());
-  const float top = *block;
-  if (top == -INFINITY) return 0;
-  const size_t begin = static_cast<size_t>(block - of_blocks.begin()) * kDrawBlock;
-  return static_cast<int32_t>(
-      std::find(logits.begin() + static_cast<int64_t>(begin), logits.end(), top) - logits.begin());
-}
-
 int32_t most_likely_of(std::span<const int32_t> ids, std::span<const float> logits) {
   int32_t best = ids.front();
   for (const int32_t id : ids) {
@@ -77,33 +59,47 @@ void filter(std::vector<int32_t>& ids, std::span<const float> logits, const Samp
   ids.resize(kept);
 }
 
-// The arg-max of ratio + Gumbel noise, over ids that are offered one after another.
+// The arg-max of ratio + Gumbel noise, the lower id on a tie.
 class Draw {
  public:
-  Draw(std::span<const float> logits, float top, double temperature, int32_t first)
-      : logits_(logits), top_(top), temperature_(temperature), best_(first) {}
+  // `first`: the most likely token. Its score is known at once, so that few others are looked at.
+  Draw(std::span<const float> logits, const SamplingOptions& o, int64_t position, int32_t first)
+      : logits_(logits),
+        top_(logits[static_cast<size_t>(first)]),
+        temperature_(o.temperature),
+        one_by_temperature_(1 / o.temperature),
+        seed_(draw_seed(o)),
+        position_(position),
+        best_(first) {
+    offer(first, draw_short(seed_, position_, first));
+  }
 
-  void offer(int32_t id, uint64_t bits) {
+  void offer(int32_t id, uint16_t upper) {
     const float logit = logits_[static_cast<size_t>(id)];
-    // Most ids can not win whatever their noise is: no logarithm and no division for them.
+    // Most ids can not win whatever the rest of their word is: no logarithm and no division for them.
     const double below = static_cast<double>(logit) - static_cast<double>(top_);
-    if (below <= (score_ - most_gumbel(bits)) * temperature_) return;
-    const double score = log_ratio(logit, top_, temperature_) + gumbel(bits);
-    if (score <= score_ || std::isnan(score)) return;
+    if (below < (score_ - most_gumbel(upper)) * temperature_) return;
+    const double score =
+        log_ratio(logit, top_, temperature_) + gumbel(draw_word(seed_, position_, id, upper));
+    if (score < score_ || (score == score_ && id >= best_) || std::isnan(score)) return;
     score_ = score;
     best_ = id;
   }
-  // A smaller word is not worth an offer of ids whose logits are `largest` or less.
-  uint64_t least_word_of(float largest) const {
+  void offer(int32_t id) { offer(id, draw_short(seed_, position_, id)); }
+  // A smaller short is not worth an offer of ids whose logits are `largest` or less.
+  uint16_t least_short_of(float largest) const {
     const double below = static_cast<double>(largest) - static_cast<double>(top_);
-    return least_word(score_ - below / temperature_);
+    return least_short(score_ - below * one_by_temperature_);
   }
   int32_t best() const { return best_; }
+  uint64_t seed() const { return seed_; }
 
  private:
   const std::span<const float> logits_;
   const float top_;
-  const double temperature_;
+  const double temperature_, one_by_temperature_;
+  const uint64_t seed_;
+  const int64_t position_;
   int32_t best_;
   double score_ = -INFINITY;
 };
@@ -159,8 +155,7 @@ int32_t sample_among(std::span<const int32_t> ids, std::span<const float> logits
                      const SamplingOptions& o, int64_t position) {
   const int32_t first = most_likely_of(ids, logits);
   if (o.temperature == 0) return first;
-  const uint64_t seed = draw_seed(o);
-  Draw draw(logits, logits[static_cast<size_t>(first)], o.temperature, first);
+  Draw draw(logits, o, position, first);
   std::vector<int32_t> kept;
   if (filters(o)) {
     kept.assign(ids.begin(), ids.end());
@@ -169,9 +164,7 @@ int32_t sample_among(std::span<const int32_t> ids, std::span<const float> logits
     std::sort(kept.begin(), kept.end());
     ids = kept;
   }
-  for (const int32_t id : ids)
-    draw.offer(id, random_bits(seed, Stream::kSample, static_cast<uint64_t>(position),
-                               static_cast<uint64_t>(id)));
+  for (const int32_t id : ids) draw.offer(id);
   return draw.best();
 }
 
@@ -181,16 +174,14 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& o, in
     std::iota(ids.begin(), ids.end(), 0);
     return sample_among(ids, logits, o, position);
   }
-  const std::vector<float> of_blocks = largest_of_blocks(logits);
-  const int32_t first = most_likely(logits, of_blocks);
+  const std::vector<float> largest = largest_of_runs(logits);
+  const int32_t first = first_largest(logits, largest);
   if (o.temperature == 0) return first;
-  Draw draw(logits, logits[static_cast<size_t>(first)], o.temperature, first);
-  DrawBlock block(draw_seed(o), position);
-  for (size_t begin = 0, size; begin < logits.size(); begin += size) {
-    size = DrawBlock::size_at(begin, logits.size());
-    block.draw(begin, size, draw.least_word_of(of_blocks[begin / kDrawBlock]),
-               [&](size_t i, uint64_t word) { draw.offer(static_cast<int32_t>(begin + i), word); });
-  }
+  Draw draw(logits, o, position, first);
+  DrawRow row(draw.seed(), position);
+  row.draw(
+      logits.size(), [&](size_t run) { return draw.least_short_of(largest[run]); },
+      [&](int32_t id, uint16_t upper) { draw.offer(id, upper); });
   return draw.best();
 }
 

@@ -8,7 +8,7 @@
 //     logit_bias             + its bias
 //     mask                   ids outside: never
 //   temperature 0: arg-max, the lower id on a tie. Else Gumbel-max: arg-max of logit/temperature + gumbel(u),
-//   u = random_uniform(seed, kSample, position, id), over the ids that survive, in this order:
+//   u a function of (seed, position, id) (infer/gumbel.h), over the ids that survive, in this order:
 //     top_k  the k most likely (0: all)
 //     top_p  the smallest set of most likely ids whose probabilities reach p (1: all)
 //     min_p  ids at least min_p times as likely as the most likely (0: all)

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "infer/gumbel.h"
+#include "testing/rig.h"
 
 namespace moraine {
 namespace {
@@ -53,32 +54,28 @@ std::set<int32_t> allowed(const std::vector<float>& logits, const SamplingOption
   return kept;
 }
 
-TEST(Gumbel, ALeastWordLeavesOutNoWordOfEnoughNoiseAndFewOthers) {
-  for (uint64_t i = 0; i < 2000; ++i) {
-    // Words near all sizes of noise, the largest too.
-    const uint64_t word = ~(random_bits(1, Stream::kTest, 0, i) >> (i % 64));
-    const double noise = gumbel(word);
-    EXPECT_LE(least_word(noise), word) << noise;
-    EXPECT_LE(least_word(std::nextafter(noise, -INFINITY)), word) << noise;
-    const double more = noise + 0.5;
-    if (more < 3 || more > 34) continue;
-    EXPECT_GT(least_word(more), word) << noise;
-  }
-  EXPECT_EQ(least_word(0), 0u);
-  EXPECT_EQ(least_word(-INFINITY), 0u);
-  EXPECT_EQ(least_word(NAN), 0u);
-  EXPECT_GT(least_word(INFINITY), UINT64_MAX - (uint64_t{1} << 13));
-}
-
-// The last of all words would round to a uniform of 1, and noise without end.
-TEST(Gumbel, EveryWordHasFiniteNoiseWithinItsBound) {
-  for (int bit = 0; bit < 64; ++bit) {
-    for (const uint64_t word :
-         {uint64_t{1} << bit, ~(uint64_t{1} << bit), ~uint64_t{0} << bit, ~uint64_t{0} >> bit}) {
-      EXPECT_TRUE(std::isfinite(gumbel(word))) << word;
-      EXPECT_LE(gumbel(word), most_gumbel(word)) << word;
+// Every short, with the smallest and the largest word that begin with it.
+TEST(Gumbel, AShortBoundsTheNoiseOfItsWords) {
+  for (uint32_t i = 0; i < 0x10000; ++i) {
+    const auto upper = static_cast<uint16_t>(i);
+    const uint64_t first = uint64_t{i} << 48, last = first | (~uint64_t{0} >> 16);
+    const double least = gumbel(first), most = gumbel(last);
+    ASSERT_TRUE(std::isfinite(least) && std::isfinite(most)) << i;
+    ASSERT_LE(most, most_gumbel(upper)) << i;
+    if (i > 0x8000 && i < 0xffff) {
+      ASSERT_GT(most + 1.1, most_gumbel(upper)) << i;
     }
+    // No word of as much noise is left out, and of those with less few.
+    ASSERT_LE(least_short(most), upper) << i;
+    ASSERT_LE(least_short(std::nextafter(most, -INFINITY)), upper) << i;
+    if (least < 1 || i > 0xff00) continue;
+    ASSERT_GT(least_short(most + 0.35), upper) << i;
   }
+  EXPECT_EQ(least_short(0), 0u);
+  EXPECT_EQ(least_short(-INFINITY), 0u);
+  EXPECT_EQ(least_short(NAN), 0u);
+  EXPECT_EQ(least_short(50), 0xffffu);
+  EXPECT_EQ(least_short(INFINITY), 0xffffu);
 }
 
 TEST(Sampler, GreedyIsTheFirstLargest) {
@@ -268,26 +265,67 @@ TEST(Sampler, ChoicesOfOneSeedDiffer) {
             sample_token(logits, {.seed = 11, .choice = 0}, 5));
 }
 
+// The definition, id by id, over the logits that are numbers.
+int32_t arg_max_of_all(const std::vector<float>& logits, double temperature, uint64_t seed,
+                       int64_t position) {
+  float top = -INFINITY;
+  for (const float x : logits) top = x > top ? x : top;
+  int32_t best = -1;
+  double most = -INFINITY;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    if (std::isnan(logits[i])) continue;
+    const uint64_t word = draw_word(seed, position, id, draw_short(seed, position, id));
+    const double ratio =
+        logits[i] == top
+            ? 0
+            : (static_cast<double>(logits[i]) - static_cast<double>(top)) / temperature;
+    const double score = ratio - std::log(-std::log(uniform_of_bits(word)));
+    if (score > most) most = score, best = id;
+  }
+  return best;
+}
+
+// Logits of which the shortcut of the draw could go wrong.
+std::vector<float> hard_logits(uint64_t kind, double temperature, uint64_t seed, int64_t position) {
+  std::vector<float> logits(1 + 391 * (kind + static_cast<uint64_t>(position)) % 3000);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    const double normal = random_normal(kind, Stream::kTest, static_cast<uint64_t>(position), i),
+                 noise = gumbel(draw_word(seed, position, id, draw_short(seed, position, id)));
+    const double values[] = {
+        3 * normal,
+        0,                                     // all equal
+        100 * normal,                          // one far above the others
+        std::round(normal),                    // many ties
+        -temperature * noise,                  // all scores equal, but for rounding to f32
+        -temperature * noise + 1e-6 * normal,  // nearly
+        i % 3 == 0 ? normal : -INFINITY,       // masked
+        i % 5 == 0 ? NAN : normal,             // of a model that diverged
+        i / 64 % 2 == 0 ? normal - 40 * temperature
+                        : normal,  // runs that are out of reach but for a word in 2^53
+        -temperature * std::log(1 + static_cast<double>(i)),
+    };
+    logits[i] = static_cast<float>(values[kind]);
+  }
+  return logits;
+}
+
 // The shortcut of the draw skips no winner: every id scored, one by one, gives the same token.
 TEST(Sampler, IsTheArgMaxOfAllScores) {
-  std::vector<float> logits(3000);
-  for (int64_t position = 0; position < 100; ++position) {
-    for (size_t i = 0; i < logits.size(); ++i)
-      logits[i] = static_cast<float>(
-          3 * random_normal(1, Stream::kTest, static_cast<uint64_t>(position), i));
-    const double temperature = position % 2 == 0 ? 1 : 0.3;
-    const float top = *std::max_element(logits.begin(), logits.end());
-    int32_t want = -1;
-    double most = -INFINITY;
-    for (size_t i = 0; i < logits.size(); ++i) {
-      const double u = random_uniform(9, Stream::kSample, static_cast<uint64_t>(position), i);
-      const double score =
-          (static_cast<double>(logits[i]) - static_cast<double>(top)) / temperature -
-          std::log(-std::log(u));
-      if (score > most) most = score, want = static_cast<int32_t>(i);
+  testing::for_each_isa([](Isa) {
+    for (uint64_t kind = 0; kind < 10; ++kind) {
+      for (int64_t position = 0; position < 24; ++position) {
+        const double temperature = std::vector<double>{1, 0.3, 100, 1e-3}[position % 4];
+        const std::vector<float> logits = hard_logits(kind, temperature, 9, position);
+        const int32_t want = arg_max_of_all(logits, temperature, 9, position);
+        const SamplingOptions o = {.temperature = temperature, .seed = 9};
+        if (want >= 0) {
+          ASSERT_EQ(sample_token(logits, o, position), want) << kind << " at " << position;
+        }
+      }
     }
-    EXPECT_EQ(sample_token(logits, {.temperature = temperature, .seed = 9}, position), want);
-  }
+  });
 }
 
 }  // namespace

@@ -1,12 +1,13 @@
-// RandomRow: the random words of consecutive indices, many at a time.
+// RandomRow: random numbers of 16 bits for consecutive indices, and which of them are large.
 //
-//   bits[i] = random_bits(seed, stream, step, first + i)        base/random.h, word for word
+//   shorts[i]  = random_short(seed, stream, step, first + i)                  base/random.h, bit for bit
+//   reached[w] bit b = shorts[64 w + b] >= least[w]; 0 beyond the row
 //
-// A draw of a token needs one word for each entry of the vocabulary: one by one that is a tenth of a small
-// model's step. Integers only: every instruction set gives the same words.
+// A draw of a token needs a random number for each entry of the vocabulary, and more than 16 bits of it only for the
+// few that could win. Integers only: every instruction set gives the same.
 //
 // Threads: any; on the caller's alone.
-// Cost:    20 multiplications of 32 bits for each word, four or eight at a time.
+// Cost:    20 multiplications of 32 bits for eight numbers, four or eight such at a time.
 #pragma once
 
 #include <span>
@@ -16,17 +17,15 @@
 namespace moraine {
 
 struct RandomRow {
-  std::span<uint64_t> bits;  // out
+  std::span<uint16_t> shorts;       // out
+  std::span<uint64_t> reached;      // out, one for each 64 shorts or part of that
+  std::span<const uint16_t> least;  // as many
   uint64_t seed;
   Stream stream;
   uint64_t step;
-  uint64_t first;  // index; first + bits.size() is at most 2^32
+  uint64_t first;  // index, a multiple of 8; first + shorts.size() is at most 2^32
 };
 
 void random_row(const RandomRow& a);
-
-// Also says which words are `least` or more: bit i % 64 of reached[i / 64]; bits beyond the words are 0.
-// reached: (bits.size() + 63) / 64 of them.
-void random_row(const RandomRow& a, uint64_t least, std::span<uint64_t> reached);
 
 }  // namespace moraine

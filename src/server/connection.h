@@ -31,6 +31,7 @@ namespace moraine {
 struct ConnectionHost {
   Limits limits;
   HttpExchange::Post post;
+  std::function<bool()> here;  // whether the caller is the io thread
   // A header arrived: an answer refuses the request before its body is read.
   std::function<std::optional<HttpResponse>(const HttpRequest& head)> admit;
   std::function<void(std::shared_ptr<HttpExchange>)> handle;

@@ -5,8 +5,12 @@
 
 namespace moraine {
 
-HttpExchange::HttpExchange(HttpRequest request, std::weak_ptr<Connection> connection, Post post)
-    : request_(std::move(request)), connection_(std::move(connection)), post_(std::move(post)) {}
+HttpExchange::HttpExchange(HttpRequest request, std::weak_ptr<Connection> connection, Post post,
+                           std::function<bool()> here)
+    : request_(std::move(request)),
+      connection_(std::move(connection)),
+      post_(std::move(post)),
+      here_(std::move(here)) {}
 
 HttpExchange::~HttpExchange() {
   if (answered_) return;
@@ -25,22 +29,29 @@ void HttpExchange::respond(HttpResponse response) {
 
 void HttpExchange::start_stream(HttpResponse head, std::string ping) {
   answered_ = true;
-  post_([connection = connection_, head = std::move(head), ping = std::move(ping)] {
+  const auto start = [connection = connection_, head = std::move(head), ping = std::move(ping)] {
     if (const auto c = connection.lock()) c->start_stream(head, ping);
-  });
+  };
+  if (here_()) return start();
+  post_(start);
 }
 
-void HttpExchange::write(std::string bytes) {
-  if (bytes.empty()) return;
-  post_([connection = connection_, bytes = std::move(bytes)] {
+void HttpExchange::write(std::string_view bytes) {
+  if (here_()) {
+    if (const auto c = connection_.lock()) c->stream(bytes);
+    return;
+  }
+  post_([connection = connection_, bytes = std::string(bytes)] {
     if (const auto c = connection.lock()) c->stream(bytes);
   });
 }
 
 void HttpExchange::end() {
-  post_([connection = connection_] {
+  const auto end = [connection = connection_] {
     if (const auto c = connection.lock()) c->end_stream();
-  });
+  };
+  if (here_()) return end();
+  post_(end);
 }
 
 void HttpExchange::on_gone(std::function<void()> gone) {

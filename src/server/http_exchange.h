@@ -4,15 +4,17 @@
 //   start_stream write... end     once each, write as often as wanted
 //
 // An exchange that is dropped without an answer answers 500.
-// Threads: any; the calls of one exchange are one after another. on_gone: before the answer began,
-//          or on the io thread; it is called there, once, if the client goes before the answer is
-//          complete, never after end or respond.
+// Threads: any; the calls of one exchange are one after another, and those of one stream on the io thread, where they
+//          are done at once, or behind its start all on others. on_gone: before the answer began, or on the io
+//          thread; it is called there, once, if the client goes before the answer is complete, never after end or
+//          respond.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "server/http_message.h"
 
@@ -23,7 +25,9 @@ class Connection;
 class HttpExchange {
  public:
   using Post = std::function<void(std::function<void()>)>;
-  HttpExchange(HttpRequest request, std::weak_ptr<Connection> connection, Post post);
+  // `here`: whether the caller is the io thread.
+  HttpExchange(HttpRequest request, std::weak_ptr<Connection> connection, Post post,
+               std::function<bool()> here);
   ~HttpExchange();
   HttpExchange(const HttpExchange&) = delete;
   HttpExchange& operator=(const HttpExchange&) = delete;
@@ -35,7 +39,7 @@ class HttpExchange {
   void respond(HttpResponse response);
   // `ping` is sent in silences.
   void start_stream(HttpResponse head, std::string ping);
-  void write(std::string bytes);
+  void write(std::string_view bytes);
   void end();
   void on_gone(std::function<void()> gone);
 
@@ -43,6 +47,7 @@ class HttpExchange {
   HttpRequest request_;
   const std::weak_ptr<Connection> connection_;
   const Post post_;
+  const std::function<bool()> here_;
   std::atomic<bool> answered_{false};
 };
 

@@ -15,6 +15,7 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
+#include <thread>
 #include <unordered_map>
 
 #include "base/check.h"
@@ -158,6 +159,10 @@ int64_t connections_possible(int64_t wanted) {
 
 }  // namespace
 
+double stream_seconds_within(double stream_seconds, double tpot_seconds) {
+  return tpot_seconds > 0 ? std::min(stream_seconds, tpot_seconds / 2) : stream_seconds;
+}
+
 bool is_loopback(const std::string& host) {
   if (host == "localhost") return true;
   ErrorCode error;
@@ -179,6 +184,7 @@ struct HttpServer::State {
   int64_t connections_most = 0, accepted = 0, dropped = 0, cut = 0;
   bool stopping = false;
   std::atomic<bool> draining{false};
+  std::atomic<std::thread::id> io_thread{};  // set by run
   std::vector<std::shared_ptr<Connection>> unsent;
   std::vector<std::function<void()>>
       running;       // what was posted; empty between two calls of run_posted
@@ -192,6 +198,7 @@ struct HttpServer::State {
     connections_most = connections_possible(options.limits.connections);
     host.limits = options.limits;
     host.post = [this](std::function<void()> f) { post(std::move(f)); };
+    host.here = [this] { return io_thread == std::this_thread::get_id(); };
     host.admit = hooks.admit;
     host.handle = hooks.handle;
     host.refuse = hooks.refuse;
@@ -492,6 +499,7 @@ int64_t HttpServer::run() {
     state_->signals.add(SIGINT);
     state_->wait_signal();
   }
+  state_->io_thread = std::this_thread::get_id();
   state_->accept();
   state_->io.run();
   return state_->cut;

@@ -30,7 +30,7 @@ struct HttpOptions {
   double drain_seconds = 30;
   // Streams send together, so often that it takes `stream_share` of the time, and at least every `stream_seconds`.
   double stream_share = 0.01;
-  double stream_seconds = 0.01;
+  double stream_seconds = 0.02;
   bool handle_signals = false;
   Limits limits;
 };
@@ -76,6 +76,9 @@ class HttpServer {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Of a server whose tokens have a target: streams rest for half of it at most.
+double stream_seconds_within(double stream_seconds, double tpot_seconds);
 
 // Whether `host` is an address of this machine that no other reaches ("localhost", 127.0.0.0/8, ::1).
 bool is_loopback(const std::string& host);

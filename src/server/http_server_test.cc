@@ -378,19 +378,20 @@ TEST(HttpServer, WhatIsQueuedWhileStreamsRestWaitsWithThem) {
     echo.began.get_future().wait();
     client.until("\r\n\r\n");
     std::atomic<int> heard{0}, rounds{0};  // rounds: of the io thread
+    const auto pass_rounds = [&] {
+      for (const int until = rounds + 2; rounds < until;) std::this_thread::yield();
+    };
     echo.server->every(0.0005, [&] { ++rounds; });
     echo.server->queue([&] { ++heard; });
     echo.server->wake();  // nothing rests yet
     while (heard == 0) std::this_thread::yield();
     echo.held->write("first");
     client.until("first\r\n");
-    echo.counts();  // it rests now
-    // What runs the questions takes along what is queued until it is done.
-    for (const int until = rounds + 1; rounds < until;) std::this_thread::yield();
+    pass_rounds();  // it rests now, and looks at nothing any more
     echo.server->queue([&] { ++heard; });
     echo.server->wake();
     if (!more_time) {
-      for (const int until = rounds + 2; rounds < until;) std::this_thread::yield();
+      pass_rounds();
       EXPECT_EQ(heard, 1);
       echo.counts();  // whatever is posted takes along what was queued
     }
@@ -407,6 +408,12 @@ TEST(HttpServer, StreamsSendAsOftenAsTheirShareOfTheTimeAllows) {
     echo.held->write(piece);
     EXPECT_NE(client.until(std::string(piece) + "\r\n"), "");
   }
+}
+
+TEST(HttpServer, StreamsRestWithinTheTargetOfTheirTokens) {
+  EXPECT_EQ(stream_seconds_within(0.02, 0), 0.02);
+  EXPECT_EQ(stream_seconds_within(0.02, 0.06), 0.02);
+  EXPECT_EQ(stream_seconds_within(0.02, 0.015), 0.0075);
 }
 
 TEST(HttpServer, AStreamForHttp10EndsWithTheConnection) {
@@ -455,6 +462,32 @@ TEST(HttpServer, ASlowReaderIsClosedAtTheLimitOfItsBuffer) {
   }
   TestClient other(echo.port());
   EXPECT_EQ(other.get("/fine").status, 200);
+}
+
+// Fails if what is written on the io thread goes out in another order, or if its writer hears in its midst, where it
+// does not expect it, that the client is closed.
+TEST(HttpServer, WhatIsWrittenOnTheIoThreadIsInOrderAndInterruptsNobody) {
+  Limits limits;
+  limits.output_bytes = 1000;
+  Echo echo(limits);
+  TestClient client(echo.port());
+  client.send(get("/stream"));
+  echo.began.get_future().wait();
+  client.until("\r\n\r\n");
+  echo.ask([&] {
+    for (const char* piece : {"a", "b", "c"}) echo.held->write(piece);
+    return 0;
+  });
+  EXPECT_EQ(client.until("c\r\n"), "1\r\na\r\n1\r\nb\r\n1\r\nc\r\n");
+  std::future<void> gone = echo.gone.get_future();
+  const bool interrupted = echo.ask([&] {
+    echo.held->write(std::string(1001, 'x'));
+    echo.held->write("y");
+    return gone.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  });
+  EXPECT_FALSE(interrupted);
+  gone.wait();
+  EXPECT_EQ(client.all(), "");
 }
 
 TEST(HttpServer, AReaderThatTakesNothingIsClosedByTime) {

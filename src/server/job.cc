@@ -52,38 +52,41 @@ void Job::submit() {
 }
 
 Listener Job::listener_of(size_t c) {
-  const auto self = shared_from_this();
-  const auto tell = [self](const HttpExchange::Post& to, auto event) {
-    to([self, event = std::move(event)] { self->hear(event); });
+  const auto tell = [self = shared_from_this(), c](const auto& what) {
+    self->tell({.choice = c, .what = what, .at = now_seconds()});
   };
-  return {.on_prompt =
-              [this, tell, c](const PromptDone& prompt) {
-                tell(parts_.post, [this, c, prompt] { prompt_done(choices_[c], prompt); });
-              },
-          .on_token =
-              [this, tell, c](const TokenPiece& piece) {
-                tell(parts_.queue,
-                     [this, c, piece, at = now_seconds()] { token(choices_[c], piece, at); });
-              },
-          .on_finish =
-              [this, tell, c](const Ended& ended) {
-                tell(parts_.post, [this, c, ended] { choice_ended(choices_[c], ended); });
-              }};
+  return {.on_prompt = tell, .on_token = tell, .on_finish = tell};
 }
 
-template <class Event>
-void Job::hear(const Event& event) {
-  if (ended_) return;
-  if (submitted_)
-    event();
-  else
-    early_.push_back(event);
+// A token does not wake the io thread: that is done once for all of a step.
+void Job::tell(ChoiceEvent event) {
+  const bool token = std::holds_alternative<TokenPiece>(event.what);
+  {
+    const std::lock_guard lock(told_mutex_);
+    told_.push_back(std::move(event));
+    if (token && told_.size() > 1) return;  // it is looked at with those before
+  }
+  (token ? parts_.queue : parts_.post)([self = shared_from_this()] { self->hear(); });
+}
+
+void Job::hear() {
+  if (!submitted_ && !ended_) return;  // submitted will look
+  {
+    const std::lock_guard lock(told_mutex_);
+    heard_.swap(told_);
+  }
+  for (ChoiceEvent& event : heard_) {
+    if (ended_) break;
+    AnswerChoice& choice = choices_[event.choice];
+    std::visit([&](auto& what) { happened(choice, what, event.at); }, event.what);
+  }
+  heard_.clear();
 }
 
 // The engine would not take all choices: what it says of the others is for nobody.
 void Job::refused() {
   ended_ = true;
-  early_.clear();
+  hear();
 }
 
 void Job::submitted(std::vector<int64_t> ids) {
@@ -97,11 +100,10 @@ void Job::submitted(std::vector<int64_t> ids) {
     parts_.exchange->start_stream(std::move(head), plan_.format.ping);
     parts_.exchange->write(plan_.format.begin());
   }
-  const std::vector<std::function<void()>> early = std::move(early_);
-  for (const auto& event : early) hear(event);
+  hear();
 }
 
-void Job::prompt_done(AnswerChoice& choice, PromptDone prompt) {
+void Job::happened(AnswerChoice& choice, PromptDone& prompt, double) {
   if (choice.index % plan_.best_of == 0) {
     const int64_t tokens =
         static_cast<int64_t>(plan_.prompts[static_cast<size_t>(choice.prompt_index)].prompt.size());
@@ -113,7 +115,7 @@ void Job::prompt_done(AnswerChoice& choice, PromptDone prompt) {
   if (plan_.stream) parts_.exchange->write(plan_.format.prompt(choice));
 }
 
-void Job::token(AnswerChoice& choice, const TokenPiece& piece, double at) {
+void Job::happened(AnswerChoice& choice, const TokenPiece& piece, double at) {
   if (choice.num_tokens == 0)
     parts_.metrics->first_token(at - parts_.begun);
   else
@@ -145,7 +147,7 @@ void Job::took(AnswerChoice& choice, const Deltas& deltas) {
   }
 }
 
-void Job::choice_ended(AnswerChoice& choice, const Ended& ended) {
+void Job::happened(AnswerChoice& choice, const Ended& ended, double) {
   if (ended.finish == Finish::kError)
     return fail(RequestError(ended.error, "", "internal_error", 500));
   if (ended.finish == Finish::kCancelled)

@@ -6,11 +6,14 @@
 //   ended       all choices ended, or the client went (all are cancelled), or one failed (so are the
 //               others); accounted exactly once
 //
-// Threads: start on any; everything else on the io thread. A whole answer is written by the worker.
+// Threads: start on any; listeners on the engine's, whose events wait for the io thread, in their order; everything
+//          else there. A whole answer is written by the worker.
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "server/answer.h"
@@ -33,6 +36,13 @@ struct JobParts {
   double begun = 0;      // when the request was whole
 };
 
+// What the engine said of a choice.
+struct ChoiceEvent {
+  size_t choice;
+  std::variant<PromptDone, TokenPiece, Ended> what;
+  double at;  // when
+};
+
 class Job : public std::enable_shared_from_this<Job> {
  public:
   // Errors: those of Generator::submit; then nothing is left in the engine.
@@ -42,15 +52,15 @@ class Job : public std::enable_shared_from_this<Job> {
  private:
   void submit();
   Listener listener_of(size_t choice);
-  template <class Event>
-  void hear(const Event& event);
+  void tell(ChoiceEvent event);
+  void hear();
   void submitted(std::vector<int64_t> ids);
   void refused();
-  void prompt_done(AnswerChoice& choice, PromptDone prompt);
-  void token(AnswerChoice& choice, const TokenPiece& piece, double at);
+  void happened(AnswerChoice& choice, PromptDone& prompt, double at);
+  void happened(AnswerChoice& choice, const TokenPiece& piece, double at);
+  void happened(AnswerChoice& choice, const Ended& ended, double at);
   Deltas cut(AnswerChoice& choice, const std::string& text);
   void took(AnswerChoice& choice, const Deltas& deltas);
-  void choice_ended(AnswerChoice& choice, const Ended& ended);
   void all_ended();
   void write_whole();
   void fail(const RequestError& error);
@@ -63,9 +73,13 @@ class Job : public std::enable_shared_from_this<Job> {
   AnswerPlan plan_;
   std::vector<AnswerChoice> choices_;
   Usage usage_;
-  std::vector<int64_t> ids_;                  // of the choices in the engine
-  std::vector<std::function<void()>> early_;  // heard before submitted
+  std::vector<int64_t> ids_;  // of the choices in the engine
   bool submitted_ = false, ended_ = false;
+  std::vector<ChoiceEvent> heard_;  // of hear
+
+  // What the io thread has not heard of: all of it is handed over together, in its order.
+  std::mutex told_mutex_;
+  std::vector<ChoiceEvent> told_;
 };
 
 // The headers of every answer of a model.

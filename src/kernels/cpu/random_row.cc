@@ -1,5 +1,5 @@
 // RandomRow with SIMD: the rounds of Philox on lanes of 64 bits, each holding one of the four 32-bit words of
-// an index.
+// a block.
 #include "kernels/random_row.h"
 
 #include <algorithm>
@@ -50,18 +50,19 @@ struct Keys {
   }
 };
 
-// Vectors of words that are computed together: the rounds of one wait for each other. As many as registers hold.
+// Vectors of blocks that are computed together: the rounds of one wait for each other. As many as registers hold.
 constexpr size_t kTogether = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+constexpr size_t kShorts = 8;  // of a block
 
-// The words of indices from `index` on, kTogether vectors.
+// The blocks from `block` on, kTogether vectors, as shorts in their order.
 // Products read the lower halves of lanes only, so what the upper ones hold between rounds is nobody's.
-HWY_INLINE void words(D64 d, const Keys& keys, uint64_t step, V64 index, V64* out) {
+HWY_INLINE void draw_blocks(D64 d, const Keys& keys, uint64_t step, V64 block, uint16_t* out) {
   constexpr uint64_t kLow = 0xffffffffu;
   const V64 mul0 = hn::Set(d, uint64_t{0xD2511F53u}), mul1 = hn::Set(d, uint64_t{0xCD9E8D57u});
   V64 c0[kTogether], c1[kTogether], c2[kTogether], c3[kTogether];
   HWY_UNROLL(4)
   for (size_t k = 0; k < kTogether; ++k) {
-    c0[k] = hn::Add(index, hn::Set(d, k * hn::Lanes(d)));
+    c0[k] = hn::Add(block, hn::Set(d, k * hn::Lanes(d)));
     c1[k] = hn::Zero(d);
     c2[k] = hn::Set(d, step & kLow);
     c3[k] = hn::Set(d, step >> 32);
@@ -78,69 +79,50 @@ HWY_INLINE void words(D64 d, const Keys& keys, uint64_t step, V64 index, V64* ou
       c3[k] = p0;
     }
   }
+  const V64 low = hn::Set(d, kLow);
   HWY_UNROLL(4)
-  for (size_t k = 0; k < kTogether; ++k)
-    out[k] = hn::Or(hn::ShiftLeft<32>(c0[k]), hn::And(c1[k], hn::Set(d, kLow)));
+  for (size_t k = 0; k < kTogether; ++k) {
+    const V64 first = hn::Or(hn::And(c0[k], low), hn::ShiftLeft<32>(c1[k])),
+              second = hn::Or(hn::And(c2[k], low), hn::ShiftLeft<32>(c3[k]));
+    hn::StoreInterleaved2(first, second, d,
+                          reinterpret_cast<uint64_t*>(out + k * kShorts * hn::Lanes(d)));
+  }
+}
+
+void draw_shorts(const RandomRow& a) {
+  const D64 d;
+  const size_t blocks = kTogether * hn::Lanes(d), most = kShorts * blocks, n = a.shorts.size();
+  const Keys keys(a);
+  V64 block = hn::Iota(d, a.first / kShorts);
+  size_t i = 0;
+  for (; i + most <= n; i += most, block = hn::Add(block, hn::Set(d, blocks)))
+    draw_blocks(d, keys, a.step, block, a.shorts.data() + i);
+  if (i == n) return;
+  HWY_ALIGN uint16_t rest[kTogether * kShorts * HWY_MAX_BYTES / sizeof(uint64_t)];
+  draw_blocks(d, keys, a.step, block, rest);
+  std::copy_n(rest, n - i, a.shorts.data() + i);
 }
 
 void random_row_of(const RandomRow& a) {
-  const D64 d;
-  const size_t lanes = hn::Lanes(d), most = kTogether * lanes, n = a.bits.size();
-  const Keys keys(a);
-  V64 drawn[kTogether];
-  V64 index = hn::Iota(d, a.first);
-  size_t i = 0;
-  for (; i + most <= n; i += most, index = hn::Add(index, hn::Set(d, most))) {
-    words(d, keys, a.step, index, drawn);
-    for (size_t k = 0; k < kTogether; ++k) hn::StoreU(drawn[k], d, a.bits.data() + i + k * lanes);
-  }
-  if (i == n) return;
-  HWY_ALIGN uint64_t rest[kTogether * HWY_MAX_BYTES / sizeof(uint64_t)];
-  words(d, keys, a.step, index, drawn);
-  for (size_t k = 0; k < kTogether; ++k) hn::StoreU(drawn[k], d, rest + k * lanes);
-  std::copy_n(rest, n - i, a.bits.data() + i);
-}
-
-// A bit for each lane of the mask.
-template <class Mask>
-HWY_INLINE uint64_t mask_bits(D64 d, Mask mask) {
-  alignas(8) uint8_t bytes[8] = {};
-  hn::StoreMaskBits(d, mask, bytes);
-  if (HWY_MAX_BYTES / sizeof(uint64_t) <= 8) return bytes[0];
-  uint64_t bits;
-  std::memcpy(&bits, bytes, sizeof bits);
-  return bits;
-}
-
-void random_row_reaching(const RandomRow& a, uint64_t least, uint64_t* reached) {
   constexpr size_t kBits = 64;
-  const D64 d;
-  const size_t lanes = hn::Lanes(d), most = kTogether * lanes, n = a.bits.size();
-  const size_t whole = kBits % most == 0 ? n / kBits * kBits : 0;
-  const Keys keys(a);
-  const V64 limit = hn::Set(d, least);
-  V64 index = hn::Iota(d, a.first);
-  V64 drawn[kTogether];
-  for (size_t begin = 0; begin < whole; begin += kBits) {
-    uint64_t bits = 0;
-    for (size_t i = 0; i < kBits; i += most, index = hn::Add(index, hn::Set(d, most))) {
-      words(d, keys, a.step, index, drawn);
-      for (size_t k = 0; k < kTogether; ++k) {
-        hn::StoreU(drawn[k], d, a.bits.data() + begin + i + k * lanes);
-        bits |= mask_bits(d, hn::Not(hn::Lt(drawn[k], limit))) << (i + k * lanes);
-      }
+  draw_shorts(a);
+  const size_t n = a.shorts.size();
+  const hn::ScalableTag<uint16_t> d;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + kBits <= n && lanes >= 8 && kBits % lanes == 0; i += kBits) {
+    const auto limit = hn::Set(d, a.least[i / kBits]);
+    uint8_t bits[kBits / 8];
+    for (size_t k = 0; k < kBits; k += lanes) {
+      const auto below = hn::Lt(hn::LoadU(d, a.shorts.data() + i + k), limit);
+      hn::StoreMaskBits(d, hn::Not(below), bits + k / 8);
     }
-    reached[begin / kBits] = bits;
+    std::memcpy(&a.reached[i / kBits], bits, sizeof bits);
   }
-  if (whole == n) return;
-  RandomRow rest = a;
-  rest.bits = a.bits.subspan(whole);
-  rest.first = a.first + whole;
-  random_row_of(rest);
-  for (size_t i = whole; i < n; ++i) {
-    uint64_t& bits = reached[i / kBits];
+  for (; i < n; ++i) {
+    uint64_t& bits = a.reached[i / kBits];
     if (i % kBits == 0) bits = 0;
-    bits |= uint64_t{a.bits[i] >= least} << (i % kBits);
+    bits |= uint64_t{a.shorts[i] >= a.least[i / kBits]} << (i % kBits);
   }
 }
 
@@ -153,17 +135,11 @@ HWY_AFTER_NAMESPACE();
 namespace moraine {
 
 HWY_EXPORT(random_row_of);
-HWY_EXPORT(random_row_reaching);
 
 void random_row(const RandomRow& a) {
-  MR_CHECK(a.first + a.bits.size() <= uint64_t{1} << 32);
+  MR_CHECK(a.first % 8 == 0 && a.first + a.shorts.size() <= uint64_t{1} << 32);
+  MR_CHECK(a.reached.size() == (a.shorts.size() + 63) / 64 && a.least.size() == a.reached.size());
   HWY_DYNAMIC_DISPATCH(random_row_of)(a);
-}
-
-void random_row(const RandomRow& a, uint64_t least, std::span<uint64_t> reached) {
-  MR_CHECK(a.first + a.bits.size() <= uint64_t{1} << 32);
-  MR_CHECK(reached.size() == (a.bits.size() + 63) / 64);
-  HWY_DYNAMIC_DISPATCH(random_row_reaching)(a, least, reached.data());
 }
 
 }  // namespace moraine
