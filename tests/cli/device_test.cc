@@ -87,7 +87,8 @@ TEST_F(DeviceCli, AModelPackedAsIntegersAnswers) {
   EXPECT_EQ(q4["tokens"], must(kGenerate, {})["tokens"]);
   EXPECT_NE(q4["logprobs"], q8["logprobs"]);
   EXPECT_EQ(must(kGenerate, {device[0], device[1], "--chunk", "2"}), q4);
-  EXPECT_EQ(must(kGenerate, {device[0], device[1], "--ranks", "2"}), q4);  // each has its experts' packs
+  EXPECT_EQ(must(kGenerate, {device[0], device[1], "--ranks", "2"}),
+            q4);  // each has its experts' packs
   std::string tokens = "5 6 7 8 9";
   for (const Json& id : q4["tokens"]) tokens += " " + json_text(id);
   const Json scored = must({"eval", "score", "--tokens", tokens, "--json"}, device)["logprobs"];
