@@ -11,7 +11,7 @@
 namespace moraine {
 namespace {
 
-struct Writer {
+struct ChatWriter {
   ChatFormat format;
   std::string id = random_id("chatcmpl-");
   int64_t created = static_cast<int64_t>(unix_seconds());
@@ -142,7 +142,7 @@ Json assistant_message(const AnswerChoice& choice) {
 }
 
 AnswerFormat chat_format(ChatFormat format) {
-  auto w = std::make_shared<Writer>(Writer{.format = std::move(format)});
+  auto w = std::make_shared<ChatWriter>(ChatWriter{.format = std::move(format)});
   AnswerFormat f;
   f.logprobs = w->format.logprobs >= 0;
   f.parser = [w] { return std::make_unique<ReplyParser>(w->format.parser); };

@@ -12,10 +12,10 @@
 namespace moraine {
 namespace {
 
+using testing::kChat;
 using testing::SseStream;
 using testing::TestServer;
 
-const char* const kChat = "/v1/chat/completions";
 const char* const kCalls =
     "I look.<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rom\"}}\n</tool_call>";
 

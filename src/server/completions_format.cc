@@ -28,7 +28,7 @@ std::string token_name(const Tokenizer& tokenizer, int32_t id) {
   return name;
 }
 
-struct Writer {
+struct CompletionsWriter {
   CompletionsFormat format;
   std::string id = random_id("cmpl-");
   int64_t created = static_cast<int64_t>(unix_seconds());
@@ -134,7 +134,7 @@ struct Writer {
 }  // namespace
 
 AnswerFormat completions_format(CompletionsFormat format) {
-  auto w = std::make_shared<Writer>(Writer{.format = std::move(format)});
+  auto w = std::make_shared<CompletionsWriter>(CompletionsWriter{.format = std::move(format)});
   AnswerFormat f;
   f.logprobs = w->format.logprobs >= 0;
   f.whole = [w](std::vector<AnswerChoice>& choices, const Usage& usage) {

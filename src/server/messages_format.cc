@@ -27,7 +27,7 @@ Json input_of(const std::string& arguments) {
   return input.is_object() ? input : Json::object();
 }
 
-struct Writer {
+struct MessagesWriter {
   MessagesFormat format;
   std::string id = random_id("msg_");
   int64_t block = -1;          // open, in a stream
@@ -119,7 +119,7 @@ struct Writer {
 }  // namespace
 
 AnswerFormat messages_format(MessagesFormat format) {
-  auto w = std::make_shared<Writer>(Writer{.format = std::move(format)});
+  auto w = std::make_shared<MessagesWriter>(MessagesWriter{.format = std::move(format)});
   auto stop = std::make_shared<Stop>();
   AnswerFormat f;
   f.errors = ErrorShape::kAnthropic;
@@ -127,7 +127,7 @@ AnswerFormat messages_format(MessagesFormat format) {
   f.whole = [w](std::vector<AnswerChoice>& choices, const Usage& usage) {
     return w->whole(choices[0], usage);
   };
-  f.ping = Writer::event("ping", Json::object());
+  f.ping = MessagesWriter::event("ping", Json::object());
   f.begin = [] { return std::string(); };
   f.prompt = [w](AnswerChoice& choice) { return w->begin(choice); };
   f.delta = [w](AnswerChoice& choice, const Deltas& deltas) {
@@ -140,11 +140,11 @@ AnswerFormat messages_format(MessagesFormat format) {
     return w->close_block();
   };
   f.end = [stop](const Usage& usage) {
-    return Writer::event(
+    return MessagesWriter::event(
                "message_delta",
                {{"delta", {{"stop_reason", stop->reason}, {"stop_sequence", stop->sequence}}},
                 {"usage", {{"output_tokens", usage.completion_tokens}}}}) +
-           Writer::event("message_stop", Json::object());
+           MessagesWriter::event("message_stop", Json::object());
   };
   f.failed = [](const RequestError& error) {
     return "event: error\ndata: " + error_body(ErrorShape::kAnthropic, error) + "\n\n";

@@ -6,10 +6,9 @@
 namespace moraine {
 namespace {
 
+using testing::kChat;
+using testing::kCompletions;
 using testing::TestServer;
-
-const char* const kCompletions = "/v1/completions";
-const char* const kChat = "/v1/chat/completions";
 
 Json message(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
 

@@ -6,7 +6,7 @@
 namespace moraine {
 namespace {
 
-struct Writer {
+struct ResponsesWriter {
   ResponsesFormat format;
   std::string id = random_id("resp_");
   int64_t created = static_cast<int64_t>(unix_seconds());
@@ -167,7 +167,7 @@ struct Writer {
 }  // namespace
 
 AnswerFormat responses_format(ResponsesFormat format) {
-  auto w = std::make_shared<Writer>(Writer{.format = std::move(format)});
+  auto w = std::make_shared<ResponsesWriter>(ResponsesWriter{.format = std::move(format)});
   auto cut = std::make_shared<bool>(false);
   AnswerFormat f;
   f.parser = [w] { return std::make_unique<ReplyParser>(w->format.parser); };

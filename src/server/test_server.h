@@ -23,6 +23,9 @@
 
 namespace moraine::testing {
 
+inline constexpr const char* kChat = "/v1/chat/completions";
+inline constexpr const char* kCompletions = "/v1/completions";
+
 // Answers each request with the tokens of `script`, cut by max_tokens and stop strings; `tokens_each` at most
 // until released, then the rest.
 class FakeGenerator : public Generator {

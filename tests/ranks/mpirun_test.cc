@@ -31,10 +31,10 @@ std::string read_if_there(const std::string& path) {
 }
 
 // `mpirun -n ranks moraine ...`, with its output in files beside `out`.
-class Job {
+class MpiJob {
  public:
-  Job(int ranks, const std::string& arguments, const std::string& out,
-      const std::string& environment = "")
+  MpiJob(int ranks, const std::string& arguments, const std::string& out,
+         const std::string& environment = "")
       : out_(out) {
     const std::string command =
         "exec env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + environment +
@@ -45,7 +45,7 @@ class Job {
     ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
     ::_exit(127);
   }
-  ~Job() {
+  ~MpiJob() {
     if (pid_ > 0) {
       ::kill(pid_, SIGKILL);
       wait();
@@ -135,7 +135,7 @@ TEST_F(Mpirun, OneAnswer) {
   const auto on = [&](int ranks, const std::string& expert, const std::string& environment) {
     const std::string out =
         tiny.out("mpi" + std::to_string(ranks) + expert + environment.substr(0, 2));
-    Job job(ranks, train(toml("expert = " + expert + "\n"), out), out, environment);
+    MpiJob job(ranks, train(toml("expert = " + expert + "\n"), out), out, environment);
     EXPECT_EQ(job.wait(), 0) << job.log();
     const std::string output = job.output();
     EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;  // rank 0 alone
@@ -157,10 +157,10 @@ TEST_F(Mpirun, AnswersAndScoresAreThoseOfOneRank) {
   for (const std::string& arguments :
        {generate, generate + " --low-latency on", "eval score --tokens '5 9 2 77 31'" + model}) {
     const std::string out = tiny.out("answer" + std::to_string(++number));
-    Job one(1, arguments, out);
+    MpiJob one(1, arguments, out);
     EXPECT_EQ(one.wait(), 0) << one.log();
-    Job two(2, arguments,
-            out + "-2");  // after it: launchers that start together trip over each other
+    MpiJob two(2, arguments,
+               out + "-2");  // after it: launchers that start together trip over each other
     EXPECT_EQ(two.wait(), 0) << two.log();
     EXPECT_NE(two.output(), "");
     EXPECT_EQ(two.output(), one.output());
@@ -169,7 +169,7 @@ TEST_F(Mpirun, AnswersAndScoresAreThoseOfOneRank) {
 
 TEST_F(Mpirun, SignalToOneRankSavesOnAll) {
   const std::string out = tiny.out("signal");
-  Job job(4, train(endless(), out), out);
+  MpiJob job(4, train(endless(), out), out);
   job.wait_for_steps(3);
   const pid_t rank = job.process(2);
   ASSERT_GT(rank, 0) << job.log();
@@ -184,7 +184,7 @@ TEST_F(Mpirun, SignalToOneRankSavesOnAll) {
 
 TEST_F(Mpirun, KilledRankIsNamedByTheOthers) {
   const std::string out = tiny.out("killed");
-  Job job(4, train(endless(), out), out);
+  MpiJob job(4, train(endless(), out), out);
   job.wait_for_steps(3);
   const pid_t rank = job.process(2);
   ASSERT_GT(rank, 0) << job.log();
