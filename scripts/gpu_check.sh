@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The day a GPU is there: builds with the kernels in the program, runs every test of GPU kernels on the device, and
-# measures products and attention. Ends with one page on stdout, which belongs into bench/results.
+# measures products, beside cuBLASLt or hipBLASLt where one is, and attention. Ends with one page on stdout, which
+# belongs into bench/results. MORAINE_MATMUL_LIBRARY names the library's file where it is in no usual place.
 #   scripts/gpu_check.sh [RULE]     RULE: how the device's matrix units round: cdna2, cdna3, sm_80, sm_90; default: by name
 # Needs a driver, clang 19 and lld 19 (scripts/setup.sh gpu); takes minutes, most of them to build.
 # Exit: 0; 1 if a test failed; 77 without a driver: skipped, and it says so.

@@ -261,8 +261,9 @@ void cmd_bench(const CommandLine& line) {
       "TCP paths, beside raw streams. prefill, decode: a prompt; a "
       "token of each of many sequences; without an engine. serve: prompts and answers, alone and "
       "together. masks: what structured answers cost for each token. gpu: whether a driver is "
-      "here, and what products and attention reach on its device; the GPU kernels are compiled "
-      "and emulated, never run on hardware.");
+      "here, and what products and attention reach on its device, products beside cuBLASLt or "
+      "hipBLASLt if one is there; the GPU kernels are compiled and emulated, never run on "
+      "hardware.");
   declare(flags, f);
   if (!flags.parse(line)) return;
   f.options.threads = f.threads > 0 ? static_cast<int>(f.threads) : usable_cores();

@@ -11,5 +11,6 @@ namespace moraine::testing {
 std::string source_path(const std::string& name);  // name: "tests/golden/native-tiny"
 std::string moraine_program();                     // the `moraine` of this build
 std::string collectives_stand_in();                // a library that plays NCCL (tests/stand_in)
+std::string matmul_stand_in();                     // one that plays cuBLASLt and hipBLASLt
 
 }  // namespace moraine::testing

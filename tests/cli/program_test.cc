@@ -211,6 +211,26 @@ TEST_F(ProgramCli, BenchGpuSaysHowFarTheKernelsAreProven) {
             std::string::npos);
   EXPECT_NE(must({"bench", "gpu", "--device", "emulated:sm_80"}).find("attention bf16"),
             std::string::npos);
+  // Beside a library that plays the vendor's; without one it says so, and goes on.
+  for (const bool there : {true, false}) {
+    SCOPED_TRACE(there);
+    there ? setenv("MORAINE_MATMUL_LIBRARY", testing::matmul_stand_in().c_str(), 1)
+          : unsetenv("MORAINE_MATMUL_LIBRARY");
+    const Json beside =
+        parse_json(must({"bench", "gpu", "--device", "emulated:cdna3", "--json"}), "bench gpu");
+    EXPECT_EQ(beside["library"].is_null(), !there);
+    EXPECT_EQ(beside["library_why"].is_null(), there);
+    EXPECT_EQ(beside["measured"][0]["library_ms"].is_null(), !there);
+    EXPECT_TRUE(beside["measured"][1]["library_ms"].is_null());
+    EXPECT_EQ(beside["measured"].size(), 3);
+  }
+  // A product of its own is not shown as if it were ours.
+  setenv("MORAINE_MATMUL_LIBRARY", testing::matmul_stand_in().c_str(), 1);
+  setenv("MATMUL_FAIL", "another product", 1);
+  EXPECT_NE(must({"bench", "gpu", "--device", "emulated:sm_90"}).find("of its norm away from ours"),
+            std::string::npos);
+  unsetenv("MATMUL_FAIL");
+  unsetenv("MORAINE_MATMUL_LIBRARY");
   const Json said = parse_json(must({"bench", "gpu", "--json"}), "bench gpu");
   // A device, or why there is none; with one there may be no kernels in this program.
   EXPECT_FALSE(said["device"].is_null() && said["why"].is_null());

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -16,6 +15,7 @@
 #include "kernels/gpu/driver_table.h"
 #include "kernels/gpu/linear.h"
 #include "kernels/gpu/open_device.h"
+#include "kernels/gpu/test_same_call.h"
 
 #if __has_include(<cuda.h>)
 #include <cuda.h>
@@ -194,16 +194,6 @@ TEST(GpuRuntime, ALibraryThatLacksAnEntryIsRefusedByIt) {
 }
 
 #ifdef CUDA_VERSION
-// As many arguments of the same sizes, and a result of one size.
-template <class Ours, class Theirs>
-struct SameCall;
-template <class R, class... A, class S, class... B>
-struct SameCall<R (*)(A...), S (*)(B...)> {
-  static constexpr bool value = [] {
-    if constexpr (sizeof...(A) != sizeof...(B)) return false;
-    return sizeof(R) == sizeof(S) && std::array{sizeof(A)...} == std::array{sizeof(B)...};
-  }();
-};
 #define MR_SAME_CALL(entry, theirs) \
   static_assert(SameCall<decltype(DriverTable::entry), decltype(&theirs)>::value, #theirs)
 MR_SAME_CALL(init, cuInit);
