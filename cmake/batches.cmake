@@ -41,7 +41,7 @@ function(moraine_batches name list)
     set(file ${CMAKE_BINARY_DIR}/batches/${name}_${number}.cc)
     file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
     # g++ warns of members with types of anonymous namespaces where the file is not the compiler's first.
-    set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
+    set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
     list(APPEND files ${file})
     math(EXPR number "${number} + ${MORAINE_BATCH}")
   endwhile()
