@@ -27,7 +27,7 @@ address_filter+=':Train.ThreadsChangeNothing:ModelGradient.*:ContextModel.Repeti
 # Many rows by every rule: the same few loads and barriers of the kernels again and again.
 gpu_filter='-GpuAttention.Matches*:GpuAttention.Every*:GpuAttention.ARow*:GpuLinear.Matches*:GpuLinear.Every*:GpuLinear.ARow*:Tile.Exp*'
 gpu_filter+=':GpuAttentionBackward.Matches*:GpuAttentionBackward.Every*:GpuAttentionBackward.AD*:GpuLinearBackward.Matches*'
-gpu_filter+=':GpuLinearBackward.Every*:GpuLinearBackward.AG*:GpuMatmul.Matches*:GpuMatmul.Every*'
+gpu_filter+=':GpuLinearBackward.Every*:GpuLinearBackward.AG*:GpuMatmul.Matches*:GpuMatmul.Every*:GpuAttentionPart.Matches*:GpuAttentionPart.APart*'
 thread_programs=(comm parallel)
 thread_filter='-Mpi.*:Process*'
 
