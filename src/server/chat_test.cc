@@ -83,7 +83,7 @@ TEST(Chat, AStreamHasARoleThenTextThenAnEnd) {
 TEST(Chat, ToolsAreCalled) {
   TestServer server;
   server.generator->script = kCalls;
-  const Json body = {{"messages", user("weather?")}, {"tools", {weather_tool()}}};
+  const Json body = {{"messages", user("weather?")}, {"tools", Json::array({weather_tool()})}};
   const Json choice = server.post_json(kChat, body)["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "tool_calls");
   EXPECT_EQ(choice["message"]["content"], "I look.");
@@ -191,7 +191,8 @@ TEST(Chat, ToolsAndAFormOfTheAnswerHoldTogether) {
                {"response_format", format}};
   server.generator->script = kCalls;
   EXPECT_EQ(server.post_json(kChat, body)["choices"][0]["finish_reason"], "tool_calls");
-  const TokenTrie& trie = *server.model("x")->token_trie;
+  const auto model = server.model("x");
+  const TokenTrie& trie = *model->token_trie;
   const auto may_begin = [&](const std::string& text) {
     std::vector<uint64_t> mask(static_cast<size_t>(trie.mask_words()));
     server.generator->requests.back().filter->allowed(mask);
@@ -214,7 +215,8 @@ TEST(Chat, CallsInXmlAreHeldToTheirSchema) {
   Json tool = weather_tool();
   tool["function"]["parameters"]["properties"]["days"] = {{"type", "integer"}};
   tool["function"]["parameters"]["required"] = {"city"};
-  const TokenTrie& trie = *server.model("x")->token_trie;
+  const auto model = server.model("x");
+  const TokenTrie& trie = *model->token_trie;
   for (const ToolFormat format : {ToolFormat::kZaya, ToolFormat::kQwenCoder}) {
     const std::string tag = format == ToolFormat::kZaya ? "zyphra_tool_call>" : "tool_call>";
     ToolUse use{.tools = Json::array({tool})};

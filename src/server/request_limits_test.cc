@@ -124,7 +124,7 @@ const LimitCase kCases[] = {
      "messages[1].tool_calls"},
     {"name of a tool", kChat, 64,
      [](int64_t n) {
-       return Json{{"tools", {tool(std::string(static_cast<size_t>(n), 'f'))}}};
+       return Json{{"tools", Json::array({tool(std::string(static_cast<size_t>(n), 'f'))})}};
      },
      "tools[0].function.name"},
 };
@@ -145,7 +145,7 @@ TEST(RequestLimits, AreTakenAtTheLimitAndRefusedBeyond) {
     for (const int64_t count : {c.limit, c.limit + 1}) {
       Json body = path == kCompletions      ? Json{{"prompt", "a"}}
                   : path == "/v1/responses" ? Json{{"input", "a"}}
-                                            : Json{{"messages", {message("a")}}};
+                                            : Json{{"messages", Json::array({message("a")})}};
       if (path == "/v1/messages") body["max_tokens"] = 5;
       body.update(c.body(count));
       const Json answer = server.error(c.path, body);
@@ -179,12 +179,13 @@ TEST(RequestLimits, PromptAndAnswerFitTheContext) {
   const auto talk = [&](int64_t tokens) {
     std::string text = "a";
     const auto count = [&] {
-      return server.post_json("/tokenize", {{"messages", {message(text)}}})["count"].get<int64_t>();
+      return server.post_json("/tokenize", {{"messages", Json::array({message(text)})}})["count"]
+          .get<int64_t>();
     };
     const int64_t frame = count();
     for (int64_t i = frame; i < tokens; ++i) text += "\x01";  // a token each
     EXPECT_EQ(count(), tokens);
-    return Json{{"messages", {message(text)}}};
+    return Json{{"messages", Json::array({message(text)})}};
   };
   EXPECT_EQ(status(kChat, talk(999)), 200);
   EXPECT_EQ(server.generator->requests.back().max_tokens, 1) << "what there is room for";

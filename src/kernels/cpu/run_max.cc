@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/run_max.cc"
@@ -24,6 +25,13 @@ using V32 = hn::Vec<D32>;
 // b where a is NaN.
 HWY_INLINE V32 larger(V32 a, V32 b) { return hn::IfThenElse(hn::Gt(a, b), a, b); }
 
+float one_by_one(std::span<const float> run) {
+  float largest = -INFINITY;
+  for (const float value : run)
+    largest = std::max(largest, value);  // the left one, if the right one is NaN
+  return largest;
+}
+
 void run_max_of(const RunMax& a) {
   constexpr size_t kRun = kMaxRun;
   const D32 d;
@@ -37,14 +45,13 @@ void run_max_of(const RunMax& a) {
       even = larger(hn::LoadU(d, run + i), even);
       odd = larger(hn::LoadU(d, run + i + lanes), odd);
     }
-    a.largest[begin / kRun] = hn::GetLane(hn::MaxOfLanes(d, larger(even, odd)));
+    const float largest = hn::GetLane(hn::MaxOfLanes(d, larger(even, odd)));
+    // Highway's emulated vectors say the lowest finite value where all is -inf.
+    const bool known = largest > std::numeric_limits<float>::lowest();
+    a.largest[begin / kRun] = known ? largest : one_by_one(a.values.subspan(begin, kRun));
   }
-  for (; begin < n; begin += kRun) {
-    float largest = -INFINITY;
-    for (size_t i = begin; i < std::min(begin + kRun, n); ++i)
-      largest = std::max(largest, a.values[i]);  // the left one, if the right one is NaN
-    a.largest[begin / kRun] = largest;
-  }
+  for (; begin < n; begin += kRun)
+    a.largest[begin / kRun] = one_by_one(a.values.subspan(begin, std::min(kRun, n - begin)));
 }
 
 }  // namespace
