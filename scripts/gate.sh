@@ -24,6 +24,8 @@ address_programs=(model train cli)
 address_filter='-*AtAnyCall*:*EveryFlippedByte*:*EveryCut*:*DamageOfAnyFile*:*AnErrorOnOneRank*:*RandomDamage*:*AMegabyte*'
 address_filter+=':Checkpoints.ManyTensors*:DatasetTest.AFullDisk*:DatasetTest.ThreadCount*:DatasetTest.Split*:BpeModel.LongRuns*'
 address_filter+=':Train.ThreadsChangeNothing:ModelGradient.*:ContextModel.Repetition*:Shard.PartsTile*:SlotTree.Sums*'
+# Whole models on an emulated GPU: its own part looks at the emulator and every kernel.
+address_filter+=':GpuModel.F32*:GpuModel.Bf16*:GpuModel.Cached*:GpuTraining.*:GpuExperts.*:GpuPacked.APack*:GpuPacked.Integers*:GpuPacked.Rows*'
 # Many rows by every rule: the same few loads and barriers of the kernels again and again.
 gpu_filter='-GpuAttention.Matches*:GpuAttention.Every*:GpuAttention.ARow*:GpuLinear.Matches*:GpuLinear.Every*:GpuLinear.ARow*:Tile.Exp*'
 gpu_filter+=':GpuAttentionBackward.Matches*:GpuAttentionBackward.Every*:GpuAttentionBackward.AD*:GpuLinearBackward.Matches*'
