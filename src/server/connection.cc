@@ -213,8 +213,10 @@ void Connection::start_stream(const HttpResponse& head, std::string ping) {
 
 void Connection::stream(std::string_view bytes) {
   if (stage_ != Stage::kWork || !streaming_ || answered_ || bytes.empty() || head_only_) return;
-  if (static_cast<int64_t>(output_.size() + bytes.size()) > host_.limits.output_bytes)
+  if (static_cast<int64_t>(output_.size() + bytes.size()) > host_.limits.output_bytes) {
+    streaming_ = false;  // nothing behind what is left out, and no end
     return host_.post([self = shared_from_this()] { self->close(); });  // not in the writer's midst
+  }
   if (chunked_) fmt::format_to(std::back_inserter(output_), FMT_COMPILE("{:x}\r\n"), bytes.size());
   output_ += bytes;
   if (chunked_) output_ += "\r\n";

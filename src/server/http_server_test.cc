@@ -15,6 +15,10 @@ namespace {
 
 using testing::TestClient;
 
+std::string get(const std::string& path, const std::string& fields = "") {
+  return "GET " + path + " HTTP/1.1\r\nhost: a\r\n" + fields + "\r\n";
+}
+
 // Answers with method, path and body; holds what it is told to.
 class Echo {
  public:
@@ -43,6 +47,15 @@ class Echo {
     if (held) held->end();
     held = nullptr;
     thread.join();
+  }
+  // Of an answer that goes on until it is told to end: its head.
+  std::string begin_stream(TestClient& client) {
+    client.send(get("/stream"));
+    began.get_future().wait();
+    const std::string head = client.until("\r\n\r\n");
+    TestClient(port()).get(
+        "/");  // the thread has been elsewhere, so nothing goes out with the head
+    return head;
   }
   void handle(const std::shared_ptr<HttpExchange>& exchange) {
     const HttpRequest& r = exchange->request();
@@ -77,10 +90,6 @@ class Echo {
   std::promise<void> began, gone;
   int64_t cut = 0;
 };
-
-std::string get(const std::string& path, const std::string& fields = "") {
-  return "GET " + path + " HTTP/1.1\r\nhost: a\r\n" + fields + "\r\n";
-}
 
 TEST(HttpServer, AnswersAndKeepsTheConnection) {
   Echo echo;
@@ -278,9 +287,7 @@ TEST(HttpServer, AStreamIsChunkedAndHasPings) {
   limits.ping_seconds = 0.01;
   Echo echo(limits);
   TestClient client(echo.port());
-  client.send(get("/stream"));
-  echo.began.get_future().wait();
-  EXPECT_NE(client.until("\r\n\r\n").find("transfer-encoding: chunked\r\n"), std::string::npos);
+  EXPECT_NE(echo.begin_stream(client).find("transfer-encoding: chunked\r\n"), std::string::npos);
   EXPECT_EQ(client.until("\n\n\r\n"), "8\r\n: ping\n\n\r\n");
   echo.held->write("data: x\n\n");
   echo.held->end();
@@ -353,9 +360,7 @@ TEST(HttpServer, PiecesThatComeFastGoOutTogether) {
   for (const bool more_time : {false, true}) {
     Echo echo({}, 30, more_time ? 0.001 : 1e6);
     TestClient client(echo.port());
-    client.send(get("/stream"));
-    echo.began.get_future().wait();
-    client.until("\r\n\r\n");
+    echo.begin_stream(client);
     echo.held->write("first");
     EXPECT_EQ(client.until("first\r\n"), "5\r\nfirst\r\n");
     echo.held->write("second");
@@ -374,9 +379,7 @@ TEST(HttpServer, WhatIsQueuedWhileStreamsRestWaitsWithThem) {
   for (const bool more_time : {false, true}) {
     Echo echo({}, 30, more_time ? 0.001 : 1e6);
     TestClient client(echo.port());
-    client.send(get("/stream"));
-    echo.began.get_future().wait();
-    client.until("\r\n\r\n");
+    echo.begin_stream(client);
     std::atomic<int> heard{0}, rounds{0};  // rounds: of the io thread
     const auto pass_rounds = [&] {
       for (const int until = rounds + 2; rounds < until;) std::this_thread::yield();
@@ -471,9 +474,7 @@ TEST(HttpServer, WhatIsWrittenOnTheIoThreadIsInOrderAndInterruptsNobody) {
   limits.output_bytes = 1000;
   Echo echo(limits);
   TestClient client(echo.port());
-  client.send(get("/stream"));
-  echo.began.get_future().wait();
-  client.until("\r\n\r\n");
+  echo.begin_stream(client);
   echo.ask([&] {
     for (const char* piece : {"a", "b", "c"}) echo.held->write(piece);
     return 0;
@@ -483,6 +484,7 @@ TEST(HttpServer, WhatIsWrittenOnTheIoThreadIsInOrderAndInterruptsNobody) {
   const bool interrupted = echo.ask([&] {
     echo.held->write(std::string(1001, 'x'));
     echo.held->write("y");
+    echo.held->end();  // an answer with a hole in it is not whole
     return gone.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   });
   EXPECT_FALSE(interrupted);
