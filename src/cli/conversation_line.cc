@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "chat/message_form.h"
 #include "tokenizer/encode_marked.h"
 
 namespace moraine {
@@ -28,28 +29,40 @@ Json parse_line(std::string_view line) {
   return json;
 }
 
-// Parts of text become one text, as the server makes of them.
+// Parts of text become one text.
 std::string joined_parts(const Json& parts, size_t message) {
   std::string text;
   for (size_t i = 0; i < parts.size(); ++i) {
     const Json& part = parts[i];
-    const bool good = part.is_object() && part.contains("text") && part["text"].is_string() &&
-                      part.value("type", Json("text")) == "text";
-    if (!good) {
+    const Json type = part.is_object() ? part.value("type", Json("text")) : Json();
+    const std::string_view member = type.is_string() ? text_member(type.text()) : "";
+    if (member.empty() || !part.contains(member) || !part[member].is_string()) {
       throw_error(Code::kInvalidArgument,
                   "part {} of the content of message {} is not text; want {{\"type\": \"text\", "
                   "\"text\": ...}}",
                   i, message);
     }
-    text += part["text"].text();
+    text += part[member].text();
   }
   return text;
 }
 
+// Members that the server leaves out, or gives another name.
+void rename_as_served(Json& message) {
+  if (message["role"] == "developer") message["role"] = "system";
+  for (const char* name : {"tool_calls", "name", "reasoning_content", "reasoning"}) {
+    const auto found = message.find(name);
+    if (found == message.end()) continue;
+    if (found->is_null() || *found == "" || *found == Json::array()) message.erase(name);
+  }
+  if (!message.contains("reasoning")) return;
+  if (!message.contains("reasoning_content")) message["reasoning_content"] = message["reasoning"];
+  message.erase("reasoning");
+}
+
 // The form of server/conversation.h, so that a template writes here what it writes when the model is asked.
 void make_as_served(Json& message, size_t index) {
-  if (message["role"] == "developer") message["role"] = "system";
-  if (message.contains("tool_calls") && message["tool_calls"].empty()) message.erase("tool_calls");
+  rename_as_served(message);
   const bool calls = message.contains("tool_calls");
   Json& content = message["content"];  // null if there is none
   if (content.is_null()) {
@@ -62,10 +75,11 @@ void make_as_served(Json& message, size_t index) {
   if (!calls || !message["tool_calls"].is_array()) return;
   for (Json& call : message["tool_calls"]) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
+    call["type"] = "function";
+    if (!call.contains("id")) call["id"] = "";
     Json& function = call["function"];
-    if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-    Json arguments = parse_json_or_null(function["arguments"].text());
-    if (arguments.is_object()) function["arguments"] = std::move(arguments);
+    if (function.contains("arguments") && function["arguments"].is_string())
+      function["arguments"] = call_arguments(function["arguments"].text());
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/printable.h"
+#include "chat/message_form.h"
 #include "grammar/grammar.h"
 #include "server/chat_prompt.h"
 #include "server/request_error.h"
@@ -26,9 +27,10 @@ std::string flat_content(JsonFields& message) {
   for (size_t i = 0; i < content->size(); ++i) {
     JsonFields part((*content)[i], message.place_of(fmt::format("content[{}]", i)));
     const std::string type = part.text("type", "text");
-    if (type != "text" && type != "input_text" && type != "output_text" && type != "refusal")
+    const std::string member(text_member(type));
+    if (member.empty())
       part.fail("type", fmt::format("is \"{}\"; this model reads only text", printable(type, 64)));
-    text += part.text(type == "refusal" ? "refusal" : "text", "");
+    text += part.text(member, "");
   }
   return text;
 }
@@ -41,13 +43,10 @@ Json read_call(const Json& json, const std::string& place) {
   JsonFields members(*function, place + ".function");
   const std::string name = members.text("name", "");
   if (name.empty()) members.fail("name", "is missing");
-  const std::string text = members.text("arguments", "{}");
-  // Templates write arguments as an object; what is no JSON goes to them as it is.
-  Json arguments = parse_json_or_null(text);
-  if (!arguments.is_object()) arguments = text;
   return {{"id", call.text("id", "")},
           {"type", "function"},
-          {"function", {{"name", name}, {"arguments", std::move(arguments)}}}};
+          {"function",
+           {{"name", name}, {"arguments", call_arguments(members.text("arguments", "{}"))}}}};
 }
 
 Json read_message(const Json& json, const std::string& place, const Limits& limits) {
@@ -159,7 +158,8 @@ std::optional<SharedGrammar> tools_grammar(const ToolUse& use, ToolFormat format
     return std::nullopt;
   try {
     ToolGrammar grammar = tool_grammar(use, format);
-    if (form) grammar.answer = form->schema, grammar.answer_strict = form->strict;
+    const bool may_answer = use.choice == "auto";  // else calls alone, whatever the form is
+    if (form && may_answer) grammar.answer = form->schema, grammar.answer_strict = form->strict;
     return grammars.of_tool_calls(grammar);
   } catch (const RequestError&) {
     throw;
@@ -224,6 +224,7 @@ PlannedConversation plan_conversation(const ConversationRequest& conversation,
   }
   if (prompt.tokens.empty()) throw RequestError("the template makes no text of this", "messages");
   const std::optional<AnswerForm> form = read_form(conversation.response_format);
+  // Compiled also where calls may come: a schema that is none is named here, and not the tools.
   PlannedConversation plan{.prompt = std::move(prompt.tokens),
                            .grammar = form_grammar(form, *model.grammars),
                            .parser = {}};
@@ -232,7 +233,7 @@ PlannedConversation plan_conversation(const ConversationRequest& conversation,
     throw RequestError("the model's chat template writes no tool calls", "tools",
                        "tools_not_supported");
   // A grammar begins where the answer does: there is no reasoning before it.
-  plan.parser.reasoning = !plan.grammar.has_value();
+  plan.parser.reasoning = !form;
   if (calls) plan.grammar = tools_grammar(use, model.tool_format, form, *model.grammars);
   plan.parser.format = calls ? model.tool_format : ToolFormat::kNone;
   plan.parser.tools = use.tools;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/printable.h"
+#include "chat/message_form.h"
 #include "server/conversation.h"
 #include "server/responses_format.h"
 #include "server/sampling_fields.h"
@@ -51,13 +52,11 @@ class ItemReader {
         read_messages(Json::array({std::move(message)}), item.place_of("message"), unlimited)[0]);
   }
   void add_call(JsonFields& item) {
-    const std::string text = item.text("arguments", "{}");
-    Json arguments = parse_json_or_null(text);
-    if (!arguments.is_object()) arguments = text;
-    calls_.push_back(
-        {{"id", item.text("call_id", "")},
-         {"type", "function"},
-         {"function", {{"name", item.text("name", "")}, {"arguments", std::move(arguments)}}}});
+    calls_.push_back({{"id", item.text("call_id", "")},
+                      {"type", "function"},
+                      {"function",
+                       {{"name", item.text("name", "")},
+                        {"arguments", call_arguments(item.text("arguments", "{}"))}}}});
   }
   void add_output(JsonFields& item) {
     flush();

@@ -116,9 +116,10 @@ TEST_F(ConversationData, MessagesAreThoseThatTheServerShowsATemplate) {
                "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
                "{% for c in m.tool_calls %}<call>{{ c.function.arguments | tojson }}{% endfor %}"
                "</end>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}");
+  std::string chat_template = file("calls.jinja");
   const auto text_of = [&](const std::string& line, const std::string& name) {
     folder.write(name + ".jsonl", line + "\n");
-    must(build(file(name + ".jsonl"), name, file("calls.jinja")));
+    must(build(file(name + ".jsonl"), name, chat_template));
     const Dataset data(posix_file_system(), file(name));
     std::vector<int32_t> ids;
     data.read_document(0, &ids);
@@ -134,6 +135,20 @@ TEST_F(ConversationData, MessagesAreThoseThatTheServerShowsATemplate) {
                     "openai"),
             "[system]Help.</end>[user]Is it on?</end>[assistant]<call>{\"a\": 1}</end>"
             "[tool]yes</end>[assistant]It is.</end>");
+  folder.write(
+      "thoughts.jinja",
+      "{% for m in messages %}[{{ m.role }}]{{ '<' ~ m.name ~ '>' if m.name }}"
+      "{{ '(' ~ m.reasoning_content ~ ')' if m.reasoning_content }}{{ m.content }}"
+      "{% for c in m.tool_calls %}<{{ c.type }} {{ c.id }}{{ c.function.name }}>{% endfor %}"
+      "</end>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}");
+  chat_template = file("thoughts.jinja");
+  EXPECT_EQ(text_of(R"({"messages": [{"role": "user", "name": "", "content": [)"
+                    R"({"type": "input_text", "text": "Why?"}]},)"
+                    R"({"role": "assistant", "reasoning": "hm", "content": [)"
+                    R"({"type": "refusal", "refusal": "No."}],)"
+                    R"("tool_calls": [{"function": {"name": "look", "arguments": "{}"}}]}]})",
+                    "thoughts"),
+            "[user]Why?</end>[assistant](hm)No.<function look></end>");
 }
 
 TEST_F(ConversationData, BadLinesAreNamed) {
