@@ -46,9 +46,7 @@ Frame GrammarState::shared_frame(Frame frame) const {
   if (node.kind != Kind::kString && node.kind != Kind::kArray && node.kind != Kind::kAutomaton)
     return frame;
   const int64_t least = std::max(node.min, static_cast<int64_t>(node.parts.size()));
-  const bool far = node.max == kUnbounded ||
-                   node.max - frame.count > trie_->longest() + node.characters_left_most;
-  if (far && frame.count >= least) frame.count = -1;
+  if (bound_is_far(node, frame.count, trie_->longest()) && frame.count >= least) frame.count = -1;
   return frame;
 }
 

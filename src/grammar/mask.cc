@@ -174,8 +174,7 @@ void MaskMaker::add_string(const StackStore::Entry& entry) {
 MaskMaker::Length MaskMaker::length_left(const Frame& frame) const {
   const GrammarNode& node = grammar_.nodes[frame.node];
   const int64_t least = std::clamp<int64_t>(node.min - frame.count, 0, tokens_.longest() + 1);
-  const bool far = node.max == kUnbounded ||
-                   node.max - frame.count > tokens_.longest() + node.characters_left_most;
+  const bool far = bound_is_far(node, frame.count, tokens_.longest());
   return {.least = least, .most = far ? kUnbounded : node.max - frame.count};
 }
 

@@ -55,6 +55,11 @@ struct GrammarNode {
   int32_t least_nesting = kNever;
 };
 
+// Whether a token of `longest` bytes can not bring a count of characters or items to the upper bound.
+inline bool bound_is_far(const GrammarNode& node, int64_t count, int64_t longest) {
+  return node.max == kUnbounded || node.max - count > longest + node.characters_left_most;
+}
+
 struct GrammarNodes {
   std::vector<GrammarNode> nodes;
   std::vector<Automaton> automata;
