@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -15,6 +14,7 @@
 #include "train/auto_dtype.h"
 #include "train/mesh_plans.h"
 #include "train/run_memory.h"
+#include "train/run_mesh.h"
 #include "train/step_layout.h"
 
 namespace moraine {
@@ -37,7 +37,7 @@ std::vector<PlannedRun> fitted_runs(const RunConfig& config, int cores) {
   c.parallel.expert = c.parallel.context = 1;
   c.train.recompute = Recompute::kNone;
   const int64_t ranks =
-      std::bit_floor(static_cast<uint64_t>(std::min<int64_t>(cores, c.train.slots)));
+      std::max(1, most_ranks(c, static_cast<int>(std::min<int64_t>(cores, c.train.slots))));
   std::vector<PlannedRun> runs;
   for (int64_t micro = slot_sequences(c, last_step(c)); micro > 0; micro /= 2) {
     if (slot_sequences(c, last_step(config)) % micro != 0) break;

@@ -13,6 +13,7 @@
 #include "kernels/gpu/open_device.h"
 #include "train/groups.h"
 #include "train/loop.h"
+#include "train/run_mesh.h"
 
 namespace moraine {
 namespace {

@@ -5,31 +5,20 @@
 
 #include "base/error.h"
 #include "train/run_memory.h"
+#include "train/run_mesh.h"
 
 namespace moraine {
 namespace {
 
 constexpr double kDay = 24 * 3600;
 
-// The most ranks that this mesh can have of those there are.
-int64_t most_ranks_of(const RunConfig& config, int64_t ranks) {
-  for (int64_t n = ranks; n > 0; --n) {
-    try {
-      run_mesh(config, static_cast<int>(n), 0);
-      return n;
-    } catch (const Error&) {
-      continue;
-    }
-  }
-  return 1;
-}
-
-// The same of any mesh: what the config divides by is planned anew.
+// Those that this mesh can have of those there are, or any: what the config divides by is planned anew.
 int64_t usable_ranks(const RunConfig& config, int64_t ranks) {
   RunConfig undivided = config;
   undivided.parallel.expert = undivided.parallel.context = 1;
   for (PhaseConfig& phase : undivided.phases) phase.expert = phase.context = 0;
-  return std::max(most_ranks_of(config, ranks), most_ranks_of(undivided, ranks));
+  const int present = static_cast<int>(ranks);
+  return std::max({1, most_ranks(config, present), most_ranks(undivided, present)});
 }
 
 // What a checkpoint of all ranks has, and the most that one rank copies for it.

@@ -40,19 +40,6 @@ RunResult train_in_group(FileSystem& fs, const RunConfig& config, RunOptions opt
 
 }  // namespace
 
-int most_ranks(const RunConfig& config, int present) {
-  for (int ranks = present; ranks > 0; --ranks) {
-    try {
-      for (size_t phase = 0; phase < config.phases.size(); ++phase)
-        run_mesh(config, ranks, 0, static_cast<int64_t>(phase));
-      return ranks;
-    } catch (const Error&) {
-      continue;  // slots, experts or positions do not divide by that many
-    }
-  }
-  return 0;
-}
-
 RunResult train_in_groups(FileSystem& fs, const RunConfig& config, const RunOptions& given,
                           RailsJob& job) {
   RunKept kept;

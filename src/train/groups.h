@@ -19,7 +19,4 @@ namespace moraine {
 RunResult train_in_groups(FileSystem& fs, const RunConfig& config, const RunOptions& options,
                           RailsJob& job);
 
-// The largest group of at most `present` ranks that can go on with a run of this config; 0: none can.
-int most_ranks(const RunConfig& config, int present);
-
 }  // namespace moraine

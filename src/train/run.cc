@@ -10,7 +10,7 @@
 #include "kernels/gpu/open_device.h"
 #include "parallel/rank_threads.h"
 #include "train/run_kept.h"
-#include "train/run_memory.h"
+#include "train/run_mesh.h"
 
 namespace moraine {
 namespace {

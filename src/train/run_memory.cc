@@ -4,18 +4,9 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "train/run_mesh.h"
 
 namespace moraine {
-
-Mesh run_mesh(const RunConfig& c, int ranks, int rank, int64_t phase) {
-  try {
-    return make_mesh(ranks, rank, phase_expert(c, phase), phase_context(c, phase), c.train.slots,
-                     c.model.experts);
-  } catch (const Error& e) {
-    if (c.phases.size() == 1) throw;
-    throw_error(e.code(), "phase {}: {}", phase + 1, e.what());
-  }
-}
 
 Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer) {
   const int64_t positions = trainer.model().options().positions;

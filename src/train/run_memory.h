@@ -5,9 +5,6 @@
 
 namespace moraine {
 
-// The mesh of a phase.
-Mesh run_mesh(const RunConfig& config, int ranks, int rank, int64_t phase = 0);
-
 // One sequence as long as the longest training sequence, for samples.
 Cache make_sample_cache(Arena& arena, const RunConfig& config, Trainer& trainer);
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "train/run_memory.h"
+#include "train/run_mesh.h"
 
 namespace moraine {
 

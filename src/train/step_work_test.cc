@@ -9,6 +9,7 @@
 #include "comm/thread_ranks.h"
 #include "train/mesh_plans.h"
 #include "train/run_memory.h"
+#include "train/run_mesh.h"
 
 namespace moraine {
 namespace {

@@ -15,6 +15,7 @@
 #include "comm/rails/rail_address.h"
 #include "tests/tiny_run.h"
 #include "train/groups.h"
+#include "train/run_mesh.h"
 
 namespace moraine::testing {
 

@@ -15,7 +15,7 @@
 #include "checkpoint/history.h"
 #include "testing/places.h"
 #include "tests/tiny_run.h"
-#include "train/run_memory.h"
+#include "train/run_mesh.h"
 
 namespace moraine {
 namespace {

@@ -1,5 +1,6 @@
-// Fails if ranks that are left after a loss go on with fewer of them than can divide the work.
-#include "train/groups.h"
+// Fails if ranks that are left after a loss go on with fewer of them than can divide the work, or with some that a
+// phase cannot have.
+#include "train/run_mesh.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +9,7 @@
 namespace moraine {
 namespace {
 
-TEST(Groups, AsManyRanksGoOnAsDivideTheSlotsWhateverComputes) {
+TEST(RunMesh, AsManyRanksGoOnAsDivideTheSlotsWhateverComputes) {
   for (const char* device : {"cpu", "gpu"}) {
     RunConfig config;
     config.train.slots = 8;
@@ -20,6 +21,15 @@ TEST(Groups, AsManyRanksGoOnAsDivideTheSlotsWhateverComputes) {
     config.train.slots = 3;
     EXPECT_EQ(most_ranks(config, 2), 1) << device;
   }
+}
+
+TEST(RunMesh, EveryPhaseCanHaveThem) {
+  RunConfig config;
+  config.train.slots = 8;
+  config.phases.resize(2);
+  config.phases[1].context = 4;
+  EXPECT_EQ(most_ranks(config, 7), 4);
+  EXPECT_EQ(most_ranks(config, 3), 0) << "the second phase has groups of four";
 }
 
 }  // namespace
