@@ -55,11 +55,8 @@ Tensor SlotTree::root() {
 }
 
 double slot_tree_sum(std::vector<double> values) {
-  while (values.size() > 1) {
-    const size_t pairs = values.size() / 2, odd = values.size() % 2;
-    for (size_t i = 0; i < pairs; ++i) values[i] = values[2 * i] + values[2 * i + 1];
-    if (odd != 0) values[pairs] = values.back();
-    values.resize(pairs + odd);
+  for (size_t stride = 1; stride < values.size(); stride *= 2) {
+    for (size_t i = 0; i + stride < values.size(); i += 2 * stride) values[i] += values[i + stride];
   }
   return values.empty() ? 0 : values[0];
 }
