@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 
+#include "infer/draw_row.h"
 #include "infer/gumbel.h"
 
 namespace moraine {
@@ -40,7 +41,7 @@ std::vector<int32_t> reaching(const Bounds& l, double threshold) {
   };
   for (size_t run = 0; run < l.upper_of_runs.size(); ++run) {
     if (!reaches(l.upper_of_runs[run])) continue;
-    const size_t begin = run * kMaxRun, end = std::min(begin + kMaxRun, l.upper.size());
+    const size_t begin = run * kRunLength, end = std::min(begin + kRunLength, l.upper.size());
     for (size_t i = begin; i < end; ++i) {
       if (reaches(l.upper[i])) ids.push_back(static_cast<int32_t>(i));
     }

@@ -20,7 +20,8 @@
 // Margin:  scores are computed in double from differences to the most likely logit, which are within 42 T for
 //          any token that could win and the width of the widest interval more for one that is compared: rounding is
 //          below 2^-48 of that. The margin is 2^-40 of |top| + max |upper| + 64 T.
-// Cost:    one pass over the intervals; without a filter a random word for each token, with top_k a selection.
+// Cost:    one pass over the intervals; without a filter 16 random bits for each token, and a word for
+//          those that could win; with top_k a selection.
 // Threads: any.
 #pragma once
 

@@ -1,25 +1,21 @@
-// Gumbel: the noise of a draw, from the random word of a token, and bounds of it that cost no logarithm.
+// Gumbel: the noise of a draw, from the random word of a token.
 //
 //   word(id) = short(id) << 48 | random_bits(seed, kSample, position, id) >> 16
 //   short(id) = random_short(seed, kSampleRow, position, id)
 //   gumbel(word) = -log(-log(uniform_of_bits(word)))
 //
-// A row of shorts costs an eighth of a row of words, and they tell of nearly all tokens that they can not win.
+// A row of shorts (draw_row.h) costs an eighth of a row of words, and the bounds that they give tell of nearly all
+// tokens that they can not win, without a logarithm.
 // Range: -3.7 to 36.8 (uniform_of_bits has 53 bits and is never 0 or 1).
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "base/random.h"
 #include "infer/sampler.h"
-#include "kernels/random_row.h"
-#include "kernels/run_max.h"
 
 namespace moraine {
 
@@ -59,69 +55,6 @@ inline uint16_t least_short(double noise) {
   const double power = std::max(-1.0, std::min(16.0, 16 - noise * kLog2e)) + kRounding;  // NaN: 16
   const auto m = std::bit_cast<double>(static_cast<int64_t>((power + kBias) * 0x1p52));
   return static_cast<uint16_t>(0xffff - static_cast<int32_t>(std::min(kAll - 1, m)));
-}
-
-// The draws of a row of tokens.
-class DrawRow {
- public:
-  DrawRow(uint64_t seed, int64_t position) : seed_(seed), position_(position) {}
-
-  // Calls f(id, short) for the tokens below `size` whose short is as large as what their run of kMaxRun needs:
-  // least(run), which may rise with every call of f, and is asked for some runs ahead. Some come twice.
-  template <class Least, class F>
-  void draw(size_t size, const Least& least, const F& f) {
-    // A few whose noise is large, so that the others need much from the beginning on.
-    look(
-        0, std::min(kFirst, size), [](size_t) { return kLarge; }, f);
-    for (size_t begin = 0; begin < size; begin += kBlock)
-      look(begin, std::min(kBlock, size - begin), least, f);
-  }
-
- private:
-  template <class Least, class F>
-  void look(size_t begin, size_t n, const Least& least, const F& f) {
-    const size_t runs = (n + kMaxRun - 1) / kMaxRun;
-    for (size_t r = 0; r < runs; ++r) least_[r] = least(begin / kMaxRun + r);
-    random_row({.shorts = {shorts_.data(), n},
-                .reached = {reached_.data(), runs},
-                .least = {least_.data(), runs},
-                .seed = seed_,
-                .stream = Stream::kSampleRow,
-                .step = static_cast<uint64_t>(position_),
-                .first = begin});
-    for (size_t r = 0; r < runs; ++r) {
-      for (uint64_t bits = reached_[r]; bits != 0; bits &= bits - 1) {
-        const size_t i = r * kMaxRun + static_cast<size_t>(std::countr_zero(bits));
-        f(static_cast<int32_t>(begin + i), shorts_[i]);
-      }
-    }
-  }
-
-  // Multiples of kMaxRun: tokens that are looked at together.
-  static constexpr size_t kBlock = 1024, kFirst = 256;
-  static constexpr uint16_t kLarge = 0xffff - 0xffff / 64;
-
-  const uint64_t seed_;
-  const int64_t position_;
-  std::array<uint16_t, kBlock> shorts_;
-  std::array<uint64_t, kBlock / kMaxRun> reached_;
-  std::array<uint16_t, kBlock / kMaxRun> least_;
-};
-
-// Of each kMaxRun values the largest.
-inline std::vector<float> largest_of_runs(std::span<const float> values) {
-  std::vector<float> largest((values.size() + kMaxRun - 1) / kMaxRun);
-  run_max({.largest = largest, .values = values});
-  return largest;
-}
-
-// The first of the largest; 0 if none is above -inf.
-inline int32_t first_largest(std::span<const float> values, std::span<const float> of_runs) {
-  const auto run = std::max_element(of_runs.begin(), of_runs.end());
-  if (*run == -INFINITY) return 0;
-  const auto begin = (run - of_runs.begin()) * kMaxRun;
-  return static_cast<int32_t>(std::find(values.begin() + begin, values.end(), *run) -
-                              values.begin());
 }
 
 }  // namespace moraine

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/random.h"
+#include "infer/draw_row.h"
 #include "infer/gumbel.h"
 
 namespace moraine {

@@ -13,7 +13,7 @@
 
 namespace moraine {
 
-constexpr int64_t kMaxRun = 64;
+constexpr int64_t kRunLength = 64;
 
 struct RunMax {
   std::span<float> largest;       // [(n + 63) / 64] out

@@ -13,7 +13,7 @@ namespace moraine {
 namespace {
 
 std::vector<float> maxima(const std::vector<float>& values) {
-  std::vector<float> largest((values.size() + kMaxRun - 1) / kMaxRun, 7.0f);
+  std::vector<float> largest((values.size() + kRunLength - 1) / kRunLength, 7.0f);
   run_max({.largest = largest, .values = values});
   return largest;
 }

@@ -33,7 +33,7 @@ float one_by_one(std::span<const float> run) {
 }
 
 void run_max_of(const RunMax& a) {
-  constexpr size_t kRun = kMaxRun;
+  constexpr size_t kRun = kRunLength;
   const D32 d;
   const size_t lanes = hn::Lanes(d), n = a.values.size();
   const V32 none = hn::Set(d, -INFINITY);
@@ -65,7 +65,7 @@ namespace moraine {
 HWY_EXPORT(run_max_of);
 
 void run_max(const RunMax& a) {
-  MR_CHECK(a.largest.size() == (a.values.size() + kMaxRun - 1) / kMaxRun);
+  MR_CHECK(a.largest.size() == (a.values.size() + kRunLength - 1) / kRunLength);
   HWY_DYNAMIC_DISPATCH(run_max_of)(a);
 }
 
