@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/clock.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "server/chat.h"
@@ -40,12 +41,6 @@ std::string host_name(std::string_view host) {
 // Whether `method` is one of "GET, HEAD, OPTIONS", not a part of one.
 bool lists(std::string_view methods, std::string_view method) {
   return fmt::format(", {},", methods).find(fmt::format(" {},", method)) != std::string::npos;
-}
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  const char lower = static_cast<char>(c | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
 // "org/model" of "org%2Fmodel", as clients write a name into a path.

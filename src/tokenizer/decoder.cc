@@ -4,18 +4,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/hex.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/normalizer.h"
 
 namespace moraine {
 namespace {
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 // The byte that "<0x4A>" names, or -1.
 int named_byte(std::string_view text) {
