@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "base/check.h"
 #include "kernels/attention_part.h"
 #include "kernels/gpu/attention.h"
+#include "kernels/gpu/attention_launch.h"
 #include "kernels/gpu/attention_part.h"
 #include "kernels/gpu/runtime.h"
 
@@ -34,17 +34,11 @@ std::vector<AttentionTile> tiles_of(Segments segments, std::span<const int64_t> 
   return tiles;
 }
 
-// By name: on tiles for heads of up to 64 and 128, by rows in bf16 and in f32.
-struct AttentionKernels {
-  const char *narrow, *wide, *rows_bf16, *rows_f32;
-};
-
 // Call: AttentionForward or AttentionPartForward.
 template <class Call>
-void launch_attention(Gpu& gpu, const Call& a, const std::vector<AttentionTile>& tiles,
-                      const AttentionKernels& kernels) {
-  const int64_t H = a.q.dims[1], d = a.q.dims[2];
-  MR_CHECK(d <= kAttentionWidest, "d=%ld", static_cast<long>(d));
+void launch_forward(Gpu& gpu, const Call& a, const std::vector<AttentionTile>& tiles,
+                    const AttentionKernels& kernels) {
+  const int64_t H = a.q.dims[1];
   const void* const device_tiles =
       gpu.list(tiles.data(), static_cast<int64_t>(tiles.size() * sizeof(AttentionTile)));
   const void* const pages =
@@ -60,32 +54,24 @@ void launch_attention(Gpu& gpu, const Call& a, const std::vector<AttentionTile>&
                               .window = a.window,
                               .H = H,
                               .K = a.k.dims[1],
-                              .d = d,
+                              .d = a.q.dims[2],
                               .scale = a.scale};
-  const auto count = static_cast<int64_t>(tiles.size());
-  const bool bf16 = a.q.dtype == DType::kBF16;
-  if (bf16 && d <= kAttentionWidestTiles) {
-    gpu.launch(d <= 64 ? kernels.narrow : kernels.wide,
-               {.blocks_x = count, .blocks_y = H, .threads = kAttentionWaves * gpu.wave()}, &args);
-    return;
-  }
-  gpu.launch(bf16 ? kernels.rows_bf16 : kernels.rows_f32,
-             {.blocks_x = count * kAttentionRows, .blocks_y = H, .threads = kAttentionRowThreads},
-             &args);
+  launch_attention(gpu, kernels, a.q, {.tiles = static_cast<int64_t>(tiles.size()), .heads = H},
+                   &args);
 }
 
 }  // namespace
 
 void attention_forward(Gpu& gpu, const AttentionForward& a) {
   if (a.q.dims[0] == 0) return;
-  launch_attention(gpu, a, tiles_of(a.segments, {}),
-                   {"attention_64", "attention_128", "attention_rows_bf16", "attention_rows_f32"});
+  launch_forward(gpu, a, tiles_of(a.segments, {}),
+                 {"attention_64", "attention_128", "attention_rows_bf16", "attention_rows_f32"});
 }
 
 void attention_part_forward(Gpu& gpu, const AttentionPartForward& a) {
-  launch_attention(gpu, a, tiles_of(a.segments, a.keys),
-                   {"attention_part_64", "attention_part_128", "attention_part_rows_bf16",
-                    "attention_part_rows_f32"});
+  launch_forward(gpu, a, tiles_of(a.segments, a.keys),
+                 {"attention_part_64", "attention_part_128", "attention_part_rows_bf16",
+                  "attention_part_rows_f32"});
 }
 
 }  // namespace moraine::gpu
