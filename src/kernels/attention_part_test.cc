@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/attention_allowed.h"
 #include "kernels/check_tensor.h"
 #include "kernels/ref/element.h"
 #include "kernels/test_attention_parts.h"
@@ -31,39 +30,13 @@ void expect_matches_reference(const PartCase& c, DType dtype, uint64_t seed) {
   }
   ref::attention_part_forward(want.forward());
   ref::attention_part_backward(want.backward());
-  const auto pairs = [&](const auto& f) { for_visible_pairs(c.segments, c.keys, c.window, f); };
-  const auto allowed = [&](const Tensor& lse) {
-    return AttentionAllowed({.q = want.q,
-                             .k = want.k,
-                             .v = want.v,
-                             .do_ = want.do_,
-                             .lse = lse,
-                             .delta = want.delta,
-                             .scale = want.scale()},
-                            1, pairs);
-  };
-  const AttentionAllowed of_part = allowed(want.lse), of_whole = allowed(want.whole_lse);
+  const PartAllowed allowed(rig, want, noise);
   for_each_isa([&](Isa isa) {
     SCOPED_TRACE(isa_name(isa));
     PartProblem p(rig, c, dtype, DType::kF32, seed);
     attention_part_forward(rig.ctx, p.forward());
-    expect_allowed(p.o, want.o, of_part.o, "o");
-    for (int64_t i = 0; i < p.lse.count(); ++i) {  // -inf where -inf, else close
-      const double w = ref::get(want.lse, i), g = ref::get(p.lse, i);
-      ASSERT_TRUE(w == g || std::abs(w - g) <= 0x1.0p-19 * (1 + std::abs(w))) << i << " " << g;
-    }
     attention_part_backward(rig.ctx, p.backward());
-    const auto close = [&](const Tensor& got, const Tensor& right, const Tensor& before,
-                           const std::vector<AttentionAllowed::Error>& errors, const char* what) {
-      std::vector<AttentionAllowed::Error> sum = errors;  // one rounding of the sum with the noise
-      for (int64_t e = 0; e < got.count(); ++e) {
-        sum[size_t(e)].linear += 0x1.0p-22 * std::abs(ref::get(before, e));
-      }
-      expect_allowed(difference(rig, got, before), difference(rig, right, before), sum, what);
-    };
-    close(p.dq, want.dq, noise[0], of_whole.dq, "dq");
-    close(p.dk, want.dk, noise[1], of_whole.dk, "dk");
-    close(p.dv, want.dv, noise[2], of_whole.dv, "dv");
+    allowed.expect({p.o, p.lse, p.dq, p.dk, p.dv});
   });
 }
 

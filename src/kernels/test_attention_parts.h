@@ -1,9 +1,11 @@
-// TestAttentionParts: parts of every kind, and their tensors.
+// TestAttentionParts: parts of every kind, their tensors, and how near the reference they must come.
 #pragma once
 
 #include <cmath>
+#include <span>
 #include <vector>
 
+#include "kernels/attention_allowed.h"
 #include "kernels/attention_part.h"
 #include "kernels/ref/element.h"
 #include "testing/rig.h"
@@ -93,5 +95,58 @@ inline Tensor difference(Rig& rig, const Tensor& after, const Tensor& before) {
   for (int64_t e = 0; e < d.count(); ++e) ref::set(d, e, ref::get(d, e) - ref::get(before, e));
   return d;
 }
+
+// What a part leaves.
+struct PartOutputs {
+  Tensor o, lse, dq, dk, dv;
+};
+
+// How far from the reference a part may be, of `want`, which ran through ref/: its outputs are f64, and its gradients
+// were added to `before`.
+class PartAllowed {
+ public:
+  PartAllowed(Rig& rig, const PartProblem& want, std::span<const Tensor, 3> before)
+      : rig_(rig),
+        want_(want),
+        before_{before[0], before[1], before[2]},
+        of_part_(allowed(want, want.lse)),
+        of_whole_(allowed(want, want.whole_lse)) {}
+
+  void expect(const PartOutputs& got) const {
+    expect_allowed(got.o, want_.o, of_part_.o, "o");
+    for (int64_t i = 0; i < got.lse.count(); ++i) {  // -inf where -inf, else close
+      const double w = ref::get(want_.lse, i), g = ref::get(got.lse, i);
+      ASSERT_TRUE(w == g || std::abs(w - g) <= 0x1.0p-19 * (1 + std::abs(w))) << i << " " << g;
+    }
+    expect_added(got.dq, want_.dq, before_[0], of_whole_.dq, "dq");
+    expect_added(got.dk, want_.dk, before_[1], of_whole_.dk, "dk");
+    expect_added(got.dv, want_.dv, before_[2], of_whole_.dv, "dv");
+  }
+
+ private:
+  static AttentionAllowed allowed(const PartProblem& want, const Tensor& lse) {
+    const PartCase& c = *want.c;
+    return AttentionAllowed(
+        {.q = want.q,
+         .k = want.k,
+         .v = want.v,
+         .do_ = want.do_,
+         .lse = lse,
+         .delta = want.delta,
+         .scale = want.scale()},
+        1, [&](const auto& f) { for_visible_pairs(c.segments, c.keys, c.window, f); });
+  }
+  void expect_added(const Tensor& got, const Tensor& want, const Tensor& before,
+                    std::vector<AttentionAllowed::Error> sum, const char* what) const {
+    for (int64_t e = 0; e < got.count(); ++e)  // one rounding of the sum with what was there
+      sum[static_cast<size_t>(e)].linear += 0x1.0p-22 * std::abs(ref::get(before, e));
+    expect_allowed(difference(rig_, got, before), difference(rig_, want, before), sum, what);
+  }
+
+  Rig& rig_;
+  const PartProblem& want_;
+  const Tensor before_[3];
+  const AttentionAllowed of_part_, of_whole_;
+};
 
 }  // namespace moraine::testing

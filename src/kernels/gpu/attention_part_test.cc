@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "kernels/attention.h"
-#include "kernels/attention_allowed.h"
 #include "kernels/gpu/test_gpu_rig.h"
 #include "kernels/test_attention_parts.h"
 #include "testing/two_ways.h"
@@ -18,11 +17,8 @@ namespace {
 
 using namespace testing;
 
-// What a part leaves, in the host's memory.
-struct PartRun {
-  Tensor o, lse, dq, dk, dv;
-};
-PartRun run(Rig& host, GpuRig& rig, const PartProblem& problem) {
+// In the host's memory.
+PartOutputs run(Rig& host, GpuRig& rig, const PartProblem& problem) {
   PartProblem p = problem;
   for (Tensor* t :
        {&p.q, &p.k, &p.v, &p.do_, &p.o, &p.lse, &p.dq, &p.dk, &p.dv, &p.delta, &p.whole_lse})
@@ -46,34 +42,9 @@ void expect_reference(const PartCase& c, DType dtype, const Emulation& e) {
     ref::set(want.whole_lse, i, others + std::log1p(std::exp(own - others)));
   }
   GpuRig rig(e);
-  const PartRun got = run(host, rig, given);
+  const PartOutputs got = run(host, rig, given);
   ref::attention_part_backward(want.backward());
-  const auto pairs = [&](const auto& f) { for_visible_pairs(c.segments, c.keys, c.window, f); };
-  const auto allowed = [&](const Tensor& lse) {
-    return AttentionAllowed({.q = want.q,
-                             .k = want.k,
-                             .v = want.v,
-                             .do_ = want.do_,
-                             .lse = lse,
-                             .delta = want.delta,
-                             .scale = want.scale()},
-                            1, pairs);
-  };
-  const AttentionAllowed of_part = allowed(want.lse), of_whole = allowed(want.whole_lse);
-  expect_allowed(got.o, want.o, of_part.o, "o");
-  for (int64_t i = 0; i < got.lse.count(); ++i) {  // -inf where -inf, else close
-    const double w = ref::get(want.lse, i), g = ref::get(got.lse, i);
-    ASSERT_TRUE(w == g || std::abs(w - g) <= 0x1.0p-19 * (1 + std::abs(w))) << i << " " << g;
-  }
-  const auto close = [&](const Tensor& mine, const Tensor& right, const Tensor& noise,
-                         std::vector<AttentionAllowed::Error> sum, const char* what) {
-    for (int64_t i = 0; i < mine.count(); ++i)  // one rounding of the sum with what was there
-      sum[static_cast<size_t>(i)].linear += 0x1.0p-22 * std::abs(ref::get(noise, i));
-    expect_allowed(difference(host, mine, noise), difference(host, right, noise), sum, what);
-  };
-  close(got.dq, want.dq, before[0], of_whole.dq, "dq");
-  close(got.dk, want.dk, before[1], of_whole.dk, "dk");
-  close(got.dv, want.dv, before[2], of_whole.dv, "dv");
+  PartAllowed(host, want, before).expect(got);
 }
 
 TEST(GpuAttentionPart, MatchesTheReference) {
@@ -133,7 +104,7 @@ TEST(GpuAttentionPart, APartThatIsTheWholeHasItsBits) {
     moraine::attention_backward(rig.ctx, back);
     p.whole_lse = rig.get(host, whole.lse);
     p.delta = rig.get(host, back.delta);
-    const PartRun part = run(host, rig, p);
+    const PartOutputs part = run(host, rig, p);
     EXPECT_SAME_BITS(part.lse, p.whole_lse);
     EXPECT_SAME_BITS(host.copy_as(part.o, dtype), rig.get(host, whole.o));
     EXPECT_SAME_BITS(host.copy_as(part.dq, dtype), rig.get(host, back.dq));
@@ -206,7 +177,7 @@ TEST(GpuAttentionPart, WhatIsOutsideIsNeitherReadNorWritten) {
     for (const Tensor& t : {p.q, p.do_, p.o, p.lse, p.dq, p.whole_lse, p.delta}) spoil(t, is_row);
     for (const Tensor& t : {p.k, p.v, p.dk, p.dv}) spoil(t, is_key);
     GpuRig rig({.wave = 32});
-    const PartRun got = run(host, rig, p);
+    const PartOutputs got = run(host, rig, p);
     const auto check = [&](const Tensor& t, const auto& in) {
       each(t,
            [&](int64_t e, int64_t row) { ASSERT_EQ(std::isnan(ref::get(t, e)), !in(row)) << e; });
@@ -223,14 +194,14 @@ TEST(GpuAttentionPart, ASegmentAloneIsTheSegmentInCompany) {
     PartCase both = {90, 100, 2, 1, 32, 90, {{5, 20, 70, 10}, {40, 31, 120, 10}}, {60, 47}};
     PartProblem p(host, both, DType::kBF16, DType::kF32, 5);
     GpuRig rig(orders_of(rule).front());
-    const PartRun together = run(host, rig, p);
+    const PartOutputs together = run(host, rig, p);
     PartProblem after = p;
     for (const size_t i : {0, 1}) {
       PartCase one = both;
       one.segments = {both.segments[i]};
       one.keys = {both.keys[i]};
       after.c = &one;
-      const PartRun alone = run(host, rig, after);
+      const PartOutputs alone = run(host, rig, after);
       const Segment& s = both.segments[i];
       const auto rows = [&](const Tensor& t) { return t.rows(s.row_begin, s.row_begin + s.rows); };
       EXPECT_SAME_BITS(rows(alone.o), rows(together.o));

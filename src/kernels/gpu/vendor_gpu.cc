@@ -53,7 +53,6 @@ class VendorGpu final : public Gpu {
   VendorGpu(const DriverVendor& vendor, const DriverTable& table,
             std::span<const KernelImage> images, int number)
       : vendor_(vendor), table_(table), images_(images), number_(number) {
-    check(table_.init(0), "init");
     check(table_.device(&device_, number), fmt::format("device {}", number));
     std::array<char, 256> name = {};
     check(table_.device_name(name.data(), static_cast<int>(name.size()), device_), "device name");
@@ -63,8 +62,7 @@ class VendorGpu final : public Gpu {
     check(table_.make_stream(&stream_, 0), "stream");
   }
   ~VendorGpu() override {
-    if (entered_serial != serial_) table_.use_context(context_);
-    entered_serial = serial_;
+    use_context();
     table_.wait_stream(stream_);
     for (const auto& [address, bytes] : taken_) table_.give_back(reinterpret_cast<void*>(address));
     if (pinned_ != nullptr) table_.give_back_pinned(pinned_);
@@ -251,25 +249,7 @@ class VendorGpu final : public Gpu {
   int64_t marked_ = 0;
 };
 
-// `number` of so many devices.
-using Choose = std::function<int(int devices)>;
-
-std::unique_ptr<Gpu> open_chosen(const Choose& number) {
-  std::string reasons;
-  for (const DriverVendor& vendor : {kNvidiaDriver, kAmdDriver}) {
-    std::string why;
-    const std::optional<DriverTable> table = load_driver(vendor, why);
-    if (table)
-      return make_vendor_gpu(vendor, *table, kernel_images(),
-                             number(count_devices(vendor, *table)));
-    reasons += (reasons.empty() ? "" : "; ") + why;
-  }
-  throw_error(Code::kDevice,
-              "open a GPU: no driver is on this machine ({}); everything runs on the CPU", reasons);
-}
-
-}  // namespace
-
+// Begins with the driver.
 int count_devices(const DriverVendor& vendor, const DriverTable& table) {
   int devices = 0;
   int error = table.init(0);
@@ -280,14 +260,38 @@ int count_devices(const DriverVendor& vendor, const DriverTable& table) {
   return devices;
 }
 
-std::unique_ptr<Gpu> make_vendor_gpu(const DriverVendor& vendor, const DriverTable& table,
-                                     std::span<const KernelImage> images, int number) {
-  const int devices = count_devices(vendor, table);
+std::unique_ptr<Gpu> open_number(const DriverVendor& vendor, const DriverTable& table,
+                                 std::span<const KernelImage> images, int number, int devices) {
   if (number >= devices)
     throw_error(Code::kDevice, "{} driver: device {}: there {}; wanted gpu:0 to gpu:{}",
                 vendor.name, number,
                 devices == 1 ? std::string("is one") : fmt::format("are {}", devices), devices - 1);
   return std::make_unique<VendorGpu>(vendor, table, images, number);
+}
+
+// `number` of so many devices.
+using Choose = std::function<int(int devices)>;
+
+std::unique_ptr<Gpu> open_chosen(const Choose& number) {
+  std::string reasons;
+  for (const DriverVendor& vendor : {kNvidiaDriver, kAmdDriver}) {
+    std::string why;
+    const std::optional<DriverTable> table = load_driver(vendor, why);
+    if (table) {
+      const int devices = count_devices(vendor, *table);
+      return open_number(vendor, *table, kernel_images(), number(devices), devices);
+    }
+    reasons += (reasons.empty() ? "" : "; ") + why;
+  }
+  throw_error(Code::kDevice,
+              "open a GPU: no driver is on this machine ({}); everything runs on the CPU", reasons);
+}
+
+}  // namespace
+
+std::unique_ptr<Gpu> make_vendor_gpu(const DriverVendor& vendor, const DriverTable& table,
+                                     std::span<const KernelImage> images, int number) {
+  return open_number(vendor, table, images, number, count_devices(vendor, table));
 }
 
 std::unique_ptr<Gpu> open_gpu(int number) {

@@ -7,8 +7,8 @@
 //           program, or none for this device: what would be needed.
 // Threads:  any, one at a time; wait_for beside others. A driver's context is a thread's: each call that reaches the
 //           driver makes the device's the thread's own, if the last one that this thread made was another.
-// Memory:   kPinnedBytes of pinned host memory, from the first copy on. Context, module and stream stay until the
-//           process ends.
+// Memory:   kPinnedBytes of pinned host memory, from the first copy on. Context, module, stream and events stay until
+//           the process ends.
 #pragma once
 
 #include <memory>
@@ -22,10 +22,7 @@ namespace moraine::gpu {
 
 constexpr int64_t kPinnedBytes = int64_t{32} << 20;
 
-// Errors: kDevice: the driver has none.
-int count_devices(const DriverVendor& vendor, const DriverTable& table);
-
-// The images outlive it.
+// Device `number` of the driver's. The images outlive it. Errors: also kDevice: the driver has none, or not so many.
 std::unique_ptr<Gpu> make_vendor_gpu(const DriverVendor& vendor, const DriverTable& table,
                                      std::span<const KernelImage> images, int number = 0);
 
