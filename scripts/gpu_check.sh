@@ -23,8 +23,8 @@ build=build/gpu-check
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMORAINE_GPU_KERNELS=ON >/dev/null
 cmake --build "$build" --target moraine gpu_test >&2
 
-found=$("$build/moraine" bench gpu --json)
-name=$(sed -n 's/.*"device": *"\([^"]*\)".*/\1/p' <<<"$found")
+page=$("$build/moraine" bench gpu)
+name=$(sed -n 's/^device   //p' <<<"$page")
 rule=${1:-}
 if [ -z "$rule" ]; then
   case $name in
@@ -40,7 +40,7 @@ log=$build/gpu_test.log
 failed=0
 MORAINE_TEST_GPU=$rule "$build/gpu_test" >"$log" 2>&1 || failed=1
 echo "# $(date -u +%F), $name, by the rule of $rule, $(git rev-parse --short=12 HEAD)"
-"$build/moraine" bench gpu
+echo "$page"
 echo
 echo "tests on the device (MORAINE_TEST_GPU=$rule gpu_test): $(grep -c '^\[       OK' "$log" || true) passed, $(grep -c '^\[  FAILED  \].*ms' "$log" || true) failed"
 grep '^\[  FAILED  \].*ms' "$log" || true

@@ -232,7 +232,7 @@ Json gpu_json(const GpuAnswer& a) {
 }  // namespace
 
 void bench_gpu(const BenchGpuOptions& o) {
-  const bool emulated = o.device != "gpu";
+  const bool emulated = !gpu::has_own_memory(o.device);
   const GpuAnswer a = ask_gpu(o.device, emulated);
   if (o.json) {
     fmt::print("{}\n", json_text(gpu_json(a)));

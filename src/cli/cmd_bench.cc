@@ -153,8 +153,7 @@ void declare(Flags& flags, BenchFlags& f) {
             "serve: latency targets to compare, in ms, as 15,30,60,0; 0 is none.")
       .text("chart", &f.serve.chart,
             "serve, growth: HTML file with the chart of the targets, or of the costs.")
-      .text("device", &f.device,
-            "gpu: the machine's, or emulated:RULE, a CPU that plays one, on small shapes.")
+      .text("device", &f.device, "gpu: gpu, gpu:1 the second, or emulated:RULE, on small shapes.")
       .integer("threads", &f.threads, "0: one per usable core.", 0, 1024);
 }
 
