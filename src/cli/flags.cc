@@ -13,8 +13,6 @@ namespace moraine {
 struct Flags::State {
   CLI::App app;
   Declaration declaration;
-  std::vector<std::string*> texts;
-  std::vector<std::vector<std::string>*> lists;
   State(const std::string& summary, const std::string& command) : app(summary, command) {}
 };
 
@@ -57,11 +55,12 @@ std::vector<std::string> words_of(std::vector<std::string> choices) {
 using Kind = Argument::Kind;
 
 // CLI11 takes the brackets off a value of a list that stands in them, and divides it at commas: "[PAD]" would be "PAD".
-// Behind a word that ends in one stands this, until it is parsed.
+// Behind a word that ends in one stands this, until it is parsed: then it is taken off, before a value is looked at.
 constexpr char kNoBracket = '\x1f';
 
-void take_mark(std::string* word) {
-  if (word->ends_with(kNoBracket)) word->pop_back();
+std::string without_mark(std::string word) {
+  if (word.ends_with(std::string{']', kNoBracket})) word.pop_back();
+  return word;
 }
 
 std::string without_marks(std::string text) {
@@ -86,7 +85,6 @@ Flags& Flags::text(const std::string& name, std::string* variable, const std::st
   state_->declaration.arguments.push_back(
       {.kind = Kind::kText, .name = name, .help = help, .standard = *variable});
   state_->app.add_option(flag_name(name), *variable, help)->capture_default_str();
-  state_->texts.push_back(variable);
   return *this;
 }
 
@@ -94,7 +92,6 @@ Flags& Flags::required(const std::string& name, std::string* variable, const std
   state_->declaration.arguments.push_back(
       {.kind = Kind::kText, .name = name, .help = help, .required = true});
   state_->app.add_option(flag_name(name), *variable, help)->required();
-  state_->texts.push_back(variable);
   return *this;
 }
 
@@ -108,7 +105,6 @@ Flags& Flags::choice(const std::string& name, std::string* variable,
   state_->app.add_option(flag_name(name), *variable, help)
       ->check(CLI::IsMember(std::move(choices)))
       ->capture_default_str();
-  state_->texts.push_back(variable);
   return *this;
 }
 
@@ -144,7 +140,6 @@ Flags& Flags::list(const std::string& name, std::vector<std::string>* variable,
                    const std::string& help) {
   state_->declaration.arguments.push_back({.kind = Kind::kList, .name = name, .help = help});
   state_->app.add_option(flag_name(name), *variable, help);
-  state_->lists.push_back(variable);
   return *this;
 }
 
@@ -152,7 +147,6 @@ Flags& Flags::positional(const std::string& name, std::string* variable, const s
   state_->declaration.arguments.push_back(
       {.kind = Kind::kPositional, .name = name, .help = help, .required = true});
   state_->app.add_option(name, *variable, help)->required();
-  state_->texts.push_back(variable);
   return *this;
 }
 
@@ -160,7 +154,6 @@ Flags& Flags::optional_positional(const std::string& name, std::string* variable
                                   const std::string& help) {
   state_->declaration.arguments.push_back({.kind = Kind::kPositional, .name = name, .help = help});
   state_->app.add_option(name, *variable, help);
-  state_->texts.push_back(variable);
   return *this;
 }
 
@@ -174,7 +167,6 @@ Flags& Flags::choice_positional(const std::string& name, std::string* variable,
   state_->app.add_option(name, *variable, help)
       ->required()
       ->check(CLI::IsMember(std::move(choices)));
-  state_->texts.push_back(variable);
   return *this;
 }
 
@@ -189,6 +181,7 @@ bool Flags::parse(const CommandLine& line) {
   for (std::string& word : reversed) {
     if (word.ends_with(']')) word += kNoBracket;
   }
+  for (CLI::Option* option : state_->app.get_options()) option->transform(without_mark);
   try {
     state_->app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
@@ -213,10 +206,6 @@ bool Flags::parse(const CommandLine& line) {
     throw_error(Code::kInvalidArgument, "unknown argument; `--help` lists them");
   } catch (const CLI::ParseError& e) {
     throw_error(Code::kInvalidArgument, "{}; `--help` lists the flags", without_marks(e.what()));
-  }
-  for (std::string* text : state_->texts) take_mark(text);
-  for (std::vector<std::string>* list : state_->lists) {
-    for (std::string& each : *list) take_mark(&each);
   }
   return true;
 }
