@@ -36,7 +36,7 @@ trap 'rm -rf "$out"' EXIT
 failed=0
 for target in "${targets[@]}"; do
   for program in "${programs[@]}"; do
-    MORAINE_PTX_REPORT=$out/report MORAINE_TEST_GPU=ptx:$target "$program" --gtest_filter="$filter" >"$out/log" 2>&1 || failed=1
+    MORAINE_PTX_REPORT=$out/report MORAINE_TEST_GPU=ptx:$target "$program" --gtest_filter="$filter" >"$out/log" 2>&1 || { failed=1; tail -n 40 "$out/log" >&2; }
     grep -E '^\[  (PASSED|FAILED)  \]|^C\+\+ exception' "$out/log" | sed "s/^/ptx_check: $target: $(basename "$program"): /" >&2 || true
   done
 done
@@ -51,7 +51,7 @@ LC_ALL=C sort "$out/report" | awk '
   END {
     printf "%-28s %-6s %9s %11s %7s %5s\n", "kernel", "target", "launches", "elements", "differ", "NaNs"
     for (i = 1; i <= count; ++i) { k = order[i]; printf "%s  %9d %11d %7d %5d\n", k, launches[k], elements[k], differ[k], nans[k] }
-    printf "ptx_check: %d kernels of a target, %d elements, %d differ\n", count, all, wrong
+    printf "ptx_check: %d rows, %d elements, %d differ\n", count, all, wrong
     exit wrong > 0 || count == 0
   }' || failed=1
 exit $failed

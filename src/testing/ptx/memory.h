@@ -33,7 +33,8 @@ class PtxMemory {
   // Null unless all of it is in one buffer.
   uint8_t* find(uint64_t address, int64_t bytes);
   uint8_t* find_for_store(uint64_t address, int64_t bytes);  // remembered in `stored`
-  std::string nearest_text(uint64_t address) const;          // "8 bytes past a buffer of 40"
+  // "8 bytes from the begin of a buffer of 40"
+  std::string nearest_text(uint64_t address) const;
   std::vector<PtxBuffer>& buffers() { return buffers_; }
 
  private:

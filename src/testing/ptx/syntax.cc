@@ -135,7 +135,6 @@ class PtxParser {
 
   void kernel() {
     PtxKernel k;
-    k.line = words_[at_ - 1].line;
     k.name = take();
     want("(");
     while (!take_if(")")) {

@@ -46,7 +46,6 @@ struct PtxVariable {
 
 struct PtxKernel {
   std::string name;
-  int line = 0;
   int64_t threads = 0;  // .maxntid, or 0
   std::vector<PtxVariable> parameters, shared;
   std::map<std::string, std::string> registers;  // name to type: "%r12" to ".b32"
