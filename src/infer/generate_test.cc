@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "kernels/cross_entropy.h"
+#include "infer/test_engine.h"
 #include "model/loaded_model.h"
 #include "testing/places.h"
 #include "testing/rig.h"
@@ -48,20 +48,6 @@ Request request(double temperature = 1, int64_t max_tokens = 40) {
   return r;
 }
 
-// Losses of the whole row at once, as training computes them.
-std::vector<double> score(LoadedModel& m, const std::vector<int32_t>& ids) {
-  std::vector<int32_t> token(ids.begin(), ids.end() - 1), position(token.size()),
-      target(ids.begin() + 1, ids.end());
-  const int64_t T = static_cast<int64_t>(token.size());
-  Batch batch{.token = make_tensor(token.data(), DType::kI32, {T}),
-              .position = make_tensor(position.data(), DType::kI32, {T}),
-              .segments = {}};
-  set_documents(batch, {0});
-  Tensor losses;
-  m.model().loss(m.ctx(), batch, make_tensor(target.data(), DType::kI32, {T}), &losses);
-  return {losses.as<float>(), losses.as<float>() + T};
-}
-
 class Generate : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Types, Generate, ::testing::Values("f32", "bf16"));
 
@@ -87,10 +73,10 @@ TEST_P(Generate, LogprobsAreTheScorersToTheBit) {
     const GenerateResult got = run(*m, r);
     std::vector<int32_t> ids = r.prompt;
     ids.insert(ids.end(), got.tokens.begin(), got.tokens.end());
-    const std::vector<double> losses = score(*m, ids);
+    const std::vector<double> scores = scores_of(m->ctx(), m->model(), ids);
     ASSERT_EQ(got.logprobs.size(), got.tokens.size());
     for (size_t i = 0; i < got.tokens.size(); ++i)
-      EXPECT_EQ(got.logprobs[i], -losses[r.prompt.size() - 1 + i]) << i;
+      EXPECT_EQ(got.logprobs[i], scores[r.prompt.size() - 1 + i]) << i;
   }
 }
 

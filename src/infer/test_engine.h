@@ -1,4 +1,4 @@
-// TestEngine: what an engine's listener heard, requests of every kind, and one request alone.
+// TestEngine: what an engine's listener heard, requests of every kind, one request alone, and what a scorer says of it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -72,6 +72,21 @@ inline Heard alone(Context& ctx, Model& model, Cache& cache, const Request& requ
   engine.submit(request, listen(heard));
   while (engine.step()) continue;
   return heard;
+}
+
+// The log-probabilities of ids[1..] by one whole forward pass, as the trainer makes it.
+inline std::vector<double> scores_of(Context& ctx, Model& model, std::vector<int32_t> ids) {
+  const auto T = static_cast<int64_t>(ids.size()) - 1;
+  std::vector<int32_t> position(static_cast<size_t>(T)), target(ids.begin() + 1, ids.end());
+  Batch batch{.token = make_tensor(ids.data(), DType::kI32, {T}),
+              .position = make_tensor(position.data(), DType::kI32, {T}),
+              .segments = {}};
+  set_documents(batch, {0});
+  Tensor losses;
+  model.loss(ctx, batch, make_tensor(target.data(), DType::kI32, {T}), &losses);
+  std::vector<double> scores;
+  for (int64_t t = 0; t < T; ++t) scores.push_back(-static_cast<double>(losses.as<float>()[t]));
+  return scores;
 }
 
 inline void expect_same(const Heard& got, const Heard& want) {

@@ -25,6 +25,7 @@ class HostObserver final : public ForwardObserver {
              std::span<const int64_t> rows) override;
   void chooses(int64_t layer, const Tensor& expert) override;
   void route(int64_t layer, const Tensor& expert) override;
+  void computed(int64_t layer, double seconds) override { to_.computed(layer, seconds); }
 
  private:
   Tensor fetch(const Tensor& there);

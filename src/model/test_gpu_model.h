@@ -21,6 +21,13 @@ inline double bf16_tolerance(int64_t layers) {
   return 0x1p-8 * std::sqrt(2.0 * 19.0 * double(layers));
 }
 
+// Of gradients: as many roundings again on the way back: dh, dye, dact, dgate_up, dxe, dlogits, router (6), dh, do, dq
+// or dk, dv, dz, dpair, dqkv. They are independent, so what they are beside a gradient is what its parts are, a part
+// for each target; of a tensor with few entries, beside each of them.
+inline double bf16_gradient_tolerance(int64_t layers) {
+  return 0x1p-8 * std::sqrt(2.0 * 38.0 * double(layers));
+}
+
 // An emulated GPU that counts what goes to it and comes from it.
 class CountingGpu final : public gpu::Gpu {
  public:

@@ -74,11 +74,6 @@ constexpr gpu::StatedHashes kStatedHashes = {
     "f5ae5da1a4c170d0bb0a27cdf0a8987f", "1754194c9a12f21ca3859f13611b42a1",
     "85d3f0cc88b393e567dbf5ee6971d8eb"};
 
-// As of logits (model_gpu_test.cc), and as many roundings again on the way back: dh, dye, dact, dgate_up, dxe, dlogits,
-// router (6), dh, do, dq or dk, dv, dz, dpair, dqkv. They are independent, so what they are beside a gradient is what
-// its parts are, a part for each target; of a tensor with few entries, beside each of them.
-double bf16_tolerance(int64_t layers) { return 0x1p-8 * std::sqrt(2.0 * 38.0 * double(layers)); }
-
 TEST(GpuTraining, Bf16GradientsByNameAreNearTheCpusWithOneResultForEachGeneration) {
   Golden cpu("native-tiny", Backend::kCpu, DType::kBF16, /*training=*/true);
   const Conditions conditions = conditions_of(cpu, 1);
@@ -94,7 +89,8 @@ TEST(GpuTraining, Bf16GradientsByNameAreNearTheCpusWithOneResultForEachGeneratio
       const Tensor mine = view(p, got.gradients), its = view(p, cpu.gradients);
       const Condition& c = conditions.at(p.name);
       const double spread = p.count() < kFew ? c.alike : c.independent;
-      EXPECT_LE(relative_distance(mine, its), spread * bf16_tolerance(on.model->config().layers))
+      EXPECT_LE(relative_distance(mine, its),
+                spread * bf16_gradient_tolerance(on.model->config().layers))
           << p.name << ": " << spread;
     }
     gpu::expect_stated_hash(got.gradients, kStatedHashes, rule);

@@ -80,9 +80,6 @@ struct Reference {
   std::optional<Model> model;
 };
 
-// As many roundings to bf16 as of the golden model's (training_gpu_test.cc), whose CPU has as many again.
-double bf16_tolerance(int64_t layers) { return 0x1p-8 * std::sqrt(2.0 * 38.0 * double(layers)); }
-
 void expect_gradients_on_gpu(Reference& want, const Conditions& conditions, const Emulation& e,
                              DType compute) {
   const ModelConfig& config = want.model->config();
@@ -92,7 +89,8 @@ void expect_gradients_on_gpu(Reference& want, const Conditions& conditions, cons
   on.model->loss_and_gradients(on.ctx, want.rows, want.target, {there}, {});
   const Tensor got = want.rig.zeros({want.weights.count()}, DType::kF32);
   copy_out(on.ctx, got, there);
-  const double tolerance = compute == DType::kF32 ? kF32Gradient : bf16_tolerance(config.layers);
+  const double tolerance =
+      compute == DType::kF32 ? kF32Gradient : bf16_gradient_tolerance(config.layers);
   for (const Parameter& p : on.model->table().all) {
     if (p.kind == Parameter::Kind::kBalance) continue;
     const Tensor mine = view(p, got), its = view(p, want.gradients);
