@@ -10,7 +10,7 @@
 // number alone, which all ranks know; the bits are the same.
 //
 // Of a device: choices come out of it, and answers go through the host's pinned memory (parallel/staged_rows.h), a wait
-// each. Slots and guests are for the CPU.
+// each, beside the caller's for where each expert's rows begin. Slots and guests are for the CPU.
 //
 // Shapes: N <= T*n rows of D, by group: of member 0 its experts and its guests, of member 1, ...; G = E + P*C groups.
 // Cost:   D * bytes of the type for each row, to every other rank; one all_gather, or one put to each.
