@@ -163,6 +163,11 @@ struct Measured {
     for (const Profile::Row& row : rows) flops += row.flops;
     return flops / seconds;
   }
+  // What flops or bytes, whichever bind, ask of each operation's time.
+  double floor_share() const {
+    const TimeSplit split = split_time(rows, limits);
+    return (split.flops_bound_floor + split.bytes_bound_floor) / split.seconds;
+  }
 };
 template <class F>
 Measured measure(Sequences& sequences, const F& f) {
@@ -230,8 +235,9 @@ void bench_decode(const BenchInferenceOptions& o) {
   const int64_t most = *std::max_element(o.sequences.begin(), o.sequences.end());
   Sequences sequences(o, most, most, o.context + o.steps + 2);
   if (!o.json)
-    fmt::print("{:<8} {:>9} {:>10} {:>10} {:>10} {:>10} {:>9} {:>12}\n", "decode", "sequences",
-               "step", "tokens/s", "MB a step", "GB/s", "of memory", "head panels");
+    fmt::print("{:<8} {:>9} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>12}\n", "decode",
+               "sequences", "step", "tokens/s", "MB a step", "GB/s", "of memory", "of floor",
+               "head panels");
   for (const int64_t n : o.sequences) {
     sequences.step(n, 1, o.context);  // memory is touched
     std::vector<double> seconds, rates;
@@ -255,12 +261,14 @@ void bench_decode(const BenchInferenceOptions& o) {
                                     {"tokens_per_s", tokens},
                                     {"step_bytes", bytes},
                                     {"gb_s", gb_s},
+                                    {"floor_share", m.floor_share()},
                                     {"head_panel_share", panels},
                                     {"read_gb_s", m.read_gb_s}}));
     } else {
-      fmt::print("{:<8} {:>9} {:>8.2f}ms {:>10.1f} {:>10.1f} {:>10.2f} {:>8.1f}% {:>11.2f}%\n", "",
-                 n, 1e3 * m.seconds, tokens, bytes * 1e-6, gb_s, 100 * gb_s / m.read_gb_s,
-                 100 * panels);
+      fmt::print(
+          "{:<8} {:>9} {:>8.2f}ms {:>10.1f} {:>10.1f} {:>10.2f} {:>8.1f}% {:>8.1f}% {:>11.2f}%\n{}",
+          "", n, 1e3 * m.seconds, tokens, bytes * 1e-6, gb_s, 100 * gb_s / m.read_gb_s,
+          100 * m.floor_share(), 100 * panels, time_table(m.rows, m.limits));
     }
   }
 }

@@ -40,10 +40,19 @@ double flops(int64_t rows, int64_t n, int64_t k) {
   return 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k);
 }
 
-double forward_bytes(int64_t rows, const Tensor& y, const Tensor& x, const PackedMatrix& w) {
-  const int64_t moved =
-      rows * w.k * dtype_bytes(x.dtype) + rows * w.n * dtype_bytes(y.dtype) + packed_bytes(w);
+// Of the packs, those of `groups` groups.
+double forward_bytes(int64_t rows, int64_t groups, const Tensor& y, const Tensor& x,
+                     const PackedMatrix& w) {
+  const int64_t moved = rows * w.k * dtype_bytes(x.dtype) + rows * w.n * dtype_bytes(y.dtype) +
+                        groups * packed_group_bytes(w);
   return static_cast<double>(moved);
+}
+
+// Those whose pack is read.
+int64_t groups_with_rows(std::span<const int64_t> rows) {
+  int64_t groups = 0;
+  for (size_t g = 1; g < rows.size(); ++g) groups += rows[g] > rows[g - 1] ? 1 : 0;
+  return groups;
 }
 
 // Whether the row bounds are in the GPU's memory, where a kernel reads them.
@@ -64,7 +73,8 @@ void forward(Context& ctx, const GroupedLinearForward& a, const char* name) {
   check_tensor(a.bias, "bias", wide_dtype(a.x.dtype), {G, n}, true);
   const int64_t rows = there ? T : a.rows.back();
   if (rows == 0 || n == 0) return;
-  OpTimer timer(ctx.profile, name, flops(rows, n, a.w.k), forward_bytes(rows, a.y, a.x, a.w));
+  OpTimer timer(ctx.profile, name, flops(rows, n, a.w.k),
+                forward_bytes(rows, there ? G : groups_with_rows(a.rows), a.y, a.x, a.w));
   dispatch(ctx, name, a,
            {ref::grouped_linear_forward, cpu::grouped_linear_forward, gpu::grouped_linear_forward});
 }
@@ -81,7 +91,8 @@ void backward_input(Context& ctx, const GroupedLinearBackwardInput& a, const cha
   check_packed(a.w, a.dy.dtype, G, k, a.dy.dims[1]);
   const int64_t rows = there ? T : a.rows.back();
   if (rows == 0 || k == 0) return;
-  OpTimer timer(ctx.profile, name, flops(rows, k, a.w.k), forward_bytes(rows, a.dx, a.dy, a.w));
+  OpTimer timer(ctx.profile, name, flops(rows, k, a.w.k),
+                forward_bytes(rows, there ? G : groups_with_rows(a.rows), a.dx, a.dy, a.w));
   dispatch(ctx, name, a,
            {ref::grouped_linear_backward_input, cpu::grouped_linear_backward_input,
             gpu::grouped_linear_backward_input});
@@ -190,7 +201,7 @@ void linear_forward_panels(Context& ctx, const LinearForwardPanels& a) {
   if (T == 0 || a.panels.empty()) return;
   const double part = static_cast<double>(a.panels.size()) / static_cast<double>(panels);
   OpTimer timer(ctx.profile, "linear_forward_panels", part * flops(T, n, a.w.k),
-                part * forward_bytes(T, a.y, a.x, a.w));
+                part * forward_bytes(T, 1, a.y, a.x, a.w));
   dispatch(ctx, "linear_forward_panels", a,
            {ref::linear_forward_panels, cpu::linear_forward_panels});
 }

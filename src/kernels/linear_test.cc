@@ -508,6 +508,21 @@ TEST(Linear, WorkIsCounted) {
   EXPECT_EQ(profile.flops(), 2.0 * 3 * 4 * 5);
 }
 
+// Fails if a floor of bytes counts experts that no row asked for.
+TEST(Linear, BytesAreThoseOfGroupsWithRows) {
+  Rig rig;
+  Profile profile;
+  const Tensor x = rig.zeros({3, 4}, DType::kF32), w = rig.zeros({4 * 5, 4}, DType::kF32),
+               y = rig.zeros({3, 5}, DType::kF32);
+  const PackedMatrix packed = pack(rig, w, DType::kF32, 4, 5, 4, false);
+  const int64_t rows[] = {0, 2, 2, 3, 3};
+  rig.ctx.profile = &profile;
+  grouped_linear_forward(rig.ctx, {.y = y, .x = x, .w = packed, .bias = Tensor(), .rows = rows});
+  rig.ctx.profile = nullptr;
+  EXPECT_EQ(profile.rows().front().bytes,
+            4.0 * (3 * 4 + 3 * 5) + 2.0 * double(packed_group_bytes(packed)));
+}
+
 // A pack on disk serves any machine: one hash of the bytes for all instruction sets, and packs of whole panels one
 // behind the other are the pack of the whole.
 TEST(Linear, PackedBytesAreTheSameOnEveryIsaAndInAnyPieces) {
