@@ -69,6 +69,20 @@ class Keys {
   std::string name_;
 };
 
+// Packed weights of another program: their shapes would not fit, or a stray integer would be taken for a weight.
+void refuse_quantised(const Keys& keys, const std::string& name) {
+  for (const char* key : {"quantization_config", "quantization"}) {
+    if (!keys.has(key)) continue;
+    const Json& how = keys.get(key);
+    const Json& method = how.contains("quant_method") ? how["quant_method"] : how;
+    throw_error(Code::kInvalidArgument,
+                "{}: {} is {}: weights packed by another program are not read; take the model that "
+                "it was made from, and pack that with `moraine quantize`. If the weights are plain "
+                "after all, remove the key",
+                name, key, json_text(method));
+  }
+}
+
 void read_shared(const Keys& keys, ModelConfig& c) {
   c.vocab_size = keys.integer("vocab_size");
   c.hidden = keys.integer("hidden_size");
@@ -250,6 +264,7 @@ PublicConfig read_public_config(const std::string& text, const std::string& name
   if (!json.is_object()) throw_error(Code::kCorrupt, "{}: wanted a JSON object", name);
   const Keys keys(json, name);
   keys.only("model_type", "zaya");
+  refuse_quantised(keys, name);
   const bool native = keys.has("router_hidden_size");
   if (!native && !keys.has("zaya_mlp_expansion")) {
     throw_error(Code::kInvalidArgument,

@@ -1,0 +1,45 @@
+// Fails if a config.json of weights that another program has packed is taken for one of plain weights, or the message
+// does not say what to do instead.
+#include "model/public_config.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace moraine {
+namespace {
+
+const ModelConfig kConfig;
+
+TEST(PublicConfig, WeightsPackedByAnotherProgramAreRefusedByName) {
+  for (const Layout layout : {Layout::kNative, Layout::kLegacy}) {
+    const std::string plain = write_public_config(kConfig, layout, "bfloat16");
+    EXPECT_EQ(read_public_config(plain, "config.json").layout, layout);
+    struct Case {
+      const char *key, *value, *named;
+    };
+    for (const Case& c : {Case{"quantization_config", R"({"quant_method":"mxfp4"})", "\"mxfp4\""},
+                          Case{"quantization_config", R"("fp8")", "\"fp8\""},
+                          Case{"quantization", R"({"bits":4,"group_size":64})", "\"bits\":4"}}) {
+      Json json = parse_json(plain, "config.json");
+      json[c.key] = parse_json(c.value, c.key);
+      try {
+        read_public_config(json_text(json), "config.json");
+        ADD_FAILURE() << c.value;
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), Code::kInvalidArgument);
+        const std::string what = e.what();
+        EXPECT_NE(what.find(std::string("config.json: ") + c.key), std::string::npos) << what;
+        EXPECT_NE(what.find(c.named), std::string::npos) << what;
+        EXPECT_NE(what.find("moraine quantize"), std::string::npos) << what;
+      }
+    }
+    Json json = parse_json(plain, "config.json");
+    json["quantization_config"] = nullptr;
+    EXPECT_EQ(read_public_config(json_text(json), "config.json").layout, layout);
+  }
+}
+
+}  // namespace
+}  // namespace moraine
