@@ -127,13 +127,18 @@ TEST(ChaosTable, WhatIsSaidOfLinksIsOfLinks) {
                                        done_at(101, ChaosFault::kKill, 1)};
   LedgerEntry lost = incident(101.5, 1, RecoveryLevel::kLink, 0);
   lost.fault = RunFault::kLinkLost;
+  LedgerEntry held = incident(111, 0, RecoveryLevel::kOperation, 1.5);
+  held.fault = RunFault::kPeerSilent;
+  faults.push_back(done_at(110, ChaosFault::kLinksAll, 0));
   LedgerEntry killed = incident(101.1, 1, RecoveryLevel::kReplace, 2);
   killed.fault = RunFault::kKilled;
-  const std::vector<ChaosRow> rows = chaos_rows(faults, {killed, lost});
-  ASSERT_EQ(rows.size(), 2u);
+  const std::vector<ChaosRow> rows = chaos_rows(faults, {killed, lost, held});
+  ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].levels.at(0).first, "replace");
   EXPECT_EQ(rows[1].levels.at(0).first, "link");
   EXPECT_EQ(rows[1].seconds_lost, 0);
+  EXPECT_EQ(rows[2].levels.at(0).first, "operation");
+  EXPECT_EQ(rows[2].seconds_lost, 1.5);
 }
 
 // A process that looks like rank 0 of a run in `folder`.

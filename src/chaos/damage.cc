@@ -167,11 +167,41 @@ bool Damage::fill_disk(const PlannedFault& f, std::string* note) {
   return true;
 }
 
-bool Damage::cut_link(const PlannedFault& f, std::string* note) {
-  if (place_.links == nullptr || !place_.links->problem().empty()) {
-    *note = place_.links == nullptr ? "the run is on one host: --links" : place_.links->problem();
+bool Damage::has_links(std::string* note) const {
+  if (place_.links != nullptr && place_.links->problem().empty()) return true;
+  *note = place_.links == nullptr ? "the run is on one host: --links" : place_.links->problem();
+  return false;
+}
+
+// Those that something else has cut are back when that ends.
+bool Damage::cut_links(const PlannedFault& f, std::string* note) {
+  if (!has_links(note)) return false;
+  CutLinks& links = *place_.links;
+  std::vector<int> mine;
+  for (int link = 0; link < place_.link_count; ++link) {
+    if (!cut_links_.insert(link).second) continue;
+    links.cut(link, Cut::kSilent, 0);
+    mine.push_back(link);
+  }
+  if (mine.empty()) {
+    *note = "all links are cut already";
     return false;
   }
+  *note = fmt::format("{} links of {}, {:.1f} s", mine.size(), place_.link_count, f.seconds);
+  auto gone = std::make_unique<Lasting>();
+  gone->ends = now_seconds() + f.seconds;
+  gone->end = [this, &links, mine = std::move(mine)] {
+    for (const int link : mine) {
+      links.heal(link, Cut::kSilent, 0);
+      cut_links_.erase(link);
+    }
+  };
+  lasting_.push_back(std::move(gone));
+  return links.problem().empty();
+}
+
+bool Damage::cut_link(const PlannedFault& f, std::string* note) {
+  if (!has_links(note)) return false;
   CutLinks& links = *place_.links;
   const int link = static_cast<int>(f.place * place_.link_count);
   if (!cut_links_.insert(link).second) {
@@ -280,6 +310,9 @@ InjectedFault Damage::inject(const PlannedFault& f) {
       case ChaosFault::kLinkFlap:
       case ChaosFault::kLinkDrop:
         done.was_done = cut_link(f, &done.note);
+        break;
+      case ChaosFault::kLinksAll:
+        done.was_done = cut_links(f, &done.note);
         break;
       case ChaosFault::kKillSupervisor:
         break;

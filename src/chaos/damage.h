@@ -50,6 +50,8 @@ class Damage {
   bool take_memory(const PlannedFault& f, std::string* note);
   bool fill_disk(const PlannedFault& f, std::string* note);
   bool cut_link(const PlannedFault& f, std::string* note);
+  bool cut_links(const PlannedFault& f, std::string* note);
+  bool has_links(std::string* note) const;
   bool leaves_one_whole(const std::vector<int64_t>& steps, std::string* note);
   bool damage_newest(const PlannedFault& f, const std::string& folder, std::string* note);
 

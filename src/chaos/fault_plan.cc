@@ -31,6 +31,7 @@ const std::vector<ChaosKind>& chaos_kinds() {
       {ChaosFault::kLinkLarge, "link-large", "a link that swallows large packets"},
       {ChaosFault::kLinkFlap, "link-flap", "a link that goes down and up five times a second"},
       {ChaosFault::kLinkDrop, "link-drop", "a slow link that drops packets of those that wait"},
+      {ChaosFault::kLinksAll, "links-all", "all links swallow everything, for 1 to 3 seconds"},
   };
   return kinds;
 }

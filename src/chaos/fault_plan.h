@@ -27,6 +27,7 @@ enum class ChaosFault : uint8_t {
   kLinkLarge,       // large packets alone
   kLinkFlap,        // it goes down and up five times a second
   kLinkDrop,        // it drops packets now and then
+  kLinksAll,        // all links between the hosts swallow everything
 };
 
 struct ChaosKind {

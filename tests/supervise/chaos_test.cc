@@ -83,6 +83,29 @@ TEST_F(ChaosRun, NorIsAnythingOfLinksThatAreCut) {
   EXPECT_TRUE(parse_json(end.out).at("equal").get<bool>()) << end.err;
 }
 
+// Links are gone for longer than a rank may hang: operations are held, and no process is started again.
+TEST_F(ChaosRun, NorIsAnythingOfHostsThatDoNotReachEachOther) {
+  if (getuid() != 0) GTEST_SKIP() << "needs root: network namespaces";
+  const Ended end = chaos("apart", {"--ranks", "2", "--links", "2", "--seed", "2", "--faults", "5",
+                                    "--every-seconds", "0.35", "--hang-seconds", "0.7", "--kind",
+                                    "links-all", "--set", "train.steps=500"});
+  if (end.exit_code == exit_code(Code::kInvalidArgument) &&
+      end.err.find("namespace") != std::string::npos)
+    GTEST_SKIP() << end.err;
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  const Json result = parse_json(end.out);
+  EXPECT_TRUE(result.at("equal").get<bool>()) << end.err;
+  int64_t held = 0;
+  for (const Json& row : result.at("faults")) {
+    for (const auto& [level, count] : row.at("absorbed_at").items()) {
+      EXPECT_TRUE(level == "operation" || level == "link" || level == "run") << row << end.err;
+      if (level == "operation") held += count.get<int64_t>();
+    }
+  }
+  EXPECT_GE(held, 1) << end.err;
+  EXPECT_GT(result.at("seconds_lost").get<double>(), 1) << end.err;
+}
+
 TEST_F(ChaosRun, WhatCannotWorkIsRefused) {
   const auto refused = [&](const std::vector<std::string>& more, const std::string& why) {
     const Ended end = chaos("refused", more);
