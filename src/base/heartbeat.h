@@ -53,6 +53,7 @@ struct HeartbeatPage {
   std::atomic<int32_t> ended;                 // 1 + exit code; 0: not ended in order
   // Ranks that this process waits for over links that are cut: that is no hang, and ends by itself.
   std::atomic<int32_t> held;
+  std::atomic<uint64_t> asked_flip;  // written by who tests this process (asked_flip.h); 0: nothing
 };
 static_assert(sizeof(HeartbeatPage) <= 4096);
 
@@ -94,6 +95,9 @@ class HeartbeatFile {
   HeartbeatFile& operator=(const HeartbeatFile&) = delete;
 
   const HeartbeatPage& page() const { return *page_; }
+  void ask_flip(uint64_t asked) { page_->asked_flip = asked; }
+  // Nothing is asked any more. False: it was done.
+  bool take_back_flip() { return page_->asked_flip.exchange(0) != 0; }
   // Whether the process that wrote the page is there still, as itself.
   bool is_alive() const;
 

@@ -14,12 +14,14 @@
 #include <cstring>
 #include <functional>
 
+#include "base/asked_flip.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/heartbeat.h"
 #include "base/resident.h"
 #include "checkpoint/history.h"
 #include "checkpoint/memory/folder.h"
+#include "supervisor/policy.h"
 
 namespace moraine {
 namespace {
@@ -75,18 +77,23 @@ Damage::~Damage() {
 }
 
 // Of all hosts: a rank may have moved.
-pid_t Damage::pid_of(int rank) const {
+std::unique_ptr<HeartbeatFile> Damage::page_of(int rank) const {
   const std::string folder = join_path(place_.run, "supervise");
-  if (!fs_.exists(folder)) return 0;
+  if (!fs_.exists(folder)) return nullptr;
   std::vector<std::string> places = {folder};
   for (const std::string& name : fs_.list(folder)) {
     if (name.starts_with("on-")) places.push_back(join_path(folder, name));
   }
   for (const std::string& place : places) {
-    const auto page = HeartbeatFile::open(fmt::format("{}/rank-{}.beat", place, rank));
-    if (page != nullptr && page->is_alive()) return static_cast<pid_t>(page->page().pid);
+    auto page = HeartbeatFile::open(fmt::format("{}/rank-{}.beat", place, rank));
+    if (page != nullptr && page->is_alive()) return page;
   }
-  return 0;
+  return nullptr;
+}
+
+pid_t Damage::pid_of(int rank) const {
+  const auto page = page_of(rank);
+  return page == nullptr ? 0 : static_cast<pid_t>(page->page().pid);
 }
 
 void Damage::tick() {
@@ -164,6 +171,32 @@ bool Damage::fill_disk(const PlannedFault& f, std::string* note) {
   full->end = [path] { unlink(path.c_str()); };
   lasting_.push_back(std::move(full));
   *note = fmt::format("{} MiB for {:.1f} s", bytes >> 20, f.seconds);
+  return true;
+}
+
+// The process does it at its next point of that kind (base/asked_flip.h).
+bool Damage::flip_in_process(const PlannedFault& f, std::string* note) {
+  constexpr double kPatience = 2;
+  const int most = policy_row(RunFault::kRankDiverged).per_hour;
+  if (flips_ >= most) {
+    *note = fmt::format("the supervisor takes {} an hour", most);
+    return false;
+  }
+  const auto page = page_of(f.rank);
+  if (page == nullptr) return false;
+  const bool is_weights = f.fault == ChaosFault::kFlipWeights;
+  page->ask_flip(asked_flip(is_weights ? FlipPlace::kWeights : FlipPlace::kGradients, f.place));
+  const double end = now_seconds() + kPatience;
+  while (page->page().asked_flip != 0 && now_seconds() < end && page->is_alive()) {
+    tick();
+    usleep(1000);
+  }
+  if (page->take_back_flip()) {
+    *note = fmt::format("rank {} came to no step", f.rank);
+    return false;
+  }
+  ++flips_;
+  *note = fmt::format("a bit of {} of rank {}", is_weights ? "weights" : "gradients", f.rank);
   return true;
 }
 
@@ -302,6 +335,10 @@ InjectedFault Damage::inject(const PlannedFault& f) {
         break;
       case ChaosFault::kFillDisk:
         done.was_done = fill_disk(f, &done.note);
+        break;
+      case ChaosFault::kFlipWeights:
+      case ChaosFault::kFlipGradients:
+        done.was_done = flip_in_process(f, &done.note);
         break;
       case ChaosFault::kLinkDown:
       case ChaosFault::kLinkSilent:

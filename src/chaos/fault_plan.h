@@ -21,6 +21,8 @@ enum class ChaosFault : uint8_t {
   kFailWrites,      // no write of a rank to a file gets through, for a while
   kMemoryPressure,  // half of the memory that is left is taken, for a while
   kFillDisk,        // no room is left where the run is, for a while
+  kFlipWeights,     // a bit of a rank's weights is changed while it runs
+  kFlipGradients,   // of the gradients of a slot
   kLinkDown,        // a link between two hosts: no carrier, for a while
   kLinkSilent,      // it swallows everything, both ways
   kLinkOneWay,      // one way

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "base/asked_flip.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -137,6 +138,7 @@ void cmd_train(const CommandLine& line) {
   if (flags.given("device")) settings.set(fmt::format("train.device=\"{}\"", device));
   const RunConfig config = read_run_config(settings);
   listen_for_signals();
+  obey_flips();
   options.stop_signal = &stop_signal;
   ranks.times.hold_seconds = config.parallel.hold_seconds;
   ranks.times.interval_seconds = config.parallel.retry_interval_seconds;
