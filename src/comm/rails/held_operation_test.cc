@@ -171,6 +171,7 @@ class HeldWorld {
     }
   }
   void sleep(int r, double until) { asleep_[r] = until; }
+  void kill(int r) { ended_[r] = now_; }  // its host refuses connections from now on
 
   void run_until(double end, int64_t operations = INT64_MAX) {
     for (; now_ < end && !all_ended() && least_committed() < operations; now_ += kStep) {
@@ -227,7 +228,7 @@ class HeldWorld {
 };
 
 struct Sums {
-  int64_t operations = 0, attempts = 0, held = 0, given_up = 0, apart = 0;
+  int64_t operations = 0, attempts = 0, held = 0, given_up = 0, apart = 0, killed = 0;
 };
 
 // Cuts that heal in time: up to just before the last attempt is over.
@@ -271,6 +272,24 @@ void run_given_up(uint64_t seed, Sums* sums) {
   sums->apart += apart;
 }
 
+// A rank dies in a hold, or is stopped and ended there: all know it as soon as anything carries again.
+void run_killed(uint64_t seed, Sums* sums) {
+  const RailTimes times = short_times(3);
+  HeldWorld world(seed, 1 + static_cast<int>(seed % 2), times);
+  world.run_until(0.05 + world.draws.between(0, 0.1));
+  const double cut_at = world.now();
+  const double seconds = world.draws.between(times.dead_seconds, times.patience_seconds() - kBack);
+  world.cut(cut_at + seconds);
+  world.run_until(cut_at + world.draws.between(0, seconds));
+  const int rank = static_cast<int>(world.draws.below(kRanks));
+  world.kill(rank);
+  world.run_until(cut_at + seconds + kBack);
+  EXPECT_TRUE(world.all_ended()) << "seed " << seed;
+  EXPECT_LE(world.most_committed() - world.least_committed(), 1) << "seed " << seed;
+  world.expect_quiet_bits();
+  ++sums->killed;
+}
+
 TEST(HeldOperation, EndsWithTheSameBitsOrEndsForAll) {
   const char* more = std::getenv("MORAINE_RAIL_SEEDS");
   const int64_t seeds = more != nullptr ? std::atoll(more) : 10000;
@@ -278,6 +297,8 @@ TEST(HeldOperation, EndsWithTheSameBitsOrEndsForAll) {
   for (int64_t seed = 0; seed < seeds && !HasFailure(); ++seed) {
     if (seed % 4 == 0) {
       run_given_up(static_cast<uint64_t>(seed), &sums);
+    } else if (seed % 8 == 1) {
+      run_killed(static_cast<uint64_t>(seed), &sums);
     } else {
       run_healed(static_cast<uint64_t>(seed), &sums);
     }
@@ -286,10 +307,11 @@ TEST(HeldOperation, EndsWithTheSameBitsOrEndsForAll) {
   EXPECT_GT(sums.attempts, seeds / 4);
   EXPECT_GT(sums.apart, seeds / 100);
   std::printf(
-      "%ld seeds: %ld operations, %ld cuts held, %ld attempts, %ld given up, %ld of them one "
-      "operation apart\n",
-      long(seeds), long(sums.operations), long(sums.held), long(sums.attempts), long(sums.given_up),
-      long(sums.apart));
+      "%ld seeds: %ld operations, %ld cuts held, %ld attempts, %ld ranks killed, %ld given up, %ld "
+      "of "
+      "them one operation apart\n",
+      long(seeds), long(sums.operations), long(sums.held), long(sums.attempts), long(sums.killed),
+      long(sums.given_up), long(sums.apart));
 }
 
 }  // namespace
