@@ -13,6 +13,7 @@ enum class FaultWho : unsigned char {
   kEveryRank,
   kRankZero,  // it does this for all
   kSurvivor,  // who was in a group that is lost
+  kStopping,  // a run that is asked to stop
   kServing,   // not in training
 };
 
@@ -92,6 +93,10 @@ inline constexpr FaultPlace kFaultPlaces[] = {
     {"end.saved"},
     {"end.removed"},  // copies in memory are gone
     {"end.done"},     // nobody has been told
+    // Asked to stop, by a signal: what is between these is a save.
+    {"stop.voted", FaultWho::kStopping},  // all know
+    {"stop.saved", FaultWho::kStopping},
+    {"stop.agreed", FaultWho::kStopping},  // by all: each may go
     // Slots of experts, while generating.
     {"slots.dispatch", FaultWho::kServing},
     {"slots.receive", FaultWho::kServing},

@@ -51,6 +51,9 @@ struct HeartbeatPage {
   std::atomic<int64_t> checkpoint_step;       // newest on disk that this process knows of
   std::atomic<int64_t> memory_step;           // newest in memory
   std::atomic<int32_t> ended;                 // 1 + exit code; 0: not ended in order
+  // Ranks that this process waits for over links that are cut: that is no hang, and ends by itself.
+  std::atomic<int32_t> held;
+  std::atomic<uint64_t> asked_flip;  // written by who tests this process (asked_flip.h); 0: nothing
 };
 static_assert(sizeof(HeartbeatPage) <= 4096);
 
@@ -61,6 +64,9 @@ HeartbeatPage& heartbeat();
 inline void beat() { heartbeat().beats.fetch_add(1, std::memory_order_relaxed); }
 // What this process does from now on; counts as a beat. The thread that says it speaks for the process.
 void set_activity(Activity activity, int32_t waits_for = -1);
+
+// So many more ranks than before, or fewer, keep operations of this process up (HeartbeatPage::held).
+inline void say_held(int32_t more) { heartbeat().held.fetch_add(more, std::memory_order_relaxed); }
 
 // The last word of a process that ends in order; nothing if its page could not be mapped.
 void say_ended(int exit_code);
@@ -89,6 +95,9 @@ class HeartbeatFile {
   HeartbeatFile& operator=(const HeartbeatFile&) = delete;
 
   const HeartbeatPage& page() const { return *page_; }
+  void ask_flip(uint64_t asked) { page_->asked_flip = asked; }
+  // Nothing is asked any more. False: it was done.
+  bool take_back_flip() { return page_->asked_flip.exchange(0) != 0; }
   // Whether the process that wrote the page is there still, as itself.
   bool is_alive() const;
 

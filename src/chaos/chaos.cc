@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/asked_flip.h"
 #include "base/child_process.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -97,6 +98,7 @@ class Storm {
 
  private:
   void start() {
+    setenv(kFlipsVariable, "1", 1);
     std::vector<std::string> words = words_of(o_, "supervise", out_);
     words.insert(words.end(), o_.supervise.begin(), o_.supervise.end());
     for (const std::string& assignment : host_assignments()) {

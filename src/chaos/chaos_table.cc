@@ -17,9 +17,9 @@ bool is_of_a_rank(ChaosFault fault) {
 }
 
 bool could_cause(const PlannedFault& f, const LedgerEntry& entry) {
-  const bool tells_of_links = entry.fault == RunFault::kLinkLost ||
-                              entry.fault == RunFault::kCarrierLost ||
-                              entry.fault == RunFault::kNicErrors;
+  const bool tells_of_links =
+      entry.fault == RunFault::kLinkLost || entry.fault == RunFault::kPeerSilent ||
+      entry.fault == RunFault::kCarrierLost || entry.fault == RunFault::kNicErrors;
   const bool tells_of_silence =
       entry.fault == RunFault::kPeerLost || entry.fault == RunFault::kHostLost;
   if (is_of_a_link(f.fault)) return tells_of_links || tells_of_silence;

@@ -10,13 +10,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
 #include <thread>
 
+#include "base/asked_flip.h"
 #include "base/error.h"
+#include "base/fault_point.h"
 #include "base/heartbeat.h"
 #include "base/test_folder.h"
 #include "checkpoint/test_checkpoint.h"
@@ -127,13 +131,18 @@ TEST(ChaosTable, WhatIsSaidOfLinksIsOfLinks) {
                                        done_at(101, ChaosFault::kKill, 1)};
   LedgerEntry lost = incident(101.5, 1, RecoveryLevel::kLink, 0);
   lost.fault = RunFault::kLinkLost;
+  LedgerEntry held = incident(111, 0, RecoveryLevel::kOperation, 1.5);
+  held.fault = RunFault::kPeerSilent;
+  faults.push_back(done_at(110, ChaosFault::kLinksAll, 0));
   LedgerEntry killed = incident(101.1, 1, RecoveryLevel::kReplace, 2);
   killed.fault = RunFault::kKilled;
-  const std::vector<ChaosRow> rows = chaos_rows(faults, {killed, lost});
-  ASSERT_EQ(rows.size(), 2u);
+  const std::vector<ChaosRow> rows = chaos_rows(faults, {killed, lost, held});
+  ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].levels.at(0).first, "replace");
   EXPECT_EQ(rows[1].levels.at(0).first, "link");
   EXPECT_EQ(rows[1].seconds_lost, 0);
+  EXPECT_EQ(rows[2].levels.at(0).first, "operation");
+  EXPECT_EQ(rows[2].seconds_lost, 1.5);
 }
 
 // A process that looks like rank 0 of a run in `folder`.
@@ -244,6 +253,53 @@ TEST(Damage, OneCheckpointOnDiskStaysWhole) {
   TestCheckpoint(32, 1).write(fs, folder.path());
   EXPECT_TRUE(damages(ChaosFault::kFlip));
   EXPECT_TRUE(is_whole(folder.file("step-8")) && is_whole(folder.file("step-24")));
+}
+
+// A process that comes to `point` again and again, and ends with the number of bits that are changed in its memory.
+pid_t start_flipped(const TestFolder& folder, bool obeys, const char* point) {
+  std::filesystem::create_directories(folder.file("supervise"));
+  const std::string page = folder.file("supervise/rank-0.beat");
+  const auto file = HeartbeatFile::make(page);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    setenv(kHeartbeatVariable, page.c_str(), 1);
+    if (obeys) setenv(kFlipsVariable, "1", 1);
+    obey_flips();
+    set_activity(Activity::kComputing);
+    std::array<std::byte, 100> memory = {};
+    int bits = 0;
+    for (; bits == 0; usleep(1000)) {
+      fault_bytes(point, memory);
+      for (const std::byte b : memory) bits += std::popcount(static_cast<unsigned>(b));
+    }
+    _exit(bits);
+  }
+  while (!file->is_alive()) std::this_thread::yield();
+  return pid;
+}
+
+TEST(Damage, ABitOfAProcessIsFlippedWhereItSaysSo) {
+  const struct {
+    ChaosFault fault;
+    const char* point;
+    bool obeys, is_done;
+  } cases[] = {
+      {ChaosFault::kFlipWeights, "step.weights", true, true},
+      {ChaosFault::kFlipGradients, "step.slot_gradients", true, true},
+      {ChaosFault::kFlipGradients, "step.weights", true, false},
+      {ChaosFault::kFlipWeights, "step.weights", false, false},
+  };
+  for (const auto& c : cases) {
+    const TestFolder folder;
+    Damage damage(posix_file_system(), {.run = folder.path()});
+    const pid_t pid = start_flipped(folder, c.obeys, c.point);
+    const InjectedFault done = damage.inject(fault_of(c.fault, 0.999));
+    EXPECT_EQ(done.was_done, c.is_done) << done.note;
+    if (!c.is_done) kill(pid, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(WIFEXITED(status) && WEXITSTATUS(status) == 1, c.is_done);
+  }
 }
 
 TEST(Damage, WhatLastsEnds) {

@@ -14,12 +14,14 @@
 #include <cstring>
 #include <functional>
 
+#include "base/asked_flip.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/heartbeat.h"
 #include "base/resident.h"
 #include "checkpoint/history.h"
 #include "checkpoint/memory/folder.h"
+#include "supervisor/policy.h"
 
 namespace moraine {
 namespace {
@@ -75,18 +77,23 @@ Damage::~Damage() {
 }
 
 // Of all hosts: a rank may have moved.
-pid_t Damage::pid_of(int rank) const {
+std::unique_ptr<HeartbeatFile> Damage::page_of(int rank) const {
   const std::string folder = join_path(place_.run, "supervise");
-  if (!fs_.exists(folder)) return 0;
+  if (!fs_.exists(folder)) return nullptr;
   std::vector<std::string> places = {folder};
   for (const std::string& name : fs_.list(folder)) {
     if (name.starts_with("on-")) places.push_back(join_path(folder, name));
   }
   for (const std::string& place : places) {
-    const auto page = HeartbeatFile::open(fmt::format("{}/rank-{}.beat", place, rank));
-    if (page != nullptr && page->is_alive()) return static_cast<pid_t>(page->page().pid);
+    auto page = HeartbeatFile::open(fmt::format("{}/rank-{}.beat", place, rank));
+    if (page != nullptr && page->is_alive()) return page;
   }
-  return 0;
+  return nullptr;
+}
+
+pid_t Damage::pid_of(int rank) const {
+  const auto page = page_of(rank);
+  return page == nullptr ? 0 : static_cast<pid_t>(page->page().pid);
 }
 
 void Damage::tick() {
@@ -167,11 +174,67 @@ bool Damage::fill_disk(const PlannedFault& f, std::string* note) {
   return true;
 }
 
-bool Damage::cut_link(const PlannedFault& f, std::string* note) {
-  if (place_.links == nullptr || !place_.links->problem().empty()) {
-    *note = place_.links == nullptr ? "the run is on one host: --links" : place_.links->problem();
+// The process does it at its next point of that kind (base/asked_flip.h).
+bool Damage::flip_in_process(const PlannedFault& f, std::string* note) {
+  constexpr double kPatience = 2;
+  const int most = policy_row(RunFault::kRankDiverged).per_hour;
+  if (flips_ >= most) {
+    *note = fmt::format("the supervisor takes {} an hour", most);
     return false;
   }
+  const auto page = page_of(f.rank);
+  if (page == nullptr) return false;
+  const bool is_weights = f.fault == ChaosFault::kFlipWeights;
+  page->ask_flip(asked_flip(is_weights ? FlipPlace::kWeights : FlipPlace::kGradients, f.place));
+  const double end = now_seconds() + kPatience;
+  while (page->page().asked_flip != 0 && now_seconds() < end && page->is_alive()) {
+    tick();
+    usleep(1000);
+  }
+  if (page->take_back_flip()) {
+    *note = fmt::format("rank {} came to no step", f.rank);
+    return false;
+  }
+  ++flips_;
+  *note = fmt::format("a bit of {} of rank {}", is_weights ? "weights" : "gradients", f.rank);
+  return true;
+}
+
+bool Damage::has_links(std::string* note) const {
+  if (place_.links != nullptr && place_.links->problem().empty()) return true;
+  *note = place_.links == nullptr ? "the run is on one host: --links" : place_.links->problem();
+  return false;
+}
+
+// Those that something else has cut are back when that ends.
+bool Damage::cut_links(const PlannedFault& f, std::string* note) {
+  if (!has_links(note)) return false;
+  CutLinks& links = *place_.links;
+  std::vector<int> mine;
+  for (int link = 0; link < place_.link_count; ++link) {
+    if (!cut_links_.insert(link).second) continue;
+    links.cut(link, Cut::kSilent, 0);
+    mine.push_back(link);
+  }
+  if (mine.empty()) {
+    *note = "all links are cut already";
+    return false;
+  }
+  *note = fmt::format("{} links of {}, {:.1f} s", mine.size(), place_.link_count, f.seconds);
+  auto gone = std::make_unique<Lasting>();
+  gone->ends = now_seconds() + f.seconds;
+  gone->end = [this, &links, mine = std::move(mine)] {
+    for (const int link : mine) {
+      links.heal(link, Cut::kSilent, 0);
+      cut_links_.erase(link);
+    }
+  };
+  lasting_.push_back(std::move(gone));
+  return links.problem().empty();
+}
+
+bool Damage::cut_link(const PlannedFault& f, std::string* note) {
+  if (!has_links(note)) return false;
   CutLinks& links = *place_.links;
   const int link = static_cast<int>(f.place * place_.link_count);
   if (!cut_links_.insert(link).second) {
@@ -273,6 +336,10 @@ InjectedFault Damage::inject(const PlannedFault& f) {
       case ChaosFault::kFillDisk:
         done.was_done = fill_disk(f, &done.note);
         break;
+      case ChaosFault::kFlipWeights:
+      case ChaosFault::kFlipGradients:
+        done.was_done = flip_in_process(f, &done.note);
+        break;
       case ChaosFault::kLinkDown:
       case ChaosFault::kLinkSilent:
       case ChaosFault::kLinkOneWay:
@@ -280,6 +347,9 @@ InjectedFault Damage::inject(const PlannedFault& f) {
       case ChaosFault::kLinkFlap:
       case ChaosFault::kLinkDrop:
         done.was_done = cut_link(f, &done.note);
+        break;
+      case ChaosFault::kLinksAll:
+        done.was_done = cut_links(f, &done.note);
         break;
       case ChaosFault::kKillSupervisor:
         break;

@@ -23,6 +23,8 @@
 
 namespace moraine {
 
+class HeartbeatFile;
+
 class Damage {
  public:
   struct Place {
@@ -44,12 +46,16 @@ class Damage {
   pid_t pid_of(int rank) const;
 
  private:
-  struct Lasting;  // a fault that ends
+  struct Lasting;                                          // a fault that ends
+  std::unique_ptr<HeartbeatFile> page_of(int rank) const;  // null: there is no such process
   bool stop_now_and_then(const PlannedFault& f, std::string* note);
   bool fail_writes(const PlannedFault& f, std::string* note);
   bool take_memory(const PlannedFault& f, std::string* note);
   bool fill_disk(const PlannedFault& f, std::string* note);
+  bool flip_in_process(const PlannedFault& f, std::string* note);
   bool cut_link(const PlannedFault& f, std::string* note);
+  bool cut_links(const PlannedFault& f, std::string* note);
+  bool has_links(std::string* note) const;
   bool leaves_one_whole(const std::vector<int64_t>& steps, std::string* note);
   bool damage_newest(const PlannedFault& f, const std::string& folder, std::string* note);
 
@@ -57,6 +63,7 @@ class Damage {
   const Place place_;
   std::vector<std::unique_ptr<Lasting>> lasting_;
   std::set<int> cut_links_;
+  int flips_ = 0;  // in processes
 };
 
 }  // namespace moraine

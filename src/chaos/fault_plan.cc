@@ -25,12 +25,16 @@ const std::vector<ChaosKind>& chaos_kinds() {
       {ChaosFault::kMemoryPressure, "memory",
        "half of the free memory is taken, for 1 to 3 seconds"},
       {ChaosFault::kFillDisk, "fill-disk", "no room where the run is, for 1 to 3 seconds"},
+      {ChaosFault::kFlipWeights, "flip-weights", "a bit of the weights of a rank that runs"},
+      {ChaosFault::kFlipGradients, "flip-gradients",
+       "a bit of gradients; only with train.slots = ranks, each its own experts and sequences"},
       {ChaosFault::kLinkDown, "link-down", "a link without carrier, for 1 to 3 seconds"},
       {ChaosFault::kLinkSilent, "link-silent", "a link that swallows everything"},
       {ChaosFault::kLinkOneWay, "link-one-way", "a link that swallows everything one way"},
       {ChaosFault::kLinkLarge, "link-large", "a link that swallows large packets"},
       {ChaosFault::kLinkFlap, "link-flap", "a link that goes down and up five times a second"},
       {ChaosFault::kLinkDrop, "link-drop", "a slow link that drops packets of those that wait"},
+      {ChaosFault::kLinksAll, "links-all", "all links swallow everything, for 1 to 3 seconds"},
   };
   return kinds;
 }

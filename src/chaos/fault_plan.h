@@ -21,12 +21,15 @@ enum class ChaosFault : uint8_t {
   kFailWrites,      // no write of a rank to a file gets through, for a while
   kMemoryPressure,  // half of the memory that is left is taken, for a while
   kFillDisk,        // no room is left where the run is, for a while
+  kFlipWeights,     // a bit of a rank's weights is changed while it runs
+  kFlipGradients,   // of the gradients of a slot
   kLinkDown,        // a link between two hosts: no carrier, for a while
   kLinkSilent,      // it swallows everything, both ways
   kLinkOneWay,      // one way
   kLinkLarge,       // large packets alone
   kLinkFlap,        // it goes down and up five times a second
   kLinkDrop,        // it drops packets now and then
+  kLinksAll,        // all links between the hosts swallow everything
 };
 
 struct ChaosKind {

@@ -21,16 +21,48 @@ struct ChaosFlags {
   bool json = false;
 };
 
-// Experts or sequences are divided in some phase, or gradients rounded on their way.
-bool mesh_is_given(const ChaosFlags& f) {
+RunConfig config_of(const ChaosFlags& f) {
   SettingsTable settings = SettingsTable::parse(posix_file_system().read(f.config), f.config);
   for (const std::string& assignment : f.assignments) settings.set(assignment);
-  const RunConfig config = read_run_config(settings);
-  const ParallelConfig& p = config.parallel;
-  return p.expert > 1 || p.context > 1 || p.reduce_dtype != ReduceDType::kF32 ||
+  return read_run_config(settings);
+}
+
+// Experts or sequences are divided in some phase.
+bool divides_more_than_batch(const RunConfig& config) {
+  return config.parallel.expert > 1 || config.parallel.context > 1 ||
          std::any_of(config.phases.begin(), config.phases.end(), [](const PhaseConfig& phase) {
            return phase.expert > 1 || phase.context > 1;
          });
+}
+
+// Whether the quiet hash must come of it. A wrong bit of gradients is found in slots that another rank computes as
+// well: with one slot a rank, in every step, these are all.
+bool is_certain(ChaosFault fault, const RunConfig& config, int64_t ranks) {
+  if (fault == ChaosFault::kFlipWeights) return config.train.verify_every_steps > 0;
+  return fault != ChaosFault::kFlipGradients ||
+         (ranks > 1 && config.train.slots == ranks && !divides_more_than_batch(config));
+}
+
+bool is_drawn(ChaosFault fault, const RunConfig& config, const ChaosFlags& f) {
+  return is_certain(fault, config, f.ranks) && (f.links > 0 || !is_of_a_link(fault));
+}
+
+std::vector<ChaosFault> kinds_of(const RunConfig& config, const ChaosFlags& f) {
+  std::vector<ChaosFault> kinds;
+  for (const std::string& kind : f.kinds) {
+    kinds.push_back(chaos_fault(kind));
+    if (!is_certain(kinds.back(), config, f.ranks))
+      throw_error(Code::kInvalidArgument,
+                  "chaos --kind {}: wanted train.verify_every_steps above 0, and for gradients "
+                  "train.slots = ranks (found {} for {}) without parallel.expert and "
+                  "parallel.context; else a wrong bit may stay in the answer",
+                  kind, config.train.slots, f.ranks);
+  }
+  if (!kinds.empty()) return kinds;
+  for (const ChaosKind& kind : chaos_kinds()) {
+    if (is_drawn(kind.fault, config, f)) kinds.push_back(kind.fault);
+  }
+  return kinds;
 }
 
 ChaosOptions chaos_options(const ChaosFlags& f) {
@@ -43,7 +75,9 @@ ChaosOptions chaos_options(const ChaosFlags& f) {
   }
   // A sequence over ranks is summed in another order than on one (docs/distributed.md), and experts need their ranks:
   // then the quiet run has the same mesh, on threads.
-  if (mesh_is_given(f)) o.quiet = {"--ranks", fmt::format("{}", f.ranks)};
+  const RunConfig config = config_of(f);
+  if (divides_more_than_batch(config) || config.parallel.reduce_dtype != ReduceDType::kF32)
+    o.quiet = {"--ranks", fmt::format("{}", f.ranks)};
   // Budgets are for nights, not for storms.
   for (const std::string& assignment :
        {fmt::format("supervise.hang_seconds={}", f.hang_seconds),
@@ -59,11 +93,10 @@ ChaosOptions chaos_options(const ChaosFlags& f) {
   o.plan.faults = f.faults;
   o.plan.mean_seconds = f.every_seconds;
   o.plan.ranks = static_cast<int>(f.ranks);
-  for (const std::string& kind : f.kinds) o.plan.kinds.push_back(chaos_fault(kind));
-  if (f.kinds.empty()) {
-    for (const ChaosKind& kind : chaos_kinds()) {
-      if (f.links > 0 || !is_of_a_link(kind.fault)) o.plan.kinds.push_back(kind.fault);
-    }
+  o.plan.kinds = kinds_of(config, f);
+  if (std::count(o.plan.kinds.begin(), o.plan.kinds.end(), ChaosFault::kFlipGradients) > 0) {
+    o.supervise.emplace_back("--set");
+    o.supervise.emplace_back("train.verify_every_steps=1");
   }
   o.links = static_cast<int>(f.links);
   o.tell = [](const std::string& line) { say("{}\n", line); };

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "base/asked_flip.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -137,8 +138,11 @@ void cmd_train(const CommandLine& line) {
   if (flags.given("device")) settings.set(fmt::format("train.device=\"{}\"", device));
   const RunConfig config = read_run_config(settings);
   listen_for_signals();
+  obey_flips();
   options.stop_signal = &stop_signal;
-  ranks.hold_seconds = config.parallel.hold_seconds;
+  ranks.times.hold_seconds = config.parallel.hold_seconds;
+  ranks.times.interval_seconds = config.parallel.retry_interval_seconds;
+  ranks.times.attempts = static_cast<int>(config.parallel.retry_attempts);
   ranks.replace_seconds = config.parallel.replace_seconds;
   if (ranks.rails.empty() && !ranks.rendezvous.empty()) ranks.rails = config.parallel.rails;
   if (ranks.rendezvous.empty() || ranks.replace_seconds == 0)

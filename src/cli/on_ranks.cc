@@ -92,7 +92,7 @@ RailsOptions rails_options(const std::string& command, const RankFlags& f) {
   options.rendezvous = f.rendezvous;
   options.rails = f.rails;
   read_secret(f.secret_file, &options.secret);
-  options.hold_seconds = f.hold_seconds;
+  options.times = f.times;
   options.replace_seconds = f.replace_seconds;
   return options;
 }

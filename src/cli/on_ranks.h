@@ -19,7 +19,8 @@ struct RankFlags {
   int64_t rank = -1;  // -1: as the launcher says
   std::string rendezvous, secret_file;
   std::vector<std::string> rails;
-  double hold_seconds = 60, replace_seconds = 0;
+  RailTimes times = {};
+  double replace_seconds = 0;
 };
 // --ranks, and for processes that meet: --rank, --rendezvous, --rails, --secret-file.
 void declare_ranks(Flags& flags, const std::string& command, RankFlags* f);

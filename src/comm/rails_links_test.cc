@@ -37,6 +37,7 @@ struct Board {
   std::atomic<bool> stop{false};
   struct OfRank {
     std::atomic<int64_t> rounds{0}, longest_barrier{0}, longest_work{0};  // microseconds
+    std::atomic<int64_t> generation{0};
     char text[2000] = {};  // of the Error that ended it
   } ranks[kRanks];
 };
@@ -84,12 +85,16 @@ class PutRounds {
   const int data_, words_;
 };
 
+struct QuietRounds {
+  Hash128 hashes[kVariants];
+  int known = 0;
+};
+
 // Until the test says stop: the first rounds are quiet, and all others must have their hashes.
-void run_rounds(Transport& transport, Board& board) {
+void run_rounds(Transport& transport, Board& board, QuietRounds& quiet) {
   Communicator comm = world(transport, 0, kDeadline);
   PutRounds puts(transport);
   Board::OfRank& mine = board.ranks[transport.rank()];
-  Hash128 quiet[kVariants];
   for (int64_t round = 0;; ++round) {
     const int variant = static_cast<int>(round % kVariants);
     const double work_began = now_seconds();
@@ -97,16 +102,16 @@ void run_rounds(Transport& transport, Board& board) {
         work(comm, {.count = kCounts[variant], .piece = kCounts[variant], .variant = variant});
     puts.take(round);
     note_time(mine.longest_work, work_began);
-    if (round < kVariants) quiet[variant] = hash;
-    if (!(hash == quiet[variant]))
+    if (quiet.known == variant) quiet.hashes[quiet.known++] = hash;
+    if (!(hash == quiet.hashes[variant]))
       throw_error(Code::kCorrupt, "round {}: hash {}, that of the quiet run is {}", round,
-                  hash_hex(hash), hash_hex(quiet[variant]));
+                  hash_hex(hash), hash_hex(quiet.hashes[variant]));
     for (int i = 0; i < 10; ++i) {
       const double begin = now_seconds();
       barrier(comm);
       note_time(mine.longest_barrier, begin);
     }
-    mine.rounds = round + 1;
+    ++mine.rounds;
     std::vector<int64_t> stop(1, transport.rank() == 0 && board.stop ? 1 : 0);
     all_reduce_sum(comm, stop);
     if (stop[0] > 0) return;
@@ -115,7 +120,12 @@ void run_rounds(Transport& transport, Board& board) {
 
 class Job {
  public:
-  explicit Job(int rails) : links_(rails), rails_(rails) {
+  // With replace_seconds ranks meet again, at an address that no rail leads to.
+  explicit Job(int rails, const RailTimes& times = {}, double replace_seconds = 0)
+      : links_(rails + (replace_seconds > 0)),
+        rails_(rails),
+        times_(times),
+        replace_seconds_(replace_seconds) {
     void* memory =
         mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     MR_CHECK(memory != MAP_FAILED);
@@ -191,15 +201,28 @@ class Job {
     RailsOptions options;
     options.rank = rank;
     options.ranks = kRanks;
-    options.rendezvous = "10.77.0.1:7070";
+    options.rendezvous = fmt::format("10.77.{}.1:7070", replace_seconds_ > 0 ? rails_ : 0);
+    options.replace_seconds = replace_seconds_;
     for (int i = 0; i < rails_; ++i) options.rails.push_back(fmt::format("10.77.{}.0/24", i));
     options.secret = "of this test";
     options.start_seconds = kDeadline;
+    options.times = times_;
+    QuietRounds quiet;
     std::unique_ptr<Transport> transport;
     try {
-      transport = open_rails_transport(options);
-      run_rounds(*transport, *board_);
-      return 0;
+      RailsJob job(options);
+      for (;;) {
+        transport = job.meet();
+        board_->ranks[rank].generation = static_cast<int64_t>(job.generation());
+        try {
+          run_rounds(*transport, *board_, quiet);
+          return 0;
+        } catch (const Error& e) {
+          if (replace_seconds_ == 0 || e.code() != Code::kPeerLost) throw;
+          transport->fail(e.what());
+          transport.reset();
+        }
+      }
     } catch (const Error& e) {
       if (transport != nullptr) transport->fail(e.what());
       std::strncpy(board_->ranks[rank].text, e.what(), sizeof board_->ranks[rank].text - 1);
@@ -209,6 +232,8 @@ class Job {
 
   CutLinks links_;
   const int rails_;
+  const RailTimes times_;
+  const double replace_seconds_;
   Board* board_;
   pid_t pids_[kRanks] = {};
 };
@@ -296,30 +321,95 @@ TEST_P(RailsLinks, AnyCutButTheLastReachesNoRank) {
 
 INSTANTIATE_TEST_SUITE_P(Rails, RailsLinks, testing::Values(2, 7));
 
+// How long all links are gone: none to three times that an operation is run again.
+RailTimes short_holds(int attempts) {
+  RailTimes times;
+  times.hold_seconds = 0.5;
+  times.interval_seconds = 0.1;
+  times.attempts = attempts;
+  return times;
+}
+
 TEST(RailsLinks, WithoutAnyLinkAnOperationIsHeldAndGoesOn) {
   constexpr int kRails = 2;
-  Job job(kRails);
+  Job job(kRails, short_holds(1000));
   SKIP_WITHOUT_LINKS(job);
   job.start();
   job.await_quiet_rounds();
-  for (const Cut how : {Cut::kDown, Cut::kSilent}) {
-    for (int link = 0; link < kRails; ++link) job.links().cut(link, how, 0);
-    sleep_seconds(0.2);
+  SeededDraws draws{1};
+  for (const Cut how : kAllCuts) {
+    pause(draws, 0, 50);
+    int sides[kRails];
+    for (int link = 0; link < kRails; ++link)
+      job.links().cut(link, how, sides[link] = static_cast<int>(draws.below(2)));
+    sleep_seconds(0.4);
     const int64_t before = job.slowest();
-    sleep_seconds(1.3);
+    const double cut = now_seconds();
+    pause(draws, 100, 1900);
     EXPECT_LE(job.slowest(), before + 1);  // they were really cut
-    for (int link = 0; link < kRails; ++link) job.links().heal(link, how, 0);
+    for (int link = 0; link < kRails; ++link) job.links().heal(link, how, sides[link]);
     const double healed = now_seconds();
     while (job.slowest() <= before + 1 && now_seconds() < healed + kDeadline) sleep_seconds(0.005);
     const double went_on = now_seconds();
     while (job.slowest() < before + 3 && now_seconds() < healed + kDeadline) sleep_seconds(0.01);
     EXPECT_GE(job.slowest(), before + 3);
     report(job, kRails,
-           fmt::format("all-{} for 1500 ms, going on {:.0f} ms after", cut_name(how),
-                       (went_on - healed) * 1e3));
+           fmt::format("all-{} for {:.0f} ms, going on {:.0f} ms after", cut_name(how),
+                       (healed - cut + 0.4) * 1e3, (went_on - healed) * 1e3));
   }
   job.stop_and_expect_no_errors();
   EXPECT_EQ(job.links().problem(), "");
+}
+
+// All ranks live, and nobody else says why they do not hear each other.
+TEST(RailsLinks, WithoutAnyLinkForTooLongAllEndAndSaySo) {
+  constexpr int kRails = 2;
+  const RailTimes times = short_holds(2);
+  Job job(kRails, times);
+  SKIP_WITHOUT_LINKS(job);
+  job.start();
+  job.await_quiet_rounds();
+  const double begin = now_seconds();
+  for (int link = 0; link < kRails; ++link) job.links().cut(link, Cut::kSilent, 0);
+  const std::vector<int> codes = job.wait();
+  std::printf("rails N=2 all links gone: all ranks ended after %.0f ms, patience %.0f ms\n",
+              (now_seconds() - begin) * 1e3, times.patience_seconds() * 1e3);
+  EXPECT_GT(now_seconds() - begin, times.patience_seconds());
+  for (int r = 0; r < kRanks; ++r) {
+    const std::string text = job.board().ranks[r].text;
+    EXPECT_EQ(codes[static_cast<size_t>(r)], exit_code(Code::kPeerLost)) << text;
+    EXPECT_NE(text.find("is silent on all rails since"), std::string::npos) << text;
+    EXPECT_NE(text.find("2 attempts"), std::string::npos) << text;
+  }
+}
+
+// The next level: they meet again where they can, and work on if the links have healed until the last of some meetings.
+TEST(RailsLinks, RanksThatHaveGivenUpMeetAgainWhileTheirLinksMayHeal) {
+  constexpr int kRails = 2;
+  const RailTimes times = short_holds(2);
+  Job job(kRails, times, 5);
+  SKIP_WITHOUT_LINKS(job);
+  job.start();
+  job.await_quiet_rounds();
+  const auto cut = [&] {
+    for (int link = 0; link < kRails; ++link) job.links().cut(link, Cut::kSilent, 0);
+  };
+  cut();
+  sleep_seconds(times.patience_seconds() + 0.6);  // within the first of two meetings
+  const double end = now_seconds() + kDeadline;
+  for (int link = 0; link < kRails; ++link) job.links().heal(link, Cut::kSilent, 0);
+  const int64_t before = job.slowest();
+  while (job.slowest() < before + kVariants && now_seconds() < end) sleep_seconds(0.01);
+  EXPECT_GE(job.slowest(), before + kVariants);
+  for (Board::OfRank& r : job.board().ranks) EXPECT_GE(r.generation, 2) << r.text;
+  cut();
+  const double begin = now_seconds();
+  const std::vector<int> codes = job.wait();
+  std::printf("rails N=2 all links gone: ranks gave up after %.0f ms, after %d meetings\n",
+              (now_seconds() - begin) * 1e3, times.attempts);
+  for (int r = 0; r < kRanks; ++r)
+    EXPECT_EQ(codes[static_cast<size_t>(r)], exit_code(Code::kPeerLost))
+        << job.board().ranks[r].text;
 }
 
 // Congestion: single packets are lost on every link, and TCP sends them again.

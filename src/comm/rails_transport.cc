@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/fault_point.h"
 #include "base/heartbeat.h"
@@ -145,12 +146,14 @@ bool RailsJob::has_newcomers() const { return rendezvous_->has_newcomers(); }
 
 std::unique_ptr<Transport> RailsJob::meet() {
   constexpr int kAttempts = 16;  // ranks may die while they meet
+  int apart = 0;                 // meetings of ranks that live, and do not reach each other
   set_activity(Activity::kMeeting);
   for (int attempt = 1;; ++attempt) {
     fault_point("group.meet");
     const Rendezvous::Group& group = rendezvous_->meet();
     if (group.members.empty()) return nullptr;
     fault_point("group.met");
+    const double met = now_seconds();
     try {
       std::unique_ptr<Transport> transport = join_group();
       rendezvous_->part();
@@ -160,7 +163,9 @@ std::unique_ptr<Transport> RailsJob::meet() {
       heartbeat().ranks = transport->size();
       return transport;
     } catch (const Error& e) {
-      if (e.code() != Code::kPeerLost || options_.replace_seconds == 0 || attempt == kAttempts)
+      apart += now_seconds() - met > options_.times.patience_seconds() / 2;
+      if (e.code() != Code::kPeerLost || options_.replace_seconds == 0 || attempt == kAttempts ||
+          apart == options_.times.attempts)
         throw;
       log_event(Level::kWarning, "group.lost", "generation={} step={} reason=\"{}\"",
                 group.generation, heartbeat().step.load(), e.what());
@@ -176,6 +181,7 @@ std::unique_ptr<Transport> RailsJob::join_group() {
   };
   RailSockets::Options sockets;
   sockets.secret = options_.secret;
+  sockets.times = options_.times;
   sockets.local = named_.empty() ? std::vector{default_rail(*rendezvous_)} : named_;
   Listeners listeners(sockets.local);
   const Plan plan = make_plan(exchange, sockets.local);
@@ -195,7 +201,7 @@ std::unique_ptr<Transport> RailsJob::join_group() {
   }
   HostTransport& near = *host;
   sockets.listeners = listeners.take();
-  auto messages = std::make_unique<RailsMessages>(near, std::move(sockets), options_.hold_seconds);
+  auto messages = std::make_unique<RailsMessages>(near, std::move(sockets));
   RailsMessages& rails = *messages;
   transport->set_routes(std::move(host), std::move(messages));
   rails.meet(options_.start_seconds);

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/rails/rail_times.h"
 #include "comm/transport.h"
 
 namespace moraine {
@@ -33,7 +34,7 @@ struct RailsOptions {
       rails;  // interfaces, addresses or networks; empty: the one that leads to the rendezvous
   std::string secret;          // the same for all; empty: anybody who knows the protocol may join
   double start_seconds = 120;  // for all ranks to come
-  double hold_seconds = 60;    // how long a peer may be silent on all rails
+  RailTimes times = {};        // how long a peer may be silent on all rails, and what is done
   const std::atomic<int>* stop_signal = nullptr;  // not 0: who waits for the others gives up
   // Of a job that replaces ranks (rails/rendezvous.h): how long survivors wait for who takes the place of a lost rank;
   // 0: a lost rank ends the job. And the largest group of at most `present` ranks that can go on.

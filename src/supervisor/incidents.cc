@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "supervisor/supervisor.h"
 
@@ -61,7 +62,7 @@ Incident* Supervisor::open_incident(const Case& c) {
 }
 
 // What the run has absorbed: it is over when it is heard of.
-void Supervisor::note(const Case& c, RecoveryLevel level) {
+void Supervisor::note(const Case& c, RecoveryLevel level, double seconds_lost) {
   const PolicyRow& row = policy_row(c.fault);
   if (uses_in_hour(c.fault) >= limit_in_hour(row)) return;
   run_.uses.push_back({c.fault, now_});
@@ -74,12 +75,30 @@ void Supervisor::note(const Case& c, RecoveryLevel level) {
   e.decision = action_name(RunAction::kNote);
   e.level = level;
   e.step = run_.step;
-  e.begin = e.end = now_;
+  e.begin = c.begin;
+  e.end = now_;
+  e.seconds_lost = seconds_lost;
   log(Level::kWarning, "supervise.noted",
       fmt::format("incident={} fault={} rank={} evidence=\"{}\"", e.id, row.name, c.rank,
                   c.evidence.front()));
   effects_.push_back(RaiseAlert{c.fault, c.evidence.front()});
   effects_.push_back(WriteLedger{std::move(e)});
+}
+
+// An operation was held, and has gone on. The ranks of both ends tell of it: what is counted already, by one of them or
+// by another incident, is not written again.
+void Supervisor::note_held(const RankLogged& e) {
+  const double seconds = std::strtod(e.line.field("seconds").c_str(), nullptr);
+  if (!(seconds > 0 && seconds < now_)) return;
+  const double end = run_.open.empty() ? now_ : std::min(now_, run_.open.front().begin);
+  const double lost = end - std::max(now_ - seconds, run_.counted_until);
+  if (lost < seconds / 2) return;
+  run_.counted_until = std::max(run_.counted_until, end);
+  note({.fault = RunFault::kPeerSilent,
+        .rank = e.rank,
+        .evidence = {fmt::format("{} {}", e.line.name, e.line.text)},
+        .begin = now_ - seconds},
+       RecoveryLevel::kOperation, lost);
 }
 
 // The first one counts up to where the next begins.

@@ -200,7 +200,8 @@ bool LocalRanks::read_beat(int rank, BeatSnapshot* beat) const {
            .compute_seconds = page.compute_seconds,
            .tokens_per_second = page.tokens_per_second,
            .loss = page.loss,
-           .stopped = is_process_stopped(p.pid)};
+           .stopped = is_process_stopped(p.pid),
+           .held = page.held};
   return true;
 }
 

@@ -63,6 +63,10 @@ constexpr PolicyRow kTable[] = {
      kNote, 60, false, 0},
     {RunFault::kLinkLost, "link_lost", "`rails.lost`: the other paths carry its traffic", kNote,
      kNote, 60, false, 0},
+    {RunFault::kPeerSilent, "peer_silent",
+     "`rails.resumed`: all paths between two ranks were cut, what they were at was held, and went "
+     "on",
+     kNote, kNote, 60, false, 0},
     {RunFault::kSaveFailed, "save_failed", "`checkpoint.failed`: training goes on", kNote, kNote,
      60, false, 0},
     {RunFault::kMemoryLow, "memory_low",
@@ -90,7 +94,8 @@ std::string times_text(const PolicyRow& row) {
 }  // namespace
 
 const char* level_name(RecoveryLevel level) {
-  constexpr const char* kNames[] = {"link", "step", "replace", "host", "restart", "stop"};
+  constexpr const char* kNames[] = {"link", "operation", "step", "replace",
+                                    "host", "restart",   "stop"};
   return kNames[static_cast<size_t>(level)];
 }
 

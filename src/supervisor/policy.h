@@ -32,6 +32,7 @@ enum class RunFault : uint8_t {
   kBadStep,
   kRollback,
   kLinkLost,
+  kPeerSilent,
   kSaveFailed,
   kMemoryLow,
   kDiskLow,
@@ -43,7 +44,7 @@ enum class RunFault : uint8_t {
 };
 
 // Which part of the machinery makes a fault good, from the cheapest.
-enum class RecoveryLevel : uint8_t { kLink, kStep, kReplace, kHost, kRestart, kStop };
+enum class RecoveryLevel : uint8_t { kLink, kOperation, kStep, kReplace, kHost, kRestart, kStop };
 const char* level_name(RecoveryLevel level);
 
 enum class RunAction : uint8_t {

@@ -114,13 +114,21 @@ int RankWatch::culprit(double now, int from) const {
   return static_cast<int>(std::max_element(waiting.begin(), waiting.end()) - waiting.begin());
 }
 
+bool RankWatch::any_held() const {
+  return std::any_of(state_.ranks.begin(), state_.ranks.end(), [](const Record& r) {
+    return r.watched && r.beat.held > 0 && !r.beat.stopped;
+  });
+}
+
 // First who is stopped, then who does not move and does not wait, then who waits and does not say for whom.
 int RankWatch::likeliest_culprit(double now) const {
   int best = -1, best_score = 0;
+  const bool held = any_held();
   for (int rank = 0; rank < static_cast<int>(state_.ranks.size()); ++rank) {
     const int found = culprit(now, rank);
     if (found < 0) continue;
     const BeatSnapshot& beat = record(found).beat;
+    if (held && beat.activity == Activity::kWaiting && !beat.stopped) continue;
     const bool says_nothing = beat.activity == Activity::kWaiting && beat.waits_for < 0;
     const int score = beat.stopped ? 3 : says_nothing ? 1 : 2;
     if (score > best_score) best = found;

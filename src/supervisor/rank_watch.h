@@ -7,6 +7,9 @@
 // most wait for. Pages number the ranks of a group, which is smaller than the run while some of that are lost: here all
 // are of the run.
 //
+// An operation that is held, as links are cut, is no hang: ranks end that themselves (comm/rails/rail_peer.h). While
+// one says so nobody is suspected who waits; who is stopped, or does not move and does not wait, is as ever.
+//
 // A straggler computes (waiting left out) more than straggler_factor times as long as the median rank, kSlowSteps
 // steps in a row.
 //
@@ -71,6 +74,7 @@ class RankWatch {
   int likeliest_culprit(double now) const;
   int awaited(const BeatSnapshot& beat) const;
   int culprit(double now, int from) const;
+  bool any_held() const;
   void compare_compute(Record& r);
 
   const SuperviseOptions& options_;
@@ -89,6 +93,7 @@ void each_field(Visitor& visit, BeatSnapshot& b) {
   visit("step_seconds", b.step_seconds);
   visit("compute_seconds", b.compute_seconds);
   visit("stopped", b.stopped);
+  visit("held", b.held);
 }
 
 template <class Visitor>

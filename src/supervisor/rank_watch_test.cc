@@ -75,6 +75,36 @@ TEST_F(RankWatchTest, AStoppedProcessIsTold) {
   EXPECT_EQ(hang.since, 0);
 }
 
+// Two that wait for each other over links that are cut, one that waits for them by its stream, one that waits for that.
+TEST_F(RankWatchTest, AnOperationThatIsHeldIsNoHang) {
+  BeatSnapshot held = waiting(1);
+  held.held = 1;
+  beat(0, 0, held);
+  held.waits_for = 0;
+  beat(0, 1, held);
+  beat(0, 2, waiting(-1));
+  beat(0, 3, waiting(2));
+  EXPECT_EQ(watch_.find_hang(1000).rank, -1);
+  held.held = 0;
+  beat(1000, 0, held);
+  beat(1000, 1, held);
+  EXPECT_GE(watch_.find_hang(1031).rank, 0);
+}
+
+TEST_F(RankWatchTest, OfThoseWhoHoldNobodyBackWhoHangsIsFound) {
+  BeatSnapshot held = waiting(1);
+  held.held = 1;
+  beat(0, 0, held);
+  beat(0, 1, computing(1));
+  beat(0, 2, waiting(-1));
+  EXPECT_EQ(watch_.find_hang(31).rank, 1);
+  BeatSnapshot stopped = held;  // it says what was so when it was stopped
+  stopped.stopped = true;
+  beat(31, 1, computing(2));
+  beat(31, 0, stopped);
+  EXPECT_EQ(watch_.find_hang(62).rank, 0);
+}
+
 // The others may look guilty: one computes, or says not for whom it waits. And it may be at anything.
 TEST_F(RankWatchTest, AStoppedProcessIsTheFirstSuspect) {
   beat(0, 0, computing(1));

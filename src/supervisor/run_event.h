@@ -23,6 +23,7 @@ struct BeatSnapshot {
   double step_seconds = 0, compute_seconds = 0;
   double tokens_per_second = 0, loss = 0;  // shown; no decision depends on them
   bool stopped = false;                    // the kernel's state of the process is T
+  int32_t held = 0;                        // as HeartbeatPage::held
 };
 
 // A line of a rank's log: base/log.h.

@@ -166,8 +166,13 @@ std::vector<std::string> added_assignments(const SettingsTable& settings) {
     added.push_back(fmt::format("checkpoint.memory_every_steps={}", kMemoryEverySteps));
   // Who waits for a host for longer than it takes to give it up holds up its successor.
   const SuperviseOptions options = read_supervise_config(settings).decide;
-  if (options.spares > 0 && !settings.table("parallel").has("hold_seconds"))
+  const auto is_given = [&](const char* key) { return settings.table("parallel").has(key); };
+  if (options.spares > 0 && !is_given("hold_seconds") && !is_given("retry_attempts") &&
+      !is_given("retry_interval_seconds")) {
     added.push_back(fmt::format("parallel.hold_seconds={}", options.host_seconds));
+    added.emplace_back("parallel.retry_attempts=1");
+    added.emplace_back("parallel.retry_interval_seconds=0");
+  }
   return added;
 }
 

@@ -29,6 +29,26 @@ TEST(SuperviseHosts, OneThatFitsIsTaken) {
     EXPECT_EQ(problem_of(text), "") << text;
 }
 
+// A host that is given up after host_seconds is not waited for any longer by ranks, unless the config says so.
+TEST(SuperviseHosts, WithSparesRanksArePatientForAsLongAsASilentHostIs) {
+  const auto holds = [](const std::string& parallel, int spares) {
+    std::string found;
+    const std::string text = fmt::format(
+        "[supervise]\nhosts = ['a', 'b']\nspares = {}\nhost_seconds = 7\n[parallel]\n{}", spares,
+        parallel);
+    for (const std::string& set : added_assignments(SettingsTable::parse(text, "test"))) {
+      if (set.find("hold") != std::string::npos || set.find("retry") != std::string::npos)
+        found += set + " ";
+    }
+    return found;
+  };
+  EXPECT_EQ(holds("", 0), "");
+  EXPECT_EQ(holds("", 1),
+            "parallel.hold_seconds=7 parallel.retry_attempts=1 parallel.retry_interval_seconds=0 ");
+  EXPECT_EQ(holds("hold_seconds = 3", 1), "");
+  EXPECT_EQ(holds("retry_attempts = 3", 1), "");
+}
+
 TEST(SuperviseHosts, WhatDoesNotFitIsSaid) {
   struct Case {
     const char *text, *part;

@@ -225,6 +225,7 @@ void Supervisor::on(const RankLogged& e) {
       {"checkpoint.failed", RunFault::kSaveFailed, RecoveryLevel::kStep},
       {"memory.refused", RunFault::kMemoryLow, RecoveryLevel::kStep},
   };
+  if (e.line.name == "rails.resumed") note_held(e);
   for (const Told& told : kTold) {
     if (e.line.name != told.name) continue;
     note({.fault = told.fault,

@@ -90,7 +90,8 @@ class Supervisor {
 
   // Incidents. incidents.cc
   Incident* open_incident(const Case& c);
-  void note(const Case& c, RecoveryLevel level);
+  void note(const Case& c, RecoveryLevel level, double seconds_lost = 0);
+  void note_held(const RankLogged& e);
   // Those that it is beyond; `started`: when its process was.
   void close_incidents(const BeatSnapshot& beat, double started);
   void close_all(const std::string& why);

@@ -385,6 +385,32 @@ TEST(Supervisor, EventsOfARankAreNoted) {
   EXPECT_EQ(world.ledger[0].level, RecoveryLevel::kLink);
 }
 
+// Both ends tell of it, in any order and not at once.
+TEST(Supervisor, AnOperationThatWasHeldIsCountedOnce) {
+  TestWorld world(options_of(2, true), 1);
+  let_run(world, 20);
+  const auto resume = [&](int r, const std::string& seconds) {
+    world.tell(RankLogged{r,
+                          {.level = Level::kInfo,
+                           .name = "rails.resumed",
+                           .fields = {{"peer", "1"}, {"seconds", seconds}},
+                           .text = "peer=1 seconds=" + seconds}});
+  };
+  resume(0, "4.0");
+  resume(1, "4.1");
+  ASSERT_EQ(world.ledger.size(), 1u);
+  EXPECT_EQ(world.ledger[0].fault, RunFault::kPeerSilent);
+  EXPECT_EQ(world.ledger[0].level, RecoveryLevel::kOperation);
+  EXPECT_EQ(world.ledger[0].rank, 0);
+  EXPECT_NEAR(world.ledger[0].seconds_lost, 4, 1e-9);
+  EXPECT_NEAR(world.ledger[0].end - world.ledger[0].begin, 4, 1e-9);
+  for (const char* bad : {"", "x", "-1", "nan", "1e99"}) resume(0, bad);
+  let_run(world, 50);
+  resume(0, "5");
+  ASSERT_EQ(world.ledger.size(), 2u);
+  EXPECT_NEAR(world.ledger[1].seconds_lost, 5, 1e-9);
+}
+
 TEST(Supervisor, SensorsAreComparedWithWhatTheySaidBefore) {
   TestWorld world(options_of(1, true), 1);
   let_run(world, 3);

@@ -68,9 +68,12 @@ bool stop_if_asked(Run& run, Pace& pace) {
   }
   const bool signal = votes[0] > 0;
   if (!signal && votes[1] == 0) return votes[2] > 0;
+  fault_point("stop.voted");
   const CheckpointWritten written = save_now(run);
   report_watched(run, run.timeline.at(run.state.step), pace.watch);
+  fault_point("stop.saved");
   barrier_before_stop(run);
+  fault_point("stop.agreed");
   throw_error(
       Code::kInterrupted, "{} after step {} of {}; saved {}; run the same command again to go on",
       signal ? "signal" : "time limit", run.state.step, run.timeline.steps(), written.directory);

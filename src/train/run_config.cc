@@ -216,9 +216,16 @@ Fields group_fields(ParallelConfig& c) {
        "With --rendezvous: the network paths to other hosts, each an interface, an address or a "
        "network (10.77.0.0/24: this host's address in it); empty: the one to the rendezvous. "
        "--rails wins, for hosts that differ."},
+      {"retry_attempts", &c.retry_attempts, "",
+       "With --rendezvous: how often an operation is held and run again while a rank is silent on "
+       "all rails, before that counts as lost.",
+       1, 1000},
       {"hold_seconds", &c.hold_seconds, "seconds",
-       "With --rendezvous: how long a rank may be silent on all rails before it counts as lost.",
-       0.5, 1e6},
+       "How long it is held each time: whatever rail comes back, it goes on at once.", 0.5, 1e6},
+      {"retry_interval_seconds", &c.retry_interval_seconds, "seconds",
+       "How long new connections have then, over which all that has not arrived is sent again, "
+       "before it is held again.",
+       0, 1e6},
       {"replace_seconds", &c.replace_seconds, "seconds",
        "With --rendezvous: how long the ranks that are left wait for a process that takes the "
        "place "

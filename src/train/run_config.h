@@ -110,8 +110,10 @@ struct ParallelConfig {
   int64_t bucket_bytes = 0;                                // 0: from the measured curve
   double deadline_seconds = 300;                           // of every wait for another rank
   std::vector<std::string> rails = {};  // comm/rails_transport.h; empty: the way to the rendezvous
-  double hold_seconds = 60;             // how long another rank may be silent on all rails
-  double replace_seconds = 0;           // how long survivors wait for who replaces a lost rank
+  // While another rank is silent on all rails (comm/rails/rail_times.h).
+  int64_t retry_attempts = 3;
+  double hold_seconds = 15, retry_interval_seconds = 5;
+  double replace_seconds = 0;  // how long survivors wait for who replaces a lost rank
 };
 
 struct ReportConfig {

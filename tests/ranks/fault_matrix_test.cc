@@ -130,6 +130,10 @@ class FaultMatrix : public ::testing::Test {
 
   // All cases, or some of them: of as many states as that gives.
   void walk(std::vector<Case> cases, size_t sample, const QuietRun& quiet) {
+    walk(std::move(cases), sample, [&](const Case& c) { return problem_of(c, quiet); });
+  }
+  template <class ProblemOf>
+  void walk(std::vector<Case> cases, size_t sample, ProblemOf problem_of_case) {
     for (size_t i = cases.size(); i > 1; --i) std::swap(cases[i - 1], cases[draw(i)]);
     std::map<std::string, int> seen;
     for (Case& c : cases) c.turn = seen[c.state]++;
@@ -139,7 +143,7 @@ class FaultMatrix : public ::testing::Test {
     int bad = 0;
     for (const Case& c : cases) {
       const double begin = now_seconds();
-      const std::string problem = problem_of(c, quiet);
+      const std::string problem = problem_of_case(c);
       if (all())
         fmt::print("{:<70} {:6.2f} s  {}\n", c.text, now_seconds() - begin,
                    problem.empty() ? "equal" : "BAD");
@@ -170,10 +174,10 @@ class FaultMatrix : public ::testing::Test {
 
   TestFolder folder;
   TinyRun tiny{folder.path()};
+  int cases_ = 0;
 
  private:
   uint64_t drawn_ = 0;
-  int cases_ = 0;
 };
 
 // Of copies in memory the first: one that is due while the one before is being written is left out.
@@ -204,7 +208,7 @@ TEST_F(FaultMatrix, AnyRankAtAnyStateOfARun) {
   for (size_t i = 0; i < kPlaces; ++i) {
     const FaultPlace& place = kFaultPlaces[i];
     const std::string name(place.name);
-    if (place.who == FaultWho::kServing || place.who == FaultWho::kSurvivor) continue;
+    if (place.who != FaultWho::kEveryRank && place.who != FaultWho::kRankZero) continue;
     if (is_of(name, {"rollback.", "diverged."})) continue;
     for (int rank = 0; rank < quiet.ranks; ++rank) {
       const bool comes = passes.of(rank, i) > 0;
@@ -311,6 +315,67 @@ TEST_F(FaultMatrix, AnotherRankAtAnyStateOfADivergence) {
     }
   }
   walk(std::move(cases), 1, quiet);
+}
+
+// All ranks are asked to stop; one is lost while they do. Nobody waits for a successor, who will not come: the others
+// end with 18, and the same command goes on from what is whole.
+TEST_F(FaultMatrix, AnyRankAtAnyStateOfAStop) {
+  constexpr int kRanks = 2, kStopsAt = 3;
+  RunConfig config = run_config();
+  config.checkpoint.every_steps = 100;  // the save of the stop is the only one
+  config.checkpoint.memory_every_steps = 0;
+  const QuietRun quiet{config, kRanks, hash_alone(config)};
+  const auto stop_and_lose = [&](Job& job, const Case& c) {
+    job.on_point = [&job, votes = 0](int, const char* point) mutable {
+      if (std::string_view(point) == "step.votes" && ++votes == kStopsAt) job.stop = SIGTERM;
+    };
+    for (int m = 0; m < kRanks; ++m) {
+      const Deaths& mine = c.deaths[static_cast<size_t>(m)];
+      job.start(m, mine.empty() ? Death{} : mine.front());
+    }
+    std::string problem;
+    for (int m = 0; m < kRanks; ++m) {
+      const bool is_lost = !c.deaths[static_cast<size_t>(m)].empty();
+      if (is_lost && c.deaths[static_cast<size_t>(m)].front().fate == Fate::kStops)
+        job.end_stopped({m});
+    }
+    for (int m = 0; m < kRanks; ++m) {
+      const bool is_lost = !c.deaths[static_cast<size_t>(m)].empty();
+      const int code = job.wait(m), want = is_lost ? -SIGKILL : exit_code(Code::kInterrupted);
+      if (code != want)
+        problem += fmt::format("member {} ended with {}, wanted {}\n{}", m, code, want, job.log(m));
+    }
+    return problem;
+  };
+  std::vector<Case> cases;
+  for (const FaultPlace& place : kFaultPlaces) {
+    // The save is not in the background, and nothing is there to be dropped for it.
+    if (!is_of(place.name, {"stop.", "save.plan", "save.write", "save.hash", "save.commit"}))
+      continue;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      for (const Fate fate : {Fate::kDies, Fate::kStops}) {
+        const std::string name(place.name);
+        Case c{.state = name,
+               .text = fmt::format("{} of a stop: rank {} {}", name, rank, fate_name(fate)),
+               .deaths = {}};
+        c.deaths[static_cast<size_t>(rank)] = {Death{name, 1, fate}};
+        cases.push_back(c);
+      }
+    }
+  }
+  walk(std::move(cases), 3, [&](const Case& c) {
+    const std::string name = fmt::format("stop{}", cases_++);
+    Job job(tiny, name, quiet.config, kRanks), again(tiny, name, quiet.config, kRanks);
+    std::string problem = stop_and_lose(job, c);
+    const Kept kept = KeptJob(again, kRanks, {}, Stopped::kIsKilled).keep();
+    problem += kept.why;
+    for (int m = 0; m < kRanks && problem.empty(); ++m) {
+      if (!again.said(m).starts_with(quiet.hash + " "))
+        problem = fmt::format("member {} ends with '{}'\n{}", m, again.said(m), again.log(m));
+    }
+    std::filesystem::remove_all(again.out());
+    return problem;
+  });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -60,6 +61,7 @@ class Job {
   }
 
   double replace_seconds = 60;
+  std::atomic<int> stop{0};  // each process has its own: a signal that asks it to stop
   // In the member's process, at each point that it passes; before what is to happen there.
   std::function<void(int member, const char* point)> on_point;
 
@@ -147,9 +149,11 @@ class Job {
     rails.rendezvous = address_;
     rails.start_seconds = 60;
     rails.replace_seconds = replace_seconds;
+    rails.stop_signal = &stop;
     rails.most_ranks = [this](int present) { return most_ranks(config_, present); };
     RunOptions options;
     options.out = out_;
+    options.stop_signal = &stop;
     options.machine_file = tiny_.root() + "/machine.json";
     WatchedFileSystem fs(posix_file_system(), [](const std::string&) {});
     try {

@@ -83,6 +83,55 @@ TEST_F(ChaosRun, NorIsAnythingOfLinksThatAreCut) {
   EXPECT_TRUE(parse_json(end.out).at("equal").get<bool>()) << end.err;
 }
 
+// Links are gone for longer than a rank may hang: operations are held, and no process is started again.
+TEST_F(ChaosRun, NorIsAnythingOfHostsThatDoNotReachEachOther) {
+  if (getuid() != 0) GTEST_SKIP() << "needs root: network namespaces";
+  const Ended end = chaos("apart", {"--ranks", "2", "--links", "2", "--seed", "2", "--faults", "5",
+                                    "--every-seconds", "0.35", "--hang-seconds", "0.7", "--kind",
+                                    "links-all", "--set", "train.steps=500"});
+  if (end.exit_code == exit_code(Code::kInvalidArgument) &&
+      end.err.find("namespace") != std::string::npos)
+    GTEST_SKIP() << end.err;
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  const Json result = parse_json(end.out);
+  EXPECT_TRUE(result.at("equal").get<bool>()) << end.err;
+  int64_t held = 0;
+  for (const Json& row : result.at("faults")) {
+    for (const auto& [level, count] : row.at("absorbed_at").items()) {
+      EXPECT_TRUE(level == "operation" || level == "link" || level == "run") << row << end.err;
+      if (level == "operation") held += count.get<int64_t>();
+    }
+  }
+  EXPECT_GE(held, 1) << end.err;
+  EXPECT_GT(result.at("seconds_lost").get<double>(), 1) << end.err;
+}
+
+// With a slot for each rank, so that each is verified.
+TEST_F(ChaosRun, NorIsAWrongBitOfWeightsOrGradients) {
+  std::string quiet;
+  for (const std::string kind : {"flip-weights", "flip-gradients"}) {
+    std::vector<std::string> args = {"--ranks",         "2",
+                                     "--seed",          "1",
+                                     "--kind",          kind,
+                                     "--hang-seconds",  "5",
+                                     "--set",           "train.slots=2",
+                                     "--every-seconds", "0.4",
+                                     "--set",           "train.steps=400",
+                                     "--faults",        "2"};
+    if (!quiet.empty()) args.insert(args.end(), {"--quiet-hash", quiet});
+    const Ended end = chaos(kind, args);
+    ASSERT_EQ(end.exit_code, 0) << end.err;
+    const Json result = parse_json(end.out);
+    EXPECT_TRUE(result.at("equal").get<bool>()) << end.err;
+    quiet = result.at("quiet_hash").text();
+    EXPECT_TRUE(result.at("faults")[0].at("absorbed_at").contains("replace")) << end.out << end.err;
+    EXPECT_NE(posix_file_system()
+                  .read(folder.file(kind + "/storm/supervise/ledger.jsonl"))
+                  .find("\"rank_diverged\""),
+              std::string::npos);
+  }
+}
+
 TEST_F(ChaosRun, WhatCannotWorkIsRefused) {
   const auto refused = [&](const std::vector<std::string>& more, const std::string& why) {
     const Ended end = chaos("refused", more);
@@ -90,6 +139,8 @@ TEST_F(ChaosRun, WhatCannotWorkIsRefused) {
     EXPECT_NE(end.err.find(why), std::string::npos) << end.err;
   };
   refused({"--kind", "kil"}, "did you mean kill?");
+  refused({"--kind", "flip-gradients"}, "(found 4 for 2)");
+  refused({"--kind", "flip-weights", "--set", "train.verify_every_steps=0"}, "above 0");
   refused({"--every-seconds", "0"}, "wanted more than 0");
   refused({"--set", "train.slots=3"}, "must be a multiple of slots * sequence");
   refused({"--set", "data.train=nowhere"}, "wanted a run that ends well by itself");

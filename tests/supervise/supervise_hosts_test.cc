@@ -167,8 +167,11 @@ TEST_F(SuperviseHosts, ASpareTakesTheRanksOfALostHost) {
 TEST_F(SuperviseHosts, RanksOfAHostThatComesBackAreEndedFirst) {
   const std::string want = quiet_hash();
   std::vector<std::string> args = of_run();
-  args.emplace_back("--set");
-  args.emplace_back("parallel.hold_seconds=1");
+  for (const char* set : {"parallel.hold_seconds=1", "parallel.retry_attempts=1",
+                          "parallel.retry_interval_seconds=0"}) {
+    args.emplace_back("--set");
+    args.emplace_back(set);
+  }
   Program program(folder.path(), args);
   ASSERT_TRUE(wait_for_lines(60)) << read("child.err");
   write_file(folder.file("cut-two"), "");

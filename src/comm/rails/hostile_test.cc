@@ -115,7 +115,7 @@ class Job {
     alone.ranks = {rank};
     alone.hosts = {0, 1, 2};
     auto host = std::make_unique<HostTransport>(alone);
-    auto messages = std::make_unique<RailsMessages>(*host, options(rank), kDeadline);
+    auto messages = std::make_unique<RailsMessages>(*host, options(rank));
     messages_[rank] = messages.get();
     RoutedTransport transport(rank, alone.hosts, "rails");
     transport.set_routes(std::move(host), std::move(messages));

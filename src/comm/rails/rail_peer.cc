@@ -151,7 +151,10 @@ const std::byte* RailPeer::payload(const Outbound& out) const {
 
 // Frames in ---------------------------------------------------------------------------------------
 
-void RailPeer::heard(int rail) { at(rail).heard = observed_; }
+void RailPeer::heard(int rail) {
+  at(rail).heard = observed_;
+  if (at(rail).state == RailState::kUp) carried_ = observed_;
+}
 
 bool RailPeer::accepts(const FrameHead& head) const { return lanes_.accepts(head); }
 
@@ -166,7 +169,10 @@ bool RailPeer::acknowledge(Rail& r, uint64_t received) {
   if (received > r.acknowledged + r.in_flight.size()) return false;
   for (; r.acknowledged < received; ++r.acknowledged) {
     const Parcel& p = r.in_flight.front();
-    if (p.kind == FrameKind::kProbe) r.state = RailState::kUp;
+    if (p.kind == FrameKind::kProbe) {
+      r.state = RailState::kUp;
+      carried_ = observed_;
+    }
     lanes_.acknowledge(p);
     r.in_flight_bytes -= p.payload_bytes;
     r.in_flight.pop_front();
@@ -217,13 +223,22 @@ void RailPeer::say_lost(int rail) {
       {.kind = FrameKind::kRailLost, .message = at(rail).connection, .offset = rail});
 }
 
+// Whether it is time to run again what was begun.
+bool RailPeer::begin_attempt() {
+  const double held = silent_seconds() - times_.hold_seconds;
+  const double each = times_.hold_seconds + times_.interval_seconds;
+  const int due = held < 0 ? 0 : std::min(times_.attempts, 1 + static_cast<int>(held / each));
+  return due > std::exchange(attempts_, due);
+}
+
 std::vector<int> RailPeer::tick(double now) {
   if (last_tick_ >= 0) observed_ += std::clamp(now - last_tick_, 0.0, kMostObserved);
   last_tick_ = now;
   std::vector<int> dead;
   const double last = freshest();
   const bool was_held = std::exchange(is_held_, observed_ - last > times_.dead_seconds);
-  for (int i = 0; i < rails() && is_held_ && !was_held; ++i) {
+  const bool again = begin_attempt();
+  for (int i = 0; i < rails() && (again || (is_held_ && !was_held)); ++i) {
     if (at(i).state == RailState::kClosed) retry_now(i);
   }
   for (int i = 0; i < rails(); ++i) {
@@ -235,16 +250,14 @@ std::vector<int> RailPeer::tick(double now) {
     const bool is_unproved =
         r.state == RailState::kProving && observed_ - r.opened > times_.renew_seconds;
     if (is_dead) say_lost(i);
-    if (is_dead || is_unproved || silent > times_.renew_seconds) dead.push_back(i);
+    if (is_dead || is_unproved || silent > times_.renew_seconds || again) dead.push_back(i);
   }
   return dead;
 }
 
-double RailPeer::silent_seconds() const {
-  double heard = -1;
-  for (const Rail& r : rails_) heard = std::max(heard, r.heard);
-  return observed_ - heard;
-}
+double RailPeer::silent_seconds() const { return observed_ - carried_; }
+
+bool RailPeer::is_lost() const { return silent_seconds() > times_.patience_seconds(); }
 
 // Ends --------------------------------------------------------------------------------------------
 

@@ -10,6 +10,11 @@
 // one may have healed. Silence counts only while this side was looking, so a rank that was not running for a while
 // accuses nobody.
 //
+// What was begun is run again in the end: after each `hold_seconds` without a rail that carries, all connections are
+// given up, what they had under way goes back to its lanes, and new ones have `interval_seconds` to come up. After
+// `attempts` of these the peer is lost. A rail that comes back at any moment before ends the hold, and each operation
+// goes on where it stopped (docs/rails.md "An operation is held").
+//
 // Time comes in as an argument, frames go out through next_frame and come in through place and arrived: the sockets
 // (rail_connection.h) and the simulation in rail_peer_test.cc stand below this seam.
 //
@@ -23,17 +28,9 @@
 
 #include "comm/rails/frame.h"
 #include "comm/rails/lanes.h"
+#include "comm/rails/rail_times.h"
 
 namespace moraine {
-
-struct RailTimes {
-  double heartbeat_seconds = 0.02;  // a rail never says less often that it lives
-  double dead_seconds = 0.1;
-  double renew_seconds = 1;  // all are silent: connect anew; a connection is not proved: close it
-  double attempt_seconds = 0.5;  // from the first packet to the open connection
-  // Before a lost rail is tried again: doubled each time, until one lived long enough to be settled.
-  double first_retry_seconds = 0.05, last_retry_seconds = 2, settled_seconds = 10;
-};
 
 enum class RailState : uint8_t { kClosed, kProving, kUp };
 
@@ -93,7 +90,12 @@ class RailPeer {
 
   // Moves time on. Returns rails whose connections must be closed: silent, or never proved.
   std::vector<int> tick(double now);
-  double silent_seconds() const;  // of all rails together
+  // Since a rank was last heard over a rail that carries (was proved): of all rails together.
+  double silent_seconds() const;
+  int attempts() const { return attempts_; }  // how often what was begun was run again since then
+  bool is_lost() const;                       // and that was the last time
+  bool has_carried() const { return carried_ > 0; }  // a rail has, at some time
+  const RailTimes& times() const { return times_; }
 
   // Ends ------------------------------------------------------------------------------------------
   void send_fault(const std::string& reason);
@@ -128,6 +130,7 @@ class RailPeer {
   bool acknowledge(Rail& rail, uint64_t received);
   void say_lost(int rail);
   double freshest() const;
+  bool begin_attempt();
 
   const uint32_t generation_;
   const RailTimes times_;
@@ -139,6 +142,8 @@ class RailPeer {
   std::string fault_, fault_out_;
   bool goodbye_ = false, is_held_ = false;  // held: nothing is heard on any rail
   double observed_ = 0, last_tick_ = -1;
+  double carried_ = 0;  // when a rail last did, in time observed
+  int attempts_ = 0;
 };
 
 }  // namespace moraine

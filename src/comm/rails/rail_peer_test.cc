@@ -8,16 +8,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <memory>
-#include <queue>
 
+#include "comm/rails/test_rail_pair.h"
 #include "testing/seeded_draws.h"
 
 namespace moraine {
 namespace {
 
 constexpr int64_t kChunk = 512;
-constexpr double kStep = 1e-3, kDelay = 2e-3;
+constexpr double kStep = 1e-3;
 constexpr int kChannels = 3;
 
 std::byte byte_of(int from, int channel, uint64_t message, int64_t i) {
@@ -33,19 +32,6 @@ int64_t size_of(uint64_t seed, int from, int channel, uint64_t message) {
       random_below(static_cast<uint64_t>(most[which]), seed, Stream::kTest, 1 << 21,
                    message * 64 + static_cast<uint64_t>(from * 8 + channel)));
 }
-
-struct Flight {  // a frame in a connection
-  double at;
-  FrameHead head;
-  std::vector<std::byte> payload;
-};
-
-// One direction of a rail: bytes in order while the connection lives.
-struct Way {
-  std::deque<Flight> flying;
-  double swallows_until = 0;  // nothing comes through; what TCP would send again comes later
-  bool half_read = false;
-};
 
 // A rank's program: on each channel it sends `messages` and takes as many.
 struct End {
@@ -122,14 +108,13 @@ class World {
       : draws_{seed},
         rails_(rails),
         ends_{End(0, rails, seed), End(1, rails, seed)},
-        ways_(static_cast<size_t>(2 * rails)),
-        comes_(static_cast<size_t>(rails), -1.0) {}
+        pair_(draws_, ends_[0].peer, ends_[1].peer) {}
 
   // Until all messages are there. False: not within the time, which is more than any backoff.
   bool run(int messages, double faults_until) {
     for (now_ = 0; now_ < faults_until + 60; now_ += kStep) {
       if (now_ < faults_until) fault();
-      for (int rail = 0; rail < rails_; ++rail) connect(rail);
+      pair_.connect(now_);
       for (End& end : ends_) step(end, messages);
       if (testing::Test::HasFatalFailure()) return false;
       if (done(messages)) return true;
@@ -140,7 +125,6 @@ class World {
   const RailCounts& counts(int side, int rail) { return ends_[side].peer.counts(rail); }
 
  private:
-  Way& way(int from, int rail) { return ways_[static_cast<size_t>(2 * rail + from)]; }
   bool done(int messages) {
     for (End& e : ends_) {
       for (int c = 0; c < kChannels; ++c) {
@@ -157,98 +141,33 @@ class World {
     const double seconds = static_cast<double>(draws_.below(400)) * 1e-3;
     switch (draws_.below(4)) {
       case 0:
-        way(from, rail).swallows_until = now_ + seconds;
+        pair_.swallow(from, rail, now_ + seconds);
         break;
       case 1:
-        way(0, rail).swallows_until = way(1, rail).swallows_until = now_ + seconds;
+        pair_.swallow(0, rail, now_ + seconds);
+        pair_.swallow(1, rail, now_ + seconds);
         break;
       case 2:
-        lose(0, rail), lose(1, rail);
-        break;  // reset
+        pair_.reset(rail, now_);
+        break;
       case 3:
         asleep_[from] = now_ + seconds / 2;
         break;  // the rank does not run
     }
   }
 
-  void lose(int side, int rail) {
-    ends_[side].peer.rail_closed(rail, now_);
-    way(1 - side, rail).flying.clear();  // what was coming in
-    way(1 - side, rail).half_read = false;
-  }
-
-  void connect(int rail) {
-    double& comes = comes_[static_cast<size_t>(rail)];
-    const bool passes = way(0, rail).swallows_until < now_ && way(1, rail).swallows_until < now_;
-    if (comes < 0 && ends_[0].peer.wants_connection(rail, now_)) comes = now_ + 2 * kDelay;
-    if (comes < 0 || now_ < comes) return;
-    comes = -1;
-    if (!passes) return ends_[0].peer.retry_later(rail, now_);
-    for (int side = 0; side < 2; ++side) {
-      lose(side, rail);
-      ends_[side].peer.rail_opened(rail, ++connection_ / 2 + 1000, now_);
-      ends_[side].peer.set_path(rail, static_cast<double>(draws_.below(12) * kChunk));
-    }
-  }
-
   void step(End& end, int messages) {
     if (asleep_[end.me] > now_) return;
-    std::vector<int> lost;
-    for (int rail = 0; rail < rails_; ++rail) take_in(end, rail, &lost);
-    for (const int rail : end.peer.tick(now_)) lost.push_back(rail);
-    for (const int rail : lost) close(end, rail);
+    pair_.hear(end.me, now_);
     end.run(draws_, messages);
-    for (int rail = 0; rail < rails_; ++rail) give_out(end, rail);
-  }
-
-  // The other side learns of it if the rail carries that far.
-  void close(End& end, int rail) {
-    lose(end.me, rail);
-    if (way(end.me, rail).swallows_until < now_) lose(1 - end.me, rail);
-  }
-
-  void give_out(End& end, int rail) {
-    Outbound out;
-    for (int i = 0; i < 4 && end.peer.next_frame(rail, now_, &out); ++i) {
-      const std::byte* payload = end.peer.payload(out);
-      const Way& w = way(end.me, rail);
-      const double jitter = static_cast<double>(draws_.below(5)) * 1e-3;
-      double at = std::max(now_, w.swallows_until) + kDelay + jitter;
-      if (!w.flying.empty()) at = std::max(at, w.flying.back().at);
-      way(end.me, rail)
-          .flying.push_back(
-              {at, out.head, std::vector<std::byte>(payload, payload + out.head.payload_bytes)});
-    }
-  }
-
-  // A frame is read in two halves at different times, so a rail can end between them.
-  void take_in(End& end, int rail, std::vector<int>* lost) {
-    Way& w = way(1 - end.me, rail);
-    if (end.peer.state(rail) == RailState::kClosed) w.flying.clear();
-    while (!w.flying.empty() && w.flying.front().at <= now_ && w.swallows_until < now_) {
-      Flight& f = w.flying.front();
-      end.peer.heard(rail);
-      ASSERT_EQ(check_head(f.head, 7, kChunk), HeadFault::kNone);
-      ASSERT_TRUE(end.peer.accepts(f.head));
-      std::byte* place = end.peer.place(f.head);
-      const size_t half = f.head.payload_bytes / 2, from = w.half_read ? half : 0,
-                   to = w.half_read ? f.head.payload_bytes : half;
-      if (place != nullptr) std::memcpy(place + from, f.payload.data() + from, to - from);
-      w.half_read = !w.half_read;
-      if (w.half_read) return;
-      ASSERT_TRUE(place == nullptr || payload_is_whole(f.head, place));
-      ASSERT_TRUE(end.peer.arrived(rail, f.head, place, lost));
-      w.flying.pop_front();
-    }
+    pair_.say(end.me, now_);
   }
 
   SeededDraws draws_;
   int rails_;
   End ends_[2];
-  std::vector<Way> ways_;
-  std::vector<double> comes_;
+  RailPair pair_;
   double now_ = 0, asleep_[2] = {0, 0};
-  uint64_t connection_ = 0;
 };
 
 TEST(RailPeer, WithoutAnotherRailALostOneIsTriedAtOnce) {
@@ -270,6 +189,48 @@ TEST(RailPeer, WithoutAnotherRailALostOneIsTriedAtOnce) {
     peer.tick(now);
     ASSERT_FALSE(peer.wants_connection(0, now));  // once, not at every look
   }
+}
+
+// What was begun is run again after each hold: connections that are still tried or proved are given up, lost rails are
+// tried at once, and what they had under way leaves again.
+TEST(RailPeer, AfterEachHoldAllIsSentAgainUntilThePeerIsLost) {
+  RailTimes times;
+  times.renew_seconds = 1e9;
+  times.last_retry_seconds = 1e9;
+  times.hold_seconds = 0.5;
+  times.interval_seconds = 0.25;
+  RailPeer peer(2, 7, times, kChunk);
+  Outbound out;
+  std::vector<int> lost;
+  FrameHead proved;
+  proved.received = 1;
+  peer.rail_opened(0, 1000, 0);
+  ASSERT_TRUE(peer.next_frame(0, 0, &out));
+  peer.tick(0), peer.tick(0.01);
+  ASSERT_TRUE(peer.arrived(0, proved, nullptr, &lost));
+  const std::vector<std::byte> data(kChunk);
+  peer.lanes().send(0, 1, data);
+  for (int attempt = 0; attempt <= times.attempts; ++attempt) {
+    while (peer.next_frame(0, 0, &out)) continue;
+    EXPECT_EQ(peer.in_flight_bytes(0), kChunk);  // what was sent; later a proof
+    const double held = attempt * (times.hold_seconds + times.interval_seconds);
+    const double until = held + (attempt == times.attempts ? 0 : times.hold_seconds);
+    double now = 0.01 + std::max(0.0, held - times.interval_seconds);
+    std::vector<int> closed;
+    for (; now < 0.01 + until + 0.02 && closed.empty(); now += 0.01) closed = peer.tick(now);
+    if (attempt == times.attempts) break;
+    ASSERT_EQ(closed, std::vector<int>{0}) << "attempt " << attempt;
+    EXPECT_NEAR(peer.silent_seconds(), until, 0.02);
+    EXPECT_EQ(peer.attempts(), attempt + 1);
+    EXPECT_FALSE(peer.is_lost());
+    peer.rail_closed(0, now);
+    EXPECT_EQ(peer.counts(0).sent_again, 1);
+    EXPECT_TRUE(peer.wants_connection(1, now));
+    for (int i = 0; i < 40; ++i) peer.retry_later(1, now);
+    peer.rail_opened(0, 1001 + static_cast<uint64_t>(attempt), now);
+  }
+  EXPECT_TRUE(peer.is_lost());
+  EXPECT_NEAR(peer.silent_seconds(), times.patience_seconds(), 0.03);
 }
 
 // What it holds, and a little more for both ends to work on.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -18,6 +19,8 @@ namespace {
 constexpr double kTickSeconds = 2e-3;  // between looks at the clocks of rails
 constexpr double kTurnSeconds = 5e-3;  // between looks at faults and deadlines
 constexpr double kIdleSeconds = 1e-3;  // after the last waiter, until the thread takes over
+// Of silence, until an operation is held, and until that is news: a rank may just be busy.
+constexpr double kHeldSeconds = 0.2, kNewsSeconds = 1;
 
 const uint64_t kFrameLabel = make_label(0, 0, Operation::kFrame);
 
@@ -29,11 +32,8 @@ std::vector<int> ranks_of(const RailSockets::Options& options) {
 
 }  // namespace
 
-RailsMessages::RailsMessages(HostTransport& host, RailSockets::Options options, double hold_seconds)
-    : host_(host),
-      hold_seconds_(hold_seconds),
-      peers_(ranks_of(options)),
-      sockets_(std::move(options)) {
+RailsMessages::RailsMessages(HostTransport& host, RailSockets::Options options)
+    : host_(host), peers_(ranks_of(options)), sockets_(std::move(options)) {
   thread_ = start_thread("rails", [this] { run_in_background(); });
 }
 
@@ -44,6 +44,7 @@ RailsMessages::~RailsMessages() {
   }
   background_.notify_all();
   thread_.join();
+  say_held(-static_cast<int32_t>(holds_.size()));
 }
 
 // Moving ------------------------------------------------------------------------------------------
@@ -56,6 +57,7 @@ void RailsMessages::work(const RailSockets::Events& events) {
     if (now - ticked_at_ >= kTickSeconds) {
       ticked_at_ = now;
       sockets_.tick();
+      end_holds();
     }
   } catch (const Error& e) {
     broken_ = e.what();
@@ -103,6 +105,47 @@ void RailsMessages::run_in_background() {
 
 // Waiting -----------------------------------------------------------------------------------------
 
+// What the operation waits for cannot come. Once for each silence: the peer's other operations are held as well.
+void RailsMessages::hold(const Wait& w) {
+  const RailPeer& peer = sockets_.peer(w.peer);
+  const double silent = peer.silent_seconds();
+  if (silent < kHeldSeconds || !peer.has_carried()) return;
+  const auto [at, is_new] = holds_.try_emplace(w.peer);
+  Hold& h = at->second;
+  if (is_new) {
+    h.operation = host_.context_text(w.channel, w.label);
+    say_held(1);
+  }
+  h.seconds = silent;
+  if (silent < kNewsSeconds) return;
+  if (!std::exchange(h.is_told, true))
+    log_event(Level::kWarning, "rails.held", "peer={} operation=\"{}\" attempts={} seconds={:.1f}",
+              w.peer, h.operation, peer.times().attempts, peer.times().patience_seconds());
+  if (peer.attempts() <= h.attempts) return;
+  h.attempts = peer.attempts();
+  log_event(Level::kWarning, "rails.retry",
+            "peer={} operation=\"{}\" attempt={} of={} seconds={:.1f}", w.peer, h.operation,
+            h.attempts, peer.times().attempts, silent);
+}
+
+// By whoever hears the peer first.
+void RailsMessages::end_holds() {
+  for (auto at = holds_.begin(); at != holds_.end();) {
+    const auto& [rank, h] = *at;
+    const RailPeer& peer = sockets_.peer(rank);
+    if (peer.silent_seconds() >= kHeldSeconds) {
+      ++at;
+      continue;
+    }
+    say_held(-1);
+    if (h.is_told)
+      log_event(Level::kInfo, "rails.resumed",
+                "peer={} operation=\"{}\" attempts={} seconds={:.1f}", rank, h.operation,
+                h.attempts, h.seconds);
+    at = holds_.erase(at);
+  }
+}
+
 void RailsMessages::throw_lost(Lock& lock, const Wait& w, const std::string& what) {
   const std::string text =
       fmt::format("{}: rank {} {} rank {}, which {}; {}", host_.context_text(w.channel, w.label),
@@ -119,9 +162,10 @@ void RailsMessages::check(Lock& lock, const Wait& w, double began) {
     throw_lost(lock, w, "died: its host answers, and nobody listens there");
   if (peer.has_said_goodbye() && !peer.any_open())
     throw_lost(lock, w, "left: it has ended its work");
-  const double silent = peer.silent_seconds();
-  if (silent > hold_seconds_)
-    throw_lost(lock, w, fmt::format("is silent on all rails since {:.1f} seconds", silent));
+  if (peer.is_lost())
+    throw_lost(lock, w,
+               fmt::format("is silent on all rails since {:.1f} seconds, {} attempts",
+                           peer.silent_seconds(), peer.attempts()));
   if (now_seconds() > began + w.seconds)
     throw_lost(lock, w, fmt::format("gives nothing since {:.1f} seconds", now_seconds() - began));
 }
@@ -134,6 +178,7 @@ void RailsMessages::wait(Lock& lock, const Wait& w, Ready ready) {
   for (;;) {
     turn(lock, std::min(w.seconds, kTurnSeconds));
     if (ready()) return;
+    hold(w);
     check(lock, w, began);
   }
 }

@@ -4,8 +4,9 @@
 // sleep until it has. While nobody waits, a thread of its own does it, so that heartbeats leave, a healed rail is
 // taken up, and what was sent goes on while the rank computes.
 //
-// A peer whose rails are all silent is waited for: `hold_seconds`, or until the operation's own deadline. Nothing of
-// an operation is lost or begun again meanwhile; it goes on where it stopped when the first rail is back.
+// A peer whose rails are all silent is waited for: until RailTimes' attempts are over, or the operation's own deadline.
+// Nothing of an operation is lost meanwhile; it goes on where it stopped when the first rail is back, and log and
+// heartbeat say that it is held.
 //
 // Errors:  kPeerLost, as transport.h; names the rank and what each rail says.
 // Threads: one thread per channel at a time.
@@ -30,7 +31,7 @@ namespace moraine {
 
 class RailsMessages : public FarMessages {
  public:
-  RailsMessages(HostTransport& host, RailSockets::Options options, double hold_seconds);
+  RailsMessages(HostTransport& host, RailSockets::Options options);
   ~RailsMessages() override;
 
   // Until a rail to every peer is up. Errors: kPeerLost after `seconds`.
@@ -63,6 +64,8 @@ class RailsMessages : public FarMessages {
   void work(const RailSockets::Events& events);
   void run_in_background();
   void check(Lock& lock, const Wait& w, double began);
+  void hold(const Wait& w);  // notes it where its peer is silent
+  void end_holds();
   [[noreturn]] void throw_lost(Lock& lock, const Wait& w, const std::string& what);
   void open_message(Lock& lock, const Wait& w, int64_t bytes, Bytes out);
   bool all_gave_everything() const;
@@ -72,8 +75,15 @@ class RailsMessages : public FarMessages {
   void post_kept(int peer);
 
   HostTransport& host_;
-  const double hold_seconds_;
+  struct Hold {  // of an operation, while its peer is silent
+    std::string operation;
+    double seconds = 0;
+    int attempts = 0;
+    bool is_told = false;  // by an event; the heartbeat says it at once
+  };
+
   std::vector<int> peers_;
+  std::map<int, Hold> holds_;  // by peer
   std::mutex mutex_;
   RailSockets sockets_;
   std::condition_variable changed_, background_;
