@@ -25,8 +25,8 @@
 namespace moraine {
 namespace {
 
-constexpr int kRanks = 4;  // two on each side
-constexpr double kDeadline = 20;
+constexpr int kLinkedRanks = 4;  // two on each side
+constexpr double kLinkDeadline = 20;
 
 void sleep_seconds(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -38,7 +38,7 @@ struct Board {
   struct OfRank {
     std::atomic<int64_t> rounds{0}, longest_barrier{0}, longest_work{0};  // microseconds
     char text[2000] = {};  // of the Error that ended it
-  } ranks[kRanks];
+  } ranks[kLinkedRanks];
 };
 
 // One round: its values depend on `variant` alone, so every round of a variant has the same hash.
@@ -53,18 +53,18 @@ void note_time(std::atomic<int64_t>& longest, double begin) {
 class PutRounds {
  public:
   explicit PutRounds(Transport& transport)
-      : comm_(world(transport, kWindowChannel, kDeadline)),
+      : comm_(world(transport, kWindowChannel, kLinkDeadline)),
         window_(comm_),
-        data_(window_.add_segment(kBytes * kRanks, "blocks")),
-        words_(window_.add_segment(kWord * (kRanks + 1), "words")) {}
+        data_(window_.add_segment(kBytes * kLinkedRanks, "blocks")),
+        words_(window_.add_segment(kWord * (kLinkedRanks + 1), "words")) {}
 
   void take(int64_t round) {
     const int me = comm_.rank();
     const std::vector<std::byte> block = block_of(me, static_cast<int>(round), kBytes);
-    for (int m = 0; m < kRanks; ++m)
+    for (int m = 0; m < kLinkedRanks; ++m)
       window_.put_signal(window_.address(m, data_, me * kBytes), block,
                          window_.address(m, words_, me * kWord));
-    for (int m = 0; m < kRanks; ++m) {
+    for (int m = 0; m < kLinkedRanks; ++m) {
       window_.wait_until(window_.address(me, words_, m * kWord), static_cast<uint64_t>(round + 1),
                          m);
       const std::byte* got = window_.memory(data_).data() + m * kBytes;
@@ -72,9 +72,10 @@ class PutRounds {
           block_of(m, static_cast<int>(round), kBytes) == std::vector<std::byte>(got, got + kBytes),
           "a block is not what was put");
     }
-    const auto before =
-        static_cast<int64_t>(window_.fetch_add(window_.address(0, words_, kRanks * kWord), 1));
-    require(before >= round * kRanks && before < (round + 1) * kRanks, "additions of a round");
+    const auto before = static_cast<int64_t>(
+        window_.fetch_add(window_.address(0, words_, kLinkedRanks * kWord), 1));
+    require(before >= round * kLinkedRanks && before < (round + 1) * kLinkedRanks,
+            "additions of a round");
   }
 
  private:
@@ -86,7 +87,7 @@ class PutRounds {
 
 // Until the test says stop: the first rounds are quiet, and all others must have their hashes.
 void run_rounds(Transport& transport, Board& board) {
-  Communicator comm = world(transport, 0, kDeadline);
+  Communicator comm = world(transport, 0, kLinkDeadline);
   PutRounds puts(transport);
   Board::OfRank& mine = board.ranks[transport.rank()];
   Hash128 quiet[kVariants];
@@ -113,15 +114,15 @@ void run_rounds(Transport& transport, Board& board) {
   }
 }
 
-class Job {
+class LinkedJob {
  public:
-  explicit Job(int rails) : links_(rails), rails_(rails) {
+  explicit LinkedJob(int rails) : links_(rails), rails_(rails) {
     void* memory =
         mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     MR_CHECK(memory != MAP_FAILED);
     board_ = new (memory) Board;
   }
-  ~Job() {
+  ~LinkedJob() {
     for (const pid_t pid : pids_) {
       if (pid > 0) kill(pid, SIGKILL), waitpid(pid, nullptr, 0);
     }
@@ -132,7 +133,7 @@ class Job {
   Board& board() { return *board_; }
 
   void start() {
-    for (int r = 0; r < kRanks; ++r) {
+    for (int r = 0; r < kLinkedRanks; ++r) {
       const pid_t parent = getpid(), pid = fork();
       if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -145,7 +146,7 @@ class Job {
 
   // Every rank has its hashes of quiet rounds.
   void await_quiet_rounds() {
-    const double end = now_seconds() + kDeadline;
+    const double end = now_seconds() + kLinkDeadline;
     while (slowest() < kVariants && now_seconds() < end) sleep_seconds(0.01);
     ASSERT_GE(slowest(), kVariants);
   }
@@ -180,7 +181,7 @@ class Job {
   void stop_and_expect_no_errors() {
     board_->stop = true;
     const std::vector<int> codes = wait();
-    for (int r = 0; r < kRanks; ++r)
+    for (int r = 0; r < kLinkedRanks; ++r)
       EXPECT_EQ(codes[static_cast<size_t>(r)], 0) << "rank " << r << ": " << board_->ranks[r].text;
   }
 
@@ -190,11 +191,11 @@ class Job {
     setenv("MORAINE_HOST_MEMORY", "network", 1);
     RailsOptions options;
     options.rank = rank;
-    options.ranks = kRanks;
+    options.ranks = kLinkedRanks;
     options.rendezvous = "10.77.0.1:7070";
     for (int i = 0; i < rails_; ++i) options.rails.push_back(fmt::format("10.77.{}.0/24", i));
     options.secret = "of this test";
-    options.start_seconds = kDeadline;
+    options.start_seconds = kLinkDeadline;
     std::unique_ptr<Transport> transport;
     try {
       transport = open_rails_transport(options);
@@ -210,7 +211,7 @@ class Job {
   CutLinks links_;
   const int rails_;
   Board* board_;
-  pid_t pids_[kRanks] = {};
+  pid_t pids_[kLinkedRanks] = {};
 };
 
 void pause(SeededDraws& draws, int64_t least_milliseconds, int64_t most_milliseconds) {
@@ -223,7 +224,7 @@ struct Damage {
   Cut how;
 };
 
-void report(Job& job, int rails, const std::string& what) {
+void report(LinkedJob& job, int rails, const std::string& what) {
   std::printf("rails N=%d cut=%s %s\n", rails, what.c_str(), job.longest_gaps().c_str());
 }
 
@@ -238,7 +239,7 @@ std::vector<int> some_links(SeededDraws& draws, int rails, int most) {
   return links;
 }
 
-void cut_and_heal(Job& job, SeededDraws& draws, int rails, Cut how) {
+void cut_and_heal(LinkedJob& job, SeededDraws& draws, int rails, Cut how) {
   std::vector<Damage> damage;
   for (const int link : some_links(draws, rails, rails - 1))
     damage.push_back({link, static_cast<int>(draws.below(2)), how});
@@ -252,7 +253,7 @@ void cut_and_heal(Job& job, SeededDraws& draws, int rails, Cut how) {
   report(job, rails, fmt::format("{} k={}", cut_name(how), damage.size()));
 }
 
-void flap(Job& job, SeededDraws& draws, int rails) {
+void flap(LinkedJob& job, SeededDraws& draws, int rails) {
   const std::vector<int> links = some_links(draws, rails, rails - 1);
   for (const double end = now_seconds() + 0.8; now_seconds() < end;) {
     std::vector<Damage> damage;
@@ -271,11 +272,11 @@ void flap(Job& job, SeededDraws& draws, int rails) {
   if (!(job).links().problem().empty()) \
   GTEST_SKIP() << "NOT TESTED: rails whose links fail: " << (job).links().problem()
 
-class RailsLinks : public testing::TestWithParam<int> {};
+class RailsLinks : public ::testing::TestWithParam<int> {};
 
 TEST_P(RailsLinks, AnyCutButTheLastReachesNoRank) {
   const int rails = GetParam();
-  Job job(rails);
+  LinkedJob job(rails);
   SKIP_WITHOUT_LINKS(job);
   job.start();
   job.await_quiet_rounds();
@@ -294,11 +295,11 @@ TEST_P(RailsLinks, AnyCutButTheLastReachesNoRank) {
               long(draws.seed));
 }
 
-INSTANTIATE_TEST_SUITE_P(Rails, RailsLinks, testing::Values(2, 7));
+INSTANTIATE_TEST_SUITE_P(Rails, RailsLinks, ::testing::Values(2, 7));
 
 TEST(RailsLinks, WithoutAnyLinkAnOperationIsHeldAndGoesOn) {
   constexpr int kRails = 2;
-  Job job(kRails);
+  LinkedJob job(kRails);
   SKIP_WITHOUT_LINKS(job);
   job.start();
   job.await_quiet_rounds();
@@ -310,9 +311,11 @@ TEST(RailsLinks, WithoutAnyLinkAnOperationIsHeldAndGoesOn) {
     EXPECT_LE(job.slowest(), before + 1);  // they were really cut
     for (int link = 0; link < kRails; ++link) job.links().heal(link, how, 0);
     const double healed = now_seconds();
-    while (job.slowest() <= before + 1 && now_seconds() < healed + kDeadline) sleep_seconds(0.005);
+    while (job.slowest() <= before + 1 && now_seconds() < healed + kLinkDeadline)
+      sleep_seconds(0.005);
     const double went_on = now_seconds();
-    while (job.slowest() < before + 3 && now_seconds() < healed + kDeadline) sleep_seconds(0.01);
+    while (job.slowest() < before + 3 && now_seconds() < healed + kLinkDeadline)
+      sleep_seconds(0.01);
     EXPECT_GE(job.slowest(), before + 3);
     report(job, kRails,
            fmt::format("all-{} for 1500 ms, going on {:.0f} ms after", cut_name(how),
@@ -325,7 +328,7 @@ TEST(RailsLinks, WithoutAnyLinkAnOperationIsHeldAndGoesOn) {
 // Congestion: single packets are lost on every link, and TCP sends them again.
 TEST(RailsLinks, DroppedPacketsChangeNothing) {
   constexpr int kRails = 2;
-  Job job(kRails);
+  LinkedJob job(kRails);
   SKIP_WITHOUT_LINKS(job);
   job.start();
   job.await_quiet_rounds();
@@ -339,7 +342,7 @@ TEST(RailsLinks, DroppedPacketsChangeNothing) {
     return sum;
   };
   const int64_t before = job.slowest();
-  const double end = now_seconds() + kDeadline;
+  const double end = now_seconds() + kLinkDeadline;
   while ((job.slowest() < before + 3 || dropped() < 100) && now_seconds() < end)
     sleep_seconds(0.01);
   EXPECT_GE(job.slowest(), before + 3);
@@ -354,7 +357,7 @@ TEST(RailsLinks, DroppedPacketsChangeNothing) {
 }
 
 TEST(RailsLinks, ARankThatIsKilledIsNamedByAllOthers) {
-  Job job(2);
+  LinkedJob job(2);
   SKIP_WITHOUT_LINKS(job);
   job.start();
   job.await_quiet_rounds();

@@ -131,7 +131,7 @@ class World {
       if (now_ < faults_until) fault();
       for (int rail = 0; rail < rails_; ++rail) connect(rail);
       for (End& end : ends_) step(end, messages);
-      if (testing::Test::HasFatalFailure()) return false;
+      if (::testing::Test::HasFatalFailure()) return false;
       if (done(messages)) return true;
     }
     return false;
