@@ -2,19 +2,15 @@
 #
 # What is batched compiles in a good half of the time; a change of one file compiles its neighbours too. The release preset has it. The others
 # do not, so daily work compiles what it changed, and the gate's clang knows that every file compiles alone.
+#
+# So no two things of a folder have one name, in anonymous namespaces neither, and whoever uses googletest's names says ::testing.
 option(MORAINE_BATCHES "compile several files of a folder at once" OFF)
-
-# Whose files have no two things of one name, in anonymous namespaces neither. A folder joins when its have none; the loops of kernels and
-# optim would gain nothing.
-set(MORAINE_BATCHED
-    base chaos cli data eval infer machine model plan server study supervisor tensor testing train
-    base_test cli_test eval_test faults_test plan_test ranks_test resume_test serve_test server_test study_test supervisor_test
-    testing_test train_test)
 set(MORAINE_BATCH 8)  # files: some 90 runs of the compiler, work for many cores
 
-# Replaces the files of a list, which is given by its name, by batches of them. Files with options of their own stay alone.
+# Replaces the files of a list, which is given by its name, by batches of them. What stays alone: files with options of their own; loops,
+# which Highway compiles once for each instruction set and which gain nothing; what a macro compiles for both sizes of waves.
 function(moraine_batches name list)
-  if(NOT MORAINE_BATCHES OR NOT name IN_LIST MORAINE_BATCHED)
+  if(NOT MORAINE_BATCHES)
     return()
   endif()
   set(files)
@@ -22,7 +18,8 @@ function(moraine_batches name list)
   foreach(source ${${list}})
     get_source_file_property(options ${source} COMPILE_OPTIONS)
     get_source_file_property(definitions ${source} COMPILE_DEFINITIONS)
-    if(options OR definitions)
+    file(STRINGS ${source} several_times REGEX "hwy/foreach_target.h|define MR_GPU_WAVE" LIMIT_COUNT 1)
+    if(options OR definitions OR several_times)
       list(APPEND files ${source})
     else()
       list(APPEND together ${source})

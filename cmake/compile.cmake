@@ -20,7 +20,7 @@ endif()
 #   loops  as the preset says (release: -O3)
 #   calm   waits for disks, ranks and kernels and has no hot loop of its own: -O1 takes half the time to compile
 #   test   as calm, with googletest
-set(MORAINE_CALM chat checkpoint eval server train bench cli)
+set(MORAINE_CALM bench chaos chat checkpoint cli eval plan server study supervisor train)
 function(moraine_headers kind)
   add_library(headers_${kind} OBJECT cmake/headers.cc)
   target_link_libraries(headers_${kind} PRIVATE fmt::fmt)

@@ -100,7 +100,7 @@ std::string path_text(const std::vector<Point>& points, const Scale& x, const Sc
   return path;
 }
 
-struct Range {
+struct AxisRange {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   bool empty() const { return !(low <= high); }
   void add(double v) {
@@ -110,8 +110,8 @@ struct Range {
   }
 };
 
-Range y_range(const LineChart& chart) {
-  Range range;
+AxisRange y_range(const LineChart& chart) {
+  AxisRange range;
   std::vector<double> values;
   for (const ChartSeries& s : chart.series) {
     for (const double v : s.y) range.add(v);
@@ -217,13 +217,13 @@ std::string heat_cell(double value, const Box& box, bool with_number) {
 
 std::string line_chart_svg(const LineChart& chart) {
   const Canvas canvas = chart.wide ? Canvas{kWideWidth, kWideHeight} : Canvas{};
-  Range x_range;
+  AxisRange x_range;
   for (const ChartSeries& s : chart.series) {
     for (size_t i = 0; i < std::min(s.x.size(), s.y.size()); ++i) {
       if (std::isfinite(s.y[i])) x_range.add(s.x[i]);
     }
   }
-  Range ys = y_range(chart);
+  AxisRange ys = y_range(chart);
   if (x_range.empty() || ys.empty()) return empty_chart(canvas, chart.title);
   if (x_range.high <= x_range.low) x_range = {x_range.low - 0.9, x_range.low + 0.9};
   const bool log = chart.log_x && x_range.low > 0;

@@ -31,7 +31,7 @@ Fields fields(Example& e) {
           choice_field("block", &e.block, "Block.", {"scaled", "plain"})};
 }
 
-std::string error_of(const std::string& text) {
+std::string parse_error(const std::string& text) {
   Example e;
   try {
     SettingsTable::parse(text, "run.toml").table("model").read(fields(e));
@@ -66,36 +66,36 @@ TEST(Settings, AnEnumIsReadAndPrintedByName) {
   EXPECT_NE(print_fields(fields(e)).find("block = 'plain'\n"), std::string::npos);
   SettingsTable::parse("[model]\nblock = \"scaled\"\n", "run.toml").table("model").read(fields(e));
   EXPECT_EQ(e.block, Block::kScaled);
-  const std::string error = error_of("[model]\nblock = \"scald\"\n");
+  const std::string error = parse_error("[model]\nblock = \"scald\"\n");
   EXPECT_NE(error.find("allowed is one of \"scaled\", \"plain\"; nearest: \"scaled\""),
             std::string::npos)
       << error;
-  EXPECT_NE(error_of("[model]\nblock = 0\n").find("wanted text in quotes"), std::string::npos);
+  EXPECT_NE(parse_error("[model]\nblock = 0\n").find("wanted text in quotes"), std::string::npos);
   EXPECT_NE(
       document_fields("model", fields(e)).find("| `block` | text | `'scaled'` | scaled, plain |"),
       std::string::npos);
 }
 
 TEST(Settings, ErrorsNamePlaceAndRemedy) {
-  EXPECT_EQ(error_of("[model]\nhiden = 3"),
+  EXPECT_EQ(parse_error("[model]\nhiden = 3"),
             "run.toml:2: model.hiden: unknown key; did you mean \"hidden\"?");
-  EXPECT_EQ(error_of("[model]\n\nhidden = \"x\""),
+  EXPECT_EQ(parse_error("[model]\n\nhidden = \"x\""),
             "run.toml:3: model.hidden: found a string, wanted an integer");
-  EXPECT_EQ(error_of("[model]\nhidden = 1.5"),
+  EXPECT_EQ(parse_error("[model]\nhidden = 1.5"),
             "run.toml:2: model.hidden: found a floating-point, wanted an integer");
-  EXPECT_EQ(error_of("[model]\nhidden = 0"),
+  EXPECT_EQ(parse_error("[model]\nhidden = 0"),
             "run.toml:2: model.hidden = 0: allowed is from 1 to 1000000 channels");
-  EXPECT_EQ(error_of("[model]\nrate = nan"),
+  EXPECT_EQ(parse_error("[model]\nrate = nan"),
             "run.toml:2: model.rate = nan: allowed is from 0 to 1");
   EXPECT_EQ(
-      error_of("[model]\nkind = \"gqaa\""),
+      parse_error("[model]\nkind = \"gqaa\""),
       "run.toml:2: model.kind = \"gqaa\": allowed is one of \"cca\", \"gqa\"; nearest: \"gqa\"");
-  EXPECT_EQ(error_of("[model]\nlist = [1, \"a\"]"),
+  EXPECT_EQ(parse_error("[model]\nlist = [1, \"a\"]"),
             "run.toml:2: model.list: found a string, wanted a list of integers");
-  EXPECT_EQ(error_of("[model]\nnames = [\"a\", 1.5]"),
+  EXPECT_EQ(parse_error("[model]\nnames = [\"a\", 1.5]"),
             "run.toml:2: model.names: found a floating-point, wanted a list of texts");
-  EXPECT_NE(error_of("model = 3").find("wanted a table"), std::string::npos);
-  EXPECT_NE(error_of("[model\n").find("run.toml:1"), std::string::npos);
+  EXPECT_NE(parse_error("model = 3").find("wanted a table"), std::string::npos);
+  EXPECT_NE(parse_error("[model\n").find("run.toml:1"), std::string::npos);
 }
 
 TEST(Settings, CommandLineWins) {
@@ -118,7 +118,7 @@ TEST(Settings, KeysOfManyPartsAreRefused) {
   for (int i = 0; i < 300'000; ++i) key += ".a";
   for (const std::string& text : {key + " = 1\n", "[" + key + "]\n", "x = {" + key + " = 1}\n",
                                   "x = '''\n'''\ny = \"\\\"\"\n" + key + " = 1\n"}) {
-    const std::string error = error_of(text);
+    const std::string error = parse_error(text);
     EXPECT_NE(error.find("more than 64 parts"), std::string::npos) << error.substr(0, 100);
     EXPECT_LT(error.size(), 200u);
   }
@@ -143,7 +143,7 @@ TEST(Settings, WhatIsNotUtf8IsRefused) {
     EXPECT_EQ(std::string(e.what()),
               "--set report.sample_prompt=\\xff: byte 21 begins no character; wanted UTF-8");
   }
-  EXPECT_NE(error_of("a = \"\xff\"\n").find("run.toml:1"), std::string::npos);
+  EXPECT_NE(parse_error("a = \"\xff\"\n").find("run.toml:1"), std::string::npos);
 }
 
 }  // namespace

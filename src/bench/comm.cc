@@ -16,6 +16,7 @@
 #include "base/pool.h"
 #include "base/quantile.h"
 #include "bench/comm_measure.h"
+#include "bench/put_line.h"
 #include "bench/signal_latency.h"
 #include "bench/slot_latency.h"
 #include "comm/mpi_transport.h"
@@ -26,8 +27,6 @@
 
 namespace moraine {
 namespace {
-
-void put_line(const std::string& line) { std::fputs((line + "\n").c_str(), stdout); }
 
 struct Table {
   std::string transport;

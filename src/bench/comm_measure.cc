@@ -1,19 +1,19 @@
 // CommMeasure: bursts of messages between barriers: ours, a plain copy and Open MPI in turn.
 #include "bench/comm_measure.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <numeric>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "bench/between_ranks.h"
+#include "comm/all_ranks.h"
 #include "comm/collectives.h"
 #include "comm/mpi_library.h"
 #include "comm/stream.h"
@@ -22,30 +22,8 @@
 namespace moraine {
 namespace {
 
-constexpr double kDeadline = 60;
 constexpr double kBurstSeconds = 1e-3;
 constexpr int64_t kAreaBytes = int64_t{128} << 20;  // 4 times a 32 MiB cache
-
-std::vector<int> all_ranks(int size) {
-  std::vector<int> ranks(static_cast<size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-// As mpirun does, so that two ranks do not share a core while another is idle.
-void bind_to_core(int rank) {
-  cpu_set_t usable, one;
-  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
-  if (CPU_COUNT(&usable) == 1) return;  // bound already
-  int place = rank % CPU_COUNT(&usable);
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &usable) || place-- > 0) continue;
-    CPU_ZERO(&one);
-    CPU_SET(core, &one);
-    sched_setaffinity(0, sizeof one, &one);
-    return;
-  }
-}
 
 struct Sample {
   double seconds;
@@ -62,8 +40,8 @@ class Measure {
   Measure(Transport& transport, const CommMeasureOptions& options)
       : options_(options),
         size_(transport.size()),
-        comm_(transport, all_ranks(size_), 0, "bench", kDeadline),
-        control_(transport, all_ranks(size_), 1, "bench control", kDeadline),
+        comm_(transport, all_ranks(transport), 0, "bench", kBenchDeadline),
+        control_(transport, all_ranks(transport), 1, "bench control", kBenchDeadline),
         arena_(Arena::Mode::kReal),
         from_(arena_.take("bench.from", "bench", DType::kU8, {area_bytes()})),
         to_(arena_.take("bench.to", "bench", DType::kU8, {area_bytes()})) {
@@ -159,9 +137,11 @@ class Measure {
     const bool first = me % 2 == 0;
     Transport& t = comm_.transport();
     const auto send = [&](int64_t i) {
-      t.wait_sent(t.send(peer, 2, 1, {from(i, 0), piece()}, kDeadline), kDeadline);
+      t.wait_sent(t.send(peer, 2, 1, {from(i, 0), piece()}, kBenchDeadline), kBenchDeadline);
     };
-    const auto receive = [&](int64_t i) { t.receive(peer, 2, 1, {to(i, 0), piece()}, kDeadline); };
+    const auto receive = [&](int64_t i) {
+      t.receive(peer, 2, 1, {to(i, 0), piece()}, kBenchDeadline);
+    };
     const auto rival = [&] {
       const MpiLibrary& mpi = mpi_library();
       const int64_t i = next_;

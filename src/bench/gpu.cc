@@ -131,12 +131,12 @@ class LibraryBeside {
   std::optional<gpu::MatmulLibrary> library_;
 };
 
-struct ProductShape {
+struct GpuProduct {
   DType dtype;
   int64_t T, n, k;
 };
 
-GpuMeasured measure_product(gpu::Gpu& gpu, LibraryBeside& library, const ProductShape& s) {
+GpuMeasured measure_product(gpu::Gpu& gpu, LibraryBeside& library, const GpuProduct& s) {
   GpuTensors take(gpu);
   const gpu::VendorProduct p = {.y = take(s.dtype, {s.T, s.n}),
                                 .x = take(s.dtype, {s.T, s.k}),
@@ -178,13 +178,13 @@ GpuMeasured measure_attention(gpu::Gpu& gpu, int64_t T, int64_t H, int64_t K, in
 void measure(gpu::Gpu& gpu, bool emulated, GpuAnswer* answer) {
   LibraryBeside library(gpu, answer);
   std::vector<GpuMeasured>* const into = &answer->measured;
-  const std::vector<ProductShape> products =
-      emulated ? std::vector<ProductShape>{{DType::kBF16, 64, 96, 80}, {DType::kF32, 64, 64, 64}}
-               : std::vector<ProductShape>{{DType::kBF16, 4096, 4096, 4096},
-                                           {DType::kBF16, 8192, 2048, 2048},
-                                           {DType::kBF16, 16, 4096, 4096},
-                                           {DType::kF32, 2048, 2048, 2048}};
-  for (const ProductShape& shape : products) into->push_back(measure_product(gpu, library, shape));
+  const std::vector<GpuProduct> products =
+      emulated ? std::vector<GpuProduct>{{DType::kBF16, 64, 96, 80}, {DType::kF32, 64, 64, 64}}
+               : std::vector<GpuProduct>{{DType::kBF16, 4096, 4096, 4096},
+                                         {DType::kBF16, 8192, 2048, 2048},
+                                         {DType::kBF16, 16, 4096, 4096},
+                                         {DType::kF32, 2048, 2048, 2048}};
+  for (const GpuProduct& shape : products) into->push_back(measure_product(gpu, library, shape));
   if (emulated) {
     into->push_back(measure_attention(gpu, 64, 2, 1, 64));
     return;

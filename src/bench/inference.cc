@@ -25,8 +25,6 @@ namespace {
 
 constexpr int64_t kChunk = 512;  // rows of a prompt at a step
 
-double median(std::vector<double> values) { return spread_of(std::move(values)).median; }
-
 // The packs that a step reads, and how many experts were wanted.
 class PacksRead : public ForwardObserver {
  public:
@@ -249,9 +247,9 @@ void bench_decode(const BenchInferenceOptions& o) {
         seconds.push_back(now_seconds() - begin);
         rates.push_back(bytes / seconds.back() * 1e-9);
       }
-      return median(seconds);
+      return spread_of(seconds).median;
     });
-    const double tokens = static_cast<double>(n) / m.seconds, gb_s = median(rates),
+    const double tokens = static_cast<double>(n) / m.seconds, gb_s = spread_of(rates).median,
                  panels = sequences.take_panel_share();
     if (o.json) {
       fmt::print("{}\n", json_text({{"bench", "decode"},

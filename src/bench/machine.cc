@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/random.h"
+#include "bench/put_line.h"
 #include "kernels/isa.h"
 #include "kernels/linear.h"
 #include "kernels/peak.h"
@@ -19,8 +20,6 @@
 
 namespace moraine {
 namespace {
-
-void put_line(const std::string& line) { std::fputs((line + "\n").c_str(), stdout); }
 
 struct Limit {
   const char* name;
@@ -82,7 +81,7 @@ void print_limit(const Limit& limit, const BenchOptions& options) {
 
 enum class Op : uint8_t { kForward, kWeight, kSymmetric };
 
-struct Case {
+struct ProductCase {
   const char* name;
   Op op;
   int64_t rows, n, k, groups;
@@ -102,7 +101,7 @@ constexpr OperandType kTypes[] = {{"bf16", DType::kBF16},
 
 // The products of a training step (T = 2048), the vocabulary head, large squares, decoding (from cache, and from
 // memory), Newton-Schulz.
-constexpr Case kCases[] = {
+constexpr ProductCase kProductCases[] = {
     {"square", Op::kForward, 512, 512, 512, 1},
     {"square", Op::kForward, 1024, 1024, 1024, 1},
     {"square", Op::kForward, 2048, 2048, 2048, 1},
@@ -179,7 +178,7 @@ void fill(const Tensor& t, uint64_t seed) {
 // The tensors of one case, and a way to run it once.
 class Product {
  public:
-  Product(const Case& c, const OperandType& type, Pool& pool)
+  Product(const ProductCase& c, const OperandType& type, Pool& pool)
       : case_(c),
         dtype_(type.dtype),
         arena_(Arena::Mode::kReal),
@@ -246,7 +245,7 @@ class Product {
     return t;
   }
 
-  const Case case_;
+  const ProductCase case_;
   const DType dtype_;
   Arena arena_;
   const std::vector<int64_t> rows_;
@@ -286,7 +285,7 @@ Paired measure_pairs(Product& product, Pool& pool, PeakKind kind) {
           spread_of(percents.data(), count)};
 }
 
-void print_product(const Case& c, const OperandType& type, const Paired& p,
+void print_product(const ProductCase& c, const OperandType& type, const Paired& p,
                    const BenchOptions& options) {
   if (options.json) {
     const Json line = {{"bench", "gemm"},
@@ -312,7 +311,7 @@ void print_product(const Case& c, const OperandType& type, const Paired& p,
 }
 
 // Its rate as the share of the peak measured beside it times the machine's peak: neighbours that slow both leave it.
-ProductPoint point_of(const Case& c, const OperandType& type, const Paired& p,
+ProductPoint point_of(const ProductCase& c, const OperandType& type, const Paired& p,
                       const Machine& machine) {
   return {.is_weight = c.op == Op::kWeight,
           .bf16 = type.dtype == DType::kBF16,
@@ -363,7 +362,7 @@ void bench_gemm(const BenchOptions& options) {
   for (const OperandType& type : kTypes) {
     // Without a bf16 instruction, bf16 operands run at the f32 rate.
     const bool dot = type.dtype == DType::kBF16 && isa() >= Isa::kAvx512Bf16;
-    for (const Case& c : kCases) {
+    for (const ProductCase& c : kProductCases) {
       if (type.format != WeightFormat::kPlain && c.op != Op::kForward) continue;
       Product product(c, type, pool);
       const Paired p = measure_pairs(product, pool, dot ? PeakKind::kBf16 : PeakKind::kF32);
@@ -382,12 +381,12 @@ ProductShares compare_products(const ProductPoint& first, const ProductPoint& se
   constexpr double kSeconds = 1;
   constexpr int64_t kPeakIterations = 50000;
   const auto case_of = [](const ProductPoint& p) {
-    return Case{.name = "",
-                .op = Op::kForward,
-                .rows = p.rows * p.groups,
-                .n = p.n,
-                .k = p.k,
-                .groups = p.groups};
+    return ProductCase{.name = "",
+                       .op = Op::kForward,
+                       .rows = p.rows * p.groups,
+                       .n = p.n,
+                       .k = p.k,
+                       .groups = p.groups};
   };
   const OperandType& type = kTypes[first.bf16 ? 0 : 1];
   const bool dot = first.bf16 && isa() >= Isa::kAvx512Bf16;

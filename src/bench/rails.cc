@@ -2,7 +2,6 @@
 #include "bench/rails.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "bench/between_ranks.h"
 #include "bench/raw_streams.h"
 #include "comm/all_ranks.h"
 #include "comm/collectives.h"
@@ -26,7 +26,7 @@ namespace {
 
 constexpr int64_t kWord = 8;
 constexpr int64_t kSizes[] = {kWord, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
-constexpr double kDeadline = 60, kBurstSeconds = 0.1;
+constexpr double kRailBurstSeconds = 0.1;
 
 struct Row {
   int64_t bytes = 0;
@@ -59,7 +59,7 @@ Row measure(Communicator& comm, RawStreams& streams, int64_t bytes, int64_t roun
   const auto ours = [&] { move_over_rails(comm, data); };
   const auto raw = [&] { bytes == kWord ? streams.ping() : streams.transfer(data); };
   std::vector<int64_t> repetitions = {
-      std::clamp<int64_t>(static_cast<int64_t>(kBurstSeconds / time_of(3, ours)), 1, 1000)};
+      std::clamp<int64_t>(static_cast<int64_t>(kRailBurstSeconds / time_of(3, ours)), 1, 1000)};
   broadcast(comm, 0, std::as_writable_bytes(std::span(repetitions)));
   raw();
   const double half = bytes == kWord ? 0.5 : 1;
@@ -104,7 +104,7 @@ void bench_rank(const BenchRailsOptions& options) {
                             .rendezvous = options.rendezvous,
                             .rails = options.rails,
                             .secret = options.sealed ? "frames that have tags" : ""});
-  Communicator comm(*transport, all_ranks(*transport), 0, "rails", kDeadline);
+  Communicator comm(*transport, all_ranks(*transport), 0, "rails", kBenchDeadline);
   RawStreams streams(*transport, options.rails);
   const bool is_first = options.rank == 0;
   if (is_first && !options.json)
@@ -117,20 +117,6 @@ void bench_rank(const BenchRailsOptions& options) {
   }
 }
 
-// Each rank has one core, for both kinds: else the raw streams, whose ends sleep in one call, share a core that our
-// ends do not, and the other way round.
-void bind_to_core(int which) {
-  cpu_set_t all, one;
-  CPU_ZERO(&one);
-  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
-  for (int core = 0, seen = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &all) || seen++ % 2 != which) continue;
-    CPU_SET(core, &one);
-    break;
-  }
-  if (CPU_COUNT(&one) == 1) sched_setaffinity(0, sizeof one, &one);
-}
-
 void bench_two_processes(BenchRailsOptions options) {
   const bool has_rails = !options.rails.empty();
   options.rendezvous = free_local_address();
@@ -138,6 +124,8 @@ void bench_two_processes(BenchRailsOptions options) {
   const pid_t child = fork();
   if (child < 0) throw_error(Code::kIo, "bench rails: start a second process");
   options.rank = child == 0 ? 1 : 0;
+  // One core each, for both kinds: else the raw streams, whose ends sleep in one call, share a core that our ends do
+  // not, and the other way round.
   bind_to_core(options.rank);
   if (!has_rails)
     options.rails = {fmt::format("127.0.1.{}", options.rank + 1),

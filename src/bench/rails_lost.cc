@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "bench/between_ranks.h"
 #include "bench/rails.h"
 #include "comm/all_ranks.h"
 #include "comm/collectives.h"
@@ -22,7 +23,6 @@ namespace {
 
 constexpr int64_t kBytes = 16 << 20;
 constexpr int kWarmUps = 2;  // the cut is noticed, the windows of TCP are open
-constexpr double kDeadline = 60;
 
 // Rank 0 asks for the next cut and waits until it is done; the process that has the links answers.
 struct Asking {
@@ -88,7 +88,7 @@ void measure_rank(const BenchRailsOptions& o, const Asking& asking, int rank) {
   for (int64_t link = 0; link < o.lost_of; ++link)
     options.rails.push_back(fmt::format("10.77.{}.0/24", link));
   const std::unique_ptr<Transport> transport = open_rails_transport(options);
-  Communicator comm(*transport, all_ranks(*transport), 0, "rails", kDeadline);
+  Communicator comm(*transport, all_ranks(*transport), 0, "rails", kBenchDeadline);
   std::vector<std::byte> data(static_cast<size_t>(kBytes), std::byte{3});
   LostRow row;
   for (row.lost = 0; row.lost < o.lost_of; ++row.lost) {

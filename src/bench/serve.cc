@@ -23,7 +23,7 @@ namespace moraine {
 namespace {
 
 // What a load of requests came to.
-struct Load {
+struct Served {
   std::string name;
   int64_t concurrency = 1, tpot_ms = 0;
   int64_t prompt_tokens = 0, answer_tokens = 0;  // computed, cached ones not counted
@@ -44,13 +44,13 @@ class Bench {
  public:
   Bench(LoadedModel& model, const Machine& machine) : model_(model), machine_(machine) {}
 
-  Load run(const LoadShape& o);
+  Served run(const LoadShape& o);
   std::pair<double, double> prefix_hit(int64_t prompt_tokens);
 
  private:
   Request request(int64_t prompt_tokens, int64_t new_tokens);
-  void submit(Engine& engine, const LoadShape& o, Load& load);
-  void share_of_limit(const Profile& profile, Load& load) const;
+  void submit(Engine& engine, const LoadShape& o, Served& load);
+  void share_of_limit(const Profile& profile, Served& load) const;
 
   LoadedModel& model_;
   const Machine& machine_;
@@ -71,7 +71,7 @@ Request Bench::request(int64_t prompt_tokens, int64_t new_tokens) {
   return r;
 }
 
-void Bench::submit(Engine& engine, const LoadShape& o, Load& load) {
+void Bench::submit(Engine& engine, const LoadShape& o, Served& load) {
   --to_submit_;
   ++in_flight_;
   const double begin = now_seconds();
@@ -94,12 +94,12 @@ void Bench::submit(Engine& engine, const LoadShape& o, Load& load) {
   engine.submit(request(o.prompt_tokens, o.new_tokens), std::move(listener));
 }
 
-Load Bench::run(const LoadShape& o) {
+Served Bench::run(const LoadShape& o) {
   Engine engine(
       model_.ctx(), model_.model(), model_.cache(), nullptr,
       {.sequences = o.concurrency, .tpot_seconds = static_cast<double>(o.tpot_ms) * 1e-3});
-  Load load{.name = o.name, .concurrency = o.concurrency, .tpot_ms = o.tpot_ms};
-  Load warm;
+  Served load{.name = o.name, .concurrency = o.concurrency, .tpot_ms = o.tpot_ms};
+  Served warm;
   to_submit_ = 1;
   submit(engine,
          {.name = "",
@@ -129,7 +129,7 @@ Load Bench::run(const LoadShape& o) {
   return load;
 }
 
-void Bench::share_of_limit(const Profile& profile, Load& load) const {
+void Bench::share_of_limit(const Profile& profile, Served& load) const {
   double flops = 0, bytes = 0;
   for (const Profile::Row& row : profile.rows()) flops += row.flops, bytes += row.bytes;
   const bool bf16 = model_.model().options().compute == DType::kBF16;
@@ -160,7 +160,7 @@ void print_head() {
              "target", "prefill/s", "tokens/s", "first", "p50", "p95", "p99", "beside", "limit");
 }
 
-void print(const Load& l, bool json) {
+void print(const Served& l, bool json) {
   const double first = quantile_of(l.first_ms, 0.5), p50 = quantile_of(l.between_ms, 0.5),
                p95 = quantile_of(l.between_ms, 0.95), p99 = quantile_of(l.between_ms, 0.99),
                prefill = static_cast<double>(l.prompt_tokens) / l.seconds,
@@ -190,35 +190,35 @@ void print(const Load& l, bool json) {
 }
 
 // Percentiles and throughput over the targets, on one page.
-void write_chart(const std::string& path, std::vector<Load> loads) {
+void write_chart(const std::string& path, std::vector<Served> loads) {
   double largest = 0;
-  for (const Load& l : loads) largest = std::max(largest, static_cast<double>(l.tpot_ms));
-  const auto at = [&](const Load& l) {  // no target stands at the far end
+  for (const Served& l : loads) largest = std::max(largest, static_cast<double>(l.tpot_ms));
+  const auto at = [&](const Served& l) {  // no target stands at the far end
     return l.tpot_ms > 0 ? static_cast<double>(l.tpot_ms) : 1.5 * largest;
   };
   std::sort(loads.begin(), loads.end(),
-            [&](const Load& a, const Load& b) { return at(a) < at(b); });
+            [&](const Served& a, const Served& b) { return at(a) < at(b); });
   const auto series = [&](const char* name, int colour, const auto& value) {
     ChartSeries s{.name = name, .colour = colour, .dots = true};
-    for (const Load& l : loads) {
+    for (const Served& l : loads) {
       s.x.push_back(at(l));
       s.y.push_back(value(l));
     }
     return s;
   };
   const auto between = [&](double p) {
-    return [p](const Load& l) { return quantile_of(l.between_ms, p); };
+    return [p](const Served& l) { return quantile_of(l.between_ms, p); };
   };
   const LineChart latency{
       .title = "Time between tokens by latency target",
       .unit = "ms",
       .series = {series("p50", 1, between(0.5)), series("p95", 2, between(0.95)),
-                 series("target", 3, [&](const Load& l) { return l.tpot_ms > 0 ? at(l) : NAN; })},
+                 series("target", 3, [&](const Served& l) { return l.tpot_ms > 0 ? at(l) : NAN; })},
       .from_zero = true};
   const LineChart rate{.title = "Throughput by latency target",
                        .unit = "tokens/s",
                        .series = {series("answers", 1,
-                                         [](const Load& l) {
+                                         [](const Served& l) {
                                            return static_cast<double>(l.answer_tokens) / l.seconds;
                                          })},
                        .from_zero = true};
@@ -318,7 +318,7 @@ void bench_serve(const BenchServeOptions& o) {
                      .new_tokens = answer,
                      .tpot_ms = 0}),
           o.json);
-  std::vector<Load> loads;
+  std::vector<Served> loads;
   for (const int64_t target : o.tpot_ms) {
     loads.push_back(bench.run({.name = "target",
                                .concurrency = most,

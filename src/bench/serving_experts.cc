@@ -23,9 +23,9 @@
 namespace moraine {
 namespace {
 
-constexpr int64_t kEvery = 8;     // steps between plans
-constexpr int64_t kSettle = 32;   // steps before anything is measured: guests arrive
-constexpr int64_t kContext = 64;  // positions of a sequence: one page
+constexpr int64_t kEvery = 8;           // steps between plans
+constexpr int64_t kServingSettle = 32;  // steps before anything is measured: guests arrive
+constexpr int64_t kContext = 64;        // positions of a sequence: one page
 
 // Rows of a step.
 struct StepKind {
@@ -209,11 +209,11 @@ ServedBalance measure(const BenchServingExpertsOptions& o, double s, const StepK
   home.routes().set_weights(weights);
   placed.routes().set_weights(weights);
   std::vector<ServedStep> at_home, balanced;
-  for (int64_t i = 0; i < kSettle + o.steps; ++i) {
+  for (int64_t i = 0; i < kServingSettle + o.steps; ++i) {
     const ServedStep a = home.step(kind), b = placed.step(kind);
     if (!(a.hash == b.hash))
       throw_error(Code::kDiverged, "bench experts --serve: step {} has other bits when placed", i);
-    if (i < kSettle) continue;
+    if (i < kServingSettle) continue;
     at_home.push_back(a), balanced.push_back(b);
   }
   ServedBalance result{.zipf = s, .kind = kind.name};

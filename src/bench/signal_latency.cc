@@ -2,31 +2,24 @@
 #include "bench/signal_latency.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/clock.h"
+#include "bench/between_ranks.h"
+#include "comm/all_ranks.h"
 #include "comm/collectives.h"
 #include "comm/window.h"
 
 namespace moraine {
 namespace {
 
-constexpr double kDeadline = 60;
-constexpr int kBlocks = 20, kBlock = 50;  // samples of a kind
 constexpr int64_t kMostBytes = 16 << 10, kWordBytes = 8;
 constexpr int kChannel = 3, kMessages = 4;
-
-std::vector<int> all_of(const Transport& transport) {
-  std::vector<int> ranks(static_cast<size_t>(transport.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
 
 class Players {
  public:
   explicit Players(Transport& transport)
       : transport_(transport),
-        comm_(transport, all_of(transport), kChannel, "bench signals", kDeadline),
+        comm_(transport, all_ranks(transport), kChannel, "bench signals", kBenchDeadline),
         window_(comm_),
         place_(window_.add_segment(kMostBytes, "bytes")),
         word_(window_.add_segment(kWordBytes, "signal")),
@@ -36,7 +29,7 @@ class Players {
   CommTimes play(int64_t bytes) {
     CommTimes times{.operation = "put_signal", .bytes = bytes};
     barrier(comm_);
-    for (int block = 0; block < kBlocks && plays(); ++block) {
+    for (int block = 0; block < kBenchBlocks && plays(); ++block) {
       for (int i = 0; i < kBlock; ++i) times.seconds.push_back(put(bytes));
       for (int i = 0; i < kBlock; ++i) times.rival_seconds.push_back(send(bytes));
     }
@@ -67,12 +60,13 @@ class Players {
   double send(int64_t bytes) {
     const size_t n = static_cast<size_t>(bytes);
     const auto give = [&] {
-      transport_.wait_sent(transport_.send(other(), kMessages, 1, {from_.data(), n}, kDeadline),
-                           kDeadline);
+      transport_.wait_sent(
+          transport_.send(other(), kMessages, 1, {from_.data(), n}, kBenchDeadline),
+          kBenchDeadline);
     };
     const double begin = now_seconds();
     if (serves()) give();
-    transport_.receive(other(), kMessages, 1, {to_.data(), n}, kDeadline);
+    transport_.receive(other(), kMessages, 1, {to_.data(), n}, kBenchDeadline);
     if (!serves()) give();
     return (now_seconds() - begin) / 2;
   }

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "bench/between_ranks.h"
 #include "comm/all_ranks.h"
 #include "parallel/expert_exchange.h"
 #include "parallel/expert_gather.h"
@@ -16,17 +17,16 @@
 namespace moraine {
 namespace {
 
-constexpr double kDeadline = 60;
-constexpr int kBlocks = 20, kBlock = 50;  // samples of a kind
-constexpr int kChannel = 5;
+constexpr int kSlotChannel = 5;
 constexpr int64_t kExpertsPerRank = 8;
 
 class SlotBench {
  public:
   explicit SlotBench(Transport& transport)
-      : slots_comm_(transport, all_ranks(transport), kChannel, "bench slots", kDeadline),
-        share_comm_(transport, all_ranks(transport), kChannel + 1, "bench shares", kDeadline),
-        comm_(transport, all_ranks(transport), kChannel + 2, "bench experts", kDeadline),
+      : slots_comm_(transport, all_ranks(transport), kSlotChannel, "bench slots", kBenchDeadline),
+        share_comm_(transport, all_ranks(transport), kSlotChannel + 1, "bench shares",
+                    kBenchDeadline),
+        comm_(transport, all_ranks(transport), kSlotChannel + 2, "bench experts", kBenchDeadline),
         experts_(kExpertsPerRank * transport.size()),
         slots_(slots_comm_, shape(false)),
         share_(share_comm_, shape(true)),
@@ -124,7 +124,7 @@ class SlotBench {
                     .tokens = tokens};
     std::vector<double> first;  // memory is touched
     add_block(by_slots, &first), add_block(by_collectives, &first);
-    for (int block = 0; block < kBlocks; ++block) {
+    for (int block = 0; block < kBenchBlocks; ++block) {
       add_block(by_slots, &times.seconds);
       add_block(by_collectives, &times.rival_seconds);
     }

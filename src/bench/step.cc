@@ -130,14 +130,14 @@ void replace_fits(Machine& machine, const std::vector<OperationFit>& fits) {
   machine.operations.insert(machine.operations.end(), fits.begin(), fits.end());
 }
 
-struct Measured {
+struct MeasuredOperation {
   MeshPlan plan;
   bool fitted = false;
   std::vector<double> ratios = {};  // to the reference
   double cpu_seconds = 0;           // least, over all cores
 };
 
-void print_measured(const Measured& m, double seconds, bool json) {
+void print_measured(const MeasuredOperation& m, double seconds, bool json) {
   const MeshPlan& p = m.plan;
   if (json) {
     fmt::print("{}\n", json_text(Json{{"bench", "plan"},
@@ -180,9 +180,9 @@ void print_comparison(const char* what, const std::vector<PredictedTime>& times,
       100 * c.bias);
 }
 
-std::vector<Measured> plans_to_measure(const RunConfig& config, const BenchStepOptions& o,
-                                       const Machine& machine) {
-  std::vector<Measured> all;
+std::vector<MeasuredOperation> plans_to_measure(const RunConfig& config, const BenchStepOptions& o,
+                                                const Machine& machine) {
+  std::vector<MeasuredOperation> all;
   const std::vector<int64_t> counts = o.ranks.empty() ? std::vector<int64_t>{1, 2, 4, 8} : o.ranks;
   for (const int64_t ranks : counts) {
     const Place place = place_on_machine(machine, ranks);
@@ -194,13 +194,13 @@ std::vector<Measured> plans_to_measure(const RunConfig& config, const BenchStepO
 }
 
 // The comparison of the plans that were held out.
-TimeComparison report(const std::vector<Measured>& all, double reference, bool json) {
+TimeComparison report(const std::vector<MeasuredOperation>& all, double reference, bool json) {
   std::vector<PredictedTime> every, fitted, held_out, cpu;
   if (!json)
     fmt::print("{:>5}{:>6}{:>9}{:>8}{:>11}{:>7}{:>8}{:>12}{:>12}{:>10}{:>10}\n", "ranks", "data",
                "context", "expert", "recompute", "micro", "fitted", "predicted", "measured",
                "error", "cpu ms");
-  for (const Measured& m : all) {
+  for (const MeasuredOperation& m : all) {
     const double seconds = spread_of(m.ratios).median * reference;
     print_measured(m, seconds, json);
     every.push_back({m.plan.time.seconds, seconds});
@@ -246,7 +246,7 @@ void bench_plan(const BenchStepOptions& o) {
   Machine machine = read_machine(o, "plan");
   RunConfig config = read_bench_config(o.train);
   measure_dtype(config);
-  std::vector<Measured> all = plans_to_measure(config, o, machine);
+  std::vector<MeasuredOperation> all = plans_to_measure(config, o, machine);
   const PlannedRun reference = fitted_runs(config, machine.threads).front();
   const auto time = [&](const RunConfig& c, int ranks, int threads) {
     return time_rank_steps(c, {.ranks = ranks, .threads = threads, .steps = o.train.steps},
@@ -257,7 +257,7 @@ void bench_plan(const BenchStepOptions& o) {
   };
   std::vector<double> references = {time_reference()};
   for (int64_t round = 0; round < o.rounds; ++round) {
-    for (Measured& m : all) {
+    for (MeasuredOperation& m : all) {
       const int ranks = m.plan.mesh.ranks, threads = std::max(1, machine.threads / ranks);
       const RankSteps steps = time(with_plan(config, m.plan), ranks, threads);
       references.push_back(time_reference());
@@ -274,7 +274,7 @@ void bench_plan(const BenchStepOptions& o) {
                          .rank_correlation = held_out.rank_correlation,
                          .error_median = held_out.error_median,
                          .error_largest = held_out.error_largest};
-  for (const Measured& m : all) {
+  for (const MeasuredOperation& m : all) {
     machine.calibration.plans += m.fitted ? 0 : 1;
     machine.calibration.ranks_most =
         std::max<int64_t>(machine.calibration.ranks_most, m.plan.mesh.ranks);

@@ -31,7 +31,7 @@ constexpr int64_t kTensors = 32, kCutTensors = 8;
 constexpr int64_t kRowFloats = 1024;
 constexpr int64_t kRowBytes = kRowFloats * 4;
 constexpr int64_t kRawPieceBytes = int64_t{1} << 20;  // stays in the cache
-constexpr double kDeadline = 3600;                    // a slow disk is what is measured
+constexpr double kDiskDeadline = 3600;                // a slow disk is what is measured
 
 // Rows of each tensor that a rank holds.
 struct Layout {
@@ -238,7 +238,7 @@ Times measure_ranks(int ranks, const BenchStorageOptions& options, const std::st
   run_thread_ranks(ranks, [&](Transport& transport) {
     std::vector<int> all(static_cast<size_t>(ranks));
     std::iota(all.begin(), all.end(), 0);
-    Communicator comm(transport, all, 0, "bench", kDeadline);
+    Communicator comm(transport, all, 0, "bench", kDiskDeadline);
     RankBench bench(comm, options, out);
     Times warm_up;
     bench.round(0, &warm_up);

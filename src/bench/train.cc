@@ -27,7 +27,7 @@
 namespace moraine {
 namespace {
 
-struct Result {
+struct TrainResult {
   int ranks = 1, threads = 1;  // of a rank
   double seconds_median = 0, seconds_least = 0, tokens_per_s = 0, gflops = 0, peak_gflops = 0;
   double free_seconds = 0;                    // median step with communication free; 0: one rank
@@ -38,7 +38,7 @@ struct Result {
   int64_t plan_bytes = 0, resident_bytes = 0;
 };
 
-void print_ranks(const Result& r) {
+void print_ranks(const TrainResult& r) {
   const double exposed = r.seconds_median - r.free_seconds;
   fmt::print(
       "{} ranks x {} threads: step {:.1f} ms, {:.1f} ms with communication free; exposed {:.1f} "
@@ -52,7 +52,7 @@ void print_ranks(const Result& r) {
   }
 }
 
-void print_result(const Result& r, const RankLimits& limits) {
+void print_result(const TrainResult& r, const RankLimits& limits) {
   fmt::print(
       "step {:.1f} ms  {} tok/s  {:.1f} GFLOP/s  {:.1f}% of the measured peak {:.1f} GFLOP/s\n",
       r.seconds_median * 1e3, format_count(r.tokens_per_s), r.gflops,
@@ -78,8 +78,6 @@ double sum_over(Transport& job, double value) {
   return sum;
 }
 
-double median(std::vector<double> values) { return spread_of(std::move(values)).median; }
-
 // Of each operation the least time of any step: neighbours only add.
 void keep_least(std::vector<Profile::Row>& least, const std::vector<Profile::Row>& step) {
   for (const Profile::Row& row : step) {
@@ -103,7 +101,7 @@ struct Asked {
 };
 
 // Steps of this rank; what rank 0 measured is the answer.
-Result run_steps(const RunConfig& config, const Asked& asked, Transport& transport) {
+TrainResult run_steps(const RunConfig& config, const Asked& asked, Transport& transport) {
   const Timeline timeline(config);
   Arena arena(Arena::Mode::kReal);
   FreeTransport network(transport);
@@ -119,7 +117,7 @@ Result run_steps(const RunConfig& config, const Asked& asked, Transport& transpo
   trainer.refresh();
   Profile profile;
   SpikeDetector no_spikes(/*sigma=*/0);
-  Result r{.ranks = transport.size(), .threads = pool.threads()};
+  TrainResult r{.ranks = transport.size(), .threads = pool.threads()};
   std::vector<double> seconds, free_seconds, cpu_seconds;
   const StepPlan plan = timeline.at(timeline.steps() - 1);
   // With communication, and free.
@@ -150,10 +148,10 @@ Result run_steps(const RunConfig& config, const Asked& asked, Transport& transpo
     merge_rows(r.rows, profile.rows());
     keep_least(r.least_rows, profile.rows());
   }
-  r.seconds_median = median(seconds);
+  r.seconds_median = spread_of(seconds).median;
   r.seconds_least = *std::min_element(seconds.begin(), seconds.end());
   r.cpu_seconds_least = *std::min_element(cpu_seconds.begin(), cpu_seconds.end());
-  if (kinds == 2) r.free_seconds = median(free_seconds);
+  if (kinds == 2) r.free_seconds = spread_of(free_seconds).median;
   r.tokens_per_s = static_cast<double>(plan.batch_tokens) / r.seconds_median;
   for (const Profile::Row& row : r.rows)
     r.gflops += row.flops / static_cast<double>(asked.steps) / r.seconds_median / 1e9;
@@ -165,17 +163,17 @@ Result run_steps(const RunConfig& config, const Asked& asked, Transport& transpo
   return r;
 }
 
-Result run_on_threads(const RunConfig& config, int ranks, const Asked& asked) {
-  Result result;
+TrainResult run_on_threads(const RunConfig& config, int ranks, const Asked& asked) {
+  TrainResult result;
   run_thread_ranks(ranks, [&](Transport& transport) {
-    const Result mine = run_steps(config, asked, transport);
+    const TrainResult mine = run_steps(config, asked, transport);
     if (transport.rank() == 0) result = mine;
   });
   return result;
 }
 
 // Ranks as threads, between two measurements of one rank with as many threads.
-Result run_with_baseline(const RunConfig& config, int64_t steps, int ranks, int threads) {
+TrainResult run_with_baseline(const RunConfig& config, int64_t steps, int ranks, int threads) {
   RunConfig alone = config;
   alone.parallel = ParallelConfig();
   const auto baseline = [&] {
@@ -183,12 +181,12 @@ Result run_with_baseline(const RunConfig& config, int64_t steps, int ranks, int 
         .tokens_per_s;
   };
   const double before = ranks > 1 ? baseline() : 0;
-  Result r = run_on_threads(config, ranks, {.steps = steps, .threads = threads});
+  TrainResult r = run_on_threads(config, ranks, {.steps = steps, .threads = threads});
   if (ranks > 1) r.alone_tokens_per_s = (before + baseline()) / 2;
   return r;
 }
 
-void print_json(const Result& r) {
+void print_json(const TrainResult& r) {
   fmt::print("{}\n", json_text(Json{{"bench", "train"},
                                     {"ranks", r.ranks},
                                     {"threads", r.threads},
@@ -222,7 +220,7 @@ RunConfig read_bench_config(const BenchTrainOptions& options) {
 }
 
 TimedSteps time_steps(const RunConfig& config, int64_t steps, int64_t threads) {
-  Result r = run_on_threads(config, 1, {.steps = steps, .threads = static_cast<int>(threads)});
+  TrainResult r = run_on_threads(config, 1, {.steps = steps, .threads = static_cast<int>(threads)});
   const Timeline timeline(config);
   return {.count = steps,
           .seconds = r.seconds_median,
@@ -232,7 +230,7 @@ TimedSteps time_steps(const RunConfig& config, int64_t steps, int64_t threads) {
 
 RankSteps time_rank_steps(const RunConfig& config, const RanksAsked& asked,
                           const Machine& machine) {
-  Result r = run_on_threads(
+  TrainResult r = run_on_threads(
       config, asked.ranks,
       {.steps = asked.steps, .threads = asked.threads, .is_compared = false, .machine = machine});
   return {.seconds = r.seconds_median,
@@ -261,8 +259,8 @@ void bench_train(const BenchTrainOptions& options) {
     return job ? sum_over(*job, own) : own;
   };
   const double peak_before = peak();
-  Result r = job ? run_steps(config, {.steps = options.steps, .threads = threads}, *job)
-                 : run_with_baseline(config, options.steps, ranks, threads);
+  TrainResult r = job ? run_steps(config, {.steps = options.steps, .threads = threads}, *job)
+                      : run_with_baseline(config, options.steps, ranks, threads);
   r.peak_gflops = (peak_before + peak()) / 2;
   if (!first) return;
   r.gflops *= r.ranks;  // rank 0 counted its own

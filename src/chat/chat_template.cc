@@ -21,10 +21,10 @@ namespace {
 
 using Range = std::pair<int64_t, int64_t>;
 
-bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+bool is_python_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 int64_t without_space(const std::string& text, int64_t begin, int64_t end) {
-  while (end > begin && is_space(text[end - 1])) --end;
+  while (end > begin && is_python_space(text[end - 1])) --end;
   return end;
 }
 
@@ -268,7 +268,7 @@ bool prompt_opens_reasoning(std::string_view prompt) {
   if (open == prompt.npos) return false;
   // An open one that a user wrote is followed by the rest of the conversation.
   const std::string_view rest = prompt.substr(open + 7);
-  return std::all_of(rest.begin(), rest.end(), is_space);
+  return std::all_of(rest.begin(), rest.end(), is_python_space);
 }
 
 }  // namespace moraine

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kNameBytes = 256;  // of a function or a parameter in the XML form
 
-bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+bool is_json_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 // How many bytes at the end of `text` may begin `mark`.
 size_t partial_mark(std::string_view text, std::string_view mark) {
@@ -80,8 +80,8 @@ struct DeclaredTools {
 
 // A parameter that is no string, as JSON text.
 std::string json_value(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  while (!text.empty() && is_json_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_json_space(text.back())) text.remove_suffix(1);
   if (text == "True") return "true";
   if (text == "False") return "false";
   if (text == "None") return "null";
@@ -153,7 +153,7 @@ class ReplyParser::State {
   }
   size_t count_space() const {
     size_t n = 0;
-    while (n < held_.size() && is_space(held_[n])) ++n;
+    while (n < held_.size() && is_json_space(held_[n])) ++n;
     return n;
   }
 
@@ -209,14 +209,14 @@ class ReplyParser::State {
     const size_t found = held_.find(kEnd);
     if (found == held_.npos) {
       size_t safe = last ? held_.size() : held_.size() - partial_mark(held_, kEnd);
-      while (!last && safe > 0 && is_space(held_[safe - 1])) --safe;
+      while (!last && safe > 0 && is_json_space(held_[safe - 1])) --safe;
       emit(Kind::kReasoning, held_.substr(0, safe));
       drop(safe);
       if (last) mode_ = Mode::kEnd;
       return false;
     }
     size_t end = found;
-    while (end > 0 && is_space(held_[end - 1])) --end;
+    while (end > 0 && is_json_space(held_[end - 1])) --end;
     emit(Kind::kReasoning, held_.substr(0, end));
     drop(found + kEnd.size());
     mode_ = Mode::kContent;
@@ -227,11 +227,11 @@ class ReplyParser::State {
   // Content, of which white space waits until it is known what follows.
   void add_content(std::string_view text) {
     if (drop_space_) {
-      while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+      while (!text.empty() && is_json_space(text.front())) text.remove_prefix(1);
     }
     if (text.empty()) return;
     size_t end = text.size();
-    while (end > 0 && is_space(text[end - 1])) --end;
+    while (end > 0 && is_json_space(text[end - 1])) --end;
     if (end > 0) {
       emit(Kind::kContent, space_ + std::string(text.substr(0, end)));
       space_.clear();
@@ -423,7 +423,7 @@ class ReplyParser::State {
     if (brace == held_.npos) return held_.size() > 2 * kNameBytes || last ? give_up() : false;
     if (brace > 2 * kNameBytes) return give_up();
     std::string name = held_.substr(0, std::min(held_.find('['), brace));
-    while (!name.empty() && is_space(name.back())) name.pop_back();
+    while (!name.empty() && is_json_space(name.back())) name.pop_back();
     if (name.empty()) return give_up();
     take_to_read(brace);
     json_.emplace(CallJson::Options{}, name);

@@ -24,6 +24,9 @@ using Decide = std::function<std::string(const std::vector<std::string>& said)>;
 // Collective. Returns the answer of rank 0. Neither function may use `comm`.
 std::string agree(Communicator& comm, const Act& act, const Decide& decide);
 
+// A decision that only hears whether all went well.
+inline std::string nothing(const std::vector<std::string>&) { return ""; }
+
 // Collective: `text` of rank 0, everywhere.
 std::string broadcast_text(Communicator& comm, const std::string& text);
 

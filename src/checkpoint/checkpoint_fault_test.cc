@@ -8,36 +8,18 @@
 #include "base/test_folder.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/faulty_file_system.h"
-#include "checkpoint/history.h"
-#include "checkpoint/test_checkpoint.h"
+#include "checkpoint/test_newest.h"
 
 namespace moraine {
 namespace {
 
+using testing::disk;
 using testing::FaultyFileSystem;
+using testing::find_newest;
+using testing::Found;
+using testing::kSmallFiles;
 using testing::TestCheckpoint;
 using testing::TestFolder;
-
-FileSystem& disk() { return posix_file_system(); }
-constexpr CheckpointOptions kSmallFiles{.max_file_bytes = 100};  // so that there are several
-
-struct Found {
-  int64_t step = -1;  // -1: none
-  Hash128 hash;
-  std::vector<std::string> bad;  // "directory: reason"
-};
-
-Found find_newest(FileSystem& fs, const std::string& root) {
-  Found found;
-  const auto checkpoint =
-      newest_good(fs, root, [&](const std::string& dir, const std::string& why) {
-        found.bad.push_back(dir + ": " + why);
-      });
-  if (!checkpoint) return found;
-  found.step = checkpoint->info().step;
-  found.hash = checkpoint->hash();
-  return found;
-}
 
 void expect_found(const Found& found, const TestCheckpoint& want) {
   EXPECT_EQ(found.step, want.info.step);

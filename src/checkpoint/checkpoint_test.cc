@@ -17,10 +17,9 @@
 namespace moraine {
 namespace {
 
+using testing::disk;
 using testing::TestCheckpoint;
 using testing::TestFolder;
-
-FileSystem& disk() { return posix_file_system(); }
 
 std::string message_of(Code code, const std::function<void()>& action) {
   try {

@@ -17,10 +17,10 @@
 namespace moraine {
 namespace {
 
+using testing::disk;
 using testing::TestCheckpoint;
 using testing::TestFolder;
 
-FileSystem& disk() { return posix_file_system(); }
 const std::string kTiny = testing::source_path("tests/golden/native-tiny");
 
 bool contains(const std::string& text, const std::string& part) {

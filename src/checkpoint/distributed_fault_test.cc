@@ -7,7 +7,7 @@
 
 #include "base/test_folder.h"
 #include "checkpoint/faulty_file_system.h"
-#include "checkpoint/history.h"
+#include "checkpoint/test_newest.h"
 #include "checkpoint/test_ranks.h"
 
 namespace moraine {
@@ -15,8 +15,12 @@ namespace {
 
 using testing::deal;
 using testing::Dealt;
+using testing::disk;
 using testing::FaultyFileSystem;
+using testing::find_newest;
+using testing::Found;
 using testing::Killed;
+using testing::kSmallFiles;
 using testing::RankErrors;
 using testing::run_ranks;
 using testing::TestCheckpoint;
@@ -24,28 +28,6 @@ using testing::TestFolder;
 using testing::write_dealt;
 
 constexpr int kRanks = 3;
-constexpr CheckpointOptions kSmallFiles{.max_file_bytes = 100};
-
-FileSystem& disk() { return posix_file_system(); }
-
-struct Found {
-  int64_t step = -1;
-  Hash128 hash;
-  std::vector<std::string> bad;
-};
-
-Found find_newest(const std::string& root) {
-  Found found;
-  const auto checkpoint =
-      newest_good(disk(), root, [&](const std::string& dir, const std::string& why) {
-        found.bad.push_back(dir + ": " + why);
-      });
-  if (!checkpoint) return found;
-  found.step = checkpoint->info().step;
-  found.hash = checkpoint->hash();
-  return found;
-}
-
 bool is(const Found& found, const TestCheckpoint& content) {
   return found.step == content.info.step && found.hash == content.hash();
 }
@@ -82,7 +64,7 @@ class DistributedFaults : public ::testing::Test {
     prepare(again);
     auto fs = disks();
     for (const auto& error : save(fs)) EXPECT_FALSE(error.has_value()) << error->what();
-    EXPECT_TRUE(is(find_newest(root_), new_));
+    EXPECT_TRUE(is(find_newest(disk(), root_), new_));
     std::vector<int64_t> calls;
     for (const auto& f : fs) calls.push_back(f->calls());
     return calls;
@@ -96,7 +78,7 @@ class DistributedFaults : public ::testing::Test {
       write_dealt(comm, fast, root_, {next_, dealt}, kSmallFiles);
     });
     for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
-    EXPECT_TRUE(is(find_newest(root_), next_));
+    EXPECT_TRUE(is(find_newest(disk(), root_), next_));
     for (const std::string& name : disk().list(root_)) {
       EXPECT_EQ(name.find('.'), std::string::npos) << name;
     }
@@ -128,7 +110,7 @@ TEST_F(DistributedFaults, ARankKilledAtAnyCallLeavesTheOldOrTheNewAndTheOthersKn
                     std::string::npos)
               << error->what();
         }
-        const Found found = find_newest(root_);
+        const Found found = find_newest(disk(), root_);
         for (const std::string& bad : found.bad) ADD_FAILURE() << bad;
         EXPECT_TRUE(is(found, before(again)) || (rank == 0 && is(found, new_)));
         expect_next_save_works();
@@ -159,7 +141,7 @@ TEST_F(DistributedFaults, AnErrorAtAnyCallOfOneRankIsTheSameErrorOnAll) {
                       message.find(fmt::format("rank {}: ", rank)) != std::string::npos)
               << message;
         }
-        const Found found = find_newest(root_);
+        const Found found = find_newest(disk(), root_);
         for (const std::string& bad : found.bad) ADD_FAILURE() << bad;
         EXPECT_TRUE(is(found, before(again)) || (rank == 0 && is(found, new_)));
         expect_next_save_works();
@@ -185,7 +167,7 @@ TEST_F(DistributedFaults, AJobKilledAtAnyCallLeavesTheOldOrTheNew) {
         });
         EXPECT_TRUE(fs.fired());
         if (cut > 0) fs.power_cut(cut == 2);
-        const Found found = find_newest(root_);
+        const Found found = find_newest(disk(), root_);
         for (const std::string& bad : found.bad) ADD_FAILURE() << bad;
         EXPECT_TRUE(is(found, before(again)) || is(found, new_)) << "step " << found.step;
         expect_next_save_works();
@@ -204,7 +186,7 @@ TEST_F(DistributedFaults, WhatIsReportedIsDurable) {
   });
   for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
   fs.power_cut(true);
-  EXPECT_TRUE(is(find_newest(root_), new_));
+  EXPECT_TRUE(is(find_newest(disk(), root_), new_));
 }
 
 TEST_F(DistributedFaults, AFullDiskOnAnyRankGivesItsRoomBack) {
@@ -224,7 +206,7 @@ TEST_F(DistributedFaults, AFullDiskOnAnyRankGivesItsRoomBack) {
         EXPECT_NE(message.find("step-2.partial/"), std::string::npos) << message;
       }
       EXPECT_EQ(disk().list(root_), (std::vector<std::string>{"step-1"}));
-      EXPECT_TRUE(is(find_newest(root_), old_));
+      EXPECT_TRUE(is(find_newest(disk(), root_), old_));
     }
   }
 }
@@ -236,7 +218,7 @@ TEST_F(DistributedFaults, DamageOfAnyFileIsSeenAndNamedAndTheOneBeforeIsUsed) {
     disk().create(path)->append(content.data(), static_cast<int64_t>(content.size()));
   };
   const auto expect_named = [&](const std::string& name, const char* what) {
-    const Found found = find_newest(root_);
+    const Found found = find_newest(disk(), root_);
     ASSERT_EQ(found.step, 1) << name << ": " << what;
     ASSERT_EQ(found.bad.size(), 1u);
     ASSERT_NE(found.bad[0].find(name), std::string::npos) << what << ": " << found.bad[0];
@@ -260,7 +242,7 @@ TEST_F(DistributedFaults, DamageOfAnyFileIsSeenAndNamedAndTheOneBeforeIsUsed) {
     if (name.starts_with("data-")) writers.insert(name.substr(5, 5));
   }
   EXPECT_EQ(writers, (std::set<std::string>{"00000", "00001", "00002"}));
-  EXPECT_TRUE(is(find_newest(root_), new_));
+  EXPECT_TRUE(is(find_newest(disk(), root_), new_));
 }
 
 // The same cut of another step: the same headers, valid bytes.
@@ -280,7 +262,7 @@ TEST_F(DistributedFaults, AFileOfAnotherStepIsSeenAndNamed) {
     ASSERT_EQ(bad.size(), content.size());
     if (bad == content) continue;  // holds the empty tensor alone
     disk().create(path)->append(bad.data(), static_cast<int64_t>(bad.size()));
-    const Found found = find_newest(root_);
+    const Found found = find_newest(disk(), root_);
     EXPECT_EQ(found.step, 1) << name;
     ASSERT_EQ(found.bad.size(), 1u);
     EXPECT_NE(found.bad[0].find(name), std::string::npos) << found.bad[0];

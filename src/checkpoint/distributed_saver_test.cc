@@ -16,12 +16,11 @@
 namespace moraine {
 namespace {
 
+using testing::disk;
 using testing::FaultyFileSystem;
 using testing::run_ranks;
 using testing::TestCheckpoint;
 using testing::TestFolder;
-
-FileSystem& disk() { return posix_file_system(); }
 
 // Holds every create() until open() is called.
 class GatedFileSystem : public FaultyFileSystem {

@@ -18,14 +18,13 @@ namespace {
 
 using testing::deal;
 using testing::Dealt;
+using testing::disk;
 using testing::FaultyFileSystem;
 using testing::RankErrors;
 using testing::run_ranks;
 using testing::TestCheckpoint;
 using testing::TestFolder;
 using testing::write_dealt;
-
-FileSystem& disk() { return posix_file_system(); }
 
 // Tensors of random types and shapes, some empty, some scalars.
 void add_random(TestCheckpoint* content, uint64_t seed) {

@@ -13,11 +13,10 @@
 namespace moraine {
 namespace {
 
+using testing::disk;
 using testing::TestCheckpoint;
 using testing::TestFolder;
 using Steps = std::vector<int64_t>;
-
-FileSystem& disk() { return posix_file_system(); }
 
 class History : public ::testing::Test {
  protected:

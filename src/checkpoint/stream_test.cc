@@ -13,10 +13,9 @@
 namespace moraine {
 namespace {
 
+using testing::disk;
 using testing::TestCheckpoint;
 using testing::TestFolder;
-
-FileSystem& disk() { return posix_file_system(); }
 
 TEST(CheckpointStream, TensorsMadeOnTheWayGiveTheSameFiles) {
   TestFolder folder;

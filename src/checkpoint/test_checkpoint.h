@@ -12,6 +12,8 @@
 
 namespace moraine::testing {
 
+inline FileSystem& disk() { return posix_file_system(); }
+
 class TestCheckpoint {
  public:
   TestCheckpoint(int64_t step, uint64_t seed) {

@@ -20,11 +20,11 @@ struct StudyFlags {
   bool dry_run = false, json = false;
 };
 
-std::atomic<int> stop_signal{0};
+std::atomic<int> study_signal{0};
 
-extern "C" void on_study_signal(int signal) { stop_signal.store(signal); }
+extern "C" void on_study_signal(int signal) { study_signal.store(signal); }
 
-void listen_for_signals() {
+void listen_for_study_signals() {
   for (const int signal : {SIGTERM, SIGINT}) std::signal(signal, on_study_signal);
   if (std::signal(SIGHUP, on_study_signal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);  // nohup
 }
@@ -98,8 +98,8 @@ void cmd_study(const CommandLine& line) {
             studies.size(), std::vector<StudyOutcome>(static_cast<size_t>(f.study.seeds))));
   } else {
     f.study.program = own_program();
-    f.study.stop_signal = &stop_signal;
-    listen_for_signals();
+    f.study.stop_signal = &study_signal;
+    listen_for_study_signals();
     f.study.tell = [](const std::string& text) { say("{}\n", text); };
     results = run_study(fs, studies, f.study);
   }

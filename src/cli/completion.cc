@@ -13,7 +13,7 @@ bool takes_value(const Argument& a) {
 }
 
 // In single quotes, for both shells.
-std::string quoted(const std::string& text) {
+std::string shell_quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
@@ -36,13 +36,14 @@ std::string bash_branches(const Declaration& d) {
   for (const Argument& a : d.arguments) {
     if (a.kind == Argument::Kind::kPositional) {
       if (!a.choices.empty())
-        text += fmt::format("    '{0} {0}') words={1} ;;\n", d.command, quoted(joined(a.choices)));
+        text += fmt::format("    '{0} {0}') words={1} ;;\n", d.command,
+                            shell_quoted(joined(a.choices)));
       continue;
     }
     flags.push_back("--" + a.name);
     if (!a.choices.empty()) {
-      text +=
-          fmt::format("    '{} --{}') words={} ;;\n", d.command, a.name, quoted(joined(a.choices)));
+      text += fmt::format("    '{} --{}') words={} ;;\n", d.command, a.name,
+                          shell_quoted(joined(a.choices)));
     } else if (takes_value(a)) {
       free_values.push_back(fmt::format("'{} --{}'", d.command, a.name));
     }
@@ -50,7 +51,7 @@ std::string bash_branches(const Declaration& d) {
   if (!free_values.empty())
     text += fmt::format("    {}) return ;;\n", fmt::join(free_values, " | "));
   flags.push_back("--help");
-  return text + fmt::format("    '{} '*) words={} ;;\n", d.command, quoted(joined(flags)));
+  return text + fmt::format("    '{} '*) words={} ;;\n", d.command, shell_quoted(joined(flags)));
 }
 
 // Text inside the brackets or between the colons of a specification for _arguments.
@@ -70,11 +71,11 @@ std::string zsh_values(const Argument& a) {
 
 std::string zsh_argument(const Argument& a) {
   if (a.kind == Argument::Kind::kPositional)
-    return quoted(fmt::format("1:{}:{}", zsh_escaped(a.name), zsh_values(a)));
+    return shell_quoted(fmt::format("1:{}:{}", zsh_escaped(a.name), zsh_values(a)));
   std::string text = fmt::format("--{}[{}]", a.name, zsh_escaped(a.help));
   if (a.kind == Argument::Kind::kList) text = "*" + text;
   if (takes_value(a)) text += fmt::format(":{}:{}", zsh_escaped(a.name), zsh_values(a));
-  return quoted(text);
+  return shell_quoted(text);
 }
 
 }  // namespace
@@ -96,7 +97,7 @@ std::string bash_completion(std::span<const CommandSummary> commands,
   text += branches;
   return text +
          fmt::format("  esac\n  if [ \"$COMP_CWORD\" -eq 1 ]; then words={}; fi\n",
-                     quoted(joined(first))) +
+                     shell_quoted(joined(first))) +
          "  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n}\n"
          "complete -o default -F _moraine moraine\n";
 }
@@ -108,7 +109,7 @@ std::string zsh_completion(std::span<const CommandSummary> commands,
       "it as _moraine in a folder of fpath.\n_moraine() {\n  if (( CURRENT == 2 )); then\n"
       "    local -a commands=(\n";
   for (const CommandSummary& c : commands)
-    text += "      " + quoted(c.name + ":" + c.summary) + "\n";
+    text += "      " + shell_quoted(c.name + ":" + c.summary) + "\n";
   text +=
       "    )\n    _describe -t commands command commands\n    return\n  fi\n"
       "  local command=$words[2]\n  shift words\n  (( CURRENT-- ))\n  case $command in\n";

@@ -90,12 +90,12 @@ Json json_of(const ClusterPlan& p) {
 }
 
 // The fastest plan of a mesh's kind at each size.
-enum class Kind : uint8_t { kData, kExperts, kContext };
+enum class MeshKind : uint8_t { kData, kExperts, kContext };
 constexpr const char* kKindNames[] = {"data alone", "experts divided", "sequences shared"};
 
-Kind kind_of(const Mesh& mesh) {
-  if (mesh.context > 1) return Kind::kContext;
-  return mesh.expert > 1 ? Kind::kExperts : Kind::kData;
+MeshKind kind_of(const Mesh& mesh) {
+  if (mesh.context > 1) return MeshKind::kContext;
+  return mesh.expert > 1 ? MeshKind::kExperts : MeshKind::kData;
 }
 
 // Milliseconds of a step for each 1,000 tokens of a rank: sizes have different batches.

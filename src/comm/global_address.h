@@ -5,6 +5,9 @@
 
 namespace moraine {
 
+constexpr int64_t kWindowWordBytes =
+    sizeof(uint64_t);  // of what is signalled, read and added to at an address
+
 struct GlobalAddress {
   int32_t rank = 0;         // of the job, not of a group
   int32_t segment = 0;      // which of the rank's segments in the window

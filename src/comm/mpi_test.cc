@@ -87,7 +87,7 @@ TEST(MpiRank, DISABLED_Body) {
 
 // The jobs ---------------------------------------------------------------------------------------
 
-struct Job {
+struct MpiJob {
   int exit_code = -1;
   std::string output;
 };
@@ -101,7 +101,7 @@ int least_told() {
 
 bool no_mpirun() { return std::system("command -v mpirun >/dev/null 2>&1") != 0; }
 
-Job run_job(int ranks, const std::string& body, bool host_memory) {
+MpiJob run_job(int ranks, const std::string& body, bool host_memory) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string messages =
       std::filesystem::temp_directory_path() / ("moraine-mpi-messages-" + std::to_string(getpid()));
@@ -114,7 +114,7 @@ Job run_job(int ranks, const std::string& body, bool host_memory) {
       " MORAINE_TEST_MESSAGES='" + messages + "'" + " timeout -k 5 60 mpirun --oversubscribe -n " +
       std::to_string(ranks) + " '" + self +
       "' --gtest_also_run_disabled_tests --gtest_filter=MpiRank.DISABLED_Body 2>&1";
-  Job job;
+  MpiJob job;
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return job;
   std::array<char, 4096> buffer;
@@ -130,7 +130,7 @@ Job run_job(int ranks, const std::string& body, bool host_memory) {
 }
 
 // The message of one rank, or "" if it said nothing.
-std::string message_of(const Job& job, int rank) {
+std::string message_of(const MpiJob& job, int rank) {
   const size_t begin = job.output.find("<rank " + std::to_string(rank) + ":");
   if (begin == std::string::npos) return "";
   return job.output.substr(begin, job.output.find(">\n", begin) - begin);
@@ -144,7 +144,7 @@ std::string message_of(const Job& job, int rank) {
 TEST(Mpi, CollectivesAreRightOverSharedMemory) {
   NEEDS_MPIRUN();
   for (const int ranks : {1, 2, 4}) {
-    const Job job = run_job(ranks, "ordinary", true);
+    const MpiJob job = run_job(ranks, "ordinary", true);
     EXPECT_EQ(job.exit_code, 0) << job.output;
     const std::string name = ranks == 1 ? "mpi" : "mpi (shared memory)";
     EXPECT_EQ(testing::count(job.output, "rank done over " + name + "\n"), ranks) << job.output;
@@ -154,7 +154,7 @@ TEST(Mpi, CollectivesAreRightOverSharedMemory) {
 TEST(Mpi, CollectivesAreRightOverPlainMessages) {
   NEEDS_MPIRUN();
   for (const int ranks : {2, 3, 4}) {
-    const Job job = run_job(ranks, "ordinary", false);
+    const MpiJob job = run_job(ranks, "ordinary", false);
     EXPECT_EQ(job.exit_code, 0) << job.output;
     EXPECT_EQ(testing::count(job.output, "rank done over mpi\n"), ranks) << job.output;
   }
@@ -163,7 +163,7 @@ TEST(Mpi, CollectivesAreRightOverPlainMessages) {
 TEST(Mpi, WindowsAreRightWithAndWithoutSharedMemory) {
   NEEDS_MPIRUN();
   for (const bool host_memory : {true, false}) {
-    const Job job = run_job(3, "windows", host_memory);
+    const MpiJob job = run_job(3, "windows", host_memory);
     EXPECT_EQ(job.exit_code, 0) << job.output;
     EXPECT_EQ(testing::count(job.output, "rank done with windows\n"), 3) << job.output;
   }
@@ -172,7 +172,7 @@ TEST(Mpi, WindowsAreRightWithAndWithoutSharedMemory) {
 TEST(Mpi, AnErrorOfOneRankIsToldByAll) {
   NEEDS_MPIRUN();
   for (const bool host_memory : {true, false}) {
-    const Job job = run_job(4, "error", host_memory);
+    const MpiJob job = run_job(4, "error", host_memory);
     EXPECT_NE(job.exit_code, 0);
     EXPECT_NE(message_of(job, 1).find("loss is no number"), std::string::npos) << job.output;
     EXPECT_GE(testing::count(job.output, "because of rank 1: loss is no number>"), least_told())
@@ -183,7 +183,7 @@ TEST(Mpi, AnErrorOfOneRankIsToldByAll) {
 TEST(Mpi, RanksAtDifferentOperationsEndWithAMessageOfEach) {
   NEEDS_MPIRUN();
   for (const bool host_memory : {true, false}) {
-    const Job job = run_job(2, "other", host_memory);
+    const MpiJob job = run_job(2, "other", host_memory);
     EXPECT_NE(job.exit_code, 0);
     for (const int r : {0, 1})
       EXPECT_NE(message_of(job, r).find("do different things"), std::string::npos) << job.output;
@@ -192,7 +192,7 @@ TEST(Mpi, RanksAtDifferentOperationsEndWithAMessageOfEach) {
 
 TEST(Mpi, AKilledRankIsNamedByAllOthersBeforeTheLauncherEndsThem) {
   NEEDS_MPIRUN();
-  const Job job = run_job(4, "killed", true);
+  const MpiJob job = run_job(4, "killed", true);
   EXPECT_NE(job.exit_code, 0);
   int told = 0;
   for (const int r : {0, 2, 3}) {
@@ -206,7 +206,7 @@ TEST(Mpi, AKilledRankIsNamedByAllOthersBeforeTheLauncherEndsThem) {
 TEST(Mpi, AStoppedRankIsNamedByAllOthers) {
   NEEDS_MPIRUN();
   for (const bool host_memory : {true, false}) {
-    const Job job = run_job(4, "stopped", host_memory);
+    const MpiJob job = run_job(4, "stopped", host_memory);
     EXPECT_NE(job.exit_code, 0);
     // Through shared memory one tells all. With messages each finds out by its own deadline, and
     // the launcher may end the slower ones a second after the first.

@@ -88,16 +88,16 @@ MpiTransport::MpiTransport(const TextExchange& exchange, int rank, std::vector<i
 }
 
 // What happens before a run is open, and after its last step, is short.
-constexpr double kStartSeconds = 120, kEndSeconds = 60;
+constexpr double kMpiStartSeconds = 120, kMpiEndSeconds = 60;
 
 MpiTransport::~MpiTransport() {
   if (std::uncaught_exceptions() > exceptions_)
     host_->fail(fmt::format("rank {} ended with an Error of its own", rank_));
-  if (finish(kEndSeconds)) {
+  if (finish(kMpiEndSeconds)) {
     messages_ = nullptr;
     far_.reset();
     host_.reset();
-    const Watchdog watchdog(kEndSeconds, "end: not all ranks of the job left together");
+    const Watchdog watchdog(kMpiEndSeconds, "end: not all ranks of the job left together");
     mpi_library().finalize();
   } else {
     far_.release();  // Open MPI may still use its buffers
@@ -117,7 +117,7 @@ bool started_by_mpi() {
 std::unique_ptr<Transport> open_mpi_transport() {
   const MpiLibrary& mpi = mpi_library();
   int provided = 0, rank = 0, size = 0;
-  const Watchdog watchdog(kStartSeconds,
+  const Watchdog watchdog(kMpiStartSeconds,
                           "start: not all ranks of the job came together; is each of them this "
                           "program, and none stopped?");
   check_mpi(mpi.init_thread(nullptr, nullptr, kMpiThreadSerialized, &provided), "start");

@@ -25,8 +25,8 @@
 namespace moraine {
 namespace {
 
-constexpr int kRanks = 4;  // two on each side
-constexpr double kDeadline = 20;
+constexpr int kLinkedRanks = 4;  // two on each side
+constexpr double kLinkDeadline = 20;
 
 void sleep_seconds(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -39,7 +39,7 @@ struct Board {
     std::atomic<int64_t> rounds{0}, longest_barrier{0}, longest_work{0};  // microseconds
     std::atomic<int64_t> generation{0};
     char text[2000] = {};  // of the Error that ended it
-  } ranks[kRanks];
+  } ranks[kLinkedRanks];
 };
 
 // One round: its values depend on `variant` alone, so every round of a variant has the same hash.
@@ -54,18 +54,18 @@ void note_time(std::atomic<int64_t>& longest, double begin) {
 class PutRounds {
  public:
   explicit PutRounds(Transport& transport)
-      : comm_(world(transport, kWindowChannel, kDeadline)),
+      : comm_(world(transport, kWindowChannel, kLinkDeadline)),
         window_(comm_),
-        data_(window_.add_segment(kBytes * kRanks, "blocks")),
-        words_(window_.add_segment(kWord * (kRanks + 1), "words")) {}
+        data_(window_.add_segment(kBytes * kLinkedRanks, "blocks")),
+        words_(window_.add_segment(kWord * (kLinkedRanks + 1), "words")) {}
 
   void take(int64_t round) {
     const int me = comm_.rank();
     const std::vector<std::byte> block = block_of(me, static_cast<int>(round), kBytes);
-    for (int m = 0; m < kRanks; ++m)
+    for (int m = 0; m < kLinkedRanks; ++m)
       window_.put_signal(window_.address(m, data_, me * kBytes), block,
                          window_.address(m, words_, me * kWord));
-    for (int m = 0; m < kRanks; ++m) {
+    for (int m = 0; m < kLinkedRanks; ++m) {
       window_.wait_until(window_.address(me, words_, m * kWord), static_cast<uint64_t>(round + 1),
                          m);
       const std::byte* got = window_.memory(data_).data() + m * kBytes;
@@ -73,9 +73,10 @@ class PutRounds {
           block_of(m, static_cast<int>(round), kBytes) == std::vector<std::byte>(got, got + kBytes),
           "a block is not what was put");
     }
-    const auto before =
-        static_cast<int64_t>(window_.fetch_add(window_.address(0, words_, kRanks * kWord), 1));
-    require(before >= round * kRanks && before < (round + 1) * kRanks, "additions of a round");
+    const auto before = static_cast<int64_t>(
+        window_.fetch_add(window_.address(0, words_, kLinkedRanks * kWord), 1));
+    require(before >= round * kLinkedRanks && before < (round + 1) * kLinkedRanks,
+            "additions of a round");
   }
 
  private:
@@ -92,7 +93,7 @@ struct QuietRounds {
 
 // Until the test says stop: the first rounds are quiet, and all others must have their hashes.
 void run_rounds(Transport& transport, Board& board, QuietRounds& quiet) {
-  Communicator comm = world(transport, 0, kDeadline);
+  Communicator comm = world(transport, 0, kLinkDeadline);
   PutRounds puts(transport);
   Board::OfRank& mine = board.ranks[transport.rank()];
   for (int64_t round = 0;; ++round) {
@@ -118,10 +119,10 @@ void run_rounds(Transport& transport, Board& board, QuietRounds& quiet) {
   }
 }
 
-class Job {
+class LinkedJob {
  public:
   // With replace_seconds ranks meet again, at an address that no rail leads to.
-  explicit Job(int rails, const RailTimes& times = {}, double replace_seconds = 0)
+  explicit LinkedJob(int rails, const RailTimes& times = {}, double replace_seconds = 0)
       : links_(rails + (replace_seconds > 0)),
         rails_(rails),
         times_(times),
@@ -131,7 +132,7 @@ class Job {
     MR_CHECK(memory != MAP_FAILED);
     board_ = new (memory) Board;
   }
-  ~Job() {
+  ~LinkedJob() {
     for (const pid_t pid : pids_) {
       if (pid > 0) kill(pid, SIGKILL), waitpid(pid, nullptr, 0);
     }
@@ -142,7 +143,7 @@ class Job {
   Board& board() { return *board_; }
 
   void start() {
-    for (int r = 0; r < kRanks; ++r) {
+    for (int r = 0; r < kLinkedRanks; ++r) {
       const pid_t parent = getpid(), pid = fork();
       if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -155,7 +156,7 @@ class Job {
 
   // Every rank has its hashes of quiet rounds.
   void await_quiet_rounds() {
-    const double end = now_seconds() + kDeadline;
+    const double end = now_seconds() + kLinkDeadline;
     while (slowest() < kVariants && now_seconds() < end) sleep_seconds(0.01);
     ASSERT_GE(slowest(), kVariants);
   }
@@ -190,7 +191,7 @@ class Job {
   void stop_and_expect_no_errors() {
     board_->stop = true;
     const std::vector<int> codes = wait();
-    for (int r = 0; r < kRanks; ++r)
+    for (int r = 0; r < kLinkedRanks; ++r)
       EXPECT_EQ(codes[static_cast<size_t>(r)], 0) << "rank " << r << ": " << board_->ranks[r].text;
   }
 
@@ -200,12 +201,12 @@ class Job {
     setenv("MORAINE_HOST_MEMORY", "network", 1);
     RailsOptions options;
     options.rank = rank;
-    options.ranks = kRanks;
+    options.ranks = kLinkedRanks;
     options.rendezvous = fmt::format("10.77.{}.1:7070", replace_seconds_ > 0 ? rails_ : 0);
     options.replace_seconds = replace_seconds_;
     for (int i = 0; i < rails_; ++i) options.rails.push_back(fmt::format("10.77.{}.0/24", i));
     options.secret = "of this test";
-    options.start_seconds = kDeadline;
+    options.start_seconds = kLinkDeadline;
     options.times = times_;
     QuietRounds quiet;
     std::unique_ptr<Transport> transport;
@@ -235,7 +236,7 @@ class Job {
   const RailTimes times_;
   const double replace_seconds_;
   Board* board_;
-  pid_t pids_[kRanks] = {};
+  pid_t pids_[kLinkedRanks] = {};
 };
 
 void pause(SeededDraws& draws, int64_t least_milliseconds, int64_t most_milliseconds) {
@@ -248,7 +249,7 @@ struct Damage {
   Cut how;
 };
 
-void report(Job& job, int rails, const std::string& what) {
+void report(LinkedJob& job, int rails, const std::string& what) {
   std::printf("rails N=%d cut=%s %s\n", rails, what.c_str(), job.longest_gaps().c_str());
 }
 
@@ -263,7 +264,7 @@ std::vector<int> some_links(SeededDraws& draws, int rails, int most) {
   return links;
 }
 
-void cut_and_heal(Job& job, SeededDraws& draws, int rails, Cut how) {
+void cut_and_heal(LinkedJob& job, SeededDraws& draws, int rails, Cut how) {
   std::vector<Damage> damage;
   for (const int link : some_links(draws, rails, rails - 1))
     damage.push_back({link, static_cast<int>(draws.below(2)), how});
@@ -277,7 +278,7 @@ void cut_and_heal(Job& job, SeededDraws& draws, int rails, Cut how) {
   report(job, rails, fmt::format("{} k={}", cut_name(how), damage.size()));
 }
 
-void flap(Job& job, SeededDraws& draws, int rails) {
+void flap(LinkedJob& job, SeededDraws& draws, int rails) {
   const std::vector<int> links = some_links(draws, rails, rails - 1);
   for (const double end = now_seconds() + 0.8; now_seconds() < end;) {
     std::vector<Damage> damage;
@@ -296,11 +297,11 @@ void flap(Job& job, SeededDraws& draws, int rails) {
   if (!(job).links().problem().empty()) \
   GTEST_SKIP() << "NOT TESTED: rails whose links fail: " << (job).links().problem()
 
-class RailsLinks : public testing::TestWithParam<int> {};
+class RailsLinks : public ::testing::TestWithParam<int> {};
 
 TEST_P(RailsLinks, AnyCutButTheLastReachesNoRank) {
   const int rails = GetParam();
-  Job job(rails);
+  LinkedJob job(rails);
   SKIP_WITHOUT_LINKS(job);
   job.start();
   job.await_quiet_rounds();
@@ -319,7 +320,7 @@ TEST_P(RailsLinks, AnyCutButTheLastReachesNoRank) {
               long(draws.seed));
 }
 
-INSTANTIATE_TEST_SUITE_P(Rails, RailsLinks, testing::Values(2, 7));
+INSTANTIATE_TEST_SUITE_P(Rails, RailsLinks, ::testing::Values(2, 7));
 
 // How long all links are gone: none to three times that an operation is run again.
 RailTimes short_holds(int attempts) {
@@ -332,7 +333,7 @@ RailTimes short_holds(int attempts) {
 
 TEST(RailsLinks, WithoutAnyLinkAnOperationIsHeldAndGoesOn) {
   constexpr int kRails = 2;
-  Job job(kRails, short_holds(1000));
+  LinkedJob job(kRails, short_holds(1000));
   SKIP_WITHOUT_LINKS(job);
   job.start();
   job.await_quiet_rounds();
@@ -349,9 +350,11 @@ TEST(RailsLinks, WithoutAnyLinkAnOperationIsHeldAndGoesOn) {
     EXPECT_LE(job.slowest(), before + 1);  // they were really cut
     for (int link = 0; link < kRails; ++link) job.links().heal(link, how, sides[link]);
     const double healed = now_seconds();
-    while (job.slowest() <= before + 1 && now_seconds() < healed + kDeadline) sleep_seconds(0.005);
+    while (job.slowest() <= before + 1 && now_seconds() < healed + kLinkDeadline)
+      sleep_seconds(0.005);
     const double went_on = now_seconds();
-    while (job.slowest() < before + 3 && now_seconds() < healed + kDeadline) sleep_seconds(0.01);
+    while (job.slowest() < before + 3 && now_seconds() < healed + kLinkDeadline)
+      sleep_seconds(0.01);
     EXPECT_GE(job.slowest(), before + 3);
     report(job, kRails,
            fmt::format("all-{} for {:.0f} ms, going on {:.0f} ms after", cut_name(how),
@@ -365,7 +368,7 @@ TEST(RailsLinks, WithoutAnyLinkAnOperationIsHeldAndGoesOn) {
 TEST(RailsLinks, WithoutAnyLinkForTooLongAllEndAndSaySo) {
   constexpr int kRails = 2;
   const RailTimes times = short_holds(2);
-  Job job(kRails, times);
+  LinkedJob job(kRails, times);
   SKIP_WITHOUT_LINKS(job);
   job.start();
   job.await_quiet_rounds();
@@ -375,7 +378,7 @@ TEST(RailsLinks, WithoutAnyLinkForTooLongAllEndAndSaySo) {
   std::printf("rails N=2 all links gone: all ranks ended after %.0f ms, patience %.0f ms\n",
               (now_seconds() - begin) * 1e3, times.patience_seconds() * 1e3);
   EXPECT_GT(now_seconds() - begin, times.patience_seconds());
-  for (int r = 0; r < kRanks; ++r) {
+  for (int r = 0; r < kLinkedRanks; ++r) {
     const std::string text = job.board().ranks[r].text;
     EXPECT_EQ(codes[static_cast<size_t>(r)], exit_code(Code::kPeerLost)) << text;
     EXPECT_NE(text.find("is silent on all rails since"), std::string::npos) << text;
@@ -387,7 +390,7 @@ TEST(RailsLinks, WithoutAnyLinkForTooLongAllEndAndSaySo) {
 TEST(RailsLinks, RanksThatHaveGivenUpMeetAgainWhileTheirLinksMayHeal) {
   constexpr int kRails = 2;
   const RailTimes times = short_holds(2);
-  Job job(kRails, times, 5);
+  LinkedJob job(kRails, times, 5);
   SKIP_WITHOUT_LINKS(job);
   job.start();
   job.await_quiet_rounds();
@@ -396,7 +399,7 @@ TEST(RailsLinks, RanksThatHaveGivenUpMeetAgainWhileTheirLinksMayHeal) {
   };
   cut();
   sleep_seconds(times.patience_seconds() + 0.6);  // within the first of two meetings
-  const double end = now_seconds() + kDeadline;
+  const double end = now_seconds() + kLinkDeadline;
   for (int link = 0; link < kRails; ++link) job.links().heal(link, Cut::kSilent, 0);
   const int64_t before = job.slowest();
   while (job.slowest() < before + kVariants && now_seconds() < end) sleep_seconds(0.01);
@@ -407,7 +410,7 @@ TEST(RailsLinks, RanksThatHaveGivenUpMeetAgainWhileTheirLinksMayHeal) {
   const std::vector<int> codes = job.wait();
   std::printf("rails N=2 all links gone: ranks gave up after %.0f ms, after %d meetings\n",
               (now_seconds() - begin) * 1e3, times.attempts);
-  for (int r = 0; r < kRanks; ++r)
+  for (int r = 0; r < kLinkedRanks; ++r)
     EXPECT_EQ(codes[static_cast<size_t>(r)], exit_code(Code::kPeerLost))
         << job.board().ranks[r].text;
 }
@@ -415,7 +418,7 @@ TEST(RailsLinks, RanksThatHaveGivenUpMeetAgainWhileTheirLinksMayHeal) {
 // Congestion: single packets are lost on every link, and TCP sends them again.
 TEST(RailsLinks, DroppedPacketsChangeNothing) {
   constexpr int kRails = 2;
-  Job job(kRails);
+  LinkedJob job(kRails);
   SKIP_WITHOUT_LINKS(job);
   job.start();
   job.await_quiet_rounds();
@@ -429,7 +432,7 @@ TEST(RailsLinks, DroppedPacketsChangeNothing) {
     return sum;
   };
   const int64_t before = job.slowest();
-  const double end = now_seconds() + kDeadline;
+  const double end = now_seconds() + kLinkDeadline;
   while ((job.slowest() < before + 3 || dropped() < 100) && now_seconds() < end)
     sleep_seconds(0.01);
   EXPECT_GE(job.slowest(), before + 3);
@@ -444,7 +447,7 @@ TEST(RailsLinks, DroppedPacketsChangeNothing) {
 }
 
 TEST(RailsLinks, ARankThatIsKilledIsNamedByAllOthers) {
-  Job job(2);
+  LinkedJob job(2);
   SKIP_WITHOUT_LINKS(job);
   job.start();
   job.await_quiet_rounds();

@@ -22,7 +22,7 @@
 namespace moraine {
 namespace {
 
-constexpr double kEndSeconds = 60;
+constexpr double kRailsEndSeconds = 60;
 constexpr size_t kMostRails = 32;
 
 class RailsTransport : public RoutedTransport {
@@ -44,7 +44,7 @@ RailsTransport::~RailsTransport() {
   if (host_ == nullptr) return;
   if (std::uncaught_exceptions() > exceptions_)
     host_->fail(fmt::format("rank {} ended with an Error of its own", rank_));
-  if (!finish(kEndSeconds) && host_->fault_rank() < 0)
+  if (!finish(kRailsEndSeconds) && host_->fault_rank() < 0)
     log_event(Level::kWarning, "rails.unfinished",
               "rank={} reason=\"not all that was sent has arrived\"", rank_);
 }

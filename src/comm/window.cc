@@ -18,8 +18,6 @@
 namespace moraine {
 namespace {
 
-constexpr int64_t kWordBytes = sizeof(uint64_t);
-
 HostTransport& host_of(Communicator& comm) {
   HostTransport* host = comm.transport().host();
   MR_CHECK(host != nullptr, "%s: a window needs a transport that moves", comm.name().c_str());
@@ -192,9 +190,9 @@ std::byte* Window::find(const Use& use) {
 }
 
 uint64_t* Window::find_word(const char* doing, const GlobalAddress& a) {
-  const Use use = {doing, a, kWordBytes};
+  const Use use = {doing, a, kWindowWordBytes};
   std::byte* at = find(use);
-  if (a.offset % kWordBytes != 0)
+  if (a.offset % kWindowWordBytes != 0)
     refuse(use, "a word begins at a multiple of 8", WindowStatus::kUnaligned);
   return reinterpret_cast<uint64_t*>(at);
 }
@@ -261,7 +259,7 @@ uint64_t Window::change_word(const WindowRequest& request, const char* doing) {
     std::vector<std::byte> frame;
     const uint64_t id = agent_->ask(request, &frame);
     far_->post(a.rank, comm_.channel(), frame);
-    return wait_for_answer({doing, a, kWordBytes}, id).value;
+    return wait_for_answer({doing, a, kWindowWordBytes}, id).value;
   }
   const uint64_t before = request.action == WindowAction::kFetchAdd
                               ? add_to_word(word, request.value)

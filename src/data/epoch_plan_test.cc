@@ -79,7 +79,7 @@ TEST(EpochPlanTest, EveryTargetExactlyOnce) {
       for (const int64_t S : {1, 2, 7, 64, 256}) {
         const std::vector<int64_t> begins = begins_of(kind, seed, 200, S);
         for (const bool pack : {true, false}) {
-          SCOPED_TRACE(testing::Message()
+          SCOPED_TRACE(::testing::Message()
                        << "kind " << int(kind) << " seed " << seed << " S " << S);
           expect_partition(plan_epoch(begins, {.sequence = S, .seed = seed, .pack = pack}, 3),
                            begins, S);

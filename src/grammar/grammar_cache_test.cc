@@ -20,7 +20,7 @@ const TokenTrie& trie() {
 }
 
 // Bounds near and far, counts in arrays and strings, patterns, alternatives, any value.
-const char* const kSchemas[] = {
+const char* const kSharedSchemas[] = {
     R"({"type":"object","properties":{"a":{"type":"string","minLength":2,"maxLength":90},"b":{"type":"array","items":{"type":"integer","minimum":0},"minItems":1,"maxItems":200}},"required":["a","b"],"additionalProperties":false})",
     R"({"type":"array","maxItems":4,"prefixItems":[{"const":"x"}],"items":{"anyOf":[{"type":"string","pattern":"^(\\w| ){0,40}$"},{"type":"string","maxLength":5},{"type":"null"}]}})",
     R"({"type":"object","properties":{"name":{},"day":{"type":"string","format":"date"}},"required":["name"]})"};
@@ -51,7 +51,7 @@ void walk(GrammarCache& cache, const char* text, uint64_t seed) {
 TEST(GrammarCache, SharedMasksAreThoseMadeAlone) {
   GrammarCache cache({});
   for (uint64_t seed = 0; seed < 12; ++seed) {
-    for (const char* text : kSchemas) walk(cache, text, seed);
+    for (const char* text : kSharedSchemas) walk(cache, text, seed);
   }
   EXPECT_EQ(cache.stats().compiled, 3);
   EXPECT_EQ(cache.stats().found, 3 * 11);
@@ -64,7 +64,7 @@ TEST(GrammarCache, TinyCachesAndManyThreadsChangeNoMask) {
   for (uint64_t i = 0; i < 4; ++i) {
     threads.emplace_back([&cache, i] {
       for (uint64_t seed = 0; seed < 3; ++seed)
-        walk(cache, kSchemas[(i + seed) % 3], 10 * i + seed);
+        walk(cache, kSharedSchemas[(i + seed) % 3], 10 * i + seed);
     });
   }
   for (std::thread& thread : threads) thread.join();

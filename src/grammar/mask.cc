@@ -12,8 +12,8 @@
 namespace moraine {
 namespace {
 
-constexpr int64_t kStoreMost = 1 << 18;  // 20 MB: then what nothing leads to is dropped
-constexpr int64_t kWorthKeeping = 256;   // nodes that a walk saw
+constexpr int64_t kStoreHeldMost = 1 << 18;  // 20 MB: then what nothing leads to is dropped
+constexpr int64_t kWorthKeeping = 256;       // nodes that a walk saw
 
 // An automaton's steps as a table, made row by row for the states that a walk comes to.
 class StepTable {
@@ -116,7 +116,7 @@ void MaskMaker::walk_each(const ByteTrie& trie, StackSet set, int32_t root, cons
       continue;
     }
     each(at);
-    if (stacks_.size() > kStoreMost) {
+    if (stacks_.size() > kStoreHeldMost) {
       std::vector<StackSet> roots = {state_.now_, next};
       roots.insert(roots.end(), held_.begin(), held_.end());
       for (const PathPart& part : path_) roots.push_back(part.set);

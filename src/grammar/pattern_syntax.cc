@@ -11,7 +11,6 @@
 namespace moraine {
 namespace {
 
-using Kind = PatternTree::Kind;
 using CodeRanges = std::vector<CodeRange>;
 
 constexpr int64_t kGroupsMost = 100;               // within each other
@@ -50,11 +49,13 @@ CodeRanges all_but(const CodeRanges& ranges) {
 }
 
 PatternTree characters(CodeRanges ranges) {
-  return {.kind = Kind::kCharacters, .characters = sorted(std::move(ranges)), .parts = {}};
+  return {
+      .kind = PatternTree::Kind::kCharacters, .characters = sorted(std::move(ranges)), .parts = {}};
 }
 
 PatternTree repeated(PatternTree tree, int64_t min, int64_t max) {
-  PatternTree out{.kind = Kind::kRepeat, .characters = {}, .parts = {}, .min = min, .max = max};
+  PatternTree out{
+      .kind = PatternTree::Kind::kRepeat, .characters = {}, .parts = {}, .min = min, .max = max};
   out.parts.push_back(std::move(tree));
   return out;
 }
@@ -90,7 +91,7 @@ class PatternParser {
   }
 
   PatternTree parse_choice(bool outermost) {
-    PatternTree choice{.kind = Kind::kChoice, .characters = {}, .parts = {}};
+    PatternTree choice{.kind = PatternTree::Kind::kChoice, .characters = {}, .parts = {}};
     do {
       choice.parts.push_back(parse_sequence(outermost));
     } while (take('|'));

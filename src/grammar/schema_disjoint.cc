@@ -5,15 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "grammar/member.h"
+
 namespace moraine {
 namespace {
 
 constexpr int64_t kDepthMost = 32;  // schemas within each other, references followed
-
-const Json* member(const Json& schema, const char* key) {
-  const auto at = schema.find(key);
-  return at == schema.end() ? nullptr : &*at;
-}
 
 // One bit for each type; whole numbers are numbers.
 enum TypeBits : uint32_t {

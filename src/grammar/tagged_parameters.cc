@@ -5,18 +5,14 @@
 #include <utility>
 #include <vector>
 
+#include "grammar/member.h"
+
 namespace moraine {
 namespace {
 
 using Kind = GrammarNode::Kind;
 
 constexpr const char* kEnd = "</parameter>";
-
-const Json* member(const Json& object, const char* key) {
-  if (!object.is_object()) return nullptr;
-  const auto at = object.find(key);
-  return at == object.end() ? nullptr : &*at;
-}
 
 bool is_bare(const Json& schema) {
   const Json* type = member(schema, "type");

@@ -21,12 +21,12 @@ namespace {
 
 using namespace testing;
 
-struct Shape {
+struct EngineShape {
   std::string dtype = "f32";
   int64_t threads = 1, rows = 64, pages = 64, page_rows = 16, sequences = 16;
 };
 
-std::unique_ptr<LoadedModel> load(const Shape& shape, const char* name = "native-tiny") {
+std::unique_ptr<LoadedModel> load(const EngineShape& shape, const char* name = "native-tiny") {
   LoadOptions o;
   o.dtype = shape.dtype;
   o.threads = shape.threads;
@@ -42,7 +42,7 @@ Heard alone(LoadedModel& m, const Request& request, const Tokenizer* tokenizer =
 }
 
 // Random requests arrive at random steps; some are cancelled. Those that end are what they are alone.
-void mix(const Shape& shape, uint64_t seed, int64_t requests, EngineStats* total) {
+void mix(const EngineShape& shape, uint64_t seed, int64_t requests, EngineStats* total) {
   SCOPED_TRACE(::testing::Message()
                << shape.dtype << " rows " << shape.rows << " pages " << shape.pages << " of "
                << shape.page_rows << " sequences " << shape.sequences << " seed " << seed);
@@ -84,7 +84,7 @@ void mix(const Shape& shape, uint64_t seed, int64_t requests, EngineStats* total
 
 TEST(Engine, CompanyChangesNoBit) {
   EngineStats total;
-  const Shape shapes[] = {
+  const EngineShape shapes[] = {
       {.dtype = "f32", .rows = 64},
       {.dtype = "bf16", .rows = 17, .sequences = 5},
       {.dtype = "bf16", .threads = 2, .rows = 128, .pages = 9},  // few pages: preemption
@@ -92,7 +92,7 @@ TEST(Engine, CompanyChangesNoBit) {
       {.dtype = "bf16", .rows = 16, .pages = 8, .sequences = 16},
   };
   uint64_t seed = 1;
-  for (const Shape& shape : shapes) mix(shape, seed++, 24, &total);
+  for (const EngineShape& shape : shapes) mix(shape, seed++, 24, &total);
   // None of the ways was missed.
   EXPECT_GT(total.preemptions, 0);
   EXPECT_GT(total.cached_tokens, 0);

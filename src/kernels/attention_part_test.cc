@@ -50,24 +50,24 @@ TEST(AttentionPart, EveryIsaMatchesTheReference) {
 }
 
 // Two documents of 40 and 23 rows, and how their keys are cut: document, first and last position.
-struct Cut {
+struct PartCut {
   int64_t document, begin, end;
 };
-constexpr int64_t kLengths[] = {40, 23};
-const std::vector<std::vector<Cut>> kCuts = {
+constexpr int64_t kPartLengths[] = {40, 23};
+const std::vector<std::vector<PartCut>> kPartCuts = {
     {{0, 0, 40}, {1, 0, 23}},
     {{0, 0, 17}, {0, 17, 40}, {1, 0, 1}, {1, 1, 23}},
     {{0, 33, 40}, {1, 9, 23}, {0, 0, 9}, {0, 9, 33}, {1, 0, 9}}};
 
 // The rows that see a part, as its segment; none if a window ends before.
-std::vector<Segment> seen_by(const Cut& cut, int64_t window) {
-  const int64_t first = cut.document == 0 ? 0 : kLengths[0], n = kLengths[cut.document];
+std::vector<Segment> seen_by(const PartCut& cut, int64_t window) {
+  const int64_t first = cut.document == 0 ? 0 : kPartLengths[0], n = kPartLengths[cut.document];
   const int64_t end = window > 0 ? std::min(n, cut.end - 1 + window) : n;
   return {{first + cut.begin, end - cut.begin, 0, first + cut.begin}};
 }
 
-struct Whole {
-  explicit Whole(Rig& rig, DType dtype, int64_t window) : window(window) {
+struct PartWhole {
+  explicit PartWhole(Rig& rig, DType dtype, int64_t window) : window(window) {
     const DType wide = wide_dtype(dtype);
     q = rig.normal({T, H, d}, dtype, 1), k = rig.normal({T, K, d}, dtype, 2);
     v = rig.normal({T, K, d}, dtype, 3), do_ = rig.normal({T, H, d}, dtype, 4);
@@ -95,14 +95,14 @@ TEST(AttentionPart, PartsMergeToTheWhole) {
     const DType dtype = backend == Backend::kRef ? DType::kF64 : DType::kF32;
     for (const int64_t window : {0, 6, 20}) {
       Rig rig(backend);
-      const Whole w(rig, dtype, window);
+      const PartWhole w(rig, dtype, window);
       w.forward(rig.ctx);
-      for (const std::vector<Cut>& cuts : kCuts) {
+      for (const std::vector<PartCut>& cuts : kPartCuts) {
         const Tensor o = rig.zeros({w.T, w.H, w.d}, dtype), lse = rig.zeros({w.T, w.H}, dtype),
                      o_part = rig.zeros({w.T, w.H, w.d}, dtype),
                      lse_part = rig.zeros({w.T, w.H}, dtype);
         for (int64_t i = 0; i < lse.count(); ++i) ref::set(lse, i, -INFINITY);
-        for (const Cut& cut : cuts) {
+        for (const PartCut& cut : cuts) {
           const std::vector<Segment> segments = seen_by(cut, window);
           const std::vector<int64_t> keys = {cut.end - cut.begin};
           attention_part_forward(rig.ctx, {.o = o_part,
@@ -161,7 +161,7 @@ TEST(AttentionPart, MergingABlindPartChangesNothing) {
 TEST(AttentionPart, ReferenceBackwardThroughPartsIsTheGradientOfTheWhole) {
   for (const int64_t window : {0, 6}) {
     Rig rig(Backend::kRef);
-    const Whole w(rig, DType::kF64, window);
+    const PartWhole w(rig, DType::kF64, window);
     const auto loss = [&] {
       w.forward(rig.ctx);
       double sum = 0;
@@ -171,10 +171,10 @@ TEST(AttentionPart, ReferenceBackwardThroughPartsIsTheGradientOfTheWhole) {
     loss();
     attention_delta(rig.ctx, {.delta = w.delta, .do_ = w.do_, .o = w.o});
     const Tensor lse = rig.copy(w.lse);
-    for (const std::vector<Cut>& cuts : kCuts) {
+    for (const std::vector<PartCut>& cuts : kPartCuts) {
       const Tensor dq = rig.zeros({w.T, w.H, w.d}, DType::kF64),
                    dk = rig.zeros({w.T, w.K, w.d}, DType::kF64), dv = rig.copy(dk);
-      for (const Cut& cut : cuts) {
+      for (const PartCut& cut : cuts) {
         const std::vector<Segment> segments = seen_by(cut, window);
         const std::vector<int64_t> keys = {cut.end - cut.begin};
         attention_part_backward(rig.ctx, {.dq = dq,

@@ -23,7 +23,7 @@ using namespace testing;
 constexpr int64_t kBlockKeys = 128;  // of the cpu kernels: cases stand one beside it
 
 // Documents one after the other, whole: training and prefill.
-std::vector<Segment> documents(const std::vector<int64_t>& lengths) {
+std::vector<Segment> laid_documents(const std::vector<int64_t>& lengths) {
   std::vector<Segment> segments;
   int64_t row = 0;
   for (const int64_t n : lengths) {
@@ -53,7 +53,7 @@ TEST(Attention, VisiblePairs) {
 TEST(Attention, ReferenceBackwardIsTheGradient) {
   for (const int64_t window : {0, 3}) {
     Rig rig(Backend::kRef);
-    const std::vector<Segment> segments = documents({5, 1, 7});
+    const std::vector<Segment> segments = laid_documents({5, 1, 7});
     const int64_t T = rows_of(segments), H = 4, K = 2, d = 3;
     const DType f64 = DType::kF64;
     const Tensor q = rig.normal({T, H, d}, f64, 1), k = rig.normal({T, K, d}, f64, 2),
@@ -94,13 +94,13 @@ TEST(Attention, ReferenceBackwardIsTheGradient) {
   }
 }
 
-struct Case {
-  std::vector<int64_t> lengths;  // documents of the batch
+struct AttentionCase {
+  std::vector<int64_t> lengths;  // laid_documents of the batch
   int64_t H, K, d, window;
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all = {
+const std::vector<AttentionCase>& cases() {
+  static const std::vector<AttentionCase> all = {
       {{1}, 1, 1, 8, 0},                     // smallest
       {{3}, 2, 1, 1, 0},                     // one column
       {{15, 1, 17, 16}, 2, 2, 16, 0},        // around a group of 16 rows
@@ -172,9 +172,9 @@ struct Problem {
   Tensor q, k, v, do_, o, lse, delta, dq, dk, dv;
 };
 
-void expect_matches_reference(const Case& test, DType dtype, uint64_t seed) {
+void expect_matches_reference(const AttentionCase& test, DType dtype, uint64_t seed) {
   Rig rig;
-  const std::vector<Segment> segments = documents(test.lengths);
+  const std::vector<Segment> segments = laid_documents(test.lengths);
   const int64_t T = rows_of(segments), d = test.d;
   const int64_t longest = *std::max_element(test.lengths.begin(), test.lengths.end());
   Problem want(rig, segments, T, test.H, test.K, d, dtype, seed);
@@ -233,7 +233,7 @@ TEST(Attention, NoRowsIsNoWork) {
   attention_forward(rig.ctx, cached.forward());
 }
 
-// A cache that holds garbage where the documents have no keys (yet).
+// A cache that holds garbage where the laid_documents have no keys (yet).
 TEST(Attention, UnwrittenKeysAreNotRead) {
   for_each_isa([](Isa isa) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -259,7 +259,7 @@ TEST(Attention, LargeScoresStayFinite) {
   for_each_isa([](Isa isa) {
     SCOPED_TRACE(isa_name(isa));
     Rig rig;
-    Problem p(rig, documents({90}), 90, 2, 1, 32, DType::kF32, 3);
+    Problem p(rig, laid_documents({90}), 90, 2, 1, 32, DType::kF32, 3);
     p.scale = 60;
     Problem want = p;
     want.o = rig.zeros({90, 2, 32}, DType::kF64);
@@ -305,15 +305,15 @@ void copy_rows(const Tensor& from, int64_t begin, int64_t end, const Tensor& to,
 }
 
 // Rows of a document computed in chunks against a cache equal those computed at once; the cache
-// lies anywhere, and other documents' chunks are in the same batch.
+// lies anywhere, and other laid_documents' chunks are in the same batch.
 TEST(Attention, ChunksHaveTheBitsOfTheWhole) {
   for_bit_cases([](const BitCase& c, DType dtype) {
     Rig rig;
-    Problem whole(rig, documents({c.rows}), c.rows, c.H, c.K, c.d, dtype, 11);
+    Problem whole(rig, laid_documents({c.rows}), c.rows, c.H, c.K, c.d, dtype, 11);
     whole.window = c.window;
     attention_forward(rig.ctx, whole.forward());
     const int64_t R = c.rows + 60, key_begin = 37;
-    const Problem noise(rig, documents({68}), R, c.H, c.K, c.d, dtype, 12);
+    const Problem noise(rig, laid_documents({68}), R, c.H, c.K, c.d, dtype, 12);
     for (const int64_t chunk : {1, 3, 16, 29, 64}) {
       const Tensor k = rig.copy(noise.k), v = rig.copy(noise.v);  // later keys are noise
       for (int64_t begin = 0; begin < c.rows; begin += chunk) {
@@ -343,8 +343,8 @@ TEST(Attention, ChunksHaveTheBitsOfTheWhole) {
 
 TEST(Attention, TheReferenceKnowsPages) {
   Rig rig;
-  const Problem rows(rig, documents({70}), 70, 4, 2, 8, DType::kF32, 11),
-      pages(rig, documents({70}), 96, 4, 2, 8, DType::kF32, 12);
+  const Problem rows(rig, laid_documents({70}), 70, 4, 2, 8, DType::kF32, 11),
+      pages(rig, laid_documents({70}), 96, 4, 2, 8, DType::kF32, 12);
   const int32_t table[] = {4, 0, 5, 2, 1};
   for (int64_t i = 0; i < 5; ++i) {
     copy_rows(rows.k, i * 16, std::min<int64_t>(70, i * 16 + 16), pages.k, table[i] * 16);
@@ -362,12 +362,12 @@ TEST(Attention, TheReferenceKnowsPages) {
 TEST(Attention, PagesHaveTheBitsOfRows) {
   for_bit_cases([](const BitCase& c, DType dtype) {
     Rig rig;
-    Problem whole(rig, documents({c.rows}), c.rows, c.H, c.K, c.d, dtype, 11);
+    Problem whole(rig, laid_documents({c.rows}), c.rows, c.H, c.K, c.d, dtype, 11);
     whole.window = c.window;
     attention_forward(rig.ctx, whole.forward());
     for (const int64_t page : {16, 64, 128}) {
       const int64_t pages = (c.rows + page - 1) / page, R = (2 * pages + 1) * page;
-      const Problem noise(rig, documents({R}), R, c.H, c.K, c.d, dtype, 12);
+      const Problem noise(rig, laid_documents({R}), R, c.H, c.K, c.d, dtype, 12);
       const Tensor k = rig.copy(noise.k), v = rig.copy(noise.v);
       std::vector<int32_t> table = {0, 0, 0};  // of a document before it
       for (int64_t i = 0; i < pages; ++i) {
@@ -400,10 +400,10 @@ TEST(Attention, PackedHasTheBitsOfAlone) {
   for_bit_cases([](const BitCase& c, DType dtype) {
     Rig rig;
     for (const int64_t before : {21, 128}) {
-      const std::vector<Segment> segments = documents({before, c.rows, 40});
+      const std::vector<Segment> segments = laid_documents({before, c.rows, 40});
       const int64_t begin = before, end = begin + c.rows;
       Problem packed(rig, segments, end + 40, c.H, c.K, c.d, dtype, 21);
-      Problem alone(rig, documents({c.rows}), c.rows, c.H, c.K, c.d, dtype, 22);
+      Problem alone(rig, laid_documents({c.rows}), c.rows, c.H, c.K, c.d, dtype, 22);
       packed.window = alone.window = c.window;
       copy_rows(packed.q, begin, end, alone.q, 0);
       copy_rows(packed.k, begin, end, alone.k, 0);
@@ -424,10 +424,10 @@ TEST(Attention, PackedHasTheBitsOfAlone) {
   });
 }
 
-// More threads make other tasks: finer rows, heads apart, documents cut instead of whole.
+// More threads make other tasks: finer rows, heads apart, laid_documents cut instead of whole.
 TEST(Attention, ThreadsDoNotChangeBits) {
   for_bit_cases([](const BitCase& c, DType dtype) {
-    const std::vector<Segment> segments = documents({c.rows, 30, 64, 3});
+    const std::vector<Segment> segments = laid_documents({c.rows, 30, 64, 3});
     const int64_t T = rows_of(segments);
     Rig one(Backend::kCpu, 1);
     Problem want(one, segments, T, c.H, c.K, c.d, dtype, 31);

@@ -16,14 +16,14 @@ namespace {
 
 using namespace testing;
 
-struct Case {
+struct ConvCase {
   std::vector<int64_t> rows;  // of each document
   int64_t G, d, others;       // others: columns after q and k
   DType dtype;
   bool halo;
 };
 
-const std::vector<Case> kCases = {
+const std::vector<ConvCase> kConvCases = {
     {{1}, 1, 1, 0, DType::kF32, false},                 // smallest
     {{1, 2, 3, 1, 1, 5}, 3, 5, 4, DType::kF32, false},  // documents of few rows
     {{1, 2, 3, 1, 1, 5}, 3, 17, 4, DType::kBF16, true},
@@ -34,14 +34,14 @@ const std::vector<Case> kCases = {
     {{}, 2, 8, 4, DType::kF32, false},               // no rows
 };
 
-struct Data {
+struct ConvData {
   std::vector<Segment> segments;
   CcaConvForward forward;
   CcaConvBackward backward;
 };
 
-Data make_data(Rig& rig, const Case& c, DType dtype) {
-  Data data;
+ConvData make_conv_data(Rig& rig, const ConvCase& c, DType dtype) {
+  ConvData data;
   data.segments = documents(c.rows);
   const int64_t S = static_cast<int64_t>(data.segments.size()), C = c.G * c.d, N = C + c.others;
   int64_t T = 0;
@@ -72,7 +72,7 @@ struct Outputs {
   Tensor pair, dqkv, dw, db, dhalo;
 };
 
-Outputs run_copy(Rig& rig, const Data& data, Context& ctx) {
+Outputs run_copy(Rig& rig, const ConvData& data, Context& ctx) {
   CcaConvForward f = data.forward;
   CcaConvBackward b = data.backward;
   f.segments = b.segments = data.segments;  // `data` may be a copy
@@ -87,9 +87,9 @@ Outputs run_copy(Rig& rig, const Data& data, Context& ctx) {
 }
 
 TEST(CcaConv, EveryIsaMatchesTheReference) {
-  for (const Case& c : kCases) {
+  for (const ConvCase& c : kConvCases) {
     Rig rig, slow(Backend::kRef);
-    const Data data = make_data(rig, c, c.dtype);
+    const ConvData data = make_conv_data(rig, c, c.dtype);
     const Outputs want = run_copy(rig, data, slow.ctx);
     const int64_t T = data.forward.qkv.dims[0], C = c.G * c.d, N = C + c.others;
     for_each_isa([&](Isa isa) {
@@ -114,7 +114,7 @@ TEST(CcaConv, EveryIsaMatchesTheReference) {
 TEST(CcaConv, PairsMakeTheTwoConvolutions) {
   const int64_t G = 2, d = 3, C = G * d;
   Rig rig(Backend::kRef);
-  const Data data = make_data(rig, {{1, 4, 2}, G, d, 2, DType::kF64, false}, DType::kF64);
+  const ConvData data = make_conv_data(rig, {{1, 4, 2}, G, d, 2, DType::kF64, false}, DType::kF64);
   const int64_t T = 7, N = C + 2;
   const Tensor w1 = rig.normal({C, d, 2}, DType::kF64, 20);
   cca_conv_forward(rig.ctx, data.forward);
@@ -153,7 +153,7 @@ void expect_split_is_whole(Backend backend, DType dtype, const std::vector<int64
   int64_t T = 0;
   for (const int64_t n : parts) T += n;
   Rig rig(backend);
-  Data data = make_data(rig, {{T}, G, d, others, dtype, false}, dtype);
+  ConvData data = make_conv_data(rig, {{T}, G, d, others, dtype, false}, dtype);
   cca_conv_forward(rig.ctx, data.forward);
   std::vector<Segment> segments = documents(parts);
   CcaConvForward split = data.forward;
@@ -193,9 +193,9 @@ void expect_split_gradients_are_whole(Backend backend, DType dtype,
   int64_t T = 0;
   for (const int64_t n : parts) T += n;
   Rig rig(backend);
-  const Data data = make_data(rig, {{T}, G, d, 5, dtype, false}, dtype);
+  const ConvData data = make_conv_data(rig, {{T}, G, d, 5, dtype, false}, dtype);
   const Outputs want = run_copy(rig, data, rig.ctx);
-  Data split = data;
+  ConvData split = data;
   split.segments = documents(parts);
   std::vector<int64_t> halo_row = {-1};  // the first part has no halo, the others in turn
   const int64_t h = static_cast<int64_t>(parts.size()) - 1;
@@ -243,9 +243,9 @@ TEST(CcaConv, TheGradientsOfADocumentMayBeSplitAnywhere) {
 }
 
 TEST(CcaConv, ReferenceHaloGradientsMatchFiniteDifferences) {
-  const Case c = {{3, 5, 1}, 2, 3, 2, DType::kF64, true};
+  const ConvCase c = {{3, 5, 1}, 2, 3, 2, DType::kF64, true};
   Rig rig(Backend::kRef);
-  Data data = make_data(rig, c, DType::kF64);
+  ConvData data = make_conv_data(rig, c, DType::kF64);
   CcaConvBackward& b = data.backward;
   b.dqkv = rig.zeros({9, 8}, DType::kF64);
   b.dw = rig.zeros({6, 2}, DType::kF64);
@@ -269,7 +269,8 @@ TEST(CcaConv, ReferenceHaloGradientsMatchFiniteDifferences) {
 
 TEST(CcaConv, ThreadsDoNotChangeTheBits) {
   Rig one(Backend::kCpu, 1), three(Backend::kCpu, 3);
-  const Data data = make_data(one, {{63, 1, 100, 36}, 3, 24, 5, DType::kBF16, true}, DType::kBF16);
+  const ConvData data =
+      make_conv_data(one, {{63, 1, 100, 36}, 3, 24, 5, DType::kBF16, true}, DType::kBF16);
   const Outputs a = run_copy(one, data, one.ctx), b = run_copy(one, data, three.ctx);
   EXPECT_SAME_BITS(b.pair, a.pair);
   EXPECT_SAME_BITS(b.dqkv, a.dqkv);
@@ -282,7 +283,8 @@ TEST(CcaConv, ThreadsDoNotChangeTheBits) {
 TEST(CcaConv, RowsDoNotDependOnTheBatch) {
   const int64_t G = 3, d = 24, begin = 41, rows = 50;
   Rig rig;
-  const Data data = make_data(rig, {{begin, rows, 9}, G, d, 5, DType::kBF16, false}, DType::kBF16);
+  const ConvData data =
+      make_conv_data(rig, {{begin, rows, 9}, G, d, 5, DType::kBF16, false}, DType::kBF16);
   const Outputs all = run_copy(rig, data, rig.ctx);
   const auto heads = [&](const Tensor& t) {  // this document's rows of [G, T, 2*d]
     const Tensor part = rig.zeros({G, rows, 2 * d}, t.dtype);
@@ -293,7 +295,7 @@ TEST(CcaConv, RowsDoNotDependOnTheBatch) {
     }
     return part;
   };
-  Data alone = data;
+  ConvData alone = data;
   alone.segments = documents({rows});
   alone.forward.segments = alone.backward.segments = alone.segments;
   alone.forward.qkv = alone.backward.qkv = data.forward.qkv.rows(begin, begin + rows);
@@ -306,9 +308,9 @@ TEST(CcaConv, RowsDoNotDependOnTheBatch) {
 }
 
 TEST(CcaConv, ReferenceGradientsMatchFiniteDifferences) {
-  const Case c = {{1, 5, 2, 1, 3}, 2, 3, 2, DType::kF64, false};
+  const ConvCase c = {{1, 5, 2, 1, 3}, 2, 3, 2, DType::kF64, false};
   Rig rig(Backend::kRef);
-  Data data = make_data(rig, c, DType::kF64);
+  ConvData data = make_conv_data(rig, c, DType::kF64);
   CcaConvBackward& b = data.backward;
   b.dqkv = rig.zeros({12, 8}, DType::kF64);
   b.dw = rig.zeros({6, 2}, DType::kF64);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/check_tensor.h"
+#include "kernels/nearest.h"
 #include "kernels/quantised.h"
 
 namespace moraine {
@@ -92,12 +93,6 @@ class PanelCopy {
   const PackedMatrix& exact_;
   const CoarseMatrix& coarse_;
 };
-
-// To even on a tie, as the engines round; |value| is 127 or hardly more (quantised_step).
-float nearest(float value) {
-  constexpr float kShift = 0x1.8p23f;
-  return (value + kShift) - kShift;
-}
 
 template <class E>
 float widened(E value);

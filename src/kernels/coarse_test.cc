@@ -20,13 +20,13 @@ namespace {
 using testing::for_each_isa;
 using testing::Rig;
 
-struct Shape {
+struct CoarseShape {
   int64_t rows, n, k;
 };
 // One, odd, one past a panel, a block or a block of the sum, and real widths.
-constexpr Shape kShapes[] = {{1, 1, 1},     {2, 33, 65},   {7, 31, 1025}, {3, 64, 128},
-                             {17, 40, 300}, {1, 96, 2048}, {33, 70, 4096}};
-constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
+constexpr CoarseShape kCoarseShapes[] = {{1, 1, 1},     {2, 33, 65},   {7, 31, 1025}, {3, 64, 128},
+                                         {17, 40, 300}, {1, 96, 2048}, {33, 70, 4096}};
+constexpr DType kCoarseTypes[] = {DType::kF32, DType::kBF16};
 
 // A matrix, exact and coarse, of weights rounded to `dtype`.
 struct Both {
@@ -90,8 +90,8 @@ double check_intervals(Rig& rig, const Both& both, const Tensor& x) {
 
 TEST(Coarse, RandomProductsLieInTheirIntervals) {
   for_each_isa([](Isa cap) {
-    for (const DType dtype : kTypes) {
-      for (const Shape& s : kShapes) {
+    for (const DType dtype : kCoarseTypes) {
+      for (const CoarseShape& s : kCoarseShapes) {
         SCOPED_TRACE(fmt::format("{} {} rows={} n={} k={}", isa_name(cap), dtype_name(dtype),
                                  s.rows, s.n, s.k));
         Rig rig;
@@ -192,7 +192,7 @@ TEST(Coarse, TiesAreCountedAsTheyAreRounded) {
 // One block of a word, and one element of a row, that dwarf all others.
 TEST(Coarse, OutliersWidenTheirOwnIntervals) {
   for_each_isa([](Isa cap) {
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kCoarseTypes) {
       SCOPED_TRACE(fmt::format("{} {}", isa_name(cap), dtype_name(dtype)));
       Rig rig;
       Memory memory;
@@ -211,7 +211,7 @@ TEST(Coarse, OutliersWidenTheirOwnIntervals) {
 
 TEST(Coarse, SizesFromDenormalToHugeLieInTheirIntervals) {
   for_each_isa([](Isa cap) {
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kCoarseTypes) {
       for (const double w_size : {1e-42, 1e-38, 1e-20, 1.0, 1e12}) {
         for (const double x_size : {1e-42, 1e-38, 1e-20, 1.0, 1e12}) {
           SCOPED_TRACE(
@@ -235,7 +235,7 @@ TEST(Coarse, ManySeededCasesLieInTheirIntervals) {
         return static_cast<int64_t>(random_below(below, seed, Stream::kTest, 1, index));
       };
       const int64_t n = 1 + draw(70, 0), k = 1 + draw(400, 1), rows = 1 + draw(4, 2);
-      const DType dtype = kTypes[draw(2, 3)];
+      const DType dtype = kCoarseTypes[draw(2, 3)];
       Rig rig;
       Memory memory;
       const Tensor w = rig.normal({n, k}, DType::kF32, seed),

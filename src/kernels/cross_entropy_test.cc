@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "kernels/ref/element.h"
+#include "kernels/test_backends.h"
 #include "testing/rig.h"
 
 namespace moraine {
@@ -15,11 +16,11 @@ namespace {
 
 using namespace testing;
 
-struct Case {
+struct LossCase {
   int64_t T, V;
   double gain;
 };
-constexpr Case kCases[] = {
+constexpr LossCase kLossCases[] = {
     {1, 1, 1},    {3, 2, 1},    {5, 257, 1},    {7, 127, 3},    {3, 4096, 1},  // exactly one chunk
     {3, 4097, 2}, {9, 8192, 3}, {2, 8191, 300}, {2, 262272, 1}, {1, 262272, 20},
     {0, 257, 1},  {65, 31, 1},
@@ -34,7 +35,7 @@ Tensor make_targets(Rig& rig, int64_t T, int64_t V) {
 
 TEST(CrossEntropy, MatchesReference) {
   for_each_isa([](Isa) {
-    for (const Case& c : kCases) {
+    for (const LossCase& c : kLossCases) {
       SCOPED_TRACE(::testing::Message() << "T " << c.T << " V " << c.V << " gain " << c.gain);
       Rig rig;
       const Tensor logits = rig.normal({c.T, c.V}, DType::kF32, 1, c.gain),
@@ -101,19 +102,8 @@ Row run_row(Rig& rig, const std::vector<float>& logits, int32_t target) {
   return {.loss = loss.as<float>()[0], .d = {d.as<float>(), d.as<float>() + V}};
 }
 
-template <class F>
-void for_each_backend(const F& f) {
-  for_each_isa([&](Isa) {
-    Rig rig;
-    f(rig);
-  });
-  Rig rig(Backend::kRef);
-  f(rig);
-}
-
 TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
   for_each_backend([](Rig& rig) {
-    constexpr float kInf = std::numeric_limits<float>::infinity();
     for (const float shift : {0.0f, 1e4f, -1e4f, 1e8f, -1e8f}) {
       const Row r = run_row(rig, std::vector<float>(257, shift), 200);
       EXPECT_NEAR(r.loss, std::log(257.0), 1e-6);

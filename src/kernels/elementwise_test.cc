@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "kernels/ref/element.h"
+#include "kernels/test_backends.h"
 #include "testing/rig.h"
 
 namespace moraine {
@@ -17,13 +18,11 @@ namespace {
 using namespace testing;
 
 constexpr int64_t kLengths[] = {0, 1, 15, 16, 127, 16384, 16385, 65536 + 7, 131073};
-constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(),
-                kInf = std::numeric_limits<float>::infinity();
+constexpr DType kElementwiseTypes[] = {DType::kF32, DType::kBF16};
 
 TEST(Elementwise, MatchesReference) {
   for (const int64_t n : kLengths) {
-    for (const DType type : kTypes) {
+    for (const DType type : kElementwiseTypes) {
       SCOPED_TRACE(::testing::Message() << n << " " << dtype_name(type));
       Rig rig;
       const Tensor x = rig.normal({n}, type, 1), before = rig.normal({n}, DType::kF32, 2);
@@ -54,9 +53,9 @@ TEST(Elementwise, CopiesRoundAsAsked) {
   for (const int64_t n : kLengths) {
     Rig rig;
     const Tensor numbers = rig.normal({n}, DType::kF32, 1);
-    for (const DType from : kTypes) {
-      for (const DType to : kTypes) {
-        for (const DType precision : kTypes) {
+    for (const DType from : kElementwiseTypes) {
+      for (const DType to : kElementwiseTypes) {
+        for (const DType precision : kElementwiseTypes) {
           const Tensor x = rig.copy_as(numbers, from), y = rig.zeros({n}, to),
                        want = rig.zeros({n}, to);
           ref::round_copy(want, x, precision);
@@ -105,7 +104,7 @@ TEST(Elementwise, RoundingOfEveryKindOfNumber) {
 TEST(Elementwise, FindsOneBadNumberAnywhere) {
   for_each_isa([](Isa) {
     Rig rig;
-    for (const DType type : kTypes) {
+    for (const DType type : kElementwiseTypes) {
       const Tensor x = rig.normal({70001}, type, 1);
       for (const int64_t at : {0, 17, 65535, 65536, 70000}) {
         for (const float bad : {kNaN, kInf, -kInf}) {

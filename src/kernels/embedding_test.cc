@@ -14,11 +14,11 @@ namespace {
 
 using namespace testing;
 
-struct Case {
+struct LookupCase {
   int64_t T, V, D;
   DType dtype;
 };
-constexpr Case kCases[] = {
+constexpr LookupCase kLookupCases[] = {
     {1, 1, 1, DType::kF32},        {5, 3, 127, DType::kF32},     // every token repeats
     {257, 50, 64, DType::kBF16},   {100, 1, 33, DType::kBF16},   // one token, 100 times
     {300, 4096, 256, DType::kF32}, {9, 20, 2048, DType::kBF16},  // the width of the model
@@ -27,7 +27,7 @@ constexpr Case kCases[] = {
 
 TEST(Embedding, MatchesReference) {
   for_each_isa([](Isa) {
-    for (const Case& c : kCases) {
+    for (const LookupCase& c : kLookupCases) {
       Rig rig;
       const Tensor table = rig.normal({c.V, c.D}, DType::kF32, 1),
                    token = rig.integers({c.T}, c.V, 2);
@@ -50,7 +50,7 @@ TEST(Embedding, MatchesReference) {
 // A row of a pack is the row of the table that it was packed from, whatever instruction set packed it.
 TEST(Embedding, PackedRowsAreThoseOfTheTable) {
   for_each_isa([](Isa) {
-    for (const Case& c : kCases) {
+    for (const LookupCase& c : kLookupCases) {
       Rig rig, reference(Backend::kRef);
       const Tensor table = rig.normal({c.V, c.D}, DType::kF32, 1),
                    token = rig.integers({c.T}, c.V, 2);

@@ -67,17 +67,17 @@ TEST(ExpertDispatch, EveryChoiceHasOneRowOrIsSkipped) {
   }
 }
 
-struct Case {
+struct DispatchCase {
   int64_t T, n, E, D;
   DType dtype;
 };
-constexpr Case kCases[] = {
+constexpr DispatchCase kDispatchCases[] = {
     {1, 1, 1, 1, DType::kF32},     {7, 2, 3, 127, DType::kF32},   {65, 3, 8, 33, DType::kBF16},
     {257, 1, 16, 64, DType::kF32}, {31, 2, 8, 256, DType::kBF16}, {3, 1, 16, 2048, DType::kBF16},
     {0, 2, 4, 64, DType::kF32},    {9, 3, 2, 512, DType::kF32},
 };
 
-void expect_matches(const Case& c, bool identity) {
+void expect_matches(const DispatchCase& c, bool identity) {
   Rig rig;
   SCOPED_TRACE(::testing::Message()
                << "T " << c.T << " n " << c.n << " D " << c.D << " identity " << identity);
@@ -139,7 +139,7 @@ void expect_matches(const Case& c, bool identity) {
 
 TEST(ExpertDispatch, MatchesReference) {
   for_each_isa([](Isa) {
-    for (const Case& c : kCases) {
+    for (const DispatchCase& c : kDispatchCases) {
       expect_matches(c, false);
       expect_matches(c, true);
     }

@@ -15,12 +15,12 @@ namespace {
 
 using namespace testing;
 
-struct Case {
+struct GeluCase {
   int64_t T, R;
   DType dtype;
 };
 
-constexpr Case kCases[] = {
+constexpr GeluCase kGeluCases[] = {
     {1, 1, DType::kF32},     {3, 127, DType::kF32},
     {5, 33, DType::kBF16},   {17, 256, DType::kF32},  // one row past a task of 4,096 elements
     {64, 256, DType::kBF16}, {0, 64, DType::kBF16},
@@ -31,7 +31,7 @@ constexpr Case kCases[] = {
 constexpr int64_t kTerms = 36;
 
 TEST(Gelu, EveryIsaMatchesTheReference) {
-  for (const Case& c : kCases) {
+  for (const GeluCase& c : kGeluCases) {
     Rig rig;
     const Tensor x = rig.normal({c.T, c.R}, c.dtype, 1, 2.0),
                  dy = rig.normal({c.T, c.R}, c.dtype, 2);

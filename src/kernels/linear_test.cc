@@ -20,16 +20,16 @@ using testing::for_each_isa;
 using testing::Rig;
 using testing::tolerance;
 
-struct Shape {
+struct LinearShape {
   int64_t rows, n, k;
 };
 
 // 1, odd, prime, one past a panel, a tile or a block of the sum, and real widths.
-constexpr Shape kShapes[] = {
+constexpr LinearShape kLinearShapes[] = {
     {0, 8, 8},     {1, 1, 1},     {1, 33, 7},    {2, 31, 1025},  {3, 64, 32},  {5, 37, 41},
     {6, 128, 100}, {7, 32, 513},  {13, 96, 31},  {14, 32, 64},   {15, 65, 2},  {29, 160, 256},
     {64, 257, 65}, {100, 1, 300}, {131, 48, 17}, {33, 40, 2049}, {300, 96, 64}};
-constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
+constexpr DType kLinearTypes[] = {DType::kF32, DType::kBF16};
 
 PackedMatrix pack(Rig& rig, const Tensor& w, DType dtype, int64_t groups, int64_t n, int64_t k,
                   bool transpose) {
@@ -64,9 +64,9 @@ Tensor f64(Rig& rig, const Tensor& t) { return rig.copy_as(t, DType::kF64); }
 
 TEST(Linear, ForwardMatchesReference) {
   for_each_isa([](Isa cap) {
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kLinearTypes) {
       for (const DType output : {dtype, DType::kF32}) {
-        for (const Shape& s : kShapes) {
+        for (const LinearShape& s : kLinearShapes) {
           SCOPED_TRACE(fmt::format("{} {} -> {} rows={} n={} k={}", isa_name(cap),
                                    dtype_name(dtype), dtype_name(output), s.rows, s.n, s.k));
           Rig rig, slow(Backend::kRef);
@@ -94,8 +94,8 @@ TEST(Linear, ForwardMatchesReference) {
 // Every third panel, and the last; what stands between stays as it was.
 TEST(Linear, SomePanelsAreTheBitsOfAll) {
   for_each_isa([](Isa cap) {
-    for (const DType dtype : kTypes) {
-      for (const Shape& s : kShapes) {
+    for (const DType dtype : kLinearTypes) {
+      for (const LinearShape& s : kLinearShapes) {
         SCOPED_TRACE(fmt::format("{} {} rows={} n={} k={}", isa_name(cap), dtype_name(dtype),
                                  s.rows, s.n, s.k));
         Rig rig;
@@ -140,8 +140,8 @@ TEST(Linear, SomePanelsOfTheReferenceAreThoseOfAll) {
 
 TEST(Linear, BackwardInputIsAForwardWithTheTransposedPack) {
   for_each_isa([](Isa cap) {
-    for (const DType dtype : kTypes) {
-      for (const Shape& s : kShapes) {
+    for (const DType dtype : kLinearTypes) {
+      for (const LinearShape& s : kLinearShapes) {
         SCOPED_TRACE(fmt::format("{} {} rows={} n={} k={}", isa_name(cap), dtype_name(dtype),
                                  s.rows, s.n, s.k));
         Rig rig, slow(Backend::kRef);
@@ -163,8 +163,8 @@ TEST(Linear, BackwardInputIsAForwardWithTheTransposedPack) {
 
 TEST(Linear, BackwardWeightAddsToTheGradient) {
   for_each_isa([](Isa cap) {
-    for (const DType dtype : kTypes) {
-      for (const Shape& s : kShapes) {
+    for (const DType dtype : kLinearTypes) {
+      for (const LinearShape& s : kLinearShapes) {
         SCOPED_TRACE(fmt::format("{} {} rows={} n={} k={}", isa_name(cap), dtype_name(dtype), s.k,
                                  s.n, s.rows));
         const int64_t T = s.k, n = s.n, k = s.rows;  // the long extent of the table is the sum here
@@ -185,7 +185,7 @@ TEST(Linear, BackwardWeightAddsToTheGradient) {
 
 TEST(Linear, GroupedMatchesReference) {
   for_each_isa([](Isa cap) {
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kLinearTypes) {
       const int64_t G = 9, n = 65, k = 50, T = 400;
       const std::vector<int64_t> rows = ragged(G, T - 5, 7);
       SCOPED_TRACE(
@@ -235,8 +235,8 @@ TEST(Linear, GroupedMatchesReference) {
 // them.
 TEST(Linear, ARowHasTheSameBitsInAnyBatch) {
   for_each_isa([](Isa cap) {
-    for (const DType dtype : kTypes) {
-      for (const Shape& s : {Shape{33, 70, 37}, Shape{33, 193, 1300}}) {
+    for (const DType dtype : kLinearTypes) {
+      for (const LinearShape& s : {LinearShape{33, 70, 37}, LinearShape{33, 193, 1300}}) {
         Rig rig;
         const Tensor x = rig.normal({s.rows, s.k}, dtype, 1),
                      w = rig.normal({s.n, s.k}, DType::kF32, 2);
@@ -269,7 +269,7 @@ TEST(Linear, ARowHasTheSameBitsInAnyBatch) {
 // A group's rows must have the bits that they have alone; so must its weight gradient.
 TEST(Linear, AGroupHasTheSameBitsAsAlone) {
   for_each_isa([](Isa cap) {
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kLinearTypes) {
       for (uint64_t seed = 0; seed < 6; ++seed) {
         const int64_t G = 1 + static_cast<int64_t>(seed) * 3, T = 350,
                       n = 45 + 7 * static_cast<int64_t>(seed), k = 129;
@@ -311,8 +311,9 @@ TEST(Linear, AGroupHasTheSameBitsAsAlone) {
 
 TEST(Linear, ThreadsDoNotChangeBits) {
   for_each_isa([](Isa cap) {
-    for (const DType dtype : kTypes) {
-      for (const Shape& s : {Shape{200, 300, 70}, Shape{1, 1000, 600}, Shape{1100, 70, 45}}) {
+    for (const DType dtype : kLinearTypes) {
+      for (const LinearShape& s :
+           {LinearShape{200, 300, 70}, LinearShape{1, 1000, 600}, LinearShape{1100, 70, 45}}) {
         SCOPED_TRACE(fmt::format("{} {} rows={}", isa_name(cap), dtype_name(dtype), s.rows));
         Rig one(Backend::kCpu, 1);
         const Tensor x = one.normal({s.rows, s.k}, dtype, 1),
@@ -414,7 +415,7 @@ TEST(Linear, PackRoundsAsToBf16) {
 // An infinity or NaN stays in its own row and column: padding multiplies nothing into others.
 TEST(Linear, NotANumberStaysInItsRow) {
   for_each_isa([](Isa) {
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kLinearTypes) {
       Rig rig;
       const int64_t T = 17, n = 35, k = 9;
       const Tensor x = rig.normal({T, k}, dtype, 1), w = rig.normal({n, k}, DType::kF32, 2);
@@ -435,9 +436,10 @@ TEST(Linear, NotANumberStaysInItsRow) {
 }
 
 TEST(Linear, MatmulMatchesReference) {
-  for (const DType compute : kTypes) {
-    for (const Shape& s : {Shape{1, 1, 1}, Shape{30, 47, 33}, Shape{65, 65, 1100},
-                           Shape{128, 96, 64}, Shape{0, 5, 5}}) {
+  for (const DType compute : kLinearTypes) {
+    for (const LinearShape& s :
+         {LinearShape{1, 1, 1}, LinearShape{30, 47, 33}, LinearShape{65, 65, 1100},
+          LinearShape{128, 96, 64}, LinearShape{0, 5, 5}}) {
       for (const bool symmetric : {false, true}) {
         for (const float beta : {0.0f, -0.5f}) {
           for (const bool in_place : {false, true}) {
@@ -526,7 +528,7 @@ TEST(Linear, BytesAreThoseOfGroupsWithRows) {
 // A pack on disk serves any machine: one hash of the bytes for all instruction sets, and packs of whole panels one
 // behind the other are the pack of the whole.
 TEST(Linear, PackedBytesAreTheSameOnEveryIsaAndInAnyPieces) {
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kLinearTypes) {
     const int64_t G = 3, n = 77, k = 51;
     std::vector<std::vector<uint8_t>> all;
     for_each_isa([&](Isa) {

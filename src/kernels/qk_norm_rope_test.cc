@@ -16,7 +16,7 @@ namespace {
 
 using namespace testing;
 
-struct Case {
+struct RopeCase {
   int64_t T, H, K, d, rotary, others;  // others: columns after q and k
   DType dtype;
   bool plain;
@@ -24,7 +24,7 @@ struct Case {
 
 // d >= 5: the gradient before the norm loses its part along the head. Of d = 2 one direction is
 // left, whose size says nothing about that of the terms which cancel in it; of d = 1 nothing.
-constexpr Case kCases[] = {
+constexpr RopeCase kRopeCases[] = {
     {1, 1, 1, 5, 0, 0, DType::kF32, false},         // nothing to rotate
     {3, 4, 2, 7, 2, 3, DType::kF32, false},         // no vector width divides d
     {5, 6, 2, 34, 34, 4, DType::kBF16, false},      // all channels rotated
@@ -37,12 +37,12 @@ constexpr Case kCases[] = {
 };
 constexpr int64_t kPositions = 500;
 
-struct Data {
+struct RopeData {
   QkNormRopeForward forward;
   QkNormRopeBackward backward;
 };
 
-Data make_data(Rig& rig, const Case& c) {
+RopeData make_data(Rig& rig, const RopeCase& c) {
   const DType wide = wide_dtype(c.dtype);
   const int64_t N = (c.H + c.K) * c.d + c.others;
   const auto unless_plain = [&](std::initializer_list<int64_t> dims, DType dtype, uint64_t seed) {
@@ -50,7 +50,7 @@ Data make_data(Rig& rig, const Case& c) {
   };
   const Tensor rope = rig.zeros({kPositions, c.rotary / 2, 2}, wide);
   ref::rope_table({.table = rope, .theta = 1e4});
-  Data data;
+  RopeData data;
   data.forward = {.q = rig.normal({c.T, c.H, c.d}, c.dtype, 1),
                   .k = rig.normal({c.T, c.K, c.d}, c.dtype, 2),
                   .nq = unless_plain({c.T, c.H}, wide, 3),
@@ -81,7 +81,7 @@ Data make_data(Rig& rig, const Case& c) {
   return data;
 }
 
-std::vector<Output> outputs(Data& data) {
+std::vector<Output> outputs(RopeData& data) {
   auto& [forward, backward] = data;
   return present({{&forward.q, "q"},
                   {&forward.k, "k"},
@@ -92,21 +92,21 @@ std::vector<Output> outputs(Data& data) {
                   {&backward.dtemp, "dtemp"}});
 }
 
-void run(Context& ctx, Data& data) {
+void run(Context& ctx, RopeData& data) {
   qk_norm_rope_forward(ctx, data.forward);
   qk_norm_rope_backward(ctx, data.backward);
 }
 
 TEST(QkNormRope, EveryIsaMatchesTheReference) {
-  for (const Case& c : kCases) {
+  for (const RopeCase& c : kRopeCases) {
     Rig rig, slow(Backend::kRef);
-    const Data data = make_data(rig, c);
-    const Data want = run_copy(rig, data, slow.ctx);
+    const RopeData data = make_data(rig, c);
+    const RopeData want = run_copy(rig, data, slow.ctx);
     const int64_t C = (c.H + c.K) * c.d, N = C + c.others;
     for_each_isa([&](Isa isa) {
       SCOPED_TRACE(std::string(isa_name(isa)) + " T=" + std::to_string(c.T) +
                    " d=" + std::to_string(c.d));
-      const Data got = run_copy(rig, data, rig.ctx);
+      const RopeData got = run_copy(rig, data, rig.ctx);
       expect_close_outputs(got, want, c.T + c.d);
       for (int64_t t = 0; t < c.T; ++t) {  // the columns of the values stay
         for (int64_t j = t * N + C; j < (t + 1) * N; ++j) {
@@ -120,9 +120,9 @@ TEST(QkNormRope, EveryIsaMatchesTheReference) {
 // One element at a time from the contract, for one head: the reference itself against a second
 // writing.
 TEST(QkNormRope, TheFormulasByHand) {
-  const Case c = {1, 2, 1, 4, 2, 0, DType::kF64, false};
+  const RopeCase c = {1, 2, 1, 4, 2, 0, DType::kF64, false};
   Rig rig(Backend::kRef);
-  const Data data = make_data(rig, c);
+  const RopeData data = make_data(rig, c);
   qk_norm_rope_forward(rig.ctx, data.forward);
   const double *p = data.forward.qkv.as<double>(), *z = data.forward.z.as<double>();
   const double angle = data.forward.position.as<int32_t>()[0];  // i = 0: theta^0
@@ -165,9 +165,9 @@ TEST(QkNormRope, TheTableIsComputedInDouble) {
 
 // z = -mean: a is zero or nearly so. The length is then `tiny`, a constant.
 TEST(QkNormRope, AVanishingHeadIsNotANan) {
-  const Case c = {3, 4, 2, 16, 8, 0, DType::kF32, false};
+  const RopeCase c = {3, 4, 2, 16, 8, 0, DType::kF32, false};
   Rig rig, slow(Backend::kRef);
-  const Data data = make_data(rig, c);
+  const RopeData data = make_data(rig, c);
   for (int64_t i = 0; i < data.forward.qkv.count(); ++i) ref::set(data.forward.qkv, i, 0);
   for (int64_t i = 0; i < data.forward.z.count(); ++i) {
     ref::set(data.forward.z, i, i % 3 == 0 ? 1e-14 : 0);
@@ -181,11 +181,11 @@ TEST(QkNormRope, AVanishingHeadIsNotANan) {
                              .temp = data.forward.temp,
                              .position = data.forward.position,
                              .rope = data.forward.rope});
-  const Data want = run_copy(rig, data, slow.ctx);
+  const RopeData want = run_copy(rig, data, slow.ctx);
   expect_finite_outputs(want);
   for_each_isa([&](Isa isa) {
     SCOPED_TRACE(isa_name(isa));
-    const Data got = run_copy(rig, data, rig.ctx);
+    const RopeData got = run_copy(rig, data, rig.ctx);
     expect_finite_outputs(got);
     expect_close_outputs(got, want, c.T + c.d);
   });
@@ -193,16 +193,16 @@ TEST(QkNormRope, AVanishingHeadIsNotANan) {
 
 TEST(QkNormRope, ThreadsDoNotChangeTheBits) {
   for (const bool plain : {false, true}) {
-    const Case c = {200, 4, 2, 24, 12, 5, DType::kBF16, plain};
+    const RopeCase c = {200, 4, 2, 24, 12, 5, DType::kBF16, plain};
     expect_threads_change_nothing([&](Rig& rig) { return make_data(rig, c); });
   }
 }
 
 TEST(QkNormRope, RowsDoNotDependOnTheBatch) {
   Rig rig;
-  const Case c = {70, 4, 2, 24, 12, 5, DType::kBF16, false};
-  const Data data = make_data(rig, c);
-  const Data all = run_copy(rig, data, rig.ctx);
+  const RopeCase c = {70, 4, 2, 24, 12, 5, DType::kBF16, false};
+  const RopeData data = make_data(rig, c);
+  const RopeData all = run_copy(rig, data, rig.ctx);
   const auto heads = [&](const Tensor& t, int64_t row) {  // one row of [G, T, d]
     const Tensor part = rig.zeros({t.dims[0], 1, t.dims[2]}, t.dtype);
     for (int64_t i = 0; i < part.count(); ++i) {
@@ -211,7 +211,7 @@ TEST(QkNormRope, RowsDoNotDependOnTheBatch) {
     return part;
   };
   for (const int64_t t : {int64_t{0}, int64_t{1}, int64_t{64}, int64_t{69}}) {
-    Data one = data;
+    RopeData one = data;
     for (Tensor* tensor :
          {&one.forward.q, &one.forward.k, &one.forward.nq, &one.forward.nk, &one.forward.qkv,
           &one.forward.position, &one.backward.dqkv, &one.backward.dq, &one.backward.dk,
@@ -231,8 +231,8 @@ TEST(QkNormRope, RowsDoNotDependOnTheBatch) {
 TEST(QkNormRope, ReferenceGradientsMatchFiniteDifferences) {
   for (const bool plain : {false, true}) {
     Rig rig(Backend::kRef);
-    const Case c = {5, 6, 2, 6, 4, 3, DType::kF64, plain};
-    Data data = make_data(rig, c);
+    const RopeCase c = {5, 6, 2, 6, 4, 3, DType::kF64, plain};
+    RopeData data = make_data(rig, c);
     QkNormRopeBackward& b = data.backward;
     b.dqkv = rig.zeros({c.T, (c.H + c.K) * c.d + c.others}, DType::kF64);
     if (!plain) b.dtemp = rig.zeros({c.K}, DType::kF64);

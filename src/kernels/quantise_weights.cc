@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/nearest.h"
 #include "kernels/quantised.h"
 
 namespace moraine {
@@ -18,12 +19,6 @@ struct Column {
   float w[kBlock], importance[kBlock];
 };
 
-// Of |value| < 2^22, to even on a tie: what is added leaves no bits for a fraction. No call, unlike nearbyintf
-// where the machine is taken to have no instruction for it.
-float nearest(float value) {
-  constexpr float kShift = 0x1.8p23f;
-  return (value + kShift) - kShift;
-}
 float nearest_within(float value, float least, float most) {
   return nearest(std::min(std::max(value, least), most));
 }

@@ -22,13 +22,13 @@ using testing::tolerance;
 
 constexpr WeightFormat kFormats[] = {WeightFormat::kQ8, WeightFormat::kQ4};
 
-struct Shape {
+struct QuantisedShape {
   int64_t rows, n, k;
 };
 // One, odd, one past a panel, a block, a tile or a block of the sum, and real widths.
-constexpr Shape kShapes[] = {{1, 1, 1},     {1, 33, 65},    {5, 64, 128},   {6, 32, 1024},
-                             {7, 31, 1025}, {16, 96, 64},   {17, 40, 2049}, {31, 64, 300},
-                             {33, 65, 192}, {100, 160, 512}};
+constexpr QuantisedShape kQuantisedShapes[] = {
+    {1, 1, 1},    {1, 33, 65},    {5, 64, 128},  {6, 32, 1024}, {7, 31, 1025},
+    {16, 96, 64}, {17, 40, 2049}, {31, 64, 300}, {33, 65, 192}, {100, 160, 512}};
 
 PackedMatrix shape_of(WeightFormat format, DType dtype, int64_t groups, int64_t n, int64_t k) {
   return {.dtype = dtype, .groups = groups, .n = n, .k = k, .format = format};
@@ -188,7 +188,7 @@ TEST(Quantised, ProductMatchesReference) {
   for_each_isa([](Isa cap) {
     for (const WeightFormat format : kFormats) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
-        for (const Shape& s : kShapes) {
+        for (const QuantisedShape& s : kQuantisedShapes) {
           SCOPED_TRACE(fmt::format("{} {} {} rows={} n={} k={}", isa_name(cap),
                                    weight_format_name(format), dtype_name(dtype), s.rows, s.n,
                                    s.k));
@@ -233,7 +233,7 @@ TEST(Quantised, LargestIntegersDoNotOverflow) {
 // Integers are exact: what differs between instruction sets elsewhere does not here. Baseline has no fma.
 TEST(Quantised, SameBitsOnEveryInstructionSetAndForAnyRows) {
   for (const WeightFormat format : kFormats) {
-    for (const Shape& s : kShapes) {
+    for (const QuantisedShape& s : kQuantisedShapes) {
       SCOPED_TRACE(
           fmt::format("{} rows={} n={} k={}", weight_format_name(format), s.rows, s.n, s.k));
       Rig rig;

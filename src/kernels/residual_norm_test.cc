@@ -9,6 +9,7 @@
 
 #include "kernels/check_tensor.h"
 #include "kernels/ref/element.h"
+#include "kernels/test_backends.h"
 #include "testing/two_ways.h"
 
 namespace moraine {
@@ -16,13 +17,13 @@ namespace {
 
 using namespace testing;
 
-struct Case {
+struct NormCase {
   int64_t T, D;
   DType dtype;
   bool merge, scale, later;  // r, the four vectors, dr_out are given
 };
 
-constexpr Case kCases[] = {
+constexpr NormCase kNormCases[] = {
     {1, 1, DType::kF32, true, true, true},      // smallest
     {3, 127, DType::kF32, true, true, true},    // no vector width divides D
     {7, 33, DType::kBF16, true, true, false},   // the last layer: no gradient by the residual path
@@ -37,12 +38,12 @@ constexpr Case kCases[] = {
     {0, 64, DType::kBF16, true, true, true},    // no rows
 };
 
-struct Data {
+struct NormData {
   ResidualNormForward forward;
   ResidualNormBackward backward;  // outputs hold numbers: those that are added to must keep them
 };
 
-ResidualScale vectors(Rig& rig, const Case& c, DType wide, uint64_t seed) {
+ResidualScale vectors(Rig& rig, const NormCase& c, DType wide, uint64_t seed) {
   ResidualScale s;
   if (!c.scale) return s;
   s.h_scale = rig.normal({c.D}, wide, seed);
@@ -54,12 +55,12 @@ ResidualScale vectors(Rig& rig, const Case& c, DType wide, uint64_t seed) {
 }
 
 // The backward half reads the forward outputs of the reference.
-Data make_data(Rig& rig, const Case& c) {
+NormData make_data(Rig& rig, const NormCase& c) {
   const DType wide = wide_dtype(c.dtype);
   const auto rows = [&](bool present, DType dtype, uint64_t seed) {
     return present ? rig.normal({c.T, c.D}, dtype, seed) : Tensor();
   };
-  Data data;
+  NormData data;
   data.forward = {.r_out = rows(true, wide, 1),
                   .x = rows(true, c.dtype, 2),
                   .rstd = rig.normal({c.T}, wide, 3),
@@ -88,7 +89,7 @@ Data make_data(Rig& rig, const Case& c) {
   return data;
 }
 
-std::vector<Output> outputs(Data& data) {
+std::vector<Output> outputs(NormData& data) {
   auto& [forward, backward] = data;
   return present({{&forward.r_out, "r_out"},
                   {&forward.x, "x"},
@@ -102,16 +103,16 @@ std::vector<Output> outputs(Data& data) {
                   {&backward.dscale.r_bias, "dr_bias"}});
 }
 
-void run(Context& ctx, Data& data) {
+void run(Context& ctx, NormData& data) {
   residual_norm_forward(ctx, data.forward);
   residual_norm_backward(ctx, data.backward);
 }
 
 TEST(ResidualNorm, EveryIsaMatchesTheReference) {
-  for (const Case& c : kCases) {
+  for (const NormCase& c : kNormCases) {
     Rig rig, slow(Backend::kRef);
-    const Data data = make_data(rig, c);
-    const Data want = run_copy(rig, data, slow.ctx);
+    const NormData data = make_data(rig, c);
+    const NormData want = run_copy(rig, data, slow.ctx);
     for_each_isa([&](Isa isa) {
       SCOPED_TRACE(std::string(isa_name(isa)) + " T=" + std::to_string(c.T) +
                    " D=" + std::to_string(c.D));
@@ -121,17 +122,17 @@ TEST(ResidualNorm, EveryIsaMatchesTheReference) {
 }
 
 TEST(ResidualNorm, ThreadsDoNotChangeTheBits) {
-  const Case c = {200, 72, DType::kBF16, true, true, true};
+  const NormCase c = {200, 72, DType::kBF16, true, true, true};
   expect_threads_change_nothing([&](Rig& rig) { return make_data(rig, c); });
 }
 
 TEST(ResidualNorm, RowsDoNotDependOnTheBatch) {
-  const Case c = {70, 72, DType::kBF16, true, true, true};
+  const NormCase c = {70, 72, DType::kBF16, true, true, true};
   Rig rig;
-  const Data data = make_data(rig, c);
-  const Data all = run_copy(rig, data, rig.ctx);
+  const NormData data = make_data(rig, c);
+  const NormData all = run_copy(rig, data, rig.ctx);
   for (const int64_t t : {int64_t{0}, int64_t{1}, int64_t{63}, int64_t{64}, int64_t{69}}) {
-    Data one = data;
+    NormData one = data;
     for (Tensor* tensor :
          {&one.forward.r_out, &one.forward.x, &one.forward.rstd, &one.forward.h, &one.forward.r,
           &one.backward.dh, &one.backward.dr, &one.backward.dx, &one.backward.dr_out,
@@ -147,33 +148,25 @@ TEST(ResidualNorm, RowsDoNotDependOnTheBatch) {
 }
 
 TEST(ResidualNorm, TheResidualGradientMayBeInPlace) {
-  const Case c = {67, 40, DType::kBF16, true, true, true};
+  const NormCase c = {67, 40, DType::kBF16, true, true, true};
   for (const Backend backend : {Backend::kRef, Backend::kCpu}) {
     Rig rig(backend);
-    const Data data = make_data(rig, c);
-    const Data apart = run_copy(rig, data, rig.ctx);
-    Data shared = data;
+    const NormData data = make_data(rig, c);
+    const NormData apart = run_copy(rig, data, rig.ctx);
+    NormData shared = data;
     shared.backward.dr = shared.backward.dr_out;
     residual_norm_backward(rig.ctx, shared.backward);
     EXPECT_SAME_BITS(shared.backward.dr, apart.backward.dr);
   }
 }
 
-double weighted(const Tensor& weight, const Tensor& value) {
-  double sum = 0;
-  for (int64_t i = 0; i < value.count() && !weight.empty(); ++i) {
-    sum += ref::get(weight, i) * ref::get(value, i);
-  }
-  return sum;
-}
-
 TEST(ResidualNorm, ReferenceGradientsMatchFiniteDifferences) {
-  for (Case c : kCases) {
+  for (NormCase c : kNormCases) {
     if (c.T == 0 || c.D > 100) continue;
     c.T = std::min<int64_t>(c.T, 7);
     c.dtype = DType::kF64;
     Rig rig(Backend::kRef);
-    Data data = make_data(rig, c);
+    NormData data = make_data(rig, c);
     ResidualNormBackward& b = data.backward;
     const ResidualScale& s = b.dscale;
     for (const Tensor& t : {b.dnorm, s.h_scale, s.h_bias, s.r_scale, s.r_bias}) {

@@ -7,15 +7,13 @@
 #include <limits>
 
 #include "kernels/ref/element.h"
+#include "kernels/test_backends.h"
 #include "testing/rig.h"
 
 namespace moraine {
 namespace {
 
 using namespace testing;
-
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(),
-                kInf = std::numeric_limits<float>::infinity();
 
 // Outputs of one call on `rows` of logits.
 struct Routed {
@@ -46,28 +44,18 @@ std::vector<int32_t> experts(const Routed& r) {
   return {e, e + r.expert.count()};
 }
 
-template <class F>
-void for_each_backend(const F& f) {
-  for_each_isa([&](Isa) {
-    Rig rig;
-    f(rig);
-  });
-  Rig rig(Backend::kRef);
-  f(rig);
-}
-
-struct Case {
+struct ChoiceCase {
   int64_t T, C, n;
   bool skip;
 };
-constexpr Case kCases[] = {
+constexpr ChoiceCase kChoiceCases[] = {
     {1, 1, 1, false},  {5, 2, 2, true},   {257, 9, 1, true}, {64, 8, 2, false}, {33, 17, 1, true},
     {19, 17, 3, true}, {7, 31, 4, false}, {3, 65, 2, true},  {2, 257, 3, true}, {0, 17, 1, true},
 };
 
 TEST(RouterChoice, MatchesReference) {
   for_each_isa([](Isa) {
-    for (const Case& c : kCases) {
+    for (const ChoiceCase& c : kChoiceCases) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
         Rig rig;
         const int32_t skip = c.skip ? static_cast<int32_t>(c.C - 1) : -1;

@@ -6,6 +6,7 @@
 
 #include "kernels/check_tensor.h"
 #include "kernels/ref/element.h"
+#include "kernels/test_backends.h"
 #include "testing/two_ways.h"
 
 namespace moraine {
@@ -13,13 +14,13 @@ namespace {
 
 using namespace testing;
 
-struct Case {
+struct StateCase {
   int64_t T, R;
   DType dtype;
   bool first, later;  // no s_prev; ds is given
 };
 
-constexpr Case kCases[] = {
+constexpr StateCase kStateCases[] = {
     {1, 1, DType::kF32, false, true},       // smallest
     {3, 31, DType::kF32, true, true},       // the first layer; no vector width divides R
     {65, 64, DType::kBF16, false, true},    // one past a block of rows
@@ -29,17 +30,17 @@ constexpr Case kCases[] = {
     {0, 64, DType::kBF16, false, true},     // no rows
 };
 
-struct Data {
+struct StateData {
   RouterStateForward forward;
   RouterStateBackward backward;
 };
 
-Data make_data(Rig& rig, const Case& c) {
+StateData make_data(Rig& rig, const StateCase& c) {
   const DType wide = wide_dtype(c.dtype);
   const auto rows = [&](bool present, DType dtype, uint64_t seed) {
     return present ? rig.normal({c.T, c.R}, dtype, seed) : Tensor();
   };
-  Data data;
+  StateData data;
   data.forward = {.s = rows(true, wide, 1),
                   .x = rows(true, c.dtype, 2),
                   .rstd = rig.normal({c.T}, wide, 3),
@@ -67,7 +68,7 @@ Data make_data(Rig& rig, const Case& c) {
   return data;
 }
 
-std::vector<Output> outputs(Data& data) {
+std::vector<Output> outputs(StateData& data) {
   auto& [forward, backward] = data;
   return present({{&forward.s, "s"},
                   {&forward.x, "x"},
@@ -78,16 +79,16 @@ std::vector<Output> outputs(Data& data) {
                   {&backward.dnorm, "dnorm"}});
 }
 
-void run(Context& ctx, Data& data) {
+void run(Context& ctx, StateData& data) {
   router_state_forward(ctx, data.forward);
   router_state_backward(ctx, data.backward);
 }
 
 TEST(RouterState, EveryIsaMatchesTheReference) {
-  for (const Case& c : kCases) {
+  for (const StateCase& c : kStateCases) {
     Rig rig, slow(Backend::kRef);
-    const Data data = make_data(rig, c);
-    const Data want = run_copy(rig, data, slow.ctx);
+    const StateData data = make_data(rig, c);
+    const StateData want = run_copy(rig, data, slow.ctx);
     for_each_isa([&](Isa isa) {
       SCOPED_TRACE(std::string(isa_name(isa)) + " T=" + std::to_string(c.T) +
                    " R=" + std::to_string(c.R));
@@ -97,17 +98,17 @@ TEST(RouterState, EveryIsaMatchesTheReference) {
 }
 
 TEST(RouterState, ThreadsDoNotChangeTheBits) {
-  const Case c = {200, 72, DType::kBF16, false, true};
+  const StateCase c = {200, 72, DType::kBF16, false, true};
   expect_threads_change_nothing([&](Rig& rig) { return make_data(rig, c); });
 }
 
 TEST(RouterState, RowsDoNotDependOnTheBatch) {
-  const Case c = {70, 72, DType::kBF16, false, true};
+  const StateCase c = {70, 72, DType::kBF16, false, true};
   Rig rig;
-  const Data data = make_data(rig, c);
-  const Data all = run_copy(rig, data, rig.ctx);
+  const StateData data = make_data(rig, c);
+  const StateData all = run_copy(rig, data, rig.ctx);
   for (const int64_t t : {int64_t{0}, int64_t{1}, int64_t{64}, int64_t{69}}) {
-    Data one = data;
+    StateData one = data;
     for (Tensor* tensor :
          {&one.forward.s, &one.forward.x, &one.forward.rstd, &one.forward.y, &one.forward.s_prev,
           &one.backward.dy, &one.backward.ds_prev, &one.backward.dx, &one.backward.ds,
@@ -123,33 +124,25 @@ TEST(RouterState, RowsDoNotDependOnTheBatch) {
 }
 
 TEST(RouterState, TheStateGradientMayBeInPlace) {
-  const Case c = {67, 40, DType::kBF16, false, true};
+  const StateCase c = {67, 40, DType::kBF16, false, true};
   for (const Backend backend : {Backend::kRef, Backend::kCpu}) {
     Rig rig(backend);
-    const Data data = make_data(rig, c);
-    const Data apart = run_copy(rig, data, rig.ctx);
-    Data shared = data;
+    const StateData data = make_data(rig, c);
+    const StateData apart = run_copy(rig, data, rig.ctx);
+    StateData shared = data;
     shared.backward.ds_prev = shared.backward.ds;
     router_state_backward(rig.ctx, shared.backward);
     EXPECT_SAME_BITS(shared.backward.ds_prev, apart.backward.ds_prev);
   }
 }
 
-double weighted(const Tensor& weight, const Tensor& value) {
-  double sum = 0;
-  for (int64_t i = 0; i < value.count() && !weight.empty(); ++i) {
-    sum += ref::get(weight, i) * ref::get(value, i);
-  }
-  return sum;
-}
-
 TEST(RouterState, ReferenceGradientsMatchFiniteDifferences) {
-  for (Case c : kCases) {
+  for (StateCase c : kStateCases) {
     if (c.T == 0 || c.R > 100) continue;
     c.T = std::min<int64_t>(c.T, 7);
     c.dtype = DType::kF64;
     Rig rig(Backend::kRef);
-    Data data = make_data(rig, c);
+    StateData data = make_data(rig, c);
     RouterStateBackward& b = data.backward;
     b.dnorm = rig.zeros({c.R}, DType::kF64);
     if (!c.first) b.dgamma = rig.zeros({c.R}, DType::kF64);

@@ -12,11 +12,11 @@ namespace {
 
 using namespace testing;
 
-struct Case {
+struct SwigluCase {
   int64_t T, F, rows;
   DType dtype;
 };
-constexpr Case kCases[] = {
+constexpr SwigluCase kSwigluCases[] = {
     {1, 1, 1, DType::kF32},       {3, 127, 3, DType::kF32},    // no vector width divides F
     {257, 64, 257, DType::kBF16},                              // more rows than one task
     {70, 33, 65, DType::kBF16},                                // rows beyond `rows` stay
@@ -29,7 +29,7 @@ constexpr int64_t kRoundings = 10;
 
 TEST(Swiglu, MatchesReference) {
   for_each_isa([](Isa) {
-    for (const Case& c : kCases) {
+    for (const SwigluCase& c : kSwigluCases) {
       Rig rig;
       const Tensor gate_up = rig.normal({c.T, 2 * c.F}, c.dtype, 1, 3),
                    dy = rig.normal({c.T, c.F}, c.dtype, 2);

@@ -15,14 +15,14 @@ namespace {
 
 using namespace testing;
 
-struct Case {
+struct ShiftCase {
   std::vector<int64_t> rows;  // of each document
   int64_t K, d, C;
   DType dtype;
   bool delayed, halo;
 };
 
-const std::vector<Case> kCases = {
+const std::vector<ShiftCase> kShiftCases = {
     {{1}, 1, 2, 3, DType::kF32, true, false},  // smallest
     {{1, 1, 7, 1}, 2, 3, 5, DType::kF32, true, true},
     {{70, 1, 300, 29}, 2, 64, 640, DType::kBF16, true, true},  // more than one task
@@ -38,7 +38,7 @@ int64_t sum(const std::vector<int64_t>& rows) {
 }
 
 TEST(ValueShift, EveryIsaMatchesTheReference) {
-  for (const Case& c : kCases) {
+  for (const ShiftCase& c : kShiftCases) {
     const int64_t T = sum(c.rows), width = c.K * c.d, N = c.C + width;
     const std::vector<Segment> segments = documents(c.rows);
     const int64_t S = static_cast<int64_t>(segments.size());

@@ -22,7 +22,7 @@ using gpu::MatrixRule;
 constexpr int kRanks = 2;
 
 // What a backward pass leaves, in the host's memory.
-struct Passed {
+struct ExpertsPassed {
   double loss = 0;
   Tensor gradients, load;
 };
@@ -47,12 +47,12 @@ struct RankFile : GoldenFile {
             .exchange = exchange};
   }
   // Gradients of `count` elements.
-  Passed backward(GpuModel& on, const Tensor& there) {
+  ExpertsPassed backward(GpuModel& on, const Tensor& there) {
     const Batch batch = document();
     const ModelConfig& c = on.model->config();
-    Passed p{.loss = 0,
-             .gradients = rig.zeros({there.count()}, DType::kF32),
-             .load = rig.zeros({c.layers, c.classes()}, DType::kI64)};
+    ExpertsPassed p{.loss = 0,
+                    .gradients = rig.zeros({there.count()}, DType::kF32),
+                    .load = rig.zeros({c.layers, c.classes()}, DType::kI64)};
     on.gpu.clear(there.data, there.bytes());
     p.loss = on.model->loss_and_gradients(
         on.ctx, batch, target.rows(rank * length, rank * length + batch.tokens()), {there}, p.load);
@@ -70,8 +70,8 @@ Tensor held_rows(const Parameter& held, const ParameterTable& all, const Tensor&
 }
 
 // A rank's own gradients, and those that it has summed for each sender, are those of each alone.
-void expect_apart(const ParameterTable& table, const ParameterTable& all, const Passed& got,
-                  const std::vector<Passed>& alone, size_t rank) {
+void expect_apart(const ParameterTable& table, const ParameterTable& all, const ExpertsPassed& got,
+                  const std::vector<ExpertsPassed>& alone, size_t rank) {
   for (const Parameter& p : table.all) {
     SCOPED_TRACE(p.name + " of rank " + std::to_string(rank));
     if (p.kind != Parameter::Kind::kExperts) {
@@ -92,7 +92,7 @@ void expect_apart(const ParameterTable& table, const ParameterTable& all, const 
 
 void check_ranks(const Emulation& emulation, Recompute recompute) {
   std::vector<std::unique_ptr<RankFile>> files;
-  std::vector<Passed> alone;
+  std::vector<ExpertsPassed> alone;
   for (int r = 0; r < kRanks; ++r) {
     RankFile& file = *files.emplace_back(std::make_unique<RankFile>(r));
     GpuModel on(file.directory.config(), file.weights, emulation,
@@ -114,7 +114,7 @@ void check_ranks(const Emulation& emulation, Recompute recompute) {
     const Tensor there = on.arena.take("gradients", "gradients", DType::kF32,
                                        {gradient_count(table, exchange.senders())});
     on.gpu.waits = on.gpu.copies_out = 0;
-    const Passed got = file.backward(on, there);
+    const ExpertsPassed got = file.backward(on, there);
     expect_apart(table, all, got, alone, me);
     // Counts, rows and answers of each layer go out, and gradients of answers and of rows; two of them wait.
     const int64_t again = recompute == Recompute::kLayer ? c.layers - 1 : 0;

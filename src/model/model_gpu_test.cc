@@ -41,7 +41,7 @@ TEST(GpuModel, F32IsThePublicImplementationWithOneResultInBothWaves) {
 }
 
 // Of native-tiny's logits of its first document in bf16: one for each generation, no two the same.
-constexpr gpu::StatedHashes kStatedHashes = {
+constexpr gpu::StatedHashes kForwardHashes = {
     "f1f3d7036c457d416b7ef3a87088e439", "1cea7a8b631289237d1c5074a89661f9",
     "e1557db5de42be99d08fe6e2ec79597e", "999e394996feb5f6053daa980d7ed1e6",
     "a06c4e743e83fd73a3dacdf34833b6ff"};
@@ -62,7 +62,7 @@ TEST(GpuModel, Bf16IsNearTheCpuWithOneResultForEachGeneration) {
                 DType::kBF16);
     const Tensor first = on.logits(file.rig, file.batch(1));
     EXPECT_LE(relative_distance(first, want), bf16_tolerance(3));
-    gpu::expect_stated_hash(first, kStatedHashes, rule);
+    gpu::expect_stated_hash(first, kForwardHashes, rule);
   }
 }
 
@@ -76,7 +76,7 @@ TEST(GpuModel, CachedAndChunkedRowsAreTheRowsOfTheWhole) {
   const Segment document = batch.segments.front();
   const Tensor whole = on.logits(file.rig, batch);
   // The same bits as in a random order of threads.
-  gpu::expect_stated_hash(whole, kStatedHashes, MatrixRule::kCdna3);
+  gpu::expect_stated_hash(whole, kForwardHashes, MatrixRule::kCdna3);
   const auto part = [&](int64_t begin, int64_t end, std::span<const int32_t> pages) {
     const Batch some{.token = batch.token.rows(begin, end),
                      .position = batch.position.rows(begin, end),

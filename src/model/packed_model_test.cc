@@ -13,6 +13,7 @@
 #include "base/test_folder.h"
 #include "checkpoint/describe.h"
 #include "checkpoint/faulty_file_system.h"
+#include "checkpoint/test_checkpoint.h"
 #include "kernels/quantised.h"
 #include "model/loaded_model.h"
 #include "model/test_packed.h"
@@ -23,12 +24,11 @@
 namespace moraine {
 namespace {
 
+using testing::disk;
 using testing::FaultyFileSystem;
 using testing::pack_model;
 using testing::Rig;
 using testing::TestFolder;
-
-FileSystem& disk() { return posix_file_system(); }
 
 std::string golden(const std::string& name) { return testing::source_path("tests/golden/" + name); }
 

@@ -69,7 +69,7 @@ TEST(GpuTraining, F32GradientsByNameAreThePublicImplementationsWithOneResultOnAl
 }
 
 // Of native-tiny's gradients of its first document in bf16: one for each generation, no two the same.
-constexpr gpu::StatedHashes kStatedHashes = {
+constexpr gpu::StatedHashes kTrainingHashes = {
     "52abbad2514c0fb77d9cb2fb6dd2167e", "f778a62fb3c16839f59cd2754a00ad85",
     "f5ae5da1a4c170d0bb0a27cdf0a8987f", "1754194c9a12f21ca3859f13611b42a1",
     "85d3f0cc88b393e567dbf5ee6971d8eb"};
@@ -93,7 +93,7 @@ TEST(GpuTraining, Bf16GradientsByNameAreNearTheCpusWithOneResultForEachGeneratio
                 spread * bf16_gradient_tolerance(on.model->config().layers))
           << p.name << ": " << spread;
     }
-    gpu::expect_stated_hash(got.gradients, kStatedHashes, rule);
+    gpu::expect_stated_hash(got.gradients, kTrainingHashes, rule);
   }
 }
 

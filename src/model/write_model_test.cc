@@ -10,16 +10,16 @@
 #include "base/error.h"
 #include "base/test_folder.h"
 #include "checkpoint/faulty_file_system.h"
+#include "checkpoint/test_checkpoint.h"
 #include "model/model_directory.h"
 #include "testing/places.h"
 
 namespace moraine {
 namespace {
 
+using testing::disk;
 using testing::FaultyFileSystem;
 using testing::TestFolder;
-
-FileSystem& disk() { return posix_file_system(); }
 
 ModelConfig small() {
   ModelConfig c;

@@ -34,15 +34,15 @@ Coefficients coefficients(NewtonSchulzKind kind, int step) {
 }
 
 int64_t num_blocks(int64_t count, int64_t block) { return (count + block - 1) / block; }
-int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+int64_t padded_bytes(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // The pieces of the scratch buffer.
-struct Layout {
+struct ScratchPieces {
   int64_t gram_bytes, partial_bytes, product_bytes;
-  Layout(int64_t m, int64_t n, DType compute)
-      : gram_bytes(padded(m * m * 4)),
-        partial_bytes(padded(num_blocks(m * n, kNormBlock) * 8)),
-        product_bytes(padded(
+  ScratchPieces(int64_t m, int64_t n, DType compute)
+      : gram_bytes(padded_bytes(m * m * 4)),
+        partial_bytes(padded_bytes(num_blocks(m * n, kNormBlock) * 8)),
+        product_bytes(padded_bytes(
             std::max({matmul_scratch_bytes(m, n, compute), matmul_scratch_bytes(m, m, compute),
                       matmul_scratch_bytes(n, m, compute)}))) {}
   int64_t bytes() const { return 2 * gram_bytes + partial_bytes + product_bytes; }
@@ -73,7 +73,7 @@ const char* newton_schulz_name(NewtonSchulzKind kind) {
 }
 
 int64_t newton_schulz_scratch_bytes(int64_t m, int64_t n, DType compute) {
-  return Layout(m, n, compute).bytes();
+  return ScratchPieces(m, n, compute).bytes();
 }
 
 double newton_schulz_flops(int64_t m, int64_t n, int steps) {
@@ -106,7 +106,7 @@ NewtonSchulzRooms newton_schulz_rooms(const NewtonSchulz& a) {
   const int64_t m = a.x.dims[0], n = a.x.dims[1];
   check_tensor(a.x, "x", DType::kF32, {m, n});
   MR_CHECK(m >= 1 && m <= n, "m=%ld n=%ld", long(m), long(n));
-  const Layout layout(m, n, a.compute);
+  const ScratchPieces layout(m, n, a.compute);
   MR_CHECK(a.scratch.bytes() >= layout.bytes(), "scratch has %ld bytes, wants %ld",
            long(a.scratch.bytes()), long(layout.bytes()));
   uint8_t* memory = a.scratch.as<uint8_t>();

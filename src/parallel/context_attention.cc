@@ -10,13 +10,10 @@
 #include "kernels/attention_part.h"
 #include "kernels/check_tensor.h"
 #include "kernels/elementwise.h"
+#include "tensor/tensor_bytes.h"
 
 namespace moraine {
 namespace {
-
-Bytes bytes_of(const Tensor& t) {
-  return {static_cast<std::byte*>(t.data), static_cast<size_t>(t.bytes())};
-}
 
 // The first elements of a flat buffer, in another shape.
 Tensor front(const Tensor& buffer, std::initializer_list<int64_t> dims) {

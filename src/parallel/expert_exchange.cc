@@ -8,14 +8,10 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "kernels/check_tensor.h"
+#include "tensor/tensor_bytes.h"
 
 namespace moraine {
 namespace {
-
-Bytes bytes_of(const Tensor& t, int64_t row_begin, int64_t row_end) {
-  const Tensor part = t.rows(row_begin, row_end);
-  return {static_cast<std::byte*>(part.data), static_cast<size_t>(part.bytes())};
-}
 
 int64_t all_rows(const Tensor& rows) { return rows.as<int64_t>()[rows.count() - 1]; }
 
@@ -156,8 +152,8 @@ void ExpertExchange::split(const ExpertRoutes& routes, const Tensor& token_rows,
     const size_t i = static_cast<size_t>(m);
     const SenderRows from = sender_rows(received, m);
     token_side_[i] =
-        bytes_of(token_rows, begin[routes.member_begin[i]], begin[routes.member_begin[i + 1]]);
-    expert_side_[i] = bytes_of(expert_rows, from.begin, from.end);
+        bytes_of(token_rows.rows(begin[routes.member_begin[i]], begin[routes.member_begin[i + 1]]));
+    expert_side_[i] = bytes_of(expert_rows.rows(from.begin, from.end));
   }
 }
 

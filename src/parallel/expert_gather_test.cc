@@ -16,22 +16,23 @@
 namespace moraine {
 namespace {
 
-constexpr int64_t kExperts = 7, kWidth = 33, kMost = 12;
+constexpr int64_t kGatheredExperts = 7, kGatheredWidth = 33, kMost = 12;
 
 // Gathers a step of n rows, of which the last `skipped` have no expert; how many elements are wrong.
 int64_t wrong_after(ExpertGather& gather, int64_t n, int64_t skipped) {
   std::vector<int64_t> at;
-  for (int64_t e = 0; e <= kExperts; ++e) at.push_back((n - skipped) * e / kExperts);
-  std::vector<float> memory(static_cast<size_t>((kMost + 1) * kWidth), -1);
-  const Tensor y = gather.place(make_tensor(memory.data(), DType::kF32, {n, kWidth}));
+  for (int64_t e = 0; e <= kGatheredExperts; ++e)
+    at.push_back((n - skipped) * e / kGatheredExperts);
+  std::vector<float> memory(static_cast<size_t>((kMost + 1) * kGatheredWidth), -1);
+  const Tensor y = gather.place(make_tensor(memory.data(), DType::kF32, {n, kGatheredWidth}));
   const auto value = [&](int64_t i) { return static_cast<float>(1000 * n + i); };
-  const int64_t begin = at[static_cast<size_t>(gather.expert_begin())] * kWidth,
-                end = at[static_cast<size_t>(gather.expert_end())] * kWidth;
+  const int64_t begin = at[static_cast<size_t>(gather.expert_begin())] * kGatheredWidth,
+                end = at[static_cast<size_t>(gather.expert_end())] * kGatheredWidth;
   for (int64_t i = begin; i < end; ++i) y.as<float>()[i] = value(i);
   Context ctx;
-  gather.gather(ctx, y, make_tensor(at.data(), DType::kI64, {kExperts + 1}));
+  gather.gather(ctx, y, make_tensor(at.data(), DType::kI64, {kGatheredExperts + 1}));
   int64_t wrong = 0;
-  for (int64_t i = 0; i < at.back() * kWidth; ++i) wrong += y.as<float>()[i] != value(i);
+  for (int64_t i = 0; i < at.back() * kGatheredWidth; ++i) wrong += y.as<float>()[i] != value(i);
   return wrong;
 }
 
@@ -39,8 +40,8 @@ TEST(ExpertGather, EveryAnswerIsThereAroundTheNumberOfRowsThatChangesTheWay) {
   for (const int ranks : {1, 2, 3, 7}) {
     run_thread_ranks(ranks, [](Transport& t) {
       Communicator comm(t, all_ranks(t), 0, "experts", 60);
-      ExpertGather gather(comm, kExperts);
-      gather.add_slots(kMost, kWidth, DType::kF32);
+      ExpertGather gather(comm, kGatheredExperts);
+      gather.add_slots(kMost, kGatheredWidth, DType::kF32);
       for (const int64_t most : {int64_t{0}, int64_t{1}, kMost - 1, kMost}) {
         gather.use_slots(most);
         for (int round = 0; round < 5; ++round) {
@@ -54,13 +55,13 @@ TEST(ExpertGather, EveryAnswerIsThereAroundTheNumberOfRowsThatChangesTheWay) {
 }
 
 TEST(SlotChoice, AllRanksChooseTheSameAndGatherRight) {
-  const GatheredRows rows = {.rows = kMost, .width = kWidth, .dtype = DType::kF32};
+  const GatheredRows rows = {.rows = kMost, .width = kGatheredWidth, .dtype = DType::kF32};
   for (const std::string wanted : {"on", "off", "auto"}) {
     std::mutex mutex;
     std::set<int64_t> chosen;
     run_thread_ranks(3, [&](Transport& t) {
       Communicator comm(t, all_ranks(t), 0, "experts", 60);
-      ExpertGather gather(comm, kExperts);
+      ExpertGather gather(comm, kGatheredExperts);
       const SlotChoice choice = choose_slots(gather, rows, wanted);
       EXPECT_EQ(choice.slots_us > 0, wanted == "auto");
       EXPECT_EQ(choice.all_gather_us > 0, wanted == "auto");
@@ -79,7 +80,7 @@ TEST(SlotChoice, AllRanksChooseTheSameAndGatherRight) {
 TEST(SlotChoice, SlotsAreForFewRows) {
   run_thread_ranks(2, [](Transport& t) {
     Communicator comm(t, all_ranks(t), 0, "experts", 60);
-    ExpertGather gather(comm, kExperts);
+    ExpertGather gather(comm, kGatheredExperts);
     EXPECT_EQ(choose_slots(gather, {.rows = 4096, .width = 1}, "on").rows, kMostSlotRows);
   });
 }
@@ -87,7 +88,7 @@ TEST(SlotChoice, SlotsAreForFewRows) {
 TEST(SlotChoice, AnotherWordIsRefused) {
   run_thread_ranks(1, [](Transport& t) {
     Communicator comm(t, all_ranks(t), 0, "experts", 60);
-    ExpertGather gather(comm, kExperts);
+    ExpertGather gather(comm, kGatheredExperts);
     EXPECT_THROW(choose_slots(gather, {.rows = 1, .width = 1}, "yes"), Error);
   });
 }

@@ -5,21 +5,19 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "parallel/placer_averages.h"
 #include "parallel/plan_placement.h"
 
 namespace moraine {
 namespace {
 
-constexpr int64_t kUnit = 256;      // of an average row: averages are integers
-constexpr int64_t kMemory = 4;      // a new step is one part in so many of an average
-constexpr double kFraction = 1024;  // of a nanosecond, to be gathered as an integer
-constexpr uint64_t kShuffleSeed = 1;
+constexpr uint64_t kPlacementSeed = 1;
 
 }  // namespace
 
 // What all members know alike.
 struct ExpertPlacer::Seen {
-  std::vector<int64_t> rows;                     // [M, L, E] times kUnit
+  std::vector<int64_t> rows;                     // [M, L, E] times kRowUnit
   std::vector<double> forward_nanoseconds = {};  // [M] of a row in a forward pass; 0: not known
   double median = 1;                             // nanoseconds of a row, of a whole step
 };
@@ -35,12 +33,12 @@ ExpertPlacer::ExpertPlacer(ExpertExchange& exchange, Communicator& comm,
 void ExpertPlacer::observe(const Tensor& load, const ExpertWork& work) {
   const int64_t E = exchange_->shape().experts, classes = load.dims[1];
   for (int64_t i = 0; i < options_.layers * E; ++i) {
-    const int64_t now = load.as<int64_t>()[i / E * classes + i % E] * kUnit;
+    const int64_t now = load.as<int64_t>()[i / E * classes + i % E] * kRowUnit;
     int64_t& average = rows_[static_cast<size_t>(i)];
-    average = seen_any_ ? average + (now - average) / kMemory : now;
+    average = seen_any_ ? average + (now - average) / kMemorySums : now;
   }
   const double served = static_cast<double>(work.all_rows);
-  all_served_ = seen_any_ ? all_served_ + (served - all_served_) / kMemory : served;
+  all_served_ = seen_any_ ? all_served_ + (served - all_served_) / kMemorySums : served;
   row_time_.add(work.seconds, work.rows);
   forward_time_.add(work.least_row_seconds, work.least_row_seconds > 0 ? 1 : 0);
   seen_any_ = true;
@@ -73,9 +71,9 @@ ExpertPlacer::Seen ExpertPlacer::gather() const {
   const size_t own = rows_.size(), members = slowness_.size();
   std::vector<int64_t> mine = rows_;
   double rows = 0;
-  for (const int64_t r : rows_) rows += static_cast<double>(r) / static_cast<double>(kUnit);
-  for (const double x :
-       {forward_time_.nanoseconds() * kFraction, row_time_.nanoseconds() * kFraction, rows})
+  for (const int64_t r : rows_) rows += static_cast<double>(r) / static_cast<double>(kRowUnit);
+  for (const double x : {forward_time_.nanoseconds() * kNanosecondUnit,
+                         row_time_.nanoseconds() * kNanosecondUnit, rows})
     mine.push_back(std::llround(x));
   std::vector<int64_t> all(mine.size() * members);
   all_gather_equal(*comm_, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
@@ -89,8 +87,9 @@ ExpertPlacer::Seen ExpertPlacer::gather() const {
   for (size_t m = 0; m < members; ++m) {
     const int64_t* of = all.data() + m * mine.size();
     seen.rows.insert(seen.rows.end(), of, of + own);
-    seen.forward_nanoseconds.push_back(static_cast<double>(of[own]) / kFraction);
-    if (of[own + 1] > 0) known.push_back(static_cast<double>(of[own + 1]) / kFraction * passes);
+    seen.forward_nanoseconds.push_back(static_cast<double>(of[own]) / kNanosecondUnit);
+    if (of[own + 1] > 0)
+      known.push_back(static_cast<double>(of[own + 1]) / kNanosecondUnit * passes);
   }
   std::sort(known.begin(), known.end());
   if (!known.empty()) seen.median = known[(known.size() - 1) / 2];
@@ -124,7 +123,7 @@ bool ExpertPlacer::place_layer(const Seen& seen, int64_t layer, PlacementChange&
   const ExpertPlacement next = plan_placement(shape, load, now);
   if (next == now) return false;
   const auto seconds = [&](const ExpertPlacement& placement) {
-    return static_cast<double>(busiest_work(shape, load, placement)) * 1e-9 / kUnit;
+    return static_cast<double>(busiest_work(shape, load, placement)) * 1e-9 / kRowUnit;
   };
   // All members send at once, so each has its share of the bytes.
   const double more = (traffic_bytes(next) - traffic_bytes(now)) /
@@ -141,8 +140,8 @@ PlacementChange ExpertPlacer::shuffle(int64_t step) {
   PlacementChange change{.reason = "shuffle", .layers = options_.layers};
   const PlacementShape& shape = exchange_->shape();
   for (int64_t l = 0; l < options_.layers; ++l) {
-    const ExpertPlacement next =
-        shuffled_placement(shape, kShuffleSeed, static_cast<uint64_t>(step * options_.layers + l));
+    const ExpertPlacement next = shuffled_placement(
+        shape, kPlacementSeed, static_cast<uint64_t>(step * options_.layers + l));
     change.new_guests += new_guests(shape, exchange_->placement(l), next);
     exchange_->place(l, next);
   }

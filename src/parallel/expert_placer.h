@@ -58,7 +58,7 @@ class ExpertPlacer {
   Communicator* comm_;
   PlacerOptions options_;
   bool seen_any_ = false;
-  std::vector<int64_t> rows_;        // [L, E] average of this rank's rows, times kUnit
+  std::vector<int64_t> rows_;        // [L, E] average of this rank's rows, times kRowUnit
   RowTime row_time_, forward_time_;  // of this rank
   double all_served_ = 0;            // rows of all members in a step's passes, average
   std::vector<double> slowness_;

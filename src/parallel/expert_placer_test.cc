@@ -18,7 +18,7 @@ namespace {
 using namespace testing;
 
 constexpr int kRanks = 4;
-constexpr int64_t kExperts = 8, kLayers = 2;
+constexpr int64_t kPlacedExperts = 8, kLayers = 2;
 
 struct Job {
   PlacerOptions options = {.layers = kLayers};
@@ -39,22 +39,23 @@ Answer place(const Job& job) {
   Answer answer;
   std::mutex mutex;
   run_thread_ranks(kRanks, [&](Transport& transport) {
-    Ranks all(transport, make_mesh(kRanks, transport.rank(), kRanks, 1, kRanks, kExperts), 30);
+    Ranks all(transport, make_mesh(kRanks, transport.rank(), kRanks, 1, kRanks, kPlacedExperts),
+              30);
     Rig rig(Backend::kCpu, 1);
-    ExpertExchange exchange(all.experts, kExperts, {.layers = kLayers, .slots = 2});
+    ExpertExchange exchange(all.experts, kPlacedExperts, {.layers = kLayers, .slots = 2});
     ExpertPlacer placer(exchange, all.experts, job.options);
-    const Tensor load = rig.zeros({kLayers, kExperts + 1}, DType::kI64);  // with a skip class
+    const Tensor load = rig.zeros({kLayers, kPlacedExperts + 1}, DType::kI64);  // with a skip class
     for (int64_t i = 0; i < load.count(); ++i) load.as<int64_t>()[i] = 10;
-    load.as<int64_t>()[kExperts] = 1000000;  // skipped: nobody's work
-    load.as<int64_t>()[kExperts + 1 + 5] = 10 + job.hot;
+    load.as<int64_t>()[kPlacedExperts] = 1000000;  // skipped: nobody's work
+    load.as<int64_t>()[kPlacedExperts + 1 + 5] = 10 + job.hot;
     std::optional<PlacementChange> change;
     for (int64_t step = 1; step <= job.steps; ++step) {
       int64_t rows = 0, everybody = 0;
       for (int64_t l = 0; l < kLayers; ++l) {
         const ExpertPlacement& now = exchange.placement(l);
         for (size_t i = 0; i < now.server.size(); ++i) {
-          const int64_t e = static_cast<int64_t>(i) % kExperts;
-          const int64_t of = load.as<int64_t>()[l * (kExperts + 1) + e];
+          const int64_t e = static_cast<int64_t>(i) % kPlacedExperts;
+          const int64_t of = load.as<int64_t>()[l * (kPlacedExperts + 1) + e];
           everybody += of;
           if (now.server[i] == transport.rank()) rows += of;
         }

@@ -6,6 +6,7 @@
 #include "base/fault_point.h"
 #include "comm/exchange.h"  // member_after
 #include "kernels/check_tensor.h"
+#include "tensor/tensor_bytes.h"
 
 namespace moraine {
 namespace {
@@ -26,10 +27,6 @@ int64_t turns_of(const SlotShape& shape) { return shape.same_rows ? kSharedTurns
 // First row, and bounds of the most experts that a member holds.
 int64_t head_words_of(const SlotShape& shape, int64_t members) {
   return (shape.experts + members - 1) / members + 2;
-}
-
-ConstBytes bytes_of(const Tensor& t) {
-  return {static_cast<const std::byte*>(t.data), static_cast<size_t>(t.bytes())};
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ namespace {
 
 using Body = std::function<void(Transport&)>;
 
-constexpr int64_t kExperts = 8, kRows = 37;
+constexpr int64_t kSlotExperts = 8, kSlotRows = 37;
 
 void require(bool ok, const char* what) {
   if (!ok) throw_error(Code::kCorrupt, "{}", what);
@@ -52,14 +52,14 @@ uint64_t draw(uint64_t below, int64_t step, int rank, int64_t index) {
 }
 
 // Rows of a rank by expert at a step, [E+1] bounds: every kind of step comes again and again.
-std::vector<int64_t> draw_rows(int64_t step, int rank) {
+std::vector<int64_t> draw_bounds(int64_t step, int rank) {
   std::vector<int64_t> bounds = {0};
   const int64_t kind =
       (step + rank) % 5;  // 0: none, 1: one, 2: all that fit, to one expert; else some
-  const int64_t chosen = static_cast<int64_t>(draw(kExperts, step, rank, 0));
-  for (int64_t e = 0; e < kExperts; ++e) {
-    const int64_t left = kRows - bounds.back();
-    int64_t n = e != chosen ? 0 : kind == 1 ? 1 : kRows;
+  const int64_t chosen = static_cast<int64_t>(draw(kSlotExperts, step, rank, 0));
+  for (int64_t e = 0; e < kSlotExperts; ++e) {
+    const int64_t left = kSlotRows - bounds.back();
+    int64_t n = e != chosen ? 0 : kind == 1 ? 1 : kSlotRows;
     if (kind == 0) n = 0;
     if (kind > 2)
       n = static_cast<int64_t>(draw(static_cast<uint64_t>(left / 2 + 1), step, rank, e + 1));
@@ -69,9 +69,9 @@ std::vector<int64_t> draw_rows(int64_t step, int rank) {
 }
 
 // A rank's tensors, of one step after another.
-class Tensors {
+class RowMemory {
  public:
-  Tensors(DType dtype, int64_t width) : dtype_(dtype), width_(width) {}
+  RowMemory(DType dtype, int64_t width) : dtype_(dtype), width_(width) {}
 
   Tensor empty(int64_t rows) {
     auto& memory = memory_.emplace_back(static_cast<size_t>(rows * width_ * dtype_bytes(dtype_)));
@@ -116,9 +116,9 @@ class Sent {  // stays where it is
  public:
   Sent(const Kind& kind, int64_t step, int rank)
       : tensors_(kind.dtype, kind.width),
-        bounds_(draw_rows(step, rank)),
+        bounds_(draw_bounds(step, rank)),
         rows_(tensors_.integers(bounds_)),
-        x_(tensors_.random(kRows, step, rank)) {}
+        x_(tensors_.random(kSlotRows, step, rank)) {}
 
   const Tensor& x() const { return x_; }
   const Tensor& rows() const { return rows_; }
@@ -137,7 +137,7 @@ class Sent {  // stays where it is
   void check(const Tensor& answers) {
     const int64_t n = bounds_.back();
     const Tensor want = tensors_.empty(n);
-    for (int64_t e = 0; e < kExperts; ++e) {
+    for (int64_t e = 0; e < kSlotExperts; ++e) {
       const int64_t begin = bounds_[static_cast<size_t>(e)],
                     end = bounds_[static_cast<size_t>(e + 1)];
       tensors_.compute(want.rows(begin, end), x_.rows(begin, end), e);
@@ -146,14 +146,14 @@ class Sent {  // stays where it is
   }
 
  private:
-  Tensors tensors_;
+  RowMemory tensors_;
   const std::vector<int64_t> bounds_;
   const Tensor rows_, x_;
 };
 
 SlotShape shape_of(const Kind& kind, bool same_rows = false) {
-  return {.experts = kExperts,
-          .rows = kRows,
+  return {.experts = kSlotExperts,
+          .rows = kSlotRows,
           .width = kind.width,
           .dtype = kind.dtype,
           .same_rows = same_rows};
@@ -203,10 +203,10 @@ TEST(ExpertSlots, TheBitsAreThoseOfTheCollectives) {
         Communicator comm = world(t, 1), other = world(t, 2);
         const int me = comm.rank();
         ExpertSlots slots(comm, shape_of(kind));
-        ExpertExchange exchange(other, kExperts);
-        Tensors tensors(kind.dtype, kind.width);
+        ExpertExchange exchange(other, kSlotExperts);
+        RowMemory tensors(kind.dtype, kind.width);
         Context ctx;
-        const Tensor in = tensors.empty(comm.size() * kRows), back = tensors.empty(kRows);
+        const Tensor in = tensors.empty(comm.size() * kSlotRows), back = tensors.empty(kSlotRows);
         std::vector<int64_t> table(static_cast<size_t>(comm.size() * (exchange.groups() + 1)));
         const Tensor received =
             make_tensor(table.data(), DType::kI64, {comm.size(), exchange.groups() + 1});
@@ -242,11 +242,11 @@ TEST(ExpertSlots, TheBitsAreThoseOfTheCollectives) {
 struct SharedStep {
   SharedStep(const Kind& kind, int64_t step, int rank)
       : tensors(kind.dtype, kind.width),
-        bounds(draw_rows(step, 0)),
+        bounds(draw_bounds(step, 0)),
         rows(tensors.integers(bounds)),
-        y(tensors.random(kRows, step, rank)) {}
+        y(tensors.random(kSlotRows, step, rank)) {}
 
-  Tensors tensors;
+  RowMemory tensors;
   const std::vector<int64_t> bounds;
   const Tensor rows, y;
 };
@@ -258,7 +258,7 @@ TEST(ExpertSlots, SharedRowsAreThoseOfTheAllGather) {
     everywhere(ranks, [](Transport& t) {
       Communicator comm = world(t, 1);
       const Kind kind = {.dtype = DType::kBF16, .width = 24};
-      ExpertGather gather(comm, kExperts);
+      ExpertGather gather(comm, kSlotExperts);
       Context ctx;
       std::deque<SharedStep> want;
       for (int64_t step = 0; step < 100; ++step) {
@@ -271,8 +271,8 @@ TEST(ExpertSlots, SharedRowsAreThoseOfTheAllGather) {
         const Tensor placed = slots.place(mine.bounds.back());
         const int64_t begin = mine.bounds[static_cast<size_t>(gather.expert_begin())],
                       end = mine.bounds[static_cast<size_t>(gather.expert_end())];
-        std::copy_n(Tensors::at(mine.y.rows(begin, end)), mine.y.rows(begin, end).bytes(),
-                    Tensors::at(placed.rows(begin, end)));
+        std::copy_n(RowMemory::at(mine.y.rows(begin, end)), mine.y.rows(begin, end).bytes(),
+                    RowMemory::at(placed.rows(begin, end)));
         slots.share(mine.rows);
         const Tensor answers = slots.answers();
         require(same(answers, want[static_cast<size_t>(step)].y.rows(0, mine.bounds.back())),
@@ -296,7 +296,7 @@ void lose(Transport& t, int moment, double deadline, const std::function<void()>
   };
   if (moment == 2) {
     const SharedStep step({}, 3, comm.rank());
-    slots.place(kRows);
+    slots.place(kSlotRows);
     if (now(2)) return;
     slots.share(step.rows);
   } else {

@@ -2,21 +2,10 @@
 #include "parallel/guest_experts.h"
 
 #include "kernels/elementwise.h"
+#include "parallel/group_bytes.h"
+#include "tensor/tensor_bytes.h"
 
 namespace moraine {
-namespace {
-
-Bytes bytes_of(const Tensor& t) {
-  return {static_cast<std::byte*>(t.data), static_cast<size_t>(t.bytes())};
-}
-
-// One expert's part of a pack.
-Bytes group_of(const PackedMatrix& pack, int64_t group) {
-  return {packed_group(pack, group), static_cast<size_t>(packed_group_bytes(pack))};
-}
-
-}  // namespace
-
 GuestExperts::GuestExperts(Arena& arena, Communicator& comm, const ExpertExchange& exchange,
                            const GuestOptions& options)
     : comm_(&comm), exchange_(&exchange), options_(options) {
@@ -50,8 +39,8 @@ GuestExperts::Pieces GuestExperts::weight_pieces(int64_t layer) const {
   const auto add = [&](size_t member, int64_t slot, int64_t expert) {
     const size_t home = static_cast<size_t>(exchange_->shape().home(expert));
     for (const PackedMatrix& pack : packs_[static_cast<size_t>(layer)]) {
-      if (home == me) pieces.send[member].push_back(group_of(pack, expert - begin));
-      if (member == me) pieces.receive[home].push_back(group_of(pack, held + slot));
+      if (home == me) pieces.send[member].push_back(group_bytes(pack, expert - begin));
+      if (member == me) pieces.receive[home].push_back(group_bytes(pack, held + slot));
     }
   };
   for (size_t m = 0; m < members; ++m) {

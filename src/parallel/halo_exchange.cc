@@ -6,13 +6,10 @@
 
 #include "comm/exchange.h"
 #include "kernels/check_tensor.h"
+#include "tensor/tensor_bytes.h"
 
 namespace moraine {
 namespace {
-
-Bytes bytes_of(const Tensor& t) {
-  return {static_cast<std::byte*>(t.data), static_cast<size_t>(t.bytes())};
-}
 
 void copy_elements(const Tensor& to, int64_t to_at, const Tensor& from, int64_t from_at,
                    int64_t count) {

@@ -20,8 +20,8 @@ namespace {
 
 using namespace testing;
 
-constexpr int64_t kHeads = 3, kWidth = 5, kKeyHeads = 2;  // of q and k together; of v
-constexpr int64_t kColumns = kHeads * kWidth, kValues = kKeyHeads * kWidth;
+constexpr int64_t kHeads = 3, kHeadWidth = 5, kKeyHeads = 2;  // of q and k together; of v
+constexpr int64_t kColumns = kHeads * kHeadWidth, kValues = kKeyHeads * kHeadWidth;
 constexpr int64_t kHalf = kValues / 2, kAll = kColumns + kValues;
 
 // [G, T, 2d] by row of a head: the conv's pairs as [T, G*2d] rows and back.
@@ -34,7 +34,7 @@ Tensor as_rows(Rig& rig, const Tensor& pair) {
   return rows;
 }
 Tensor as_heads(Rig& rig, const Tensor& rows) {
-  const int64_t T = rows.dims[0], G = kHeads, n = 2 * kWidth;
+  const int64_t T = rows.dims[0], G = kHeads, n = 2 * kHeadWidth;
   const Tensor pair = rig.zeros({G, T, n}, rows.dtype);
   for (int64_t i = 0; i < pair.count(); ++i) {
     ref::set(pair, i, ref::get(rows, (i / n % T) * G * n + i / n / T * n + i % n));
@@ -43,14 +43,14 @@ Tensor as_heads(Rig& rig, const Tensor& rows) {
 }
 
 // In the batch's rows.
-struct Whole {
-  Whole(Rig& rig, int64_t T, DType dtype) {
+struct WholeBatch {
+  WholeBatch(Rig& rig, int64_t T, DType dtype) {
     const DType wide = wide_dtype(dtype);
     qkv = rig.normal({T, kAll}, dtype, 1), w = rig.normal({kColumns, 2}, wide, 2);
-    b = rig.normal({kColumns}, wide, 3), dpair = rig.normal({T, kHeads * 2 * kWidth}, dtype, 4);
-    dv = rig.normal({T, kKeyHeads, kWidth}, dtype, 5);
-    pair = rig.zeros({T, kHeads * 2 * kWidth}, dtype);
-    v = rig.zeros({T, kKeyHeads, kWidth}, dtype), dqkv = rig.zeros({T, kAll}, dtype);
+    b = rig.normal({kColumns}, wide, 3), dpair = rig.normal({T, kHeads * 2 * kHeadWidth}, dtype, 4);
+    dv = rig.normal({T, kKeyHeads, kHeadWidth}, dtype, 5);
+    pair = rig.zeros({T, kHeads * 2 * kHeadWidth}, dtype);
+    v = rig.zeros({T, kKeyHeads, kHeadWidth}, dtype), dqkv = rig.zeros({T, kAll}, dtype);
     dw = rig.zeros({kColumns, 2}, wide), db = rig.zeros({kColumns}, wide);
   }
   Tensor qkv, w, b, dpair, dv;   // in
@@ -63,10 +63,10 @@ struct Halos {
 };
 
 // The layer's use of it, on rows whose segments may have halos.
-void run_layer(Rig& rig, const Whole& t, Segments segments, const Halos& halos) {
+void run_layer(Rig& rig, const WholeBatch& t, Segments segments, const Halos& halos) {
   const auto& [halo, dhalo, halo_row] = halos;
   const int64_t T = t.qkv.dims[0];
-  const Tensor pair = rig.zeros({kHeads, T, 2 * kWidth}, t.qkv.dtype);
+  const Tensor pair = rig.zeros({kHeads, T, 2 * kHeadWidth}, t.qkv.dtype);
   cca_conv_forward(rig.ctx, {.pair = pair,
                              .qkv = t.qkv,
                              .halo = halo.conv,
@@ -100,7 +100,7 @@ void run_layer(Rig& rig, const Whole& t, Segments segments, const Halos& halos) 
                               .halo_row = halo_row});
 }
 
-void run_ranks(const Packed& p, const Whole& in, const Whole& out, Backend backend) {
+void run_ranks(const Packed& p, const WholeBatch& in, const WholeBatch& out, Backend backend) {
   std::mutex mutex;  // of the sums over ranks
   run_thread_ranks(static_cast<int>(p.layout.ranks), [&](Transport& transport) {
     Communicator comm = world_of(transport);
@@ -111,7 +111,7 @@ void run_ranks(const Packed& p, const Whole& in, const Whole& out, Backend backe
     HaloExchange exchange(
         arena, {.sequences = B + 1, .columns = kColumns, .values = kHalf, .dtype = dtype});
     const ContextRows mine = make_context_rows(p.layout, comm.rank(), p.segment_begin);
-    Whole t(rig, mine.rows(), dtype);
+    WholeBatch t(rig, mine.rows(), dtype);
     t.w = in.w, t.b = in.b;
     take_rows(mine, t.qkv, in.qkv);
     take_rows(mine, t.dpair, in.dpair);
@@ -140,7 +140,7 @@ void expect_ranks_are_whole(int64_t ranks, int64_t sequences, int64_t length, ui
   const Backend backend = dtype == DType::kF64 ? Backend::kRef : Backend::kCpu;
   Rig rig(backend);
   const Packed p = random_packed(ranks, sequences, length, seed);
-  const Whole want(rig, p.layout.rows(), dtype), got(rig, p.layout.rows(), dtype);
+  const WholeBatch want(rig, p.layout.rows(), dtype), got(rig, p.layout.rows(), dtype);
   run_layer(rig, want, whole_segments(p), {});
   run_ranks(p, want, got, backend);
   EXPECT_SAME_BITS(got.pair, want.pair);

@@ -6,14 +6,14 @@
 namespace moraine {
 namespace {
 
-constexpr size_t kMemory = 4;  // times
+constexpr size_t kRememberedTimes = 4;
 constexpr double kSlow = 1.5;  // times the median time of a row
 
 }  // namespace
 
 void RowTime::add(double seconds, int64_t rows) {
   if (rows <= 0) return;
-  if (last_.size() == kMemory) last_.erase(last_.begin());
+  if (last_.size() == kRememberedTimes) last_.erase(last_.begin());
   last_.push_back(seconds * 1e9 / static_cast<double>(rows));
 }
 

@@ -11,7 +11,7 @@ namespace moraine {
 namespace {
 
 constexpr int64_t kMostBlocks = 64;  // of a member's mean rows
-constexpr uint64_t kShuffleSeed = 2;
+constexpr uint64_t kRowSeed = 2;
 constexpr int64_t kNextRows = 4;  // a group that has rows takes so many more
 constexpr int kSweeps = 2;        // the second sees what the experts behind it took
 
@@ -172,7 +172,7 @@ void shuffle_rows(const SplitShape& shape, const SplitRoutes& routes, std::span<
     for (int64_t left = rows[static_cast<size_t>(s.expert)]; left > 0;) {
       const auto below = [&](int64_t n) {
         return static_cast<int64_t>(
-            random_below(static_cast<uint64_t>(n), kShuffleSeed, Stream::kChoice, index, draw++));
+            random_below(static_cast<uint64_t>(n), kRowSeed, Stream::kChoice, index, draw++));
       };
       const int64_t taken = 1 + below(left);
       const auto to = static_cast<size_t>(below(static_cast<int64_t>(s.holders.size())));

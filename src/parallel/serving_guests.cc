@@ -5,14 +5,10 @@
 
 #include "base/check.h"
 #include "base/fault_point.h"
+#include "parallel/group_bytes.h"
 
 namespace moraine {
 namespace {
-
-// One expert's part of a pack.
-Bytes group_of(const PackedMatrix& pack, int64_t group) {
-  return {packed_group(pack, group), static_cast<size_t>(packed_group_bytes(pack))};
-}
 
 PackedMatrix take_slots(Arena& arena, PackedMatrix pack, int64_t slots) {
   pack.groups = slots;
@@ -53,8 +49,8 @@ void ServingGuests::send(int64_t layer, const GuestTable& next) {
     const int64_t slot = static_cast<int64_t>(i) % shape_.slots,
                   at = e - shape_.begin(static_cast<int64_t>(home));
     for (const auto matrix : {&ExpertPacks::gate_up, &ExpertPacks::down}) {
-      if (home == me) send[to].push_back(group_of(held.*matrix, at));
-      if (to == me) receive[home].push_back(group_of(guests.*matrix, slot));
+      if (home == me) send[to].push_back(group_bytes(held.*matrix, at));
+      if (to == me) receive[home].push_back(group_bytes(guests.*matrix, slot));
     }
     if (home == me) bytes_sent_ += bytes_of_guest(layer);
   }

@@ -6,18 +6,16 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "parallel/placer_averages.h"
 #include "parallel/plan_guests.h"
 
 namespace moraine {
 namespace {
 
-constexpr int64_t kUnit = 256;      // of an average row: averages are integers
-constexpr int64_t kMemory = 4;      // a new sum is one part in so many of an average
-constexpr double kFraction = 1024;  // of a nanosecond, to be gathered as an integer
-constexpr double kCost = 64;        // of a row at a member that is not slow
+constexpr double kCost = 64;  // of a row at a member that is not slow
 constexpr double kBytesPerSecond =
     5e9;  // between members, as in training where it was not measured
-constexpr uint64_t kShuffleSeed = 3;
+constexpr uint64_t kGuestSeed = 3;
 
 // Slots that are the same in both.
 GuestTable kept(const GuestTable& now, const GuestTable& next) {
@@ -81,8 +79,8 @@ std::optional<PlacementChange> ServingPlacer::take_change() {
 void ServingPlacer::observe() {
   const GatherWork work = gather_->take_work();
   for (size_t i = 0; i < rows_.size(); ++i) {
-    const int64_t now = work.expert_work[i] * kUnit;
-    rows_[i] = seen_any_ ? rows_[i] + (now - rows_[i]) / kMemory : now;
+    const int64_t now = work.expert_work[i] * kRowUnit;
+    rows_[i] = seen_any_ ? rows_[i] + (now - rows_[i]) / kMemorySums : now;
   }
   seen_any_ = true;
   row_time_.add(work.least_row_seconds, work.least_row_seconds > 0 ? 1 : 0);
@@ -90,7 +88,7 @@ void ServingPlacer::observe() {
   for (const auto& [recent, now] :
        {std::pair{&recent_busiest_, work.busiest}, std::pair{&recent_home_, work.home_busiest},
         std::pair{&recent_all_, work.home_all}})
-    *recent = *recent * (1 - 1.0 / kMemory) + static_cast<double>(now);
+    *recent = *recent * (1 - 1.0 / kMemorySums) + static_cast<double>(now);
   if (recent_all_ == 0) return;
   const double mean = recent_all_ / static_cast<double>(gather_->shape().members);
   load_.rank_load_over_mean = recent_busiest_ / mean;
@@ -102,15 +100,15 @@ void ServingPlacer::find_costs() {
   row_seconds_ = options_.row_seconds;
   if (row_seconds_ > 0) return;
   const size_t members = slowness_.size();
-  const int64_t mine[2] = {std::llround(row_time_.nanoseconds() * kFraction),
-                           std::llround(pass_seconds_ * 1e9 * kFraction)};
+  const int64_t mine[2] = {std::llround(row_time_.nanoseconds() * kNanosecondUnit),
+                           std::llround(pass_seconds_ * 1e9 * kNanosecondUnit)};
   std::vector<int64_t> all(2 * members);
   all_gather_equal(gather_->comm(), std::as_bytes(std::span(mine)),
                    std::as_writable_bytes(std::span(all)));
   std::vector<double> rows, passes;
   for (size_t m = 0; m < members; ++m) {
-    rows.push_back(static_cast<double>(all[2 * m]) / kFraction);
-    if (all[2 * m + 1] > 0) passes.push_back(static_cast<double>(all[2 * m + 1]) / kFraction);
+    rows.push_back(static_cast<double>(all[2 * m]) / kNanosecondUnit);
+    if (all[2 * m + 1] > 0) passes.push_back(static_cast<double>(all[2 * m + 1]) / kNanosecondUnit);
   }
   find_slow(rows, slowness_);
   std::sort(passes.begin(), passes.end());
@@ -128,7 +126,7 @@ double ServingPlacer::busiest(std::span<const int64_t> rows, const GuestTable& t
   split_rows(gather_->shape(), split_routes(gather_->shape(), table), rows, gather_->cost(),
              &split);
   const int64_t most = *std::max_element(split.work.begin(), split.work.end());
-  return static_cast<double>(most) / (kCost * kUnit);
+  return static_cast<double>(most) / (kCost * kRowUnit);
 }
 
 void ServingPlacer::plan() {
@@ -153,7 +151,7 @@ void ServingPlacer::plan_layer(int64_t layer, PlacementChange& change, Sums& sum
   const GuestTable next = plan_guests(shape, rows, gather_->cost(), now);
   const double before = busiest(rows, now);
   double all = 0, rate = 0;
-  for (const int64_t r : rows) all += static_cast<double>(r) / kUnit;
+  for (const int64_t r : rows) all += static_cast<double>(r) / kRowUnit;
   for (const int64_t c : gather_->cost()) rate += kCost / static_cast<double>(c);
   sums.before += before, sums.level += all / rate;
   const double after = next == now ? before : busiest(rows, next);
@@ -205,8 +203,8 @@ void ServingPlacer::use() {
 void ServingPlacer::shuffle() {
   PlacementChange change{.reason = "shuffle", .layers = layers_};
   for (int64_t l = 0; l < layers_; ++l) {
-    const GuestTable next = shuffled_guests(gather_->shape(), kShuffleSeed,
-                                            static_cast<uint64_t>(steps_ * layers_ + l));
+    const GuestTable next =
+        shuffled_guests(gather_->shape(), kGuestSeed, static_cast<uint64_t>(steps_ * layers_ + l));
     const int64_t fresh = count_new_guests(guests_->table(l), next);
     change.new_guests += fresh;
     change.bytes += fresh * guests_->bytes_of_guest(l);

@@ -83,7 +83,7 @@ class ServingPlacer {
   int64_t steps_ = 0;
   bool seen_any_ = false;
   std::vector<int64_t>
-      rows_;  // [L, E] by work_of_rows, of the steps between two plans, average, times kUnit
+      rows_;  // [L, E] by work_of_rows, of the steps between two plans, average, times kRowUnit
   double recent_busiest_ = 0, recent_home_ = 0, recent_all_ = 0;
   RowTime row_time_;              // of this rank, the least between two plans
   double pass_seconds_ = 0;       // of this rank, a row of any pass since the last plan

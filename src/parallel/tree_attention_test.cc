@@ -19,12 +19,12 @@ namespace {
 using namespace testing;
 
 // Two documents in the cache, dealt in blocks; rows [first, length) of each are asked for.
-struct Case {
+struct TreeCase {
   int64_t ranks, H, K, d, block;
   int64_t length[2], first[2];
 };
 
-constexpr Case kCases[] = {
+constexpr TreeCase kTreeCases[] = {
     {1, 4, 2, 16, 16, {50, 9}, {49, 8}},
     {2, 4, 2, 24, 16, {50, 9}, {49, 8}},    // a decode row each; one rank has no key of the second
     {4, 2, 1, 64, 32, {301, 2}, {300, 0}},  // a prompt's first rows
@@ -33,8 +33,8 @@ constexpr Case kCases[] = {
     {4, 2, 1, 16, 16, {64, 65}, {63, 64}},    // the last row of a round, the first of the next
 };
 
-struct Whole {
-  Whole(Rig& rig, const Case& c, DType dtype) {
+struct WholeCache {
+  WholeCache(Rig& rig, const TreeCase& c, DType dtype) {
     rows = c.length[0] - c.first[0] + c.length[1] - c.first[1];
     const int64_t R = c.length[0] + c.length[1];
     q = rig.normal({rows, c.H, c.d}, dtype, 1, 1.5), k = rig.normal({R, c.K, c.d}, dtype, 2, 1.5);
@@ -64,7 +64,7 @@ void copy_row(const Tensor& to, int64_t to_row, const Tensor& from, int64_t from
 }
 
 // o and lse of each rank.
-std::vector<std::pair<Tensor, Tensor>> run_ranks(Rig& out, const Case& c, const Whole& w) {
+std::vector<std::pair<Tensor, Tensor>> run_ranks(Rig& out, const TreeCase& c, const WholeCache& w) {
   std::vector<std::pair<Tensor, Tensor>> results;
   for (int64_t r = 0; r < c.ranks; ++r) {
     results.emplace_back(out.zeros({w.rows, c.H, c.d}, w.q.dtype),
@@ -116,11 +116,11 @@ std::vector<std::pair<Tensor, Tensor>> run_ranks(Rig& out, const Case& c, const 
 
 TEST(TreeAttention, EveryRankHasTheAnswerOfTheWholeCache) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const Case& c : kCases) {
+    for (const TreeCase& c : kTreeCases) {
       SCOPED_TRACE(std::string(dtype_name(dtype)) + " ranks " + std::to_string(c.ranks) +
                    " block " + std::to_string(c.block));
       Rig rig;
-      const Whole w(rig, c, dtype);
+      const WholeCache w(rig, c, dtype);
       const Tensor none = rig.zeros({w.rows, c.H, c.d}, DType::kF64),
                    delta = rig.zeros({w.rows, c.H}, DType::kF64);
       const AttentionAllowed allowed(

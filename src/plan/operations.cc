@@ -5,13 +5,12 @@
 
 #include "kernels/linear.h"
 #include "model/head.h"
+#include "plan/formula.h"
 
 namespace moraine {
 namespace {
 
 constexpr double kWide = 4;  // bytes: f32
-
-double f(int64_t n) { return static_cast<double>(n); }
 
 // (row, key) pairs of one document of n rows; each row sees `window` keys at most (0: no limit).
 double pairs_of(int64_t n, int64_t window) {

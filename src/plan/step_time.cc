@@ -5,6 +5,8 @@
 #include <bit>
 #include <cmath>
 
+#include "plan/formula.h"
+
 namespace moraine {
 namespace {
 
@@ -12,8 +14,6 @@ namespace {
 const OperationFit kNominalProduct = {.call_us = 1, .factor = 1.6};
 const OperationFit kNominalOther = {.call_us = 1, .factor = 2};
 const OperationFit kNominalBetween = {.call_us = 1, .factor = 0};
-
-double f(int64_t n) { return static_cast<double>(n); }
 
 // The fit of this operation and type, of as many threads or else the nearest number.
 OperationFit fit_of(const StepOperation& o, const Machine& machine, bool bf16, int64_t threads) {

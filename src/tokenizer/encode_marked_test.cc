@@ -8,16 +8,13 @@
 #include <numeric>
 #include <string>
 
-#include "testing/places.h"
 #include "tokenizer/decoder.h"
+#include "tokenizer/test_golden.h"
 
 namespace moraine {
 namespace {
 
-std::unique_ptr<Tokenizer> load(const std::string& style) {
-  return Tokenizer::load(posix_file_system(),
-                         testing::source_path("tests/golden/tokenizer/" + style + ".json"));
-}
+using testing::load_golden;
 
 // Some special token of the vocabulary that a text can hold.
 std::string special_of(const Tokenizer& tokenizer) {
@@ -44,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Styles, EncodeMarked,
                          ::testing::Values("gpt2", "gpt2_prefix", "llama2", "gemma3", "falcon"));
 
 TEST_P(EncodeMarked, TheWholeTextAndEachByteRangeOfIt) {
-  const std::unique_ptr<Tokenizer> tokenizer = load(GetParam());
+  const std::unique_ptr<Tokenizer> tokenizer = load_golden(GetParam());
   const std::string text = "Hello there, general. How is 12345\n\n  the weather?\n";
   const std::vector<int32_t> whole = tokenizer->encode(text, false);
   const bool prefixed = std::string(GetParam()) == "gpt2_prefix";
@@ -81,7 +78,7 @@ TEST_P(EncodeMarked, TheWholeTextAndEachByteRangeOfIt) {
 }
 
 TEST_P(EncodeMarked, SpecialTokensOfTheTemplateAndNotOfStrangers) {
-  const std::unique_ptr<Tokenizer> tokenizer = load(GetParam());
+  const std::unique_ptr<Tokenizer> tokenizer = load_golden(GetParam());
   const std::string special = special_of(*tokenizer);
   if (special.empty()) GTEST_SKIP() << "no special token that shortens a text";
   const std::string text = "user says " + special + " here" + special + "answer" + special;
@@ -106,7 +103,7 @@ TEST_P(EncodeMarked, SpecialTokensOfTheTemplateAndNotOfStrangers) {
 
 // gemma3 writes spaces as U+2581: a text that holds that sign does not come back as it was.
 TEST(EncodeMarkedChanged, TokensStillBelongToOneSide) {
-  const std::unique_ptr<Tokenizer> tokenizer = load("gemma3");
+  const std::unique_ptr<Tokenizer> tokenizer = load_golden("gemma3");
   const std::string left = "odd \xE2\x96\x81 sign", right = "the answer";
   ASSERT_NE(tokenizer->decode(tokenizer->encode(left, false), false), left);
   const std::string text = left + right;

@@ -9,9 +9,8 @@
 #include "base/file_system.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "testing/places.h"
 #include "tokenizer/stream_decoder.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/test_golden.h"
 
 namespace moraine {
 namespace {
@@ -20,16 +19,14 @@ const char* const kStyles[] = {"falcon", "gemma3",          "gpt2",   "gpt2_pref
                                "llama2", "llama3",          "o200k",  "metaspace_always",
                                "qwen",   "metaspace_first", "splits", "starcoder"};
 
-std::string golden(const std::string& file) {
-  return testing::source_path("tests/golden/tokenizer/" + file);
-}
+using testing::golden_path;
 
 class Golden : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     const std::string name = GetParam();
-    tokenizer_ = Tokenizer::load(posix_file_system(), golden(name + ".json"));
-    cases_ = parse_json(posix_file_system().read(golden(name + ".cases.json")), name);
+    tokenizer_ = Tokenizer::load(posix_file_system(), golden_path(name));
+    cases_ = parse_json(posix_file_system().read(golden_path(name + ".cases")), name);
     ASSERT_GT(cases_.size(), 100u);
   }
   std::unique_ptr<Tokenizer> tokenizer_;

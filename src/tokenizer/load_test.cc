@@ -9,15 +9,13 @@
 #include "base/file_system.h"
 #include "base/json.h"
 #include "base/random.h"
-#include "testing/places.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/test_golden.h"
 
 namespace moraine {
 namespace {
 
-std::string golden(const std::string& style) {
-  return posix_file_system().read(testing::source_path("tests/golden/tokenizer/") + style +
-                                  ".json");
+std::string golden_json(const std::string& style) {
+  return posix_file_system().read(testing::golden_path(style));
 }
 
 // Loads, and if that works, encodes: an Error is fine, anything else is not.
@@ -36,7 +34,7 @@ bool survives(const std::string& json) {
 
 TEST(LoadDamaged, CutAnywhere) {
   for (const char* style : {"gemma3", "falcon"}) {
-    const std::string json = golden(style);
+    const std::string json = golden_json(style);
     for (size_t at = 0; at < json.size(); at += 1 + at / 25) {
       EXPECT_FALSE(survives(json.substr(0, at))) << style << " cut at " << at;
     }
@@ -45,7 +43,7 @@ TEST(LoadDamaged, CutAnywhere) {
 
 TEST(LoadDamaged, FlippedBytes) {
   for (const char* style : {"gemma3", "llama3", "splits", "metaspace_first"}) {
-    const std::string json = golden(style);
+    const std::string json = golden_json(style);
     for (uint64_t seed = 0; seed < 150; ++seed) {
       std::string damaged = json;
       for (uint64_t i = 0; i <= seed % 3; ++i) {
@@ -76,7 +74,7 @@ void each_value(Json* value, const std::function<void()>& changed) {
 
 TEST(LoadDamaged, WrongTypes) {
   for (const char* style : {"gemma3", "llama2", "splits", "metaspace_first", "falcon", "llama3"}) {
-    Json root = parse_json(golden(style), style);
+    Json root = parse_json(golden_json(style), style);
     root["model"]["vocab"] = Json::object({{"a", 0}, {"b", 1}, {"ab", 2}, {"<unk>", 3}});
     root["model"]["merges"] = Json::array({"a b"});
     root["added_tokens"] = Json::array({root["added_tokens"].back()});
@@ -168,7 +166,7 @@ const Damage kDamages[] = {
 
 TEST(LoadDamaged, NamesWhatIsWrong) {
   for (const Damage& damage : kDamages) {
-    Json json = parse_json(golden("gpt2"), "gpt2");
+    Json json = parse_json(golden_json("gpt2"), "gpt2");
     damage.change(&json);
     try {
       Tokenizer::parse(json_text(json), "the file");
@@ -194,7 +192,7 @@ TEST(LoadDamaged, DeepAndRepeated) {
 
 // A few lines that ask for gigabytes, or for hours.
 TEST(LoadDamaged, GreedyNormalizersAndTokensAreRefused) {
-  Json json = parse_json(golden("gpt2"), "gpt2");
+  Json json = parse_json(golden_json("gpt2"), "gpt2");
   const Json twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
   const auto error_of = [&](const std::string& text) -> std::string {
     try {

@@ -16,7 +16,7 @@ namespace moraine {
 namespace {
 
 constexpr int kNestingMost = 100;
-constexpr int64_t kShownMost = 200;     // bytes of a pattern in a message
+constexpr int64_t kPatternShown = 200;  // bytes of a pattern in a message
 constexpr int64_t kRepeatMost = 65535;  // PCRE2's limit
 constexpr const char* kAnyCharacter = "[\\x{0}-\\x{10FFFF}]";
 constexpr const char* kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
@@ -147,7 +147,7 @@ class Translator {
  private:
   [[noreturn]] void fail(std::string_view found) const {
     throw_error(Code::kInvalidArgument, "{}: regular expression «{}» at byte {}: {}", what_,
-                printable(in_, kShownMost), at_, found);
+                printable(in_, kPatternShown), at_, found);
   }
   [[noreturn]] void unsupported(std::string_view found) const {
     fail(fmt::format("{} is not supported", found));

@@ -11,19 +11,14 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/utf8.h"
-#include "testing/places.h"
 #include "tokenizer/stream_decoder.h"
+#include "tokenizer/test_golden.h"
 
 namespace moraine {
 namespace {
 
-std::string golden(const std::string& style) {
-  return testing::source_path("tests/golden/tokenizer/" + style + ".json");
-}
-
-std::unique_ptr<Tokenizer> load(const std::string& style) {
-  return Tokenizer::load(posix_file_system(), golden(style));
-}
+using testing::golden_path;
+using testing::load_golden;
 
 // Bytes with many invalid sequences, spaces and letters.
 std::string random_bytes(uint64_t seed) {
@@ -59,7 +54,7 @@ std::string random_bytes(uint64_t seed) {
 
 TEST(Tokenizer, EveryByteStringSurvives) {
   for (const char* style : {"gpt2", "llama3", "o200k"}) {
-    const auto tokenizer = load(style);
+    const auto tokenizer = load_golden(style);
     for (uint64_t seed = 0; seed < 400; ++seed) {
       const std::string text = random_bytes(seed);
       EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, false), false), text) << style << seed;
@@ -69,7 +64,7 @@ TEST(Tokenizer, EveryByteStringSurvives) {
 
 TEST(Tokenizer, ByteFallbackSurvivesWithSpacesForWordStarts) {
   for (const char* style : {"gemma3", "llama2"}) {
-    const auto tokenizer = load(style);
+    const auto tokenizer = load_golden(style);
     for (uint64_t seed = 0; seed < 400; ++seed) {
       const std::string text = random_bytes(seed);
       // Llama 2 puts a space in front of what follows an added token.
@@ -86,14 +81,14 @@ TEST(Tokenizer, ByteFallbackSurvivesWithSpacesForWordStarts) {
 }
 
 TEST(Tokenizer, NothingIsPutInFrontAfterAnInvalidByte) {
-  const auto tokenizer = load("llama2");
+  const auto tokenizer = load_golden("llama2");
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("a\xFF"
                                                 "b",
                                                 false),
                               false),
             "a\xFF"
             "b");
-  const auto prefix = load("gpt2_prefix");
+  const auto prefix = load_golden("gpt2_prefix");
   EXPECT_EQ(prefix->decode(prefix->encode("a\xFF"
                                           "b",
                                           false),
@@ -103,7 +98,7 @@ TEST(Tokenizer, NothingIsPutInFrontAfterAnInvalidByte) {
 }
 
 TEST(Tokenizer, OrdinaryTextMakesNoSpecialToken) {
-  const auto tokenizer = load("llama3");
+  const auto tokenizer = load_golden("llama3");
   const std::string text = "a<|end|><|begin_of_text|>b";
   bool special = false;
   for (const int32_t id : tokenizer->encode(text, false)) special |= tokenizer->is_special(id);
@@ -130,7 +125,7 @@ TEST(Tokenizer, AddedTokensThatTakeWhiteSpace) {
 }
 
 TEST(Tokenizer, Ids) {
-  const auto tokenizer = load("gemma3");
+  const auto tokenizer = load_golden("gemma3");
   EXPECT_EQ(tokenizer->bos_id(), tokenizer->id_of("<bos>"));
   EXPECT_EQ(tokenizer->eos_id(), tokenizer->id_of("<eos>"));
   EXPECT_GE(tokenizer->bos_id(), 0);
@@ -149,7 +144,7 @@ TEST(Tokenizer, Ids) {
 }
 
 TEST(Tokenizer, StreamReplacesWhatIsNoText) {
-  const auto tokenizer = load("gpt2");
+  const auto tokenizer = load_golden("gpt2");
   StreamDecoder stream(*tokenizer, false);
   std::string all;
   for (const int32_t id : tokenizer->encode("\xF0\x9F", false)) all += stream.push(id);
@@ -162,7 +157,7 @@ TEST(Tokenizer, StreamReplacesWhatIsNoText) {
 
 TEST(Tokenizer, AMegabyteOfOneLetter) {
   for (const char* style : {"gpt2", "gemma3", "splits", "falcon"}) {
-    const auto tokenizer = load(style);
+    const auto tokenizer = load_golden(style);
     for (const char letter : {'a', ' ', '\n', '1', '.'}) {
       const std::string text(1 << 20, letter);
       EXPECT_NO_THROW(tokenizer->encode(text, false)) << style << letter;
@@ -171,7 +166,7 @@ TEST(Tokenizer, AMegabyteOfOneLetter) {
 }
 
 TEST(Tokenizer, AnyThreadMayEncode) {
-  const auto tokenizer = load("qwen");
+  const auto tokenizer = load_golden("qwen");
   const std::string text = "Cafe\u0301 don't 1234 \u1100\u1161 \xFF end";
   const std::vector<int32_t> wanted = tokenizer->encode(text, false);
   std::vector<std::thread> threads;
@@ -202,7 +197,7 @@ class Folder : public ::testing::Test {
 };
 
 TEST_F(Folder, LoadsAFolderAndWhatLiesBeside) {
-  write("tokenizer.json", fs_.read(golden("gpt2")));
+  write("tokenizer.json", fs_.read(golden_path("gpt2")));
   EXPECT_EQ(Tokenizer::load(fs_, path_)->eos_id(), 0);
   EXPECT_EQ(Tokenizer::load(fs_, path_)->bos_id(), -1);
   write("special_tokens_map.json",

@@ -13,13 +13,13 @@ namespace moraine {
 namespace {
 
 // The rows that all ranks write, and read, by tensor.
-struct Rows {
+struct TensorParts {
   std::vector<int64_t> shape;
   std::vector<int> writers, readers;
 };
 
-void note(std::map<std::string, Rows>& all, const TensorRows& t, bool writes) {
-  Rows& rows = all[t.name];
+void note(std::map<std::string, TensorParts>& all, const TensorRows& t, bool writes) {
+  TensorParts& rows = all[t.name];
   if (rows.shape.empty()) rows.shape = t.shape;
   ASSERT_EQ(rows.shape, t.shape) << t.name;
   ASSERT_EQ(static_cast<size_t>(t.local.rank), t.shape.size()) << t.name;
@@ -40,7 +40,7 @@ RunConfig config_of(MatrixRule matrices) {
 }
 
 void check_mesh(const RunConfig& c, int ranks, int64_t expert) {
-  std::map<std::string, Rows> all;
+  std::map<std::string, TensorParts> all;
   for (int r = 0; r < ranks; ++r) {
     PlannedRanks planned(make_mesh(ranks, r, expert, 1, 8, c.model.experts));
     const Mesh& mesh = planned.ranks().mesh;

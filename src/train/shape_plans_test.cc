@@ -9,7 +9,7 @@
 namespace moraine {
 namespace {
 
-RunConfig base_config() {
+RunConfig planned_config() {
   RunConfig c;
   c.model.vocab_size = 4096;
   c.train.slots = 2, c.train.sequence = 256, c.train.batch_tokens = 2 * 4 * 256;
@@ -24,7 +24,7 @@ TEST(ShapePlans, KeepTheirBudgetAndTheRules) {
   const Machine machine = nominal_machine(2);
   for (const int64_t budget : {5'000'000, 50'000'000, 1'000'000'000}) {
     double last = 1e9;
-    for (const ShapePlan& p : plan_shapes(base_config(), machine, 2, {.parameters = budget})) {
+    for (const ShapePlan& p : plan_shapes(planned_config(), machine, 2, {.parameters = budget})) {
       const ModelConfig& m = p.model;
       EXPECT_EQ(p.parameters.total, count_parameters(m).total);
       EXPECT_NEAR(static_cast<double>(p.parameters.total), static_cast<double>(budget),
@@ -42,7 +42,7 @@ TEST(ShapePlans, KeepTheirBudgetAndTheRules) {
 // A config that is written is one that train reads, with that shape and what it plans to take.
 TEST(ShapePlans, WriteAConfigThatTrainTakes) {
   const Machine machine = nominal_machine(2);
-  const RunConfig base = base_config();
+  const RunConfig base = planned_config();
   const ShapePlan plan = plan_shapes(base, machine, 2, {.parameters = 8'000'000}).front();
   const RunConfig read =
       read_run_config(SettingsTable::parse(print_run_config(with_shape(base, plan)), "shape.toml"));
@@ -61,7 +61,7 @@ TEST(ShapePlans, MoreTimeNeverMakesASmallerModel) {
   int64_t last = 0;
   for (const double hours : {0.2, 1.0, 5.0}) {
     const std::vector<ShapePlan> plans =
-        plan_shapes(base_config(), machine, 2, {.seconds = hours * 3600});
+        plan_shapes(planned_config(), machine, 2, {.seconds = hours * 3600});
     for (const ShapePlan& p : plans) EXPECT_LE(p.run_seconds, hours * 3600);
     EXPECT_GE(plans.front().parameters.active, last) << hours;
     last = plans.front().parameters.active;
@@ -70,10 +70,10 @@ TEST(ShapePlans, MoreTimeNeverMakesASmallerModel) {
 
 TEST(ShapePlans, RefuseWhatNothingFits) {
   const Machine machine = nominal_machine(2);
-  EXPECT_THROW(plan_shapes(base_config(), machine, 2, {}), Error);
-  EXPECT_THROW(plan_shapes(base_config(), machine, 2, {.parameters = 1, .seconds = 1}), Error);
-  EXPECT_THROW(plan_shapes(base_config(), machine, 2, {.parameters = 1000}), Error);
-  EXPECT_THROW(plan_shapes(base_config(), machine, 2, {.seconds = 1e-3}), Error);
+  EXPECT_THROW(plan_shapes(planned_config(), machine, 2, {}), Error);
+  EXPECT_THROW(plan_shapes(planned_config(), machine, 2, {.parameters = 1, .seconds = 1}), Error);
+  EXPECT_THROW(plan_shapes(planned_config(), machine, 2, {.parameters = 1000}), Error);
+  EXPECT_THROW(plan_shapes(planned_config(), machine, 2, {.seconds = 1e-3}), Error);
 }
 
 }  // namespace

@@ -16,10 +16,6 @@
 
 namespace moraine {
 
-inline std::span<std::byte> bytes_of(const Tensor& t) {
-  return {static_cast<std::byte*>(t.data), static_cast<size_t>(t.bytes())};
-}
-
 class StateHash {
  public:
   // Memory that outlives it; empty tensors are left out.

@@ -23,7 +23,7 @@ std::vector<StepReport> equal_reports(const Mesh& mesh) {
   return reports;
 }
 
-using Ranks = std::vector<int>;
+using RankList = std::vector<int>;
 
 TEST(StepVerdict, OfTheStateWhoeverIsNotWithMoreThanHalfIsWrong) {
   const Mesh mesh = mesh_of(8, 2);
@@ -33,13 +33,13 @@ TEST(StepVerdict, OfTheStateWhoeverIsNotWithMoreThanHalfIsWrong) {
          {&StepReport::weights, &StepReport::experts, &StepReport::numbers}) {
       std::vector<StepReport> reports = equal_reports(mesh);
       reports[static_cast<size_t>(r)].*field = hash(99);
-      EXPECT_EQ(judge_state(mesh, reports).wrong, Ranks{r});
+      EXPECT_EQ(judge_state(mesh, reports).wrong, RankList{r});
     }
   }
   std::vector<StepReport> reports = equal_reports(mesh);
   reports[1].weights = reports[6].weights = hash(99);
   reports[3].numbers = hash(98);
-  EXPECT_EQ(judge_state(mesh, reports).wrong, (Ranks{1, 3, 6}));
+  EXPECT_EQ(judge_state(mesh, reports).wrong, (RankList{1, 3, 6}));
 }
 
 TEST(StepVerdict, OfTheStateWithoutAMajorityAllAreSuspects) {
@@ -47,13 +47,13 @@ TEST(StepVerdict, OfTheStateWithoutAMajorityAllAreSuspects) {
   reports[1].weights = hash(99);
   const StepVerdict two = judge_state(mesh_of(2, 1), reports);
   EXPECT_TRUE(two.wrong.empty());
-  EXPECT_EQ(two.suspects, (Ranks{0, 1}));
+  EXPECT_EQ(two.suspects, (RankList{0, 1}));
   const Mesh pairs = mesh_of(4, 2);  // experts 0 are at ranks 0 and 2
   reports = equal_reports(pairs);
   reports[2].experts = hash(99);
-  EXPECT_EQ(judge_state(pairs, reports).suspects, (Ranks{0, 2}));
+  EXPECT_EQ(judge_state(pairs, reports).suspects, (RankList{0, 2}));
   reports[1].weights = hash(98);  // somebody can be named: that comes first
-  EXPECT_EQ(judge_state(pairs, reports).wrong, Ranks{1});
+  EXPECT_EQ(judge_state(pairs, reports).wrong, RankList{1});
 }
 
 // What ranks say of slots, each right: the shared gradients of rank r's slot are r, those of the experts of part q of
@@ -106,9 +106,9 @@ TEST(StepVerdict, OfSlotsWhoWasWrongOnceIsNamed) {
         SCOPED_TRACE(fmt::format("{} ranks, experts over {}, rank {}", mesh.ranks, mesh.expert, r));
         Passes own = right_passes(mesh), again = right_passes(mesh);
         spoil(own.own, r, expert);
-        EXPECT_EQ(judge(mesh, own).wrong, Ranks{r});
+        EXPECT_EQ(judge(mesh, own).wrong, RankList{r});
         spoil(again.again, r, expert);
-        EXPECT_EQ(judge(mesh, again).wrong, Ranks{r});
+        EXPECT_EQ(judge(mesh, again).wrong, RankList{r});
       }
     }
   }
@@ -121,7 +121,7 @@ TEST(StepVerdict, OfThreeWhoIsAlwaysWrongIsNamed) {
     uint64_t with = 900;
     for (SlotPass* pass : {&passes.own, &passes.again, &passes.more[0]})
       spoil(*pass, r, false, with++);
-    EXPECT_EQ(judge(mesh, passes).wrong, Ranks{r});
+    EXPECT_EQ(judge(mesh, passes).wrong, RankList{r});
   }
 }
 
@@ -132,7 +132,7 @@ TEST(StepVerdict, OfTwoThatInsistBothAreSuspects) {
   spoil(passes.more[0], 1, false);  // its own slot once more
   const StepVerdict verdict = judge(mesh, passes);
   EXPECT_TRUE(verdict.wrong.empty());
-  EXPECT_EQ(verdict.suspects, (Ranks{0, 1}));
+  EXPECT_EQ(verdict.suspects, (RankList{0, 1}));
   EXPECT_NE(verdict.evidence.find("the slot of rank 1"), std::string::npos) << verdict.evidence;
 }
 
@@ -144,7 +144,7 @@ TEST(StepVerdict, WhereSeveralSlotsOfAGroupAreWrongItIsOneOfTheGroup) {
   spoil(passes.own, 3, true);
   const StepVerdict verdict = judge(mesh, passes);
   EXPECT_TRUE(verdict.wrong.empty());
-  EXPECT_EQ(verdict.suspects, (Ranks{2, 3}));
+  EXPECT_EQ(verdict.suspects, (RankList{2, 3}));
 }
 
 // The rows of one rank are wrong: so are the gradients of the experts that they went to.
@@ -153,7 +153,7 @@ TEST(StepVerdict, WhereOneSlotOfAGroupIsWrongExpertsFollowIt) {
   Passes passes = right_passes(mesh);
   spoil(passes.own, 2, false);
   for (const int r : {2, 3}) spoil(passes.own, r, true);
-  EXPECT_EQ(judge(mesh, passes).wrong, Ranks{2});
+  EXPECT_EQ(judge(mesh, passes).wrong, RankList{2});
 }
 
 }  // namespace

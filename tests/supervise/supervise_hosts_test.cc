@@ -17,14 +17,13 @@
 #include "base/process_stat.h"
 #include "base/test_folder.h"
 #include "tests/program.h"
+#include "tests/supervise/rest.h"
 #include "tests/tiny_run.h"
 
 namespace moraine {
 namespace {
 
 using namespace testing;
-
-void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }
 
 // Below those that the system gives to connections: such a one may be taken before rank 0 listens there.
 int free_port() {

@@ -16,14 +16,13 @@
 #include "base/test_page.h"
 #include "supervisor/test_listener.h"
 #include "tests/program.h"
+#include "tests/supervise/rest.h"
 #include "tests/tiny_run.h"
 
 namespace moraine {
 namespace {
 
 using namespace testing;
-
-void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }
 
 class Supervise : public ::testing::Test {
  protected:

@@ -19,8 +19,6 @@ namespace {
 
 constexpr int64_t kHeaderBytes = int64_t{1} << 20;  // more than headers and manifest of most copies
 
-std::string nothing(const std::vector<std::string>&) { return ""; }
-
 ManifestFile carried(const CheckpointFile& file) {
   const int64_t bytes = static_cast<int64_t>(file.content.size());
   return {file.name, bytes, hash_bytes(file.content.data(), bytes)};

@@ -20,14 +20,13 @@ namespace {
 
 using testing::deal;
 using testing::Dealt;
+using testing::disk;
 using testing::FaultyFileSystem;
 using testing::Killed;
 using testing::kRankDeadline;
 using testing::RankErrors;
 using testing::TestCheckpoint;
 using testing::TestFolder;
-
-FileSystem& disk() { return posix_file_system(); }
 
 // Ranks of one process that say they are on several hosts.
 class FakeHosts : public Transport {

@@ -30,7 +30,7 @@ class DiskWork {
 };
 
 // What a member sends in one round.
-struct Piece {
+struct FilePiece {
   int64_t file = -1;  // position in the list; -1: it has sent all
   int64_t bytes = 0;
   bool last = false;
@@ -44,11 +44,11 @@ class Leaving {
     skip_others();
   }
 
-  Piece next(std::vector<std::byte>* out) {
+  FilePiece next(std::vector<std::byte>* out) {
     if (at_ == files_.size()) return {};
     const HostFile& file = files_[at_];
-    const Piece piece{static_cast<int64_t>(at_), std::min(kHostPiece, file.bytes - done_),
-                      done_ + kHostPiece >= file.bytes};
+    const FilePiece piece{static_cast<int64_t>(at_), std::min(kHostPiece, file.bytes - done_),
+                          done_ + kHostPiece >= file.bytes};
     out->assign(static_cast<size_t>(piece.bytes), std::byte{0});
     disk_.run([&] {
       const std::string path = join_path(folder_, file.name);
@@ -147,11 +147,11 @@ std::optional<Error> pass_on(Communicator& comm, const Hosts& hosts, FileSystem&
   std::vector<std::vector<std::byte>> theirs(size);
   while (true) {
     mine.clear();
-    const Piece piece = leaving.next(&mine);
-    std::vector<Piece> all(size);
+    const FilePiece piece = leaving.next(&mine);
+    std::vector<FilePiece> all(size);
     all_gather_equal(comm, std::as_bytes(std::span(&piece, 1)),
                      std::as_writable_bytes(std::span(all)));
-    if (std::all_of(all.begin(), all.end(), [](const Piece& p) { return p.file < 0; })) break;
+    if (std::all_of(all.begin(), all.end(), [](const FilePiece& p) { return p.file < 0; })) break;
     std::vector<ConstBytes> send(size);
     std::vector<Bytes> receive(size);
     const auto partner_of = [&](size_t m) {

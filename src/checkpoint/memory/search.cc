@@ -17,8 +17,6 @@
 namespace moraine {
 namespace {
 
-std::string nothing(const std::vector<std::string>&) { return ""; }
-
 // A copy, or a part of one, in one host's folder.
 struct Held {
   int64_t step = 0;

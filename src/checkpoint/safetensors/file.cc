@@ -31,12 +31,13 @@ constexpr TypeRow kTypes[] = {
     {"F8_E5M2", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F8_E8M0", 8}, {"F4", 4},
     {"F6_E2M3", 6}, {"F6_E3M2", 6}};
 
-struct DTypeRow {
+struct TypeName {
   const char* name;
   DType dtype;
 };
-constexpr DTypeRow kDTypes[] = {{"F64", DType::kF64}, {"F32", DType::kF32}, {"BF16", DType::kBF16},
-                                {"I64", DType::kI64}, {"I32", DType::kI32}, {"U8", DType::kU8}};
+constexpr TypeName kTypeNames[] = {{"F64", DType::kF64},   {"F32", DType::kF32},
+                                   {"BF16", DType::kBF16}, {"I64", DType::kI64},
+                                   {"I32", DType::kI32},   {"U8", DType::kU8}};
 
 constexpr int64_t kMaxElements = INT64_MAX / 8;  // so that bytes of the widest type fit, too
 constexpr int64_t kLengthBytes = 8;              // the u64 before the header
@@ -231,7 +232,7 @@ const SafetensorsEntry& SafetensorsFile::get(std::string_view name) const {
 }
 
 bool dtype_of_safetensors(std::string_view type, DType* dtype) {
-  for (const DTypeRow& row : kDTypes) {
+  for (const TypeName& row : kTypeNames) {
     if (type != row.name) continue;
     *dtype = row.dtype;
     return true;
@@ -240,7 +241,7 @@ bool dtype_of_safetensors(std::string_view type, DType* dtype) {
 }
 
 const char* safetensors_type(DType dtype) {
-  for (const DTypeRow& row : kDTypes) {
+  for (const TypeName& row : kTypeNames) {
     if (dtype == row.dtype) return row.name;
   }
   MR_CHECK(false, "dtype %d", static_cast<int>(dtype));

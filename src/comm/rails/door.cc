@@ -13,8 +13,8 @@
 namespace moraine {
 namespace {
 
-constexpr size_t kMostGuests = 1024;
-constexpr double kGuestSeconds = 5, kSendSeconds = 1;
+constexpr size_t kMostAtDoor = 1024;
+constexpr double kSendSeconds = 1;
 
 }  // namespace
 
@@ -155,7 +155,7 @@ void Door::work(double seconds) {
   if (fd >= 0) guests_.emplace_back().fd = fd;
   if (fd >= 0) guests_.back().ends = wire_.now() + kGuestSeconds;
   for (auto g = guests_.begin(); g != guests_.end();) {
-    const bool stays = wire_.now() < g->ends && guests_.size() <= kMostGuests && greet(*g);
+    const bool stays = wire_.now() < g->ends && guests_.size() <= kMostAtDoor && greet(*g);
     if (!stays && g->fd >= 0) wire_.close(g->fd);
     g = stays ? std::next(g) : guests_.erase(g);
   }

@@ -19,6 +19,8 @@
 
 namespace moraine {
 
+constexpr double kGuestSeconds = 5;  // that a guest has to say who it is
+
 // A connection between member 0 and another one.
 struct MemberLink {
   int fd = -1;

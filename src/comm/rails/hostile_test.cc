@@ -45,12 +45,12 @@ Place make_place(int rank) {
 }
 
 // Ranks 1 and 2, that do collectives until stop(), by threads.
-class Job {
+class AttackedJob {
  public:
-  explicit Job(const std::string& secret = kSecret) : secret_(secret) {
+  explicit AttackedJob(const std::string& secret = kSecret) : secret_(secret) {
     for (int rank = 0; rank < kRanks; ++rank) places_[rank] = make_place(rank);
   }
-  ~Job() {
+  ~AttackedJob() {
     if (threads_[1].joinable()) stop();
     for (const int fd : places_[0].listeners) close(fd);
   }
@@ -176,7 +176,7 @@ struct Case {
 };
 
 // Each guest is thrown out, and counted once.
-void try_cases(Job& job, const std::vector<Case>& cases) {
+void try_cases(AttackedJob& job, const std::vector<Case>& cases) {
   for (const Case& c : cases) {
     const int64_t before = job.counters(1).*c.counter;
     TestGuest guest(job.address(1, 0));
@@ -194,7 +194,7 @@ void say_hello(TestGuest& guest, const std::function<void(Hello& hello)>& change
 }
 
 TEST(RailsHostile, HellosThatDoNotFitAreCountedByTheirKind) {
-  Job job;
+  AttackedJob job;
   job.start();
   using C = RailCounters;
   try_cases(
@@ -234,7 +234,7 @@ TEST(RailsHostile, HellosThatDoNotFitAreCountedByTheirKind) {
 }
 
 TEST(RailsHostile, WhoDoesNotKnowTheSecretIsThrownOut) {
-  Job job;
+  AttackedJob job;
   job.start();
   const Hello hello = hello_of(0, 1, 0);
   RailProof old_proof;
@@ -278,7 +278,7 @@ TEST(RailsHostile, WhoDoesNotKnowTheSecretIsThrownOut) {
 }
 
 TEST(RailsHostile, WhoSaysNothingOrTooLittleIsThrownOut) {
-  Job job;
+  AttackedJob job;
   job.start();
   TestGuest silent(job.address(1, 1)), half(job.address(1, 1));
   half.send_text("mor");
@@ -297,7 +297,7 @@ TEST(RailsHostile, WhoSaysNothingOrTooLittleIsThrownOut) {
 }
 
 TEST(RailsHostile, AFloodOfGuestsTakesNoMoreThanItsPlaces) {
-  Job job;
+  AttackedJob job;
   job.start();
   std::vector<TestGuest> guests;
   for (int i = 0; i < 200; ++i) guests.emplace_back(job.address(1, i % kRails));
@@ -311,7 +311,7 @@ TEST(RailsHostile, AFloodOfGuestsTakesNoMoreThanItsPlaces) {
 }
 
 TEST(RailsHostile, WithoutAFileDescriptorToSpareGuestsAreRefused) {
-  Job job;
+  AttackedJob job;
   job.start();
   const int guest = socket(AF_INET, SOCK_STREAM, 0), lowest_free = dup(guest);
   close(lowest_free);
@@ -373,7 +373,7 @@ Case frame_case(const char* what, const std::function<void(FrameHead& head)>& ch
 }
 
 TEST(RailsHostile, FramesThatMayNotBeEndTheirConnection) {
-  Job job("");
+  AttackedJob job("");
   job.start();
   FrameHead sealed = first_chunk(1, 100);
   const std::vector<std::byte> payload(100, std::byte{1});
@@ -437,7 +437,7 @@ TEST(RailsHostile, FramesThatMayNotBeEndTheirConnection) {
 }
 
 TEST(RailsHostile, APeerOfManyMessagesThatNobodyTakesHoldsUpNobody) {
-  Job job("");
+  AttackedJob job("");
   job.start();
   TestGuest guest(job.address(1, 0));
   ASSERT_TRUE(guest.shake_hands(hello_of(0, 1, 0), ""));
@@ -460,7 +460,7 @@ TEST(RailsHostile, APeerOfManyMessagesThatNobodyTakesHoldsUpNobody) {
 
 // Somebody between both ends, who may say anything and does not know the secret.
 TEST(RailsHostile, WithASecretNoFrameIsChangedRepeatedOrLeftOut) {
-  Job job;
+  AttackedJob job;
   job.start();
   FrameHead head = first_chunk(1, 100);
   const std::vector<std::byte> payload(100, std::byte{1}), other(100, std::byte{2});
@@ -521,7 +521,7 @@ TEST(RailsHostile, WithASecretNoFrameIsChangedRepeatedOrLeftOut) {
 }
 
 TEST(RailsHostile, ARailThatAStrangerTookIsTakenBack) {
-  Job job;
+  AttackedJob job;
   job.start();
   for (int i = 0; i < 20; ++i) {
     TestGuest guest(job.address(2, i % kRails));  // says that it is rank 1
@@ -534,7 +534,7 @@ TEST(RailsHostile, ARailThatAStrangerTookIsTakenBack) {
 }
 
 TEST(RailsHostile, AStrangerAtAPeersAddressIsNotTalkedTo) {
-  Job job;
+  AttackedJob job;
   RailAddress place = find_rail_address("127.0.2.77");
   const int listener = listen_on(&place);
   job.move_address(2, 1, place.address);

@@ -116,7 +116,7 @@ class World {
       if (now_ < faults_until) fault();
       pair_.connect(now_);
       for (End& end : ends_) step(end, messages);
-      if (testing::Test::HasFatalFailure()) return false;
+      if (::testing::Test::HasFatalFailure()) return false;
       if (done(messages)) return true;
     }
     return false;

@@ -16,7 +16,7 @@ namespace moraine {
 namespace {
 
 constexpr uint32_t kMostText = 64 << 10, kMostDigits = 16;  // of a text, of its length
-constexpr double kGuestSeconds = 5, kNewsSeconds = 10, kTurnSeconds = 0.05;
+constexpr double kMeetingNewsSeconds = 10, kWaitTurnSeconds = 0.05;
 
 // Each behind its length and a space.
 std::vector<std::string> split_texts(const std::string& all, size_t ranks) {
@@ -130,12 +130,12 @@ std::string Rendezvous::missing() const {
 // Until all are there, or it is time to go on with fewer.
 void Rendezvous::receive_guests() {
   const double begin = wire_.now();
-  double news = begin + kNewsSeconds;
+  double news = begin + kMeetingNewsSeconds;
   std::map<int, MemberLink>& links = door_->links();
   const auto was_in_a_group = [](const auto& link) { return link.second.generation > 0; };
   while (static_cast<int>(links.size()) < options_.members - 1) {
     check_stop();
-    door_->work(kTurnSeconds);
+    door_->work(kWaitTurnSeconds);
     const bool again =
         group_.generation > 0 || std::any_of(links.begin(), links.end(), was_in_a_group);
     const double seconds = wire_.now() - begin;
@@ -143,7 +143,7 @@ void Rendezvous::receive_guests() {
     if (wire_.now() < news) continue;
     log_event(Level::kInfo, "rails.waiting", "address={} missing=\"{}\" seconds={:.0f}",
               address_text(options_.address), missing(), seconds);
-    news += kNewsSeconds;
+    news += kMeetingNewsSeconds;
   }
 }
 
@@ -186,7 +186,7 @@ void Rendezvous::end_job() {
 void Rendezvous::keep_door() {
   const int ranks = static_cast<int>(group_.members.size());
   while (!stop_) {
-    door_->work(kTurnSeconds);
+    door_->work(kWaitTurnSeconds);
     int others = 0;  // who is of this group has left it, and will be missed
     for (const auto& [member, link] : door_->links())
       others += !std::binary_search(group_.members.begin(), group_.members.end(), member);
@@ -284,7 +284,7 @@ bool Rendezvous::hear_of_group() {
   const double end = may_meet_again() ? kForEver : wire_.now() + options_.seconds;
   for (;;) {
     const int host[] = {links_.at(0).fd};
-    while (wire_.now() < end && !wire_.wait_to_read(host, kTurnSeconds)) check_stop();
+    while (wire_.now() < end && !wire_.wait_to_read(host, kWaitTurnSeconds)) check_stop();
     Group group;
     try {
       group = parse_group(receive_text(links_.at(0), 'H', 0, end));
@@ -314,7 +314,7 @@ void Rendezvous::join() {
       throw_error(Code::kPeerLost,
                   "rendezvous at {}: nobody answers since {:.0f} seconds; wanted rank 0 there",
                   address_text(options_.address), seconds);
-    wire_.pause(kTurnSeconds);
+    wire_.pause(kWaitTurnSeconds);
   }
 }
 

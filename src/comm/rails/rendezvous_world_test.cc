@@ -40,9 +40,9 @@ struct Team {
   std::set<int> workers;  // lives
 };
 
-class Job {
+class MeetingJob {
  public:
-  Job(uint64_t seed, int members)
+  MeetingJob(uint64_t seed, int members)
       : world_(seed),
         members_(members),
         life_of_(static_cast<size_t>(members), -1),
@@ -100,7 +100,7 @@ class Job {
   std::string problem_;
 };
 
-Rendezvous::Options Job::options_of(int member, Wire& wire) {
+Rendezvous::Options MeetingJob::options_of(int member, Wire& wire) {
   const auto host = [this] { return VirtualWorld::place(home_[0], 7070); };
   return {.member = member,
           .members = members_,
@@ -117,7 +117,7 @@ Rendezvous::Options Job::options_of(int member, Wire& wire) {
           .wire = &wire};
 }
 
-void Job::begin(int member) {
+void MeetingJob::begin(int member) {
   const int number = static_cast<int>(lives_.size());
   lives_.push_back({.member = member});
   life_of_[static_cast<size_t>(member)] = number;
@@ -128,7 +128,7 @@ void Job::begin(int member) {
 }
 
 // As RailsJob::meet and the trainer behind it.
-void Job::live(int number, Wire& wire) {
+void MeetingJob::live(int number, Wire& wire) {
   try {
     Rendezvous rendezvous(options_of(life(number).member, wire));
     for (bool goes_on = true; goes_on;) {
@@ -168,8 +168,8 @@ void Job::live(int number, Wire& wire) {
   died(number, 0.1);
 }
 
-Job::TeamId Job::join(int number, const Rendezvous::Group& group,
-                      const std::vector<std::string>& texts) {
+MeetingJob::TeamId MeetingJob::join(int number, const Rendezvous::Group& group,
+                                    const std::vector<std::string>& texts) {
   std::vector<int> of_texts;
   for (const std::string& text : texts) of_texts.push_back(std::stoi(text));
   const TeamId id(group.generation, of_texts.at(0));
@@ -206,7 +206,7 @@ Job::TeamId Job::join(int number, const Rendezvous::Group& group,
 }
 
 // Until the group is lost or may grow. False: the job has ended.
-bool Job::work(TeamId id, Rendezvous& rendezvous) {
+bool MeetingJob::work(TeamId id, Rendezvous& rendezvous) {
   Team& team = teams_.at(id);
   const double sees_after = world_.draws.between(0, kSeesAfter);
   const bool is_first = rendezvous.group().rank == 0;
@@ -222,14 +222,14 @@ bool Job::work(TeamId id, Rendezvous& rendezvous) {
   return false;
 }
 
-void Job::break_team(Team& team, double time) {
+void MeetingJob::break_team(Team& team, double time) {
   if (team.broken_at <= time) return;
   team.broken_at = time;
   world_.at(time + kSeesAfter, [] {});  // by then all see it
 }
 
 // Who goes to meet again has closed its rails.
-void Job::leave(int number, uint64_t generation, double seconds) {
+void MeetingJob::leave(int number, uint64_t generation, double seconds) {
   tell("life {} leaves generation {}", number, generation);
   life(number).left = generation;
   for (auto& [id, team] : teams_) {
@@ -239,7 +239,7 @@ void Job::leave(int number, uint64_t generation, double seconds) {
   }
 }
 
-void Job::died(int number, double noticed_after) {
+void MeetingJob::died(int number, double noticed_after) {
   life(number).has_ended = true;
   tell("life {} (member {}) has ended: {}", number, life(number).member, life(number).text);
   leave(number, kNoGeneration, noticed_after);
@@ -249,11 +249,11 @@ void Job::died(int number, double noticed_after) {
 }
 
 // A supervisor starts a process for a member that has none.
-void Job::succeed(int member) {
+void MeetingJob::succeed(int member) {
   if (!is_over_ && !lives(life_of_[static_cast<size_t>(member)])) begin(member);
 }
 
-void Job::cut_pair(int a, int b, double seconds) {
+void MeetingJob::cut_pair(int a, int b, double seconds) {
   tell("cut {} {} for {:.1f}", a, b, seconds);
   world_.cut(a, b, seconds);
   if (!world_.draws.one_in(3)) world_.cut(b, a, seconds);
@@ -269,7 +269,7 @@ void Job::cut_pair(int a, int b, double seconds) {
   }
 }
 
-void Job::fault() {
+void MeetingJob::fault() {
   ++faults_;
   SeededDraws& d = world_.draws;
   const int member = static_cast<int>(d.below(members_));
@@ -325,7 +325,7 @@ void Job::fault() {
 }
 
 // All members work in one group, which nothing has broken.
-bool Job::is_whole() {
+bool MeetingJob::is_whole() {
   for (const auto& [id, team] : teams_) {
     const bool is_all = static_cast<int>(team.workers.size()) == members_;
     if (is_all && team.broken_at == kNever && !team.grows) return true;
@@ -333,7 +333,7 @@ bool Job::is_whole() {
   return false;
 }
 
-std::string Job::run() {
+std::string MeetingJob::run() {
   SeededDraws& d = world_.draws;
   double time = d.between(0.2, 2);
   for (int64_t left = 1 + d.below(5); left > 0; --left) {
@@ -363,7 +363,7 @@ TEST(RendezvousWorld, AllAgreeOnWhoIsInAGroupWhateverHappens) {
   ::testing::internal::CaptureStderr();
   std::string problem;
   for (int64_t seed = only != nullptr ? std::atoll(only) : 0; seed < seeds; ++seed) {
-    Job job(static_cast<uint64_t>(seed), 2 + static_cast<int>(seed % 5));
+    MeetingJob job(static_cast<uint64_t>(seed), 2 + static_cast<int>(seed % 5));
     problem = job.run();
     teams += job.teams();
     faults += job.faults();

@@ -1,4 +1,5 @@
-// TcpPath: asks by TCP_INFO, of the kernel's own header: that of the C library is shorter.
+// TcpPath: asks by TCP_INFO, of the kernel's own header: that of the C library is shorter. No file of this folder
+// includes that one: the two do not go together in a batch.
 #include "comm/rails/tcp_path.h"
 
 #include <linux/tcp.h>

@@ -1,7 +1,8 @@
 // Wire: sockets, poll, and loops over what can be moved at once.
 #include "comm/rails/wire.h"
 
-#include <netinet/tcp.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>

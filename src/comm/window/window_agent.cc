@@ -7,8 +7,6 @@
 namespace moraine {
 namespace {
 
-constexpr int64_t kWordBytes = sizeof(uint64_t);
-
 std::vector<std::byte> frame_of(const WindowFrame& head, ConstBytes payload) {
   std::vector<std::byte> frame(sizeof head + payload.size());
   std::memcpy(frame.data(), &head, sizeof head);
@@ -95,9 +93,9 @@ WindowStatus WindowAgent::find(const WindowPlace& p, int64_t bytes, std::byte** 
 
 WindowStatus WindowAgent::find_word(const WindowPlace& p, uint64_t** word) const {
   std::byte* at = nullptr;
-  const WindowStatus status = find(p, kWordBytes, &at);
+  const WindowStatus status = find(p, kWindowWordBytes, &at);
   if (status != WindowStatus::kOk) return status;
-  if (p.offset % kWordBytes != 0) return WindowStatus::kUnaligned;
+  if (p.offset % kWindowWordBytes != 0) return WindowStatus::kUnaligned;
   *word = reinterpret_cast<uint64_t*>(at);
   return WindowStatus::kOk;
 }

@@ -15,16 +15,16 @@
 namespace moraine {
 namespace {
 
-constexpr int kRanks = 3, kPuts = 12, kAdds = 20, kGarbage = 50;
+constexpr int kAgents = 3, kPuts = 12, kAdds = 20, kGarbage = 50;
 constexpr int64_t kBlock = 40000, kGuard = 64;  // three parts
-constexpr uint64_t kGeneration = 77;
+constexpr uint64_t kWindowGeneration = 77;
 enum Segments { kBlocks, kWords, kNarrow };
 
 std::byte byte_of(int from, int64_t round, int64_t i) {
   return static_cast<std::byte>(from * 71 + round * 29 + i * 3 + i / 253);
 }
 
-struct Flight {
+struct PutFlight {
   int64_t at;
   int from, to;
   std::vector<std::byte> frame;
@@ -32,14 +32,14 @@ struct Flight {
 
 // A rank: a segment with a block for each rank, one of words (signals; a sum; one that is swapped), and a narrow one
 // between guards.
-struct End {
-  explicit End(int rank) : me(rank), agent(static_cast<uint64_t>(rank) * 1000000 + 1) {
-    blocks.resize(kRanks * kBlock);
-    words.resize(kRanks + 2);
+struct AgentEnd {
+  explicit AgentEnd(int rank) : me(rank), agent(static_cast<uint64_t>(rank) * 1000000 + 1) {
+    blocks.resize(kAgents * kBlock);
+    words.resize(kAgents + 2);
     narrow.assign(3 * kGuard, std::byte{0xab});
-    agent.add_segment(kBlocks, kGeneration, blocks);
-    agent.add_segment(kWords, kGeneration, std::as_writable_bytes(std::span(words)));
-    agent.add_segment(kNarrow, kGeneration, Bytes(narrow).subspan(kGuard, kGuard));
+    agent.add_segment(kBlocks, kWindowGeneration, blocks);
+    agent.add_segment(kWords, kWindowGeneration, std::as_writable_bytes(std::span(words)));
+    agent.add_segment(kNarrow, kWindowGeneration, Bytes(narrow).subspan(kGuard, kGuard));
   }
   bool guards_hold() const {
     for (int64_t i = 0; i < 3 * kGuard; ++i) {
@@ -53,7 +53,7 @@ struct End {
   WindowAgent agent;
   std::vector<std::byte> blocks, narrow;
   std::vector<uint64_t> words;
-  int64_t puts[kRanks] = {}, seen[kRanks] = {};  // to and from each rank
+  int64_t puts[kAgents] = {}, seen[kAgents] = {};  // to and from each rank
   int64_t adds = 0, refused = 0, bad = 0;
   uint64_t asked = 0, swap_value = 0;  // the request under way, or 0
   int64_t swaps = 0, garbage = 0;
@@ -61,43 +61,43 @@ struct End {
 };
 
 GlobalAddress at(int rank, int segment, int64_t offset) {
-  return {rank, segment, offset, kGeneration};
+  return {rank, segment, offset, kWindowGeneration};
 }
 
-class World {
+class AgentWorld {
  public:
-  explicit World(uint64_t seed) : draws_{seed} {
-    for (int r = 0; r < kRanks; ++r) ends_.emplace_back(r);
+  explicit AgentWorld(uint64_t seed) : draws_{seed} {
+    for (int r = 0; r < kAgents; ++r) ends_.emplace_back(r);
   }
 
   bool run() {
     for (now_ = 0; now_ < 100000; ++now_) {
-      for (End& end : ends_) {
+      for (AgentEnd& end : ends_) {
         if (draws_.one_in(3)) act(end);
         look(end);
       }
       deliver();
-      if (testing::Test::HasFatalFailure()) return false;
+      if (::testing::Test::HasFatalFailure()) return false;
       if (done()) return true;
     }
     return false;
   }
 
   void check() {
-    for (End& end : ends_) {
+    for (AgentEnd& end : ends_) {
       EXPECT_TRUE(end.guards_hold());
       EXPECT_EQ(end.refused, end.bad);
-      for (int r = 0; r < kRanks; ++r) EXPECT_EQ(end.agent.puts_in_flight(r), 0);
+      for (int r = 0; r < kAgents; ++r) EXPECT_EQ(end.agent.puts_in_flight(r), 0);
     }
-    EXPECT_EQ(ends_[1].words[kRanks], kRanks * kAdds * 5);
-    EXPECT_EQ(ends_[2].words[kRanks + 1], kRanks * kAdds);
+    EXPECT_EQ(ends_[1].words[kAgents], kAgents * kAdds * 5);
+    EXPECT_EQ(ends_[2].words[kAgents + 1], kAgents * kAdds);
   }
 
  private:
   bool done() {
-    for (End& e : ends_) {
+    for (AgentEnd& e : ends_) {
       if (e.adds < kAdds || e.swaps < kAdds || e.asked != 0 || e.refused < e.bad) return false;
-      for (int r = 0; r < kRanks; ++r) {
+      for (int r = 0; r < kAgents; ++r) {
         if (e.seen[r] < kPuts || e.agent.puts_in_flight(r) > 0) return false;
       }
     }
@@ -108,15 +108,15 @@ class World {
     flights_.push_back({now_ + 1 + draws_.below(40), from, to, std::move(frame)});
   }
 
-  uint64_t ask(End& end, const WindowRequest& request) {
+  uint64_t ask(AgentEnd& end, const WindowRequest& request) {
     std::vector<std::byte> frame;
     const uint64_t id = end.agent.ask(request, &frame);
     send(end.me, request.address.rank, std::move(frame));
     return id;
   }
 
-  void act(End& end) {
-    const int to = static_cast<int>(draws_.below(kRanks));
+  void act(AgentEnd& end) {
+    const int to = static_cast<int>(draws_.below(kAgents));
     switch (draws_.below(4)) {
       case 0:
         return put(end, to);
@@ -131,7 +131,7 @@ class World {
   }
 
   // The next block, when the target has seen the one before, in parts of any size.
-  void put(End& end, int to) {
+  void put(AgentEnd& end, int to) {
     const int64_t round = end.puts[to];
     if (round == kPuts || ends_[static_cast<size_t>(to)].seen[end.me] < round) return;
     ++end.puts[to];
@@ -154,24 +154,24 @@ class World {
     }
   }
 
-  void ask_for_word(End& end) {
+  void ask_for_word(AgentEnd& end) {
     if (end.asked != 0) return;
     end.is_swap = end.adds == kAdds || (end.swaps < kAdds && draws_.one_in(2));
     if (end.is_swap && end.swaps == kAdds) return;
     if (end.is_swap) {
       end.asked = ask(end, {.action = WindowAction::kCompareSwap,
-                            .address = at(2, kWords, 8 * (kRanks + 1)),
+                            .address = at(2, kWords, 8 * (kAgents + 1)),
                             .value = end.swap_value + 1,
                             .expected = end.swap_value});
     } else {
       end.asked = ask(
           end,
-          {.action = WindowAction::kFetchAdd, .address = at(1, kWords, 8 * kRanks), .value = 5});
+          {.action = WindowAction::kFetchAdd, .address = at(1, kWords, 8 * kAgents), .value = 5});
     }
   }
 
   // Over the border of the narrow segment, of another generation, of no segment: never memory.
-  void ask_for_too_much(End& end, int to) {
+  void ask_for_too_much(AgentEnd& end, int to) {
     static const std::vector<std::byte> data(kGuard, std::byte{1});
     GlobalAddress a = at(to, kNarrow, 0);
     const int64_t kind = draws_.below(4);
@@ -188,7 +188,7 @@ class World {
     WindowFrame head = {.action = static_cast<WindowAction>(draws_.below(7))};
     head.id = static_cast<uint64_t>(draws_.below(1 << 20)) << 40;
     head.place = {.offset = draws_.below(4 * kGuard) - kGuard,
-                  .generation = kGeneration - static_cast<uint64_t>(draws_.below(2)),
+                  .generation = kWindowGeneration - static_cast<uint64_t>(draws_.below(2)),
                   .segment = kNarrow};
     head.payload_bytes = static_cast<uint32_t>(draws_.below(2 * kGuard));
     head.payload_wanted = static_cast<uint32_t>(draws_.below(int64_t{1} << 32));
@@ -200,8 +200,8 @@ class World {
     return frame;
   }
 
-  void look(End& end) {
-    for (int from = 0; from < kRanks; ++from) {
+  void look(AgentEnd& end) {
+    for (int from = 0; from < kAgents; ++from) {
       const int64_t round = end.seen[from];
       if (load_word(&end.words[static_cast<size_t>(from)]) <= static_cast<uint64_t>(round))
         continue;
@@ -229,10 +229,10 @@ class World {
         ++i;
         continue;
       }
-      const Flight f = std::move(flights_[i]);
+      const PutFlight f = std::move(flights_[i]);
       flights_.erase(flights_.begin() + static_cast<int64_t>(i));
       bool signalled = false;
-      End& end = ends_[static_cast<size_t>(f.to)];
+      AgentEnd& end = ends_[static_cast<size_t>(f.to)];
       const int before = end.agent.puts_in_flight(f.from);
       const bool had = end.agent.take_refused().has_value();
       std::vector<std::byte> answer = end.agent.handle(f.from, f.frame, &signalled);
@@ -244,15 +244,15 @@ class World {
 
   SeededDraws draws_;
   int64_t now_ = 0;
-  std::deque<End> ends_;
-  std::vector<Flight> flights_;
+  std::deque<AgentEnd> ends_;
+  std::vector<PutFlight> flights_;
 };
 
 TEST(WindowAgent, WhateverTheOrderOfFramesNothingIsLostDoubledOrOutside) {
   const char* more = std::getenv("MORAINE_WINDOW_SEEDS");
   const int64_t seeds = more != nullptr ? std::atoll(more) : 100;
   for (int64_t seed = 0; seed < seeds; ++seed) {
-    World world(static_cast<uint64_t>(seed));
+    AgentWorld world(static_cast<uint64_t>(seed));
     ASSERT_TRUE(world.run()) << "MORAINE_WINDOW_SEEDS: seed " << seed;
     world.check();
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
@@ -274,7 +274,7 @@ WindowStatus status_of(WindowAgent& owner, const WindowRequest& request) {
 TEST(WindowAgent, ARemovedSegmentIsNoMemory) {
   WindowAgent owner(1);
   std::vector<std::byte> memory(64), data(8, std::byte{5}), out(8);
-  owner.add_segment(0, kGeneration, memory);
+  owner.add_segment(0, kWindowGeneration, memory);
   const WindowRequest put = {
       .action = WindowAction::kPut, .address = at(1, 0, 56), .data = data, .whole_bytes = 8};
   const WindowRequest get = {.action = WindowAction::kGet, .address = at(1, 0, 56), .out = out};
@@ -284,7 +284,7 @@ TEST(WindowAgent, ARemovedSegmentIsNoMemory) {
   owner.remove_segment(0);
   EXPECT_EQ(status_of(owner, put), WindowStatus::kNoSegment);
   EXPECT_EQ(status_of(owner, get), WindowStatus::kNoSegment);
-  owner.add_segment(0, kGeneration + 1, memory);
+  owner.add_segment(0, kWindowGeneration + 1, memory);
   EXPECT_EQ(status_of(owner, put), WindowStatus::kOldGeneration);
 }
 
@@ -292,7 +292,7 @@ TEST(WindowAgent, ARemovedSegmentIsNoMemory) {
 TEST(WindowAgent, BoundsHoldForNumbersThatWrap) {
   WindowAgent owner(1);
   std::vector<std::byte> memory(64), data(8);
-  owner.add_segment(0, kGeneration, memory);
+  owner.add_segment(0, kWindowGeneration, memory);
   for (const int64_t offset : {int64_t{57}, int64_t{64}, int64_t{-1}, INT64_MAX, INT64_MAX - 7,
                                INT64_MIN, INT64_MIN + 8}) {
     EXPECT_EQ(status_of(owner, {.action = WindowAction::kPut,
@@ -311,7 +311,7 @@ TEST(WindowAgent, BoundsHoldForNumbersThatWrap) {
 TEST(WindowAgent, PutsThatNeverEndAreLimited) {
   WindowAgent owner(1), asks(1);
   std::vector<std::byte> memory(64), data(8);
-  owner.add_segment(0, kGeneration, memory);
+  owner.add_segment(0, kWindowGeneration, memory);
   size_t taken = 0;
   for (size_t i = 0; i < 2 * kMostOpenPuts; ++i)
     taken += status_of(owner, {.action = WindowAction::kPut,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/ceil_div.h"
 #include "kernels/cpu/linear_engine.h"
 #include "kernels/cpu/linear_quantised.h"
 #include "kernels/cpu/linear_rows.h"
@@ -19,8 +20,6 @@ constexpr int64_t kListPanels = 8;                 // of a task that computes so
 constexpr int64_t kMaxTilesAtOnce = 4;             // that take turns at each of its panels
 constexpr int64_t kFinishPanels = 8;  // a tile's sums stay in L1 until they are finished: 32 KiB
 constexpr double kTaskCost = 40e3;    // of step_cost: about 5 us, a loop's start is 1 to 3
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Whether the pack comes from memory, and the engine asks for it if there are rows enough.
 bool streams(const RowsProduct& p, const LinearEngine& e) {

@@ -94,18 +94,19 @@ bool machine_has_tiles() { return supported_isas().back() == Isa::kAmx; }
 
 // ------------------------------------------------------------------------------------------ products
 
-struct Shape {
+struct AmxShape {
   int64_t rows, n, k;
 };
 // One row, a tile and its half and one beyond; sums of less than a dot, odd, and of several blocks.
-constexpr Shape kShapes[] = {{1, 32, 32}, {1, 33, 7},   {15, 64, 40},  {16, 31, 1025}, {17, 40, 64},
-                             {31, 8, 2},  {33, 65, 95}, {70, 96, 129}, {5, 32, 2049}};
+constexpr AmxShape kAmxShapes[] = {{1, 32, 32},    {1, 33, 7},    {15, 64, 40},
+                                   {16, 31, 1025}, {17, 40, 64},  {31, 8, 2},
+                                   {33, 65, 95},   {70, 96, 129}, {5, 32, 2049}};
 
 struct Forward {
   Tensor y, x, w;
 };
 
-Forward run_forward(Rig& rig, const Shape& s, DType input, DType output, const LinearEngine& e) {
+Forward run_forward(Rig& rig, const AmxShape& s, DType input, DType output, const LinearEngine& e) {
   const Forward f = {.y = rig.normal({s.rows, s.n}, output, 3),
                      .x = rig.normal({s.rows, s.k}, input, 1),
                      .w = rig.normal({s.n, s.k}, DType::kF32, 2)};
@@ -149,7 +150,7 @@ float in_order(const Tensor& x, const Tensor& w, int64_t t, int64_t j) {
 }
 
 TEST(LinearAmx, EmulatedForwardIsTheSumInItsOrder) {
-  for (const Shape& s : kShapes) {
+  for (const AmxShape& s : kAmxShapes) {
     SCOPED_TRACE(fmt::format("rows={} n={} k={}", s.rows, s.n, s.k));
     Rig rig;
     const Forward f = run_forward(rig, s, DType::kBF16, DType::kF32, emulated_engine());
@@ -163,7 +164,7 @@ TEST(LinearAmx, EmulatedForwardIsTheSumInItsOrder) {
 
 TEST(LinearAmx, ForwardEqualsTheEmulation) {
   if (!machine_has_tiles()) GTEST_SKIP() << "this machine has no AMX";
-  for (const Shape& s : kShapes) {
+  for (const AmxShape& s : kAmxShapes) {
     for (const DType input : {DType::kBF16, DType::kF32}) {
       for (const DType output : {DType::kBF16, DType::kF32}) {
         SCOPED_TRACE(fmt::format("{} -> {} rows={} n={} k={}", dtype_name(input),
@@ -182,7 +183,7 @@ struct Weight {
 };
 
 // The sum runs over s.k rows, in two groups.
-Weight run_weight(Rig& rig, const Shape& s, const LinearEngine& e) {
+Weight run_weight(Rig& rig, const AmxShape& s, const LinearEngine& e) {
   const int64_t T = s.k + 3, n = s.n, k = s.rows;
   const Weight w = {.dw = rig.normal({2, n, k}, DType::kF32, 3),
                     .dy = rig.normal({T, n}, DType::kBF16, 1),
@@ -194,7 +195,7 @@ Weight run_weight(Rig& rig, const Shape& s, const LinearEngine& e) {
 }
 
 TEST(LinearAmx, EmulatedWeightGradientMatchesReference) {
-  for (const Shape& s : kShapes) {
+  for (const AmxShape& s : kAmxShapes) {
     SCOPED_TRACE(fmt::format("rows={} n={} k={}", s.k, s.n, s.rows));
     Rig rig, slow(Backend::kRef);
     const Weight w = run_weight(rig, s, emulated_engine());
@@ -211,7 +212,7 @@ TEST(LinearAmx, EmulatedWeightGradientMatchesReference) {
 
 TEST(LinearAmx, WeightGradientEqualsTheEmulation) {
   if (!machine_has_tiles()) GTEST_SKIP() << "this machine has no AMX";
-  for (const Shape& s : kShapes) {
+  for (const AmxShape& s : kAmxShapes) {
     SCOPED_TRACE(fmt::format("rows={} n={} k={}", s.k, s.n, s.rows));
     Rig rig;
     EXPECT_SAME_BITS(run_weight(rig, s, *cpu::amx_engine()).dw,

@@ -118,14 +118,14 @@ HWY_INLINE void tile_panels(const Tile& t) {
 }
 
 template <bool kQ4>
-void tile(const Tile& t) {
+void amx_tile(const Tile& t) {
   if (t.rows <= kFewRows) return kQ4 ? vnni_tiles().q4(t) : vnni_tiles().q8(t);
   t.rows > kAmxRows ? tile_panels<kQ4, true>(t) : tile_panels<kQ4, false>(t);
 }
 
 }  // namespace
 
-QuantisedTiles quantised_amx_tiles() { return {tile<false>, tile<true>}; }
+QuantisedTiles quantised_amx_tiles() { return {amx_tile<false>, amx_tile<true>}; }
 
 }  // namespace moraine::cpu
 

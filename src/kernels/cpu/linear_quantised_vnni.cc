@@ -95,7 +95,7 @@ HWY_INLINE void few_rows(const Tile& t, const Part& part, AskAhead& next,
 }
 
 template <bool kQ4>
-void tile(const Tile& t) {
+void vnni_tile(const Tile& t) {
   const int64_t parts = (t.rows + kRows - 1) / kRows;
   AskAhead next(t.ahead, t.panels * parts * t.steps);
   for (int64_t panel = 0; panel < t.panels; ++panel) {
@@ -110,7 +110,7 @@ void tile(const Tile& t) {
 
 }  // namespace
 
-QuantisedTiles vnni_tiles() { return {tile<false>, tile<true>}; }
+QuantisedTiles vnni_tiles() { return {vnni_tile<false>, vnni_tile<true>}; }
 
 }  // namespace moraine::cpu
 

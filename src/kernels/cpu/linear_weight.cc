@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <span>
 
+#include "kernels/ceil_div.h"
 #include "kernels/cpu/linear_columns.h"
 #include "kernels/cpu/linear_engine.h"
 #include "kernels/cpu/linear_rows.h"
@@ -20,8 +21,6 @@ constexpr int64_t kLeftBytes = 128
 constexpr int64_t kPanelPad = 64;      // bytes: panels a power of two apart would share cache sets
 constexpr int64_t kMinLeftColumns = 112;  // of a task: fewer copy more than they multiply
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Steps of the column panels for `rows` rows.
 int64_t column_steps(const LinearEngine& e, int64_t rows) {
   const int64_t steps = ceil_div(rows, e.column_step);
@@ -29,9 +28,9 @@ int64_t column_steps(const LinearEngine& e, int64_t rows) {
 }
 
 // How the columns of a group's gradient are cut. Results do not depend on it.
-class Cut {
+class GradientCut {
  public:
-  Cut(const GroupedLinearBackwardWeight& a, const LinearEngine& e, int threads)
+  GradientCut(const GroupedLinearBackwardWeight& a, const LinearEngine& e, int threads)
       : rows_(a.rows),
         n_(a.dy.dims[1]),
         groups_(a.dw.dims[0]),
@@ -62,14 +61,14 @@ class Cut {
   int64_t right_;
 };
 
-struct Block {
+struct GradientBlock {
   int64_t group, n0, n1, k0, k1;
 };
 
 // One block of rows of one task.
 class BlockTask {
  public:
-  BlockTask(const GroupedLinearBackwardWeight& a, const LinearEngine& e, const Block& b,
+  BlockTask(const GroupedLinearBackwardWeight& a, const LinearEngine& e, const GradientBlock& b,
             uint8_t* scratch)
       : a_(a), e_(e), b_(b), n_(a.dy.dims[1]), k_(a.x.dims[1]), scratch_(scratch) {}
 
@@ -162,7 +161,7 @@ class BlockTask {
 
   const GroupedLinearBackwardWeight& a_;
   const LinearEngine& e_;
-  const Block b_;
+  const GradientBlock b_;
   const int64_t n_, k_;
   uint8_t* scratch_;
 };
@@ -170,7 +169,7 @@ class BlockTask {
 }  // namespace
 
 void run_weight_product(Context& ctx, const GroupedLinearBackwardWeight& a, const LinearEngine& e) {
-  const Cut cut(a, e, ctx.pool->threads());
+  const GradientCut cut(a, e, ctx.pool->threads());
   const int64_t n = a.dy.dims[1], k = a.x.dims[1], panels = ceil_div(k, kPanel);
   int64_t tasks = 0;
   for (int64_t g = 0; g < a.dw.dims[0]; ++g) tasks += cut.left(g) * cut.right();
@@ -178,11 +177,12 @@ void run_weight_product(Context& ctx, const GroupedLinearBackwardWeight& a, cons
     int64_t g = 0;
     while (task >= cut.left(g) * cut.right()) task -= cut.left(g++) * cut.right();
     const int64_t left = task / cut.right(), right = task % cut.right();
-    const Block block = {.group = g,
-                         .n0 = even_begin(n, cut.left(g), left),
-                         .n1 = even_begin(n, cut.left(g), left + 1),
-                         .k0 = kPanel * even_begin(panels, cut.right(), right),
-                         .k1 = std::min(k, kPanel * even_begin(panels, cut.right(), right + 1))};
+    const GradientBlock block = {
+        .group = g,
+        .n0 = even_begin(n, cut.left(g), left),
+        .n1 = even_begin(n, cut.left(g), left + 1),
+        .k0 = kPanel * even_begin(panels, cut.right(), right),
+        .k1 = std::min(k, kPanel * even_begin(panels, cut.right(), right + 1))};
     if (block.n0 >= block.n1 || block.k0 >= block.k1) return;
     const BlockTask block_task(a, e, block, ctx.worker_scratch<uint8_t>(worker));
     const int64_t end = a.rows[block.group + 1], block_rows = kColumnSteps * e.column_step;

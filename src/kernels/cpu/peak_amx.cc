@@ -7,7 +7,7 @@
 namespace moraine::cpu {
 namespace {
 
-constexpr int kChains = 4;  // tiles of sums: as many as the products have
+constexpr int kTileChains = 4;  // tiles of sums: as many as the products have
 
 TileShapes full_tiles() {
   TileShapes shapes;
@@ -15,7 +15,7 @@ TileShapes full_tiles() {
   return shapes;
 }
 
-void run_bf16(int64_t iterations) {
+void run_bf16_tiles(int64_t iterations) {
   AmxTiles tiles(full_tiles());
   tiles.zero<4>();
   tiles.zero<6>();
@@ -27,7 +27,7 @@ void run_bf16(int64_t iterations) {
   }
 }
 
-void run_int8(int64_t iterations) {
+void run_int8_tiles(int64_t iterations) {
   AmxTiles tiles(full_tiles());
   for (int64_t i = 0; i < iterations; ++i) {
     asm volatile(
@@ -42,8 +42,8 @@ constexpr double kPairs = kAmxRows * kAmxWords * kAmxWords * 2.0;  // multiply-a
 
 }  // namespace
 
-PeakLoop amx_bf16_loop() { return {run_bf16, 2 * kChains * kPairs}; }
-PeakLoop amx_int8_loop() { return {run_int8, 2 * kChains * 2 * kPairs}; }
+PeakLoop amx_bf16_loop() { return {run_bf16_tiles, 2 * kTileChains * kPairs}; }
+PeakLoop amx_int8_loop() { return {run_int8_tiles, 2 * kTileChains * 2 * kPairs}; }
 
 }  // namespace moraine::cpu
 

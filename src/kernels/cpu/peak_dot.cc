@@ -6,7 +6,7 @@
 namespace moraine::cpu {
 namespace {
 
-constexpr int kChains = 12;
+constexpr int kDotChains = 12;
 
 // As instructions, so that no compiler flag is needed; the caller has asked CPUID.
 #define MR_DOT_LOOP(instruction)                                                                 \
@@ -40,17 +40,17 @@ constexpr int kChains = 12;
       : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
         "xmm11", "xmm12", "cc")
 
-void run_bf16(int64_t iterations) { MR_DOT_LOOP("vdpbf16ps"); }
-void run_int8(int64_t iterations) { MR_DOT_LOOP("vpdpbusd"); }
+void run_bf16_dots(int64_t iterations) { MR_DOT_LOOP("vdpbf16ps"); }
+void run_int8_dots(int64_t iterations) { MR_DOT_LOOP("vpdpbusd"); }
 
 }  // namespace
 
-PeakLoop bf16_peak_loop() { return {run_bf16, 2.0 * kChains * 32}; }
+PeakLoop bf16_peak_loop() { return {run_bf16_dots, 2.0 * kDotChains * 32}; }
 
 PeakLoop int8_peak_loop() {
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx512vnni")) return {};
-  return {run_int8, 2.0 * kChains * 64};
+  return {run_int8_dots, 2.0 * kDotChains * 64};
 }
 
 }  // namespace moraine::cpu

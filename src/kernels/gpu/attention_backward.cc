@@ -28,7 +28,7 @@ AttentionBackwardTile tile_of(const Segment& s, int64_t keys, int64_t position) 
 }
 
 // `parts`: how many keys each has; empty: whole documents.
-Tiles tiles_of(Segments segments, std::span<const int64_t> parts) {
+Tiles backward_tiles(Segments segments, std::span<const int64_t> parts) {
   Tiles tiles;
   for (size_t i = 0; i < segments.size(); ++i) {
     const Segment& s = segments[i];
@@ -102,7 +102,7 @@ void attention_delta(Gpu& gpu, const AttentionDelta& a) {
 void attention_backward(Gpu& gpu, const AttentionBackward& a) {
   if (a.q.dims[0] == 0) return;
   attention_delta(gpu, {.delta = a.delta, .do_ = a.do_, .o = a.o});
-  const Tiles tiles = tiles_of(a.segments, {});
+  const Tiles tiles = backward_tiles(a.segments, {});
   launch_backward(
       gpu, a, tiles, a.q.dims[1],
       {"attention_dq_64", "attention_dq_128", "attention_dq_rows_bf16", "attention_dq_rows_f32"});
@@ -112,7 +112,7 @@ void attention_backward(Gpu& gpu, const AttentionBackward& a) {
 }
 
 void attention_part_backward(Gpu& gpu, const AttentionPartBackward& a) {
-  launch_backward(gpu, a, tiles_of(a.segments, a.keys), a.q.dims[1],
+  launch_backward(gpu, a, backward_tiles(a.segments, a.keys), a.q.dims[1],
                   {"attention_part_dq_64", "attention_part_dq_128", "attention_part_dq_rows_bf16",
                    "attention_part_dq_rows_f32"});
   for (const Tiles& tiles : part_keys(a.segments, a.keys)) {

@@ -15,26 +15,26 @@ namespace {
 
 using namespace testing;
 
-struct BackwardCase {
+struct AttentionBackwardCase {
   std::vector<int64_t> lengths;
   int64_t H, K, d, window;
   DType dtype = DType::kBF16;
 };
 
-struct BackwardData {
+struct AttentionBackwardData {
   AttentionBackward args;
   std::vector<Segment> segments;
 };
 
-AttentionBackward call(const BackwardData& data) {
+AttentionBackward call(const AttentionBackwardData& data) {
   AttentionBackward a = data.args;
   a.segments = data.segments;
   return a;
 }
 
 // o and lse are those of the reference; the gradients hold numbers that must go.
-BackwardData make_data(Rig& rig, const BackwardCase& c) {
-  BackwardData data;
+AttentionBackwardData make_data(Rig& rig, const AttentionBackwardCase& c) {
+  AttentionBackwardData data;
   data.segments = documents(c.lengths);
   const int64_t T = data.segments.back().row_begin + data.segments.back().rows;
   AttentionBackward& a = data.args;
@@ -63,13 +63,13 @@ BackwardData make_data(Rig& rig, const BackwardCase& c) {
 }
 
 // On `rig`; its outputs, and dq, dk and dv once more as they lie behind each other.
-struct BackwardRun {
+struct AttentionBackwardRun {
   AttentionBackward out;
   Tensor all;
 };
-BackwardRun run(GpuRig& rig, const BackwardData& data) {
+AttentionBackwardRun run(GpuRig& rig, const AttentionBackwardData& data) {
   Rig host;
-  BackwardRun r = {.out = call(data), .all = {}};
+  AttentionBackwardRun r = {.out = call(data), .all = {}};
   AttentionBackward& a = r.out;
   const int64_t queries = a.dq.count(), keys = a.dk.count(), T = a.q.dims[0], d = a.q.dims[2];
   const int64_t dv = queries + keys;
@@ -82,8 +82,8 @@ BackwardRun run(GpuRig& rig, const BackwardData& data) {
   return r;
 }
 
-const std::vector<BackwardCase>& backward_cases() {
-  static const std::vector<BackwardCase> all = {
+const std::vector<AttentionBackwardCase>& attention_backward_cases() {
+  static const std::vector<AttentionBackwardCase> all = {
       {{1}, 1, 1, 8, 0},           // smallest
       {{65}, 2, 1, 33, 0},         // one position past a block; an odd width; two heads on one
       {{15, 1, 33}, 4, 2, 17, 0},  // around tiles; two key heads
@@ -99,9 +99,9 @@ const std::vector<BackwardCase>& backward_cases() {
 }
 
 TEST(GpuAttentionBackward, MatchesTheReferenceInEveryWaveAndOrder) {
-  for (const BackwardCase& c : backward_cases()) {
+  for (const AttentionBackwardCase& c : attention_backward_cases()) {
     Rig host;
-    const BackwardData data = make_data(host, c);
+    const AttentionBackwardData data = make_data(host, c);
     AttentionBackward want = call(data);
     for (Tensor* t : {&want.dq, &want.dk, &want.dv, &want.delta}) {
       *t = host.copy_as(*t, DType::kF64);  // not rounded
@@ -123,14 +123,14 @@ TEST(GpuAttentionBackward, MatchesTheReferenceInEveryWaveAndOrder) {
 }
 
 // Of the case below: one for each generation, no two the same.
-constexpr StatedHashes kStatedHashes = {
+constexpr StatedHashes kAttentionBackwardHashes = {
     "e171979700cfe86025e1ec769e60684e", "2e03669b60838dd103d751a43d79a8bb",
     "9f5bb240acb3e3698a9b00ba1275c7e7", "f81c339a490dfed1a2f005c4c06bf4e2",
     "44058c1ef66f670c9b39979ae408cd73"};
 
 TEST(GpuAttentionBackward, EveryGenerationHasOneResult) {
   Rig host;
-  const BackwardData data = make_data(host, {{70}, 2, 1, 64, 0});
+  const AttentionBackwardData data = make_data(host, {{70}, 2, 1, 64, 0});
   for (const MatrixRule rule : kMatrixRules) {
     Tensor all;
     expect_one_result(orders_of(rule), [&](GpuRig& r) {
@@ -138,17 +138,17 @@ TEST(GpuAttentionBackward, EveryGenerationHasOneResult) {
       all = r.get(host, device);
       return device;
     });
-    expect_stated_hash(all, kStatedHashes, rule);
+    expect_stated_hash(all, kAttentionBackwardHashes, rule);
   }
 }
 
 // The second document of a batch, computed alone.
-void expect_second_alone(const BackwardData& data, const Emulation& emulation) {
+void expect_second_alone(const AttentionBackwardData& data, const Emulation& emulation) {
   Rig host;
   GpuRig rig(emulation);
   const AttentionBackward whole = run(rig, data).out;
   const int64_t begin = data.segments[1].row_begin, end = begin + data.segments[1].rows;
-  BackwardData one = data;
+  AttentionBackwardData one = data;
   one.segments = documents({end - begin});
   AttentionBackward& a = one.args;
   for (Tensor* t : {&a.dq, &a.dk, &a.dv, &a.delta, &a.do_, &a.o, &a.lse, &a.q, &a.k, &a.v}) {
@@ -171,7 +171,7 @@ TEST(GpuAttentionBackward, ADocumentAloneIsTheDocumentInCompany) {
 
 TEST(GpuAttentionBackward, AWindowOfTheWholeDocumentIsNone) {
   Rig host;
-  BackwardData data = make_data(host, {{40}, 1, 1, 16, 0});
+  AttentionBackwardData data = make_data(host, {{40}, 1, 1, 16, 0});
   GpuRig rig({.wave = 64});
   const Tensor none = rig.get(host, run(rig, data).all);
   data.args.window = 40;
@@ -180,11 +180,12 @@ TEST(GpuAttentionBackward, AWindowOfTheWholeDocumentIsNone) {
 
 // Both are the kernels without tiles.
 TEST(GpuAttentionBackward, F32AndWideHeadsHaveOneResultInAllWaves) {
-  for (const BackwardCase& c : {BackwardCase{{33, 2}, 4, 2, 5, 0, DType::kF32},
-                                BackwardCase{{3, 70}, 1, 1, 5, 9, DType::kF32},
-                                BackwardCase{{10, 20}, 1, 1, 130, 0, DType::kBF16}}) {
+  for (const AttentionBackwardCase& c :
+       {AttentionBackwardCase{{33, 2}, 4, 2, 5, 0, DType::kF32},
+        AttentionBackwardCase{{3, 70}, 1, 1, 5, 9, DType::kF32},
+        AttentionBackwardCase{{10, 20}, 1, 1, 130, 0, DType::kBF16}}) {
     Rig host;
-    const BackwardData data = make_data(host, c);
+    const AttentionBackwardData data = make_data(host, c);
     expect_one_result(all_emulations(), [&](GpuRig& r) { return run(r, data).all; });
     expect_second_alone(data, {.wave = 64});
   }

@@ -35,7 +35,7 @@ AttentionForward call(const AttentionData& data) {
   return a;
 }
 
-AttentionData make_data(Rig& rig, const AttentionCase& c) {
+AttentionData make_attention_data(Rig& rig, const AttentionCase& c) {
   AttentionData data;
   data.segments = documents(c.lengths);
   const int64_t T = data.segments.back().row_begin + data.segments.back().rows;
@@ -77,7 +77,7 @@ const std::vector<AttentionCase>& attention_cases() {
 TEST(GpuAttention, MatchesTheReferenceInEveryWaveAndOrder) {
   for (const AttentionCase& c : attention_cases()) {
     Rig host;
-    const AttentionData data = make_data(host, c);
+    const AttentionData data = make_attention_data(host, c);
     AttentionForward want = call(data);
     want.o = host.copy_as(want.o, DType::kF32);  // not rounded
     want.lse = host.copy(want.lse);
@@ -97,19 +97,19 @@ TEST(GpuAttention, MatchesTheReferenceInEveryWaveAndOrder) {
 }
 
 // Of the case below: one for each generation, no two the same.
-constexpr StatedHashes kStatedHashes = {
+constexpr StatedHashes kAttentionHashes = {
     "2e22001528f24bb37ab35368156717a4", "ed2cf32558fe5d56cbcc3389fe7c136c",
     "987affb9d57e5190965fc6bf08119d01", "2d66a2c0cf3bd78e96f3080fffbad3f4",
     "e79d4656793f870f76cf8969f1e9c068"};
 
 TEST(GpuAttention, EveryGenerationHasOneResult) {
   Rig host;
-  const AttentionData data = make_data(host, {{70}, 1, 1, 64, 0});
+  const AttentionData data = make_attention_data(host, {{70}, 1, 1, 64, 0});
   for (const MatrixRule rule : kMatrixRules) {
     expect_one_result(orders_of(rule), [&](GpuRig& r) { return run(r, data).o; });
     GpuRig rig(orders_of(rule).front());
     const Tensor lse = rig.get(host, run(rig, data).lse);
-    expect_stated_hash(lse, kStatedHashes, rule);
+    expect_stated_hash(lse, kAttentionHashes, rule);
   }
 }
 
@@ -134,7 +134,7 @@ TEST(GpuAttention, ARowAloneOrInAChunkIsTheRowInCompany) {
   for (const MatrixRule rule : kMatrixRules) {
     for (const int64_t window : {0, 20}) {
       Rig host;
-      const AttentionData data = make_data(host, {{9, 90}, 1, 1, 16, window});
+      const AttentionData data = make_attention_data(host, {{9, 90}, 1, 1, 16, window});
       // A row of the second document, its first, its last; chunks of it.
       expect_rows(data, rule,
                   {{9 + 50, 1, 50, 9}, {9, 1, 0, 9}, {9 + 89, 1, 89, 9}, {9 + 10, 60, 10, 9}});
@@ -144,7 +144,7 @@ TEST(GpuAttention, ARowAloneOrInAChunkIsTheRowInCompany) {
 
 TEST(GpuAttention, KeysInPagesAreTheKeysInARow) {
   Rig host;
-  const AttentionData plain = make_data(host, {{70}, 2, 1, 32, 0});
+  const AttentionData plain = make_attention_data(host, {{70}, 2, 1, 32, 0});
   AttentionData paged = plain;
   constexpr int64_t kRows = 16;
   paged.pages = {6, 2, 0, 4, 1};
@@ -168,7 +168,7 @@ TEST(GpuAttention, F32AndWideHeadsHaveOneResultInAllWaves) {
                                  AttentionCase{{70}, 1, 1, 5, 9, DType::kF32},
                                  AttentionCase{{66}, 1, 1, 130, 0, DType::kBF16}}) {
     Rig host;
-    const AttentionData data = make_data(host, c);
+    const AttentionData data = make_attention_data(host, c);
     expect_one_result(all_emulations(), [&](GpuRig& r) { return run(r, data).o; });
     expect_rows(data, MatrixRule::kPlain, {data.segments.back()});
   }

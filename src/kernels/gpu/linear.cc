@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "kernels/ceil_div.h"
 #include "kernels/gpu/linear.h"
 #include "kernels/gpu/linear_quantised.h"
 #include "kernels/gpu/runtime.h"
@@ -11,8 +12,6 @@
 
 namespace moraine::gpu {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // How many rows every group has, of bounds in the host's memory; -1: not all have as many.
 int64_t equal_rows(std::span<const int64_t> rows) {

@@ -13,20 +13,20 @@ namespace {
 
 using namespace testing;
 
-struct BackwardCase {
+struct LinearBackwardCase {
   std::vector<int64_t> rows;  // of each group
   int64_t n, k;
   DType dtype;
   bool bias;
 };
 
-struct BackwardData {
+struct LinearBackwardData {
   Tensor dw, dbias, dx, dy, x, w;  // w: [G*k, n], as the transposed pack has it
   std::vector<int64_t> rows;
 };
 
-BackwardData make_data(Rig& rig, const BackwardCase& c) {
-  BackwardData data;
+LinearBackwardData make_data(Rig& rig, const LinearBackwardCase& c) {
+  LinearBackwardData data;
   data.rows = {0};
   for (const int64_t rows : c.rows) data.rows.push_back(data.rows.back() + rows);
   const int64_t T = data.rows.back() + 3,
@@ -40,10 +40,10 @@ BackwardData make_data(Rig& rig, const BackwardCase& c) {
   return data;
 }
 
-GroupedLinearBackwardWeight weight_call(const BackwardData& d) {
+GroupedLinearBackwardWeight weight_call(const LinearBackwardData& d) {
   return {.dw = d.dw, .dbias = d.dbias, .dy = d.dy, .x = d.x, .rows = d.rows};
 }
-GroupedLinearBackwardInput input_call(const BackwardData& d) {
+GroupedLinearBackwardInput input_call(const LinearBackwardData& d) {
   return {.dx = d.dx,
           .dy = d.dy,
           .w = {.data = d.w.data,
@@ -54,22 +54,22 @@ GroupedLinearBackwardInput input_call(const BackwardData& d) {
           .rows = d.rows};
 }
 
-BackwardData run(GpuRig& rig, BackwardData d) {
+LinearBackwardData run(GpuRig& rig, LinearBackwardData d) {
   for (Tensor* t : {&d.dw, &d.dbias, &d.dx, &d.dy, &d.x, &d.w}) *t = rig.put(*t);
   moraine::grouped_linear_backward_weight(rig.ctx, weight_call(d));
   moraine::grouped_linear_backward_input(rig.ctx, input_call(d));
   return d;
 }
 
-BackwardData reference(Rig& rig, BackwardData d) {
+LinearBackwardData reference(Rig& rig, LinearBackwardData d) {
   for (Tensor* t : {&d.dw, &d.dbias, &d.dx}) *t = t->empty() ? Tensor() : rig.copy(*t);
   ref::grouped_linear_backward_weight(weight_call(d));
   ref::grouped_linear_backward_input(input_call(d));
   return d;
 }
 
-const std::vector<BackwardCase>& backward_cases() {
-  static const std::vector<BackwardCase> all = {
+const std::vector<LinearBackwardCase>& linear_backward_cases() {
+  static const std::vector<LinearBackwardCase> all = {
       {{1}, 1, 1, DType::kBF16, true},  // smallest
       {{1}, 1, 1, DType::kF32, true},
       {{70}, 40, 65, DType::kBF16, true},   // one past a block of inputs; rows end within a step
@@ -82,13 +82,13 @@ const std::vector<BackwardCase>& backward_cases() {
 }
 
 TEST(GpuLinearBackward, MatchesTheReferenceInEveryWaveAndOrder) {
-  for (const BackwardCase& c : backward_cases()) {
+  for (const LinearBackwardCase& c : linear_backward_cases()) {
     Rig host;
-    const BackwardData data = make_data(host, c), want = reference(host, data);
+    const LinearBackwardData data = make_data(host, c), want = reference(host, data);
     for (const Emulation& e : all_emulations()) {
       SCOPED_TRACE(emulation_text(e) + " n=" + std::to_string(c.n) + " k=" + std::to_string(c.k));
       GpuRig rig(e);
-      const BackwardData got = run(rig, data);
+      const LinearBackwardData got = run(rig, data);
       const int64_t T = data.rows.back();
       EXPECT_CLOSE(rig.get(host, got.dw), want.dw, tolerance(DType::kF32, T));
       if (c.bias) EXPECT_CLOSE(rig.get(host, got.dbias), want.dbias, tolerance(DType::kF32, T));
@@ -101,9 +101,9 @@ TEST(GpuLinearBackward, MatchesTheReferenceInEveryWaveAndOrder) {
 
 TEST(GpuLinearBackward, OneGroupIsThePlainProduct) {
   Rig host;
-  const BackwardData data = make_data(host, {{40}, 20, 35, DType::kBF16, true});
+  const LinearBackwardData data = make_data(host, {{40}, 20, 35, DType::kBF16, true});
   GpuRig rig({.wave = 64});
-  const BackwardData grouped = run(rig, data);
+  const LinearBackwardData grouped = run(rig, data);
   const Tensor dw = rig.put(data.dw.reshaped({20, 35})), dbias = rig.put(data.dbias.reshaped({20})),
                dx = rig.put(data.dx.rows(0, 40));
   moraine::linear_backward_weight(
@@ -119,13 +119,13 @@ TEST(GpuLinearBackward, OneGroupIsThePlainProduct) {
 TEST(GpuLinearBackward, RowsMayBeCountedOnTheGpu) {
   Rig host;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const BackwardData data = make_data(host, {{3, 0, 41}, 20, 35, dtype, true});
+    const LinearBackwardData data = make_data(host, {{3, 0, 41}, 20, 35, dtype, true});
     GpuRig rig({.wave = 64});
-    const BackwardData want = run(rig, data);
+    const LinearBackwardData want = run(rig, data);
     const Tensor rows = host.zeros({4}, DType::kI64);
     for (size_t g = 0; g < 4; ++g) rows.as<int64_t>()[g] = data.rows[g];
     const std::span<const int64_t> there(rig.put(rows).as<int64_t>(), 4);
-    BackwardData got = data;
+    LinearBackwardData got = data;
     for (Tensor* t : {&got.dw, &got.dbias, &got.dx, &got.dy, &got.x, &got.w}) *t = rig.put(*t);
     GroupedLinearBackwardWeight weight = weight_call(got);
     GroupedLinearBackwardInput input = input_call(got);
@@ -139,7 +139,7 @@ TEST(GpuLinearBackward, RowsMayBeCountedOnTheGpu) {
 }
 
 // Of the gradient below: one for each generation, no two the same.
-constexpr StatedHashes kStatedHashes = {
+constexpr StatedHashes kLinearBackwardHashes = {
     "5c248f4b692400a79819f22fd3ec07db", "a6fd59cb104a648caf60c914860de7bb",
     "e8b7c3b71625d18ef7202b9902b170d3", "8621619ecd6b0a86282c6cf154b2f36e",
     "db7ad899a7a749fce65f0eb36579ad31"};
@@ -147,18 +147,18 @@ constexpr StatedHashes kStatedHashes = {
 // Matrix units of NVIDIA cut off: up to one ulp of the largest sum each step, always the same way.
 TEST(GpuLinearBackward, EveryGenerationIsNearTheReferenceAndHasOneResult) {
   Rig host;
-  const BackwardData data = make_data(host, {{80}, 40, 30, DType::kBF16, true});
-  const BackwardData want = reference(host, data);
+  const LinearBackwardData data = make_data(host, {{80}, 40, 30, DType::kBF16, true});
+  const LinearBackwardData want = reference(host, data);
   Tensor bias;  // the same in all of them: it is added up without tiles
   for (const MatrixRule rule : kMatrixRules) {
     expect_one_result(orders_of(rule), [&](GpuRig& r) { return run(r, data).dw; });
     GpuRig rig(orders_of(rule).front());
-    const BackwardData ran = run(rig, data);
+    const LinearBackwardData ran = run(rig, data);
     const Tensor got = rig.get(host, ran.dw), dbias = rig.get(host, ran.dbias);
     Tolerance allowed = tolerance(DType::kF32, 80);
     allowed.relative += 80.0 / 8 * 0x1p-23;
     expect_close(got, want.dw, allowed, matrix_rule_name(rule));
-    expect_stated_hash(got, kStatedHashes, rule);
+    expect_stated_hash(got, kLinearBackwardHashes, rule);
     if (bias.empty()) bias = dbias;
     EXPECT_SAME_BITS(dbias, bias);
   }
@@ -166,7 +166,7 @@ TEST(GpuLinearBackward, EveryGenerationIsNearTheReferenceAndHasOneResult) {
 
 TEST(GpuLinearBackward, F32HasOneResultInAllWaves) {
   Rig host;
-  const BackwardData data = make_data(host, {{3, 40}, 20, 33, DType::kF32, true});
+  const LinearBackwardData data = make_data(host, {{3, 40}, 20, 33, DType::kF32, true});
   expect_one_result(all_emulations(), [&](GpuRig& r) { return run(r, data).dw; });
   expect_one_result(all_emulations(), [&](GpuRig& r) { return run(r, data).dbias; });
 }
@@ -175,16 +175,16 @@ TEST(GpuLinearBackward, AGroupAloneIsTheGroupInCompany) {
   for (const MatrixRule rule : kMatrixRules) {
     Rig host;
     const int64_t n = 20, k = 30;
-    const BackwardData all = make_data(host, {{5, 66, 20}, n, k, DType::kBF16, true});
+    const LinearBackwardData all = make_data(host, {{5, 66, 20}, n, k, DType::kBF16, true});
     GpuRig rig(orders_of(rule).front());
-    const BackwardData together = run(rig, all);
-    BackwardData one = all;
+    const LinearBackwardData together = run(rig, all);
+    LinearBackwardData one = all;
     one.dw = all.dw.rows(1, 2);
     one.dbias = all.dbias.rows(1, 2);
     one.w = all.w.rows(k, 2 * k);
     for (Tensor* t : {&one.dx, &one.dy, &one.x}) *t = t->rows(5, 71);
     one.rows = {0, 66};
-    const BackwardData alone = run(rig, one);
+    const LinearBackwardData alone = run(rig, one);
     EXPECT_SAME_BITS(rig.get(host, alone.dw), rig.get(host, together.dw).rows(1, 2));
     EXPECT_SAME_BITS(rig.get(host, alone.dbias), rig.get(host, together.dbias).rows(1, 2));
     EXPECT_SAME_BITS(rig.get(host, alone.dx), rig.get(host, together.dx).rows(5, 71));

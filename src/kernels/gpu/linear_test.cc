@@ -88,7 +88,7 @@ TEST(GpuLinear, MatchesTheReferenceInEveryWaveAndOrder) {
 }
 
 // Of the product below: one for each generation, no two the same.
-constexpr StatedHashes kStatedHashes = {
+constexpr StatedHashes kLinearHashes = {
     "ddc2cc2470b94074bcfb700f480ab26c", "b28f6787e5fea9c809d0ae03f9e189f6",
     "73b2ff2807e42a03c0a5d73fbee3ea2c", "028cc1ec64757a885dc6971f1c2fcbbb",
     "33d5467484bfbbc76f617d808479be04"};
@@ -108,7 +108,7 @@ TEST(GpuLinear, EveryGenerationIsNearTheReferenceAndHasOneResult) {
     Tolerance allowed = tolerance(DType::kF32, c.k);
     allowed.relative += static_cast<double>(c.k) / 8 * 0x1p-23;
     expect_close(got, want.y, allowed, matrix_rule_name(rule));
-    expect_stated_hash(got, kStatedHashes, rule);
+    expect_stated_hash(got, kLinearHashes, rule);
   }
 }
 

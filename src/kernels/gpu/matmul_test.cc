@@ -90,7 +90,7 @@ TEST(GpuMatmul, WithoutBetaWhatWasThereIsNotRead) {
 }
 
 // Of the product below: one for each generation, no two the same.
-constexpr StatedHashes kStatedHashes = {
+constexpr StatedHashes kMatmulHashes = {
     "a199486c1173a9b680361c4cd65f2095", "9e89dbfb1cb2cf6744b443188de0960d",
     "0c8b65013e86c6ab2c1df5f04a37da65", "8fb11f178d9e712974b67e14f46097a1",
     "aa828ea9cf1d525ebc25658e68f36107"};
@@ -105,7 +105,7 @@ TEST(GpuMatmul, EveryGenerationHasOneResult) {
       all = r.get(host, device);
       return device;
     });
-    expect_stated_hash(all, kStatedHashes, rule);
+    expect_stated_hash(all, kMatmulHashes, rule);
   }
 }
 

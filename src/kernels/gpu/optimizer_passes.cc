@@ -1,17 +1,12 @@
 // OptimizerPasses, host side.
 #include "kernels/gpu/optimizer_passes.h"
 
+#include "kernels/ceil_div.h"
 #include "kernels/gpu/element_grid.h"
 #include "kernels/gpu/runtime.h"
 #include "kernels/gpu/squares.h"
 
 namespace moraine::gpu {
-namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
-
 void adamw_pass(Gpu& gpu, AdamWPassArgs a) {
   if (a.count == 0) return;
   const GpuMemory pieces(gpu, a.pieces, a.num_pieces * static_cast<int64_t>(sizeof(AdamWPiece)));

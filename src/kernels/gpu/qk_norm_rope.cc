@@ -5,14 +5,9 @@
 
 #include "kernels/gpu/qk_norm_rope.h"
 #include "kernels/gpu/runtime.h"
+#include "kernels/gpu/tensor_floats.h"
 
 namespace moraine::gpu {
-namespace {
-
-float* floats_of(const Tensor& t) { return static_cast<float*>(t.data); }
-
-}  // namespace
-
 void qk_norm_rope_forward(Gpu& gpu, const QkNormRopeForward& a) {
   const int64_t T = a.q.dims[0], H = a.q.dims[1], K = a.k.dims[1];
   const QkNormRopeArgs args = {.q = a.q.data,

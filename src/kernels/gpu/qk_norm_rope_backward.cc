@@ -4,12 +4,11 @@
 #include "kernels/gpu/element_grid.h"
 #include "kernels/gpu/row_sums.h"
 #include "kernels/gpu/runtime.h"
+#include "kernels/gpu/tensor_floats.h"
 #include "kernels/qk_norm_rope.h"
 
 namespace moraine::gpu {
 namespace {
-
-const float* floats_of(const Tensor& t) { return static_cast<const float*>(t.data); }
 
 QkNormRopeBackwardArgs device_args(const QkNormRopeBackward& a) {
   return {.dqkv = a.dqkv.data,

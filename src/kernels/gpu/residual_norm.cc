@@ -2,15 +2,10 @@
 #include "kernels/gpu/residual_norm.h"
 
 #include "kernels/gpu/runtime.h"
+#include "kernels/gpu/tensor_floats.h"
 #include "kernels/residual_norm.h"
 
 namespace moraine::gpu {
-namespace {
-
-const float* floats_of(const Tensor& t) { return static_cast<const float*>(t.data); }
-
-}  // namespace
-
 void residual_norm_forward(Gpu& gpu, const ResidualNormForward& a) {
   const int64_t T = a.h.dims[0], D = a.h.dims[1];
   if (T == 0) return;

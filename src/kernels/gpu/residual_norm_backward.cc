@@ -2,22 +2,20 @@
 #include "kernels/gpu/residual_norm_backward.h"
 
 #include "kernels/gpu/runtime.h"
+#include "kernels/gpu/tensor_floats.h"
 #include "kernels/residual_norm.h"
 
 namespace moraine::gpu {
 namespace {
 
-const float* floats_of(const Tensor& t) { return static_cast<const float*>(t.data); }
-float* sums_of(const Tensor& t) { return static_cast<float*>(t.data); }
-
 ResidualNormBackwardArgs device_args(const ResidualNormBackward& a) {
   return {.dh = a.dh.data,
-          .dr = sums_of(a.dr),
-          .dh_scale = sums_of(a.dscale.h_scale),
-          .dh_bias = sums_of(a.dscale.h_bias),
-          .dr_scale = sums_of(a.dscale.r_scale),
-          .dr_bias = sums_of(a.dscale.r_bias),
-          .dnorm = sums_of(a.dnorm),
+          .dr = floats_of(a.dr),
+          .dh_scale = floats_of(a.dscale.h_scale),
+          .dh_bias = floats_of(a.dscale.h_bias),
+          .dr_scale = floats_of(a.dscale.r_scale),
+          .dr_bias = floats_of(a.dscale.r_bias),
+          .dnorm = floats_of(a.dnorm),
           .along = nullptr,
           .sums = nullptr,
           .dx = floats_of(a.dx),

@@ -3,15 +3,10 @@
 
 #include "kernels/gpu/row_sums.h"
 #include "kernels/gpu/runtime.h"
+#include "kernels/gpu/tensor_floats.h"
 #include "kernels/router_state.h"
 
 namespace moraine::gpu {
-namespace {
-
-float* floats_of(const Tensor& t) { return static_cast<float*>(t.data); }
-
-}  // namespace
-
 void router_state_backward(Gpu& gpu, const RouterStateBackward& a) {
   const int64_t T = a.dy.dims[0], R = a.dy.dims[1], blocks = row_blocks(T);
   constexpr auto kBytes = static_cast<int64_t>(sizeof(float));

@@ -20,14 +20,14 @@ namespace {
 
 using namespace testing;
 
-constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
+constexpr DType kForwardTypes[] = {DType::kF32, DType::kBF16};
 
 TEST(GpuRouterState, MatchesTheReferenceWithOneResult) {
   const auto fields = [](RouterStateForward& f) -> std::vector<GpuField> {
     return {{&f.s, "s"},          {&f.x, "x"},         {&f.rstd, "rstd"}, {&f.y, nullptr},
             {&f.s_prev, nullptr}, {&f.gamma, nullptr}, {&f.norm, nullptr}};
   };
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kForwardTypes) {
     for (const bool first : {false, true}) {
       Rig host;
       const int64_t T = 3, R = dtype == DType::kF32 ? 261 : 40;
@@ -49,18 +49,18 @@ TEST(GpuRouterState, MatchesTheReferenceWithOneResult) {
 }
 
 // As of the CPU's: the roundings of exp, of the fit and of the products (kernels/gelu_test.cc).
-constexpr int64_t kGeluTerms = 36;
+constexpr int64_t kForwardGeluTerms = 36;
 
 TEST(GpuGelu, MatchesTheReferenceWithOneResultAndFarIntoTheTail) {
   const auto fields = [](GeluForward& f) -> std::vector<GpuField> {
     return {{&f.y, "y"}, {&f.x, nullptr}};
   };
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kForwardTypes) {
     Rig host;
     const GeluForward a = {.y = host.normal({3, 97}, dtype, 1),
                            .x = host.normal({3, 97}, dtype, 2, 3)};
     expect_forward(host, a,
-                   GpuOperation{fields, &gpu::gelu_forward, &ref::gelu_forward, kGeluTerms});
+                   GpuOperation{fields, &gpu::gelu_forward, &ref::gelu_forward, kForwardGeluTerms});
   }
   Rig host;
   const int64_t n = 1301;
@@ -94,14 +94,15 @@ RouterChoiceForward choice_data(Rig& rig, int64_t T, int64_t C, int64_t n, bool 
           .skip = skip ? static_cast<int32_t>(C - 1) : -1};
 }
 
-struct ChoiceCase {
+struct ForwardChoiceCase {
   int64_t T, C, n;
   bool skip;
 };
 
 TEST(GpuRouterChoice, MatchesTheReferenceWithOneResult) {
-  for (const ChoiceCase& c : {ChoiceCase{1, 1, 1, false}, ChoiceCase{9, 3, 2, true},
-                              ChoiceCase{20, 17, 3, true}, ChoiceCase{3, 130, 4, false}}) {
+  for (const ForwardChoiceCase& c :
+       {ForwardChoiceCase{1, 1, 1, false}, ForwardChoiceCase{9, 3, 2, true},
+        ForwardChoiceCase{20, 17, 3, true}, ForwardChoiceCase{3, 130, 4, false}}) {
     Rig host;
     const RouterChoiceForward a = choice_data(host, c.T, c.C, c.n, c.skip);
     expect_forward(host, a,
@@ -131,13 +132,13 @@ TEST(GpuRouterChoice, TiesGoToTheLowerClassAndNaNIsBelowEveryNumber) {
   EXPECT_EQ(got.gate.as<float>()[11], 0);  // forced
 }
 
-struct DispatchCase {
+struct ForwardDispatchCase {
   int64_t T, n, E, D;
   DType dtype;
   bool identity;
 };
 
-constexpr DispatchCase kDispatchCases[] = {
+constexpr ForwardDispatchCase kForwardDispatchCases[] = {
     {1, 1, 1, 1, DType::kF32, false},
     {70, 2, 5, 3, DType::kBF16, true},   // pieces of three choices
     {21, 1, 16, 40, DType::kF32, true},  // experts without rows
@@ -145,7 +146,7 @@ constexpr DispatchCase kDispatchCases[] = {
 };
 
 TEST(GpuExpertDispatch, PlanDispatchAndCombineMatchTheReference) {
-  for (const DispatchCase& c : kDispatchCases) {
+  for (const ForwardDispatchCase& c : kForwardDispatchCases) {
     SCOPED_TRACE("T=" + std::to_string(c.T));
     Rig host;
     const int64_t Te = c.T * c.n;

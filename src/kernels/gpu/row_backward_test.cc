@@ -18,7 +18,7 @@ namespace {
 
 using namespace testing;
 
-constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
+constexpr DType kRowTypes[] = {DType::kF32, DType::kBF16};
 
 struct EmbeddingCase {
   int64_t T, V, D;
@@ -38,7 +38,7 @@ std::vector<GpuField> embedding_fields(EmbeddingBackward& f) {
 
 TEST(GpuEmbeddingBackward, MatchesTheReferenceWithTheBitsOfTheCpu) {
   for (const EmbeddingCase& c : kEmbeddingCases) {
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kRowTypes) {
       SCOPED_TRACE("T=" + std::to_string(c.T));
       Rig host;
       const EmbeddingBackward a = {.dtable = host.normal({c.V, c.D}, DType::kF32, 1),
@@ -63,7 +63,7 @@ TEST(GpuValueShiftBackward, MatchesTheReferenceWithOneResult) {
   const auto fields = [](ValueShiftBackward& f) -> std::vector<GpuField> {
     return {{&f.dqkv, "dqkv"}, {&f.dhalo, "dhalo"}, {&f.dv, nullptr}};
   };
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kRowTypes) {
     for (const int form : {0, 1, 2, 3}) {  // plain; delayed; with a halo; with some of its rows
       SCOPED_TRACE(form);
       Rig host;
@@ -109,7 +109,7 @@ TEST(GpuCcaConvBackward, MatchesTheReferenceWithOneResult) {
   // A document of one row, one whose rows are in three blocks, borders next to a block's.
   const std::vector<Segment> segments = documents({1, 2, 60, 1, 70, 3});
   const std::vector<int64_t> halo_row = {4, -1, 0, 1, 2, -1};
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kRowTypes) {
     for (const int form :
          {0, 1, 2, 3}) {  // no halo; gradients of one; with a halo; with some of its rows
       SCOPED_TRACE(form);

@@ -20,10 +20,10 @@ namespace {
 
 using namespace testing;
 
-constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
+constexpr DType kRowOperationTypes[] = {DType::kF32, DType::kBF16};
 
 TEST(GpuEmbedding, MatchesTheReferenceWithOneResult) {
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kRowOperationTypes) {
     Rig host;
     const EmbeddingForward a = {.x = host.normal({7, 45}, dtype, 1),
                                 .table = host.normal({11, 45}, DType::kF32, 2),
@@ -36,7 +36,7 @@ TEST(GpuEmbedding, MatchesTheReferenceWithOneResult) {
   }
 }
 
-std::vector<GpuField> conv_fields(CcaConvForward& f) {
+std::vector<GpuField> conv_forward_fields(CcaConvForward& f) {
   return {
       {&f.pair, "pair"}, {&f.qkv, nullptr}, {&f.halo, nullptr}, {&f.w, nullptr}, {&f.b, nullptr}};
 }
@@ -56,13 +56,14 @@ CcaConvForward conv_data(Rig& rig, Segments segments, DType dtype, bool halo) {
 TEST(GpuCcaConv, MatchesTheReferenceWithOneResult) {
   const std::vector<Segment> segments = documents({1, 2, 3, 1, 9});
   const std::vector<int64_t> halo_row = {4, -1, 0, 1, 2};
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kRowOperationTypes) {
     for (const int halo : {0, 1, 2}) {
       Rig host;
       CcaConvForward a = conv_data(host, segments, dtype, halo > 0);
       if (halo == 2) a.halo_row = halo_row;
-      expect_forward(host, a,
-                     GpuOperation{&conv_fields, &gpu::cca_conv_forward, &ref::cca_conv_forward, 3});
+      expect_forward(
+          host, a,
+          GpuOperation{&conv_forward_fields, &gpu::cca_conv_forward, &ref::cca_conv_forward, 3});
     }
   }
 }
@@ -86,7 +87,7 @@ TEST(GpuCcaConv, ASplitDocumentIsTheWhole) {
     }
     const auto run = [&](CcaConvForward a) {
       GpuRig rig({.wave = 64});
-      for (const GpuField& f : conv_fields(a)) *f.tensor = rig.put(*f.tensor);
+      for (const GpuField& f : conv_forward_fields(a)) *f.tensor = rig.put(*f.tensor);
       cca_conv_forward(*rig.gpu, a);
       return rig.get(host, a.pair);
     };
@@ -104,7 +105,7 @@ TEST(GpuValueShift, MatchesTheReferenceWithOneResult) {
   const auto fields = [](ValueShiftForward& f) -> std::vector<GpuField> {
     return {{&f.v, "v"}, {&f.qkv, nullptr}, {&f.halo, nullptr}};
   };
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kRowOperationTypes) {
     for (const int form : {0, 1, 2, 3}) {  // plain; delayed; with a halo; with some of its rows
       Rig host;
       const int64_t T = 11, K = 2, d = 13;
@@ -121,13 +122,13 @@ TEST(GpuValueShift, MatchesTheReferenceWithOneResult) {
   }
 }
 
-struct RopeCase {
+struct ForwardRopeCase {
   int64_t T, H, K, d, rotary;
   DType dtype;
   bool plain;
 };
 
-constexpr RopeCase kRopeCases[] = {
+constexpr ForwardRopeCase kForwardRopeCases[] = {
     {1, 1, 1, 5, 0, DType::kF32, false},  // nothing to turn
     {3, 4, 2, 7, 2, DType::kF32, false},
     {2, 6, 2, 34, 34, DType::kBF16, false},   // all channels turned
@@ -136,7 +137,7 @@ constexpr RopeCase kRopeCases[] = {
     {2, 4, 1, 64, 32, DType::kBF16, true},
 };
 
-QkNormRopeForward rope_data(Rig& rig, const RopeCase& c) {
+QkNormRopeForward rope_forward_data(Rig& rig, const ForwardRopeCase& c) {
   constexpr int64_t kPositions = 50;
   const auto unless_plain = [&](std::initializer_list<int64_t> dims, DType dtype, uint64_t seed) {
     return c.plain ? Tensor() : rig.normal(dims, dtype, seed);
@@ -154,30 +155,30 @@ QkNormRopeForward rope_data(Rig& rig, const RopeCase& c) {
           .rope = rope};
 }
 
-std::vector<GpuField> rope_fields(QkNormRopeForward& f) {
+std::vector<GpuField> rope_forward_fields(QkNormRopeForward& f) {
   return {{&f.q, "q"},       {&f.k, "k"},     {&f.nq, "nq"},      {&f.nk, "nk"},
           {&f.qkv, nullptr}, {&f.z, nullptr}, {&f.temp, nullptr}, {&f.position, nullptr},
           {&f.rope, nullptr}};
 }
 
 TEST(GpuQkNormRope, MatchesTheReferenceWithOneResult) {
-  for (const RopeCase& c : kRopeCases) {
+  for (const ForwardRopeCase& c : kForwardRopeCases) {
     SCOPED_TRACE("d=" + std::to_string(c.d));
     Rig host;
-    expect_forward(
-        host, rope_data(host, c),
-        GpuOperation{&rope_fields, &gpu::qk_norm_rope_forward, &ref::qk_norm_rope_forward, c.d});
+    expect_forward(host, rope_forward_data(host, c),
+                   GpuOperation{&rope_forward_fields, &gpu::qk_norm_rope_forward,
+                                &ref::qk_norm_rope_forward, c.d});
   }
 }
 
 TEST(GpuQkNormRope, AHeadOfZerosStaysZero) {
   Rig host;
-  QkNormRopeForward a = rope_data(host, {2, 2, 1, 8, 4, DType::kF32, false});
+  QkNormRopeForward a = rope_forward_data(host, {2, 2, 1, 8, 4, DType::kF32, false});
   zero(host.ctx, a.qkv);
   zero(host.ctx, a.z);
-  expect_forward(
-      host, a,
-      GpuOperation{&rope_fields, &gpu::qk_norm_rope_forward, &ref::qk_norm_rope_forward, 8});
+  expect_forward(host, a,
+                 GpuOperation{&rope_forward_fields, &gpu::qk_norm_rope_forward,
+                              &ref::qk_norm_rope_forward, 8});
 }
 
 struct Pair {
@@ -188,11 +189,11 @@ TEST(GpuElementwise, MatchesTheReferenceWithOneResult) {
   const auto fields = [](Pair& p) -> std::vector<GpuField> {
     return {{&p.y, "y"}, {&p.x, nullptr}};
   };
-  for (const DType y : kTypes) {
-    for (const DType x : kTypes) {
+  for (const DType y : kRowOperationTypes) {
+    for (const DType x : kRowOperationTypes) {
       Rig host;
       const Pair pair = {host.normal({3, 101}, y, 1), host.normal({3, 101}, x, 2)};
-      for (const DType precision : kTypes) {
+      for (const DType precision : kRowOperationTypes) {
         expect_forward(
             host, pair,
             GpuOperation{fields,

@@ -16,13 +16,13 @@ namespace {
 
 using namespace testing;
 
-struct NormCase {
+struct ForwardNormCase {
   int64_t T, D;
   DType dtype;
   bool merge, scale;
 };
 
-constexpr NormCase kNormCases[] = {
+constexpr ForwardNormCase kForwardNormCases[] = {
     {1, 1, DType::kF32, true, true},      // smallest
     {3, 127, DType::kF32, true, true},    // fewer than a block's threads
     {2, 257, DType::kBF16, true, true},   // one more
@@ -32,7 +32,7 @@ constexpr NormCase kNormCases[] = {
     {1, 2048, DType::kBF16, true, true},  // the width of the model
 };
 
-ResidualNormForward norm_data(Rig& rig, const NormCase& c) {
+ResidualNormForward norm_forward_data(Rig& rig, const ForwardNormCase& c) {
   const auto channels = [&](bool present, uint64_t seed) {
     return present ? rig.normal({c.D}, DType::kF32, seed) : Tensor();
   };
@@ -66,10 +66,10 @@ ResidualNormForward run(GpuRig& rig, const ResidualNormForward& a) {
 }
 
 TEST(GpuResidualNorm, MatchesTheReferenceWithOneResult) {
-  for (const NormCase& c : kNormCases) {
+  for (const ForwardNormCase& c : kForwardNormCases) {
     SCOPED_TRACE("T=" + std::to_string(c.T) + " D=" + std::to_string(c.D));
     Rig host;
-    const ResidualNormForward want = norm_data(host, c);
+    const ResidualNormForward want = norm_forward_data(host, c);
     ref::residual_norm_forward(want);
     GpuRig rig({.wave = 64});
     const ResidualNormForward got = run(rig, want);
@@ -82,7 +82,7 @@ TEST(GpuResidualNorm, MatchesTheReferenceWithOneResult) {
 
 TEST(GpuResidualNorm, ARowAloneIsTheRowInCompany) {
   Rig host;
-  const ResidualNormForward all = norm_data(host, {5, 130, DType::kBF16, true, true});
+  const ResidualNormForward all = norm_forward_data(host, {5, 130, DType::kBF16, true, true});
   GpuRig rig({.wave = 32});
   const Tensor together = rig.get(host, run(rig, all).x);
   for (const int64_t t : {0, 3, 4}) {

@@ -37,12 +37,12 @@ using testing::Rig;
 
 // A function of the stand-in.
 template <class F>
-F* stand_in(const char* name) {
+F* from_stand_in(const char* name) {
   void* const library = dlopen(matmul_stand_in().c_str(), RTLD_NOW | RTLD_LOCAL);
   return reinterpret_cast<F*>(dlsym(library, name));
 }
-void fail_at(const char* entry) { stand_in<void(const char*)>("matmul_fail")(entry); }
-int alive() { return stand_in<int()>("matmul_alive")(); }
+void fail_at(const char* entry) { from_stand_in<void(const char*)>("matmul_fail")(entry); }
+int alive() { return from_stand_in<int()>("matmul_alive")(); }
 
 struct Played {
   MatmulVendor vendor;

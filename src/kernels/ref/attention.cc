@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/ref/dot.h"
 #include "kernels/ref/element.h"
 
 namespace moraine::ref {
@@ -13,13 +14,6 @@ namespace {
 // First position that position i sees.
 int64_t first_key(int64_t i, int64_t window) {
   return window > 0 ? std::max<int64_t>(0, i - window + 1) : 0;
-}
-
-// x[x_begin, d) . y[y_begin, d)
-double dot(const Tensor& x, int64_t x_begin, const Tensor& y, int64_t y_begin, int64_t d) {
-  double sum = 0;
-  for (int64_t c = 0; c < d; ++c) sum += get(x, x_begin + c) * get(y, y_begin + c);
-  return sum;
 }
 
 }  // namespace

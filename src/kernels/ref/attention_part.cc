@@ -6,16 +6,11 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/ref/dot.h"
 #include "kernels/ref/element.h"
 
 namespace moraine::ref {
 namespace {
-
-double dot(const Tensor& x, int64_t x_begin, const Tensor& y, int64_t y_begin, int64_t d) {
-  double sum = 0;
-  for (int64_t c = 0; c < d; ++c) sum += get(x, x_begin + c) * get(y, y_begin + c);
-  return sum;
-}
 
 // Calls f(segment, row, head, first position, number of keys) for every row and head of the segments.
 template <class F>

@@ -1,0 +1,10 @@
+// Formula: a count as a factor of one.
+#pragma once
+
+#include <cstdint>
+
+namespace moraine {
+
+inline double f(int64_t n) { return static_cast<double>(n); }
+
+}  // namespace moraine
