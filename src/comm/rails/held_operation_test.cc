@@ -14,9 +14,9 @@
 namespace moraine {
 namespace {
 
-constexpr int kRanks = 3;
-constexpr int64_t kChunk = 512;
-constexpr double kStep = 4e-3;
+constexpr int kHeldRanks = 3;
+constexpr int64_t kHeldChunk = 512;
+constexpr double kHeldStep = 4e-3;
 constexpr double kBack = 0.3;  // until a healed rail carries: backoff, connection, proof
 
 RailTimes short_times(int attempts) {
@@ -33,8 +33,8 @@ RailTimes short_times(int attempts) {
 uint64_t next_state(uint64_t state) { return state * 6364136223846793005u + 1442695040888963407u; }
 
 int64_t size_of(uint64_t state, int from, int to) {
-  constexpr int64_t kSizes[] = {1, kChunk / 8, 200, kChunk + 1, 12 * kChunk};
-  return kSizes[(state >> (33 + 3 * (from * kRanks + to) % 24)) % 5];
+  constexpr int64_t kSizes[] = {1, kHeldChunk / 8, 200, kHeldChunk + 1, 12 * kHeldChunk};
+  return kSizes[(state >> (33 + 3 * (from * kHeldRanks + to) % 24)) % 5];
 }
 
 std::byte byte_of(uint64_t state, int from, int to, int64_t i) {
@@ -46,8 +46,8 @@ std::byte byte_of(uint64_t state, int from, int to, int64_t i) {
 class Member {
  public:
   Member(int me, int rails, const RailTimes& times, uint64_t state) : me_(me), state_(state) {
-    for (int r = 0; r < kRanks; ++r)
-      peers_.push_back(std::make_unique<RailPeer>(rails, RailPair::kGeneration, times, kChunk));
+    for (int r = 0; r < kHeldRanks; ++r)
+      peers_.push_back(std::make_unique<RailPeer>(rails, RailPair::kGeneration, times, kHeldChunk));
   }
   RailPeer& peer(int r) { return *peers_[static_cast<size_t>(r)]; }
   int64_t committed() const { return committed_; }
@@ -57,7 +57,7 @@ class Member {
     if (!begun_ && draws.one_in(3)) return;  // it computes
     if (!begun_) begin();
     bool over = true;
-    for (int r = 0; r < kRanks; ++r) over = (r == me_ || is_over(r)) && over;
+    for (int r = 0; r < kHeldRanks; ++r) over = (r == me_ || is_over(r)) && over;
     if (over) commit();
   }
 
@@ -70,7 +70,7 @@ class Member {
 
   void begin() {
     begun_ = true;
-    for (int r = 0; r < kRanks; ++r) {
+    for (int r = 0; r < kHeldRanks; ++r) {
       if (r == me_) continue;
       Exchange& x = with_[r] = {};
       x.input.resize(static_cast<size_t>(size_of(state_, me_, r)));
@@ -101,7 +101,7 @@ class Member {
 
   // Inputs are the caller's again: whoever still reads them is found by the hash of the payload, or by ASan.
   void commit() {
-    for (int r = 0; r < kRanks; ++r) {
+    for (int r = 0; r < kHeldRanks; ++r) {
       if (r == me_) continue;
       Exchange& x = with_[r];
       std::vector<std::byte> want(static_cast<size_t>(size_of(state_, r, me_)));
@@ -122,7 +122,7 @@ class Member {
   uint64_t state_;
   int64_t committed_ = 0;
   bool begun_ = false;
-  Exchange with_[kRanks];
+  Exchange with_[kHeldRanks];
   std::vector<std::unique_ptr<RailPeer>> peers_;
 };
 
@@ -130,9 +130,9 @@ class HeldWorld {
  public:
   HeldWorld(uint64_t seed, int rails, const RailTimes& times)
       : draws{seed}, times_(times), state_(next_state(seed)) {
-    for (int r = 0; r < kRanks; ++r) members_.emplace_back(r, rails, times, state_);
-    for (int a = 0; a < kRanks; ++a) {
-      for (int b = a + 1; b < kRanks; ++b)
+    for (int r = 0; r < kHeldRanks; ++r) members_.emplace_back(r, rails, times, state_);
+    for (int a = 0; a < kHeldRanks; ++a) {
+      for (int b = a + 1; b < kHeldRanks; ++b)
         pairs_.push_back({a, b, RailPair(draws, member(a).peer(b), member(b).peer(a))});
     }
   }
@@ -158,8 +158,8 @@ class HeldWorld {
 
   // All rails of one rank, or between two, in both directions or (some of them) in one.
   void cut(double until) {
-    const int lonely = static_cast<int>(draws.below(kRanks));
-    const int heard = draws.one_in(2) ? (lonely + 1) % kRanks : -1;  // by this one it still is
+    const int lonely = static_cast<int>(draws.below(kHeldRanks));
+    const int heard = draws.one_in(2) ? (lonely + 1) % kHeldRanks : -1;  // by this one it still is
     const bool one_way = draws.one_in(3);
     for (Pair& p : pairs_) {
       if ((p.a != lonely && p.b != lonely) || p.a == heard || p.b == heard) continue;
@@ -174,12 +174,12 @@ class HeldWorld {
   void kill(int r) { ended_[r] = now_; }  // its host refuses connections from now on
 
   void run_until(double end, int64_t operations = INT64_MAX) {
-    for (; now_ < end && !all_ended() && least_committed() < operations; now_ += kStep) {
+    for (; now_ < end && !all_ended() && least_committed() < operations; now_ += kHeldStep) {
       for (Pair& p : pairs_) {
         if (ended_[p.a] < 0 && ended_[p.b] < 0) p.rails.connect(now_);
       }
-      for (int r = 0; r < kRanks; ++r) step(r);
-      if (testing::Test::HasFailure()) return;
+      for (int r = 0; r < kHeldRanks; ++r) step(r);
+      if (::testing::Test::HasFailure()) return;
     }
   }
 
@@ -223,7 +223,7 @@ class HeldWorld {
   const uint64_t state_;
   std::vector<Member> members_;
   std::vector<Pair> pairs_;
-  double now_ = 0, asleep_[kRanks] = {}, ended_[kRanks] = {-1, -1, -1};
+  double now_ = 0, asleep_[kHeldRanks] = {}, ended_[kHeldRanks] = {-1, -1, -1};
   int most_attempts_ = 0;
 };
 
@@ -239,7 +239,7 @@ void run_healed(uint64_t seed, Sums* sums) {
   const double seconds = world.draws.between(0, times.patience_seconds() - kBack);
   world.cut(world.now() + seconds);
   if (world.draws.one_in(4))
-    world.sleep(static_cast<int>(world.draws.below(kRanks)), world.now() + seconds / 2);
+    world.sleep(static_cast<int>(world.draws.below(kHeldRanks)), world.now() + seconds / 2);
   world.run_until(world.now() + seconds + kBack);
   sums->held += seconds > times.dead_seconds;
   const int64_t goal = world.most_committed() + 3;
@@ -260,7 +260,7 @@ void run_given_up(uint64_t seed, Sums* sums) {
   world.cut(1e9);
   world.run_until(due + 1);
   ASSERT_TRUE(world.all_ended()) << "seed " << seed;
-  for (int r = 0; r < kRanks; ++r) {
+  for (int r = 0; r < kHeldRanks; ++r) {
     EXPECT_GT(world.ended(r), due - 2 * times.heartbeat_seconds) << "seed " << seed;
     EXPECT_LT(world.ended(r), due + kBack) << "seed " << seed;
   }
@@ -281,7 +281,7 @@ void run_killed(uint64_t seed, Sums* sums) {
   const double seconds = world.draws.between(times.dead_seconds, times.patience_seconds() - kBack);
   world.cut(cut_at + seconds);
   world.run_until(cut_at + world.draws.between(0, seconds));
-  const int rank = static_cast<int>(world.draws.below(kRanks));
+  const int rank = static_cast<int>(world.draws.below(kHeldRanks));
   world.kill(rank);
   world.run_until(cut_at + seconds + kBack);
   EXPECT_TRUE(world.all_ended()) << "seed " << seed;
