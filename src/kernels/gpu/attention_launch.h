@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "kernels/gpu/attention.h"
 #include "kernels/gpu/runtime.h"
+#include "tensor/tensor.h"
 
 namespace moraine::gpu {
 
