@@ -75,7 +75,6 @@ void train_once(FileSystem& fs, const RunConfig& config, const RunOptions& optio
 void train_and_replace(FileSystem& fs, const RunConfig& config, const RunOptions& options,
                        const RankFlags& ranks) {
   RailsOptions rails = rails_options("train", ranks);
-  rails.stop_signal = options.stop_signal;
   rails.most_ranks = [&config](int present) { return most_ranks(config, present); };
   set_log_rank(rails.rank);
   if (rails.rank == 0) say("{}\n", version_line());
@@ -139,7 +138,7 @@ void cmd_train(const CommandLine& line) {
   const RunConfig config = read_run_config(settings);
   listen_for_signals();
   obey_flips();
-  options.stop_signal = &stop_signal;
+  options.stop_signal = ranks.stop_signal = &stop_signal;
   ranks.times.hold_seconds = config.parallel.hold_seconds;
   ranks.times.interval_seconds = config.parallel.retry_interval_seconds;
   ranks.times.attempts = static_cast<int>(config.parallel.retry_attempts);

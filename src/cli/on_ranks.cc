@@ -94,6 +94,7 @@ RailsOptions rails_options(const std::string& command, const RankFlags& f) {
   read_secret(f.secret_file, &options.secret);
   options.times = f.times;
   options.replace_seconds = f.replace_seconds;
+  options.stop_signal = f.stop_signal;
   return options;
 }
 

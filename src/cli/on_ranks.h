@@ -2,6 +2,7 @@
 // that meet at a rendezvous.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -21,6 +22,7 @@ struct RankFlags {
   std::vector<std::string> rails;
   RailTimes times = {};
   double replace_seconds = 0;
+  const std::atomic<int>* stop_signal = nullptr;  // as RailsOptions::stop_signal
 };
 // --ranks, and for processes that meet: --rank, --rendezvous, --rails, --secret-file.
 void declare_ranks(Flags& flags, const std::string& command, RankFlags* f);

@@ -62,7 +62,6 @@ class MpiTransport : public RoutedTransport {
   ~MpiTransport() override;
 
  private:
-  const int exceptions_ = std::uncaught_exceptions();
   MpiMessages* messages_ = nullptr;  // far_
 };
 
@@ -91,8 +90,7 @@ MpiTransport::MpiTransport(const TextExchange& exchange, int rank, std::vector<i
 constexpr double kMpiStartSeconds = 120, kMpiEndSeconds = 60;
 
 MpiTransport::~MpiTransport() {
-  if (std::uncaught_exceptions() > exceptions_)
-    host_->fail(fmt::format("rank {} ended with an Error of its own", rank_));
+  if (ends_alone()) host_->fail(fmt::format("rank {} ended with an Error of its own", rank_));
   if (finish(kMpiEndSeconds)) {
     messages_ = nullptr;
     far_.reset();

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <thread>
+
 #include "base/clock.h"
 #include "comm/stream.h"
 #include "comm/test_rails.h"
@@ -121,6 +124,34 @@ TEST(Rails, AnErrorOfOneRankEndsAllAndNamesIt) {
   EXPECT_EQ(texts[1], "loss is no number");
   for (const size_t r : {size_t{0}, size_t{2}})
     EXPECT_NE(texts[r].find("because of rank 1: loss is no number"), std::string::npos) << texts[r];
+}
+
+// One has gone, by an exception, when the others are not yet where it was.
+TEST(Rails, RanksThatEndTogetherAreNotLostForThoseThatComeLater) {
+  setenv("MORAINE_HOST_MEMORY", "off", 1);
+  const std::string rendezvous = free_local_address();
+  constexpr double kSeconds = 20;
+  std::vector<std::string> texts(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::byte word[8] = {};
+      try {
+        const std::unique_ptr<Transport> t =
+            open_rails_transport(test_rails(rank, 3, 2, rendezvous));
+        if (rank == 0) t->receive(2, 0, 7, word, kSeconds);
+        if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        if (rank == 2) t->wait_sent(t->send(0, 0, 7, word, kSeconds), kSeconds);
+        t->end_together();
+        throw_error(Code::kInterrupted, "all stop");
+      } catch (const Error& e) {
+        texts[static_cast<size_t>(rank)] = e.what();
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  unsetenv("MORAINE_HOST_MEMORY");
+  for (const std::string& text : texts) EXPECT_EQ(text, "all stop");
 }
 
 TEST(Rails, ARankThatEndedItsWorkIsNamed) {

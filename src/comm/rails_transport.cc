@@ -35,15 +35,11 @@ class RailsTransport : public RoutedTransport {
               if (far_ != nullptr) far_->announce_fault(reason);
             }};
   }
-
- private:
-  const int exceptions_ = std::uncaught_exceptions();
 };
 
 RailsTransport::~RailsTransport() {
   if (host_ == nullptr) return;
-  if (std::uncaught_exceptions() > exceptions_)
-    host_->fail(fmt::format("rank {} ended with an Error of its own", rank_));
+  if (ends_alone()) host_->fail(fmt::format("rank {} ended with an Error of its own", rank_));
   if (!finish(kRailsEndSeconds) && host_->fault_rank() < 0)
     log_event(Level::kWarning, "rails.unfinished",
               "rank={} reason=\"not all that was sent has arrived\"", rank_);

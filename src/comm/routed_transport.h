@@ -4,6 +4,7 @@
 // under another's feet. `has_finished` tells the owner whether that was so.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,11 +35,14 @@ class RoutedTransport : public Transport {
   void drop(Incoming& message) override;
   void withdraw(const SendTicket& ticket, const std::string& reason) override;
   void fail(const std::string& reason) override { host_->fail(reason); }
+  void end_together() override { ends_together_ = true; }
   HostTransport* host() override { return host_.get(); }
   FarMessages* far() override { return far_.get(); }
   void name_channel(int channel, const std::string& name) override;
 
  protected:
+  // Destroyed by an exception of which the others may not know.
+  bool ends_alone() const { return !ends_together_ && std::uncaught_exceptions() > exceptions_; }
   // True if all that was sent has arrived; false after a fault, or after `seconds`.
   bool finish(double seconds);
 
@@ -47,6 +51,10 @@ class RoutedTransport : public Transport {
   const std::string name_;
   std::unique_ptr<HostTransport> host_;
   std::unique_ptr<FarMessages> far_;
+
+ private:
+  const int exceptions_ = std::uncaught_exceptions();
+  bool ends_together_ = false;
 };
 
 }  // namespace moraine

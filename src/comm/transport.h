@@ -76,6 +76,10 @@ class Transport {
   // stays.
   virtual void fail(const std::string& reason) = 0;
 
+  // All ranks end now, and know it, even if it is by an exception: who is destroyed so is not lost for those that have
+  // not heard all of the last operation.
+  virtual void end_together() {}
+
   // The name of the group that uses this channel, for messages.
   virtual void name_channel(int channel, const std::string& name);
 

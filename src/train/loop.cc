@@ -271,7 +271,7 @@ RunResult train_in_layout(FileSystem& fs, const RunConfig& config, const RunOpti
     if (e.code() == Code::kRankDiverged) say_diverged(*run, e.what());
     note_distrusted(*run);
     // The others must hear of it before this rank waits for what it has in the background.
-    if (!stops_all(e.code())) transport.fail(e.what());
+    stops_all(e.code()) ? transport.end_together() : transport.fail(e.what());
     throw;
   }
 }
