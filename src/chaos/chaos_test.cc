@@ -14,6 +14,7 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 #include <thread>
@@ -145,8 +146,8 @@ TEST(ChaosTable, WhatIsSaidOfLinksIsOfLinks) {
   EXPECT_EQ(rows[2].seconds_lost, 1.5);
 }
 
-// A process that looks like rank 0 of a run in `folder`.
-pid_t start_rank(const TestFolder& folder) {
+// A process that looks like rank 0 of a run in `folder`, and then does what `body` says.
+pid_t start_rank(const TestFolder& folder, const std::function<void()>& body) {
   std::filesystem::create_directories(folder.file("supervise"));
   const std::string page = folder.file("supervise/rank-0.beat");
   const auto file = HeartbeatFile::make(page);
@@ -154,10 +155,17 @@ pid_t start_rank(const TestFolder& folder) {
   if (pid == 0) {
     setenv(kHeartbeatVariable, page.c_str(), 1);
     set_activity(Activity::kComputing);
-    for (;;) pause();
+    body();
+    _exit(0);
   }
   while (!file->is_alive()) std::this_thread::yield();
   return pid;
+}
+
+pid_t start_rank(const TestFolder& folder) {
+  return start_rank(folder, [] {
+    for (;;) pause();
+  });
 }
 
 PlannedFault fault_of(ChaosFault kind, double place = 0) {
@@ -255,17 +263,11 @@ TEST(Damage, OneCheckpointOnDiskStaysWhole) {
   EXPECT_TRUE(is_whole(folder.file("step-8")) && is_whole(folder.file("step-24")));
 }
 
-// A process that comes to `point` again and again, and ends with the number of bits that are changed in its memory.
+// Comes to `point` again and again, and ends with the number of bits that are changed in its memory.
 pid_t start_flipped(const TestFolder& folder, bool obeys, const char* point) {
-  std::filesystem::create_directories(folder.file("supervise"));
-  const std::string page = folder.file("supervise/rank-0.beat");
-  const auto file = HeartbeatFile::make(page);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    setenv(kHeartbeatVariable, page.c_str(), 1);
+  return start_rank(folder, [&] {
     if (obeys) setenv(kFlipsVariable, "1", 1);
     obey_flips();
-    set_activity(Activity::kComputing);
     std::array<std::byte, 100> memory = {};
     int bits = 0;
     for (; bits == 0; usleep(1000)) {
@@ -273,9 +275,7 @@ pid_t start_flipped(const TestFolder& folder, bool obeys, const char* point) {
       for (const std::byte b : memory) bits += std::popcount(static_cast<unsigned>(b));
     }
     _exit(bits);
-  }
-  while (!file->is_alive()) std::this_thread::yield();
-  return pid;
+  });
 }
 
 TEST(Damage, ABitOfAProcessIsFlippedWhereItSaysSo) {
