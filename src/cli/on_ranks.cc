@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/log.h"
+#include "comm/all_ranks.h"
 #include "comm/mpi_transport.h"
 #include "comm/rails_transport.h"
 #include "comm/thread_ranks.h"
@@ -40,8 +41,7 @@ void run_rank(std::unique_ptr<Transport> transport,
     body(*transport);
   } catch (const Error& e) {
     log_failed(e);
-    // All ranks end so together; of anything else the others may not know yet.
-    if (e.code() != Code::kInterrupted && e.code() != Code::kDiverged) transport->fail(e.what());
+    end_by(*transport, e);
     throw;
   }
 }

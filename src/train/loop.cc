@@ -11,6 +11,7 @@
 #include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/resident.h"
+#include "comm/all_ranks.h"
 #include "comm/thread_ranks.h"
 #include "train/console.h"
 #include "train/diverged.h"
@@ -50,7 +51,6 @@ struct Pace {
 
 // Before all ranks stop for the same reason: none leaves while another still waits for it.
 void barrier_before_stop(Run& run) { barrier(run.ranks.world); }
-bool stops_all(Code code) { return code == Code::kInterrupted || code == Code::kDiverged; }
 
 // A signal on any rank, or the time limit on rank 0: all save, then stop with kInterrupted. Otherwise: whether a larger
 // group could be met.
@@ -271,7 +271,7 @@ RunResult train_in_layout(FileSystem& fs, const RunConfig& config, const RunOpti
     if (e.code() == Code::kRankDiverged) say_diverged(*run, e.what());
     note_distrusted(*run);
     // The others must hear of it before this rank waits for what it has in the background.
-    stops_all(e.code()) ? transport.end_together() : transport.fail(e.what());
+    end_by(transport, e);
     throw;
   }
 }
