@@ -27,7 +27,12 @@ std::vector<HostReport> reports() {
   return {RankStarted{7, 1234},
           RankStartFailed{1, "no such \"file\"", true},
           RankEnded{.rank = 2, .exit_code = -1, .signal = 9, .last_lines = {"a", "b\n"}},
-          RankBeat{0, {.generation = 3, .activity = Activity::kLoading, .step_seconds = 0.25}},
+          RankBeat{0,
+                   {.generation = 3,
+                    .activity = Activity::kLoading,
+                    .step_seconds = 0.25,
+                    .tokens_per_second = 4096.5,
+                    .loss = 2.5}},
           RankText{0, true, "said\n\x01", 1LL << 40},
           HostLost{0, "gone"},
           HostBack{5},
@@ -60,6 +65,9 @@ TEST(HostWire, WhatIsSaidArrives) {
     EXPECT_EQ(order_line(*heard), line);
   }
   std::string problem;
+  const auto beat = parse_report(report_line(reports()[3]), kRanks, &problem);
+  EXPECT_EQ(std::get<RankBeat>(*beat).beat.tokens_per_second, 4096.5);
+  EXPECT_EQ(std::get<RankBeat>(*beat).beat.loss, 2.5);
   const auto ended = parse_report(report_line(reports()[2]), kRanks, &problem);
   EXPECT_EQ(std::get<RankEnded>(*ended).signal, 9);
   EXPECT_EQ(std::get<RankEnded>(*ended).last_lines, (std::vector<std::string>{"a", "b\n"}));

@@ -92,6 +92,8 @@ void each_field(Visitor& visit, BeatSnapshot& b) {
   visit("steps_total", b.steps_total);
   visit("step_seconds", b.step_seconds);
   visit("compute_seconds", b.compute_seconds);
+  visit("tokens_per_second", b.tokens_per_second);
+  visit("loss", b.loss);
   visit("stopped", b.stopped);
   visit("held", b.held);
 }
