@@ -16,10 +16,12 @@ constexpr int64_t kL2Bytes = 512 << 10;  // of right panels a task keeps in L2: 
 constexpr int64_t kMaxRowTiles = 16;     // of a task: 512 rows x 256 columns of sums in scratch
 constexpr int64_t kTaskPanels = 128;     // of a task of one row tile: as many sums
 constexpr int64_t kCacheBytes = int64_t{4} << 20;  // a larger pack comes from memory
-constexpr int64_t kListPanels = 8;                 // of a task that computes some panels only
-constexpr int64_t kMaxTilesAtOnce = 4;             // that take turns at each of its panels
-constexpr int64_t kFinishPanels = 8;  // a tile's sums stay in L1 until they are finished: 32 KiB
-constexpr double kTaskCost = 40e3;    // of step_cost: about 5 us, a loop's start is 1 to 3
+constexpr int64_t kTogether =
+    4;  // panels that a tile of few rows takes at once: a task has a multiple
+constexpr int64_t kListPanels = 8;      // of a task that computes some panels only
+constexpr int64_t kMaxTilesAtOnce = 4;  // that take turns at each of its panels
+constexpr int64_t kFinishPanels = 8;    // a tile's sums stay in L1 until they are finished: 32 KiB
+constexpr double kTaskCost = 40e3;      // of step_cost: about 5 us, a loop's start is 1 to 3
 
 // Whether the pack comes from memory, and the engine asks for it if there are rows enough.
 bool streams(const RowsProduct& p, const LinearEngine& e) {
@@ -29,6 +31,7 @@ bool streams(const RowsProduct& p, const LinearEngine& e) {
 // How the rows and columns of all groups are cut. Results do not depend on it.
 struct Cut {
   int64_t column_blocks;
+  int64_t together;   // panels that are not parted
   int64_t row_tiles;  // of a task, at most
 };
 
@@ -51,12 +54,13 @@ Cut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
           ? kTaskPanels / most
           : std::max<int64_t>(
                 1, kL2Bytes / (e.step_bytes * std::min(steps, e.sum_block / e.row_step)));
-  int64_t blocks = ceil_div(panels, block_panels);
+  const int64_t together = std::min(block_panels, kTogether);
+  int64_t blocks = ceil_div(panels, (block_panels + together / 2) / together * together);
   if (tiles * blocks < wanted) {
-    blocks = std::min(ceil_div(wanted, tiles), std::max<int64_t>(blocks, panels / 4));
+    blocks = std::min(ceil_div(wanted, tiles), std::max<int64_t>(blocks, panels / kTogether));
   }
   const int64_t row_tiles = std::clamp<int64_t>(tiles * blocks / wanted, 1, kMaxRowTiles);
-  return {blocks, row_tiles};
+  return {blocks, together, row_tiles};
 }
 
 // One task: rows [row0, row1) of the group, panels [panel0, panel1), of the product or of a list.
@@ -282,7 +286,7 @@ LinearEngine linear_engine(const PackedMatrix& w) {
 void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e) {
   const Cut cut = choose_cut(p, e, ctx.pool->threads());
   const RowsTask rows_task(p, e);
-  const int64_t panels = ceil_div(p.w.n, kPanel);
+  const int64_t panels = ceil_div(p.w.n, kPanel), pieces = ceil_div(panels, cut.together);
   const auto row_blocks = [&](int64_t g) {
     return ceil_div(ceil_div(p.rows[g + 1] - p.rows[g], e.tile_rows), cut.row_tiles);
   };
@@ -294,11 +298,13 @@ void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e)
     // Row blocks are the inner index: the column block stays in this core's L2.
     const int64_t parts = row_blocks(g), column = task / parts, part = task % parts;
     const int64_t rows = p.rows[g + 1] - p.rows[g];
-    const Block block = {.group = g,
-                         .row0 = p.rows[g] + even_begin(rows, parts, part),
-                         .row1 = p.rows[g] + even_begin(rows, parts, part + 1),
-                         .panel0 = even_begin(panels, cut.column_blocks, column),
-                         .panel1 = even_begin(panels, cut.column_blocks, column + 1)};
+    const Block block = {
+        .group = g,
+        .row0 = p.rows[g] + even_begin(rows, parts, part),
+        .row1 = p.rows[g] + even_begin(rows, parts, part + 1),
+        .panel0 = even_begin(pieces, cut.column_blocks, column) * cut.together,
+        .panel1 =
+            std::min(panels, even_begin(pieces, cut.column_blocks, column + 1) * cut.together)};
     uint8_t* scratch = ctx.worker_scratch<uint8_t>(worker);
     rows_task.run(block,
                   {scratch, reinterpret_cast<float*>(scratch + kMaxTilesAtOnce * kRowPanelBytes)});

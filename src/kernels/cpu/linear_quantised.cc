@@ -192,7 +192,7 @@ struct Way {
 Way fastest_way() {
   const Isa best = isa();
   if (best == Isa::kAmx && amx_has_int8()) return {quantised_amx_tiles(), 64, 1};
-  if (best >= Isa::kAvx512 && machine_has_vnni()) return {vnni_tiles(), 512, 4};
+  if (best >= Isa::kAvx512 && machine_has_vnni()) return {vnni_tiles(), 512, 5};
   return {HWY_DYNAMIC_DISPATCH(tiles)(), 2048, 0};
 }
 
