@@ -150,12 +150,11 @@ class Sequences {
   const TokenCounts no_counts_;
 };
 
-// Seconds of f(), its operations, and the mean of the limits before and after it.
+// What took how long, beside the machine's limits of the same moments.
 struct Measured {
-  double seconds = 0;
+  double seconds = 0;  // decode: of a step, the median
   std::vector<Profile::Row> rows = {};
   RankLimits limits = {};
-  double read_gb_s = 0;  // a limit as well
   double flops_s() const {
     double flops = 0;
     for (const Profile::Row& row : rows) flops += row.flops;
@@ -167,6 +166,8 @@ struct Measured {
     return (split.flops_bound_floor + split.bytes_bound_floor) / split.seconds;
   }
 };
+
+// Seconds of f(), its operations, and the mean of the limits before and after it.
 template <class F>
 Measured measure(Sequences& sequences, const F& f) {
   Context& ctx = sequences.model->ctx();
@@ -176,7 +177,6 @@ Measured measure(Sequences& sequences, const F& f) {
     const RankLimits limits = rank_limits(machine, ctx.pool->threads(), sequences.bf16());
     m.limits.flops_s += 0.5 * limits.flops_s;
     m.limits.bytes_s += 0.5 * limits.bytes_s;
-    m.read_gb_s += 0.5 * machine.read_gb_s;
   };
   add_half_of_limits();
   Profile profile;
@@ -187,6 +187,68 @@ Measured measure(Sequences& sequences, const F& f) {
   add_half_of_limits();
   return m;
 }
+
+struct Decoded : Measured {
+  double bytes = 0;         // of the last step
+  double gb_s = 0;          // the median step's
+  double memory_share = 0;  // the median round's: of what memory gave just before and after it
+};
+
+// Steps in rounds of a few, with the limits between them: memory that others use as well gives twice as much in one
+// second as in the next, so each round is held against its own. The limit is of reads: weights are not written.
+class DecodeRounds {
+ public:
+  explicit DecodeRounds(Sequences& sequences)
+      : sequences_(sequences),
+        ctx_(sequences.model->ctx()),
+        buffer_(arena_.take("bench.stream", "scratch", DType::kU8, {kBufferBytes})) {}
+
+  Decoded run(int64_t n, const BenchInferenceOptions& o) {
+    Decoded d;
+    Profile profile;
+    std::vector<double> seconds, rates, shares, flops = {peak()}, reads = {read()};
+    for (int64_t i = 0, round = 0; i < o.steps; ++round) {
+      const int64_t end = std::max(i + 1, (round + 1) * o.steps / kRounds);
+      std::vector<double> here;
+      ctx_.profile = &profile;
+      for (; i < end; ++i) {
+        const double begin = now_seconds();
+        d.bytes = sequences_.step_bytes(n, o.context + i);
+        seconds.push_back(now_seconds() - begin);
+        here.push_back(d.bytes / seconds.back() * 1e-9);
+      }
+      ctx_.profile = nullptr;
+      flops.push_back(peak());
+      reads.push_back(read());
+      shares.push_back(spread_of(here).median / (0.5 * (reads.end()[-2] + reads.back())));
+      rates.insert(rates.end(), here.begin(), here.end());
+    }
+    d.seconds = spread_of(seconds).median;
+    d.rows = profile.rows();
+    d.limits = {.flops_s = 1e9 * spread_of(flops).median, .bytes_s = 1e9 * spread_of(reads).median};
+    d.gb_s = spread_of(rates).median;
+    d.memory_share = spread_of(shares).median;
+    return d;
+  }
+
+ private:
+  static constexpr int64_t kRounds = 8;
+  static constexpr int64_t kBufferBytes = int64_t{256} << 20;  // 8 times a 32 MiB cache
+  static constexpr double kSeconds = 0.01;                     // eleven bursts at least
+
+  double read() { return measure_stream(*ctx_.pool, StreamKind::kRead, buffer_, kSeconds).median; }
+  double peak() {
+    Machine machine;
+    machine.f32_gflops = measure_peak(*ctx_.pool, PeakKind::kF32, kSeconds).median;
+    machine.bf16_gflops = measure_peak(*ctx_.pool, PeakKind::kBf16, kSeconds).median;
+    return matmul_gflops(machine, sequences_.bf16());
+  }
+
+  Sequences& sequences_;
+  Context& ctx_;
+  Arena arena_{Arena::Mode::kReal};
+  Tensor buffer_;
+};
 
 void check(const BenchInferenceOptions& o, const std::vector<int64_t>& counts) {
   if (o.model_path.empty())
@@ -236,37 +298,28 @@ void bench_decode(const BenchInferenceOptions& o) {
     fmt::print("{:<8} {:>9} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>12}\n", "decode",
                "sequences", "step", "tokens/s", "MB a step", "GB/s", "of memory", "of floor",
                "head panels");
+  DecodeRounds rounds(sequences);
   for (const int64_t n : o.sequences) {
     sequences.step(n, 1, o.context);  // memory is touched
-    std::vector<double> seconds, rates;
-    double bytes = 0;
-    const Measured m = measure(sequences, [&] {
-      for (int64_t i = 0; i < o.steps; ++i) {
-        const double begin = now_seconds();
-        bytes = sequences.step_bytes(n, o.context + i);
-        seconds.push_back(now_seconds() - begin);
-        rates.push_back(bytes / seconds.back() * 1e-9);
-      }
-      return spread_of(seconds).median;
-    });
-    const double tokens = static_cast<double>(n) / m.seconds, gb_s = spread_of(rates).median,
-                 panels = sequences.take_panel_share();
+    const Decoded d = rounds.run(n, o);
+    const double tokens = static_cast<double>(n) / d.seconds, panels = sequences.take_panel_share();
     if (o.json) {
       fmt::print("{}\n", json_text({{"bench", "decode"},
                                     {"sequences", n},
                                     {"context", o.context},
-                                    {"step_ms", 1e3 * m.seconds},
+                                    {"step_ms", 1e3 * d.seconds},
                                     {"tokens_per_s", tokens},
-                                    {"step_bytes", bytes},
-                                    {"gb_s", gb_s},
-                                    {"floor_share", m.floor_share()},
+                                    {"step_bytes", d.bytes},
+                                    {"gb_s", d.gb_s},
+                                    {"memory_share", d.memory_share},
+                                    {"floor_share", d.floor_share()},
                                     {"head_panel_share", panels},
-                                    {"read_gb_s", m.read_gb_s}}));
+                                    {"read_gb_s", 1e-9 * d.limits.bytes_s}}));
     } else {
       fmt::print(
           "{:<8} {:>9} {:>8.2f}ms {:>10.1f} {:>10.1f} {:>10.2f} {:>8.1f}% {:>8.1f}% {:>11.2f}%\n{}",
-          "", n, 1e3 * m.seconds, tokens, bytes * 1e-6, gb_s, 100 * gb_s / m.read_gb_s,
-          100 * m.floor_share(), 100 * panels, time_table(m.rows, m.limits));
+          "", n, 1e3 * d.seconds, tokens, d.bytes * 1e-6, d.gb_s, 100 * d.memory_share,
+          100 * d.floor_share(), 100 * panels, time_table(d.rows, d.limits));
     }
   }
 }
