@@ -3,6 +3,7 @@
 // Fails if a newer checkpoint is not taken or changes an answer that has begun, if a stream is cut by SIGTERM, or if
 // a client that is gone still holds pages or a place.
 #include <cstdlib>
+#include <ostream>
 
 #include "tests/serve/serving.h"
 
@@ -25,6 +26,9 @@ struct Newer {
   const char* folder;              // "run", or "packed": what `quantize` makes of its checkpoints
   std::vector<std::string> flags;  // ranks, or none
 };
+void PrintTo(const Newer& n, std::ostream* out) {
+  *out << n.folder << (n.flags.empty() ? "" : " of two ranks");
+}
 class NewerCheckpoint : public ServeTest, public ::testing::WithParamInterface<Newer> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, NewerCheckpoint,
                          ::testing::Values(Newer{"run", {}}, Newer{"run", {"--ranks", "2"}},
