@@ -3,58 +3,20 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <vector>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/spin_wait.h"
 #include "base/thread.h"
 
 namespace moraine {
 namespace {
 
-constexpr double kSpinSeconds = 50e-6;  // longer than the gap between two kernels of a layer
-
-void cpu_relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-constexpr double kSpinSecondsLeast = 1e-6;
-
-// Waits of one thread: how long the next one spins before it parks. Half of the last after a wait that a spin would
-// not have seen the end of, as in ranks that share their cores; all of kSpinSeconds after one that it would.
-class Waiter {
- public:
-  // Spins, then `park(ready)`, until `ready()`.
-  template <class Ready, class Park>
-  void wait(const Ready& ready, const Park& park) {
-    if (ready()) return;
-    const double begin = now_seconds();
-    double now = begin;
-    while (!ready()) {
-      if (now - begin > spin_seconds_) {
-        park(ready);
-        now = now_seconds();
-        break;
-      }
-      for (int i = 0; i < 64 && !ready(); ++i) cpu_relax();
-      now = now_seconds();
-    }
-    spin_seconds_ =
-        now - begin < kSpinSeconds ? kSpinSeconds : std::max(spin_seconds_ / 2, kSpinSecondsLeast);
-  }
-
- private:
-  double spin_seconds_ = kSpinSeconds;
-};
+constexpr int kLooks = 64;  // at a counter in memory, between two looks at the clock
 
 }  // namespace
 
@@ -65,7 +27,7 @@ struct Pool::Shared {
   std::atomic<uint64_t> generation{0};  // one more for every loop
   std::atomic<int> finished{0};         // workers done with this generation
   std::atomic<bool> stop{false};
-  Waiter caller;
+  SpinWait caller;
 
   int64_t tasks = 0;
   const void* function = nullptr;
@@ -91,14 +53,14 @@ struct Pool::Shared {
 
   void work(int worker, int helpers) {
     uint64_t seen = 0;
-    Waiter waiter;
+    SpinWait idle;
     while (true) {
       const auto changed = [&] {
         return generation.load(std::memory_order_acquire) != seen || stop.load();
       };
-      waiter.wait(changed, [this](const auto& ready) {
+      idle.wait(kLooks, changed, [this, &changed] {
         std::unique_lock<std::mutex> lock(mutex);
-        start.wait(lock, ready);
+        start.wait(lock, changed);
       });
       if (stop.load()) return;
       seen = generation.load(std::memory_order_acquire);
@@ -145,9 +107,9 @@ void Pool::run(int64_t tasks, const void* function, Call call) {
   s.start.notify_all();
   s.take_tasks(0);
   const auto all_done = [&] { return s.finished.load(std::memory_order_acquire) == threads_ - 1; };
-  s.caller.wait(all_done, [&s](const auto& ready) {
+  s.caller.wait(kLooks, all_done, [&s, &all_done] {
     std::unique_lock<std::mutex> lock(s.mutex);
-    s.done.wait(lock, ready);
+    s.done.wait(lock, all_done);
   });
 }
 

@@ -88,11 +88,20 @@ void RailSockets::forget(int fd) {
   endpoints_.erase(fd);
 }
 
-RailSockets::Events RailSockets::wait(double seconds) const {
+RailSockets::Events RailSockets::wait(double seconds) {
   std::array<epoll_event, Events::kMost> list;
   Events events;
+  const auto look = [&](int milliseconds) {
+    events.count = std::max(0, epoll_wait(poll_, list.data(), Events::kMost, milliseconds));
+    return events.count > 0;
+  };
   const int milliseconds = static_cast<int>(std::ceil(seconds * 1e3));
-  events.count = std::max(0, epoll_wait(poll_, list.data(), Events::kMost, milliseconds));
+  if (milliseconds == 0) {
+    look(0);
+  } else {
+    spin_.wait(
+        1, [&] { return look(0); }, [&] { look(milliseconds); });
+  }
   for (size_t i = 0; i < static_cast<size_t>(events.count); ++i) events.fds[i] = list[i].data.fd;
   return events;
 }

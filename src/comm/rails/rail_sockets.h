@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/spin_wait.h"
 #include "comm/rails/link_events.h"
 #include "comm/rails/rail_address.h"
 #include "comm/rails/rail_connection.h"
@@ -51,7 +52,7 @@ class RailSockets {
     int count = 0;
   };
   // Sleeps until a socket has something to say, at most `seconds`; 0: what there is now.
-  Events wait(double seconds) const;
+  Events wait(double seconds);
   // The same for one that leaves the events to whoever is in wait(): the kernel wakes one of several in wait(), but
   // this one beside it.
   void wait_beside(double seconds) const;
@@ -119,6 +120,7 @@ class RailSockets {
 
   const Options options_;
   RailConnection::Place place_;
+  SpinWait spin_;
   int poll_ = -1, spare_ = -1;
   LinkEvents news_;
   std::map<int, Peer> peers_;
