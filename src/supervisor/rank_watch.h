@@ -96,6 +96,9 @@ void each_field(Visitor& visit, BeatSnapshot& b) {
   visit("loss", b.loss);
   visit("stopped", b.stopped);
   visit("held", b.held);
+  visit("met_ago", b.met_ago);
+  visit("loaded_ago", b.loaded_ago);
+  visit("computed_ago", b.computed_ago);
 }
 
 template <class Visitor>

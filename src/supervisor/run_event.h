@@ -24,6 +24,8 @@ struct BeatSnapshot {
   double tokens_per_second = 0, loss = 0;  // shown; no decision depends on them
   bool stopped = false;                    // the kernel's state of the process is T
   int32_t held = 0;                        // as HeartbeatPage::held
+  // How long ago its process first met others, took up what was stored, was in a step; -1: not yet.
+  double met_ago = -1, loaded_ago = -1, computed_ago = -1;
 };
 
 // A line of a rank's log: base/log.h.

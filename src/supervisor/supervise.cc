@@ -122,6 +122,10 @@ bool is_sound(const SupervisedRun& run, size_t hosts) {
   const auto is_fault = [](RunFault fault) {
     return static_cast<size_t>(fault) < policy_table().size();
   };
+  const auto is_incident = [&](const Incident& i) {
+    return is_fault(i.fault) && i.level <= RecoveryLevel::kStop &&
+           (i.rank == -1 || is_of(i.rank, ranks));
+  };
   return ranks > 0 && run.hosts.size() == hosts && run.watch.ranks.size() == ranks &&
          run.phase <= RunPhase::kOver &&
          std::all_of(run.ranks.begin(), run.ranks.end(),
@@ -132,11 +136,8 @@ bool is_sound(const SupervisedRun& run, size_t hosts) {
          std::all_of(
              run.hosts.begin(), run.hosts.end(),
              [&](const HostRecord& h) { return h.successor == -1 || is_of(h.successor, hosts); }) &&
-         std::all_of(run.open.begin(), run.open.end(),
-                     [&](const Incident& i) {
-                       return is_fault(i.fault) && i.level <= RecoveryLevel::kStop &&
-                              (i.rank == -1 || is_of(i.rank, ranks));
-                     }) &&
+         std::all_of(run.open.begin(), run.open.end(), is_incident) &&
+         std::all_of(run.over.begin(), run.over.end(), is_incident) &&
          std::all_of(run.readings.begin(), run.readings.end(),
                      [&](const HostReading& r) { return is_of(r.host, hosts); });
 }

@@ -50,6 +50,11 @@ SupervisedRun saved_run(double now, const Json& saved) {
     i.begin = i.detected = now;
     i.started = i.meeting = i.loading = i.computing = -1;
   }
+  for (Incident& i : run.over) {
+    for (double* moment : {&i.begin, &i.detected, &i.started, &i.meeting, &i.loading, &i.computing})
+      if (*moment >= 0) *moment += now - i.end;
+    i.end = now;
+  }
   return run;
 }
 
@@ -95,6 +100,7 @@ std::vector<RunEffect> Supervisor::handle(double now, const RunEvent& event) {
   effects_.clear();
   if (is_over()) return {};
   std::visit([this](const auto& e) { on(e); }, event);
+  write_over(false);
   look_for_hangs();
   look_for_left_behind();
   go_on_restarting();
@@ -190,7 +196,7 @@ void Supervisor::on(const RankBeat& e) {
   if (r.phase != RankPhase::kRunning) return;
   const RankWatch::Record before = watch_.record(e.rank);
   watch_.observe(now_, e.rank, e.beat);
-  mark_phase(e.rank, e.beat);
+  mark_phases(e.rank, e.beat);
   // A step counts as one only within a process: a checkpoint that is taken up is none.
   const Activity was = before.beat.activity;
   const bool was_in =

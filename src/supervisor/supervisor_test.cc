@@ -88,6 +88,7 @@ TEST(Supervisor, AnIncidentEndsAlsoWhereGenerationsBeginAnew) {
   step(now + 1, 1, 5);  // taken up
   EXPECT_EQ(closed, 0);
   step(now + 2, 1, 6);
+  tell(now + 5, TimePassed{});  // no word came of the new processes' moments
   EXPECT_EQ(closed, 2);
 }
 
