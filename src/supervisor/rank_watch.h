@@ -24,6 +24,7 @@
 
 #include "supervisor/options.h"
 #include "supervisor/run_event.h"
+#include "supervisor/state_json.h"
 
 namespace moraine {
 
@@ -93,7 +94,9 @@ void each_field(Visitor& visit, BeatSnapshot& b) {
   visit("step_seconds", b.step_seconds);
   visit("compute_seconds", b.compute_seconds);
   visit("tokens_per_second", b.tokens_per_second);
-  visit("loss", b.loss);
+  FreeNumber loss{b.loss};
+  visit("loss", loss);
+  b.loss = loss.value;
   visit("stopped", b.stopped);
   visit("held", b.held);
   visit("met_ago", b.met_ago);

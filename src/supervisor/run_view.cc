@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/clock.h"
@@ -118,13 +117,12 @@ std::string RunView::metrics(double now, const SupervisedRun& run) {
   metrics_at_ = now;
   RunMetrics m{.run = run,
                .letters = rank_letters(run, activities()),
-               .loss = NAN,
                .tokens_per_second = speed(now),
                .entries = entries_};
   for (const std::optional<BeatSnapshot>& beat : beats_) {
     if (!beat) continue;
     m.generation = std::max(m.generation, beat->generation);
-    if (std::isnan(m.loss) && beat->step_seconds > 0) m.loss = beat->loss;
+    if (!m.loss && beat->step_seconds > 0) m.loss = beat->loss;
   }
   return metrics_ = run_metrics_text(m);
 }
