@@ -13,9 +13,9 @@
 #include "base/printable.h"
 #include "supervisor/incident_page.h"
 #include "supervisor/run_metrics.h"
+#include "supervisor/state_json.h"
 
 namespace moraine {
-namespace {}  // namespace
 
 template <class Body>
 void RunView::attempt(const char* file, bool* told, const Body& body) {
@@ -30,7 +30,11 @@ void RunView::attempt(const char* file, bool* told, const Body& body) {
 }
 
 RunView::RunView(FileSystem& fs, const std::string& folder, const ShowOptions& options)
-    : fs_(fs), folder_(folder), timeline_(fs, folder), expect_useful_(options.expect_useful) {
+    : fs_(fs),
+      folder_(folder),
+      timeline_(fs, folder),
+      to_unix_(unix_seconds() - now_seconds()),
+      expect_useful_(options.expect_useful) {
   if (options.metrics_port > 0)
     server_ = std::make_unique<RunMetricsHttp>(static_cast<int>(options.metrics_port));
   if (!options.webhook.empty())
@@ -41,6 +45,10 @@ RunView::RunView(FileSystem& fs, const std::string& folder, const ShowOptions& o
   });
   attempt("timeline.jsonl", &told_.timeline, [&] { timeline_.read(); });
 }
+
+Json RunView::left() const { return state_to_json(useful_); }
+
+void RunView::go_on(const Json& left) { state_from_json(left, &useful_); }
 
 // Where the beats of a rank are kept; there is none while it has no process with a page.
 BeatSnapshot* RunView::beat_of(int rank) {
@@ -143,7 +151,7 @@ void RunView::show(double now, const SupervisedRun& run) {
   if (run.step != step_) moved_at_ = now;
   step_ = run.step;
   for (const std::optional<BeatSnapshot>& beat : beats_)
-    if (beat) useful_.hear(now, *beat);
+    if (beat) useful_.hear(now + to_unix_, *beat);
   if (server_ != nullptr) server_->serve(now, [&] { return metrics(now, run); });
   letters_ = worse_letters(std::move(letters_), rank_letters(run, activities()));
   if (second_at_ < 0 || now - second_at_ >= 1) add_second(now, run);
@@ -163,7 +171,7 @@ void RunView::write_page(double now, const SupervisedRun& run, const std::string
   int64_t steps_total = 0;
   for (const std::optional<BeatSnapshot>& beat : beats_)
     if (beat) steps_total = std::max(steps_total, beat->steps_total);
-  const UsefulShare useful = useful_.share(now, entries_);
+  const UsefulShare useful = useful_.share(now + to_unix_, entries_);
   const bool asked = expect_useful_ && useful.interruptions > 0;
   attempt("incidents.html", &told_.page, [&] {
     fs_.write_atomic(join_path(folder_, "incidents.html"),

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/file_system.h"
+#include "base/json.h"
 #include "supervisor/options.h"
 #include "supervisor/run_effect.h"
 #include "supervisor/run_event.h"
@@ -30,6 +31,10 @@ class RunView {
 
   // Goes on with what is in `folder`, which is there.
   RunView(FileSystem& fs, const std::string& folder, const ShowOptions& options);
+
+  // What the next supervisor goes on from, which tells it this.
+  Json left() const;
+  void go_on(const Json& left);
 
   void hear(const RunEvent& event);
   void see(double now, const RunEffect& effect);
@@ -59,6 +64,7 @@ class RunView {
   std::string metrics_;                     // of metrics_at_: who asks often is told the same
   std::vector<LedgerEntry> entries_;
   UsefulTime useful_;
+  const double to_unix_;  // from the supervisor's clock
   const std::function<double(const UsefulShare&)> expect_useful_;
   std::vector<std::optional<BeatSnapshot>> beats_;  // of each rank's process, if it has a page
   std::string letters_;                             // of this second, the worst of each rank

@@ -108,6 +108,29 @@ TEST(RunView, GoesOnWithWhatASupervisorBeforeHasWritten) {
   EXPECT_EQ(count(tree.read("incidents.html"), "long ago"), 1);
 }
 
+// A supervisor was killed and started again: the share of useful time is of both.
+TEST(RunView, TheUsefulShareGoesOn) {
+  const TestFolder tree;
+  const auto let_pass = [&](RunView& view, int from, int to) {
+    for (int second = from; second <= to; ++second) {
+      view.hear(beat_of(0, second, Activity::kComputing));
+      view.show(second, run_of(second));
+    }
+  };
+  Json left;
+  {
+    RunView view(posix_file_system(), tree.path(), {});
+    let_pass(view, 1, 20);
+    left = parse_json(json_text(view.left()));
+  }
+  RunView view(posix_file_system(), tree.path(), {});
+  view.go_on(left);
+  let_pass(view, 30, 41);
+  view.end(41, run_of(41), "exit 0");
+  EXPECT_EQ(count(tree.read("incidents.html"), "of 40 s went into steps that count"), 1)
+      << tree.read("incidents.html");
+}
+
 TEST(RunView, AFolderThatIsGoneIsNoError) {
   const TestFolder tree;
   RunView view(posix_file_system(), tree.file("none"), {});

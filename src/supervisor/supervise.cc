@@ -222,6 +222,7 @@ class SuperviseLoop {
   // What a supervisor has left.
   struct Left {
     Json state;  // the supervisor's own part
+    Json view = Json::object();
     SupervisedRun run;
     std::vector<std::string> names = {"localhost"};  // of the hosts
     std::vector<FollowedRank> offsets;
@@ -240,6 +241,9 @@ class SuperviseLoop {
     for (size_t r = 0; r < left.offsets.size(); ++r)
       left.offsets[r].log_offset = state.at("logs").at(r).get<int64_t>();
     left.offsets[0].out_offset = state.at("out").get<int64_t>();
+    if (state.contains("view")) left.view = state.at("view");
+    UsefulTime known;  // refused here if it is none
+    state_from_json(left.view, &known);
     left.port = static_cast<int>(state.at("port").get<int64_t>());
     return left;
   }
@@ -274,6 +278,7 @@ class SuperviseLoop {
     }
     if (run.phase == RunPhase::kStopping && !any_alive) return false;
     port_ = left.port;
+    view_.go_on(left.view);
     supervisor_ = std::make_unique<Supervisor>(now_seconds(), plan_.options, left.state);
     log_event(Level::kInfo, "supervise.found", "ranks={} alive={} step={}", run.ranks.size(),
               any_alive, supervisor_->run().step);
@@ -443,6 +448,7 @@ class SuperviseLoop {
                                                {"logs", logs},
                                                {"out", offsets_[0].out_offset},
                                                {"hosts", plan_.options.hosts},
+                                               {"view", view_.left()},
                                                {"run", supervisor_->save(saved_at_)}}),
                                  1));
       save_failed_ = false;

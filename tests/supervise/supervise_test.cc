@@ -338,10 +338,16 @@ TEST_F(SuperviseRun, RanksGoOnWithoutASupervisor) {
     program.send(SIGKILL);
     EXPECT_EQ(program.wait().exit_code, -SIGKILL);
   }
+  const std::string path = folder.file("out/supervise/state.json");
+  Json state = parse_json(posix_file_system().read(path), path);
+  state["view"]["begin"] = 12345.0;
+  write_file(path, json_text(state));
   const Ended end = run_program(folder.path(), of_run(2));
   EXPECT_EQ(end.exit_code, 0) << end.err;
   EXPECT_EQ(value_of(end.out, "hash"), want) << end.err;
   EXPECT_EQ(ledger(), "");  // nothing was lost
+  state = parse_json(posix_file_system().read(path), path);
+  EXPECT_EQ(state["view"]["begin"].get<double>(), 12345) << "the useful share goes on";
 }
 
 TEST_F(SuperviseRun, ASignalSavesAndTheSameCommandGoesOn) {
