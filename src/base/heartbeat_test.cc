@@ -80,5 +80,37 @@ TEST(Heartbeat, AProcessIsItsNumberAndItsStart) {
   EXPECT_EQ(process_start(-1), -1);
 }
 
+// From one look at a process to the next: it was stopped all the time, or let go on between.
+TEST(ProcessStat, AProcessThatWasLetGoOnHasAnotherNumber) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    while (true) raise(SIGSTOP);
+  }
+  const auto wait_for_stop = [pid] {
+    int status = 0;
+    return waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status) &&
+           read_process_stat(pid)->state == 'T';
+  };
+  ASSERT_TRUE(wait_for_stop());
+  // It is told that it has stopped a moment before it gives up its core.
+  int64_t first = -1;
+  while (first != process_switches(pid)) {
+    first = process_switches(pid);
+    usleep(20000);
+  }
+  kill(pid, SIGCONT);
+  ASSERT_TRUE(wait_for_stop());
+  int64_t second = first;
+  for (int times = 0; times < 1000 && first >= 0 && second == first; ++times) {
+    usleep(10000);
+    second = process_switches(pid);
+  }
+  kill(pid, SIGKILL);
+  ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+  EXPECT_EQ(process_switches(pid), -1);
+  if (first < 0) GTEST_SKIP() << "this kernel does not show switches";
+  EXPECT_GT(second, first);
+}
+
 }  // namespace
 }  // namespace moraine

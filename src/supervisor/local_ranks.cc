@@ -194,6 +194,7 @@ bool LocalRanks::read_beat(int rank, BeatSnapshot* beat) const {
   const auto ago = [now = now_seconds()](double moment) {
     return moment > 0 ? std::max(0.0, now - moment) : -1;
   };
+  const bool stopped = is_process_stopped(p.pid);
   *beat = {.generation = page.generation,
            .rank = static_cast<int32_t>(page.rank),
            .activity = page.activity,
@@ -205,7 +206,8 @@ bool LocalRanks::read_beat(int rank, BeatSnapshot* beat) const {
            .compute_seconds = page.compute_seconds,
            .tokens_per_second = page.tokens_per_second,
            .loss = page.loss,
-           .stopped = is_process_stopped(p.pid),
+           .stopped = stopped,
+           .stops = stopped ? process_switches(p.pid) : 0,
            .held = page.held,
            .met_ago = ago(page.met_at),
            .loaded_ago = ago(page.loaded_at),

@@ -38,7 +38,11 @@ SupervisedRun saved_run(double now, const Json& saved) {
   SupervisedRun run;
   state_from_json(saved, &run);
   // While nobody watched, nobody was seen to hang.
-  for (RankWatch::Record& r : run.watch.ranks) r.moved_at += std::max(0.0, now - run.saved_at);
+  for (RankWatch::Record& r : run.watch.ranks) {
+    const double away = std::max(0.0, now - run.saved_at);
+    r.moved_at += away;
+    if (r.stopped_at >= 0) r.stopped_at += away;
+  }
   if (run.saved_at <= now) return run;
   // The clock began anew, with the machine: no process of before is there, and an hour is over.
   run.uses.clear();
