@@ -53,7 +53,9 @@ Fields supervise_fields(SuperviseConfig& config) {
        "Before the second start in a row; twice as long before each next one.", 0},
       {"backoff_seconds_max", &o.backoff_seconds_max, "seconds", "The longest of these.", 0},
       {"grace_seconds", &o.grace_seconds, "seconds",
-       "For ranks to end by themselves when all are to start again; and to find each other when "
+       "For ranks to end by themselves when all are to start again (who only waits to meet others "
+       "is "
+       "ended at once); and to find each other when "
        "some are done already.",
        0},
       {"stop_seconds", &o.stop_seconds, "seconds", "For ranks to save when the run is to stop.", 1},

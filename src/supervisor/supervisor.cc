@@ -360,9 +360,8 @@ void Supervisor::look_for_hangs() {
   effects_.push_back(SignalRank{hang.rank, r.pid, SIGKILL});
 }
 
-// Some are done, and all others look for ranks to meet. Who was behind the door when the run ended has been told.
-bool Supervisor::is_left_behind() const {
-  if (run_.phase != RunPhase::kGoing || !anyone(RankPhase::kDone) || !anyone_alive()) return false;
+// Whoever is there looks for ranks to meet, and none is about to come.
+bool Supervisor::all_wait_to_meet() const {
   for (int r = 0; r < static_cast<int>(run_.ranks.size()); ++r) {
     const RankStatus& one = run_.ranks[static_cast<size_t>(r)];
     const RankWatch::Record& seen = watch_.record(r);
@@ -370,7 +369,12 @@ bool Supervisor::is_left_behind() const {
     if (one.phase != RankPhase::kRunning) continue;
     if (!seen.heard || seen.beat.activity != Activity::kMeeting) return false;
   }
-  return true;
+  return anyone_alive();
+}
+
+// Some are done, and the others wait to meet them. Who was behind the door when the run ended has been told.
+bool Supervisor::is_left_behind() const {
+  return run_.phase == RunPhase::kGoing && anyone(RankPhase::kDone) && all_wait_to_meet();
 }
 
 // A rank was lost in the last moment, and its successor came too late: it would wait for all until its start fails. All
@@ -393,7 +397,8 @@ void Supervisor::look_for_left_behind() {
 void Supervisor::go_on_restarting() {
   if (run_.phase != RunPhase::kRestarting) return;
   if (anyone_alive()) {
-    if (now_ - run_.phase_since >= options_.grace_seconds) tell_alive(SIGKILL);
+    const bool is_over = now_ - run_.phase_since >= options_.grace_seconds;
+    if (is_over || all_wait_to_meet()) tell_alive(SIGKILL);
     return;
   }
   run_.phase = RunPhase::kGoing;

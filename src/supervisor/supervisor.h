@@ -68,6 +68,7 @@ class Supervisor {
 
   // What time brings. supervisor.cc
   void look_for_hangs();
+  bool all_wait_to_meet() const;
   bool is_left_behind() const;
   void look_for_left_behind();
   void go_on_restarting();
