@@ -372,6 +372,27 @@ TEST_F(SuperviseRun, WhatAPersonMustLookAtStopsAtOnce) {
   EXPECT_EQ(end.err.find("start=2"), std::string::npos) << end.err;
 }
 
+// Before a process is started, of one rank and of many.
+TEST_F(SuperviseRun, WhatRanksCouldNotMeetByIsRefused) {
+  write_file(folder.file("short"), "abc\n");
+  for (const int ranks : {1, 2}) {
+    const auto refused = [&](const std::string& set, Code code, const std::string& part) {
+      std::vector<std::string> args = of_run(ranks);
+      args.emplace_back("--set");
+      args.push_back(set);
+      const Ended end = run_program(folder.path(), args);
+      EXPECT_EQ(end.exit_code, exit_code(code)) << end.err;
+      EXPECT_NE(end.err.find(part), std::string::npos) << end.err;
+      EXPECT_EQ(end.err.find("rank_started"), std::string::npos) << end.err;
+    };
+    const std::string secret = "supervise.secret_file=" + folder.file("");
+    refused(secret + "none", Code::kNotFound, "there is no such file");
+    refused(secret + "short", Code::kInvalidArgument, "wanted at least 16");
+    refused("supervise.secret_file=/dev/zero", Code::kInvalidArgument, "more than 4096 bytes");
+    refused("supervise.rendezvous=nonsense", Code::kInvalidArgument, "wanted HOST:PORT");
+  }
+}
+
 TEST(SuperviseTable, TheDocumentShowsTheTable) {
   const Ended end = run_program(::testing::TempDir(), {"supervise", "--explain"});
   const std::string page = posix_file_system().read(source_path("docs/supervisor.md"));
