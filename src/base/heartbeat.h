@@ -57,6 +57,8 @@ struct HeartbeatPage {
   // When it first met others, took up what was stored (to open the run behind a meeting is part of it), was in a step:
   // now_seconds(), 0: not yet. A watcher that looks now and then would miss what is short.
   std::atomic<double> met_at, loaded_at, computed_at;
+  std::atomic<int64_t>
+      strangers;  // that this process sent away where ranks meet (comm/rails/strangers.h)
 };
 static_assert(sizeof(HeartbeatPage) <= 4096);
 

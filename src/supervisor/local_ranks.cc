@@ -209,6 +209,7 @@ bool LocalRanks::read_beat(int rank, BeatSnapshot* beat) const {
            .stopped = stopped,
            .stops = stopped ? process_switches(p.pid) : 0,
            .held = page.held,
+           .strangers = page.strangers,
            .met_ago = ago(page.met_at),
            .loaded_ago = ago(page.loaded_at),
            .computed_ago = ago(page.computed_at)};

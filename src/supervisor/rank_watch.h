@@ -104,6 +104,7 @@ void each_field(Visitor& visit, BeatSnapshot& b) {
   visit("stopped", b.stopped);
   visit("stops", b.stops);
   visit("held", b.held);
+  visit("strangers", b.strangers);
   visit("met_ago", b.met_ago);
   visit("loaded_ago", b.loaded_ago);
   visit("computed_ago", b.computed_ago);

@@ -93,6 +93,8 @@ void add_run(std::string* text, const RunMetrics& m) {
   for (const RankStatus& r : m.run.ranks) again += std::max<int64_t>(r.starts - 1, 0);
   add(text, {"restarts_total", "counter", "Starts of processes beyond the first of each rank."},
       static_cast<double>(again));
+  add(text, {"rails_strangers_total", "counter", "Sent away by ranks where they meet each other."},
+      static_cast<double>(m.strangers));
   add(text, {"incidents_open", "gauge", "Faults that the run is not beyond yet."},
       static_cast<double>(m.run.open.size()));
 }

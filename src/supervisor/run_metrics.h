@@ -19,6 +19,7 @@ struct RunMetrics {
   int64_t generation = -1;                    // of the group; below 0: not known
   std::optional<double> loss = std::nullopt;  // it may be NaN
   double tokens_per_second = 0;
+  int64_t strangers = 0;  // sent away by ranks where they meet
   std::span<const LedgerEntry> entries;
 };
 

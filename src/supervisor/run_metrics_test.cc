@@ -35,11 +35,13 @@ TEST(RunMetrics, SaysWhatIsKnownAndNothingElse) {
                                              .letters = "cx",
                                              .generation = 3,
                                              .tokens_per_second = 4096,
+                                             .strangers = 7,
                                              .entries = entries});
   for (const char* line :
        {"\nmoraine_step 41\n", "\nmoraine_tokens_per_second 4096\n", "\nmoraine_generation 3\n",
         "\nmoraine_ranks{state=\"step\"} 1\n", "\nmoraine_ranks{state=\"gone\"} 1\n",
         "\nmoraine_ranks{state=\"meeting\"} 0\n", "\nmoraine_restarts_total 2\n",
+        "\nmoraine_rails_strangers_total 7\n",
         "\nmoraine_incidents_total{fault=\"killed\",level=\"replace\"} 2\n",
         "\nmoraine_lost_seconds_total{fault=\"killed\",level=\"replace\"} 3\n"})
     EXPECT_EQ(count(text, line), 1) << line << text;

@@ -58,12 +58,23 @@ BeatSnapshot* RunView::beat_of(int rank) {
   return &*beats_[r];
 }
 
+RunView::Counted& RunView::counted_of(int rank) {
+  const auto r = static_cast<size_t>(rank);
+  if (counted_.size() <= r) counted_.resize(r + 1);
+  return counted_[r];
+}
+
 void RunView::hear(const RunEvent& event) {
   if (const auto* e = std::get_if<RankBeat>(&event)) {
     *beat_of(e->rank) = e->beat;
+    Counted& counted = counted_of(e->rank);
+    strangers_ += std::max<int64_t>(0, e->beat.strangers - counted.strangers);
+    counted.strangers = e->beat.strangers;
   } else if (const auto* started = std::get_if<RankStarted>(&event)) {
     beat_of(started->rank);
     beats_[static_cast<size_t>(started->rank)].reset();
+    Counted& counted = counted_of(started->rank);
+    if (counted.pid != started->pid) counted = {.pid = started->pid};  // else it was found again
   } else if (const auto* logged = std::get_if<RankLogged>(&event)) {
     const bool lost = logged->line.name == "rails.lost";
     if (lost || logged->line.name == "rails.back")
@@ -126,6 +137,7 @@ std::string RunView::metrics(double now, const SupervisedRun& run) {
   RunMetrics m{.run = run,
                .letters = rank_letters(run, activities()),
                .tokens_per_second = speed(now),
+               .strangers = strangers_,
                .entries = entries_};
   for (const std::optional<BeatSnapshot>& beat : beats_) {
     if (!beat) continue;

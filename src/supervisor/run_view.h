@@ -41,16 +41,20 @@ class RunView {
   void add_descriptors(std::vector<pollfd>* polled) const;  // when one is ready, show() has work
   void show(double now, const SupervisedRun& run);          // as often as one likes
   void end(double now, const SupervisedRun& run, const std::string& outcome);
+  std::string metrics(double now, const SupervisedRun& run);  // what is answered at the port
 
  private:
   struct Told {  // of a file that could not be written
     bool ledger = false, timeline = false, page = false;
   };
+  struct Counted {  // of a rank's process
+    int64_t pid = 0, strangers = 0;
+  };
   BeatSnapshot* beat_of(int rank);
+  Counted& counted_of(int rank);
   void alert(const std::string& fault, const std::string& text);
   std::vector<std::optional<Activity>> activities() const;
   double speed(double now) const;
-  std::string metrics(double now, const SupervisedRun& run);
   void add_second(double now, const SupervisedRun& run);
   void write_page(double now, const SupervisedRun& run, const std::string& outcome);
   template <class Body>
@@ -67,6 +71,8 @@ class RunView {
   const double to_unix_;  // from the supervisor's clock
   const std::function<double(const UsefulShare&)> expect_useful_;
   std::vector<std::optional<BeatSnapshot>> beats_;  // of each rank's process, if it has a page
+  std::vector<Counted> counted_;                    // of each rank
+  int64_t strangers_ = 0;                           // of all processes that this one has seen
   std::string letters_;                             // of this second, the worst of each rank
   std::vector<RailChange> rails_;                   // of this second
   int64_t step_ = 0;

@@ -66,6 +66,31 @@ TEST(RunView, ALineASecondAndAPageAfterAnIncident) {
   EXPECT_EQ(count(page, "<b>11 of 50</b>"), 1);
 }
 
+// Each page counts from 0; a process that is found again goes on with its own.
+TEST(RunView, StrangersOfAllProcessesAreSummed) {
+  const TestFolder tree;
+  RunView view(posix_file_system(), tree.path(), {});
+  double now = 0;
+  const auto sum = [&](int rank, int64_t strangers) {
+    RankBeat e = beat_of(rank, 1, Activity::kComputing);
+    e.beat.strangers = strangers;
+    view.hear(e);
+    const std::string text = view.metrics(++now, run_of(1)),
+                      name = "moraine_rails_strangers_total ";
+    const size_t at = text.rfind(name) + name.size();
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  view.hear(RankStarted{0, 100});
+  view.hear(RankStarted{1, 101});
+  EXPECT_EQ(sum(0, 0), "0");
+  EXPECT_EQ(sum(0, 2), "2");
+  EXPECT_EQ(sum(1, 3), "5");
+  view.hear(RankStarted{1, 101});
+  EXPECT_EQ(sum(1, 4), "6");
+  view.hear(RankStarted{1, 102});
+  EXPECT_EQ(sum(1, 7), "13");
+}
+
 TEST(RunView, SpeedIsNothingWhileNoStepIsDone) {
   const TestFolder tree;
   RunView view(posix_file_system(), tree.path(), {});
