@@ -18,8 +18,8 @@ printers='src/base/log.cc src/base/check.cc src/base/mapped_ranges.cc src/cli/ s
 # Who lets the log print text for a person: commands, the console of a run with its report on storage.
 speakers='src/base/log. src/cli/ src/train/console.cc src/train/storage_report.cc'
 # Who opens files past base/file_system.h, and why: what another process writes (supervisor), damage (chaos), O_DIRECT (probe), dropping pages (bench), shared memory of ranks, the kernel's own files,
-# locks, and descriptors that were closed.
-openers='src/base/file_system.cc src/base/file_lock.cc src/base/process.cc src/base/resident.cc src/data/storage_probe.cc src/bench/ src/comm/ src/base/heartbeat.cc src/base/child_process.cc src/base/process_stat.cc src/chaos/ src/supervisor/local_ranks.cc src/supervisor/remote_host.cc src/supervisor/log_tail.cc'
+# locks, descriptors that were closed, and what has no end (read_beginning).
+openers='src/base/file_system.cc src/base/file_lock.cc src/base/read_beginning.cc src/base/process.cc src/base/resident.cc src/data/storage_probe.cc src/bench/ src/comm/ src/base/heartbeat.cc src/base/child_process.cc src/base/process_stat.cc src/chaos/ src/supervisor/local_ranks.cc src/supervisor/remote_host.cc src/supervisor/log_tail.cc'
 
 documents=$(find . -name '*.md' -not -path './build/*' -not -path './runs/*' -not -path './out/*' -not -path './data/*' -not -path './.git/*' | sort)
 sources=$(find src tests \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -size +0 | sort)

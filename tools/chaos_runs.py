@@ -25,7 +25,7 @@ def main():
     options = parser.parse_args()
 
     out = pathlib.Path(options.out)
-    rows, bad, quiet, storms, seconds, lost = {}, [], "", 0, 0.0, 0.0
+    rows, bad, quiet, storms, idle, seconds, lost = {}, [], "", 0, 0, 0.0, 0.0
     begin = time.time()
     while sum(row["done"] for row in rows.values()) < options.faults:
         seed = options.seed + storms
@@ -58,6 +58,11 @@ def main():
             into["most"] = max(into["most"], row["seconds_most"])
             for level, count in row["absorbed_at"].items():
                 into["levels"][level] = into["levels"].get(level, 0) + count
+        idle = 0 if result["tested"] else idle + 1
+        if idle > 10:
+            print(f"{idle} storms in a row in which no fault could be done: the run is too short", file=sys.stderr)
+            bad.append(seed)
+            break
         done = sum(row["done"] for row in rows.values())
         left = (time.time() - begin) / max(done, 1) * max(0, options.faults - done)
         print(f"{storms} storms, {done} faults, {len(bad)} bad, {left:.0f} s left", file=sys.stderr)

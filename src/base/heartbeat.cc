@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/process_stat.h"
 
@@ -41,6 +42,18 @@ HeartbeatPage* map_file(const std::string& path, int flags) {
     throw_error(Code::kIo, "open the heartbeat {}: {} bytes, wanted {}{}{}", path, bytes,
                 kPageBytes, error == 0 ? "" : ": ", error == 0 ? "" : std::strerror(error));
   return page;
+}
+
+void mark_first(std::atomic<double>& moment) {
+  if (moment.load(std::memory_order_relaxed) == 0)
+    moment.store(now_seconds(), std::memory_order_relaxed);
+}
+
+void mark_moment(HeartbeatPage& page, Activity activity) {
+  const bool opens = activity == Activity::kStarting && page.met_at != 0;
+  if (activity == Activity::kMeeting) mark_first(page.met_at);
+  if (activity == Activity::kLoading || opens) mark_first(page.loaded_at);
+  if (activity == Activity::kComputing) mark_first(page.computed_at);
 }
 
 HeartbeatPage* own_page() {
@@ -90,6 +103,7 @@ HeartbeatPage& heartbeat() {
 
 void set_activity(Activity activity, int32_t waits_for) {
   speaks_for_process = true;
+  mark_moment(heartbeat(), activity);
   heartbeat().waits_for.store(waits_for, std::memory_order_relaxed);
   heartbeat().activity.store(activity, std::memory_order_relaxed);
   beat();

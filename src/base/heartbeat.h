@@ -54,6 +54,11 @@ struct HeartbeatPage {
   // Ranks that this process waits for over links that are cut: that is no hang, and ends by itself.
   std::atomic<int32_t> held;
   std::atomic<uint64_t> asked_flip;  // written by who tests this process (asked_flip.h); 0: nothing
+  // When it first met others, took up what was stored (to open the run behind a meeting is part of it), was in a step:
+  // now_seconds(), 0: not yet. A watcher that looks now and then would miss what is short.
+  std::atomic<double> met_at, loaded_at, computed_at;
+  std::atomic<int64_t>
+      strangers;  // that this process sent away where ranks meet (comm/rails/strangers.h)
 };
 static_assert(sizeof(HeartbeatPage) <= 4096);
 

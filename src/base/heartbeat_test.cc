@@ -8,6 +8,7 @@
 
 #include <fstream>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/process_stat.h"
 
@@ -24,6 +25,8 @@ pid_t start_child(const std::string& path, int ready) {
   if (pid != 0) return pid;
   setenv(kHeartbeatVariable, path.c_str(), 1);
   heartbeat().step = 7;
+  for (const Activity activity : {Activity::kStarting, Activity::kMeeting, Activity::kStarting})
+    set_activity(activity);
   set_activity(Activity::kComputing);
   { const WaitsFor waits(3); }
   const char done = 'y';
@@ -35,6 +38,7 @@ pid_t start_child(const std::string& path, int ready) {
 TEST(Heartbeat, AWatcherReadsWhatAChildSaysAndWhetherItLives) {
   const std::string path = test_path("child");
   const auto file = HeartbeatFile::make(path);
+  const double begin = now_seconds();
   EXPECT_FALSE(file->is_alive());
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -46,7 +50,11 @@ TEST(Heartbeat, AWatcherReadsWhatAChildSaysAndWhetherItLives) {
   EXPECT_EQ(file->page().step, 7);
   EXPECT_EQ(file->page().activity.load(), Activity::kComputing);
   EXPECT_EQ(file->page().waits_for, -1);
-  EXPECT_EQ(file->page().beats, 3u);
+  EXPECT_EQ(file->page().beats, 6u);
+  EXPECT_GE(file->page().met_at, begin);
+  EXPECT_GE(file->page().loaded_at, file->page().met_at) << "it opened the run behind a meeting";
+  EXPECT_GE(file->page().computed_at, file->page().loaded_at);
+  EXPECT_LE(file->page().computed_at, now_seconds());
   kill(pid, SIGKILL);
   siginfo_t info;
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT), 0);
@@ -70,6 +78,38 @@ TEST(Heartbeat, AFileThatIsMissingOrOfAnotherSizeIsNoPage) {
 TEST(Heartbeat, AProcessIsItsNumberAndItsStart) {
   EXPECT_GT(process_start(getpid()), 0);
   EXPECT_EQ(process_start(-1), -1);
+}
+
+// From one look at a process to the next: it was stopped all the time, or let go on between.
+TEST(ProcessStat, AProcessThatWasLetGoOnHasAnotherNumber) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    while (true) raise(SIGSTOP);
+  }
+  const auto wait_for_stop = [pid] {
+    int status = 0;
+    return waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status) &&
+           read_process_stat(pid)->state == 'T';
+  };
+  ASSERT_TRUE(wait_for_stop());
+  // It is told that it has stopped a moment before it gives up its core.
+  int64_t first = -1;
+  while (first != process_switches(pid)) {
+    first = process_switches(pid);
+    usleep(20000);
+  }
+  kill(pid, SIGCONT);
+  ASSERT_TRUE(wait_for_stop());
+  int64_t second = first;
+  for (int times = 0; times < 1000 && first >= 0 && second == first; ++times) {
+    usleep(10000);
+    second = process_switches(pid);
+  }
+  kill(pid, SIGKILL);
+  ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+  EXPECT_EQ(process_switches(pid), -1);
+  if (first < 0) GTEST_SKIP() << "this kernel does not show switches";
+  EXPECT_GT(second, first);
 }
 
 }  // namespace

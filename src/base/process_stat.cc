@@ -23,6 +23,19 @@ std::optional<ProcessStat> read_process_stat(int64_t pid) {
   return stat;
 }
 
+int64_t process_switches(int64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  int64_t sum = 0, found = 0;
+  for (std::string name; file >> name;) {
+    int64_t count = 0;
+    if (name != "voluntary_ctxt_switches:" && name != "nonvoluntary_ctxt_switches:") continue;
+    if (!(file >> count)) return -1;
+    sum += count;
+    ++found;
+  }
+  return found == 2 ? sum : -1;
+}
+
 int64_t process_start(int64_t pid) {
   const std::optional<ProcessStat> stat = read_process_stat(pid);
   const bool is_there = stat && stat->state != 'Z' && stat->state != 'X';

@@ -15,6 +15,10 @@ struct ProcessStat {
 };
 std::optional<ProcessStat> read_process_stat(int64_t pid);  // none: there is no such process
 
+// How often its first thread gave up its core; -1: the kernel does not show it. One that was let go on and stopped
+// again has a higher number.
+int64_t process_switches(int64_t pid);
+
 // When a process was started; -1: it is not there, or only its exit code is (a zombie).
 int64_t process_start(int64_t pid);
 

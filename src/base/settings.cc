@@ -107,7 +107,10 @@ void check_range(const Field& field, double value, const std::string& where) {
 [[noreturn]] void wrong_type(const std::string& where, const toml::node& node, const char* wanted) {
   std::ostringstream type;
   type << node.type();
-  throw_error(Code::kInvalidArgument, "{}: found a {}, wanted {}", where, type.str(), wanted);
+  const std::string name = type.str();
+  const bool is_vowel = std::string_view("aeiou").find(name.front()) != std::string_view::npos;
+  throw_error(Code::kInvalidArgument, "{}: found {} {}, wanted {}", where, is_vowel ? "an" : "a",
+              name, wanted);
 }
 
 // One of the field's choices, if it has any.

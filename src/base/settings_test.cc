@@ -94,6 +94,8 @@ TEST(Settings, ErrorsNamePlaceAndRemedy) {
             "run.toml:2: model.list: found a string, wanted a list of integers");
   EXPECT_EQ(parse_error("[model]\nnames = [\"a\", 1.5]"),
             "run.toml:2: model.names: found a floating-point, wanted a list of texts");
+  EXPECT_EQ(parse_error("[model]\nkind = 3"),
+            "run.toml:2: model.kind: found an integer, wanted text in quotes");
   EXPECT_NE(parse_error("model = 3").find("wanted a table"), std::string::npos);
   EXPECT_NE(parse_error("[model\n").find("run.toml:1"), std::string::npos);
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -154,6 +155,11 @@ class Storm {
 };
 
 }  // namespace
+
+bool ChaosResult::has_tested() const {
+  return std::any_of(faults.begin(), faults.end(),
+                     [](const InjectedFault& fault) { return fault.was_done; });
+}
 
 ChaosResult run_chaos(FileSystem& fs, const ChaosOptions& o) {
   fs.make_directories(o.out);

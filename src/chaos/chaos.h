@@ -39,6 +39,7 @@ struct ChaosResult {
   std::vector<ChaosRow> rows;
   std::string quiet_hash, storm_hash;
   double storm_seconds = 0, lost_seconds = 0;
+  bool has_tested() const;  // a fault was done: two hashes that are equal say something
 };
 
 ChaosResult run_chaos(FileSystem& fs, const ChaosOptions& options);

@@ -119,6 +119,7 @@ void print_json(const ChaosResult& r) {
                                              {"quiet_hash", r.quiet_hash},
                                              {"storm_hash", r.storm_hash},
                                              {"equal", r.quiet_hash == r.storm_hash},
+                                             {"tested", r.has_tested()},
                                              {"storm_seconds", r.storm_seconds},
                                              {"seconds_lost", r.lost_seconds}})));
 }
@@ -143,7 +144,7 @@ void cmd_chaos(const CommandLine& line) {
       .text("quiet-hash", &f.quiet_hash, "Hash of the quiet run, if it is known: none is made.")
       .integer("ranks", &f.ranks, "Processes of the supervised run.", 1, 64)
       .integer("seed", &f.seed, "Of the faults.", 0, int64_t{1} << 53)
-      .integer("faults", &f.faults, "At most so many, or until the run has ended.", 0, 1'000'000)
+      .integer("faults", &f.faults, "At most so many, or until the run has ended.", 1, 1'000'000)
       .integer("links", &f.links,
                "Ranks on two hosts, network namespaces joined by so many links, which are cut too; "
                "needs root.",
@@ -166,9 +167,17 @@ void cmd_chaos(const CommandLine& line) {
   } else {
     fmt::print("{}storm: {:.1f} s, of which {:.1f} s lost; quiet hash {}, storm hash {}: {}\n",
                chaos_table_text(result.rows), result.storm_seconds, result.lost_seconds,
-               result.quiet_hash, result.storm_hash, is_equal ? "equal" : "NOT EQUAL");
+               result.quiet_hash, result.storm_hash,
+               !is_equal             ? "NOT EQUAL"
+               : result.has_tested() ? "equal"
+                                     : "equal, but NOTHING WAS TESTED");
   }
-  if (is_equal) return;
+  if (is_equal && result.has_tested()) return;
+  if (is_equal)
+    throw_error(Code::kInvalidArgument,
+                "chaos: nothing was tested: of {} faults that were due before the run ended none "
+                "could be done; wanted a longer run or a shorter --every-seconds than {}",
+                result.faults.size(), f.every_seconds);
   throw_error(Code::kDiverged,
               "chaos: the run that was disturbed has another hash ({}) than the "
               "quiet one ({}); both are in {}",

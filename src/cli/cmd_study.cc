@@ -49,6 +49,27 @@ std::vector<StudyConfig> study_configs(FileSystem& fs, StudyFlags& f) {
   return equal_compute(read, settings, read_variants(f.vary, f.variants), f.budget);
 }
 
+// A variant that fails is a result; that all runs fail is none.
+void check_any_ended(const std::vector<VariantResult>& results) {
+  const StudyOutcome* first = nullptr;
+  bool same = true;
+  size_t runs = 0;
+  for (const VariantResult& r : results) {
+    for (const StudyOutcome& o : r.outcomes) {
+      if (o.why.empty()) return;
+      if (first == nullptr) first = &o;
+      same = same && o.code == first->code;
+      ++runs;
+    }
+  }
+  if (first == nullptr) return;
+  const int lowest = exit_code(Code::kInvalidArgument), code = first->code - lowest;
+  const bool is_ours = same && code >= 0 && code <= static_cast<int>(Code::kRankDiverged);
+  throw_error(is_ours ? static_cast<Code>(code) : Code::kInvalidArgument,
+              "study: all {} runs failed, so nothing was compared; the first: {}", runs,
+              first->why);
+}
+
 }  // namespace
 
 void cmd_study(const CommandLine& line) {
@@ -108,7 +129,9 @@ void cmd_study(const CommandLine& line) {
     for (const StudyOutcome& o : r.outcomes)
       if (!o.why.empty()) say("{} seed {}: {}\n", r.study.variant.name, o.seed, o.why);
   }
-  if (!f.dry_run) say("page: {}\n", join_path(f.study.out, "study.html"));
+  if (f.dry_run) return;
+  say("page: {}\n", join_path(f.study.out, "study.html"));
+  check_any_ended(results);
 }
 
 }  // namespace moraine

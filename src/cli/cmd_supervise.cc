@@ -11,6 +11,7 @@
 #include "base/process.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/secret_file.h"
 #include "plan/reliability.h"
 #include "supervisor/agent.h"
 #include "supervisor/policy.h"
@@ -127,6 +128,8 @@ void fit_hosts(const SuperviseFlags& f, SupervisePlan* plan) {
   SuperviseOptions& o = plan->options;
   if (o.program.empty()) o.program = own_program();
   check_hosts(o);
+  if (std::any_of(o.hosts.begin(), o.hosts.end(), is_this_host))  // ranks here will read it
+    read_secret_file("supervise.secret_file", o.secret_file);
   plan->folder = join_path(f.out, "supervise");
   if (std::all_of(o.hosts.begin(), o.hosts.end(), is_this_host)) return;
   plan->folder = std::filesystem::absolute(plan->folder).lexically_normal().string();

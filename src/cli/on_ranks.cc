@@ -1,13 +1,12 @@
 // OnRanks: finds the launcher or the rendezvous, or starts threads.
 #include "cli/on_ranks.h"
 
-#include <cctype>
 #include <cstdlib>
 #include <initializer_list>
 
 #include "base/error.h"
-#include "base/file_system.h"
 #include "base/log.h"
+#include "cli/secret_file.h"
 #include "comm/all_ranks.h"
 #include "comm/mpi_transport.h"
 #include "comm/rails_transport.h"
@@ -55,23 +54,6 @@ int64_t launcher_number(std::initializer_list<const char*> names) {
   return -1;
 }
 
-void read_secret(const std::string& path, std::string* secret) {
-  constexpr size_t kShortest = 16;
-  if (path.empty()) return;
-  FileSystem& fs = posix_file_system();
-  if (!fs.exists(path))
-    throw_error(Code::kNotFound, "--secret-file {}: there is no such file", path);
-  if (fs.is_directory(path))  // a disk that fails would be tried again and again
-    throw_error(Code::kInvalidArgument, "--secret-file {}: it is a folder; wanted a file", path);
-  *secret = fs.read(path);
-  while (!secret->empty() && std::isspace(static_cast<unsigned char>(secret->back())))
-    secret->pop_back();
-  if (secret->size() < kShortest)
-    throw_error(Code::kInvalidArgument,
-                "--secret-file {}: it has {} bytes; wanted at least {}, the same on every host",
-                path, secret->size(), kShortest);
-}
-
 }  // namespace
 
 RailsOptions rails_options(const std::string& command, const RankFlags& f) {
@@ -91,7 +73,7 @@ RailsOptions rails_options(const std::string& command, const RankFlags& f) {
   options.ranks = static_cast<int>(ranks);
   options.rendezvous = f.rendezvous;
   options.rails = f.rails;
-  read_secret(f.secret_file, &options.secret);
+  options.secret = read_secret_file("--secret-file", f.secret_file);
   options.times = f.times;
   options.replace_seconds = f.replace_seconds;
   options.stop_signal = f.stop_signal;

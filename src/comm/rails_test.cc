@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "comm/rails/rendezvous.h"
 #include "comm/stream.h"
 #include "comm/test_rails.h"
 #include "comm/test_work.h"
@@ -68,6 +69,31 @@ TEST(Rails, RailsOfDifferentKindsAreNamed) {
       [](Transport& t) { world(t); });
   EXPECT_NE(texts[0].find("rail 0 is ::1 here and 127.0.0.1 on rank 1"), std::string::npos)
       << texts[0];
+}
+
+// Without a secret anybody may be rank 0.
+TEST(Rails, AFalseRankZeroThatSaysNonsenseIsNamed) {
+  for (const char* nonsense :
+       {"", "x 127.0.0.1:9", "-1 127.0.0.1:9", "99999999999999999999 127.0.0.1:9", "7x 127.0.0.1:9",
+        "7 nowhere", "7 127.0.0.1:0"}) {
+    const std::string rendezvous = free_local_address();
+    std::thread stranger([&] {
+      Rendezvous rank_zero(
+          {.member = 0, .members = 2, .address = parse_address(rendezvous), .secret = ""});
+      rank_zero.meet();
+      rank_zero.exchange(nonsense);
+    });
+    std::string said;
+    try {
+      open_rails_transport(test_rails(1, 2, 0, rendezvous));
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kInvalidArgument);
+      said = e.what();
+    }
+    stranger.join();
+    EXPECT_NE(said.find(fmt::format("rank 0 (rendezvous at {})", rendezvous)), std::string::npos)
+        << said << " for " << nonsense;
+  }
 }
 
 std::string said_of(const std::string& text) {

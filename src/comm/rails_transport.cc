@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <charconv>
 #include <cstring>
 #include <exception>
 #include <sstream>
@@ -13,6 +14,7 @@
 #include "base/fault_point.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "comm/host_share.h"
 #include "comm/rails/rail_address.h"
 #include "comm/rails/rails_messages.h"
@@ -64,8 +66,30 @@ struct Plan {  // what every rank knows of every rank
   std::vector<std::vector<SocketAddress>> addresses;  // of each rank, of each rail
 };
 
+// Without a secret a peer may say anything.
+uint64_t read_run(const std::string& word, const std::string& peer) {
+  uint64_t run = 0;
+  const char* const end = word.data() + word.size();
+  const auto [behind, problem] = std::from_chars(word.data(), end, run);
+  if (problem != std::errc() || behind != end)
+    throw_error(Code::kInvalidArgument,
+                "start rails: {} says '{}' for the number of this run; wanted digits up to 2^64",
+                peer, printable(word, 64));
+  return run;
+}
+
+SocketAddress read_address(const std::string& word, const std::string& peer) {
+  try {
+    return parse_address(word);
+  } catch (const Error& e) {
+    throw_error(Code::kInvalidArgument, "start rails: where {} says that it is: {}", peer,
+                printable(e.what(), 256));
+  }
+}
+
 // "run address address ..."
-Plan make_plan(const TextExchange& exchange, const std::vector<RailAddress>& own) {
+Plan make_plan(const TextExchange& exchange, const std::vector<RailAddress>& own,
+               const std::string& rendezvous) {
   const RailNonce nonce = make_nonce();
   uint64_t run = 0;
   std::memcpy(&run, nonce.data(), sizeof run);
@@ -76,9 +100,11 @@ Plan make_plan(const TextExchange& exchange, const std::vector<RailAddress>& own
     std::istringstream words(text);
     std::string word;
     words >> word;
-    if (plan.addresses.empty()) plan.run = std::stoull(word);
+    const std::string peer =
+        fmt::format("rank {} (rendezvous at {})", plan.addresses.size(), rendezvous);
+    if (plan.addresses.empty()) plan.run = read_run(word, peer);
     std::vector<SocketAddress>& rails = plan.addresses.emplace_back();
-    while (words >> word) rails.push_back(parse_address(word));
+    while (words >> word) rails.push_back(read_address(word, peer));
     if (rails.size() != own.size())
       throw_error(Code::kInvalidArgument,
                   "start rails: this rank has {} rails and rank {} has {}; wanted the same number "
@@ -180,7 +206,7 @@ std::unique_ptr<Transport> RailsJob::join_group() {
   sockets.times = options_.times;
   sockets.local = named_.empty() ? std::vector{default_rail(*rendezvous_)} : named_;
   Listeners listeners(sockets.local);
-  const Plan plan = make_plan(exchange, sockets.local);
+  const Plan plan = make_plan(exchange, sockets.local, options_.rendezvous);
   fault_point("group.planned");
   sockets.place = {.run = plan.run,
                    .generation = static_cast<uint32_t>(group.generation),

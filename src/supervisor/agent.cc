@@ -113,9 +113,13 @@ class Agent {
   void pass_on(const HostReport& report) {
     if (std::holds_alternative<HostBack>(report)) return;  // said already
     if (const auto* e = std::get_if<RankBeat>(&report)) {
-      std::string line = report_line(report);
+      RankBeat said = *e;  // but for what grows by itself
+      said.beat.met_ago = said.beat.loaded_ago = said.beat.computed_ago = -1;
+      std::string line = report_line(said);
       std::string& last = beats_[static_cast<size_t>(e->rank)];
-      if (line != last) write(last = std::move(line));
+      if (line == last) return;
+      last = std::move(line);
+      write(report_line(report));
       return;
     }
     tell(report);

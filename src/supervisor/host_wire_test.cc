@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/random.h"
 
 namespace moraine {
@@ -71,6 +73,22 @@ TEST(HostWire, WhatIsSaidArrives) {
   const auto ended = parse_report(report_line(reports()[2]), kRanks, &problem);
   EXPECT_EQ(std::get<RankEnded>(*ended).signal, 9);
   EXPECT_EQ(std::get<RankEnded>(*ended).last_lines, (std::vector<std::string>{"a", "b\n"}));
+}
+
+// A run that diverges does so on a host with an agent too, and its beats are not dropped for their loss.
+TEST(HostWire, ALossMayBeNoNumber) {
+  for (const double loss : {static_cast<double>(NAN), HUGE_VAL, -HUGE_VAL, 1e12, -3.5, 0.0}) {
+    std::string problem;
+    const std::string line = report_line(RankBeat{1, {.step = 7, .loss = loss}});
+    const auto heard = parse_report(line, kRanks, &problem);
+    ASSERT_TRUE(heard) << problem << " in " << line;
+    const double got = std::get<RankBeat>(*heard).beat.loss;
+    EXPECT_TRUE(got == loss || (std::isnan(got) && std::isnan(loss))) << got << " in " << line;
+    EXPECT_EQ(std::get<RankBeat>(*heard).beat.step, 7);
+  }
+  EXPECT_NE(problem_of_report("{\"kind\":\"beat\",\"rank\":1,\"beat\":{\"loss\":\"much\"}}"), "");
+  EXPECT_NE(problem_of_report("{\"kind\":\"beat\",\"rank\":1,\"beat\":{\"step_seconds\":\"nan\"}}"),
+            "");
 }
 
 TEST(HostWire, WhatIsNotOursIsNamed) {

@@ -18,8 +18,8 @@ namespace {
 constexpr size_t kIncidentsShown = 300, kReplacementsShown = 100;
 constexpr size_t kEvidenceShown = 6;
 constexpr int64_t kTextShown = 300;  // bytes
-constexpr const char* kPhases[] = {"detection", "decision", "respawn",
-                                   "meeting",   "loading",  "first_step"};
+constexpr const char* kPhases[] = {"detection", "decision",   "respawn", "meeting",
+                                   "loading",   "first_step", "without"};
 
 std::string shown(const std::string& text) { return html_escape(printable(text, kTextShown)); }
 
@@ -185,6 +185,7 @@ std::string replacement_table(std::span<const LedgerEntry> entries) {
   std::string rows =
       "<div class=\"scroll\"><table><tr><th>no.</th><th>where</th><th>detection</th>"
       "<th>decision</th><th>respawn</th><th>meeting</th><th>loading</th><th>first step</th>"
+      "<th>without it</th>"
       "<th>in all, seconds</th></tr>\n";
   rows += median_row(started);
   const size_t count = std::min(started.size(), kReplacementsShown);

@@ -3,39 +3,40 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "supervisor/supervisor.h"
 
 namespace moraine {
 namespace {
 
-LedgerEntry entry_of(const Incident& i, double end) {
-  LedgerEntry e;
-  e.id = i.id;
-  e.fault = i.fault;
-  e.rank = static_cast<int>(i.rank);
-  e.host = i.host;
-  e.evidence = i.evidence;
-  e.decision = i.decision;
-  e.level = i.level;
-  e.step = i.step;
-  e.begin = i.begin;
-  e.end = end;
-  if (i.started < 0) return e;
-  e.phases = {{"detection", i.detected - i.begin}, {"decision", i.started - i.detected}};
-  if (i.computing < 0) {  // it tells no steps, or did not come so far
-    e.phases.push_back({"respawn", end - i.started});
-    return e;
+constexpr double kWordSeconds =
+    2;  // a beat of a rank, by way of its host, is some tenths of a second old
+
+// Before it is over, of an incident that is: what the new process has done since is no part of it.
+std::vector<LedgerPhase> phases_of(const Incident& i, bool tells_steps) {
+  if (i.started < 0) return {};
+  std::vector<LedgerPhase> phases = {{"detection", i.detected - i.begin},
+                                     {"decision", i.started - i.detected}};
+  if (!tells_steps && i.computing < 0) {  // it is over once it runs
+    phases.push_back({"respawn", i.end - i.started});
+    return phases;
   }
-  // A moment that was not seen lies at the next that was: pages are read now and then.
+  // Who meets nobody meets in no time: a moment that there was not is the next one.
   const double loading = i.loading < 0 ? i.computing : i.loading;
   const double meeting = i.meeting < 0 ? loading : i.meeting;
-  for (const LedgerPhase& phase :
-       {LedgerPhase{"respawn", meeting - i.started}, LedgerPhase{"meeting", loading - meeting},
-        LedgerPhase{"loading", i.computing - loading},
-        LedgerPhase{"first_step", end - i.computing}})
-    e.phases.push_back(phase);
-  return e;
+  double since = i.started;
+  for (const auto& [name, moment] :
+       {std::pair("respawn", meeting), std::pair("meeting", loading),
+        std::pair("loading", i.computing), std::pair("first_step", i.end)}) {
+    if (moment < 0 || moment > i.end) {  // the run went on, or ended, without it
+      phases.push_back({"without", i.end - since});
+      return phases;
+    }
+    phases.push_back({name, moment - since});
+    since = moment;
+  }
+  return phases;
 }
 
 }  // namespace
@@ -102,20 +103,49 @@ void Supervisor::note_held(const RankLogged& e) {
 }
 
 // The first one counts up to where the next begins.
-void Supervisor::close_first(double end) {
-  const Incident i = run_.open.front();
+void Supervisor::close_first(int64_t generation) {
+  Incident i = run_.open.front();
   run_.open.erase(run_.open.begin());
-  LedgerEntry e = entry_of(i, end);
-  const double until = run_.open.empty() ? end : std::min(end, run_.open.front().begin);
-  e.seconds_lost = std::max(0.0, until - std::max(i.begin, run_.counted_until));
+  i.end = now_;
+  i.end_generation = generation;
+  const double until = run_.open.empty() ? now_ : std::min(now_, run_.open.front().begin);
+  i.seconds_lost = std::max(0.0, until - std::max(i.begin, run_.counted_until));
   run_.counted_until = std::max(run_.counted_until, until);
   log(Level::kInfo, "supervise.closed",
       fmt::format("incident={} fault={} rank={} level={} seconds_lost={:.3f}", i.id,
-                  fault_name(i.fault), i.rank, level_name(i.level), e.seconds_lost));
+                  fault_name(i.fault), i.rank, level_name(i.level), i.seconds_lost));
   effects_.push_back(
       RaiseAlert{i.fault, fmt::format("incident {} is over, made good by {}, {:.1f} s lost", i.id,
-                                      level_name(e.level), e.seconds_lost)});
-  effects_.push_back(WriteLedger{std::move(e)});
+                                      level_name(i.level), i.seconds_lost)});
+  run_.over.push_back(std::move(i));
+}
+
+// Another rank may tell of the step that ends an incident before the new process is heard, so the ledger waits.
+void Supervisor::write_over(bool all) {
+  const auto is_told = [&](const Incident& i) {
+    if (all || !options_.tells_steps || i.rank < 0 || i.started < 0 || i.computing >= 0)
+      return true;
+    const RankStatus& r = rank(static_cast<int>(i.rank));
+    return !is_alive(r) || r.started > i.end || now_ - i.end >= kWordSeconds;
+  };
+  for (const Incident& i : run_.over) {
+    if (!is_told(i)) continue;
+    LedgerEntry e;
+    e.id = i.id;
+    e.fault = i.fault;
+    e.rank = static_cast<int>(i.rank);
+    e.host = i.host;
+    e.evidence = i.evidence;
+    e.decision = i.decision;
+    e.level = i.level;
+    e.step = i.step;
+    e.begin = i.begin;
+    e.end = i.end;
+    e.seconds_lost = i.seconds_lost;
+    e.phases = phases_of(i, options_.tells_steps);
+    effects_.push_back(WriteLedger{std::move(e)});
+  }
+  std::erase_if(run_.over, is_told);
 }
 
 void Supervisor::close_incidents(const BeatSnapshot& beat, double started) {
@@ -126,30 +156,32 @@ void Supervisor::close_incidents(const BeatSnapshot& beat, double started) {
            (beat.generation == 0 || beat.generation > i.generation || started >= i.begin);
   };
   // In order of their begin, so a later one, of a higher step, ends nothing before its time.
-  while (!run_.open.empty() && is_behind(run_.open.front())) close_first(now_);
+  while (!run_.open.empty() && is_behind(run_.open.front())) close_first(beat.generation);
 }
 
 void Supervisor::close_all(const std::string& why) {
   while (!run_.open.empty()) {
     run_.open.front().evidence.push_back(why);
-    close_first(now_);
+    close_first(0);
   }
+  write_over(true);
 }
 
-void Supervisor::mark_phase(int r, const BeatSnapshot& beat) {
-  for (Incident& i : run_.open) {
-    if (i.rank != r || i.started < 0) continue;
-    double* const moments[] = {&i.meeting, &i.loading, &i.computing};
-    // Behind the meeting it opens the run, then takes up what is stored.
-    const bool is_opening = beat.activity == Activity::kStarting && i.meeting >= 0;
-    const int reached = beat.activity == Activity::kMeeting                 ? 1
-                        : beat.activity == Activity::kLoading || is_opening ? 2
-                        : beat.activity == Activity::kComputing             ? 3
-                                                                            : 0;
-    for (int m = 0; m < reached; ++m) {
-      if (*moments[m] < 0) *moments[m] = now_;
-    }
-  }
+void Supervisor::mark_phases(int r, const BeatSnapshot& beat) {
+  const auto mark = [&](Incident& i) {
+    if (i.rank != r || i.started < 0) return;
+    // Whoever was in the group that did the step did its part before; clocks of hosts are not quite the same.
+    const bool had_part = i.end >= 0 && beat.generation == i.end_generation;
+    const double latest = had_part ? std::min(i.end, now_) : now_;
+    const auto take = [&](double* moment, double ago) {
+      if (*moment < 0 && ago >= 0) *moment = std::min(std::max(i.started, now_ - ago), latest);
+    };
+    take(&i.meeting, beat.met_ago);
+    take(&i.loading, beat.loaded_ago);
+    take(&i.computing, beat.computed_ago);
+  };
+  for (Incident& i : run_.open) mark(i);
+  for (Incident& i : run_.over) mark(i);
 }
 
 void Supervisor::compare_readings(const HostReading& before, const HostReading& r) {

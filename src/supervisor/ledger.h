@@ -15,7 +15,9 @@
 namespace moraine {
 
 struct LedgerPhase {
-  std::string name;  // detection, decision, respawn, meeting, loading, first_step
+  // detection, decision, respawn, meeting, loading, first_step; `without`: what is left when the incident was over
+  // before the new process had done all of them.
+  std::string name;
   double seconds = 0;
 };
 

@@ -7,12 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/process_stat.h"
@@ -189,6 +191,10 @@ bool LocalRanks::read_beat(int rank, BeatSnapshot* beat) const {
   if (p.pid <= 0 || p.page == nullptr) return false;
   const HeartbeatPage& page = p.page->page();
   if (page.magic != HeartbeatPage::kMagic || page.pid != p.pid) return false;
+  const auto ago = [now = now_seconds()](double moment) {
+    return moment > 0 ? std::max(0.0, now - moment) : -1;
+  };
+  const bool stopped = is_process_stopped(p.pid);
   *beat = {.generation = page.generation,
            .rank = static_cast<int32_t>(page.rank),
            .activity = page.activity,
@@ -200,8 +206,13 @@ bool LocalRanks::read_beat(int rank, BeatSnapshot* beat) const {
            .compute_seconds = page.compute_seconds,
            .tokens_per_second = page.tokens_per_second,
            .loss = page.loss,
-           .stopped = is_process_stopped(p.pid),
-           .held = page.held};
+           .stopped = stopped,
+           .stops = stopped ? process_switches(p.pid) : 0,
+           .held = page.held,
+           .strangers = page.strangers,
+           .met_ago = ago(page.met_at),
+           .loaded_ago = ago(page.loaded_at),
+           .computed_ago = ago(page.computed_at)};
   return true;
 }
 

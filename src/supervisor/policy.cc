@@ -25,8 +25,9 @@ constexpr PolicyRow kTable[] = {
      "beats and steps stand still longer than `hang_seconds` and `hang_factor` steps, and nobody "
      "waits for another rank; or `start_seconds` outside of steps",
      kReplace, kRestartAll, kPerSetting, false, kLate},
-    {RunFault::kStopped, "stopped", "as a hang, and the process is stopped (state T)", kReplace,
-     kRestartAll, kPerSetting, false, kLate},
+    {RunFault::kStopped, "stopped",
+     "as a hang, and the process is stopped (state T, without a break for half of that time)",
+     kReplace, kRestartAll, kPerSetting, false, kLate},
     {RunFault::kPeerLost, "peer_lost",
      "exit 15 or 16 and no rank is known to have caused it; else it belongs to that fault",
      kReplace, kRestartAll, kPerSetting, false, kLost},

@@ -41,6 +41,8 @@ void RankWatch::observe(double now, int rank, const BeatSnapshot& beat) {
   if (!r.heard || beat.step != before.step) r.step_at = now;
   r.heard = true;
   r.beat = beat;
+  if (!beat.stopped || beat.stops != before.stops) r.stopped_at = -1;
+  if (beat.stopped && r.stopped_at < 0) r.stopped_at = now;
   if (!stepped) return;
   if (beat.step_seconds > 0) state_.step_seconds.push_back(beat.step_seconds);
   if (state_.step_seconds.size() > kStepsKept)
@@ -68,14 +70,22 @@ bool RankWatch::is_slow(int rank) {
 
 double RankWatch::median_step() const { return median_of(state_.step_seconds); }
 
-double RankWatch::limit(const Record& r) const {
-  // A process that is stopped does nothing, whatever it was at.
-  if (!is_in_step(r.beat.activity) && !r.beat.stopped) return options_.start_seconds;
+double RankWatch::step_limit() const {
   return std::max(options_.hang_seconds, options_.hang_factor * median_step());
 }
 
+bool RankWatch::is_stopped(double now, const Record& r) const {
+  return r.stopped_at >= 0 && now - r.stopped_at > step_limit() / 2;
+}
+
+double RankWatch::limit(double now, const Record& r) const {
+  // A process that is stopped does nothing, whatever it was at.
+  const bool may_be_slow = !is_in_step(r.beat.activity) && !is_stopped(now, r);
+  return may_be_slow ? options_.start_seconds : step_limit();
+}
+
 bool RankWatch::stands_still(double now, const Record& r) const {
-  return r.watched && r.heard && now - r.moved_at > limit(r);
+  return r.watched && r.heard && now - r.moved_at > limit(now, r);
 }
 
 // Of the run: who has that place in the same group. -1: nobody; it is known to be gone.
@@ -96,7 +106,7 @@ int RankWatch::culprit(double now, int from) const {
     const Record& r = record(rank);
     if (!stands_still(now, r)) return -1;
     // A process that is stopped waits for nobody: who it waited for may be gone, and its successor wait for it.
-    const bool waits = r.beat.activity == Activity::kWaiting && !r.beat.stopped;
+    const bool waits = r.beat.activity == Activity::kWaiting && !is_stopped(now, r);
     if (!waits || r.beat.waits_for < 0) return rank;
     const int next = awaited(r.beat);
     if (next >= ranks || next == rank) return rank;
@@ -114,23 +124,24 @@ int RankWatch::culprit(double now, int from) const {
   return static_cast<int>(std::max_element(waiting.begin(), waiting.end()) - waiting.begin());
 }
 
-bool RankWatch::any_held() const {
-  return std::any_of(state_.ranks.begin(), state_.ranks.end(), [](const Record& r) {
-    return r.watched && r.beat.held > 0 && !r.beat.stopped;
+bool RankWatch::any_held(double now) const {
+  return std::any_of(state_.ranks.begin(), state_.ranks.end(), [&](const Record& r) {
+    return r.watched && r.beat.held > 0 && !is_stopped(now, r);
   });
 }
 
 // First who is stopped, then who does not move and does not wait, then who waits and does not say for whom.
 int RankWatch::likeliest_culprit(double now) const {
   int best = -1, best_score = 0;
-  const bool held = any_held();
+  const bool held = any_held(now);
   for (int rank = 0; rank < static_cast<int>(state_.ranks.size()); ++rank) {
     const int found = culprit(now, rank);
     if (found < 0) continue;
     const BeatSnapshot& beat = record(found).beat;
-    if (held && beat.activity == Activity::kWaiting && !beat.stopped) continue;
+    const bool stopped = is_stopped(now, record(found));
+    if (held && beat.activity == Activity::kWaiting && !stopped) continue;
     const bool says_nothing = beat.activity == Activity::kWaiting && beat.waits_for < 0;
-    const int score = beat.stopped ? 3 : says_nothing ? 1 : 2;
+    const int score = stopped ? 3 : says_nothing ? 1 : 2;
     if (score > best_score) best = found;
     best_score = std::max(best_score, score);
   }
@@ -143,11 +154,11 @@ RankHang RankWatch::find_hang(double now) const {
   const Record& r = record(found);
   return {.rank = found,
           .since = r.moved_at,
-          .stopped = r.beat.stopped,
+          .stopped = is_stopped(now, r),
           .evidence = fmt::format(
               "no beat for {:.1f} s while {} at step {}, limit {:.1f} s, median step {:.3f} s{}",
-              now - r.moved_at, activity_name(r.beat.activity), r.beat.step, limit(r),
-              median_step(), r.beat.stopped ? ", the process is stopped" : "")};
+              now - r.moved_at, activity_name(r.beat.activity), r.beat.step, limit(now, r),
+              median_step(), is_stopped(now, r) ? ", the process is stopped" : "")};
 }
 
 }  // namespace moraine

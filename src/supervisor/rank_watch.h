@@ -3,9 +3,10 @@
 // A hang is not a slow step. Beats grow with every operation that ends; a rank in a step whose beats and step stand
 // still longer than max(hang_seconds, hang_factor * median step) has stopped moving, and one in anything else than a
 // step longer than start_seconds. Most of those that stand still wait for another: the culprit is the one at the end of
-// that chain, if it stands still too; a process that is stopped ends it. If the chain is a ring, it is the one that
-// most wait for. Pages number the ranks of a group, which is smaller than the run while some of that are lost: here all
-// are of the run.
+// that chain, if it stands still too; a process that is stopped ends it. Stopped is who was so for half of that time
+// without a break: one that is slowed down is stopped now and then. If the chain is a ring, it is the one that most
+// wait for. Pages number the ranks of a group, which is smaller than the run while some of that are lost: here all are
+// of the run.
 //
 // An operation that is held, as links are cut, is no hang: ranks end that themselves (comm/rails/rail_peer.h). While
 // one says so nobody is suspected who waits; who is stopped, or does not move and does not wait, is as ever.
@@ -24,6 +25,7 @@
 
 #include "supervisor/options.h"
 #include "supervisor/run_event.h"
+#include "supervisor/state_json.h"
 
 namespace moraine {
 
@@ -45,6 +47,7 @@ class RankWatch {
     bool heard = false;  // a beat of this process
     double moved_at = 0;
     double step_at = 0;
+    double stopped_at = -1;  // without a break since; -1: it was not
     BeatSnapshot beat;
     int64_t slow_steps = 0;
     bool told_slow = false;
@@ -69,12 +72,14 @@ class RankWatch {
   const State& state() const { return state_; }
 
  private:
-  double limit(const Record& r) const;
+  double step_limit() const;
+  double limit(double now, const Record& r) const;
+  bool is_stopped(double now, const Record& r) const;
   bool stands_still(double now, const Record& r) const;
   int likeliest_culprit(double now) const;
   int awaited(const BeatSnapshot& beat) const;
   int culprit(double now, int from) const;
-  bool any_held() const;
+  bool any_held(double now) const;
   void compare_compute(Record& r);
 
   const SuperviseOptions& options_;
@@ -93,9 +98,16 @@ void each_field(Visitor& visit, BeatSnapshot& b) {
   visit("step_seconds", b.step_seconds);
   visit("compute_seconds", b.compute_seconds);
   visit("tokens_per_second", b.tokens_per_second);
-  visit("loss", b.loss);
+  FreeNumber loss{b.loss};
+  visit("loss", loss);
+  b.loss = loss.value;
   visit("stopped", b.stopped);
+  visit("stops", b.stops);
   visit("held", b.held);
+  visit("strangers", b.strangers);
+  visit("met_ago", b.met_ago);
+  visit("loaded_ago", b.loaded_ago);
+  visit("computed_ago", b.computed_ago);
 }
 
 template <class Visitor>
@@ -104,6 +116,7 @@ void each_field(Visitor& visit, RankWatch::Record& r) {
   visit("heard", r.heard);
   visit("moved_at", r.moved_at);
   visit("step_at", r.step_at);
+  visit("stopped_at", r.stopped_at);
   visit("beat", r.beat);
   visit("slow_steps", r.slow_steps);
   visit("told_slow", r.told_slow);

@@ -116,6 +116,34 @@ TEST_F(RankWatchTest, AStoppedProcessIsTheFirstSuspect) {
   EXPECT_EQ(watch_.find_hang(41).rank, 0) << "who does not wait comes before who does not say";
 }
 
+// Stopped and let go on, again and again, while it starts: each look may find it stopped.
+TEST_F(RankWatchTest, ASlowProcessIsNotAStoppedOne) {
+  BeatSnapshot b = {.activity = Activity::kStarting, .beats = 1, .stopped = true};
+  for (int t = 0; t <= 100; ++t) {
+    ++b.stops;
+    for (int r = 0; r < 4; ++r) beat(t, r, b);
+    ASSERT_EQ(watch_.find_hang(t).rank, -1) << t;
+  }
+  EXPECT_EQ(watch_.find_hang(110).rank, -1);
+  EXPECT_EQ(watch_.find_hang(116).rank, 0) << "for 15 s now, and without a beat for more than 30";
+  b.stopped = false;
+  b.stops = 0;
+  beat(117, 0, b);
+  EXPECT_EQ(watch_.find_hang(117).rank, 1);
+}
+
+// Whom it waits for is the one that hangs.
+TEST_F(RankWatchTest, ASlowProcessMayWait) {
+  BeatSnapshot b = waiting(2);
+  b.stopped = true;
+  for (int t = 0; t <= 31; ++t) {
+    ++b.stops;
+    beat(t, 0, b);
+    if (t == 0) beat(t, 2, computing(1));
+  }
+  EXPECT_EQ(watch_.find_hang(31).rank, 2);
+}
+
 // It was stopped while it waited for rank 1, which was lost; the successor of that meets, which may take long.
 TEST_F(RankWatchTest, AStoppedProcessWaitsForNobody) {
   BeatSnapshot b = waiting(1);

@@ -23,7 +23,11 @@ struct BeatSnapshot {
   double step_seconds = 0, compute_seconds = 0;
   double tokens_per_second = 0, loss = 0;  // shown; no decision depends on them
   bool stopped = false;                    // the kernel's state of the process is T
+  int64_t stops = 0;                       // then: another number for each time that it was stopped
   int32_t held = 0;                        // as HeartbeatPage::held
+  int64_t strangers = 0;                   // as HeartbeatPage::strangers
+  // How long ago its process first met others, took up what was stored, was in a step; -1: not yet.
+  double met_ago = -1, loaded_ago = -1, computed_ago = -1;
 };
 
 // A line of a rank's log: base/log.h.

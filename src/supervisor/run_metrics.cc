@@ -23,10 +23,16 @@ void head(std::string* text, const Family& f) {
   *text += fmt::format("# HELP moraine_{0} {2}\n# TYPE moraine_{0} {1}\n", f.name, f.type, f.help);
 }
 
-void add(std::string* text, const Family& f, double value) {
-  if (!std::isfinite(value)) return;
+void add_any(std::string* text, const Family& f, double value) {
   head(text, f);
-  *text += fmt::format("moraine_{} {}\n", f.name, value);
+  const std::string number = std::isnan(value)   ? "NaN"
+                             : std::isinf(value) ? (value > 0 ? "+Inf" : "-Inf")
+                                                 : fmt::format("{}", value);
+  *text += fmt::format("moraine_{} {}\n", f.name, number);
+}
+
+void add(std::string* text, const Family& f, double value) {
+  if (std::isfinite(value)) add_any(text, f, value);
 }
 
 // What a host does not show is not there.
@@ -75,7 +81,7 @@ void add_run(std::string* text, const RunMetrics& m) {
       static_cast<double>(m.run.step));
   add(text, {"tokens_per_second", "gauge", "Of all ranks, in the last step; 0 while none is done."},
       m.tokens_per_second);
-  add(text, {"loss", "gauge", "Of the last step."}, m.loss);
+  if (m.loss) add_any(text, {"loss", "gauge", "Of the last step."}, *m.loss);
   add_known(text, {"generation", "gauge", "Of the group of ranks: grows when one is replaced."},
             static_cast<double>(m.generation));
   const Family ranks = {"ranks", "gauge", "Ranks by what they do."};
@@ -87,6 +93,8 @@ void add_run(std::string* text, const RunMetrics& m) {
   for (const RankStatus& r : m.run.ranks) again += std::max<int64_t>(r.starts - 1, 0);
   add(text, {"restarts_total", "counter", "Starts of processes beyond the first of each rank."},
       static_cast<double>(again));
+  add(text, {"rails_strangers_total", "counter", "Sent away by ranks where they meet each other."},
+      static_cast<double>(m.strangers));
   add(text, {"incidents_open", "gauge", "Faults that the run is not beyond yet."},
       static_cast<double>(m.run.open.size()));
 }

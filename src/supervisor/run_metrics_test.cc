@@ -34,17 +34,24 @@ TEST(RunMetrics, SaysWhatIsKnownAndNothingElse) {
   const std::string text = run_metrics_text({.run = run,
                                              .letters = "cx",
                                              .generation = 3,
-                                             .loss = NAN,
                                              .tokens_per_second = 4096,
+                                             .strangers = 7,
                                              .entries = entries});
   for (const char* line :
        {"\nmoraine_step 41\n", "\nmoraine_tokens_per_second 4096\n", "\nmoraine_generation 3\n",
         "\nmoraine_ranks{state=\"step\"} 1\n", "\nmoraine_ranks{state=\"gone\"} 1\n",
         "\nmoraine_ranks{state=\"meeting\"} 0\n", "\nmoraine_restarts_total 2\n",
+        "\nmoraine_rails_strangers_total 7\n",
         "\nmoraine_incidents_total{fault=\"killed\",level=\"replace\"} 2\n",
         "\nmoraine_lost_seconds_total{fault=\"killed\",level=\"replace\"} 3\n"})
     EXPECT_EQ(count(text, line), 1) << line << text;
   EXPECT_EQ(count(text, "moraine_loss"), 0);
+  const auto loss = [&](double value) {
+    return run_metrics_text({.run = run, .letters = "cx", .loss = value, .entries = {}});
+  };
+  EXPECT_EQ(count(loss(2.5), "\nmoraine_loss 2.5\n"), 1);
+  EXPECT_EQ(count(loss(NAN), "\nmoraine_loss NaN\n"), 1) << "the run diverges";
+  EXPECT_EQ(count(loss(HUGE_VAL), "\nmoraine_loss +Inf\n"), 1);
   EXPECT_EQ(count(text, "disk"), 0);
 
   run.readings.push_back({.disk_free = 1000, .nics = {{.name = "a\"\\\nb", .errors = 2}}});

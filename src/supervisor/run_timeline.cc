@@ -174,6 +174,14 @@ void RunTimeline::thin() {
   seconds_ *= 2;
 }
 
+// The last line may have been cut, by a crash or a full disk.
+bool RunTimeline::ends_in_a_line() const {
+  if (file_bytes_ == 0) return false;
+  char last = 0;
+  fs_.map(path(kFile))->read_at(file_bytes_ - 1, 1, &last);
+  return last != '\n';
+}
+
 void RunTimeline::write(const TimelinePoint& point, const std::vector<RailChange>& rails) {
   const std::string line = fmt::format("{}\n", json_text(line_of(point, rails)));
   try {
@@ -184,8 +192,7 @@ void RunTimeline::write(const TimelinePoint& point, const std::vector<RailChange
     if (file_ == nullptr) {
       file_ = fs_.append_to(path(kFile));
       file_bytes_ = fs_.file_bytes(path(kFile));
-      // The last line may have been cut.
-      if (file_bytes_ > 0) file_->append("\n", 1);
+      if (ends_in_a_line()) file_->append("\n", 1);
     }
     file_->append(line.data(), static_cast<int64_t>(line.size()));
     file_bytes_ += static_cast<int64_t>(line.size());

@@ -68,6 +68,7 @@ class RunTimeline {
  private:
   std::string path(const char* name) const { return join_path(folder_, name); }
   void read_file(const std::string& path);
+  bool ends_in_a_line() const;
   void thin();
   void keep(TimelinePoint point, const std::vector<RailChange>& rails);
   void write(const TimelinePoint& point, const std::vector<RailChange>& rails);

@@ -105,6 +105,21 @@ TEST(RunTimeline, GapsStayGapsAndDoNotGrowIt) {
   EXPECT_LT(timeline.points().size(), RunTimeline::kPointsMost);
 }
 
+TEST(RunTimeline, OnlyALineThatWasCutIsEndedByTheNext) {
+  const TestFolder tree;
+  const auto add = [&](double now) {
+    RunTimeline(posix_file_system(), tree.path()).add(second(now, "c"), {});
+  };
+  add(1);
+  add(2);
+  EXPECT_EQ(tree.read("timeline.jsonl").find("\n\n"), std::string::npos);
+  posix_file_system().truncate(tree.file("timeline.jsonl"), 5);
+  add(3);
+  const std::string lines = tree.read("timeline.jsonl");
+  EXPECT_EQ(lines.find('\n'), 5u) << lines;
+  EXPECT_EQ(lines.find("\n\n"), std::string::npos);
+}
+
 TEST(RunTimeline, TheFileIsTurnedOver) {
   const TestFolder tree;
   RunTimeline timeline(posix_file_system(), tree.path());

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/clock.h"
@@ -14,9 +13,9 @@
 #include "base/printable.h"
 #include "supervisor/incident_page.h"
 #include "supervisor/run_metrics.h"
+#include "supervisor/state_json.h"
 
 namespace moraine {
-namespace {}  // namespace
 
 template <class Body>
 void RunView::attempt(const char* file, bool* told, const Body& body) {
@@ -31,7 +30,11 @@ void RunView::attempt(const char* file, bool* told, const Body& body) {
 }
 
 RunView::RunView(FileSystem& fs, const std::string& folder, const ShowOptions& options)
-    : fs_(fs), folder_(folder), timeline_(fs, folder), expect_useful_(options.expect_useful) {
+    : fs_(fs),
+      folder_(folder),
+      timeline_(fs, folder),
+      to_unix_(unix_seconds() - now_seconds()),
+      expect_useful_(options.expect_useful) {
   if (options.metrics_port > 0)
     server_ = std::make_unique<RunMetricsHttp>(static_cast<int>(options.metrics_port));
   if (!options.webhook.empty())
@@ -43,6 +46,10 @@ RunView::RunView(FileSystem& fs, const std::string& folder, const ShowOptions& o
   attempt("timeline.jsonl", &told_.timeline, [&] { timeline_.read(); });
 }
 
+Json RunView::left() const { return state_to_json(useful_); }
+
+void RunView::go_on(const Json& left) { state_from_json(left, &useful_); }
+
 // Where the beats of a rank are kept; there is none while it has no process with a page.
 BeatSnapshot* RunView::beat_of(int rank) {
   const auto r = static_cast<size_t>(rank);
@@ -51,12 +58,23 @@ BeatSnapshot* RunView::beat_of(int rank) {
   return &*beats_[r];
 }
 
+RunView::Counted& RunView::counted_of(int rank) {
+  const auto r = static_cast<size_t>(rank);
+  if (counted_.size() <= r) counted_.resize(r + 1);
+  return counted_[r];
+}
+
 void RunView::hear(const RunEvent& event) {
   if (const auto* e = std::get_if<RankBeat>(&event)) {
     *beat_of(e->rank) = e->beat;
+    Counted& counted = counted_of(e->rank);
+    strangers_ += std::max<int64_t>(0, e->beat.strangers - counted.strangers);
+    counted.strangers = e->beat.strangers;
   } else if (const auto* started = std::get_if<RankStarted>(&event)) {
     beat_of(started->rank);
     beats_[static_cast<size_t>(started->rank)].reset();
+    Counted& counted = counted_of(started->rank);
+    if (counted.pid != started->pid) counted = {.pid = started->pid};  // else it was found again
   } else if (const auto* logged = std::get_if<RankLogged>(&event)) {
     const bool lost = logged->line.name == "rails.lost";
     if (lost || logged->line.name == "rails.back")
@@ -118,13 +136,13 @@ std::string RunView::metrics(double now, const SupervisedRun& run) {
   metrics_at_ = now;
   RunMetrics m{.run = run,
                .letters = rank_letters(run, activities()),
-               .loss = NAN,
                .tokens_per_second = speed(now),
+               .strangers = strangers_,
                .entries = entries_};
   for (const std::optional<BeatSnapshot>& beat : beats_) {
     if (!beat) continue;
     m.generation = std::max(m.generation, beat->generation);
-    if (std::isnan(m.loss) && beat->step_seconds > 0) m.loss = beat->loss;
+    if (!m.loss && beat->step_seconds > 0) m.loss = beat->loss;
   }
   return metrics_ = run_metrics_text(m);
 }
@@ -145,7 +163,7 @@ void RunView::show(double now, const SupervisedRun& run) {
   if (run.step != step_) moved_at_ = now;
   step_ = run.step;
   for (const std::optional<BeatSnapshot>& beat : beats_)
-    if (beat) useful_.hear(now, *beat);
+    if (beat) useful_.hear(now + to_unix_, *beat);
   if (server_ != nullptr) server_->serve(now, [&] { return metrics(now, run); });
   letters_ = worse_letters(std::move(letters_), rank_letters(run, activities()));
   if (second_at_ < 0 || now - second_at_ >= 1) add_second(now, run);
@@ -165,7 +183,7 @@ void RunView::write_page(double now, const SupervisedRun& run, const std::string
   int64_t steps_total = 0;
   for (const std::optional<BeatSnapshot>& beat : beats_)
     if (beat) steps_total = std::max(steps_total, beat->steps_total);
-  const UsefulShare useful = useful_.share(now, entries_);
+  const UsefulShare useful = useful_.share(now + to_unix_, entries_);
   const bool asked = expect_useful_ && useful.interruptions > 0;
   attempt("incidents.html", &told_.page, [&] {
     fs_.write_atomic(join_path(folder_, "incidents.html"),

@@ -66,6 +66,31 @@ TEST(RunView, ALineASecondAndAPageAfterAnIncident) {
   EXPECT_EQ(count(page, "<b>11 of 50</b>"), 1);
 }
 
+// Each page counts from 0; a process that is found again goes on with its own.
+TEST(RunView, StrangersOfAllProcessesAreSummed) {
+  const TestFolder tree;
+  RunView view(posix_file_system(), tree.path(), {});
+  double now = 0;
+  const auto sum = [&](int rank, int64_t strangers) {
+    RankBeat e = beat_of(rank, 1, Activity::kComputing);
+    e.beat.strangers = strangers;
+    view.hear(e);
+    const std::string text = view.metrics(++now, run_of(1)),
+                      name = "moraine_rails_strangers_total ";
+    const size_t at = text.rfind(name) + name.size();
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  view.hear(RankStarted{0, 100});
+  view.hear(RankStarted{1, 101});
+  EXPECT_EQ(sum(0, 0), "0");
+  EXPECT_EQ(sum(0, 2), "2");
+  EXPECT_EQ(sum(1, 3), "5");
+  view.hear(RankStarted{1, 101});
+  EXPECT_EQ(sum(1, 4), "6");
+  view.hear(RankStarted{1, 102});
+  EXPECT_EQ(sum(1, 7), "13");
+}
+
 TEST(RunView, SpeedIsNothingWhileNoStepIsDone) {
   const TestFolder tree;
   RunView view(posix_file_system(), tree.path(), {});
@@ -106,6 +131,29 @@ TEST(RunView, GoesOnWithWhatASupervisorBeforeHasWritten) {
   RunView view(posix_file_system(), tree.path(), {});
   view.show(0, run_of(1));
   EXPECT_EQ(count(tree.read("incidents.html"), "long ago"), 1);
+}
+
+// A supervisor was killed and started again: the share of useful time is of both.
+TEST(RunView, TheUsefulShareGoesOn) {
+  const TestFolder tree;
+  const auto let_pass = [&](RunView& view, int from, int to) {
+    for (int second = from; second <= to; ++second) {
+      view.hear(beat_of(0, second, Activity::kComputing));
+      view.show(second, run_of(second));
+    }
+  };
+  Json left;
+  {
+    RunView view(posix_file_system(), tree.path(), {});
+    let_pass(view, 1, 20);
+    left = parse_json(json_text(view.left()));
+  }
+  RunView view(posix_file_system(), tree.path(), {});
+  view.go_on(left);
+  let_pass(view, 30, 41);
+  view.end(41, run_of(41), "exit 0");
+  EXPECT_EQ(count(tree.read("incidents.html"), "of 40 s went into steps that count"), 1)
+      << tree.read("incidents.html");
 }
 
 TEST(RunView, AFolderThatIsGoneIsNoError) {

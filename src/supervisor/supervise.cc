@@ -122,6 +122,10 @@ bool is_sound(const SupervisedRun& run, size_t hosts) {
   const auto is_fault = [](RunFault fault) {
     return static_cast<size_t>(fault) < policy_table().size();
   };
+  const auto is_incident = [&](const Incident& i) {
+    return is_fault(i.fault) && i.level <= RecoveryLevel::kStop &&
+           (i.rank == -1 || is_of(i.rank, ranks));
+  };
   return ranks > 0 && run.hosts.size() == hosts && run.watch.ranks.size() == ranks &&
          run.phase <= RunPhase::kOver &&
          std::all_of(run.ranks.begin(), run.ranks.end(),
@@ -132,11 +136,8 @@ bool is_sound(const SupervisedRun& run, size_t hosts) {
          std::all_of(
              run.hosts.begin(), run.hosts.end(),
              [&](const HostRecord& h) { return h.successor == -1 || is_of(h.successor, hosts); }) &&
-         std::all_of(run.open.begin(), run.open.end(),
-                     [&](const Incident& i) {
-                       return is_fault(i.fault) && i.level <= RecoveryLevel::kStop &&
-                              (i.rank == -1 || is_of(i.rank, ranks));
-                     }) &&
+         std::all_of(run.open.begin(), run.open.end(), is_incident) &&
+         std::all_of(run.over.begin(), run.over.end(), is_incident) &&
          std::all_of(run.readings.begin(), run.readings.end(),
                      [&](const HostReading& r) { return is_of(r.host, hosts); });
 }
@@ -221,6 +222,7 @@ class SuperviseLoop {
   // What a supervisor has left.
   struct Left {
     Json state;  // the supervisor's own part
+    Json view = Json::object();
     SupervisedRun run;
     std::vector<std::string> names = {"localhost"};  // of the hosts
     std::vector<FollowedRank> offsets;
@@ -239,6 +241,9 @@ class SuperviseLoop {
     for (size_t r = 0; r < left.offsets.size(); ++r)
       left.offsets[r].log_offset = state.at("logs").at(r).get<int64_t>();
     left.offsets[0].out_offset = state.at("out").get<int64_t>();
+    if (state.contains("view")) left.view = state.at("view");
+    UsefulTime known;  // refused here if it is none
+    state_from_json(left.view, &known);
     left.port = static_cast<int>(state.at("port").get<int64_t>());
     return left;
   }
@@ -273,6 +278,7 @@ class SuperviseLoop {
     }
     if (run.phase == RunPhase::kStopping && !any_alive) return false;
     port_ = left.port;
+    view_.go_on(left.view);
     supervisor_ = std::make_unique<Supervisor>(now_seconds(), plan_.options, left.state);
     log_event(Level::kInfo, "supervise.found", "ranks={} alive={} step={}", run.ranks.size(),
               any_alive, supervisor_->run().step);
@@ -442,6 +448,7 @@ class SuperviseLoop {
                                                {"logs", logs},
                                                {"out", offsets_[0].out_offset},
                                                {"hosts", plan_.options.hosts},
+                                               {"view", view_.left()},
                                                {"run", supervisor_->save(saved_at_)}}),
                                  1));
       save_failed_ = false;

@@ -53,7 +53,9 @@ Fields supervise_fields(SuperviseConfig& config) {
        "Before the second start in a row; twice as long before each next one.", 0},
       {"backoff_seconds_max", &o.backoff_seconds_max, "seconds", "The longest of these.", 0},
       {"grace_seconds", &o.grace_seconds, "seconds",
-       "For ranks to end by themselves when all are to start again; and to find each other when "
+       "For ranks to end by themselves when all are to start again (who only waits to meet others "
+       "is "
+       "ended at once); and to find each other when "
        "some are done already.",
        0},
       {"stop_seconds", &o.stop_seconds, "seconds", "For ranks to save when the run is to stop.", 1},
@@ -95,6 +97,20 @@ void check_names(const SuperviseOptions& o) {
   }
 }
 
+// One rank needs none, but what is given must be one.
+void check_rendezvous(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
+  const bool is_port = !port.empty() && port.size() <= 5 &&
+                       port.find_first_not_of("0123456789") == std::string::npos &&
+                       std::stoi(port) > 0 && std::stoi(port) <= 65535;
+  if (is_port && colon > 0) return;
+  throw_error(Code::kInvalidArgument,
+              "supervise.rendezvous: found '{}'; wanted HOST:PORT where rank 0 can listen and all "
+              "hosts reach it",
+              address);
+}
+
 double replace_seconds(const SettingsTable& settings) {
   double seconds = kReplaceSeconds;
   read_key(settings, "parallel", {"replace_seconds", &seconds, "seconds", "", 0});
@@ -130,6 +146,7 @@ void check_hosts(const SuperviseOptions& o) {
                 "supervise.ranks: found {} for {} hosts; wanted the same number on each", o.ranks,
                 used);
   check_names(o);
+  if (!o.rendezvous.empty()) check_rendezvous(o.rendezvous);
   const auto here = std::count_if(o.hosts.begin(), o.hosts.end(), is_this_host);
   if (here == hosts) return;
   if (o.launch.empty())
@@ -138,14 +155,7 @@ void check_hosts(const SuperviseOptions& o) {
     throw_error(Code::kInvalidArgument,
                 "supervise.program: found '{}'; wanted a path that a shell leaves as it is",
                 o.program);
-  const size_t colon = o.rendezvous.rfind(':');
-  const bool has_port = colon != std::string::npos && colon > 0 && colon + 1 < o.rendezvous.size();
-  if (o.ranks > 1 && !has_port)
-    throw_error(
-        Code::kInvalidArgument,
-        "supervise.rendezvous: found '{}'; wanted HOST:PORT where rank 0 can listen and all "
-        "hosts reach it",
-        o.rendezvous);
+  if (o.ranks > 1) check_rendezvous(o.rendezvous);
   if (rendezvous_moves(o) && here > 0)
     throw_error(Code::kInvalidArgument,
                 "supervise.rendezvous: found '{}' with this host as 'localhost'; wanted hosts by "

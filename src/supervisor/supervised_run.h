@@ -60,6 +60,8 @@ struct Incident {
   int64_t generation = 0;  // of the group that it hit; 0: of none
   double begin = 0, detected = 0;
   double started = -1, meeting = -1, loading = -1, computing = -1;  // of its rank; -1: not yet
+  double end = -1, seconds_lost = 0;                                // once it is over
+  int64_t end_generation = 0;  // of the group whose step ended it
 };
 
 struct FaultUse {
@@ -84,6 +86,7 @@ struct SupervisedRun {
   double counted_until = 0;  // seconds lost before are in the ledger
   int64_t next_incident = 1;
   std::vector<Incident> open;  // by `begin`
+  std::vector<Incident> over;  // that the ledger waits with, for the word of the new process
   std::vector<FaultUse> uses;  // of the last hour
   std::vector<RankStatus> ranks;
   std::vector<HostRecord> hosts;
@@ -132,6 +135,9 @@ void each_field(Visitor& visit, Incident& i) {
   visit("meeting", i.meeting);
   visit("loading", i.loading);
   visit("computing", i.computing);
+  visit("end", i.end);
+  visit("seconds_lost", i.seconds_lost);
+  visit("end_generation", i.end_generation);
 }
 
 template <class Visitor>
@@ -158,6 +164,7 @@ void each_field(Visitor& visit, SupervisedRun& s) {
   visit("counted_until", s.counted_until);
   visit("next_incident", s.next_incident);
   visit("open", s.open);
+  visit("over", s.over);
   visit("uses", s.uses);
   visit("ranks", s.ranks);
   visit("hosts", s.hosts);

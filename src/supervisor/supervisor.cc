@@ -38,7 +38,11 @@ SupervisedRun saved_run(double now, const Json& saved) {
   SupervisedRun run;
   state_from_json(saved, &run);
   // While nobody watched, nobody was seen to hang.
-  for (RankWatch::Record& r : run.watch.ranks) r.moved_at += std::max(0.0, now - run.saved_at);
+  for (RankWatch::Record& r : run.watch.ranks) {
+    const double away = std::max(0.0, now - run.saved_at);
+    r.moved_at += away;
+    if (r.stopped_at >= 0) r.stopped_at += away;
+  }
   if (run.saved_at <= now) return run;
   // The clock began anew, with the machine: no process of before is there, and an hour is over.
   run.uses.clear();
@@ -49,6 +53,11 @@ SupervisedRun saved_run(double now, const Json& saved) {
   for (Incident& i : run.open) {
     i.begin = i.detected = now;
     i.started = i.meeting = i.loading = i.computing = -1;
+  }
+  for (Incident& i : run.over) {
+    for (double* moment : {&i.begin, &i.detected, &i.started, &i.meeting, &i.loading, &i.computing})
+      if (*moment >= 0) *moment += now - i.end;
+    i.end = now;
   }
   return run;
 }
@@ -95,6 +104,7 @@ std::vector<RunEffect> Supervisor::handle(double now, const RunEvent& event) {
   effects_.clear();
   if (is_over()) return {};
   std::visit([this](const auto& e) { on(e); }, event);
+  write_over(false);
   look_for_hangs();
   look_for_left_behind();
   go_on_restarting();
@@ -190,7 +200,7 @@ void Supervisor::on(const RankBeat& e) {
   if (r.phase != RankPhase::kRunning) return;
   const RankWatch::Record before = watch_.record(e.rank);
   watch_.observe(now_, e.rank, e.beat);
-  mark_phase(e.rank, e.beat);
+  mark_phases(e.rank, e.beat);
   // A step counts as one only within a process: a checkpoint that is taken up is none.
   const Activity was = before.beat.activity;
   const bool was_in =
@@ -350,9 +360,8 @@ void Supervisor::look_for_hangs() {
   effects_.push_back(SignalRank{hang.rank, r.pid, SIGKILL});
 }
 
-// Some are done, and all others look for ranks to meet. Who was behind the door when the run ended has been told.
-bool Supervisor::is_left_behind() const {
-  if (run_.phase != RunPhase::kGoing || !anyone(RankPhase::kDone) || !anyone_alive()) return false;
+// Whoever is there looks for ranks to meet, and none is about to come.
+bool Supervisor::all_wait_to_meet() const {
   for (int r = 0; r < static_cast<int>(run_.ranks.size()); ++r) {
     const RankStatus& one = run_.ranks[static_cast<size_t>(r)];
     const RankWatch::Record& seen = watch_.record(r);
@@ -360,7 +369,12 @@ bool Supervisor::is_left_behind() const {
     if (one.phase != RankPhase::kRunning) continue;
     if (!seen.heard || seen.beat.activity != Activity::kMeeting) return false;
   }
-  return true;
+  return anyone_alive();
+}
+
+// Some are done, and the others wait to meet them. Who was behind the door when the run ended has been told.
+bool Supervisor::is_left_behind() const {
+  return run_.phase == RunPhase::kGoing && anyone(RankPhase::kDone) && all_wait_to_meet();
 }
 
 // A rank was lost in the last moment, and its successor came too late: it would wait for all until its start fails. All
@@ -383,7 +397,8 @@ void Supervisor::look_for_left_behind() {
 void Supervisor::go_on_restarting() {
   if (run_.phase != RunPhase::kRestarting) return;
   if (anyone_alive()) {
-    if (now_ - run_.phase_since >= options_.grace_seconds) tell_alive(SIGKILL);
+    const bool is_over = now_ - run_.phase_since >= options_.grace_seconds;
+    if (is_over || all_wait_to_meet()) tell_alive(SIGKILL);
     return;
   }
   run_.phase = RunPhase::kGoing;

@@ -43,7 +43,7 @@ class Supervisor {
   const SupervisedRun& run() const { return run_; }
   bool is_over() const { return run_.phase == RunPhase::kOver; }
   // Whether pages are worth reading often: the times of a recovery are being taken.
-  bool has_open_incident() const { return !run_.open.empty(); }
+  bool has_open_incident() const { return !run_.open.empty() || !run_.over.empty(); }
 
  private:
   struct Case {  // what is known of a fault when it is decided about
@@ -68,6 +68,7 @@ class Supervisor {
 
   // What time brings. supervisor.cc
   void look_for_hangs();
+  bool all_wait_to_meet() const;
   bool is_left_behind() const;
   void look_for_left_behind();
   void go_on_restarting();
@@ -95,8 +96,9 @@ class Supervisor {
   // Those that it is beyond; `started`: when its process was.
   void close_incidents(const BeatSnapshot& beat, double started);
   void close_all(const std::string& why);
-  void close_first(double end);
-  void mark_phase(int rank, const BeatSnapshot& beat);
+  void close_first(int64_t generation);
+  void write_over(bool all);
+  void mark_phases(int rank, const BeatSnapshot& beat);
   int64_t uses_in_hour(RunFault fault);
   void compare_readings(const HostReading& before, const HostReading& r);
   void leave_failing_host(const HostReading& r);

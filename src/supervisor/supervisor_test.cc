@@ -88,6 +88,7 @@ TEST(Supervisor, AnIncidentEndsAlsoWhereGenerationsBeginAnew) {
   step(now + 1, 1, 5);  // taken up
   EXPECT_EQ(closed, 0);
   step(now + 2, 1, 6);
+  tell(now + 5, TimePassed{});  // no word came of the new processes' moments
   EXPECT_EQ(closed, 2);
 }
 
@@ -106,6 +107,22 @@ TEST(Supervisor, WhoIsLostAsTheOthersEndDoesNotWaitForThem) {
   EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 3, 2, 0, 1, 2, 3}));
   ASSERT_EQ(world.ledger.size(), 1u);
   EXPECT_EQ(world.ledger[0].level, RecoveryLevel::kRestart);
+}
+
+// They wait for one that does not come: not for `grace_seconds`, in which others would end by themselves.
+TEST(Supervisor, WhoWaitsToMeetIsNotWaitedForWhereAllStartAgain) {
+  SuperviseOptions options = options_of(3, true);
+  options.grace_seconds = 50;
+  TestWorld world(options, 1);
+  let_run(world, 10);
+  world.end(1, 13);
+  world.pass_until_over(2000);
+  EXPECT_EQ(world.exit_code, 0);
+  EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 0, 1, 2}));
+  ASSERT_EQ(world.ledger.size(), 1u);
+  EXPECT_EQ(world.ledger[0].fault, RunFault::kDisk);
+  EXPECT_EQ(world.ledger[0].level, RecoveryLevel::kRestart);
+  EXPECT_LT(world.ledger[0].seconds_lost, 10);
 }
 
 TEST(Supervisor, ReplacesARankThatDivergedUntilItIsOneTooMany) {

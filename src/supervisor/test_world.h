@@ -13,21 +13,14 @@
 #include "gtest/gtest.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/test_effect_text.h"
+#include "supervisor/test_process.h"
 
 namespace moraine::testing {
 
 class TestWorld {
  public:
   static constexpr double kTick = 0.1;
-  struct Process {
-    bool alive = false;
-    bool hangs = false;
-    int64_t pid = 0;
-    int64_t beats = 0;
-    Activity activity = Activity::kStarting;
-    double until = 0;     // it starts up, or loads
-    double dies_at = -1;  // of a lost peer
-  };
+  using Process = TestProcess;
 
   TestWorld(const SuperviseOptions& options, uint64_t seed)
       : options_(options),
@@ -119,6 +112,7 @@ class TestWorld {
     beat.step = p.activity == Activity::kComputing ? step : 0;
     beat.steps_total = steps_total;
     beat.step_seconds = 5 * kTick;
+    p.say_moments(now, &beat);
     return beat;
   }
   int who_hangs() const {
@@ -167,7 +161,10 @@ class TestWorld {
       all_computing = all_computing &&
                       (is_absent(r) || (p.alive && !p.hangs && p.activity == Activity::kComputing));
     }
-    for (Process& p : ranks) move(p, all);
+    for (Process& p : ranks) {
+      move(p, all);
+      p.mark(now);
+    }
     const bool steps = all_computing && now >= step_due_;
     if (steps) ++step;
     if (steps || !all_computing) step_due_ = now + 5 * kTick;

@@ -7,7 +7,7 @@
 namespace moraine {
 namespace {
 
-constexpr size_t kLooks = 1024;
+constexpr size_t kLooks = 256;
 
 // From the fault until ranks computed again; negative: no process was started for it.
 double recovery_of(const LedgerEntry& e) {
@@ -28,8 +28,8 @@ void UsefulTime::hear(double now, const BeatSnapshot& beat) {
   } else {
     const auto steps = static_cast<double>(beat.step - step_);
     useful_ += steps * beat.step_seconds;
-    if (between_.size() < kLooks) between_.resize(between_.size() + 1);
-    between_[looks_++ % kLooks] = (now - heard_) / steps - beat.step_seconds;
+    if (between_.size() >= kLooks) between_.erase(between_.begin());
+    between_.push_back((now - heard_) / steps - beat.step_seconds);
   }
   heard_ = now;
   step_ = beat.step;
@@ -37,17 +37,18 @@ void UsefulTime::hear(double now, const BeatSnapshot& beat) {
 
 UsefulShare UsefulTime::share(double now, std::span<const LedgerEntry> entries) const {
   UsefulShare share;
-  if (begin_ < 0 || step_ == first_step_ || !(now > begin_)) return share;
+  if (begin_ < 0 || between_.empty() || !(now > begin_)) return share;
   std::vector<const LedgerEntry*> starts;
   for (const LedgerEntry& e : entries)
-    if (e.begin >= begin_ && recovery_of(e) >= 0) starts.push_back(&e);
-  std::stable_sort(starts.begin(), starts.end(),
-                   [](const LedgerEntry* a, const LedgerEntry* b) { return a->begin < b->begin; });
+    if (e.begin_unix >= begin_ && recovery_of(e) >= 0) starts.push_back(&e);
+  std::stable_sort(starts.begin(), starts.end(), [](const LedgerEntry* a, const LedgerEntry* b) {
+    return a->begin_unix < b->begin_unix;
+  });
   double recovered = 0, computing_at = begin_;
   for (const LedgerEntry* e : starts) {
-    const double again = e->begin + recovery_of(*e);
-    if (e->begin >= computing_at) ++share.interruptions;
-    recovered += std::max(0.0, again - std::max(e->begin, computing_at));
+    const double again = e->begin_unix + recovery_of(*e);
+    if (e->begin_unix >= computing_at) ++share.interruptions;
+    recovered += std::max(0.0, again - std::max(e->begin_unix, computing_at));
     computing_at = std::max(computing_at, again);
   }
   share.watched = now - begin_;

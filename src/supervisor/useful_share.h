@@ -6,7 +6,8 @@
 // a model of reliability derives that from how often a state is kept.
 // What lies between steps (copies of the state, logs) is a median over all looks, of which few see an interruption.
 //
-// Units: seconds. Counted from the first step that is seen, by one supervisor: one that is started again counts anew.
+// Units: seconds; moments are seconds since 1970. Counted from the first step that is seen. Who goes on from what
+// another one has kept (each_field) goes on counting: steps that were done meanwhile count as long as the next one.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +30,25 @@ struct UsefulShare {
 
 class UsefulTime {
  public:
-  // The page of any rank, again and again.
+  // The page of any rank, again and again. `now`: never less than before.
   void hear(double now, const BeatSnapshot& beat);
   // `entries` that began since; none if no step was seen.
   UsefulShare share(double now, std::span<const LedgerEntry> entries) const;
 
+  template <class Visitor>
+  friend void each_field(Visitor& visit, UsefulTime& t) {
+    visit("begin", t.begin_);
+    visit("useful", t.useful_);
+    visit("heard", t.heard_);
+    visit("first_step", t.first_step_);
+    visit("step", t.step_);
+    visit("between", t.between_);
+  }
+
  private:
   double begin_ = -1, useful_ = 0, heard_ = 0;
   int64_t first_step_ = 0, step_ = 0;
-  std::vector<double> between_;  // of each look that saw new steps; the last kLooks
-  size_t looks_ = 0;
+  std::vector<double> between_;  // of the last looks that saw new steps
 };
 
 }  // namespace moraine

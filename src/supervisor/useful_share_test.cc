@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "supervisor/state_json.h"
+
 namespace moraine {
 namespace {
 
@@ -15,7 +17,7 @@ BeatSnapshot beat_of(int64_t step, double seconds) {
 
 LedgerEntry entry_of(double begin, double recovery) {
   LedgerEntry e;
-  e.begin = begin;
+  e.begin_unix = begin;
   e.phases = {{"detection", recovery / 2}, {"loading", recovery / 2}, {"first_step", 100}};
   return e;
 }
@@ -45,6 +47,26 @@ TEST(UsefulShare, TellsWhatLiesBetweenSteps) {
     time.hear(now, beat_of(step, 2));
   }
   EXPECT_DOUBLE_EQ(time.share(now, {}).between_seconds, 0.5);
+}
+
+// The supervisor is killed at 110, and the next one looks first at 130: the run had done ten steps.
+TEST(UsefulShare, GoesOnFromWhatWasKept) {
+  UsefulTime time;
+  for (int64_t step = 1; step <= 6; ++step)
+    time.hear(100 + 2.0 * double(step - 1), beat_of(step, 1));
+  const Json kept = parse_json(json_text(state_to_json(time)));
+  UsefulTime next;
+  state_from_json(kept, &next);
+  next.hear(130, beat_of(16, 1));
+  const std::vector<LedgerEntry> entries = {entry_of(90, 4), entry_of(105, 4), entry_of(120, 2)};
+  const UsefulShare share = next.share(150, entries);
+  EXPECT_DOUBLE_EQ(share.watched, 50);
+  EXPECT_DOUBLE_EQ(share.useful, 15.0 / 50);
+  EXPECT_EQ(share.interruptions, 2);
+  EXPECT_DOUBLE_EQ(share.recovery, 3);
+  UsefulTime empty;
+  state_from_json(parse_json("{\"begin\":3,\"step\":5}"), &empty);
+  EXPECT_EQ(empty.share(150, entries).watched, 0) << "damaged";
 }
 
 TEST(UsefulShare, FaultsThatOverlapAreOneInterruption) {

@@ -110,6 +110,15 @@ TEST_F(StudyProgram, AVariantThatFailsIsAResult) {
   EXPECT_NE(ended.err.find("short seed 1: exit code 18"), std::string::npos) << ended.err;
 }
 
+TEST_F(StudyProgram, RunsThatAllFailCompareNothing) {
+  const std::vector<std::string> study = words(
+      {"--vary", "model.attention=gqa", "--set", "train.time_limit_seconds=0.000001", "--json"});
+  const Ended ended = run_program(folder.path(), study);
+  EXPECT_EQ(ended.exit_code, 18) << ended.err;
+  EXPECT_NE(ended.err.find("all 4 runs failed"), std::string::npos) << ended.err;
+  EXPECT_EQ(parse_json(ended.out)["variants"].size(), 2u) << "the table is there all the same";
+}
+
 TEST_F(StudyProgram, RefusesWhatIsNoStudy) {
   const auto refused = [&](const std::vector<std::string>& more, const std::string& reason) {
     const Ended ended = run_program(folder.path(), words(more));

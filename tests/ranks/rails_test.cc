@@ -123,6 +123,10 @@ TEST_F(OverRails, StartsThatCannotWorkAreRefused) {
           "wanted at least 16");
   refused({"--rendezvous", here, "--ranks", "2", "--rank", "1", "--secret-file", folder.path()},
           "it is a folder");
+  write_file(folder.path() + "/long", std::string(4097, 's'));
+  for (const std::string& endless : {folder.path() + "/long", std::string("/dev/zero")})
+    refused({"--rendezvous", here, "--ranks", "2", "--rank", "1", "--secret-file", endless},
+            "it has more than 4096 bytes; wanted 16 to 4096");
   refused({"--rendezvous", here, "--ranks", "1", "--rank", "0", "--rails", "eth77"},
           "rail 'eth77': fits no address");
   refused({"--set", "parallel.rails=[1]"}, "a list of texts");

@@ -51,6 +51,17 @@ TEST_F(ChaosRun, NothingOfAStormIsInTheAnswer) {
   EXPECT_GT(done, 0) << end.err;
 }
 
+// One fault, due in about an hour.
+TEST_F(ChaosRun, AStormInWhichNothingWasDoneTestsNothing) {
+  const Ended end = chaos("calm", {"--ranks", "1", "--faults", "1", "--every-seconds", "3600",
+                                   "--set", "train.steps=3"});
+  EXPECT_EQ(end.exit_code, exit_code(Code::kInvalidArgument)) << end.err;
+  EXPECT_NE(end.err.find("nothing was tested"), std::string::npos) << end.err;
+  const Json result = parse_json(end.out);
+  EXPECT_TRUE(result.at("equal").get<bool>());
+  EXPECT_FALSE(result.at("tested").get<bool>());
+}
+
 // The quiet run has the same mesh then. What replicas of experts a lost rank had goes with it.
 TEST_F(ChaosRun, NorWhereExpertsAreOverRanks) {
   const Ended end = chaos("experts", {"--ranks",         "2",

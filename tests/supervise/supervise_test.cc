@@ -338,10 +338,16 @@ TEST_F(SuperviseRun, RanksGoOnWithoutASupervisor) {
     program.send(SIGKILL);
     EXPECT_EQ(program.wait().exit_code, -SIGKILL);
   }
+  const std::string path = folder.file("out/supervise/state.json");
+  Json state = parse_json(posix_file_system().read(path), path);
+  state["view"]["begin"] = 12345.0;
+  write_file(path, json_text(state));
   const Ended end = run_program(folder.path(), of_run(2));
   EXPECT_EQ(end.exit_code, 0) << end.err;
   EXPECT_EQ(value_of(end.out, "hash"), want) << end.err;
   EXPECT_EQ(ledger(), "");  // nothing was lost
+  state = parse_json(posix_file_system().read(path), path);
+  EXPECT_EQ(state["view"]["begin"].get<double>(), 12345) << "the useful share goes on";
 }
 
 TEST_F(SuperviseRun, ASignalSavesAndTheSameCommandGoesOn) {
@@ -364,6 +370,27 @@ TEST_F(SuperviseRun, WhatAPersonMustLookAtStopsAtOnce) {
   EXPECT_EQ(end.exit_code, exit_code(Code::kInvalidArgument)) << end.err;
   EXPECT_NE(end.err.find("slots"), std::string::npos) << end.err;
   EXPECT_EQ(end.err.find("start=2"), std::string::npos) << end.err;
+}
+
+// Before a process is started, of one rank and of many.
+TEST_F(SuperviseRun, WhatRanksCouldNotMeetByIsRefused) {
+  write_file(folder.file("short"), "abc\n");
+  for (const int ranks : {1, 2}) {
+    const auto refused = [&](const std::string& set, Code code, const std::string& part) {
+      std::vector<std::string> args = of_run(ranks);
+      args.emplace_back("--set");
+      args.push_back(set);
+      const Ended end = run_program(folder.path(), args);
+      EXPECT_EQ(end.exit_code, exit_code(code)) << end.err;
+      EXPECT_NE(end.err.find(part), std::string::npos) << end.err;
+      EXPECT_EQ(end.err.find("rank_started"), std::string::npos) << end.err;
+    };
+    const std::string secret = "supervise.secret_file=" + folder.file("");
+    refused(secret + "none", Code::kNotFound, "there is no such file");
+    refused(secret + "short", Code::kInvalidArgument, "wanted at least 16");
+    refused("supervise.secret_file=/dev/zero", Code::kInvalidArgument, "more than 4096 bytes");
+    refused("supervise.rendezvous=nonsense", Code::kInvalidArgument, "wanted HOST:PORT");
+  }
 }
 
 TEST(SuperviseTable, TheDocumentShowsTheTable) {

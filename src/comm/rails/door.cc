@@ -44,7 +44,7 @@ struct Door::Guest {
   MemberLink link;
   RailProof proof;
   size_t done = 0;
-  bool has_joined = false;
+  bool has_joined = false, is_taken = false;
 
   // Reads on to a part of `bytes`. 1: whole, 0: not yet, -1: ended.
   int read(Wire& wire, void* to, size_t bytes) {
@@ -99,7 +99,8 @@ bool Door::welcome(Guest& g, double end) {
       g.join.members == options_.members && g.join.member > 0 && g.join.member < options_.members;
   Welcome welcome;
   if (!fits) welcome.answer = JoinAnswer::kOtherNumber;
-  if (fits && is_taken(g.join)) welcome.answer = JoinAnswer::kTaken;
+  g.is_taken = fits && is_taken(g.join);
+  if (g.is_taken) welcome.answer = JoinAnswer::kTaken;
   g.link = {g.fd, make_nonce(), g.join.nonce, g.join.generation, 0};
   welcome.nonce = g.link.nonce_host;
   welcome.proof =
@@ -125,7 +126,8 @@ bool Door::greet(Guest& g) {
     return false;
   }
   Verdict verdict;
-  if (is_taken(g.join)) verdict.answer = JoinAnswer::kTaken;
+  g.is_taken = is_taken(g.join);
+  if (g.is_taken) verdict.answer = JoinAnswer::kTaken;
   verdict.proof =
       prove_text(options_.secret, g.link, 'V', answer_text(g.join.member, verdict.answer));
   if (!send_all(wire_, g.fd, &verdict, sizeof verdict, end) ||
@@ -147,6 +149,25 @@ void Door::drop_who_left() {
   }
 }
 
+void Door::count_end(const Guest& g, bool in_time) {
+  if (g.is_taken) return;  // of this job
+  if (guests_.size() > kMostAtDoor) {
+    ++too_many_;
+  } else if (!in_time) {
+    ++silent_;
+  } else {
+    ++(g.has_joined ? refused_ : garbage_);
+  }
+}
+
+void Door::tell_of_strangers() {
+  const int64_t dropped = strangers_.note(strangers(), wire_.now());
+  if (dropped == 0) return;
+  log_event(Level::kWarning, "rails.strangers",
+            "at=rendezvous dropped={} refused={} garbage={} too_many={} silent={}", dropped,
+            refused_, garbage_, too_many_, silent_);
+}
+
 void Door::work(double seconds) {
   std::vector<int> fds = {listener_};
   for (const Guest& g : guests_) fds.push_back(g.fd);
@@ -155,11 +176,16 @@ void Door::work(double seconds) {
   if (fd >= 0) guests_.emplace_back().fd = fd;
   if (fd >= 0) guests_.back().ends = wire_.now() + kGuestSeconds;
   for (auto g = guests_.begin(); g != guests_.end();) {
-    const bool stays = wire_.now() < g->ends && guests_.size() <= kMostAtDoor && greet(*g);
-    if (!stays && g->fd >= 0) wire_.close(g->fd);
+    const bool in_time = wire_.now() < g->ends;
+    const bool stays = in_time && guests_.size() <= kMostAtDoor && greet(*g);
+    if (!stays && g->fd >= 0) {
+      count_end(*g, in_time);
+      wire_.close(g->fd);
+    }
     g = stays ? std::next(g) : guests_.erase(g);
   }
   drop_who_left();
+  tell_of_strangers();
 }
 
 }  // namespace moraine

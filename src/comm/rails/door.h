@@ -15,6 +15,7 @@
 
 #include "comm/rails/secret.h"
 #include "comm/rails/socket_address.h"
+#include "comm/rails/strangers.h"
 #include "comm/rails/wire.h"
 
 namespace moraine {
@@ -79,6 +80,8 @@ class Door {
   // Who is behind the door, by member. The meeting closes what it takes.
   std::map<int, MemberLink>& links() { return links_; }
   const Options& options() const { return options_; }
+  // Who was sent away, but for members that came too early or too late.
+  int64_t strangers() const { return garbage_ + silent_ + too_many_ + refused_; }
 
  private:
   struct Guest;
@@ -86,6 +89,8 @@ class Door {
   bool welcome(Guest& guest, double end);
   void tell_refused(const Join& join, const char* reason);
   void drop_who_left();
+  void count_end(const Guest& guest, bool in_time);
+  void tell_of_strangers();
   bool is_taken(const Join& join) const;
 
   const Options options_;
@@ -94,6 +99,9 @@ class Door {
   std::vector<int> members_;  // of that generation, in order
   int listener_ = -1;
   double told_at_ = -1;  // of a guest that was refused; -1: never
+  // Who said nothing that is of this protocol, was silent, one too many, or spoke it and does not belong here.
+  int64_t garbage_ = 0, silent_ = 0, too_many_ = 0, refused_ = 0;
+  Strangers strangers_;
   std::list<Guest> guests_;
   std::map<int, MemberLink> links_;
 };

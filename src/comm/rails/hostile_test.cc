@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "comm/collectives.h"
 #include "comm/host_transport.h"
 #include "comm/rails/rails_messages.h"
@@ -196,6 +197,7 @@ void say_hello(TestGuest& guest, const std::function<void(Hello& hello)>& change
 TEST(RailsHostile, HellosThatDoNotFitAreCountedByTheirKind) {
   AttackedJob job;
   job.start();
+  const int64_t before = heartbeat().strangers;
   using C = RailCounters;
   try_cases(
       job,
@@ -230,6 +232,7 @@ TEST(RailsHostile, HellosThatDoNotFitAreCountedByTheirKind) {
        {"a rank that listens itself",
         [](TestGuest& g) { say_hello(g, [](Hello& h) { h.from = 2; }); }, &C::other_rank}});
   EXPECT_TRUE(job.goes_on());
+  EXPECT_TRUE(AttackedJob::reaches([&] { return heartbeat().strangers >= before + 13; }));
   EXPECT_EQ(job.stop(), "");
 }
 

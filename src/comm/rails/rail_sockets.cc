@@ -406,8 +406,20 @@ void RailSockets::tick_peer(int rank, Peer& p, double now) {
   flush(rank);
 }
 
+void RailSockets::tell_of_strangers(double now) {
+  const RailCounters& c = counters_;
+  const int64_t dropped = strangers_.note(c.strangers(), now);
+  if (dropped == 0) return;
+  log_event(Level::kWarning, "rails.strangers",
+            "at=rail dropped={} other_run={} old_generation={} other_rank={} garbage={} "
+            "too_many={} silent={}",
+            dropped, c.other_run, c.old_generation, c.other_rank, c.garbage, c.too_many,
+            c.silent_guests);
+}
+
 void RailSockets::tick() {
   const double now = now_seconds();
+  tell_of_strangers(now);
   for (auto& [rank, peer] : peers_) tick_peer(rank, peer, now);
   for (auto guest = guests_.begin(); guest != guests_.end();) {
     const auto next = std::next(guest);

@@ -21,6 +21,7 @@
 #include "comm/rails/link_events.h"
 #include "comm/rails/rail_address.h"
 #include "comm/rails/rail_connection.h"
+#include "comm/rails/strangers.h"
 
 namespace moraine {
 
@@ -29,6 +30,9 @@ struct RailCounters {                                         // of this rank
   int64_t garbage = 0;   // no hello at all, a wrong proof, bytes that are no frame
   int64_t too_many = 0;  // guests that were not let in
   int64_t silent_guests = 0, damaged = 0, knocks = 0;
+  int64_t strangers() const {
+    return other_run + old_generation + other_rank + garbage + too_many + silent_guests;
+  }
 };
 
 class RailSockets {
@@ -110,6 +114,7 @@ class RailSockets {
   void open_rail(int rank, int rail, std::unique_ptr<RailConnection> connection);
   void close_rail(int rank, int rail, const char* why);
   void tell_of_losses(int rank, double now);
+  void tell_of_strangers(double now);
   void read_rail(int rank, int rail);
   bool write_rail(int rank, int rail);
   int least_loaded(const Peer& peer, uint64_t done) const;
@@ -127,6 +132,7 @@ class RailSockets {
   std::map<int, Endpoint> endpoints_;  // by file descriptor
   std::map<int, Guest> guests_;        // by file descriptor
   RailCounters counters_;
+  Strangers strangers_;
   bool any_fault_ = false;
 };
 
