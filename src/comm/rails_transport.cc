@@ -3,12 +3,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <sstream>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/fault_point.h"
 #include "base/heartbeat.h"
@@ -24,6 +24,9 @@ namespace {
 
 constexpr double kRailsEndSeconds = 60;
 constexpr size_t kMostRails = 32;
+constexpr int kMostMeetings = 16;  // ranks may die while they meet
+constexpr int kMostMeetingsApart =
+    3;  // in a row: a host that dies while ranks meet looks the same in one of them
 
 class RailsTransport : public RoutedTransport {
  public:
@@ -61,15 +64,18 @@ RailAddress default_rail(const Rendezvous& rendezvous) {
 
 struct Plan {  // what every rank knows of every rank
   uint64_t run = 0;
+  int meetings_apart = 0;
   std::vector<std::vector<SocketAddress>> addresses;  // of each rank, of each rail
 };
 
-// "run address address ..."
-Plan make_plan(const TextExchange& exchange, const std::vector<RailAddress>& own) {
+// "run meetings_apart address address ...". Of the meetings the largest number counts: who has reached all others heard
+// of it as of any fault.
+Plan make_plan(const TextExchange& exchange, int meetings_apart,
+               const std::vector<RailAddress>& own) {
   const RailNonce nonce = make_nonce();
   uint64_t run = 0;
   std::memcpy(&run, nonce.data(), sizeof run);
-  std::string mine = fmt::format("{}", run);
+  std::string mine = fmt::format("{} {}", run, meetings_apart);
   for (const RailAddress& rail : own) mine += fmt::format(" {}", address_text(rail.address));
   Plan plan;
   for (const std::string& text : exchange(mine)) {
@@ -77,6 +83,8 @@ Plan make_plan(const TextExchange& exchange, const std::vector<RailAddress>& own
     std::string word;
     words >> word;
     if (plan.addresses.empty()) plan.run = std::stoull(word);
+    words >> word;
+    plan.meetings_apart = std::max(plan.meetings_apart, std::stoi(word));
     std::vector<SocketAddress>& rails = plan.addresses.emplace_back();
     while (words >> word) rails.push_back(parse_address(word));
     if (rails.size() != own.size())
@@ -141,15 +149,13 @@ void RailsJob::end() { rendezvous_->end_job(); }
 bool RailsJob::has_newcomers() const { return rendezvous_->has_newcomers(); }
 
 std::unique_ptr<Transport> RailsJob::meet() {
-  constexpr int kAttempts = 16;  // ranks may die while they meet
-  int apart = 0;                 // meetings of ranks that live, and do not reach each other
   set_activity(Activity::kMeeting);
-  for (int attempt = 1;; ++attempt) {
+  meetings_apart_ = 0;
+  for (int meeting = 1;; ++meeting) {
     fault_point("group.meet");
     const Rendezvous::Group& group = rendezvous_->meet();
     if (group.members.empty()) return nullptr;
     fault_point("group.met");
-    const double met = now_seconds();
     try {
       std::unique_ptr<Transport> transport = join_group();
       rendezvous_->part();
@@ -159,9 +165,8 @@ std::unique_ptr<Transport> RailsJob::meet() {
       heartbeat().ranks = transport->size();
       return transport;
     } catch (const Error& e) {
-      apart += now_seconds() - met > options_.times.patience_seconds() / 2;
-      if (e.code() != Code::kPeerLost || options_.replace_seconds == 0 || attempt == kAttempts ||
-          apart == options_.times.attempts)
+      if (e.code() != Code::kPeerLost || options_.replace_seconds == 0 ||
+          meeting == kMostMeetings || is_apart_for_good_)
         throw;
       log_event(Level::kWarning, "group.lost", "generation={} step={} reason=\"{}\"",
                 group.generation, heartbeat().step.load(), e.what());
@@ -180,7 +185,13 @@ std::unique_ptr<Transport> RailsJob::join_group() {
   sockets.times = options_.times;
   sockets.local = named_.empty() ? std::vector{default_rail(*rendezvous_)} : named_;
   Listeners listeners(sockets.local);
-  const Plan plan = make_plan(exchange, sockets.local);
+  const Plan plan = make_plan(exchange, std::exchange(meetings_apart_, 0), sockets.local);
+  is_apart_for_good_ = plan.meetings_apart >= kMostMeetingsApart;
+  if (is_apart_for_good_)
+    throw_error(Code::kPeerLost,
+                "start rails: ranks met {} times in a row, and some found no rail to each other; "
+                "wanted a path that carries between all of them",
+                plan.meetings_apart);
   fault_point("group.planned");
   sockets.place = {.run = plan.run,
                    .generation = static_cast<uint32_t>(group.generation),
@@ -200,7 +211,12 @@ std::unique_ptr<Transport> RailsJob::join_group() {
   auto messages = std::make_unique<RailsMessages>(near, std::move(sockets));
   RailsMessages& rails = *messages;
   transport->set_routes(std::move(host), std::move(messages));
-  rails.meet(options_.start_seconds);
+  try {
+    rails.meet(options_.start_seconds);
+  } catch (const Error&) {
+    if (rails.is_apart()) meetings_apart_ = plan.meetings_apart + 1;
+    throw;
+  }
   fault_point("group.joined");
   exchange("met");
   return transport;

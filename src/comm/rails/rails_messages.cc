@@ -162,11 +162,13 @@ void RailsMessages::check(Lock& lock, const Wait& w, double began) {
     throw_lost(lock, w, "died: its host answers, and nobody listens there");
   if (peer.has_said_goodbye() && !peer.any_open())
     throw_lost(lock, w, "left: it has ended its work");
+  const bool is_late = now_seconds() > began + w.seconds;
+  if ((peer.is_lost() || is_late) && !peer.has_carried()) is_apart_ = true;
   if (peer.is_lost())
     throw_lost(lock, w,
                fmt::format("is silent on all rails since {:.1f} seconds, {} attempts",
                            peer.silent_seconds(), peer.attempts()));
-  if (now_seconds() > began + w.seconds)
+  if (is_late)
     throw_lost(lock, w, fmt::format("gives nothing since {:.1f} seconds", now_seconds() - began));
 }
 

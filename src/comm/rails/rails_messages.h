@@ -36,6 +36,9 @@ class RailsMessages : public FarMessages {
 
   // Until a rail to every peer is up. Errors: kPeerLost after `seconds`.
   void meet(double seconds);
+  // That was why meet() failed: no rail to a peer came up, of whom nobody knows that it died. Its host may be gone, or
+  // no path to it carries.
+  bool is_apart() const { return is_apart_; }
 
   SendTicket send(int peer, int channel, uint64_t label, ConstBytes data, double seconds) override;
   void wait_sent(const SendTicket& ticket, double seconds) override;
@@ -92,7 +95,7 @@ class RailsMessages : public FarMessages {
   std::array<FrameListener, kMaxChannels> listeners_;
   // Frames without a place on their lane, by peer and lane.
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> kept_;
-  bool is_driven_ = false, stop_ = false;
+  bool is_driven_ = false, stop_ = false, is_apart_ = false;
   int waiters_ = 0;
   double driven_at_ = 0, ticked_at_ = 0;
   std::thread thread_;
