@@ -1,6 +1,9 @@
 // Ranks that live and have no rail to each other. Breaks if they meet again for ever, or end for meetings that failed
 // by something else; or if a rank that ends waits for one that is silent for longer than it is patient.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <sstream>
 #include <thread>
@@ -112,6 +115,43 @@ class LonelyMessages {
   std::unique_ptr<HostTransport> host_;
   RailsMessages messages_;
 };
+
+TEST(RailsApart, WhoEndsWaitsForASilentRankNoLongerThanItIsPatient) {
+  constexpr double kSeconds = 120;
+  LonelyMessages messages(patient_for(kShortPatience));
+  messages->send(1, 0, make_label(0, 0, Operation::kBarrier), std::vector<std::byte>(8), 1);
+  const double begin = now_seconds();
+  EXPECT_FALSE(messages->finish(kSeconds));
+  EXPECT_LT(now_seconds() - begin, kSeconds);
+}
+
+// All have agreed to end, and one is stopped before it can say that it has heard so.
+TEST(RailsApart, RanksThatEndTogetherWaitShortlyForOneThatIsStopped) {
+  setenv("MORAINE_HOST_MEMORY", "off", 1);
+  const std::string rendezvous = free_local_address();
+  const auto open = [&](int rank) {
+    RailsOptions options = test_rails(rank, 2, 1, rendezvous);
+    options.times = patient_for(1e6);
+    return open_rails_transport(options);
+  };
+  const pid_t other = fork();
+  if (other == 0) {
+    const std::unique_ptr<Transport> transport = open(1);
+    for (;;) pause();
+  }
+  std::unique_ptr<Transport> transport = open(0);
+  unsetenv("MORAINE_HOST_MEMORY");
+  ::kill(other, SIGSTOP);
+  int status = 0;
+  waitpid(other, &status, WUNTRACED);
+  transport->send(1, 0, 7, std::vector<std::byte>(8), 1);
+  transport->end_together();
+  const double begin = now_seconds();
+  transport.reset();
+  EXPECT_LT(now_seconds() - begin, 40);  // one that ends its work waits for 60 s
+  ::kill(other, SIGKILL);
+  waitpid(other, &status, 0);
+}
 
 TEST(RailsApart, ATimeToMeetThatIsShorterThanPatienceCountsAsWell) {
   for (const double patience : {kShortPatience, 1e6}) {

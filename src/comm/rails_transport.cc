@@ -23,10 +23,12 @@ namespace moraine {
 namespace {
 
 constexpr double kRailsEndSeconds = 60;
+// Of ranks that end together by a signal or an Error of all: what they agreed on is under way already, and who lives
+// says at once that it has come.
+constexpr double kTogetherEndSeconds = 5;
 constexpr size_t kMostRails = 32;
 constexpr int kMostMeetings = 16;  // ranks may die while they meet
-constexpr int kMostMeetingsApart =
-    3;  // in a row: a host that dies while ranks meet looks the same in one of them
+constexpr int kMostMeetingsApart = 3;  // in a row: a host that dies in one looks the same, once
 
 class RailsTransport : public RoutedTransport {
  public:
@@ -43,7 +45,7 @@ class RailsTransport : public RoutedTransport {
 RailsTransport::~RailsTransport() {
   if (host_ == nullptr) return;
   if (ends_alone()) host_->fail(fmt::format("rank {} ended with an Error of its own", rank_));
-  if (!finish(kRailsEndSeconds) && host_->fault_rank() < 0)
+  if (!finish(ends_together() ? kTogetherEndSeconds : kRailsEndSeconds) && host_->fault_rank() < 0)
     log_event(Level::kWarning, "rails.unfinished",
               "rank={} reason=\"not all that was sent has arrived\"", rank_);
 }

@@ -384,7 +384,7 @@ bool RailsMessages::all_gave_everything() const {
     const auto kept = kept_.lower_bound({peer, 0});
     const bool has_kept = kept != kept_.end() && kept->first.first == peer;
     return (p.all_acknowledged() && !has_kept) || p.has_said_goodbye() || sockets_.has_died(peer) ||
-           p.fault() != nullptr;
+           p.fault() != nullptr || p.is_lost();
   });
 }
 
@@ -417,7 +417,10 @@ bool RailsMessages::finish(double seconds) {
       turn(lock, kTickSeconds);
     }
   }
-  return true;
+  return std::none_of(peers_.begin(), peers_.end(), [this](int peer) {
+    const RailPeer& p = sockets_.peer(peer);
+    return p.is_lost() && !p.has_said_goodbye() && !sockets_.has_died(peer);
+  });
 }
 
 RailCounters RailsMessages::counters() {
