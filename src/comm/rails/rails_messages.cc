@@ -119,8 +119,9 @@ void RailsMessages::hold(const Wait& w) {
   h.seconds = silent;
   if (silent < kNewsSeconds) return;
   if (!std::exchange(h.is_told, true))
-    log_event(Level::kWarning, "rails.held", "peer={} operation=\"{}\" attempts={} seconds={:.1f}",
-              w.peer, h.operation, peer.times().attempts, peer.times().patience_seconds());
+    log_event(Level::kWarning, "rails.held",
+              "peer={} operation=\"{}\" attempts={} seconds_most={:.1f}", w.peer, h.operation,
+              peer.times().attempts, peer.times().patience_seconds());
   if (peer.attempts() <= h.attempts) return;
   h.attempts = peer.attempts();
   log_event(Level::kWarning, "rails.retry",
