@@ -3,7 +3,8 @@
 # What is batched compiles in a good half of the time; a change of one file compiles its neighbours too. The release preset has it. The others
 # do not, so daily work compiles what it changed, and the gate's clang knows that every file compiles alone.
 #
-# So no two things of a folder have one name, in anonymous namespaces neither, and whoever uses googletest's names says ::testing.
+# So no two things of a folder have one name, in anonymous namespaces neither (scripts/check_types.sh), and whoever uses googletest's names
+# says ::testing.
 option(MORAINE_BATCHES "compile several files of a folder at once" OFF)
 set(MORAINE_BATCH 8)  # files: some 90 runs of the compiler, work for many cores
 

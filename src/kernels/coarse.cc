@@ -10,6 +10,7 @@
 #include "kernels/check_tensor.h"
 #include "kernels/nearest.h"
 #include "kernels/quantised.h"
+#include "kernels/widened.h"
 
 namespace moraine {
 namespace {
@@ -93,17 +94,6 @@ class PanelCopy {
   const PackedMatrix& exact_;
   const CoarseMatrix& coarse_;
 };
-
-template <class E>
-float widened(E value);
-template <>
-float widened(float value) {
-  return value;
-}
-template <>
-float widened(BF16 value) {
-  return to_float(value);
-}
 
 template <class E>
 RowLengths lengths_of(const E* row, int64_t k) {

@@ -20,7 +20,7 @@ constexpr double kTickSeconds = 2e-3;  // between looks at the clocks of rails
 constexpr double kTurnSeconds = 5e-3;  // between looks at faults and deadlines
 constexpr double kIdleSeconds = 1e-3;  // after the last waiter, until the thread takes over
 // Of silence, until an operation is held, and until that is news: a rank may just be busy.
-constexpr double kHeldSeconds = 0.2, kNewsSeconds = 1;
+constexpr double kHeldSeconds = 0.2, kHeldNewsSeconds = 1;
 
 const uint64_t kFrameLabel = make_label(0, 0, Operation::kFrame);
 
@@ -117,7 +117,7 @@ void RailsMessages::hold(const Wait& w) {
     say_held(1);
   }
   h.seconds = silent;
-  if (silent < kNewsSeconds) return;
+  if (silent < kHeldNewsSeconds) return;
   if (!std::exchange(h.is_told, true))
     log_event(Level::kWarning, "rails.held",
               "peer={} operation=\"{}\" attempts={} seconds_most={:.1f}", w.peer, h.operation,
