@@ -27,7 +27,7 @@ constexpr double kRailsEndSeconds = 60;
 // says at once that it has come.
 constexpr double kTogetherEndSeconds = 5;
 constexpr size_t kMostRails = 32;
-constexpr int kMostMeetings = 16;  // ranks may die while they meet
+constexpr int kMostMeetings = 16;      // ranks may die while they meet
 constexpr int kMostMeetingsApart = 3;  // in a row: a host that dies in one looks the same, once
 
 class RailsTransport : public RoutedTransport {
