@@ -60,7 +60,7 @@ RailTimes rail_times(const ParallelConfig& c) {
   RailTimes times;
   times.hold_seconds = c.hold_seconds;
   times.interval_seconds = c.retry_interval_seconds;
-  times.attempts = static_cast<int>(c.retry_attempts);
+  times.resends = static_cast<int>(c.retry_attempts);
   if (times.patience_seconds() > c.deadline_seconds)
     throw_error(
         Code::kInvalidArgument,

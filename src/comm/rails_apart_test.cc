@@ -25,7 +25,7 @@ RailTimes patient_for(double seconds) {
   RailTimes times;
   times.hold_seconds = seconds;
   times.interval_seconds = 0;
-  times.attempts = 1;
+  times.resends = 1;
   return times;
 }
 

@@ -19,13 +19,13 @@ constexpr int64_t kHeldChunk = 512;
 constexpr double kHeldStep = 4e-3;
 constexpr double kBack = 0.3;  // until a healed rail carries: backoff, connection, proof
 
-RailTimes short_times(int attempts) {
+RailTimes short_times(int resends) {
   RailTimes times;
   times.renew_seconds = 0.15;
   times.last_retry_seconds = 0.1;
   times.hold_seconds = 0.25;
   times.interval_seconds = 0.1;
-  times.attempts = attempts;
+  times.resends = resends;
   return times;
 }
 
@@ -157,7 +157,7 @@ class HeldWorld {
     for (const Member& m : members_) least = std::min(least, m.committed());
     return least;
   }
-  int most_attempts() const { return most_attempts_; }
+  int most_resends() const { return most_resends_; }
 
   // All rails of one rank, or between two, in both directions or (some of them) in one.
   void cut(double until) {
@@ -213,7 +213,7 @@ class HeldWorld {
       const int other = p.a == r ? p.b : p.a;
       p.rails.hear(p.a == r ? 0 : 1, now_);
       const RailPeer& peer = member(r).peer(other);
-      most_attempts_ = std::max(most_attempts_, peer.attempts());
+      most_resends_ = std::max(most_resends_, peer.resends());
       // Who has ended says so over what carries; its host refuses connections.
       bool carries = false;
       for (int rail = 0; rail < p.rails.rails(); ++rail)
@@ -232,15 +232,15 @@ class HeldWorld {
   std::vector<Member> members_;
   std::vector<Pair> pairs_;
   double now_ = 0, asleep_[kHeldRanks] = {}, ended_[kHeldRanks] = {-1, -1, -1};
-  int most_attempts_ = 0;
+  int most_resends_ = 0;
   bool any_gave_up_ = false;
 };
 
 struct Sums {
-  int64_t operations = 0, attempts = 0, held = 0, given_up = 0, apart = 0, killed = 0;
+  int64_t operations = 0, resends = 0, held = 0, given_up = 0, apart = 0, killed = 0;
 };
 
-// Cuts that heal in time: up to just before the last attempt is over.
+// Cuts that heal in time: up to just before the last resend is over.
 void run_healed(uint64_t seed, Sums* sums) {
   const RailTimes times = short_times(1 + static_cast<int>(seed % 3));
   HeldWorld world(seed, 1 + static_cast<int>(seed % 2), times);
@@ -257,7 +257,7 @@ void run_healed(uint64_t seed, Sums* sums) {
   ASSERT_GE(world.least_committed(), goal) << "seed " << seed << ": they stand still";
   world.expect_quiet_bits();
   sums->operations += goal;
-  sums->attempts += world.most_attempts();
+  sums->resends += world.most_resends();
 }
 
 // A cut that stays: all end, those at its two sides when their patience does.
@@ -273,7 +273,7 @@ void run_given_up(uint64_t seed, Sums* sums) {
     EXPECT_GT(world.ended(r), due - 2 * times.heartbeat_seconds) << "seed " << seed;
     EXPECT_LT(world.ended(r), due + kBack) << "seed " << seed;
   }
-  EXPECT_EQ(world.most_attempts(), times.attempts) << "seed " << seed;
+  EXPECT_EQ(world.most_resends(), times.resends) << "seed " << seed;
   const int64_t apart = world.most_committed() - world.least_committed();
   EXPECT_LE(apart, 1) << "seed " << seed;
   world.expect_quiet_bits();
@@ -314,13 +314,13 @@ TEST(HeldOperation, EndsWithTheSameBitsOrEndsForAll) {
     }
   }
   // The cuts were real, and hit operations that one side had ended and the other had not.
-  EXPECT_GT(sums.attempts, seeds / 4);
+  EXPECT_GT(sums.resends, seeds / 4);
   EXPECT_GT(sums.apart, seeds / 100);
   std::printf(
-      "%ld seeds: %ld operations, %ld cuts held, %ld attempts, %ld ranks killed, %ld given up, %ld "
+      "%ld seeds: %ld operations, %ld cuts held, %ld resends, %ld ranks killed, %ld given up, %ld "
       "of "
       "them one operation apart\n",
-      long(seeds), long(sums.operations), long(sums.held), long(sums.attempts), long(sums.killed),
+      long(seeds), long(sums.operations), long(sums.held), long(sums.resends), long(sums.killed),
       long(sums.given_up), long(sums.apart));
 }
 

@@ -108,25 +108,25 @@ void RailsMessages::run_in_background() {
 // What the operation waits for cannot come. Once for each silence: the peer's other operations are held as well.
 void RailsMessages::hold(const Wait& w) {
   const RailPeer& peer = sockets_.peer(w.peer);
-  const double silent = peer.silent_seconds();
-  if (silent < kHeldSeconds || !peer.has_carried()) return;
+  const double uncarried = peer.uncarried_seconds();
+  if (uncarried < kHeldSeconds || !peer.has_carried()) return;
   const auto [at, is_new] = holds_.try_emplace(w.peer);
   Hold& h = at->second;
   if (is_new) {
     h.operation = host_.context_text(w.channel, w.label);
     say_held(1);
   }
-  h.seconds = silent;
-  if (silent < kHeldNewsSeconds) return;
+  h.seconds = uncarried;
+  if (uncarried < kHeldNewsSeconds) return;
   if (!std::exchange(h.is_told, true))
     log_event(Level::kWarning, "rails.held",
               "peer={} operation=\"{}\" attempts={} seconds_most={:.1f}", w.peer, h.operation,
-              peer.times().attempts, peer.times().patience_seconds());
-  if (peer.attempts() <= h.attempts) return;
-  h.attempts = peer.attempts();
+              peer.times().resends, peer.times().patience_seconds());
+  if (peer.resends() <= h.resends) return;
+  h.resends = peer.resends();
   log_event(Level::kWarning, "rails.retry",
             "peer={} operation=\"{}\" attempt={} of={} seconds={:.1f}", w.peer, h.operation,
-            h.attempts, peer.times().attempts, silent);
+            h.resends, peer.times().resends, uncarried);
 }
 
 // By whoever hears the peer first.
@@ -134,15 +134,15 @@ void RailsMessages::end_holds() {
   for (auto at = holds_.begin(); at != holds_.end();) {
     const auto& [rank, h] = *at;
     const RailPeer& peer = sockets_.peer(rank);
-    if (peer.silent_seconds() >= kHeldSeconds) {
+    if (peer.uncarried_seconds() >= kHeldSeconds) {
       ++at;
       continue;
     }
     say_held(-1);
     if (h.is_told)
       log_event(Level::kInfo, "rails.resumed",
-                "peer={} operation=\"{}\" attempts={} seconds={:.1f}", rank, h.operation,
-                h.attempts, h.seconds);
+                "peer={} operation=\"{}\" attempts={} seconds={:.1f}", rank, h.operation, h.resends,
+                h.seconds);
     at = holds_.erase(at);
   }
 }
@@ -167,8 +167,8 @@ void RailsMessages::check(Lock& lock, const Wait& w, double began) {
   if ((peer.is_lost() || is_late) && !peer.has_carried()) is_apart_ = true;
   if (peer.is_lost())
     throw_lost(lock, w,
-               fmt::format("is silent on all rails since {:.1f} seconds, {} attempts",
-                           peer.silent_seconds(), peer.attempts()));
+               fmt::format("has no rail that carried anything for {:.1f} seconds, {} attempts",
+                           peer.uncarried_seconds(), peer.resends()));
   if (is_late)
     throw_lost(lock, w, fmt::format("gives nothing since {:.1f} seconds", now_seconds() - began));
 }

@@ -4,7 +4,7 @@
 // sleep until it has. While nobody waits, a thread of its own does it, so that heartbeats leave, a healed rail is
 // taken up, and what was sent goes on while the rank computes.
 //
-// A peer whose rails are all silent is waited for: until RailTimes' attempts are over, or the operation's own deadline.
+// A peer whose rails are all silent is waited for: until RailTimes' resends are over, or the operation's own deadline.
 // Nothing of an operation is lost meanwhile; it goes on where it stopped when the first rail is back, and log and
 // heartbeat say that it is held.
 //
@@ -81,7 +81,7 @@ class RailsMessages : public FarMessages {
   struct Hold {  // of an operation, while its peer is silent
     std::string operation;
     double seconds = 0;
-    int attempts = 0;
+    int resends = 0;
     bool is_told = false;  // by an event; the heartbeat says it at once
   };
 
