@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/check_tensor.h"
-#include "kernels/nearest.h"
 #include "kernels/quantised.h"
+#include "kernels/round_to_even.h"
 #include "kernels/widened.h"
 
 namespace moraine {
@@ -110,7 +110,7 @@ RowLengths lengths_of(const E* row, int64_t k) {
     for (int64_t i = begin; i < end; ++i) {
       const float value = widened(row[i]);
       const auto kept =
-          static_cast<double>(step.step) * static_cast<double>(nearest(value * step.inverse));
+          static_cast<double>(step.step) * static_cast<double>(round_to_even(value * step.inverse));
       const double lost = static_cast<double>(value) - kept;
       size += static_cast<double>(value) * static_cast<double>(value);
       rest += lost * lost;
