@@ -3,7 +3,8 @@
 # What is batched compiles in a good half of the time; a change of one file compiles its neighbours too. The release preset has it. The others
 # do not, so daily work compiles what it changed, and the gate's clang knows that every file compiles alone.
 #
-# So no two things of a folder have one name, in anonymous namespaces neither, and whoever uses googletest's names says ::testing.
+# So no two things of a folder have one name, in anonymous namespaces neither (scripts/check_types.sh), and whoever uses googletest's names
+# says ::testing.
 option(MORAINE_BATCHES "compile several files of a folder at once" OFF)
 set(MORAINE_BATCH 8)  # files: some 90 runs of the compiler, work for many cores
 
@@ -15,16 +16,23 @@ function(moraine_batches name list)
   endif()
   set(files)
   set(together)
+  set(has_loops OFF)
   foreach(source ${${list}})
     get_source_file_property(options ${source} COMPILE_OPTIONS)
     get_source_file_property(definitions ${source} COMPILE_DEFINITIONS)
     file(STRINGS ${source} several_times REGEX "hwy/foreach_target.h|define MR_GPU_WAVE" LIMIT_COUNT 1)
+    if(several_times)
+      set(has_loops ON)
+    endif()
     if(options OR definitions OR several_times)
       list(APPEND files ${source})
     else()
       list(APPEND together ${source})
     endif()
   endforeach()
+  if(has_loops)  # a file of this folder may become one of them, or one of the others
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${${list}})
+  endif()
   list(LENGTH together count)
   set(number 0)
   while(number LESS count)

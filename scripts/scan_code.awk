@@ -3,6 +3,8 @@
 #   TYPE <qualified name> <file>:<line>                        types that the linker sees: not those in anonymous namespaces
 #   FUNCTION <lines> <parameters> <name> <file>:<line>         every function body, methods and lambdas with a name left out
 #   NESTING <levels> <name> <file>:<line>                      the deepest place of a function that has more than one level
+#   OWN <namespace> <name> <file>:<line> <what>                what stands in an anonymous namespace. What: type, variable, the types of a
+#                                                              function's parameters in parentheses, what an alias stands for after a =
 #   DECLARED 0 <parameters> <name> <file>:<line>               a declaration in a header
 #   FILE <lines> <file>
 #
@@ -17,6 +19,60 @@ function start_file() {
   flush_file()
   path = FILENAME
   depth = 0; parens = 0; head = ""; in_comment = 0; in_raw = ""; in_macro = 0; lines = 0
+}
+# A name of an anonymous namespace. Macros are none, nor operators, nor members that are defined there.
+function own(name, what,    scope, i) {
+  if (kind[depth - 1] != "anonymous" || name !~ /^[A-Za-z_][A-Za-z_0-9]*$/ || name ~ /^[A-Z][A-Z_0-9]+$/ || name ~ /^operator/) return
+  scope = ""
+  for (i = 1; i < depth; ++i) if (kind[i] == "namespace") scope = scope label[i] "::"
+  print "OWN " scope " " name " " path ":" number " " what
+}
+# The types of the first parenthesis: `(const A& a, int b = 2)` is `(const A&,int)`.
+function parameter_types(text,    i, c, level, angle, part, all) {
+  while (text ~ /^ *template *</) text = after_angle(text)
+  level = 0; angle = 0; part = ""; all = ""
+  for (i = index(text, "("); i <= length(text); ++i) {
+    c = substr(text, i, 1)
+    if (c ~ /[({[]/ && ++level == 1) continue
+    if (c ~ /[)}]/ || c == "]") --level
+    if (c == "<") ++angle
+    if (c == ">" && substr(text, i - 1, 1) != "-") --angle
+    if (level == 0 || (c == "," && level == 1 && angle == 0)) {
+      sub(/ *=.*$/, "", part); gsub(/^ +| +$/, "", part); gsub(/  +/, " ", part)
+      if (part ~ /[ &*>][A-Za-z_][A-Za-z_0-9]*$/) sub(/ *[A-Za-z_][A-Za-z_0-9]*$/, "", part)
+      all = all part (level == 0 ? "" : ",")
+      part = ""
+      if (level == 0) break
+    } else part = part c
+  }
+  return "(" all ")"
+}
+# The variables of a statement: `constexpr double kOne = 1, kTwo[] = {}`.
+function own_variables(text,    i, c, level, angle, value, part) {
+  if (kind[depth - 1] != "anonymous" || text !~ /^ *[A-Za-z_]/ || text ~ /^[^=]*\)[^=]*$/ || text ~ /^ *(using +namespace|template|friend|static_assert|extern|struct|class|enum)( |\(|$)/) return
+  if (text ~ /^ *(using|typedef) /) {
+    part = text
+    sub(/^[^=]*/, "", part); gsub(/ +/, "", part)
+    sub(/ *=.*$/, "", text); sub(/^.* /, "", text)
+    own(text, part)
+    return
+  }
+  level = 0; angle = 0; value = 0; part = ""
+  for (i = 1; i <= length(text) + 1; ++i) {
+    c = i <= length(text) ? substr(text, i, 1) : ","
+    if (c ~ /[({[]/) { if (++level == 1 && c != "[") value = 1 }
+    else if (c ~ /[)}]/ || c == "]") --level
+    else if (c == "<" && !value) ++angle
+    else if (c == ">" && !value) --angle
+    else if (c == "=" && level == 0) value = 1
+    else if (c == "," && level == 0 && (angle == 0 || value)) {
+      gsub(/ +$/, "", part); sub(/^.*[ *&>]/, "", part)
+      own(part, "variable")
+      part = ""; value = 0; angle = 0
+      continue
+    }
+    if (!value && level == 0 && c != "]" && angle == 0) part = part c
+  }
 }
 # The words between the last ; { or } and this brace.
 function opens(text,    name, scope, i) {
@@ -42,6 +98,7 @@ function opens(text,    name, scope, i) {
     gsub(/ /, "", name)
     kind[depth] = "type"; label[depth] = name
     if (name == "" || name !~ /^[A-Za-z_]/) return
+    own(name, "type")
     scope = ""
     for (i = 1; i < depth; ++i) {
       if (kind[i] != "namespace" && kind[i] != "type") return
@@ -54,6 +111,7 @@ function opens(text,    name, scope, i) {
   if (outside() && text ~ /\)[^()=]*$|\) *(:|->) *[^=]*$|^[^=]*\)[^=]*:.*$/ && text !~ /^ *(if|for|while|switch|else|do|try|catch)/ && text !~ /= *$/ && text ~ /\(/) {
     kind[depth] = "function"
     label[depth] = function_name(text)
+    own(label[depth], parameter_types(text))
     begin_line[depth] = head_line
     parameters[depth] = count_parameters(text)
     levels[depth] = 0; deepest[depth] = 0
@@ -198,7 +256,7 @@ FNR == 1 { start_file() }
     if (c == "(") { if (head ~ /^ *$/) head_line = number; ++parens; head = head c }
     else if (c == ")") { --parens; head = head c }
     else if (c == ";") {
-      if (parens > 0) { head = head " " } else { declared(head); ++depth; kind[depth] = "block"; nest(controls(head)); --depth; head = "" }
+      if (parens > 0) { head = head " " } else { declared(head); ++depth; kind[depth] = "block"; own_variables(head); nest(controls(head)); --depth; head = "" }
     } else if (c == "{") {
       ++depth
       saved_head[depth] = head; saved_parens[depth] = parens; saved_line[depth] = head_line

@@ -15,8 +15,8 @@ constexpr const char* kFlipsVariable = "MORAINE_CHAOS_FLIPS";
 
 enum class FlipPlace : uint8_t {
   kNone,
-  kWeights,    // all of this rank, before a step
-  kGradients,  // of a slot, before they are added to others
+  kWeights,  // all of this rank, before a step
+  kGradients,  // of a slot, as it begins: zeros, so always bit 30 of a float, which adds 2 to one gradient
 };
 
 // As it stands in HeartbeatPage::asked_flip; `where`: which bit, a share of all in [0, 1).

@@ -206,28 +206,24 @@ bool Damage::has_links(std::string* note) const {
   return false;
 }
 
-// Those that something else has cut are back when that ends.
-bool Damage::cut_links(const PlannedFault& f, std::string* note) {
+// Only where no link has a fault: it may leave some traffic through, and ends at a time of its own.
+bool Damage::cut_all_links(const PlannedFault& f, std::string* note) {
   if (!has_links(note)) return false;
   CutLinks& links = *place_.links;
-  std::vector<int> mine;
-  for (int link = 0; link < place_.link_count; ++link) {
-    if (!cut_links_.insert(link).second) continue;
-    links.cut(link, Cut::kSilent, 0);
-    mine.push_back(link);
-  }
-  if (mine.empty()) {
-    *note = "all links are cut already";
+  if (!links_with_faults_.empty()) {
+    *note = fmt::format("link {} has a fault already", *links_with_faults_.begin());
     return false;
   }
-  *note = fmt::format("{} links of {}, {:.1f} s", mine.size(), place_.link_count, f.seconds);
+  for (int link = 0; link < place_.link_count; ++link) {
+    links_with_faults_.insert(link);
+    links.cut(link, Cut::kSilent, 0);
+  }
+  *note = fmt::format("{} links, {:.1f} s", place_.link_count, f.seconds);
   auto gone = std::make_unique<Lasting>();
   gone->ends = now_seconds() + f.seconds;
-  gone->end = [this, &links, mine = std::move(mine)] {
-    for (const int link : mine) {
-      links.heal(link, Cut::kSilent, 0);
-      cut_links_.erase(link);
-    }
+  gone->end = [this, &links] {
+    for (const int link : links_with_faults_) links.heal(link, Cut::kSilent, 0);
+    links_with_faults_.clear();
   };
   lasting_.push_back(std::move(gone));
   return links.problem().empty();
@@ -237,8 +233,8 @@ bool Damage::cut_link(const PlannedFault& f, std::string* note) {
   if (!has_links(note)) return false;
   CutLinks& links = *place_.links;
   const int link = static_cast<int>(f.place * place_.link_count);
-  if (!cut_links_.insert(link).second) {
-    *note = fmt::format("link {} is cut already", link);
+  if (!links_with_faults_.insert(link).second) {
+    *note = fmt::format("link {} has a fault already", link);
     return false;
   }
   const int side = static_cast<int>(f.place * 1000) % 2;
@@ -260,7 +256,7 @@ bool Damage::cut_link(const PlannedFault& f, std::string* note) {
   }
   gone->end = [this, &links, link, how, side] {
     links.heal(link, how, side);
-    cut_links_.erase(link);
+    links_with_faults_.erase(link);
   };
   lasting_.push_back(std::move(gone));
   *note = fmt::format("link {} of {}, {:.1f} s", link, place_.link_count, f.seconds);
@@ -349,7 +345,7 @@ InjectedFault Damage::inject(const PlannedFault& f) {
         done.was_done = cut_link(f, &done.note);
         break;
       case ChaosFault::kLinksAll:
-        done.was_done = cut_links(f, &done.note);
+        done.was_done = cut_all_links(f, &done.note);
         break;
       case ChaosFault::kKillSupervisor:
         break;

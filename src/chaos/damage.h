@@ -54,7 +54,7 @@ class Damage {
   bool fill_disk(const PlannedFault& f, std::string* note);
   bool flip_in_process(const PlannedFault& f, std::string* note);
   bool cut_link(const PlannedFault& f, std::string* note);
-  bool cut_links(const PlannedFault& f, std::string* note);
+  bool cut_all_links(const PlannedFault& f, std::string* note);
   bool has_links(std::string* note) const;
   bool leaves_one_whole(const std::vector<int64_t>& steps, std::string* note);
   bool damage_newest(const PlannedFault& f, const std::string& folder, std::string* note);
@@ -62,7 +62,7 @@ class Damage {
   FileSystem& fs_;
   const Place place_;
   std::vector<std::unique_ptr<Lasting>> lasting_;
-  std::set<int> cut_links_;
+  std::set<int> links_with_faults_;
   int flips_ = 0;  // in processes
 };
 

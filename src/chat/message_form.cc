@@ -14,4 +14,14 @@ Json call_arguments(const std::string& text) {
   return arguments;
 }
 
+Json served_call(const std::string& id, const std::string& name, const Json& arguments) {
+  return {{"id", id},
+          {"type", "function"},
+          {"function",
+           {{"name", name},
+            {"arguments", arguments.is_null()     ? Json::object()
+                          : arguments.is_string() ? call_arguments(arguments.text())
+                                                  : arguments}}}};
+}
+
 }  // namespace moraine

@@ -25,7 +25,7 @@ using Decide = std::function<std::string(const std::vector<std::string>& said)>;
 std::string agree(Communicator& comm, const Act& act, const Decide& decide);
 
 // A decision that only hears whether all went well.
-inline std::string nothing(const std::vector<std::string>&) { return ""; }
+inline std::string no_decision(const std::vector<std::string>&) { return ""; }
 
 // Collective: `text` of rank 0, everywhere.
 std::string broadcast_text(Communicator& comm, const std::string& text);

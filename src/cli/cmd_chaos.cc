@@ -35,28 +35,33 @@ bool divides_more_than_batch(const RunConfig& config) {
          });
 }
 
-// Whether the quiet hash must come of it. A wrong bit of gradients is found in slots that another rank computes as
-// well: with one slot a rank, in every step, these are all.
-bool is_certain(ChaosFault fault, const RunConfig& config, int64_t ranks) {
-  if (fault == ChaosFault::kFlipWeights) return config.train.verify_every_steps > 0;
-  return fault != ChaosFault::kFlipGradients ||
-         (ranks > 1 && config.train.slots == ranks && !divides_more_than_batch(config));
+// What is missing for the quiet hash to come of it for certain; empty: nothing. A wrong bit of gradients is found in
+// slots that another rank computes as well: with one slot a rank, in every step, these are all.
+std::string what_is_missing(ChaosFault fault, const RunConfig& config, int64_t ranks) {
+  if (fault == ChaosFault::kFlipWeights && config.train.verify_every_steps == 0)
+    return "found train.verify_every_steps = 0; wanted it above 0";
+  if (fault != ChaosFault::kFlipGradients) return "";
+  if (ranks < 2) return fmt::format("found --ranks {}; wanted another rank to compare with", ranks);
+  if (config.train.slots != ranks)
+    return fmt::format("found train.slots = {} with {} ranks; wanted one for each",
+                       config.train.slots, ranks);
+  return divides_more_than_batch(config) ? "found parallel.expert or parallel.context above 1; "
+                                           "wanted whole experts and sequences"
+                                         : "";
 }
 
 bool is_drawn(ChaosFault fault, const RunConfig& config, const ChaosFlags& f) {
-  return is_certain(fault, config, f.ranks) && (f.links > 0 || !is_of_a_link(fault));
+  return what_is_missing(fault, config, f.ranks).empty() && (f.links > 0 || !is_of_a_link(fault));
 }
 
 std::vector<ChaosFault> kinds_of(const RunConfig& config, const ChaosFlags& f) {
   std::vector<ChaosFault> kinds;
   for (const std::string& kind : f.kinds) {
     kinds.push_back(chaos_fault(kind));
-    if (!is_certain(kinds.back(), config, f.ranks))
+    const std::string missing = what_is_missing(kinds.back(), config, f.ranks);
+    if (!missing.empty())
       throw_error(Code::kInvalidArgument,
-                  "chaos --kind {}: wanted train.verify_every_steps above 0, and for gradients "
-                  "train.slots = ranks (found {} for {}) without parallel.expert and "
-                  "parallel.context; else a wrong bit may stay in the answer",
-                  kind, config.train.slots, f.ranks);
+                  "chaos --kind {}: {}; else a wrong bit may stay in the answer", kind, missing);
   }
   if (!kinds.empty()) return kinds;
   for (const ChaosKind& kind : chaos_kinds()) {

@@ -55,6 +55,23 @@ void print_done(const RunResult& result) {
              result.tokens, result.loss, result.hash, result.checkpoint);
 }
 
+// Who waits for a rank that waits for a silent one must not lose patience first.
+RailTimes rail_times(const ParallelConfig& c) {
+  RailTimes times;
+  times.hold_seconds = c.hold_seconds;
+  times.interval_seconds = c.retry_interval_seconds;
+  times.resends = static_cast<int>(c.retry_attempts);
+  if (times.patience_seconds() > c.deadline_seconds)
+    throw_error(
+        Code::kInvalidArgument,
+        "parallel.deadline_seconds: found {} while a silent rank is waited for retry_attempts "
+        "* (hold_seconds + retry_interval_seconds) = {} * ({} + {}) = {} s; wanted no less "
+        "than that, or less of these",
+        c.deadline_seconds, c.retry_attempts, c.hold_seconds, c.retry_interval_seconds,
+        times.patience_seconds());
+  return times;
+}
+
 // A lost rank ends the run.
 void train_once(FileSystem& fs, const RunConfig& config, const RunOptions& options,
                 const RankFlags& ranks) {
@@ -139,9 +156,7 @@ void cmd_train(const CommandLine& line) {
   listen_for_signals();
   obey_flips();
   options.stop_signal = ranks.stop_signal = &stop_signal;
-  ranks.times.hold_seconds = config.parallel.hold_seconds;
-  ranks.times.interval_seconds = config.parallel.retry_interval_seconds;
-  ranks.times.attempts = static_cast<int>(config.parallel.retry_attempts);
+  if (!ranks.rendezvous.empty()) ranks.times = rail_times(config.parallel);
   ranks.replace_seconds = config.parallel.replace_seconds;
   if (ranks.rails.empty() && !ranks.rendezvous.empty()) ranks.rails = config.parallel.rails;
   if (ranks.rendezvous.empty() || ranks.replace_seconds == 0)

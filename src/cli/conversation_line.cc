@@ -60,6 +60,10 @@ void rename_as_served(Json& message) {
   message.erase("reasoning");
 }
 
+Json member_of(const Json& json, std::string_view name) {  // null: there is none
+  return json.is_object() && json.contains(name) ? json[name] : Json();
+}
+
 // The form of server/conversation.h, so that a template writes here what it writes when the model is asked.
 void make_as_served(Json& message, size_t index) {
   rename_as_served(message);
@@ -74,12 +78,11 @@ void make_as_served(Json& message, size_t index) {
   if (content.is_array()) content = joined_parts(content, index);
   if (!calls || !message["tool_calls"].is_array()) return;
   for (Json& call : message["tool_calls"]) {
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-    call["type"] = "function";
-    if (!call.contains("id")) call["id"] = "";
-    Json& function = call["function"];
-    if (function.contains("arguments") && function["arguments"].is_string())
-      function["arguments"] = call_arguments(function["arguments"].text());
+    const Json function = member_of(call, "function"), name = member_of(function, "name"),
+               id = member_of(call, "id");
+    if (!name.is_string() || !(id.is_null() || id.is_string())) continue;  // none that can be asked
+    call =
+        served_call(id.is_null() ? "" : id.text(), name.text(), member_of(function, "arguments"));
   }
 }
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/secret_file.h"
-#include "comm/all_ranks.h"
+#include "comm/end_by.h"
 #include "comm/mpi_transport.h"
 #include "comm/rails_transport.h"
 #include "comm/thread_ranks.h"

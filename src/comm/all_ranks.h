@@ -1,10 +1,9 @@
-// AllRanks: the ranks of a transport, this one's place among those of its host, and its end.
+// AllRanks: the ranks of a transport, with this one's place among those of its host.
 #pragma once
 
 #include <numeric>
 #include <vector>
 
-#include "base/error.h"
 #include "comm/transport.h"
 
 namespace moraine {
@@ -21,13 +20,6 @@ inline int rank_of_host(const Transport& transport) {
   for (int r = 0; r < transport.rank(); ++r)
     before += transport.host_of(r) == transport.host_of(transport.rank());
   return before;
-}
-
-// This rank ends by an Error, and the others hear of it: at once, unless it is one by which all end at the same place
-// (a signal, a run that diverged).
-inline void end_by(Transport& transport, const Error& e) {
-  const bool all_end = e.code() == Code::kInterrupted || e.code() == Code::kDiverged;
-  all_end ? transport.end_together() : transport.fail(e.what());
 }
 
 }  // namespace moraine

@@ -3,13 +3,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <sstream>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/fault_point.h"
 #include "base/heartbeat.h"
@@ -25,7 +26,12 @@ namespace moraine {
 namespace {
 
 constexpr double kRailsEndSeconds = 60;
+// Of ranks that end together by a signal or an Error of all: what they agreed on is under way already, and who lives
+// says at once that it has come.
+constexpr double kTogetherEndSeconds = 5;
 constexpr size_t kMostRails = 32;
+constexpr int kMostMeetings = 16;      // ranks may die while they meet
+constexpr int kMostMeetingsApart = 3;  // in a row: a host that dies in one looks the same, once
 
 class RailsTransport : public RoutedTransport {
  public:
@@ -42,7 +48,7 @@ class RailsTransport : public RoutedTransport {
 RailsTransport::~RailsTransport() {
   if (host_ == nullptr) return;
   if (ends_alone()) host_->fail(fmt::format("rank {} ended with an Error of its own", rank_));
-  if (!finish(kRailsEndSeconds) && host_->fault_rank() < 0)
+  if (!finish(ends_together() ? kTogetherEndSeconds : kRailsEndSeconds) && host_->fault_rank() < 0)
     log_event(Level::kWarning, "rails.unfinished",
               "rank={} reason=\"not all that was sent has arrived\"", rank_);
 }
@@ -63,19 +69,20 @@ RailAddress default_rail(const Rendezvous& rendezvous) {
 
 struct Plan {  // what every rank knows of every rank
   uint64_t run = 0;
+  int meetings_apart = 0;
   std::vector<std::vector<SocketAddress>> addresses;  // of each rank, of each rail
 };
 
 // Without a secret a peer may say anything.
-uint64_t read_run(const std::string& word, const std::string& peer) {
-  uint64_t run = 0;
+template <class Number>
+Number read_number(const std::string& word, const std::string& peer, const char* what) {
+  Number number = 0;
   const char* const end = word.data() + word.size();
-  const auto [behind, problem] = std::from_chars(word.data(), end, run);
+  const auto [behind, problem] = std::from_chars(word.data(), end, number);
   if (problem != std::errc() || behind != end)
-    throw_error(Code::kInvalidArgument,
-                "start rails: {} says '{}' for the number of this run; wanted digits up to 2^64",
-                peer, printable(word, 64));
-  return run;
+    throw_error(Code::kInvalidArgument, "start rails: {} says '{}' for {}; wanted digits up to {}",
+                peer, printable(word, 64), what, std::numeric_limits<Number>::max());
+  return number;
 }
 
 SocketAddress read_address(const std::string& word, const std::string& peer) {
@@ -87,13 +94,14 @@ SocketAddress read_address(const std::string& word, const std::string& peer) {
   }
 }
 
-// "run address address ..."
-Plan make_plan(const TextExchange& exchange, const std::vector<RailAddress>& own,
-               const std::string& rendezvous) {
+// "run meetings_apart address address ...". Of the meetings the largest number counts: who has reached all others heard
+// of it as of any fault.
+Plan make_plan(const TextExchange& exchange, int meetings_apart,
+               const std::vector<RailAddress>& own, const std::string& rendezvous) {
   const RailNonce nonce = make_nonce();
   uint64_t run = 0;
   std::memcpy(&run, nonce.data(), sizeof run);
-  std::string mine = fmt::format("{}", run);
+  std::string mine = fmt::format("{} {}", run, meetings_apart);
   for (const RailAddress& rail : own) mine += fmt::format(" {}", address_text(rail.address));
   Plan plan;
   for (const std::string& text : exchange(mine)) {
@@ -102,7 +110,11 @@ Plan make_plan(const TextExchange& exchange, const std::vector<RailAddress>& own
     words >> word;
     const std::string peer =
         fmt::format("rank {} (rendezvous at {})", plan.addresses.size(), rendezvous);
-    if (plan.addresses.empty()) plan.run = read_run(word, peer);
+    if (plan.addresses.empty())
+      plan.run = read_number<uint64_t>(word, peer, "the number of this run");
+    words >> word;
+    plan.meetings_apart =
+        std::max(plan.meetings_apart, read_number<int>(word, peer, "how often it met in vain"));
     std::vector<SocketAddress>& rails = plan.addresses.emplace_back();
     while (words >> word) rails.push_back(read_address(word, peer));
     if (rails.size() != own.size())
@@ -167,15 +179,13 @@ void RailsJob::end() { rendezvous_->end_job(); }
 bool RailsJob::has_newcomers() const { return rendezvous_->has_newcomers(); }
 
 std::unique_ptr<Transport> RailsJob::meet() {
-  constexpr int kAttempts = 16;  // ranks may die while they meet
-  int apart = 0;                 // meetings of ranks that live, and do not reach each other
   set_activity(Activity::kMeeting);
-  for (int attempt = 1;; ++attempt) {
+  meetings_apart_ = 0;
+  for (int meeting = 1;; ++meeting) {
     fault_point("group.meet");
     const Rendezvous::Group& group = rendezvous_->meet();
     if (group.members.empty()) return nullptr;
     fault_point("group.met");
-    const double met = now_seconds();
     try {
       std::unique_ptr<Transport> transport = join_group();
       rendezvous_->part();
@@ -185,9 +195,8 @@ std::unique_ptr<Transport> RailsJob::meet() {
       heartbeat().ranks = transport->size();
       return transport;
     } catch (const Error& e) {
-      apart += now_seconds() - met > options_.times.patience_seconds() / 2;
-      if (e.code() != Code::kPeerLost || options_.replace_seconds == 0 || attempt == kAttempts ||
-          apart == options_.times.attempts)
+      if (e.code() != Code::kPeerLost || options_.replace_seconds == 0 ||
+          meeting == kMostMeetings || is_apart_for_good_)
         throw;
       log_event(Level::kWarning, "group.lost", "generation={} step={} reason=\"{}\"",
                 group.generation, heartbeat().step.load(), e.what());
@@ -206,7 +215,14 @@ std::unique_ptr<Transport> RailsJob::join_group() {
   sockets.times = options_.times;
   sockets.local = named_.empty() ? std::vector{default_rail(*rendezvous_)} : named_;
   Listeners listeners(sockets.local);
-  const Plan plan = make_plan(exchange, sockets.local, options_.rendezvous);
+  const Plan plan =
+      make_plan(exchange, std::exchange(meetings_apart_, 0), sockets.local, options_.rendezvous);
+  is_apart_for_good_ = plan.meetings_apart >= kMostMeetingsApart;
+  if (is_apart_for_good_)
+    throw_error(Code::kPeerLost,
+                "start rails: ranks met {} times in a row, and some found no rail to each other; "
+                "wanted a path that carries between all of them",
+                plan.meetings_apart);
   fault_point("group.planned");
   sockets.place = {.run = plan.run,
                    .generation = static_cast<uint32_t>(group.generation),
@@ -226,7 +242,12 @@ std::unique_ptr<Transport> RailsJob::join_group() {
   auto messages = std::make_unique<RailsMessages>(near, std::move(sockets));
   RailsMessages& rails = *messages;
   transport->set_routes(std::move(host), std::move(messages));
-  rails.meet(options_.start_seconds);
+  try {
+    rails.meet(options_.start_seconds);
+  } catch (const Error&) {
+    if (rails.is_apart()) meetings_apart_ = plan.meetings_apart + 1;
+    throw;
+  }
   fault_point("group.joined");
   exchange("met");
   return transport;

@@ -65,6 +65,10 @@ class RailsJob {
   const std::vector<RailAddress> named_;
   std::unique_ptr<Rendezvous> rendezvous_;
   uint64_t generation_ = 0;
+  // Meetings in a row in which ranks that may live found no rail to each other, as this one knows; all agree on what
+  // follows from it in the next one's plan.
+  int meetings_apart_ = 0;
+  bool is_apart_for_good_ = false;
 };
 
 // Joins a job that has one group.

@@ -43,6 +43,7 @@ class RoutedTransport : public Transport {
  protected:
   // Destroyed by an exception of which the others may not know.
   bool ends_alone() const { return !ends_together_ && std::uncaught_exceptions() > exceptions_; }
+  bool ends_together() const { return ends_together_; }
   // True if all that was sent has arrived; false after a fault, or after `seconds`.
   bool finish(double seconds);
 

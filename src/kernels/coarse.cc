@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "kernels/check_tensor.h"
-#include "kernels/nearest.h"
 #include "kernels/quantised.h"
+#include "kernels/round_to_even.h"
+#include "kernels/widened.h"
 
 namespace moraine {
 namespace {
@@ -95,17 +96,6 @@ class PanelCopy {
 };
 
 template <class E>
-float widened(E value);
-template <>
-float widened(float value) {
-  return value;
-}
-template <>
-float widened(BF16 value) {
-  return to_float(value);
-}
-
-template <class E>
 RowLengths lengths_of(const E* row, int64_t k) {
   double size = 0, rest = 0;
   for (int64_t begin = 0; begin < k; begin += kQuantisedBlock) {
@@ -120,7 +110,7 @@ RowLengths lengths_of(const E* row, int64_t k) {
     for (int64_t i = begin; i < end; ++i) {
       const float value = widened(row[i]);
       const auto kept =
-          static_cast<double>(step.step) * static_cast<double>(nearest(value * step.inverse));
+          static_cast<double>(step.step) * static_cast<double>(round_to_even(value * step.inverse));
       const double lost = static_cast<double>(value) - kept;
       size += static_cast<double>(value) * static_cast<double>(value);
       rest += lost * lost;

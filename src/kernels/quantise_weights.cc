@@ -4,8 +4,8 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/nearest.h"
 #include "kernels/quantised.h"
+#include "kernels/round_to_even.h"
 
 namespace moraine {
 namespace {
@@ -20,7 +20,7 @@ struct Column {
 };
 
 float nearest_within(float value, float least, float most) {
-  return nearest(std::min(std::max(value, least), most));
+  return round_to_even(std::min(std::max(value, least), most));
 }
 
 float added(const float (&lanes)[kLanes]) {
@@ -36,7 +36,7 @@ float bf16_from(float value) {
   return to_float(rounded);
 }
 
-// Sums of importance * w * q and importance * q * q for q = nearest(w * inverse).
+// Sums of importance * w * q and importance * q * q for q = round_to_even(w * inverse).
 struct Fit {
   float wq, qq;
 };

@@ -7,14 +7,12 @@
 #include <limits>
 
 #include "base/check.h"
+#include "kernels/widened.h"
 
 namespace moraine {
 namespace {
 
 int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
-
-float widened(float value) { return value; }
-float widened(BF16 value) { return to_float(value); }
 
 // kPer elements of a row stand together in a step.
 template <class E, int64_t kPer>

@@ -5,6 +5,6 @@
 
 namespace moraine {
 
-inline double f(int64_t n) { return static_cast<double>(n); }
+inline double as_factor(int64_t n) { return static_cast<double>(n); }
 
 }  // namespace moraine

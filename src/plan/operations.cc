@@ -15,14 +15,15 @@ constexpr double kWide = 4;  // bytes: f32
 // (row, key) pairs of one document of n rows; each row sees `window` keys at most (0: no limit).
 double pairs_of(int64_t n, int64_t window) {
   const int64_t growing = window > 0 ? std::min(n, window) : n;
-  return f(growing) * f(growing + 1) / 2 + f(n - growing) * f(window);
+  return as_factor(growing) * as_factor(growing + 1) / 2 +
+         as_factor(n - growing) * as_factor(window);
 }
 
 // Adds up operations, each call as often as `times` says.
 class Counter {
  public:
   explicit Counter(const RankWork& w)
-      : w(w), c(w.model), X(f(dtype_bytes(w.compute))), T(w.rows()) {}
+      : w(w), c(w.model), X(as_factor(dtype_bytes(w.compute))), T(w.rows()) {}
 
   void count_forward(int64_t layer);
   void count_backward(int64_t layer);
@@ -61,7 +62,9 @@ class Counter {
     bool grouped = false;
   };
 
-  double pack(const Product& p) const { return f(packed_bytes(w.compute, p.groups, p.n, p.k)); }
+  double pack(const Product& p) const {
+    return as_factor(packed_bytes(w.compute, p.groups, p.n, p.k));
+  }
   static ProductShape shape(const Product& p, bool is_weight) {
     return {.is_weight = is_weight,
             .rows = std::max<int64_t>(1, p.rows / p.groups),
@@ -70,8 +73,9 @@ class Counter {
             .groups = p.groups};
   }
   void product(const char* name, const Product& p) {
-    add(name, 2 * f(p.rows) * f(p.n) * f(p.k),
-        f(p.rows * p.k) * X + f(p.rows * p.n) * p.out + pack(p), 1, shape(p, false));
+    add(name, 2 * as_factor(p.rows) * as_factor(p.n) * as_factor(p.k),
+        as_factor(p.rows * p.k) * X + as_factor(p.rows * p.n) * p.out + pack(p), 1,
+        shape(p, false));
   }
   void forward(const Product& p) {
     product(p.grouped ? "grouped_linear_forward" : "linear_forward", p);
@@ -82,13 +86,14 @@ class Counter {
   }
   void backward_weight(const Product& p) {
     add(p.grouped ? "grouped_linear_backward_weight" : "linear_backward_weight",
-        2 * f(p.rows) * f(p.n) * f(p.k),
-        f(p.rows * (p.n + p.k)) * X + 2 * f(p.groups * p.n * p.k) * kWide, 1, shape(p, true));
+        2 * as_factor(p.rows) * as_factor(p.n) * as_factor(p.k),
+        as_factor(p.rows * (p.n + p.k)) * X + 2 * as_factor(p.groups * p.n * p.k) * kWide, 1,
+        shape(p, true));
   }
 
   // Rows that come to the experts held here from one sender.
   int64_t expert_rows() const {
-    const double even = f(T * c.experts_per_token) / f(w.senders());
+    const double even = as_factor(T * c.experts_per_token) / as_factor(w.senders());
     return static_cast<int64_t>(even * (w.expert > 1 ? w.imbalance : 1.0) + 0.5);
   }
   int64_t documents() const {
@@ -111,19 +116,19 @@ class Counter {
 };
 
 void Counter::norm_forward(bool has_residual) {
-  const double TD = f(T * c.hidden);
+  const double TD = as_factor(T * c.hidden);
   add("residual_norm_forward", 8 * TD,
-      TD * (kWide + X + X + (has_residual ? kWide : 0)) + f(T) * kWide);
+      TD * (kWide + X + X + (has_residual ? kWide : 0)) + as_factor(T) * kWide);
 }
 
 void Counter::norm_backward(bool has_residual) {
-  const double TD = f(T * c.hidden);
+  const double TD = as_factor(T * c.hidden);
   add("residual_norm_backward", 20 * TD,
-      TD * (2 * X + 3 * kWide + (has_residual ? 2 * kWide : 0)) + f(T) * kWide);
+      TD * (2 * X + 3 * kWide + (has_residual ? 2 * kWide : 0)) + as_factor(T) * kWide);
 }
 
 void Counter::count_embedding() {
-  const double TD = f(T * c.hidden);
+  const double TD = as_factor(T * c.hidden);
   add("embedding_forward", 0, TD * (kWide + X));
   norm_forward(false);
 }
@@ -131,22 +136,25 @@ void Counter::count_embedding() {
 void Counter::count_attention_forward(int64_t layer) {
   const int64_t H = c.heads, K = c.kv_heads, d = c.head_dim, C = w.context;
   const int64_t window = c.window(layer), length = document_length();
-  const double head = f(H * d), flops = 4 * pairs_of(length, window) * f(documents()) * head / f(C);
+  const double head = as_factor(H * d),
+               flops = 4 * pairs_of(length, window) * as_factor(documents()) * head / as_factor(C);
   if (C > 1 && w.variant == ContextVariant::kRing) {
-    add("zero", 0, f(T) * head * kWide);
+    add("zero", 0, as_factor(T) * head * kWide);
     count_ring_parts("attention_part_forward", flops, 1, 2);
-    if (X < kWide) add("round_copy", 0, f(T) * head * (X + kWide));
+    if (X < kWide) add("round_copy", 0, as_factor(T) * head * (X + kWide));
     return;
   }
-  double keys = f(w.sequences * w.length);  // rows that are seen, summed over segments
-  if (C > 1) keys = keys * f(2 * C + 1) / f(2 * C);
-  add("attention_forward", flops, 2 * f(T) * head * X + f(T * H) * kWide + 2 * keys * f(K * d) * X);
+  double keys = as_factor(w.sequences * w.length);  // rows that are seen, summed over segments
+  if (C > 1) keys = keys * as_factor(2 * C + 1) / as_factor(2 * C);
+  add("attention_forward", flops,
+      2 * as_factor(T) * head * X + as_factor(T * H) * kWide + 2 * keys * as_factor(K * d) * X);
 }
 
 // Hop 0: own keys, two parts; of the C-1 others half are one part of all rows, half two parts of half of them.
 void Counter::count_ring_parts(const char* name, double flops, double q_tensors, double k_tensors) {
-  const double C = f(w.context), calls = 2 + 1.5 * (C - 1), rows = f(T) * (C + 0.5);
-  const double q = rows * f(c.heads * c.head_dim), k = rows * f(c.kv_heads * c.head_dim);
+  const double C = as_factor(w.context), calls = 2 + 1.5 * (C - 1), rows = as_factor(T) * (C + 0.5);
+  const double q = rows * as_factor(c.heads * c.head_dim),
+               k = rows * as_factor(c.kv_heads * c.head_dim);
   const bool is_backward = q_tensors > 1;
   const double wide = is_backward ? 2 * q + 4 * k : q;
   add(name, flops / calls, ((q_tensors * q + k_tensors * k) * X + wide * kWide) / calls, calls);
@@ -155,34 +163,36 @@ void Counter::count_ring_parts(const char* name, double flops, double q_tensors,
 
 void Counter::count_attention_backward(int64_t layer) {
   const int64_t H = c.heads, K = c.kv_heads, d = c.head_dim, C = w.context;
-  const double head = f(H * d), key = f(K * d);
-  const double flops =
-      10 * pairs_of(document_length(), c.window(layer)) * f(documents()) * head / f(C);
+  const double head = as_factor(H * d), key = as_factor(K * d);
+  const double flops = 10 * pairs_of(document_length(), c.window(layer)) * as_factor(documents()) *
+                       head / as_factor(C);
   if (C == 1) {
-    add("attention_backward", flops, 4 * f(T) * (head + key) * X + 2 * f(T * H) * kWide);
+    add("attention_backward", flops,
+        4 * as_factor(T) * (head + key) * X + 2 * as_factor(T * H) * kWide);
     return;
   }
-  add("zero", 0, f(T) * head * kWide);
-  add("attention_delta", 2 * f(T) * head, 2 * f(T) * head * X);
+  add("zero", 0, as_factor(T) * head * kWide);
+  add("attention_delta", 2 * as_factor(T) * head, 2 * as_factor(T) * head * X);
   double copies = 2;
   if (w.variant == ContextVariant::kRing) {
-    add("zero", 0, 2 * f(T) * key * kWide);
+    add("zero", 0, 2 * as_factor(T) * key * kWide);
     count_ring_parts("attention_part_backward", flops, 2, 2);
   } else {
-    const double keys = f(w.sequences * w.length) * f(2 * C + 1) / f(2 * C);
-    add("zero", 0, 2 * f(T * C) * key * kWide);
+    const double keys = as_factor(w.sequences * w.length) * as_factor(2 * C + 1) / as_factor(2 * C);
+    add("zero", 0, 2 * as_factor(T * C) * key * kWide);
     add("attention_part_backward", flops,
-        (2 * f(T) * head + 2 * keys * key) * X + (2 * f(T) * head + 4 * keys * key) * kWide);
-    copies = 4 * f(w.sequences);  // two chunks of each sequence
+        (2 * as_factor(T) * head + 2 * keys * key) * X +
+            (2 * as_factor(T) * head + 4 * keys * key) * kWide);
+    copies = 4 * as_factor(w.sequences);  // two chunks of each sequence
   }
   if (X == kWide) return;
-  add("round_copy", 0, 2 * f(T) * key * (X + kWide) / copies, copies);
-  add("round_copy", 0, f(T) * head * (X + kWide));
+  add("round_copy", 0, 2 * as_factor(T) * key * (X + kWide) / copies, copies);
+  add("round_copy", 0, as_factor(T) * head * (X + kWide));
 }
 
 void Counter::count_router_forward(int64_t layer) {
   const int64_t D = c.hidden, R = c.router_hidden, C = c.classes(), n = c.experts_per_token;
-  const double TR = f(T * R);
+  const double TR = as_factor(T * R);
   if (c.zaya_router()) {
     forward({.rows = T, .n = R, .k = D, .out = kWide});
     add("router_state_forward", 6 * TR, (layer == 0 ? 2 : 3) * TR * kWide + TR * X);
@@ -192,14 +202,15 @@ void Counter::count_router_forward(int64_t layer) {
     }
   }
   forward({.rows = T, .n = C, .k = c.zaya_router() ? R : D, .out = kWide});
-  add("router_choice_forward", 6 * f(T * C), 2 * f(T * C) * kWide + f(T * n) * (4 + kWide));
-  add("dispatch_plan", 0, 12 * f(T * n));
+  add("router_choice_forward", 6 * as_factor(T * C),
+      2 * as_factor(T * C) * kWide + as_factor(T * n) * (4 + kWide));
+  add("dispatch_plan", 0, 12 * as_factor(T * n));
 }
 
 void Counter::count_router_backward(int64_t layer) {
   const int64_t D = c.hidden, R = c.router_hidden, C = c.classes(), n = c.experts_per_token;
-  const double TR = f(T * R), TC = f(T * C);
-  add("router_choice_backward", 2 * TC, TC * (X + kWide) + f(T * n) * (4 + kWide));
+  const double TR = as_factor(T * R), TC = as_factor(T * C);
+  add("router_choice_backward", 2 * TC, TC * (X + kWide) + as_factor(T * n) * (4 + kWide));
   if (!c.zaya_router()) {
     backward_weight({.rows = T, .n = C, .k = D});
     backward_input({.rows = T, .n = D, .k = C, .out = kWide});
@@ -221,18 +232,18 @@ void Counter::count_mlp_forward() {
   const int64_t D = c.hidden, F = c.expert_hidden, n = c.experts_per_token;
   if (c.dense()) {
     forward({.rows = T, .n = 2 * F, .k = D, .out = X});
-    add("swiglu_forward", 2.5 * f(T * 2 * F), 1.5 * f(T * 2 * F) * X);
+    add("swiglu_forward", 2.5 * as_factor(T * 2 * F), 1.5 * as_factor(T * 2 * F) * X);
     forward({.rows = T, .n = D, .k = F, .out = X});
     return;
   }
-  add("dispatch_forward", 0, 2 * f(T * n * D) * X);
+  add("dispatch_forward", 0, 2 * as_factor(T * n * D) * X);
   const int64_t rows = expert_rows(), held = c.experts / w.expert;
   for (int64_t s = 0; s < w.senders(); ++s) {
     forward({.rows = rows, .n = 2 * F, .k = D, .groups = held, .out = X, .grouped = true});
-    add("swiglu_forward", 2.5 * f(rows * 2 * F), 1.5 * f(rows * 2 * F) * X);
+    add("swiglu_forward", 2.5 * as_factor(rows * 2 * F), 1.5 * as_factor(rows * 2 * F) * X);
     forward({.rows = rows, .n = D, .k = F, .groups = held, .out = X, .grouped = true});
   }
-  add("combine_forward", 2 * f(T * n * D), f(T * D + T * n * D) * X);
+  add("combine_forward", 2 * as_factor(T * n * D), as_factor(T * D + T * n * D) * X);
 }
 
 void Counter::count_mlp_backward() {
@@ -240,34 +251,35 @@ void Counter::count_mlp_backward() {
   if (c.dense()) {
     backward_weight({.rows = T, .n = D, .k = F});
     backward_input({.rows = T, .n = F, .k = D, .out = X});
-    add("swiglu_backward", 5 * f(T * 2 * F), 2.5 * f(T * 2 * F) * X);
+    add("swiglu_backward", 5 * as_factor(T * 2 * F), 2.5 * as_factor(T * 2 * F) * X);
     backward_weight({.rows = T, .n = 2 * F, .k = D});
     backward_input({.rows = T, .n = D, .k = 2 * F, .out = kWide});
     return;
   }
-  add("zero", 0, f(T * D) * kWide);
-  add("combine_backward", 3 * f(T * n * D), f(T * D + 2 * T * n * D) * X);
+  add("zero", 0, as_factor(T * D) * kWide);
+  add("combine_backward", 3 * as_factor(T * n * D), as_factor(T * D + 2 * T * n * D) * X);
   const int64_t rows = expert_rows(), held = c.experts / w.expert;
   for (int64_t s = 0; s < w.senders(); ++s) {
     backward_input({.rows = rows, .n = F, .k = D, .groups = held, .out = X, .grouped = true});
     backward_weight({.rows = rows, .n = D, .k = F, .groups = held, .grouped = true});
-    add("swiglu_backward", 5 * f(rows * 2 * F), 2.5 * f(rows * 2 * F) * X);
+    add("swiglu_backward", 5 * as_factor(rows * 2 * F), 2.5 * as_factor(rows * 2 * F) * X);
     backward_input({.rows = rows, .n = D, .k = 2 * F, .groups = held, .out = X, .grouped = true});
     backward_weight({.rows = rows, .n = 2 * F, .k = D, .groups = held, .grouped = true});
   }
-  add("dispatch_backward", f(T * n * D), 2 * f(T * D) * kWide + f(T * n * D) * X);
+  add("dispatch_backward", as_factor(T * n * D),
+      2 * as_factor(T * D) * kWide + as_factor(T * n * D) * X);
 }
 
 void Counter::count_forward(int64_t layer) {
   const int64_t D = c.hidden, H = c.heads, K = c.kv_heads, d = c.head_dim, G = c.conv_groups();
-  const double rotated = f(T * (H + K) * d);
+  const double rotated = as_factor(T * (H + K) * d);
   forward({.rows = T, .n = c.qkv_width(), .k = D, .out = X});
   if (c.cca()) {
-    add("cca_conv_forward", 4 * f(T * G * d), 1.5 * f(G * T * 2 * d) * X);
+    add("cca_conv_forward", 4 * as_factor(T * G * d), 1.5 * as_factor(G * T * 2 * d) * X);
     forward({.rows = G * T, .n = d, .k = 2 * d, .groups = G, .out = X, .grouped = true});
   }
   add("qk_norm_rope_forward", (c.cca() ? 9 : 3) * rotated, (c.cca() ? 3 : 2) * rotated * X);
-  add("value_shift_forward", 0, 2 * f(T * K * d) * X);
+  add("value_shift_forward", 0, 2 * as_factor(T * K * d) * X);
   count_attention_forward(layer);
   forward({.rows = T, .n = D, .k = H * d, .out = X});
   norm_forward(true);
@@ -278,23 +290,23 @@ void Counter::count_forward(int64_t layer) {
 
 void Counter::count_backward(int64_t layer) {
   const int64_t D = c.hidden, H = c.heads, K = c.kv_heads, d = c.head_dim, G = c.conv_groups();
-  const double rotated = f(T * (H + K) * d);
+  const double rotated = as_factor(T * (H + K) * d);
   norm_backward(true);
   count_mlp_backward();
   if (!c.dense()) {
     count_router_backward(layer);
-    add("add_into", f(T * D), 3 * f(T * D) * kWide);
+    add("add_into", as_factor(T * D), 3 * as_factor(T * D) * kWide);
   }
   norm_backward(true);
   backward_weight({.rows = T, .n = D, .k = H * d});
   backward_input({.rows = T, .n = H * d, .k = D, .out = X});
   count_attention_backward(layer);
-  add("value_shift_backward", 0, 2 * f(T * K * d) * X);
+  add("value_shift_backward", 0, 2 * as_factor(T * K * d) * X);
   add("qk_norm_rope_backward", (c.cca() ? 16 : 3) * rotated, (c.cca() ? 5 : 2) * rotated * X);
   if (c.cca()) {
     backward_weight({.rows = G * T, .n = d, .k = 2 * d, .groups = G, .grouped = true});
     backward_input({.rows = G * T, .n = 2 * d, .k = d, .groups = G, .out = X, .grouped = true});
-    add("cca_conv_backward", 10 * f(T * G * d), 2.5 * f(G * T * 2 * d) * X);
+    add("cca_conv_backward", 10 * as_factor(T * G * d), 2.5 * as_factor(G * T * 2 * d) * X);
   }
   backward_weight({.rows = T, .n = c.qkv_width(), .k = D});
   backward_input({.rows = T, .n = D, .k = c.qkv_width(), .out = kWide});
@@ -305,31 +317,32 @@ void Counter::count_head() {
   for (int64_t at = 0; at < T;) {
     const int64_t rows = std::min(kHeadRows, T - at), blocks = (T - at) / rows;
     const double before = times;
-    times *= f(blocks);
+    times *= as_factor(blocks);
     forward({.rows = rows, .n = V, .k = D, .out = kWide});
-    add("cross_entropy", 5 * f(rows * V), f(rows * V) * (2 * kWide + X));
+    add("cross_entropy", 5 * as_factor(rows * V), as_factor(rows * V) * (2 * kWide + X));
     backward_input({.rows = rows, .n = D, .k = V, .out = kWide});
     backward_weight({.rows = rows, .n = V, .k = D});
     times = before;
     at += blocks * rows;
   }
-  add("zero", 0, f(T * D) * kWide);
+  add("zero", 0, as_factor(T * D) * kWide);
 }
 
 void Counter::count_end() {
   norm_backward(false);
-  add("embedding_backward", f(T * c.hidden), f(T * c.hidden) * (2 * kWide + X));
+  add("embedding_backward", as_factor(T * c.hidden), as_factor(T * c.hidden) * (2 * kWide + X));
 }
 
 // The tree over slots, and over the senders of the experts' rows.
 void Counter::count_slots() {
   const int64_t held = w.parameters + (w.senders() - 1) * w.expert_parameters;
-  times = f(w.slots);
-  add("zero", 0, f(held) * kWide);
-  times = f(w.slots - 1);
-  if (w.slots > 1) add("add_into", f(held), 3 * f(held) * kWide);
-  times = f(w.senders() - 1);
-  if (w.senders() > 1) add("add_into", f(w.expert_parameters), 3 * f(w.expert_parameters) * kWide);
+  times = as_factor(w.slots);
+  add("zero", 0, as_factor(held) * kWide);
+  times = as_factor(w.slots - 1);
+  if (w.slots > 1) add("add_into", as_factor(held), 3 * as_factor(held) * kWide);
+  times = as_factor(w.senders() - 1);
+  if (w.senders() > 1)
+    add("add_into", as_factor(w.expert_parameters), 3 * as_factor(w.expert_parameters) * kWide);
   times = 1;
 }
 
@@ -337,17 +350,20 @@ void Counter::count_update() {
   const OptimizerWork& o = w.optimizer;
   const int64_t D = c.hidden, F = c.expert_hidden, R = c.router_hidden,
                 held = c.dense() ? 1 : c.experts / w.expert;
-  add("squares_of_ranges", 2 * f(o.owned_elements), f(o.owned_elements) * kWide);
+  add("squares_of_ranges", 2 * as_factor(o.owned_elements), as_factor(o.owned_elements) * kWide);
   if (o.muon_calls > 0) {
-    const double calls = f(o.muon_calls);
-    add("muon", o.muon_flops / calls, f(o.muon_elements) * (16 + 2 * f(o.momentum_bytes)) / calls,
-        calls);
+    const double calls = as_factor(o.muon_calls);
+    add("muon", o.muon_flops / calls,
+        as_factor(o.muon_elements) * (16 + 2 * as_factor(o.momentum_bytes)) / calls, calls);
   }
   if (o.adamw_calls > 0)
-    add("adamw", 0, 28 * f(o.adamw_elements) / f(o.adamw_calls), f(o.adamw_calls));
-  const auto packs = [&](int64_t elements) { add("pack_matrix", 0, f(elements) * (kWide + X), 2); };
+    add("adamw", 0, 28 * as_factor(o.adamw_elements) / as_factor(o.adamw_calls),
+        as_factor(o.adamw_calls));
+  const auto packs = [&](int64_t elements) {
+    add("pack_matrix", 0, as_factor(elements) * (kWide + X), 2);
+  };
   packs(c.vocab_size * D);
-  times = f(c.layers);
+  times = as_factor(c.layers);
   packs(c.qkv_width() * D);
   if (c.cca()) packs(c.conv_groups() * 2 * c.head_dim * c.head_dim);
   packs(D * c.heads * c.head_dim);
@@ -356,16 +372,17 @@ void Counter::count_update() {
   packs(held * 2 * F * D);
   packs(held * D * F);
   // Balancing biases once more, as they are not rounded.
-  if (!c.dense() && w.compute == DType::kBF16) add("round_copy", 0, 2 * f(c.classes()) * kWide);
+  if (!c.dense() && w.compute == DType::kBF16)
+    add("round_copy", 0, 2 * as_factor(c.classes()) * kWide);
   times = 1;
-  add("round_copy", 0, 2 * f(w.vector_parameters) * kWide);
+  add("round_copy", 0, 2 * as_factor(w.vector_parameters) * kWide);
 }
 
 }  // namespace
 
 std::vector<StepOperation> step_operations(const RankWork& work) {
   Counter counter(work);
-  const double batches = f(work.slots * work.micro_batches);
+  const double batches = as_factor(work.slots * work.micro_batches);
   counter.times = batches;
   counter.count_embedding();
   // Layers differ by window and by being the first; the first is counted by itself.

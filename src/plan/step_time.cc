@@ -87,30 +87,31 @@ void Estimate::compute() {
 // `bytes`: that this rank receives from all members together, `messages` from each; all of it `times` times.
 double Estimate::transfer(const GroupShape& g, double bytes, double messages, double times) {
   if (g.ranks < 2) return 0;
-  const double others = f(g.ranks - 1), near = bytes * f(g.near - 1) / others,
-               far = bytes * f(g.far()) / others;
+  const double others = as_factor(g.ranks - 1), near = bytes * as_factor(g.near - 1) / others,
+               far = bytes * as_factor(g.far()) / others;
   t.bytes_near += times * near;
   t.bytes_far += times * far;
   const double crowd = place.crowding();
-  double seconds = messages * f(g.near - 1) * place.near.latency_seconds * crowd +
+  double seconds = messages * as_factor(g.near - 1) * place.near.latency_seconds * crowd +
                    near / place.near.bytes_per_second * crowd;
   if (g.far() > 0)
-    seconds += messages * f(g.far()) * place.far.latency_seconds +
-               far * f(place.ranks_per_host) / place.far.bytes_per_second;
+    seconds += messages * as_factor(g.far()) * place.far.latency_seconds +
+               far * as_factor(place.ranks_per_host) / place.far.bytes_per_second;
   return times * seconds;
 }
 
 // Sums in the owner: within a host at the bucket's rate; between hosts halving where it can.
 double Estimate::reduce_seconds(const GroupShape& g, double bytes, double times) {
   if (g.ranks < 2 || bytes <= 0) return 0;
-  const double received = bytes * f(g.ranks - 1) / f(g.ranks), crowd = place.crowding();
+  const double received = bytes * as_factor(g.ranks - 1) / as_factor(g.ranks),
+               crowd = place.crowding();
   if (g.far() == 0) {
     t.bytes_near += times * received;
     return times * crowd *
            (place.bucket.latency_seconds + received / place.bucket.bytes_per_second);
   }
   const bool halves = std::has_single_bit(static_cast<uint64_t>(g.ranks)) && w.reduce_bytes == 4;
-  const double latency = halves ? std::log2(f(g.ranks)) * place.far.latency_seconds : 0;
+  const double latency = halves ? std::log2(as_factor(g.ranks)) * place.far.latency_seconds : 0;
   return times * latency + transfer(g, received, halves ? 0 : 1, times);
 }
 
@@ -128,7 +129,7 @@ double Estimate::backward_seconds() const {
     if (part.name.find("backward") != std::string::npos || part.name == "cross_entropy")
       seconds += part.seconds;
   }
-  return seconds / f(w.rank.slots * w.rank.micro_batches);
+  return seconds / as_factor(w.rank.slots * w.rank.micro_batches);
 }
 
 void Estimate::gradients() {
@@ -137,8 +138,9 @@ void Estimate::gradients() {
   double end = 0, all = 0;
   for (const GradientBucket& b : w.buckets) {
     const double ready = is_near ? 0 : backward * (1 - b.layers_left);
-    const double seconds = reduce_seconds(shared(), f(b.shared_elements * w.reduce_bytes)) +
-                           reduce_seconds(replicas(), f(b.expert_elements * w.reduce_bytes));
+    const double seconds =
+        reduce_seconds(shared(), as_factor(b.shared_elements * w.reduce_bytes)) +
+        reduce_seconds(replicas(), as_factor(b.expert_elements * w.reduce_bytes));
     end = std::max(end, ready) + seconds;
     all += seconds;
   }
@@ -149,7 +151,7 @@ void Estimate::gradients() {
 
 void Estimate::weights() {
   const auto gather = [&](const GroupShape& g, int64_t elements) {
-    return transfer(g, 4 * f(elements) * f(g.ranks - 1) / f(g.ranks), 1);
+    return transfer(g, 4 * as_factor(elements) * as_factor(g.ranks - 1) / as_factor(g.ranks), 1);
   };
   wait("ranks: weights", gather(shared(), w.rank.parameters - w.rank.expert_parameters) +
                              gather(replicas(), w.rank.expert_parameters));
@@ -159,11 +161,14 @@ void Estimate::rows_to_experts() {
   const RankWork& r = w.rank;
   if (mesh.expert < 2) return;
   const GroupShape g = group(mesh.expert, 1);
-  const double bytes = f(r.rows() * r.model.experts_per_token * r.model.hidden) *
-                       f(dtype_bytes(r.compute)) * f(g.ranks - 1) / f(g.ranks) * r.imbalance;
-  const double again = r.recompute == Recompute::kLayer ? f(r.model.layers - 1) : 0;
-  const double passes = f(r.slots * r.micro_batches) * (f(2 * r.model.layers) + again);
-  const double forwards = f(r.slots * r.micro_batches) * (f(r.model.layers) + again);
+  const double bytes = as_factor(r.rows() * r.model.experts_per_token * r.model.hidden) *
+                       as_factor(dtype_bytes(r.compute)) * as_factor(g.ranks - 1) /
+                       as_factor(g.ranks) * r.imbalance;
+  const double again = r.recompute == Recompute::kLayer ? as_factor(r.model.layers - 1) : 0;
+  const double passes =
+      as_factor(r.slots * r.micro_batches) * (as_factor(2 * r.model.layers) + again);
+  const double forwards =
+      as_factor(r.slots * r.micro_batches) * (as_factor(r.model.layers) + again);
   // Rows there and back each pass; counts before each forward one.
   wait("ranks: rows of experts", transfer(g, bytes, 1, 2 * passes) + transfer(g, 0, 1, forwards));
 }
@@ -172,29 +177,29 @@ void Estimate::keys() {
   const RankWork& r = w.rank;
   if (mesh.context < 2) return;
   const GroupShape g = group(mesh.context, 1);
-  const double others = f(g.ranks - 1);
-  const double kv = 2 * f(r.rows() * r.model.kv_heads * r.model.head_dim),
-               bytes = kv * f(dtype_bytes(r.compute));
-  const double again = r.recompute == Recompute::kLayer ? f(r.model.layers - 1) : 0;
-  const double batches = f(r.slots * r.micro_batches), layers = f(r.model.layers);
+  const double others = as_factor(g.ranks - 1);
+  const double kv = 2 * as_factor(r.rows() * r.model.kv_heads * r.model.head_dim),
+               bytes = kv * as_factor(dtype_bytes(r.compute));
+  const double again = r.recompute == Recompute::kLayer ? as_factor(r.model.layers - 1) : 0;
+  const double batches = as_factor(r.slots * r.micro_batches), layers = as_factor(r.model.layers);
   const double gathers = batches * (2 * layers + again), sums = batches * layers;
   const bool is_ring = r.variant == ContextVariant::kRing;
   const double keys = transfer(g, bytes * others, 1, gathers);
   const double gradients =
-      is_ring ? transfer(g, kv * 4 * others, 1, sums * f(g.ranks) / others)  // and home
-              : reduce_seconds(g, kv * 4 * f(g.ranks), sums);
+      is_ring ? transfer(g, kv * 4 * others, 1, sums * as_factor(g.ranks) / others)  // and home
+              : reduce_seconds(g, kv * 4 * as_factor(g.ranks), sums);
   wait("ranks: keys", keys + gradients);
   if (!r.model.cca()) return;
   // Two rows before each of two chunks of each sequence, from a neighbour, and their gradients back.
-  const double halo = f(4 * r.sequences * r.model.qkv_width() * dtype_bytes(r.compute));
+  const double halo = as_factor(4 * r.sequences * r.model.qkv_width() * dtype_bytes(r.compute));
   wait("ranks: halos", transfer(group(2, 1), halo, 2, gathers));
 }
 
 // Votes, losses, counts, blocks of the norm: each a message to every other rank.
 void Estimate::small_sums() {
   const GroupShape g = shared();
-  const double numbers = f(w.norm_blocks + w.counts);
-  wait("ranks: small sums", transfer(g, 8 * numbers * f(g.ranks - 1), 4));
+  const double numbers = as_factor(w.norm_blocks + w.counts);
+  wait("ranks: small sums", transfer(g, 8 * numbers * as_factor(g.ranks - 1), 4));
 }
 
 StepTime Estimate::run() {
@@ -232,10 +237,11 @@ double base_seconds(const StepOperation& o, const Machine& machine, bool bf16) {
 
 std::vector<StepOperation> timed_operations(const RankWork& w) {
   std::vector<StepOperation> all = step_operations(w);
-  const double batches = f(w.slots * w.micro_batches);
+  const double batches = as_factor(w.slots * w.micro_batches);
   StepOperation between{.name = kBetween}, loading{.name = kLoading, .calls = batches};
   for (const StepOperation& o : all) between.calls += o.calls;
-  loading.bytes = batches * f(w.rows() * w.context) * 8;  // token and target, whole sequences
+  loading.bytes =
+      batches * as_factor(w.rows() * w.context) * 8;  // token and target, whole sequences
   all.push_back(between);
   all.push_back(loading);
   return all;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "infer/token_filter.h"
+#include "server/conversation.h"
 #include "server/test_server.h"
 #include "server/tool_grammar.h"
 
@@ -122,6 +123,21 @@ TEST(Chat, EarlierCallsAndResultsReachTheTemplate) {
   EXPECT_EQ(server.tokenizer->decode(server.generator->requests[0].prompt, false),
             "<|end|>system\nbe "
             "brief<|end|>user\nab<|end|>assistant\n<|end|>tool\ndone<|end|>assistant\n");
+}
+
+TEST(Chat, ReasoningIsWhateverNameItHasUnlessItIsEmpty) {
+  const auto reasoning = [](const Json& content, const Json& other) {
+    const Json message = {{"role", "assistant"},
+                          {"content", "b"},
+                          {"reasoning_content", content},
+                          {"reasoning", other}};
+    return read_messages(Json::array({message}), "messages", Limits{})[0].value("reasoning_content",
+                                                                                "none");
+  };
+  EXPECT_EQ(reasoning("a", "x"), "a");
+  EXPECT_EQ(reasoning("", "x"), "x");
+  EXPECT_EQ(reasoning(nullptr, "x"), "x");
+  EXPECT_EQ(reasoning("", ""), "none");
 }
 
 TEST(Chat, BadFieldsAreNamed) {

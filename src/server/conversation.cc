@@ -43,10 +43,7 @@ Json read_call(const Json& json, const std::string& place) {
   JsonFields members(*function, place + ".function");
   const std::string name = members.text("name", "");
   if (name.empty()) members.fail("name", "is missing");
-  return {{"id", call.text("id", "")},
-          {"type", "function"},
-          {"function",
-           {{"name", name}, {"arguments", call_arguments(members.text("arguments", "{}"))}}}};
+  return served_call(call.text("id", ""), name, members.text("arguments", "{}"));
 }
 
 Json read_message(const Json& json, const std::string& place, const Limits& limits) {
@@ -65,7 +62,9 @@ Json read_message(const Json& json, const std::string& place, const Limits& limi
         list.push_back(read_call((*calls)[i], fields.place_of(fmt::format("tool_calls[{}]", i))));
       if (!list.empty()) message["tool_calls"] = std::move(list);
     }
-    std::string reasoning = fields.text("reasoning_content", fields.text("reasoning", ""));
+    std::string reasoning = fields.text("reasoning_content", "");
+    const std::string other = fields.text("reasoning", "");
+    if (reasoning.empty()) reasoning = other;
     if (!reasoning.empty()) message["reasoning_content"] = std::move(reasoning);
     fields.refuse("function_call", "'tool_calls' has taken its place");
     fields.refuse("audio", "this model reads only text");

@@ -52,11 +52,8 @@ class ItemReader {
         read_messages(Json::array({std::move(message)}), item.place_of("message"), unlimited)[0]);
   }
   void add_call(JsonFields& item) {
-    calls_.push_back({{"id", item.text("call_id", "")},
-                      {"type", "function"},
-                      {"function",
-                       {{"name", item.text("name", "")},
-                        {"arguments", call_arguments(item.text("arguments", "{}"))}}}});
+    calls_.push_back(
+        served_call(item.text("call_id", ""), item.text("name", ""), item.text("arguments", "{}")));
   }
   void add_output(JsonFields& item) {
     flush();

@@ -124,6 +124,24 @@ int64_t state_every_steps(const SettingsTable& settings) {
   return steps;
 }
 
+// Who waits for a host for longer than it takes to give it up holds up its successor: what the config does not say of
+// attempts * (hold + interval) is such that all of it is `seconds`.
+void add_patience(const SettingsTable& settings, double seconds, std::vector<std::string>* added) {
+  constexpr double kLeastHold = 0.5;  // train/run_config.cc
+  int64_t attempts = 1;
+  double interval = 0;
+  read_key(settings, "parallel", {"retry_attempts", &attempts, "", "", 1});
+  read_key(settings, "parallel", {"retry_interval_seconds", &interval, "seconds", "", 0});
+  const double hold = std::max(kLeastHold, seconds / static_cast<double>(attempts) - interval);
+  const auto add = [&](const char* key, const std::string& value) {
+    if (!settings.table("parallel").has(key))
+      added->push_back(fmt::format("parallel.{}={}", key, value));
+  };
+  add("hold_seconds", fmt::format("{}", hold));
+  add("retry_attempts", fmt::format("{}", attempts));
+  add("retry_interval_seconds", fmt::format("{}", interval));
+}
+
 }  // namespace
 
 SuperviseConfig read_supervise_config(const SettingsTable& settings) {
@@ -174,15 +192,8 @@ std::vector<std::string> added_assignments(const SettingsTable& settings) {
     added.push_back(fmt::format("parallel.replace_seconds={}", kReplaceSeconds));
   if (!settings.table("checkpoint").has("memory_every_steps"))
     added.push_back(fmt::format("checkpoint.memory_every_steps={}", kMemoryEverySteps));
-  // Who waits for a host for longer than it takes to give it up holds up its successor.
   const SuperviseOptions options = read_supervise_config(settings).decide;
-  const auto is_given = [&](const char* key) { return settings.table("parallel").has(key); };
-  if (options.spares > 0 && !is_given("hold_seconds") && !is_given("retry_attempts") &&
-      !is_given("retry_interval_seconds")) {
-    added.push_back(fmt::format("parallel.hold_seconds={}", options.host_seconds));
-    added.emplace_back("parallel.retry_attempts=1");
-    added.emplace_back("parallel.retry_interval_seconds=0");
-  }
+  if (options.spares > 0) add_patience(settings, options.host_seconds, &added);
   return added;
 }
 

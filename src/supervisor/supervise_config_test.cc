@@ -45,8 +45,15 @@ TEST(SuperviseHosts, WithSparesRanksArePatientForAsLongAsASilentHostIs) {
   EXPECT_EQ(holds("", 0), "");
   EXPECT_EQ(holds("", 1),
             "parallel.hold_seconds=7 parallel.retry_attempts=1 parallel.retry_interval_seconds=0 ");
-  EXPECT_EQ(holds("hold_seconds = 3", 1), "");
-  EXPECT_EQ(holds("retry_attempts = 3", 1), "");
+  EXPECT_EQ(holds("hold_seconds = 3", 1),
+            "parallel.retry_attempts=1 parallel.retry_interval_seconds=0 ");
+  EXPECT_EQ(holds("retry_attempts = 2", 1),
+            "parallel.hold_seconds=3.5 parallel.retry_interval_seconds=0 ");
+  EXPECT_EQ(holds("retry_attempts = 2\nretry_interval_seconds = 1", 1),
+            "parallel.hold_seconds=2.5 ");
+  EXPECT_EQ(holds("retry_interval_seconds = 9", 1),
+            "parallel.hold_seconds=0.5 parallel.retry_attempts=1 ");
+  EXPECT_EQ(holds("hold_seconds = 3\nretry_attempts = 9\nretry_interval_seconds = 1", 1), "");
 }
 
 TEST(SuperviseHosts, WhatDoesNotFitIsSaid) {

@@ -11,7 +11,7 @@
 #include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/resident.h"
-#include "comm/all_ranks.h"
+#include "comm/end_by.h"
 #include "comm/thread_ranks.h"
 #include "train/console.h"
 #include "train/diverged.h"

@@ -210,7 +210,8 @@ Fields phase_fields(PhaseConfig& c, PhaseText& text) {
 Fields group_fields(ParallelConfig& c) {
   return {
       {"deadline_seconds", &c.deadline_seconds, "seconds",
-       "Of every wait for another rank; then the run ends with code 15 and says who was silent.",
+       "Of every wait for another rank; then the run ends with code 15 and says who was silent. "
+       "With --rendezvous no less than retry_attempts * (hold_seconds + retry_interval_seconds).",
        0.1, 1e6},
       {"rails", &c.rails, "",
        "With --rendezvous: the network paths to other hosts, each an interface, an address or a "

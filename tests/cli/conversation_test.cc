@@ -149,6 +149,18 @@ TEST_F(ConversationData, MessagesAreThoseThatTheServerShowsATemplate) {
                     R"("tool_calls": [{"function": {"name": "look", "arguments": "{}"}}]}]})",
                     "thoughts"),
             "[user]Why?</end>[assistant](hm)No.<function look></end>");
+  folder.write("whole.jinja",
+               "{% for m in messages %}[{{ m.role }}]"
+               "{{ '(' ~ m.reasoning_content ~ ')' if m.reasoning_content }}{{ m.content }}"
+               "{% for c in m.tool_calls %}{{ c | tojson }}{% endfor %}"
+               "</end>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}");
+  chat_template = file("whole.jinja");
+  EXPECT_EQ(text_of(R"({"messages": [{"role": "user", "content": "Why?"},)"
+                    R"({"role": "assistant", "reasoning_content": "", "reasoning": "hm",)"
+                    R"("tool_calls": [{"function": {"name": "look"}, "index": 0}]}]})",
+                    "whole"),
+            "[user]Why?</end>[assistant](hm){\"id\": \"\", \"type\": \"function\", \"function\": "
+            "{\"name\": \"look\", \"arguments\": {}}}</end>");
 }
 
 TEST_F(ConversationData, BadLinesAreNamed) {

@@ -52,7 +52,7 @@ class OverRails : public ::testing::Test {
   }
   void write_config(const std::string& more) {
     write_file(config,
-               tiny.toml(tiny.rich("bf16", 8)) + "[parallel]\ndeadline_seconds = 30.0\n" + more);
+               tiny.toml(tiny.rich("bf16", 8)) + "[parallel]\ndeadline_seconds = 60.0\n" + more);
   }
 
   TestFolder folder;
@@ -130,6 +130,13 @@ TEST_F(OverRails, StartsThatCannotWorkAreRefused) {
   refused({"--rendezvous", here, "--ranks", "1", "--rank", "0", "--rails", "eth77"},
           "rail 'eth77': fits no address");
   refused({"--set", "parallel.rails=[1]"}, "a list of texts");
+  std::vector<std::string> patient = {"--rendezvous", here, "--ranks", "2", "--rank", "1"};
+  for (const char* set : {"parallel.hold_seconds=20", "parallel.retry_interval_seconds=0.5"}) {
+    patient.emplace_back("--set");
+    patient.emplace_back(set);
+  }
+  refused(patient, "parallel.deadline_seconds: found 60");
+  refused(patient, "= 3 * (20 + 0.5) = 61.5 s; wanted no less than that");
 }
 
 }  // namespace

@@ -150,8 +150,13 @@ TEST_F(ChaosRun, WhatCannotWorkIsRefused) {
     EXPECT_NE(end.err.find(why), std::string::npos) << end.err;
   };
   refused({"--kind", "kil"}, "did you mean kill?");
-  refused({"--kind", "flip-gradients"}, "(found 4 for 2)");
-  refused({"--kind", "flip-weights", "--set", "train.verify_every_steps=0"}, "above 0");
+  refused({"--kind", "flip-gradients"}, "found train.slots = 4 with 2 ranks; wanted one for each");
+  refused({"--kind", "flip-gradients", "--ranks", "1", "--set", "train.slots=1"},
+          "found --ranks 1; wanted another rank to compare with");
+  refused({"--kind", "flip-gradients", "--set", "train.slots=2", "--set", "parallel.expert=2"},
+          "found parallel.expert or parallel.context above 1");
+  refused({"--kind", "flip-weights", "--set", "train.verify_every_steps=0"},
+          "found train.verify_every_steps = 0; wanted it above 0");
   refused({"--every-seconds", "0"}, "wanted more than 0");
   refused({"--set", "train.slots=3"}, "must be a multiple of slots * sequence");
   refused({"--set", "data.train=nowhere"}, "wanted a run that ends well by itself");

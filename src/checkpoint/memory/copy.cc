@@ -108,7 +108,7 @@ class CopyWrite {
           if (first()) commit_checkpoint(fs_, folder_, info_.step);
           return std::string();
         },
-        nothing);
+        no_decision);
     fault_point("memory.committed");
     drop_old();
     return {.directory = checkpoint_path(fs_, folder_, info_.step), .bytes = bytes_, .hash = {}};
@@ -256,7 +256,7 @@ std::string MemoryCopy::tidy(const std::function<void()>& act) {
           if (first && is_own_memory_folder(folder_)) act();
           return std::string();
         },
-        nothing);
+        no_decision);
   } catch (const Error& error) {
     if (error.code() == Code::kPeerLost) throw;
     return fmt::format("remove memory copies in {}: {}; it stays as it is, training goes on",

@@ -185,7 +185,7 @@ std::optional<std::string> newest_in_memory(Communicator& comm, FileSystem& fs,
           if (first && lacks) fs.make_directories(directory);
           return std::string();
         },
-        nothing);
+        no_decision);
     const std::optional<Error> failed =
         fetch(comm, hosts, fs, directory, {.files = choice.files, .lacks = choice.lacks});
     agree(
@@ -195,7 +195,7 @@ std::optional<std::string> newest_in_memory(Communicator& comm, FileSystem& fs,
           if (first && lacks) write_manifest(fs, directory, parse_manifest(choice.manifest));
           return std::string();
         },
-        nothing);
+        no_decision);
     return directory;
   } catch (const Error& error) {
     if (error.code() == Code::kPeerLost) throw;

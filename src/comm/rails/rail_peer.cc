@@ -224,11 +224,11 @@ void RailPeer::say_lost(int rail) {
 }
 
 // Whether it is time to run again what was begun.
-bool RailPeer::begin_attempt() {
-  const double held = silent_seconds() - times_.hold_seconds;
+bool RailPeer::begin_resend() {
+  const double held = uncarried_seconds() - times_.hold_seconds;
   const double each = times_.hold_seconds + times_.interval_seconds;
-  const int due = held < 0 ? 0 : std::min(times_.attempts, 1 + static_cast<int>(held / each));
-  return due > std::exchange(attempts_, due);
+  const int due = held < 0 ? 0 : std::min(times_.resends, 1 + static_cast<int>(held / each));
+  return due > std::exchange(resends_, due);
 }
 
 std::vector<int> RailPeer::tick(double now) {
@@ -236,9 +236,9 @@ std::vector<int> RailPeer::tick(double now) {
   last_tick_ = now;
   std::vector<int> dead;
   const double last = freshest();
-  const bool was_held = std::exchange(is_held_, observed_ - last > times_.dead_seconds);
-  const bool again = begin_attempt();
-  for (int i = 0; i < rails() && (again || (is_held_ && !was_held)); ++i) {
+  const bool heard_nothing = std::exchange(hears_nothing_, observed_ - last > times_.dead_seconds);
+  const bool again = begin_resend();
+  for (int i = 0; i < rails() && (again || (hears_nothing_ && !heard_nothing)); ++i) {
     if (at(i).state == RailState::kClosed) retry_now(i);
   }
   for (int i = 0; i < rails(); ++i) {
@@ -255,9 +255,9 @@ std::vector<int> RailPeer::tick(double now) {
   return dead;
 }
 
-double RailPeer::silent_seconds() const { return observed_ - carried_; }
+double RailPeer::uncarried_seconds() const { return observed_ - carried_; }
 
-bool RailPeer::is_lost() const { return silent_seconds() > times_.patience_seconds(); }
+bool RailPeer::is_lost() const { return uncarried_seconds() > times_.patience_seconds(); }
 
 // Ends --------------------------------------------------------------------------------------------
 

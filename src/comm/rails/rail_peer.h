@@ -12,7 +12,7 @@
 //
 // What was begun is run again in the end: after each `hold_seconds` without a rail that carries, all connections are
 // given up, what they had under way goes back to its lanes, and new ones have `interval_seconds` to come up. After
-// `attempts` of these the peer is lost. A rail that comes back at any moment before ends the hold, and each operation
+// `resends` of these the peer is lost. A rail that comes back at any moment before ends the hold, and each operation
 // goes on where it stopped (docs/rails.md "An operation is held").
 //
 // Time comes in as an argument, frames go out through next_frame and come in through place and arrived: the sockets
@@ -91,9 +91,9 @@ class RailPeer {
   // Moves time on. Returns rails whose connections must be closed: silent, or never proved.
   std::vector<int> tick(double now);
   // Since a rank was last heard over a rail that carries (was proved): of all rails together.
-  double silent_seconds() const;
-  int attempts() const { return attempts_; }  // how often what was begun was run again since then
-  bool is_lost() const;                       // and that was the last time
+  double uncarried_seconds() const;
+  int resends() const { return resends_; }  // how often what was begun was run again since then
+  bool is_lost() const;                     // and that was the last time
   bool has_carried() const { return carried_ > 0; }  // a rail has, at some time
   const RailTimes& times() const { return times_; }
 
@@ -130,7 +130,7 @@ class RailPeer {
   bool acknowledge(Rail& rail, uint64_t received);
   void say_lost(int rail);
   double freshest() const;
-  bool begin_attempt();
+  bool begin_resend();
 
   const uint32_t generation_;
   const RailTimes times_;
@@ -140,10 +140,10 @@ class RailPeer {
   std::deque<Parcel> notices_;  // of the rails themselves, before any message
   std::vector<std::byte> scratch_;
   std::string fault_, fault_out_;
-  bool goodbye_ = false, is_held_ = false;  // held: nothing is heard on any rail
+  bool goodbye_ = false, hears_nothing_ = false;
   double observed_ = 0, last_tick_ = -1;
   double carried_ = 0;  // when a rail last did, in time observed
-  int attempts_ = 0;
+  int resends_ = 0;
 };
 
 }  // namespace moraine

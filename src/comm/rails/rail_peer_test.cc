@@ -210,27 +210,27 @@ TEST(RailPeer, AfterEachHoldAllIsSentAgainUntilThePeerIsLost) {
   ASSERT_TRUE(peer.arrived(0, proved, nullptr, &lost));
   const std::vector<std::byte> data(kChunk);
   peer.lanes().send(0, 1, data);
-  for (int attempt = 0; attempt <= times.attempts; ++attempt) {
+  for (int resend = 0; resend <= times.resends; ++resend) {
     while (peer.next_frame(0, 0, &out)) continue;
     EXPECT_EQ(peer.in_flight_bytes(0), kChunk);  // what was sent; later a proof
-    const double held = attempt * (times.hold_seconds + times.interval_seconds);
-    const double until = held + (attempt == times.attempts ? 0 : times.hold_seconds);
+    const double held = resend * (times.hold_seconds + times.interval_seconds);
+    const double until = held + (resend == times.resends ? 0 : times.hold_seconds);
     double now = 0.01 + std::max(0.0, held - times.interval_seconds);
     std::vector<int> closed;
     for (; now < 0.01 + until + 0.02 && closed.empty(); now += 0.01) closed = peer.tick(now);
-    if (attempt == times.attempts) break;
-    ASSERT_EQ(closed, std::vector<int>{0}) << "attempt " << attempt;
-    EXPECT_NEAR(peer.silent_seconds(), until, 0.02);
-    EXPECT_EQ(peer.attempts(), attempt + 1);
+    if (resend == times.resends) break;
+    ASSERT_EQ(closed, std::vector<int>{0}) << "resend " << resend;
+    EXPECT_NEAR(peer.uncarried_seconds(), until, 0.02);
+    EXPECT_EQ(peer.resends(), resend + 1);
     EXPECT_FALSE(peer.is_lost());
     peer.rail_closed(0, now);
     EXPECT_EQ(peer.counts(0).sent_again, 1);
     EXPECT_TRUE(peer.wants_connection(1, now));
     for (int i = 0; i < 40; ++i) peer.retry_later(1, now);
-    peer.rail_opened(0, 1001 + static_cast<uint64_t>(attempt), now);
+    peer.rail_opened(0, 1001 + static_cast<uint64_t>(resend), now);
   }
   EXPECT_TRUE(peer.is_lost());
-  EXPECT_NEAR(peer.silent_seconds(), times.patience_seconds(), 0.03);
+  EXPECT_NEAR(peer.uncarried_seconds(), times.patience_seconds(), 0.03);
 }
 
 // What it holds, and a little more for both ends to work on.

@@ -52,8 +52,8 @@ RailSockets::RailSockets(Options options)
                   .first->second;
     p.addresses = addresses;
     p.rails.resize(addresses.size());
-    p.attempts.resize(addresses.size());
-    p.attempt_ends.resize(addresses.size());
+    p.connecting.resize(addresses.size());
+    p.connect_ends.resize(addresses.size());
     p.losses.resize(addresses.size());
     p.connects = options_.place.rank < rank;
   }
@@ -127,8 +127,8 @@ void RailSockets::handle(int fd, const Endpoint& e) {
       return hear_news();
     case Owner::kGuest:
       return greet(fd);
-    case Owner::kAttempt:
-      return go_on_with_attempt(e.rank, e.rail);
+    case Owner::kConnecting:
+      return go_on_connecting(e.rank, e.rail);
     case Owner::kRail:
       read_rail(e.rank, e.rail);
       write_rail(e.rank, e.rail);
@@ -207,9 +207,9 @@ void RailSockets::greet(int fd) {
   open_rail(hello.from, rail, std::move(connection));
 }
 
-// Attempts ----------------------------------------------------------------------------------------
+// Connecting ----------------------------------------------------------------------------------------
 
-void RailSockets::begin_attempt(int rank, int rail) {
+void RailSockets::begin_connecting(int rank, int rail) {
   Peer& p = peers_.at(rank);
   const size_t r = static_cast<size_t>(rail);
   Hello hello;
@@ -218,39 +218,39 @@ void RailSockets::begin_attempt(int rank, int rail) {
   hello.from = options_.place.rank;
   hello.to = rank;
   hello.rail = rail;
-  p.attempts[r] =
+  p.connecting[r] =
       std::make_unique<RailConnection>(place_, hello, options_.local[r].address, p.addresses[r]);
-  p.attempt_ends[r] = now_seconds() + options_.times.attempt_seconds;
+  p.connect_ends[r] = now_seconds() + options_.times.connect_seconds;
   p.state.trying(rail);
-  const RailConnection& c = *p.attempts[r];
+  const RailConnection& c = *p.connecting[r];
   if (c.fd() < 0 || c.error() != 0) {
     const bool refused = c.error() == ECONNREFUSED;
-    p.attempts[r].reset();
+    p.connecting[r].reset();
     p.is_gone = p.is_gone || (refused && p.was_open && !p.state.any_open());
     return p.state.retry_later(rail, now_seconds());
   }
-  watch(c.fd(), {Owner::kAttempt, rank, rail, true});
+  watch(c.fd(), {Owner::kConnecting, rank, rail, true});
 }
 
-void RailSockets::go_on_with_attempt(int rank, int rail) {
+void RailSockets::go_on_connecting(int rank, int rail) {
   Peer& p = peers_.at(rank);
-  RailConnection& c = *p.attempts[static_cast<size_t>(rail)];
+  RailConnection& c = *p.connecting[static_cast<size_t>(rail)];
   if (!p.connects) {  // a knock: it is enough that the door is there
     const RailEnd end = c.see_connected();
-    return end_attempt(rank, rail, end == RailEnd::kNone ? RailEnd::kEnded : end);
+    return end_connecting(rank, rail, end == RailEnd::kNone ? RailEnd::kEnded : end);
   }
   const RailEnd end = c.shake_hands();
-  if (end != RailEnd::kNone) return end_attempt(rank, rail, end);
+  if (end != RailEnd::kNone) return end_connecting(rank, rail, end);
   watch_output(c.fd(), false);
   if (!c.is_open()) return;
-  std::unique_ptr<RailConnection> connection = std::move(p.attempts[static_cast<size_t>(rail)]);
+  std::unique_ptr<RailConnection> connection = std::move(p.connecting[static_cast<size_t>(rail)]);
   forget(connection->fd());
   open_rail(rank, rail, std::move(connection));
 }
 
-void RailSockets::end_attempt(int rank, int rail, RailEnd end) {
+void RailSockets::end_connecting(int rank, int rail, RailEnd end) {
   Peer& p = peers_.at(rank);
-  std::unique_ptr<RailConnection> connection = std::move(p.attempts[static_cast<size_t>(rail)]);
+  std::unique_ptr<RailConnection> connection = std::move(p.connecting[static_cast<size_t>(rail)]);
   forget(connection->fd());
   connection->reset_on_close();
   count_end(end, *connection);
@@ -391,13 +391,13 @@ void RailSockets::tick_peer(int rank, Peer& p, double now) {
   const bool is_over = p.is_gone || p.state.has_said_goodbye();
   for (int rail = 0; rail < p.state.rails() && !is_over; ++rail) {
     const size_t r = static_cast<size_t>(rail);
-    if (p.attempts[r] != nullptr) {
-      if (now > p.attempt_ends[r] || p.state.wants_connection(rail, now))
-        end_attempt(rank, rail, RailEnd::kEnded);
+    if (p.connecting[r] != nullptr) {
+      if (now > p.connect_ends[r] || p.state.wants_connection(rail, now))
+        end_connecting(rank, rail, RailEnd::kEnded);
     } else if (p.connects) {
-      if (p.state.wants_connection(rail, now)) begin_attempt(rank, rail);
+      if (p.state.wants_connection(rail, now)) begin_connecting(rank, rail);
     } else if (p.was_open && !p.state.any_open() && now >= p.knock_at) {
-      begin_attempt(rank, rail);
+      begin_connecting(rank, rail);
       if (rail == p.state.rails() - 1) p.knock_at = now + kKnockSeconds;
     }
   }

@@ -83,8 +83,8 @@ class RailSockets {
     explicit Peer(RailPeer s) : state(std::move(s)) {}
     RailPeer state;
     std::vector<SocketAddress> addresses;
-    std::vector<std::unique_ptr<RailConnection>> rails, attempts;  // open; being made
-    std::vector<double> attempt_ends;
+    std::vector<std::unique_ptr<RailConnection>> rails, connecting;  // open; being made
+    std::vector<double> connect_ends;
     std::vector<Loss> losses;  // of each rail
     bool connects = false, is_gone = false, was_open = false;
     double knock_at = 0, measure_at = 0;
@@ -93,7 +93,7 @@ class RailSockets {
     std::unique_ptr<RailConnection> connection;
     double ends = 0;
   };
-  enum class Owner : uint8_t { kListener, kNews, kRail, kAttempt, kGuest };
+  enum class Owner : uint8_t { kListener, kNews, kRail, kConnecting, kGuest };
   struct Endpoint {
     Owner owner = Owner::kGuest;
     int rank = 0, rail = 0;
@@ -108,9 +108,9 @@ class RailSockets {
   void refuse_guest(int rail);
   void greet(int fd);
   void count_end(RailEnd end, const RailConnection& connection);
-  void begin_attempt(int rank, int rail);
-  void go_on_with_attempt(int rank, int rail);
-  void end_attempt(int rank, int rail, RailEnd end);
+  void begin_connecting(int rank, int rail);
+  void go_on_connecting(int rank, int rail);
+  void end_connecting(int rank, int rail, RailEnd end);
   void open_rail(int rank, int rail, std::unique_ptr<RailConnection> connection);
   void close_rail(int rank, int rail, const char* why);
   void tell_of_losses(int rank, double now);

@@ -20,7 +20,7 @@ constexpr double kTickSeconds = 2e-3;  // between looks at the clocks of rails
 constexpr double kTurnSeconds = 5e-3;  // between looks at faults and deadlines
 constexpr double kIdleSeconds = 1e-3;  // after the last waiter, until the thread takes over
 // Of silence, until an operation is held, and until that is news: a rank may just be busy.
-constexpr double kHeldSeconds = 0.2, kNewsSeconds = 1;
+constexpr double kHeldSeconds = 0.2, kHeldNewsSeconds = 1;
 
 const uint64_t kFrameLabel = make_label(0, 0, Operation::kFrame);
 
@@ -108,24 +108,25 @@ void RailsMessages::run_in_background() {
 // What the operation waits for cannot come. Once for each silence: the peer's other operations are held as well.
 void RailsMessages::hold(const Wait& w) {
   const RailPeer& peer = sockets_.peer(w.peer);
-  const double silent = peer.silent_seconds();
-  if (silent < kHeldSeconds || !peer.has_carried()) return;
+  const double uncarried = peer.uncarried_seconds();
+  if (uncarried < kHeldSeconds || !peer.has_carried()) return;
   const auto [at, is_new] = holds_.try_emplace(w.peer);
   Hold& h = at->second;
   if (is_new) {
     h.operation = host_.context_text(w.channel, w.label);
     say_held(1);
   }
-  h.seconds = silent;
-  if (silent < kNewsSeconds) return;
+  h.seconds = uncarried;
+  if (uncarried < kHeldNewsSeconds) return;
   if (!std::exchange(h.is_told, true))
-    log_event(Level::kWarning, "rails.held", "peer={} operation=\"{}\" attempts={} seconds={:.1f}",
-              w.peer, h.operation, peer.times().attempts, peer.times().patience_seconds());
-  if (peer.attempts() <= h.attempts) return;
-  h.attempts = peer.attempts();
+    log_event(Level::kWarning, "rails.held",
+              "peer={} operation=\"{}\" attempts={} seconds_most={:.1f}", w.peer, h.operation,
+              peer.times().resends, peer.times().patience_seconds());
+  if (peer.resends() <= h.resends) return;
+  h.resends = peer.resends();
   log_event(Level::kWarning, "rails.retry",
             "peer={} operation=\"{}\" attempt={} of={} seconds={:.1f}", w.peer, h.operation,
-            h.attempts, peer.times().attempts, silent);
+            h.resends, peer.times().resends, uncarried);
 }
 
 // By whoever hears the peer first.
@@ -133,15 +134,15 @@ void RailsMessages::end_holds() {
   for (auto at = holds_.begin(); at != holds_.end();) {
     const auto& [rank, h] = *at;
     const RailPeer& peer = sockets_.peer(rank);
-    if (peer.silent_seconds() >= kHeldSeconds) {
+    if (peer.uncarried_seconds() >= kHeldSeconds) {
       ++at;
       continue;
     }
     say_held(-1);
     if (h.is_told)
       log_event(Level::kInfo, "rails.resumed",
-                "peer={} operation=\"{}\" attempts={} seconds={:.1f}", rank, h.operation,
-                h.attempts, h.seconds);
+                "peer={} operation=\"{}\" attempts={} seconds={:.1f}", rank, h.operation, h.resends,
+                h.seconds);
     at = holds_.erase(at);
   }
 }
@@ -162,11 +163,13 @@ void RailsMessages::check(Lock& lock, const Wait& w, double began) {
     throw_lost(lock, w, "died: its host answers, and nobody listens there");
   if (peer.has_said_goodbye() && !peer.any_open())
     throw_lost(lock, w, "left: it has ended its work");
+  const bool is_late = now_seconds() > began + w.seconds;
+  if ((peer.is_lost() || is_late) && !peer.has_carried()) is_apart_ = true;
   if (peer.is_lost())
     throw_lost(lock, w,
-               fmt::format("is silent on all rails since {:.1f} seconds, {} attempts",
-                           peer.silent_seconds(), peer.attempts()));
-  if (now_seconds() > began + w.seconds)
+               fmt::format("has no rail that carried anything for {:.1f} seconds, {} attempts",
+                           peer.uncarried_seconds(), peer.resends()));
+  if (is_late)
     throw_lost(lock, w, fmt::format("gives nothing since {:.1f} seconds", now_seconds() - began));
 }
 
@@ -382,7 +385,7 @@ bool RailsMessages::all_gave_everything() const {
     const auto kept = kept_.lower_bound({peer, 0});
     const bool has_kept = kept != kept_.end() && kept->first.first == peer;
     return (p.all_acknowledged() && !has_kept) || p.has_said_goodbye() || sockets_.has_died(peer) ||
-           p.fault() != nullptr;
+           p.fault() != nullptr || p.is_lost();
   });
 }
 
@@ -415,7 +418,10 @@ bool RailsMessages::finish(double seconds) {
       turn(lock, kTickSeconds);
     }
   }
-  return true;
+  return std::none_of(peers_.begin(), peers_.end(), [this](int peer) {
+    const RailPeer& p = sockets_.peer(peer);
+    return p.is_lost() && !p.has_said_goodbye() && !sockets_.has_died(peer);
+  });
 }
 
 RailCounters RailsMessages::counters() {

@@ -4,7 +4,7 @@
 // sleep until it has. While nobody waits, a thread of its own does it, so that heartbeats leave, a healed rail is
 // taken up, and what was sent goes on while the rank computes.
 //
-// A peer whose rails are all silent is waited for: until RailTimes' attempts are over, or the operation's own deadline.
+// A peer whose rails are all silent is waited for: until RailTimes' resends are over, or the operation's own deadline.
 // Nothing of an operation is lost meanwhile; it goes on where it stopped when the first rail is back, and log and
 // heartbeat say that it is held.
 //
@@ -36,6 +36,9 @@ class RailsMessages : public FarMessages {
 
   // Until a rail to every peer is up. Errors: kPeerLost after `seconds`.
   void meet(double seconds);
+  // That was why meet() failed: no rail to a peer came up, of whom nobody knows that it died. Its host may be gone, or
+  // no path to it carries.
+  bool is_apart() const { return is_apart_; }
 
   SendTicket send(int peer, int channel, uint64_t label, ConstBytes data, double seconds) override;
   void wait_sent(const SendTicket& ticket, double seconds) override;
@@ -78,7 +81,7 @@ class RailsMessages : public FarMessages {
   struct Hold {  // of an operation, while its peer is silent
     std::string operation;
     double seconds = 0;
-    int attempts = 0;
+    int resends = 0;
     bool is_told = false;  // by an event; the heartbeat says it at once
   };
 
@@ -92,7 +95,7 @@ class RailsMessages : public FarMessages {
   std::array<FrameListener, kMaxChannels> listeners_;
   // Frames without a place on their lane, by peer and lane.
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> kept_;
-  bool is_driven_ = false, stop_ = false;
+  bool is_driven_ = false, stop_ = false, is_apart_ = false;
   int waiters_ = 0;
   double driven_at_ = 0, ticked_at_ = 0;
   std::thread thread_;
