@@ -1,8 +1,8 @@
 // SpinWait: how a thread waits for what is soon there: it looks again and again for a while, then sleeps.
 //
-// To wake a sleeper costs the one who wakes it 5 to 10 microseconds of a virtual machine, and the sleeper as much; to spin
-// costs others the core. So the time of spinning follows what it brought: 50 microseconds after a wait that ended within
-// them, half of the last after one that did not, down to a microsecond, as in ranks that share their cores.
+// To wake a sleeper costs the one who wakes it 5 to 10 microseconds of a virtual machine, and the sleeper as much; to
+// spin costs others the core. So the time of spinning follows what it brought: 50 microseconds after a wait that ended
+// within them, half of the last after one that did not, down to a microsecond, as in ranks that share their cores.
 //
 // Threads: one at a time.
 #pragma once
