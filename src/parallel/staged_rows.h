@@ -5,17 +5,24 @@
 //   place      where rows arrive for a tensor
 //   copy_in    rows that have arrived, in the device's order of work
 //
-// Rows are where they are in the tensor. Without a device they are the tensor's own, and nothing is copied.
+// Rows are where they are in the tensor, or where moves say. Without a device they are the tensor's own, and nothing is
+// copied.
 //
 // Errors:  kDevice.
 // Cost:    a wait for the device in each copy_out.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "kernels/context.h"
 
 namespace moraine {
+
+// Rows of a tensor, and where they are here.
+struct StagedMove {
+  int64_t there = 0, here = 0, count = 0;
+};
 
 class StagedRows {
  public:
@@ -23,8 +30,10 @@ class StagedRows {
   // For tensors of at most this size.
   StagedRows(Arena& arena, const std::string& name, DType dtype, int64_t rows, int64_t width);
 
+  Tensor copy_out(Context& ctx, const Tensor& there, std::span<const StagedMove> moves);
   Tensor copy_out(Context& ctx, const Tensor& there, int64_t begin, int64_t end);
   Tensor place(const Tensor& there) const;
+  void copy_in(Context& ctx, const Tensor& there, std::span<const StagedMove> moves);
   void copy_in(Context& ctx, const Tensor& there, int64_t begin, int64_t end);
 
  private:

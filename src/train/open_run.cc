@@ -153,10 +153,6 @@ void check_device(const RunConfig& c) {
     refuse(fmt::format("parallel.plan = \"{}\"",
                        c.parallel.plan == PlanChoice::kAuto ? "auto" : "shuffled"),
            "\"given\"");
-  if (c.parallel.placement != PlacementMode::kStatic)
-    refuse(fmt::format("parallel.placement = \"{}\"",
-                       c.parallel.placement == PlacementMode::kBalanced ? "balanced" : "shuffled"),
-           "\"static\"");
 }
 
 // Before anything is made for it: weights alone that no machine holds.

@@ -192,8 +192,6 @@ TEST_F(DeviceRanks, WhatOnlyTheCpuDoesIsRefusedByItsKey) {
   refused("parallel.plan = \"auto\"", [](RunConfig& c) { c.parallel.plan = PlanChoice::kAuto; });
   refused("parallel.plan = \"shuffled\"",
           [](RunConfig& c) { c.parallel.plan = PlanChoice::kShuffled; });
-  refused("parallel.placement = \"balanced\"",
-          [](RunConfig& c) { c.parallel.placement = PlacementMode::kBalanced; });
 }
 
 // `gpu` says nothing of the generation: the checkpoint does.
