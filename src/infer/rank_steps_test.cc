@@ -31,6 +31,7 @@ struct Shape {
   const char* low_latency = "auto";
   ServingPlacement placement = {};
   std::string packed = {};  // a packed model instead
+  const char* device = "cpu";
 };
 
 LoadOptions options_of(const Shape& shape, const ModelRanks& ranks) {
@@ -43,6 +44,7 @@ LoadOptions options_of(const Shape& shape, const ModelRanks& ranks) {
   o.ranks = ranks;
   o.low_latency = shape.low_latency;
   o.placement = shape.placement;
+  o.device = shape.device;
   return o;
 }
 
@@ -234,6 +236,29 @@ TEST(RankSteps, WhoComputesWhichRowsOfExpertsChangesNoBit) {
       EXPECT_EQ(last_load.guests > 0, places);
       EXPECT_GE(last_load.home_load_over_mean, 1);
     }
+  }
+}
+
+// The same of an emulated GPU for each rank: guests are drawn at random for every step. Of packs of integers too.
+TEST(RankSteps, ADevicesAnswersDoNotDependOnWhoServes) {
+  testing::TestFolder folder;
+  Request request;
+  for (int32_t i = 0; i < 9; ++i) request.prompt.push_back(3 + i * 29 % 250);
+  request.max_tokens = 4;
+  request.prompt_logprobs = true;
+  for (const char* packed : {"", "q8"}) {
+    Shape one{.dtype = "bf16", .device = "emulated:sm_90"};
+    if (*packed != 0) {
+      one.packed = folder.file(packed);
+      write_packed_golden(one.packed, packed);
+    }
+    const auto want = answers(one, true, {request});
+    Shape placed = one;
+    placed.ranks = *packed != 0 ? 2 : 3, placed.experts = true;
+    placed.placement = {.mode = PlacementMode::kShuffled, .slots = 2, .every_steps = 1};
+    SCOPED_TRACE(packed);
+    expect_same(answers(placed, true, {request}), want);
+    EXPECT_GT(last_load.guests, 0);
   }
 }
 

@@ -5,7 +5,7 @@
 //   ...
 //   ContextRows mine = make_context_rows(layout, comm.rank(), segment_begin);
 //   ContextBatch rows = context_batch(mine, tokens, targets, memory);
-//   context.begin(comm, std::move(mine));
+//   context.begin(ctx, comm, std::move(mine));
 //   loss += model.loss_and_gradients(ctx, rows.batch, rows.target, {gradients}, load);
 //
 // The loss, the gradients and the load are this rank's part: sums over the context group are those

@@ -184,7 +184,7 @@ void run_rank(const Job& job, const Data& data, Transport& transport, Answer& su
                                           {.token = rig.zeros({most}, DType::kI32),
                                            .position = rig.zeros({most}, DType::kI32),
                                            .target = rig.zeros({most}, DType::kI32)});
-  context.begin(ranks.context(), std::move(place));
+  context.begin(rig.ctx, ranks.context(), std::move(place));
   const Tensor gradients = rig.zeros({gradient_count(held, job.expert)}, wide);
   const Tensor load = c.dense() ? Tensor() : rig.zeros({c.layers, c.classes()}, DType::kI64);
   const double mine = model.loss_and_gradients(rig.ctx, rows.batch, rows.target, {gradients}, load);

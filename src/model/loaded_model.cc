@@ -167,7 +167,8 @@ void LoadedModel::divide_experts(const LoadOptions& options, const ModelConfig& 
   if (ranks.guests != nullptr)
     places = gather_places(*ranks.experts, options.placement, config.layers, config.experts);
   gather_ = std::make_unique<ExpertGather>(*ranks.experts, config.experts, places);
-  if (places.slots > 0) guests_ = std::make_unique<ServingGuests>(*ranks.guests, gather_->shape());
+  if (places.slots > 0)
+    guests_ = std::make_unique<ServingGuests>(*ranks.guests, gather_->shape(), gpu_.get());
   placer_ = std::make_unique<ServingPlacer>(*gather_, guests_.get(), options.placement);
   low_latency_ = low_latency_of(options);
 }

@@ -47,7 +47,7 @@ Model::Model(Arena& arena, const ModelConfig& config, const ModelOptions& option
     weights_ = make_weights(arena, config_, table_, master,
                             {.compute = X, .training = options.training, .guests = slots});
   }
-  if (options.guests != nullptr) add_guests();
+  if (options.guests != nullptr) add_guests(arena);
   for (const LayerWeights& w : weights_.layers)
     if (options.serving_guests != nullptr)
       options.serving_guests->add_layer(arena,
@@ -96,12 +96,12 @@ void Model::take_host_side(Arena& arena) {
   logits_host_ = arena.take_host("head.logits_host", "scratch", W, {kHeadRows, config_.vocab_size});
 }
 
-void Model::add_guests() {
+void Model::add_guests(Arena& arena) {
   MR_CHECK(options_.packed == nullptr && options_.exchange != nullptr);
   for (const LayerWeights& w : weights_.layers) {
     std::vector<PackedMatrix> packs = {w.gate_up.forward, w.down.forward};
     if (options_.training) packs.insert(packs.end(), {w.gate_up.backward, w.down.backward});
-    options_.guests->add_layer(std::move(packs));
+    options_.guests->add_layer(arena, std::move(packs));
   }
 }
 

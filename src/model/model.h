@@ -102,7 +102,7 @@ class Model {
   LayerMemory memory(int64_t layer, Cache& cache, std::span<const int32_t> pages);
   void see_held_keys(const Cache& cache, Segments segments);
   void take_host_side(Arena& arena);
-  void add_guests();
+  void add_guests(Arena& arena);
   void view_guests(int64_t layer, LayerGradients& gradients) const;
   void return_guests(int64_t layer, const LayerGradients& gradients);
   void embed(Context& ctx, const Batch& batch, const Activations& acts);

@@ -38,11 +38,11 @@ std::vector<const char*> operations_of(const ModelConfig& c, const ModelOptions&
     if (c.zaya_router()) add(names, {"router_state_forward", "gelu_forward"});
   }
   if (o.coarse_head) add(names, {"linear_forward_panels"});
-  if (o.guests != nullptr) add(names, {"guest_experts"});
-  if (o.serving_guests != nullptr) add(names, {"serving_guests"});
-  if (o.context != nullptr) add(names, {"context_attention"});
+  if (o.context != nullptr) add(names, {"attention_part_forward", "attention_merge"});
   if (o.cache_ranks != nullptr) add(names, {"tree_attention"});
   if (o.training) add_training(names, c);
+  if (o.training && o.context != nullptr)
+    add(names, {"attention_delta", "attention_part_backward"});
   return names;
 }
 

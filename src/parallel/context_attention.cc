@@ -10,6 +10,7 @@
 #include "kernels/attention_part.h"
 #include "kernels/check_tensor.h"
 #include "kernels/elementwise.h"
+#include "kernels/gpu/runtime.h"
 #include "tensor/tensor_bytes.h"
 
 namespace moraine {
@@ -23,17 +24,18 @@ Tensor front(const Tensor& buffer, std::initializer_list<int64_t> dims) {
   return t;
 }
 
-void copy_rows(const Tensor& to, const Tensor& from) {
+void copy_rows(Context& ctx, const Tensor& to, const Tensor& from) {
+  if (ctx.backend == Backend::kGpu) return round_copy(ctx, to, from, DType::kF32);
   std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
 }
 
 // from, rounded to to's type.
 void round_to(Context& ctx, const Tensor& to, const Tensor& from) {
-  if (to.dtype == from.dtype) return copy_rows(to, from);
+  if (to.dtype == from.dtype) return copy_rows(ctx, to, from);
   round_copy(ctx, to, from, to.dtype);
 }
 
-void fill_unseen(const Tensor& lse) {
+void fill_with_unseen(const Tensor& lse) {
   for (int64_t i = 0; i < lse.count(); ++i) {
     lse.dtype == DType::kF64 ? void(lse.as<double>()[i] = -HUGE_VAL)
                              : void(lse.as<float>()[i] = -HUGE_VALF);
@@ -65,6 +67,12 @@ Shares key_shares(const ContextLayout& layout, int64_t width) {
   return shares;
 }
 
+std::vector<StagedMove> in_place(std::span<const Range> ranges) {
+  std::vector<StagedMove> moves;
+  for (const Range& r : ranges) moves.push_back({r.begin, r.begin, r.end - r.begin});
+  return moves;
+}
+
 }  // namespace
 
 Tensor ContextAttention::Block::both() const {
@@ -80,19 +88,24 @@ ContextAttention::ContextAttention(Arena& arena, const ContextAttentionSizes& si
   for (int i = 0; i < (ring ? 2 : 1); ++i) {
     const std::string number = std::to_string(i);
     keys_[i] = arena.take("context.keys" + number, "comm", X, {keys});
+    staged_keys_[i] = StagedRows(arena, "context.keys_host" + number, X, keys, 1);
     if (sizes.training) {
       gradients_[i] = arena.take("context.key_gradients" + number, "comm", W, {keys});
+      staged_gradients_[i] = StagedRows(arena, "context.key_gradients_host" + number, W, keys, 1);
     }
   }
   if (X != W) sum_ = arena.take("context.sum", "scratch", W, {T, H, d});
   if (!ring && sizes.training) {
     const int64_t bytes =
         reduce_scatter_scratch(static_cast<int>(sizes.ranks), keys, ReduceDType::kF32);
-    reduce_ = arena.take("context.reduce", "comm", DType::kU8, {bytes});
+    reduce_ = arena.take_host("context.reduce", "comm", DType::kU8, {bytes});
   }
   if (!ring) return;
   o_part_ = arena.take("context.o_part", "scratch", W, {T, H, d});
   lse_part_ = arena.take("context.lse_part", "scratch", W, {T, H});
+  if (!arena.on_device()) return;
+  unseen_ = arena.take_pinned("context.unseen", "comm", W, {T * H});
+  if (!arena.dry()) fill_with_unseen(unseen_);
 }
 
 void ContextAttention::begin(Communicator& comm, const ContextRows& mine) {
@@ -145,19 +158,27 @@ ContextAttention::Block ContextAttention::block(const Tensor& buffer, int64_t ro
   return {both.rows(0, rows), both.rows(rows, 2 * rows)};
 }
 
+void ContextAttention::fill_unseen(Context& ctx, const Tensor& lse) {
+  if (ctx.backend != Backend::kGpu) return fill_with_unseen(lse);
+  ctx.gpu->copy_in_pinned(lse.data, unseen_.data, lse.bytes());
+}
+
 void ContextAttention::ring_forward(Context& ctx, const ContextAttentionForward& a) {
   const int64_t T = mine_->rows(), C = comm_->size();
   const Tensor o = sum_.empty() ? a.o : sum_.rows(0, T);
   zero(ctx, o);
-  fill_unseen(a.lse);
+  fill_unseen(ctx, a.lse);
   const Tensor o_part = o_part_.rows(0, T), lse_part = lse_part_.rows(0, T);
   const std::vector<RingHop>& ring = hops(a.window);
   Block here = block(keys_[0], T);
-  copy_rows(here.k, a.k), copy_rows(here.v, a.v);
+  copy_rows(ctx, here.k, a.k), copy_rows(ctx, here.v, a.v);
+  if (C > 1) staged_keys_[0].copy_out(ctx, here.both(), 0, here.both().count());
+  int64_t read[2] = {0, 0};  // marks: what has arrived is on the device
   Exchange exchange(*comm_, Operation::kMessage);
   for (int64_t h = 0; h < C; ++h) {
     const bool more = h + 1 < C;
-    if (more) exchange.send(member_after(*comm_, 1), bytes_of(here.both()));
+    if (more)
+      exchange.send(member_after(*comm_, 1), bytes_of(staged_keys_[h % 2].place(here.both())));
     for (const KeyParts& parts : ring[static_cast<size_t>(h)].slot) {
       attention_part_forward(ctx, {.o = o_part,
                                    .lse = lse_part,
@@ -178,10 +199,14 @@ void ContextAttention::ring_forward(Context& ctx, const ContextAttentionForward&
     const Block next =
         block(keys_[(h + 1) % 2], mine_->layout.rows_of(ring[static_cast<size_t>(h + 1)].owner));
     if (more) {
+      const size_t to = static_cast<size_t>((h + 1) % 2);
       const OpTimer timer(ctx.profile, Span::kRanks, "ranks: keys (ring)",
                           static_cast<double>(next.both().bytes()));
-      exchange.receive(member_before(*comm_, 1), bytes_of(next.both()));
+      if (ctx.gpu != nullptr && h > 1) ctx.gpu->wait_for(read[to]);
+      exchange.receive(member_before(*comm_, 1), bytes_of(staged_keys_[to].place(next.both())));
       exchange.wait_sent();
+      staged_keys_[to].copy_in(ctx, next.both(), 0, next.both().count());
+      if (ctx.gpu != nullptr) read[to] = ctx.gpu->mark();
     }
     here = next;
   }
@@ -193,12 +218,13 @@ void ContextAttention::ring_backward(Context& ctx, const ContextAttentionBackwar
   const int64_t T = mine_->rows(), C = comm_->size();
   const std::vector<RingHop>& ring = hops(a.window);
   Block here = block(keys_[0], T), gradient = block(gradients_[0], T);
-  copy_rows(here.k, a.k), copy_rows(here.v, a.v);
+  copy_rows(ctx, here.k, a.k), copy_rows(ctx, here.v, a.v);
   zero(ctx, gradient.both());
+  if (C > 1) staged_keys_[0].copy_out(ctx, here.both(), 0, here.both().count());
   Exchange exchange(*comm_, Operation::kMessage);
   const int next = member_after(*comm_, 1), previous = member_before(*comm_, 1);
   for (int64_t h = 0; h < C; ++h) {
-    if (h + 1 < C) exchange.send(next, bytes_of(here.both()));
+    if (h + 1 < C) exchange.send(next, bytes_of(staged_keys_[h % 2].place(here.both())));
     for (const KeyParts& parts : ring[static_cast<size_t>(h)].slot) {
       attention_part_backward(ctx, {.dq = dq,
                                     .dk = gradient.k,
@@ -222,10 +248,15 @@ void ContextAttention::ring_backward(Context& ctx, const ContextAttentionBackwar
                 arriving = block(gradients_[(h + 1) % 2], rows);
     const OpTimer timer(ctx.profile, Span::kRanks, "ranks: keys (ring)",
                         static_cast<double>(keys.both().bytes() + arriving.both().bytes()));
-    exchange.send(next, bytes_of(gradient.both()));
-    if (h + 1 < C) exchange.receive(previous, bytes_of(keys.both()));
-    exchange.receive(previous, bytes_of(arriving.both()));
+    const size_t from = static_cast<size_t>(h % 2), to = 1 - from;
+    // What arrived before was read when this returns.
+    staged_gradients_[from].copy_out(ctx, gradient.both(), 0, gradient.both().count());
+    exchange.send(next, bytes_of(staged_gradients_[from].place(gradient.both())));
+    if (h + 1 < C) exchange.receive(previous, bytes_of(staged_keys_[to].place(keys.both())));
+    exchange.receive(previous, bytes_of(staged_gradients_[to].place(arriving.both())));
     exchange.wait_sent();
+    if (h + 1 < C) staged_keys_[to].copy_in(ctx, keys.both(), 0, keys.both().count());
+    staged_gradients_[to].copy_in(ctx, arriving.both(), 0, arriving.both().count());
     here = keys;
     gradient = arriving;
   }
@@ -239,12 +270,17 @@ void ContextAttention::gather_keys(Context& ctx, const Tensor& k, const Tensor& 
   const ContextLayout& layout = mine_->layout;
   const Block all = block(keys_[0], layout.rows());
   for_chunks(layout, mine_->rank, [&](int64_t row, int64_t local, int64_t count) {
-    copy_rows(all.k.rows(row, row + count), k.rows(local, local + count));
-    copy_rows(all.v.rows(row, row + count), v.rows(local, local + count));
+    copy_rows(ctx, all.k.rows(row, row + count), k.rows(local, local + count));
+    copy_rows(ctx, all.v.rows(row, row + count), v.rows(local, local + count));
   });
   const OpTimer timer(ctx.profile, Span::kRanks, "ranks: keys (gather)",
                       static_cast<double>(all.both().bytes()));
-  all_gather(*comm_, all.both(), shares_);
+  const size_t me = static_cast<size_t>(comm_->rank());
+  StagedRows& staged = staged_keys_[0];
+  staged.copy_out(ctx, all.both(), in_place(shares_[me]));
+  all_gather(*comm_, staged.place(all.both()), shares_);
+  for (size_t m = 0; m < shares_.size(); ++m)
+    if (m != me) staged.copy_in(ctx, all.both(), in_place(shares_[m]));
 }
 
 void ContextAttention::gathered_forward(Context& ctx, const ContextAttentionForward& a) {
@@ -282,7 +318,10 @@ void ContextAttention::gathered_backward(Context& ctx, const ContextAttentionBac
   {
     const OpTimer timer(ctx.profile, Span::kRanks, "ranks: keys (reduce-scatter)",
                         static_cast<double>(gradient.both().bytes()));
-    reduce_scatter(*comm_, gradient.both(), shares_, {.scratch = bytes_of(reduce_)});
+    StagedRows& staged = staged_gradients_[0];
+    staged.copy_out(ctx, gradient.both(), 0, gradient.both().count());
+    reduce_scatter(*comm_, staged.place(gradient.both()), shares_, {.scratch = bytes_of(reduce_)});
+    staged.copy_in(ctx, gradient.both(), in_place(shares_[static_cast<size_t>(comm_->rank())]));
   }
   for_chunks(layout, mine_->rank, [&](int64_t row, int64_t local, int64_t count) {
     const int64_t end = local + count;

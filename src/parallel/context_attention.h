@@ -8,6 +8,10 @@
 //
 // Keys of another document or out of the window cost no work; their block still goes around.
 //
+// Of a device, blocks go through the host's pinned memory (parallel/staged_rows.h), and are exchanged there as on the
+// CPU. The ring's blocks of keys go on from where they have arrived, so forward waits for the device once in a layer,
+// and is two hops ahead of it at most; backward waits once for each hop. The all-gather waits once, backward twice.
+//
 // Types:  q, k, v, o and gradients f32 or bf16 (ring: f64 too, on the reference backend). Parts,
 //         their sums and gradients in flight f32 (wide), rounded once at the end.
 // Order:  fixed by the mesh and the batch. all-gather: o and lse have the bits of one rank (keys
@@ -30,6 +34,7 @@
 #include "comm/communicator.h"
 #include "kernels/context.h"
 #include "parallel/context_rows.h"
+#include "parallel/staged_rows.h"
 #include "tensor/arena.h"
 
 namespace moraine {
@@ -93,6 +98,7 @@ class ContextAttention {
 
   const std::vector<RingHop>& hops(int64_t window);
   Block block(const Tensor& buffer, int64_t rows) const;
+  void fill_unseen(Context& ctx, const Tensor& lse);
   void ring_forward(Context& ctx, const ContextAttentionForward& a);
   void ring_backward(Context& ctx, const ContextAttentionBackward& a, const Tensor& dq);
   void gather_keys(Context& ctx, const Tensor& k, const Tensor& v);
@@ -109,7 +115,9 @@ class ContextAttention {
   Tensor gradients_[2];       // the same of dk, dv, wide
   Tensor sum_;                // [T, H, d] wide: o, dq; empty if the type is wide
   Tensor o_part_, lse_part_;  // ring: one part
-  Tensor reduce_;             // all-gather: u8 scratch of the sum of gradients
+  Tensor reduce_;             // all-gather: u8 scratch of the sum of gradients, the host's
+  Tensor unseen_;             // ring of a device: [T*H] -inf, the host's
+  StagedRows staged_keys_[2], staged_gradients_[2];  // of a device: keys_, gradients_
 };
 
 }  // namespace moraine

@@ -39,9 +39,10 @@ ContextParallel::ContextParallel(Arena& arena, const ContextSizes& sizes)
                arena.take("context.halo_value_gradient", "comm", sizes.dtype, {rows, M})};
 }
 
-void ContextParallel::begin(Communicator& comm, ContextRows mine) {
+void ContextParallel::begin(Context& ctx, Communicator& comm, ContextRows mine) {
   MR_CHECK(mine.layout.sequences <= sizes_.sequences, "%ld sequences of %ld",
            long(mine.layout.sequences), long(sizes_.sequences));
+  ctx_ = &ctx;
   comm_ = &comm;
   mine_ = std::move(mine);
   attention_.begin(comm, mine_);
@@ -54,7 +55,7 @@ LayerHalo ContextParallel::rows_of(const HaloTensors& halo) const {
 
 LayerHalo ContextParallel::fetch_halo(int64_t layer, const Tensor& qkv) {
   const LayerHalo halo = kept_halo(layer);
-  exchange_.forward(*comm_, mine_, {halo.conv, halo.value}, qkv);
+  exchange_.forward(*ctx_, {*comm_, mine_}, {halo.conv, halo.value}, qkv);
   return halo;
 }
 
@@ -66,7 +67,7 @@ LayerHalo ContextParallel::halo_gradient() const { return rows_of(gradient_); }
 
 void ContextParallel::return_halo_gradient(const Tensor& dqkv) {
   const LayerHalo d = halo_gradient();
-  exchange_.backward(*comm_, mine_, dqkv, {d.conv, d.value});
+  exchange_.backward(*ctx_, {*comm_, mine_}, dqkv, {d.conv, d.value});
 }
 
 }  // namespace moraine

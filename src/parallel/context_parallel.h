@@ -42,7 +42,8 @@ class ContextParallel {
   ContextParallel(const ContextParallel&) = delete;
   ContextParallel& operator=(const ContextParallel&) = delete;
 
-  void begin(Communicator& comm, ContextRows mine);
+  // ctx: that the layers compute in.
+  void begin(Context& ctx, Communicator& comm, ContextRows mine);
   void end() { comm_ = nullptr; }
   bool active() const { return comm_ != nullptr; }
   const ContextRows& mine() const { return mine_; }
@@ -65,6 +66,7 @@ class ContextParallel {
   HaloExchange exchange_;
   std::vector<HaloTensors> halos_;  // by layer, of one pass
   HaloTensors gradient_;
+  Context* ctx_ = nullptr;
   Communicator* comm_ = nullptr;
   ContextRows mine_;
 };

@@ -13,8 +13,6 @@
 namespace moraine {
 namespace {
 
-int64_t all_rows(const Tensor& rows) { return rows.as<int64_t>()[rows.count() - 1]; }
-
 int64_t received_rows(const Tensor& received) {
   return sender_rows(received, received.dims[0] - 1).end;
 }
@@ -55,6 +53,7 @@ ExpertExchange::ExpertExchange(Communicator& comm, int64_t num_experts,
 }
 
 void ExpertExchange::stage(Arena& arena, DType dtype, int64_t rows, int64_t width) {
+  is_staged_ = true;
   token_rows_ = StagedRows(arena, "exchange.token_rows", dtype, rows, width);
   expert_rows_ = StagedRows(arena, "exchange.expert_rows", dtype, senders() * rows, width);
 }
@@ -76,7 +75,7 @@ void ExpertExchange::place(int64_t layer, const ExpertPlacement& placement) {
 
 Tensor ExpertExchange::positions(int64_t layer, const Tensor& expert, const Tensor& out) const {
   const ExpertRoutes& r = routes(layer);
-  if (r.is_static) return expert;
+  if (r.is_static || is_staged_) return expert;
   const Tensor here = out.rows(0, expert.dims[0]);
   const int32_t* from = expert.as<int32_t>();
   int32_t* to = here.as<int32_t>();
@@ -86,7 +85,7 @@ Tensor ExpertExchange::positions(int64_t layer, const Tensor& expert, const Tens
 
 void ExpertExchange::counts_by_expert(int64_t layer, const Tensor& load) const {
   const ExpertRoutes& r = routes(layer);
-  if (r.is_static) return;
+  if (r.is_static || is_staged_) return;
   int64_t* counts = load.as<int64_t>();
   const std::vector<int64_t> by_position(counts, counts + shape_.experts);
   for (int64_t e = 0; e < shape_.experts; ++e)
@@ -100,7 +99,7 @@ void ExpertExchange::exchange_counts(int64_t layer, const Tensor& rows, const Te
   check_tensor(received, "received", DType::kI64, {senders(), groups() + 1});
   const int64_t* begin = rows.as<int64_t>();
   for (int64_t e = 0; e < E; ++e) {
-    const int32_t at = r.position[static_cast<size_t>(e)];
+    const int64_t at = is_staged_ ? e : r.position[static_cast<size_t>(e)];
     mine_[static_cast<size_t>(e)] = begin[at + 1] - begin[at];
   }
   fault_point("exchange.counts");
@@ -132,9 +131,13 @@ void ExpertExchange::add_work(int64_t layer) {
   work_.rows += served_[static_cast<size_t>(comm_->rank())];
 }
 
-// Of the rows that were last exchanged.
 void ExpertExchange::add_forward_seconds(double seconds) {
   add_seconds(seconds);
+  is_staged_ ? void(forward_seconds_ = seconds) : add_row_time(seconds);
+}
+
+// Of the rows that were last exchanged.
+void ExpertExchange::add_row_time(double seconds) {
   const int64_t rows = served_[static_cast<size_t>(comm_->rank())];
   if (rows < kTimedRows) return;
   const double each = seconds / static_cast<double>(rows);
@@ -144,22 +147,43 @@ void ExpertExchange::add_forward_seconds(double seconds) {
 
 ExpertWork ExpertExchange::take_work() { return std::exchange(work_, ExpertWork()); }
 
+// Where this rank's rows of each position are on their way. Without a device: where they stand.
+void ExpertExchange::order(const ExpertRoutes& routes, const Tensor& rows) {
+  const size_t E = static_cast<size_t>(shape_.experts);
+  const int64_t* begin = rows.as<int64_t>();
+  begin_.assign(begin, begin + E + 1);
+  moves_.clear();
+  if (!is_staged_) return;
+  for (size_t e = 0; e < E; ++e)
+    begin_[static_cast<size_t>(routes.position[e]) + 1] = begin[e + 1] - begin[e];
+  for (size_t at = 0; at < E; ++at) begin_[at + 1] += begin_[at];
+  for (size_t e = 0; e < E; ++e) {
+    const StagedMove move = {.there = begin[e],
+                             .here = begin_[static_cast<size_t>(routes.position[e])],
+                             .count = begin[e + 1] - begin[e]};
+    const bool follows = !moves_.empty() && moves_.back().here + moves_.back().count == move.here;
+    follows ? void(moves_.back().count += move.count) : moves_.push_back(move);
+  }
+}
+
 // The rows of each member, on both sides.
 void ExpertExchange::split(const ExpertRoutes& routes, const Tensor& token_rows,
-                           const Tensor& expert_rows, const Tensor& rows, const Tensor& received) {
-  const int64_t* begin = rows.as<int64_t>();
+                           const Tensor& expert_rows, const Tensor& received) {
+  const auto begin = [&](size_t member) {
+    return begin_[static_cast<size_t>(routes.member_begin[member])];
+  };
   for (int64_t m = 0; m < senders(); ++m) {
     const size_t i = static_cast<size_t>(m);
     const SenderRows from = sender_rows(received, m);
-    token_side_[i] =
-        bytes_of(token_rows.rows(begin[routes.member_begin[i]], begin[routes.member_begin[i + 1]]));
+    token_side_[i] = bytes_of(token_rows.rows(begin(i), begin(i + 1)));
     expert_side_[i] = bytes_of(expert_rows.rows(from.begin, from.end));
   }
 }
 
 void ExpertExchange::to_experts(Context& ctx, const RowExchange& e) {
-  const Tensor sent = token_rows_.copy_out(ctx, e.in, 0, all_rows(e.rows));
-  split(routes(e.layer), sent, expert_rows_.place(e.out), e.rows, e.received);
+  order(routes(e.layer), e.rows);
+  const Tensor sent = token_rows_.copy_out(ctx, e.in, moves_);
+  split(routes(e.layer), sent, expert_rows_.place(e.out), e.received);
   send_.assign(token_side_.begin(), token_side_.end());
   fault_point("exchange.to_experts");
   all_to_all(*comm_, send_, expert_side_);
@@ -167,14 +191,17 @@ void ExpertExchange::to_experts(Context& ctx, const RowExchange& e) {
 }
 
 void ExpertExchange::to_tokens(Context& ctx, const RowExchange& e) {
+  order(routes(e.layer), e.rows);
   const double begin = now_seconds();
   const Tensor sent = expert_rows_.copy_out(ctx, e.in, 0, received_rows(e.received));
-  add_seconds(now_seconds() - begin);
-  split(routes(e.layer), token_rows_.place(e.out), sent, e.rows, e.received);
+  const double waited = now_seconds() - begin;
+  add_seconds(waited);
+  if (forward_seconds_ >= 0) add_row_time(std::exchange(forward_seconds_, -1) + waited);
+  split(routes(e.layer), token_rows_.place(e.out), sent, e.received);
   send_.assign(expert_side_.begin(), expert_side_.end());
   fault_point("exchange.to_tokens");
   all_to_all(*comm_, send_, token_side_);
-  token_rows_.copy_in(ctx, e.out, 0, all_rows(e.rows));
+  token_rows_.copy_in(ctx, e.out, moves_);
 }
 
 SenderRows sender_rows(const Tensor& received, int64_t sender) {

@@ -11,7 +11,8 @@
 // sender held the expert (the slot tree adds the senders). No bit depends on who holds what.
 //
 // Of a device, rows are staged in the host's pinned memory (parallel/staged_rows.h), and exchanged there: each exchange
-// waits until the device has what is sent, and returns before it has what came.
+// waits until the device has what is sent, and returns before it has what came. Its own rows stand by expert, wherever
+// experts are served, and are put in the order of the routes on their way: so no kernel has to know the routes.
 //
 // Shapes: E experts, El = E / M held here, C guest slots, S = M senders, N = T*n rows of one rank at most.
 // Memory: the receiver's buffers are for S*N rows, as many as can come; pages that no row reaches
@@ -77,7 +78,8 @@ class ExpertExchange {
   // From here on. All members place the same at the same time, with no exchange under way.
   void place(int64_t layer, const ExpertPlacement& placement);
 
-  // Where this rank's rows of an expert stand. out may be empty while routes are static: then it is `expert`.
+  // Where this rank's rows of an expert stand. out may be empty while routes are static: then it is `expert`, as it
+  // always is of a device.
   Tensor positions(int64_t layer,
                    const Tensor& expert,      // [T, n] i32; E means skip
                    const Tensor& out) const;  // [T, n] i32 out
@@ -87,22 +89,25 @@ class ExpertExchange {
   // Learns what will come: received[s, j] .. received[s, j+1] are sender s's rows of group j here, counted
   // from s's first row. rows and received are the host's, here and below.
   void exchange_counts(int64_t layer,
-                       const Tensor& rows,       // [E+1] i64 in: this rank's rows by position
+                       const Tensor& rows,       // [E+1] i64 in: this rank's rows by position; of a
+                                                 // device by expert
                        const Tensor& received);  // [S, El+C+1] i64 out
 
   void to_experts(Context& ctx, const RowExchange& e);
   void to_tokens(Context& ctx, const RowExchange& e);
 
-  // What was done since the last call of take_work; who computes rows adds the seconds. to_tokens adds those that a
-  // device still takes.
+  // What was done since the last call of take_work; who computes rows adds the seconds, before to_tokens. That adds
+  // those that a device still takes.
   void add_seconds(double seconds) { work_.seconds += seconds; }
   void add_forward_seconds(double seconds);
   ExpertWork take_work();
 
  private:
+  void order(const ExpertRoutes& routes, const Tensor& rows);
   void split(const ExpertRoutes& routes, const Tensor& token_rows, const Tensor& expert_rows,
-             const Tensor& rows, const Tensor& received);
+             const Tensor& received);
   void add_work(int64_t layer);
+  void add_row_time(double seconds);
 
   Communicator* comm_;
   PlacementShape shape_;
@@ -113,6 +118,11 @@ class ExpertExchange {
   ExpertWork work_;
   std::vector<Bytes> token_side_, expert_side_;  // by member
   std::vector<ConstBytes> send_;
+  std::vector<int64_t> begin_;     // [E+1] where the rows of each position begin, on their way
+  std::vector<StagedMove> moves_;  // of a device: from and to where the rows of each expert stand
+  bool is_staged_ = false;         // a device's
+  double forward_seconds_ =
+      -1;  // of a forward pass that a device may still be at; less than 0: none
   StagedRows token_rows_, expert_rows_;  // of the sides; without a device no memory
 };
 

@@ -7,10 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <algorithm>
 #include <map>
 #include <mutex>
-#include <utility>
 
 #include "base/random.h"
 #include "comm/thread_ranks.h"
@@ -18,6 +17,7 @@
 #include "kernels/host_copy.h"
 #include "parallel/plan_placement.h"
 #include "parallel/ranks.h"
+#include "parallel/test_late_gpu.h"
 #include "testing/rig.h"
 
 namespace moraine {
@@ -152,50 +152,34 @@ TEST(ExpertExchange, CountsAndPositionsAreThoseOfTheExperts) {
   });
 }
 
-// An emulated GPU whose copies from and to pinned memory happen when somebody waits for them, as a stream's may.
-class LateGpu final : public gpu::Gpu {
- public:
-  std::string name() const override { return gpu_->name(); }
-  int wave() const override { return gpu_->wave(); }
-  void* take(int64_t bytes) override { return gpu_->take(bytes); }
-  void give_back(void* memory) override { gpu_->give_back(memory); }
-  bool holds(const void* memory) const override { return gpu_->holds(memory); }
-  void copy_in(void* device, const void* host, int64_t bytes) override {
-    wait();
-    gpu_->copy_in(device, host, bytes);
-  }
-  void copy_out(void* host, const void* device, int64_t bytes) override {
-    wait();
-    gpu_->copy_out(host, device, bytes);
-  }
-  void copy_in_pinned(void* device, const void* pinned, int64_t bytes) override {
-    late_.push_back([=, this] { gpu_->copy_in(device, pinned, bytes); });
-  }
-  void copy_out_pinned(void* pinned, const void* device, int64_t bytes) override {
-    late_.push_back([=, this] { gpu_->copy_out(pinned, device, bytes); });
-  }
-  void clear(void* device, int64_t bytes) override {
-    wait();
-    gpu_->clear(device, bytes);
-  }
-  void launch(const char* kernel, const gpu::Grid& grid, const void* arguments) override {
-    wait();
-    gpu_->launch(kernel, grid, arguments);
-  }
-  void wait() override {
-    for (const std::function<void()>& copy : std::exchange(late_, {})) copy();
-  }
-
- private:
-  const std::unique_ptr<gpu::Gpu> gpu_ = gpu::emulate_gpu({.wave = 32});
-  std::vector<std::function<void()>> late_;
+struct SentRows {
+  int rank;
+  float exchanged;
+  std::vector<int64_t> rows;  // by expert
 };
 
+// Every group has the rows of the expert that the placement says, which stand by expert at their sender.
+void check_groups(const ExpertExchange& exchange, const SentRows& sent, const SenderRows& from,
+                  const Tensor& in) {
+  for (int64_t j = 0; j < exchange.groups(); ++j) {
+    const size_t group = static_cast<size_t>(j);
+    const int32_t e =
+        exchange.routes(1).served[static_cast<size_t>(sent.rank * exchange.groups()) + group];
+    const int64_t first = from.rows[group], count = from.rows[group + 1] - first;
+    const size_t expert = static_cast<size_t>(std::max(e, 0));
+    ASSERT_EQ(count, e < 0 ? 0 : sent.rows[expert + 1] - sent.rows[expert]);
+    for (int64_t i = 0; i < count * kWidth; ++i)
+      ASSERT_EQ(in.as<float>()[(from.begin + first) * kWidth + i],
+                tag(sent.rank, sent.rows[expert] + i / kWidth, i % kWidth) + sent.exchanged)
+          << sent.rank << " " << i;
+  }
+}
+
 // Four exchanges with other rows each, and nobody waits between: what is staged for one is used again by the next.
-TEST(ExpertExchange, RowsOfADeviceArriveAndComeBackThroughPinnedMemory) {
+void check_device(int64_t slots) {
   constexpr int kRanks = 4;
   constexpr uint64_t kExchanges = 4;
-  run_thread_ranks(kRanks, [](Transport& transport) {
+  run_thread_ranks(kRanks, [slots](Transport& transport) {
     Ranks all(transport, make_mesh(kRanks, transport.rank(), kRanks, 1, kRanks, kExperts), 30);
     Rig rig(Backend::kCpu, 1);
     LateGpu gpu;
@@ -204,8 +188,9 @@ TEST(ExpertExchange, RowsOfADeviceArriveAndComeBackThroughPinnedMemory) {
     Pool pool(1);
     Context ctx = make_context(gpu, pool);
     const int me = transport.rank();
-    ExpertExchange exchange(all.experts, kExperts, {.layers = 2});
+    ExpertExchange exchange(all.experts, kExperts, {.layers = 2, .slots = slots});
     exchange.stage(arena, DType::kF32, kRows, kWidth);
+    if (slots > 0) exchange.place(1, shuffled_placement(exchange.shape(), 3, 0));
     const auto rows_there = [&](const char* name, int64_t rows) {
       return arena.take(name, "activations", DType::kF32, {rows, kWidth});
     };
@@ -240,15 +225,14 @@ TEST(ExpertExchange, RowsOfADeviceArriveAndComeBackThroughPinnedMemory) {
       for (int64_t i = 0; i < e.rows.as<int64_t>()[kExperts] * kWidth; ++i)
         ASSERT_EQ(back.as<float>()[i], tag(me, i / kWidth, i % kWidth) + exchanged) << i;
       for (int s = 0; s < kRanks; ++s) {
-        const SenderRows from = sender_rows(e.received, s);
-        const int64_t first = draw_rows(s, seed)[static_cast<size_t>(exchange.expert_begin())];
-        for (int64_t i = 0; i < (from.end - from.begin) * kWidth; ++i)
-          ASSERT_EQ(in.as<float>()[from.begin * kWidth + i],
-                    tag(s, first + i / kWidth, i % kWidth) + exchanged)
-              << s << " " << i;
+        check_groups(exchange, {s, exchanged, draw_rows(s, seed)}, sender_rows(e.received, s), in);
       }
     }
   });
+}
+
+TEST(ExpertExchange, RowsOfADeviceArriveAndComeBackThroughPinnedMemory) {
+  for (const int64_t slots : {0, 1, 3}) check_device(slots);
 }
 
 }  // namespace

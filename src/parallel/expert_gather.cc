@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "comm/collectives.h"
 
@@ -34,12 +35,14 @@ void ExpertGather::set_guests(int64_t layer, const GuestTable& guests) {
 
 void ExpertGather::stage(Arena& arena, DType dtype, int64_t rows, int64_t width) {
   choices_ = StagedRows(arena, "gather.choices", DType::kI32, rows, 1);
+  if (shape_.slots > 0) groups_ = StagedRows(arena, "gather.groups", DType::kI32, rows, 1);
   answers_ = StagedRows(arena, "gather.answers", dtype, rows, width);
 }
 
 Tensor ExpertGather::split(Context& ctx, int64_t layer, const Tensor& expert, const Tensor& out) {
   const SplitRoutes& routes = routes_[static_cast<size_t>(layer)];
-  count(layer, choices_.copy_out(ctx, expert, 0, expert.dims[0]));
+  const Tensor chosen = choices_.copy_out(ctx, expert, 0, expert.dims[0]);
+  count(layer, chosen);
   if (shuffled_)
     shuffle_rows(shape_, routes, rows_, splits_++, &split_);
   else
@@ -48,8 +51,9 @@ Tensor ExpertGather::split(Context& ctx, int64_t layer, const Tensor& expert, co
   if (shape_.slots == 0) return expert;
   const Tensor group = out.rows(0, expert.dims[0]);
   const auto choices = static_cast<size_t>(expert.count());
-  rows_to_groups(shape_, routes, split_, {expert.as<int32_t>(), choices},
-                 {group.as<int32_t>(), choices});
+  rows_to_groups(shape_, routes, split_, {chosen.as<int32_t>(), choices},
+                 {groups_.place(group).as<int32_t>(), choices});
+  groups_.copy_in(ctx, group, 0, group.dims[0]);
   return group;
 }
 
@@ -83,6 +87,10 @@ void ExpertGather::add_work() {
 }
 
 void ExpertGather::computed(double seconds) {
+  choices_.on_device() ? void(launched_seconds_ = seconds) : add_time(seconds);
+}
+
+void ExpertGather::add_time(double seconds) {
   const int64_t me = comm_->rank();
   int64_t rows = 0, work = 0;
   for (int64_t g = shape_.group_begin(me); g < shape_.group_begin(me + 1); ++g) {
@@ -141,7 +149,9 @@ void ExpertGather::gather(Context& ctx, const Tensor& y, const Tensor& rows) {
   Shares shares;
   for (int m = 0; m < comm_->size(); ++m)
     shares.push_back({{begin[group_begin(m)] * D, begin[group_begin(m + 1)] * D}});
+  const double begin_seconds = now_seconds();
   const Tensor here = answers_.copy_out(ctx, y, mine, next);
+  if (answers_.on_device()) add_time(launched_seconds_ + now_seconds() - begin_seconds);
   all_gather(*comm_, here.rows(0, N).reshaped({N * D}), shares);
   answers_.copy_in(ctx, y, 0, mine);
   answers_.copy_in(ctx, y, next, N);

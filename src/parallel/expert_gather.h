@@ -9,8 +9,9 @@
 // Few rows may go through slots (parallel/expert_slots.h), the others by an all_gather. Which, is a matter of their
 // number alone, which all ranks know; the bits are the same.
 //
-// Of a device: choices come out of it, and answers go through the host's pinned memory (parallel/staged_rows.h), a wait
-// each, beside the caller's for where each expert's rows begin. Slots and guests are for the CPU.
+// Of a device: choices come out of it, and where there are guests, groups go in; answers go through the host's pinned
+// memory (parallel/staged_rows.h). A wait for choices and one for answers, beside the caller's for where each expert's
+// rows begin. Slots are for the CPU.
 //
 // Shapes: N <= T*n rows of D, by group: of member 0 its experts and its guests, of member 1, ...; G = E + P*C groups.
 // Cost:   D * bytes of the type for each row, to every other rank; one all_gather, or one put to each.
@@ -72,7 +73,7 @@ class ExpertGather {
   Tensor split(Context& ctx, int64_t layer,
                const Tensor& expert,  // [T, n] i32; E means skip
                const Tensor& out);    // [T, n] i32 out, or longer; G means skip
-  // This rank's rows of the last split took so long.
+  // This rank's rows of the last split took so long, and what gather waits for a device.
   void computed(double seconds);
   // Since it was last called.
   GatherWork take_work();
@@ -98,6 +99,7 @@ class ExpertGather {
   bool takes_slots(const Tensor& y) const { return slot_rows_ > 0 && y.dims[0] <= slot_rows_; }
   void count(int64_t layer, const Tensor& expert);
   void add_work();
+  void add_time(double seconds);
 
   Communicator* comm_;
   SplitShape shape_;
@@ -109,9 +111,10 @@ class ExpertGather {
   RowSplit split_;                   // the last one
   uint64_t splits_ = 0;
   GatherWork work_;
-  std::unique_ptr<ExpertSlots> slots_;  // null: there are none
-  int64_t slot_rows_ = 0;               // most of a step that goes through them
-  StagedRows choices_, answers_;        // without a device no memory
+  std::unique_ptr<ExpertSlots> slots_;     // null: there are none
+  int64_t slot_rows_ = 0;                  // most of a step that goes through them
+  StagedRows choices_, groups_, answers_;  // without a device no memory
+  double launched_seconds_ = 0;            // of rows that a device may still be at
 };
 
 }  // namespace moraine

@@ -1,11 +1,21 @@
 // GuestExperts: lists of pieces, in the same order on both sides of each pair: guests by slot, sources, matrices.
 #include "parallel/guest_experts.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "kernels/elementwise.h"
+#include "kernels/gpu/runtime.h"
 #include "parallel/group_bytes.h"
 #include "tensor/tensor_bytes.h"
 
 namespace moraine {
+namespace {
+
+constexpr size_t kLayersUnderWay = 2;  // whose sums are in a device's pinned memory
+
+}  // namespace
+
 GuestExperts::GuestExperts(Arena& arena, Communicator& comm, const ExpertExchange& exchange,
                            const GuestOptions& options)
     : comm_(&comm), exchange_(&exchange), options_(options) {
@@ -16,12 +26,33 @@ GuestExperts::GuestExperts(Arena& arena, Communicator& comm, const ExpertExchang
                                       {exchange.senders(), exchange.slots(), elements}));
   }
   weights_.resize(static_cast<size_t>(options.layers));
+  returned_.resize(options.gpu == nullptr ? weights_.size() : kLayersUnderWay);
+  const int64_t each =
+      exchange.senders() * 4 *
+      std::accumulate(options.matrices.begin(), options.matrices.end(), int64_t{0});
+  for (size_t i = 0; i < (options.training ? returned_.size() : 0); ++i)
+    returned_[i].staged = StagedPieces(arena, options.gpu, "guests.gradients",
+                                       exchange.slots() * each, guests_of_home() * each);
   if (!arena.dry()) stream_ = std::make_unique<CommStream>();
 }
 
-void GuestExperts::add_layer(std::vector<PackedMatrix> packs) {
-  for (const PackedMatrix& p : packs)
+// Of the experts held here as many can be guests elsewhere.
+int64_t GuestExperts::guests_of_home() const {
+  return std::min(exchange_->experts(), (exchange_->senders() - 1) * exchange_->slots());
+}
+
+Bytes GuestExperts::group(const PackedMatrix& pack, int64_t index) const {
+  return options_.gpu != nullptr ? device_group_bytes(pack, index) : group_bytes(pack, index);
+}
+
+void GuestExperts::add_layer(Arena& arena, std::vector<PackedMatrix> packs) {
+  int64_t each = 0;
+  for (const PackedMatrix& p : packs) {
     MR_CHECK(p.groups == exchange_->groups(), "%ld groups", long(p.groups));
+    each += static_cast<int64_t>(group(p, 0).size());
+  }
+  weights_[packs_.size()].staged = StagedPieces(arena, options_.gpu, "guests.weights",
+                                                guests_of_home() * each, exchange_->slots() * each);
   packs_.push_back(std::move(packs));
 }
 
@@ -30,17 +61,17 @@ bool GuestExperts::serves(int64_t layer, int64_t member, int64_t source, int64_t
   return exchange_->placement(layer).server[i] == member;
 }
 
-GuestExperts::Pieces GuestExperts::weight_pieces(int64_t layer) const {
+MemberPieces GuestExperts::weight_pieces(int64_t layer) const {
   const ExpertRoutes& routes = exchange_->routes(layer);
   const size_t members = routes.guests.size(), me = static_cast<size_t>(exchange_->member());
-  Pieces pieces{.send = std::vector<std::vector<ConstBytes>>(members),
-                .receive = std::vector<std::vector<Bytes>>(members)};
+  MemberPieces pieces{.send = std::vector<std::vector<ConstBytes>>(members),
+                      .receive = std::vector<std::vector<Bytes>>(members)};
   const int64_t begin = exchange_->expert_begin(), held = exchange_->experts();
   const auto add = [&](size_t member, int64_t slot, int64_t expert) {
     const size_t home = static_cast<size_t>(exchange_->shape().home(expert));
     for (const PackedMatrix& pack : packs_[static_cast<size_t>(layer)]) {
-      if (home == me) pieces.send[member].push_back(group_bytes(pack, expert - begin));
-      if (member == me) pieces.receive[home].push_back(group_bytes(pack, held + slot));
+      if (home == me) pieces.send[member].push_back(group(pack, expert - begin));
+      if (member == me) pieces.receive[home].push_back(group(pack, held + slot));
     }
   };
   for (size_t m = 0; m < members; ++m) {
@@ -50,13 +81,12 @@ GuestExperts::Pieces GuestExperts::weight_pieces(int64_t layer) const {
   return pieces;
 }
 
-GuestExperts::Pieces GuestExperts::gradient_pieces(int64_t layer,
-                                                   const std::vector<Tensor>& home) const {
+MemberPieces GuestExperts::gradient_pieces(int64_t layer, const std::vector<Tensor>& home) const {
   const ExpertRoutes& routes = exchange_->routes(layer);
   const size_t members = routes.guests.size(), matrices = options_.matrices.size();
   const size_t me = static_cast<size_t>(exchange_->member());
-  Pieces pieces{.send = std::vector<std::vector<ConstBytes>>(members),
-                .receive = std::vector<std::vector<Bytes>>(members)};
+  MemberPieces pieces{.send = std::vector<std::vector<ConstBytes>>(members),
+                      .receive = std::vector<std::vector<Bytes>>(members)};
   // Of one source's rows of a guest: all matrices.
   const auto add_source = [&](size_t member, int64_t slot, int64_t expert, int64_t source) {
     const size_t to = static_cast<size_t>(exchange_->shape().home(expert));
@@ -80,11 +110,13 @@ GuestExperts::Pieces GuestExperts::gradient_pieces(int64_t layer,
   return pieces;
 }
 
-CommHandle GuestExperts::submit(Pieces pieces, FaultPoint point, int64_t* bytes) {
+void GuestExperts::submit(Transit& transit, MemberPieces pieces, FaultPoint point, int64_t* bytes) {
   for (const std::vector<ConstBytes>& list : pieces.send)
     for (const ConstBytes& piece : list) *bytes += static_cast<int64_t>(piece.size());
   fault_point(point);
-  return stream_->submit([comm = comm_, pieces = std::move(pieces)] {
+  const std::function<void()> are_here = transit.staged.begin(pieces);
+  transit.handle = stream_->submit([comm = comm_, pieces = std::move(pieces), are_here] {
+    are_here();
     all_to_all_pieces(*comm, pieces.send, pieces.receive);
   });
 }
@@ -93,11 +125,15 @@ void GuestExperts::send_weights() {
   wait();
   for (int64_t l = 0; l < options_.layers; ++l) {
     if (exchange_->routes(l).is_static) continue;  // on all members alike
-    weights_[static_cast<size_t>(l)] = submit(weight_pieces(l), "guests.weights", &weight_bytes_);
+    submit(weights_[static_cast<size_t>(l)], weight_pieces(l), "guests.weights", &weight_bytes_);
   }
 }
 
-void GuestExperts::wait_weights(int64_t layer) { weights_[static_cast<size_t>(layer)].wait(); }
+void GuestExperts::wait_weights(int64_t layer) {
+  Transit& transit = weights_[static_cast<size_t>(layer)];
+  transit.handle.wait();
+  if (transit.staged.end()) options_.gpu->wait();
+}
 
 Tensor GuestExperts::gradient(int64_t layer, int64_t source, int64_t matrix) const {
   const size_t matrices = options_.matrices.size();
@@ -122,16 +158,25 @@ void GuestExperts::zero_gradients(Context& ctx) {
 
 void GuestExperts::return_gradients(int64_t layer, std::vector<Tensor> home) {
   if (exchange_->routes(layer).is_static) return;
-  returned_.push_back(submit(gradient_pieces(layer, home), "guests.gradients", &gradient_bytes_));
+  Transit& transit = returned_[returns_++ % returned_.size()];
+  transit.handle.wait();
+  transit.staged.end();
+  submit(transit, gradient_pieces(layer, home), "guests.gradients", &gradient_bytes_);
 }
 
 void GuestExperts::wait_gradients() {
-  for (CommHandle& handle : returned_) handle.wait();
-  returned_.clear();
+  for (Transit& transit : returned_) {
+    transit.handle.wait();
+    transit.staged.end();
+  }
 }
 
+// Weights that no layer has waited for are old: where they would go changes.
 void GuestExperts::wait() {
-  for (CommHandle& handle : weights_) handle.wait();
+  for (Transit& transit : weights_) {
+    transit.handle.wait();
+    transit.staged.forget();
+  }
   wait_gradients();
 }
 

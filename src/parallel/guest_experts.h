@@ -8,15 +8,21 @@
 //                     home, in the place where the home would have summed it; in the background
 //   wait_gradients    before the home reads them
 //
+// Of a device, all of it goes over the host's pinned memory (parallel/staged_pieces.h): weights are copied out when
+// they are sent, and in when a layer waits for them, which then waits for the device as well, so that the time of its
+// rows is their own; sums of two layers at most are on their way.
+//
 // Optimizer state stays at home: a guest costs its weights once a step, changed or not, and its gradients
 // once a slot, whether it was a guest before or not. So another placement costs nothing more.
 //
 // Shapes:  El experts here, C guest slots, S sources.
 // Memory:  packs of C more experts a layer (the model's, model/weights.h); for training C*S more sums
-//          of an expert's gradients a layer: f32, of which slots that nobody uses stay untouched.
+//          of an expert's gradients a layer: f32, of which slots that nobody uses stay untouched. Of a device,
+//          pinned: packs of min(El, (S-1)*C) + C experts a layer; of two layers, S times as many sums.
 // Cost:    bytes of a packed expert, forward and backward; bytes of an expert in f32 for each source served.
 // Errors:  kPeerLost, from the waits. Collective: all members of the group call in the same order.
-// Threads: one; the stream's own reads packs until wait_weights, and gradients until wait_gradients.
+// Threads: one; the stream's own reads packs until wait_weights, and gradients until wait_gradients, if there is no
+//          device.
 #pragma once
 
 #include <memory>
@@ -26,6 +32,7 @@
 #include "comm/stream.h"
 #include "kernels/linear.h"
 #include "parallel/expert_exchange.h"
+#include "parallel/staged_pieces.h"
 
 namespace moraine {
 
@@ -33,6 +40,7 @@ struct GuestOptions {
   int64_t layers = 0;
   std::vector<int64_t> matrices = {};  // elements of each matrix of an expert
   bool training = false;
+  gpu::Gpu* gpu = nullptr;  // whose memory has packs and gradients; null: the host's
 };
 
 class GuestExperts {
@@ -42,7 +50,7 @@ class GuestExperts {
                const GuestOptions& options);
 
   // Of the next layer: packs of El + C groups, the experts held here first.
-  void add_layer(std::vector<PackedMatrix> packs);
+  void add_layer(Arena& arena, std::vector<PackedMatrix> packs);
 
   void send_weights();
   void wait_weights(int64_t layer);
@@ -62,13 +70,16 @@ class GuestExperts {
   int64_t gradient_bytes() const { return gradient_bytes_; }
 
  private:
-  struct Pieces {  // by member
-    std::vector<std::vector<ConstBytes>> send;
-    std::vector<std::vector<Bytes>> receive;
+  // What is under way, and its places in the host's memory.
+  struct Transit {
+    CommHandle handle;
+    StagedPieces staged;
   };
-  Pieces weight_pieces(int64_t layer) const;
-  Pieces gradient_pieces(int64_t layer, const std::vector<Tensor>& home) const;
-  CommHandle submit(Pieces pieces, FaultPoint point, int64_t* bytes);
+  int64_t guests_of_home() const;
+  Bytes group(const PackedMatrix& pack, int64_t index) const;
+  MemberPieces weight_pieces(int64_t layer) const;
+  MemberPieces gradient_pieces(int64_t layer, const std::vector<Tensor>& home) const;
+  void submit(Transit& transit, MemberPieces pieces, FaultPoint point, int64_t* bytes);
   bool serves(int64_t layer, int64_t member, int64_t source, int64_t expert) const;
 
   Communicator* comm_;
@@ -76,8 +87,9 @@ class GuestExperts {
   GuestOptions options_;
   std::vector<std::vector<PackedMatrix>> packs_;  // by layer
   std::vector<Tensor> gradients_;                 // [layers * matrices] of [S, C, elements]
-  std::vector<CommHandle> weights_;               // by layer
-  std::vector<CommHandle> returned_;
+  std::vector<Transit> weights_;                  // by layer
+  std::vector<Transit> returned_;                 // in turn
+  size_t returns_ = 0;                            // begun
   int64_t weight_bytes_ = 0, gradient_bytes_ = 0;
   std::unique_ptr<CommStream> stream_;  // null: planned only
 };

@@ -52,8 +52,15 @@ void add_elements(const Tensor& to, int64_t to_at, const Tensor& from, int64_t f
 HaloExchange::HaloExchange(Arena& arena, const HaloSizes& sizes) : sizes_(sizes) {
   const int64_t bytes =
       sizes.sequences * (2 * sizes.columns + sizes.values) * dtype_bytes(wide_dtype(sizes.dtype));
-  out_ = arena.take("context.halo_out", "comm", DType::kU8, {2, bytes});
-  in_ = arena.take("context.halo_in", "comm", DType::kU8, {2, bytes});
+  out_ = arena.take_host("context.halo_out", "comm", DType::kU8, {2, bytes});
+  in_ = arena.take_host("context.halo_in", "comm", DType::kU8, {2, bytes});
+  const int64_t C = sizes.columns, M = sizes.values, halos = 2 * sizes.sequences;
+  if (!arena.on_device() || bytes == 0) return;
+  rows_ = StagedRows(arena, "context.halo_rows_host", sizes.dtype, 2 * halos, C + 2 * M);
+  conv_ = StagedRows(arena, "context.halo_conv_host", sizes.dtype, halos, 2 * C);
+  value_ = StagedRows(arena, "context.halo_value_host", sizes.dtype, halos, M);
+  conv_gradient_ =
+      StagedRows(arena, "context.halo_conv_gradient_host", wide_dtype(sizes.dtype), halos, 2 * C);
 }
 
 // [B, 2C+M]: two columns, older first, and a value.
@@ -87,42 +94,67 @@ void HaloExchange::swap(Communicator& comm, int64_t rank, int64_t sequences, DTy
   exchange.wait_sent();
 }
 
-void HaloExchange::forward(Communicator& comm, const ContextRows& mine, const HaloTensors& out,
+// The last two rows of a chunk, [2, N], of what copy_out has returned.
+Tensor HaloExchange::border(const Tensor& rows, int64_t halo) const {
+  const StagedMove& at = borders_[static_cast<size_t>(halo)];
+  const int64_t begin = rows_.on_device() ? at.here : at.there;
+  return rows.rows(begin, begin + at.count);
+}
+
+void HaloExchange::find_borders(const ContextRows& mine) {
+  borders_.clear();
+  for (int64_t halo = 0; halo < 2 * mine.layout.sequences; ++halo) {
+    const int64_t b = halo / 2;
+    const int slot = static_cast<int>(halo % 2);
+    const int64_t rows = mine.layout.chunk(0, mine.layout.chunk_of(mine.rank, slot)).count();
+    borders_.push_back({.there = mine.layout.local_begin(mine.rank, b, slot) + rows - 2,
+                        .here = 2 * halo,
+                        .count = 2});
+  }
+}
+
+void HaloExchange::forward(Context& ctx, const HaloPlace& at, const HaloTensors& out,
                            const Tensor& qkv) {
+  const ContextRows& mine = at.mine;
   const int64_t B = mine.layout.sequences, C = sizes_.columns, M = sizes_.values, N = C + 2 * M,
                 each = 2 * C + M;
   MR_CHECK(B <= sizes_.sequences, "%ld sequences of %ld", long(B), long(sizes_.sequences));
   check_tensor(qkv, "qkv", sizes_.dtype, {mine.rows(), N});
   check_tensor(out.conv, "conv", sizes_.dtype, {2 * B, 2, C});
   check_tensor(out.value, "value", sizes_.dtype, {2 * B, M});
+  find_borders(mine);
+  const Tensor rows = rows_.copy_out(ctx, qkv, borders_);
   for (const int slot : {0, 1}) {
     const Tensor m = message(out_, slot, B, sizes_.dtype);
-    const int64_t rows = mine.layout.chunk(0, mine.layout.chunk_of(mine.rank, slot)).count();
     for (int64_t b = 0; b < B; ++b) {
-      const int64_t last = mine.layout.local_begin(mine.rank, b, slot) + rows - 1;
-      copy_elements(m, b * each, qkv, (last - 1) * N, C);
-      copy_elements(m, b * each + C, qkv, last * N, C);
-      copy_elements(m, b * each + 2 * C, qkv, last * N + C + M, M);
+      const Tensor last = border(rows, 2 * b + slot);
+      copy_elements(m, b * each, last, 0, C);
+      copy_elements(m, b * each + C, last, N, C);
+      copy_elements(m, b * each + 2 * C, last, N + C + M, M);
     }
   }
-  swap(comm, mine.rank, B, sizes_.dtype, true);
+  swap(at.comm, mine.rank, B, sizes_.dtype, true);
+  const Tensor conv = conv_.place(out.conv), value = value_.place(out.value);
   for (const int slot : {0, 1}) {
     const Tensor m = message(in_, slot, B, sizes_.dtype);
     for (int64_t b = 0; b < B; ++b) {
       const int64_t halo = 2 * b + slot, before = mine.before[static_cast<size_t>(halo)];
       for (int64_t column = 0; column < 2; ++column) {  // older first
         const int64_t to = (halo * 2 + column) * C;
-        before + column < 2 ? zero_elements(out.conv, to, C)
-                            : copy_elements(out.conv, to, m, b * each + column * C, C);
+        before + column < 2 ? zero_elements(conv, to, C)
+                            : copy_elements(conv, to, m, b * each + column * C, C);
       }
-      before == 0 ? zero_elements(out.value, halo * M, M)
-                  : copy_elements(out.value, halo * M, m, b * each + 2 * C, M);
+      before == 0 ? zero_elements(value, halo * M, M)
+                  : copy_elements(value, halo * M, m, b * each + 2 * C, M);
     }
   }
+  conv_.copy_in(ctx, out.conv, 0, 2 * B);
+  value_.copy_in(ctx, out.value, 0, 2 * B);
 }
 
-void HaloExchange::backward(Communicator& comm, const ContextRows& mine, const Tensor& dqkv,
+void HaloExchange::backward(Context& ctx, const HaloPlace& at, const Tensor& dqkv,
                             const HaloTensors& d) {
+  const ContextRows& mine = at.mine;
   const DType wide = wide_dtype(sizes_.dtype);
   const int64_t B = mine.layout.sequences, C = sizes_.columns, M = sizes_.values, N = C + 2 * M,
                 each = 2 * C + M;
@@ -130,26 +162,31 @@ void HaloExchange::backward(Communicator& comm, const ContextRows& mine, const T
   check_tensor(dqkv, "dqkv", sizes_.dtype, {mine.rows(), N});
   check_tensor(d.conv, "dconv", wide, {2 * B, 2, C});
   check_tensor(d.value, "dvalue", sizes_.dtype, {2 * B, M});
+  find_borders(mine);
+  const StagedMove halos = {0, 0, 2 * B};
+  const Tensor conv = conv_gradient_.start_out(ctx, d.conv, {&halos, 1}),
+               value = value_.start_out(ctx, d.value, {&halos, 1}),
+               rows = rows_.copy_out(ctx, dqkv, borders_);
   for (const int slot : {0, 1}) {
     const Tensor m = message(out_, slot, B, wide);
     for (int64_t b = 0; b < B; ++b) {
-      copy_elements(m, b * each, d.conv, (2 * b + slot) * 2 * C, 2 * C);
-      widen(m, b * each + 2 * C, d.value, (2 * b + slot) * M, M);
+      copy_elements(m, b * each, conv, (2 * b + slot) * 2 * C, 2 * C);
+      widen(m, b * each + 2 * C, value, (2 * b + slot) * M, M);
     }
   }
-  swap(comm, mine.rank, B, wide, false);
+  swap(at.comm, mine.rank, B, wide, false);
   for (const int slot : {0, 1}) {
     const Tensor m = message(in_, slot, B, wide);
-    const int64_t rows = mine.layout.chunk(0, mine.layout.chunk_of(mine.rank, slot)).count();
     for (int64_t b = 0; b < B; ++b) {
-      const int64_t last = mine.layout.local_begin(mine.rank, b, slot) + rows - 1;
+      const Tensor last = border(rows, 2 * b + slot);
       const int64_t after = mine.after[static_cast<size_t>(2 * b + slot)];
-      if (after >= 2) add_elements(dqkv, (last - 1) * N, m, b * each, C);
+      if (after >= 2) add_elements(last, 0, m, b * each, C);
       if (after < 1) continue;
-      add_elements(dqkv, last * N, m, b * each + C, C);
-      add_elements(dqkv, last * N + C + M, m, b * each + 2 * C, M);
+      add_elements(last, N, m, b * each + C, C);
+      add_elements(last, N + C + M, m, b * each + 2 * C, M);
     }
   }
+  rows_.copy_in(ctx, dqkv, borders_);
 }
 
 }  // namespace moraine

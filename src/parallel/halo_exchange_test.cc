@@ -1,6 +1,6 @@
 // HaloExchange: fails if the convolution or the value shift over ranks, forward or backward,
 // differs from the same over whole documents; if a halo crosses a document border or stops at a
-// chunk border.
+// chunk border; or if a device, whose copies happen late, does not have the CPU's bits.
 #include "parallel/halo_exchange.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +10,11 @@
 #include "comm/thread_ranks.h"
 #include "kernels/cca_conv.h"
 #include "kernels/check_tensor.h"
+#include "kernels/gpu/gpu_arena_memory.h"
+#include "kernels/host_copy.h"
 #include "kernels/ref/element.h"
 #include "kernels/value_shift.h"
+#include "parallel/test_late_gpu.h"
 #include "parallel/test_packed.h"
 #include "testing/rig.h"
 
@@ -120,9 +123,9 @@ void run_ranks(const Packed& p, const WholeBatch& in, const WholeBatch& out, Bac
                               rig.normal({2 * B, kHalf}, dtype, 9)};
     const HaloTensors dhalo = {rig.normal({2 * B, 2, kColumns}, wide_dtype(dtype), 10),
                                rig.normal({2 * B, kHalf}, dtype, 11)};
-    exchange.forward(comm, mine, halo, t.qkv);
+    exchange.forward(rig.ctx, {comm, mine}, halo, t.qkv);
     run_layer(rig, t, mine.segments, {.halo = halo, .dhalo = dhalo, .rows = mine.halo_row});
-    exchange.backward(comm, mine, t.dqkv, dhalo);
+    exchange.backward(rig.ctx, {comm, mine}, t.dqkv, dhalo);
     put_rows(mine, out.pair, t.pair);
     put_rows(mine, out.v, t.v);
     put_rows(mine, out.dqkv, t.dqkv);
@@ -161,6 +164,63 @@ TEST(HaloExchange, RanksGiveWhatWholeDocumentsGive) {
       expect_ranks_are_whole(4, 2, 45, seed, dtype);
     }
   }
+}
+
+// Layer after layer, and nobody waits between.
+void expect_devices_have_the_bits(int64_t ranks, uint64_t seed, DType dtype) {
+  constexpr int kLayers = 3;
+  const Packed p = random_packed(ranks, 2, 31, seed);
+  run_thread_ranks(static_cast<int>(ranks), [&](Transport& transport) {
+    Communicator comm = world_of(transport);
+    Rig rig(Backend::kCpu, 1);
+    LateGpu gpu;
+    gpu::GpuArenaMemory memory(gpu);
+    Arena host(Arena::Mode::kReal), device(Arena::Mode::kReal, &memory);
+    Pool pool(1);
+    Context there = make_context(gpu, pool);
+    const DType wide = wide_dtype(dtype);
+    const HaloSizes sizes = {.sequences = 3, .columns = kColumns, .values = kHalf, .dtype = dtype};
+    HaloExchange on_host(host, sizes), on_device(device, sizes);
+    const ContextRows mine = make_context_rows(p.layout, comm.rank(), p.segment_begin);
+    struct Layer {  // qkv, dqkv, halos and their gradients
+      std::vector<Tensor> here, there;
+    };
+    std::vector<Layer> layers;
+    for (uint64_t l = 0; l < kLayers; ++l) {
+      const uint64_t of = 10 * l + 100 * static_cast<uint64_t>(comm.rank());
+      Layer layer{.here = {rig.normal({mine.rows(), kAll}, dtype, of + 1),
+                           rig.normal({mine.rows(), kAll}, dtype, of + 2),
+                           rig.normal({4, 2, kColumns}, dtype, of + 3),
+                           rig.normal({4, kHalf}, dtype, of + 4),
+                           rig.normal({4, 2, kColumns}, wide, of + 5),
+                           rig.normal({4, kHalf}, dtype, of + 6)},
+                  .there = {}};
+      for (Tensor t : layer.here) {
+        t.data = device.take_bytes("twin", "activations", t.bytes());
+        copy_in(there, t, layer.here[layer.there.size()]);
+        layer.there.push_back(t);
+      }
+      layers.push_back(layer);
+    }
+    const auto exchange = [&](Context& ctx, HaloExchange& halos, const std::vector<Tensor>& t) {
+      halos.forward(ctx, {comm, mine}, {t[2], t[3]}, t[0]);
+      halos.backward(ctx, {comm, mine}, t[1], {t[4], t[5]});
+    };
+    for (const Layer& l : layers) exchange(rig.ctx, on_host, l.here);
+    for (const Layer& l : layers) exchange(there, on_device, l.there);
+    for (const Layer& l : layers) {
+      for (size_t i = 0; i < l.here.size(); ++i) {
+        const Tensor got = rig.copy(l.here[i]);
+        copy_out(there, got, l.there[i]);
+        EXPECT_SAME_BITS(got, l.here[i]);
+      }
+    }
+  });
+}
+
+TEST(HaloExchange, DevicesHaveTheBitsOfTheCpu) {
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const int64_t ranks : {2, 4}) expect_devices_have_the_bits(ranks, 3, dtype);
 }
 
 }  // namespace

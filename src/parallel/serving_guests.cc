@@ -25,7 +25,16 @@ void ServingGuests::add_layer(Arena& arena, const ExpertPacks& held) {
   guests_.push_back({.gate_up = take_slots(arena, held.gate_up, shape_.slots),
                      .down = take_slots(arena, held.down, shape_.slots)});
   tables_.push_back(no_guests(shape_));
+  const int64_t each = static_cast<int64_t>(group(held.gate_up, 0).size()) +
+                       static_cast<int64_t>(group(held.down, 0).size());
+  staged_.emplace_back(arena, gpu_, "guests.weights",
+                       std::min(held.down.groups, (shape_.members - 1) * shape_.slots) * each,
+                       shape_.slots * each);
   if (!arena.dry() && stream_ == nullptr) stream_ = std::make_unique<CommStream>();
+}
+
+Bytes ServingGuests::group(const PackedMatrix& pack, int64_t index) const {
+  return gpu_ != nullptr ? device_group_bytes(pack, index) : group_bytes(pack, index);
 }
 
 int64_t ServingGuests::bytes_of_guest(int64_t layer) const {
@@ -37,8 +46,8 @@ void ServingGuests::send(int64_t layer, const GuestTable& next) {
   MR_CHECK(is_valid(shape_, next));
   GuestTable& now = tables_[static_cast<size_t>(layer)];
   const auto members = static_cast<size_t>(shape_.members), me = static_cast<size_t>(comm_->rank());
-  std::vector<std::vector<ConstBytes>> send(members);
-  std::vector<std::vector<Bytes>> receive(members);
+  MemberPieces pieces{.send = std::vector<std::vector<ConstBytes>>(members),
+                      .receive = std::vector<std::vector<Bytes>>(members)};
   const ExpertPacks &held = held_[static_cast<size_t>(layer)],
                     &guests = guests_[static_cast<size_t>(layer)];
   for (size_t i = 0; i < next.expert.size(); ++i) {
@@ -49,8 +58,8 @@ void ServingGuests::send(int64_t layer, const GuestTable& next) {
     const int64_t slot = static_cast<int64_t>(i) % shape_.slots,
                   at = e - shape_.begin(static_cast<int64_t>(home));
     for (const auto matrix : {&ExpertPacks::gate_up, &ExpertPacks::down}) {
-      if (home == me) send[to].push_back(group_bytes(held.*matrix, at));
-      if (to == me) receive[home].push_back(group_bytes(guests.*matrix, slot));
+      if (home == me) pieces.send[to].push_back(group(held.*matrix, at));
+      if (to == me) pieces.receive[home].push_back(group(guests.*matrix, slot));
     }
     if (home == me) bytes_sent_ += bytes_of_guest(layer);
   }
@@ -58,19 +67,24 @@ void ServingGuests::send(int64_t layer, const GuestTable& next) {
   now = next;
   if (nothing) return;
   fault_point("guests.weights");
-  under_way_.push_back(
-      stream_->submit([comm = comm_, send = std::move(send), receive = std::move(receive)] {
-        all_to_all_pieces(*comm, send, receive);
-      }));
+  const std::function<void()> are_here = staged_[static_cast<size_t>(layer)].begin(pieces);
+  const CommHandle handle = stream_->submit([comm = comm_, pieces = std::move(pieces), are_here] {
+    are_here();
+    all_to_all_pieces(*comm, pieces.send, pieces.receive);
+  });
+  under_way_.push_back({handle, layer});
 }
 
 bool ServingGuests::arrived() const {
   return std::all_of(under_way_.begin(), under_way_.end(),
-                     [](const CommHandle& handle) { return handle.done(); });
+                     [](const UnderWay& u) { return u.handle.done(); });
 }
 
 void ServingGuests::wait() {
-  for (CommHandle& handle : under_way_) handle.wait();
+  for (UnderWay& u : under_way_) {
+    u.handle.wait();
+    staged_[static_cast<size_t>(u.layer)].end();
+  }
   under_way_.clear();
 }
 

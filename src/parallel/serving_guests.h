@@ -7,8 +7,12 @@
 // Packs go as they are, of any format: mapped from a file or not, f32, bf16, or in few bits. Weights do not change
 // while they are served, so a guest costs its bytes once.
 //
+// Of a device, they go over the host's pinned memory (parallel/staged_pieces.h): out when they are sent, in when who
+// waited uses them.
+//
 // Shapes:  C slots a layer.
-// Memory:  packs of C experts a layer, `weights.guests`.
+// Memory:  packs of C experts a layer, `weights.guests`; of a device pinned memory for those, and for as many of the
+//          experts held here as can be guests elsewhere.
 // Errors:  kPeerLost, from wait. Collective: all members send the same, in the same order.
 // Threads: one; the stream's own reads packs at home, and writes slots until they have arrived.
 #pragma once
@@ -20,6 +24,7 @@
 #include "comm/stream.h"
 #include "kernels/linear.h"
 #include "parallel/row_split.h"
+#include "parallel/staged_pieces.h"
 
 namespace moraine {
 
@@ -30,8 +35,9 @@ struct ExpertPacks {
 
 class ServingGuests {
  public:
-  // comm: all members, on a channel of its own. Outlives it.
-  ServingGuests(Communicator& comm, const SplitShape& shape) : comm_(&comm), shape_(shape) {}
+  // comm: all members, on a channel of its own. gpu: whose memory has the packs; null: the host's. Both outlive it.
+  ServingGuests(Communicator& comm, const SplitShape& shape, gpu::Gpu* gpu = nullptr)
+      : comm_(&comm), shape_(shape), gpu_(gpu) {}
 
   // The next layer's packs of the experts held here; takes slots like them. Before anything is sent.
   void add_layer(Arena& arena, const ExpertPacks& held);
@@ -48,11 +54,19 @@ class ServingGuests {
   int64_t bytes_sent() const { return bytes_sent_; }  // by this member
 
  private:
+  struct UnderWay {
+    CommHandle handle;
+    int64_t layer;
+  };
+  Bytes group(const PackedMatrix& pack, int64_t index) const;
+
   Communicator* comm_;
   SplitShape shape_;
+  gpu::Gpu* gpu_;
   std::vector<ExpertPacks> held_, guests_;  // by layer
   std::vector<GuestTable> tables_;          // by layer
-  std::vector<CommHandle> under_way_;
+  std::vector<StagedPieces> staged_;        // by layer
+  std::vector<UnderWay> under_way_;
   int64_t bytes_sent_ = 0;
   std::unique_ptr<CommStream> stream_;  // null: planned only
 };

@@ -19,19 +19,52 @@ Tensor StagedRows::place(const Tensor& there) const {
   return here;
 }
 
-Tensor StagedRows::copy_out(Context& ctx, const Tensor& there, int64_t begin, int64_t end) {
-  const Tensor here = place(there);
-  if (host_.empty()) return here;
-  const Tensor from = there.rows(begin, end), to = here.rows(begin, end);
-  if (from.bytes() > 0) ctx.gpu->copy_out_pinned(to.data, from.data, from.bytes());
-  ctx.gpu->wait();  // also if no row goes out: some may come in here
+// As many as there is room for.
+Tensor StagedRows::rows_like(const Tensor& there) const {
+  if (host_.empty()) return there;
+  Tensor here = there;
+  here.data = host_.data;
+  here.dims[0] = 1;
+  here.dims[0] = here.bytes() > 0 ? host_.bytes() / here.bytes() : 0;
   return here;
 }
 
-void StagedRows::copy_in(Context& ctx, const Tensor& there, int64_t begin, int64_t end) {
+Tensor StagedRows::start_out(Context& ctx, const Tensor& there, std::span<const StagedMove> moves) {
+  const Tensor here = rows_like(there);
+  if (host_.empty()) return here;
+  for (const StagedMove& m : moves) {
+    const Tensor from = there.rows(m.there, m.there + m.count),
+                 to = here.rows(m.here, m.here + m.count);
+    if (from.bytes() > 0) ctx.gpu->copy_out_pinned(to.data, from.data, from.bytes());
+  }
+  return here;
+}
+
+Tensor StagedRows::copy_out(Context& ctx, const Tensor& there, std::span<const StagedMove> moves) {
+  const Tensor here = start_out(ctx, there, moves);
+  if (!host_.empty()) ctx.gpu->wait();  // also if no row goes out: some may come in here
+  return here;
+}
+
+Tensor StagedRows::copy_out(Context& ctx, const Tensor& there, int64_t begin, int64_t end) {
+  const StagedMove all = {begin, begin, end - begin};
+  copy_out(ctx, there, {&all, 1});
+  return place(there);
+}
+
+void StagedRows::copy_in(Context& ctx, const Tensor& there, std::span<const StagedMove> moves) {
   if (host_.empty()) return;
-  const Tensor to = there.rows(begin, end), from = place(there).rows(begin, end);
-  if (to.bytes() > 0) ctx.gpu->copy_in_pinned(to.data, from.data, to.bytes());
+  const Tensor here = rows_like(there);
+  for (const StagedMove& m : moves) {
+    const Tensor to = there.rows(m.there, m.there + m.count),
+                 from = here.rows(m.here, m.here + m.count);
+    if (to.bytes() > 0) ctx.gpu->copy_in_pinned(to.data, from.data, to.bytes());
+  }
+}
+
+void StagedRows::copy_in(Context& ctx, const Tensor& there, int64_t begin, int64_t end) {
+  const StagedMove all = {begin, begin, end - begin};
+  copy_in(ctx, there, {&all, 1});
 }
 
 }  // namespace moraine

@@ -165,7 +165,7 @@ ContextBatch Trainer::my_rows(const SequenceBatch& data, int64_t length) {
         make_context_rows({.ranks = mesh.context, .sequences = T / length, .length = length},
                           mesh.context_rank(), data.segment_begin);
     ContextBatch mine = context_batch(place, data.tokens, data.targets, rows_);
-    context_->begin(ranks_->context(), std::move(place));
+    context_->begin(ctx_, ranks_->context(), std::move(place));
     return mine;
   }
   const auto view_of = [&](const std::vector<int32_t>& values) {

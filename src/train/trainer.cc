@@ -119,7 +119,7 @@ void Trainer::make_experts(Arena& arena, const TrainerOptions& options) {
                                          m.hidden * m.expert_hidden};
   guests_ = std::make_unique<GuestExperts>(
       arena, ranks_->guests, *exchange_,
-      GuestOptions{.layers = m.layers, .matrices = matrices, .training = true});
+      GuestOptions{.layers = m.layers, .matrices = matrices, .training = true, .gpu = options.gpu});
   const int64_t elements = matrices[0] + matrices[1],
                 slots = config_.train.slots / ranks_->mesh.data();
   placer_ = std::make_unique<ExpertPlacer>(

@@ -47,7 +47,10 @@ ContextVariant context_variant(const RunConfig& c, const Timeline& timeline,
     const ContextLayout layout = micro_layout(c, plan);
     if (layout.ranks > 1 && layout.rows() > largest.rows()) largest = layout;
   }
-  return largest.rows() == 0 ? ContextVariant::kAllGather : cheaper_variant(c, largest, machine);
+  if (largest.rows() == 0) return ContextVariant::kAllGather;
+  // Of devices nothing is measured: by nominal rates, so a function of the config alone.
+  const Machine unknown;
+  return cheaper_variant(c, largest, c.train.device == "cpu" ? machine : unknown);
 }
 
 }  // namespace

@@ -130,10 +130,9 @@ TEST_F(DeviceCli, ARunTrainsOnAnEmulatedGpuAndStaysThere) {
   const Ended elsewhere = train({});
   EXPECT_EQ(elsewhere.exit_code, 10);
   EXPECT_NE(elsewhere.err.find("a run must go on as it began"), std::string::npos) << elsewhere.err;
-  const Ended placed =
-      train({"--device", "emulated:cdna3", "--set", "parallel.placement=\"balanced\""});
-  EXPECT_EQ(placed.exit_code, 10);
-  EXPECT_NE(placed.err.find("works on the CPU alone"), std::string::npos) << placed.err;
+  const Ended planned = train({"--device", "emulated:cdna3", "--set", "parallel.plan=\"auto\""});
+  EXPECT_EQ(planned.exit_code, 10);
+  EXPECT_NE(planned.err.find("works on the CPU alone"), std::string::npos) << planned.err;
 }
 
 // What a run draws in between is what `generate` draws from its checkpoint, on the same GPU.

@@ -1,11 +1,12 @@
 // Experts over ranks with an emulated GPU each: fails if a run ends in other bits on another division of ranks into
-// data and experts, or after a resume on another one, if a phase does not get its mesh, or if a mesh that cannot be is
-// not refused by name at the start.
+// data and experts, with experts served by others than those that hold them, or after a resume on another one, if a
+// phase does not get its mesh, or if a mesh that cannot be is not refused by name at the start.
 #include <gtest/gtest.h>
 
 #include <functional>
 
 #include "base/test_folder.h"
+#include "base/test_text.h"
 #include "tests/tiny_run.h"
 
 namespace moraine {
@@ -60,6 +61,44 @@ TEST_F(DeviceExperts, AGenerationHasOneAnswerOnEveryFactorisation) {
   on(kStated[1], 4, 4);
 }
 
+struct Served {
+  int ranks, expert;
+  PlacementMode mode;
+  int64_t slots;
+};
+
+void serve(RunConfig& c, PlacementMode mode, int64_t slots) {
+  c.parallel.placement = mode;
+  c.parallel.expert_slots = slots;
+  c.parallel.placement_every_steps = 1;
+  c.parallel.placement_gate = 0;
+}
+
+// Where a plan says, and at random; the second step is the one with guests, with two slots of a rank where there are
+// two of them.
+TEST_F(DeviceExperts, WhoServesWhichExpertsIsInNoBit) {
+  const auto on = [&](const Stated& s, const Served& by) {
+    RunConfig c = config(s.device, by.expert, "steps = 2\n");
+    serve(c, by.mode, by.slots);
+    c.train.recompute = by.ranks == 2 ? Recompute::kLayer : Recompute::kNone;
+    c.train.verify_every_steps = by.expert == 4 ? 2 : 0;
+    c.report.valid_every_steps = by.ranks == by.expert ? 0 : 1;
+    c.report.valid_tokens = 24;
+    const std::string name = fmt::format("{} {}x{}-{}", s.device, by.ranks / by.expert, by.expert,
+                                         static_cast<int>(by.mode));
+    const Outcome run = tiny.train_on(by.ranks, c, tiny.out(name));
+    EXPECT_EQ(run.hash(), s.two) << name;
+    // Each group of experts tells of both steps.
+    const int64_t told = count(run.log, "experts.placed");
+    EXPECT_EQ(told, by.mode == PlacementMode::kShuffled ? 2 * by.ranks / by.expert : told) << name;
+    EXPECT_GT(told, 0) << name;
+  };
+  on(kStated[0], {2, 2, PlacementMode::kBalanced, 2});
+  on(kStated[0], {4, 2, PlacementMode::kShuffled, 1});
+  on(kStated[0], {4, 4, PlacementMode::kShuffled, 3});
+  on(kStated[1], {4, 4, PlacementMode::kBalanced, 3});
+}
+
 // Each part of a run on a mesh of its own, which resumes what the one before saved. What ranks check of each other,
 // layers that are computed again and validation are in no bit.
 TEST_F(DeviceExperts, StoppedAndResumedOnAnotherMesh) {
@@ -68,6 +107,7 @@ TEST_F(DeviceExperts, StoppedAndResumedOnAnotherMesh) {
     const Stated& s = kStated[i];
     for (const auto& [ranks, expert] : meshes[i]) {
       RunConfig c = config(s.device, expert, "steps = 2\n");
+      if (expert > 1) serve(c, PlacementMode::kShuffled, 2);
       c.train.verify_every_steps = i == 0 ? 1 : 0;
       c.train.recompute = i == 1 ? Recompute::kLayer : Recompute::kNone;
       c.report.valid_every_steps = i == 1 ? 1 : 0;
@@ -119,9 +159,6 @@ TEST_F(DeviceExperts, AWrongMeshIsRefusedByName) {
       4, 2,
       {"parallel.device_links = \"library\"", "parallel.expert = 2", "wanted \"host\" or \"auto\""},
       [](RunConfig& c) { c.parallel.device_links = DeviceLinks::kLibrary; });
-  refused(2, 2,
-          {"train.device = emulated:plain", "parallel.placement = \"balanced\"", "\"static\""},
-          [](RunConfig& c) { c.parallel.placement = PlacementMode::kBalanced; });
   // Of a later phase too, before the first step.
   refused(2, 1, {"parallel.device_links = \"library\"", "parallel.expert = 2"}, [](RunConfig& c) {
     c.parallel.device_links = DeviceLinks::kLibrary;

@@ -188,12 +188,9 @@ TEST_F(DeviceRanks, WhatOnlyTheCpuDoesIsRefusedByItsKey) {
     expect_refused(tiny.train_on(2, c, tiny.out("refused")),
                    {"train.device = emulated:plain", key, "wanted", "train.device = cpu"});
   };
-  refused("parallel.context = 2", [](RunConfig& c) { c.phases[0].context = 2; });
   refused("parallel.plan = \"auto\"", [](RunConfig& c) { c.parallel.plan = PlanChoice::kAuto; });
   refused("parallel.plan = \"shuffled\"",
           [](RunConfig& c) { c.parallel.plan = PlanChoice::kShuffled; });
-  refused("parallel.placement = \"balanced\"",
-          [](RunConfig& c) { c.parallel.placement = PlacementMode::kBalanced; });
 }
 
 // `gpu` says nothing of the generation: the checkpoint does.
