@@ -20,33 +20,37 @@ namespace {
 
 using namespace testing;
 
-constexpr int kRanks = 4;
-constexpr int64_t kExperts = 8, kHeld = kExperts / kRanks, kSlots = 3, kLayers = 4;
+constexpr int kGuestRanks = 4;
+constexpr int64_t kGuestExperts = 8, kHeld = kGuestExperts / kGuestRanks, kSlots = 3,
+                  kGuestLayers = 4;
 // Of the one matrix of an expert: less than a CPU's pack has.
 constexpr int64_t kOutputs = 3, kInputs = 5, kElements = kOutputs * kInputs;
 
 float weight(int round, int64_t layer, int64_t expert, int64_t pack) {
-  return static_cast<float>(((round * kLayers + layer) * kExperts + expert) * 2 + pack);
+  return static_cast<float>(((round * kGuestLayers + layer) * kGuestExperts + expert) * 2 + pack);
 }
 
 float sum(int round, int64_t layer, int64_t expert, int64_t source) {
-  return static_cast<float>(((round * kLayers + layer) * kExperts + expert) * kRanks + source);
+  return static_cast<float>(
+      ((round * kGuestLayers + layer) * kGuestExperts + expert) * kGuestRanks + source);
 }
 
 // What a rank has of each layer, on its device.
 struct RankGuests {
   explicit RankGuests(Transport& transport)
-      : all(transport, make_mesh(kRanks, transport.rank(), kRanks, 1, kRanks, kExperts), 30),
-        exchange(all.experts, kExperts, {.layers = kLayers, .slots = kSlots}),
+      : all(transport,
+            make_mesh(kGuestRanks, transport.rank(), kGuestRanks, 1, kGuestRanks, kGuestExperts),
+            30),
+        exchange(all.experts, kGuestExperts, {.layers = kGuestLayers, .slots = kSlots}),
         guests(arena, all.guests, exchange,
-               {.layers = kLayers, .matrices = {kElements}, .training = true, .gpu = &gpu}) {
-    for (int64_t l = 0; l < kLayers; ++l) {
+               {.layers = kGuestLayers, .matrices = {kElements}, .training = true, .gpu = &gpu}) {
+    for (int64_t l = 0; l < kGuestLayers; ++l) {
       packs.emplace_back();
       for (const auto& [n, k] : {std::pair(kOutputs, kInputs), {kInputs, kOutputs}})
         packs.back().push_back(take_packed(
             arena, "packs", {.dtype = DType::kF32, .groups = kHeld + kSlots, .n = n, .k = k}));
       guests.add_layer(arena, packs.back());
-      home.push_back(arena.take("home", "gradients", DType::kF32, {kRanks, kHeld, kElements}));
+      home.push_back(arena.take("home", "gradients", DType::kF32, {kGuestRanks, kHeld, kElements}));
     }
   }
   // Elements of group or row i.
@@ -67,7 +71,7 @@ struct RankGuests {
     return exchange.routes(layer).guests[static_cast<size_t>(exchange.member())];
   }
   bool served_at_home(int64_t layer, int64_t source, int64_t expert) const {
-    return exchange.placement(layer).server[static_cast<size_t>(source * kExperts + expert)] ==
+    return exchange.placement(layer).server[static_cast<size_t>(source * kGuestExperts + expert)] ==
            exchange.member();
   }
 
@@ -86,9 +90,9 @@ struct RankGuests {
 // New weights and another placement, as after a step.
 void send(RankGuests& r, int round) {
   r.guests.wait();
-  for (int64_t l = 0; l < kLayers; ++l) {
-    r.exchange.place(
-        l, shuffled_placement(r.exchange.shape(), 5, static_cast<uint64_t>(round * kLayers + l)));
+  for (int64_t l = 0; l < kGuestLayers; ++l) {
+    r.exchange.place(l, shuffled_placement(r.exchange.shape(), 5,
+                                           static_cast<uint64_t>(round * kGuestLayers + l)));
     for (int64_t e = 0; e < kHeld; ++e)
       for (size_t p = 0; p < 2; ++p)
         r.fill(r.row(r.packs[static_cast<size_t>(l)][p].data, e),
@@ -109,8 +113,8 @@ int64_t expect_weights(RankGuests& r, int round, int64_t layer) {
 
 // All layers' sums go home, more of them than are on their way at once.
 void return_sums(RankGuests& r, int round) {
-  for (int64_t l = kLayers - 1; l >= 0; --l) {
-    for (int64_t s = 0; s < kRanks; ++s) {
+  for (int64_t l = kGuestLayers - 1; l >= 0; --l) {
+    for (int64_t s = 0; s < kGuestRanks; ++s) {
       for (int64_t e = 0; e < kHeld; ++e)
         r.fill(r.row(r.home[static_cast<size_t>(l)].data, s * kHeld + e), -1);
       for (size_t c = 0; c < r.here(l).size(); ++c)
@@ -120,7 +124,7 @@ void return_sums(RankGuests& r, int round) {
                sum(round, l, r.here(l)[c], s));
     }
     std::vector<Tensor> home;
-    for (int64_t s = 0; s < kRanks; ++s)
+    for (int64_t s = 0; s < kGuestRanks; ++s)
       home.push_back(r.home[static_cast<size_t>(l)].rows(s, s + 1).reshaped({kHeld, kElements}));
     r.guests.return_gradients(l, home);
   }
@@ -128,8 +132,8 @@ void return_sums(RankGuests& r, int round) {
 }
 
 void expect_sums(RankGuests& r, int round) {
-  for (int64_t l = 0; l < kLayers; ++l) {
-    for (int64_t s = 0; s < kRanks; ++s) {
+  for (int64_t l = 0; l < kGuestLayers; ++l) {
+    for (int64_t s = 0; s < kGuestRanks; ++s) {
       for (int64_t e = 0; e < kHeld; ++e) {
         const int64_t expert = r.exchange.expert_begin() + e;
         r.expect(r.row(r.home[static_cast<size_t>(l)].data, s * kHeld + e),
@@ -141,13 +145,13 @@ void expect_sums(RankGuests& r, int round) {
 
 // Several steps, and in one of them no layer waits for its weights.
 TEST(GuestExperts, OfADeviceWeightsComeAndSumsGoHomeThroughPinnedMemory) {
-  run_thread_ranks(kRanks, [](Transport& transport) {
+  run_thread_ranks(kGuestRanks, [](Transport& transport) {
     RankGuests r(transport);
     int64_t guests = 0;
     for (int round = 0; round < 4; ++round) {
       send(r, round);
       if (round == 1) continue;
-      for (int64_t l = 0; l < kLayers; ++l) guests += expect_weights(r, round, l);
+      for (int64_t l = 0; l < kGuestLayers; ++l) guests += expect_weights(r, round, l);
       return_sums(r, round);
       expect_sums(r, round);
     }
