@@ -12,6 +12,8 @@
 namespace moraine {
 namespace {
 
+constexpr int64_t kExpertsInAll = int64_t{1} << 20;  // a plan lists the matrices of each: 0.6 GB
+
 void apply_shape(ModelConfig& c, const std::string& where) {
   if (c.shape.empty()) return;
   if (c.shape == "zaya1-8b") {
@@ -155,6 +157,10 @@ void check_model_config(const ModelConfig& c, const std::string& where) {
         fmt::format("heads + kv_heads = {} of head_dim = {} are {} channels; the limit of the "
                     "kernels is about 200,000",
                     c.conv_groups(), c.head_dim, c.conv_channels()));
+  }
+  if (c.layers * c.experts > kExpertsInAll) {
+    fail(fmt::format("layers = {} of experts = {} have {} experts; the limit is {} in all",
+                     c.layers, c.experts, c.layers * c.experts, kExpertsInAll));
   }
   // One packed weight or activation row block must stay addressable and sane.
   const double parameters = static_cast<double>(c.layers) *
