@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "kernels/limits.h"
-#include "model/parameters.h"
 
 namespace moraine {
 namespace {
@@ -168,16 +167,6 @@ void check_model_config(const ModelConfig& c, const std::string& where) {
                             static_cast<double>(c.hidden) * static_cast<double>(c.expert_hidden);
   if (parameters > 1e14)
     fail(fmt::format("the experts would have {:.1e} parameters; the limit is 1e14", parameters));
-}
-
-ParameterCount count_parameters(const ModelConfig& config) {
-  ParameterCount count{0, 0, config.vocab_size * config.hidden};
-  for (const Parameter& p : build_parameters(config).all) {
-    count.total += p.count();
-    const bool expert = p.name.find(".mlp.experts.") != std::string::npos && !config.dense();
-    count.active += expert ? p.count() / config.experts * config.experts_per_token : p.count();
-  }
-  return count;
 }
 
 }  // namespace moraine

@@ -14,6 +14,7 @@
 #include "train/diverged.h"
 #include "train/same_past.h"
 #include "train/save.h"
+#include "train/stored.h"
 
 namespace moraine {
 namespace {
