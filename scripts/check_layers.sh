@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the structure of src/: who includes whom, first lines, include guards, one file per vendor library.
+# Checks the structure of src/: who includes whom, in no circle, first lines, include guards, one file per vendor library.
 #   scripts/check_layers.sh [ROOT]     ROOT: a checkout; default: the one this script is in
 # Reads text only: builds nothing, needs no more than bash, find, sort and awk.
 set -euo pipefail
@@ -62,13 +62,18 @@ gtest/: kernels/attention_allowed.h testing/rig.cc testing/two_ways.h
 # What else may stand in <>: the standard library (no dot, no slash), fmt, sanitizers, and these of the system.
 system='sys/ netinet/ arpa/ linux/ net/ fmt/ sanitizer/ cpuid.h cxxabi.h dirent.h dlfcn.h errno.h fcntl.h ifaddrs.h netdb.h poll.h pthread.h sched.h signal.h stdlib.h ucontext.h unistd.h'
 
+# Files of a folder (x.h and x.cc are one) include each other in no circle, but for these, and what is below a path that
+# ends in /: an operation and its backends (kernels, optim), values of a language and what works on them (jinja, ptx),
+# and pairs that were not taken apart yet.
+circles='kernels/ testing/ptx/ chat/jinja/ model/operations optim/gpu_step infer/sampler server/tool_grammar server/http_exchange supervisor/webhook'
+
 problems=$(
   # Names of C++ that nothing here reads.
   find src tests -type f \( -name '*.hpp' -o -name '*.hh' -o -name '*.hxx' -o -name '*.cpp' -o -name '*.cxx' -o -name '*.c' -o -name '*.C' -o -name '*.in[cl]' -o -name '*.[it]pp' -o -name '*.def' \) |
     sed 's/$/:1: a source file is *.cc, *.h, *.cu or *.cuh/'
   find src \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -size 0 | sed 's/$/:1: empty file/'
   find src \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -size +0 -print | LC_ALL=C sort |
-    LAYERS=$layers VENDORS=$vendors SYSTEM=$system awk '
+    LAYERS=$layers VENDORS=$vendors SYSTEM=$system CIRCLES=$circles awk '
     BEGIN {
       n = split(ENVIRON["LAYERS"], lines, "\n")
       for (i = 1; i <= n; ++i) {
@@ -91,6 +96,33 @@ problems=$(
         for (j = 2; j <= m; ++j) holder[words[1], words[j]] = 1
       }
     }
+    BEGIN { loose_parts = split(ENVIRON["CIRCLES"], loose_part, " ") }
+    function loose(node,    i) {
+      for (i = 1; i <= loose_parts; ++i) if (loose_part[i] ~ /\/$/ ? index(node, loose_part[i]) == 1 : node == loose_part[i]) return 1
+      return 0
+    }
+    # An edge between two files without their suffixes.
+    function add_edge(from, to) {
+      sub(/\.[a-z]+$/, "", from)
+      sub(/\.[a-z]+$/, "", to)
+      if (from != to && !loose(from) && !loose(to)) edges[from, to] = 1
+    }
+    # What stays when edges to files that include nothing, and from files that nothing includes, are taken away.
+    function find_circles(    e, side, ends, begins, again) {
+      do {
+        again = 0
+        split("", ends)
+        split("", begins)
+        for (e in edges) { split(e, side, SUBSEP); begins[side[1]]; ends[side[2]] }
+        for (e in edges) {
+          split(e, side, SUBSEP)
+          if (side[2] in begins && side[1] in ends) continue
+          delete edges[e]
+          again = 1
+        }
+      } while (again)
+      for (e in edges) { split(e, side, SUBSEP); print "src/" side[1] ":1: includes " side[2] " in a circle" }
+    }
     BEGIN { systems = split(ENVIRON["SYSTEM"], system_part, " ") }
     function problem(line, text) { print path ":" line ": " text }
     function is_system(name,    i) {
@@ -100,6 +132,7 @@ problems=$(
     }
     function check_include(line, name, quoted,    to, v) {
       if (name ~ /(^|\/)\.\.?\// || (quoted && name !~ /\//)) problem(line, "\"" name "\": wanted the whole path below src, \"folder/file.h\"")
+      if (quoted && !is_test) add_edge(file, name)
       to = name
       sub(/\/.*/, "", to)
       if (name ~ /\// && to in known) {
@@ -139,6 +172,7 @@ problems=$(
     }
     { path = $0; check_file() }
     END {
+      find_circles()
       for (edge in allowed) {
         if (edge in used) continue
         split(edge, side, SUBSEP)
