@@ -2,7 +2,8 @@
 # Checks what the documents say against the tree, as far as a script can.
 #   scripts/check_docs.sh [ROOT]     ROOT: a checkout; default: the one this script is in
 #
-#   links     every file that a document links to is there; every page of docs is linked from docs/README.md
+#   links     every file that a document links to is there, with the heading behind #; every page of docs is linked from
+#             docs/README.md; a path of this tree in `` is there too
 #   tests     every test that a document names (`Suite.Name`) exists
 #   prints    only the files that CONTRIBUTING.md allows to print do
 #   disk      only the files that file_system.h's rule allows to open files do
@@ -39,22 +40,44 @@ uses() { # regex, allowed files or folders, what is wrong
 }
 
 problems=$(
+  # A heading is linked to by its words in small letters, with - between them.
+  # shellcheck disable=SC2086
+  headings=$(awk '
+    FNR == 1 { code = 0 }
+    /^ *```/ { code = !code }
+    !code && /^#+ / {
+      text = tolower($0)
+      sub(/^#+ +/, "", text)
+      gsub(/\]\([^)]*\)/, "", text)
+      gsub(/[^a-z0-9_ -]/, "", text)
+      gsub(/ /, "-", text)
+      print FILENAME "#" text
+    }' $documents)
   # shellcheck disable=SC2086
   awk '
     {
       text = $0
-      while (match(text, /\]\([^)# ]+(#[^)]*)?\)/)) {
+      while (match(text, /\]\([^) ]+\)/)) {
         target = substr(text, RSTART + 2, RLENGTH - 3)
         text = substr(text, RSTART + RLENGTH)
-        sub(/#.*/, "", target)
         if (target ~ /^(https?:|mailto:)/) continue
         folder = FILENAME
         sub(/[^\/]*$/, "", folder)
-        print FILENAME ":" FNR "\t" folder target "\t" target
+        print FILENAME ":" FNR "\t" (target ~ /^#/ ? FILENAME : folder) target "\t" target
+      }
+      text = $0
+      while (match(text, /`(\.ci|cmake|configs|deploy|docs|scripts|src|tests|tools)\/[A-Za-z0-9_.\/-]+`/)) {
+        target = substr(text, RSTART + 1, RLENGTH - 2)
+        text = substr(text, RSTART + RLENGTH)
+        print FILENAME ":" FNR "\t./" target "\t" target
       }
     }' $documents |
     while IFS=$'\t' read -r place path target; do
-      [ -e "$path" ] || echo "${place#./}: links to $target, which is not there"
+      [ -e "${path%%#*}" ] || echo "${place#./}: names $target, which is not there"
+      case $path in *.md#*)
+        file=$(realpath --relative-to=. "${path%%#*}")
+        grep -qxF -- "./$file#${path#*#}" <<<"$headings" || echo "${place#./}: links to $target, and there is no such heading" ;;
+      esac
     done
 
   find docs -name '*.md' -not -path docs/README.md | LC_ALL=C sort | while read -r page; do
@@ -73,7 +96,7 @@ problems=$(
     'only base/log.h prints, and those that CONTRIBUTING.md names (scripts/check_docs.sh has the list)'
   uses '(^|[^A-Za-z_.])say(_text)?\(' "$speakers" \
     'only commands and the console of a run say text; what a run tells is an event (scripts/check_docs.sh has the list)'
-  uses '(^|[^A-Za-z_.>])(::open|shm_open|memfd_create|std::fopen|fopen)\(|std::[io]fstream' "$openers" \
+  uses '(^|[^A-Za-z_.>])(::open|(::)?(openat|open64|creat|shm_open|memfd_create|mkstemp)|(std::)?(fopen|freopen|fdopen|tmpfile))\(|(^|[^A-Za-z_.>:])open\([^)]*O_[A-Z]|std::(basic_)?([io]?fstream|filebuf)' "$openers" \
     'files are opened by base/file_system.h (scripts/check_docs.sh has the list of exceptions)'
 
   # Events: the name behind log_event(level, or that a caller of a logging helper hands over.

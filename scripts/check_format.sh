@@ -16,6 +16,10 @@ if [ "${1:-}" = --fix ]; then
   "$program" -i "${files[@]}"
   exit
 fi
+if off=$(grep -nE '//.*clang-format off|/\*.*clang-format off' "${files[@]}"); then
+  printf '%s: the formatter is not switched off\n' "$(cut -d: -f1,2 <<<"$off")" >&2
+  exit 1
+fi
 if ! problems=$(printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 50 "$program" --dry-run --Werror 2>&1); then
   grep 'error:' <<<"$problems" >&2 || printf '%s\n' "$problems" >&2
   echo "check_format: run scripts/check_format.sh --fix" >&2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the structure of src/: who includes whom, first lines, include guards, one file per vendor library.
+# Checks the structure of src/: who includes whom, in no circle, first lines, include guards, one file per vendor library.
 #   scripts/check_layers.sh [ROOT]     ROOT: a checkout; default: the one this script is in
 # Reads text only: builds nothing, needs no more than bash, find, sort and awk.
 set -euo pipefail
@@ -42,7 +42,7 @@ cli: base tensor kernels comm tokenizer chat data parallel checkpoint model mach
 vendors='
 toml++/: base/settings.cc
 CLI/: cli/flags.cc
-xxhash: base/hash.cc
+xxh: base/hash.cc
 zlib: data/gzip_reader.cc
 zstd: data/zstd_reader.cc
 pcre2: tokenizer/regex.cc
@@ -53,12 +53,27 @@ simdjson: base/json_document.cc
 nlohmann/: base/json_text.cc
 immintrin: kernels/cpu/linear_amx.cc kernels/cpu/linear_bf16.cc kernels/cpu/linear_quantised_amx.cc kernels/cpu/linear_quantised_lanes.h kernels/cpu/linear_quantised_vnni.cc
 hwy/: kernels/ optim/
+cuda.h: kernels/gpu/driver_table.h
+cublasLt: kernels/gpu/vendor_matmul.h
+hipblaslt: kernels/gpu/vendor_matmul.h
+gtest/: kernels/attention_allowed.h testing/rig.cc testing/two_ways.h
 '
 
+# What else may stand in <>: the standard library (no dot, no slash), fmt, sanitizers, and these of the system.
+system='sys/ netinet/ arpa/ linux/ net/ fmt/ sanitizer/ cpuid.h cxxabi.h dirent.h dlfcn.h errno.h fcntl.h ifaddrs.h netdb.h poll.h pthread.h sched.h signal.h stdlib.h ucontext.h unistd.h'
+
+# Files of a folder (x.h and x.cc are one) include each other in no circle, but for these, and what is below a path that
+# ends in /: an operation and its backends (kernels, optim), values of a language and what works on them (jinja, ptx),
+# and pairs that were not taken apart yet.
+circles='kernels/ testing/ptx/ chat/jinja/ model/operations optim/gpu_step infer/sampler server/tool_grammar server/http_exchange supervisor/webhook'
+
 problems=$(
+  # Names of C++ that nothing here reads.
+  find src tests -type f \( -name '*.hpp' -o -name '*.hh' -o -name '*.hxx' -o -name '*.cpp' -o -name '*.cxx' -o -name '*.c' -o -name '*.C' -o -name '*.in[cl]' -o -name '*.[it]pp' -o -name '*.def' \) |
+    sed 's/$/:1: a source file is *.cc, *.h, *.cu or *.cuh/'
   find src \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -size 0 | sed 's/$/:1: empty file/'
   find src \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -size +0 -print | LC_ALL=C sort |
-    LAYERS=$layers VENDORS=$vendors awk '
+    LAYERS=$layers VENDORS=$vendors SYSTEM=$system CIRCLES=$circles awk '
     BEGIN {
       n = split(ENVIRON["LAYERS"], lines, "\n")
       for (i = 1; i <= n; ++i) {
@@ -81,8 +96,43 @@ problems=$(
         for (j = 2; j <= m; ++j) holder[words[1], words[j]] = 1
       }
     }
+    BEGIN { loose_parts = split(ENVIRON["CIRCLES"], loose_part, " ") }
+    function loose(node,    i) {
+      for (i = 1; i <= loose_parts; ++i) if (loose_part[i] ~ /\/$/ ? index(node, loose_part[i]) == 1 : node == loose_part[i]) return 1
+      return 0
+    }
+    # An edge between two files without their suffixes.
+    function add_edge(from, to) {
+      sub(/\.[a-z]+$/, "", from)
+      sub(/\.[a-z]+$/, "", to)
+      if (from != to && !loose(from) && !loose(to)) edges[from, to] = 1
+    }
+    # What stays when edges to files that include nothing, and from files that nothing includes, are taken away.
+    function find_circles(    e, side, ends, begins, again) {
+      do {
+        again = 0
+        split("", ends)
+        split("", begins)
+        for (e in edges) { split(e, side, SUBSEP); begins[side[1]]; ends[side[2]] }
+        for (e in edges) {
+          split(e, side, SUBSEP)
+          if (side[2] in begins && side[1] in ends) continue
+          delete edges[e]
+          again = 1
+        }
+      } while (again)
+      for (e in edges) { split(e, side, SUBSEP); print "src/" side[1] ":1: includes " side[2] " in a circle" }
+    }
+    BEGIN { systems = split(ENVIRON["SYSTEM"], system_part, " ") }
     function problem(line, text) { print path ":" line ": " text }
-    function check_include(line, name,    to, v) {
+    function is_system(name,    i) {
+      if (name ~ /^[a-z_]+$/) return 1
+      for (i = 1; i <= systems; ++i) if (index(name, system_part[i]) == 1) return 1
+      return 0
+    }
+    function check_include(line, name, quoted,    to, v) {
+      if (name ~ /(^|\/)\.\.?\// || (quoted && name !~ /\//)) problem(line, "\"" name "\": wanted the whole path below src, \"folder/file.h\"")
+      if (quoted && !is_test) add_edge(file, name)
       to = name
       sub(/\/.*/, "", to)
       if (name ~ /\// && to in known) {
@@ -93,9 +143,11 @@ problems=$(
       }
       if (is_test) return
       for (v in vendor) {
-        if (index(name, v) != 1 || (v, file) in holder || (v, folder "/") in holder) continue
-        problem(line, "<" name "> is only for " vendor[v])
+        if (index(name, v) != 1) continue
+        if (!((v, file) in holder || (v, folder "/") in holder)) problem(line, "<" name "> is only for " vendor[v])
+        return
       }
+      if (!is_system(name)) problem(line, "<" name "> is in no list of scripts/check_layers.sh, of vendors or of the system")
     }
     function check_file(    line, text, guarded, number) {
       file = substr(path, 5)
@@ -107,18 +159,20 @@ problems=$(
       guarded = file !~ /\.h$/
       while ((getline text < path) > 0) {
         ++number
-        if (number == 1 && (text !~ /^\/\/ [A-Za-z0-9`"]/ || length(text) < 20)) problem(1, "the first line must be a comment that says the idea of the file in a sentence")
+        if (number == 1 && (text !~ /^\/\/ [A-Za-z0-9`"]/ || length(text) < 20 || text ~ /TODO|FIXME/)) problem(1, "the first line must be a comment that says the idea of the file in a sentence")
         # A header that Highway compiles once for each instruction set has a guard that turns over instead.
         if (text ~ /^#pragma once/ || text ~ /HWY_TARGET_TOGGLE/) guarded = 1
         if (text !~ /^[ \t]*#[ \t]*include[ \t]*[<"]/) continue
+        quoted = text ~ /^[^<]*"/
         gsub(/^[^<"]*[<"]|[>"].*$/, "", text)
-        check_include(number, text)
+        check_include(number, text, quoted)
       }
       close(path)
       if (!guarded) problem(1, "#pragma once is missing")
     }
     { path = $0; check_file() }
     END {
+      find_circles()
       for (edge in allowed) {
         if (edge in used) continue
         split(edge, side, SUBSEP)

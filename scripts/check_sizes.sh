@@ -24,11 +24,16 @@ problems=$(
         listed[word[1], word[2]] = word[1] " " word[2]
       }
     }
-    # What a function of `file` is listed under: its name, its file or the folder of its file.
+    # Its name behind the file of `place` (file:line), without a suffix: header and source list one function once.
+    function named(name, place) {
+      sub(/\.[a-z]+:[0-9]+$/, "", place)
+      return place ":" name
+    }
+    # What nesting in `file` is listed under: its function, its file or the folder of its file.
     function listing(name, file,    folder) {
       folder = file
       sub(/[^\/]*$/, "", folder)
-      return ("nesting", folder) in allowed ? folder : ("nesting", file) in allowed ? file : name
+      return ("nesting", folder) in allowed ? folder : ("nesting", file) in allowed ? file : named(name, file ":1")
     }
     function look(what, name, size, place, text) {
       if (size <= limit[what]) return
@@ -41,9 +46,10 @@ problems=$(
     }
     $1 == "BROKEN" { print $2 ": scripts/scan_code.awk cannot read it: " $0 }
     $1 == "FILE" { k = $3 ~ /\.h$/ ? "header" : "source"; look(k, $3, $2, $3 ":1", $2 " lines; a " k " has at most " limit[k]) }
-    $1 == "FUNCTION" && $4 !~ /^TEST/ { look("function", $4, $2, $5, $4 " has " $2 " lines; a function has at most " limit["function"]) }
+    $1 == "FUNCTION" && $4 !~ /^TEST/ { look("function", named($4, $5), $2, $5, $4 " has " $2 " lines; a function has at most " limit["function"]) }
     $1 == "FUNCTION" && $4 ~ /^TEST/ { sub(/:[0-9]+$/, "", $5); look("function", $5, $2, $5, "a test has " $2 " lines; a function has at most " limit["function"]) }
-    ($1 == "FUNCTION" || $1 == "DECLARED") && $4 !~ /^TEST/ { look("parameters", $4, $3, $5, $4 " takes " $3 " parameters; past " limit["parameters"] " they are a struct") }
+    $1 == "MACRO" { look("function", named($4, $5), $2, $5, "the macro " $4 " has " $2 " lines; a function has at most " limit["function"]) }
+    ($1 == "FUNCTION" || $1 == "DECLARED" || $1 == "LAMBDA" || $1 == "MACRO") && $4 !~ /^TEST/ { look("parameters", named($4, $5), $3, $5, $4 " takes " $3 " parameters; past " limit["parameters"] " they are a struct") }
     $1 == "NESTING" {
       file = $4
       sub(/:[0-9]+$/, "", file)

@@ -9,13 +9,22 @@ minutes=10
 # Least: half a pass over the text; less makes no words. Most: from there on more passes gain nothing.
 least=1000000 most=6000000
 
+# Prints $1, which $2 holds, if it is a number of tokens.
+number() {
+  if ! [[ $1 =~ ^[1-9][0-9]{0,14}$ ]]; then
+    echo "demo: $2 holds \"$1\", not a number of tokens; \`rm -r $run\` begins anew" >&2
+    exit 1
+  fi
+  echo "$1"
+}
+
 if [ -s "$kept" ]; then
+  number "$(cat "$kept")" "$kept"
   echo "as this run began: $(cat "$kept") tokens ($kept)" >&2
-  cat "$kept"
   exit
 fi
 if [ -s "$run/config.toml" ]; then # begun before there was a choice
-  awk '/^\[/ { table = $1 } table == "[train]" && $1 == "tokens" { gsub("_", "", $3); print $3 }' "$run/config.toml"
+  number "$(awk '/^\[/ { table = $1 } table == "[train]" && $1 == "tokens" { gsub("_", "", $3); print $3 }' "$run/config.toml")" "$run/config.toml"
   exit
 fi
 rate=$("$moraine" bench train --config "$config" --steps 4 --json | awk '

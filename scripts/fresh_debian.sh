@@ -86,7 +86,7 @@ for step in "${steps[@]}"; do
         moraine --version
         moraine inspect /root/model
         moraine generate --model /root/model --tokens "1 2 3" --max-tokens 8 --temperature 0
-        ls /usr/share/doc/moraine/copyright /usr/share/moraine/configs/demo.toml' ;;
+        ls /usr/share/doc/moraine/copyright /usr/share/moraine/configs/demo.toml /usr/share/moraine/deploy/slurm.sbatch' ;;
     *) echo "fresh_debian: no step '$step': demo, test, package" >&2; exit 2 ;;
   esac
 done

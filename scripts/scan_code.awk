@@ -6,6 +6,8 @@
 #   OWN <namespace> <name> <file>:<line> <what>                what stands in an anonymous namespace. What: type, variable, the types of a
 #                                                              function's parameters in parentheses, what an alias stands for after a =
 #   DECLARED 0 <parameters> <name> <file>:<line>               a declaration in a header
+#   LAMBDA 0 <parameters> lambda <file>:<line>                 where its body opens
+#   MACRO <lines> <parameters> <name> <file>:<line>            a macro with parameters
 #   FILE <lines> <file>
 #
 # No parser: text without comments, strings and preprocessor lines is cut into words, and each brace is told apart by the
@@ -189,6 +191,27 @@ function count_parameters(text,    i, c, level, angle, n, seen) {
   }
   return seen ? n + 1 : 0
 }
+# A lambda that opens here: what is behind its last ] is one list of parameters and no more than a type.
+function lambda(text,    rest) {
+  while (match(text, /\] *\(/)) { text = substr(text, RSTART + 1); rest = text }
+  if (rest == "" || rest !~ /\) *((mutable|noexcept|HWY_ATTR) *)*(-> *[A-Za-z_0-9:<>&*, ]+)?$/) return
+  print "LAMBDA 0 " count_parameters(rest) " lambda " path ":" number
+}
+# The lines of a macro are added up until one does not go on.
+function macro(text,    name) {
+  if (!in_macro && text ~ /^[ \t]*#[ \t]*define[ \t]+[A-Za-z_0-9]+\(/) {
+    name = text
+    sub(/^[ \t]*#[ \t]*define[ \t]+/, "", name)
+    macro_parameters = count_parameters(name); macro_line = number
+    sub(/\(.*/, "", name)
+    macro_name = name
+  }
+  in_macro = text ~ /\\$/
+  if (!in_macro && macro_name != "") {
+    print "MACRO " number - macro_line + 1 " " macro_parameters " " macro_name " " path ":" macro_line
+    macro_name = ""
+  }
+}
 function closes() {
   if (kind[depth] == "function" && deepest[depth] > 1) print "NESTING " deepest[depth] " " label[depth] " " path ":" deepest_line[depth]
   if (kind[depth] == "function") print "FUNCTION " number - begin_line[depth] + 1 " " parameters[depth] " " label[depth] " " path ":" begin_line[depth]
@@ -215,8 +238,7 @@ FNR == 1 { start_file() }
     text = "\"\"" substr(text, at + length(in_raw))
     in_raw = ""
   }
-  if (in_macro) { in_macro = text ~ /\\$/; next }
-  if (text ~ /^[ \t]*#/) { in_macro = text ~ /\\$/; next }
+  if (in_macro || text ~ /^[ \t]*#/) { macro(text); next }
   out = ""
   while (text != "") {
     if (in_comment) {
@@ -258,6 +280,7 @@ FNR == 1 { start_file() }
     else if (c == ";") {
       if (parens > 0) { head = head " " } else { declared(head); ++depth; kind[depth] = "block"; own_variables(head); nest(controls(head)); --depth; head = "" }
     } else if (c == "{") {
+      lambda(head)
       ++depth
       saved_head[depth] = head; saved_parens[depth] = parens; saved_line[depth] = head_line
       if (parens > 0) { kind[depth] = "block"; label[depth] = ""; levels[depth] = levels[depth - 1] } else opens(head)

@@ -64,6 +64,39 @@ class PosixWritableFile : public WritableFile {
   std::string path_;
 };
 
+struct stat status(int fd, const std::string& path) {
+  struct stat s {};
+  if (::fstat(fd, &s) != 0) fail("stat", path);
+  return s;
+}
+
+// What waits for a writer, or never ends. A read of a folder says what it is.
+bool is_stream(const struct stat& s) { return !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode); }
+
+std::string read_to_end(int fd, const std::string& path) {
+  const struct stat s = status(fd, path);
+  const int64_t bytes_max = is_stream(s) ? kStreamBytesMax : kReadBytesMax;
+  const auto check = [&](int64_t bytes) {
+    if (bytes <= bytes_max) return;
+    throw_error(Code::kInvalidArgument,
+                "read {}: more than {} bytes; what is read whole has at most that", path,
+                bytes_max);
+  };
+  check(s.st_size);
+  return with_memory_for(path, [&] {
+    std::string content;
+    char buffer[1 << 16];
+    while (true) {
+      const ssize_t n = ::read(fd, buffer, sizeof buffer);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) fail("read", path);
+      if (n == 0) return content;
+      content.append(buffer, static_cast<size_t>(n));
+      check(static_cast<int64_t>(content.size()));
+    }
+  });
+}
+
 struct stat status(const std::string& path) {
   struct stat s {};
   if (::stat(path.c_str(), &s) != 0) fail("stat", path);
@@ -79,20 +112,12 @@ class PosixFileSystem : public FileSystem {
     return open_for_write(path, O_APPEND);
   }
   std::string read(const std::string& path) override {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // O_NONBLOCK: opening a pipe without a writer would wait for one.
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) fail("open", path);
     const Descriptor owned{fd};
-    return with_memory_for(path, [&] {
-      std::string content;
-      char buffer[1 << 16];
-      while (true) {
-        const ssize_t n = ::read(fd, buffer, sizeof buffer);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) fail("read", path);
-        if (n == 0) return content;
-        content.append(buffer, static_cast<size_t>(n));
-      }
-    });
+    if (is_stream(status(fd, path))) throw_error(Code::kIo, "read {}: not a regular file", path);
+    return read_to_end(fd, path);
   }
   std::unique_ptr<MappedFile> map(const std::string& path) override {
     // O_NONBLOCK: opening a pipe without a writer would wait for one.
@@ -232,6 +257,13 @@ void FileSystem::write_atomic(const std::string& path, const std::string& conten
   file->close();
   rename(partial, path);
   sync_directory(parent_path(path));
+}
+
+std::string read_stream(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("open", path);
+  const Descriptor owned{fd};
+  return read_to_end(fd, path);
 }
 
 FileSystem& posix_file_system() {

@@ -49,13 +49,19 @@ class MappedFile {
   const std::string path_;
 };
 
+constexpr int64_t kReadBytesMax = int64_t{4}
+                                  << 30;  // configs, tables, logs; what is larger is mapped
+constexpr int64_t kStreamBytesMax = int64_t{1} << 30;  // text that is encoded at once
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
   virtual std::unique_ptr<WritableFile> create(const std::string& path) = 0;  // truncates
   virtual std::unique_ptr<WritableFile> append_to(
-      const std::string& path) = 0;                       // makes it if absent
-  virtual std::string read(const std::string& path) = 0;  // the whole file
+      const std::string& path) = 0;  // makes it if absent
+  // The whole file. kIo for what is not a regular file, as a pipe or a device; kInvalidArgument for one
+  // longer than kReadBytesMax, and if memory runs out.
+  virtual std::string read(const std::string& path) = 0;
   virtual std::unique_ptr<MappedFile> map(const std::string& path) = 0;
   virtual bool exists(const std::string& path) = 0;
   virtual bool is_directory(const std::string& path) = 0;
@@ -71,6 +77,9 @@ class FileSystem {
   // Writes `path`.partial, syncs, renames: readers see the old file or the new, never a mixture.
   void write_atomic(const std::string& path, const std::string& content);
 };
+
+// For input that a person may send through a pipe: to its end, of a pipe or a device at most kStreamBytesMax.
+std::string read_stream(const std::string& path);
 
 // The real disk.
 FileSystem& posix_file_system();

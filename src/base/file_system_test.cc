@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <functional>
+#include <thread>
 
 #include "base/error.h"
 #include "base/file_lock.h"
@@ -67,11 +69,37 @@ TEST_F(Files, ALostPageOfAMappingHasAName) {
 TEST_F(Files, APipeIsNoFile) {
   const std::string path = join_path(folder, "pipe");
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const std::vector<std::function<void()>> ways = {[&] { fs.map(path); }, [&] { fs.read(path); },
+                                                   [&] { fs.read("/dev/zero"); }};
+  for (const auto& way : ways) {
+    try {
+      way();
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("not a regular file"), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST_F(Files, AStreamIsReadToItsEnd) {
+  const std::string path = join_path(folder, "pipe"), text(kLong, 'a');
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::thread writer([&] { fs.append_to(path)->append(text.data(), kLong); });
+  EXPECT_EQ(read_stream(path), text);
+  writer.join();
+  EXPECT_EQ(read_stream(write("file", text)), text);
+}
+
+// A file with a hole that no memory holds.
+TEST_F(Files, WhatIsReadWholeHasAnEnd) {
+  const std::string path = write("long", "");
+  fs.truncate(path, kReadBytesMax + 1);
   try {
-    fs.map(path);
+    fs.read(path);
     ADD_FAILURE();
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("not a regular file"), std::string::npos);
+    EXPECT_EQ(e.code(), Code::kInvalidArgument);
+    EXPECT_NE(std::string(e.what()).find(path), std::string::npos) << e.what();
   }
 }
 

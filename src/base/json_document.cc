@@ -163,8 +163,9 @@ void JsonDocument::parse(std::string_view text) {
   const simdjson::error_code code = state_->parser.parse(text.data(), text.size(), true).get(root);
   if (code == simdjson::MEMALLOC) throw std::bad_alloc();  // says nothing of the text
   if (code != simdjson::SUCCESS) {
-    throw_error(Code::kCorrupt, "{}not JSON: {}", name_.empty() ? "" : "read " + name_ + ": ",
-                simdjson::error_message(code));
+    const bool number = code == simdjson::NUMBER_ERROR;  // the library does not say which
+    throw_error(Code::kCorrupt, "{}not JSON{}: {}", name_.empty() ? "" : "read " + name_ + ": ",
+                number ? ", or a number out of range" : "", simdjson::error_message(code));
   }
   root_ = JsonValue();
   root_.name_ = &name_;

@@ -38,6 +38,10 @@ TEST(Json, WhatIsNoJsonIsAnError) {
     const std::string error = error_of([&] { parse_json(text, "the file"); });
     EXPECT_NE(error.find("the file"), std::string::npos) << error;
   }
+  EXPECT_EQ(error_of([] { parse_json("[1, 1e999]", "it"); }),
+            "it: a number is out of range: 1e999");
+  EXPECT_NE(error_of([] { parse_json("[1, 01]", "it"); }).find("it: not JSON at byte"),
+            std::string::npos);
   // What is printed goes down one call for each level.
   EXPECT_EQ(json_text(parse_json(nested(kJsonDepth), "deep")), nested(kJsonDepth));
   const std::string brackets = "{\"[[\":\"\\\"[\"}";
@@ -171,6 +175,8 @@ TEST(JsonDocument, BrokenAndDeepTextsAreErrors) {
     EXPECT_NE(error_of([&] { JsonDocument(text, "it.json"); }).find("read it.json: not JSON"),
               std::string::npos);
   }
+  EXPECT_NE(error_of([&] { JsonDocument("1e999", "it"); }).find("or a number out of range"),
+            std::string::npos);
   JsonDocument again("[1]");
   EXPECT_EQ(error_of([&] { again.parse("{"); }).substr(0, 8), "not JSON");
   again.parse("[1, 2]");

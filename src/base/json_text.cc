@@ -55,15 +55,17 @@ class JsonBuilder {
   bool end_object() { return close(); }
   bool start_array(size_t) { return open(Json::array()); }
   bool end_array() { return close(); }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& e) {
+  bool parse_error(size_t, const std::string& token, const nlohmann::detail::exception& e) {
     const auto* parse = dynamic_cast<const nlohmann::detail::parse_error*>(&e);
-    where_ = parse == nullptr ? "" : fmt::format(" at byte {}", parse->byte);
-    problem_ = e.what();
+    const std::string where = parse == nullptr ? "" : fmt::format(" at byte {}", parse->byte);
+    problem_ = dynamic_cast<const nlohmann::detail::out_of_range*>(&e) != nullptr
+                   ? "a number is out of range: " + token
+                   : fmt::format("not JSON{}: {}", where, e.what());
     return false;
   }
 
   Json take() { return std::move(root_); }
-  std::string problem() const { return where_ + ": " + problem_; }
+  std::string problem() const { return problem_; }
 
  private:
   Json* slot(Json value) {
@@ -88,10 +90,10 @@ class JsonBuilder {
   std::vector<Json*>
       open_;  // the arrays and objects around the next value; they do not grow while one in them is open
   Json* member_ = nullptr;  // where the value after a name goes
-  std::string where_, problem_;
+  std::string problem_;
 };
 
-// What is wrong with the text, beginning with where; empty: nothing, and `json` is what it says.
+// What is wrong with the text; empty: nothing, and `json` is what it says.
 std::string parse(std::string_view text, Json* json) {
   JsonBuilder builder;
   if (!nlohmann::json::sax_parse(text.data(), text.data() + text.size(), &builder))
@@ -218,7 +220,7 @@ Json parse_json(std::string_view text, const std::string& name) {
   }
   Json json;
   const std::string problem = parse(text, &json);
-  if (!problem.empty()) throw_error(Code::kCorrupt, "{}: not JSON{}", name, problem);
+  if (!problem.empty()) throw_error(Code::kCorrupt, "{}: {}", name, problem);
   return json;
 }
 

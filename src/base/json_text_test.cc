@@ -65,8 +65,8 @@ TEST(JsonText, ATextGoesThroughAsThroughTheLibrary) {
       const auto json = nlohmann::ordered_json::parse(text);
     } catch (const nlohmann::json::parse_error& e) {
       theirs = "it: not JSON at byte " + std::to_string(e.byte) + ": " + e.what();
-    } catch (const nlohmann::json::exception& e) {
-      theirs = std::string("it: not JSON: ") + e.what();
+    } catch (const nlohmann::json::out_of_range&) {
+      theirs = "it: a number is out of range: " + text;
     }
     try {
       parse_json(text, "it");

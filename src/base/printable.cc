@@ -15,6 +15,16 @@ bool is_control(std::string_view character) {
   return character.size() == 1 && (first < 0x20 || first == 0x7F);
 }
 
+// U+061C, 200E, 200F, 202A to 202E, 2066 to 2069: they turn the direction in which what follows is shown.
+bool is_direction(std::string_view character) {
+  if (character == "\xD8\x9C") return true;
+  if (character.size() != 3 || !character.starts_with("\xE2")) return false;
+  const auto second = static_cast<uint8_t>(character[1]),
+             third = static_cast<uint8_t>(character[2]);
+  if (second == 0x80) return third == 0x8E || third == 0x8F || (third >= 0xAA && third <= 0xAE);
+  return second == 0x81 && third >= 0xA6 && third <= 0xA9;
+}
+
 }  // namespace
 
 std::string printable(std::string_view text, int64_t bytes_max) {
@@ -26,7 +36,7 @@ std::string printable(std::string_view text, int64_t bytes_max) {
     at += character.size();
     if (character == "\n") {
       out += "\\n";
-    } else if (valid == 0 || is_control(character)) {
+    } else if (valid == 0 || is_control(character) || is_direction(character)) {
       for (const char c : character) out += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
     } else {
       out += character;

@@ -24,6 +24,16 @@ TEST(Printable, ControlsAndBrokenBytesAreSpelled) {
   EXPECT_EQ(printable(std::string_view("\0x", 2)), "\\x00x");
 }
 
+// A name shows as another where one of these is in it.
+TEST(Printable, TurnsOfDirectionAreSpelled) {
+  EXPECT_EQ(printable("exe.\xE2\x80\xAEtxt"), "exe.\\xe2\\x80\\xaetxt");
+  for (const std::string turn : {"\xD8\x9C", "\xE2\x80\x8E", "\xE2\x80\x8F", "\xE2\x80\xAA",
+                                 "\xE2\x80\xAE", "\xE2\x81\xA6", "\xE2\x81\xA9"})
+    EXPECT_EQ(printable(turn).find(turn), std::string::npos) << printable(turn);
+  for (const std::string other : {"\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\xAA", "\xD8\x9B"})
+    EXPECT_EQ(printable(other), other);
+}
+
 TEST(Printable, LongTextIsCut) {
   const std::string text = printable(std::string(1000, 'a'), 10);
   EXPECT_EQ(text, "aaaaaaaaaa ... (990 more bytes)");

@@ -20,7 +20,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,6 +28,7 @@
 
 #include "base/file_system.h"
 #include "base/hash.h"
+#include "checkpoint/checkpoint_info.h"
 #include "checkpoint/tensor_rows.h"
 #include "tensor/tensor.h"
 
@@ -38,15 +38,6 @@ struct CheckpointTensor {
   std::string name;  // "weights.layers.3.experts.down", unique in the run
   Tensor tensor;
   TensorBytes fill = {};  // if tensor.data is null
-};
-
-// State that is not a tensor.
-struct CheckpointInfo {
-  int64_t step = 0;                           // optimizer steps completed
-  int64_t tokens_seen = 0;                    // tokens consumed by all ranks together
-  uint64_t seed = 0;                          // with step, fixes every random draw
-  std::map<std::string, std::string> values;  // small named strings of the training loop
-  std::string config;                         // the effective config, as text
 };
 
 // Carried along unread, so that the directory is a whole model: tokenizer.json, config.toml.

@@ -15,6 +15,7 @@
 
 #include "base/file_system.h"
 #include "base/hash.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/tensor_rows.h"
 

@@ -148,6 +148,21 @@ Description describe_checkpoint(FileSystem& fs, const std::string& path,
   return d;
 }
 
+// What a run removed meanwhile is not damaged.
+Description describe_standing(FileSystem& fs, const std::string& path,
+                              const DescribeOptions& options) {
+  Description d;
+  try {
+    d = describe_checkpoint(fs, path, options);
+  } catch (const Error&) {
+    if (fs.exists(path)) throw;
+  }
+  if (!fs.exists(path)) {
+    throw_error(Code::kNotFound, "inspect {}: it was removed while it was looked at", path);
+  }
+  return d;
+}
+
 Description describe_set(FileSystem& fs, const std::string& path) {
   const SafetensorsSet set = SafetensorsSet::open(fs, path);
   Description d;
@@ -165,19 +180,35 @@ Description describe_set(FileSystem& fs, const std::string& path) {
   return d;
 }
 
+// A run that goes on removes its old checkpoints while they are looked at, or puts another in the place of
+// one: nullopt if there is none of that step any more.
+std::optional<CheckpointRow> row_of_run(FileSystem& fs, const std::string& root, int64_t step,
+                                        bool verify) {
+  CheckpointRow row{.step = step, .state = verify ? "ok" : "not verified"};
+  while (true) {
+    const std::string directory = checkpoint_path(fs, root, step);
+    if (!fs.is_directory(directory)) return std::nullopt;
+    try {
+      row.bytes = Checkpoint::open(fs, directory, verify).bytes();
+      return row;
+    } catch (const Error& error) {
+      if (!fs.is_directory(directory)) continue;
+      row.state = error.what();
+      row.damaged = true;
+      return row;
+    }
+  }
+}
+
 Description describe_run(FileSystem& fs, const std::string& path, const DescribeOptions& options) {
   Description d;
   d.kind = "run";
   d.path = path;
   for (const int64_t step : list_checkpoints(fs, path)) {
-    CheckpointRow row{.step = step, .bytes = 0, .state = options.verify ? "ok" : "not verified"};
-    try {
-      row.bytes = Checkpoint::open(fs, checkpoint_path(fs, path, step), options.verify).bytes();
-    } catch (const Error& error) {
-      row.state = error.what();
-      d.problems.push_back(error.what());
-    }
-    d.checkpoints.push_back(row);
+    const std::optional<CheckpointRow> row = row_of_run(fs, path, step, options.verify);
+    if (!row.has_value()) continue;
+    if (row->damaged) d.problems.push_back(row->state);
+    d.checkpoints.push_back(*row);
   }
   d.verified = options.verify;
   d.last_good = last_good(fs, path).value_or(-1);
@@ -312,7 +343,7 @@ Description describe(FileSystem& fs, const std::string& path, const DescribeOpti
   Description d;
   switch (kind_of(fs, path)) {
     case Kind::kCheckpoint:
-      d = describe_checkpoint(fs, path, options);
+      d = describe_standing(fs, path, options);
       break;
     case Kind::kRun:
       return describe_run(fs, path, options);

@@ -5,7 +5,8 @@
 //
 // Errors: kNotFound if it is none of these; kCorrupt if the manifest, or the header of a weight
 //         file, cannot be read. Damage of a checkpoint's files, and files that are missing, are
-//         not thrown but listed in `problems`: an operator wants to see all of it.
+//         not thrown but listed in `problems`: an operator wants to see all of it. Of a run that
+//         goes on, a checkpoint that it removes meanwhile is left out; kNotFound if it was named.
 // Cost:   with `verify` or a hash every byte is read; else only headers.
 #pragma once
 
@@ -46,6 +47,7 @@ struct CheckpointRow {  // of a run folder
   int64_t step = 0;
   int64_t bytes = 0;
   std::string state;  // "ok", "not verified" or what is wrong
+  bool damaged = false;
 };
 
 struct Description {

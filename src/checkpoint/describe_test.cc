@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/test_folder.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/faulty_file_system.h"
 #include "checkpoint/history.h"
 #include "checkpoint/safetensors/file.h"
 #include "checkpoint/safetensors/writer.h"
@@ -173,6 +174,39 @@ TEST(Describe, ARunFolder) {
   EXPECT_TRUE(contains(description_text(d), "last good"));
   EXPECT_EQ(parse_json(description_json(d), "description")["last_good"], 3);
   EXPECT_THROW(content_hash_hex(disk(), folder.path()), Error);
+}
+
+// Removes step 1, as retention does, when a file of it is opened.
+class PruningFileSystem : public testing::FaultyFileSystem {
+ public:
+  explicit PruningFileSystem(const std::string& root) : FaultyFileSystem(disk()), root_(root) {}
+  std::unique_ptr<MappedFile> map(const std::string& path) override {
+    if (path.find("/step-1/") != std::string::npos) remove_checkpoint(disk(), root_, 1);
+    return disk().map(path);
+  }
+
+ private:
+  const std::string root_;
+};
+
+TEST(Describe, WhatARunRemovesMeanwhileIsNotDamaged) {
+  const TestFolder folder;
+  TestCheckpoint(1, 1).write(disk(), folder.path());
+  TestCheckpoint(2, 2).write(disk(), folder.path());
+  PruningFileSystem fs(folder.path());
+  const Description run = describe(fs, folder.path());
+  EXPECT_TRUE(run.problems.empty()) << run.problems[0];
+  ASSERT_EQ(run.checkpoints.size(), 1u);
+  EXPECT_EQ(run.checkpoints[0].step, 2);
+
+  const std::string step_1 = TestCheckpoint(1, 1).write(disk(), folder.path()).directory;
+  try {
+    describe(fs, step_1);
+    ADD_FAILURE() << "it is gone";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kNotFound) << error.what();
+    EXPECT_TRUE(contains(error.what(), "removed while it was looked at")) << error.what();
+  }
 }
 
 TEST(Describe, NothingToDescribe) {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_info.h"
 #include "tensor/dtype.h"
 
 namespace moraine {

@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/data_files.h"
-#include "checkpoint/distributed.h"
 #include "checkpoint/save_plan.h"
+#include "checkpoint/tensor_rows.h"
 
 namespace moraine {
 

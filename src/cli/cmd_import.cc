@@ -8,6 +8,7 @@
 #include "cli/flags.h"
 #include "cli/progress.h"
 #include "model/model_directory.h"
+#include "model/parameters.h"
 #include "model/public_layout.h"
 #include "model/write_model.h"
 #include "tensor/arena.h"

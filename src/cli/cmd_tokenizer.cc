@@ -70,6 +70,7 @@ void train_tokenizer(const TokenizerFlags& f) {
     json = train_bpe(
         [&](std::string* document) { return documents.next(document); }, options, pool,
         [&](const BpeTrainProgress& p) {
+          if (!p.counting) reading.finish();
           (p.counting ? reading : merging).update(p.done, p.total, p.counting ? "B" : "tokens");
         });
   }
@@ -97,7 +98,7 @@ std::string content_of(const TokenizerFlags& f, bool given, const std::string& v
   if (f.inputs.size() > 1)
     throw_error(Code::kInvalidArgument, "{}: --input names {} files; wanted one", f.action,
                 f.inputs.size());
-  return posix_file_system().read(f.inputs.empty() ? "/dev/stdin" : f.inputs.front());
+  return read_stream(f.inputs.empty() ? "/dev/stdin" : f.inputs.front());
 }
 
 Json pieces_of(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
@@ -141,6 +142,35 @@ void decode(const TokenizerFlags& f, const Tokenizer& tokenizer) {
   }
 }
 
+// Which action takes which flag.
+struct OwnFlag {
+  const char *name, *actions;
+};
+constexpr OwnFlag kOwnFlags[] = {
+    {"tokenizer", "encode, decode"},
+    {"text", "encode"},
+    {"tokens", "decode"},
+    {"ordinary", "encode"},
+    {"skip-special", "decode"},
+    {"pieces", "encode, decode"},
+    {"json", "encode, decode"},
+    {"vocab-size", "train"},
+    {"out", "train"},
+    {"special", "train"},
+    {"field", "train"},
+    {"keep-invalid-utf8", "train"},
+    {"threads", "train"},
+};
+
+void check_flags(const TokenizerFlags& f, const Flags& flags) {
+  for (const OwnFlag& own : kOwnFlags) {
+    if (!flags.given(own.name) || std::string_view(own.actions).find(f.action) != std::string::npos)
+      continue;
+    throw_error(Code::kInvalidArgument, "tokenizer {}: --{} is for {} alone", f.action, own.name,
+                own.actions);
+  }
+}
+
 }  // namespace
 
 void cmd_tokenizer(const CommandLine& line) {
@@ -175,6 +205,7 @@ void cmd_tokenizer(const CommandLine& line) {
             "train: take bytes that are not UTF-8 as they are.")
       .integer("threads", &f.threads, "train: 0: one per usable core.", 0, 1024);
   if (!flags.parse(line)) return;
+  check_flags(f, flags);
   f.has_text = flags.given("text");
   f.has_tokens = flags.given("tokens");
   if (f.action == "train") return train_tokenizer(f);

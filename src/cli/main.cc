@@ -49,8 +49,9 @@ std::string out_of_memory(std::span<char*> words) {
   std::string all;
   for (const char* word : words) all += std::string(" ") + word;
   return fmt::format(
-      "out of memory, on the way of:{}; for a run, `moraine plan memory` prints what it needs; for "
-      "other commands, it is the size of a file named there",
+      "out of memory at:{}. `moraine plan memory` prints what a run needs; other commands need "
+      "memory "
+      "for the files that they read whole",
       all);
 }
 

@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <exception>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "train/metrics.h"
@@ -17,7 +19,20 @@ ProgressLine::ProgressLine(std::string what, bool shown)
       terminal_(isatty(STDERR_FILENO) != 0) {}
 
 ProgressLine::~ProgressLine() {
+  if (std::uncaught_exceptions() > 0) all_.clear();
+  finish();
+}
+
+void ProgressLine::finish() {
+  if (!all_.empty()) print(all_);
   if (open_ && terminal_) say("\n");
+  all_.clear();
+  open_ = false;
+}
+
+void ProgressLine::print(const std::string& line) {
+  say("{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ ? "" : "\n");
+  open_ = true;
 }
 
 double ProgressLine::seconds() const { return now_seconds() - started_; }
@@ -26,7 +41,6 @@ void ProgressLine::update(int64_t done, int64_t total, const char* unit) {
   if (!shown_) return;
   const double now = now_seconds();
   if (now - printed_ < (terminal_ ? 0.2 : 5.0) && done != total) return;
-  printed_ = now;
   const double rate = static_cast<double>(done) / (now - started_ + 1e-9);
   std::string line = fmt::format(
       "{}: {}{} {}", what_, format_count(static_cast<double>(done)),
@@ -34,8 +48,10 @@ void ProgressLine::update(int64_t done, int64_t total, const char* unit) {
   line += fmt::format("  {} {}/s", format_count(rate), unit);
   if (total > 0 && rate > 0)
     line += fmt::format("  left {}", format_duration(static_cast<double>(total - done) / rate));
-  say("{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ ? "" : "\n");
-  open_ = true;
+  all_ = done == total ? line : "";
+  if (done == total) return;
+  printed_ = now;
+  print(line);
 }
 
 }  // namespace moraine

@@ -1,8 +1,13 @@
 // Ranks that fail, leave, die, stop or do something else: every other rank ends with kPeerLost and
 // says why. Breaks if a wait can outlive its peer or a message does not name it.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <functional>
@@ -13,6 +18,7 @@
 
 #include "base/error.h"
 #include "comm/exchange.h"
+#include "comm/host_region.h"
 #include "comm/host_transport.h"
 #include "comm/process_ranks.h"
 #include "comm/stream.h"
@@ -383,6 +389,28 @@ TEST(ProcessFault, AnErrorOfOneRankIsTheReasonOfAll) {
     EXPECT_EQ(outcomes[r].exit_code, exit_code(Code::kPeerLost));
     EXPECT_TRUE(has(outcomes[r].text, "because of rank 0: loss is no number"));
   }
+}
+
+// What no rank has mapped nobody would take away.
+TEST(Fault, SharedMemoryThatCanNotBeMadeLeavesNoName) {
+  const std::string name = "/moraine-fault-" + std::to_string(::getpid());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{4096, 4096};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+    try {
+      HostRegion::make_named(2, name);
+    } catch (const Error& e) {
+      ::_exit(e.code() == Code::kIo ? 0 : 1);
+    }
+    ::_exit(2);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_LT(::shm_open(name.c_str(), O_RDWR, 0600), 0) << name << " is left";
+  ::shm_unlink(name.c_str());
 }
 
 }  // namespace

@@ -36,15 +36,19 @@ std::byte* map(int fd, size_t bytes) {
 std::byte* map_named(const std::string& name, int flags, size_t bytes) {
   const int fd = shm_open(name.c_str(), flags, 0600);
   if (fd < 0) throw_error(Code::kIo, "open shared memory {}: {}", name, std::strerror(errno));
-  if ((flags & O_CREAT) != 0 && ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
-    const int error = errno;
+  const bool makes = (flags & O_CREAT) != 0;
+  try {
+    if (makes && ftruncate(fd, static_cast<off_t>(bytes)) != 0)
+      throw_error(Code::kIo, "make shared memory {} of {} bytes: {}", name, bytes,
+                  std::strerror(errno));
+    std::byte* memory = map(fd, bytes);
     close(fd);
-    throw_error(Code::kIo, "make shared memory {} of {} bytes: {}", name, bytes,
-                std::strerror(error));
+    return memory;
+  } catch (const Error&) {
+    close(fd);
+    if (makes) shm_unlink(name.c_str());  // nobody has the region who would
+    throw;
   }
-  std::byte* memory = map(fd, bytes);
-  close(fd);
-  return memory;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "data/build_dataset.h"
 
 #include <algorithm>
+#include <charconv>
 #include <exception>
 #include <memory>
 
@@ -75,7 +76,7 @@ class DatasetWriter {
 
   void add(const Item& item) {
     if (!shard_) {
-      name_ = fmt::format("shard-{:05}.bin", manifest_.shards.size());
+      name_ = shard_name(manifest_.shards.size());
       shard_ = std::make_unique<ShardWriter>(files_, join_path(folder_, name_), options_.meaning,
                                              options_.encode_line != nullptr);
     }
@@ -106,8 +107,17 @@ class DatasetWriter {
  private:
   std::string manifest_path() const { return join_path(folder_, kDatasetManifestName); }
   std::string mark_path() const { return join_path(folder_, kUnfinishedName); }
-  static bool is_shard(const std::string& name) {
-    return name.starts_with("shard-") && (name.ends_with(".bin") || name.ends_with(".bin.partial"));
+  static std::string shard_name(size_t index) { return fmt::format("shard-{:05}.bin", index); }
+  // What a build writes, whole or not: nothing else is removed.
+  static bool is_shard(std::string_view name) {
+    constexpr std::string_view kPartial = ".partial";
+    if (name.ends_with(kPartial)) name.remove_suffix(kPartial.size());
+    const size_t begin = name.find_first_of("0123456789");
+    size_t index = 0;
+    return begin != name.npos &&
+           std::from_chars(name.data() + begin, name.data() + name.size(), index).ec ==
+               std::errc() &&
+           name == shard_name(index);
   }
 
   FileSystem& files_;

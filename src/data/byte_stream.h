@@ -22,6 +22,7 @@ class ByteStream {
   int64_t read(uint8_t* out, int64_t capacity);
   int64_t file_offset() const;  // bytes of the file consumed, for progress
   int64_t file_bytes() const { return file_->bytes(); }
+  bool is_plain() const { return gzip_ == nullptr && zstd_ == nullptr; }
 
  private:
   std::unique_ptr<MappedFile> file_;

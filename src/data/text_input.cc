@@ -200,6 +200,10 @@ void TextInput::check_utf8(const std::string& text, int64_t line, int64_t offset
       where(line), static_cast<unsigned char>(text[static_cast<size_t>(bad)]), offset + bad);
 }
 
+int64_t TextInput::file_offset() const {
+  return stream_.file_offset() - (stream_.is_plain() ? buffer_end_ - buffer_begin_ : 0);
+}
+
 std::string TextInput::where() const { return where(document_line_); }
 
 std::string TextInput::where(int64_t line) const {

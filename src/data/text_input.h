@@ -43,7 +43,8 @@ class TextInput {
   bool next(std::string* text);
 
   std::string where() const;  // of the document that next gave, for messages: "read FILE, line 7"
-  int64_t file_offset() const { return stream_.file_offset(); }       // bytes of the file consumed
+  int64_t file_offset()
+      const;  // bytes of the file consumed; of a compressed one, up to a buffer more
   int64_t invalid_utf8_bytes() const { return invalid_utf8_bytes_; }  // kept so far
 
  private:

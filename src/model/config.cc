@@ -7,10 +7,11 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "kernels/limits.h"
-#include "model/parameters.h"
 
 namespace moraine {
 namespace {
+
+constexpr int64_t kExpertsInAll = int64_t{1} << 20;  // a plan lists the matrices of each: 0.6 GB
 
 void apply_shape(ModelConfig& c, const std::string& where) {
   if (c.shape.empty()) return;
@@ -156,22 +157,16 @@ void check_model_config(const ModelConfig& c, const std::string& where) {
                     "kernels is about 200,000",
                     c.conv_groups(), c.head_dim, c.conv_channels()));
   }
+  if (c.layers * c.experts > kExpertsInAll) {
+    fail(fmt::format("layers = {} of experts = {} have {} experts; the limit is {} in all",
+                     c.layers, c.experts, c.layers * c.experts, kExpertsInAll));
+  }
   // One packed weight or activation row block must stay addressable and sane.
   const double parameters = static_cast<double>(c.layers) *
                             static_cast<double>(std::max<int64_t>(c.experts, 1)) * 3.0 *
                             static_cast<double>(c.hidden) * static_cast<double>(c.expert_hidden);
   if (parameters > 1e14)
     fail(fmt::format("the experts would have {:.1e} parameters; the limit is 1e14", parameters));
-}
-
-ParameterCount count_parameters(const ModelConfig& config) {
-  ParameterCount count{0, 0, config.vocab_size * config.hidden};
-  for (const Parameter& p : build_parameters(config).all) {
-    count.total += p.count();
-    const bool expert = p.name.find(".mlp.experts.") != std::string::npos && !config.dense();
-    count.active += expert ? p.count() / config.experts * config.experts_per_token : p.count();
-  }
-  return count;
 }
 
 }  // namespace moraine

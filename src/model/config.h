@@ -68,10 +68,4 @@ ModelConfig read_model_config(const SettingsTable& table);
 // Impossible shapes: which key, what it is, what is allowed. `where` opens the message.
 void check_model_config(const ModelConfig& config, const std::string& where);
 
-// Parameters in all, and those that one token uses (one embedding row does not count, the head does).
-struct ParameterCount {
-  int64_t total, active, embedding;
-};
-ParameterCount count_parameters(const ModelConfig& config);
-
 }  // namespace moraine

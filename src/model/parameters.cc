@@ -143,6 +143,16 @@ ParameterTable build_parameters(const ModelConfig& c, const ExpertRange& held) {
   return b.build();
 }
 
+ParameterCount count_parameters(const ModelConfig& config) {
+  ParameterCount count{0, 0, config.vocab_size * config.hidden};
+  for (const Parameter& p : build_parameters(config).all) {
+    count.total += p.count();
+    const bool expert = p.name.find(".mlp.experts.") != std::string::npos && !config.dense();
+    count.active += expert ? p.count() / config.experts * config.experts_per_token : p.count();
+  }
+  return count;
+}
+
 Tensor view(const Parameter& p, const Tensor& flat) {
   Tensor t;
   t.dtype = flat.dtype;

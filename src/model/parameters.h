@@ -61,6 +61,12 @@ struct ParameterTable {
 ParameterTable build_parameters(const ModelConfig& config);
 ParameterTable build_parameters(const ModelConfig& config, const ExpertRange& experts);
 
+// Parameters in all, and those that one token uses (one embedding row does not count, the head does).
+struct ParameterCount {
+  int64_t total, active, embedding;
+};
+ParameterCount count_parameters(const ModelConfig& config);
+
 // A parameter's part of a flat buffer.
 Tensor view(const Parameter& parameter, const Tensor& flat);
 

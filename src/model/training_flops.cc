@@ -1,6 +1,8 @@
 // TrainingFlops: sums over layers.
 #include "model/training_flops.h"
 
+#include "model/parameters.h"
+
 namespace moraine {
 namespace {
 

@@ -1,7 +1,7 @@
 // ExpertExchange: brings token rows to the ranks that hold their experts, and the answers back.
 //
 //   member m of the expert group holds experts [m, m+1) * E / M of each layer, and the weights of up to
-//   C guests, experts of others for which it serves some sources (parallel/expert_placement.h)
+//   C guests, experts of others for which it serves some senders (parallel/expert_placement.h)
 //   to_experts   this rank's rows, in the order of its routes, each to who serves its expert
 //   to_tokens    the way back: rows arrive where they came from
 // Backward of one is the other. Dropless: every row of a choice travels once each way.

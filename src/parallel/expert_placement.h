@@ -1,13 +1,13 @@
 // ExpertPlacement: which member of an expert group serves which rows of one layer.
 //
 //   home of expert e   the member that holds its weights, optimizer state and checkpoint rows: e / (E / M)
-//   server of (s, e)   the member that computes source s's rows of expert e: the home, or one that has
-//                      a copy of e's weights as a guest. All rows of a (source, expert) go to one member.
+//   server of (s, e)   the member that computes sender s's rows of expert e: the home, or one that has
+//                      a copy of e's weights as a guest. All rows of a (sender, expert) go to one member.
 //
-// A placement moves work, never state: sums of gradients are kept by (source, expert) whoever computes
+// A placement moves work, never state: sums of gradients are kept by (sender, expert) whoever computes
 // them (parallel/expert_exchange.h), so no bit depends on it.
 //
-// Shapes: E experts, M members, each of which is also a source of rows.
+// Shapes: E experts, M members, each of which is also a sender of rows.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct PlacementShape {
 };
 
 struct ExpertPlacement {
-  std::vector<int32_t> server;  // [M, E] by source, then expert
+  std::vector<int32_t> server;  // [M, E] by sender, then expert
 
   friend bool operator==(const ExpertPlacement&, const ExpertPlacement&) = default;
 };
@@ -45,7 +45,7 @@ bool is_valid(const PlacementShape& shape, const ExpertPlacement& placement);
 
 // What a step of one layer is expected to ask for. Integers: all members plan the same.
 struct PlacementLoad {
-  std::vector<int64_t> rows;  // [M, E] by source, then expert
+  std::vector<int64_t> rows;  // [M, E] by sender, then expert
   std::vector<int64_t> cost;  // [M] of one row at a member, in any unit; > 0
 };
 

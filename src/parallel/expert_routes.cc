@@ -10,13 +10,13 @@ ExpertRoutes make_routes(const PlacementShape& shape, const ExpertPlacement& pla
   MR_CHECK(is_valid(shape, placement));
   const int64_t E = shape.experts, M = shape.members, held = shape.held(),
                 groups = held + shape.slots;
-  const auto serves = [&](int64_t server, int64_t source, int64_t expert) {
-    return placement.server[static_cast<size_t>(source * E + expert)] == server;
+  const auto serves = [&](int64_t server, int64_t sender, int64_t expert) {
+    return placement.server[static_cast<size_t>(sender * E + expert)] == server;
   };
   ExpertRoutes r;
   r.position.assign(static_cast<size_t>(E + 1), static_cast<int32_t>(E));
   r.served.assign(static_cast<size_t>(M * groups), -1);
-  // The sources whose rows come here.
+  // The senders whose rows come here.
   const auto receive = [&](size_t group, int32_t expert) {
     for (int64_t s = 0; s < M; ++s)
       if (serves(member, s, expert)) r.served[static_cast<size_t>(s * groups) + group] = expert;

@@ -71,22 +71,22 @@ int ExpertSlots::add(int64_t bytes, const char* name) {
 int64_t ExpertSlots::row_bytes() const { return shape_.width * dtype_bytes(shape_.dtype); }
 int64_t ExpertSlots::slots_bytes() const { return bytes_of_slots(shape_); }
 
-GlobalAddress ExpertSlots::rows_at(int member, int source, int64_t i) const {
-  return window_.address(member, rows_, (i % turns_ * comm_->size() + source) * slots_bytes());
+GlobalAddress ExpertSlots::rows_at(int member, int sender, int64_t i) const {
+  return window_.address(member, rows_, (i % turns_ * comm_->size() + sender) * slots_bytes());
 }
 
-GlobalAddress ExpertSlots::head_at(int member, int source, int64_t i) const {
+GlobalAddress ExpertSlots::head_at(int member, int sender, int64_t i) const {
   return window_.address(member, heads_,
-                         (i % turns_ * comm_->size() + source) * head_words_ * kWordBytes);
+                         (i % turns_ * comm_->size() + sender) * head_words_ * kWordBytes);
 }
 
 GlobalAddress ExpertSlots::answers_at(int member, int64_t row, int64_t i) const {
   return window_.address(member, answers_, i % turns_ * slots_bytes() + row * row_bytes());
 }
 
-// Each on a line of its own: sources raise theirs at the same time.
-GlobalAddress ExpertSlots::word_at(int member, int source, Word word) const {
-  return window_.address(member, words_, (source * kWords + word) * kLineBytes);
+// Each on a line of its own: senders raise theirs at the same time.
+GlobalAddress ExpertSlots::word_at(int member, int sender, Word word) const {
+  return window_.address(member, words_, (sender * kWords + word) * kLineBytes);
 }
 
 Tensor ExpertSlots::tensor_at(const GlobalAddress& own, int64_t rows) const {
@@ -94,8 +94,8 @@ Tensor ExpertSlots::tensor_at(const GlobalAddress& own, int64_t rows) const {
                      {rows, shape_.width});
 }
 
-void ExpertSlots::wait_for(int source, Word word, int64_t signals) {
-  window_.wait_until(word_at(comm_->rank(), source, word), static_cast<uint64_t>(signals), source);
+void ExpertSlots::wait_for(int sender, Word word, int64_t signals) {
+  window_.wait_until(word_at(comm_->rank(), sender, word), static_cast<uint64_t>(signals), sender);
 }
 
 // Exchanges -----------------------------------------------------------------------------------

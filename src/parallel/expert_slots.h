@@ -2,10 +2,10 @@
 // each other's memory (comm/window.h).
 //
 //   member m of P holds experts [m E / P, (m+1) E / P). A member's rows stand grouped by expert
-//   dispatch   its rows of m's experts go to slots of this source at m, the first ones; a head beside them says how
+//   dispatch   its rows of m's experts go to slots of this sender at m, the first ones; a head beside them says how
 //              many each expert has
-//   receive    what every source has for the experts here
-//   combine    the answer to a source's row r goes to slot r at that source
+//   receive    what every sender has for the experts here
+//   combine    the answer to a sender's row r goes to slot r at that sender
 //   answers    of all rows, in the order of dispatch
 //
 // Nobody says beforehand what will come: heads and answers are signalled to every member, also by those without a
@@ -14,7 +14,7 @@
 // have rows, and for the others when it comes to slots that they may still read.
 //
 // Two of everything, in turns: an exchange may be dispatched while the one before it is under way, and nobody writes
-// what another still reads. What was received stays until it is combined, for then its sources may dispatch the
+// what another still reads. What was received stays until it is combined, for then its senders may dispatch the
 // second one after it; answers stay until that is dispatched here. With same_rows there are four, one is under way,
 // and answers stay until the next share: a member may be three exchanges ahead of one whose rows it does not need.
 //
@@ -43,7 +43,7 @@ struct SlotShape {
   bool same_rows = false;  // every member has all rows
 };
 
-// A source's rows of the experts here.
+// A sender's rows of the experts here.
 struct SlotRows {
   Tensor x;                     // [n, D] in slots
   std::span<const int64_t> at;  // [El+1] where each expert's begin, from 0
@@ -62,9 +62,9 @@ class ExpertSlots {
 
   void dispatch(const Tensor& x,      // [N, D] in, may be changed afterwards
                 const Tensor& rows);  // [E+1] i64: where each expert's rows begin
-  // Once, of the oldest exchange that was not combined: by source. Waits for all.
+  // Once, of the oldest exchange that was not combined: by sender. Waits for all.
   std::span<const SlotRows> receive();
-  void combine(std::span<const Tensor> y);  // of each source [n, D], as received
+  void combine(std::span<const Tensor> y);  // of each sender [n, D], as received
 
   // [rows, D]: where all answers of the next exchange belong. share: those of the experts here are there.
   Tensor place(int64_t rows);
@@ -77,19 +77,19 @@ class ExpertSlots {
   void settle();
 
  private:
-  // Signals at a member, for each source.
+  // Signals at a member, for each sender.
   enum Word : int { kHead, kRows, kAnswers, kWords };
 
   int64_t row_bytes() const;
-  int64_t slots_bytes() const;  // of one source, a multiple of a cache line
+  int64_t slots_bytes() const;  // of one sender, a multiple of a cache line
   int add(int64_t bytes, const char* name);
   // Where they are at a member, for exchange i.
-  GlobalAddress rows_at(int member, int source, int64_t i) const;
-  GlobalAddress head_at(int member, int source, int64_t i) const;
+  GlobalAddress rows_at(int member, int sender, int64_t i) const;
+  GlobalAddress head_at(int member, int sender, int64_t i) const;
   GlobalAddress answers_at(int member, int64_t row, int64_t i) const;
-  GlobalAddress word_at(int member, int source, Word word) const;
+  GlobalAddress word_at(int member, int sender, Word word) const;
   Tensor tensor_at(const GlobalAddress& own, int64_t rows) const;
-  void wait_for(int source, Word word, int64_t signals);
+  void wait_for(int sender, Word word, int64_t signals);
   int64_t begin(int64_t rows);
 
   Communicator* comm_;
@@ -101,9 +101,9 @@ class ExpertSlots {
   int64_t taken_ = 0;                                       // bytes
   int64_t begun_ = 0, combined_ = 0, answered_ = 0;         // exchanges
   int64_t given_[2] = {0, 0};                               // rows of those under way
-  std::vector<int64_t> filled_;     // [P] exchanges for which a source had rows
+  std::vector<int64_t> filled_;     // [P] exchanges for which a sender had rows
   std::vector<bool> answers_here_;  // [P] who shares rows of the one under way
-  std::vector<SlotRows> received_;  // by source
+  std::vector<SlotRows> received_;  // by sender
   std::vector<int64_t> head_;
 };
 

@@ -15,7 +15,7 @@
 // Optimizer state stays at home: a guest costs its weights once a step, changed or not, and its gradients
 // once a slot, whether it was a guest before or not. So another placement costs nothing more.
 //
-// Shapes:  El experts here, C guest slots, S sources.
+// Shapes:  El experts here, C guest slots, S senders.
 // Memory:  packs of C more experts a layer (the model's, model/weights.h); for training C*S more sums
 //          of an expert's gradients a layer: f32, of which slots that nobody uses stay untouched. Of a device,
 //          pinned: packs of min(El, (S-1)*C) + C experts a layer; of two layers, S times as many sums.

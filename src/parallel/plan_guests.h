@@ -6,7 +6,7 @@
 // already (its weights need not travel), then the lowest numbers. A guest for less than 1/64 of a member's level
 // work is not worth its weights.
 //
-// Unlike in training (parallel/plan_placement.h) rows have no sources: any number of an expert's rows may move.
+// Unlike in training (parallel/plan_placement.h) rows have no senders: any number of an expert's rows may move.
 //
 // Order:  integers and fixed ties, so all members plan the same from the same load.
 // Cost:   (E/P + C) * P for each of at most P * (C + 1) moves or so: microseconds for 64 experts on 8 members.

@@ -1,6 +1,6 @@
 // PlanPlacement: a placement of one layer's experts that makes the busiest member less busy.
 //
-// Starts from the homes. While it helps, the busiest member gives rows of one expert, whole sources of it,
+// Starts from the homes. While it helps, the busiest member gives rows of one expert, whole senders of it,
 // to a member that holds the expert already or has a guest slot free: the largest part that makes
 // neither of both busier than all would be if the work were level. Where no part fits, the one that lowers
 // the busiest most; where none does, parts are swapped. Of equals: no new slot, then a guest that the

@@ -8,7 +8,7 @@
 //                      devices; with one node (or groups that nodes do not divide) all at once
 //
 // Every replica of an expert counts load / replicas, as if its rows could be split anywhere. Moraine's own
-// planner (parallel/plan_placement.h) keeps homes and whole sources; this is what `bench experts` prints beside it.
+// planner (parallel/plan_placement.h) keeps homes and whole senders; this is what `bench experts` prints beside it.
 //
 // Source: github.com/deepseek-ai/EPLB, eplb.py (balanced_packing, replicate_experts,
 //         rebalance_experts_hierarchical).

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "model/parameters.h"
 #include "model/training_flops.h"
 
 namespace moraine {

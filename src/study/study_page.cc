@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/chart_page.h"
+#include "model/parameters.h"
 #include "study/study_text.h"
 
 namespace moraine {

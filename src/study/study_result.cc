@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "model/config.h"
+#include "model/parameters.h"
 #include "study/study_text.h"
 
 namespace moraine {

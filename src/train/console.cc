@@ -2,6 +2,7 @@
 #include "train/console.h"
 
 #include "base/log.h"
+#include "model/parameters.h"
 
 namespace moraine {
 

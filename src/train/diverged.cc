@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "comm/collectives.h"
 #include "train/run_kept.h"
-#include "train/save.h"
+#include "train/stored.h"
 
 namespace moraine {
 namespace {

@@ -27,6 +27,7 @@
 #include "train/save.h"
 #include "train/step_watch.h"
 #include "train/storage_report.h"
+#include "train/stored.h"
 
 namespace moraine {
 namespace {

@@ -10,6 +10,7 @@
 #include "comm/agree.h"
 #include "kernels/isa.h"
 #include "model/model_directory.h"
+#include "model/parameters.h"
 #include "train/auto_dtype.h"
 #include "train/auto_plan.h"
 #include "train/check_memory.h"

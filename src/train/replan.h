@@ -15,29 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "train/mesh_plans.h"
+#include "train/plan_history.h"
 
 namespace moraine {
 
 struct Run;
-
-// A plan whose steps were measured.
-struct TriedPlan {
-  MeshChoice choice;
-  int64_t phase = 0, batch_tokens = 0;  // the kind of step
-  double seconds = 0;                   // of one, in the median
-};
-
-// What a process knows of the plans of one group of ranks.
-struct PlanHistory {
-  int ranks = 0;
-  std::optional<MeshChoice> choice;  // that the ranks go on with; empty: the planner's first
-  // On rank 0: where plans are made for, what was measured there, and what the last move took.
-  Place place;
-  Machine machine;
-  std::vector<TriedPlan> tried;
-  double move_seconds = 0;
-};
 
 // What is decided from. `options` are best first; one of them is `now`.
 struct ReplanCase {

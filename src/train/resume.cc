@@ -14,6 +14,7 @@
 #include "train/diverged.h"
 #include "train/same_past.h"
 #include "train/save.h"
+#include "train/stored.h"
 
 namespace moraine {
 namespace {
@@ -22,6 +23,15 @@ namespace {
 void check_same_steps(const Run& run, const Checkpoint& checkpoint, const RunConfig& before) {
   const StepDifference other = first_other_step(before, run.config, checkpoint.info().step);
   if (other.text.empty()) return;
+  const int64_t taken = checkpoint.info().step, steps = run.timeline.steps();
+  if (steps < taken) {
+    throw_error(
+        Code::kInvalidArgument,
+        "resume {}: the run has taken {} steps, and with this config it would have {}; a run "
+        "cannot be made shorter than it is: wanted at least {} steps, or a new run (another "
+        "--out, without --resume)",
+        checkpoint.directory(), taken, steps, taken);
+  }
   const std::string folder =  // of the run, whose checkpoint may be named or in memory
       run.options.resume == "auto" ? run.options.out : parent_path(checkpoint.directory());
   std::string from = fmt::format("no checkpoint of such a step is left in {}", folder);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "comm/agree.h"
 #include "train/save.h"
+#include "train/stored.h"
 
 namespace moraine {
 

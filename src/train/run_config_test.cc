@@ -203,6 +203,8 @@ TEST(RunConfig, RulesBetweenKeys) {
                {"rotary_fraction = 0.5 of head_dim = 10 rotates 5 channels", "must be even"});
   expect_error("[model]\nhead_dim = 3\nkv_heads = 1\nrotary_fraction = 0.6667\n" + data,
                {"kv_heads * head_dim = 3 is odd"});
+  expect_error("[model]\nlayers = 4096\nexperts = 257\n" + data,
+               {"layers = 4096 of experts = 257 have 1052672 experts; the limit is 1048576"});
   expect_error("[model]\nexperts = 2\nexperts_per_token = 3\n" + data,
                {"experts_per_token = 3 is more than experts = 2"});
   expect_error("[model]\nsliding_layers = [1]\n" + data, {"sliding_window = 0"});

@@ -11,7 +11,7 @@
 #include "parallel/mesh.h"
 #include "tensor/arena.h"
 #include "tokenizer/tokenizer.h"
-#include "train/replan.h"
+#include "train/plan_history.h"
 #include "train/run_data.h"
 
 namespace moraine {

@@ -18,13 +18,7 @@ CheckpointWritten save_now(Run& run);
 void save_in_background(Run& run);
 // The same into the memory of the hosts.
 void copy_to_memory(Run& run);
-// What was stored after `step`: every rank its part of copies in memory; on disk, which all share, one rank alone.
-void remove_stored_after(Run& run, int64_t step, bool on_disk);
-// What a call of MemoryCopy came to, if it is worth telling; rank 0.
-void report_refused(const Run& run, const std::string& warning);
 // Whether a save in the background still has this rank's private copy.
 bool saving(const Run& run);
-// Reports a background save that has finished, or failed.
-void report_save(Run& run, bool wait);
 
 }  // namespace moraine

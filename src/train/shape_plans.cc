@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "model/parameters.h"
 #include "train/run_memory.h"
 #include "train/run_mesh.h"
 #include "train/step_layout.h"

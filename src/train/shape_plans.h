@@ -16,6 +16,7 @@
 
 #include <vector>
 
+#include "model/parameters.h"
 #include "train/mesh_plans.h"
 
 namespace moraine {

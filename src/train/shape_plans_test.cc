@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "model/parameters.h"
 #include "train/run_memory.h"
 
 namespace moraine {

@@ -52,6 +52,15 @@ TEST_F(DemoTokens, TheChoiceIsKept) {
   EXPECT_EQ(choose(line("16900")), "3000000\n");
 }
 
+TEST_F(DemoTokens, WhatIsKeptIsANumber) {
+  for (const char* kept : {"abc\n", "12 34\n", "-5\n", "1e6\n", "0\n"}) {
+    folder.write("run/demo_tokens", kept);
+    EXPECT_EQ(choose(line("5000")), "failed") << kept;
+    EXPECT_NE(folder.read("err").find("run/demo_tokens holds"), std::string::npos)
+        << folder.read("err");
+  }
+}
+
 TEST_F(DemoTokens, ARunFromBeforeGoesOnAsItBegan) {
   posix_file_system().make_directories(folder.file("run"));
   folder.write("run/config.toml",

@@ -11,6 +11,7 @@
 #include "model/write_model.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"
+#include "train/metrics.h"
 
 namespace moraine {
 namespace {
@@ -145,6 +146,21 @@ TEST_F(EvalProgram, ChoiceSaysWhatItCutsAndWhatIsWrong) {
   expect_refused({"eval", "choice", "--model", file("model"), "--input", file("long.jsonl"),
                   "--max-length", "129"},
                  {"129", "128 positions"});
+}
+
+TEST_F(EvalProgram, AFileThatIsReadIsToldOnceAtItsEnd) {
+  ASSERT_EQ(run_shell(folder.path(), "gzip -k '" + file("a.jsonl") + "'").exit_code, 0);
+  for (const std::string name : {"a.jsonl", "a.jsonl.gz"}) {
+    const Ended ended =
+        run({"eval", "perplexity", "--model", file("model"), "--input", file(name)});
+    ASSERT_EQ(ended.exit_code, 0) << ended.err;
+    const std::string bytes =
+        format_count(static_cast<double>(posix_file_system().file_bytes(file(name))));
+    const std::string all = fmt::format(": {}/{} B", bytes, bytes);
+    const size_t at = ended.err.find(all);
+    ASSERT_NE(at, std::string::npos) << ended.err;
+    EXPECT_EQ(ended.err.find("eval ", at), std::string::npos) << ended.err;
+  }
 }
 
 TEST_F(EvalProgram, PerplexityOfShardsAndWithABegin) {

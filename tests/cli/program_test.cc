@@ -328,6 +328,9 @@ TEST_F(ProgramCli, TokenizerEncodesAndDecodes) {
   expect_error(with(encode, {"--text", "a", "--input", folder.file("bytes")}), 10,
                "--text and --input");
   expect_error({"tokenizer", "encode", "--text", "a"}, 10, "--tokenizer is missing");
+  expect_error({"tokenizer", "encode", "--text", "a", "--vocab-size", "300"}, 10,
+               "tokenizer encode: --vocab-size is for train alone");
+  expect_error({"tokenizer", "decode", "--text", "a", "--json"}, 10, "--text is for encode alone");
   expect_error({"tokenizer", "train", "--input", "x", "--vocab-size", "300"}, 10,
                "--out is missing");
 }

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/test_folder.h"
 #include "checkpoint/history.h"
+#include "model/parameters.h"
 #include "testing/places.h"
 #include "tests/tiny_run.h"
 #include "train/run_mesh.h"

@@ -229,7 +229,8 @@ SaveResult MemoryCopy::save_now(const CheckpointInfo& info, std::span<const Tens
         fmt::format("memory copy of step {} in {}: {}", info.step, folder_, error.what());
     if (error.code() == Code::kPeerLost) throw Error(error.code(), text);
     copy.give_up();
-    result.warning = text + "; training goes on without the copy";
+    if (!refused_) result.warning = text + "; training goes on without the copy";
+    refused_ = true;
   }
   return result;
 }

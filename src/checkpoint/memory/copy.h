@@ -18,8 +18,8 @@
 //         the new one); with several hosts twice that, and after newest() each host has all files.
 //         Refused if less than the new copy and `reserve_bytes` is free on any host.
 // Errors: only kPeerLost is thrown: anything else (no room, a limit of tmpfs, a folder of that name
-//         that is another user's) is a `warning`, and training goes on. The same refusal is told
-//         once.
+//         that is another user's) is a `warning`, and training goes on. It is told once, until a
+//         copy succeeds.
 // Threads: all calls from one thread; `comm` is used by nothing else.
 #pragma once
 
@@ -79,7 +79,7 @@ class MemoryCopy {
   const std::string run_root_;
   const MemoryCopyOptions options_;
   const std::string folder_;
-  bool refused_ = false;  // the last copy, for want of room
+  bool refused_ = false;  // the last copy: the warning was told
   SaveThread thread_;     // last: it is joined before the rest goes
 };
 

@@ -323,6 +323,24 @@ TEST_F(MemoryCopies, ALackOfRoomIsToldOnceAndTheOldCopyStays) {
   EXPECT_EQ(find(hosts, {&two_}), 2);
 }
 
+TEST_F(MemoryCopies, AnErrorIsToldOnceUntilACopySucceeds) {
+  const std::string memory_name = memory(0).substr(folder_.path().size() + 1);
+  disk().make_directories(base(0));
+  folder_.write(memory_name, "a file where the folder would be");
+  const RankErrors errors = run({0, 0}, [&](Communicator& comm, MemoryCopy& copy) {
+    EXPECT_NE(save(comm, copy, one_).warning.find("training goes on"), std::string::npos);
+    EXPECT_EQ(save(comm, copy, two_).warning, "");
+    if (comm.rank() == 0) disk().remove_all(memory(0));
+    EXPECT_NE(save(comm, copy, two_).written.directory, "");
+    if (comm.rank() == 0) {
+      disk().remove_all(memory(0));
+      folder_.write(memory_name, "again");
+    }
+    EXPECT_NE(save(comm, copy, three_).warning, "");
+  });
+  for (const auto& error : errors) EXPECT_FALSE(error.has_value()) << error->what();
+}
+
 TEST_F(MemoryCopies, AnotherRunOfTheSamePathIsNotTaken) {
   for (const std::vector<int>& hosts : {std::vector<int>{0, 0}, {0, 1}}) {
     folder_.clear();
