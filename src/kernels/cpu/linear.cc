@@ -13,15 +13,15 @@ namespace moraine::cpu {
 namespace {
 
 constexpr int64_t kL2Bytes = 512 << 10;  // of right panels a task keeps in L2: half of 1 MiB
-constexpr int64_t kMaxRowTiles = 16;     // of a task: 512 rows x 256 columns of sums in scratch
+constexpr int64_t kMaxRowTiles = 16;     // of a task: sums of 512 rows x 1024 columns at most
 constexpr int64_t kTaskPanels = 128;     // of a task of one row tile: as many sums
 constexpr int64_t kCacheBytes = int64_t{4} << 20;  // a larger pack comes from memory
-constexpr int64_t kTogether =
-    4;  // panels that a tile of few rows takes at once: a task has a multiple
-constexpr int64_t kListPanels = 8;      // of a task that computes some panels only
+constexpr int64_t kTogether = 4;    // panels that a tile of few rows takes; a task has a multiple
+constexpr int64_t kListPanels = 8;  // of a task that computes some panels only
 constexpr int64_t kMaxTilesAtOnce = 4;  // that take turns at each of its panels
-constexpr int64_t kFinishPanels = 8;    // a tile's sums stay in L1 until they are finished: 32 KiB
-constexpr double kTaskCost = 40e3;      // of step_cost: about 5 us, a loop's start is 1 to 3
+constexpr int64_t kRowsBytes = kMaxTilesAtOnce * kRowPanelBytes;  // in front of the sums
+constexpr int64_t kFinishPanels = 8;  // a tile's sums stay in L1 until they are finished: 32 KiB
+constexpr double kTaskCost = 40e3;    // of step_cost: about 5 us, a loop's start is 1 to 3
 
 // Whether the pack comes from memory, and the engine asks for it if there are rows enough.
 bool streams(const RowsProduct& p, const LinearEngine& e) {
@@ -60,6 +60,10 @@ Cut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
     blocks = std::min(ceil_div(wanted, tiles), std::max<int64_t>(blocks, panels / kTogether));
   }
   const int64_t row_tiles = std::clamp<int64_t>(tiles * blocks / wanted, 1, kMaxRowTiles);
+  const int64_t columns = ceil_div(ceil_div(panels, together), blocks) * together * kPanel,
+                sums = row_tiles * e.tile_rows * columns * int64_t{sizeof(float)};
+  MR_CHECK(p.w.k <= e.sum_block || kRowsBytes + sums <= kWorkerScratchBytes, "%ld bytes of sums",
+           static_cast<long>(sums));
   return {blocks, together, row_tiles};
 }
 
@@ -306,8 +310,7 @@ void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e)
         .panel1 =
             std::min(panels, even_begin(pieces, cut.column_blocks, column + 1) * cut.together)};
     uint8_t* scratch = ctx.worker_scratch<uint8_t>(worker);
-    rows_task.run(block,
-                  {scratch, reinterpret_cast<float*>(scratch + kMaxTilesAtOnce * kRowPanelBytes)});
+    rows_task.run(block, {scratch, reinterpret_cast<float*>(scratch + kRowsBytes)});
   });
 }
 
@@ -350,8 +353,7 @@ void linear_forward_panels(Context& ctx, const LinearForwardPanels& a) {
                          .panel0 = even_begin(panels, runs, run),
                          .panel1 = even_begin(panels, runs, run + 1)};
     uint8_t* scratch = ctx.worker_scratch<uint8_t>(worker);
-    rows_task.run(block,
-                  {scratch, reinterpret_cast<float*>(scratch + kMaxTilesAtOnce * kRowPanelBytes)});
+    rows_task.run(block, {scratch, reinterpret_cast<float*>(scratch + kRowsBytes)});
   });
 }
 
