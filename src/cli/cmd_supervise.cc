@@ -59,6 +59,7 @@ double expect_useful(const UsefulShare& seen, int64_t state_every_steps) {
 SupervisePlan plan_of_run(const SuperviseFlags& f) {
   SettingsTable settings = SettingsTable::parse(posix_file_system().read(f.config), f.config);
   for (const std::string& assignment : f.assignments) settings.set(assignment);
+  if (f.ranks_given) settings.set(fmt::format("supervise.ranks={}", f.ranks));
   SupervisePlan plan;
   const SuperviseConfig config = read_supervise_config(settings);
   plan.options = config.decide;
@@ -68,7 +69,6 @@ SupervisePlan plan_of_run(const SuperviseFlags& f) {
     plan.show.expect_useful = [every](const UsefulShare& seen) {
       return expect_useful(seen, every);
     };
-  if (f.ranks_given) plan.options.ranks = f.ranks;
   std::vector<std::string> words = {own_program(), "train", "--config", f.config, "--out", f.out};
   std::vector<std::string> sets = f.assignments;
   for (const std::string& added : added_assignments(settings)) sets.push_back(added);
