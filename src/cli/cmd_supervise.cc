@@ -129,7 +129,7 @@ void fit_hosts(const SuperviseFlags& f, SupervisePlan* plan) {
   if (o.program.empty()) o.program = own_program();
   check_hosts(o);
   if (std::any_of(o.hosts.begin(), o.hosts.end(), is_this_host))  // ranks here will read it
-    read_secret_file("supervise.secret_file", o.secret_file);
+    check_secret_file("supervise.secret_file", o.secret_file);
   plan->folder = join_path(f.out, "supervise");
   if (std::all_of(o.hosts.begin(), o.hosts.end(), is_this_host)) return;
   plan->folder = std::filesystem::absolute(plan->folder).lexically_normal().string();
