@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/random.h"
+#include "supervisor/rank_watch.h"
 #include "supervisor/state_json.h"
 
 namespace moraine {
