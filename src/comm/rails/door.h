@@ -2,7 +2,8 @@
 //
 // Whoever comes says which member it is, of how many, and of which generation it was last; both sides prove that they
 // know the secret, over numbers that the other one chose. Strangers are dropped without an answer; a guest of another
-// number is told so, and one that is here already, once it has proved that it belongs here. Who has been let in waits behind the door until a meeting takes it.
+// number is told so, and one that is here already, once it has proved that it belongs here. Who has been let in waits
+// behind the door until a meeting takes it.
 //
 // Errors:  kIo if the address cannot be listened on.
 // Threads: one at a time.
