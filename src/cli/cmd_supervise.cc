@@ -59,6 +59,7 @@ double expect_useful(const UsefulShare& seen, int64_t state_every_steps) {
 SupervisePlan plan_of_run(const SuperviseFlags& f) {
   SettingsTable settings = SettingsTable::parse(posix_file_system().read(f.config), f.config);
   for (const std::string& assignment : f.assignments) settings.set(assignment);
+  if (f.ranks_given) settings.set(fmt::format("supervise.ranks={}", f.ranks));
   SupervisePlan plan;
   const SuperviseConfig config = read_supervise_config(settings);
   plan.options = config.decide;
@@ -68,7 +69,6 @@ SupervisePlan plan_of_run(const SuperviseFlags& f) {
     plan.show.expect_useful = [every](const UsefulShare& seen) {
       return expect_useful(seen, every);
     };
-  if (f.ranks_given) plan.options.ranks = f.ranks;
   std::vector<std::string> words = {own_program(), "train", "--config", f.config, "--out", f.out};
   std::vector<std::string> sets = f.assignments;
   for (const std::string& added : added_assignments(settings)) sets.push_back(added);
@@ -129,7 +129,7 @@ void fit_hosts(const SuperviseFlags& f, SupervisePlan* plan) {
   if (o.program.empty()) o.program = own_program();
   check_hosts(o);
   if (std::any_of(o.hosts.begin(), o.hosts.end(), is_this_host))  // ranks here will read it
-    read_secret_file("supervise.secret_file", o.secret_file);
+    check_secret_file("supervise.secret_file", o.secret_file);
   plan->folder = join_path(f.out, "supervise");
   if (std::all_of(o.hosts.begin(), o.hosts.end(), is_this_host)) return;
   plan->folder = std::filesystem::absolute(plan->folder).lexically_normal().string();

@@ -2,6 +2,8 @@
 #include "cli/secret_file.h"
 
 #include <cctype>
+#include <filesystem>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/file_system.h"
@@ -26,6 +28,16 @@ std::string read_secret_file(const char* what, const std::string& path) {
                 "{} {}: it has {} bytes; wanted at least {}, the same on every host", what, path,
                 size, kSecretShortest);
   return text.substr(0, size);
+}
+
+void check_secret_file(const char* what, const std::string& path) {
+  std::error_code none;
+  const std::filesystem::file_status status = std::filesystem::status(path, none);
+  if (std::filesystem::is_other(status) && !std::filesystem::is_character_file(status))
+    throw_error(Code::kInvalidArgument,
+                "{} {}: it is a pipe or the like, which can be read once; wanted a file", what,
+                path);
+  read_secret_file(what, path);
 }
 
 }  // namespace moraine

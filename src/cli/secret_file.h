@@ -13,4 +13,7 @@ constexpr int kSecretShortest = 16, kSecretLongest = 4096;
 // Without white space at its end. `what` names it: --secret-file. Empty path: no secret.
 std::string read_secret_file(const char* what, const std::string& path);
 
+// One that many processes are to read. kInvalidArgument too: a pipe, whose content only the first of them gets.
+void check_secret_file(const char* what, const std::string& path);
+
 }  // namespace moraine

@@ -2,9 +2,11 @@
 // by something else; or if a rank that ends waits for one that is silent for longer than it is patient.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <exception>
 #include <sstream>
 #include <thread>
 
@@ -60,7 +62,14 @@ std::vector<int> meet_without_rails(const std::string& rendezvous, int leaves_in
 std::string told_by_rank_0(int leaves_in, std::vector<int>* told) {
   setenv("MORAINE_HOST_MEMORY", "off", 1);
   const std::string rendezvous = free_local_address();
-  std::thread other([&] { *told = meet_without_rails(rendezvous, leaves_in); });
+  std::string other_text;
+  std::thread other([&] {
+    try {
+      *told = meet_without_rails(rendezvous, leaves_in);
+    } catch (const std::exception& e) {
+      other_text = e.what();
+    }
+  });
   RailsOptions options = test_rails(0, 2, 1, rendezvous);
   options.replace_seconds = 60;
   options.times = patient_for(kShortPatience);
@@ -72,6 +81,7 @@ std::string told_by_rank_0(int leaves_in, std::vector<int>* told) {
     EXPECT_EQ(e.code(), Code::kPeerLost);
   }
   other.join();
+  EXPECT_EQ(other_text, "");
   unsetenv("MORAINE_HOST_MEMORY");
   return text;
 }
@@ -134,8 +144,10 @@ TEST(RailsApart, RanksThatEndTogetherWaitShortlyForOneThatIsStopped) {
     options.times = patient_for(1e6);
     return open_rails_transport(options);
   };
-  const pid_t other = fork();
+  const pid_t parent = getpid(), other = fork();
   if (other == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // whatever becomes of the test
+    if (getppid() != parent) _exit(1);
     const std::unique_ptr<Transport> transport = open(1);
     for (;;) pause();
   }

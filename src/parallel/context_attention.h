@@ -10,7 +10,8 @@
 //
 // Of a device, blocks go through the host's pinned memory (parallel/staged_rows.h), and are exchanged there as on the
 // CPU. The ring's blocks of keys go on from where they have arrived, so forward waits for the device once in a layer,
-// and is two hops ahead of it at most; backward waits once for each hop. The all-gather waits once, backward twice.
+// and is two hops ahead of it at most; backward waits once, and once for each hop. The all-gather waits once, backward
+// twice.
 //
 // Types:  q, k, v, o and gradients f32 or bf16 (ring: f64 too, on the reference backend). Parts,
 //         their sums and gradients in flight f32 (wide), rounded once at the end.

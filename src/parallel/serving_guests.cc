@@ -25,8 +25,7 @@ void ServingGuests::add_layer(Arena& arena, const ExpertPacks& held) {
   guests_.push_back({.gate_up = take_slots(arena, held.gate_up, shape_.slots),
                      .down = take_slots(arena, held.down, shape_.slots)});
   tables_.push_back(no_guests(shape_));
-  const int64_t each = static_cast<int64_t>(group(held.gate_up, 0).size()) +
-                       static_cast<int64_t>(group(held.down, 0).size());
+  const int64_t each = bytes_of_guest(static_cast<int64_t>(held_.size()) - 1);
   staged_.emplace_back(arena, gpu_, "guests.weights",
                        std::min(held.down.groups, (shape_.members - 1) * shape_.slots) * each,
                        shape_.slots * each);
@@ -39,7 +38,8 @@ Bytes ServingGuests::group(const PackedMatrix& pack, int64_t index) const {
 
 int64_t ServingGuests::bytes_of_guest(int64_t layer) const {
   const ExpertPacks& held = held_[static_cast<size_t>(layer)];
-  return packed_group_bytes(held.gate_up) + packed_group_bytes(held.down);
+  return static_cast<int64_t>(group(held.gate_up, 0).size()) +
+         static_cast<int64_t>(group(held.down, 0).size());
 }
 
 void ServingGuests::send(int64_t layer, const GuestTable& next) {

@@ -12,6 +12,8 @@
 #include "base/error.h"
 #include "comm/all_ranks.h"
 #include "comm/thread_ranks.h"
+#include "kernels/gpu/gpu_arena_memory.h"
+#include "parallel/test_late_gpu.h"
 #include "testing/rig.h"
 
 namespace moraine {
@@ -144,6 +146,31 @@ ServingAnswer serve(const ServingJob& job) {
     EXPECT_EQ(answer.tables[i], answer.tables[i % kLayerCount]) << "ranks place differently";
   EXPECT_EQ(answer.wrong_bytes, 0);
   return answer;
+}
+
+// Packs in a device's memory have no padding, which what is not worth its bytes is measured by.
+TEST(ServingGuests, OfADeviceWhatTravelsIsCounted) {
+  run_thread_ranks(2, [](Transport& transport) {
+    Communicator comm(transport, all_ranks(transport), 1, "guests", 60);
+    testing::LateGpu gpu;
+    gpu::GpuArenaMemory memory{gpu};
+    Arena arena{Arena::Mode::kReal, &memory};
+    ServingGuests guests(comm, {.experts = 2, .members = 2, .slots = 1}, &gpu);
+    const auto pack = [&arena](int64_t n) {
+      constexpr int64_t kWidth = 3;
+      return PackedMatrix{
+          .data = arena.take_bytes("packs", "weights", n * kWidth * dtype_bytes(DType::kBF16)),
+          .dtype = DType::kBF16,
+          .n = n,
+          .k = kWidth};
+    };
+    guests.add_layer(arena, {.gate_up = pack(5), .down = pack(3)});
+    guests.send(0, {.expert = {1, 0}});
+    guests.wait();
+    constexpr int64_t kBytes = (5 + 3) * 3 * 2;
+    EXPECT_EQ(guests.bytes_of_guest(0), kBytes);
+    EXPECT_EQ(guests.bytes_sent(), kBytes);
+  });
 }
 
 TEST(ServingPlacer, AHotExpertIsSharedInItsLayerAlone) {

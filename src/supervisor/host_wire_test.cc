@@ -6,7 +6,10 @@
 
 #include <cmath>
 
+#include "base/json.h"
 #include "base/random.h"
+#include "supervisor/rank_watch.h"
+#include "supervisor/state_json.h"
 
 namespace moraine {
 namespace {
@@ -86,6 +89,9 @@ TEST(HostWire, ALossMayBeNoNumber) {
     EXPECT_TRUE(got == loss || (std::isnan(got) && std::isnan(loss))) << got << " in " << line;
     EXPECT_EQ(std::get<RankBeat>(*heard).beat.step, 7);
   }
+  BeatSnapshot old{.loss = 7};  // of a state that was left before
+  state_from_json(parse_json("{\"loss\":null}", "old"), &old);
+  EXPECT_TRUE(std::isnan(old.loss)) << old.loss;
   EXPECT_NE(problem_of_report("{\"kind\":\"beat\",\"rank\":1,\"beat\":{\"loss\":\"much\"}}"), "");
   EXPECT_NE(problem_of_report("{\"kind\":\"beat\",\"rank\":1,\"beat\":{\"step_seconds\":\"nan\"}}"),
             "");

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/saturate.h"
 #include "supervisor/incident_page.h"
 #include "supervisor/run_metrics.h"
 #include "supervisor/state_json.h"
@@ -68,8 +69,9 @@ void RunView::hear(const RunEvent& event) {
   if (const auto* e = std::get_if<RankBeat>(&event)) {
     *beat_of(e->rank) = e->beat;
     Counted& counted = counted_of(e->rank);
-    strangers_ += std::max<int64_t>(0, e->beat.strangers - counted.strangers);
-    counted.strangers = e->beat.strangers;
+    const int64_t strangers = std::max<int64_t>(0, e->beat.strangers);  // a host may say anything
+    strangers_ = add_saturated(strangers_, std::max<int64_t>(0, strangers - counted.strangers));
+    counted.strangers = strangers;
   } else if (const auto* started = std::get_if<RankStarted>(&event)) {
     beat_of(started->rank);
     beats_[static_cast<size_t>(started->rank)].reset();

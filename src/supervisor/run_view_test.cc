@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "base/test_folder.h"
@@ -89,6 +91,12 @@ TEST(RunView, StrangersOfAllProcessesAreSummed) {
   EXPECT_EQ(sum(1, 4), "6");
   view.hear(RankStarted{1, 102});
   EXPECT_EQ(sum(1, 7), "13");
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(sum(1, -kMost), "13");
+  for (int times = 0; times < 3; ++times) {  // more than there are numbers
+    EXPECT_EQ(sum(1, kMost).substr(0, 5), "9.223");
+    EXPECT_EQ(sum(1, -kMost).substr(0, 5), "9.223");
+  }
 }
 
 TEST(RunView, SpeedIsNothingWhileNoStepIsDone) {

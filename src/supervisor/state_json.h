@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -86,7 +87,10 @@ void state_from_json(const Json& json, T* value) {
   } else if constexpr (std::is_enum_v<T>) {
     *value = static_cast<T>(json.get<int64_t>());
   } else if constexpr (std::is_same_v<T, FreeNumber>) {
-    value->value = json.is_string() ? number_in(json.get<std::string>()) : json.get<double>();
+    if (json.is_null())  // as a NaN was told before
+      value->value = std::numeric_limits<double>::quiet_NaN();
+    else
+      value->value = json.is_string() ? number_in(json.get<std::string>()) : json.get<double>();
   } else if constexpr (std::is_same_v<T, double>) {
     *value = json.is_null() ? 0 : json.get<double>();
   } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {

@@ -21,16 +21,14 @@ Fields supervise_fields(SuperviseConfig& config) {
       {"ranks", &o.ranks, "", "Processes of the run.", 1, 4096},
       {"hosts", &o.hosts, "",
        "Where they are, the same number on each; `localhost`: here. Other hosts see the run's "
-       "folder "
-       "under the same name."},
+       "folder under the same name."},
       {"spares", &o.spares, "", "How many of the hosts, the last ones, are idle until one is lost.",
        0},
       {"launch", &o.launch, "",
        "Words before a command that is to run on another host, `{host}`: its name."},
       {"rendezvous", &o.rendezvous, "",
        "HOST:PORT where rank 0 listens; needed with other hosts. `{host}`: the host that rank 0 is "
-       "on "
-       "now."},
+       "on now."},
       {"secret_file", &o.secret_file, "",
        "File on every host whose content ranks must know to be let in; empty: none."},
       {"program", &o.program, "",
@@ -54,9 +52,7 @@ Fields supervise_fields(SuperviseConfig& config) {
       {"backoff_seconds_max", &o.backoff_seconds_max, "seconds", "The longest of these.", 0},
       {"grace_seconds", &o.grace_seconds, "seconds",
        "For ranks to end by themselves when all are to start again (who only waits to meet others "
-       "is "
-       "ended at once); and to find each other when "
-       "some are done already.",
+       "is ended at once); and to find each other when some are done already.",
        0},
       {"stop_seconds", &o.stop_seconds, "seconds", "For ranks to save when the run is to stop.", 1},
       {"disk_low_mib", &o.disk_low_mib, "MiB", "Less free in the run's folder is told.", 0},
@@ -124,15 +120,37 @@ int64_t state_every_steps(const SettingsTable& settings) {
   return steps;
 }
 
+struct Patience {
+  int64_t attempts;
+  double hold, interval;
+};
+
+// `train` refuses what is beyond its deadline as well, once for each rank, by keys that nobody set.
+void check_patience(const SettingsTable& settings, double host_seconds, const Patience& p) {
+  double deadline = 300;  // train/run_config.h
+  read_key(settings, "parallel", {"deadline_seconds", &deadline, "seconds", "", 0.1});
+  const double seconds = static_cast<double>(p.attempts) * (p.hold + p.interval);
+  if (seconds <= deadline) return;
+  throw_error(Code::kInvalidArgument,
+              "supervise.host_seconds: found {}, for which ranks of a run with spares wait for a "
+              "silent one: parallel.retry_attempts * (hold_seconds + retry_interval_seconds) = {} "
+              "* ({} + {}) = {} s; wanted no more than parallel.deadline_seconds = {}",
+              host_seconds, p.attempts, p.hold, p.interval, seconds, deadline);
+}
+
 // Who waits for a host for longer than it takes to give it up holds up its successor: what the config does not say of
 // attempts * (hold + interval) is such that all of it is `seconds`.
-void add_patience(const SettingsTable& settings, double seconds, std::vector<std::string>* added) {
+void add_patience(const SettingsTable& settings, const SuperviseOptions& o,
+                  std::vector<std::string>* added) {
   constexpr double kLeastHold = 0.5;  // train/run_config.cc
+  const double seconds = o.host_seconds;
   int64_t attempts = 1;
   double interval = 0;
   read_key(settings, "parallel", {"retry_attempts", &attempts, "", "", 1});
   read_key(settings, "parallel", {"retry_interval_seconds", &interval, "seconds", "", 0});
   const double hold = std::max(kLeastHold, seconds / static_cast<double>(attempts) - interval);
+  if (o.ranks > 1 && !settings.table("parallel").has("hold_seconds"))
+    check_patience(settings, seconds, {attempts, hold, interval});
   const auto add = [&](const char* key, const std::string& value) {
     if (!settings.table("parallel").has(key))
       added->push_back(fmt::format("parallel.{}={}", key, value));
@@ -193,7 +211,7 @@ std::vector<std::string> added_assignments(const SettingsTable& settings) {
   if (!settings.table("checkpoint").has("memory_every_steps"))
     added.push_back(fmt::format("checkpoint.memory_every_steps={}", kMemoryEverySteps));
   const SuperviseOptions options = read_supervise_config(settings).decide;
-  if (options.spares > 0) add_patience(settings, options.host_seconds, &added);
+  if (options.spares > 0) add_patience(settings, options, &added);
   return added;
 }
 

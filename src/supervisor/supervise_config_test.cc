@@ -56,6 +56,39 @@ TEST(SuperviseHosts, WithSparesRanksArePatientForAsLongAsASilentHostIs) {
   EXPECT_EQ(holds("hold_seconds = 3\nretry_attempts = 9\nretry_interval_seconds = 1", 1), "");
 }
 
+// Else each of its ranks would say so, by keys that nobody set.
+TEST(SuperviseHosts, MorePatienceThanRanksHaveIsRefusedBeforeAnyIsStarted) {
+  const auto problem = [](const std::string& supervise, const std::string& parallel) {
+    const std::string text =
+        fmt::format("[supervise]\nhosts = ['a', 'b']\n{}\n[parallel]\n{}", supervise, parallel);
+    try {
+      added_assignments(SettingsTable::parse(text, "test"));
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  struct Case {
+    const char *supervise, *parallel;
+    bool fits;
+  };
+  for (const Case& c : {
+           Case{"ranks = 2\nspares = 1", "deadline_seconds = 15", false},
+           Case{"ranks = 2\nspares = 1", "deadline_seconds = 20", true},
+           Case{"ranks = 2\nspares = 1\nhost_seconds = 400", "", false},
+           Case{"ranks = 2\nspares = 1\nhost_seconds = 300", "", true},
+           Case{"ranks = 2\nspares = 1\nhost_seconds = 400", "deadline_seconds = 400", true},
+           Case{"ranks = 2\nspares = 1\nhost_seconds = 400", "hold_seconds = 15", true},
+           Case{"ranks = 2\nspares = 1", "retry_attempts = 3\nretry_interval_seconds = 100", false},
+           Case{"ranks = 1\nspares = 1", "deadline_seconds = 15", true},  // waits for nobody
+           Case{"ranks = 2", "deadline_seconds = 15", true},
+       }) {
+    const std::string said = problem(c.supervise, c.parallel);
+    EXPECT_EQ(said.empty(), c.fits) << c.supervise << ", " << c.parallel << ": " << said;
+    EXPECT_EQ(said.find("supervise.host_seconds: found") == 0, !c.fits) << said;
+  }
+}
+
 TEST(SuperviseHosts, WhatDoesNotFitIsSaid) {
   struct Case {
     const char *text, *part;

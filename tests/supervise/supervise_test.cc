@@ -2,7 +2,10 @@
 //
 // Breaks if a process that ended is not started again or is started twice, if a supervisor that was killed takes its
 // processes with it or does not find them, or if what it did to a run is in the answer.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -375,6 +378,10 @@ TEST_F(SuperviseRun, WhatAPersonMustLookAtStopsAtOnce) {
 // Before a process is started, of one rank and of many.
 TEST_F(SuperviseRun, WhatRanksCouldNotMeetByIsRefused) {
   write_file(folder.file("short"), "abc\n");
+  ASSERT_EQ(mkfifo(folder.file("pipe").c_str(), 0600), 0);
+  // Would be read here, and leave nothing for ranks.
+  const int pipe = open(folder.file("pipe").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(write(pipe, "sixteen bytes at least\n", 23), 23);
   for (const int ranks : {1, 2}) {
     const auto refused = [&](const std::string& set, Code code, const std::string& part) {
       std::vector<std::string> args = of_run(ranks);
@@ -389,8 +396,10 @@ TEST_F(SuperviseRun, WhatRanksCouldNotMeetByIsRefused) {
     refused(secret + "none", Code::kNotFound, "there is no such file");
     refused(secret + "short", Code::kInvalidArgument, "wanted at least 16");
     refused("supervise.secret_file=/dev/zero", Code::kInvalidArgument, "more than 4096 bytes");
+    refused(secret + "pipe", Code::kInvalidArgument, "it is a pipe");
     refused("supervise.rendezvous=nonsense", Code::kInvalidArgument, "wanted HOST:PORT");
   }
+  close(pipe);
 }
 
 TEST(SuperviseTable, TheDocumentShowsTheTable) {

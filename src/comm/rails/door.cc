@@ -99,8 +99,6 @@ bool Door::welcome(Guest& g, double end) {
       g.join.members == options_.members && g.join.member > 0 && g.join.member < options_.members;
   Welcome welcome;
   if (!fits) welcome.answer = JoinAnswer::kOtherNumber;
-  g.is_taken = fits && is_taken(g.join);
-  if (g.is_taken) welcome.answer = JoinAnswer::kTaken;
   g.link = {g.fd, make_nonce(), g.join.nonce, g.join.generation, 0};
   welcome.nonce = g.link.nonce_host;
   welcome.proof =
@@ -150,7 +148,7 @@ void Door::drop_who_left() {
 }
 
 void Door::count_end(const Guest& g, bool in_time) {
-  if (g.is_taken) return;  // of this job
+  if (g.is_taken) return;  // it has proved to be of this job
   if (guests_.size() > kMostAtDoor) {
     ++too_many_;
   } else if (!in_time) {

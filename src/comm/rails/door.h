@@ -1,8 +1,9 @@
 // Door: where member 0 of a job listens for the others, and learns who they are.
 //
 // Whoever comes says which member it is, of how many, and of which generation it was last; both sides prove that they
-// know the secret, over numbers that the other one chose. Strangers are dropped without an answer; a member that is
-// here already, or of another number, is told so. Who has been let in waits behind the door until a meeting takes it.
+// know the secret, over numbers that the other one chose. Strangers are dropped without an answer; a guest of another
+// number is told so, and one that is here already, once it has proved that it belongs here. Who has been let in waits
+// behind the door until a meeting takes it.
 //
 // Errors:  kIo if the address cannot be listened on.
 // Threads: one at a time.
@@ -50,7 +51,8 @@ struct Welcome {
   RailProof proof = {};
 };
 
-struct Verdict {  // on the guest's proof: another one may have become that member since the welcome
+struct
+    Verdict {  // on the guest's proof: another one may be that member, which is no stranger's business
   JoinAnswer answer = JoinAnswer::kWelcome;
   RailProof proof = {};
 };

@@ -207,7 +207,7 @@ void RailSockets::greet(int fd) {
   open_rail(hello.from, rail, std::move(connection));
 }
 
-// Connecting ----------------------------------------------------------------------------------------
+// Connecting --------------------------------------------------------------------------------------
 
 void RailSockets::begin_connecting(int rank, int rail) {
   Peer& p = peers_.at(rank);
