@@ -42,7 +42,7 @@ find_library(TOML tomlplusplus REQUIRED)
 # The parser is in the library and not once more in our file.
 set_source_files_properties(src/base/settings.cc PROPERTIES COMPILE_DEFINITIONS "TOML_HEADER_ONLY=0;TOML_SHARED_LIB=1")
 
-moraine_layer(base LIBRARIES fmt::fmt Threads::Threads ${XXHASH} ${SIMDJSON} ${TOML})
+moraine_layer(base LIBRARIES fmt::fmt Threads::Threads ${CMAKE_DL_LIBS} ${XXHASH} ${SIMDJSON} ${TOML})
 moraine_layer(tensor DEPENDS base)
 moraine_layer(kernels DEPENDS base tensor LIBRARIES hwy::hwy ${CMAKE_DL_LIBS})
 if(MORAINE_TESTS)

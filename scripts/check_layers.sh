@@ -60,7 +60,7 @@ gtest/: kernels/attention_allowed.h testing/rig.cc testing/two_ways.h
 '
 
 # What else may stand in <>: the standard library (no dot, no slash), fmt, sanitizers, and these of the system.
-system='sys/ netinet/ arpa/ linux/ net/ fmt/ sanitizer/ cpuid.h cxxabi.h dirent.h dlfcn.h errno.h fcntl.h ifaddrs.h netdb.h poll.h pthread.h sched.h signal.h stdlib.h ucontext.h unistd.h'
+system='sys/ netinet/ arpa/ linux/ net/ fmt/ sanitizer/ cpuid.h cxxabi.h dirent.h dlfcn.h elf.h errno.h fcntl.h ifaddrs.h netdb.h poll.h pthread.h sched.h signal.h stdlib.h ucontext.h unistd.h'
 
 # Files of a folder (x.h and x.cc are one) include each other in no circle, but for these, and what is below a path that
 # ends in /: an operation and its backends (kernels, optim), values of a language and what works on them (jinja, ptx),

@@ -2,6 +2,7 @@
 #include "bench/gpu.h"
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -205,6 +206,9 @@ GpuAnswer ask_gpu(const std::string& name, bool emulated) {
   } catch (const Error& error) {
     if (error.code() != Code::kDevice) throw;
     a.why = error.what();
+    // This goes on, and there is nothing to choose.
+    if (a.why.ends_with(gpu::kWithoutGpu))
+      a.why.resize(a.why.size() - std::strlen(gpu::kWithoutGpu));
   }
   return a;
 }

@@ -265,6 +265,11 @@ void cmd_bench(const CommandLine& line) {
       "hardware.");
   declare(flags, f);
   if (!flags.parse(line)) return;
+  if (flags.given("device") && f.what != "gpu")
+    throw_error(Code::kInvalidArgument,
+                "--device {}: bench {} computes on the CPU; bench gpu alone takes a device; leave "
+                "it out",
+                f.device, f.what);
   f.options.threads = f.threads > 0 ? static_cast<int>(f.threads) : usable_cores();
   if (f.what == "memory") {
     bench_memory(f.options);

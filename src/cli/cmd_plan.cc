@@ -13,8 +13,10 @@
 #include "cli/plan_step.h"
 #include "comm/absent_transport.h"
 #include "infer/rank_steps.h"
+#include "kernels/gpu/open_device.h"
 #include "model/loaded_model.h"
 #include "train/auto_dtype.h"
+#include "train/check_device_config.h"
 #include "train/complete_config.h"
 #include "train/run_memory.h"
 
@@ -50,6 +52,7 @@ RunConfig read_planned_config(const PlanFlags& f) {
         "plan {}: model.vocab_size is not given and {} is not built yet; set model.vocab_size",
         f.action, config.phases.front().train.front().path);
   }
+  check_device_config(config, f.ranks);
   measure_dtype(config);
   return config;
 }
@@ -60,12 +63,10 @@ void check_rank(const PlanFlags& f) {
 }
 
 // A dry arena for each phase.
-std::deque<Arena> plan_run(const PlanFlags& f) {
-  check_rank(f);
+std::deque<Arena> plan_run(const PlanFlags& f, const RunConfig& config) {
   const Machine machine = f.step.machine_file.empty()
                               ? Machine()
                               : load_machine(posix_file_system(), f.step.machine_file);
-  const RunConfig config = read_planned_config(f);
   const auto phases = static_cast<int64_t>(config.phases.size());
   if (f.phase > phases)
     throw_error(Code::kInvalidArgument, "--phase {}: the run has phases 1 to {}", f.phase, phases);
@@ -125,17 +126,22 @@ void print_answers(PlanFlags f) {
   print_plan(LoadedModel::plan(directory, f.load)->arena(), f.json);
 }
 
-// One phase whole, of all what they take.
-void print_phases(const std::deque<Arena>& plans, size_t phase, bool json) {
-  if (plans.size() == 1) return print_plan(plans[0], json);
+// One phase whole, of all what they take. note: of the CPU's plan for a device; or empty.
+void print_phases(const std::deque<Arena>& plans, size_t phase, bool json,
+                  const std::string& note) {
   if (json) {
     Json plan = plan_json(plans[phase]);
-    plan["phase"] = phase + 1;
-    for (const Arena& arena : plans) plan["phases_bytes"].push_back(arena.bytes());
+    if (!note.empty()) plan["note"] = note;
+    if (plans.size() > 1) {
+      plan["phase"] = phase + 1;
+      for (const Arena& arena : plans) plan["phases_bytes"].push_back(arena.bytes());
+    }
     fmt::print("{}\n", json_text(plan));
     return;
   }
   print_plan(plans[phase], false);
+  if (!note.empty()) fmt::print("\n{}\n", note);
+  if (plans.size() == 1) return;
   fmt::print("\nthis is phase {} of {}; each takes:", phase + 1, plans.size());
   for (const Arena& arena : plans)
     fmt::print(" {:.1f}", static_cast<double>(arena.bytes()) / (1 << 20));
@@ -143,13 +149,15 @@ void print_phases(const std::deque<Arena>& plans, size_t phase, bool json) {
 }
 
 void print_run(const PlanFlags& f) {
-  const std::deque<Arena> plans = plan_run(f);
+  check_rank(f);
+  const RunConfig config = read_planned_config(f);
+  const std::deque<Arena> plans = plan_run(f, config);
   const auto most =
       std::max_element(plans.begin(), plans.end(),
                        [](const Arena& a, const Arena& b) { return a.bytes() < b.bytes(); });
   const auto phase =
       f.phase > 0 ? static_cast<size_t>(f.phase - 1) : static_cast<size_t>(most - plans.begin());
-  print_phases(plans, phase, f.json);
+  print_phases(plans, phase, f.json, device_note(config));
 }
 
 }  // namespace
@@ -186,7 +194,7 @@ void cmd_plan(const CommandLine& line) {
                1 << 30)
       .integer("sequences", &f.sequences, "Of --model: sequences of that length in the cache.", 1,
                1 << 20)
-      .text("device", &f.load.device, "Of --model: as of `serve`.")
+      .text("device", &f.load.device, std::string("memory, of --model: ") + gpu::kDeviceHelp)
       .flag("share-cache", &f.share_cache, "Of --model on several ranks: as of `serve`.")
       .choice("low-latency", &f.load.low_latency, {"auto", "on", "off"},
               "Of --model on several ranks: as of `serve`.")
@@ -197,6 +205,12 @@ void cmd_plan(const CommandLine& line) {
   declare_plan_shape(flags, &f.shape);
   declare_reliability(flags, &f.reliability);
   if (!flags.parse(line)) return;
+  if (flags.given("device") && (f.action != "memory" || f.model_path.empty()))
+    throw_error(
+        Code::kInvalidArgument,
+        "--device {}: plan memory --model DIR alone takes a device; the plans of a run are the "
+        "CPU's, and its device is train.device of its config; leave it out",
+        f.load.device);
   if (f.action == "reliability") return print_reliability(f.reliability, f.ranks, f.json);
   if (f.action == "step" || f.action == "shape" || f.action == "cluster") return plan_time(f);
   if (f.config_path.empty() && f.model_path.empty())

@@ -86,6 +86,14 @@ void check_plan_number(const char* flag, double value, double least) {
               kMost);
 }
 
+std::string device_note(const RunConfig& config) {
+  if (config.train.device == "cpu") return "";
+  return fmt::format(
+      "train.device = {}: this is the plan of a CPU, without what a device takes besides "
+      "(docs/gpu.md)",
+      config.train.device);
+}
+
 Machine plan_machine(const std::string& path) {
   return path.empty() ? nominal_machine(usable_cores()) : load_machine(posix_file_system(), path);
 }
@@ -110,7 +118,11 @@ void print_plan_step(const PlanStepFlags& f, const RunConfig& config, int ranks,
   const std::vector<MeshPlan> plans = plan_meshes(config, place, machine, ranks, search);
   const double tokens = tokens_of_step(config);
   if (json) {
-    for (const MeshPlan& p : plans) fmt::print("{}\n", json_text(plan_json(p, tokens)));
+    for (const MeshPlan& p : plans) {
+      Json row = plan_json(p, tokens);
+      if (const std::string note = device_note(config); !note.empty()) row["note"] = note;
+      fmt::print("{}\n", json_text(row));
+    }
     return;
   }
   fmt::print("machine: {}\n{} ranks on it, {} threads each; {:.0f} tokens a step\n\n",
@@ -125,6 +137,7 @@ void print_plan_step(const PlanStepFlags& f, const RunConfig& config, int ranks,
       "\nthe first: {:.1f} ms, of it {:.1f} exposed communication, {:.1f} if nothing hid it\n{}",
       1e3 * plans.front().time.seconds, 1e3 * plans.front().time.exposed,
       1e3 * plans.front().time.communication, step_parts_text(plans.front().time));
+  if (const std::string note = device_note(config); !note.empty()) fmt::print("\n{}\n", note);
 }
 
 }  // namespace moraine

@@ -22,6 +22,9 @@ void declare_plan_step(Flags& flags, PlanStepFlags* f);
 // Numbers of flags. Errors: kInvalidArgument, naming the flag.
 void check_plan_number(const char* flag, double value, double least);
 
+// That a plan is the CPU's where the config names a device; empty: it names none.
+std::string device_note(const RunConfig& config);
+
 // The machine file, or nominal rates of the cores here.
 Machine plan_machine(const std::string& path);
 

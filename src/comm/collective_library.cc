@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace moraine {
 namespace {
@@ -24,9 +25,10 @@ void find(void* library, const std::string& file, const char* name, F*& function
 }  // namespace
 
 CollectiveLibrary load_collective_library(const std::string& file) {
-  void* const l = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const OpenedLibrary library = open_library(file);
+  void* const l = library.handle;
   if (l == nullptr)
-    throw_error(Code::kNotFound, "load {}: {}; install it; {}", file, dlerror(), kInstead);
+    throw_error(Code::kNotFound, "load {}: {}; install it; {}", file, library.why, kInstead);
   CollectiveLibrary c;
   find(l, file, "ncclGetVersion", c.version);
   find(l, file, "ncclGetUniqueId", c.make_id);

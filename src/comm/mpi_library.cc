@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace moraine {
 namespace {
@@ -25,12 +26,13 @@ void find(void* library, const char* name, F*& function) {
 
 // Global: Open MPI's own plug-ins need its symbols.
 MpiLibrary load() {
-  void* l = dlopen(kFile, RTLD_NOW | RTLD_GLOBAL);
+  const OpenedLibrary library = open_library(kFile, /*global=*/true);
+  void* const l = library.handle;
   if (l == nullptr)
     throw_error(Code::kNotFound,
-                "load Open MPI: {}; install the Debian package openmpi-bin, or start one process "
-                "without mpirun",
-                dlerror());
+                "load Open MPI: {}: {}; install the Debian package openmpi-bin, or start one "
+                "process without mpirun",
+                kFile, library.why);
   MpiLibrary m;
   find(l, "MPI_Init_thread", m.init_thread);
   find(l, "MPI_Finalize", m.finalize);

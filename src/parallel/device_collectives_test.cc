@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/read_beginning.h"
+#include "base/test_folder.h"
 #include "comm/all_ranks.h"
 #include "comm/thread_ranks.h"
 #include "kernels/gpu/runtime.h"
@@ -127,6 +129,11 @@ TEST(DeviceCollectives, ALibraryThatIsNotThereIsNamedWithWhatToDo) {
             std::string::npos);
   EXPECT_NE(error_of_file("libc.so.6").find("libc.so.6: it has no ncclGetVersion"),
             std::string::npos);
+  const testing::TestFolder folder;
+  folder.write("cut.so", read_beginning(collectives_stand_in(), 5000));
+  EXPECT_EQ(error_of_file(folder.file("cut.so"))
+                .find("load " + folder.file("cut.so") + ": the file is cut: it has 5000 bytes"),
+            0U);
   EXPECT_EQ(collective_library_file("sm_90", false), "libnccl.so.2");
   EXPECT_EQ(collective_library_file("cdna3", false), "librccl.so.1");
   EXPECT_EQ(collective_library_file("cdna3", true), "");

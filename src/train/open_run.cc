@@ -13,6 +13,7 @@
 #include "model/parameters.h"
 #include "train/auto_dtype.h"
 #include "train/auto_plan.h"
+#include "train/check_device_config.h"
 #include "train/check_memory.h"
 #include "train/complete_config.h"
 #include "train/config_difference.h"
@@ -136,15 +137,6 @@ MemoryCopyOptions memory_options(const RunConfig& c) {
   return options;
 }
 
-// What only the CPU does yet, by its key: the planner has times of the CPU, and the host's memory.
-void check_device(const RunConfig& c) {
-  if (c.train.device == "cpu" || c.parallel.plan == PlanChoice::kGiven) return;
-  throw_error(Code::kInvalidArgument,
-              "train.device = {}: parallel.plan = \"{}\" works on the CPU alone (docs/gpu.md); "
-              "wanted \"given\", or train.device = cpu",
-              c.train.device, c.parallel.plan == PlanChoice::kAuto ? "auto" : "shuffled");
-}
-
 // Before anything is made for it: weights alone that no machine holds.
 void check_weights(const RunConfig& c) {
   const double bytes = 4.0 * static_cast<double>(count_parameters(c.model).total) /
@@ -159,25 +151,10 @@ void check_weights(const RunConfig& c) {
       bytes / (1 << 20), static_cast<double>(available) / (1 << 20));
 }
 
-// What the links of devices do not do, and the way round: a sum of rounded gradients is the host's, and so is the way
-// of rows to experts, with sums for the ranks that hold the same ones. Empty: nothing of that.
-std::string host_alone(const RunConfig& c, int64_t expert) {
-  if (c.parallel.reduce_dtype != ReduceDType::kF32)
-    return "parallel.reduce_dtype = \"bf16\" goes over the host";
-  if (expert > 1) return fmt::format("parallel.expert = {} goes over the host", expert);
-  return "";
-}
-
 // How the devices of ranks reach each other.
 void open_links(Run& run) {
   const ParallelConfig& p = run.config.parallel;
   if (run.gpu == nullptr || run.ranks.mesh.ranks == 1) return;
-  for (size_t phase = 0; phase < run.config.phases.size(); ++phase) {
-    const std::string why = host_alone(run.config, phase_expert(run.config, int64_t(phase)));
-    if (p.device_links == DeviceLinks::kLibrary && !why.empty())
-      throw_error(Code::kInvalidArgument,
-                  "parallel.device_links = \"library\": {}; wanted \"host\" or \"auto\"", why);
-  }
   std::string reason = host_alone(run.config, run.ranks.mesh.expert);
   if (reason.empty())
     run.links = open_device_links(p.device_links, *run.gpu, run.ranks.shared, &reason);
@@ -210,7 +187,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   if (!given.train.init.empty() && options.resume != "never")
     adopt_own_model(fs, options.out, config);
   config = complete_config(fs, config);
-  check_device(config);
+  check_device_config(config, transport.size());
   settle_plan(fs, config, options, transport);
   check_weights(config);
   const Timeline timeline(config);

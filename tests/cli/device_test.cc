@@ -2,7 +2,7 @@
 //
 // Fails if the answer is not the CPU's within rounding, if it depends on chunks, if a generation has not its own bits,
 // if a model packed as integers is not what computes, if a run does not go on where it began, or if what has no
-// kernel for GPUs, or no GPU, is not said at the start.
+// kernel for GPUs, no GPU, a cut driver, or a flag that is not heeded, is not said at the start.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -178,6 +178,37 @@ TEST_F(DeviceCli, WhatIsNotThereIsSaidAtTheStart) {
     EXPECT_NE(gpu.err.find("this program has no kernels in it"), std::string::npos) << gpu.err;
   }
   EXPECT_NE(gpu.exit_code, 0);
+}
+
+// A flag that is not heeded is no flag: whoever gave it would read numbers of the CPU as a device's.
+TEST_F(DeviceCli, AFlagThatIsNotHeededIsRefused) {
+  const std::string config = folder.file("run.toml");
+  for (const char* device : {"foo", "emulated:cdna3"}) {
+    for (const char* what : {"train", "decode", "serve", "plan"})
+      expect_refused({"bench", what, "--config", config}, {"--device", device},
+                     {std::string("--device ") + device, std::string("bench ") + what,
+                      "bench gpu alone takes a device"});
+    for (const char* action : {"memory", "step", "shape", "cluster", "reliability"}) {
+      const Ended plan =
+          run_program(folder.path(), {"plan", action, "--config", config, "--device", device});
+      EXPECT_EQ(plan.exit_code, 10) << action;
+      EXPECT_NE(plan.err.find("plan memory --model DIR alone takes a device"), std::string::npos)
+          << plan.err;
+    }
+  }
+  expect_refused({"plan", "memory"}, {"--device", "foo"}, {"device foo", "emulated:RULE"});
+}
+
+// As of an installation that broke off; the loader would end the process by a signal.
+TEST_F(DeviceCli, ADriverThatIsCutIsNamed) {
+  const std::string lib = folder.file("lib"), driver = lib + "/libcuda.so.1";
+  const Ended cut =
+      run_shell(folder.path(), "mkdir '" + lib + "'\nhead -c 5000 \"$M\" > '" + driver +
+                                   "'\nLD_LIBRARY_PATH='" + lib + "' \"$M\" bench gpu");
+  EXPECT_EQ(cut.exit_code, 0) << cut.err;
+  EXPECT_NE(cut.out.find(driver + ": the file is cut: it has 5000 bytes"), std::string::npos)
+      << cut.out << cut.err;
+  EXPECT_EQ(cut.out.find("use --device cpu"), std::string::npos) << cut.out;
 }
 
 }  // namespace

@@ -76,6 +76,28 @@ class PlanCli : public ::testing::Test {
   mutable std::string err_;
 };
 
+// What `train` would refuse at its start; and a plan of a CPU says that it is one.
+TEST_F(PlanCli, ADevicesConfigIsRefusedAsByTrainOrPlannedForACpuWhichIsSaid) {
+  const std::vector<std::string> device = {"--set", "train.device=\"emulated:cdna3\""};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), device.begin(), device.end());
+    return more;
+  };
+  for (const char* action : {"memory", "step"}) {
+    refused(action, with({"--set", "parallel.plan=\"auto\""}), "parallel.plan = \"auto\" works on");
+    refused(action,
+            with({"--ranks", "2", "--set", "parallel.expert=2", "--set",
+                  "parallel.device_links=\"library\""}),
+            "parallel.expert = 2 goes over the host");
+    for (const Json& row : lines(action, with({"--json"})))
+      EXPECT_NE(row["note"].get<std::string>().find("this is the plan of a CPU"),
+                std::string::npos);
+    for (const Json& row : lines(action, {"--json"})) EXPECT_FALSE(row.contains("note"));
+    EXPECT_NE(plan(action, device).out.find("\ntrain.device = emulated:cdna3: this is the plan"),
+              std::string::npos);
+  }
+}
+
 // Of a run with phases the one that takes most, unless another is asked for.
 TEST_F(PlanCli, MemoryIsThatOfThePhaseThatTakesMost) {
   EXPECT_FALSE(lines("memory", {"--json"}).at(0).contains("phase"));

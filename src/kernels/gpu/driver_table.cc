@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace moraine::gpu {
 namespace {
@@ -50,15 +51,15 @@ static_assert(std::size(kEntries) * sizeof(void*) == sizeof(DriverTable), "an en
 }  // namespace
 
 std::optional<DriverTable> load_driver(const DriverVendor& vendor, std::string& why) {
-  void* const library = dlopen(vendor.library, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    why = fmt::format("{}: {}", vendor.name, dlerror());
+  const OpenedLibrary library = open_library(vendor.library);
+  if (library.handle == nullptr) {
+    why = fmt::format("{}: {}: {}", vendor.name, vendor.library, library.why);
     return std::nullopt;
   }
   DriverTable table = {};
   for (const DriverEntry& entry : kEntries) {
     const char* const name = entry.names[vendor.second ? 1 : 0];
-    void* const found = dlsym(library, name);
+    void* const found = dlsym(library.handle, name);
     if (found == nullptr) {
       why = fmt::format("{}: {} has no {}", vendor.name, vendor.library, name);
       return std::nullopt;

@@ -15,6 +15,8 @@ namespace moraine::gpu {
 namespace {
 
 constexpr int64_t kPage = 4096;
+// 1 MiB: smaller ones are cleared more often than they stay unused.
+constexpr int64_t kGivenBackBytes = 1 << 20;
 
 // Pages of one take(), and one behind them that is never opened: what was taken ends there.
 struct GuardedPages {
@@ -70,7 +72,9 @@ class EmulatedGpu final : public Gpu {
   }
   void clear(void* device, int64_t bytes) override {
     const OpenedPages opened(*this, device);
-    std::memset(device, 0, static_cast<size_t>(bytes));
+    auto* const begin = static_cast<uint8_t*>(device);
+    if (bytes >= kGivenBackBytes && clear_pages(begin, bytes)) return;
+    std::memset(begin, 0, static_cast<size_t>(bytes));
   }
   void launch(const char* kernel, const Grid& grid, const void* arguments) override {
     const Opened opened(*this);
@@ -88,6 +92,17 @@ class EmulatedGpu final : public Gpu {
     return std::find_if(pages_.begin(), pages_.end(), [at](const GuardedPages& p) {
       return at >= p.begin && at < p.begin + p.bytes;
     });
+  }
+  // Pages that go back to the system read as zero. Each launch opens and closes all pages that are there: those of a
+  // cache that nobody uses yet are not.
+  static bool clear_pages(uint8_t* begin, int64_t bytes) {
+    const auto at = reinterpret_cast<uintptr_t>(begin);
+    const auto before = static_cast<int64_t>((kPage - at % kPage) % kPage);
+    const int64_t whole = (bytes - before) / kPage * kPage;
+    if (madvise(begin + before, static_cast<size_t>(whole), MADV_DONTNEED) != 0) return false;
+    std::memset(begin, 0, static_cast<size_t>(before));
+    std::memset(begin + before + whole, 0, static_cast<size_t>(bytes - before - whole));
+    return true;
   }
   // While it lives, what was taken at once may be touched.
   class OpenedPages {

@@ -82,6 +82,9 @@ struct EmulatedStream {
   void (*copy_out)(void* gpu, void* host, const void* device, int64_t bytes);
 };
 
+// How the messages end that say that nothing is there.
+inline constexpr const char kWithoutGpu[] = "; use --device cpu";
+
 // Errors: kDevice: no driver, or no such device; how many there are.
 std::unique_ptr<Gpu> open_gpu(int number = 0);
 // That of one of several ranks of this host: they take turns, rank r device r modulo the number of devices.

@@ -255,8 +255,8 @@ int count_devices(const DriverVendor& vendor, const DriverTable& table) {
   int error = table.init(0);
   if (error == 0) error = table.device_count(&devices);
   if (error != 0 || devices == 0)
-    throw_error(Code::kDevice, "{} driver: no device: {}; everything runs on the CPU", vendor.name,
-                error == 0 ? "it counts none" : error_text(table, error));
+    throw_error(Code::kDevice, "{} driver: no device: {}{}", vendor.name,
+                error == 0 ? "it counts none" : error_text(table, error), kWithoutGpu);
   return devices;
 }
 
@@ -283,8 +283,8 @@ std::unique_ptr<Gpu> open_chosen(const Choose& number) {
     }
     reasons += (reasons.empty() ? "" : "; ") + why;
   }
-  throw_error(Code::kDevice,
-              "open a GPU: no driver is on this machine ({}); everything runs on the CPU", reasons);
+  throw_error(Code::kDevice, "open a GPU: no driver is on this machine ({}){}", reasons,
+              kWithoutGpu);
 }
 
 }  // namespace

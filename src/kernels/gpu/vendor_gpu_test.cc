@@ -319,7 +319,7 @@ TEST_F(VendorGpuTest, ADeviceHasItsNumberGenerationAndMemory) {
             "Vendor driver: device 3: there are 3; wanted gpu:0 to gpu:2");
   driver.devices = 0;
   EXPECT_EQ(error_of([&] { open(); }),
-            "Vendor driver: no device: it counts none; everything runs on the CPU");
+            "Vendor driver: no device: it counts none; use --device cpu");
   // AMD's is that of the image that the device takes.
   driver.devices = 1;
   const std::vector<KernelImage> amd = {{"gfx942", true, "the first", 9},

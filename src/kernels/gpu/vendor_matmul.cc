@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/shared_library.h"
 #include "kernels/gpu/runtime.h"
 
 namespace moraine::gpu {
@@ -42,8 +43,10 @@ MatmulLibrary load_matmul_library(const MatmulVendor& vendor, const std::string&
   std::string said;
   for (size_t i = 0; i < files.size() && l == nullptr; ++i) {
     m.file = files[i];
-    l = dlopen(m.file.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (l == nullptr) said += fmt::format("{}{}", said.empty() ? "" : "; ", dlerror());
+    const OpenedLibrary library = open_library(m.file);
+    l = library.handle;
+    if (l == nullptr)
+      said += fmt::format("{}{}: {}", said.empty() ? "" : "; ", m.file, library.why);
   }
   if (l == nullptr)
     throw_error(Code::kNotFound, "load {}: {}; MORAINE_MATMUL_LIBRARY names another file",

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/read_beginning.h"
+#include "base/test_folder.h"
 #include "kernels/gpu/runtime.h"
 #include "kernels/gpu/test_same_call.h"
 #include "testing/places.h"
@@ -127,6 +129,12 @@ TEST(VendorMatmul, ALibraryThatIsNotThereOrLacksAnEntryIsNamed) {
   };
   EXPECT_NE(error("no/such.so").find("load hipblasLt: no/such.so: "), std::string::npos);
   EXPECT_EQ(error("libc.so.6"), "load libc.so.6: it has no hipblasLtCreate");
+  const testing::TestFolder folder;
+  folder.write("cut.so", read_beginning(matmul_stand_in(), 5000));
+  const std::string cut = error(folder.file("cut.so"));
+  EXPECT_NE(cut.find(folder.file("cut.so") + ": the file is cut: it has 5000 bytes"),
+            std::string::npos)
+      << cut;
   unsetenv("MORAINE_MATMUL_LIBRARY");
   const std::unique_ptr<Gpu> gpu = emulate_gpu({});
   EXPECT_EQ(error_of([&] { load_matmul_library_of(*gpu); }, Code::kNotFound),
