@@ -49,9 +49,8 @@ class MappedFile {
   const std::string path_;
 };
 
-constexpr int64_t kReadBytesMax = int64_t{4}
-                                  << 30;  // configs, tables, logs; what is larger is mapped
-constexpr int64_t kStreamBytesMax = int64_t{1} << 30;  // text that is encoded at once
+// Of what is read whole: configs, tables, logs, while what is larger is mapped; and of text that is encoded at once.
+constexpr int64_t kReadBytesMax = int64_t{4} << 30, kStreamBytesMax = int64_t{1} << 30;
 
 class FileSystem {
  public:

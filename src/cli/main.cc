@@ -50,8 +50,7 @@ std::string out_of_memory(std::span<char*> words) {
   for (const char* word : words) all += std::string(" ") + word;
   return fmt::format(
       "out of memory at:{}. `moraine plan memory` prints what a run needs; other commands need "
-      "memory "
-      "for the files that they read whole",
+      "memory for the files that they read whole",
       all);
 }
 

@@ -10,8 +10,8 @@
 namespace moraine {
 namespace {
 
-constexpr double kWordSeconds =
-    2;  // a beat of a rank, by way of its host, is some tenths of a second old
+// How long the ledger waits for a rank's word: by way of its host a beat is some tenths of a second old.
+constexpr double kWordSeconds = 2;
 
 // Before it is over, of an incident that is: what the new process has done since is no part of it.
 std::vector<LedgerPhase> phases_of(const Incident& i, bool tells_steps) {

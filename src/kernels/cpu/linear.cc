@@ -31,7 +31,7 @@ bool streams(const RowsProduct& p, const LinearEngine& e) {
 // How the rows and columns of all groups are cut. Results do not depend on it.
 struct Cut {
   int64_t column_blocks;
-  int64_t together;   // panels that are not parted
+  int64_t together;   // panels of a unit, which is not parted
   int64_t row_tiles;  // of a task, at most
 };
 
@@ -77,6 +77,11 @@ struct Scratch {
   uint8_t* panels;
   float* sums;
 };
+
+Scratch scratch_of(Context& ctx, int worker) {
+  uint8_t* const begin = ctx.worker_scratch<uint8_t>(worker);
+  return {begin, reinterpret_cast<float*>(begin + kRowsBytes)};
+}
 
 class RowsTask {
  public:
@@ -290,7 +295,7 @@ LinearEngine linear_engine(const PackedMatrix& w) {
 void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e) {
   const Cut cut = choose_cut(p, e, ctx.pool->threads());
   const RowsTask rows_task(p, e);
-  const int64_t panels = ceil_div(p.w.n, kPanel), pieces = ceil_div(panels, cut.together);
+  const int64_t panels = ceil_div(p.w.n, kPanel), units = ceil_div(panels, cut.together);
   const auto row_blocks = [&](int64_t g) {
     return ceil_div(ceil_div(p.rows[g + 1] - p.rows[g], e.tile_rows), cut.row_tiles);
   };
@@ -306,11 +311,10 @@ void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e)
         .group = g,
         .row0 = p.rows[g] + even_begin(rows, parts, part),
         .row1 = p.rows[g] + even_begin(rows, parts, part + 1),
-        .panel0 = even_begin(pieces, cut.column_blocks, column) * cut.together,
+        .panel0 = even_begin(units, cut.column_blocks, column) * cut.together,
         .panel1 =
-            std::min(panels, even_begin(pieces, cut.column_blocks, column + 1) * cut.together)};
-    uint8_t* scratch = ctx.worker_scratch<uint8_t>(worker);
-    rows_task.run(block, {scratch, reinterpret_cast<float*>(scratch + kRowsBytes)});
+            std::min(panels, even_begin(units, cut.column_blocks, column + 1) * cut.together)};
+    rows_task.run(block, scratch_of(ctx, worker));
   });
 }
 
@@ -352,8 +356,7 @@ void linear_forward_panels(Context& ctx, const LinearForwardPanels& a) {
                          .row1 = even_begin(T, parts, part + 1),
                          .panel0 = even_begin(panels, runs, run),
                          .panel1 = even_begin(panels, runs, run + 1)};
-    uint8_t* scratch = ctx.worker_scratch<uint8_t>(worker);
-    rows_task.run(block, {scratch, reinterpret_cast<float*>(scratch + kRowsBytes)});
+    rows_task.run(block, scratch_of(ctx, worker));
   });
 }
 

@@ -26,9 +26,6 @@ constexpr int kWeightOffset = kQ4 ? 8 : 128;
 template <bool kQ4>
 constexpr int64_t kBlockBytes = kPackPanel* kQuantisedBlock / (kQ4 ? 2 : 1) + 2 * kPackPanel;
 
-// Bytes ahead of its use that a block is asked for; as in linear_amx.h.
-constexpr int64_t kQuantisedPrefetch = 4096;
-
 // The row_tile of an engine.
 struct QuantisedTiles {
   void (*q8)(const Tile&);

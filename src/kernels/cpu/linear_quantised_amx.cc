@@ -18,7 +18,8 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq,fma,avx2,bmi,bmi2")
 namespace moraine::cpu {
 namespace {
 
-constexpr int64_t kFewRows = 6;  // vectors take so many at once, and wait for the weights
+constexpr int64_t kFewRows = 6;        // vectors take so many at once, and wait for the weights
+constexpr int64_t kBytesAhead = 4096;  // that a block is asked for; as in linear_amx.h
 constexpr int64_t kTileWeights = kPackPanel * kQuantisedBlock;  // bytes of two tiles
 using Sums = int32_t[kQuantisedRows][kPackPanel];
 
@@ -106,8 +107,7 @@ HWY_INLINE void tile_panels(const Tile& t) {
     // then: reading what tiles have just stored waits for that.
     for (int64_t b = 0; b < t.steps; ++b) {
       const uint8_t* block = w + b * kBlockBytes<kQ4>;
-      for (int64_t at = 0; at < kBlockBytes<kQ4>; at += 64)
-        hwy::Prefetch(block + kQuantisedPrefetch + at);
+      for (int64_t at = 0; at < kBlockBytes<kQ4>; at += 64) hwy::Prefetch(block + kBytesAhead + at);
       if constexpr (kQ4) unpack(block, bytes);
       multiply<kTwo>(tiles, rows, b, kQ4 ? bytes : block, next);
       if (b > 0) add(b - 1);

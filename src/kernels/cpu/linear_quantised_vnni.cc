@@ -94,11 +94,15 @@ HWY_INLINE void tile_rows(const Tile& t, const Part& part, AskAhead& next) {
 
 using TileRows = void (*)(const Tile&, const Part&, AskAhead&);
 
-// For 1 .. kRows rows, of one panel or of panels_for().
+template <bool kWide>
+constexpr int panels_of(int rows) {
+  return kWide ? panels_for(rows) : 1;
+}
+
+// For 1 .. kRows rows.
 template <bool kQ4, bool kWide, int... M>
 TileRows tile_for(int64_t rows, std::integer_sequence<int, M...>) {
-  static constexpr TileRows kTiles[] = {tile_rows < kQ4, M + 1,
-                                        kWide ? panels_for(M + 1) : 1 > ...};
+  static constexpr TileRows kTiles[] = {tile_rows<kQ4, M + 1, panels_of<kWide>(M + 1)>...};
   return kTiles[rows - 1];
 }
 
