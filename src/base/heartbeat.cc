@@ -28,19 +28,24 @@ HeartbeatPage* map_page(int fd, const std::string& path) {
   return static_cast<HeartbeatPage*>(memory);
 }
 
-HeartbeatPage* map_file(const std::string& path, int flags) {
+// Of a file that is made, its place on the disk as well: a store into a hole of a full disk is a bus error.
+// -1: there is no such file.
+int open_file(const std::string& path, int flags) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0600);
-  if (fd < 0 && errno == ENOENT && (flags & O_CREAT) == 0) return nullptr;
+  if (fd < 0 && errno == ENOENT && (flags & O_CREAT) == 0) return -1;
   if (fd < 0) throw_error(Code::kIo, "open the heartbeat {}: {}", path, std::strerror(errno));
   const off_t bytes = lseek(fd, 0, SEEK_END);
-  const bool fits = bytes == static_cast<off_t>(kPageBytes) ||
-                    ((flags & O_CREAT) != 0 && ftruncate(fd, kPageBytes) == 0);
-  const int error = fits || (flags & O_CREAT) == 0 ? 0 : errno;
-  HeartbeatPage* page = fits ? map_page(fd, path) : nullptr;
+  const int error = (flags & O_CREAT) != 0 ? posix_fallocate(fd, 0, kPageBytes) : 0;
+  if (error == 0 && ((flags & O_CREAT) != 0 || bytes == static_cast<off_t>(kPageBytes))) return fd;
   close(fd);
-  if (!fits)
-    throw_error(Code::kIo, "open the heartbeat {}: {} bytes, wanted {}{}{}", path, bytes,
-                kPageBytes, error == 0 ? "" : ": ", error == 0 ? "" : std::strerror(error));
+  throw_error(Code::kIo, "open the heartbeat {}: {} bytes, wanted {}{}{}", path, bytes, kPageBytes,
+              error == 0 ? "" : ": ", error == 0 ? "" : std::strerror(error));
+}
+
+HeartbeatPage* map_file(const std::string& path) {
+  const int fd = open_file(path, 0);
+  HeartbeatPage* page = fd < 0 ? nullptr : map_page(fd, path);
+  if (fd >= 0) close(fd);
   return page;
 }
 
@@ -59,7 +64,7 @@ void mark_moment(HeartbeatPage& page, Activity activity) {
 HeartbeatPage* own_page() {
   const char* path = std::getenv(kHeartbeatVariable);
   const bool is_named = path != nullptr && *path != '\0';
-  HeartbeatPage* page = is_named ? map_file(path, 0) : map_page(-1, "");
+  HeartbeatPage* page = is_named ? map_file(path) : map_page(-1, "");
   if (page == nullptr)
     throw_error(Code::kIo,
                 "{}={}: there is no such file; wanted the one that the watcher has made, or the "
@@ -128,19 +133,34 @@ WaitsFor::~WaitsFor() {
 
 std::unique_ptr<HeartbeatFile> HeartbeatFile::make(const std::string& path) {
   unlink(path.c_str());  // a process that still has the old page keeps it to itself
-  return std::unique_ptr<HeartbeatFile>(new HeartbeatFile(map_file(path, O_CREAT | O_EXCL)));
+  return std::unique_ptr<HeartbeatFile>(new HeartbeatFile(open_file(path, O_CREAT | O_EXCL)));
 }
 
 std::unique_ptr<HeartbeatFile> HeartbeatFile::open(const std::string& path) {
-  HeartbeatPage* page = map_file(path, 0);
-  return page == nullptr ? nullptr : std::unique_ptr<HeartbeatFile>(new HeartbeatFile(page));
+  const int fd = open_file(path, 0);
+  return fd < 0 ? nullptr : std::unique_ptr<HeartbeatFile>(new HeartbeatFile(fd));
 }
 
-HeartbeatFile::~HeartbeatFile() { munmap(page_, kPageBytes); }
+HeartbeatFile::~HeartbeatFile() { close(fd_); }
+
+const HeartbeatPage& HeartbeatFile::page() const {
+  static_assert(sizeof seen_ == kPageBytes);
+  if (pread(fd_, seen_, sizeof seen_, 0) != static_cast<ssize_t>(sizeof seen_))
+    std::memset(seen_, 0, sizeof seen_);
+  return *reinterpret_cast<const HeartbeatPage*>(seen_);
+}
+
+uint64_t HeartbeatFile::exchange_flip(uint64_t asked) {
+  HeartbeatPage* const mapped = map_page(fd_, "to ask for a flip");
+  const uint64_t before = mapped->asked_flip.exchange(asked);
+  munmap(mapped, kPageBytes);
+  return before;
+}
 
 bool HeartbeatFile::is_alive() const {
-  const int64_t start = page_->process_start;
-  return page_->magic == HeartbeatPage::kMagic && start > 0 && process_start(page_->pid) == start;
+  const HeartbeatPage& seen = page();
+  const int64_t start = seen.process_start;
+  return seen.magic == HeartbeatPage::kMagic && start > 0 && process_start(seen.pid) == start;
 }
 
 }  // namespace moraine

@@ -1,8 +1,8 @@
 // Heartbeat: a page of memory in which a process says what it is doing, for whoever watches it.
 //
 // The watcher makes the file and names it in the environment (MORAINE_HEARTBEAT); the process maps it and stores a
-// few numbers as it goes; the watcher maps it too and reads them when it likes, also after the process has died. No
-// message, no system call, no thread: a beat is one store. Without the variable the page is private.
+// few numbers as it goes; the watcher reads the file when it likes, also after the process has died. No message, no
+// system call of the process, no thread: a beat is one store. Without the variable the page is private.
 //
 // A hang is not a slow step: `beats` grows with every operation that ends, `step` with every step, and `activity` and
 // `waits_for` tell the one who hangs from those who wait for it.
@@ -14,6 +14,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -90,7 +91,7 @@ class WaitsFor {
   const Activity before_;
 };
 
-// For the watcher. Makes the file, new and empty, or maps the one that is there.
+// For the watcher, one thread of it. Makes the file, new and empty, or opens the one that is there.
 class HeartbeatFile {
  public:
   static std::unique_ptr<HeartbeatFile> make(const std::string& path);
@@ -99,16 +100,21 @@ class HeartbeatFile {
   HeartbeatFile(const HeartbeatFile&) = delete;
   HeartbeatFile& operator=(const HeartbeatFile&) = delete;
 
-  const HeartbeatPage& page() const { return *page_; }
-  void ask_flip(uint64_t asked) { page_->asked_flip = asked; }
+  // As it is now, until the next call; all zero if somebody has cut the file. Read and not mapped, which would end the
+  // watcher by a bus error then.
+  const HeartbeatPage& page() const;
+  void ask_flip(uint64_t asked) { exchange_flip(asked); }
   // Nothing is asked any more. False: it was done.
-  bool take_back_flip() { return page_->asked_flip.exchange(0) != 0; }
+  bool take_back_flip() { return exchange_flip(0) != 0; }
   // Whether the process that wrote the page is there still, as itself.
   bool is_alive() const;
 
  private:
-  explicit HeartbeatFile(HeartbeatPage* page) : page_(page) {}
-  HeartbeatPage* page_;
+  explicit HeartbeatFile(int fd) : fd_(fd) {}
+  uint64_t exchange_flip(uint64_t asked);  // what was asked before
+
+  const int fd_;
+  alignas(HeartbeatPage) mutable std::byte seen_[4096];
 };
 
 }  // namespace moraine

@@ -67,6 +67,20 @@ TEST(Heartbeat, AWatcherReadsWhatAChildSaysAndWhetherItLives) {
   close(ends[1]);
 }
 
+TEST(Heartbeat, AFileThatIsCutUnderItsWatcherSaysNothing) {
+  const std::string path = test_path("cut");
+  const auto file = HeartbeatFile::make(path);
+  file->ask_flip(7);
+  EXPECT_EQ(file->page().asked_flip, 7u);
+  for (const int64_t bytes : {100, 0}) {
+    ASSERT_EQ(truncate(path.c_str(), bytes), 0);
+    EXPECT_EQ(file->page().magic, 0u);
+    EXPECT_EQ(file->page().asked_flip, 0u);
+    EXPECT_FALSE(file->is_alive());
+  }
+  unlink(path.c_str());
+}
+
 TEST(Heartbeat, AFileThatIsMissingOrOfAnotherSizeIsNoPage) {
   EXPECT_EQ(HeartbeatFile::open(test_path("missing")), nullptr);
   const std::string path = test_path("short");

@@ -115,7 +115,11 @@ RunEvent LocalRanks::find(int rank, int64_t start) {
   p.pid = known.pid;
   p.started = known.started;
   p.pidfd = open_pidfd(p.pid);
-  p.page = HeartbeatFile::open(path(rank, "beat"));
+  try {
+    p.page = HeartbeatFile::open(path(rank, "beat"));
+  } catch (const Error&) {  // who is watched without a page is watched by its end alone
+    p.page = nullptr;
+  }
   RankEnded ended{.rank = rank, .last_lines = {}};
   if (has_ended(p, &ended)) {
     forget(p);
