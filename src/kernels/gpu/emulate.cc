@@ -53,6 +53,8 @@ class Stacks {
 
 // Of this thread, for all its launches: to take them anew would cost more than most kernels.
 const Stacks& stacks_for(int threads) {
+  if (!kFibersRun)
+    throw_error(Code::kDevice, "emulated GPU: not in a build with the thread sanitizer");
   thread_local std::unique_ptr<Stacks> stacks;
   thread_local int most = 0;
   if (threads > most) {

@@ -1,4 +1,5 @@
 // FiberSanitizer: tells the address sanitizer which stack a thread is on; nothing in other builds.
+// The thread sanitizer would want a thread of its own for each fiber; a build with it has no emulated GPU.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,9 @@
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define MR_FIBER_SANITIZER 1
+#endif
+#if __has_feature(thread_sanitizer)
+#define MR_NO_FIBERS 1
 #endif
 #elif defined(__SANITIZE_ADDRESS__)
 #define MR_FIBER_SANITIZER 1
@@ -22,6 +26,12 @@ inline void __sanitizer_finish_switch_fiber(void*, const void**, size_t*) {}
 #endif
 
 namespace moraine::gpu {
+
+#ifdef MR_NO_FIBERS
+inline constexpr bool kFibersRun = false;
+#else
+inline constexpr bool kFibersRun = true;
+#endif
 
 class FiberSanitizer {
  public:
