@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Compiles every GPU kernel for every target, and holds registers, spills, stack and shared memory to the table below.
+# Compiles every GPU kernel for every target, in one image each as the build does, and holds registers, spills, stack and shared memory
+# to the table below.
 #   scripts/gpu_compile.sh [FOLDER]     FOLDER: where the code objects go; default: build/gpu
 # AMD: linked code objects by clang 19 without ROCm, read back by llvm-readelf. NVIDIA: PTX by the same clang without NVIDIA's
-# headers, assembled by ptxas, and once more by nvcc, where those are. Nothing is run: no GPU is needed, none is looked for.
+# headers, assembled by ptxas, and for sm_90 by nvcc too, where those are. Nothing is run: no GPU is needed, none is looked for.
 # Exit: 0; 1 for a kernel that does not compile or is past its row; 77 where clang 19 is missing: skipped, and it says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,6 +29,9 @@ linear_bf16_to_f32  72  72  80  80  10240
 linear_q8_f32           72  72  64  64   8960
 linear_q8_bf16          72  72  64  64   8960
 linear_q8_bf16_to_f32   72  72  64  64   8960
+linear_q6_f32           72  80  64  64   8960
+linear_q6_bf16          72  80  64  64   8960
+linear_q6_bf16_to_f32   72  80  64  64   8960
 linear_q4_f32           72  72  64  64   8960
 linear_q4_bf16          72  72  64  64   8960
 linear_q4_bf16_to_f32   72  72  64  64   8960
@@ -87,6 +91,8 @@ embedding_rows_f32   16  16  24  24      0
 embedding_rows_bf16  16  16  24  24      0
 embedding_q8_f32     16  16  24  24      0
 embedding_q8_bf16    16  16  24  24      0
+embedding_q6_f32     16  16  24  32      0
+embedding_q6_bf16    16  16  24  32      0
 embedding_q4_f32     16  16  24  24      0
 embedding_q4_bf16    16  16  24  24      0
 cca_conv_f32         32  32  32  32      0
@@ -152,11 +158,14 @@ mkdir -p "$out"
 common=(-std=c++20 -O3 -Isrc)
 flags=("${common[@]}" -Wall -Wextra -Werror -Wno-unknown-cuda-version -ffp-contract=off)
 
+source=$out/kernels.cu
+for kernels in src/kernels/gpu/*.cu; do echo "#include \"${kernels#src/}\""; done > "$source"
+
 # Lines "kernel target registers spilled stack shared".
-amd() { # source, target
-  local object=$out/$(basename "$1" .cu).$2
-  "$clang" -x hip --cuda-device-only --no-gpu-bundle-output -nogpuinc -nogpulib --offload-arch="$2" "${flags[@]}" "$1" -o "$object"
-  "$readelf" --notes "$object" | awk -v target="$2" '
+amd() { # target
+  local object=$out/kernels.$1
+  "$clang" -x hip --cuda-device-only --no-gpu-bundle-output -nogpuinc -nogpulib --offload-arch="$1" "${flags[@]}" "$source" -o "$object"
+  "$readelf" --notes "$object" | awk -v target="$1" '
     /^    \.name:/ { name = $2 }
     /\.group_segment_fixed_size:/ { shared = $2 }
     /\.private_segment_fixed_size:/ { stack = $2 }
@@ -164,12 +173,12 @@ amd() { # source, target
     /\.vgpr_count:/ { registers = $2 }
     /\.vgpr_spill_count:/ { print name, target, registers, spilled + $2, stack, shared }'
 }
-nvidia() { # source, target
-  local object=$out/$(basename "$1" .cu).$2
-  "$clang" -x cuda --cuda-device-only -nocudainc -nocudalib --cuda-path=/nonexistent --cuda-gpu-arch="$2" "${flags[@]}" -S "$1" -o "$object.ptx"
-  [ -z "$nvcc" ] || "$nvcc" -cubin -arch="$2" -fmad=false -Werror all-warnings "${common[@]}" "$1" -o "$object.nvcc.cubin"
+nvidia() { # target
+  local object=$out/kernels.$1
+  "$clang" -x cuda --cuda-device-only -nocudainc -nocudalib --cuda-path=/nonexistent --cuda-gpu-arch="$1" "${flags[@]}" -S "$source" -o "$object.ptx"
+  [ -z "$nvcc" ] || [ "$1" = sm_80 ] || "$nvcc" -cubin -arch="$1" -fmad=false -Werror all-warnings "${common[@]}" "$source" -o "$object.nvcc.cubin"
   [ -n "$ptxas" ] || return 0
-  "$ptxas" -arch="$2" -v "$object.ptx" -o "$object.cubin" 2>&1 | awk -v target="$2" -v q="'" '
+  "$ptxas" -arch="$1" -v "$object.ptx" -o "$object.cubin" 2>&1 | awk -v target="$1" -v q="'" '
     /error|warning/ { print > "/dev/stderr" }
     /Compiling entry function/ { split($0, part, q); name = part[2] }
     /bytes stack frame/ { stack = $1; spilled = $5 + $9 }
@@ -184,10 +193,8 @@ nvidia() { # source, target
 }
 
 measured=$(
-  for source in src/kernels/gpu/*.cu; do
-    for target in gfx90a gfx942; do amd "$source" "$target"; done
-    for target in sm_80 sm_90; do nvidia "$source" "$target"; done
-  done
+  for target in gfx90a gfx942; do amd "$target"; done
+  for target in sm_80 sm_90; do nvidia "$target"; done
 )
 awk -v ceilings="$ceilings" '
   BEGIN {

@@ -97,6 +97,7 @@ struct OperandType {
 constexpr OperandType kTypes[] = {{"bf16", DType::kBF16},
                                   {"f32", DType::kF32},
                                   {"q8", DType::kBF16, WeightFormat::kQ8},
+                                  {"q6", DType::kBF16, WeightFormat::kQ6},
                                   {"q4", DType::kBF16, WeightFormat::kQ4}};
 
 // The products of a training step (T = 2048), the vocabulary head, large squares, decoding (from cache, and from
@@ -351,10 +352,11 @@ void bench_gemm(const BenchOptions& options) {
   Machine machine;
   if (!options.machine_file.empty()) machine = machine_of(measure_limits(pool), options.threads);
   if (!options.json) {
-    put_line(fmt::format(
-        "{}, {} threads; percent of the register-only peak measured beside each run (q8, q4: of "
-        "bf16's); GB/s of packed weights",
-        isa_name(isa()), options.threads));
+    put_line(
+        fmt::format("{}, {} threads; percent of the register-only peak measured beside each run "
+                    "(q8, q6, q4: of "
+                    "bf16's); GB/s of packed weights",
+                    isa_name(isa()), options.threads));
     put_line(fmt::format("{:<16}{:<6}{:>6}{:>6}{:>6}{:>8}{:>10}{:>9}{:>8}{:>8}{:>8}", "product",
                          "type", "rows", "n", "k", "groups", "GFLOP/s", "percent", "p10", "p90",
                          "GB/s"));

@@ -68,7 +68,7 @@ TEST(Embedding, PackedRowsAreThoseOfTheTable) {
       embedding_forward(rig.ctx, {.x = want_row, .table = table, .token = token});
       EXPECT_SAME_BITS(x, want_x);
       EXPECT_SAME_BITS(x, want_row);
-      for (const WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
+      for (const WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ6, WeightFormat::kQ4}) {
         PackedMatrix p{.dtype = c.dtype, .groups = 1, .n = c.V, .k = c.D, .format = format};
         p.data = rig.zeros({packed_bytes(p)}, DType::kU8).data;
         pack_matrix(rig.ctx, {.packed = p, .w = table, .transpose = false});

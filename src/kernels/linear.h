@@ -31,8 +31,13 @@ namespace moraine {
 
 constexpr int64_t kPackPanel = 32;  // columns of a pack that stand together
 
-// What the bytes of a pack are. kQ8 and kQ4: blocks of integers with a scale each (kernels/quantised.h).
-enum class WeightFormat : uint8_t { kPlain, kQ8, kQ4 };  // kPlain: elements of PackedMatrix::dtype
+// What the bytes of a pack are. kQ8, kQ6, kQ4: blocks of integers with a scale each (kernels/quantised.h).
+enum class WeightFormat : uint8_t {
+  kPlain,
+  kQ8,
+  kQ6,
+  kQ4
+};  // kPlain: elements of PackedMatrix::dtype
 
 // G weights of n x k in the order the kernels stream them. `data` holds packed_bytes(...) bytes.
 struct PackedMatrix {
@@ -58,7 +63,7 @@ struct PackMatrix {
   Tensor w;  // [G*n, k], or [G*k, n] if transpose; f32 (ref: f64 too), rounded to packed.dtype
   bool transpose;  // pack the transpose of each group's matrix; plain packs only
   Tensor importance =
-      {};  // [G, k] f32 or empty: how much a square of an error in input k counts; for q4
+      {};  // [G, k] f32 or empty: how much a square of an error in input k counts; for q6 and q4
 };
 void pack_matrix(Context& ctx, const PackMatrix& a);
 

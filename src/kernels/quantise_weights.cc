@@ -36,16 +36,21 @@ float bf16_from(float value) {
   return to_float(rounded);
 }
 
+// The integers of `kBits` bits are [-kHalf, kHalf - 1].
+template <int kBits>
+constexpr int kHalf = 1 << (kBits - 1);
+
 // Sums of importance * w * q and importance * q * q for q = round_to_even(w * inverse).
 struct Fit {
   float wq, qq;
 };
-Fit fit_q4(const Column& c, float inverse) {
+template <int kBits>
+Fit fit_of(const Column& c, float inverse) {
   float wq[kLanes] = {}, qq[kLanes] = {};
   for (int64_t i = 0; i < kBlock; i += kLanes) {
     for (int lane = 0; lane < kLanes; ++lane) {
       const float w = c.w[i + lane];
-      const float q = nearest_within(w * inverse, -8, 7);
+      const float q = nearest_within(w * inverse, -kHalf<kBits>, kHalf<kBits> - 1);
       const float weighted = c.importance[i + lane] * q;
       wq[lane] += weighted * w;
       qq[lane] += weighted * q;
@@ -54,12 +59,13 @@ Fit fit_q4(const Column& c, float inverse) {
   return {added(wq), added(qq)};
 }
 
-// The scale of least weighted error among candidates around the one that gives the largest weight -8.
-float choose_q4_scale(const Column& c, float largest) {
+// The scale of least weighted error among candidates around the one that gives the largest weight -kHalf.
+template <int kBits>
+float choose_scale(const Column& c, float largest) {
   float best = 0, best_gain = -1;
   for (int candidate = -9; candidate <= 9; ++candidate) {
-    const float inverse = -(8 + 0.1f * static_cast<float>(candidate)) / largest;
-    const Fit fit = fit_q4(c, inverse);
+    const float inverse = -(kHalf<kBits> + 0.1f * static_cast<float>(candidate)) / largest;
+    const Fit fit = fit_of<kBits>(c, inverse);
     // With the best scale for these integers, wq / qq, squares of errors are less by wq^2 / qq.
     if (!(fit.qq > 0) || fit.wq * fit.wq <= best_gain * fit.qq) continue;
     best = fit.wq / fit.qq;
@@ -78,26 +84,36 @@ float largest_of(const Column& c) {
   return largest;
 }
 
-void put_scale(float scale, WeightFormat format, int64_t j, uint8_t* block) {
+template <int kBits>
+void put_scale(float scale, int64_t j, uint8_t* block) {
   const BF16 stored = to_bf16(scale);
-  std::memcpy(block + quantised_block_bytes(format) - 2 * (kPackPanel - j), &stored, sizeof stored);
+  std::memcpy(block + kBlock * kPackPanel * kBits / 8 + 2 * j, &stored, sizeof stored);
 }
 
-void put_q4(const Column& c, int64_t j, uint8_t* block) {
-  constexpr int64_t kHalf = kPackPanel * kBlock / 2;
+// Input i of column j, for ascending i: the first of a byte takes it, others join. 0 <= stored < 2^kBits.
+template <int kBits>
+void put_integer(int stored, int64_t i, int64_t j, uint8_t* block) {
+  constexpr int64_t kFour = 4 * kPackPanel;  // bytes of four inputs
+  const int64_t four = i / 4, at = 4 * j + i % 4;
+  uint8_t& low = block[row_of_four<kBits>(four) * kFour + at];
+  low = static_cast<uint8_t>(four < 8 ? stored & 15 : low | (stored & 15) << 4);
+  if constexpr (kBits == 4) return;
+  uint8_t& high = block[row_of_high_bits(four) * kFour + at];
+  const int bits = stored >> 4 << 2 * (four / 4);
+  high = static_cast<uint8_t>(four < 4 ? bits : high | bits);
+}
+
+// Of 6 or 4 bits.
+template <int kBits>
+void put_few_bits(const Column& c, int64_t j, uint8_t* block) {
   const float largest = largest_of(c);
   float scale = std::isnan(largest) ? largest : 0;
-  if (std::abs(largest) >= kLeast) scale = choose_q4_scale(c, largest);
-  put_scale(scale, WeightFormat::kQ4, j, block);
+  if (std::abs(largest) >= kLeast) scale = choose_scale<kBits>(c, largest);
+  put_scale<kBits>(scale, j, block);
   const bool counts = std::abs(scale) > 0;  // no: nothing that counts, or NaN
   for (int64_t i = 0; i < kBlock; ++i) {
-    const int q = counts ? static_cast<int>(nearest_within(c.w[i] * (1 / scale), -8, 7)) : 0;
-    const int64_t at = i / 4 * 4 * kPackPanel + 4 * j + i % 4;
-    if (at < kHalf) {
-      block[at] = static_cast<uint8_t>(q + 8);
-    } else {
-      block[at - kHalf] = static_cast<uint8_t>(block[at - kHalf] | (q + 8) << 4);
-    }
+    const float q = nearest_within(c.w[i] * (1 / scale), -kHalf<kBits>, kHalf<kBits> - 1);
+    put_integer<kBits>((counts ? static_cast<int>(q) : 0) + kHalf<kBits>, i, j, block);
   }
 }
 
@@ -117,7 +133,7 @@ void put_q8(const float (&w)[kBlock], int64_t j, uint8_t* block) {
   const float largest = largest_size_of(w);
   float scale = std::isnan(largest) ? largest : 0;
   if (largest >= kLeast) scale = bf16_from(largest / 127);
-  put_scale(scale, WeightFormat::kQ8, j, block);
+  put_scale<8>(scale, j, block);
   const float inverse = largest >= kLeast ? 1 / scale : 0;
   uint8_t bytes[kBlock];
   for (int64_t i = 0; i < kBlock; ++i) {
@@ -148,7 +164,8 @@ void quantise_panel(const PackMatrix& a, int64_t group, int64_t panel) {
       std::fill_n(column.importance, kBlock, a.importance.empty() ? 1.0f : 0.0f);
       if (!a.importance.empty())
         std::copy_n(a.importance.as<float>() + group * p.k + k, here, column.importance);
-      put_q4(column, j, block);
+      p.format == WeightFormat::kQ6 ? put_few_bits<6>(column, j, block)
+                                    : put_few_bits<4>(column, j, block);
     }
   }
 }

@@ -33,32 +33,44 @@ void read_plain_row(const PackedMatrix& w, int64_t group, int64_t n, float* out)
                           : read_plain_elements<float, 1>(w, group, n, out);
 }
 
-// Column j of a block, times its scale.
-void read_q8_block(const uint8_t* block, int64_t j, float scale, float (&out)[kQuantisedBlock]) {
-  uint8_t bytes[kQuantisedBlock];
-  for (int64_t i = 0; i < kQuantisedBlock; i += 4)
-    std::memcpy(bytes + i, block + i * kPackPanel + 4 * j, 4);
-  for (int64_t i = 0; i < kQuantisedBlock; ++i)
-    out[i] = scale * static_cast<float>(static_cast<int>(bytes[i]) - 128);
+// q of input i and column j, plus what was added to it.
+template <int kBits>
+int stored_integer(const uint8_t* block, int64_t i, int64_t j) {
+  constexpr int64_t kFour = 4 * kPackPanel;  // bytes of four inputs
+  const int64_t four = i / 4, at = 4 * j + i % 4;
+  const int byte = block[row_of_four<kBits>(four) * kFour + at];
+  if constexpr (kBits == 8) return byte;
+  const int low = four < 8 ? byte & 15 : byte >> 4;
+  if constexpr (kBits == 4) return low;
+  return low | (block[row_of_high_bits(four) * kFour + at] >> 2 * (four / 4) & 3) << 4;
 }
 
-void read_q4_block(const uint8_t* block, int64_t j, float scale, float (&out)[kQuantisedBlock]) {
-  constexpr int64_t kHalf = kPackPanel * kQuantisedBlock / 2;
-  for (int64_t i = 0; i < kQuantisedBlock; ++i) {
-    const int64_t at = i / 4 * 4 * kPackPanel + 4 * j + i % 4;
-    const int q = at < kHalf ? block[at] & 15 : block[at - kHalf] >> 4;
-    out[i] = scale * static_cast<float>(q - 8);
-  }
+// Column j of a block, times its scale.
+template <int kBits>
+void read_block(const uint8_t* block, int64_t j, float scale, float (&out)[kQuantisedBlock]) {
+  for (int64_t i = 0; i < kQuantisedBlock; ++i)
+    out[i] = scale * static_cast<float>(stored_integer<kBits>(block, i, j) - (1 << (kBits - 1)));
 }
 
 }  // namespace
 
 const char* weight_format_name(WeightFormat format) {
-  return format == WeightFormat::kQ8 ? "q8" : format == WeightFormat::kQ4 ? "q4" : "plain";
+  switch (format) {
+    case WeightFormat::kPlain:
+      return "plain";
+    case WeightFormat::kQ8:
+      return "q8";
+    case WeightFormat::kQ6:
+      return "q6";
+    case WeightFormat::kQ4:
+      return "q4";
+  }
+  MR_CHECK(false, "format %d", static_cast<int>(format));
 }
 
 bool weight_format_of(std::string_view name, WeightFormat* format) {
-  for (const WeightFormat f : {WeightFormat::kPlain, WeightFormat::kQ8, WeightFormat::kQ4}) {
+  for (const WeightFormat f :
+       {WeightFormat::kPlain, WeightFormat::kQ8, WeightFormat::kQ6, WeightFormat::kQ4}) {
     if (name != weight_format_name(f)) continue;
     *format = f;
     return true;
@@ -66,11 +78,14 @@ bool weight_format_of(std::string_view name, WeightFormat* format) {
   return false;
 }
 
+int integer_bits(WeightFormat format) {
+  MR_CHECK(format != WeightFormat::kPlain, "no integers");
+  return format == WeightFormat::kQ8 ? 8 : format == WeightFormat::kQ6 ? 6 : 4;
+}
+
 int64_t quantised_block_bytes(WeightFormat format) {
-  MR_CHECK(format == WeightFormat::kQ8 || format == WeightFormat::kQ4, "format %d",
-           static_cast<int>(format));
   constexpr int64_t kWeights = kPackPanel * kQuantisedBlock, kScales = 2 * kPackPanel;
-  return (format == WeightFormat::kQ8 ? kWeights : kWeights / 2) + kScales;
+  return kWeights * integer_bits(format) / 8 + kScales;
 }
 
 int64_t quantised_bytes(WeightFormat format, int64_t groups, int64_t n, int64_t k) {
@@ -81,6 +96,8 @@ int64_t quantised_bytes(WeightFormat format, int64_t groups, int64_t n, int64_t 
 
 void read_packed_row(const PackedMatrix& w, int64_t group, int64_t n, float* out) {
   if (w.format == WeightFormat::kPlain) return read_plain_row(w, group, n, out);
+  const int bits = integer_bits(w.format);
+  const auto read = bits == 8 ? read_block<8> : bits == 6 ? read_block<6> : read_block<4>;
   const int64_t block_bytes = quantised_block_bytes(w.format),
                 panel_bytes = quantised_bytes(w.format, 1, 1, w.k),
                 panels = round_up(w.n, kPackPanel) / kPackPanel, j = n % kPackPanel;
@@ -90,8 +107,7 @@ void read_packed_row(const PackedMatrix& w, int64_t group, int64_t n, float* out
     const BF16* scales = reinterpret_cast<const BF16*>(block + block_bytes) - kPackPanel;
     const float scale = to_float(scales[j]);
     float values[kQuantisedBlock];
-    w.format == WeightFormat::kQ8 ? read_q8_block(block, j, scale, values)
-                                  : read_q4_block(block, j, scale, values);
+    read(block, j, scale, values);
     std::copy_n(values, std::min(kQuantisedBlock, w.k - i), out + i);
   }
 }

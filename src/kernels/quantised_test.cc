@@ -20,7 +20,7 @@ using testing::for_each_isa;
 using testing::Rig;
 using testing::tolerance;
 
-constexpr WeightFormat kFormats[] = {WeightFormat::kQ8, WeightFormat::kQ4};
+constexpr WeightFormat kFormats[] = {WeightFormat::kQ8, WeightFormat::kQ6, WeightFormat::kQ4};
 
 struct QuantisedShape {
   int64_t rows, n, k;
@@ -60,6 +60,7 @@ TEST(Quantised, BytesCountWholePanelsAndBlocks) {
     return packed_bytes({.groups = groups, .n = n, .k = k, .format = format});
   };
   EXPECT_EQ(bytes(WeightFormat::kQ8, 1, 32, 64), 2048 + 64);
+  EXPECT_EQ(bytes(WeightFormat::kQ6, 1, 32, 64), 1536 + 64);
   EXPECT_EQ(bytes(WeightFormat::kQ4, 1, 32, 64), 1024 + 64);
   EXPECT_EQ(bytes(WeightFormat::kQ8, 3, 33, 65), 3 * 2 * 2 * (2048 + 64));
   EXPECT_EQ(bytes(WeightFormat::kQ4, 3, 1, 129), 3 * 1 * 3 * (1024 + 64));
@@ -68,7 +69,8 @@ TEST(Quantised, BytesCountWholePanelsAndBlocks) {
 }
 
 TEST(Quantised, NamesComeBack) {
-  for (const WeightFormat format : {WeightFormat::kPlain, WeightFormat::kQ8, WeightFormat::kQ4}) {
+  for (const WeightFormat format :
+       {WeightFormat::kPlain, WeightFormat::kQ8, WeightFormat::kQ6, WeightFormat::kQ4}) {
     WeightFormat back = WeightFormat::kQ4;
     ASSERT_TRUE(weight_format_of(weight_format_name(format), &back));
     EXPECT_EQ(back, format);
@@ -110,33 +112,42 @@ TEST(Quantised, EightBitsAreWithinHalfAStepOfTheBlocksLargest) {
   }
 }
 
-// Of one block: what rounding with a given scale would lose.
-double loss_of_scale(const float* w, double scale) {
+// Of one block: what rounding to [-half, half - 1] with a given scale would lose.
+double loss_of_scale(const float* w, double scale, double half) {
   double sum = 0;
   for (int64_t i = 0; i < kQuantisedBlock; ++i) {
-    const double q = std::clamp(std::nearbyint(static_cast<double>(w[i]) / scale), -8.0, 7.0);
+    const double q = std::clamp(std::nearbyint(static_cast<double>(w[i]) / scale), -half, half - 1);
     sum += std::pow(static_cast<double>(w[i]) - scale * q, 2);
   }
   return sum;
 }
 
-TEST(Quantised, FourBitsLoseLessThanTheScaleOfTheLargest) {
-  Rig rig;
-  const int64_t n = 64;
-  const Tensor w = rig.normal({n, kQuantisedBlock}, DType::kF32, 3);
-  const PackedMatrix packed =
-      pack(rig, w, shape_of(WeightFormat::kQ4, DType::kBF16, 1, n, kQuantisedBlock));
-  double lost = 0, plain = 0;
-  for (int64_t j = 0; j < n; ++j) {
-    const float* want = w.as<float>() + j * kQuantisedBlock;
-    const float largest = *std::max_element(
-        want, want + kQuantisedBlock, [](float a, float b) { return std::abs(a) < std::abs(b); });
-    lost += squares_of_errors(row_of(packed, 0, j), want);
-    plain += loss_of_scale(want, static_cast<double>(largest) / -8);
+struct FewBits {
+  WeightFormat format;
+  double half, error;
+};
+
+TEST(Quantised, FewBitsLoseLessThanTheScaleOfTheLargest) {
+  // A normal block's largest is about 2.5, a step of 4 bits a third: 0.3 / sqrt(12) of the weights' size; of 6 bits
+  // a quarter of that.
+  for (const FewBits& few :
+       {FewBits{WeightFormat::kQ4, 8, 0.1}, FewBits{WeightFormat::kQ6, 32, 0.025}}) {
+    Rig rig;
+    const int64_t n = 64;
+    const Tensor w = rig.normal({n, kQuantisedBlock}, DType::kF32, 3);
+    const PackedMatrix packed =
+        pack(rig, w, shape_of(few.format, DType::kBF16, 1, n, kQuantisedBlock));
+    double lost = 0, plain = 0;
+    for (int64_t j = 0; j < n; ++j) {
+      const float* want = w.as<float>() + j * kQuantisedBlock;
+      const float largest = *std::max_element(
+          want, want + kQuantisedBlock, [](float a, float b) { return std::abs(a) < std::abs(b); });
+      lost += squares_of_errors(row_of(packed, 0, j), want);
+      plain += loss_of_scale(want, static_cast<double>(largest) / -few.half, few.half);
+    }
+    EXPECT_LT(lost, 0.95 * plain);
+    EXPECT_LT(std::sqrt(lost / static_cast<double>(w.count())), few.error);
   }
-  EXPECT_LT(lost, 0.95 * plain);
-  // A normal block's largest is about 2.5, a step a third: 0.3 / sqrt(12) of the weights' size.
-  EXPECT_LT(std::sqrt(lost / static_cast<double>(w.count())), 0.1);
 }
 
 TEST(Quantised, ImportanceMovesTheError) {
@@ -258,7 +269,8 @@ TEST(Quantised, SameBitsOnEveryInstructionSetAndForAnyRows) {
 // A pack that no cache holds is read panel by panel for all rows, the next panel asked for meanwhile.
 TEST(Quantised, PacksThatComeFromMemoryGiveTheSameBits) {
   const int64_t k = 2100, n = 64;
-  for (const WeightFormat format : {WeightFormat::kPlain, WeightFormat::kQ8, WeightFormat::kQ4}) {
+  for (const WeightFormat format :
+       {WeightFormat::kPlain, WeightFormat::kQ8, WeightFormat::kQ6, WeightFormat::kQ4}) {
     Rig rig;
     const Tensor x = rig.normal({129, k}, DType::kBF16, 1), w = rig.normal({n, k}, DType::kF32, 2);
     const PackedMatrix few = pack(rig, w, shape_of(format, DType::kBF16, 1, n, k));

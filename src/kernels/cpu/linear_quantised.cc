@@ -92,20 +92,34 @@ HWY_INLINE int32_t four(const int8_t* r) {
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
+// Of inputs [4 g, 4 g + 4), vector v of their 128 bytes, as they are stored.
+template <int kBits>
+HWY_INLINE __m256i stored_integers(const uint8_t* w, int64_t g, int v) {
+  const auto at = [&](int64_t from) HWY_ATTR {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + from + 32 * v));
+  };
+  const __m256i bytes = at(row_of_four<kBits>(g) * kRowBytes);
+  if constexpr (kBits == 8) return bytes;
+  const __m256i low =
+      _mm256_and_si256(g < 8 ? bytes : _mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15));
+  if constexpr (kBits == 4) return low;
+  const __m256i high =
+      _mm256_srli_epi16(at(row_of_high_bits(g) * kRowBytes), static_cast<int>(g / 4 * 2));
+  return _mm256_or_si256(low, _mm256_slli_epi16(_mm256_and_si256(high, _mm256_set1_epi8(3)), 4));
+}
+
 // sums[j] = sum of r * q of a block. Products of neighbours are added in 16 bits: 2 * 127 * 127 fits.
-template <bool kQ4>
+template <int kBits>
 HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t row_sum, int32_t* sums) {
   constexpr int kVectors = kPackPanel / 8;
-  const __m256i ones = _mm256_set1_epi16(1), low = _mm256_set1_epi8(15);
+  const __m256i ones = _mm256_set1_epi16(1);
   __m256i sum[kVectors];
-  for (__m256i& s : sum) s = _mm256_set1_epi32(kQ4 ? -kWeightOffset<kQ4> * row_sum : 0);
+  for (__m256i& s : sum) s = _mm256_set1_epi32(kBits == 8 ? 0 : -kWeightOffset<kBits> * row_sum);
   for (int64_t g = 0; g < 16; ++g) {
     const __m256i x = _mm256_set1_epi32(four(r + 4 * g));
     for (int v = 0; v < kVectors; ++v) {
-      const auto* from = reinterpret_cast<const __m256i*>(w + (kQ4 ? g % 8 : g) * 128 + 32 * v);
-      __m256i q = _mm256_loadu_si256(from), pairs;
-      if constexpr (kQ4) {
-        q = _mm256_and_si256(g < 8 ? q : _mm256_srli_epi16(q, 4), low);
+      __m256i q = stored_integers<kBits>(w, g, v), pairs;
+      if constexpr (kBits < 8) {
         pairs = _mm256_maddubs_epi16(q, x);
       } else {
         q = _mm256_xor_si256(q, _mm256_set1_epi8(-128));
@@ -120,17 +134,22 @@ HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t row_sum, in
 
 #else
 
-template <bool kQ4>
+// Of inputs [4 g, 4 g + 4), byte `at` of 128.
+template <int kBits>
+HWY_INLINE int stored_integer(const uint8_t* w, int64_t g, int64_t at) {
+  const int byte = w[row_of_four<kBits>(g) * kRowBytes + at];
+  if constexpr (kBits == 8) return byte;
+  const int low = g < 8 ? byte & 15 : byte >> 4;
+  if constexpr (kBits == 4) return low;
+  return low | (w[row_of_high_bits(g) * kRowBytes + at] >> g / 4 * 2 & 3) << 4;
+}
+
+template <int kBits>
 HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t row_sum, int32_t* sums) {
-  std::fill_n(sums, kPackPanel, -kWeightOffset<kQ4> * row_sum);
+  std::fill_n(sums, kPackPanel, -kWeightOffset<kBits> * row_sum);
   for (int64_t g = 0; g < 16; ++g) {
-    const uint8_t* from = w + (kQ4 ? g % 8 : g) * 128;
-    for (int64_t j = 0; j < kPackPanel; ++j) {
-      for (int64_t e = 0; e < 4; ++e) {
-        const int q = kQ4 ? (g < 8 ? from[4 * j + e] & 15 : from[4 * j + e] >> 4) : from[4 * j + e];
-        sums[j] += q * r[4 * g + e];
-      }
-    }
+    for (int64_t at = 0; at < 4 * kPackPanel; ++at)
+      sums[at / 4] += stored_integer<kBits>(w, g, at) * r[4 * g + at % 4];
   }
 }
 
@@ -149,17 +168,17 @@ HWY_INLINE void add_scaled(float* c, const int32_t* sums, float row_step, const 
   }
 }
 
-template <bool kQ4>
+template <int kBits>
 void tile(const Tile& t) {
-  constexpr int64_t kScales = kBlockBytes<kQ4> - 2 * kPackPanel;
+  constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
   for (int64_t p = 0; p < t.panels; ++p) {
     const uint8_t* w = static_cast<const uint8_t*>(t.b) + p * t.b_stride;
-    for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kQ4>) {
+    for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kBits>) {
       const BF16* scales = reinterpret_cast<const BF16*>(w + kScales);
       for (int64_t i = 0; i < t.rows; ++i) {
         HWY_ALIGN int32_t sums[kPackPanel];
-        add_block<kQ4>(w, rows[i].r + b * kQuantisedBlock, rows[i].sum[b], sums);
+        add_block<kBits>(w, rows[i].r + b * kQuantisedBlock, rows[i].sum[b], sums);
         add_scaled(t.c + i * t.c_stride + p * kPanel, sums, rows[i].step[b], scales,
                    b > 0 || t.add);
       }
@@ -167,7 +186,7 @@ void tile(const Tile& t) {
   }
 }
 
-QuantisedTiles tiles() { return {tile<false>, tile<true>}; }
+QuantisedTiles tiles() { return {tile<8>, tile<6>, tile<4>}; }
 void (*rows_function())(const RowCopy&) { return copy_rows; }
 
 }  // namespace HWY_NAMESPACE
@@ -200,7 +219,7 @@ Way fastest_way() {
 
 LinearEngine quantised_engine(WeightFormat format) {
   const Way way = fastest_way();
-  const bool q4 = format == WeightFormat::kQ4;
+  const int bits = integer_bits(format);
   LinearEngine e = f32_engine(DType::kBF16);  // finishes sums into f32 and bf16
   e.tile_rows = kQuantisedRows;
   e.ahead_rows = way.ahead_rows;
@@ -211,7 +230,7 @@ LinearEngine quantised_engine(WeightFormat format) {
   e.step_bytes = quantised_block_bytes(format);
   e.step_cost = way.step_cost;
   e.copy_rows = HWY_DYNAMIC_DISPATCH(rows_function)();
-  e.row_tile = q4 ? way.tiles.q4 : way.tiles.q8;
+  e.row_tile = bits == 8 ? way.tiles.q8 : bits == 6 ? way.tiles.q6 : way.tiles.q4;
   e.copy_right = e.copy_left = nullptr;  // weights that are integers have no gradient
   e.column_tile = nullptr;
   return e;

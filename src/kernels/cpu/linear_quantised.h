@@ -21,14 +21,16 @@ struct alignas(64) QuantisedRow {
 };
 
 // What is added to a weight before it is stored.
-template <bool kQ4>
-constexpr int kWeightOffset = kQ4 ? 8 : 128;
-template <bool kQ4>
-constexpr int64_t kBlockBytes = kPackPanel* kQuantisedBlock / (kQ4 ? 2 : 1) + 2 * kPackPanel;
+template <int kBits>
+constexpr int kWeightOffset = 1 << (kBits - 1);
+template <int kBits>
+constexpr int64_t kBlockBytes = kPackPanel* kQuantisedBlock* kBits / 8 + 2 * kPackPanel;
+constexpr int64_t kRowBytes = 4 * kPackPanel;  // of a block: four inputs of each column
 
 // The row_tile of an engine.
 struct QuantisedTiles {
   void (*q8)(const Tile&);
+  void (*q6)(const Tile&);
   void (*q4)(const Tile&);
 };
 QuantisedTiles vnni_tiles();  // linear_quantised_vnni.cc: from kAvx512 on, if the machine has it

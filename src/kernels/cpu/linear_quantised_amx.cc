@@ -23,13 +23,30 @@ constexpr int64_t kBytesAhead = 4096;  // that a block is asked for; as in linea
 constexpr int64_t kTileWeights = kPackPanel * kQuantisedBlock;  // bytes of two tiles
 using Sums = int32_t[kQuantisedRows][kPackPanel];
 
-// Halves of bytes to bytes: [8][128] to [16][128].
+HWY_INLINE void store_halves(Halves h, uint8_t* to) {
+  _mm512_store_si512(to, h.low);
+  _mm512_store_si512(to + kTileWeights / 2, h.high);
+}
+
+// Integers of 4 or 6 bits to bytes: to [16][128].
+template <int kBits>
 HWY_INLINE void unpack(const uint8_t* from, uint8_t* to) {
   HWY_UNROLL(4)
-  for (int64_t at = 0; at < kTileWeights / 2; at += 64) {
-    const Halves h = halves(_mm512_loadu_si512(from + at));
-    _mm512_store_si512(to + at, h.low);
-    _mm512_store_si512(to + kTileWeights / 2 + at, h.high);
+  for (int64_t g = 0; g < 4; ++g) {
+    HWY_UNROLL(2)
+    for (int64_t at = 0; at < kRowBytes; at += 64) {
+      const auto row = [&](int64_t r)
+                           HWY_ATTR { return _mm512_loadu_si512(from + r * kRowBytes + at); };
+      Halves first = halves(row(row_of_four<kBits>(g))),
+             second = halves(row(row_of_four<kBits>(g + 4)));
+      if constexpr (kBits == 6) {
+        const __m512i high = row(row_of_high_bits(g));
+        first = with_high_bits<0>(first, high);
+        second = with_high_bits<1>(second, high);
+      }
+      store_halves(first, to + g * kRowBytes + at);
+      store_halves(second, to + (g + 4) * kRowBytes + at);
+    }
   }
 }
 
@@ -66,14 +83,14 @@ HWY_INLINE void store(AmxTiles& tiles, Sums& sums) {
 }
 
 // c (+)= step * scale * (sums + what the offset took) of block b.
-template <bool kQ4, bool kAdd>
+template <int kBits, bool kAdd>
 HWY_INLINE void add_block(const Tile& t, int64_t b, const uint8_t* scales, const Sums& sums,
                           float* c) {
   const __m512 scale0 = load_scales(scales), scale1 = load_scales(scales + 32);
   const QuantisedRow* row = static_cast<const QuantisedRow*>(t.a);
   for (int64_t i = 0; i < t.rows; ++i, ++row, c += t.c_stride) {
     const __m512 step = _mm512_set1_ps(row->step[b]);
-    const __m512i offset = _mm512_set1_epi32(-kWeightOffset<kQ4> * row->sum[b]);
+    const __m512i offset = _mm512_set1_epi32(-kWeightOffset<kBits> * row->sum[b]);
     const __m512i sum0 = _mm512_add_epi32(_mm512_load_si512(sums[i]), offset),
                   sum1 = _mm512_add_epi32(_mm512_load_si512(sums[i] + 16), offset);
     const __m512 old0 = kAdd ? _mm512_loadu_ps(c) : _mm512_setzero_ps(),
@@ -83,9 +100,9 @@ HWY_INLINE void add_block(const Tile& t, int64_t b, const uint8_t* scales, const
   }
 }
 
-template <bool kQ4, bool kTwo>
+template <int kBits, bool kTwo>
 HWY_INLINE void tile_panels(const Tile& t) {
-  constexpr int64_t kScales = kBlockBytes<kQ4> - 2 * kPackPanel;
+  constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
   TileShapes shapes;
   const int64_t upper = std::min(t.rows, kAmxRows), lower = t.rows - upper;
   shapes.set(0, upper, kAmxWords).set(1, upper, kAmxWords).set(4, upper, kAmxWords);
@@ -94,22 +111,23 @@ HWY_INLINE void tile_panels(const Tile& t) {
   AmxTiles tiles(shapes);
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
   alignas(64) Sums sums;
-  alignas(64) uint8_t bytes[kQ4 ? kTileWeights : 64];
+  alignas(64) uint8_t bytes[kBits < 8 ? kTileWeights : 64];
   AskAhead next(t.ahead, t.panels * t.steps);
   for (int64_t p = 0; p < t.panels; ++p) {
     const uint8_t* w = static_cast<const uint8_t*>(t.b) + p * t.b_stride;
     const auto add = [&](int64_t b) HWY_ATTR {
-      const uint8_t* scales = w + b * kBlockBytes<kQ4> + kScales;
-      b > 0 || t.add ? add_block<kQ4, true>(t, b, scales, sums, t.c + p * kPanel)
-                     : add_block<kQ4, false>(t, b, scales, sums, t.c + p * kPanel);
+      const uint8_t* scales = w + b * kBlockBytes<kBits> + kScales;
+      b > 0 || t.add ? add_block<kBits, true>(t, b, scales, sums, t.c + p * kPanel)
+                     : add_block<kBits, false>(t, b, scales, sums, t.c + p * kPanel);
     };
     // A block is added while the tiles multiply the next one. Its sums have left the machine's store buffer by
     // then: reading what tiles have just stored waits for that.
     for (int64_t b = 0; b < t.steps; ++b) {
-      const uint8_t* block = w + b * kBlockBytes<kQ4>;
-      for (int64_t at = 0; at < kBlockBytes<kQ4>; at += 64) hwy::Prefetch(block + kBytesAhead + at);
-      if constexpr (kQ4) unpack(block, bytes);
-      multiply<kTwo>(tiles, rows, b, kQ4 ? bytes : block, next);
+      const uint8_t* block = w + b * kBlockBytes<kBits>;
+      for (int64_t at = 0; at < kBlockBytes<kBits>; at += 64)
+        hwy::Prefetch(block + kBytesAhead + at);
+      if constexpr (kBits < 8) unpack<kBits>(block, bytes);
+      multiply<kTwo>(tiles, rows, b, kBits < 8 ? bytes : block, next);
       if (b > 0) add(b - 1);
       store<kTwo>(tiles, sums);
     }
@@ -117,15 +135,21 @@ HWY_INLINE void tile_panels(const Tile& t) {
   }
 }
 
-template <bool kQ4>
+template <int kBits>
+auto vnni_tile_of() {
+  const QuantisedTiles tiles = vnni_tiles();
+  return kBits == 8 ? tiles.q8 : kBits == 6 ? tiles.q6 : tiles.q4;
+}
+
+template <int kBits>
 void amx_tile(const Tile& t) {
-  if (t.rows <= kFewRows) return kQ4 ? vnni_tiles().q4(t) : vnni_tiles().q8(t);
-  t.rows > kAmxRows ? tile_panels<kQ4, true>(t) : tile_panels<kQ4, false>(t);
+  if (t.rows <= kFewRows) return vnni_tile_of<kBits>()(t);
+  t.rows > kAmxRows ? tile_panels<kBits, true>(t) : tile_panels<kBits, false>(t);
 }
 
 }  // namespace
 
-QuantisedTiles quantised_amx_tiles() { return {amx_tile<false>, amx_tile<true>}; }
+QuantisedTiles quantised_amx_tiles() { return {amx_tile<8>, amx_tile<6>, amx_tile<4>}; }
 
 }  // namespace moraine::cpu
 

@@ -35,6 +35,17 @@ HWY_INLINE Halves halves(__m512i v) {
   return {_mm512_and_si512(v, mask), _mm512_and_si512(_mm512_srli_epi16(v, 4), mask)};
 }
 
+// Integers of 6 bits: their low four, with the high two from h. kPart: which of the eight rows of 128 bytes the low
+// bits are of, divided by 4 (kernels/quantised.h).
+template <int kPart>
+HWY_INLINE Halves with_high_bits(Halves low, __m512i h) {
+  const __m512i mask = _mm512_set1_epi8(0x30);
+  const __m512i below = _mm512_slli_epi16(h, 4 - 2 * kPart),
+                above = _mm512_srli_epi16(h, 2 * kPart);
+  return {_mm512_or_si512(low.low, _mm512_and_si512(below, mask)),
+          _mm512_or_si512(low.high, _mm512_and_si512(above, mask))};
+}
+
 }  // namespace moraine::cpu
 
 HWY_POP_ATTRIBUTES

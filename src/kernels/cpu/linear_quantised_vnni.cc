@@ -32,10 +32,13 @@ struct Part {
   int64_t row, rows, panel;
 };
 
+// Over a block, a row of 128 bytes at a time; of q6 two of low bits and one of high ones.
+constexpr int64_t passes_for(int bits) { return bits == 8 ? 16 : bits == 6 ? 4 : 8; }
+
 // M rows x P panels.
-template <bool kQ4, int M, int P>
+template <int kBits, int M, int P>
 HWY_INLINE void tile_rows(const Tile& t, const Part& part, AskAhead& next) {
-  constexpr int64_t kScales = kBlockBytes<kQ4> - 2 * kPackPanel;
+  constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
   constexpr int V = kVectors * P;
   const QuantisedRow* rows = static_cast<const QuantisedRow*>(t.a) + part.row;
   const uint8_t* w = static_cast<const uint8_t*>(t.b) + part.panel * t.b_stride;
@@ -47,14 +50,14 @@ HWY_INLINE void tile_rows(const Tile& t, const Part& part, AskAhead& next) {
     for (int v = 0; v < V; ++v)
       y[i][v] = t.add ? _mm512_loadu_ps(c + i * t.c_stride + 16 * v) : _mm512_setzero_ps();
   }
-  for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kQ4>) {
+  for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kBits>) {
     next.step();
     __m512i sums[M][V];
     HWY_UNROLL(6)
     for (int i = 0; i < M; ++i) {
       HWY_UNROLL(8)
       for (int v = 0; v < V; ++v)
-        sums[i][v] = _mm512_set1_epi32(-kWeightOffset<kQ4> * rows[i].sum[b]);
+        sums[i][v] = _mm512_set1_epi32(-kWeightOffset<kBits> * rows[i].sum[b]);
     }
     const auto add = [&](__m512i q, int v, int64_t g) HWY_ATTR {
       HWY_UNROLL(6)
@@ -63,17 +66,23 @@ HWY_INLINE void tile_rows(const Tile& t, const Part& part, AskAhead& next) {
         sums[i][v] = _mm512_dpbusd_epi32(sums[i][v], q, x);
       }
     };
+    const auto at = [&](int v, int64_t row) HWY_ATTR {
+      return _mm512_loadu_si512(w + v / 2 * t.b_stride + kRowBytes * row + v % 2 * 64);
+    };
+    const auto add_halves = [&](Halves h, int v, int64_t g) HWY_ATTR {
+      add(h.low, v, g);
+      add(h.high, v, g + 8);
+    };
     const auto add_weights = [&](int v, int64_t g) HWY_ATTR {
-      const __m512i q = _mm512_loadu_si512(w + v / 2 * t.b_stride + 128 * g + v % 2 * 64);
-      if constexpr (kQ4) {
-        const Halves h = halves(q);
-        add(h.low, v, g);
-        add(h.high, v, g + 8);
-      } else {
-        add(q, v, g);
+      if constexpr (kBits == 8) add(at(v, g), v, g);
+      if constexpr (kBits == 4) add_halves(halves(at(v, g)), v, g);
+      if constexpr (kBits == 6) {
+        const __m512i high = at(v, 3 * g + 2);
+        add_halves(with_high_bits<0>(halves(at(v, 3 * g)), high), v, g);
+        add_halves(with_high_bits<1>(halves(at(v, 3 * g + 1)), high), v, g + 4);
       }
     };
-    for (int64_t g = 0; g < (kQ4 ? 8 : 16); ++g) {
+    for (int64_t g = 0; g < passes_for(kBits); ++g) {
       HWY_UNROLL(8)
       for (int v = 0; v < V; ++v) add_weights(v, g);
     }
@@ -100,13 +109,13 @@ constexpr int panels_of(int rows) {
 }
 
 // For 1 .. kRows rows.
-template <bool kQ4, bool kWide, int... M>
+template <int kBits, bool kWide, int... M>
 TileRows tile_for(int64_t rows, std::integer_sequence<int, M...>) {
-  static constexpr TileRows kTiles[] = {tile_rows<kQ4, M + 1, panels_of<kWide>(M + 1)>...};
+  static constexpr TileRows kTiles[] = {tile_rows<kBits, M + 1, panels_of<kWide>(M + 1)>...};
   return kTiles[rows - 1];
 }
 
-template <bool kQ4>
+template <int kBits>
 void vnni_tile(const Tile& t) {
   constexpr auto kAll = std::make_integer_sequence<int, kRows>();
   const int64_t parts = (t.rows + kRows - 1) / kRows;
@@ -114,21 +123,21 @@ void vnni_tile(const Tile& t) {
   int64_t panel = 0;
   if (parts == 1) {
     const int64_t at_once = panels_for(static_cast<int>(t.rows));
-    const TileRows wide = tile_for<kQ4, true>(t.rows, kAll);
+    const TileRows wide = tile_for<kBits, true>(t.rows, kAll);
     for (; panel + at_once <= t.panels; panel += at_once) wide(t, {0, t.rows, panel}, next);
   }
   for (; panel < t.panels; ++panel) {
     for (int64_t i = 0; i < parts; ++i) {
       const int64_t row = even_begin(t.rows, parts, i),
                     rows = even_begin(t.rows, parts, i + 1) - row;
-      tile_for<kQ4, false>(rows, kAll)(t, {row, rows, panel}, next);
+      tile_for<kBits, false>(rows, kAll)(t, {row, rows, panel}, next);
     }
   }
 }
 
 }  // namespace
 
-QuantisedTiles vnni_tiles() { return {vnni_tile<false>, vnni_tile<true>}; }
+QuantisedTiles vnni_tiles() { return {vnni_tile<8>, vnni_tile<6>, vnni_tile<4>}; }
 
 }  // namespace moraine::cpu
 

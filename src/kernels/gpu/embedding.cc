@@ -19,8 +19,9 @@ void embedding_forward(Gpu& gpu, const EmbeddingForward& a) {
 
 void embedding_packed_forward(Gpu& gpu, const EmbeddingPackedForward& a) {
   // By the pack's format and x's type.
-  static constexpr const char* kKernels[3][2] = {{"embedding_rows_f32", "embedding_rows_bf16"},
+  static constexpr const char* kKernels[4][2] = {{"embedding_rows_f32", "embedding_rows_bf16"},
                                                  {"embedding_q8_f32", "embedding_q8_bf16"},
+                                                 {"embedding_q6_f32", "embedding_q6_bf16"},
                                                  {"embedding_q4_f32", "embedding_q4_bf16"}};
   const EmbeddingPackedArgs args = {.x = a.x.data,
                                     .pack = a.table.data,

@@ -26,18 +26,18 @@ MR_DEVICE void embedding_row_channel(const EmbeddingPackedArgs& a) {
   store(static_cast<E*>(a.x) + i, load(static_cast<const E*>(a.pack) + (row * a.D + i % a.D)));
 }
 
-template <class E, bool kQ4>
+template <class E, int kBits>
 MR_DEVICE void embedding_integer_channel(const EmbeddingPackedArgs& a) {
   const int64_t i = element();
   if (i >= a.T * a.D) return;
   const int64_t row = load(a.token + i / a.D), d = i % a.D;
   const uint32_t* const block =
-      quantised_block<kQ4>(a.pack, a.D, row / kQuantisedColumns, d / kQuantisedInputs);
+      quantised_block<kBits>(a.pack, a.D, row / kQuantisedColumns, d / kQuantisedInputs);
   const auto column = static_cast<int>(row % kQuantisedColumns);
   const auto four = static_cast<int>(d % kQuantisedInputs / 4), byte = static_cast<int>(d % 4);
-  const int32_t q = quantised_four<kQ4>(block, four, column) << (24 - 8 * byte) >> 24;
+  const int32_t q = quantised_four<kBits>(block, four, column) << (24 - 8 * byte) >> 24;
   store(static_cast<E*>(a.x) + i,
-        narrow_to<E>(quantised_scale<kQ4>(block, column) * static_cast<float>(q)));
+        narrow_to<E>(quantised_scale<kBits>(block, column) * static_cast<float>(q)));
 }
 
 MR_KERNEL(embedding_rows_f32, kElementThreads, EmbeddingPackedArgs a) {
@@ -47,16 +47,22 @@ MR_KERNEL(embedding_rows_bf16, kElementThreads, EmbeddingPackedArgs a) {
   embedding_row_channel<BF16>(a);
 }
 MR_KERNEL(embedding_q8_f32, kElementThreads, EmbeddingPackedArgs a) {
-  embedding_integer_channel<float, false>(a);
+  embedding_integer_channel<float, 8>(a);
 }
 MR_KERNEL(embedding_q8_bf16, kElementThreads, EmbeddingPackedArgs a) {
-  embedding_integer_channel<BF16, false>(a);
+  embedding_integer_channel<BF16, 8>(a);
+}
+MR_KERNEL(embedding_q6_f32, kElementThreads, EmbeddingPackedArgs a) {
+  embedding_integer_channel<float, 6>(a);
+}
+MR_KERNEL(embedding_q6_bf16, kElementThreads, EmbeddingPackedArgs a) {
+  embedding_integer_channel<BF16, 6>(a);
 }
 MR_KERNEL(embedding_q4_f32, kElementThreads, EmbeddingPackedArgs a) {
-  embedding_integer_channel<float, true>(a);
+  embedding_integer_channel<float, 4>(a);
 }
 MR_KERNEL(embedding_q4_bf16, kElementThreads, EmbeddingPackedArgs a) {
-  embedding_integer_channel<BF16, true>(a);
+  embedding_integer_channel<BF16, 4>(a);
 }
 
 // Back from the token before, as many at a time as the block has threads: how near a match is, is exact in f32.

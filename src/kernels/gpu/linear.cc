@@ -24,9 +24,10 @@ int64_t equal_rows(std::span<const int64_t> rows) {
 static_assert(kQuantisedInputs == kQuantisedBlock && kQuantisedColumns == kPackPanel);
 
 // By the pack's format, and of rows in f32, of bf16 with outputs of f32, of bf16.
-constexpr const char* kKernels[3][3] = {
+constexpr const char* kKernels[4][3] = {
     {"linear_f32", "linear_bf16_to_f32", "linear_bf16"},
     {"linear_q8_f32", "linear_q8_bf16_to_f32", "linear_q8_bf16"},
+    {"linear_q6_f32", "linear_q6_bf16_to_f32", "linear_q6_bf16"},
     {"linear_q4_f32", "linear_q4_bf16_to_f32", "linear_q4_bf16"}};
 
 const char* kernel_of(const GroupedLinearForward& a) {

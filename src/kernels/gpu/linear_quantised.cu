@@ -65,7 +65,7 @@ MR_DEVICE void load_rows_as_integers(const QuantisedTile& to, const LinearArgs& 
   }
 }
 
-template <bool kQ4>
+template <int kBits>
 MR_DEVICE void load_weights(const QuantisedTile& to, const LinearArgs& a, const LinearBlock& b,
                             int64_t block) {
   const int64_t panels = (a.n + kQuantisedColumns - 1) / kQuantisedColumns;
@@ -74,10 +74,10 @@ MR_DEVICE void load_weights(const QuantisedTile& to, const LinearArgs& a, const 
     const int64_t panel = (b.output_begin + output) / kQuantisedColumns;
     const bool inside = panel < panels;
     const uint32_t* const from =
-        quantised_block<kQ4>(a.w, a.k, b.group * panels + (inside ? panel : 0), block);
+        quantised_block<kBits>(a.w, a.k, b.group * panels + (inside ? panel : 0), block);
     const int column = output % kQuantisedColumns;
-    store(to.weight + i, inside ? quantised_four<kQ4>(from, four, column) : 0);
-    if (four == 0) store(to.scale + output, inside ? quantised_scale<kQ4>(from, column) : 0.0f);
+    store(to.weight + i, inside ? quantised_four<kBits>(from, four, column) : 0);
+    if (four == 0) store(to.scale + output, inside ? quantised_scale<kBits>(from, column) : 0.0f);
   }
 }
 
@@ -102,7 +102,7 @@ MR_DEVICE void add_block(float (&y)[16], const QuantisedTile& tile, int row, int
   }
 }
 
-template <class X, class Y, bool kQ4>
+template <class X, class Y, int kBits>
 MR_DEVICE void linear_quantised(const LinearArgs& a) {
   MR_SHARED(int32_t, row_words, kLinearRows * kFourStride);
   MR_SHARED(int32_t, weight_words, kQuantisedFours * kLinearOutputs);
@@ -116,7 +116,7 @@ MR_DEVICE void linear_quantised(const LinearArgs& a) {
   float y[16] = {};
   for (int64_t block = 0; block < quantised_blocks(a.k); ++block) {
     load_rows_as_integers<X>(tile, a, b, block);
-    load_weights<kQ4>(tile, a, b, block);
+    load_weights<kBits>(tile, a, b, block);
     sync_block();
     if (any) add_block(y, tile, row, output);
     sync_block();
@@ -126,23 +126,20 @@ MR_DEVICE void linear_quantised(const LinearArgs& a) {
   }
 }
 
-MR_KERNEL(linear_q8_f32, kQuantisedThreads, LinearArgs a) {
-  linear_quantised<float, float, false>(a);
-}
-MR_KERNEL(linear_q8_bf16, kQuantisedThreads, LinearArgs a) {
-  linear_quantised<BF16, BF16, false>(a);
-}
+MR_KERNEL(linear_q8_f32, kQuantisedThreads, LinearArgs a) { linear_quantised<float, float, 8>(a); }
+MR_KERNEL(linear_q8_bf16, kQuantisedThreads, LinearArgs a) { linear_quantised<BF16, BF16, 8>(a); }
 MR_KERNEL(linear_q8_bf16_to_f32, kQuantisedThreads, LinearArgs a) {
-  linear_quantised<BF16, float, false>(a);
+  linear_quantised<BF16, float, 8>(a);
 }
-MR_KERNEL(linear_q4_f32, kQuantisedThreads, LinearArgs a) {
-  linear_quantised<float, float, true>(a);
+MR_KERNEL(linear_q6_f32, kQuantisedThreads, LinearArgs a) { linear_quantised<float, float, 6>(a); }
+MR_KERNEL(linear_q6_bf16, kQuantisedThreads, LinearArgs a) { linear_quantised<BF16, BF16, 6>(a); }
+MR_KERNEL(linear_q6_bf16_to_f32, kQuantisedThreads, LinearArgs a) {
+  linear_quantised<BF16, float, 6>(a);
 }
-MR_KERNEL(linear_q4_bf16, kQuantisedThreads, LinearArgs a) {
-  linear_quantised<BF16, BF16, true>(a);
-}
+MR_KERNEL(linear_q4_f32, kQuantisedThreads, LinearArgs a) { linear_quantised<float, float, 4>(a); }
+MR_KERNEL(linear_q4_bf16, kQuantisedThreads, LinearArgs a) { linear_quantised<BF16, BF16, 4>(a); }
 MR_KERNEL(linear_q4_bf16_to_f32, kQuantisedThreads, LinearArgs a) {
-  linear_quantised<BF16, float, true>(a);
+  linear_quantised<BF16, float, 4>(a);
 }
 
 }  // namespace MR_GPU_SPACE

@@ -16,7 +16,7 @@ namespace {
 
 using namespace testing;
 
-constexpr WeightFormat kFormats[] = {WeightFormat::kQ8, WeightFormat::kQ4};
+constexpr WeightFormat kFormats[] = {WeightFormat::kQ8, WeightFormat::kQ6, WeightFormat::kQ4};
 
 // A pack that the CPU has made of normal weights.
 PackedMatrix make_pack(Rig& rig, PackedMatrix shape) {
@@ -212,7 +212,8 @@ TEST(GpuLinearQuantised, ARowThatIsNotFiniteSpoilsNoOther) {
 TEST(GpuEmbeddingPacked, RowsAreTheCpusWithOneResultInEveryWaveAndOrder) {
   constexpr int64_t V = 70, D = 100, T = 9;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const WeightFormat format : {WeightFormat::kPlain, WeightFormat::kQ8, WeightFormat::kQ4}) {
+    for (const WeightFormat format :
+         {WeightFormat::kPlain, WeightFormat::kQ8, WeightFormat::kQ6, WeightFormat::kQ4}) {
       Rig host;
       const PackedMatrix table =
           make_pack(host, {.dtype = dtype, .groups = 1, .n = V, .k = D, .format = format});

@@ -11,37 +11,44 @@ constexpr int kQuantisedFours =
     kQuantisedInputs / 4;  // words of four integers, of a column of a block
 
 // Words of a block in the pack: integers, and behind them scales.
-template <bool kQ4>
-constexpr int64_t kQuantisedIntegers = kQuantisedFours* kQuantisedColumns / (kQ4 ? 2 : 1);
-template <bool kQ4>
-constexpr int64_t kQuantisedWords = kQuantisedIntegers<kQ4> + kQuantisedColumns / 2;
+template <int kBits>
+constexpr int64_t kQuantisedIntegers = kQuantisedFours* kQuantisedColumns* kBits / 8;
+template <int kBits>
+constexpr int64_t kQuantisedWords = kQuantisedIntegers<kBits> + kQuantisedColumns / 2;
 
 MR_DEVICE int64_t quantised_blocks(int64_t k) {
   return (k + kQuantisedInputs - 1) / kQuantisedInputs;
 }
 
 // Block `block` of panel `panel`, counted over all groups.
-template <bool kQ4>
+template <int kBits>
 MR_DEVICE const uint32_t* quantised_block(const void* pack, int64_t k, int64_t panel,
                                           int64_t block) {
   return static_cast<const uint32_t*>(pack) +
-         (panel * quantised_blocks(k) + block) * kQuantisedWords<kQ4>;
+         (panel * quantised_blocks(k) + block) * kQuantisedWords<kBits>;
 }
 
 // Inputs [4 four, 4 four + 4) of a column, as signed bytes.
-template <bool kQ4>
+template <int kBits>
 MR_DEVICE int32_t quantised_four(const uint32_t* block, int four, int column) {
-  if constexpr (!kQ4)
+  if constexpr (kBits == 8)
     return static_cast<int32_t>(load(block + (four * kQuantisedColumns + column)) ^ 0x80808080u);
-  const uint32_t halves = load(block + (four % (kQuantisedFours / 2) * kQuantisedColumns + column));
-  const uint32_t bytes = (four < kQuantisedFours / 2 ? halves : halves >> 4) & 0x0f0f0f0fu;
-  // Less 8, with 128 added meanwhile: no byte borrows from the next.
-  return static_cast<int32_t>((bytes + 0x78787878u) ^ 0x80808080u);
+  constexpr int kHalf = kQuantisedFours / 2, kQuarter = kQuantisedFours / 4;
+  const int row = kBits == 4 ? four % kHalf : 3 * (four % kQuarter) + four % kHalf / kQuarter;
+  const uint32_t halves = load(block + (row * kQuantisedColumns + column));
+  uint32_t bytes = (four < kHalf ? halves : halves >> 4) & 0x0f0f0f0fu;
+  if constexpr (kBits == 6) {
+    const int high_row = 3 * (four % kQuarter) + 2;
+    const uint32_t high = load(block + (high_row * kQuantisedColumns + column));
+    bytes |= (high >> four / kQuarter * 2 & 0x03030303u) << 4;
+  }
+  // Less 8 or 32, with 128 added meanwhile: no byte borrows from the next.
+  return static_cast<int32_t>((bytes + (kBits == 6 ? 0x60606060u : 0x78787878u)) ^ 0x80808080u);
 }
 
-template <bool kQ4>
+template <int kBits>
 MR_DEVICE float quantised_scale(const uint32_t* block, int column) {
-  const void* const scales = block + kQuantisedIntegers<kQ4>;
+  const void* const scales = block + kQuantisedIntegers<kBits>;
   return widen(load(static_cast<const BF16*>(scales) + column));
 }
 
