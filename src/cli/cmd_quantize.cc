@@ -33,32 +33,34 @@ struct QuantizeFlags {
   bool has(const std::string& t) const {
     return type == t || attention == t || down == t || head == t;
   }
-  bool quantises() const { return has("q8") || has("q4"); }
+  bool calibrates() const { return has("q6") || has("q4"); }
+  bool quantises() const { return has("q8") || calibrates(); }
   double most_kl() const { return has_max_kl ? max_kl : has("q4") ? kMostKlQ4 : kMostKlQ8; }
 };
 
 void declare(Flags& flags, QuantizeFlags& f) {
-  const std::vector<std::string> types = {"", "bf16", "q8", "q4"};
+  const std::vector<std::string> types = {"", "bf16", "q8", "q6", "q4"};
   flags
       .required("model", &f.from,
                 "Checkpoint, run directory, folder in a public layout, or a model packed as bf16.")
       .required("out", &f.out, "Directory to make.")
       .choice(
-          "type", &f.type, {"bf16", "q8", "q4"},
+          "type", &f.type, {"bf16", "q8", "q6", "q4"},
           "Of the packs. bf16: the answers of the model with --dtype bf16, to the bit. q8: 8.25 "
-          "bits a weight; q4: first matrices of experts 4.25 bits, the rest as q8.")
+          "bits a weight; q6: experts and head 6.25 bits, attention as q8; q4: as q6, but first "
+          "matrices of experts 4.25 bits.")
       .choice("attention", &f.attention, types, "Another type for attention's projections.")
       .choice("down", &f.down, types, "Another type for second matrices of experts.")
       .choice("head", &f.head, types, "Another type for the head and the embedding.")
       .list("input", &f.text.inputs,
-            "Text to calibrate (q4) and to report on: files or folders (.txt .jsonl, also .gz "
+            "Text to calibrate (q6, q4) and to report on: files or folders (.txt .jsonl, also .gz "
             ".zst); default: samples of the model itself.")
       .text("field", &f.text.json_field, "Field of .jsonl lines that holds the text.")
       .text("reference", &f.reference,
             "The same model in another form, to calibrate and report with: what --type bf16 made, "
             "where the model itself does not fit into memory.")
       .integer("calibration-tokens", &f.text.calibration_tokens,
-               "q4: of the text, from its beginning; 0: no calibration.", 0, 1 << 30)
+               "q6, q4: of the text, from its beginning; 0: no calibration.", 0, 1 << 30)
       .integer("report-tokens", &f.text.report_tokens, "Of the text behind those.", 2, 1 << 30)
       .integer("context", &f.text.context, "Positions that the text is read in.", 2, 1 << 20)
       .number("max-kl", &f.max_kl,
@@ -232,7 +234,7 @@ void quantise(QuantizeFlags& f, const Weights& weights) {
   check_same_model(weights.directory().config(), computes.config(), f.reference);
   check_memory(computes);
   f.text.context = std::min(f.text.context, computes.config().max_positions);
-  if (!f.has("q4")) f.text.calibration_tokens = 0;
+  if (!f.calibrates()) f.text.calibration_tokens = 0;
   TokenWindows text;
   if (!f.text.inputs.empty()) text = read_quantize_text(f.text, computes);
   weights.verify();
@@ -252,7 +254,7 @@ void cmd_quantize(const CommandLine& line) {
   QuantizeFlags f;
   Flags flags("quantize",
               "Pack a model for generate, chat, eval and serve: it is mapped when it is used, not "
-              "read. The model is packed piece by piece; q8 and q4 end with what they lost.");
+              "read. The model is packed piece by piece; q8, q6 and q4 end with what they lost.");
   declare(flags, f);
   if (!flags.parse(line)) return;
   f.has_max_kl = flags.given("max-kl");

@@ -16,6 +16,7 @@ namespace {
 constexpr PackType kPackTypes[] = {{"f32", WeightFormat::kPlain, DType::kF32},
                                    {"bf16", WeightFormat::kPlain, DType::kBF16},
                                    {"q8", WeightFormat::kQ8, DType::kBF16},
+                                   {"q6", WeightFormat::kQ6, DType::kBF16},
                                    {"q4", WeightFormat::kQ4, DType::kBF16}};
 
 constexpr int64_t kReadAheadBytes = int64_t{8} << 20;  // between two looks at whether to stop
@@ -44,13 +45,15 @@ const PackType* find_pack_type(std::string_view name) {
   return found == std::end(kPackTypes) ? nullptr : found;
 }
 
-// An error of a second matrix goes into the residual stream as it is; the router and the convolutions are small, and
-// what they decide cannot be undone.
+// Attention's projections are few and what they lose is lost for all positions; an error of a second matrix goes into
+// the residual stream as it is. The router and the convolutions are small, and what they decide cannot be undone.
 const PackType& type_of_pack(const PackType& model, const PackSource& source) {
   if (model.format == WeightFormat::kPlain) return model;
   if (!source.served) return *find_pack_type("bf16");
-  const bool four_bits = *source.served == ServedMatrix::kGateUp;
-  return four_bits ? model : *find_pack_type("q8");
+  const ServedMatrix matrix = *source.served;
+  if (model.format == WeightFormat::kQ8 || matrix == ServedMatrix::kGateUp) return model;
+  const bool attention = matrix == ServedMatrix::kQkv || matrix == ServedMatrix::kOutput;
+  return *find_pack_type(attention ? "q8" : "q6");
 }
 
 std::string pack_type_names() {

@@ -39,7 +39,7 @@ struct PackType {
   DType compute;  // of the rows that it multiplies
 };
 const PackType* find_pack_type(std::string_view name);  // null: there is none
-std::string pack_type_names();                          // "f32, bf16, q8, q4"
+std::string pack_type_names();                          // "f32, bf16, q8, q6, q4"
 // What one pack of a model of type `model` is.
 const PackType& type_of_pack(const PackType& model, const PackSource& source);
 

@@ -177,11 +177,28 @@ TEST_F(Packed, RoundedWeightsComeBackFromPacks) {
   }
 }
 
+WeightFormat format_in(const std::string& type, const PackSource& source) {
+  if (!source.served) return WeightFormat::kPlain;
+  switch (*source.served) {
+    case ServedMatrix::kQkv:
+    case ServedMatrix::kOutput:
+      return WeightFormat::kQ8;
+    case ServedMatrix::kGateUp:
+      return type == "q8"   ? WeightFormat::kQ8
+             : type == "q6" ? WeightFormat::kQ6
+                            : WeightFormat::kQ4;
+    case ServedMatrix::kDown:
+    case ServedMatrix::kHead:
+      return type == "q8" ? WeightFormat::kQ8 : WeightFormat::kQ6;
+  }
+  return WeightFormat::kPlain;
+}
+
 // Which matrices have few bits, and that weights come back as their blocks of 64 allow.
 TEST_F(Packed, QuantisedPacksAreThoseOfTheirMatrices) {
   const ModelDirectory from = ModelDirectory::open(disk(), golden("native-tiny"));
   const ParameterTable table = build_parameters(from.config());
-  for (const char* type : {"q8", "q4"}) {
+  for (const char* type : {"q8", "q6", "q4"}) {
     SCOPED_TRACE(type);
     folder.clear();
     pack_model(disk(), from, file("m"), type);
@@ -190,11 +207,7 @@ TEST_F(Packed, QuantisedPacksAreThoseOfTheirMatrices) {
     for (const PackSource& source : pack_sources(from.config(), table)) {
       SCOPED_TRACE(source.name);
       const PackedMatrix pack = packed->pack(source);
-      const WeightFormat wanted = !source.served ? WeightFormat::kPlain
-                                  : *source.served == ServedMatrix::kGateUp && type[1] == '4'
-                                      ? WeightFormat::kQ4
-                                      : WeightFormat::kQ8;
-      EXPECT_EQ(pack.format, wanted);
+      EXPECT_EQ(pack.format, format_in(type, source));
       EXPECT_EQ(pack.dtype, DType::kBF16);
       std::vector<float> row(static_cast<size_t>(source.k)), want(row.size());
       const int64_t group = source.groups - 1, n = source.n - 1;
@@ -204,7 +217,10 @@ TEST_F(Packed, QuantisedPacksAreThoseOfTheirMatrices) {
       double error = 0, size = 0;
       for (size_t i = 0; i < row.size(); ++i)
         error += std::pow(row[i] - want[i], 2), size += std::pow(want[i], 2);
-      EXPECT_LT(std::sqrt(error / size), pack.format == WeightFormat::kQ4 ? 0.15 : 0.01);
+      const double most = pack.format == WeightFormat::kQ4   ? 0.15
+                          : pack.format == WeightFormat::kQ6 ? 0.04
+                                                             : 0.01;
+      EXPECT_LT(std::sqrt(error / size), most);
     }
   }
 }

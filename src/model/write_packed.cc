@@ -84,8 +84,8 @@ class PackStream {
 
   // Of one group, or empty.
   Tensor importance_of(int64_t group) {
-    if (row_ == 0 && shape_.format == WeightFormat::kQ4 && model_.importance)
-      importance_ = model_.importance(source_);
+    const bool chosen = shape_.format == WeightFormat::kQ6 || shape_.format == WeightFormat::kQ4;
+    if (row_ == 0 && chosen && model_.importance) importance_ = model_.importance(source_);
     if (importance_.empty()) return {};
     const int64_t k = source_.k;
     MR_CHECK(static_cast<int64_t>(importance_.size()) == source_.groups * k, "%zu of %ld",

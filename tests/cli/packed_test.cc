@@ -152,7 +152,7 @@ TEST_F(PackedCli, QuantisedModelsSayWhatTheyLost) {
   const std::string model = source_path("tests/golden/native-tiny");
   must({"quantize", "--model", model, "--out", file("bf16")});
   std::map<std::string, Json> lost;
-  for (const char* type : {"q8", "q4"}) {
+  for (const char* type : {"q8", "q6", "q4"}) {
     const std::string out = file(type);
     const auto report = parse_json(
         must({"quantize", "--model", model, "--out", out, "--type", type, "--report-tokens", "500",
@@ -171,7 +171,8 @@ TEST_F(PackedCli, QuantisedModelsSayWhatTheyLost) {
     EXPECT_EQ(answer, must({"generate", "--model", out, "--tokens", "5 6 7", "--max-tokens", "12",
                             "--json", "--threads", "1", "--ranks", "2"}));
   }
-  EXPECT_LT(lost["q8"].at("kl").get<double>(), lost["q4"].at("kl").get<double>());
+  EXPECT_LT(lost["q8"].at("kl").get<double>(), lost["q6"].at("kl").get<double>());
+  EXPECT_LT(lost["q6"].at("kl").get<double>(), lost["q4"].at("kl").get<double>());
 }
 
 TEST_F(PackedCli, AModelThatLostTooMuchIsNotPutInPlace) {
