@@ -192,10 +192,20 @@ nvidia() { # target
     }'
 }
 
-measured=$(
-  for target in gfx90a gfx942; do amd "$target"; done
-  for target in sm_80 sm_90; do nvidia "$target"; done
-)
+rows() { # target
+  case $1 in
+    gfx*) amd "$1" ;;
+    *) nvidia "$1" ;;
+  esac
+}
+running=()
+for target in gfx90a gfx942 sm_80 sm_90; do
+  rows "$target" > "$out/$target.rows" &
+  running+=($!)
+done
+for job in "${running[@]}"; do wait "$job"; done
+measured=$(cat "$out"/*.rows)
+
 awk -v ceilings="$ceilings" '
   BEGIN {
     split("gfx90a gfx942 sm_80 sm_90", targets, " ")
