@@ -19,8 +19,10 @@
 #include "machine/machine.h"
 #include "parallel/rank_threads.h"
 #include "train/auto_dtype.h"
+#include "train/check_memory.h"
 #include "train/metrics.h"
 #include "train/run.h"
+#include "train/run_memory.h"
 #include "train/time_split.h"
 #include "train/trainer.h"
 
@@ -100,6 +102,19 @@ struct Asked {
   Machine machine = {};     // of the trainer's options
 };
 
+// Before it is taken. What a checkpoint is copied to stays untouched: nothing is saved.
+void check_bench_memory(const RunConfig& config, const Asked& asked, Transport& transport,
+                        Communicator& world) {
+  Arena planned(Arena::Mode::kDry);
+  plan_run_memory(planned, config, {.ranks = transport.size(), .rank = transport.rank()},
+                  asked.machine);
+  RankMemory mine{.host = transport.host_of(transport.rank()),
+                  .host_free = available_memory_bytes()};
+  for (const Arena::Entry& entry : planned.entries())
+    if (!entry.name.starts_with("checkpoint.")) mine.host_bytes += entry.bytes;
+  check_memory(mine, world);
+}
+
 // Steps of this rank; what rank 0 measured is the answer.
 TrainResult run_steps(const RunConfig& config, const Asked& asked, Transport& transport) {
   const Timeline timeline(config);
@@ -109,6 +124,7 @@ TrainResult run_steps(const RunConfig& config, const Asked& asked, Transport& tr
               make_mesh(transport.size(), transport.rank(), config.parallel.expert,
                         phase_context(config, 0), config.train.slots, config.model.experts),
               config.parallel.deadline_seconds);
+  check_bench_memory(config, asked, transport, ranks.world);
   Pool pool(rank_threads(asked.threads, ranks.world));
   Trainer trainer(arena, pool, config, timeline, ranks,
                   trainer_options(config, timeline, asked.machine));

@@ -87,15 +87,18 @@ std::string memory_shortage(std::span<const RankMemory> all, int mine) {
 // The kernel hands out more than there is, and kills whoever touches it: better to say so before
 // step one.
 void check_memory(Run& run, const Transport& transport) {
-  const RankMemory mine = memory_of_this_rank(run, transport);
-  std::vector<RankMemory> all(static_cast<size_t>(transport.size()));
-  all_gather_equal(run.ranks.world, std::as_bytes(std::span(&mine, 1)),
+  check_memory(memory_of_this_rank(run, transport), run.ranks.world);
+}
+
+void check_memory(const RankMemory& mine, Communicator& world) {
+  std::vector<RankMemory> all(static_cast<size_t>(world.size()));
+  all_gather_equal(world, std::as_bytes(std::span(&mine, 1)),
                    std::as_writable_bytes(std::span(all)));
   // All ranks say the same, and end together.
   std::string missing;
-  for (int rank = 0; rank < transport.size() && missing.empty(); ++rank) {
+  for (int rank = 0; rank < world.size() && missing.empty(); ++rank) {
     missing = memory_shortage(all, rank);
-    if (!missing.empty() && rank != transport.rank())
+    if (!missing.empty() && rank != world.rank())
       missing = fmt::format("rank {}: {}", rank, missing);
   }
   if (missing.empty()) return;

@@ -14,6 +14,7 @@
 namespace moraine {
 
 struct Run;
+class Communicator;
 class Transport;
 
 struct RankMemory {
@@ -26,7 +27,8 @@ struct RankMemory {
 // What is missing for rank `mine` of `all`; empty: nothing.
 std::string memory_shortage(std::span<const RankMemory> all, int mine);
 
-// Collective.
+// Collective, both: of a run, and of what each rank says that it will take.
 void check_memory(Run& run, const Transport& transport);
+void check_memory(const RankMemory& mine, Communicator& world);
 
 }  // namespace moraine

@@ -157,5 +157,20 @@ TEST(BenchProgram, APlaceThatCanNotBeWrittenIsFoundBeforeMeasuring) {
   }
 }
 
+// It took what the kernel promised, until the kernel ended it without a word.
+TEST(BenchProgram, ARunThatTakesMoreThanThereIsIsRefused) {
+  const TestFolder folder;
+  posix_file_system().write_atomic(folder.file("tiny.toml"), kTinyRun);
+  const auto train = [&](const std::string& experts) {
+    return run_program(folder.path(),
+                       {"bench", "train", "--config", folder.file("tiny.toml"), "--steps", "1",
+                        "--set", "model.expert_hidden=8192", "--set", "model.experts=" + experts});
+  };
+  EXPECT_EQ(train("4").exit_code, 0);
+  const Ended ended = train("16000");  // 50 GB of weights, four times that to train
+  EXPECT_EQ(ended.exit_code, 10);
+  EXPECT_NE(ended.err.find("take memory: the run plans"), std::string::npos) << ended.err;
+}
+
 }  // namespace
 }  // namespace moraine
