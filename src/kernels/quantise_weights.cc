@@ -36,10 +36,6 @@ float bf16_from(float value) {
   return to_float(rounded);
 }
 
-// The integers of `kBits` bits are [-kHalf, kHalf - 1].
-template <int kBits>
-constexpr int kHalf = 1 << (kBits - 1);
-
 // Sums of importance * w * q and importance * q * q for q = round_to_even(w * inverse).
 struct Fit {
   float wq, qq;
@@ -50,7 +46,7 @@ Fit fit_of(const Column& c, float inverse) {
   for (int64_t i = 0; i < kBlock; i += kLanes) {
     for (int lane = 0; lane < kLanes; ++lane) {
       const float w = c.w[i + lane];
-      const float q = nearest_within(w * inverse, -kHalf<kBits>, kHalf<kBits> - 1);
+      const float q = nearest_within(w * inverse, -kWeightOffset<kBits>, kWeightOffset<kBits> - 1);
       const float weighted = c.importance[i + lane] * q;
       wq[lane] += weighted * w;
       qq[lane] += weighted * q;
@@ -59,12 +55,12 @@ Fit fit_of(const Column& c, float inverse) {
   return {added(wq), added(qq)};
 }
 
-// The scale of least weighted error among candidates around the one that gives the largest weight -kHalf.
+// The scale of least weighted error among candidates around the one that gives the largest weight the least integer.
 template <int kBits>
 float choose_scale(const Column& c, float largest) {
   float best = 0, best_gain = -1;
   for (int candidate = -9; candidate <= 9; ++candidate) {
-    const float inverse = -(kHalf<kBits> + 0.1f * static_cast<float>(candidate)) / largest;
+    const float inverse = -(kWeightOffset<kBits> + 0.1f * static_cast<float>(candidate)) / largest;
     const Fit fit = fit_of<kBits>(c, inverse);
     // With the best scale for these integers, wq / qq, squares of errors are less by wq^2 / qq.
     if (!(fit.qq > 0) || fit.wq * fit.wq <= best_gain * fit.qq) continue;
@@ -93,12 +89,11 @@ void put_scale(float scale, int64_t j, uint8_t* block) {
 // Input i of column j, for ascending i: the first of a byte takes it, others join. 0 <= stored < 2^kBits.
 template <int kBits>
 void put_integer(int stored, int64_t i, int64_t j, uint8_t* block) {
-  constexpr int64_t kFour = 4 * kPackPanel;  // bytes of four inputs
   const int64_t four = i / 4, at = 4 * j + i % 4;
-  uint8_t& low = block[row_of_four<kBits>(four) * kFour + at];
+  uint8_t& low = block[row_of_four<kBits>(four) * kRowBytes + at];
   low = static_cast<uint8_t>(four < 8 ? stored & 15 : low | (stored & 15) << 4);
   if constexpr (kBits == 4) return;
-  uint8_t& high = block[row_of_high_bits(four) * kFour + at];
+  uint8_t& high = block[row_of_high_bits(four) * kRowBytes + at];
   const int bits = stored >> 4 << 2 * (four / 4);
   high = static_cast<uint8_t>(four < 4 ? bits : high | bits);
 }
@@ -112,8 +107,9 @@ void put_few_bits(const Column& c, int64_t j, uint8_t* block) {
   put_scale<kBits>(scale, j, block);
   const bool counts = std::abs(scale) > 0;  // no: nothing that counts, or NaN
   for (int64_t i = 0; i < kBlock; ++i) {
-    const float q = nearest_within(c.w[i] * (1 / scale), -kHalf<kBits>, kHalf<kBits> - 1);
-    put_integer<kBits>((counts ? static_cast<int>(q) : 0) + kHalf<kBits>, i, j, block);
+    const float q =
+        nearest_within(c.w[i] * (1 / scale), -kWeightOffset<kBits>, kWeightOffset<kBits> - 1);
+    put_integer<kBits>((counts ? static_cast<int>(q) : 0) + kWeightOffset<kBits>, i, j, block);
   }
 }
 

@@ -33,23 +33,13 @@ void read_plain_row(const PackedMatrix& w, int64_t group, int64_t n, float* out)
                           : read_plain_elements<float, 1>(w, group, n, out);
 }
 
-// q of input i and column j, plus what was added to it.
-template <int kBits>
-int stored_integer(const uint8_t* block, int64_t i, int64_t j) {
-  constexpr int64_t kFour = 4 * kPackPanel;  // bytes of four inputs
-  const int64_t four = i / 4, at = 4 * j + i % 4;
-  const int byte = block[row_of_four<kBits>(four) * kFour + at];
-  if constexpr (kBits == 8) return byte;
-  const int low = four < 8 ? byte & 15 : byte >> 4;
-  if constexpr (kBits == 4) return low;
-  return low | (block[row_of_high_bits(four) * kFour + at] >> 2 * (four / 4) & 3) << 4;
-}
-
 // Column j of a block, times its scale.
 template <int kBits>
 void read_block(const uint8_t* block, int64_t j, float scale, float (&out)[kQuantisedBlock]) {
-  for (int64_t i = 0; i < kQuantisedBlock; ++i)
-    out[i] = scale * static_cast<float>(stored_integer<kBits>(block, i, j) - (1 << (kBits - 1)));
+  for (int64_t i = 0; i < kQuantisedBlock; ++i) {
+    const int stored = stored_integer<kBits>(block, i / 4, 4 * j + i % 4);
+    out[i] = scale * static_cast<float>(stored - kWeightOffset<kBits>);
+  }
 }
 
 }  // namespace

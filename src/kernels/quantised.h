@@ -36,6 +36,12 @@ constexpr int64_t kQuantisedBlock = 64;  // inputs that share a scale
 const char* weight_format_name(WeightFormat format);
 bool weight_format_of(std::string_view name, WeightFormat* format);
 
+constexpr int64_t kRowBytes = 4 * kPackPanel;  // of a block: four inputs of each column
+
+// What is added to an integer before it is stored. q6 and q4 are from -kWeightOffset to kWeightOffset - 1.
+template <int kBits>
+constexpr int kWeightOffset = 1 << (kBits - 1);
+
 // Which row of 128 bytes of a block, of all 32 columns, has four inputs: all their bits or the low four; of q6 the
 // high two. So a pass over a block reads it from its first byte to its last.
 template <int kBits>
@@ -43,6 +49,16 @@ constexpr int64_t row_of_four(int64_t four) {
   return kBits == 8 ? four : kBits == 4 ? four % 8 : 3 * (four % 4) + four % 8 / 4;
 }
 constexpr int64_t row_of_high_bits(int64_t four) { return 3 * (four % 4) + 2; }
+
+// As it is stored: of inputs [4 four, 4 four + 4) the one at byte `at` of their row.
+template <int kBits>
+int stored_integer(const uint8_t* block, int64_t four, int64_t at) {
+  const int byte = block[row_of_four<kBits>(four) * kRowBytes + at];
+  if constexpr (kBits == 8) return byte;
+  const int low = four < 8 ? byte & 15 : byte >> 4;
+  if constexpr (kBits == 4) return low;
+  return low | (block[row_of_high_bits(four) * kRowBytes + at] >> 2 * (four / 4) & 3) << 4;
+}
 
 // 8, 6 or 4. A plain format is the caller's bug, here and below.
 int integer_bits(WeightFormat format);

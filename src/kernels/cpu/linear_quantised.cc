@@ -134,16 +134,6 @@ HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t row_sum, in
 
 #else
 
-// Of inputs [4 g, 4 g + 4), byte `at` of 128.
-template <int kBits>
-HWY_INLINE int stored_integer(const uint8_t* w, int64_t g, int64_t at) {
-  const int byte = w[row_of_four<kBits>(g) * kRowBytes + at];
-  if constexpr (kBits == 8) return byte;
-  const int low = g < 8 ? byte & 15 : byte >> 4;
-  if constexpr (kBits == 4) return low;
-  return low | (w[row_of_high_bits(g) * kRowBytes + at] >> g / 4 * 2 & 3) << 4;
-}
-
 template <int kBits>
 HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t row_sum, int32_t* sums) {
   std::fill_n(sums, kPackPanel, -kWeightOffset<kBits> * row_sum);
@@ -219,7 +209,6 @@ Way fastest_way() {
 
 LinearEngine quantised_engine(WeightFormat format) {
   const Way way = fastest_way();
-  const int bits = integer_bits(format);
   LinearEngine e = f32_engine(DType::kBF16);  // finishes sums into f32 and bf16
   e.tile_rows = kQuantisedRows;
   e.ahead_rows = way.ahead_rows;
@@ -230,7 +219,7 @@ LinearEngine quantised_engine(WeightFormat format) {
   e.step_bytes = quantised_block_bytes(format);
   e.step_cost = way.step_cost;
   e.copy_rows = HWY_DYNAMIC_DISPATCH(rows_function)();
-  e.row_tile = bits == 8 ? way.tiles.q8 : bits == 6 ? way.tiles.q6 : way.tiles.q4;
+  e.row_tile = way.tiles.of(integer_bits(format));
   e.copy_right = e.copy_left = nullptr;  // weights that are integers have no gradient
   e.column_tile = nullptr;
   return e;

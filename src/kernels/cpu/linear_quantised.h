@@ -20,18 +20,16 @@ struct alignas(64) QuantisedRow {
   int32_t sum[kQuantisedBlocks];  // of a block's r: weights are stored with an offset
 };
 
-// What is added to a weight before it is stored.
-template <int kBits>
-constexpr int kWeightOffset = 1 << (kBits - 1);
 template <int kBits>
 constexpr int64_t kBlockBytes = kPackPanel* kQuantisedBlock* kBits / 8 + 2 * kPackPanel;
-constexpr int64_t kRowBytes = 4 * kPackPanel;  // of a block: four inputs of each column
 
 // The row_tile of an engine.
 struct QuantisedTiles {
   void (*q8)(const Tile&);
   void (*q6)(const Tile&);
   void (*q4)(const Tile&);
+
+  auto of(int bits) const { return bits == 8 ? q8 : bits == 6 ? q6 : q4; }
 };
 QuantisedTiles vnni_tiles();  // linear_quantised_vnni.cc: from kAvx512 on, if the machine has it
 QuantisedTiles quantised_amx_tiles();  // linear_quantised_amx.cc: kAmx, with int8

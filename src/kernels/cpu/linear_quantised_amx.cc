@@ -136,14 +136,8 @@ HWY_INLINE void tile_panels(const Tile& t) {
 }
 
 template <int kBits>
-auto vnni_tile_of() {
-  const QuantisedTiles tiles = vnni_tiles();
-  return kBits == 8 ? tiles.q8 : kBits == 6 ? tiles.q6 : tiles.q4;
-}
-
-template <int kBits>
 void amx_tile(const Tile& t) {
-  if (t.rows <= kFewRows) return vnni_tile_of<kBits>()(t);
+  if (t.rows <= kFewRows) return vnni_tiles().of(kBits)(t);
   t.rows > kAmxRows ? tile_panels<kBits, true>(t) : tile_panels<kBits, false>(t);
 }
 

@@ -77,9 +77,9 @@ HWY_INLINE void tile_rows(const Tile& t, const Part& part, AskAhead& next) {
       if constexpr (kBits == 8) add(at(v, g), v, g);
       if constexpr (kBits == 4) add_halves(halves(at(v, g)), v, g);
       if constexpr (kBits == 6) {
-        const __m512i high = at(v, 3 * g + 2);
-        add_halves(with_high_bits<0>(halves(at(v, 3 * g)), high), v, g);
-        add_halves(with_high_bits<1>(halves(at(v, 3 * g + 1)), high), v, g + 4);
+        const __m512i high = at(v, row_of_high_bits(g));
+        add_halves(with_high_bits<0>(halves(at(v, row_of_four<6>(g))), high), v, g);
+        add_halves(with_high_bits<1>(halves(at(v, row_of_four<6>(g + 4))), high), v, g + 4);
       }
     };
     for (int64_t g = 0; g < passes_for(kBits); ++g) {
