@@ -354,8 +354,7 @@ void bench_gemm(const BenchOptions& options) {
   if (!options.json) {
     put_line(
         fmt::format("{}, {} threads; percent of the register-only peak measured beside each run "
-                    "(q8, q6, q4: of "
-                    "bf16's); GB/s of packed weights",
+                    "(integers: of bf16's); GB/s of packed weights",
                     isa_name(isa()), options.threads));
     put_line(fmt::format("{:<16}{:<6}{:>6}{:>6}{:>6}{:>8}{:>10}{:>9}{:>8}{:>8}{:>8}", "product",
                          "type", "rows", "n", "k", "groups", "GFLOP/s", "percent", "p10", "p90",
