@@ -116,12 +116,13 @@ class Job {
  private:
   std::string place(int member) const { return fmt::format("{}.member-{}", out_, member); }
 
+  // Copies come and go meanwhile: a folder that is gone when it is looked into holds none.
   bool has_copy() const {
-    for (const auto& entry :
-         std::filesystem::recursive_directory_iterator(config_.checkpoint.memory_folder)) {
-      const std::filesystem::path place = entry.path().parent_path();
-      if (entry.path().filename() == "manifest.json" && place.extension() != ".partial")
-        return true;
+    std::error_code gone;
+    std::filesystem::recursive_directory_iterator at(config_.checkpoint.memory_folder, gone);
+    for (; !gone && at != std::filesystem::recursive_directory_iterator(); at.increment(gone)) {
+      const std::filesystem::path place = at->path().parent_path();
+      if (at->path().filename() == "manifest.json" && place.extension() != ".partial") return true;
     }
     return false;
   }
@@ -165,6 +166,10 @@ class Job {
     } catch (const Error& e) {
       log_event(Level::kError, "rank.failed", "reason=\"{}\"", e.what());
       return exit_code(e.code());
+    } catch (const std::exception& e) {
+      // Not further: this process is a copy of the test, and would take its folder away.
+      log_event(Level::kError, "rank.failed", "reason=\"{}\"", e.what());
+      return EXIT_FAILURE;
     }
   }
 
