@@ -20,12 +20,25 @@ constexpr int64_t kTogether = 4;    // panels that a tile of few rows takes; a t
 constexpr int64_t kListPanels = 8;  // of a task that computes some panels only
 constexpr int64_t kMaxTilesAtOnce = 4;  // that take turns at each of its panels
 constexpr int64_t kRowsBytes = kMaxTilesAtOnce * kRowPanelBytes;  // in front of the sums
+constexpr int64_t kPartPanels = 32;  // of a task whose tiles take turns at parts of panels
+constexpr int64_t kMinPartTiles = 6, kMinWidenedTiles = 2;  // fewer do not pay for it
+constexpr int64_t kChainFloats = kMaxRowTiles * kMaxTileRows * kPanel;
+constexpr int64_t kPartFloats = kChainFloats + kMaxPartSum * kPanel;  // of by_parts()
 constexpr int64_t kFinishPanels = 8;  // a tile's sums stay in L1 until they are finished: 32 KiB
 constexpr double kTaskCost = 40e3;    // of step_cost: about 5 us, a loop's start is 1 to 3
 
 // Whether the pack comes from memory, and the engine asks for it if there are rows enough.
 bool streams(const RowsProduct& p, const LinearEngine& e) {
   return e.ahead_rows > 0 && packed_bytes(p.w) > kCacheBytes;
+}
+
+// Whether `tiles` tiles of a task take turns at parts of panels: where these are widened for all of them, or would
+// not stay in L2.
+bool by_parts(const RowsProduct& p, const LinearEngine& e, int64_t tiles) {
+  if (e.parts.sum == 0 || p.w.k == 0) return false;
+  const int64_t bytes = packed_bytes(p.w);
+  if (e.parts.widen != nullptr && bytes <= kCacheBytes) return tiles >= kMinWidenedTiles;
+  return tiles >= kMinPartTiles && bytes > kL2Bytes;
 }
 
 // How the rows and columns of all groups are cut. Results do not depend on it.
@@ -49,11 +62,11 @@ Cut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
   const int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(cost / kTaskCost), 1,
                                              threads == 1 ? 1 : 8 * threads);
   // What is streamed need not stay; but nothing is asked for before a task begins, so these are large.
-  const int64_t block_panels =
-      streams(p, e) && most_rows >= e.ahead_rows && most <= kMaxTilesAtOnce
-          ? kTaskPanels / most
-          : std::max<int64_t>(
-                1, kL2Bytes / (e.step_bytes * std::min(steps, e.sum_block / e.row_step)));
+  int64_t block_panels =
+      std::max<int64_t>(1, kL2Bytes / (e.step_bytes * std::min(steps, e.sum_block / e.row_step)));
+  if (by_parts(p, e, most)) block_panels = kPartPanels;
+  if (streams(p, e) && most_rows >= e.ahead_rows && most <= kMaxTilesAtOnce)
+    block_panels = kTaskPanels / most;
   const int64_t together = std::min(block_panels, kTogether);
   int64_t blocks = ceil_div(panels, (block_panels + together / 2) / together * together);
   if (tiles * blocks < wanted) {
@@ -62,8 +75,8 @@ Cut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
   const int64_t row_tiles = std::clamp<int64_t>(tiles * blocks / wanted, 1, kMaxRowTiles);
   const int64_t columns = ceil_div(ceil_div(panels, together), blocks) * together * kPanel,
                 sums = row_tiles * e.tile_rows * columns * int64_t{sizeof(float)};
-  MR_CHECK(p.w.k <= e.sum_block || kRowsBytes + sums <= kWorkerScratchBytes, "%ld bytes of sums",
-           static_cast<long>(sums));
+  MR_CHECK(p.w.k <= e.sum_block || kRowsBytes + kPartFloats * 4 + sums <= kWorkerScratchBytes,
+           "%ld bytes of sums", static_cast<long>(sums));
   return {blocks, together, row_tiles};
 }
 
@@ -75,12 +88,14 @@ struct Block {
 // Rows of tiles, sums of a block, in the scratch of a worker.
 struct Scratch {
   uint8_t* panels;
+  float *chains, *part;  // of by_parts()
   float* sums;
 };
 
 Scratch scratch_of(Context& ctx, int worker) {
   uint8_t* const begin = ctx.worker_scratch<uint8_t>(worker);
-  return {begin, reinterpret_cast<float*>(begin + kRowsBytes)};
+  auto* const behind = reinterpret_cast<float*>(begin + kRowsBytes);
+  return {begin, behind, behind + kChainFloats, behind + kPartFloats};
 }
 
 class RowsTask {
@@ -97,18 +112,22 @@ class RowsTask {
   void run(const Block& b, const Scratch& scratch) const {
     const int64_t tiles = ceil_div(b.row1 - b.row0, e_.tile_rows);
     const bool streams = streams_ && b.row1 - b.row0 >= e_.ahead_rows && tiles <= kMaxTilesAtOnce;
+    const bool parts = by_parts(p_, e_, tiles);
     int64_t k0 = 0;
     do {
-      const int64_t k1 = std::min(k0 + e_.sum_block, p_.w.k), at_once = streams ? tiles : 1;
+      const int64_t k1 = std::min(k0 + e_.sum_block, p_.w.k),
+                    at_once = streams || parts ? tiles : 1;
       for (int64_t tile = 0; tile < tiles; tile += at_once) {
-        Piece pieces[kMaxTilesAtOnce];
+        Piece pieces[kMaxRowTiles];
         for (int64_t i = 0; i < at_once; ++i) {
           pieces[i] = {.row0 = b.row0 + even_begin(b.row1 - b.row0, tiles, tile + i),
                        .row1 = b.row0 + even_begin(b.row1 - b.row0, tiles, tile + i + 1),
                        .k0 = k0,
                        .k1 = k1};
         }
-        run_tiles(b, {pieces, static_cast<size_t>(at_once)}, scratch, streams);
+        const std::span<Piece> tiles_at_once(pieces, static_cast<size_t>(at_once));
+        parts ? run_parts(b, tiles_at_once, scratch)
+              : run_tiles(b, tiles_at_once, scratch, streams);
       }
       k0 = k1;
     } while (k0 < p_.w.k);
@@ -144,9 +163,73 @@ class RowsTask {
         if (wait) sums += (piece.row0 - b.row0) * width + (piece.panel0 - b.panel0) * kPanel;
         const Ahead ahead = streams ? ahead_of(b, piece, i, tiles.size()) : Ahead();
         multiply(b.group, piece,
-                 {row_panel(scratch, i), sums, wait ? width : kFinishPanels * kPanel, ahead});
+                 {sums, wait ? width : kFinishPanels * kPanel, row_panel(scratch, i), ahead});
       }
     }
+  }
+
+  // Each panel in parts that stay in L1 while all tiles pass.
+  void run_parts(const Block& b, std::span<Piece> tiles, const Scratch& scratch) const {
+    for (size_t i = 0; i < tiles.size(); ++i) copy_rows(tiles[i], row_panel(scratch, i));
+    for (int64_t panel = first_panel(b, tiles[0]); panel < b.panel1; ++panel) {
+      for (Piece& piece : tiles) piece.panel0 = panel, piece.panel1 = panel + 1;
+      for (int64_t k0 = tiles[0].k0; k0 < tiles[0].k1; k0 += e_.parts.sum) {
+        run_part(b, tiles, scratch, {k0, std::min(k0 + e_.parts.sum, tiles[0].k1)});
+      }
+    }
+  }
+
+  struct Part {
+    int64_t k0, k1;
+  };
+
+  void run_part(const Block& b, std::span<const Piece> tiles, const Scratch& scratch,
+                const Part& part) const {
+    const bool wait = p_.w.k > e_.sum_block;
+    const int64_t width = (b.panel1 - b.panel0) * kPanel, sum0 = tiles[0].k0;
+    const uint8_t* right = right_panel(b.group, tiles[0].panel0, part.k0);
+    int64_t steps = ceil_div(part.k1 - part.k0, e_.row_step);
+    const Ahead ahead = after_part(b, tiles[0], part);
+    AskAhead ask(ahead, static_cast<int64_t>(tiles.size()));
+    if (e_.parts.widen != nullptr) {
+      e_.parts.widen(scratch.part, right, steps);
+      right = reinterpret_cast<const uint8_t*>(scratch.part), steps *= e_.row_step;
+    }
+    for (size_t i = 0; i < tiles.size(); ++i) {
+      const Piece& piece = tiles[i];
+      ask.step();
+      if (first_panel(b, piece) > piece.panel0) continue;
+      const int64_t at = i * e_.tile_rows * kPanel;
+      float* sums = scratch.sums;
+      sums += wait ? (piece.row0 - b.row0) * width + (piece.panel0 - b.panel0) * kPanel : at;
+      const Sums to = sums_of(piece, {.sums = sums, .sums_stride = wait ? width : kPanel});
+      e_.parts.tile({.a = reinterpret_cast<const float*>(row_panel(scratch, i)) + (part.k0 - sum0),
+                     .b = right,
+                     .b_stride = 0,
+                     .panels = 1,
+                     .steps = steps,
+                     .c = to.c,
+                     .c_stride = to.stride,
+                     .rows = piece.row1 - piece.row0,
+                     .add = piece.k0 > 0,
+                     .chain = scratch.chains + at,
+                     .begins = part.k0 == sum0,
+                     .ends = part.k1 == piece.k1});
+      if (part.k1 == p_.w.k && !to.direct)
+        finish_piece(b.group, piece, to.columns, sums, to.stride);
+    }
+  }
+
+  // What the next part needs of the pack.
+  Ahead after_part(const Block& b, const Piece& piece, const Part& part) const {
+    const bool last = part.k1 == piece.k1;
+    if (last && piece.panel1 == b.panel1) return {};
+    const int64_t k0 = last ? piece.k0 : part.k1, k1 = std::min(k0 + e_.parts.sum, piece.k1),
+                  bytes = ceil_div(k1 - k0, e_.row_step) * e_.step_bytes,
+                  stream = ceil_div(bytes, Ahead::kStreams * Ahead::kLine);
+    return {.data = right_panel(b.group, last ? piece.panel1 : piece.panel0, k0),
+            .stream = stream * Ahead::kLine,
+            .lines = stream};
   }
 
   void copy_rows(const Piece& piece, void* panel) const {
@@ -179,8 +262,8 @@ class RowsTask {
     }
   }
 
-  static uint8_t* row_panel(const Scratch& scratch, size_t i) {
-    return scratch.panels + static_cast<int64_t>(i) * kRowPanelBytes;
+  uint8_t* row_panel(const Scratch& scratch, size_t i) const {
+    return scratch.panels + static_cast<int64_t>(i) * e_.tile_rows * kRowWords * 4;
   }
 
   // Of a symmetric result, only panels that reach the diagonal or lie above it.
@@ -216,35 +299,41 @@ class RowsTask {
 
   // Where a piece is computed.
   struct Place {
-    const void* rows;
     float* sums;
     int64_t sums_stride;
-    Ahead ahead;
+    const void* rows = nullptr;
+    Ahead ahead = {};
   };
 
-  void multiply(int64_t group, const Piece& piece, const Place& place) const {
+  // Where the sums of a piece go: to y if nothing is to be done to them.
+  struct Sums {
+    float* c;
+    int64_t stride, columns;
+    bool direct;
+  };
+  Sums sums_of(const Piece& piece, const Place& place) const {
     const int64_t column = panel_at(piece.panel0) * kPanel,
                   wide = (piece.panel1 - piece.panel0) * kPanel,
                   columns = std::min(wide, p_.w.n - column);
-    float* c = place.sums;
-    int64_t c_stride = place.sums_stride;
-    const bool direct = finishes_in_place() && columns % kPanel == 0;
-    if (direct) {
-      c = static_cast<float*>(p_.y.data) + piece.row0 * p_.w.n + column;
-      c_stride = p_.w.n;
-    }
+    if (!finishes_in_place() || columns % kPanel != 0)
+      return {place.sums, place.sums_stride, columns, false};
+    return {static_cast<float*>(p_.y.data) + piece.row0 * p_.w.n + column, p_.w.n, columns, true};
+  }
+
+  void multiply(int64_t group, const Piece& piece, const Place& place) const {
+    const Sums to = sums_of(piece, place);
     e_.row_tile({.a = place.rows,
                  .b = right_panel(group, piece.panel0, piece.k0),
                  .b_stride = steps_ * e_.step_bytes,
                  .panels = piece.panel1 - piece.panel0,
                  .steps = ceil_div(piece.k1 - piece.k0, e_.row_step),
-                 .c = c,
-                 .c_stride = c_stride,
+                 .c = to.c,
+                 .c_stride = to.stride,
                  .rows = piece.row1 - piece.row0,
                  .add = piece.k0 > 0,
                  .ahead = place.ahead});
-    if (!direct && piece.k1 == p_.w.k)
-      finish_piece(group, piece, columns, place.sums, place.sums_stride);
+    if (!to.direct && piece.k1 == p_.w.k)
+      finish_piece(group, piece, to.columns, place.sums, place.sums_stride);
   }
 
   bool finishes_in_place() const {

@@ -76,6 +76,7 @@ const LinearEngine& emulated_engine() {
     LinearEngine e = cpu::f32_engine(DType::kBF16);  // finish
     e.tile_rows = e.column_width = kAmxTileRows;
     e.ahead_rows = 1;
+    e.parts = {};
     e.ahead_streams = cpu::Ahead::kStreams;
     e.sum_block = 2 * cpu::kBlockWords;
     e.row_step = e.column_step = 2;

@@ -30,6 +30,7 @@ constexpr int64_t kBlockWords = 512;    // steps of a block: 14 rows x 2 KiB sta
 constexpr int64_t kRowWords =
     kBlockWords + 16;                 // an odd number of cache lines: rows spread over the sets
 constexpr int64_t kMaxTileRows = 32;  // of any engine
+constexpr int64_t kMaxPartSum = 128;  // 16 KiB of a panel in f32: half of the smallest L1
 
 // Memory that is needed next, asked for into L2 while something else is computed.
 //
@@ -75,6 +76,10 @@ struct Tile {
   int64_t rows;      // 1 .. tile_rows
   bool add;
   Ahead ahead = {};
+  // A block of the sum that comes in parts, of one panel: the chain goes on from here unless the block begins, and
+  // back to here unless it ends. [rows][32]
+  float* chain = nullptr;
+  bool begins = true, ends = true;
 };
 
 // Rows of a row-major matrix into a row panel.
@@ -114,6 +119,16 @@ struct Finish {
   const float* y0;  // like y, or null; may be y
 };
 
+// Parts of a right panel that stay in L1 while many tiles take turns at them: for tiles of so few rows that a panel
+// would have to come from L2 about as fast as it is multiplied.
+struct PanelParts {
+  int64_t sum =
+      0;  // elements of the sum in a part, at most kMaxPartSum; 0: a tile takes panels whole, one after the other
+  // `steps` of a right panel as f32 [row_step * steps][32] for `tile`; null: they are so already.
+  void (*widen)(float* to, const void* right, int64_t steps) = nullptr;
+  void (*tile)(const Tile&) = nullptr;  // of such a part and rows
+};
+
 // An engine of quantised packs has row products only: the functions of columns are null.
 struct LinearEngine {
   int64_t tile_rows;
@@ -127,6 +142,7 @@ struct LinearEngine {
   int64_t ahead_rows;     // least rows of a product whose row_tile heeds Tile::ahead; 0: none does
   int64_t ahead_streams;  // at once, kStreams by AskAhead, or 1 from Tile::b on
   bool asks_rows;         // the next rows of x and y are asked for while these are computed
+  PanelParts parts = {};
   void (*copy_rows)(const RowCopy&);
   void (*copy_right)(const ColumnCopy&);  // columns of x into right panels
   void (*copy_left)(const ColumnCopy&);   // columns of dy into column panels

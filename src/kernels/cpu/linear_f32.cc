@@ -29,6 +29,7 @@ constexpr bool kManyRegisters = kLanes == 16 || HWY_TARGET == HWY_NEON;  // 32, 
 constexpr int kTileRows = kLanes == 16 ? 14 : 6;
 constexpr int kColumnWidth = kLanes == 16 ? 16 : 8;
 constexpr int kPanelVectors = static_cast<int>(kPanel) / kLanes;
+constexpr int64_t kPartSum = kLanes == 8 ? kMaxPartSum : 0;
 // Vectors of a tile in registers: rows * vectors sums, at least 8 chains where the registers allow.
 constexpr int kWideVectors = kLanes == 16 || !kManyRegisters ? 2 : 4;
 
@@ -109,6 +110,15 @@ HWY_INLINE void put(float* c, int64_t stride, const VF (&sums)[M][V]) {
   }
 }
 
+template <int M, int V>
+HWY_INLINE void get(const float* chain, VF (&sums)[M][V]) {
+  HWY_UNROLL(16)
+  for (int i = 0; i < M; ++i) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < V; ++v) sums[i][v] = load(DF(), chain + i * kPanel + v * kLanes);
+  }
+}
+
 // V column vectors from vector `first` on, for M rows.
 template <int M, int V, class B, bool kColumns>
 HWY_INLINE void tile_part(const Tile& t, int64_t first) {
@@ -118,7 +128,8 @@ HWY_INLINE void tile_part(const Tile& t, int64_t first) {
   HWY_UNROLL(8)
   for (int v = 0; v < V; ++v) b[v] = right(t.b, t.b_stride, first + v);
   float* c = t.c + first * kLanes;
-  if (t.add) {  // old sums arrive while the new ones are made
+  float* chain = t.chain == nullptr ? nullptr : t.chain + first * kLanes;
+  if (t.add && t.ends) {  // old sums arrive while the new ones are made
     HWY_UNROLL(16)
     for (int i = 0; i < M; ++i) {
       HWY_UNROLL(8)
@@ -131,6 +142,7 @@ HWY_INLINE void tile_part(const Tile& t, int64_t first) {
     HWY_UNROLL(8)
     for (int v = 0; v < V; ++v) sums[i][v] = hn::Zero(df);
   }
+  if (!t.begins) get<M, V>(chain, sums);
   for (int64_t step = 0; step < t.steps; ++step) {
     if constexpr (std::is_same_v<B, BF16>) {
       step_bf16<M, V>(a, b, step, sums);
@@ -138,6 +150,7 @@ HWY_INLINE void tile_part(const Tile& t, int64_t first) {
       step_f32<M, V, kColumns>(a, b, step, sums);
     }
   }
+  if (!t.ends) return put<M, V, false>(chain, kPanel, sums);
   t.add ? put<M, V, true>(c, t.c_stride, sums) : put<M, V, false>(c, t.c_stride, sums);
 }
 
@@ -163,6 +176,21 @@ void tile_of(const Tile& t, std::integer_sequence<int, M...>) {
 template <class B, bool kColumns>
 void tile(const Tile& t) {
   tile_of<B, kColumns>(t, std::make_integer_sequence<int, kTileRows>());
+}
+
+void widen_right(float* to, const void* right, int64_t steps) {
+  const DF df;
+  const hn::RebindToUnsigned<DF> du;
+  const auto* from = static_cast<const uint32_t*>(right);
+  const auto upper = hn::Set(du, 0xffff0000u);
+  for (int64_t step = 0; step < steps; ++step, from += kPanel, to += 2 * kPanel) {
+    HWY_UNROLL(8)
+    for (int v = 0; v < kPanelVectors; ++v) {
+      const auto word = hn::LoadU(du, from + v * kLanes);
+      store(hn::BitCast(df, hn::ShiftLeft<16>(word)), df, to + v * kLanes);
+      store(hn::BitCast(df, hn::And(word, upper)), df, to + kPanel + v * kLanes);
+    }
+  }
 }
 
 HWY_INLINE float widened(float value) { return value; }
@@ -261,6 +289,7 @@ const LinearEngine* engine(bool bf16) {
                                         .ahead_rows = 0,
                                         .ahead_streams = 0,
                                         .asks_rows = true,
+                                        .parts = {.sum = kPartSum, .tile = tile<float, false>},
                                         .copy_rows = copy_rows_f32,
                                         .copy_right = copy_columns,
                                         .copy_left = copy_columns,
@@ -272,6 +301,7 @@ const LinearEngine* engine(bool bf16) {
     e.row_step = 2;
     e.copy_rows = copy_rows_bf16;
     e.row_tile = tile<BF16, false>;
+    e.parts.widen = widen_right;
     return e;
   }();
   return bf16 ? &kBf16 : &kF32;

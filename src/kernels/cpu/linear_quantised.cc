@@ -214,6 +214,7 @@ LinearEngine quantised_engine(WeightFormat format) {
   e.ahead_rows = way.ahead_rows;
   e.ahead_streams = Ahead::kStreams;
   e.asks_rows = false;
+  e.parts = {};
   e.sum_block = kQuantisedSum;
   e.row_step = kQuantisedBlock;
   e.step_bytes = quantised_block_bytes(format);

@@ -82,12 +82,12 @@ class BlockTask {
       const int64_t i0 = b_.n0 + even_begin(b_.n1 - b_.n0, groups, group);
       const int64_t i1 = b_.n0 + even_begin(b_.n1 - b_.n0, groups, group + 1);
       const Panels left = copied_left(rest, steps, copy_of(a_.dy, t0, t1, i0, i1 - i0));
-      for (int64_t p = 0; p < left.count; ++p) {
-        const int64_t row = i0 + even_begin(i1 - i0, left.count, p);
-        const int64_t rows = i0 + even_begin(i1 - i0, left.count, p + 1) - row;
-        float* edge = reinterpret_cast<float*>(rest + left.count * left.bytes);
-        multiply(left.data + p * left.bytes, right, steps, row, rows, edge);
-      }
+      multiply({.left = left,
+                .right = right,
+                .i0 = i0,
+                .i1 = i1,
+                .steps = steps,
+                .edge = reinterpret_cast<float*>(rest + left.count * left.bytes)});
     }
   }
 
@@ -131,31 +131,48 @@ class BlockTask {
 
   int64_t left_bytes(int64_t steps) const { return steps * e_.column_width * 4 + kPanelPad; }
 
-  // dw[row .. row + rows, k0 .. k1) += left right; a last, partial panel goes through `edge`.
-  void multiply(const uint8_t* left, const Panels& right, int64_t steps, int64_t row, int64_t rows,
-                float* edge) const {
-    float* dw = a_.dw.as<float>() + (b_.group * n_ + row) * k_ + b_.k0;
-    const int64_t whole = (b_.k1 - b_.k0) / kPanel, rest = (b_.k1 - b_.k0) % kPanel;
-    Tile tile = {.a = left,
-                 .b = right.data,
-                 .b_stride = right.bytes,
+  // Columns [i0, i1) of dy against columns [k0, k1) of x. `edge`: room for a tile's sums of one panel.
+  struct Product {
+    Panels left, right;
+    int64_t i0, i1, steps;
+    float* edge;
+
+    int64_t row(int64_t p) const { return i0 + even_begin(i1 - i0, left.count, p); }
+    int64_t rows(int64_t p) const { return row(p + 1) - row(p); }
+  };
+
+  // A small tile would need a right panel from L2 as fast as it multiplies: all left panels take turns at one.
+  void multiply(const Product& m) const {
+    const int64_t at_once = e_.parts.sum > 0 ? 1 : m.right.count;
+    for (int64_t panel = 0; panel < m.right.count; panel += at_once) {
+      for (int64_t p = 0; p < m.left.count; ++p) multiply(m, p, panel, at_once);
+    }
+  }
+
+  // dw[rows of left panel p, columns of some right panels] += left right; a last, partial one goes through `edge`.
+  void multiply(const Product& m, int64_t p, int64_t panel, int64_t panels) const {
+    const int64_t columns = b_.k1 - b_.k0, whole = std::min(columns / kPanel - panel, panels);
+    float* dw = a_.dw.as<float>() + (b_.group * n_ + m.row(p)) * k_ + b_.k0 + panel * kPanel;
+    Tile tile = {.a = m.left.data + p * m.left.bytes,
+                 .b = m.right.data + panel * m.right.bytes,
+                 .b_stride = m.right.bytes,
                  .panels = whole,
-                 .steps = steps,
+                 .steps = m.steps,
                  .c = dw,
                  .c_stride = k_,
-                 .rows = rows,
+                 .rows = m.rows(p),
                  .add = true};
     if (whole > 0) e_.column_tile(tile);
-    if (rest == 0) return;
-    tile.b = right.data + whole * right.bytes;
+    if (whole == panels) return;
+    tile.b = m.right.data + (panel + whole) * m.right.bytes;
     tile.panels = 1;
-    tile.c = edge;
+    tile.c = m.edge;
     tile.c_stride = kPanel;
     tile.add = false;
     e_.column_tile(tile);
-    for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t i = 0; i < tile.rows; ++i) {
       float* to = dw + i * k_ + whole * kPanel;
-      for (int64_t j = 0; j < rest; ++j) to[j] += edge[i * kPanel + j];
+      for (int64_t j = 0; j < columns % kPanel; ++j) to[j] += m.edge[i * kPanel + j];
     }
   }
 
