@@ -50,6 +50,13 @@ void RankWatch::observe(double now, int rank, const BeatSnapshot& beat) {
   compare_compute(r);
 }
 
+void RankWatch::leave_out(double seconds, State* state) {
+  for (Record& r : state->ranks) {
+    r.moved_at += seconds;
+    if (r.stopped_at >= 0) r.stopped_at += seconds;
+  }
+}
+
 void RankWatch::compare_compute(Record& r) {
   std::vector<double> compute;
   for (const Record& other : state_.ranks) {

@@ -64,6 +64,9 @@ class RankWatch {
   void begin(double now, int rank);
   void end(int rank);
   void observe(double now, int rank, const BeatSnapshot& beat);
+  // Nobody looked at the ranks for so long, which counts for nobody's hang.
+  static void leave_out(double seconds, State* state);
+  void leave_out(double seconds) { leave_out(seconds, &state_); }
 
   RankHang find_hang(double now) const;
   bool is_slow(int rank);  // true once, until it has been fast again

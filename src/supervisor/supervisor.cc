@@ -14,6 +14,7 @@ namespace moraine {
 namespace {
 
 constexpr int kExitInterrupted = 18, kExitPeerLost = 15;
+constexpr double kLookSeconds = 1;  // between two events, or the supervisor did not run
 
 SupervisedRun initial_run(double now, const SuperviseOptions& o) {
   SupervisedRun run;
@@ -38,11 +39,7 @@ SupervisedRun saved_run(double now, const Json& saved) {
   SupervisedRun run;
   state_from_json(saved, &run);
   // While nobody watched, nobody was seen to hang.
-  for (RankWatch::Record& r : run.watch.ranks) {
-    const double away = std::max(0.0, now - run.saved_at);
-    r.moved_at += away;
-    if (r.stopped_at >= 0) r.stopped_at += away;
-  }
+  RankWatch::leave_out(std::max(0.0, now - run.saved_at), &run.watch);
   if (run.saved_at <= now) return run;
   // The clock began anew, with the machine: no process of before is there, and an hour is over.
   run.uses.clear();
@@ -100,6 +97,8 @@ Json Supervisor::save(double now) const {
 }
 
 std::vector<RunEffect> Supervisor::handle(double now, const RunEvent& event) {
+  // A machine that stood still: ranks had no more time to move than who looks at them.
+  watch_.leave_out(std::max(0.0, now - now_ - kLookSeconds));
   now_ = now;
   effects_.clear();
   if (is_over()) return {};

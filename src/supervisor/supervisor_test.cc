@@ -180,6 +180,27 @@ TEST(Supervisor, KillsTheOneThatHangsAndNotThoseThatWait) {
   EXPECT_LE(world.ledger[0].phases[0].seconds, 6);
 }
 
+// A suspended machine, or one whose cores are others' for a while: ranks could not move either.
+TEST(Supervisor, WhileItDidNotLookItselfNobodyHangs) {
+  TestWorld world(options_of(4, true), 1);
+  let_run(world, 10);
+  for (const double away : {6.0, 3600.0}) {
+    world.now += away;
+    let_run(world, world.step + 5);
+  }
+  EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 3}));
+  world.ranks[3].hangs = true;  // and that is found though it looks too seldom
+  while (world.starts.size() == 4 && world.now < 1e6) {
+    world.now += 2;
+    world.pass();
+  }
+  world.pass_until_over(world.now + 2000);
+  EXPECT_EQ(world.exit_code, 0);
+  EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 3, 3}));
+  ASSERT_EQ(world.ledger.size(), 1u);
+  EXPECT_EQ(world.ledger[0].fault, RunFault::kHang);
+}
+
 TEST(Supervisor, TheKernelsCounterTellsOutOfMemoryFromAKill) {
   TestWorld world(options_of(1, true), 1);
   world.tell(HostRead{{.host = 0, .oom_kills = 3}});
