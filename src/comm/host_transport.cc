@@ -18,6 +18,7 @@
 #include "comm/label.h"
 #include "comm/liveness.h"
 #include "comm/patience.h"
+#include "comm/waited.h"
 
 namespace moraine {
 namespace {
@@ -268,7 +269,7 @@ bool HostTransport::spin(bool (*ready)(const void*), const void* context) {
 }
 
 void HostTransport::wait_slowly(const Wait& w, bool (*ready)(const void*), const void* context) {
-  const double end = now_seconds() + w.seconds;
+  Waited waited(now_seconds());
   const WaitsFor waits(ranks_[static_cast<size_t>(w.peer)]);
   mine().waits_for[w.channel].store(w.peer + 1, std::memory_order_relaxed);
   for (;;) {
@@ -277,7 +278,7 @@ void HostTransport::wait_slowly(const Wait& w, bool (*ready)(const void*), const
     throw_if_fault(w.channel, w.label);
     // What a rank did before it left or died still counts: look once more.
     if (has_gone(w.peer) && !ready(context)) throw_gone(w);
-    const double left = end - now_seconds();
+    const double left = w.seconds - waited.look(now_seconds());
     if (left <= 0) throw_deadline(w);
     if (idle_) idle_();
     sleep_on_doorbell(mine(), seen, std::min(left, idle_ ? kBusyLookSeconds : kLookSeconds));

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "comm/label.h"
+#include "comm/waited.h"
 
 namespace moraine {
 namespace {
@@ -88,12 +89,12 @@ void MpiMessages::wait(MpiRequest* request, MpiStatus* status, const Wait& w) {
 
 template <class Ready>
 void MpiMessages::wait(const Wait& w, Ready ready) {
-  const double end = now_seconds() + w.seconds;
+  Waited waited(now_seconds());
   Patience patience;
   while (!ready()) {
     look();
     host_.throw_if_fault(w.channel, w.label);
-    if (now_seconds() > end) {
+    if (waited.look(now_seconds()) > w.seconds) {
       host_.throw_lost(fmt::format("{}: rank {} {} rank {} since {:.1f} seconds; rank {} is silent",
                                    host_.context_text(w.channel, w.label), rank_, w.doing, w.peer,
                                    w.seconds, w.peer));

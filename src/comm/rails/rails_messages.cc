@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "comm/label.h"
+#include "comm/waited.h"
 
 namespace moraine {
 namespace {
@@ -155,7 +156,7 @@ void RailsMessages::throw_lost(Lock& lock, const Wait& w, const std::string& wha
   host_.throw_lost(text);
 }
 
-void RailsMessages::check(Lock& lock, const Wait& w, double began) {
+void RailsMessages::check(Lock& lock, const Wait& w, double waited) {
   host_.throw_if_fault(w.channel, w.label);
   if (!broken_.empty()) throw_lost(lock, w, fmt::format("cannot be reached: {}", broken_));
   const RailPeer& peer = sockets_.peer(w.peer);
@@ -163,26 +164,25 @@ void RailsMessages::check(Lock& lock, const Wait& w, double began) {
     throw_lost(lock, w, "died: its host answers, and nobody listens there");
   if (peer.has_said_goodbye() && !peer.any_open())
     throw_lost(lock, w, "left: it has ended its work");
-  const bool is_late = now_seconds() > began + w.seconds;
+  const bool is_late = waited > w.seconds;
   if ((peer.is_lost() || is_late) && !peer.has_carried()) is_apart_ = true;
   if (peer.is_lost())
     throw_lost(lock, w,
                fmt::format("has no rail that carried anything for {:.1f} seconds, {} attempts",
                            peer.uncarried_seconds(), peer.resends()));
-  if (is_late)
-    throw_lost(lock, w, fmt::format("gives nothing since {:.1f} seconds", now_seconds() - began));
+  if (is_late) throw_lost(lock, w, fmt::format("gives nothing since {:.1f} seconds", waited));
 }
 
 template <class Ready>
 void RailsMessages::wait(Lock& lock, const Wait& w, Ready ready) {
   if (ready()) return;
-  const double began = now_seconds();
+  Waited waited(now_seconds());
   const WaitsFor waits(w.peer);
   for (;;) {
     turn(lock, std::min(w.seconds, kTurnSeconds));
     if (ready()) return;
     hold(w);
-    check(lock, w, began);
+    check(lock, w, waited.look(now_seconds()));
   }
 }
 

@@ -66,7 +66,7 @@ class RailsMessages : public FarMessages {
   void turn(Lock& lock, double seconds);
   void work(const RailSockets::Events& events);
   void run_in_background();
-  void check(Lock& lock, const Wait& w, double began);
+  void check(Lock& lock, const Wait& w, double waited);
   void hold(const Wait& w);  // notes it where its peer is silent
   void end_holds();
   [[noreturn]] void throw_lost(Lock& lock, const Wait& w, const std::string& what);

@@ -1,0 +1,24 @@
+// Waited: breaks if time counts in which nobody looked, or if a deadline never comes for who looks too seldom.
+#include "comm/waited.h"
+
+#include <gtest/gtest.h>
+
+namespace moraine {
+namespace {
+
+TEST(Waited, TimeInWhichNobodyLookedIsNotWaited) {
+  Waited waited(100);
+  EXPECT_DOUBLE_EQ(waited.look(100.005), 0.005);
+  EXPECT_DOUBLE_EQ(waited.look(3700), 0.005 + Waited::kMostBetweenLooks);
+  EXPECT_DOUBLE_EQ(waited.look(3700.01), 0.015 + Waited::kMostBetweenLooks);
+}
+
+TEST(Waited, ADeadlineComesAlsoForWhoLooksTooSeldom) {
+  Waited waited(0);
+  double seconds = 0;
+  for (int i = 1; i <= 100; ++i) seconds = waited.look(i);
+  EXPECT_GE(seconds, 9.9);
+}
+
+}  // namespace
+}  // namespace moraine
