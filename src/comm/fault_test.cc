@@ -155,8 +155,8 @@ TEST(Fault, ASilentPeerEndsTheWaitAtTheDeadline) {
   Error thrown(Code::kIo, "");
   std::atomic<bool> ended{false};
   const auto texts = thread_errors(2, &thrown, [&](Transport& t) {
-    Communicator comm = world(t, 0, 0.05);
-    barrier(comm);
+    Communicator early = world(t, 1, kLong), comm = world(t, 0, 0.05);
+    barrier(early);  // both are there
     if (t.rank() == 1) {
       while (!ended.load()) sched_yield();
       return;

@@ -25,8 +25,8 @@
 namespace moraine {
 namespace {
 
-constexpr int kLinkedRanks = 4;  // two on each side
-constexpr double kLinkDeadline = 20;
+constexpr int kLinkedRanks = 4;       // two on each side
+constexpr double kLinkDeadline = 60;  // nobody waits for it if nothing is wrong
 
 void sleep_seconds(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -37,8 +37,8 @@ struct Board {
   std::atomic<bool> stop{false};
   struct OfRank {
     std::atomic<int64_t> rounds{0}, longest_barrier{0}, longest_work{0};  // microseconds
-    std::atomic<int64_t> generation{0};
-    char text[2000] = {};  // of the Error that ended it
+    std::atomic<int64_t> generation{0}, losses{0};  // of the group it is in; groups that it gave up
+    char text[2000] = {};                           // of the Error that ended it
   } ranks[kLinkedRanks];
 };
 
@@ -220,6 +220,7 @@ class LinkedJob {
           return 0;
         } catch (const Error& e) {
           if (replace_seconds_ == 0 || e.code() != Code::kPeerLost) throw;
+          ++board_->ranks[rank].losses;
           transport->fail(e.what());
           transport.reset();
         }
@@ -399,7 +400,9 @@ TEST(RailsLinks, RanksThatHaveGivenUpMeetAgainWhileTheirLinksMayHeal) {
     for (int link = 0; link < kRails; ++link) job.links().cut(link, Cut::kSilent, 0);
   };
   cut();
-  sleep_seconds(2.5 * times.patience_seconds());  // within the second of three meetings
+  const auto has_lost = [](const Board::OfRank& r) { return r.losses > 0; };
+  while (!std::ranges::all_of(job.board().ranks, has_lost)) sleep_seconds(0.01);
+  sleep_seconds(1.5 * times.patience_seconds());  // within the second of three meetings
   const double end = now_seconds() + kLinkDeadline;
   for (int link = 0; link < kRails; ++link) job.links().heal(link, Cut::kSilent, 0);
   const int64_t before = job.slowest();

@@ -216,12 +216,12 @@ TEST(Window, WaitingForARankThatLeftEnds) {
 
 TEST(Window, ASilentRankEndsTheWaitAtTheDeadline) {
   const Body body = [](Transport& t) {
-    Communicator comm = world(t, kWindowChannel, 0.2);
+    Communicator others = world(t, kWindowChannel + 1), comm = world(t, kWindowChannel, 0.2);
+    barrier(others);  // both are there
     Window window(comm);
     const int words = window.add_segment(kWord, "words");
     if (t.rank() == 0) window.wait_until(window.address(0, words), 1, 1);
-    Communicator later = world(t, kWindowChannel + 1);
-    barrier(later);
+    barrier(others);
   };
   EXPECT_NE(text_of(body).find("waits for a signal of rank 1 since 0.2"), std::string::npos);
   const auto texts = run_on_rails(2, 2, body);

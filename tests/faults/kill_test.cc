@@ -43,7 +43,7 @@ class Kill : public ::testing::Test {
   void kill_and_go_on(uint64_t seeds) const {
     const double begin = now_seconds();
     const Ended whole = finish("whole");
-    const double seconds = now_seconds() - begin;
+    double seconds = now_seconds() - begin;  // at most: the machine may have had less to do since
     ASSERT_EQ(whole.exit_code, 0) << whole.err;
     const std::string want = value_of(whole.out, "hash");
     EXPECT_EQ(want.size(), 32u);
@@ -56,7 +56,9 @@ class Kill : public ::testing::Test {
         std::this_thread::sleep_for(
             std::chrono::duration<double>(after));  // the fault itself, not a wait for it
         program.send(SIGKILL);
-        killed += program.wait().exit_code == -SIGKILL;
+        const bool was_killed = program.wait().exit_code == -SIGKILL;
+        killed += was_killed;
+        if (!was_killed && attempt == 0) seconds = after;
       }
       const Ended end = finish(out);
       EXPECT_EQ(end.exit_code, 0) << end.err;

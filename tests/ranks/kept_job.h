@@ -47,7 +47,9 @@ class KeptJob {
   }
 
  private:
-  static constexpr double kPatience = 120, kLeftSeconds = 5;
+  static constexpr double kPatience = 300;
+  // Looks and not seconds: where cores are others' for a while, those who are about to end have as little of them.
+  static constexpr int kLeftLooks = 5000;
   static constexpr int kMostStarts = 6;
 
   void start(int member) {
@@ -60,8 +62,8 @@ class KeptJob {
   bool anyone_done() const { return std::count(done_.begin(), done_.end(), true) > 0; }
   // Lost as the others ended: its successor finds nobody.
   void look_for_left_behind() {
-    if (!anyone_done()) done_since_ = now_seconds();
-    if (!all_done() && now_seconds() - done_since_ > kLeftSeconds) all_again();
+    looks_since_done_ = anyone_done() ? looks_since_done_ + 1 : 0;
+    if (!all_done() && looks_since_done_ > kLeftLooks) all_again();
   }
   bool all_done() const {
     return std::count(done_.begin(), done_.begin() + members_, true) == members_;
@@ -129,7 +131,7 @@ class KeptJob {
   std::array<bool, 4> done_{};
   pid_t stray_ = 0;
   bool is_awake_ = false;
-  double done_since_ = 0;
+  int looks_since_done_ = 0;
 };
 
 }  // namespace moraine::testing

@@ -11,6 +11,9 @@ namespace {
 
 using namespace testing;
 
+// For those who are left to come to where they meet.
+constexpr double kShortReplaceSeconds = 3;
+
 class Replaced : public ::testing::Test {
  protected:
   RunConfig config_of(int64_t checkpoint_every, int64_t memory_every) const {
@@ -118,7 +121,7 @@ TEST_F(Replaced, AStoppedRankThatSomebodyEnds) {
 TEST_F(Replaced, WithoutAReplacementTheRunGoesOnWithFewerAndEndsTheSame) {
   const std::string hash = quiet_hash();
   Job job(tiny, "fewer", config_of(100, 1), 4);
-  job.replace_seconds = 0.5;
+  job.replace_seconds = kShortReplaceSeconds;
   for (int m = 0; m < 4; ++m) job.start(m, m == 1 ? Death{"step.optimizer", 4} : Death{});
   ASSERT_EQ(job.wait(1), -SIGKILL);
   EXPECT_EQ(job.wait(0), 0) << job.log(0);
@@ -132,7 +135,7 @@ TEST_F(Replaced, AGroupThatHasShrunkGrowsAgain) {
   const std::string hash = quiet_hash();
   for (const int64_t memory_every : {1, 0}) {
     Job job(tiny, fmt::format("grows{}", memory_every), config_of(100, memory_every), 4);
-    job.replace_seconds = 0.5;
+    job.replace_seconds = kShortReplaceSeconds;
     for (int m = 0; m < 4; ++m)
       job.start(m, m == 1   ? Death{"step.optimizer", 4}
                    : m == 0 ? Death{"step.optimizer", 7, Fate::kWaits}

@@ -98,7 +98,7 @@ TEST_F(ChaosRun, NorIsAnythingOfLinksThatAreCut) {
 TEST_F(ChaosRun, NorIsAnythingOfHostsThatDoNotReachEachOther) {
   if (getuid() != 0) GTEST_SKIP() << "needs root: network namespaces";
   const Ended end = chaos("apart", {"--ranks", "2", "--links", "2", "--seed", "2", "--faults", "5",
-                                    "--every-seconds", "0.35", "--hang-seconds", "0.7", "--kind",
+                                    "--every-seconds", "0.35", "--hang-seconds", "1.5", "--kind",
                                     "links-all", "--set", "train.steps=500"});
   if (end.exit_code == exit_code(Code::kInvalidArgument) &&
       end.err.find("namespace") != std::string::npos)

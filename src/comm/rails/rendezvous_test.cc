@@ -126,7 +126,7 @@ TEST(Rendezvous, BothSidesMustKnowTheSecret) {
     const SocketAddress address = test_address();
     Rendezvous::Options host = options_of(0, 2, address), guest = options_of(1, 2, address);
     host.secret = of_host;
-    host.seconds = 0.5;
+    host.seconds = 3;  // for its guest to come
     guest.secret = of_guest;
     ::testing::internal::CaptureStderr();
     auto outcome = come(host);
@@ -163,7 +163,7 @@ TEST(Rendezvous, WhoWaitsForNobodySaysWhoIsMissing) {
   for (const int ranks : {2, 4, 100}) {
     const SocketAddress address = test_address();
     Rendezvous::Options options = options_of(0, ranks, address);
-    options.seconds = 0.3;
+    options.seconds = ranks == 4 ? 3 : 0.3;  // for rank 2 to come
     auto two = ranks == 4 ? come(options_of(2, 4, address)) : std::future<Outcome>();
     const char* wanted = ranks == 2   ? "1 of 2 ranks are here; missing: 1;"
                          : ranks == 4 ? "2 of 4 ranks are here; missing: 1, 3;"
@@ -301,7 +301,7 @@ TEST(Rendezvous, WithoutAReplacementTheGroupShrinksAndGrowsAgain) {
   std::promise<void> has_shrunk;
   for (int m = 0; m < kMembers; ++m) {
     Rendezvous::Options options = lasting_options(m, kMembers, address);
-    if (m == 0) options.replace_seconds = 0.5;
+    if (m == 0) options.replace_seconds = 3;  // for those to come who are left
     outcomes.push_back(come(options, [m, &has_shrunk](Rendezvous& r) {
       r.exchange("first");
       r.part();
