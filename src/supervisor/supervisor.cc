@@ -14,7 +14,7 @@ namespace moraine {
 namespace {
 
 constexpr int kExitInterrupted = 18, kExitPeerLost = 15;
-constexpr double kLookSeconds = 1;  // between two events, or the supervisor did not run
+constexpr double kMostBetweenEvents = 1;  // between two events, or the supervisor did not run
 
 SupervisedRun initial_run(double now, const SuperviseOptions& o) {
   SupervisedRun run;
@@ -98,7 +98,7 @@ Json Supervisor::save(double now) const {
 
 std::vector<RunEffect> Supervisor::handle(double now, const RunEvent& event) {
   // A machine that stood still: ranks had no more time to move than who looks at them.
-  watch_.leave_out(std::max(0.0, now - now_ - kLookSeconds));
+  watch_.leave_out(std::max(0.0, now - now_ - kMostBetweenEvents));
   now_ = now;
   effects_.clear();
   if (is_over()) return {};

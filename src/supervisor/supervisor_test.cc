@@ -9,24 +9,15 @@
 #include <memory>
 #include <set>
 
+#include "supervisor/test_run.h"
 #include "supervisor/test_world.h"
 
 namespace moraine {
 namespace {
 
+using testing::let_run;
+using testing::options_of;
 using testing::TestWorld;
-
-SuperviseOptions options_of(int64_t ranks, bool can_replace) {
-  SuperviseOptions o;
-  o.ranks = ranks;
-  o.can_replace = can_replace;
-  o.hang_seconds = 5;
-  return o;
-}
-
-void let_run(TestWorld& world, int64_t step) {
-  while (world.step < step && world.now < 1e6 && !world.finished) world.pass();
-}
 
 TEST(Supervisor, StartsAllRanksAndEndsWithThem) {
   TestWorld world(options_of(4, false), 1);
@@ -165,40 +156,6 @@ TEST(Supervisor, ALostPeerBelongsToItsCauseThatIsHeardOfLater) {
   ASSERT_EQ(world.ledger.size(), 1u);
   EXPECT_EQ(world.ledger[0].fault, RunFault::kKilled);
   EXPECT_EQ(world.ledger[0].rank, 1);
-}
-
-TEST(Supervisor, KillsTheOneThatHangsAndNotThoseThatWait) {
-  TestWorld world(options_of(4, true), 1);
-  let_run(world, 10);
-  world.ranks[3].hangs = true;
-  world.pass_until_over(2000);
-  EXPECT_EQ(world.exit_code, 0);
-  EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 3, 3}));
-  ASSERT_EQ(world.ledger.size(), 1u);
-  EXPECT_EQ(world.ledger[0].fault, RunFault::kHang);
-  EXPECT_GE(world.ledger[0].phases[0].seconds, 5);  // detection
-  EXPECT_LE(world.ledger[0].phases[0].seconds, 6);
-}
-
-// A suspended machine, or one whose cores are others' for a while: ranks could not move either.
-TEST(Supervisor, WhileItDidNotLookItselfNobodyHangs) {
-  TestWorld world(options_of(4, true), 1);
-  let_run(world, 10);
-  for (const double away : {6.0, 3600.0}) {
-    world.now += away;
-    let_run(world, world.step + 5);
-  }
-  EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 3}));
-  world.ranks[3].hangs = true;  // and that is found though it looks too seldom
-  while (world.starts.size() == 4 && world.now < 1e6) {
-    world.now += 2;
-    world.pass();
-  }
-  world.pass_until_over(world.now + 2000);
-  EXPECT_EQ(world.exit_code, 0);
-  EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 3, 3}));
-  ASSERT_EQ(world.ledger.size(), 1u);
-  EXPECT_EQ(world.ledger[0].fault, RunFault::kHang);
 }
 
 TEST(Supervisor, TheKernelsCounterTellsOutOfMemoryFromAKill) {

@@ -1,0 +1,22 @@
+// What tests of the supervisor have in common: the options of a small run, and how it gets to a step.
+#pragma once
+
+#include <cstdint>
+
+#include "supervisor/test_world.h"
+
+namespace moraine::testing {
+
+inline SuperviseOptions options_of(int64_t ranks, bool can_replace) {
+  SuperviseOptions o;
+  o.ranks = ranks;
+  o.can_replace = can_replace;
+  o.hang_seconds = 5;
+  return o;
+}
+
+inline void let_run(TestWorld& world, int64_t step) {
+  while (world.step < step && world.now < 1e6 && !world.finished) world.pass();
+}
+
+}  // namespace moraine::testing
