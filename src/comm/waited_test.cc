@@ -7,10 +7,11 @@ namespace moraine {
 namespace {
 
 TEST(Waited, TimeInWhichNobodyLookedIsNotWaited) {
+  constexpr double kLook = 1 / 128.0;  // exact, added to a clock too
   Waited waited(100);
-  EXPECT_DOUBLE_EQ(waited.look(100.005), 0.005);
-  EXPECT_DOUBLE_EQ(waited.look(3700), 0.005 + Waited::kMostBetweenLooks);
-  EXPECT_DOUBLE_EQ(waited.look(3700.01), 0.015 + Waited::kMostBetweenLooks);
+  EXPECT_DOUBLE_EQ(waited.look(100 + kLook), kLook);
+  EXPECT_DOUBLE_EQ(waited.look(3700), kLook + Waited::kMostBetweenLooks);
+  EXPECT_DOUBLE_EQ(waited.look(3700 + kLook), 2 * kLook + Waited::kMostBetweenLooks);
 }
 
 TEST(Waited, ADeadlineComesAlsoForWhoLooksTooSeldom) {
