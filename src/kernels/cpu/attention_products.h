@@ -77,7 +77,7 @@ HWY_INLINE void tile(const Product& p, int64_t i0, int64_t j0) {
 }
 
 template <class F, int kRow, int kStep, Start kStart, int M, int V>
-HWY_INLINE void tile_row(const Product& p, int64_t i) {
+void tile_row(const Product& p, int64_t i) {
   int64_t j = 0;
   for (; j + V * kLanes <= p.columns; j += V * kLanes) {
     tile<F, kRow, kStep, kStart, M, V>(p, i, j);
@@ -92,19 +92,35 @@ HWY_INLINE void tile_row(const Product& p, int64_t i) {
   }
 }
 
-// Few rows take more columns at a time, to keep as many chains going.
+// Few rows take more columns at a time, for as many chains.
+template <class F, int kRow, int kStep, Start kStart>
+HWY_INLINE void multiply_by_eights(const Product& p) {
+  int64_t i = 0;
+  for (; i + 8 <= p.rows; i += 8) tile_row<F, kRow, kStep, kStart, 8, 2>(p, i);
+  for (; i + 4 <= p.rows; i += 4) tile_row<F, kRow, kStep, kStart, 4, 4>(p, i);
+  for (; i + 2 <= p.rows; i += 2) tile_row<F, kRow, kStep, kStart, 2, 4>(p, i);
+  for (; i < p.rows; ++i) tile_row<F, kRow, kStep, kStart, 1, 4>(p, i);
+}
+
+// Tiles as even as can be: of sixteen rows five, five and six.
+template <class F, int kRow, int kStep, Start kStart, int... M>
+HWY_INLINE void multiply_evenly(const Product& p, std::integer_sequence<int, M...>) {
+  static constexpr void (*kTiles[])(const Product&,
+                                    int64_t) = {tile_row<F, kRow, kStep, kStart, M + 1, 2>...};
+  const int64_t tiles = (p.rows + kTileRows - 1) / kTileRows;
+  for (int64_t t = 0; t < tiles; ++t) {
+    const int64_t i = p.rows * t / tiles;
+    kTiles[p.rows * (t + 1) / tiles - i - 1](p, i);
+  }
+}
+
 template <class F, int kRow, int kStep, Start kStart>
 HWY_NOINLINE void multiply_lanes(const Product& p) {
-  constexpr int kWide = kTileRows == 8 ? 4 : 2;
-  int64_t i = 0;
-  for (; i + kTileRows <= p.rows; i += kTileRows) {
-    tile_row<F, kRow, kStep, kStart, kTileRows, 2>(p, i);
+  if constexpr (kTileRows == 8) {
+    multiply_by_eights<F, kRow, kStep, kStart>(p);
+  } else {
+    multiply_evenly<F, kRow, kStep, kStart>(p, std::make_integer_sequence<int, kTileRows>());
   }
-  if constexpr (kTileRows > 4) {
-    for (; i + 4 <= p.rows; i += 4) tile_row<F, kRow, kStep, kStart, 4, kWide>(p, i);
-  }
-  for (; i + 2 <= p.rows; i += 2) tile_row<F, kRow, kStep, kStart, 2, kWide>(p, i);
-  for (; i < p.rows; ++i) tile_row<F, kRow, kStep, kStart, 1, kWide>(p, i);
 }
 
 #if HWY_TARGET == HWY_AVX3
@@ -155,11 +171,10 @@ HWY_INLINE void scale_rows(const Product& p) {
 template <Start kStart>
 HWY_NOINLINE void multiply_tiles(cpu::AmxTiles& tiles, const Product& p) {
   constexpr bool kZero = kStart == Start::kZero;
-  constexpr int64_t kWide = 4 * cpu::kAmxWords;
   if constexpr (kStart == Start::kScale) scale_rows(p);
   for (int64_t i = 0; i < p.rows; i += cpu::kAmxRows) {
     int64_t j = 0;
-    for (; j + kWide <= p.columns; j += kWide) {
+    for (; j + 4 * cpu::kAmxWords <= p.columns; j += 4 * cpu::kAmxWords) {
       multiply_sixteen<kZero>(tiles, p, i, j, std::make_integer_sequence<int, 4>());
     }
     for (; j < p.columns; j += cpu::kAmxWords) {

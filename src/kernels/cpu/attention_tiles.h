@@ -23,8 +23,8 @@ constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
 static_assert(attention::kGroup % kLanes == 0);
 constexpr int kGroupVectors = attention::kGroup / kLanes;
 
-// Rows of a full tile: with two columns of vectors they take 16 of 32 registers, or 8 of 16.
-constexpr int kTileRows = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 8 : 4;
+// Rows of a full tile: with two columns of vectors they take 16 of 32 registers, or 12 of 16.
+constexpr int kTileRows = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 8 : 6;
 
 // What a task has to set up for its products.
 struct NoTiles {};
