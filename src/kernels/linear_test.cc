@@ -345,6 +345,38 @@ TEST(Linear, ThreadsDoNotChangeBits) {
   });
 }
 
+// As above: sums of several blocks above a diagonal that begin with a matrix of their own; sums that wait for a bias.
+TEST(Linear, ThreadsDoNotChangeBitsOfSymmetricAndBiasedProducts) {
+  for (const DType compute : kLinearTypes) {
+    std::vector<Tensor> c, y;
+    Rig rigs[] = {Rig(Backend::kCpu, 1), Rig(Backend::kCpu, 3)};
+    for (Rig& rig : rigs) {
+      const int64_t m = 200, k = 1300;
+      const Tensor a = rig.normal({m, k}, DType::kF32, 1), c0 = rig.zeros({m, m}, DType::kF32);
+      std::fill_n(c0.as<float>(), m * m, 0.75f);
+      c.push_back(rig.zeros({m, m}, DType::kF32));
+      matmul_nt(rig.ctx, {.c = c.back(),
+                          .c0 = c0,
+                          .a = a,
+                          .b = a,
+                          .alpha = 1.5f,
+                          .beta = -0.5f,
+                          .symmetric = true,
+                          .compute = compute,
+                          .scratch = rig.zeros({matmul_scratch_bytes(m, k, compute)}, DType::kU8)});
+      const int64_t n = 600, sum = 300;
+      y.push_back(rig.zeros({40, n}, compute));
+      linear_forward(
+          rig.ctx, {.y = y.back(),
+                    .x = rig.normal({40, sum}, compute, 2),
+                    .w = pack(rig, rig.normal({n, sum}, DType::kF32, 3), compute, 1, n, sum, false),
+                    .bias = rig.normal({n}, DType::kF32, 4)});
+    }
+    EXPECT_SAME_BITS(c[1], c[0]);
+    EXPECT_SAME_BITS(y[1], y[0]);
+  }
+}
+
 // The gradient of a group with many rows is cut into more parts than that of one with few.
 TEST(Linear, ThreadsDoNotChangeBitsOfUnevenGroups) {
   const int64_t n = 260, k = 70;

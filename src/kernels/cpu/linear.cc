@@ -18,9 +18,10 @@ constexpr int64_t kTaskPanels = 128;     // of a task of one row tile: as many s
 constexpr int64_t kCacheBytes = int64_t{4} << 20;  // a larger pack comes from memory
 constexpr int64_t kTogether = 4;    // panels that a tile of few rows takes; a task has a multiple
 constexpr int64_t kListPanels = 8;  // of a task that computes some panels only
-constexpr int64_t kMaxTilesAtOnce = 4;  // that take turns at each of its panels
-constexpr int64_t kRowsBytes = kMaxTilesAtOnce * kRowPanelBytes;  // in front of the sums
-constexpr int64_t kPartPanels = 32;  // of a task whose tiles take turns at parts of panels
+constexpr int64_t kMaxTilesAtOnce = 4;  // that visit a streamed panel one after the other
+constexpr int64_t kRowsBytes =
+    kMaxTilesAtOnce * kRowPanelBytes;  // in front of the sums; all tiles of by_parts()
+constexpr int64_t kPartPanels = 32;    // of a task whose tiles take turns at parts of panels
 constexpr int64_t kMinPartTiles = 6, kMinWidenedTiles = 2;  // fewer do not pay for it
 constexpr int64_t kChainFloats = kMaxRowTiles * kMaxTileRows * kPanel;
 constexpr int64_t kPartFloats = kChainFloats + kMaxPartSum * kPanel;  // of by_parts()
@@ -46,38 +47,71 @@ struct Cut {
   int64_t column_blocks;
   int64_t together;   // panels of a unit, which is not parted
   int64_t row_tiles;  // of a task, at most
+  bool parts;         // tasks of enough tiles for it take panels in parts
 };
 
-Cut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
-  const int64_t steps = std::max<int64_t>(1, ceil_div(p.w.k, e.row_step));
-  const int64_t panels = ceil_div(p.w.n, kPanel);
-  int64_t tiles = 0, most_rows = 1;
+// What there is to cut.
+struct Whole {
+  int64_t panels;      // of a group
+  int64_t tiles;       // of all groups
+  int64_t most_rows;   // of a group
+  int64_t most_tiles;  // of a group
+  int64_t wanted;      // tasks
+};
+
+Whole whole_of(const RowsProduct& p, const LinearEngine& e, int threads) {
+  Whole w = {
+      .panels = ceil_div(p.w.n, kPanel), .tiles = 0, .most_rows = 1, .most_tiles = 1, .wanted = 1};
   for (int64_t g = 0; g < p.w.groups; ++g) {
     const int64_t here = p.rows[g + 1] - p.rows[g];
-    tiles += ceil_div(here, e.tile_rows), most_rows = std::max(most_rows, here);
+    w.tiles += ceil_div(here, e.tile_rows), w.most_rows = std::max(w.most_rows, here);
   }
-  const int64_t most = ceil_div(most_rows, e.tile_rows);
+  w.most_tiles = ceil_div(w.most_rows, e.tile_rows);
   // A tile of one row costs about as much as one of four: it waits for the weights.
-  const double cost = static_cast<double>(tiles * panels * steps) * e.step_cost;
-  const int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(cost / kTaskCost), 1,
-                                             threads == 1 ? 1 : 8 * threads);
-  // What is streamed need not stay; but nothing is asked for before a task begins, so these are large.
+  const int64_t steps = std::max<int64_t>(1, ceil_div(p.w.k, e.row_step));
+  const double cost = static_cast<double>(w.tiles * w.panels * steps) * e.step_cost;
+  w.wanted = std::clamp<int64_t>(static_cast<int64_t>(cost / kTaskCost), 1,
+                                 threads == 1 ? 1 : 8 * threads);
+  return w;
+}
+
+// Tasks of about so many panels; of fewer, rather than of fewer than `least` tiles.
+Cut cut_by(const Whole& w, int64_t block_panels, int64_t least) {
+  const int64_t together = std::min(block_panels, kTogether);
+  int64_t blocks = ceil_div(w.panels, (block_panels + together / 2) / together * together);
+  if (w.tiles * blocks < w.wanted * least) {
+    blocks = std::min(ceil_div(w.wanted * least, w.tiles),
+                      std::max<int64_t>(blocks, w.panels / kTogether));
+  }
+  const int64_t row_tiles =
+      std::clamp<int64_t>(w.tiles * blocks / w.wanted, 1, std::min(w.most_tiles, kMaxRowTiles));
+  return {blocks, together, row_tiles, false};
+}
+
+Cut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
+  const Whole w = whole_of(p, e, threads);
+  if (w.tiles == 0) return {1, 1, 1, false};
+  if (by_parts(p, e, w.most_tiles)) {
+    Cut cut = cut_by(w, kPartPanels, std::min(w.most_tiles, kMinPartTiles));
+    cut.parts = by_parts(p, e, cut.row_tiles);  // many threads may leave too few tiles to each
+    if (cut.parts) return cut;
+  }
+  const int64_t steps = std::max<int64_t>(1, ceil_div(p.w.k, e.row_step));
   int64_t block_panels =
       std::max<int64_t>(1, kL2Bytes / (e.step_bytes * std::min(steps, e.sum_block / e.row_step)));
-  if (by_parts(p, e, most)) block_panels = kPartPanels;
-  if (streams(p, e) && most_rows >= e.ahead_rows && most <= kMaxTilesAtOnce)
-    block_panels = kTaskPanels / most;
-  const int64_t together = std::min(block_panels, kTogether);
-  int64_t blocks = ceil_div(panels, (block_panels + together / 2) / together * together);
-  if (tiles * blocks < wanted) {
-    blocks = std::min(ceil_div(wanted, tiles), std::max<int64_t>(blocks, panels / kTogether));
-  }
-  const int64_t row_tiles = std::clamp<int64_t>(tiles * blocks / wanted, 1, kMaxRowTiles);
-  const int64_t columns = ceil_div(ceil_div(panels, together), blocks) * together * kPanel,
-                sums = row_tiles * e.tile_rows * columns * int64_t{sizeof(float)};
+  // What is streamed need not stay; but nothing is asked for before a task begins, so these are large.
+  if (streams(p, e) && w.most_rows >= e.ahead_rows && w.most_tiles <= kMaxTilesAtOnce)
+    block_panels = kTaskPanels / w.most_tiles;
+  return cut_by(w, block_panels, 1);
+}
+
+// A task's rows in tiles, their chains and sums are in the scratch of a worker.
+void check_room(const RowsProduct& p, const LinearEngine& e, const Cut& cut) {
+  const int64_t units = ceil_div(ceil_div(p.w.n, kPanel), cut.together),
+                columns = ceil_div(units, cut.column_blocks) * cut.together * kPanel,
+                sums = cut.row_tiles * e.tile_rows * columns * int64_t{sizeof(float)};
   MR_CHECK(p.w.k <= e.sum_block || kRowsBytes + kPartFloats * 4 + sums <= kWorkerScratchBytes,
            "%ld bytes of sums", static_cast<long>(sums));
-  return {blocks, together, row_tiles};
 }
 
 // One task: rows [row0, row1) of the group, panels [panel0, panel1), of the product or of a list.
@@ -100,19 +134,24 @@ Scratch scratch_of(Context& ctx, int worker) {
 
 class RowsTask {
  public:
-  // `list`: panels that blocks count, ascending; empty: all of the product.
-  RowsTask(const RowsProduct& p, const LinearEngine& e, std::span<const int32_t> list = {})
+  // `parts`: tasks of enough tiles take panels in parts. `list`: panels that blocks count, ascending; empty: all.
+  RowsTask(const RowsProduct& p, const LinearEngine& e, bool parts,
+           std::span<const int32_t> list = {})
       : p_(p),
         e_(e),
         list_(list),
         steps_(ceil_div(p.w.k, e.row_step)),
         panels_(ceil_div(p.w.n, kPanel)),
-        streams_(streams(p, e)) {}
+        streams_(streams(p, e)),
+        parts_(parts) {
+    const int64_t tiles = e.parts.sum > 0 ? kMaxRowTiles : kMaxTilesAtOnce;
+    MR_CHECK(tiles * e.tile_rows * kRowWords * 4 <= kRowsBytes && e.parts.sum <= kMaxPartSum);
+  }
 
   void run(const Block& b, const Scratch& scratch) const {
     const int64_t tiles = ceil_div(b.row1 - b.row0, e_.tile_rows);
     const bool streams = streams_ && b.row1 - b.row0 >= e_.ahead_rows && tiles <= kMaxTilesAtOnce;
-    const bool parts = by_parts(p_, e_, tiles);
+    const bool parts = parts_ && by_parts(p_, e_, tiles);
     int64_t k0 = 0;
     do {
       const int64_t k1 = std::min(k0 + e_.sum_block, p_.w.k),
@@ -170,6 +209,7 @@ class RowsTask {
 
   // Each panel in parts that stay in L1 while all tiles pass.
   void run_parts(const Block& b, std::span<Piece> tiles, const Scratch& scratch) const {
+    if (first_panel(b, tiles[0]) >= b.panel1) return;
     for (size_t i = 0; i < tiles.size(); ++i) copy_rows(tiles[i], row_panel(scratch, i));
     for (int64_t panel = first_panel(b, tiles[0]); panel < b.panel1; ++panel) {
       for (Piece& piece : tiles) piece.panel0 = panel, piece.panel1 = panel + 1;
@@ -360,7 +400,7 @@ class RowsTask {
   const LinearEngine& e_;
   const std::span<const int32_t> list_;
   const int64_t steps_, panels_;
-  const bool streams_;
+  const bool streams_, parts_;
 };
 
 const float* data_or_null(const Tensor& t) {
@@ -383,7 +423,8 @@ LinearEngine linear_engine(const PackedMatrix& w) {
 
 void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e) {
   const Cut cut = choose_cut(p, e, ctx.pool->threads());
-  const RowsTask rows_task(p, e);
+  check_room(p, e, cut);
+  const RowsTask rows_task(p, e, cut.parts);
   const int64_t panels = ceil_div(p.w.n, kPanel), units = ceil_div(panels, cut.together);
   const auto row_blocks = [&](int64_t g) {
     return ceil_div(ceil_div(p.rows[g + 1] - p.rows[g], e.tile_rows), cut.row_tiles);
@@ -394,12 +435,12 @@ void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e)
     int64_t g = 0;
     while (task >= row_blocks(g) * cut.column_blocks) task -= row_blocks(g++) * cut.column_blocks;
     // Row blocks are the inner index: the column block stays in this core's L2.
-    const int64_t parts = row_blocks(g), column = task / parts, part = task % parts;
+    const int64_t blocks = row_blocks(g), column = task / blocks, row = task % blocks;
     const int64_t rows = p.rows[g + 1] - p.rows[g];
     const Block block = {
         .group = g,
-        .row0 = p.rows[g] + even_begin(rows, parts, part),
-        .row1 = p.rows[g] + even_begin(rows, parts, part + 1),
+        .row0 = p.rows[g] + even_begin(rows, blocks, row),
+        .row1 = p.rows[g] + even_begin(rows, blocks, row + 1),
         .panel0 = even_begin(units, cut.column_blocks, column) * cut.together,
         .panel1 =
             std::min(panels, even_begin(units, cut.column_blocks, column + 1) * cut.together)};
@@ -433,16 +474,16 @@ void linear_forward_panels(Context& ctx, const LinearForwardPanels& a) {
                          .beta = 0,
                          .y0 = nullptr,
                          .symmetric = false};
-  const RowsTask rows_task(p, e, a.panels);
+  const RowsTask rows_task(p, e, true, a.panels);
   const auto panels = static_cast<int64_t>(a.panels.size());
-  const int64_t parts = ceil_div(ceil_div(T, e.tile_rows), kMaxRowTiles),
+  const int64_t blocks = ceil_div(ceil_div(T, e.tile_rows), kMaxRowTiles),
                 runs = std::max(std::min<int64_t>(panels, 4 * ctx.pool->threads()),
                                 ceil_div(panels, kListPanels));
-  ctx.pool->parallel_for(parts * runs, [&](int64_t task, int worker) {
-    const int64_t run = task / parts, part = task % parts;
+  ctx.pool->parallel_for(blocks * runs, [&](int64_t task, int worker) {
+    const int64_t run = task / blocks, row = task % blocks;
     const Block block = {.group = 0,
-                         .row0 = even_begin(T, parts, part),
-                         .row1 = even_begin(T, parts, part + 1),
+                         .row0 = even_begin(T, blocks, row),
+                         .row1 = even_begin(T, blocks, row + 1),
                          .panel0 = even_begin(panels, runs, run),
                          .panel1 = even_begin(panels, runs, run + 1)};
     rows_task.run(block, scratch_of(ctx, worker));

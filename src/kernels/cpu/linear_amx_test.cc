@@ -179,6 +179,42 @@ TEST(LinearAmx, ForwardEqualsTheEmulation) {
   }
 }
 
+// A tile that counts how often it was added to.
+void count_tile(const cpu::Tile& t) {
+  for (int64_t i = 0; i < t.rows; ++i) {
+    float* c = t.c + i * t.c_stride;
+    for (int64_t j = 0; j < t.panels * cpu::kPanel; ++j) c[j] = t.add ? c[j] + 1 : 1;
+  }
+}
+
+// Sixteen experts of a row each, one thread: a task never has more tiles than a group, so its sums have room.
+TEST(LinearAmx, GroupsOfFewRowsFitTheScratchOfOneThread) {
+  constexpr int64_t kGroups = 16, kColumns = 2048, kSum = 2 * cpu::kBlockWords + 32;
+  Rig rig(Backend::kCpu, 1);
+  std::vector<int64_t> rows(kGroups + 1);
+  for (size_t g = 0; g < rows.size(); ++g) rows[g] = static_cast<int64_t>(g);
+  LinearEngine engine = emulated_engine();
+  engine.row_tile = count_tile;
+  const int64_t bytes = packed_bytes(DType::kBF16, kGroups, kColumns, kSum);
+  const Tensor y = rig.zeros({kGroups, kColumns}, DType::kF32);
+  cpu::run_rows_product(rig.ctx,
+                        {.y = y,
+                         .x = rig.zeros({kGroups, kSum}, DType::kBF16),
+                         .w = {.data = rig.zeros({bytes + 64}, DType::kU8).data,
+                               .dtype = DType::kBF16,
+                               .groups = kGroups,
+                               .n = kColumns,
+                               .k = kSum},
+                         .bias = nullptr,
+                         .rows = rows,
+                         .alpha = 1,
+                         .beta = 0,
+                         .y0 = nullptr,
+                         .symmetric = false},
+                        engine);
+  for (int64_t i = 0; i < y.count(); ++i) ASSERT_EQ(y.as<float>()[i], 2) << i;  // blocks of the sum
+}
+
 struct Weight {
   Tensor dw, dy, x;
 };

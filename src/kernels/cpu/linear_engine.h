@@ -120,7 +120,8 @@ struct Finish {
 };
 
 // Parts of a right panel that stay in L1 while many tiles take turns at them: for tiles of so few rows that a panel
-// would have to come from L2 about as fast as it is multiplied.
+// would have to come from L2 about as fast as it is multiplied. Weight gradients of such an engine take one right panel
+// at a time, too.
 struct PanelParts {
   int64_t sum =
       0;  // elements of the sum in a part, at most kMaxPartSum; 0: a tile takes panels whole, one after the other
