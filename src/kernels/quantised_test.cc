@@ -220,7 +220,7 @@ TEST(Quantised, ProductMatchesReference) {
   });
 }
 
-// Sums as large as they get, of either sign: 64 * 127 * 127.
+// Sums as large as they get, of either sign: 64 * 127 * 127; of q4 8 * 127 in each product, which 16 bits hold 32 of.
 TEST(Quantised, LargestIntegersDoNotOverflow) {
   for_each_isa([](Isa cap) {
     for (const WeightFormat format : kFormats) {

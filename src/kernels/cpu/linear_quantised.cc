@@ -1,4 +1,4 @@
-// Quantised products on any machine: rows to integers, and tiles with what AVX2 or plain code has.
+// Quantised products on any machine: rows to integers, and tiles in plain code.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/linear_quantised.cc"
 #include "hwy/foreach_target.h"
@@ -83,57 +83,6 @@ void copy_rows(const RowCopy& c) {
 
 // --------------------------------------------------------------------------------------------- tiles
 
-// Four inputs of a row, in every lane.
-HWY_INLINE int32_t four(const int8_t* r) {
-  int32_t word;
-  std::memcpy(&word, r, sizeof word);
-  return word;
-}
-
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-
-// Of inputs [4 g, 4 g + 4), vector v of their 128 bytes, as they are stored.
-template <int kBits>
-HWY_INLINE __m256i stored_integers(const uint8_t* w, int64_t g, int v) {
-  const auto at = [&](int64_t from) HWY_ATTR {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + from + 32 * v));
-  };
-  const __m256i bytes = at(row_of_four<kBits>(g) * kRowBytes);
-  if constexpr (kBits == 8) return bytes;
-  const __m256i low =
-      _mm256_and_si256(g < 8 ? bytes : _mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15));
-  if constexpr (kBits == 4) return low;
-  const __m256i high =
-      _mm256_srli_epi16(at(row_of_high_bits(g) * kRowBytes), static_cast<int>(g / 4 * 2));
-  return _mm256_or_si256(low, _mm256_slli_epi16(_mm256_and_si256(high, _mm256_set1_epi8(3)), 4));
-}
-
-// sums[j] = sum of r * q of a block. Products of neighbours are added in 16 bits: 2 * 127 * 127 fits.
-template <int kBits>
-HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t row_sum, int32_t* sums) {
-  constexpr int kVectors = kPackPanel / 8;
-  const __m256i ones = _mm256_set1_epi16(1);
-  __m256i sum[kVectors];
-  for (__m256i& s : sum) s = _mm256_set1_epi32(kBits == 8 ? 0 : -kWeightOffset<kBits> * row_sum);
-  for (int64_t g = 0; g < 16; ++g) {
-    const __m256i x = _mm256_set1_epi32(four(r + 4 * g));
-    for (int v = 0; v < kVectors; ++v) {
-      __m256i q = stored_integers<kBits>(w, g, v), pairs;
-      if constexpr (kBits < 8) {
-        pairs = _mm256_maddubs_epi16(q, x);
-      } else {
-        q = _mm256_xor_si256(q, _mm256_set1_epi8(-128));
-        pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(q, x));
-      }
-      sum[v] = _mm256_add_epi32(sum[v], _mm256_madd_epi16(pairs, ones));
-    }
-  }
-  for (int v = 0; v < kVectors; ++v)
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + 8 * v), sum[v]);
-}
-
-#else
-
 template <int kBits>
 HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t row_sum, int32_t* sums) {
   std::fill_n(sums, kPackPanel, -kWeightOffset<kBits> * row_sum);
@@ -142,8 +91,6 @@ HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t row_sum, in
       sums[at / 4] += stored_integer<kBits>(w, g, at) * r[4 * g + at % 4];
   }
 }
-
-#endif
 
 // c (+)= step * scale * sums, of one row and block.
 HWY_INLINE void add_scaled(float* c, const int32_t* sums, float row_step, const BF16* scales,
@@ -202,7 +149,8 @@ Way fastest_way() {
   const Isa best = isa();
   if (best == Isa::kAmx && amx_has_int8()) return {quantised_amx_tiles(), 64, 1};
   if (best >= Isa::kAvx512 && machine_has_vnni()) return {vnni_tiles(), 512, 5};
-  return {HWY_DYNAMIC_DISPATCH(tiles)(), 2048, 0};
+  if (best >= Isa::kAvx2 && avx2_tiles().q8 != nullptr) return {avx2_tiles(), 1024, 0};
+  return {HWY_DYNAMIC_DISPATCH(tiles)(), 8192, 0};
 }
 
 }  // namespace

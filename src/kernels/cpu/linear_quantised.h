@@ -31,6 +31,7 @@ struct QuantisedTiles {
 
   auto of(int bits) const { return bits == 8 ? q8 : bits == 6 ? q6 : q4; }
 };
+QuantisedTiles avx2_tiles();  // linear_quantised_avx2.cc: from kAvx2 on; null on other machines
 QuantisedTiles vnni_tiles();  // linear_quantised_vnni.cc: from kAvx512 on, if the machine has it
 QuantisedTiles quantised_amx_tiles();  // linear_quantised_amx.cc: kAmx, with int8
 

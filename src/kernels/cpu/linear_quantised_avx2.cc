@@ -1,0 +1,261 @@
+// Tiles of quantised products with AVX2, which multiplies unsigned bytes by signed ones into sums of 16 bits.
+//
+// Weights of few bits are unpacked once for all rows of a tile. How long a sum may stay in 16 bits, where an addition
+// costs least, depends on them:
+//   q4   a whole block: 32 products of at most 8 * 127 are 32512. They come as (q + 8) * r and wrap around on the way;
+//        a sum that begins with -8 * sum r ends with what it would be.
+//   q6   two groups of four inputs: 4 products of at most 63 * 127 are 32004
+//   q8   two products of 127 * 127, row by row: with more rows at a time, multiplied in 16 bits, it was slower (Zen 3)
+#include "kernels/cpu/linear_quantised.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+HWY_PUSH_ATTRIBUTES("avx2,fma,bmi,bmi2")
+
+namespace moraine::cpu {
+namespace avx2 {
+namespace {
+
+constexpr int64_t kFours = kQuantisedBlock / 4;  // groups of four inputs of a block
+constexpr int kVectors = kPackPanel / 8;         // of a panel: 8 columns, four inputs of each
+constexpr int kTogether = 2;                     // vectors of a tile in registers
+constexpr int kRows = 4;                         // and rows
+constexpr int64_t kFewRows = 2;                  // for which unpacking does not pay
+
+HWY_INLINE __m256i load_bytes(const void* from) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(from));
+}
+
+// Four inputs of a row, in every lane.
+HWY_INLINE __m256i word(const int8_t* from) {
+  int32_t both;
+  std::memcpy(&both, from, sizeof both);
+  return _mm256_set1_epi32(both);
+}
+
+// Of inputs [4 g, 4 g + 4), vector v of their 128 bytes, as they are stored.
+template <int kBits>
+HWY_INLINE __m256i stored_integers(const uint8_t* w, int64_t g, int v) {
+  const __m256i bytes = load_bytes(w + row_of_four<kBits>(g) * kRowBytes + 32 * v);
+  if constexpr (kBits == 8) return bytes;
+  const __m256i low =
+      _mm256_and_si256(g < 8 ? bytes : _mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15));
+  if constexpr (kBits == 4) return low;
+  const __m256i high = _mm256_srli_epi16(load_bytes(w + row_of_high_bits(g) * kRowBytes + 32 * v),
+                                         static_cast<int>(g / 4 * 2));
+  return _mm256_or_si256(low, _mm256_slli_epi16(_mm256_and_si256(high, _mm256_set1_epi8(3)), 4));
+}
+
+// y + integers * (step * scale), of eight columns.
+HWY_INLINE __m256 add_scaled(__m256 y, __m256i integers, float step, const uint8_t* scales) {
+  const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
+  const __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16);
+  const __m256 both = _mm256_mul_ps(_mm256_set1_ps(step), _mm256_castsi256_ps(wide));
+  return _mm256_fmadd_ps(_mm256_cvtepi32_ps(integers), both, y);
+}
+
+// -8 times the sums of r over inputs 4 g and 4 g + 1 of all g, and over 4 g + 2 and 4 g + 3: as vpmaddubsw sums them.
+HWY_INLINE int32_t start_of(const int8_t* r) {
+  const __m256i one = _mm256_set1_epi8(1);
+  const __m256i all =
+      _mm256_add_epi16(_mm256_maddubs_epi16(one, load_bytes(r)),
+                       _mm256_maddubs_epi16(one, load_bytes(r + kQuantisedBlock / 2)));
+  __m128i sum = _mm_add_epi16(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+  sum = _mm_add_epi16(sum, _mm_shuffle_epi32(sum, 0x4e));
+  sum = _mm_add_epi16(sum, _mm_shuffle_epi32(sum, 0xb1));
+  return _mm_cvtsi128_si32(_mm_slli_epi16(_mm_sub_epi16(_mm_setzero_si128(), sum), 3));
+}
+
+// start_of each block of each row.
+using Starts = int32_t[kQuantisedRows][kQuantisedBlocks];
+
+// A block of a panel as it is stored, a byte for each weight.
+template <int kBits>
+struct Unpacked {
+  __m256i at[kFours][kVectors];
+
+  HWY_INLINE void fill(const uint8_t* w) {
+    for (int64_t g = 0; g < kFours; ++g) {
+      HWY_UNROLL(4)
+      for (int v = 0; v < kVectors; ++v) at[g][v] = stored_integers<kBits>(w, g, v);
+    }
+  }
+};
+
+// Rows [row, row + M) of a tile, block b of the sum.
+struct Place {
+  const QuantisedRow* rows;
+  const Starts& starts;
+  int64_t row, b;
+
+  const int8_t* r(int i, int64_t g) const { return rows[row + i].r + b * kQuantisedBlock + 4 * g; }
+};
+
+// sums[i][v] = sum of r * q over the block, of vectors [v0, v0 + kTogether).
+template <int M>
+HWY_INLINE void add_block(const Unpacked<4>& w, const Place& p, int v0,
+                          __m256i (&sums)[M][kTogether]) {
+  for (int i = 0; i < M; ++i)
+    for (__m256i& s : sums[i]) s = _mm256_set1_epi32(p.starts[p.row + i][p.b]);
+  HWY_UNROLL(4)
+  for (int64_t g = 0; g < kFours; ++g) {
+    HWY_UNROLL(4)
+    for (int i = 0; i < M; ++i) {
+      const __m256i x = word(p.r(i, g));
+      HWY_UNROLL(2)
+      for (int v = 0; v < kTogether; ++v)
+        sums[i][v] = _mm256_add_epi16(sums[i][v], _mm256_maddubs_epi16(w.at[g][v0 + v], x));
+    }
+  }
+  for (int i = 0; i < M; ++i)
+    for (__m256i& s : sums[i]) s = _mm256_madd_epi16(s, _mm256_set1_epi16(1));
+}
+
+template <int M>
+HWY_INLINE void add_block(const Unpacked<6>& w, const Place& p, int v0,
+                          __m256i (&sums)[M][kTogether]) {
+  for (int i = 0; i < M; ++i)
+    for (__m256i& s : sums[i])
+      s = _mm256_set1_epi32(-kWeightOffset<6> * p.rows[p.row + i].sum[p.b]);
+  HWY_UNROLL(2)
+  for (int64_t g = 0; g < kFours; g += 2) {
+    HWY_UNROLL(4)
+    for (int i = 0; i < M; ++i) {
+      const __m256i x = word(p.r(i, g)), next = word(p.r(i, g + 1));
+      HWY_UNROLL(2)
+      for (int v = 0; v < kTogether; ++v) {
+        const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(w.at[g][v0 + v], x),
+                                               _mm256_maddubs_epi16(w.at[g + 1][v0 + v], next));
+        sums[i][v] = _mm256_add_epi32(sums[i][v], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+      }
+    }
+  }
+}
+
+template <int kBits, int M>
+void tile_rows(const Tile& t, const Unpacked<kBits>& w, const Place p, const uint8_t* scales,
+               float* c) {
+  const bool add = p.b > 0 || t.add;
+  const int64_t stride = t.c_stride;
+  for (int v0 = 0; v0 < kVectors; v0 += kTogether) {
+    __m256i sums[M][kTogether];
+    add_block(w, p, v0, sums);
+    for (int i = 0; i < M; ++i) {
+      for (int v = 0; v < kTogether; ++v) {
+        float* to = c + i * stride + 8 * (v0 + v);
+        const __m256 before = add ? _mm256_loadu_ps(to) : _mm256_setzero_ps();
+        _mm256_storeu_ps(to, add_scaled(before, sums[i][v], p.rows[p.row + i].step[p.b],
+                                        scales + 16 * (v0 + v)));
+      }
+    }
+  }
+}
+
+template <int kBits, int... M>
+auto tile_for(int64_t rows, std::integer_sequence<int, M...>) {
+  static constexpr void (*kTiles[])(const Tile&, const Unpacked<kBits>&, Place, const uint8_t*,
+                                    float*) = {tile_rows<kBits, M + 1>...};
+  return kTiles[rows - 1];
+}
+
+template <int kBits>
+void many_rows(const Tile& t) {
+  constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
+  constexpr auto kAll = std::make_integer_sequence<int, kRows>();
+  const int64_t parts = (t.rows + kRows - 1) / kRows;
+  const auto* rows = static_cast<const QuantisedRow*>(t.a);
+  Starts starts;
+  for (int64_t i = 0; kBits == 4 && i < t.rows; ++i)
+    for (int64_t b = 0; b < t.steps; ++b) starts[i][b] = start_of(rows[i].r + b * kQuantisedBlock);
+  Unpacked<kBits> unpacked;
+  for (int64_t panel = 0; panel < t.panels; ++panel) {
+    const uint8_t* w = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
+    for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kBits>) {
+      unpacked.fill(w);
+      for (int64_t part = 0; part < parts; ++part) {
+        const int64_t row = even_begin(t.rows, parts, part),
+                      here = even_begin(t.rows, parts, part + 1) - row;
+        tile_for<kBits>(here, kAll)(t, unpacked, {rows, starts, row, b}, w + kScales,
+                                    t.c + row * t.c_stride + panel * kPanel);
+      }
+    }
+  }
+}
+
+// One row, all columns of a panel. Products of neighbours are added in 16 bits: 2 * 127 * 127 fits.
+template <int kBits>
+HWY_INLINE void add_row(const uint8_t* w, const QuantisedRow& row, int64_t b,
+                        __m256i (&sums)[kVectors]) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  const int8_t* r = row.r + b * kQuantisedBlock;
+  for (__m256i& s : sums)
+    s = _mm256_set1_epi32(kBits == 8 ? 0 : -kWeightOffset<kBits> * row.sum[b]);
+  for (int64_t g = 0; g < kFours; ++g) {
+    const __m256i x = word(r + 4 * g);
+    HWY_UNROLL(4)
+    for (int v = 0; v < kVectors; ++v) {
+      const __m256i q = stored_integers<kBits>(w, g, v);
+      __m256i pairs;
+      if constexpr (kBits < 8) {
+        pairs = _mm256_maddubs_epi16(q, x);
+      } else {
+        const __m256i is = _mm256_xor_si256(q, _mm256_set1_epi8(-128));
+        pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(is, x));
+      }
+      sums[v] = _mm256_add_epi32(sums[v], _mm256_madd_epi16(pairs, ones));
+    }
+  }
+}
+
+template <int kBits>
+void row_by_row(const Tile& t) {
+  constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
+  const auto* rows = static_cast<const QuantisedRow*>(t.a);
+  for (int64_t panel = 0; panel < t.panels; ++panel) {
+    const uint8_t* w = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
+    for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kBits>) {
+      for (int64_t i = 0; i < t.rows; ++i) {
+        __m256i sums[kVectors];
+        add_row<kBits>(w, rows[i], b, sums);
+        float* c = t.c + i * t.c_stride + panel * kPanel;
+        for (int v = 0; v < kVectors; ++v) {
+          const __m256 before = b > 0 || t.add ? _mm256_loadu_ps(c + 8 * v) : _mm256_setzero_ps();
+          _mm256_storeu_ps(c + 8 * v,
+                           add_scaled(before, sums[v], rows[i].step[b], w + kScales + 16 * v));
+        }
+      }
+    }
+  }
+}
+
+template <int kBits>
+void tile(const Tile& t) {
+  if constexpr (kBits == 8) {
+    row_by_row<kBits>(t);
+  } else {
+    t.rows <= kFewRows ? row_by_row<kBits>(t) : many_rows<kBits>(t);
+  }
+}
+
+}  // namespace
+}  // namespace avx2
+
+QuantisedTiles avx2_tiles() { return {avx2::tile<8>, avx2::tile<6>, avx2::tile<4>}; }
+
+}  // namespace moraine::cpu
+
+HWY_POP_ATTRIBUTES
+
+#else
+
+namespace moraine::cpu {
+QuantisedTiles avx2_tiles() { return {}; }
+}  // namespace moraine::cpu
+
+#endif
