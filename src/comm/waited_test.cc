@@ -18,7 +18,7 @@ TEST(Waited, ADeadlineComesAlsoForWhoLooksTooSeldom) {
   Waited waited(0);
   double seconds = 0;
   for (int i = 1; i <= 100; ++i) seconds = waited.look(i);
-  EXPECT_GE(seconds, 9.9);
+  EXPECT_NEAR(seconds, 100 * Waited::kMostBetweenLooks, 1e-9);
 }
 
 }  // namespace

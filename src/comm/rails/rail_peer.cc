@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "comm/waited.h"
 
 namespace moraine {
 namespace {
@@ -14,8 +15,8 @@ namespace {
 // What a rail may carry unacknowledged, beside twice what its way holds: little enough to stay in a cache on its way
 // through both kernels, and to send again.
 constexpr int64_t kLeastChunks = 4, kMostChunks = 256;
-// Time between two looks that counts as observed: longer, and this side was not looking.
-constexpr double kMostObserved = 0.03;
+// A look that is late makes no rail silent.
+static_assert(Waited::kMostBetweenLooks < RailTimes{}.dead_seconds / 2);
 constexpr size_t kMostFaultBytes = 2000;
 
 }  // namespace
@@ -232,7 +233,7 @@ bool RailPeer::begin_resend() {
 }
 
 std::vector<int> RailPeer::tick(double now) {
-  if (last_tick_ >= 0) observed_ += std::clamp(now - last_tick_, 0.0, kMostObserved);
+  if (last_tick_ >= 0) observed_ += std::clamp(now - last_tick_, 0.0, Waited::kMostBetweenLooks);
   last_tick_ = now;
   std::vector<int> dead;
   const double last = freshest();

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "comm/rails/test_rail_pair.h"
+#include "comm/waited.h"
 #include "testing/seeded_draws.h"
 
 namespace moraine {
@@ -231,6 +232,20 @@ TEST(RailPeer, AfterEachHoldAllIsSentAgainUntilThePeerIsLost) {
   }
   EXPECT_TRUE(peer.is_lost());
   EXPECT_NEAR(peer.uncarried_seconds(), times.patience_seconds(), 0.03);
+}
+
+// Or the deadline of who waits for it, which is no shorter, would end the job before all was tried.
+TEST(RailPeer, WhoLooksTooSeldomLosesAPeerBeforeItsDeadline) {
+  const RailTimes times;
+  RailPeer peer(1, 7, times, kChunk);
+  Waited waited(0);
+  double now = 0;
+  peer.tick(now);
+  for (bool is_late = false; !is_late;) {
+    peer.tick(now += 0.1);
+    is_late = waited.look(now) > times.patience_seconds();
+  }
+  EXPECT_TRUE(peer.is_lost());
 }
 
 // What it holds, and a little more for both ends to work on.
