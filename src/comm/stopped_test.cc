@@ -14,6 +14,7 @@
 #include "comm/test_rails.h"
 #include "comm/test_stopped.h"
 #include "comm/test_work.h"
+#include "comm/watchdog.h"
 
 namespace moraine {
 namespace {
@@ -61,6 +62,14 @@ TEST(Stopped, RanksOverRailsGoOn) {
   expect_that_ranks_go_on(
       [&](int rank) { return open_rails_transport(test_rails(rank, 2, 2, rendezvous)); });
   unsetenv("MORAINE_HOST_MEMORY");
+}
+
+TEST(Stopped, AWatchdogWaitsForACallThatCouldNotComeBack) {
+  expect_to_go_on_when_stopped({[](StopBoard& board) {
+    const Watchdog watchdog(kStoppedDeadline, "the call did not come back");
+    ++board.waiting;
+    board.await_go();
+  }});
 }
 
 }  // namespace

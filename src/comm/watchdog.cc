@@ -5,17 +5,25 @@
 
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "comm/waited.h"
 
 namespace moraine {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenLooks(10);
+
+}  // namespace
 
 Watchdog::Watchdog(double seconds, std::string what) {
   thread_ = start_thread("a deadline", [this, seconds, what = std::move(what)] {
     std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return done_; }))
-      return;
+    for (Waited waited(now_seconds()); waited.look(now_seconds()) < seconds;) {
+      if (changed_.wait_for(lock, kBetweenLooks, [&] { return done_; })) return;
+    }
     log_event(Level::kError, "comm.stuck", "seconds={:.0f} reason=\"{}\"", seconds, what);
     _exit(exit_code(Code::kPeerLost));
   });

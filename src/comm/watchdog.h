@@ -11,7 +11,7 @@ namespace moraine {
 
 class Watchdog {
  public:
-  // Unless destroyed within `seconds`: an error event that says `what`, and exit with kPeerLost.
+  // Unless destroyed within `seconds` (waited.h): an error event that says `what`, and exit with kPeerLost.
   Watchdog(double seconds, std::string what);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
