@@ -1,6 +1,6 @@
 // Waited: how long a wait has looked in vain, which is what its deadline is about.
 //
-// Less than the clock says where this process did not run: it was stopped, its machine suspended, its cores taken.
+// Less than the clock says where this process did not run: it was stopped, its virtual machine paused, its cores taken.
 // Its peers may not have run either, and what they sent may be there a moment later.
 #pragma once
 

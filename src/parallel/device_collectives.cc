@@ -8,16 +8,16 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "comm/agree.h"
 #include "comm/share_rounds.h"
+#include "comm/waited.h"
 #include "kernels/elementwise.h"
 #include "kernels/gpu/runtime.h"
 
 namespace moraine {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // 4 MiB: far above what a message costs, and a few dozen MiB of scratch among eight ranks.
 constexpr int64_t kPieceElements = 1 << 20;
@@ -196,17 +196,14 @@ void DeviceCollectives::all_gather(const Tensor& data, const Shares& shares) {
 void DeviceCollectives::wait() {
   const CommHandle done =
       waiter_.submit([gpu = gpu_, mark = gpu_->mark()] { gpu->wait_for(mark); });
-  const Clock::time_point until =
-      Clock::now() +
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(comm_->deadline()));
-  for (;;) {
+  for (Waited waited(now_seconds());;) {
     int error = 0;
     check(library_.async_error(opened_.get(), &error), "ncclCommGetAsyncError");
     if (error != 0 && error != kCollectiveInProgress)
       give_up(fmt::format("links of devices: the library says of its work: {}",
                           library_.error_text(error)));
     if (done.done()) break;
-    if (Clock::now() > until)
+    if (waited.look(now_seconds()) > comm_->deadline())
       give_up(fmt::format("links of devices: not done in {:.1f} seconds: a rank or a link is lost",
                           comm_->deadline()));
     std::this_thread::sleep_for(kBetweenLooks);

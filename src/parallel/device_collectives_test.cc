@@ -1,11 +1,13 @@
 // DeviceCollectives over a library that plays NCCL, on emulated GPUs: fails if a sum has other bits than the host's
-// collectives give it, if a range does not come to its place, or if what the library says, or lacks, is not named.
+// collectives give it, if a range does not come to its place, if what the library says, or lacks, is not named, or if
+// ranks that were stopped for longer than their deadline give up.
 #include "parallel/device_collectives.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 
 #include "base/error.h"
@@ -13,6 +15,7 @@
 #include "base/read_beginning.h"
 #include "base/test_folder.h"
 #include "comm/all_ranks.h"
+#include "comm/test_stopped.h"
 #include "comm/thread_ranks.h"
 #include "kernels/gpu/runtime.h"
 #include "testing/places.h"
@@ -94,6 +97,49 @@ TEST(DeviceCollectives, HaveTheBitsOfTheHostsCollectives) {
       EXPECT_EQ(got, want) << "rank " << t.rank() << " of " << ranks;
     });
   }
+}
+
+// A GPU whose work is done when the test says so.
+class HeldGpu final : public gpu::Gpu {
+ public:
+  explicit HeldGpu(StopBoard& board) : board_(board) {}
+  std::string name() const override { return gpu_->name(); }
+  int wave() const override { return gpu_->wave(); }
+  void* stream() override { return gpu_->stream(); }
+  void* take(int64_t bytes) override { return gpu_->take(bytes); }
+  void give_back(void* memory) override { gpu_->give_back(memory); }
+  bool holds(const void* memory) const override { return gpu_->holds(memory); }
+  void copy_in(void* device, const void* host, int64_t bytes) override {
+    gpu_->copy_in(device, host, bytes);
+  }
+  void copy_out(void* host, const void* device, int64_t bytes) override {
+    gpu_->copy_out(host, device, bytes);
+  }
+  void clear(void* device, int64_t bytes) override { gpu_->clear(device, bytes); }
+  void launch(const char* kernel, const gpu::Grid& grid, const void* arguments) override {
+    gpu_->launch(kernel, grid, arguments);
+  }
+  void wait() override { gpu_->wait(); }
+  void wait_for(int64_t /*mark*/) override {
+    ++board_.waiting;
+    board_.await_go();
+  }
+
+ private:
+  StopBoard& board_;
+  const std::unique_ptr<gpu::Gpu> gpu_ = gpu::emulate_gpu({});
+};
+
+TEST(DeviceCollectives, RanksThatAreStoppedForLongerThanTheirDeadlineGoOn) {
+  constexpr int kRanks = 2;
+  const auto wait = [](StopBoard& board) {
+    run_thread_ranks(kRanks, [&board](Transport& t) {
+      HeldGpu gpu(board);
+      Communicator comm(t, all_ranks(t), 0, "shared", kStoppedDeadline);
+      DeviceCollectives(load_collective_library(collectives_stand_in()), gpu, comm);  // tries it
+    });
+  };
+  testing::expect_to_go_on_when_stopped({wait}, kRanks);
 }
 
 TEST(DeviceCollectives, WhatTheLibrarySaysIsNamed) {
