@@ -14,7 +14,7 @@ namespace moraine {
 namespace {
 
 constexpr int kExitInterrupted = 18, kExitPeerLost = 15;
-constexpr double kMostBetweenEvents = 1;  // between two events, or the supervisor did not run
+constexpr double kMostBetweenEvents = 1;  // or the supervisor did not run
 
 SupervisedRun initial_run(double now, const SuperviseOptions& o) {
   SupervisedRun run;
@@ -96,9 +96,17 @@ Json Supervisor::save(double now) const {
   return state_to_json(run);
 }
 
+// Where the supervisor's machine stood still its ranks had no more time than it had, to move, to save or to end.
+void Supervisor::pass_time(double seconds) {
+  const double away = std::max(0.0, seconds - kMostBetweenEvents);
+  run_.phase_since += away;
+  run_.moved_at += away;
+  if (run_.left_since >= 0) run_.left_since += away;
+  watch_.leave_out(away);
+}
+
 std::vector<RunEffect> Supervisor::handle(double now, const RunEvent& event) {
-  // A machine that stood still: ranks had no more time to move than who looks at them.
-  watch_.leave_out(std::max(0.0, now - now_ - kMostBetweenEvents));
+  pass_time(now - now_);
   now_ = now;
   effects_.clear();
   if (is_over()) return {};

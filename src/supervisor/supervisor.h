@@ -67,6 +67,7 @@ class Supervisor {
   void on(const StopAsked& e);
 
   // What time brings. supervisor.cc
+  void pass_time(double seconds);
   void look_for_hangs();
   bool all_wait_to_meet() const;
   bool is_left_behind() const;

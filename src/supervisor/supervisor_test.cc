@@ -17,6 +17,7 @@ namespace {
 
 using testing::let_run;
 using testing::options_of;
+using testing::options_of_hosts;
 using testing::TestWorld;
 
 TEST(Supervisor, StartsAllRanksAndEndsWithThem) {
@@ -276,13 +277,6 @@ TEST(Supervisor, RanksOfALostHostGoToTheSpareOrStayAway) {
   EXPECT_EQ(world.supervisor().run().ranks[2].phase, RankPhase::kAbsent);
   ASSERT_EQ(world.ledger.size(), 2u);
   EXPECT_EQ(world.ledger[0].level, RecoveryLevel::kHost);
-}
-
-SuperviseOptions options_of_hosts(std::vector<std::string> hosts, int64_t spares) {
-  SuperviseOptions options = options_of(4, true);
-  options.hosts = std::move(hosts);
-  options.spares = spares;
-  return options;
 }
 
 void lose_host(TestWorld& world, int host) {

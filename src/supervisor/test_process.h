@@ -11,6 +11,7 @@ namespace moraine::testing {
 struct TestProcess {
   bool alive = false;
   bool hangs = false;
+  bool unheard = false;  // nothing comes from its host
   int64_t pid = 0;
   int64_t beats = 0;
   Activity activity = Activity::kStarting;

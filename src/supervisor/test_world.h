@@ -63,7 +63,7 @@ class TestWorld {
         end(r, 15);
         continue;
       }
-      tell(RankBeat{r, snapshot(r)});
+      if (!p.unheard) tell(RankBeat{r, snapshot(r)});
     }
     tell(TimePassed{});
     if (step >= steps_total) {
