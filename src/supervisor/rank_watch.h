@@ -64,7 +64,7 @@ class RankWatch {
   void begin(double now, int rank);
   void end(int rank);
   void observe(double now, int rank, const BeatSnapshot& beat);
-  // Nobody looked at the ranks for so long, which counts for nobody's hang.
+  // Nobody looked at the ranks for so long, or some were not heard, which counts for nobody's hang.
   static void leave_out(double seconds, State* state);
   void leave_out(double seconds) { leave_out(seconds, &state_); }
 

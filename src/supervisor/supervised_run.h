@@ -46,6 +46,7 @@ struct HostRecord {
   bool lost = false;       // or left out
   bool silent = false;     // and that is why it is lost: it may come back
   int64_t successor = -1;  // that has its ranks; -1: none
+  double unheard = 0;      // seconds in which the supervisor looked, and nothing came from there
 };
 
 struct Incident {
@@ -116,6 +117,7 @@ void each_field(Visitor& visit, HostRecord& h) {
   visit("lost", h.lost);
   visit("silent", h.silent);
   visit("successor", h.successor);
+  visit("unheard", h.unheard);
 }
 
 template <class Visitor>

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <type_traits>
 
 #include "base/check.h"
 #include "base/printable.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr int kExitInterrupted = 18, kExitPeerLost = 15;
 constexpr double kMostBetweenEvents = 1;  // or the supervisor did not run
+constexpr double kMostUnheard = 1;        // of another host, which says something twice a second
 
 SupervisedRun initial_run(double now, const SuperviseOptions& o) {
   SupervisedRun run;
@@ -96,20 +98,46 @@ Json Supervisor::save(double now) const {
   return state_to_json(run);
 }
 
-// Where the supervisor's machine stood still its ranks had no more time than it had, to move, to save or to end.
+// Who did not look, or does not hear, sees nobody move. Where the supervisor's machine stood still its ranks had no
+// more time than it had, to move, to save or to end.
 void Supervisor::pass_time(double seconds) {
-  const double away = std::max(0.0, seconds - kMostBetweenEvents);
+  const double looked = std::min(seconds, kMostBetweenEvents), away = seconds - looked;
   run_.phase_since += away;
   run_.moved_at += away;
   if (run_.left_since >= 0) run_.left_since += away;
-  watch_.leave_out(away);
+  watch_.leave_out(hears_all_watched() ? away : seconds);
+  for (HostRecord& h : run_.hosts) h.unheard += looked;
+}
+
+bool Supervisor::hears_all_watched() const {
+  for (size_t r = 0; r < run_.ranks.size(); ++r) {
+    const auto host = static_cast<size_t>(run_.ranks[r].host);
+    const bool may_be_silent =
+        watch_.record(static_cast<int>(r)).heard && !is_this_host(options_.hosts[host]);
+    if (may_be_silent && run_.hosts[host].unheard > kMostUnheard) return false;
+  }
+  return true;
+}
+
+// The host that an event comes from; -1: none.
+int64_t Supervisor::speaker(const RunEvent& event) const {
+  return std::visit(
+      [this](const auto& e) -> int64_t {
+        using Event = std::decay_t<decltype(e)>;
+        if constexpr (std::is_same_v<Event, HostRead>) return e.reading.host;
+        if constexpr (std::is_same_v<Event, HostBack>) return e.host;
+        if constexpr (requires { e.rank; }) return run_.ranks[static_cast<size_t>(e.rank)].host;
+        return -1;
+      },
+      event);
 }
 
 std::vector<RunEffect> Supervisor::handle(double now, const RunEvent& event) {
-  pass_time(now - now_);
+  pass_time(std::max(0.0, now - now_));
   now_ = now;
   effects_.clear();
   if (is_over()) return {};
+  if (const int64_t from = speaker(event); from >= 0) host(from).unheard = 0;
   std::visit([this](const auto& e) { on(e); }, event);
   write_over(false);
   look_for_hangs();

@@ -68,6 +68,8 @@ class Supervisor {
 
   // What time brings. supervisor.cc
   void pass_time(double seconds);
+  bool hears_all_watched() const;
+  int64_t speaker(const RunEvent& event) const;
   void look_for_hangs();
   bool all_wait_to_meet() const;
   bool is_left_behind() const;

@@ -56,6 +56,31 @@ void pass_for(TestWorld& world, double seconds) {
   for (const double end = world.now + seconds; world.now < end;) world.pass();
 }
 
+// The machine that stands still is that of ranks 2 and 3, with their agent, which is heard again before they move. Who
+// waits for them does not hang either.
+TEST(SupervisorHang, OnAHostThatIsNotHeardNobodyHangs) {
+  TestWorld world(options_of_hosts({"one", "two"}, 0), 1);
+  let_run(world, 10);
+  for (const int r : {2, 3}) world.at(r).hangs = world.at(r).unheard = true;
+  pass_for(world, 15);
+  for (const int r : {2, 3}) world.at(r).unheard = false;
+  pass_for(world, 2);
+  EXPECT_EQ(world.ledger.size(), 0u);
+  for (const int r : {2, 3}) world.at(r).hangs = false;
+  let_run(world, 20);
+  EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 3}));
+  world.at(0).hangs = true;  // and that is found, though one is silent now and then
+  for (int i = 0; i < 4; ++i) {
+    for (const int r : {2, 3}) world.at(r).unheard = i % 2 == 0;
+    pass_for(world, 3);
+  }
+  world.pass_until_over(2000);
+  EXPECT_EQ(world.exit_code, 0);
+  EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 3, 0}));
+  ASSERT_EQ(world.ledger.size(), 1u);
+  EXPECT_EQ(world.ledger[0].fault, RunFault::kHang);
+}
+
 bool any_killed(const TestWorld& world) {
   const auto& ranks = world.supervisor().run().ranks;
   return std::any_of(ranks.begin(), ranks.end(),
