@@ -41,10 +41,17 @@ TEST(SupervisorHang, WhileItDidNotLookItselfNobodyHangs) {
   }
   EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 3}));
   world.ranks[3].hangs = true;  // and that is found though it looks too seldom
-  while (world.starts.size() == 4 && world.now < 1e6) {
-    world.now += 2;
+  constexpr double kGap = 2;
+  const double began = world.now;
+  // A second counts of each gap, five are too many with the sixth; then one look kills it, another starts it again.
+  const double most = (6 + 2) * (kGap + TestWorld::kTick) + 1e-6;
+  while (world.starts.size() == 4 && world.now < began + most - TestWorld::kTick) {
+    world.now += kGap;
     world.pass();
   }
+  EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 3, 3}));
+  EXPECT_GE(world.now - began, 5 * (kGap + TestWorld::kTick));
+  EXPECT_LE(world.now - began, most);
   world.pass_until_over(world.now + 2000);
   EXPECT_EQ(world.exit_code, 0);
   EXPECT_EQ(world.starts, (std::vector<int>{0, 1, 2, 3, 3}));
