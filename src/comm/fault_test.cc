@@ -156,12 +156,10 @@ TEST(Fault, ASilentPeerEndsTheWaitAtTheDeadline) {
   std::atomic<bool> ended{false};
   const auto texts = thread_errors(2, &thrown, [&](Transport& t) {
     Communicator early = world(t, 1, kLong), comm = world(t, 0, 0.05);
-    barrier(early);  // both are there
-    if (t.rank() == 1) {
-      while (!ended.load()) sched_yield();
-      return;
-    }
     try {
+      barrier(early);  // both are there
+      while (t.rank() == 1 && !ended) sched_yield();
+      if (t.rank() == 1) return;
       barrier(comm);
     } catch (...) {
       ended = true;

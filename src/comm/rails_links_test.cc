@@ -401,7 +401,11 @@ TEST(RailsLinks, RanksThatHaveGivenUpMeetAgainWhileTheirLinksMayHeal) {
   };
   cut();
   const auto has_lost = [](const Board::OfRank& r) { return r.losses > 0; };
-  while (!std::ranges::all_of(job.board().ranks, has_lost)) sleep_seconds(0.01);
+  for (const double begin = now_seconds(); now_seconds() < begin + kLinkDeadline;) {
+    if (std::ranges::all_of(job.board().ranks, has_lost)) break;
+    sleep_seconds(0.01);
+  }
+  for (const Board::OfRank& r : job.board().ranks) ASSERT_TRUE(has_lost(r)) << r.text;
   sleep_seconds(1.5 * times.patience_seconds());  // within the second of three meetings
   const double end = now_seconds() + kLinkDeadline;
   for (int link = 0; link < kRails; ++link) job.links().heal(link, Cut::kSilent, 0);
