@@ -117,15 +117,18 @@ class Job {
   std::string place(int member) const { return fmt::format("{}.member-{}", out_, member); }
 
   // Copies come and go meanwhile: a folder that is gone when it is looked into holds none.
-  bool has_copy() const {
+  static bool holds_copy(const std::filesystem::path& folder) {
     std::error_code gone;
-    std::filesystem::recursive_directory_iterator at(config_.checkpoint.memory_folder, gone);
-    for (; !gone && at != std::filesystem::recursive_directory_iterator(); at.increment(gone)) {
-      const std::filesystem::path place = at->path().parent_path();
-      if (at->path().filename() == "manifest.json" && place.extension() != ".partial") return true;
+    std::filesystem::directory_iterator at(folder, gone);
+    for (; !gone && at != std::filesystem::directory_iterator(); at.increment(gone)) {
+      const std::filesystem::path& place = at->path();
+      if (place.filename() == "manifest.json" && folder.extension() != ".partial") return true;
+      std::error_code vanished;
+      if (at->is_directory(vanished) && holds_copy(place)) return true;
     }
     return false;
   }
+  bool has_copy() const { return holds_copy(config_.checkpoint.memory_folder); }
 
   int live(int member, const Death& death) {
     const std::string log = place(member) + ".log";
