@@ -12,12 +12,14 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/test_text.h"
 #include "comm/mpi_transport.h"
+#include "comm/test_stopped.h"
 #include "comm/test_window.h"
 #include "comm/test_work.h"
 
@@ -34,9 +36,34 @@ void misbehave(const std::string& what, Communicator& comm) {
   if (what == "other") barrier(comm);
 }
 
+// Rank 0 waits for rank 1, and both are stopped for longer than its deadline, by a process that is none of the job's.
+void stop_both(Transport& t) {
+  constexpr int kChannel = 1, kLabel = 7;
+  int64_t word = getpid();
+  const auto bytes = std::as_writable_bytes(std::span(&word, 1));
+  if (t.rank() == 0) {
+    t.wait_sent(t.send(1, kChannel, kLabel, bytes, kTestDeadline), kTestDeadline);
+    return t.receive(1, kChannel, kLabel, bytes, kStoppedDeadline);
+  }
+  t.receive(0, kChannel, kLabel, bytes, kTestDeadline);
+  const pid_t other = static_cast<pid_t>(word), me = getpid(), helper = fork();
+  if (helper == 0) {
+    StopBoard board;
+    testing::stop_and_go_on(board, {other, me}, 0);
+    _exit(0);
+  }
+  waitpid(helper, nullptr, 0);
+  t.wait_sent(t.send(0, kChannel, kLabel, bytes, kTestDeadline), kTestDeadline);
+}
+
 void rank_body(const std::string& what, Transport& t) {
   Communicator comm = world(t, 0, what == "stopped" ? 1.0 : kTestDeadline);
   barrier(comm);
+  if (what == "stopped together") {
+    stop_both(t);
+    std::cerr << "rank went on\n";
+    return;
+  }
   if (what == "windows") {
     pass_around(t);
     add_and_swap(t);
@@ -110,8 +137,8 @@ MpiJob run_job(int ranks, const std::string& body, bool host_memory) {
       "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_plm_rsh_agent= "
       "OMPI_MCA_odls_base_sigkill_timeout=4 "
       "MORAINE_HOST_MEMORY=" +
-      std::string(host_memory ? "on" : "off") + " MORAINE_TEST_BODY=" + body +
-      " MORAINE_TEST_MESSAGES='" + messages + "'" + " timeout -k 5 60 mpirun --oversubscribe -n " +
+      std::string(host_memory ? "on" : "off") + " MORAINE_TEST_BODY='" + body +
+      "' MORAINE_TEST_MESSAGES='" + messages + "'" + " timeout -k 5 60 mpirun --oversubscribe -n " +
       std::to_string(ranks) + " '" + self +
       "' --gtest_also_run_disabled_tests --gtest_filter=MpiRank.DISABLED_Body 2>&1";
   MpiJob job;
@@ -218,6 +245,13 @@ TEST(Mpi, AStoppedRankIsNamedByAllOthers) {
               std::string::npos)
         << job.output;
   }
+}
+
+TEST(Mpi, RanksThatAreStoppedTogetherGoOn) {
+  NEEDS_MPIRUN();
+  const MpiJob job = run_job(2, "stopped together", false);
+  EXPECT_EQ(job.exit_code, 0) << job.output;
+  EXPECT_EQ(testing::count(job.output, "rank went on\n"), 2) << job.output;
 }
 
 }  // namespace
