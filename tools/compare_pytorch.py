@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Compares Moraine with the public implementation under PyTorch: training step, prefill, decode; same shape, weights and machine.
 
-  compare_pytorch.py MORAINE [--shapes demo,100m,1b] [--rounds 3] [--threads 2] [--what train,prefill,decode] [--work DIR]
+  compare_pytorch.py MORAINE [--shapes demo,100m,1b] [--rounds 3] [--threads 2] [--what train,prefill,decode]
+                     [--dtype bf16|f32] [--work DIR]
 
-The two alternate; printed are medians of each and the median ratio of the pairs. Both compute in bf16.
+The two alternate; printed are medians of each and the median ratio of the pairs. Both compute in one type, bf16 unless told: on a machine
+with AVX2 alone PyTorch has no fast products of bf16, and who uses it there takes f32.
   train    forward, backward and one optimizer step of a batch; AdamW on both sides (torch.optim.AdamW, fused where there is it), without a
-           learning rate that would change anything. Weights and activations of the public model are bf16; Moraine keeps f32 masters beside.
+           learning rate that would change anything. Of bf16, weights and activations of the public model are so; Moraine keeps f32 masters.
   prefill  a prompt of 512 tokens into an empty cache, logits of its last token
   decode   one token at a time behind a prompt of 512, one sequence
 
@@ -29,6 +31,7 @@ SHAPES = {  # ZAYA1's proportions: 16 experts, attention half as wide as the mod
     "1b": dict(hidden=1024, layers=16, heads=4, kv_heads=1, head_dim=128, experts=16, expert_hidden=1024, router_hidden=128, vocab_size=32768),
 }
 SEQUENCE, BATCH, PROMPT = 512, 4, 512
+TORCH_TYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 
 
 def run(*command):
@@ -39,15 +42,15 @@ def run(*command):
 
 
 class Moraine:
-    def __init__(self, program, folder, shape, threads):
+    def __init__(self, program, folder, shape, threads, dtype):
         self.program, self.model, self.threads = program, folder / "model", threads
         self.config = folder / "config.toml"
         keys = "\n".join(f"{k} = {v}" for k, v in shape.items())
         self.config.write_text(
-            f'[model]\n{keys}\nmax_positions = 2048\ninit_std = 0.05\n[data]\ntrain = "none"\n[train]\ndtype = "bf16"\nslots = 1\n'
+            f'[model]\n{keys}\nmax_positions = 2048\ninit_std = 0.05\n[data]\ntrain = "none"\n[train]\ndtype = "{dtype}"\nslots = 1\n'
             f'sequence = {SEQUENCE}\nbatch_tokens = {SEQUENCE * BATCH}\ntokens = 1_000_000\n[optimizer]\nmatrices = "adamw"\n')
-        run(program, "import", "--random", self.config, "--out", self.model, "--dtype", "bf16")
-        run(program, "export", "--model", self.model, "--layout", "native", "--out", folder / "native", "--dtype", "bf16")
+        run(program, "import", "--random", self.config, "--out", self.model, "--dtype", dtype)
+        run(program, "export", "--model", self.model, "--layout", "native", "--out", folder / "native", "--dtype", dtype)
 
     def bench(self, *args):
         return run(self.program, "bench", *args, "--json", "--threads", self.threads)
@@ -63,8 +66,8 @@ class Moraine:
 
 
 class PyTorch:
-    def __init__(self, folder, vocabulary):
-        self.model = AutoModelForCausalLM.from_pretrained(folder / "native", dtype=torch.bfloat16)
+    def __init__(self, folder, vocabulary, dtype):
+        self.model = AutoModelForCausalLM.from_pretrained(folder / "native", dtype=TORCH_TYPES[dtype])
         self.vocabulary = vocabulary
 
     def ids(self, rows, columns):
@@ -110,17 +113,18 @@ def main():
     parser.add_argument("--what", default="train,prefill,decode")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--dtype", default="bf16", choices=TORCH_TYPES)
     parser.add_argument("--work", default=None, help="folder for the models; default: one that is removed")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     program = pathlib.Path(args.moraine).resolve()
-    print(f"torch {torch.__version__}, {args.threads} threads; tokens/s, medians of {args.rounds} alternating rounds")
+    print(f"torch {torch.__version__}, {args.threads} threads, {args.dtype}; tokens/s, medians of {args.rounds} alternating rounds")
     print(f"{'shape':<8}{'what':<10}{'moraine':>12}{'pytorch':>12}{'ratio':>8}{'lowest':>8}{'highest':>8}")
     for name in args.shapes.split(","):
         with tempfile.TemporaryDirectory(dir=args.work) as folder:
             folder = pathlib.Path(folder)
-            ours = Moraine(program, folder, SHAPES[name], args.threads)
-            theirs = PyTorch(folder, SHAPES[name]["vocab_size"])
+            ours = Moraine(program, folder, SHAPES[name], args.threads, args.dtype)
+            theirs = PyTorch(folder, SHAPES[name]["vocab_size"], args.dtype)
             for what in args.what.split(","):
                 pairs = [(getattr(ours, what)(), getattr(theirs, what)()) for _ in range(args.rounds)]
                 ratios = [a / b for a, b in pairs]
