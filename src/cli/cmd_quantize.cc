@@ -13,6 +13,7 @@
 #include "eval/activation_squares.h"
 #include "infer/page_pool.h"
 #include "model/model_directory.h"
+#include "model/write_model.h"
 #include "model/write_packed.h"
 #include "tensor/arena.h"
 
@@ -258,6 +259,7 @@ void cmd_quantize(const CommandLine& line) {
   declare(flags, f);
   if (!flags.parse(line)) return;
   f.has_max_kl = flags.given("max-kl");
+  f.out = directory_to_make(f.out);
   check_places(f);
   const ModelDirectory directory =
       ModelDirectory::open(posix_file_system(), f.from, ModelDirectory::Verify::kAsRead);

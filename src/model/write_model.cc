@@ -61,8 +61,16 @@ void count_progress(DirectoryContent& content,
   }
 }
 
-void write_directory(FileSystem& fs, const std::string& directory,
-                     const DirectoryContent& content) {
+std::string directory_to_make(std::string name) {
+  while (name.size() > 1 && name.ends_with('/')) name.pop_back();
+  if (name.empty())
+    throw_error(Code::kInvalidArgument,
+                "write model: the name of its directory is empty; give one");
+  return name;
+}
+
+void write_directory(FileSystem& fs, const std::string& name, const DirectoryContent& content) {
+  const std::string directory = directory_to_make(name);
   if (fs.exists(directory))
     throw_error(Code::kInvalidArgument,
                 "write model {}: it exists already; remove it or choose another name", directory);

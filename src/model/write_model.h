@@ -44,4 +44,7 @@ void count_progress(DirectoryContent& content,
                     const std::function<void(int64_t done, int64_t total)>& progress);
 void write_directory(FileSystem& fs, const std::string& directory, const DirectoryContent& content);
 
+// As shells complete it: "m/" is "m". Errors: kInvalidArgument for "".
+std::string directory_to_make(std::string name);
+
 }  // namespace moraine

@@ -179,5 +179,24 @@ TEST(WriteModel, The8BConfigHasThePublishedNumberOfParameters) {
   EXPECT_EQ(parameters, 8'840'488'784);
 }
 
+TEST(WriteModel, ANameEndsInASlashAsShellsCompleteIt) {
+  const TestFolder folder;
+  const ModelConfig c = small();
+  const auto write = [&](const std::string& name) {
+    write_model_directory(disk(), name,
+                          {.config = c,
+                           .weights =
+                               [](int64_t, const Tensor& out) {
+                                 std::memset(out.data, 0, static_cast<size_t>(out.bytes()));
+                               },
+                           .dtype = DType::kF32,
+                           .language_files = {}});
+  };
+  write(folder.file("m//"));
+  EXPECT_EQ(disk().list(folder.path()), std::vector<std::string>{"m"});
+  ModelDirectory::open(disk(), folder.file("m")).check_weights();
+  EXPECT_THROW(write(""), Error);
+}
+
 }  // namespace
 }  // namespace moraine

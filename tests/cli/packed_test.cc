@@ -199,6 +199,12 @@ TEST_F(PackedCli, AModelThatLostTooMuchIsNotPutInPlace) {
   EXPECT_NE(must({"inspect", file("q4")}).find("bf16 [1, 320, "), std::string::npos);
   posix_file_system().remove_all(file("q4"));
   must(with({"--no-report"}));
+  posix_file_system().remove_all(file("q4"));
+  // A name as shells complete it.
+  must({"quantize", "--model", model, "--out", file("q4/"), "--type", "q4", "--context", "64",
+        "--report-tokens", "200", "--calibration-tokens", "0", "--max-kl", "1"});
+  must({"inspect", file("q4")});
+  EXPECT_FALSE(posix_file_system().exists(file("q4.unchecked")));
   // One matrix in integers is enough to be measured.
   refused({"quantize", "--model", model, "--out", file("h"), "--head", "q4", "--context", "64",
            "--report-tokens", "200", "--calibration-tokens", "200", "--max-kl", "0"},
