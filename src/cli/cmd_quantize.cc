@@ -100,6 +100,21 @@ void check_same_model(const ModelConfig& model, const ModelConfig& reference,
               path, parameters(reference), reference.layers, parameters(model), model.layers);
 }
 
+// What is reported is the loss against bf16: packs of integers have losses of their own.
+void check_reference_is_whole(const ModelDirectory& reference, const std::string& path) {
+  if (!reference.packed()) return;
+  try {
+    reference.open_packed()->check_weights();
+  } catch (const Error& e) {
+    if (e.code() != Code::kInvalidArgument) throw;
+    throw_error(
+        Code::kInvalidArgument,
+        "quantize --reference {}: it has packs of integers; wanted the model itself, or one "
+        "packed with --type bf16",
+        path);
+  }
+}
+
 void check_memory(const ModelDirectory& reference) {
   const int64_t parameters = build_parameters(reference.config()).total_count,
                 available = available_memory_bytes();
@@ -233,6 +248,7 @@ void quantise(QuantizeFlags& f, const Weights& weights) {
   const ModelDirectory computes = ModelDirectory::open(
       fs, f.reference.empty() ? f.from : f.reference, ModelDirectory::Verify::kAsRead);
   check_same_model(weights.directory().config(), computes.config(), f.reference);
+  check_reference_is_whole(computes, f.reference);
   check_memory(computes);
   f.text.context = std::min(f.text.context, computes.config().max_positions);
   if (!f.calibrates()) f.text.calibration_tokens = 0;
