@@ -133,6 +133,22 @@ class Llama:
         return self.bench(model, "-p", 0, "-n", NEW, "-d", PROMPT)
 
 
+# Before minutes and gigabytes are spent.
+def check(parser, args):
+    wrong = [kind for kind in args.types.split(",") if kind not in LLAMA_TYPES]
+    if wrong:
+        parser.error(f"--types: there is no {wrong[0]!r}; wanted {', '.join(LLAMA_TYPES)}")
+    if args.layers < 1 or args.rounds < 1 or args.threads < 1:
+        parser.error("--layers, --rounds and --threads: wanted 1 or more")
+    if not pathlib.Path(args.moraine).is_file():
+        parser.error(f"MORAINE: {args.moraine} is no program")
+    for name in ("llama-bench", "llama-quantize"):
+        if not (pathlib.Path(args.llama_bin) / name).is_file():
+            parser.error(f"LLAMA_BIN: {args.llama_bin} has no program {name}")
+    if args.work is not None and not pathlib.Path(args.work).is_dir():
+        parser.error(f"--work: there is no folder {args.work}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("moraine")
@@ -143,6 +159,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--work", default=None, help="folder for the models; default: one that is removed")
     args = parser.parse_args()
+    check(parser, args)
     print(f"{args.layers} layers, {args.threads} threads; tokens/s, medians of {args.rounds} alternating rounds")
     print(f"{'type':<6}{'what':<10}{'GB':>6}{'GB':>6}{'moraine':>12}{'llama.cpp':>12}{'ratio':>8}{'lowest':>8}{'highest':>8}")
     with tempfile.TemporaryDirectory(dir=args.work) as folder:

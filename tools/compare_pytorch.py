@@ -106,6 +106,21 @@ class PyTorch:
         return 1 / statistics.median(seconds)
 
 
+# Before minutes are spent.
+def check(parser, args):
+    what = ("train", "prefill", "decode")
+    for flag, given, known in (("--shapes", args.shapes, SHAPES), ("--what", args.what, what)):
+        wrong = [name for name in given.split(",") if name not in known]
+        if wrong:
+            parser.error(f"{flag}: there is no {wrong[0]!r}; wanted {', '.join(known)}")
+    if args.rounds < 1 or args.threads < 1:
+        parser.error("--rounds and --threads: wanted 1 or more")
+    if not pathlib.Path(args.moraine).is_file():
+        parser.error(f"MORAINE: {args.moraine} is no program")
+    if args.work is not None and not pathlib.Path(args.work).is_dir():
+        parser.error(f"--work: there is no folder {args.work}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("moraine")
@@ -116,6 +131,7 @@ def main():
     parser.add_argument("--dtype", default="bf16", choices=TORCH_TYPES)
     parser.add_argument("--work", default=None, help="folder for the models; default: one that is removed")
     args = parser.parse_args()
+    check(parser, args)
     torch.set_num_threads(args.threads)
     program = pathlib.Path(args.moraine).resolve()
     print(f"torch {torch.__version__}, {args.threads} threads, {args.dtype}; tokens/s, medians of {args.rounds} alternating rounds")
