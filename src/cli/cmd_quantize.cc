@@ -180,21 +180,15 @@ class Weights {
   const std::unique_ptr<PackedModel> packed_;
 };
 
-// `squares`: null: all inputs count alike.
-void write(const QuantizeFlags& f, const Weights& weights, const std::string& out,
-           const ActivationSquares* squares) {
+// It holds to `weights`.
+PackedToWrite packed_of(const QuantizeFlags& f, const Weights& weights) {
   const ModelDirectory& directory = weights.directory();
-  Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());
-  Arena arena(Arena::Mode::kReal);
-  Context ctx = make_context(Backend::kCpu, pool, arena);
-  ProgressLine progress("quantize");
   PackedToWrite model = {
       .config = directory.config(),
-      .weights = [&](int64_t begin, const Tensor& t) { weights.read(begin, t); },
+      .weights = [&weights](int64_t begin, const Tensor& t) { weights.read(begin, t); },
       .type = *find_pack_type(f.type),
       .step = directory.step(),
-      .language_files = directory.language_files(),
-      .progress = [&](int64_t done, int64_t total) { progress.update(done, total, "B"); }};
+      .language_files = directory.language_files()};
   const auto another = [&](ServedMatrix matrix, const std::string& type) {
     if (!type.empty()) model.matrix[static_cast<size_t>(matrix)] = find_pack_type(type);
   };
@@ -202,6 +196,18 @@ void write(const QuantizeFlags& f, const Weights& weights, const std::string& ou
   another(ServedMatrix::kOutput, f.attention);
   another(ServedMatrix::kDown, f.down);
   another(ServedMatrix::kHead, f.head);
+  return model;
+}
+
+// `squares`: null: all inputs count alike.
+void write(const QuantizeFlags& f, const Weights& weights, const std::string& out,
+           const ActivationSquares* squares) {
+  Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());
+  Arena arena(Arena::Mode::kReal);
+  Context ctx = make_context(Backend::kCpu, pool, arena);
+  ProgressLine progress("quantize");
+  PackedToWrite model = packed_of(f, weights);
+  model.progress = [&](int64_t done, int64_t total) { progress.update(done, total, "B"); };
   if (squares != nullptr) {
     model.importance = [squares](const PackSource& source) {
       return squares->importance(source.layer, *source.served);
@@ -280,6 +286,7 @@ void cmd_quantize(const CommandLine& line) {
   const ModelDirectory directory =
       ModelDirectory::open(posix_file_system(), f.from, ModelDirectory::Verify::kAsRead);
   const Weights weights(directory);
+  check_packed_room(posix_file_system(), f.out, packed_of(f, weights));
   if (f.quantises() && !f.no_report) {
     quantise(f, weights);
   } else {

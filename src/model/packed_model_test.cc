@@ -315,6 +315,21 @@ TEST_F(Packed, AFullDiskOrADeathLeavesNoHalfModel) {
   full.disk_full(100'000);
   message_of(Code::kIo, [&] { pack_model(full, from, file("m")); });
   EXPECT_TRUE(disk().list(folder.path()).empty());
+  // Asked before anything is computed, it wants what is written, and headers.
+  FaultyFileSystem small(disk());
+  const PackedToWrite model = {
+      .config = from.config(), .weights = {}, .type = *find_pack_type("q4"), .language_files = {}};
+  small.say_free(1000);
+  message_of(Code::kIo, [&] { check_packed_room(small, file("m"), model); });
+  pack_model(disk(), from, file("q4"), "q4");
+  int64_t bytes = 0;
+  for (const std::string& name : disk().list(file("q4")))
+    bytes += disk().file_bytes(file("q4/" + name));
+  small.say_free(bytes - 1);
+  message_of(Code::kIo, [&] { check_packed_room(small, file("m"), model); });
+  small.say_free(bytes + (int64_t{2} << 20));
+  check_packed_room(small, file("m"), model);
+  disk().remove_all(file("q4"));
   FaultyFileSystem dies(disk());
   dies.kill_at(60);
   try {

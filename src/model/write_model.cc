@@ -14,6 +14,8 @@ namespace {
 // Of headers and manifest: about 300 bytes for a tensor, and some.
 constexpr int64_t kBytesPerTensor = 1024, kBytesBeside = int64_t{1} << 20;
 
+}  // namespace
+
 void check_room(FileSystem& fs, const std::string& directory, const DirectoryContent& content) {
   int64_t wanted = kBytesBeside;
   for (const CheckpointTensor& t : content.tensors)
@@ -25,10 +27,12 @@ void check_room(FileSystem& fs, const std::string& directory, const DirectoryCon
   const int64_t free = fs.free_bytes(at);
   if (free >= wanted) return;
   throw_error(
-      Code::kInvalidArgument,
+      Code::kIo,
       "write model {}: it takes {} bytes, the disk has {}; make room, or choose another disk",
       directory, wanted, free);
 }
+
+namespace {
 
 // One parameter, in the stored type.
 TensorBytes stored_bytes(const ModelToWrite& model, const Parameter& p, DType dtype) {

@@ -152,6 +152,7 @@ TEST(WriteModel, ADiskWithoutRoomIsRefusedBeforeTheFirstByte) {
     try {
       write();
     } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kIo);
       return std::string(e.what());
     }
     return std::string();

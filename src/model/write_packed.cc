@@ -116,6 +116,21 @@ TensorBytes vector_bytes(const PackedToWrite& model, const Parameter& p) {
 
 }  // namespace
 
+void check_packed_room(FileSystem& fs, const std::string& directory, const PackedToWrite& model) {
+  DirectoryContent content{.info = {}, .tensors = {}, .files = model.language_files, .options = {}};
+  const ParameterTable table = build_parameters(model.config);
+  for (const PackSource& source : pack_sources(model.config, table)) {
+    const PackedMatrix shape = pack_shape(source, type_of(model, source));
+    content.tensors.push_back(
+        {source.name, make_tensor(nullptr, DType::kU8, {pack_file_bytes(shape)}), {}});
+  }
+  for (const Parameter& p : table.all) {
+    if (p.offset >= table.matrix_count)
+      content.tensors.push_back({p.name, make_tensor(nullptr, DType::kF32, {p.count()}), {}});
+  }
+  check_room(fs, directory, content);
+}
+
 void write_packed_model(Context& ctx, FileSystem& fs, const std::string& directory,
                         const PackedToWrite& model) {
   ModelConfig printed = model.config;

@@ -31,6 +31,8 @@ struct PackedToWrite {
   std::function<std::vector<float>(const PackSource&)> importance = {};
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes
 };
+// kIo if the disk has no room for it.
+void check_packed_room(FileSystem& fs, const std::string& directory, const PackedToWrite& model);
 void write_packed_model(Context& ctx, FileSystem& fs, const std::string& directory,
                         const PackedToWrite& model);
 
