@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <optional>
 
 #include "base/chart_page.h"
@@ -46,7 +47,15 @@ std::vector<Sweep> all_sweeps() {
            [](int64_t v) { return Assignments{fmt::format("model.vocab_size={}", v)}; }}};
 }
 
-// Those with a value between `least` and `most`.
+// "experts (4 to 256), batch (2048 to 65536)"
+std::string ranges_text(const std::vector<Sweep>& sweeps) {
+  std::string text;
+  for (const Sweep& s : sweeps)
+    text += fmt::format("{}{} ({} to {})", text.empty() ? "" : ", ", s.name, s.first, s.last);
+  return text;
+}
+
+// Those with a value between `least` and `most`: of all, or all that are asked for by name.
 std::vector<Sweep> wanted_sweeps(const BenchGrowthOptions& o) {
   std::vector<Sweep> sweeps = all_sweeps();
   for (const std::string& name : o.what) {
@@ -63,10 +72,14 @@ std::vector<Sweep> wanted_sweeps(const BenchGrowthOptions& o) {
     for (int64_t value = s.first; value <= s.last; value *= 2)
       if (value >= o.least && value <= o.most) s.values.push_back(value);
   }
-  std::erase_if(sweeps, [](const Sweep& s) { return s.values.empty(); });
-  if (sweeps.empty())
-    throw_error(Code::kInvalidArgument, "--least {} --most {}: there is no such value", o.least,
-                o.most);
+  const auto without = [](const Sweep& s) { return s.values.empty(); };
+  std::vector<Sweep> missed;
+  std::copy_if(sweeps.begin(), sweeps.end(), std::back_inserter(missed), without);
+  if (missed.size() == sweeps.size() || (!o.what.empty() && !missed.empty()))
+    throw_error(Code::kInvalidArgument,
+                "--least {} --most {}: there lies no value of {}; each is twice the one before",
+                o.least, o.most, ranges_text(missed));
+  std::erase_if(sweeps, without);
   return sweeps;
 }
 

@@ -23,7 +23,7 @@ namespace moraine {
 struct BenchGrowthOptions {
   BenchTrainOptions train;            // ranks are not used
   std::vector<std::string> what;      // of the names above; empty: all
-  int64_t least = 0, most = 1 << 20;  // values outside are left out
+  int64_t least = 1, most = 1 << 20;  // values outside are left out
   std::string chart;                  // empty: none
 };
 void bench_growth(const BenchGrowthOptions& options);

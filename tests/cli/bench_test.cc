@@ -131,7 +131,11 @@ TEST(BenchProgram, GrowthRefusesBeforeItPrints) {
     EXPECT_EQ(ended.out, "");
     EXPECT_NE(ended.err.find(piece), std::string::npos) << ended.err;
   };
-  refused({"--of", "experts", "--least", "9", "--most", "15"}, "there is no such value");
+  refused({"--of", "experts", "--least", "9", "--most", "15"},
+          "--least 9 --most 15: there lies no value of experts (4 to 256); each is twice");
+  // What is asked for by name is not left out without a word.
+  refused({"--of", "experts", "batch", "--most", "16"}, "no value of batch (2048 to 65536)");
+  refused({"--most", "2"}, "of sequence (1024 to 32768), experts (4 to 256), batch");
   refused({"--of", "width"}, "--of width: wanted sequence");
   refused({"--ranks", "2"}, "bench growth measures one rank");
   refused({"--set", "model.layers=0"}, "model.layers");
