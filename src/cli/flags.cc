@@ -2,6 +2,8 @@
 #include "cli/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/nearest.h"
@@ -115,7 +117,14 @@ Flags& Flags::integer(const std::string& name, int64_t* variable, const std::str
                                            .help = help,
                                            .standard = fmt::format("{}", *variable),
                                            .range = fmt::format("{} to {}", min, max)});
+  // CLI11 takes the largest integer for those that have more digits.
+  const auto fits = [min, max](const std::string& word) {
+    errno = 0;
+    (void)std::strtoll(word.c_str(), nullptr, 0);
+    return errno == ERANGE ? fmt::format("Value {} not in range {} to {}", word, min, max) : "";
+  };
   state_->app.add_option(flag_name(name), *variable, help)
+      ->check(fits)
       ->check(CLI::Range(min, max))
       ->capture_default_str();
   return *this;
