@@ -68,8 +68,10 @@ class Sequences {
       : pages_(positions / kPageRows + 1) {
     const ModelDirectory directory = ModelDirectory::open(posix_file_system(), o.model_path);
     if (positions > directory.config().max_positions) {
-      throw_error(Code::kInvalidArgument, "{} positions: the model was made for {} (max_positions)",
-                  positions, directory.config().max_positions);
+      throw_error(Code::kInvalidArgument,
+                  "{} positions, those of steps included: the model {} was made for {} "
+                  "(max_positions); lower --prompts, or --context or --steps",
+                  positions, o.model_path, directory.config().max_positions);
     }
     LoadOptions load;
     load.dtype = o.dtype;

@@ -73,6 +73,20 @@ TEST(BenchProgram, PrefillTakesPromptsLongerThanAChunk) {
   EXPECT_GT(lines[1].at("gflop_per_s").get<double>(), 0);
 }
 
+TEST(BenchProgram, MorePositionsThanTheModelWasMadeForAreRefusedByTheirFlags) {
+  const TestFolder folder;
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"decode", "--context", "16777216"},
+        std::vector<std::string>{"prefill", "--prompts", "16777216"}}) {
+    std::vector<std::string> args = {"bench", "--model", source_path(kModel)};
+    args.insert(args.end(), more.begin(), more.end());
+    const Ended ended = run_program(folder.path(), args);
+    EXPECT_EQ(ended.exit_code, 10) << ended.err;
+    EXPECT_NE(ended.err.find(more[1]), std::string::npos) << ended.err;
+    EXPECT_NE(ended.err.find("max_positions"), std::string::npos) << ended.err;
+  }
+}
+
 TEST(BenchProgram, ServeDrawsLatencyTargets) {
   const TestFolder folder;
   const auto serve = [&](std::vector<std::string> more) {
