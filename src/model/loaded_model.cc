@@ -12,6 +12,7 @@
 #include "kernels/gpu/operations.h"
 #include "kernels/host_copy.h"
 #include "model/model_directory.h"
+#include "model/model_memory.h"
 #include "model/operations.h"
 
 namespace moraine {
@@ -203,9 +204,15 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
                               .coarse_head = wants_coarse_head(options, config, compute)};
   if (m->gpu_ != nullptr) gpu::require_operations(operations_of(config, model), "a model");
   Tensor master;
-  if (m->packed_ == nullptr)
-    master =
-        m->read_master(directory, held_parameters(config, m->exchange_.get(), m->gather_.get()));
+  if (m->packed_ == nullptr) {
+    const ParameterTable held = held_parameters(config, m->exchange_.get(), m->gather_.get());
+    const bool taken = mode == Arena::Mode::kReal && m->gpu_ == nullptr;
+    const std::string lacks =
+        taken ? model_shortage(held.total_count, compute, available_memory_bytes()) : "";
+    if (!lacks.empty())
+      throw_error(Code::kInvalidArgument, "open model {}: {}", directory.path(), lacks);
+    master = m->read_master(directory, held);
+  }
   m->model_ = std::make_unique<Model>(m->arena_, config, model, master);
   CacheOptions cache = options.cache;
   if (ranks.cache != nullptr) {

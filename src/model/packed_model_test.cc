@@ -16,6 +16,7 @@
 #include "checkpoint/test_checkpoint.h"
 #include "kernels/quantised.h"
 #include "model/loaded_model.h"
+#include "model/model_memory.h"
 #include "model/test_packed.h"
 #include "model/write_model.h"
 #include "testing/places.h"
@@ -341,6 +342,18 @@ TEST_F(Packed, AFullDiskOrADeathLeavesNoHalfModel) {
   pack_model(disk(), from, file("m"));
   EXPECT_EQ(disk().list(folder.path()), std::vector<std::string>{"m"});
   EXPECT_TRUE(describe(disk(), file("m")).problems.empty());
+}
+
+// It was read until the kernel ended the program.
+TEST_F(Packed, AModelThatIsReadNeedsRoomForF32AndPacks) {
+  EXPECT_EQ(model_shortage(100, DType::kF32, 800), "");
+  EXPECT_NE(model_shortage(100, DType::kF32, 799), "");
+  EXPECT_EQ(model_shortage(100, DType::kBF16, 600), "");
+  const std::string text = model_shortage(8'840'488'784, DType::kBF16, int64_t{24} << 30);
+  EXPECT_EQ(text,
+            "8840488784 parameters take 49.4 GiB, as f32 and packed as bf16, and 24.0 are free; "
+            "`moraine quantize` makes a form that is mapped when it is used");
+  EXPECT_NE(model_shortage(INT64_MAX, DType::kF32, INT64_MAX - 1), "");
 }
 
 TEST_F(Packed, DamageIsFoundAndNamed) {
