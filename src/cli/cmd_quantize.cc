@@ -88,6 +88,16 @@ void check_places(const QuantizeFlags& f) {
   check_folder_place(fs, "quantize --out", parent_path(f.out));
 }
 
+// What nobody would heed is refused.
+void check_is_heeded(const QuantizeFlags& f, const Flags& flags) {
+  if (f.quantises() && !f.no_report) return;
+  for (const char* name : {"input", "reference", "max-kl"}) {
+    if (!flags.given(name)) continue;
+    throw_error(Code::kInvalidArgument, "quantize --{}: nothing is measured {}; leave it out", name,
+                f.quantises() ? "with --no-report" : "of bf16, whose answers are the model's");
+  }
+}
+
 void check_same_model(const ModelConfig& model, const ModelConfig& reference,
                       const std::string& path) {
   const auto parameters = [](const ModelConfig& c) { return build_parameters(c).total_count; };
@@ -282,6 +292,7 @@ void cmd_quantize(const CommandLine& line) {
   if (!flags.parse(line)) return;
   f.has_max_kl = flags.given("max-kl");
   f.out = directory_to_make(f.out);
+  check_is_heeded(f, flags);
   check_places(f);
   const ModelDirectory directory =
       ModelDirectory::open(posix_file_system(), f.from, ModelDirectory::Verify::kAsRead);

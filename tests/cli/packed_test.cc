@@ -206,6 +206,11 @@ TEST_F(PackedCli, AModelThatLostTooMuchIsNotPutInPlace) {
         "--report-tokens", "200", "--calibration-tokens", "0", "--max-kl", "1"});
   must({"inspect", file("q4")});
   EXPECT_FALSE(posix_file_system().exists(file("q4.unchecked")));
+  refused({"quantize", "--model", model, "--out", file("x"), "--max-kl", "1"},
+          "quantize --max-kl: nothing is measured of bf16");
+  refused({"quantize", "--model", model, "--out", file("x"), "--type", "q8", "--no-report",
+           "--input", file("nothing.txt")},
+          "quantize --input: nothing is measured with --no-report");
   // One matrix in integers is enough to be measured.
   refused({"quantize", "--model", model, "--out", file("h"), "--head", "q4", "--context", "64",
            "--report-tokens", "200", "--calibration-tokens", "200", "--max-kl", "0"},
