@@ -10,6 +10,7 @@
 
 #if defined(__x86_64__)
 
+#include <hwy/highway.h>
 #include <immintrin.h>
 
 #include <algorithm>
@@ -39,11 +40,10 @@ HWY_INLINE __m256i word(const int8_t* from) {
   return _mm256_set1_epi32(both);
 }
 
-// Of inputs [4 g, 4 g + 4), vector v of their 128 bytes, as they are stored.
+// Of q4 and q6, inputs [4 g, 4 g + 4): vector v of their 128 bytes, as they are stored.
 template <int kBits>
 HWY_INLINE __m256i stored_integers(const uint8_t* w, int64_t g, int v) {
   const __m256i bytes = load_bytes(w + row_of_four<kBits>(g) * kRowBytes + 32 * v);
-  if constexpr (kBits == 8) return bytes;
   const __m256i low =
       _mm256_and_si256(g < 8 ? bytes : _mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15));
   if constexpr (kBits == 4) return low;
@@ -72,8 +72,15 @@ HWY_INLINE int32_t start_of(const int8_t* r) {
   return _mm_cvtsi128_si32(_mm_slli_epi16(_mm_sub_epi16(_mm_setzero_si128(), sum), 3));
 }
 
-// start_of each block of each row.
+// start_of each block of each row: q4.
 using Starts = int32_t[kQuantisedRows][kQuantisedBlocks];
+
+template <int kBits>
+HWY_INLINE void fill_starts(const Tile& t, Starts& starts) {
+  const auto* rows = static_cast<const QuantisedRow*>(t.a);
+  for (int64_t i = 0; kBits == 4 && i < t.rows; ++i)
+    for (int64_t b = 0; b < t.steps; ++b) starts[i][b] = start_of(rows[i].r + b * kQuantisedBlock);
+}
 
 // A block of a panel as it is stored, a byte for each weight.
 template <int kBits>
@@ -171,8 +178,7 @@ void many_rows(const Tile& t) {
   const int64_t parts = (t.rows + kRows - 1) / kRows;
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
   Starts starts;
-  for (int64_t i = 0; kBits == 4 && i < t.rows; ++i)
-    for (int64_t b = 0; b < t.steps; ++b) starts[i][b] = start_of(rows[i].r + b * kQuantisedBlock);
+  fill_starts<kBits>(t, starts);
   Unpacked<kBits> unpacked;
   for (int64_t panel = 0; panel < t.panels; ++panel) {
     const uint8_t* w = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
@@ -188,49 +194,100 @@ void many_rows(const Tile& t) {
   }
 }
 
-// One row, all columns of a panel. Products of neighbours are added in 16 bits: 2 * 127 * 127 fits.
+// sums = sum of r * q over a block, of one row and all columns of a panel.
+using RowSums = __m256i[kVectors];
+
+HWY_INLINE __m256i low_halves(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
+HWY_INLINE __m256i high_halves(__m256i v) { return low_halves(_mm256_srli_epi16(v, 4)); }
+HWY_INLINE __m256i two_bits(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(0x30)); }
+
 template <int kBits>
-HWY_INLINE void add_row(const uint8_t* w, const QuantisedRow& row, int64_t b,
-                        __m256i (&sums)[kVectors]) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  const int8_t* r = row.r + b * kQuantisedBlock;
-  for (__m256i& s : sums)
-    s = _mm256_set1_epi32(kBits == 8 ? 0 : -kWeightOffset<kBits> * row.sum[b]);
-  for (int64_t g = 0; g < kFours; ++g) {
-    const __m256i x = word(r + 4 * g);
+HWY_INLINE void add_row(const uint8_t* w, const Place& p, RowSums& sums);
+
+template <>
+HWY_INLINE void add_row<4>(const uint8_t* w, const Place& p, RowSums& sums) {
+  for (__m256i& s : sums) s = _mm256_set1_epi32(p.starts[p.row][p.b]);
+  for (int64_t g = 0; g < kFours / 2; ++g) {
+    const __m256i x = word(p.r(0, g)), later = word(p.r(0, g + kFours / 2));
     HWY_UNROLL(4)
     for (int v = 0; v < kVectors; ++v) {
-      const __m256i q = stored_integers<kBits>(w, g, v);
-      __m256i pairs;
-      if constexpr (kBits < 8) {
-        pairs = _mm256_maddubs_epi16(q, x);
-      } else {
-        const __m256i is = _mm256_xor_si256(q, _mm256_set1_epi8(-128));
-        pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(is, x));
-      }
-      sums[v] = _mm256_add_epi32(sums[v], _mm256_madd_epi16(pairs, ones));
+      const __m256i q = load_bytes(w + g * kRowBytes + 32 * v);
+      sums[v] = _mm256_add_epi16(sums[v], _mm256_maddubs_epi16(low_halves(q), x));
+      sums[v] = _mm256_add_epi16(sums[v], _mm256_maddubs_epi16(high_halves(q), later));
+    }
+  }
+  for (__m256i& s : sums) s = _mm256_madd_epi16(s, _mm256_set1_epi16(1));
+}
+
+template <>
+HWY_INLINE void add_row<6>(const uint8_t* w, const Place& p, RowSums& sums) {
+  const auto products = [&](__m256i low, __m256i high, int64_t g) HWY_ATTR {
+    return _mm256_maddubs_epi16(_mm256_or_si256(low, two_bits(high)), word(p.r(0, g)));
+  };
+  for (__m256i& s : sums) s = _mm256_set1_epi32(-kWeightOffset<6> * p.rows[p.row].sum[p.b]);
+  for (int64_t g = 0; g < kFours / 4; ++g) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < kVectors; ++v) {
+      const auto at = [&](int64_t row)
+                          HWY_ATTR { return load_bytes(w + row * kRowBytes + 32 * v); };
+      const __m256i first = at(row_of_four<6>(g)), second = at(row_of_four<6>(g + 4)),
+                    high = at(row_of_high_bits(g));
+      const __m256i low = _mm256_add_epi16(
+                        products(low_halves(first), _mm256_slli_epi16(high, 4), g),
+                        products(low_halves(second), _mm256_slli_epi16(high, 2), g + 4)),
+                    upper = _mm256_add_epi16(
+                        products(high_halves(first), high, g + 8),
+                        products(high_halves(second), _mm256_srli_epi16(high, 2), g + 12));
+      const __m256i ones = _mm256_set1_epi16(1);
+      sums[v] = _mm256_add_epi32(sums[v], _mm256_madd_epi16(low, ones));
+      sums[v] = _mm256_add_epi32(sums[v], _mm256_madd_epi16(upper, ones));
     }
   }
 }
+
+template <>
+HWY_INLINE void add_row<8>(const uint8_t* w, const Place& p, RowSums& sums) {
+  for (__m256i& s : sums) s = _mm256_setzero_si256();
+  for (int64_t g = 0; g < kFours; ++g) {
+    const __m256i x = word(p.r(0, g)), size = _mm256_abs_epi8(x);
+    HWY_UNROLL(4)
+    for (int v = 0; v < kVectors; ++v) {
+      const __m256i q =
+          _mm256_xor_si256(load_bytes(w + g * kRowBytes + 32 * v), _mm256_set1_epi8(-128));
+      const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(q, x));
+      sums[v] = _mm256_add_epi32(sums[v], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    }
+  }
+}
+
+// Panels at once, each a stream from memory of its own: linear_quantised_vnni.cc.
+constexpr int64_t kStreams = 4;
 
 template <int kBits>
 void row_by_row(const Tile& t) {
   constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
-  for (int64_t panel = 0; panel < t.panels; ++panel) {
-    const uint8_t* w = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
-    for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kBits>) {
-      for (int64_t i = 0; i < t.rows; ++i) {
-        __m256i sums[kVectors];
-        add_row<kBits>(w, rows[i], b, sums);
-        float* c = t.c + i * t.c_stride + panel * kPanel;
-        for (int v = 0; v < kVectors; ++v) {
-          const __m256 before = b > 0 || t.add ? _mm256_loadu_ps(c + 8 * v) : _mm256_setzero_ps();
-          _mm256_storeu_ps(c + 8 * v,
-                           add_scaled(before, sums[v], rows[i].step[b], w + kScales + 16 * v));
-        }
+  const int64_t at_once = t.rows <= kFewRows ? kStreams : 1;
+  Starts starts;
+  fill_starts<kBits>(t, starts);
+  const auto add = [&](int64_t panel, int64_t b) HWY_ATTR {
+    const uint8_t* w =
+        static_cast<const uint8_t*>(t.b) + panel * t.b_stride + b * kBlockBytes<kBits>;
+    for (int64_t i = 0; i < t.rows; ++i) {
+      RowSums sums;
+      add_row<kBits>(w, {rows, starts, i, b}, sums);
+      float* c = t.c + i * t.c_stride + panel * kPanel;
+      for (int v = 0; v < kVectors; ++v) {
+        const __m256 before = b > 0 || t.add ? _mm256_loadu_ps(c + 8 * v) : _mm256_setzero_ps();
+        _mm256_storeu_ps(c + 8 * v,
+                         add_scaled(before, sums[v], rows[i].step[b], w + kScales + 16 * v));
       }
     }
+  };
+  for (int64_t panel0 = 0; panel0 < t.panels; panel0 += at_once) {
+    const int64_t panel1 = std::min(panel0 + at_once, t.panels);
+    for (int64_t b = 0; b < t.steps; ++b)
+      for (int64_t panel = panel0; panel < panel1; ++panel) add(panel, b);
   }
 }
 
