@@ -220,7 +220,7 @@ TEST(Quantised, ProductMatchesReference) {
   });
 }
 
-// Sums as large as they get, of either sign: 64 * 127 * 127; of q4 8 * 127 in each product, which 16 bits hold 32 of.
+// Sums as large as they get, of either sign: 64 * 127 * 127.
 TEST(Quantised, LargestIntegersDoNotOverflow) {
   for_each_isa([](Isa cap) {
     for (const WeightFormat format : kFormats) {
@@ -236,6 +236,41 @@ TEST(Quantised, LargestIntegersDoNotOverflow) {
         packed.dtype = DType::kF64;
         EXPECT_CLOSE(y, product(slow, slow.copy_as(x, DType::kF64), packed, {}, DType::kF64),
                      tolerance(DType::kF32, 2));
+      }
+    }
+  });
+}
+
+// All bits of all weights set, or none, which no weights that are quantised reach together: of q4 7 and -8, of q6 31
+// and -32. Rows of 127 and -127 whose sign changes after all, one, two or four inputs, which lanes of 16 bits add.
+TEST(Quantised, IntegersOfAllBitsDoNotOverflow) {
+  constexpr int64_t kInputs = 2 * kQuantisedBlock, kPeriods[] = {kInputs, 1, 2, 4};
+  for_each_isa([&](Isa cap) {
+    for (const WeightFormat format : kFormats) {
+      for (const int fill : {format == WeightFormat::kQ8 ? 1 : 0, 255}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", isa_name(cap), weight_format_name(format), fill));
+        Rig rig, slow(Backend::kRef);
+        PackedMatrix packed = shape_of(format, DType::kF32, 1, kPackPanel, kInputs);
+        const int64_t block = quantised_block_bytes(format);
+        auto* bytes = rig.zeros({packed_bytes(packed) + 64}, DType::kU8).as<uint8_t>();
+        packed.data = bytes;
+        for (int64_t b = 0; b < 2; ++b) {
+          uint8_t* const scales = bytes + (b + 1) * block - 2 * kPackPanel;
+          std::fill(bytes + b * block, scales, static_cast<uint8_t>(fill));
+          for (int64_t j = 0; j < kPackPanel; ++j) scales[2 * j] = 0x80, scales[2 * j + 1] = 0x3f;
+        }
+        for (const int64_t rows : {1, 2, 3, 4, 5, 8, 40}) {
+          const Tensor x = rig.zeros({rows, kInputs}, DType::kF32);
+          for (int64_t i = 0; i < x.count(); ++i) {
+            const int64_t row = i / kInputs, period = kPeriods[row % 4];
+            x.as<float>()[i] = (i % kInputs / period + row / 4) % 2 == 0 ? 1.0f : -1.0f;
+          }
+          packed.dtype = DType::kF32;
+          const Tensor y = product(rig, x, packed, {}, DType::kF32);
+          packed.dtype = DType::kF64;
+          EXPECT_CLOSE(y, product(slow, slow.copy_as(x, DType::kF64), packed, {}, DType::kF64),
+                       tolerance(DType::kF32, 2));
+        }
       }
     }
   });
