@@ -21,10 +21,20 @@ namespace {
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
 // The number in a file of one number; kUnknown if it holds none ("max") or is not there.
-int64_t number_in(const char* path) {
+int64_t number_in(const std::string& path) {
   std::ifstream file(path);
   int64_t value = 0;
   return file >> value ? value : kUnknown;
+}
+
+// Of files, which the kernel drops when memory is asked for.
+int64_t cached_in(const std::string& folder) {
+  std::ifstream file(folder + "/memory.stat");
+  std::string key;
+  int64_t bytes = 0, sum = 0;
+  while (file >> key >> bytes)
+    if (key == "active_file" || key == "inactive_file") sum += bytes;
+  return sum;
 }
 
 int64_t machine_available_bytes() {
@@ -40,12 +50,15 @@ int64_t machine_available_bytes() {
 
 }  // namespace
 
+int64_t group_available_bytes(const std::string& folder) {
+  const int64_t limit = number_in(folder + "/memory.max"),
+                current = number_in(folder + "/memory.current");
+  if (limit == kUnknown || current == kUnknown) return kUnknown;
+  return std::max<int64_t>(0, limit - std::max<int64_t>(0, current - cached_in(folder)));
+}
+
 int64_t available_memory_bytes() {
-  const int64_t limit = number_in("/sys/fs/cgroup/memory.max");
-  const int64_t used = number_in("/sys/fs/cgroup/memory.current");
-  const bool limited = limit != kUnknown && used != kUnknown;
-  return std::min(machine_available_bytes(),
-                  limited ? std::max<int64_t>(0, limit - used) : kUnknown);
+  return std::min(machine_available_bytes(), group_available_bytes("/sys/fs/cgroup"));
 }
 
 }  // namespace moraine
