@@ -1,6 +1,8 @@
 // Tensors that are made while a checkpoint is written; the checkpoint is then renamed to what was asked for.
 #include "model/write_model.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "base/error.h"
@@ -14,6 +16,13 @@ namespace {
 // Of headers and manifest: about 300 bytes for a tensor, and some.
 constexpr int64_t kBytesPerTensor = 1024, kBytesBeside = int64_t{1} << 20;
 
+// What to remove: what a killed write of the same model has left, if anything.
+std::string room_to_make(FileSystem& fs, const std::string& directory) {
+  for (const char* end : {".partial", ".unchecked.partial"})
+    if (fs.exists(directory + end)) return fmt::format("remove {}{}", directory, end);
+  return "make room";
+}
+
 }  // namespace
 
 void check_room(FileSystem& fs, const std::string& directory, const DirectoryContent& content) {
@@ -26,10 +35,9 @@ void check_room(FileSystem& fs, const std::string& directory, const DirectoryCon
   while (!fs.exists(at)) at = parent_path(at);
   const int64_t free = fs.free_bytes(at);
   if (free >= wanted) return;
-  throw_error(
-      Code::kIo,
-      "write model {}: it takes {} bytes, the disk has {}; make room, or choose another disk",
-      directory, wanted, free);
+  throw_error(Code::kIo,
+              "write model {}: it takes {} bytes, the disk has {}; {}, or choose another disk",
+              directory, wanted, free, room_to_make(fs, directory));
 }
 
 namespace {

@@ -159,7 +159,11 @@ TEST(WriteModel, ADiskWithoutRoomIsRefusedBeforeTheFirstByte) {
   };
   fs.say_free(1000);
   EXPECT_NE(message().find("the disk has 1000"), std::string::npos) << message();
+  EXPECT_NE(message().find("; make room"), std::string::npos) << message();
   EXPECT_EQ(fs.calls(), 0);
+  disk().make_directories(folder.file("m.partial"));
+  EXPECT_NE(message().find("remove " + folder.file("m.partial")), std::string::npos) << message();
+  disk().remove_all(folder.file("m.partial"));
   fs.say_free(int64_t{1} << 40);  // it says there is room, and there is none
   fs.disk_full(20000);
   EXPECT_NE(message().find("No space left"), std::string::npos) << message();
