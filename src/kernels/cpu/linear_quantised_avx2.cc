@@ -40,16 +40,34 @@ HWY_INLINE __m256i word(const int8_t* from) {
   return _mm256_set1_epi32(both);
 }
 
-// Of q4 and q6, inputs [4 g, 4 g + 4): vector v of their 128 bytes, as they are stored.
+HWY_INLINE __m256i low_halves(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
+HWY_INLINE __m256i high_halves(__m256i v) { return low_halves(_mm256_srli_epi16(v, 4)); }
+HWY_INLINE __m256i with_two_bits(__m256i low, __m256i high) {  // bits 4 and 5 of `high`
+  return _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(0x30)));
+}
+
+// A pass over a block of q4 or q6 reads each byte once: pass g has, a byte for each weight as it is stored, vector v of
+// the fours g, g + kPasses, g + 2 kPasses, ...
 template <int kBits>
-HWY_INLINE __m256i stored_integers(const uint8_t* w, int64_t g, int v) {
-  const __m256i bytes = load_bytes(w + row_of_four<kBits>(g) * kRowBytes + 32 * v);
-  const __m256i low =
-      _mm256_and_si256(g < 8 ? bytes : _mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15));
-  if constexpr (kBits == 4) return low;
-  const __m256i high = _mm256_srli_epi16(load_bytes(w + row_of_high_bits(g) * kRowBytes + 32 * v),
-                                         static_cast<int>(g / 4 * 2));
-  return _mm256_or_si256(low, _mm256_slli_epi16(_mm256_and_si256(high, _mm256_set1_epi8(3)), 4));
+struct Pass {
+  static constexpr int kParts = kBits == 4 ? 2 : 4;
+  static constexpr int64_t kPasses = kFours / kParts;
+  __m256i part[kParts];
+};
+
+template <int kBits>
+HWY_INLINE Pass<kBits> stored_integers(const uint8_t* w, int64_t g, int v) {
+  const auto at = [&](int64_t row) HWY_ATTR { return load_bytes(w + row * kRowBytes + 32 * v); };
+  const __m256i first = at(row_of_four<kBits>(g));
+  if constexpr (kBits == 4) {
+    return {{low_halves(first), high_halves(first)}};
+  } else {
+    const __m256i second = at(row_of_four<6>(g + 4)), high = at(row_of_high_bits(g));
+    return {{with_two_bits(low_halves(first), _mm256_slli_epi16(high, 4)),
+             with_two_bits(low_halves(second), _mm256_slli_epi16(high, 2)),
+             with_two_bits(high_halves(first), high),
+             with_two_bits(high_halves(second), _mm256_srli_epi16(high, 2))}};
+  }
 }
 
 // y + integers * (step * scale), of eight columns.
@@ -88,9 +106,13 @@ struct Unpacked {
   __m256i at[kFours][kVectors];
 
   HWY_INLINE void fill(const uint8_t* w) {
-    for (int64_t g = 0; g < kFours; ++g) {
+    using P = Pass<kBits>;
+    for (int64_t g = 0; g < P::kPasses; ++g) {
       HWY_UNROLL(4)
-      for (int v = 0; v < kVectors; ++v) at[g][v] = stored_integers<kBits>(w, g, v);
+      for (int v = 0; v < kVectors; ++v) {
+        const P pass = stored_integers<kBits>(w, g, v);
+        for (int i = 0; i < P::kParts; ++i) at[g + i * P::kPasses][v] = pass.part[i];
+      }
     }
   }
 };
@@ -197,23 +219,19 @@ void many_rows(const Tile& t) {
 // sums = sum of r * q over a block, of one row and all columns of a panel.
 using RowSums = __m256i[kVectors];
 
-HWY_INLINE __m256i low_halves(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
-HWY_INLINE __m256i high_halves(__m256i v) { return low_halves(_mm256_srli_epi16(v, 4)); }
-HWY_INLINE __m256i two_bits(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(0x30)); }
-
 template <int kBits>
 HWY_INLINE void add_row(const uint8_t* w, const Place& p, RowSums& sums);
 
 template <>
 HWY_INLINE void add_row<4>(const uint8_t* w, const Place& p, RowSums& sums) {
   for (__m256i& s : sums) s = _mm256_set1_epi32(p.starts[p.row][p.b]);
-  for (int64_t g = 0; g < kFours / 2; ++g) {
-    const __m256i x = word(p.r(0, g)), later = word(p.r(0, g + kFours / 2));
+  for (int64_t g = 0; g < Pass<4>::kPasses; ++g) {
+    const __m256i x = word(p.r(0, g)), later = word(p.r(0, g + 8));
     HWY_UNROLL(4)
     for (int v = 0; v < kVectors; ++v) {
-      const __m256i q = load_bytes(w + g * kRowBytes + 32 * v);
-      sums[v] = _mm256_add_epi16(sums[v], _mm256_maddubs_epi16(low_halves(q), x));
-      sums[v] = _mm256_add_epi16(sums[v], _mm256_maddubs_epi16(high_halves(q), later));
+      const Pass<4> q = stored_integers<4>(w, g, v);
+      sums[v] = _mm256_add_epi16(sums[v], _mm256_maddubs_epi16(q.part[0], x));
+      sums[v] = _mm256_add_epi16(sums[v], _mm256_maddubs_epi16(q.part[1], later));
     }
   }
   for (__m256i& s : sums) s = _mm256_madd_epi16(s, _mm256_set1_epi16(1));
@@ -221,26 +239,18 @@ HWY_INLINE void add_row<4>(const uint8_t* w, const Place& p, RowSums& sums) {
 
 template <>
 HWY_INLINE void add_row<6>(const uint8_t* w, const Place& p, RowSums& sums) {
-  const auto products = [&](__m256i low, __m256i high, int64_t g) HWY_ATTR {
-    return _mm256_maddubs_epi16(_mm256_or_si256(low, two_bits(high)), word(p.r(0, g)));
-  };
   for (__m256i& s : sums) s = _mm256_set1_epi32(-kWeightOffset<6> * p.rows[p.row].sum[p.b]);
-  for (int64_t g = 0; g < kFours / 4; ++g) {
+  for (int64_t g = 0; g < Pass<6>::kPasses; ++g) {
     HWY_UNROLL(4)
     for (int v = 0; v < kVectors; ++v) {
-      const auto at = [&](int64_t row)
-                          HWY_ATTR { return load_bytes(w + row * kRowBytes + 32 * v); };
-      const __m256i first = at(row_of_four<6>(g)), second = at(row_of_four<6>(g + 4)),
-                    high = at(row_of_high_bits(g));
-      const __m256i low = _mm256_add_epi16(
-                        products(low_halves(first), _mm256_slli_epi16(high, 4), g),
-                        products(low_halves(second), _mm256_slli_epi16(high, 2), g + 4)),
-                    upper = _mm256_add_epi16(
-                        products(high_halves(first), high, g + 8),
-                        products(high_halves(second), _mm256_srli_epi16(high, 2), g + 12));
-      const __m256i ones = _mm256_set1_epi16(1);
-      sums[v] = _mm256_add_epi32(sums[v], _mm256_madd_epi16(low, ones));
-      sums[v] = _mm256_add_epi32(sums[v], _mm256_madd_epi16(upper, ones));
+      const Pass<6> q = stored_integers<6>(w, g, v);
+      HWY_UNROLL(2)
+      for (int i = 0; i < 4; i += 2) {
+        const __m256i pairs =
+            _mm256_add_epi16(_mm256_maddubs_epi16(q.part[i], word(p.r(0, g + 4 * i))),
+                             _mm256_maddubs_epi16(q.part[i + 1], word(p.r(0, g + 4 * i + 4))));
+        sums[v] = _mm256_add_epi32(sums[v], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+      }
     }
   }
 }
