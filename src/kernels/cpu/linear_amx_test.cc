@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "base/random.h"
@@ -107,6 +108,22 @@ struct Forward {
   Tensor y, x, w;
 };
 
+// y = x w, of each group its rows.
+void multiply(Rig& rig, const Forward& f, const PackedMatrix& packed, std::span<const int64_t> rows,
+              const LinearEngine& e) {
+  cpu::run_rows_product(rig.ctx,
+                        {.y = f.y,
+                         .x = f.x,
+                         .w = packed,
+                         .bias = nullptr,
+                         .rows = rows,
+                         .alpha = 1,
+                         .beta = 0,
+                         .y0 = nullptr,
+                         .symmetric = false},
+                        e);
+}
+
 Forward run_forward(Rig& rig, const AmxShape& s, DType input, DType output, const LinearEngine& e) {
   const Forward f = {.y = rig.normal({s.rows, s.n}, output, 3),
                      .x = rig.normal({s.rows, s.k}, input, 1),
@@ -119,17 +136,7 @@ Forward run_forward(Rig& rig, const AmxShape& s, DType input, DType output, cons
       .k = s.k};
   pack_matrix(rig.ctx, {.packed = packed, .w = f.w, .transpose = false});
   const int64_t rows[2] = {0, s.rows};
-  cpu::run_rows_product(rig.ctx,
-                        {.y = f.y,
-                         .x = f.x,
-                         .w = packed,
-                         .bias = nullptr,
-                         .rows = rows,
-                         .alpha = 1,
-                         .beta = 0,
-                         .y0 = nullptr,
-                         .symmetric = false},
-                        e);
+  multiply(rig, f, packed, rows, e);
   return f;
 }
 
@@ -196,22 +203,15 @@ TEST(LinearAmx, GroupsOfFewRowsFitTheScratchOfOneThread) {
   LinearEngine engine = emulated_engine();
   engine.row_tile = count_tile;
   const int64_t bytes = packed_bytes(DType::kBF16, kGroups, kColumns, kSum);
-  const Tensor y = rig.zeros({kGroups, kColumns}, DType::kF32);
-  cpu::run_rows_product(rig.ctx,
-                        {.y = y,
-                         .x = rig.zeros({kGroups, kSum}, DType::kBF16),
-                         .w = {.data = rig.zeros({bytes + 64}, DType::kU8).data,
-                               .dtype = DType::kBF16,
-                               .groups = kGroups,
-                               .n = kColumns,
-                               .k = kSum},
-                         .bias = nullptr,
-                         .rows = rows,
-                         .alpha = 1,
-                         .beta = 0,
-                         .y0 = nullptr,
-                         .symmetric = false},
-                        engine);
+  const Tensor y = rig.zeros({kGroups, kColumns}, DType::kF32),
+               x = rig.zeros({kGroups, kSum}, DType::kBF16);
+  multiply(rig, {.y = y, .x = x, .w = {}},
+           {.data = rig.zeros({bytes + 64}, DType::kU8).data,
+            .dtype = DType::kBF16,
+            .groups = kGroups,
+            .n = kColumns,
+            .k = kSum},
+           rows, engine);
   for (int64_t i = 0; i < y.count(); ++i) ASSERT_EQ(y.as<float>()[i], 2) << i;  // blocks of the sum
 }
 
