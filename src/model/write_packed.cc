@@ -28,13 +28,11 @@ class PackStream {
         source_(source),
         shape_(pack_shape(source, type_of(model, source))) {}
 
-  int64_t file_bytes() const { return pack_file_bytes(shape_); }
-
   void read(int64_t offset, int64_t bytes, void* out) {
     MR_CHECK(offset == given_, "byte %ld after %ld", long(offset), long(given_));
     given_ += bytes;
     copy(bytes, static_cast<uint8_t*>(out));
-    if (given_ < file_bytes()) return;
+    if (given_ < pack_file_bytes(shape_)) return;
     rows_ = std::vector<float>();  // the next pack has its own
     piece_ = std::vector<uint8_t>();
   }
@@ -114,25 +112,9 @@ TensorBytes vector_bytes(const PackedToWrite& model, const Parameter& p) {
   };
 }
 
-}  // namespace
-
-void check_packed_room(FileSystem& fs, const std::string& directory, const PackedToWrite& model) {
-  DirectoryContent content{.info = {}, .tensors = {}, .files = model.language_files, .options = {}};
-  const ParameterTable table = build_parameters(model.config);
-  for (const PackSource& source : pack_sources(model.config, table)) {
-    const PackedMatrix shape = pack_shape(source, type_of(model, source));
-    content.tensors.push_back(
-        {source.name, make_tensor(nullptr, DType::kU8, {pack_file_bytes(shape)}), {}});
-  }
-  for (const Parameter& p : table.all) {
-    if (p.offset >= table.matrix_count)
-      content.tensors.push_back({p.name, make_tensor(nullptr, DType::kF32, {p.count()}), {}});
-  }
-  check_room(fs, directory, content);
-}
-
-void write_packed_model(Context& ctx, FileSystem& fs, const std::string& directory,
-                        const PackedToWrite& model) {
+// `bytes_of`: of a pack.
+DirectoryContent content_of(const PackedToWrite& model,
+                            const std::function<TensorBytes(const PackSource&)>& bytes_of) {
   ModelConfig printed = model.config;
   DirectoryContent content{.info = {},
                            .tensors = {},
@@ -144,17 +126,31 @@ void write_packed_model(Context& ctx, FileSystem& fs, const std::string& directo
   const ParameterTable table = build_parameters(model.config);
   for (const PackSource& source : pack_sources(model.config, table)) {
     const std::string name = kPackPrefix + source.name;
-    const auto stream = std::make_shared<PackStream>(ctx, model, source);
-    content.info.values[name] = pack_text(source, type_of(model, source));
-    content.tensors.push_back(
-        {name, make_tensor(nullptr, DType::kU8, {stream->file_bytes()}),
-         [stream](int64_t offset, int64_t count, void* out) { stream->read(offset, count, out); }});
+    const PackType& type = type_of(model, source);
+    content.info.values[name] = pack_text(source, type);
+    const int64_t bytes = pack_file_bytes(pack_shape(source, type));
+    content.tensors.push_back({name, make_tensor(nullptr, DType::kU8, {bytes}), bytes_of(source)});
   }
   for (const Parameter& p : table.all) {
     if (p.offset < table.matrix_count) continue;
     const Tensor t = view(p, make_tensor(nullptr, DType::kF32, {table.total_count}));
     content.tensors.push_back({kVectorPrefix + p.name, t, vector_bytes(model, p)});
   }
+  return content;
+}
+
+}  // namespace
+
+void check_packed_room(FileSystem& fs, const std::string& directory, const PackedToWrite& model) {
+  check_room(fs, directory, content_of(model, [](const PackSource&) { return TensorBytes(); }));
+}
+
+void write_packed_model(Context& ctx, FileSystem& fs, const std::string& directory,
+                        const PackedToWrite& model) {
+  DirectoryContent content = content_of(model, [&](const PackSource& source) -> TensorBytes {
+    const auto stream = std::make_shared<PackStream>(ctx, model, source);
+    return [stream](int64_t offset, int64_t count, void* out) { stream->read(offset, count, out); };
+  });
   count_progress(content, model.progress);
   write_directory(fs, directory, content);
 }
