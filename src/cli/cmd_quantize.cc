@@ -13,6 +13,7 @@
 #include "eval/activation_squares.h"
 #include "infer/page_pool.h"
 #include "model/model_directory.h"
+#include "model/model_memory.h"
 #include "model/write_model.h"
 #include "model/write_packed.h"
 #include "tensor/arena.h"
@@ -127,13 +128,14 @@ void check_reference_is_whole(const ModelDirectory& reference, const std::string
 
 void check_memory(const ModelDirectory& reference) {
   const int64_t parameters = build_parameters(reference.config()).total_count,
+                wanted = read_model_bytes(parameters, DType::kBF16),
                 available = available_memory_bytes();
-  if (!reference.packed() && parameters > available / 6) {
+  if (!reference.packed() && wanted > available) {
     throw_error(Code::kInvalidArgument,
                 "quantize: to calibrate and report, {} parameters take {:.1f} GiB in f32 and bf16, "
                 "and {:.1f} are free; make a form that is mapped (quantize --type bf16) and give "
                 "it as --reference, or say --no-report",
-                parameters, 6.0 * static_cast<double>(parameters) / (1 << 30),
+                parameters, static_cast<double>(wanted) / (1 << 30),
                 static_cast<double>(available) / (1 << 30));
   }
 }

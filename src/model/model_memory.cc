@@ -7,8 +7,12 @@
 
 namespace moraine {
 
+int64_t read_model_bytes(int64_t parameters, DType compute) {
+  return multiply_saturated(parameters, 4 + dtype_bytes(compute));
+}
+
 std::string model_shortage(int64_t parameters, DType compute, int64_t available) {
-  const int64_t wanted = multiply_saturated(parameters, 4 + dtype_bytes(compute));
+  const int64_t wanted = read_model_bytes(parameters, compute);
   if (wanted <= available) return "";
   constexpr double kGib = 1 << 30;
   return fmt::format(
