@@ -175,9 +175,19 @@ void pack_matrix(Context& ctx, const PackMatrix& a) {
   if (ctx.backend != Backend::kRef) check_dtype(a.w, "w", DType::kF32);
   const int64_t count = p.groups * p.n * p.k;
   if (count == 0) return;
+  const PackedMatrix& t = a.transposed;
+  const bool both = t.data != nullptr;
+  if (both) {
+    MR_CHECK(t.dtype == p.dtype && t.groups == p.groups && t.n == p.k && t.k == p.n);
+    MR_CHECK(p.format == WeightFormat::kPlain && t.format == WeightFormat::kPlain);
+  }
   if (p.format != WeightFormat::kPlain) return pack_quantised(ctx, a);
+  if (both && ctx.backend != Backend::kCpu) {
+    pack_matrix(ctx, {.packed = p, .w = a.w, .transpose = a.transpose});
+    return pack_matrix(ctx, {.packed = t, .w = a.w, .transpose = !a.transpose});
+  }
   OpTimer timer(ctx.profile, "pack_matrix", 0,
-                static_cast<double>(a.w.bytes() + count * dtype_bytes(p.dtype)));
+                static_cast<double>(a.w.bytes() + (both ? 2 : 1) * count * dtype_bytes(p.dtype)));
   dispatch(ctx, "pack_matrix", a, {ref::pack_matrix, cpu::pack_matrix, gpu::pack_matrix});
 }
 

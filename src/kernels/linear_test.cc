@@ -424,28 +424,6 @@ TEST(Linear, GradientsAreDerivatives) {
   expect_gradient(bias, dbias, loss, "dbias");
 }
 
-TEST(Linear, PackRoundsAsToBf16) {
-  for_each_isa([](Isa) {
-    Rig rig;
-    const int64_t n = 37, k = 19;
-    const Tensor w = rig.normal({n, k}, DType::kF32, 1), y = rig.zeros({k, n}, DType::kF32);
-    const Tensor unit = rig.zeros({k, k}, DType::kBF16);
-    for (int64_t i = 0; i < k; ++i) ref::set(unit, i * k + i, 1);
-    for (const bool transpose : {false, true}) {
-      const Tensor source = transpose ? w.reshaped({k, n}) : w;
-      linear_forward(rig.ctx, {.y = y,
-                               .x = unit,
-                               .w = pack(rig, source, DType::kBF16, 1, n, k, transpose),
-                               .bias = Tensor()});
-      for (int64_t i = 0; i < k * n; ++i) {
-        const int64_t row = i / n, column = i % n;
-        const float from = w.as<float>()[transpose ? row * n + column : column * k + row];
-        ASSERT_EQ(y.as<float>()[i], round_bf16(from)) << i;
-      }
-    }
-  });
-}
-
 // An infinity or NaN stays in its own row and column: padding multiplies nothing into others.
 TEST(Linear, NotANumberStaysInItsRow) {
   for_each_isa([](Isa) {
@@ -557,32 +535,6 @@ TEST(Linear, BytesAreThoseOfGroupsWithRows) {
   rig.ctx.profile = nullptr;
   EXPECT_EQ(profile.rows().front().bytes,
             4.0 * (3 * 4 + 3 * 5) + 2.0 * double(packed_group_bytes(packed)));
-}
-
-// A pack on disk serves any machine: one hash of the bytes for all instruction sets, and packs of whole panels one
-// behind the other are the pack of the whole.
-TEST(Linear, PackedBytesAreTheSameOnEveryIsaAndInAnyPieces) {
-  for (const DType dtype : kLinearTypes) {
-    const int64_t G = 3, n = 77, k = 51;
-    std::vector<std::vector<uint8_t>> all;
-    for_each_isa([&](Isa) {
-      Rig rig;
-      const Tensor w = rig.normal({G * n, k}, DType::kF32, 1);
-      const PackedMatrix p = pack(rig, w, dtype, G, n, k, false);
-      const uint8_t* bytes = static_cast<const uint8_t*>(p.data);
-      all.emplace_back(bytes, bytes + packed_bytes(p));
-      std::vector<uint8_t> pieces;
-      for (int64_t row = 0; row < G * n;) {
-        const int64_t left = n - row % n, rows = std::min<int64_t>(64, left);
-        const PackedMatrix q = pack(rig, w.rows(row, row + rows), dtype, 1, rows, k, false);
-        const uint8_t* piece = static_cast<const uint8_t*>(q.data);
-        pieces.insert(pieces.end(), piece, piece + packed_bytes(q));
-        row += rows;
-      }
-      EXPECT_EQ(pieces, all.back());
-    });
-    for (const std::vector<uint8_t>& bytes : all) EXPECT_EQ(bytes, all.front());
-  }
 }
 
 }  // namespace

@@ -248,9 +248,10 @@ void refresh_weights(Context& ctx, const ModelConfig& c, const ParameterTable& t
   const auto pack = [&](MatrixPack& p, const PackSource& source) {
     const Tensor t = master.rows(source.begin, source.begin + source.count())
                          .reshaped({source.groups * source.n, source.k});
-    pack_matrix(ctx, {.packed = held(p.forward, source), .w = t, .transpose = false});
-    if (p.backward.data != nullptr)
-      pack_matrix(ctx, {.packed = held(p.backward, source), .w = t, .transpose = true});
+    pack_matrix(ctx, {.packed = held(p.forward, source),
+                      .w = t,
+                      .transpose = false,
+                      .transposed = held(p.backward, source)});
   };
   for (int64_t i = 0; i < c.layers; ++i)
     for_each_pack(c, table, i, w.layers[static_cast<size_t>(i)], pack);

@@ -360,7 +360,7 @@ void Counter::count_update() {
     add("adamw", 0, 28 * as_factor(o.adamw_elements) / as_factor(o.adamw_calls),
         as_factor(o.adamw_calls));
   const auto packs = [&](int64_t elements) {
-    add("pack_matrix", 0, as_factor(elements) * (kWide + X), 2);
+    add("pack_matrix", 0, as_factor(elements) * (kWide + 2 * X));
   };
   packs(c.vocab_size * D);
   times = as_factor(c.layers);

@@ -1,13 +1,20 @@
 // Packing of weights into right panels: 32 outputs side by side, steps of the sum one after
 // another.
+//
+// A weight is read once, in tiles of 32 x 32, for one pack or for both: the one whose panels are rows of the weight
+// and the one whose panels are its columns. A tile is a run of whole cache lines in either.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/linear_pack.cc"
 #include "hwy/foreach_target.h"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/ceil_div.h"
 #include "kernels/cpu/linear_engine.h"
 #include "kernels/cpu/linear_transpose.h"
 #include "kernels/cpu/simd.h"
@@ -17,194 +24,165 @@ HWY_BEFORE_NAMESPACE();
 namespace moraine::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// One panel of a matrix in memory: element (j, i), output j of the panel and input i, lies at
-// from[j * row_stride + i], or at from[i * row_stride + j] if transposed.
-struct PanelSource {
-  const float* from;
-  int64_t row_stride;
-  int64_t outputs;  // 1 .. 32, the rest of the panel is zero
-  int64_t k;
-};
-
-uint32_t word_at(const float* lower, const float* upper, bool bf16) {
-  uint32_t word;
-  if (!bf16) {
-    std::memcpy(&word, lower, sizeof word);
-    return word;
-  }
-  word = to_bf16(*lower).bits;
-  return upper == nullptr ? word : word | uint32_t{to_bf16(*upper).bits} << 16;
-}
-
-// Steps [s0, s1) of outputs [j0, j1), one word at a time.
-void pack_words(uint32_t* panel, const PanelSource& p, bool transpose, bool bf16, int64_t s0,
-                int64_t s1, int64_t j0, int64_t j1) {
-  const int64_t per = bf16 ? 2 : 1;
-  const int64_t along_k = transpose ? p.row_stride : 1, along_j = transpose ? 1 : p.row_stride;
-  for (int64_t s = s0; s < s1; ++s) {
-    for (int64_t j = j0; j < j1; ++j) {
-      uint32_t word = 0;
-      if (j < p.outputs) {
-        const float* lower = p.from + j * along_j + s * per * along_k;
-        word = word_at(lower, s * per + 1 < p.k ? lower + along_k : nullptr, bf16);
-      }
-      panel[s * kPanel + j] = word;
-    }
-  }
-}
-
-#if HWY_TARGET != HWY_SCALAR
-using D4 = hn::FixedTag<float, 4>;
 using moraine::HWY_NAMESPACE::DF;
-using moraine::HWY_NAMESPACE::transpose_4x4;
-using moraine::HWY_NAMESPACE::U4;
-using moraine::HWY_NAMESPACE::V4;
+using moraine::HWY_NAMESPACE::load;
+using moraine::HWY_NAMESPACE::store;
 
-// The bits of v rounded to bf16, in the upper half of each lane.
-template <class V>
-HWY_INLINE auto rounded(V v) {
-  const hn::RebindToUnsigned<hn::DFromV<V>> du;
-  const auto bits = hn::BitCast(du, v);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-  const auto sum = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff)));
-  const auto nan = hn::RebindMask(du, hn::IsNaN(v));
-  return hn::IfThenElse(nan, hn::Or(bits, hn::Set(du, 0x400000)), sum);
-}
+constexpr int64_t kSide = kPanel;                   // of a tile
+constexpr int64_t kMaxWords = kSide * kSide;        // of a tile of f32; half as many of bf16
+constexpr int64_t kAheadTiles = 2;                  // asked for into L2
+constexpr int64_t kStreamBytes = int64_t{4} << 20;  // a larger pack passes the caches by
+constexpr int64_t kLanes = hn::MaxLanes(DF());
 
-template <class V>
-HWY_INLINE V pair_words(V lower, V upper) {
-  return hn::Or(hn::ShiftRight<16>(lower), hn::And(upper, hn::Set(hn::DFromV<V>(), 0xffff0000u)));
-}
-
-// Four words along k of one row: steps s .. s + 3.
-HWY_INLINE V4 four_words(const float* row, int64_t s, bool bf16) {
-  const D4 d;
-  if (!bf16) return hn::BitCast(U4(), hn::LoadU(d, row + s));
-  const auto first = hn::LoadU(d, row + 2 * s), second = hn::LoadU(d, row + 2 * s + 4);
-  return pair_words(rounded(hn::ConcatEven(d, second, first)),
-                    rounded(hn::ConcatOdd(d, second, first)));
-}
-
-// Steps [s0, s1) of outputs from j on.
-struct PanelPart {
-  int64_t j, s0, s1;
+// Rows and columns of one group's matrix as it lies in memory.
+struct Matrix {
+  const float* from;
+  int64_t rows, columns;
 };
 
-// Four outputs, steps in fours.
-HWY_INLINE void pack_fours(uint32_t* panel, const PanelSource& p, bool bf16,
-                           const PanelPart& part) {
-  const int64_t ld = p.row_stride, j = part.j;
-  const float* row = p.from + j * ld;
-  for (int64_t s = part.s0; s < part.s1; s += 4) {
-    V4 a = four_words(row, s, bf16), b = four_words(row + ld, s, bf16);
-    V4 c = four_words(row + 2 * ld, s, bf16), d = four_words(row + 3 * ld, s, bf16);
-    transpose_4x4(a, b, c, d);
-    uint32_t* to = panel + s * kPanel + j;
-    hn::StoreU(a, U4(), to);
-    hn::StoreU(b, U4(), to + kPanel);
-    hn::StoreU(c, U4(), to + 2 * kPanel);
-    hn::StoreU(d, U4(), to + 3 * kPanel);
-  }
-}
+// Where the tiles of one group's matrix go; null: nowhere.
+struct Packs {
+  uint32_t *by_rows, *by_columns;  // panels are 32 rows, or 32 columns
+  bool stream;                     // past the caches
+};
 
-#if HWY_TARGET == HWY_AVX3
-// Sixteen words along k of one row: steps s .. s + 15.
-HWY_INLINE __m512i sixteen_words(const float* row, int64_t s, bool bf16) {
-  const DF d;
-  if (!bf16) return _mm512_loadu_si512(row + s);
-  alignas(64) static constexpr uint16_t kUpper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
-                                                      23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
-                                                      45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-  const auto first = rounded(hn::LoadU(d, row + 2 * s)),
-             second = rounded(hn::LoadU(d, row + 2 * s + 16));
-  return _mm512_permutex2var_epi16(first.raw, _mm512_load_si512(kUpper), second.raw);
-}
+// Rows of a tile as the pack's type, zeros beyond the matrix.
+template <class E>
+struct RowsOfTile {
+  alignas(64) E at[kSide][kSide];
+};
 
-// Sixteen outputs, steps in sixteens; returns the first step that is left.
-HWY_INLINE int64_t pack_sixteens(uint32_t* panel, const PanelSource& p, bool bf16,
-                                 const PanelPart& part) {
-  int64_t s = part.s0;
-  for (; s + 16 <= part.s1; s += 16) {
-    __m512i word[16];
-    HWY_UNROLL(16)
-    for (int i = 0; i < 16; ++i) {
-      word[i] = sixteen_words(p.from + (part.j + i) * p.row_stride, s, bf16);
+template <class E>
+HWY_INLINE void read_tile(const Matrix& m, int64_t row, int64_t column, RowsOfTile<E>& to) {
+  const DF df;
+  const int64_t rows = std::min(kSide, m.rows - row), columns = std::min(kSide, m.columns - column);
+  const bool whole = columns == kSide, more = column + kAheadTiles * kSide < m.columns;
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* from = m.from + (row + i) * m.columns + column;
+    if (more) {
+      __builtin_prefetch(from + kAheadTiles * kSide, 0, 2);
+      __builtin_prefetch(from + kAheadTiles * kSide + kSide / 2, 0, 2);
     }
-    moraine::HWY_NAMESPACE::transpose_16x16(word);
-    HWY_UNROLL(16)
-    for (int i = 0; i < 16; ++i) _mm512_storeu_si512(panel + (s + i) * kPanel + part.j, word[i]);
-  }
-  return s;
-}
-#endif
-
-// Rows of the source are outputs: blocks of outputs x steps are transposed in registers.
-void pack_rows(uint32_t* panel, const PanelSource& p, bool bf16) {
-  constexpr int64_t kStepsAtOnce = 64;  // 8 KiB of the panel: its lines are completed in L1
-  const int64_t steps = bf16 ? (p.k + 1) / 2 : p.k, whole = (bf16 ? p.k / 2 : p.k) / 4 * 4;
-  const int64_t outputs = p.outputs / 4 * 4;
-  for (int64_t s0 = 0; s0 < whole; s0 += kStepsAtOnce) {
-    const int64_t s1 = std::min(s0 + kStepsAtOnce, whole);
-    int64_t j = 0;
-#if HWY_TARGET == HWY_AVX3
-    for (; j + 16 <= outputs; j += 16) {
-      const int64_t rest = pack_sixteens(panel, p, bf16, {j, s0, s1});
-      for (int64_t i = j; i < j + 16; i += 4) pack_fours(panel, p, bf16, {i, rest, s1});
+    alignas(64) float padded[kSide];
+    if (!whole) {
+      std::memcpy(padded, from, static_cast<size_t>(columns) * sizeof(float));
+      std::fill(padded + columns, padded + kSide, 0.0f);
+      from = padded;
     }
-#endif
-    for (; j < outputs; j += 4) pack_fours(panel, p, bf16, {j, s0, s1});
+    HWY_UNROLL(4)
+    for (int64_t j = 0; j < kSide; j += kLanes) store(load(df, from + j), df, &to.at[i][j]);
   }
-  pack_words(panel, p, false, bf16, 0, whole, outputs, kPanel);
-  pack_words(panel, p, false, bf16, whole, steps, 0, kPanel);
+  std::memset(to.at[rows < kSide ? rows : 0], 0,
+              static_cast<size_t>(kSide - rows) * sizeof to.at[0]);
 }
 
-// Rows of the source are inputs: whole vectors are copied, two rows at a time for bf16.
-void pack_columns(uint32_t* panel, const PanelSource& p, bool bf16) {
-  const DF d;
+// out[s][j] = word s of row j.
+HWY_INLINE void transpose_words(const uint32_t* rows, int64_t words, uint32_t* out) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int64_t s = 0; s < words; ++s) {
+    for (int64_t j = 0; j < kSide; ++j) out[s * kSide + j] = rows[j * words + s];
+  }
+#elif HWY_TARGET == HWY_AVX3
+  for (int64_t j = 0; j < kSide; j += 16) {
+    for (int64_t s = 0; s < words; s += 16) {
+      __m512i block[16];
+      HWY_UNROLL(16)
+      for (int i = 0; i < 16; ++i) block[i] = _mm512_load_si512(rows + (j + i) * words + s);
+      moraine::HWY_NAMESPACE::transpose_16x16(block);
+      HWY_UNROLL(16)
+      for (int i = 0; i < 16; ++i) _mm512_store_si512(out + (s + i) * kSide + j, block[i]);
+    }
+  }
+#else
+  using moraine::HWY_NAMESPACE::U4;
+  using moraine::HWY_NAMESPACE::V4;
+  const U4 d;
+  for (int64_t j = 0; j < kSide; j += 4) {
+    for (int64_t s = 0; s < words; s += 4) {
+      const uint32_t* from = rows + j * words + s;
+      V4 row0 = hn::Load(d, from), row1 = hn::Load(d, from + words),
+         row2 = hn::Load(d, from + 2 * words), row3 = hn::Load(d, from + 3 * words);
+      moraine::HWY_NAMESPACE::transpose_4x4(row0, row1, row2, row3);
+      uint32_t* to = out + s * kSide + j;
+      hn::Store(row0, d, to), hn::Store(row1, d, to + kSide);
+      hn::Store(row2, d, to + 2 * kSide), hn::Store(row3, d, to + 3 * kSide);
+    }
+  }
+#endif
+}
+
+// out[s][j] = the words of column j: rows s, or rows 2s and 2s + 1.
+HWY_INLINE void pair_rows(const RowsOfTile<float>& tile, uint32_t* out) {
+  std::memcpy(out, tile.at, sizeof tile.at);
+}
+
+HWY_INLINE void pair_rows(const RowsOfTile<BF16>& tile, uint32_t* out) {
   const hn::RebindToUnsigned<DF> du;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t steps = bf16 ? (p.k + 1) / 2 : p.k, whole = bf16 ? p.k / 2 : p.k;
-  const int64_t outputs = p.outputs / lanes * lanes, ld = p.row_stride;
-  for (int64_t s = 0; s < whole; ++s) {
-    const float* row = p.from + (bf16 ? 2 * s : s) * ld;
-    uint32_t* to = panel + s * kPanel;
-    for (int64_t j = 0; j < outputs; j += lanes) {
-      const auto lower = hn::LoadU(d, row + j);
-      auto words = hn::BitCast(du, lower);
-      if (bf16) words = pair_words(rounded(lower), rounded(hn::LoadU(d, row + ld + j)));
-      hn::StoreU(words, du, to + j);
+  const hn::Rebind<uint16_t, DF> d16;
+  for (int64_t s = 0; s < kSide / 2; ++s) {
+    const auto* lower = reinterpret_cast<const uint16_t*>(tile.at[2 * s]);
+    const auto* upper = reinterpret_cast<const uint16_t*>(tile.at[2 * s + 1]);
+    HWY_UNROLL(4)
+    for (int64_t j = 0; j < kSide; j += kLanes) {
+      const auto low = hn::PromoteTo(du, hn::Load(d16, lower + j)),
+                 high = hn::PromoteTo(du, hn::Load(d16, upper + j));
+      hn::Store(hn::Or(low, hn::ShiftLeft<16>(high)), du, out + s * kSide + j);
     }
   }
-  pack_words(panel, p, true, bf16, 0, whole, outputs, kPanel);
-  pack_words(panel, p, true, bf16, whole, steps, 0, kPanel);
 }
 
-#else  // one lane: no blocks to transpose
-
-void pack_rows(uint32_t* panel, const PanelSource& p, bool bf16) {
-  pack_words(panel, p, false, bf16, 0, bf16 ? (p.k + 1) / 2 : p.k, 0, kPanel);
+// A tile's part of a panel.
+HWY_INLINE void write(uint32_t* to, const uint32_t* words, int64_t count, bool stream) {
+  if (!stream) {
+    std::memcpy(to, words, static_cast<size_t>(count) * sizeof(uint32_t));
+    return;
+  }
+  const hn::RebindToUnsigned<DF> du;
+  for (int64_t i = 0; i < count; i += kLanes) hn::Stream(hn::Load(du, words + i), du, to + i);
 }
 
-void pack_columns(uint32_t* panel, const PanelSource& p, bool bf16) {
-  pack_words(panel, p, true, bf16, 0, bf16 ? (p.k + 1) / 2 : p.k, 0, kPanel);
+// Rows [row, row + 32) of a matrix, to their places in both packs.
+template <class E>
+void pack_tiles(const Matrix& m, const Packs& to, int64_t row) {
+  constexpr int64_t kPer = 4 / sizeof(E),
+                    kWords = kSide / kPer;  // elements of a word, words of a row
+  const int64_t row_words = ceil_div(m.rows, kPer), column_words = ceil_div(m.columns, kPer);
+  for (int64_t column = 0; column < m.columns; column += kSide) {
+    RowsOfTile<E> tile;
+    alignas(64) uint32_t words[kMaxWords];
+    read_tile(m, row, column, tile);
+    if (to.by_rows != nullptr) {
+      const int64_t first = column / kPer, steps = std::min(kWords, column_words - first);
+      transpose_words(reinterpret_cast<const uint32_t*>(tile.at), kWords, words);
+      write(to.by_rows + (row / kSide * column_words + first) * kPanel, words, steps * kPanel,
+            to.stream);
+    }
+    if (to.by_columns != nullptr) {
+      const int64_t first = row / kPer, steps = std::min(kWords, row_words - first);
+      pair_rows(tile, words);
+      write(to.by_columns + (column / kSide * row_words + first) * kPanel, words, steps * kPanel,
+            to.stream);
+    }
+  }
 }
 
-#endif
-
-// Panel `panel` of group `group`.
-void pack_panel(const PackMatrix& a, int64_t group, int64_t panel) {
-  const PackedMatrix& m = a.packed;
-  const bool bf16 = m.dtype == DType::kBF16;
-  const int64_t steps = bf16 ? (m.k + 1) / 2 : m.k, panels = (m.n + kPanel - 1) / kPanel;
-  const int64_t j0 = panel * kPanel;
-  const float* w = a.w.as<float>() + group * m.n * m.k;
-  uint32_t* to = static_cast<uint32_t*>(m.data) + (group * panels + panel) * steps * kPanel;
-  const PanelSource source = {.from = a.transpose ? w + j0 : w + j0 * m.k,
-                              .row_stride = a.transpose ? m.n : m.k,
-                              .outputs = std::min(kPanel, m.n - j0),
-                              .k = m.k};
-  a.transpose ? pack_columns(to, source, bf16) : pack_rows(to, source, bf16);
+// Rows [32 block, 32 block + 32) of group `group`.
+void pack_rows_of(const PackMatrix& a, int64_t group, int64_t block) {
+  const bool bf16 = a.packed.dtype == DType::kBF16;
+  const int64_t rows = a.transpose ? a.packed.k : a.packed.n,
+                columns = a.transpose ? a.packed.n : a.packed.k;
+  const auto words_of = [group](const PackedMatrix& p) {
+    return p.data == nullptr ? nullptr : reinterpret_cast<uint32_t*>(packed_group(p, group));
+  };
+  uint32_t *const packed = words_of(a.packed), *const other = words_of(a.transposed);
+  const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 64 == 0; };
+  const Packs to = {
+      .by_rows = a.transpose ? other : packed,
+      .by_columns = a.transpose ? packed : other,
+      .stream = packed_bytes(a.packed) > kStreamBytes && aligned(packed) && aligned(other)};
+  const Matrix m = {a.w.as<float>() + group * rows * columns, rows, columns};
+  bf16 ? pack_tiles<BF16>(m, to, block * kSide) : pack_tiles<float>(m, to, block * kSide);
+  if (to.stream) hwy::FlushStream();
 }
 
 }  // namespace HWY_NAMESPACE
@@ -213,14 +191,14 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace moraine::cpu {
-HWY_EXPORT(pack_panel);
+HWY_EXPORT(pack_rows_of);
 
 void pack_matrix(Context& ctx, const PackMatrix& a) {
   MR_CHECK(a.packed.dtype != DType::kF64, "the cpu backend has no f64 packs");
-  const int64_t panels = (a.packed.n + kPanel - 1) / kPanel;
-  const auto pack = HWY_DYNAMIC_DISPATCH(pack_panel);
-  ctx.pool->parallel_for(a.packed.groups * panels,
-                         [&](int64_t task, int) { pack(a, task / panels, task % panels); });
+  const int64_t blocks = ceil_div(a.transpose ? a.packed.k : a.packed.n, kPanel);
+  const auto pack = HWY_DYNAMIC_DISPATCH(pack_rows_of);
+  ctx.pool->parallel_for(a.packed.groups * blocks,
+                         [&](int64_t task, int) { pack(a, task / blocks, task % blocks); });
 }
 }  // namespace moraine::cpu
 #endif  // HWY_ONCE
