@@ -83,6 +83,7 @@ class ForwardWorker {
 
  private:
   static constexpr int64_t kGroupsAhead = 2;  // of prefetches: 16 KiB at width 128
+  static constexpr int64_t kPieces = 4;  // of a group's keys, and of its values, between prefetches
 
   static Word* take(Word*& from, int64_t n) {
     Word* p = from;
@@ -163,33 +164,50 @@ class ForwardWorker {
     num_panels_ = 0;
   }
 
-  // Groups [from, to] of keys; positions that the document does not have yet become zeros.
+  // Groups [from, to] of keys; positions that the document does not have yet become zeros. In pieces, because what is
+  // asked for at once waits for a place among the few lines that a core has under way, and all behind it.
   HWY_NOINLINE void pack_keys(const Part& part, int64_t block, int64_t from, int64_t to) {
-    const Element *k = a_.k.as<Element>(), *v = a_.v.as<Element>();
+    const int64_t piece = round_up((d_ + kPieces - 1) / kPieces, kGroup);
     for (int64_t g = from; g <= to; ++g) {
-      prefetch_keys(part, g + kGroupsAhead);
-      const int64_t first = g * kGroup, column = first - block * kBlock,
-                    rows = std::min(kGroup, part.keys - first),
-                    offset = (part.key_row(first) * K_ + task_.key_head) * d_;
-      pack_columns<F>(k + offset, K_ * d_, rows, d_, keys_ + column, kBlock);
-      pack_rows<F>(v + offset, K_ * d_, rows, kGroup, d_, values_ + column / F::kPair * width_,
-                   width_);
+      const int64_t column = g * kGroup - block * kBlock;
+      const Keys keys = keys_of(part, g), next = keys_of(part, g + kGroupsAhead);
+      for (int64_t i = 0; i < kPieces; ++i) {
+        ask_for(next, i);
+        const int64_t c = i * piece, n = std::min(piece, d_ - c);
+        if (n <= 0) continue;
+        pack_columns<F>(keys.k + c, K_ * d_, keys.rows, n, keys_ + c / F::kPair * kBlock + column,
+                        kBlock);
+      }
+      for (int64_t i = 0; i < kPieces; ++i) {
+        ask_for(next, kPieces + i);
+        const int64_t r = i * kGroup / kPieces;
+        pack_rows<F>(keys.v + r * K_ * d_, K_ * d_, keys.rows - r, kGroup / kPieces, d_,
+                     values_ + (column + r) / F::kPair * width_, width_);
+      }
     }
   }
 
-  // Rows of one head are short runs far apart, which hardware prefetchers do not follow: decoding
-  // waits for nothing else.
-  HWY_INLINE void prefetch_keys(const Part& part, int64_t g) {
-    const int64_t end = std::min((g + 1) * kGroup, part.keys);
-    const auto bytes = d_ * static_cast<int64_t>(sizeof(Element));
-    if (g * kGroup >= end) return;
-    const int64_t first = part.key_row(g * kGroup) - g * kGroup;
-    for (int64_t j = g * kGroup; j < end; ++j) {
-      const int64_t offset = ((first + j) * K_ + task_.key_head) * bytes;
-      for (int64_t b = 0; b < bytes; b += 64) {
-        hwy::Prefetch(static_cast<const char*>(a_.k.data) + offset + b);
-        hwy::Prefetch(static_cast<const char*>(a_.v.data) + offset + b);
-      }
+  // A group of keys and values of the task's head, as many as there are.
+  struct Keys {
+    const Element *k, *v;
+    int64_t rows;
+  };
+
+  HWY_INLINE Keys keys_of(const Part& part, int64_t g) const {
+    const int64_t rows = std::min(kGroup, part.keys - g * kGroup);
+    if (rows <= 0) return {nullptr, nullptr, 0};
+    const int64_t offset = (part.key_row(g * kGroup) * K_ + task_.key_head) * d_;
+    return {a_.k.as<Element>() + offset, a_.v.as<Element>() + offset, rows};
+  }
+
+  // Rows of one head are short runs far apart, which hardware prefetchers do not follow: decoding waits for nothing
+  // else. Piece i of 2 * kPieces.
+  HWY_INLINE void ask_for(const Keys& keys, int64_t i) const {
+    constexpr int64_t kRows = kGroup / (2 * kPieces), kLine = 64 / sizeof(Element);
+    for (int64_t j = i * kRows; j < std::min((i + 1) * kRows, keys.rows); ++j) {
+      const int64_t row = j * K_ * d_;
+      for (int64_t c = 0; c < d_; c += kLine)
+        hwy::Prefetch(keys.k + row + c), hwy::Prefetch(keys.v + row + c);
     }
   }
 
@@ -371,16 +389,34 @@ HWY_EXPORT(run_forward);
 
 namespace {
 
-// Any split gives the same bits. Long tasks share packed keys among more rows; the machine wants
-// several tasks per thread. The last rows of the batch, which tend to see most keys, go first.
+// Rows of a task: as many as share packed keys, but several tasks for each thread; and of documents with few rows only
+// so many that the heads of one, which lie side by side in memory, are read soon after each other.
+int64_t rows_of_task(const AttentionForward& a, int64_t wanted) {
+  constexpr int64_t kMostRows = 256;
+  constexpr double kNearBytes = 2 << 20;  // keys and values, all heads
+  const int64_t T = a.q.dims[0], K = a.k.dims[1];
+  const auto rows_of_document =
+      static_cast<double>(T) / static_cast<double>(std::max<size_t>(1, a.segments.size()));
+  const double seen = static_cast<double>(visible_pairs(a.segments, a.window)) /
+                      static_cast<double>(T),
+               document = 2 * seen * static_cast<double>(K * a.k.dims[2] * dtype_bytes(a.k.dtype));
+  int64_t rows = kMostRows;
+  const auto far = [&] {
+    const double documents = static_cast<double>(rows) / rows_of_document;
+    return documents > 1 && documents * document > kNearBytes;
+  };
+  while (rows > 1 && ((T + rows - 1) / rows * K < wanted || far())) rows /= 2;
+  return rows;
+}
+
+// Any split gives the same bits. The last rows of the batch, which tend to see most keys, go first.
 void forward_tasks(Context& ctx, const AttentionForward& a, std::span<const int64_t> keys) {
-  constexpr int64_t kMostRows = 256, kTasksPerThread = 4;
+  constexpr int64_t kTasksPerThread = 4;
   const int64_t T = a.q.dims[0], H = a.q.dims[1], K = a.k.dims[1], group = H / K;
   MR_CHECK(a.q.dtype != DType::kF64, "f64 is for the reference");
   MR_CHECK(a.q.dims[2] <= attention::kMaxWidth, "head width %ld", long(a.q.dims[2]));
-  const int64_t wanted = kTasksPerThread * ctx.pool->threads();
-  int64_t rows = kMostRows;
-  while (rows > 1 && (T + rows - 1) / rows * K < wanted) rows /= 2;
+  if (T == 0) return;
+  const int64_t rows = rows_of_task(a, kTasksPerThread * ctx.pool->threads());
   const int64_t blocks = (T + rows - 1) / rows;
   const bool split_heads = blocks * K < ctx.pool->threads();
   const int64_t splits = split_heads ? group : 1, heads = group / splits;
