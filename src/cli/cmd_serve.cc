@@ -53,7 +53,8 @@ void declare_model(Flags& flags, ServeFlags& f) {
       .integer("rows", &f.model.rows, "Rows of one step at most; changes no bit.", 1, 1 << 20)
       .integer("cache-mib", &f.model.cache_mib,
                "Memory of keys and values; 0: for all sequences at full length, at most a quarter "
-               "of the memory that is free, of a GPU's as much as that takes.",
+               "of the memory that is free and half of what the weights leave, of a GPU's as much "
+               "as that takes.",
                0, 1 << 30)
       .integer("grammar-mib", &f.model.grammar_mib,
                "Memory of compiled schemas and of token masks that answers of one schema share.", 1,

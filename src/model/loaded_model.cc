@@ -6,8 +6,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/resident.h"
+#include "base/saturate.h"
 #include "comm/all_ranks.h"
 #include "comm/collectives.h"
+#include "kernels/check_tensor.h"
 #include "kernels/gpu/open_device.h"
 #include "kernels/gpu/operations.h"
 #include "kernels/host_copy.h"
@@ -72,6 +74,32 @@ bool wants_coarse_head(const LoadOptions& o, const ModelConfig& config, DType co
   };
   return o.head == "two-stage" || (bytes(WeightFormat::kPlain) >= kLargeHeadBytes &&
                                    bytes(WeightFormat::kQ8) <= available_memory_bytes() / 4);
+}
+
+// Of one of the ranks that share it.
+CacheOptions cache_of(const LoadOptions& options) {
+  CacheOptions cache = options.cache;
+  if (options.ranks.cache != nullptr) {
+    cache.members = options.ranks.cache->size();
+    cache.member = options.ranks.cache->rank();
+    cache.page_rows *= cache.members;
+  }
+  return cache;
+}
+
+int64_t position_bytes(const ModelConfig& config, const ModelOptions& model,
+                       const CacheOptions& cache) {
+  const int64_t page = page_bytes(config, model.compute, cache.page_rows, cache.members);
+  const int64_t tables = config.sliding_window > 0 ? 2 : 1;
+  return add_saturated(
+      multiply_saturated(cache.pages, page),
+      model.positions * tables * config.rotary() * dtype_bytes(wide_dtype(model.compute)));
+}
+
+// Before any of it is taken.
+void check_memory(const std::string& path, const ModelMemory& wanted) {
+  const std::string lacks = model_shortage(wanted, available_memory_bytes());
+  if (!lacks.empty()) throw_error(Code::kInvalidArgument, "open model {}: {}", path, lacks);
 }
 
 }  // namespace
@@ -203,23 +231,16 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
                               .packed = m->packed_.get(),
                               .coarse_head = wants_coarse_head(options, config, compute)};
   if (m->gpu_ != nullptr) gpu::require_operations(operations_of(config, model), "a model");
+  const CacheOptions cache = cache_of(options);
+  const ParameterTable held = held_parameters(config, m->exchange_.get(), m->gather_.get());
+  if (mode == Arena::Mode::kReal && m->gpu_ == nullptr)
+    check_memory(directory.path(), {.parameters = m->packed_ == nullptr ? held.total_count : 0,
+                                    .compute = compute,
+                                    .cached_positions = cache.pages * cache.page_rows,
+                                    .position_bytes = position_bytes(config, model, cache)});
   Tensor master;
-  if (m->packed_ == nullptr) {
-    const ParameterTable held = held_parameters(config, m->exchange_.get(), m->gather_.get());
-    const bool taken = mode == Arena::Mode::kReal && m->gpu_ == nullptr;
-    const std::string lacks =
-        taken ? model_shortage(held.total_count, compute, available_memory_bytes()) : "";
-    if (!lacks.empty())
-      throw_error(Code::kInvalidArgument, "open model {}: {}", directory.path(), lacks);
-    master = m->read_master(directory, held);
-  }
+  if (m->packed_ == nullptr) master = m->read_master(directory, held);
   m->model_ = std::make_unique<Model>(m->arena_, config, model, master);
-  CacheOptions cache = options.cache;
-  if (ranks.cache != nullptr) {
-    cache.members = ranks.cache->size();
-    cache.member = ranks.cache->rank();
-    cache.page_rows *= cache.members;
-  }
   if (cache.pages > 0) m->cache_ = make_cache(m->arena_, config, compute, cache);
   if (m->gather_ != nullptr)
     m->arena_.note_taken("experts.low_latency", "comm",

@@ -1,4 +1,4 @@
-// ModelMemory: f32 as they are read, and the packs made of them, are there at once.
+// ModelMemory: weights as f32, as they are read, and the packs made of them are there at once.
 #include "model/model_memory.h"
 
 #include <fmt/format.h>
@@ -11,15 +11,21 @@ int64_t read_model_bytes(int64_t parameters, DType compute) {
   return multiply_saturated(parameters, 4 + dtype_bytes(compute));
 }
 
-std::string model_shortage(int64_t parameters, DType compute, int64_t available) {
-  const int64_t wanted = read_model_bytes(parameters, compute);
-  if (wanted <= available) return "";
+std::string model_shortage(const ModelMemory& m, int64_t available) {
   constexpr double kGib = 1 << 30;
+  const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / kGib; };
+  const int64_t weights = read_model_bytes(m.parameters, m.compute);
+  if (weights > available)
+    return fmt::format(
+        "{} parameters take {:.1f} GiB, as f32 and packed as {}, and {:.1f} are free; `moraine "
+        "quantize` makes a form that is mapped when it is used",
+        m.parameters, gib(weights), dtype_name(m.compute), gib(available));
+  if (add_saturated(weights, m.position_bytes) <= available) return "";
   return fmt::format(
-      "{} parameters take {:.1f} GiB, as f32 and packed as {}, and {:.1f} are free; `moraine "
-      "quantize` makes a form that is mapped when it is used",
-      parameters, static_cast<double>(wanted) / kGib, dtype_name(compute),
-      static_cast<double>(available) / kGib);
+      "keys and values of {} positions take {:.1f} GiB{}, and {:.1f} are free; a shorter context, "
+      "fewer sequences or a smaller cache take less",
+      m.cached_positions, gib(m.position_bytes),
+      weights == 0 ? "" : fmt::format(" beside {:.1f} of weights", gib(weights)), gib(available));
 }
 
 }  // namespace moraine

@@ -1,4 +1,4 @@
-// ModelMemory: whether there is room for a model whose weights are read, not mapped.
+// ModelMemory: whether there is room for a model: for weights that are read, not mapped, and for its cache.
 //
 // The kernel hands out more than there is, and ends whoever touches it: better to say so before reading.
 #pragma once
@@ -10,9 +10,17 @@
 
 namespace moraine {
 
+// What a model takes of the host's memory, but for activations.
+struct ModelMemory {
+  int64_t parameters = 0;  // that are read; 0: packs are mapped
+  DType compute = DType::kF32;
+  int64_t cached_positions = 0;
+  int64_t position_bytes = 0;  // of the cache, and of tables that have a row for each position
+};
+
 // Bytes of `parameters`, f32 as they are read and packed as `compute`; INT64_MAX if that is not enough to count them.
 int64_t read_model_bytes(int64_t parameters, DType compute);
-// What `parameters`, read as f32 and packed as `compute`, lack of `available` bytes, and what to do; empty: nothing.
-std::string model_shortage(int64_t parameters, DType compute, int64_t available);
+// What is lacking of `available` bytes, and what to do; empty: nothing.
+std::string model_shortage(const ModelMemory& memory, int64_t available);
 
 }  // namespace moraine

@@ -346,14 +346,31 @@ TEST_F(Packed, AFullDiskOrADeathLeavesNoHalfModel) {
 
 // It was read until the kernel ended the program.
 TEST_F(Packed, AModelThatIsReadNeedsRoomForF32AndPacks) {
-  EXPECT_EQ(model_shortage(100, DType::kF32, 800), "");
-  EXPECT_NE(model_shortage(100, DType::kF32, 799), "");
-  EXPECT_EQ(model_shortage(100, DType::kBF16, 600), "");
-  const std::string text = model_shortage(8'840'488'784, DType::kBF16, int64_t{24} << 30);
-  EXPECT_EQ(text,
+  const auto shortage = [](int64_t parameters, DType compute, int64_t available) {
+    return model_shortage({.parameters = parameters, .compute = compute}, available);
+  };
+  EXPECT_EQ(shortage(100, DType::kF32, 800), "");
+  EXPECT_NE(shortage(100, DType::kF32, 799), "");
+  EXPECT_EQ(shortage(100, DType::kBF16, 600), "");
+  EXPECT_EQ(shortage(8'840'488'784, DType::kBF16, int64_t{24} << 30),
             "8840488784 parameters take 49.4 GiB, as f32 and packed as bf16, and 24.0 are free; "
             "`moraine quantize` makes a form that is mapped when it is used");
-  EXPECT_NE(model_shortage(INT64_MAX, DType::kF32, INT64_MAX - 1), "");
+  EXPECT_NE(shortage(INT64_MAX, DType::kF32, INT64_MAX - 1), "");
+}
+
+TEST_F(Packed, ACacheNeedsRoomBesideWeightsThatAreRead) {
+  ModelMemory m = {.parameters = 100, .cached_positions = 64, .position_bytes = 200};
+  EXPECT_EQ(model_shortage(m, 1000), "");
+  EXPECT_NE(model_shortage(m, 999), "");
+  m = {.cached_positions = 1 << 20, .position_bytes = int64_t{40} << 30};  // packs are mapped
+  const std::string remedy = "a shorter context, fewer sequences or a smaller cache take less",
+                    positions = "keys and values of 1048576 positions take 40.0 GiB";
+  EXPECT_EQ(model_shortage(m, int64_t{24} << 30), positions + ", and 24.0 are free; " + remedy);
+  m.parameters = int64_t{1} << 27;
+  EXPECT_EQ(model_shortage(m, int64_t{24} << 30),
+            positions + " beside 1.0 of weights, and 24.0 are free; " + remedy);
+  m.position_bytes = INT64_MAX;
+  EXPECT_NE(model_shortage(m, INT64_MAX - 1), "");
 }
 
 TEST_F(Packed, DamageIsFoundAndNamed) {

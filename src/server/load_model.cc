@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "model/model_memory.h"
+#include "model/parameters.h"
 #include "server/answer.h"
 #include "server/chat_prompt.h"
 #include "server/engine_generator.h"
@@ -91,16 +93,29 @@ std::shared_ptr<const TokenTrie> make_trie(const Tokenizer& tokenizer, const Mod
   return std::make_shared<TokenTrie>(tokenizer, config.vocab_size, literal);
 }
 
+// Of the weights of all ranks of this host, if they are read, not mapped.
+int64_t weight_bytes(const ModelDirectory& directory, const ServeModelOptions& o, DType compute) {
+  if (directory.packed()) return 0;
+  const ParameterTable table = build_parameters(directory.config());
+  const int64_t ranks = o.ranks == nullptr ? 1 : o.ranks->size(),
+                here = o.ranks == nullptr ? 1 : o.ranks->on_this_host();
+  const int64_t experts = table.expert_count() / ranks * here;
+  return read_model_bytes((table.total_count - table.expert_count()) * here + experts, compute);
+}
+
 // Pages of the cache: what was asked for, else full length for all sequences, within the memory.
-int64_t pages_of(const ServeModelOptions& o, const ModelConfig& config, DType compute,
+int64_t pages_of(const ServeModelOptions& o, const ModelDirectory& directory, DType compute,
                  int64_t context) {
+  const ModelConfig& config = directory.config();
   const int64_t members = o.ranks != nullptr && o.share_cache ? o.ranks->size() : 1;
   const int64_t page_rows = kPageRows * members, each = (context + page_rows - 1) / page_rows;
   const int64_t bytes = page_bytes(config, compute, page_rows, members);
   const int64_t here = o.ranks == nullptr ? 1 : o.ranks->on_this_host();
-  const int64_t quarter = available_device_bytes(o.device) / 4 / here;
+  const int64_t free = available_device_bytes(o.device),
+                left = free - weight_bytes(directory, o, compute);
+  const int64_t most = (left > 0 ? std::min(free / 4, left / 2) : free / 4) / here;
   const int64_t pages =
-      o.cache_mib > 0 ? (o.cache_mib << 20) / bytes : std::min(each * o.sequences, quarter / bytes);
+      o.cache_mib > 0 ? (o.cache_mib << 20) / bytes : std::min(each * o.sequences, most / bytes);
   if (pages < each)
     throw_error(Code::kInvalidArgument,
                 "serve {}: the cache has {} pages of {} bytes, one request of {} positions needs "
@@ -176,7 +191,7 @@ std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs, const Serve
                             .device = o.device,
                             .rows = o.rows,
                             .positions = m->context,
-                            .pages = pages_of(o, config, compute, m->context),
+                            .pages = pages_of(o, directory, compute, m->context),
                             .sequences = o.sequences,
                             .share_cache = o.share_cache,
                             .low_latency = o.low_latency,

@@ -87,6 +87,26 @@ TEST(BenchProgram, MorePositionsThanTheModelWasMadeForAreRefusedByTheirFlags) {
   }
 }
 
+// It took what the kernel promised, until the kernel ended it without a word.
+TEST(BenchProgram, ACacheThatIsLargerThanMemoryIsRefused) {
+  const TestFolder folder;
+  posix_file_system().write_atomic(
+      folder.file("long.toml"),
+      "[model]\nvocab_size = 64\nhidden = 32\nlayers = 1\nheads = 8\nkv_heads = 8\nhead_dim = "
+      "128\nexpert_hidden = 32\nrouter_hidden = 8\nmax_positions = 2097152\n");
+  const std::string model = folder.file("long");
+  EXPECT_EQ(
+      run_program(folder.path(), {"import", "--random", folder.file("long.toml"), "--out", model})
+          .exit_code,
+      0);
+  const Ended ended = run_program(folder.path(), {"bench", "decode", "--model", model, "--context",
+                                                  "1048576", "--concurrency", "1024"});
+  EXPECT_EQ(ended.exit_code, 10);  // of 8 TiB of keys and values
+  EXPECT_EQ(ended.out, "");
+  for (const char* piece : {"open model ", "keys and values of 10", " are free; a shorter context"})
+    EXPECT_NE(ended.err.find(piece), std::string::npos) << ended.err;
+}
+
 TEST(BenchProgram, ServeDrawsLatencyTargets) {
   const TestFolder folder;
   const auto serve = [&](std::vector<std::string> more) {
