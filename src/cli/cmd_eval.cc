@@ -19,6 +19,7 @@
 #include "eval/score.h"
 #include "kernels/gpu/open_device.h"
 #include "model/loaded_model.h"
+#include "parallel/host_memory.h"
 #include "parallel/rank_threads.h"
 
 namespace moraine {
@@ -48,6 +49,7 @@ std::unique_ptr<LoadedModel> open_model(const EvalFlags& f, const ModelDirectory
   load.ranks.rows = f.ranks;
   if (f.ranks != nullptr) {
     load.threads = rank_threads(load.threads, *f.ranks);
+    load.host_free = free_before_taking(*f.ranks);
     rows = (rows + f.ranks->size() - 1) / f.ranks->size();
   }
   load.tokens = std::max<int64_t>(1, rows / window) * window;

@@ -14,6 +14,7 @@
 #include "infer/rank_steps.h"
 #include "kernels/gpu/open_device.h"
 #include "model/loaded_model.h"
+#include "parallel/host_memory.h"
 #include "parallel/rank_threads.h"
 
 namespace moraine {
@@ -91,6 +92,7 @@ void generate_on(Transport& transport, const ModelDirectory& directory, const To
   LoadOptions load = f.load;
   load.ranks = ranks.of_model(directory.config(), f.share_cache);
   load.threads = rank_threads(load.threads, ranks.steps);
+  if (!alone) load.host_free = free_before_taking(ranks.steps);
   const int64_t page_rows = kPageRows * (load.ranks.cache == nullptr ? 1 : transport.size());
   load.cache.pages = (load.positions + page_rows - 1) / page_rows;
   const std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);

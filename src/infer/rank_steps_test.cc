@@ -1,12 +1,13 @@
 // Fails if an engine on several ranks gives other bits than on one where experts are divided, wherever they are
 // placed, or leaves rounding where the cache is shared, if company or chunks change a bit there, if a busy expert stays
-// where it is, if memory is taken that was not planned, or if a lost rank goes unnoticed.
+// where it is, if memory is taken that was not planned or is not there, or if a lost rank goes unnoticed.
 #include "infer/rank_steps.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -15,6 +16,7 @@
 #include "comm/thread_ranks.h"
 #include "infer/engine.h"
 #include "model/loaded_model.h"
+#include "model/parameters.h"
 #include "model/write_packed.h"
 #include "testing/places.h"
 #include "testing/rig.h"
@@ -58,12 +60,13 @@ std::string path_of(const Shape& shape) {
                               : shape.packed;
 }
 
-std::unique_ptr<LoadedModel> open_on(const Shape& shape, StepRanks& step) {
+std::unique_ptr<LoadedModel> open_on(const Shape& shape, StepRanks& step, int64_t host_free = 0) {
   const ModelRanks ranks = {.experts = shape.experts ? &step.experts : nullptr,
                             .cache = shape.cache ? &step.cache : nullptr,
                             .guests = &step.guests};
-  return LoadedModel::open(ModelDirectory::open(posix_file_system(), path_of(shape)),
-                           options_of(shape, ranks));
+  LoadOptions options = options_of(shape, ranks);
+  options.host_free = host_free;
+  return LoadedModel::open(ModelDirectory::open(posix_file_system(), path_of(shape)), options);
 }
 
 // Calls lead(model, ranks) on the first rank, the others follow it.
@@ -336,6 +339,34 @@ TEST(RankSteps, WhatRanksTakeIsWhatIsPlanned) {
     }
     EXPECT_GT(guests, 0);
     EXPECT_GT(slots, 4 * shape.rows * plan->config().hidden * 4);
+  }
+}
+
+// Each alone would have had room.
+TEST(RankSteps, RanksOfAHostNeedRoomForAllOfThem) {
+  const Shape shape{.ranks = 3, .experts = true, .rows = 4};
+  const ModelConfig c = ModelDirectory::open(posix_file_system(), path_of(shape)).config();
+  const ParameterTable table = build_parameters(c);
+  const int64_t shared = table.total_count - table.expert_count(),
+                weights = 8 * (3 * shared + table.expert_count()),
+                cached = 64 * page_bytes(c, DType::kF32, shape.page_rows) + 160 * c.rotary() * 4;
+  const auto open = [&](int64_t host_free) {
+    run_thread_ranks(shape.ranks, [&](Transport& transport) {
+      StepRanks ranks(transport, 0, 60);
+      open_on(shape, ranks, host_free);
+    });
+  };
+  open(weights + 3 * cached);
+  for (const auto& [free, lacks] :
+       {std::pair(weights + 3 * cached - 1, "keys and values of 1024 positions on 3 ranks"),
+        std::pair(weights - 1, " on 3 ranks of this host take ")}) {
+    try {
+      open(free);
+      ADD_FAILURE() << "opened with " << free;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kInvalidArgument);
+      EXPECT_NE(std::string(e.what()).find(lacks), std::string::npos) << e.what();
+    }
   }
 }
 

@@ -96,10 +96,36 @@ int64_t position_bytes(const ModelConfig& config, const ModelOptions& model,
       model.positions * tables * config.rotary() * dtype_bytes(wide_dtype(model.compute)));
 }
 
-// Before any of it is taken.
-void check_memory(const std::string& path, const ModelMemory& wanted) {
-  const std::string lacks = model_shortage(wanted, available_memory_bytes());
-  if (!lacks.empty()) throw_error(Code::kInvalidArgument, "open model {}: {}", path, lacks);
+// Of `own`, what this rank takes, and as much for each of the others of this host; only experts may be more or fewer.
+ModelMemory memory_of_host(ModelMemory own, const ModelConfig& config, const ModelRanks& ranks,
+                           const ExpertGather* gather) {
+  const Communicator* const some = some_of(ranks);
+  if (some == nullptr) return own;
+  const Transport& transport = some->transport();
+  ModelMemory all = own;
+  all.ranks = all.parameters = 0;
+  for (int member = 0; member < some->size(); ++member) {
+    if (transport.host_of(some->global_rank(member)) != transport.host_of(transport.rank()))
+      continue;
+    ++all.ranks;
+    all.parameters += own.parameters == 0 || gather == nullptr
+                          ? own.parameters
+                          : build_parameters(config, {gather->shape().begin(member),
+                                                      gather->shape().begin(member + 1)})
+                                .total_count;
+  }
+  all.position_bytes = multiply_saturated(all.position_bytes, all.ranks);
+  return all;
+}
+
+// Before any of it is taken. `own`: what this rank takes.
+void check_memory(const ModelDirectory& directory, const LoadOptions& options,
+                  const ExpertGather* gather, const ModelMemory& own) {
+  const int64_t free = options.host_free > 0 ? options.host_free : available_memory_bytes();
+  const std::string lacks =
+      model_shortage(memory_of_host(own, directory.config(), options.ranks, gather), free);
+  if (!lacks.empty())
+    throw_error(Code::kInvalidArgument, "open model {}: {}", directory.path(), lacks);
 }
 
 }  // namespace
@@ -234,10 +260,11 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
   const CacheOptions cache = cache_of(options);
   const ParameterTable held = held_parameters(config, m->exchange_.get(), m->gather_.get());
   if (mode == Arena::Mode::kReal && m->gpu_ == nullptr)
-    check_memory(directory.path(), {.parameters = m->packed_ == nullptr ? held.total_count : 0,
-                                    .compute = compute,
-                                    .cached_positions = cache.pages * cache.page_rows,
-                                    .position_bytes = position_bytes(config, model, cache)});
+    check_memory(directory, options, m->gather_.get(),
+                 {.parameters = m->packed_ == nullptr ? held.total_count : 0,
+                  .compute = compute,
+                  .cached_positions = cache.pages * cache.page_rows,
+                  .position_bytes = position_bytes(config, model, cache)});
   Tensor master;
   if (m->packed_ == nullptr) master = m->read_master(directory, held);
   m->model_ = std::make_unique<Model>(m->arena_, config, model, master);

@@ -30,6 +30,9 @@ struct LoadOptions {
   int64_t positions = 0;  // longest document; 0: the model's max_positions
   CacheOptions cache;     // no pages: none; page_rows and members are those of one rank
   ModelRanks ranks = {};
+  // Of ranks: bytes that were free on this host before one of them took any (parallel/host_memory.h), held against what
+  // all of this host take; 0: as it is now.
+  int64_t host_free = 0;
   // How logits are computed for who asks the engine for tokens alone: "full", "two-stage" (with a copy of the head in
   // 8 bits, if it is f32 or bf16), or "auto": in two stages where the head has kLargeHeadBytes and the copy is at most
   // a quarter of the memory that is free. The answer is the same. Of ranks only the first has a copy.

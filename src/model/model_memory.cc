@@ -15,16 +15,18 @@ std::string model_shortage(const ModelMemory& m, int64_t available) {
   constexpr double kGib = 1 << 30;
   const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / kGib; };
   const int64_t weights = read_model_bytes(m.parameters, m.compute);
+  const std::string ranks = m.ranks > 1 ? fmt::format(" on {} ranks of this host", m.ranks) : "";
   if (weights > available)
     return fmt::format(
-        "{} parameters take {:.1f} GiB, as f32 and packed as {}, and {:.1f} are free; `moraine "
+        "{} parameters{} take {:.1f} GiB, as f32 and packed as {}, and {:.1f} are free; `moraine "
         "quantize` makes a form that is mapped when it is used",
-        m.parameters, gib(weights), dtype_name(m.compute), gib(available));
+        m.parameters, ranks, gib(weights), dtype_name(m.compute), gib(available));
   if (add_saturated(weights, m.position_bytes) <= available) return "";
   return fmt::format(
-      "keys and values of {} positions take {:.1f} GiB{}, and {:.1f} are free; a shorter context, "
+      "keys and values of {} positions{} take {:.1f} GiB{}, and {:.1f} are free; a shorter "
+      "context, "
       "fewer sequences or a smaller cache take less",
-      m.cached_positions, gib(m.position_bytes),
+      m.cached_positions, ranks, gib(m.position_bytes),
       weights == 0 ? "" : fmt::format(" beside {:.1f} of weights", gib(weights)), gib(available));
 }
 

@@ -149,9 +149,9 @@ std::shared_ptr<Generator> make_generator(const ModelDirectory& directory,
                                              o.failed);
   }
   std::shared_ptr<StepRanks> version = o.ranks->begin(plan);
-  std::unique_ptr<LoadedModel> model = o.ranks->load(*version, [&] {
+  std::unique_ptr<LoadedModel> model = o.ranks->load(*version, [&](int64_t host_free) {
     const ModelRanks ranks = version->of_model(directory.config(), plan.share_cache);
-    LoadOptions load = load_options(plan, o.ranks->threads(), ranks);
+    LoadOptions load = load_options(plan, o.ranks->threads(), {ranks, host_free});
     load.head = o.head;
     return LoadedModel::open(directory, load);
   });

@@ -10,6 +10,7 @@
 #include "base/thread.h"
 #include "comm/agree.h"
 #include "comm/all_ranks.h"
+#include "parallel/host_memory.h"
 #include "parallel/rank_threads.h"
 
 namespace moraine {
@@ -101,17 +102,18 @@ std::shared_ptr<StepRanks> ServeRanks::begin(const VersionPlan& plan) {
 
 // Loading takes as long as the slowest disk: the deadline is that of control.
 std::unique_ptr<LoadedModel> ServeRanks::load(StepRanks& version, const Open& open) {
+  Communicator all(transport_, all_ranks(transport_), version.steps.channel(), "loaded",
+                   kControlSeconds);
   std::unique_ptr<LoadedModel> model;
   std::exception_ptr failure;
   std::string text;
+  const int64_t host_free = free_before_taking(all);
   try {
-    model = open();
+    model = open(host_free);
   } catch (const Error& e) {
     failure = std::current_exception();
     text = e.what();
   }
-  Communicator all(transport_, all_ranks(transport_), version.steps.channel(), "loaded",
-                   kControlSeconds);
   const std::vector<std::string> texts = all_gather_text(all, text);
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     if (texts[rank].empty()) continue;
@@ -144,21 +146,22 @@ void ServeRanks::follow(FileSystem& fs) {
 
 void ServeRanks::follow_version(FileSystem& fs, size_t slot, const VersionPlan& plan) {
   const std::shared_ptr<StepRanks> version = ranks_of(slot);
-  const std::unique_ptr<LoadedModel> model = load(*version, [&] {
+  const std::unique_ptr<LoadedModel> model = load(*version, [&](int64_t host_free) {
     const ModelDirectory directory = ModelDirectory::open(fs, plan.path);
     const ModelRanks ranks = version->of_model(directory.config(), plan.share_cache);
-    return LoadedModel::open(directory, load_options(plan, threads_, ranks));
+    return LoadedModel::open(directory, load_options(plan, threads_, {ranks, host_free}));
   });
   if (model != nullptr) follow_steps(version->steps, model->ctx(), model->model(), model->cache());
 }
 
-LoadOptions load_options(const VersionPlan& plan, int64_t threads, const ModelRanks& ranks) {
+LoadOptions load_options(const VersionPlan& plan, int64_t threads, const RankPart& part) {
   return {.dtype = plan.dtype,
           .threads = threads,
           .tokens = plan.rows,
           .positions = plan.positions,
           .cache = {.pages = plan.pages, .segments = plan.sequences},
-          .ranks = ranks,
+          .ranks = part.ranks,
+          .host_free = part.host_free,
           .device = plan.device,
           .low_latency = plan.low_latency,
           .placement = plan.placement};

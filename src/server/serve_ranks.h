@@ -42,9 +42,9 @@ class ServeRanks {
   int threads() const { return threads_; }  // that each rank computes with
 
   std::shared_ptr<StepRanks> begin(const VersionPlan& plan);
-  // What `open` gives, once all have theirs. If one fails: null, and on the first rank its own Error, or kPeerLost
-  // with that of another.
-  using Open = std::function<std::unique_ptr<LoadedModel>()>;
+  // What `open` gives, once all have theirs; it is told LoadOptions::host_free. If one fails: null, and on the first
+  // rank its own Error, or kPeerLost with that of another.
+  using Open = std::function<std::unique_ptr<LoadedModel>(int64_t host_free)>;
   std::unique_ptr<LoadedModel> load(StepRanks& version, const Open& open);
 
   void follow(FileSystem& fs);
@@ -65,7 +65,12 @@ class ServeRanks {
   std::array<std::thread, kVersions> following_;              // of the others
 };
 
+// What one of the ranks has for a version.
+struct RankPart {
+  ModelRanks ranks = {};
+  int64_t host_free = 0;
+};
 // How a version is loaded on one of the ranks, or alone.
-LoadOptions load_options(const VersionPlan& plan, int64_t threads, const ModelRanks& ranks = {});
+LoadOptions load_options(const VersionPlan& plan, int64_t threads, const RankPart& part = {});
 
 }  // namespace moraine
