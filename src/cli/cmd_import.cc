@@ -68,32 +68,57 @@ uint64_t seed_of(const ImportFlags& f, const SettingsTable& settings) {
   return static_cast<uint64_t>(seed);
 }
 
+// The folder or file of --tokenizer, or else the one that the run would take; empty: none.
+std::string tokenizer_path(FileSystem& fs, const ImportFlags& f, const SettingsTable& settings) {
+  std::string path = f.tokenizer;
+  const SettingsTable data = settings.table("data");
+  if (path.empty() && data.has("tokenizer")) data.read({{"tokenizer", &path, "", ""}}, data.keys());
+  const std::string file = fs.is_directory(path) ? join_path(path, "tokenizer.json") : path;
+  if (path.empty() || fs.exists(file)) return path;
+  throw_error(Code::kNotFound,
+              "import --random {}: {} is {}, and there is no {}; name another --tokenizer{}",
+              f.random, f.tokenizer.empty() ? "data.tokenizer" : "--tokenizer", path, file,
+              f.tokenizer.empty() ? ", or take the key out of the config" : "");
+}
+
+// With what is beside it.
+std::vector<CheckpointFile> read_tokenizer_files(FileSystem& fs, const std::string& path) {
+  if (fs.is_directory(path)) return read_language_files(fs, path);
+  std::vector<CheckpointFile> files = read_language_files(fs, parent_path(path));
+  std::erase_if(files, [](const CheckpointFile& f) { return f.name == "tokenizer.json"; });
+  files.push_back({"tokenizer.json", fs.read(path)});
+  return files;
+}
+
 // The tokenizer that a random model carries along: it may have fewer tokens than the model, not more.
 std::vector<CheckpointFile> random_language(FileSystem& fs, const ImportFlags& f,
-                                            ModelConfig& config) {
-  if (f.tokenizer.empty()) {
+                                            const SettingsTable& settings, ModelConfig& config) {
+  const std::string tokenizer = tokenizer_path(fs, f, settings);
+  if (tokenizer.empty()) {
     if (config.vocab_size > 0) return {};
     throw_error(Code::kInvalidArgument,
-                "import --random {}: model.vocab_size is not given; set it, or name a --tokenizer",
+                "import --random {}: neither model.vocab_size nor data.tokenizer is given; set "
+                "one, or name "
+                "a --tokenizer",
                 f.random);
   }
-  const int64_t tokens = Tokenizer::load(fs, f.tokenizer)->vocabulary_size();
+  const int64_t tokens = Tokenizer::load(fs, tokenizer)->vocabulary_size();
   if (config.vocab_size == 0) config.vocab_size = tokens;
   if (tokens > config.vocab_size) {
     throw_error(
         Code::kInvalidArgument,
         "import --random {}: the tokenizer {} has {} tokens, model.vocab_size is {}; wanted "
         "at least as many",
-        f.random, f.tokenizer, tokens, config.vocab_size);
+        f.random, tokenizer, tokens, config.vocab_size);
   }
-  return read_language_files(fs, f.tokenizer);
+  return read_tokenizer_files(fs, tokenizer);
 }
 
 void import_random(const ImportFlags& f) {
   FileSystem& fs = posix_file_system();
   const SettingsTable settings = SettingsTable::parse(fs.read(f.random), f.random);
   ModelConfig config = read_model_config(settings.table("model"));
-  const std::vector<CheckpointFile> files = random_language(fs, f, config);
+  const std::vector<CheckpointFile> files = random_language(fs, f, settings, config);
   const ParameterTable table = build_parameters(config);
   const InitialValues values{table, config, seed_of(f, settings)};
   Pool pool(usable_cores());
@@ -148,7 +173,8 @@ void cmd_import(const CommandLine& line) {
               "Of the stored weights; default: as they come, f32 for --random.")
       .integer("seed", &f.seed, "Of --random; default: train.seed of the config.", 0, INT64_MAX)
       .text("tokenizer", &f.tokenizer,
-            "Folder with tokenizer.json that --random carries along, and what is beside it.");
+            "Folder with tokenizer.json, or that file, that --random carries along with what is "
+            "beside it; default: data.tokenizer of the config.");
   if (!flags.parse(line)) return;
   f.seed_given = flags.given("seed");
   if (f.from.empty() == f.random.empty())

@@ -66,6 +66,28 @@ class ProgramCli : public ::testing::Test {
   TestFolder folder;
 };
 
+// As the run that begins with this model: it samples, and so does the model.
+TEST_F(ProgramCli, ARandomModelHasTheTokenizerOfItsConfig) {
+  const std::string shape =
+      "[model]\nhidden = 64\nlayers = 1\nhead_dim = 16\n[data]\ntrain = \"none\"\ntokenizer = \"";
+  posix_file_system().make_directories(folder.file("t"));
+  folder.write("t/tokenizer.json", posix_file_system().read(tokenizer_file("gpt2")));
+  folder.write("folder.toml", shape + folder.file("t") + "\"\n");
+  folder.write("file.toml", shape + tokenizer_file("gpt2") + "\"\n");
+  folder.write("absent.toml", shape + folder.file("absent") + "\"\n");
+  for (const std::string name : {"folder", "file"}) {
+    must({"import", "--random", folder.file(name + ".toml"), "--out", folder.file(name)});
+    must({"generate", "--model", folder.file(name), "--prompt", "Hi", "--max-tokens", "3"});
+  }
+  const std::string config = folder.file("absent.toml"), out = folder.file("e");
+  expect_error({"import", "--random", config, "--out", out}, 11,
+               "data.tokenizer is " + folder.file("absent") + ", and there is no");
+  expect_error({"import", "--random", config, "--out", out, "--tokenizer", folder.file("gone")}, 11,
+               "--tokenizer is " + folder.file("gone"));
+  EXPECT_FALSE(posix_file_system().exists(out));
+  must({"import", "--random", config, "--out", out, "--tokenizer", folder.file("t")});
+}
+
 // A model of any shape to measure with: the values that training begins with, with and without a tokenizer.
 TEST_F(ProgramCli, ARandomModelIsMadeOfAConfig) {
   folder.write("c.toml",
@@ -92,7 +114,7 @@ TEST_F(ProgramCli, ARandomModelIsMadeOfAConfig) {
                10, "model.vocab_size is 20");
   folder.write("none.toml", "[model]\nhidden = 64\nlayers = 1\n");
   expect_error({"import", "--random", folder.file("none.toml"), "--out", folder.file("e")}, 10,
-               "model.vocab_size is not given");
+               "neither model.vocab_size nor data.tokenizer is given");
   expect_error({"import", "--out", folder.file("e")}, 10, "either --from FOLDER or --random");
   expect_error({"import", "--from", "x", "--seed", "3", "--out", folder.file("e")}, 10,
                "belong to --random");
