@@ -28,6 +28,15 @@ ModelConfig small() {
   return c;
 }
 
+void write_zeros(FileSystem& fs, const std::string& directory) {
+  const auto zeros = [](int64_t, const Tensor& out) {
+    std::memset(out.data, 0, static_cast<size_t>(out.bytes()));
+  };
+  write_model_directory(
+      fs, directory,
+      {.config = small(), .weights = zeros, .dtype = DType::kF32, .language_files = {}});
+}
+
 void expect_same_files(const std::string& got, const std::string& want) {
   ASSERT_EQ(disk().list(got), disk().list(want));
   for (const std::string& name : disk().list(want))
@@ -137,20 +146,9 @@ TEST(WriteModel, PiecesOfAModelAreThoseOfTheWhole) {
 TEST(WriteModel, ADiskWithoutRoomIsRefusedBeforeTheFirstByte) {
   const TestFolder folder;
   FaultyFileSystem fs(disk());
-  const ModelConfig c = small();
-  const auto write = [&] {
-    write_model_directory(fs, folder.file("m"),
-                          {.config = c,
-                           .weights =
-                               [](int64_t, const Tensor& out) {
-                                 std::memset(out.data, 0, static_cast<size_t>(out.bytes()));
-                               },
-                           .dtype = DType::kF32,
-                           .language_files = {}});
-  };
   const auto message = [&] {
     try {
-      write();
+      write_zeros(fs, folder.file("m"));
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), Code::kIo);
       return std::string(e.what());
@@ -169,7 +167,7 @@ TEST(WriteModel, ADiskWithoutRoomIsRefusedBeforeTheFirstByte) {
   EXPECT_NE(message().find("No space left"), std::string::npos) << message();
   EXPECT_TRUE(disk().list(folder.path()).empty());
   fs.disk_full(int64_t{1} << 40);
-  write();
+  write_zeros(fs, folder.file("m"));
   EXPECT_EQ(disk().list(folder.path()), std::vector<std::string>{"m"});
   ModelDirectory::open(disk(), folder.file("m")).check_weights();
 }
@@ -186,21 +184,10 @@ TEST(WriteModel, The8BConfigHasThePublishedNumberOfParameters) {
 
 TEST(WriteModel, ANameEndsInASlashAsShellsCompleteIt) {
   const TestFolder folder;
-  const ModelConfig c = small();
-  const auto write = [&](const std::string& name) {
-    write_model_directory(disk(), name,
-                          {.config = c,
-                           .weights =
-                               [](int64_t, const Tensor& out) {
-                                 std::memset(out.data, 0, static_cast<size_t>(out.bytes()));
-                               },
-                           .dtype = DType::kF32,
-                           .language_files = {}});
-  };
-  write(folder.file("m//"));
+  write_zeros(disk(), folder.file("m//"));
   EXPECT_EQ(disk().list(folder.path()), std::vector<std::string>{"m"});
   ModelDirectory::open(disk(), folder.file("m")).check_weights();
-  EXPECT_THROW(write(""), Error);
+  EXPECT_THROW(write_zeros(disk(), ""), Error);
 }
 
 }  // namespace
