@@ -177,11 +177,12 @@ void PackedModel::read_vectors(const ParameterTable& table, const Tensor& vector
 void PackedModel::check_weights() const {
   for (const PackSource& source : sources_) {
     if (whole(source).format == WeightFormat::kPlain) continue;
-    throw_error(Code::kInvalidArgument,
-                "read weights of packed model {}: {} is \"{}\": integers made of integers lose "
-                "twice; use the model that it was made from, or one packed as bf16",
-                checkpoint_.directory(), source.name,
-                value_of(checkpoint_, kPackPrefix + source.name));
+    throw_error(
+        Code::kInvalidArgument,
+        "read weights of packed model {}: {} is \"{}\": its weights were rounded to integers, "
+        "which another type does not undo; quantize the model that it was made from, or "
+        "one packed as bf16",
+        checkpoint_.directory(), source.name, value_of(checkpoint_, kPackPrefix + source.name));
   }
 }
 

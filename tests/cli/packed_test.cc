@@ -101,7 +101,10 @@ TEST_F(PackedCli, WhatNeedsWeightsRefusesPacks) {
   refused({"export", "--model", packed, "--out", file("x")}, why);
   refused({"import", "--from", packed, "--out", file("x")}, why);
   must({"quantize", "--model", packed, "--out", file("q8"), "--type", "q8", "--no-report"});
-  refused({"quantize", "--model", file("q8"), "--out", file("x")}, "integers made of integers");
+  for (const char* type : {"bf16", "q4"})
+    refused({"quantize", "--model", file("q8"), "--out", file("x"), "--type", type, "--no-report"},
+            "its weights were rounded to integers, which another type does not undo; quantize the "
+            "model that it was made from, or one packed as bf16");
   refused({"generate", "--model", packed, "--tokens", "5", "--dtype", "f32"}, "packed for bf16");
   EXPECT_FALSE(posix_file_system().exists(file("x")));
 }
