@@ -76,14 +76,16 @@ void declare(Flags& flags, QuantizeFlags& f) {
 // Before minutes are spent.
 void check_places(const QuantizeFlags& f) {
   FileSystem& fs = posix_file_system();
-  if (fs.exists(f.out))
+  if (is_taken(fs, f.out))
     throw_error(Code::kInvalidArgument,
                 "quantize --out {}: it exists already; remove it or choose another name", f.out);
-  if (f.quantises() && !f.no_report && fs.exists(f.unchecked()))
+  const bool measured = f.quantises() && !f.no_report;
+  if (measured && is_taken(fs, f.unchecked()))
     throw_error(Code::kInvalidArgument,
                 "quantize --out {}: {} is left of a quantize that lost too much or was stopped; "
                 "remove it",
                 f.out, f.unchecked());
+  check_partial(fs, measured ? f.unchecked() : f.out);
   if (f.has_max_kl && !(f.max_kl >= 0))
     throw_error(Code::kInvalidArgument, "quantize --max-kl {}: wanted 0 or more", f.max_kl);
   check_folder_place(fs, "quantize --out", parent_path(f.out));

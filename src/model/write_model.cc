@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -24,6 +25,26 @@ std::string room_to_make(FileSystem& fs, const std::string& directory) {
 }
 
 }  // namespace
+
+bool is_taken(FileSystem& fs, const std::string& path) {
+  if (fs.exists(path)) return true;
+  try {
+    const std::vector<std::string> names = fs.list(parent_path(path));
+    return std::find(names.begin(), names.end(), path.substr(path.rfind('/') + 1)) != names.end();
+  } catch (const Error&) {  // there is no such folder, or it may not be listed
+    return false;
+  }
+}
+
+void check_partial(FileSystem& fs, const std::string& directory) {
+  const std::string root = directory + ".partial";
+  if (fs.is_directory(root) || !is_taken(fs, root)) return;
+  throw_error(
+      Code::kInvalidArgument,
+      "write model {}: it is written to {} first, which is {}; wanted a folder, or nothing: "
+      "remove it or choose another name",
+      directory, root, fs.exists(root) ? "a file" : "a link to nothing");
+}
 
 void check_room(FileSystem& fs, const std::string& directory, const DirectoryContent& content) {
   int64_t wanted = kBytesBeside;
@@ -83,9 +104,10 @@ std::string directory_to_make(std::string name) {
 
 void write_directory(FileSystem& fs, const std::string& name, const DirectoryContent& content) {
   const std::string directory = directory_to_make(name);
-  if (fs.exists(directory))
+  if (is_taken(fs, directory))
     throw_error(Code::kInvalidArgument,
                 "write model {}: it exists already; remove it or choose another name", directory);
+  check_partial(fs, directory);
   check_room(fs, directory, content);
   // A checkpoint is written under its step's name; a model directory has its own.
   const std::string root = directory + ".partial";

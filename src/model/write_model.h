@@ -4,8 +4,8 @@
 // is a checkpoint (docs/formats/model.md); it is written to `<directory>.partial` and renamed. A killed write
 // leaves that, and the next one begins anew.
 //
-// Errors: kInvalidArgument if the directory is there already; kIo, also if its disk has no room (before the first
-//         byte: says how much there is and how much it takes); those of the source.
+// Errors: kInvalidArgument if the directory is there already, or `<directory>.partial` is no folder; kIo, also if its
+//         disk has no room (before the first byte: says how much there is and how much it takes); those of the source.
 // Memory: a few MiB beside what the source takes.
 #pragma once
 
@@ -42,7 +42,10 @@ struct DirectoryContent {
 // Wraps the tensors' functions, so that `progress` hears of each piece. It lives as long as `content`.
 void count_progress(DirectoryContent& content,
                     const std::function<void(int64_t done, int64_t total)>& progress);
-// What write_directory looks at first, for those that compute for minutes before it.
+// What write_directory looks at first, for those that compute for minutes before it: whether something has the name,
+// a link to nothing too; whether what it writes to is a folder, or can be; whether the disk has room.
+bool is_taken(FileSystem& fs, const std::string& path);
+void check_partial(FileSystem& fs, const std::string& directory);
 void check_room(FileSystem& fs, const std::string& directory, const DirectoryContent& content);
 void write_directory(FileSystem& fs, const std::string& directory, const DirectoryContent& content);
 

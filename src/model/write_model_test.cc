@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <numeric>
 
 #include "base/error.h"
@@ -169,6 +170,34 @@ TEST(WriteModel, ADiskWithoutRoomIsRefusedBeforeTheFirstByte) {
   fs.disk_full(int64_t{1} << 40);
   write_zeros(fs, folder.file("m"));
   EXPECT_EQ(disk().list(folder.path()), std::vector<std::string>{"m"});
+  ModelDirectory::open(disk(), folder.file("m")).check_weights();
+}
+
+TEST(WriteModel, WhatStandsWhereAModelIsWrittenIsNamedWithARemedy) {
+  const TestFolder folder;
+  const auto refused = [&](const std::string& piece) {
+    try {
+      write_zeros(disk(), folder.file("m"));
+      ADD_FAILURE() << "it was written; wanted " << piece;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kInvalidArgument);
+      EXPECT_NE(std::string(e.what()).find(piece), std::string::npos) << e.what();
+    }
+  };
+  const std::string partial = folder.file("m.partial");
+  folder.write("m.partial", "mine");
+  refused(partial + " first, which is a file; wanted a folder, or nothing: remove it");
+  EXPECT_EQ(disk().read(partial), "mine");
+  disk().remove_all(partial);
+  std::filesystem::create_symlink("absent", partial);
+  refused(partial + " first, which is a link to nothing;");
+  disk().remove_all(partial);
+  std::filesystem::create_symlink("absent", folder.file("m"));
+  refused("it exists already; remove it");
+  disk().remove_all(folder.file("m"));
+  disk().make_directories(folder.file("elsewhere"));
+  std::filesystem::create_symlink("elsewhere", partial);
+  write_zeros(disk(), folder.file("m"));
   ModelDirectory::open(disk(), folder.file("m")).check_weights();
 }
 

@@ -106,6 +106,10 @@ TEST_F(PackedCli, WhatNeedsWeightsRefusesPacks) {
             "its weights were rounded to integers, which another type does not undo; quantize the "
             "model that it was made from, or one packed as bf16");
   refused({"generate", "--model", packed, "--tokens", "5", "--dtype", "f32"}, "packed for bf16");
+  folder.write("x.unchecked.partial", "mine");  // known before anything is computed
+  refused(
+      {"quantize", "--model", packed, "--out", file("x"), "--type", "q8"},
+      file("x.unchecked.partial") + " first, which is a file; wanted a folder, or nothing: remove");
   EXPECT_FALSE(posix_file_system().exists(file("x")));
 }
 
