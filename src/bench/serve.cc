@@ -273,16 +273,35 @@ void check(const BenchServeOptions& o) {
   if (!o.chart.empty()) check_file_place(posix_file_system(), "bench serve --chart", o.chart);
 }
 
+struct RequestTokens {
+  int64_t prompt, answer;
+};
+RequestTokens tokens_of(const BenchServeOptions& o, const ModelDirectory& directory) {
+  const int64_t context = directory.config().max_positions;
+  const int64_t least_answer =
+      o.new_tokens_asked ? o.new_tokens : 2;  // there is a time between two
+  RequestTokens tokens = {.prompt = o.prompt_tokens, .answer = o.new_tokens};
+  if (!o.prompt_tokens_asked)
+    tokens.prompt =
+        std::min({tokens.prompt, context / 2, std::max<int64_t>(1, context - least_answer)});
+  if (!o.new_tokens_asked) tokens.answer = std::min(tokens.answer, context - tokens.prompt);
+  const bool asked = o.prompt_tokens_asked || o.new_tokens_asked;
+  if (!asked || tokens.prompt + std::max(tokens.answer, least_answer) <= context) return tokens;
+  throw_error(
+      Code::kInvalidArgument,
+      "bench serve: --prompt-tokens {} and --new-tokens {} are {} positions, the model {} was "
+      "made for {} (max_positions); lower one of them",
+      tokens.prompt, least_answer, tokens.prompt + least_answer, o.model_path, context);
+}
+
 }  // namespace
 
 void bench_serve(const BenchServeOptions& o) {
   check(o);
   const int64_t most = *std::max_element(o.concurrency.begin(), o.concurrency.end());
   const ModelDirectory directory = ModelDirectory::open(posix_file_system(), o.model_path);
-  const int64_t context = directory.config().max_positions,
-                prompt = std::min(o.prompt_tokens, context / 2),
-                answer = std::min(o.new_tokens, context - prompt),
-                cached = std::min<int64_t>(4096, context - 1);
+  const auto [prompt, answer] = tokens_of(o, directory);
+  const int64_t cached = std::min<int64_t>(4096, directory.config().max_positions - 1);
   const auto pages = [](int64_t positions) { return positions / kPageRows + 2; };
   constexpr int64_t kRows = 512;
   LoadOptions load;

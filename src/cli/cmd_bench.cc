@@ -139,8 +139,10 @@ void declare(Flags& flags, BenchFlags& f) {
             "prefill, decode, serve, masks: f32 or bf16; default: as the weights are stored.")
       .choice("head", &f.serve.head, {"auto", "full", "two-stage"},
               "decode, serve: as of `moraine serve`.")
-      .integer("prompt-tokens", &f.serve.prompt_tokens, "serve: of each request.", 1, 1 << 20)
-      .integer("new-tokens", &f.serve.new_tokens, "serve, masks: of each answer.", 2, 1 << 20)
+      .integer("prompt-tokens", &f.serve.prompt_tokens,
+               "serve: of each request; default: this, or what the model has room for.", 1, 1 << 20)
+      .integer("new-tokens", &f.serve.new_tokens,
+               "serve, masks: of each answer; serve's default: likewise.", 2, 1 << 20)
       .text("concurrency", &f.concurrency,
             "decode, serve, masks: sequences at a time, one load for each number.")
       .text("prompts", &f.prompts, "prefill: tokens of a prompt, as 512,2048,8192.")
@@ -237,6 +239,8 @@ void run_serve(const Flags& flags, BenchFlags& f) {
   if (f.serve.model_path.empty())
     throw_error(Code::kInvalidArgument,
                 "bench serve: --model is missing: wanted a model's folder, or --url of a server");
+  f.serve.prompt_tokens_asked = flags.given("prompt-tokens");
+  f.serve.new_tokens_asked = flags.given("new-tokens");
   f.serve.threads = f.threads;
   f.serve.json = f.options.json;
   if (!f.concurrency.empty()) f.serve.concurrency = parse_concurrency(f);

@@ -127,6 +127,38 @@ TEST(BenchProgram, ServeDrawsLatencyTargets) {
   EXPECT_NE(none.err.find("none is given; wanted --tpot-ms"), std::string::npos) << none.err;
 }
 
+// Numbers of a shorter prompt, under the name of the longer one.
+TEST(BenchProgram, ServeMeasuresThePromptThatItWasAskedFor) {
+  const TestFolder folder;
+  const std::string config = folder.file("short.toml"), model = folder.file("short");
+  posix_file_system().write_atomic(
+      config,
+      "[model]\nvocab_size = 64\nhidden = 32\nlayers = 1\nhead_dim = 16\nexpert_hidden = 32\n"
+      "router_hidden = 8\nmax_positions = 200\n");
+  EXPECT_EQ(run_program(folder.path(), {"import", "--random", config, "--out", model}).exit_code,
+            0);
+  const auto serve = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"bench", "serve", "--model", model, "--concurrency", "1"});
+    return run_program(folder.path(), more);
+  };
+  for (const auto& [more, piece] :
+       {std::pair(std::vector<std::string>{"--prompt-tokens", "199"},
+                  "--prompt-tokens 199 and --new-tokens 2 are 201 positions"),
+        std::pair(std::vector<std::string>{"--new-tokens", "200"}, "--new-tokens 200 are 201"),
+        std::pair(std::vector<std::string>{"--prompt-tokens", "150", "--new-tokens", "51"},
+                  "was made for 200 (max_positions); lower one")}) {
+    const Ended ended = serve(more);
+    EXPECT_EQ(ended.exit_code, 10) << ended.err;
+    EXPECT_EQ(ended.out, "");
+    EXPECT_NE(ended.err.find(piece), std::string::npos) << ended.err;
+  }
+  EXPECT_NE(serve({}).out.find(": 100 prompt tokens, 64 new ones"), std::string::npos);
+  EXPECT_NE(serve({"--prompt-tokens", "150"}).out.find(": 150 prompt tokens, 50 new ones"),
+            std::string::npos);
+  EXPECT_NE(serve({"--new-tokens", "180"}).out.find(": 20 prompt tokens, 180 new ones"),
+            std::string::npos);
+}
+
 TEST(BenchProgram, GrowthHasALineForEachValue) {
   const TestFolder folder;
   posix_file_system().write_atomic(folder.file("tiny.toml"), kTinyRun);
