@@ -29,7 +29,7 @@ struct BenchInferenceOptions {
   std::vector<int64_t> sequences = {1, 4, 16, 64};   // decode: at a step
   int64_t context = 512;                             // decode: positions that are there before
   int64_t steps = 32;                                // decode
-  std::string head = "auto";                         // decode: as LoadOptions::head
+  std::string head = "auto";                         // as LoadOptions::head
   bool json = false;
 };
 

@@ -88,6 +88,33 @@ struct BenchFlags {
   int64_t threads = 0, steps = 8, mib = 512, rounds = 7, context = 512;
 };
 
+// Of benches that take a model.
+void declare_of_models(Flags& flags, BenchFlags& f) {
+  flags.text("model", &f.serve.model_path, "prefill, decode, serve, masks: model that computes.")
+      .text("tokenizer", &f.tokenizer,
+            "masks: tokenizer.json, or its folder, to measure without a model.")
+      .text("dtype", &f.serve.dtype,
+            "prefill, decode, serve, masks: f32 or bf16; default: as the weights are stored.")
+      .choice("head", &f.serve.head, {"auto", "full", "two-stage"},
+              "prefill, decode, serve: as of `moraine serve`.")
+      .integer("prompt-tokens", &f.serve.prompt_tokens,
+               "serve: of each request; default: this, or what the model has room for.", 1, 1 << 20)
+      .integer("new-tokens", &f.serve.new_tokens,
+               "serve, masks: of each answer; serve's default: likewise.", 2, 1 << 20)
+      .text("concurrency", &f.concurrency,
+            "decode, serve, masks: sequences at a time, one load for each number.")
+      .text("prompts", &f.prompts, "prefill: tokens of a prompt, as 512,2048,8192.")
+      .integer("context", &f.context, "decode: positions before the first step.", 1, 1 << 24)
+      .text("url", &f.url,
+            "serve: a server that runs, as http://127.0.0.1:8080, to measure over HTTP; --model is "
+            "then its name there.")
+      .text("api-key-file", &f.api_key_file, "serve: with --url: a file whose first key is used.")
+      .text("tpot-ms", &f.tpot,
+            "serve: latency targets to compare, in ms, as 15,30,60,0; 0 is none.")
+      .text("chart", &f.serve.chart,
+            "serve, growth: HTML file with the chart of the targets, or of the costs.");
+}
+
 void declare(Flags& flags, BenchFlags& f) {
   flags
       .choice_positional("what", &f.what,
@@ -117,7 +144,8 @@ void declare(Flags& flags, BenchFlags& f) {
                1, 1 << 20)
       .text("ranks", &f.ranks,
             "storage, plan: rank counts, as threads of this process; plan: 1,2,4,8. comm, train, "
-            "experts: one number; default one for each usable core (comm), 1 (train), 2 (experts).")
+            "step, experts: one number; default one for each usable core (comm), 1 (train, step), "
+            "2 (experts).")
       .integer("mib", &f.mib, "storage: MiB of state, all ranks together.", 8, 1 << 20)
       .integer("rounds", &f.rounds,
                "storage, rails, plan: rounds, of which medians are taken; plan: 1.", 1, 1000)
@@ -131,32 +159,67 @@ void declare(Flags& flags, BenchFlags& f) {
                "rails: rate with 0 to N-1 of N limited links cut; needs root.", 0, 7)
       .integer("link-mbit", &f.rails.link_mbit, "rails: with --lost-of: Mb/s of each link.", 10,
                100000)
-      .text("out", &f.out, "storage: a folder on the disk to measure.")
-      .text("model", &f.serve.model_path, "prefill, decode, serve, masks: model that computes.")
-      .text("tokenizer", &f.tokenizer,
-            "masks: tokenizer.json, or its folder, to measure without a model.")
-      .text("dtype", &f.serve.dtype,
-            "prefill, decode, serve, masks: f32 or bf16; default: as the weights are stored.")
-      .choice("head", &f.serve.head, {"auto", "full", "two-stage"},
-              "decode, serve: as of `moraine serve`.")
-      .integer("prompt-tokens", &f.serve.prompt_tokens,
-               "serve: of each request; default: this, or what the model has room for.", 1, 1 << 20)
-      .integer("new-tokens", &f.serve.new_tokens,
-               "serve, masks: of each answer; serve's default: likewise.", 2, 1 << 20)
-      .text("concurrency", &f.concurrency,
-            "decode, serve, masks: sequences at a time, one load for each number.")
-      .text("prompts", &f.prompts, "prefill: tokens of a prompt, as 512,2048,8192.")
-      .integer("context", &f.context, "decode: positions before the first step.", 1, 1 << 24)
-      .text("url", &f.url,
-            "serve: a server that runs, as http://127.0.0.1:8080, to measure over HTTP; --model is "
-            "then its name there.")
-      .text("api-key-file", &f.api_key_file, "serve: with --url: a file whose first key is used.")
-      .text("tpot-ms", &f.tpot,
-            "serve: latency targets to compare, in ms, as 15,30,60,0; 0 is none.")
-      .text("chart", &f.serve.chart,
-            "serve, growth: HTML file with the chart of the targets, or of the costs.")
-      .text("device", &f.device, "gpu: gpu, gpu:1 the second, or emulated:RULE, on small shapes.")
-      .integer("threads", &f.threads, "0: one per usable core.", 0, 1024);
+      .text("out", &f.out, "storage: a folder on the disk to measure.");
+  declare_of_models(flags, f);
+  flags.text("device", &f.device, "gpu: gpu, gpu:1 the second, or emulated:RULE, on small shapes.")
+      .integer("threads", &f.threads,
+               "0: one per usable core; not of storage, comm, rails and gpu.", 0, 1024);
+}
+
+// Who heeds a flag that not all do.
+struct HeededBy {
+  const char *flag, *benches;
+};
+constexpr const char* kOfRuns = "train, step, plan, growth, experts";
+constexpr const char* kOfModels = "prefill, decode, serve, masks";
+constexpr HeededBy kHeededBy[] = {
+    {"machine", "memory, gemm, comm, step, plan"},
+    {"config", kOfRuns},
+    {"set", kOfRuns},
+    {"zipf", "experts"},
+    {"serve", "experts"},
+    {"of", "growth"},
+    {"least", "growth"},
+    {"most", "growth"},
+    {"steps", "train, step, plan, growth, experts, decode"},
+    {"ranks", "storage, plan, comm, train, step, experts"},
+    {"mib", "storage"},
+    {"rounds", "storage, rails, plan"},
+    {"rendezvous", "rails"},
+    {"rank", "rails"},
+    {"rails", "rails"},
+    {"sealed", "rails"},
+    {"lost-of", "rails"},
+    {"link-mbit", "rails"},
+    {"out", "storage"},
+    {"model", kOfModels},
+    {"tokenizer", "masks"},
+    {"dtype", kOfModels},
+    {"head", "prefill, decode, serve"},
+    {"prompt-tokens", "serve"},
+    {"new-tokens", "serve, masks"},
+    {"concurrency", "decode, serve, masks"},
+    {"prompts", "prefill"},
+    {"context", "decode"},
+    {"url", "serve"},
+    {"api-key-file", "serve"},
+    {"tpot-ms", "serve"},
+    {"chart", "serve, growth"},
+    {"device", "gpu"},
+    {"threads", "memory, gemm, train, step, plan, growth, experts, prefill, decode, serve, masks"},
+};
+
+// Whoever gives a flag believes that what is measured depends on it.
+void check_is_heeded(const Flags& flags, const BenchFlags& f) {
+  for (const HeededBy& heeded : kHeededBy) {
+    const std::string benches = fmt::format(", {},", heeded.benches);
+    if (!flags.given(heeded.flag) ||
+        benches.find(fmt::format(", {},", f.what)) != std::string::npos)
+      continue;
+    throw_error(Code::kInvalidArgument,
+                "--{}: bench {} does not heed it; it is of bench {}; leave it out", heeded.flag,
+                f.what, heeded.benches);
+  }
 }
 
 std::vector<int64_t> parse_concurrency(const BenchFlags& f) {
@@ -201,9 +264,6 @@ void run_train(const Flags& flags, BenchFlags& f) {
   if (f.config_path.empty())
     throw_error(Code::kInvalidArgument, "bench {}: --config is missing: wanted a run's TOML file",
                 f.what);
-  if (f.what == "growth" && flags.given("ranks"))
-    throw_error(Code::kInvalidArgument, "--ranks {}: bench growth measures one rank; leave it out",
-                f.ranks);
   const BenchTrainOptions o{
       .config_path = f.config_path,
       .assignments = f.assignments,
@@ -274,6 +334,7 @@ void cmd_bench(const CommandLine& line) {
                 "--device {}: bench {} computes on the CPU; bench gpu alone takes a device; leave "
                 "it out",
                 f.device, f.what);
+  check_is_heeded(flags, f);
   f.options.threads = f.threads > 0 ? static_cast<int>(f.threads) : usable_cores();
   if (f.what == "memory") {
     bench_memory(f.options);

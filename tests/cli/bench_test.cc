@@ -127,6 +127,30 @@ TEST(BenchProgram, ServeDrawsLatencyTargets) {
   EXPECT_NE(none.err.find("none is given; wanted --tpot-ms"), std::string::npos) << none.err;
 }
 
+TEST(BenchProgram, AFlagOfAnotherBenchIsRefused) {
+  const TestFolder folder;
+  const auto refused = [&](const std::string& what, const std::vector<std::string>& flag,
+                           const std::string& who) {
+    std::vector<std::string> args = {"bench", what};
+    args.insert(args.end(), flag.begin(), flag.end());
+    const Ended ended = run_program(folder.path(), args);
+    EXPECT_EQ(ended.exit_code, 10) << ended.err;
+    EXPECT_EQ(ended.out, "");
+    EXPECT_NE(ended.err.find(flag[0] + ": bench " + what + " does not heed it; it is of bench " +
+                             who + "; leave it out"),
+              std::string::npos)
+        << ended.err;
+  };
+  refused("decode", {"--prompt-tokens", "100"}, "serve");
+  refused("serve", {"--context", "100"}, "decode");
+  refused("memory", {"--model", "m"}, "prefill, decode, serve, masks");
+  refused("train", {"--machine", "m"}, "memory, gemm, comm, step, plan");
+  refused("comm", {"--threads", "2"},
+          "memory, gemm, train, step, plan, growth, experts, prefill, decode, serve, masks");
+  refused("storage", {"--sealed"}, "rails");
+  refused("rails", {"--of", "batch"}, "growth");
+}
+
 // Numbers of a shorter prompt, under the name of the longer one.
 TEST(BenchProgram, ServeMeasuresThePromptThatItWasAskedFor) {
   const TestFolder folder;
@@ -203,7 +227,7 @@ TEST(BenchProgram, GrowthRefusesBeforeItPrints) {
   refused({"--of", "experts", "batch", "--most", "16"}, "no value of batch (2048 to 65536)");
   refused({"--most", "2"}, "of sequence (1024 to 32768), experts (4 to 256), batch");
   refused({"--of", "width"}, "--of width: wanted sequence");
-  refused({"--ranks", "2"}, "bench growth measures one rank");
+  refused({"--ranks", "2"}, "--ranks: bench growth does not heed it");
   refused({"--set", "model.layers=0"}, "model.layers");
 }
 
