@@ -19,8 +19,10 @@ Needs: pip install gguf numpy; 30 GB of disk for all 36 layers, three types.
 import argparse
 import json
 import pathlib
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 
 import gguf
@@ -160,6 +162,8 @@ def main():
     parser.add_argument("--work", default=None, help="folder for the models; default: one that is removed")
     args = parser.parse_args()
     check(parser, args)
+    # As by Ctrl-C: the program that runs is ended, and the folder removed.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     print(f"{args.layers} layers, {args.threads} threads; tokens/s, medians of {args.rounds} alternating rounds")
     print(f"{'type':<6}{'what':<10}{'GB':>6}{'GB':>6}{'moraine':>12}{'llama.cpp':>12}{'ratio':>8}{'lowest':>8}{'highest':>8}")
     with tempfile.TemporaryDirectory(dir=args.work) as folder:

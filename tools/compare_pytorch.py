@@ -17,8 +17,10 @@ Needs: pip install torch==2.13.0 transformers safetensors (a transformers that h
 import argparse
 import json
 import pathlib
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -132,6 +134,8 @@ def main():
     parser.add_argument("--work", default=None, help="folder for the models; default: one that is removed")
     args = parser.parse_args()
     check(parser, args)
+    # As by Ctrl-C: the program that runs is ended, and the folder removed.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     torch.set_num_threads(args.threads)
     program = pathlib.Path(args.moraine).resolve()
     print(f"torch {torch.__version__}, {args.threads} threads, {args.dtype}; tokens/s, medians of {args.rounds} alternating rounds")
