@@ -47,7 +47,7 @@ struct Pace {
   double step_seconds = 0;     // the last one's
   int64_t steps = 0;           // of this process
   Profile profile;             // of the step that goes on
-  StepWatch watch{0};          // on rank 0, if it was asked for
+  StepWatch watch{0};          // if it was asked for
 };
 
 // Before all ranks stop for the same reason: none leaves while another still waits for it.
@@ -213,7 +213,7 @@ Stopped take_steps(Run& run, Observer& observer) {
   Pace pace;
   Replan replan;
   pace.started = run.options.kept != nullptr ? run.options.kept->started : now_seconds();
-  if (run.first()) pace.watch = StepWatch(run.options.profile_steps);
+  pace.watch = begin_watch(run);
   while (run.state.step < run.timeline.steps()) {
     const StepPlan plan = run.timeline.at(run.state.step);
     if (!has_layout_of(run, plan))

@@ -195,6 +195,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   if (data == nullptr) data = std::make_unique<RunData>(fs, config, timeline);
   auto run = std::make_unique<Run>(fs, config, options, timeline, std::move(data), transport);
   check_same_everywhere(*run);
+  run->options.profile_steps = value_of_first(run->ranks.world, run->options.profile_steps);
   fault_point("group.same");
   take_up_texts(*run);
   if (run->first()) take_up_machine(*run);

@@ -47,7 +47,8 @@ struct RunOptions {
   std::string resume = "auto";                    // auto | never | a checkpoint directory
   std::string machine_file;                       // limits for the percentage; "": measured quickly
   const std::atomic<int>* stop_signal = nullptr;  // not 0: save and stop
-  int64_t profile_steps = 0;  // report where the time of so many went (step_watch.h); 0: no report
+  // Report where the time of so many went (step_watch.h); 0: no report. Rank 0's counts.
+  int64_t profile_steps = 0;
   // Of a run whose ranks are replaced (groups.h): what this process has kept of the group before, and whether a larger
   // group could be met.
   RunKept* kept = nullptr;

@@ -4,18 +4,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/collectives.h"
 #include "train/console.h"
+#include "train/rank_profiles.h"
 #include "train/step_layout.h"
-#include "train/trace.h"
 #include "train/what_binds.h"
 
 namespace moraine {
 
-StepWatch::StepWatch(int64_t steps) : steps_(steps) {
-  if (steps_ > 0) events_.reserve(kTraceEventsMost);
+StepWatch::StepWatch(int64_t steps, int64_t events) : steps_(steps), start_(now_seconds()) {
+  if (steps_ > 0) events_.reserve(static_cast<size_t>(events));
 }
 
 void StepWatch::begin(Profile& profile) {
@@ -80,39 +83,80 @@ BindingFacts binding_facts(const Run& run, const StepPlan& plan, const StepWatch
           .micro_sequences = micro_sequences(c, plan)};
 }
 
-std::string trace_line(const Run& run, const StepWatch& watch) {
+// "rank 0", "ranks 0 to 3"
+std::string ranks_text(size_t ranks) {
+  return ranks == 1 ? "rank 0" : fmt::format("ranks 0 to {}", ranks - 1);
+}
+
+std::string trace_line(const Run& run, std::span<const RankProfile> ranks) {
   const std::string path = join_path(run.options.out, "trace.json");
+  std::vector<RankTrace> traces;
+  int64_t whole = INT64_MAX, spans = 0;
+  for (size_t r = 0; r < ranks.size() && r < kTraceRanksMost; ++r) {
+    traces.push_back({static_cast<int>(r), ranks[r].start, ranks[r].events});
+    whole = std::min(whole, ranks[r].traced);
+    spans += static_cast<int64_t>(ranks[r].events.size());
+  }
   try {
-    run.fs.write_atomic(path, trace_text(watch.events(), run.ranks.mesh.rank));
+    run.fs.write_atomic(path, trace_text(traces));
   } catch (const Error& e) {
     log_event(Level::kWarning, "trace.failed",
               "code={} reason=\"{}\" remedy=\"training goes on without it\"", code_name(e.code()),
               e.what());
     return "";
   }
-  const std::string steps = watch.traced() > 0 ? fmt::format("{} of these steps", watch.traced())
-                                               : "the beginning of one";
-  return fmt::format("{}: {}, {} spans of rank {}, for chrome://tracing or Perfetto\n", path, steps,
-                     watch.events().size(), run.ranks.mesh.rank);
+  const std::string steps =
+      whole > 0 ? fmt::format("{} of these steps", whole) : "the beginning of one";
+  return fmt::format("{}: {}, {} spans of {}, for chrome://tracing or Perfetto\n", path, steps,
+                     spans, ranks_text(traces.size()));
 }
 
-}  // namespace
-
-void report_watched(const Run& run, const StepPlan& plan, StepWatch& watch) {
-  if (!watch.on()) return;
-  if (watch.watched() == 0) {
-    print_profile("profile: no step behind the first one of this process, nothing was measured\n");
-    watch.stop();
-    return;
+// Clocks of one host are one: those of its ranks begin together, when the first of them was let go.
+void align_starts(std::span<RankProfile> ranks) {
+  std::map<int64_t, double> starts;
+  for (const RankProfile& r : ranks) {
+    const auto at = starts.try_emplace(r.host, r.start).first;
+    at->second = std::min(at->second, r.start);
   }
+  for (RankProfile& r : ranks) r.start = starts.at(r.host);
+}
+
+void print_watched(const Run& run, const StepPlan& plan, const StepWatch& watch,
+                   std::span<const RankProfile> ranks) {
   const BindingFacts facts = binding_facts(run, plan, watch);
   const double ms = 1e3 * split_time(facts.rows, facts.limits).seconds;
   print_profile(fmt::format(
       "\nprofile of rank {} of {}: {} steps, {:.1f} ms each, checkpoints and validation included\n"
-      "{}{}{}\n\n",
+      "{}{}{}{}\n\n",
       run.ranks.mesh.rank, run.ranks.mesh.ranks, watch.watched(),
       ms / static_cast<double>(watch.watched()), time_table(facts.rows, facts.limits),
-      trace_line(run, watch), what_binds(facts)));
+      ranks.size() > 1 ? rank_table(ranks, watch.watched()) : "", trace_line(run, ranks),
+      what_binds(facts)));
+}
+
+}  // namespace
+
+StepWatch begin_watch(Run& run) {
+  const int64_t steps = run.options.profile_steps;
+  if (steps > 0) barrier(run.ranks.world);
+  return StepWatch(steps, trace_events_of(run.ranks.mesh.rank, run.ranks.mesh.ranks));
+}
+
+void report_watched(Run& run, const StepPlan& plan, StepWatch& watch) {
+  if (!watch.on()) return;
+  if (watch.watched() > 0) {
+    const Transport& transport = run.ranks.world.transport();
+    std::vector<RankProfile> ranks = gather_profiles(
+        run.ranks.world, {.host = transport.host_of(transport.rank()),
+                          .start = watch.start(),
+                          .traced = watch.traced(),
+                          .rows = watch.rows(),
+                          .events = {watch.events().begin(), watch.events().end()}});
+    align_starts(ranks);
+    if (run.first()) print_watched(run, plan, watch, ranks);
+  } else if (run.first()) {
+    print_profile("profile: no step behind the first one of this process, nothing was measured\n");
+  }
   watch.stop();
 }
 

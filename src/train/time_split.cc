@@ -87,13 +87,17 @@ constexpr PhaseLabel kPhaseLabels[] = {{"step", "(between the parts of a step)"}
                                        {"sample", "samples"},
                                        {"storage", "probe of the storage"}};
 
-std::string label_of(const Profile::Row& row) {
+}  // namespace
+
+std::string row_label(const Profile::Row& row) {
   if (row.span != Span::kPhase) return row.name;
   for (const PhaseLabel& l : kPhaseLabels) {
     if (std::strcmp(l.phase, row.name) == 0) return l.label;
   }
   return row.name;
 }
+
+namespace {
 
 std::string timed(const std::string& name, int64_t calls, double seconds, double all) {
   return fmt::format("{:<34} {:>8} {:>10.2f} {:>6.1f}%", name, calls, seconds * 1e3,
@@ -125,7 +129,7 @@ std::string time_table(std::span<const Profile::Row> rows, const RankLimits& lim
   for (const Profile::Row& row : sorted) {
     text += row.span == Span::kOperation
                 ? operation_line(row, limits, split.seconds)
-                : timed(label_of(row), row.calls, row.seconds, split.seconds) + "\n";
+                : timed(row_label(row), row.calls, row.seconds, split.seconds) + "\n";
   }
   text += timed("all", 1, split.seconds, split.seconds) + "\n";
   text += fmt::format(

@@ -47,6 +47,9 @@ void merge_rows(std::vector<Profile::Row>& all, std::span<const Profile::Row> mo
 // The row of this name; all zero if there is none.
 Profile::Row row_of(std::span<const Profile::Row> rows, const char* name);
 
+// What a row is to a person: of a phase, what is left of it without the operations in it.
+std::string row_label(const Profile::Row& row);
+
 // Operations, then waiting for ranks, then what is left of each phase, then the sum: shares add up
 // to 100 %.
 std::string time_table(std::span<const Profile::Row> rows, const RankLimits& limits);

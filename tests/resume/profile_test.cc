@@ -47,17 +47,25 @@ struct Lane {
 double begin_of(const Json& e) { return e.at("ts").get<double>(); }
 double end_of(const Json& e) { return begin_of(e) + e.at("dur").get<double>(); }
 
-Lane read_lane(const std::string& out) {
-  Lane lane;
+// Of each rank.
+std::vector<Lane> read_lanes(const std::string& out) {
+  std::vector<Lane> lanes;
   const Json trace = parse_json(posix_file_system().read(out + "/trace.json"));
   for (const Json& e : trace.at("traceEvents")) {
-    if (e.at("ph").text() == "X") lane.events.push_back(e);
+    if (e.at("name").text() == "process_name") {
+      EXPECT_EQ(e.at("args").at("name").text(), "rank " + std::to_string(lanes.size()));
+      lanes.emplace_back();
+    }
+    EXPECT_EQ(e.at("pid").get<size_t>(), lanes.size());
+    if (e.at("ph").text() == "X") lanes.back().events.push_back(e);
   }
-  std::stable_sort(lane.events.begin(), lane.events.end(), [](const Json& a, const Json& b) {
-    if (begin_of(a) != begin_of(b)) return begin_of(a) < begin_of(b);
-    return end_of(a) > end_of(b);
-  });
-  return lane;
+  for (Lane& lane : lanes) {
+    std::stable_sort(lane.events.begin(), lane.events.end(), [](const Json& a, const Json& b) {
+      if (begin_of(a) != begin_of(b)) return begin_of(a) < begin_of(b);
+      return end_of(a) > end_of(b);
+    });
+  }
+  return lanes;
 }
 
 // Each event ends before the one that was open when it began.
@@ -89,15 +97,19 @@ TEST_F(TrainProfile, HasTheBitsOfTheRunWithout) {
         << with.log;
     EXPECT_NE(with.log.find("what binds: "), std::string::npos) << with.log;
     EXPECT_EQ(with.log.find("ranks: counts") != std::string::npos, ranks > 1) << with.log;
-    const Lane lane = read_lane(out);
-    EXPECT_EQ(lane.count("step"), 3);
-    EXPECT_EQ(lane.count("optimizer"), 3);
-    EXPECT_EQ(lane.count("checkpoint"), 3);
-    EXPECT_EQ(lane.count("forward"), lane.count("backward"));
-    EXPECT_EQ(lane.count("forward"), lane.count("data"));
-    EXPECT_GT(lane.count("linear_forward"), 10);
-    EXPECT_EQ(lane.count("validation"), 1);  // after step 4, of steps 2 to 4
-    expect_nested(lane);
+    EXPECT_EQ(with.log.find("ms a step, over the ranks") != std::string::npos, ranks > 1);
+    const std::vector<Lane> lanes = read_lanes(out);
+    EXPECT_EQ(lanes.size(), static_cast<size_t>(ranks));
+    for (const Lane& lane : lanes) {
+      EXPECT_EQ(lane.count("step"), 3);
+      EXPECT_EQ(lane.count("optimizer"), 3);
+      EXPECT_EQ(lane.count("checkpoint"), 3);
+      EXPECT_EQ(lane.count("forward"), lane.count("backward"));
+      EXPECT_EQ(lane.count("forward"), lane.count("data"));
+      EXPECT_GT(lane.count("linear_forward"), 10);
+      EXPECT_EQ(lane.count("validation"), 1);  // after step 4, of steps 2 to 4
+      expect_nested(lane);
+    }
   }
 }
 
@@ -123,9 +135,12 @@ TEST_F(TrainProfile, ReportsBeforeASignalEndsTheRun) {
   ASSERT_TRUE(run.error);
   EXPECT_EQ(run.error->code(), Code::kInterrupted) << run.error->what();
   EXPECT_NE(run.log.find("profile of rank 0 of 2: 3 steps"), std::string::npos) << run.log;
-  const Lane lane = read_lane(out);
-  EXPECT_EQ(lane.count("step"), 3);
-  expect_nested(lane);
+  const std::vector<Lane> lanes = read_lanes(out);
+  EXPECT_EQ(lanes.size(), 2u);
+  for (const Lane& lane : lanes) {
+    EXPECT_EQ(lane.count("step"), 3);
+    expect_nested(lane);
+  }
 }
 
 TEST_F(TrainProfile, SaysSoIfNoStepWasMeasured) {
