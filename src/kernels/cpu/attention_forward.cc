@@ -395,15 +395,16 @@ int64_t rows_of_task(const AttentionForward& a, int64_t wanted) {
   constexpr int64_t kMostRows = 256;
   constexpr double kNearBytes = 2 << 20;  // keys and values, all heads
   const int64_t T = a.q.dims[0], K = a.k.dims[1];
-  const auto rows_of_document =
-      static_cast<double>(T) / static_cast<double>(std::max<size_t>(1, a.segments.size()));
+  double rows_of_document = 0;  // of the one that a row is in, on the average
+  for (const Segment& s : a.segments)
+    rows_of_document += static_cast<double>(s.rows * s.rows) / static_cast<double>(T);
   const double seen = static_cast<double>(visible_pairs(a.segments, a.window)) /
                       static_cast<double>(T),
                document = 2 * seen * static_cast<double>(K * a.k.dims[2] * dtype_bytes(a.k.dtype));
   int64_t rows = kMostRows;
   const auto far = [&] {
     const double documents = static_cast<double>(rows) / rows_of_document;
-    return documents > 1 && documents * document > kNearBytes;
+    return documents > 2 && documents * document > kNearBytes;
   };
   while (rows > 1 && ((T + rows - 1) / rows * K < wanted || far())) rows /= 2;
   return rows;
