@@ -175,6 +175,7 @@ void pack_matrix(Context& ctx, const PackMatrix& a) {
   if (ctx.backend != Backend::kRef) check_dtype(a.w, "w", DType::kF32);
   const int64_t count = p.groups * p.n * p.k;
   if (count == 0) return;
+  MR_CHECK(p.data != nullptr, "a pack has no memory");
   const PackedMatrix& t = a.transposed;
   const bool both = t.data != nullptr;
   if (both) {

@@ -64,7 +64,9 @@ struct PackMatrix {
   bool transpose;  // pack the transpose of each group's matrix; plain packs only
   Tensor importance =
       {};  // [G, k] f32 or empty: how much a square of an error in input k counts; for q6 and q4
-  PackedMatrix transposed = {};  // out: [G, k, n], the transposes, by the same reads; or no data
+  // out: [G, k, n], the transposes, by the same reads; no data: not made. Both together are for later, and large ones
+  // pass the caches by.
+  PackedMatrix transposed = {};
 };
 void pack_matrix(Context& ctx, const PackMatrix& a);
 

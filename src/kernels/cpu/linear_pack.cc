@@ -28,10 +28,11 @@ using moraine::HWY_NAMESPACE::DF;
 using moraine::HWY_NAMESPACE::load;
 using moraine::HWY_NAMESPACE::store;
 
-constexpr int64_t kSide = kPanel;                   // of a tile
-constexpr int64_t kMaxWords = kSide * kSide;        // of a tile of f32; half as many of bf16
-constexpr int64_t kAheadTiles = 2;                  // asked for into L2
-constexpr int64_t kStreamBytes = int64_t{4} << 20;  // a larger pack passes the caches by
+constexpr int64_t kSide = kPanel;             // of a tile
+constexpr int64_t kMaxWords = kSide * kSide;  // of a tile of f32; half as many of bf16
+constexpr int64_t kAheadTiles = 2;            // asked for into L2
+constexpr int64_t kStreamBytes = int64_t{4}
+                                 << 20;  // larger packs, made for later, pass the caches by
 constexpr int64_t kLanes = hn::MaxLanes(DF());
 
 // Rows and columns of one group's matrix as it lies in memory.
@@ -80,7 +81,8 @@ HWY_INLINE void read_tile(const Matrix& m, int64_t row, int64_t column, RowsOfTi
 HWY_INLINE void transpose_words(const uint32_t* rows, int64_t words, uint32_t* out) {
 #if HWY_TARGET == HWY_SCALAR
   for (int64_t s = 0; s < words; ++s) {
-    for (int64_t j = 0; j < kSide; ++j) out[s * kSide + j] = rows[j * words + s];
+    for (int64_t j = 0; j < kSide; ++j)
+      std::memcpy(out + s * kSide + j, rows + j * words + s, sizeof *out);
   }
 #elif HWY_TARGET == HWY_AVX3
   for (int64_t j = 0; j < kSide; j += 16) {
@@ -176,10 +178,10 @@ void pack_rows_of(const PackMatrix& a, int64_t group, int64_t block) {
   };
   uint32_t *const packed = words_of(a.packed), *const other = words_of(a.transposed);
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 64 == 0; };
-  const Packs to = {
-      .by_rows = a.transpose ? other : packed,
-      .by_columns = a.transpose ? packed : other,
-      .stream = packed_bytes(a.packed) > kStreamBytes && aligned(packed) && aligned(other)};
+  const Packs to = {.by_rows = a.transpose ? other : packed,
+                    .by_columns = a.transpose ? packed : other,
+                    .stream = other != nullptr && packed_bytes(a.packed) > kStreamBytes &&
+                              aligned(packed) && aligned(other)};
   const Matrix m = {a.w.as<float>() + group * rows * columns, rows, columns};
   bf16 ? pack_tiles<BF16>(m, to, block * kSide) : pack_tiles<float>(m, to, block * kSide);
   if (to.stream) hwy::FlushStream();
