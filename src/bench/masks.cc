@@ -193,6 +193,7 @@ void bench_masks(const BenchMasksOptions& o) {
     load.dtype = o.dtype;
     load.threads = o.threads;
     load.tokens = std::max<int64_t>(512, most);
+    load.positions = std::min(directory.config().max_positions, 16 + o.new_tokens + kPageRows);
     load.cache = {.pages = most * ((16 + o.new_tokens) / kPageRows + 2), .segments = most};
     model = LoadedModel::open(directory, load);
   }

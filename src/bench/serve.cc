@@ -105,8 +105,8 @@ Served Bench::run(const LoadShape& o) {
          {.name = "",
           .concurrency = 1,
           .requests = 1,
-          .prompt_tokens = 8,
-          .new_tokens = 8,
+          .prompt_tokens = std::min<int64_t>(8, o.prompt_tokens),
+          .new_tokens = std::min<int64_t>(8, o.new_tokens),
           .tpot_ms = 0},
          warm);
   while (engine.step()) continue;
@@ -278,6 +278,12 @@ struct RequestTokens {
 };
 RequestTokens tokens_of(const BenchServeOptions& o, const ModelDirectory& directory) {
   const int64_t context = directory.config().max_positions;
+  if (context < 3)
+    throw_error(Code::kInvalidArgument,
+                "bench serve: the model {} was made for {} positions (max_positions); wanted at "
+                "least 3, of "
+                "a prompt and two tokens",
+                o.model_path, context);
   const int64_t least_answer =
       o.new_tokens_asked ? o.new_tokens : 2;  // there is a time between two
   RequestTokens tokens = {.prompt = o.prompt_tokens, .answer = o.new_tokens};
@@ -309,6 +315,7 @@ void bench_serve(const BenchServeOptions& o) {
   load.threads = o.threads;
   load.head = o.head;
   load.tokens = std::max(kRows, most);
+  load.positions = std::max(prompt + answer, cached + 1);
   load.cache = {.pages = std::max(most * pages(prompt + answer), pages(cached) + 2),
                 .segments = most};
   const std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);

@@ -74,7 +74,7 @@ std::string tokenizer_path(FileSystem& fs, const ImportFlags& f, const SettingsT
   const SettingsTable data = settings.table("data");
   if (path.empty() && data.has("tokenizer")) data.read({{"tokenizer", &path, "", ""}}, data.keys());
   const std::string file = fs.is_directory(path) ? join_path(path, "tokenizer.json") : path;
-  if (path.empty() || fs.exists(file)) return path;
+  if (path.empty() || (fs.exists(file) && !fs.is_directory(file))) return path;
   throw_error(Code::kNotFound,
               "import --random {}: {} is {}, and there is no {}; name another --tokenizer{}",
               f.random, f.tokenizer.empty() ? "data.tokenizer" : "--tokenizer", path, file,

@@ -87,13 +87,18 @@ CacheOptions cache_of(const LoadOptions& options) {
   return cache;
 }
 
-int64_t position_bytes(const ModelConfig& config, const ModelOptions& model,
-                       const CacheOptions& cache) {
+// Of this rank; parameters: those that are read.
+ModelMemory memory_of(const ModelConfig& config, const ModelOptions& model,
+                      const CacheOptions& cache, int64_t parameters) {
   const int64_t page = page_bytes(config, model.compute, cache.page_rows, cache.members);
   const int64_t tables = config.sliding_window > 0 ? 2 : 1;
-  return add_saturated(
-      multiply_saturated(cache.pages, page),
-      model.positions * tables * config.rotary() * dtype_bytes(wide_dtype(model.compute)));
+  return {.parameters = parameters,
+          .compute = model.compute,
+          .cached_positions = cache.pages * cache.page_rows,
+          .cache_bytes = multiply_saturated(cache.pages, page),
+          .positions = model.positions,
+          .table_bytes = multiply_saturated(
+              model.positions, tables * config.rotary() * dtype_bytes(wide_dtype(model.compute)))};
 }
 
 // Of `own`, what this rank takes, and as much for each of the others of this host; only experts may be more or fewer.
@@ -102,19 +107,22 @@ ModelMemory memory_of_host(ModelMemory own, const ModelConfig& config, const Mod
   const Communicator* const some = some_of(ranks);
   if (some == nullptr) return own;
   const Transport& transport = some->transport();
+  const bool divided = own.parameters > 0 && gather != nullptr;
+  const ParameterTable whole = divided ? build_parameters(config) : ParameterTable();
+  const int64_t of_expert = divided ? whole.expert_count() / config.experts : 0,
+                shared = whole.total_count - of_expert * config.experts;
   ModelMemory all = own;
   all.ranks = all.parameters = 0;
   for (int member = 0; member < some->size(); ++member) {
     if (transport.host_of(some->global_rank(member)) != transport.host_of(transport.rank()))
       continue;
     ++all.ranks;
-    all.parameters += own.parameters == 0 || gather == nullptr
-                          ? own.parameters
-                          : build_parameters(config, {gather->shape().begin(member),
-                                                      gather->shape().begin(member + 1)})
-                                .total_count;
+    all.parameters += divided ? shared + of_expert * (gather->shape().begin(member + 1) -
+                                                      gather->shape().begin(member))
+                              : own.parameters;
   }
-  all.position_bytes = multiply_saturated(all.position_bytes, all.ranks);
+  all.cache_bytes = multiply_saturated(all.cache_bytes, all.ranks);
+  all.table_bytes = multiply_saturated(all.table_bytes, all.ranks);
   return all;
 }
 
@@ -261,10 +269,7 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
   const ParameterTable held = held_parameters(config, m->exchange_.get(), m->gather_.get());
   if (mode == Arena::Mode::kReal && m->gpu_ == nullptr)
     check_memory(directory, options, m->gather_.get(),
-                 {.parameters = m->packed_ == nullptr ? held.total_count : 0,
-                  .compute = compute,
-                  .cached_positions = cache.pages * cache.page_rows,
-                  .position_bytes = position_bytes(config, model, cache)});
+                 memory_of(config, model, cache, m->packed_ == nullptr ? held.total_count : 0));
   Tensor master;
   if (m->packed_ == nullptr) master = m->read_master(directory, held);
   m->model_ = std::make_unique<Model>(m->arena_, config, model, master);

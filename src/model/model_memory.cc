@@ -21,13 +21,15 @@ std::string model_shortage(const ModelMemory& m, int64_t available) {
         "{} parameters{} take {:.1f} GiB, as f32 and packed as {}, and {:.1f} are free; `moraine "
         "quantize` makes a form that is mapped when it is used",
         m.parameters, ranks, gib(weights), dtype_name(m.compute), gib(available));
-  if (add_saturated(weights, m.position_bytes) <= available) return "";
+  if (add_saturated(weights, add_saturated(m.cache_bytes, m.table_bytes)) <= available) return "";
+  const bool tables = m.table_bytes > m.cache_bytes;
   return fmt::format(
-      "keys and values of {} positions{} take {:.1f} GiB{}, and {:.1f} are free; a shorter "
-      "context, "
-      "fewer sequences or a smaller cache take less",
-      m.cached_positions, ranks, gib(m.position_bytes),
-      weights == 0 ? "" : fmt::format(" beside {:.1f} of weights", gib(weights)), gib(available));
+      "{} of {} positions{} take {:.1f} GiB{}, and {:.1f} are free; {}",
+      tables ? "rotary tables" : "keys and values", tables ? m.positions : m.cached_positions,
+      ranks, gib(tables ? m.table_bytes : m.cache_bytes),
+      weights == 0 ? "" : fmt::format(" beside {:.1f} of weights", gib(weights)), gib(available),
+      tables ? "a shorter context, or a smaller max_positions of the model, takes less"
+             : "a shorter context, fewer sequences or a smaller cache take less");
 }
 
 }  // namespace moraine

@@ -15,8 +15,10 @@ struct ModelMemory {
   int64_t ranks = 1;
   int64_t parameters = 0;  // that are read; 0: packs are mapped
   DType compute = DType::kF32;
-  int64_t cached_positions = 0;  // on each
-  int64_t position_bytes = 0;    // of the cache, and of tables that have a row for each position
+  int64_t cached_positions = 0;  // of all ranks that share a cache
+  int64_t cache_bytes = 0;
+  int64_t positions = 0;    // of the longest document,
+  int64_t table_bytes = 0;  // each of which has a row in tables
 };
 
 // Bytes of `parameters`, f32 as they are read and packed as `compute`; INT64_MAX if that is not enough to count them.

@@ -359,18 +359,23 @@ TEST_F(Packed, AModelThatIsReadNeedsRoomForF32AndPacks) {
 }
 
 TEST_F(Packed, ACacheNeedsRoomBesideWeightsThatAreRead) {
-  ModelMemory m = {.parameters = 100, .cached_positions = 64, .position_bytes = 200};
+  ModelMemory m = {
+      .parameters = 100, .cached_positions = 64, .cache_bytes = 150, .table_bytes = 50};
   EXPECT_EQ(model_shortage(m, 1000), "");
   EXPECT_NE(model_shortage(m, 999), "");
-  m = {.cached_positions = 1 << 20, .position_bytes = int64_t{40} << 30};  // packs are mapped
+  m = {.cached_positions = 1 << 20, .cache_bytes = int64_t{40} << 30};  // packs are mapped
   const std::string remedy = "a shorter context, fewer sequences or a smaller cache take less",
                     positions = "keys and values of 1048576 positions take 40.0 GiB";
   EXPECT_EQ(model_shortage(m, int64_t{24} << 30), positions + ", and 24.0 are free; " + remedy);
   m.parameters = int64_t{1} << 27;
   EXPECT_EQ(model_shortage(m, int64_t{24} << 30),
             positions + " beside 1.0 of weights, and 24.0 are free; " + remedy);
-  m.position_bytes = INT64_MAX;
+  m.cache_bytes = INT64_MAX;
   EXPECT_NE(model_shortage(m, INT64_MAX - 1), "");
+  m = {.cached_positions = 64, .positions = 1 << 30, .table_bytes = int64_t{256} << 30};
+  EXPECT_EQ(model_shortage(m, int64_t{24} << 30),
+            "rotary tables of 1073741824 positions take 256.0 GiB, and 24.0 are free; a shorter "
+            "context, or a smaller max_positions of the model, takes less");
 }
 
 TEST_F(Packed, DamageIsFoundAndNamed) {

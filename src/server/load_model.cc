@@ -119,8 +119,12 @@ int64_t pages_of(const ServeModelOptions& o, const ModelDirectory& directory, DT
   if (pages < each)
     throw_error(Code::kInvalidArgument,
                 "serve {}: the cache has {} pages of {} bytes, one request of {} positions needs "
-                "{}; wanted a larger --cache-mib or a shorter --context",
-                o.path, pages, bytes, context, each);
+                "{}; wanted a {}shorter --context{}",
+                o.path, pages, bytes, context, each,
+                o.cache_mib > 0 ? "larger --cache-mib or a " : "",
+                o.cache_mib > 0 || directory.packed()
+                    ? ""
+                    : ", or a model that `moraine quantize` has packed, which is mapped");
   return pages;
 }
 

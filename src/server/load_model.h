@@ -27,8 +27,8 @@ struct ServeModelOptions {
   int64_t context = 0;         // positions of prompt and answer; 0: the model's
   int64_t sequences = 16;      // requests that run at once
   int64_t rows = 512;          // of a step
-  int64_t cache_mib =
-      0;  // keys and values; 0: all sequences at full length, or a quarter of the memory
+  // Keys and values; 0: all sequences at full length, at most a quarter of the memory and half of what weights leave.
+  int64_t cache_mib = 0;
   int64_t queue_requests = 256;
   int64_t queue_tokens = 262144;  // of prompts
   double queue_seconds = 30;      // of prompt work before a request
