@@ -175,7 +175,6 @@ void pack_matrix(Context& ctx, const PackMatrix& a) {
   if (ctx.backend != Backend::kRef) check_dtype(a.w, "w", DType::kF32);
   const int64_t count = p.groups * p.n * p.k;
   if (count == 0) return;
-  MR_CHECK(p.data != nullptr, "a pack has no memory");
   const PackedMatrix& t = a.transposed;
   const bool both = t.data != nullptr;
   if (both) {
@@ -183,6 +182,7 @@ void pack_matrix(Context& ctx, const PackMatrix& a) {
     MR_CHECK(p.format == WeightFormat::kPlain && t.format == WeightFormat::kPlain);
   }
   if (p.format != WeightFormat::kPlain) return pack_quantised(ctx, a);
+  MR_CHECK(p.data != nullptr, "a pack has no memory");
   if (both && ctx.backend != Backend::kCpu) {
     pack_matrix(ctx, {.packed = p, .w = a.w, .transpose = a.transpose});
     return pack_matrix(ctx, {.packed = t, .w = a.w, .transpose = !a.transpose});
