@@ -33,6 +33,9 @@ struct AdamWRange {
   bool weight_decay = false;
 };
 
+struct AdamWSeen;  // flat_math.h
+struct AdamWSums;
+
 struct AdamWStep {
   Tensor weights;                      // [N] in and out
   Tensor m;                            // [S] in and out
@@ -43,9 +46,21 @@ struct AdamWStep {
   double lr;     // of this step, schedule included; lr_scale of the range comes on top
   int64_t step;  // 1 for the first
   const AdamWOptions& options;
+  // If asked for: sums of weights, m and v as the step found them and left them. Not on a device.
+  AdamWSeen* seen = nullptr;
 };
 
 void adamw_step(Context& ctx, const AdamWStep& a);
+
+struct AdamWMemory {
+  Tensor weights;                      // [N]
+  Tensor m;                            // [S]
+  Tensor v;                            // [S]
+  std::span<const AdamWRange> ranges;  // all, or a rank's slices
+};
+// The sums of what is there now, each element at the position that it has in the ranges laid end to end. Cost: 3 passes
+// of 4 bytes over the elements.
+AdamWSums adamw_sums(Context& ctx, const AdamWMemory& a);
 
 struct AdamWBlock;  // flat_math.h
 // Elements [begin, begin + n) of a range, as the loops take them: pointers, and this step's factors.

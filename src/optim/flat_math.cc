@@ -146,8 +146,90 @@ void DecayAndSubtract(float* w, const float* x, int64_t n, float keep, float rat
   }
 }
 
+using DU = hn::RebindToUnsigned<DF>;
+using VU = hn::Vec<DU>;
+
+// Keys of the positions from `first` on, a vector at a time.
+class WordKeys {
+ public:
+  explicit HWY_INLINE WordKeys(int64_t first)
+      : next_(hn::Mul(hn::Iota(DU(), static_cast<uint32_t>(first)), hn::Set(DU(), kSpread))) {}
+
+  HWY_INLINE VU next() {
+    const DU du;
+    const VU mixed = hn::Mul(hn::Xor(next_, hn::ShiftRight<15>(next_)), hn::Set(du, kMix));
+    next_ = hn::Add(next_, hn::Set(du, kSpread * static_cast<uint32_t>(hn::Lanes(du))));
+    return hn::Or(hn::Xor(mixed, hn::ShiftRight<13>(mixed)), hn::Set(du, 1));
+  }
+
+ private:
+  static constexpr uint32_t kSpread = 0x9e3779b1, kMix = 0x85ebca6b;  // odd: no position is lost
+  VU next_;
+};
+
+// Products of 32 x 32 bits, summed in 64. No constructors: those that are not written out are compiled for no target.
+struct WordSum {
+#if HWY_TARGET == HWY_SCALAR  // has no even and odd lanes
+  uint64_t sum;
+
+  static HWY_INLINE WordSum none() { return {0}; }
+  HWY_INLINE void add(VF x, VU key) {
+    sum += uint64_t{hn::GetLane(hn::BitCast(DU(), x))} * hn::GetLane(key);
+  }
+  HWY_INLINE uint64_t total() const { return sum; }
+#else
+  using DW = hn::RepartitionToWide<DU>;
+  hn::Vec<DW> even, odd;
+
+  static HWY_INLINE WordSum none() { return {hn::Zero(DW()), hn::Zero(DW())}; }
+  HWY_INLINE void add(VF x, VU key) {
+    const VU bits = hn::BitCast(DU(), x);
+    even = hn::Add(even, hn::MulEven(bits, key));
+    odd = hn::Add(odd, hn::MulEven(upper_to_lower(bits), upper_to_lower(key)));
+  }
+  HWY_INLINE uint64_t total() const {
+    return hn::GetLane(hn::SumOfLanes(DW(), hn::Add(even, odd)));
+  }
+  static HWY_INLINE VU upper_to_lower(VU x) {  // of each two
+    return hn::BitCast(DU(), hn::ShiftRight<32>(hn::BitCast(DW(), x)));
+  }
+#endif
+};
+
+uint64_t WordSumOf(const float* x, int64_t n, int64_t first) {
+  const DF df;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(df));
+  WordKeys keys(first);
+  WordSum sum = WordSum::none();
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) sum.add(load(df, x + i), keys.next());
+  if (i < n) sum.add(load_n(df, x + i, static_cast<size_t>(n - i)), keys.next());
+  return sum.total();
+}
+
 struct AdamWVectors {
   VF w, m, v;
+};
+
+struct AdamWWordSums {
+  WordSum w, m, v;
+  static HWY_INLINE AdamWWordSums none() {
+    return {WordSum::none(), WordSum::none(), WordSum::none()};
+  }
+  HWY_INLINE void add(const AdamWVectors& s, VU keys) {
+    w.add(s.w, keys);
+    m.add(s.m, keys);
+    v.add(s.v, keys);
+  }
+  HWY_INLINE AdamWSums total() const { return {.w = w.total(), .m = m.total(), .v = v.total()}; }
+};
+
+// What is not to be summed costs nothing.
+struct NoKeys {
+  HWY_INLINE int next() { return 0; }
+};
+struct NoSums {
+  HWY_INLINE void add(const AdamWVectors&, int) {}
 };
 
 HWY_INLINE AdamWVectors AdamWVector(const DF df, const AdamWBlock& a, AdamWVectors s, VF gradient) {
@@ -162,26 +244,53 @@ HWY_INLINE AdamWVectors AdamWVector(const DF df, const AdamWBlock& a, AdamWVecto
   return s;
 }
 
-void AdamW(const AdamWBlock& a) {
+HWY_INLINE AdamWVectors LoadAdamW(const DF df, const AdamWBlock& a, int64_t i) {
+  return {.w = load(df, a.w + i), .m = load(df, a.m + i), .v = load(df, a.v + i)};
+}
+
+HWY_INLINE AdamWVectors LoadAdamW(const DF df, const AdamWBlock& a, int64_t i, size_t rest) {
+  return {.w = load_n(df, a.w + i, rest),
+          .m = load_n(df, a.m + i, rest),
+          .v = load_n(df, a.v + i, rest)};
+}
+
+template <class Keys, class Sums>
+HWY_INLINE void AdamWLoop(const AdamWBlock& a, Keys keys, Sums& before, Sums& after) {
   const DF df;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(df));
   int64_t i = 0;
   for (; i + lanes <= a.n; i += lanes) {
-    const AdamWVectors s = AdamWVector(
-        df, a, {load(df, a.w + i), load(df, a.m + i), load(df, a.v + i)}, load(df, a.g + i));
+    const AdamWVectors old = LoadAdamW(df, a, i);
+    const AdamWVectors s = AdamWVector(df, a, old, load(df, a.g + i));
     store(s.w, df, a.w + i);
     store(s.m, df, a.m + i);
     store(s.v, df, a.v + i);
+    const auto key = keys.next();
+    before.add(old, key);
+    after.add(s, key);
   }
   if (i < a.n) {
     const size_t rest = static_cast<size_t>(a.n - i);
-    const AdamWVectors s = AdamWVector(
-        df, a, {load_n(df, a.w + i, rest), load_n(df, a.m + i, rest), load_n(df, a.v + i, rest)},
-        load_n(df, a.g + i, rest));
+    const AdamWVectors old = LoadAdamW(df, a, i, rest);
+    const AdamWVectors s = AdamWVector(df, a, old, load_n(df, a.g + i, rest));
     store_n(s.w, df, a.w + i, rest);
     store_n(s.m, df, a.m + i, rest);
     store_n(s.v, df, a.v + i, rest);
+    const auto key = keys.next();
+    before.add(old, key);
+    after.add(LoadAdamW(df, a, i, rest), key);  // lanes that are not there may be -0 in s
   }
+}
+
+void AdamW(const AdamWBlock& a) {
+  NoSums none;
+  AdamWLoop(a, NoKeys(), none, none);
+}
+
+AdamWSeen AdamWAndSums(const AdamWBlock& a, int64_t first) {
+  AdamWWordSums before = AdamWWordSums::none(), after = AdamWWordSums::none();
+  AdamWLoop(a, WordKeys(first), before, after);
+  return {.before = before.total(), .after = after.total()};
 }
 
 }  // namespace HWY_NAMESPACE
@@ -197,6 +306,8 @@ HWY_EXPORT(Transpose);
 HWY_EXPORT(MomentumAny);
 HWY_EXPORT(DecayAndSubtract);
 HWY_EXPORT(AdamW);
+HWY_EXPORT(AdamWAndSums);
+HWY_EXPORT(WordSumOf);
 
 double sum_of_squares_block(const float* x, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(SumOfSquares)(x, n);
@@ -216,6 +327,14 @@ void decay_and_subtract_block(float* w, const float* x, int64_t n, float keep, f
 }
 
 void adamw_block(const AdamWBlock& a) { HWY_DYNAMIC_DISPATCH(AdamW)(a); }
+
+AdamWSeen adamw_block_seen(const AdamWBlock& a, int64_t first) {
+  return HWY_DYNAMIC_DISPATCH(AdamWAndSums)(a, first);
+}
+
+uint64_t word_sum_block(const float* x, int64_t n, int64_t first) {
+  return HWY_DYNAMIC_DISPATCH(WordSumOf)(x, n, first);
+}
 
 }  // namespace moraine
 #endif  // HWY_ONCE

@@ -1,6 +1,6 @@
 // FlatMath: the SIMD loops over flat ranges that the optimizers are made of.
 //
-// Each function runs on the calling thread. All but sum_of_squares_block and transpose_block treat
+// Each function runs on the calling thread. All but the sums and transpose_block treat
 // every element by itself, in the same arithmetic at any position, so a range may be split anywhere
 // without changing a bit.
 //
@@ -57,5 +57,20 @@ struct AdamWBlock {
 // m = beta1 m + (1-beta1) g ; v = beta2 v + (1-beta2) g^2
 // w = w * keep - rate * (m * m_correction) / (sqrt(v * v_correction) + eps)
 void adamw_block(const AdamWBlock& a);
+
+// The same, and what the three were and are: word_sum_block of the n elements from position `first`.
+struct AdamWSums {
+  uint64_t w = 0, m = 0, v = 0;
+  bool operator==(const AdamWSums&) const = default;
+};
+struct AdamWSeen {
+  AdamWSums before, after;
+};
+AdamWSeen adamw_block_seen(const AdamWBlock& a, int64_t first);
+
+// Whether memory has changed: the sum mod 2^64 of (bits of the element at position i) * (odd 32-bit key of i), the same
+// for any order and any split. One element with other bits always changes it, several do but for a chance of about
+// 2^-64. Nothing for who must not be deceived (base/hash.h).
+uint64_t word_sum_block(const float* x, int64_t n, int64_t first);
 
 }  // namespace moraine

@@ -40,6 +40,7 @@ void update_matrix(Gpu& gpu, const MuonStep& a, const MuonMatrix& matrix) {
 void adamw_step(Gpu& gpu, const AdamWStep& a) {
   if (a.ranges.empty()) return;
   check_adamw(a);
+  MR_CHECK(a.seen == nullptr);
   std::vector<AdamWPiece> pieces;
   AdamWBlock b = {};
   int64_t end = 0;

@@ -206,7 +206,8 @@ void Optimizer::step(Context& ctx, const OptimizerStep& a) {
                    .gradient_scale = a.gradient_scale,
                    .lr = options_.adamw.lr * a.lr_scale,
                    .step = a.step,
-                   .options = options_.adamw});
+                   .options = options_.adamw,
+                   .seen = a.seen});
   if (layout_.balance_rows > 0) balance(ctx, a);
 }
 

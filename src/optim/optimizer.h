@@ -68,9 +68,10 @@ struct OptimizerStep {
   Tensor weights;    // [N] f32 in and out
   Tensor gradients;  // [N] f32 in
   Tensor load;  // [layers, classes] i64 in: tokens per class, global; empty if nothing balances
-  double gradient_scale;  // 1 / targets, times the clip factor (clip.h)
-  double lr_scale;        // of the schedule; the balancing rate does not follow it
-  int64_t step;           // 1 for the first
+  double gradient_scale;      // 1 / targets, times the clip factor (clip.h)
+  double lr_scale;            // of the schedule; the balancing rate does not follow it
+  int64_t step;               // 1 for the first
+  AdamWSeen* seen = nullptr;  // as of AdamWStep
 };
 
 class Optimizer {
@@ -84,6 +85,9 @@ class Optimizer {
   // In the order of the list. Restoring is writing into these views.
   std::vector<OptimizerTensor> state() const;
   double flops() const;  // of one step's products
+  AdamWMemory adamw_memory(const Tensor& weights) const {
+    return {.weights = weights, .m = m_, .v = v_, .ranges = layout_.ranges};
+  }
 
  private:
   void balance(Context& ctx, const OptimizerStep& a);

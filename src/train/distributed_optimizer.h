@@ -49,6 +49,9 @@ class DistributedOptimizer {
   const std::vector<ParameterSpec>& specs() const { return specs_; }
   const std::vector<OwnedRange>& owned() const { return owned_; }
   std::vector<OptimizerTensor> state() const { return optimizer_->state(); }
+  AdamWMemory adamw_memory(const Tensor& weights) const {
+    return optimizer_->adamw_memory(weights);
+  }
 
  private:
   const std::vector<Range>& share() const { return shares_[static_cast<size_t>(comm_->rank())]; }

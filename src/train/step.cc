@@ -78,25 +78,37 @@ StepResult Trainer::step(const StepPlan& plan, double lr_scale, const Read& read
     return step(plan, lr_scale, read, spike, /*verify=*/true);
   }
   if (result.bad) return result;
-  if (!verify) check_state();
-
-  // Update: owners move their parts of the weights, and everybody gets them.
-  const OpTimer timer(ctx_.profile, Span::kPhase, "optimizer");
-  for (DistributedOptimizer* optimizer : optimizers_->all()) {
-    optimizer->step(ctx_, {.weights = master_,
-                           .gradients = gradients_,
-                           .load = load_,
-                           .gradient_scale = clip.factor,
-                           .lr_scale = lr_scale,
-                           .step = plan.step + 1});
-    optimizer->gather(ctx_, master_, way_);
-  }
-  fault_point("step.updated");
-  fault_tensor(ctx_, "step.weights_gathered", master_);
-  close_state();
+  update({.weights = master_,
+          .gradients = gradients_,
+          .load = load_,
+          .gradient_scale = clip.factor,
+          .lr_scale = lr_scale,
+          .step = plan.step + 1},
+         /*is_checked=*/verify);
   if (placer_ != nullptr) result.placed = placer_->place(plan.step + 1);
   model_->refresh(ctx_);
   return result;
+}
+
+// Owners move their parts of the weights, and everybody gets them.
+void Trainer::update(OptimizerStep a, bool is_checked) {
+  if (seal_ != nullptr && !is_checked) {
+    const OpTimer timer(ctx_.profile, Span::kPhase, "verify");
+    seal_->begin_update(ctx_);
+  }
+  const OpTimer timer(ctx_.profile, Span::kPhase, "optimizer");
+  const std::vector<DistributedOptimizer*>& all = optimizers_->all();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (seal_ != nullptr) a.seen = seal_->seen(i);
+    all[i]->step(ctx_, a);
+    if (seal_ != nullptr) seal_->check_moved(i);
+    all[i]->gather(ctx_, master_, way_);
+  }
+  fault_point("step.updated");
+  fault_tensor(ctx_, "step.weights_gathered", master_);
+  if (seal_ == nullptr) return;
+  const OpTimer verify(ctx_.profile, Span::kPhase, "verify");
+  seal_->end_update(ctx_);
 }
 
 // From here on gradients are this rank's own sums; the last slot's may be on their way already.

@@ -92,7 +92,7 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
   for (const DistributedOptimizer* optimizer : optimizers_->all())
     norm_->own(optimizer->specs(), optimizer->owned());
   if (config.train.verify_every_steps > 0 && !arena.dry())
-    seal_ = std::make_unique<StateSeal>(model_->table(), master_, *optimizers_);
+    seal_ = std::make_unique<StateSeal>(model_->table(), master_, *optimizers_, ctx_.backend);
   for (const TensorRows& t : saved_rows()) {
     Tensor copy = t.local;
     copy.data = arena

@@ -127,6 +127,7 @@ class Trainer {
     int64_t targets;
   };
   StepSums take_slots(const StepPlan& plan, int64_t slots, const Read& read, Verified* verified);
+  void update(OptimizerStep a, bool is_checked);  // is_checked: nothing at rest has changed
   Verified begin_verified(const StepPlan& plan, int64_t slots, const Read& read);
   StepVerdict judge(const StepPlan& plan, const Verified& slot, const Numbers& numbers,
                     const Read& read);

@@ -49,7 +49,7 @@ void Trainer::close_state() {
 StepVerdict Trainer::compare_weights() {
   if (seal_ == nullptr) return {};
   StepReport mine;
-  mine.weights = seal_->weights(), mine.experts = seal_->experts();
+  mine.weights = seal_->weights(ctx_), mine.experts = seal_->experts(ctx_);
   return judge_state(ranks_->mesh, gather_all(ranks_->world, mine));
 }
 
@@ -105,8 +105,8 @@ StepVerdict Trainer::judge(const StepPlan& plan, const Verified& slot, const Num
   all_numbers.add(&numbers, sizeof numbers);
   if (!load_.empty()) all_numbers.add(load_.data, load_.bytes());
   const std::vector<StepReport> reports =
-      gather_all(ranks_->world, StepReport{.weights = seal_->weights(),
-                                           .experts = seal_->experts(),
+      gather_all(ranks_->world, StepReport{.weights = seal_->weights(ctx_),
+                                           .experts = seal_->experts(ctx_),
                                            .numbers = all_numbers.digest(),
                                            .own = slot.own,
                                            .again = slot.again});
