@@ -21,6 +21,19 @@ struct SettingsTable::Node {
   std::string path;                   // "model", "" for the document
   std::string name;                   // file
   FormerKeys former = FormerKeys::kRefused;
+  std::shared_ptr<const std::string> text;
+  struct Assigned {
+    std::string path, value;
+  };
+  std::vector<Assigned> assigned;  // on the command line
+
+  bool is_assigned(const std::string& key_path) const {
+    return std::any_of(assigned.begin(), assigned.end(), [&](const Assigned& each) {
+      const size_t n = each.path.size();
+      return key_path.starts_with(each.path) &&
+             (key_path.size() == n || key_path[n] == '.' || key_path[n] == '[');
+    });
+  }
 };
 
 namespace {
@@ -231,6 +244,7 @@ SettingsTable SettingsTable::parse(const std::string& text, const std::string& n
   settings.node_ = std::make_shared<Node>();
   settings.node_->name = name;
   settings.node_->former = former;
+  settings.node_->text = std::make_shared<const std::string>(text);
   check_key_parts(text, name);
   try {
     settings.node_->root = std::make_shared<toml::table>(toml::parse(text, name));
@@ -289,9 +303,43 @@ std::vector<std::string> SettingsTable::keys() const {
 }
 
 std::string SettingsTable::where(const std::string& key) const {
+  const std::string path = key_path(node_->path, key);
+  if (node_->is_assigned(path)) return "--set " + path;
   const toml::node* found = node_->table == nullptr ? nullptr : node_->table->get(key);
-  return place(node_->name, found, key_path(node_->path, key));
+  return place(node_->name, found, path);
 }
+
+namespace {
+
+// value: TOML, or bare text.
+void assign(toml::table& root, const std::string& path, const std::string& value) {
+  toml::table* at = &root;
+  size_t begin = 0;
+  while (true) {
+    const size_t dot = path.find('.', begin);
+    const std::string key = path.substr(begin, dot == std::string::npos ? dot : dot - begin);
+    if (key.empty()) throw_error(Code::kInvalidArgument, "--set {}={}: empty key", path, value);
+    if (dot == std::string::npos) {
+      toml::table parsed;
+      check_key_parts(value, "--set");
+      try {
+        parsed = toml::parse("v = " + value, "--set " + path);
+      } catch (const toml::parse_error&) {
+        parsed.insert_or_assign("v", value);  // bare text
+      }
+      parsed.get("v")->visit([&](const auto& v) { at->insert_or_assign(key, v); });
+      break;
+    }
+    if (at->get(key) == nullptr) at->insert_or_assign(key, toml::table{});
+    toml::node* next = at->get(key);
+    if (!next->is_table())
+      throw_error(Code::kInvalidArgument, "--set {}={}: {} is not a table", path, value, key);
+    at = next->as_table();
+    begin = dot + 1;
+  }
+}
+
+}  // namespace
 
 void SettingsTable::set(const std::string& assignment) {
   const size_t equal = assignment.find('=');
@@ -307,35 +355,12 @@ void SettingsTable::set(const std::string& assignment) {
   const std::string path = assignment.substr(0, equal), value = assignment.substr(equal + 1);
   if (std::count(path.begin(), path.end(), '.') >= kKeyParts)
     too_many_parts("--set " + printable(path, 64));
-  // The whole tree is copied, so that other tables keep what they had.
-  const auto root = std::make_shared<toml::table>(*node_->root);
-  toml::table* at = root.get();
-  size_t begin = 0;
-  while (true) {
-    const size_t dot = path.find('.', begin);
-    const std::string key = path.substr(begin, dot == std::string::npos ? dot : dot - begin);
-    if (key.empty()) throw_error(Code::kInvalidArgument, "--set {}: empty key", assignment);
-    if (dot == std::string::npos) {
-      toml::table parsed;
-      check_key_parts(value, "--set");
-      try {
-        parsed = toml::parse("v = " + value, "--set " + path);
-      } catch (const toml::parse_error&) {
-        parsed.insert_or_assign("v", value);  // bare text
-      }
-      parsed.get("v")->visit([&](const auto& v) { at->insert_or_assign(key, v); });
-      break;
-    }
-    if (at->get(key) == nullptr) at->insert_or_assign(key, toml::table{});
-    toml::node* next = at->get(key);
-    if (!next->is_table())
-      throw_error(Code::kInvalidArgument, "--set {}: {} is not a table", assignment, key);
-    at = next->as_table();
-    begin = dot + 1;
-  }
+  // Parsed again: other tables keep what they had, and places keep their lines, which a copy would lose.
   const auto node = std::make_shared<Node>(*node_);
-  node->root = root;
-  node->table = root.get();
+  node->assigned.push_back({.path = path, .value = value});
+  node->root = std::make_shared<toml::table>(toml::parse(*node->text, node->name));
+  for (const Node::Assigned& each : node->assigned) assign(*node->root, each.path, each.value);
+  node->table = node->root.get();
   node_ = node;
 }
 

@@ -67,7 +67,8 @@ class SettingsTable {
   bool has(const std::string& key) const;
   bool is_text(const std::string& key) const;
   std::vector<std::string> keys() const;
-  std::string where(const std::string& key) const;  // "run.toml:12: model.hidden"
+  // "run.toml:12: model.hidden", or "--set model.hidden".
+  std::string where(const std::string& key) const;
 
   // Sets one value from the command line, "train.tokens=1000"; the value is TOML, or bare text. Only this
   // copy and the tables taken from it afterwards see it.

@@ -114,6 +114,27 @@ TEST(Settings, CommandLineWins) {
   EXPECT_THROW(settings.set("model.hidden.x=3"), Error);
 }
 
+TEST(Settings, WhatTheCommandLineSaysIsNotBlamedOnTheFile) {
+  const auto error_of = [](const std::string& assignment, const std::string& text = "") {
+    SettingsTable settings = SettingsTable::parse(text, "run.toml");
+    settings.set(assignment);
+    Example e;
+    try {
+      settings.table("model").read(fields(e));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(error_of("model.hiden=3"), "--set model.hiden: unknown key; did you mean \"hidden\"?");
+  EXPECT_EQ(error_of("model.hidden=x", "[model]\nhidden = 3\n"),
+            "--set model.hidden: found a string, wanted an integer");
+  EXPECT_EQ(error_of("model={hidden = 0}"),
+            "--set model.hidden = 0: allowed is from 1 to 1000000 channels");
+  EXPECT_EQ(error_of("model.hidden=3", "[model]\nhiddens = 3\n"),
+            "run.toml:2: model.hiddens: unknown key; did you mean \"hidden\"?");
+}
+
 // The library recurses once for each part of a key, when it takes a table down too.
 TEST(Settings, KeysOfManyPartsAreRefused) {
   std::string key = "a";
