@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>  // fmt::join, in newer versions
 
 #include <cstdio>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -100,16 +101,19 @@ void generate_on(Transport& transport, const ModelDirectory& directory, const To
   if (transport.rank() > 0)
     return follow_steps(ranks.steps, model->ctx(), model->model(), model->cache());
   std::function<void(const std::string&)> on_text;
+  // The prompt goes first, and nothing of a request that is refused.
+  std::string unprinted = f.has_tokens ? "" : f.prompt;
   if (!f.json && tokenizer != nullptr) {
-    on_text = [](const std::string& piece) {
-      std::fwrite(piece.data(), 1, piece.size(), stdout);
+    on_text = [&](const std::string& piece) {
+      const std::string text = std::exchange(unprinted, {}) + piece;
+      std::fwrite(text.data(), 1, text.size(), stdout);
       std::fflush(stdout);
     };
-    if (!f.has_tokens) on_text(f.prompt);
   }
   const GenerateResult result = generate(
       {model->ctx(), model->model(), model->cache(), tokenizer, alone ? nullptr : &ranks.steps},
       f.request, on_text);
+  if (on_text) on_text("");
   if (f.json) {
     print_json(result);
   } else {

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "checkpoint/history.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/progress.h"
@@ -184,6 +185,21 @@ void cmd_import(const CommandLine& line) {
   f.random.empty() ? import_public(f) : import_random(f);
 }
 
+namespace {
+
+// A public model beside a run's checkpoints would be taken for what the run has come to.
+void check_export_folder(FileSystem& fs, const std::string& out) {
+  const char* held = fs.exists(join_path(out, "config.json"))                     ? "a model"
+                     : fs.exists(join_path(out, "manifest.json"))                 ? "a checkpoint"
+                     : fs.is_directory(out) && !list_checkpoints(fs, out).empty() ? "a run"
+                                                                                  : nullptr;
+  if (held != nullptr)
+    throw_error(Code::kInvalidArgument,
+                "export to {}: it holds {} already; remove it or choose another name", out, held);
+}
+
+}  // namespace
+
 void cmd_export(const CommandLine& line) {
   std::string from, out, dtype, layout = "native";
   ExportOptions options;
@@ -200,9 +216,7 @@ void cmd_export(const CommandLine& line) {
                1, 1 << 24);
   if (!flags.parse(line)) return;
   FileSystem& fs = posix_file_system();
-  if (fs.exists(join_path(out, "config.json")))
-    throw_error(Code::kInvalidArgument,
-                "export to {}: it holds a model already; remove it or choose another name", out);
+  check_export_folder(fs, out);
   const Loaded model(from);
   options.layout = layout == "native" ? Layout::kNative : Layout::kLegacy;
   options.dtype = dtype_flag(dtype, model.directory.stored_dtype());

@@ -196,27 +196,28 @@ bool Flags::parse(const CommandLine& line) {
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", state_->app.help());
     return false;
-  } catch (const CLI::ExtrasError&) {
-    std::vector<std::string> names = {"--help"};
-    for (const Argument& a : state_->declaration.arguments) {
-      if (a.kind != Kind::kPositional) names.push_back(flag_name(a.name));
-    }
-    for (const std::string& each : state_->app.remaining()) {
-      const std::string extra = without_marks(each);
-      if (!extra.starts_with('-'))
-        throw_error(Code::kInvalidArgument,
-                    "unknown argument {}; a value stands behind its flag, and `--help` lists them",
-                    extra);
-      const std::string name = extra.substr(0, extra.find('='));
-      throw_error(Code::kInvalidArgument,
-                  "unknown argument {}; did you mean {}? `--help` lists them", extra,
-                  nearest_name(name, names));
-    }
-    throw_error(Code::kInvalidArgument, "unknown argument; `--help` lists them");
   } catch (const CLI::ParseError& e) {
+    refuse_unknown();  // one that is missing may be one that was mistyped
     throw_error(Code::kInvalidArgument, "{}; `--help` lists the flags", without_marks(e.what()));
   }
   return true;
+}
+
+void Flags::refuse_unknown() const {
+  std::vector<std::string> names = {"--help"};
+  for (const Argument& a : state_->declaration.arguments) {
+    if (a.kind != Kind::kPositional) names.push_back(flag_name(a.name));
+  }
+  for (const std::string& each : state_->app.remaining()) {
+    const std::string extra = without_marks(each);
+    if (!extra.starts_with('-'))
+      throw_error(Code::kInvalidArgument,
+                  "unknown argument {}; a value stands behind its flag, and `--help` lists them",
+                  extra);
+    const std::string name = extra.substr(0, extra.find('='));
+    throw_error(Code::kInvalidArgument, "unknown argument {}; did you mean {}? `--help` lists them",
+                extra, nearest_name(name, names));
+  }
 }
 
 bool Flags::given(const std::string& name) const { return state_->app.count(flag_name(name)) > 0; }

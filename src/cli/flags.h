@@ -38,6 +38,8 @@ class Flags {
   bool given(const std::string& name) const;
 
  private:
+  void refuse_unknown() const;
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -71,6 +71,7 @@ TEST_F(Cli, MistypedCommandsAndFlagsNameTheNearest) {
                {"moraine train: ", "unknown argument --confg", "did you mean --config?"});
   expect_error({"generate", "--model", "x", "--top-q=1"}, 10, {"--top-q=1", "did you mean --top-"});
   expect_error({"generate"}, 10, {"--model", "required"});
+  expect_error({"generate", "--modle", "x"}, 10, {"--modle", "did you mean --model?"});
   expect_error({"generate", "--model", "x", "Once upon"}, 10,
                {"unknown argument Once upon; a value stands behind its flag"});
   expect_error({"generate", "--model", "x", "--prompt", "a", "--tokens", "5"}, 10,
@@ -149,6 +150,15 @@ TEST_F(Cli, WhatAModelSaysAboutTextGoesWithIt) {
     for (const auto& [name, text] : texts)
       EXPECT_EQ(fs.read(join_path(file(folder), name)), text) << folder << " " << name;
   }
+  // An export beside checkpoints would be read in their place.
+  expect_error({"export", "--model", file("model"), "--out", file("model")}, 10,
+               {"holds a checkpoint already"});
+  fs.make_directories(file("run/step-3"));
+  expect_error({"export", "--model", file("model"), "--out", file("run")}, 10,
+               {"holds a run already"});
+  const Ended refused = run({"generate", "--model", file("model"), "--prompt", "a", "--stop", ""});
+  EXPECT_EQ(refused.exit_code, 10) << refused.err;
+  EXPECT_EQ(refused.out, "");
 }
 
 TEST_F(Cli, OneModelInEveryFormGivesTheSameBits) {
