@@ -1,6 +1,7 @@
 // `moraine chat`: a conversation in the terminal.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -172,7 +173,15 @@ class Talk {
 bool read_line(bool terminal, std::string* line) {
   if (terminal) fmt::print(stderr, "> ");
   stop_asked = 0;
-  return static_cast<bool>(std::getline(std::cin, *line));
+  if (!std::getline(std::cin, *line)) return false;
+  if (line->ends_with('\r')) line->pop_back();
+  return true;
+}
+
+// "/exit " and "/nwe" are meant as commands, "/usr is full" is not.
+bool is_command(const std::string& text) {
+  return text.size() > 1 && text[0] == '/' &&
+         std::all_of(text.begin() + 1, text.end(), [](char c) { return c >= 'a' && c <= 'z'; });
 }
 
 }  // namespace
@@ -188,6 +197,7 @@ void cmd_chat(const CommandLine& line) {
       "answer, /exit or the end of the input ends; Ctrl-C stops an answer.");
   declare(flags, f);
   if (!flags.parse(line)) return;
+  check_sampling(f.sampling, INT64_MAX);  // all but what the vocabulary decides
   const std::shared_ptr<const ServedModel> model = load_served_model(posix_file_system(), f.model);
   check_sampling(f.sampling, model->tokenizer->vocabulary_size());
   if (model->chat == nullptr)
@@ -198,11 +208,16 @@ void cmd_chat(const CommandLine& line) {
   Talk talk(f, model);
   const bool terminal = isatty(STDIN_FILENO) == 1;
   for (std::string text; read_line(terminal, &text);) {
-    if (text == "/exit") break;
-    if (text == "/new") {
+    const std::string command = text.substr(0, text.find_last_not_of(" \t") + 1);
+    if (command == "/exit") break;
+    if (command == "/new") {
       talk.begin();
-    } else if (text == "/retry") {
+    } else if (command == "/retry") {
       talk.retry();
+    } else if (is_command(command)) {
+      fmt::print(stderr,
+                 "{} is no command: /new, /retry and /exit are; a space before it sends it\n",
+                 command);
     } else if (!text.empty()) {
       talk.say(text);
     }

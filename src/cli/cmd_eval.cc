@@ -305,7 +305,7 @@ void choice(const EvalFlags& f, const ModelDirectory& directory) {
     longest = std::max(longest, requests.back().tokens_max - 1);
     if (requests.back().truncated > 0 && f.first) {
       say("eval {}: {} of {} choices are longer than {} tokens and lose the beginning of their "
-          "context, the first in {}\n",
+          "context, the first one at: {}\n",
           path, requests.back().truncated, requests.back().continuations.size(), rule.tokens_max,
           requests.back().first_truncated);
     }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "cli/plan_step.h"
 #include "plan/reliability.h"
 
 namespace moraine {
@@ -78,6 +79,21 @@ void print_neighbours(const ReliabilityInputs& in, const Reliability& r) {
   }
 }
 
+// In the words and units of the flags.
+void check_flags(const ReliabilityFlags& f) {
+  constexpr double kLeastHours = 1e-6;
+  check_plan_number("rank-mtbf-hours", f.rank_mtbf_hours, kLeastHours);
+  check_plan_number("host-mtbf-hours", f.host_mtbf_hours, kLeastHours);
+  check_plan_number("rail-mtbf-hours", f.rail_mtbf_hours, kLeastHours);
+  check_plan_number("rail-repair-hours", f.rail_repair_hours, kLeastHours);
+  check_plan_number("gap-seconds", f.gap_seconds, 0);
+  check_plan_number("detect-seconds", f.detect_seconds, 0);
+  check_plan_number("restart-seconds", f.restart_seconds, 0);
+  check_plan_number("save-seconds", f.save_seconds, 0);
+  check_plan_number("write-seconds", f.write_seconds, 0);
+  check_plan_number("every-seconds", f.every_seconds, 0);
+}
+
 }  // namespace
 
 void declare_reliability(Flags& flags, ReliabilityFlags* f) {
@@ -101,6 +117,7 @@ void declare_reliability(Flags& flags, ReliabilityFlags* f) {
 }
 
 void print_reliability(const ReliabilityFlags& f, int64_t ranks, bool json) {
+  check_flags(f);
   const ReliabilityInputs in = inputs_of(f, ranks);
   const Reliability r = expect_reliability(in);
   const SimulatedReliability s = simulate_reliability(in, f.interruptions, 1);

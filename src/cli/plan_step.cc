@@ -50,6 +50,12 @@ void print_row(const MeshPlan& p, double tokens) {
              static_cast<double>(p.bytes) / (1 << 20), p.fits ? "" : "  does not fit");
 }
 
+int64_t least_bytes(const std::vector<MeshPlan>& plans) {
+  return std::min_element(plans.begin(), plans.end(),
+                          [](const MeshPlan& a, const MeshPlan& b) { return a.bytes < b.bytes; })
+      ->bytes;
+}
+
 std::string source_text(const Machine& m) {
   if (m.measured_utc.empty())
     return "nominal rates, nothing is measured (--machine FILE): trust the order, not the times";
@@ -133,6 +139,9 @@ void print_plan_step(const PlanStepFlags& f, const RunConfig& config, int ranks,
   for (size_t i = 0; i < shown; ++i) print_row(plans[i], tokens);
   if (shown < plans.size())
     fmt::print("... and {} more (--most {})\n", plans.size() - shown, plans.size());
+  if (!plans.front().fits)
+    fmt::print("\nno plan fits in --memory-gib {}: the least is {} MiB\n", f.memory_gib,
+               least_bytes(plans) >> 20);
   fmt::print(
       "\nthe first: {:.1f} ms, of it {:.1f} exposed communication, {:.1f} if nothing hid it\n{}",
       1e3 * plans.front().time.seconds, 1e3 * plans.front().time.exposed,

@@ -133,6 +133,9 @@ TEST_F(PlanCli, StepListsMeshesBestFirstWithTheMemoryThatMemoryPrints) {
     EXPECT_EQ(p["memory_bytes"], memory["bytes"]) << expert << " " << context;
   }
   EXPECT_NE(plan("step", {"--ranks", "2"}).out.find("part of the step"), std::string::npos);
+  EXPECT_EQ(plan("step", {"--memory-gib", "8"}).out.find("no plan fits"), std::string::npos);
+  EXPECT_NE(plan("step", {"--memory-gib", "0.001"}).out.find("no plan fits in --memory-gib 0.001"),
+            std::string::npos);
 }
 
 TEST_F(PlanCli, AutoTrainsToTheSameBitsAndSaysWhy) {
@@ -171,6 +174,8 @@ TEST_F(PlanCli, MistakesAreToldByName) {
   refused("step", {"--imbalance", "nan"}, "--imbalance nan");
   refused("step", {"--memory-gib", "1e30"}, "--memory-gib 1e+30");
   refused("shape", {"--hours", "-1"}, "--hours -1");
+  refused("reliability", {"--rank-mtbf-hours", "-2"}, "--rank-mtbf-hours -2");
+  refused("reliability", {"--save-seconds", "nan"}, "--save-seconds nan");
   refused("shape", {}, "one budget");
   refused("shape", {"--parameters", "10"}, "no shape has 10 parameters");
   refused("cluster", {}, "--cluster is missing");
