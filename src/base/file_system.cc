@@ -103,6 +103,14 @@ struct stat status(const std::string& path) {
   return s;
 }
 
+FileKind kind_of(mode_t mode) {
+  if (S_ISREG(mode)) return FileKind::kFile;
+  if (S_ISDIR(mode)) return FileKind::kFolder;
+  if (S_ISLNK(mode)) return FileKind::kLink;
+  if (S_ISFIFO(mode)) return FileKind::kPipe;
+  return S_ISSOCK(mode) ? FileKind::kSocket : FileKind::kDevice;
+}
+
 class PosixFileSystem : public FileSystem {
  public:
   std::unique_ptr<WritableFile> create(const std::string& path) override {
@@ -142,6 +150,10 @@ class PosixFileSystem : public FileSystem {
     return std::make_unique<MappedFile>(fd, static_cast<const uint8_t*>(data), bytes, path);
   }
   bool exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
+  FileKind kind(const std::string& path) override {
+    struct stat s {};
+    return ::lstat(path.c_str(), &s) == 0 ? kind_of(s.st_mode) : FileKind::kNothing;
+  }
   bool is_directory(const std::string& path) override {
     struct stat s {};
     return ::stat(path.c_str(), &s) == 0 && S_ISDIR(s.st_mode);

@@ -52,6 +52,9 @@ class MappedFile {
 // Of what is read whole: configs, tables, logs, while what is larger is mapped; and of text that is encoded at once.
 constexpr int64_t kReadBytesMax = int64_t{4} << 30, kStreamBytesMax = int64_t{1} << 30;
 
+// What has a name.
+enum class FileKind { kNothing, kFile, kFolder, kLink, kPipe, kSocket, kDevice };
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -63,6 +66,9 @@ class FileSystem {
   virtual std::string read(const std::string& path) = 0;
   virtual std::unique_ptr<MappedFile> map(const std::string& path) = 0;
   virtual bool exists(const std::string& path) = 0;
+  // Of the name itself: a link is one, whatever it leads to, where all others follow it. kNothing also if this user may
+  // not look.
+  virtual FileKind kind(const std::string& path) = 0;
   virtual bool is_directory(const std::string& path) = 0;
   virtual int64_t file_bytes(const std::string& path) = 0;
   virtual int64_t free_bytes(const std::string& folder) = 0;  // that its disk gives to this user

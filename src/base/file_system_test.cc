@@ -81,6 +81,23 @@ TEST_F(Files, APipeIsNoFile) {
   }
 }
 
+TEST_F(Files, ANameIsLookedAtWithoutFollowingIt) {
+  const std::string file = write("a", "x"), link = join_path(folder, "link"),
+                    pipe = join_path(folder, "pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(fs.kind(file), FileKind::kFile);
+  EXPECT_EQ(fs.kind(folder), FileKind::kFolder);
+  EXPECT_EQ(fs.kind(pipe), FileKind::kPipe);
+  EXPECT_EQ(fs.kind("/dev/null"), FileKind::kDevice);
+  for (const char* absent : {"absent", "a/below-a-file"})
+    EXPECT_EQ(fs.kind(join_path(folder, absent)), FileKind::kNothing);
+  for (const std::string& to : {file, folder, join_path(folder, "absent")}) {
+    ASSERT_EQ(::symlink(to.c_str(), link.c_str()), 0);
+    EXPECT_EQ(fs.kind(link), FileKind::kLink) << to;
+    fs.remove_all(link);
+  }
+}
+
 TEST_F(Files, AStreamIsReadToItsEnd) {
   const std::string path = join_path(folder, "pipe"), text(kLong, 'a');
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);

@@ -76,11 +76,11 @@ void declare(Flags& flags, QuantizeFlags& f) {
 // Before minutes are spent.
 void check_places(const QuantizeFlags& f) {
   FileSystem& fs = posix_file_system();
-  if (is_taken(fs, f.out))
+  if (fs.kind(f.out) != FileKind::kNothing)
     throw_error(Code::kInvalidArgument,
                 "quantize --out {}: it exists already; remove it or choose another name", f.out);
   const bool measured = f.quantises() && !f.no_report;
-  if (measured && is_taken(fs, f.unchecked()))
+  if (measured && fs.kind(f.unchecked()) != FileKind::kNothing)
     throw_error(Code::kInvalidArgument,
                 "quantize --out {}: {} is left of a quantize that lost too much or was stopped; "
                 "remove it",

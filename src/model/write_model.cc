@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -26,19 +25,9 @@ std::string room_to_make(FileSystem& fs, const std::string& directory) {
 
 }  // namespace
 
-bool is_taken(FileSystem& fs, const std::string& path) {
-  if (fs.exists(path)) return true;
-  try {
-    const std::vector<std::string> names = fs.list(parent_path(path));
-    return std::find(names.begin(), names.end(), path.substr(path.rfind('/') + 1)) != names.end();
-  } catch (const Error&) {  // there is no such folder, or it may not be listed
-    return false;
-  }
-}
-
 void check_partial(FileSystem& fs, const std::string& directory) {
   const std::string root = directory + ".partial";
-  if (fs.is_directory(root) || !is_taken(fs, root)) return;
+  if (fs.is_directory(root) || fs.kind(root) == FileKind::kNothing) return;
   throw_error(
       Code::kInvalidArgument,
       "write model {}: it is written to {} first, which is {}; wanted a folder, or nothing: "
@@ -104,7 +93,7 @@ std::string directory_to_make(std::string name) {
 
 void write_directory(FileSystem& fs, const std::string& name, const DirectoryContent& content) {
   const std::string directory = directory_to_make(name);
-  if (is_taken(fs, directory))
+  if (fs.kind(directory) != FileKind::kNothing)
     throw_error(Code::kInvalidArgument,
                 "write model {}: it exists already; remove it or choose another name", directory);
   check_partial(fs, directory);

@@ -42,9 +42,8 @@ struct DirectoryContent {
 // Wraps the tensors' functions, so that `progress` hears of each piece. It lives as long as `content`.
 void count_progress(DirectoryContent& content,
                     const std::function<void(int64_t done, int64_t total)>& progress);
-// What write_directory looks at first, for those that compute for minutes before it: whether something has the name,
-// a link to nothing too; whether what it writes to is a folder, or can be; whether the disk has room.
-bool is_taken(FileSystem& fs, const std::string& path);
+// What write_directory looks at, for those that compute for minutes before it: whether what it writes to is a folder,
+// or can be; whether the disk has room.
 void check_partial(FileSystem& fs, const std::string& directory);
 void check_room(FileSystem& fs, const std::string& directory, const DirectoryContent& content);
 void write_directory(FileSystem& fs, const std::string& directory, const DirectoryContent& content);
