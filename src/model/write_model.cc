@@ -23,6 +23,22 @@ std::string room_to_make(FileSystem& fs, const std::string& directory) {
   return "make room";
 }
 
+// Of what is no folder, also behind a link.
+const char* name_of_kind(FileSystem& fs, const std::string& path) {
+  switch (fs.kind(path)) {
+    case FileKind::kLink:
+      return fs.exists(path) ? "a link to what is no folder" : "a link to nothing";
+    case FileKind::kPipe:
+      return "a pipe";
+    case FileKind::kSocket:
+      return "a socket";
+    case FileKind::kDevice:
+      return "a device";
+    default:
+      return "a file";
+  }
+}
+
 }  // namespace
 
 void check_partial(FileSystem& fs, const std::string& directory) {
@@ -32,7 +48,7 @@ void check_partial(FileSystem& fs, const std::string& directory) {
       Code::kInvalidArgument,
       "write model {}: it is written to {} first, which is {}; wanted a folder, or nothing: "
       "remove it or choose another name",
-      directory, root, fs.exists(root) ? "a file" : "a link to nothing");
+      directory, root, name_of_kind(fs, root));
 }
 
 void check_room(FileSystem& fs, const std::string& directory, const DirectoryContent& content) {

@@ -3,6 +3,7 @@
 #include "model/write_model.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <filesystem>
@@ -191,6 +192,12 @@ TEST(WriteModel, WhatStandsWhereAModelIsWrittenIsNamedWithARemedy) {
   disk().remove_all(partial);
   std::filesystem::create_symlink("absent", partial);
   refused(partial + " first, which is a link to nothing;");
+  disk().remove_all(partial);
+  ASSERT_EQ(::mkfifo(partial.c_str(), 0600), 0);
+  refused(partial + " first, which is a pipe;");
+  disk().remove_all(partial);
+  std::filesystem::create_symlink("/dev/null", partial);
+  refused(partial + " first, which is a link to what is no folder;");
   disk().remove_all(partial);
   std::filesystem::create_symlink("absent", folder.file("m"));
   refused("it exists already; remove it");
