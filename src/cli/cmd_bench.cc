@@ -75,6 +75,10 @@ int64_t one_rank_count(const Flags& flags, const std::string& what, const std::s
               "--ranks {}: bench {} measures one number of ranks; wanted one number", text, what);
 }
 
+// Who heeds flags of a run's config, and of a model.
+constexpr const char* kOfRuns = "train, step, plan, growth, experts";
+constexpr const char* kOfModels = "prefill, decode, serve, masks";
+
 struct BenchFlags {
   std::string what, config_path, ranks = "2,4,8", out = ".", concurrency, tpot, tokenizer, prompts,
                                  url, api_key_file, device = "gpu", zipf = "0.5,0.8,1.2";
@@ -91,28 +95,41 @@ struct BenchFlags {
 // Of benches that take a model.
 void declare_of_models(Flags& flags, BenchFlags& f) {
   flags.text("model", &f.serve.model_path, "prefill, decode, serve, masks: model that computes.")
+      .heeded_by(kOfModels)
       .text("tokenizer", &f.tokenizer,
             "masks: tokenizer.json, or its folder, to measure without a model.")
+      .heeded_by("masks")
       .text("dtype", &f.serve.dtype,
             "prefill, decode, serve, masks: f32 or bf16; default: as the weights are stored.")
+      .heeded_by(kOfModels)
       .choice("head", &f.serve.head, {"auto", "full", "two-stage"},
               "prefill, decode, serve: as of `moraine serve`.")
+      .heeded_by("prefill, decode, serve")
       .integer("prompt-tokens", &f.serve.prompt_tokens,
                "serve: of each request; default: this, or what the model has room for.", 1, 1 << 20)
+      .heeded_by("serve")
       .integer("new-tokens", &f.serve.new_tokens,
                "serve, masks: of each answer; serve's default: likewise.", 2, 1 << 20)
+      .heeded_by("serve, masks")
       .text("concurrency", &f.concurrency,
             "decode, serve, masks: sequences at a time, one load for each number.")
+      .heeded_by("decode, serve, masks")
       .text("prompts", &f.prompts, "prefill: tokens of a prompt, as 512,2048,8192.")
+      .heeded_by("prefill")
       .integer("context", &f.context, "decode: positions before the first step.", 1, 1 << 24)
+      .heeded_by("decode")
       .text("url", &f.url,
             "serve: a server that runs, as http://127.0.0.1:8080, to measure over HTTP; --model is "
             "then its name there.")
+      .heeded_by("serve")
       .text("api-key-file", &f.api_key_file, "serve: with --url: a file whose first key is used.")
+      .heeded_by("serve")
       .text("tpot-ms", &f.tpot,
             "serve: latency targets to compare, in ms, as 15,30,60,0; 0 is none.")
+      .heeded_by("serve")
       .text("chart", &f.serve.chart,
-            "serve, growth: HTML file with the chart of the targets, or of the costs.");
+            "serve, growth: HTML file with the chart of the targets, or of the costs.")
+      .heeded_by("serve, growth");
 }
 
 void declare(Flags& flags, BenchFlags& f) {
@@ -126,100 +143,64 @@ void declare(Flags& flags, BenchFlags& f) {
       .text("machine", &f.options.machine_file,
             "memory, gemm, comm, step: machine file to write or update, which `train --machine` "
             "and `plan` read; plan: to predict with.")
+      .heeded_by("memory, gemm, comm, step, plan")
       .text("config", &f.config_path,
             "train, step, plan, growth: config of the run. experts: likewise; default: a small "
             "model.")
+      .heeded_by(kOfRuns)
       .list("set", &f.assignments,
             "train, step, plan, growth, experts: key=value that wins over the file.")
+      .heeded_by(kOfRuns)
       .text("zipf", &f.zipf,
             "experts: exponents s; the k-th expert's share of the rows falls as 1 / k^s.")
+      .heeded_by("experts")
       .flag("serve", &f.experts_serve, "experts: of ranks that serve, not train.")
+      .heeded_by("experts")
       .list("of", &f.growth.what,
             "growth: what grows, of sequence, experts, batch, vocabulary; default: each in turn.")
+      .heeded_by("growth")
       .integer("least", &f.growth.least, "growth: smallest value.", 1, 1 << 20)
+      .heeded_by("growth")
       .integer("most", &f.growth.most, "growth: largest value.", 1, 1 << 20)
+      .heeded_by("growth")
       .integer("steps", &f.steps,
                "train, step, experts: optimizer steps measured; plan: of each plan, 3; growth: at "
                "each value, 2; decode: steps, 32.",
                1, 1 << 20)
+      .heeded_by("train, step, plan, growth, experts, decode")
       .text("ranks", &f.ranks,
             "storage, plan: rank counts, as threads of this process; plan: 1,2,4,8. comm, train, "
             "step, experts: one number; default one for each usable core (comm), 1 (train, step), "
             "2 (experts).")
+      .heeded_by("storage, plan, comm, train, step, experts")
       .integer("mib", &f.mib, "storage: MiB of state, all ranks together.", 8, 1 << 20)
+      .heeded_by("storage")
       .integer("rounds", &f.rounds,
                "storage, rails, plan: rounds, of which medians are taken; plan: 1.", 1, 1000)
+      .heeded_by("storage, rails, plan")
       .text("rendezvous", &f.rails.rendezvous,
             "rails: HOST:PORT of rank 0; empty: two processes of this host.")
+      .heeded_by("rails")
       .integer("rank", &f.rails_rank, "rails: with --rendezvous: 0 or 1.", -1, 1)
+      .heeded_by("rails")
       .list("rails", &f.rails.rails,
             "rails: network path to the other rank, once for each; default: two of the loopback.")
+      .heeded_by("rails")
       .flag("sealed", &f.rails.sealed, "rails: frames have tags, as those of a job with a secret.")
+      .heeded_by("rails")
       .integer("lost-of", &f.rails.lost_of,
                "rails: rate with 0 to N-1 of N limited links cut; needs root.", 0, 7)
+      .heeded_by("rails")
       .integer("link-mbit", &f.rails.link_mbit, "rails: with --lost-of: Mb/s of each link.", 10,
                100000)
-      .text("out", &f.out, "storage: a folder on the disk to measure.");
+      .heeded_by("rails")
+      .text("out", &f.out, "storage: a folder on the disk to measure.")
+      .heeded_by("storage");
   declare_of_models(flags, f);
   flags.text("device", &f.device, "gpu: gpu, gpu:1 the second, or emulated:RULE, on small shapes.")
       .integer("threads", &f.threads,
-               "0: one per usable core; not of storage, comm, rails and gpu.", 0, 1024);
-}
-
-// Who heeds a flag that not all do.
-struct HeededBy {
-  const char *flag, *benches;
-};
-constexpr const char* kOfRuns = "train, step, plan, growth, experts";
-constexpr const char* kOfModels = "prefill, decode, serve, masks";
-constexpr HeededBy kHeededBy[] = {
-    {"machine", "memory, gemm, comm, step, plan"},
-    {"config", kOfRuns},
-    {"set", kOfRuns},
-    {"zipf", "experts"},
-    {"serve", "experts"},
-    {"of", "growth"},
-    {"least", "growth"},
-    {"most", "growth"},
-    {"steps", "train, step, plan, growth, experts, decode"},
-    {"ranks", "storage, plan, comm, train, step, experts"},
-    {"mib", "storage"},
-    {"rounds", "storage, rails, plan"},
-    {"rendezvous", "rails"},
-    {"rank", "rails"},
-    {"rails", "rails"},
-    {"sealed", "rails"},
-    {"lost-of", "rails"},
-    {"link-mbit", "rails"},
-    {"out", "storage"},
-    {"model", kOfModels},
-    {"tokenizer", "masks"},
-    {"dtype", kOfModels},
-    {"head", "prefill, decode, serve"},
-    {"prompt-tokens", "serve"},
-    {"new-tokens", "serve, masks"},
-    {"concurrency", "decode, serve, masks"},
-    {"prompts", "prefill"},
-    {"context", "decode"},
-    {"url", "serve"},
-    {"api-key-file", "serve"},
-    {"tpot-ms", "serve"},
-    {"chart", "serve, growth"},
-    {"device", "gpu"},
-    {"threads", "memory, gemm, train, step, plan, growth, experts, prefill, decode, serve, masks"},
-};
-
-// Whoever gives a flag believes that what is measured depends on it.
-void check_is_heeded(const Flags& flags, const BenchFlags& f) {
-  for (const HeededBy& heeded : kHeededBy) {
-    const std::string benches = fmt::format(", {},", heeded.benches);
-    if (!flags.given(heeded.flag) ||
-        benches.find(fmt::format(", {},", f.what)) != std::string::npos)
-      continue;
-    throw_error(Code::kInvalidArgument,
-                "--{}: bench {} does not heed it; it is of bench {}; leave it out", heeded.flag,
-                f.what, heeded.benches);
-  }
+               "0: one per usable core; not of storage, comm, rails and gpu.", 0, 1024)
+      .heeded_by("memory, gemm, train, step, plan, growth, experts, prefill, decode, serve, masks");
 }
 
 std::vector<int64_t> parse_concurrency(const BenchFlags& f) {
@@ -334,7 +315,6 @@ void cmd_bench(const CommandLine& line) {
                 "--device {}: bench {} computes on the CPU; bench gpu alone takes a device; leave "
                 "it out",
                 f.device, f.what);
-  check_is_heeded(flags, f);
   f.options.threads = f.threads > 0 ? static_cast<int>(f.threads) : usable_cores();
   if (f.what == "memory") {
     bench_memory(f.options);

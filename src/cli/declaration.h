@@ -19,6 +19,7 @@ struct Argument {
   std::string standard = {};              // the value if it is not given, as text; empty: none
   std::string range = {};                 // "0 to 1024"; empty: any
   bool required = false;
+  std::vector<std::string> heeded_by = {};  // words of the positional that has choices; empty: all
 };
 
 struct Declaration {

@@ -1,10 +1,15 @@
 // Options through CLI11; the only file that includes it.
 #include "cli/flags.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "cli/commands.h"
@@ -54,7 +59,31 @@ std::vector<std::string> words_of(std::vector<std::string> choices) {
   return choices;
 }
 
+// Of "train, step".
+std::vector<std::string> divide(const std::string& words) {
+  std::vector<std::string> all;
+  for (size_t at = 0; at < words.size();) {
+    const size_t end = std::min(words.find(", ", at), words.size());
+    all.push_back(words.substr(at, end - at));
+    at = end + 2;
+  }
+  return all;
+}
+
+bool has(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
 using Kind = Argument::Kind;
+
+// The positional whose words heed flags, or not.
+const Argument& chosen(const Declaration& declaration) {
+  const auto found = std::find_if(
+      declaration.arguments.begin(), declaration.arguments.end(),
+      [](const Argument& a) { return a.kind == Kind::kPositional && !a.choices.empty(); });
+  MR_CHECK(found != declaration.arguments.end(), "%s", declaration.command.c_str());
+  return *found;
+}
 
 // CLI11 takes the brackets off a value of a list that stands in them, and divides it at commas: "[PAD]" would be "PAD".
 // Behind a word that ends in one stands this, until it is parsed: then it is taken off, before a value is looked at.
@@ -179,6 +208,28 @@ Flags& Flags::choice_positional(const std::string& name, std::string* variable,
   return *this;
 }
 
+Flags& Flags::heeded_by(const std::string& words) {
+  Declaration& declaration = state_->declaration;
+  const std::vector<std::string> all = divide(words);
+  for (const std::string& word : all)
+    MR_CHECK(has(chosen(declaration).choices, word), "%s", word.c_str());
+  declaration.arguments.back().heeded_by = all;
+  return *this;
+}
+
+// Whoever gives a flag believes that something depends on it.
+void Flags::check_is_heeded() const {
+  const Declaration& declaration = state_->declaration;
+  for (const Argument& a : declaration.arguments) {
+    if (a.heeded_by.empty() || !given(a.name)) continue;
+    const std::string word = state_->app.get_option(chosen(declaration).name)->as<std::string>();
+    if (has(a.heeded_by, word)) continue;
+    throw_error(Code::kInvalidArgument,
+                "--{0}: {1} {2} does not heed it; it is of {1} {3}; leave it out", a.name,
+                declaration.command, word, fmt::join(a.heeded_by, ", "));
+  }
+}
+
 bool Flags::parse(const CommandLine& line) {
   if (line.declared != nullptr) {
     *line.declared = state_->declaration;
@@ -200,6 +251,7 @@ bool Flags::parse(const CommandLine& line) {
     refuse_unknown();  // one that is missing may be one that was mistyped
     throw_error(Code::kInvalidArgument, "{}; `--help` lists the flags", without_marks(e.what()));
   }
+  check_is_heeded();
   return true;
 }
 

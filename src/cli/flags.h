@@ -33,12 +33,17 @@ class Flags {
   Flags& choice_positional(const std::string& name, std::string* variable,
                            std::vector<std::string> choices, const std::string& help);
 
+  // Of the flag declared last: which words of the choice_positional before it heed it, as "prefill, decode". With
+  // another it is refused. Not called: all heed it.
+  Flags& heeded_by(const std::string& words);
+
   // False if --help was printed, or the declaration was asked for: nothing more is to do.
   bool parse(const CommandLine& line);
   bool given(const std::string& name) const;
 
  private:
   void refuse_unknown() const;
+  void check_is_heeded() const;
 
   struct State;
   std::unique_ptr<State> state_;
