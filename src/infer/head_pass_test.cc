@@ -6,14 +6,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/test_folder.h"
 #include "infer/engine.h"
 #include "infer/test_wide_model.h"
 #include "model/loaded_model.h"
+#include "model/write_model.h"
 #include "testing/places.h"
 #include "testing/rig.h"
 
@@ -321,6 +324,13 @@ TEST(HeadPass, IsPlannedAndChosenByName) {
   EXPECT_EQ(copies("full"), 0);
   EXPECT_EQ(copies("auto"), 0);  // a head that any cache holds
   EXPECT_EQ(copies("two-stage"), 320 / 32 * (32 * 64 + 64));
+  LoadOptions o;
+  o.host_free = LoadedModel::plan(tiny, o)->arena().bytes();
+  EXPECT_EQ(LoadedModel::check_memory(tiny, o), "full");
+  o.head = "two-stage";  // the copy is counted
+  EXPECT_THROW(LoadedModel::check_memory(tiny, o), Error);
+  o.host_free = LoadedModel::plan(tiny, o)->arena().bytes();
+  EXPECT_EQ(LoadedModel::check_memory(tiny, o), "two-stage");
   try {
     copies("half");
     FAIL();
@@ -328,6 +338,30 @@ TEST(HeadPass, IsPlannedAndChosenByName) {
     EXPECT_EQ(e.code(), Code::kInvalidArgument);
     EXPECT_NE(std::string(e.what()).find("head half"), std::string::npos) << e.what();
   }
+}
+
+TEST(HeadPass, AutoHasNoCopyThatThereIsNoRoomFor) {
+  const testing::TestFolder folder;
+  ModelConfig c;
+  c.vocab_size = 1 << 18, c.hidden = 64, c.layers = 1, c.heads = 2, c.kv_heads = 2, c.head_dim = 16;
+  c.experts = 2, c.expert_hidden = 32, c.router_hidden = 8;
+  const auto zeros = [](int64_t, const Tensor& out) {
+    std::memset(out.data, 0, static_cast<size_t>(out.bytes()));
+  };
+  write_model_directory(
+      posix_file_system(), folder.file("m"),
+      {.config = c, .weights = zeros, .dtype = DType::kBF16, .language_files = {}});
+  const ModelDirectory directory = ModelDirectory::open(posix_file_system(), folder.file("m"));
+  LoadOptions o;
+  o.dtype = "f32";
+  o.threads = 1;
+  o.positions = 64;
+  o.head = "auto";
+  o.host_free = LoadedModel::plan(directory, o)->arena().bytes();
+  EXPECT_EQ(LoadedModel::check_memory(directory, o), "two-stage");
+  --o.host_free;
+  EXPECT_EQ(LoadedModel::check_memory(directory, o), "full");
+  EXPECT_TRUE(LoadedModel::open(directory, o)->model().coarse_head().empty());
 }
 
 }  // namespace

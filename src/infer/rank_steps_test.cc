@@ -342,24 +342,29 @@ TEST(RankSteps, WhatRanksTakeIsWhatIsPlanned) {
   }
 }
 
-// Each alone would have had room.
+// Each alone would have had room. Their parts differ: four experts on three ranks.
 TEST(RankSteps, RanksOfAHostNeedRoomForAllOfThem) {
   const Shape shape{.ranks = 3, .experts = true, .rows = 4};
-  const ModelConfig c = ModelDirectory::open(posix_file_system(), path_of(shape)).config();
-  const ParameterTable table = build_parameters(c);
-  const int64_t shared = table.total_count - table.expert_count(),
-                weights = 8 * (3 * shared + table.expert_count()),
-                cached = 64 * page_bytes(c, DType::kF32, shape.page_rows) + 160 * c.rotary() * 4;
+  int64_t weights = 0, all = 0;
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    const std::unique_ptr<Transport> absent = make_absent_transport(shape.ranks, rank);
+    StepRanks ranks(*absent, 0, 60);
+    const auto plan = LoadedModel::plan(
+        ModelDirectory::open(posix_file_system(), path_of(shape)),
+        options_of(shape, {.experts = &ranks.experts, .cache = nullptr, .guests = &ranks.guests}));
+    weights += planned_memory(plan->arena()).weight_bytes;
+    all += plan->arena().bytes();
+  }
   const auto open = [&](int64_t host_free) {
     run_thread_ranks(shape.ranks, [&](Transport& transport) {
       StepRanks ranks(transport, 0, 60);
       open_on(shape, ranks, host_free);
     });
   };
-  open(weights + 3 * cached);
+  open(all);
   for (const auto& [free, lacks] :
-       {std::pair(weights + 3 * cached - 1, "keys and values of 1024 positions on 3 ranks"),
-        std::pair(weights - 1, " on 3 ranks of this host take ")}) {
+       {std::pair(all - 1, "activations of 4 rows on 3 ranks of this host take "),
+        std::pair(weights - 1, " parameters on 3 ranks of this host take ")}) {
     try {
       open(free);
       ADD_FAILURE() << "opened with " << free;

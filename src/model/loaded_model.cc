@@ -16,6 +16,7 @@
 #include "model/model_directory.h"
 #include "model/model_memory.h"
 #include "model/operations.h"
+#include "model/weights.h"
 
 namespace moraine {
 namespace {
@@ -87,53 +88,13 @@ CacheOptions cache_of(const LoadOptions& options) {
   return cache;
 }
 
-// Of this rank; parameters: those that are read.
-ModelMemory memory_of(const ModelConfig& config, const ModelOptions& model,
-                      const CacheOptions& cache, int64_t parameters) {
-  const int64_t page = page_bytes(config, model.compute, cache.page_rows, cache.members);
-  const int64_t tables = config.sliding_window > 0 ? 2 : 1;
-  return {.parameters = parameters,
-          .compute = model.compute,
-          .cached_positions = cache.pages * cache.page_rows,
-          .cache_bytes = multiply_saturated(cache.pages, page),
-          .positions = model.positions,
-          .table_bytes = multiply_saturated(
-              model.positions, tables * config.rotary() * dtype_bytes(wide_dtype(model.compute)))};
-}
-
-// Of `own`, what this rank takes, and as much for each of the others of this host; only experts may be more or fewer.
-ModelMemory memory_of_host(ModelMemory own, const ModelConfig& config, const ModelRanks& ranks,
-                           const ExpertGather* gather) {
-  const Communicator* const some = some_of(ranks);
-  if (some == nullptr) return own;
-  const Transport& transport = some->transport();
-  const bool divided = own.parameters > 0 && gather != nullptr;
-  const ParameterTable whole = divided ? build_parameters(config) : ParameterTable();
-  const int64_t of_expert = divided ? whole.expert_count() / config.experts : 0,
-                shared = whole.total_count - of_expert * config.experts;
-  ModelMemory all = own;
-  all.ranks = all.parameters = 0;
-  for (int member = 0; member < some->size(); ++member) {
-    if (transport.host_of(some->global_rank(member)) != transport.host_of(transport.rank()))
-      continue;
-    ++all.ranks;
-    all.parameters += divided ? shared + of_expert * (gather->shape().begin(member + 1) -
-                                                      gather->shape().begin(member))
-                              : own.parameters;
-  }
-  all.cache_bytes = multiply_saturated(all.cache_bytes, all.ranks);
-  all.table_bytes = multiply_saturated(all.table_bytes, all.ranks);
-  return all;
-}
-
-// Before any of it is taken. `own`: what this rank takes.
-void check_memory(const ModelDirectory& directory, const LoadOptions& options,
-                  const ExpertGather* gather, const ModelMemory& own) {
-  const int64_t free = options.host_free > 0 ? options.host_free : available_memory_bytes();
-  const std::string lacks =
-      model_shortage(memory_of_host(own, directory.config(), options.ranks, gather), free);
-  if (!lacks.empty())
-    throw_error(Code::kInvalidArgument, "open model {}: {}", directory.path(), lacks);
+// Of who holds `count` experts, the first or any others.
+int64_t read_weight_bytes(const ModelConfig& config, DType compute, int64_t count) {
+  Arena plan(Arena::Mode::kDry);
+  const ParameterTable table = build_parameters(config, {.begin = 0, .end = count});
+  const Tensor master = plan.take("weights.master", "weights", DType::kF32, {table.total_count});
+  make_weights(plan, config, table, master, {.compute = compute});
+  return plan.bytes();
 }
 
 }  // namespace
@@ -145,7 +106,9 @@ int64_t available_device_bytes(const std::string& device) {
 
 std::unique_ptr<LoadedModel> LoadedModel::open(const ModelDirectory& directory,
                                                const LoadOptions& options) {
-  std::unique_ptr<LoadedModel> m = make(directory, options, Arena::Mode::kReal);
+  LoadOptions fitting = options;
+  fitting.head = check_memory(directory, options);
+  std::unique_ptr<LoadedModel> m = make(directory, fitting, Arena::Mode::kReal);
   if (m->packed_ != nullptr && m->gpu_ != nullptr) {
     m->packed_->verify();  // all of it is read now, in any case
   } else if (m->packed_ != nullptr) {
@@ -158,6 +121,51 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const ModelDirectory& directory,
 std::unique_ptr<LoadedModel> LoadedModel::plan(const ModelDirectory& directory,
                                                const LoadOptions& options) {
   return make(directory, options, Arena::Mode::kDry);
+}
+
+// What this rank takes, and as much for each of the others of this host; only their experts may be more or fewer, and
+// the first alone has a copy of the head.
+ModelMemory LoadedModel::memory_of_host() const {
+  ModelMemory all = planned_memory(arena_);
+  all.compute = model_->options().compute;
+  all.parameters = packed_ == nullptr ? model_->table().total_count : 0;
+  all.cached_positions = cache_.pages * cache_.page_rows;
+  all.positions = model_->options().positions;
+  all.rows = model_->options().tokens;
+  if (ranks_ == nullptr) return all;
+  const ModelMemory own = all;
+  const Transport& transport = ranks_->transport();
+  for (int member = 0; member < ranks_->size(); ++member) {
+    const bool here =
+        transport.host_of(ranks_->global_rank(member)) == transport.host_of(transport.rank());
+    if (!here || member == ranks_->rank()) continue;
+    ++all.ranks;
+    ModelMemory other = own;
+    if (gather_ != nullptr && packed_ == nullptr) {
+      const int64_t count = gather_->shape().begin(member + 1) - gather_->shape().begin(member);
+      other.parameters = build_parameters(config(), {.begin = 0, .end = count}).total_count;
+      other.weight_bytes = read_weight_bytes(config(), own.compute, count);
+    }
+    all.parameters += other.parameters;
+    all.weight_bytes = add_saturated(all.weight_bytes, other.weight_bytes);
+    all.guest_bytes = add_saturated(all.guest_bytes, own.guest_bytes);
+    all.cache_bytes = add_saturated(all.cache_bytes, own.cache_bytes);
+    all.table_bytes = add_saturated(all.table_bytes, own.table_bytes);
+    all.row_bytes = add_saturated(all.row_bytes, own.row_bytes);
+  }
+  return all;
+}
+
+std::string LoadedModel::check_memory(const ModelDirectory& directory, const LoadOptions& options) {
+  if (options.device != "cpu") return options.head;
+  const std::unique_ptr<LoadedModel> planned = plan(directory, options);
+  const int64_t free = options.host_free > 0 ? options.host_free : available_memory_bytes();
+  ModelMemory memory = planned->memory_of_host();
+  const auto lacks = [&] { return model_shortage(memory, free, options.unread); };
+  if (options.head == "auto" && !lacks().empty()) memory.head_bytes = 0;
+  if (!lacks().empty())
+    throw_error(Code::kInvalidArgument, "open model {}: {}", directory.path(), lacks());
+  return memory.head_bytes > 0 ? "two-stage" : "full";
 }
 
 std::string LoadedModel::device() const { return gpu_ == nullptr ? "cpu" : gpu_->name(); }
@@ -267,9 +275,6 @@ std::unique_ptr<LoadedModel> LoadedModel::make(const ModelDirectory& directory,
   if (m->gpu_ != nullptr) gpu::require_operations(operations_of(config, model), "a model");
   const CacheOptions cache = cache_of(options);
   const ParameterTable held = held_parameters(config, m->exchange_.get(), m->gather_.get());
-  if (mode == Arena::Mode::kReal && m->gpu_ == nullptr)
-    check_memory(directory, options, m->gather_.get(),
-                 memory_of(config, model, cache, m->packed_ == nullptr ? held.total_count : 0));
   Tensor master;
   if (m->packed_ == nullptr) master = m->read_master(directory, held);
   m->model_ = std::make_unique<Model>(m->arena_, config, model, master);

@@ -8,6 +8,7 @@
 #include "kernels/gpu/gpu_arena_memory.h"
 #include "model/model.h"
 #include "model/model_directory.h"
+#include "model/model_memory.h"
 #include "model/packed_model.h"
 #include "parallel/slot_choice.h"
 
@@ -35,7 +36,8 @@ struct LoadOptions {
   int64_t host_free = 0;
   // How logits are computed for who asks the engine for tokens alone: "full", "two-stage" (with a copy of the head in
   // 8 bits, if it is f32 or bf16), or "auto": in two stages where the head has kLargeHeadBytes and the copy is at most
-  // a quarter of the memory that is free. The answer is the same. Of ranks only the first has a copy.
+  // a quarter of the memory that is free, and has room beside all else. The answer is the same. Of ranks only the first
+  // has a copy.
   std::string head = "full";
   // What computes: "cpu", or a GPU (kernels/gpu/open_device.h), for each rank its own of one generation. Then weights,
   // activations and the cache are in its memory, all logits are computed ("auto" is "full"), and what has no kernel
@@ -45,6 +47,8 @@ struct LoadOptions {
   // collectives, "auto" does what is faster here (parallel/slot_choice.h). On a GPU "auto" is "off". No bit depends on
   // it.
   std::string low_latency = "off";
+  // What to do where weights that are to be read have no room, for the message.
+  std::string unread = "`moraine quantize` makes a form that is mapped when it is used";
   ServingPlacement placement = {};  // who computes which rows of experts; no bit depends on it
 };
 
@@ -59,12 +63,16 @@ int64_t available_device_bytes(const std::string& device);
 class LoadedModel {
  public:
   // Errors: those of ModelDirectory; kInvalidArgument for a dtype or a length that the model cannot take, more ranks
-  // than experts, or what a GPU has no kernel for; kDevice without the GPU that was asked for.
+  // than experts, what a GPU has no kernel for, or more than the host's memory has room for; kDevice without the GPU
+  // that was asked for.
   static std::unique_ptr<LoadedModel> open(const ModelDirectory& directory,
                                            const LoadOptions& options);
   // The same, without reading weights or taking memory: what arena() lists. It computes nothing.
   static std::unique_ptr<LoadedModel> plan(const ModelDirectory& directory,
                                            const LoadOptions& options);
+  // Whether there is room for what is planned, as open() asks first; of a GPU's memory nobody asks. Returns the head to
+  // open it with: "auto" is no copy that there is no room for.
+  static std::string check_memory(const ModelDirectory& directory, const LoadOptions& options);
 
   // Whether all ranks' devices are of one generation, else kInvalidArgument; then the slots of options.low_latency, of
   // which there are none without the call. Collective, once all have opened it; of one that computes alone, nothing.
@@ -84,6 +92,7 @@ class LoadedModel {
   Tensor read_master(const ModelDirectory& directory, const ParameterTable& table);
   GatheredRows gathered_rows() const;
   void check_generations() const;
+  ModelMemory memory_of_host() const;
   void divide_experts(const LoadOptions& options, const ModelConfig& config);
   static std::unique_ptr<LoadedModel> make(const ModelDirectory& directory,
                                            const LoadOptions& options, Arena::Mode mode);

@@ -346,36 +346,69 @@ TEST_F(Packed, AFullDiskOrADeathLeavesNoHalfModel) {
 
 // It was read until the kernel ended the program.
 TEST_F(Packed, AModelThatIsReadNeedsRoomForF32AndPacks) {
-  const auto shortage = [](int64_t parameters, DType compute, int64_t available) {
-    return model_shortage({.parameters = parameters, .compute = compute}, available);
+  const ModelDirectory directory = ModelDirectory::open(disk(), golden("native-tiny"));
+  LoadOptions options;
+  options.dtype = "bf16";
+  options.threads = 1;
+  const auto plan = LoadedModel::plan(directory, options);
+  const ModelMemory memory = planned_memory(plan->arena());
+  const int64_t parameters = plan->model().table().total_count;
+  EXPECT_GE(memory.weight_bytes, read_model_bytes(parameters, DType::kBF16));
+  options.host_free = plan->arena().bytes();
+  LoadedModel::open(directory, options);
+  const auto refused = [&](int64_t free) {
+    options.host_free = free;
+    return message_of(Code::kInvalidArgument, [&] { LoadedModel::open(directory, options); });
   };
-  EXPECT_EQ(shortage(100, DType::kF32, 800), "");
-  EXPECT_NE(shortage(100, DType::kF32, 799), "");
-  EXPECT_EQ(shortage(100, DType::kBF16, 600), "");
-  EXPECT_EQ(shortage(8'840'488'784, DType::kBF16, int64_t{24} << 30),
-            "8840488784 parameters take 49.4 GiB, as f32 and packed as bf16, and 24.0 are free; "
-            "`moraine quantize` makes a form that is mapped when it is used");
-  EXPECT_NE(shortage(INT64_MAX, DType::kF32, INT64_MAX - 1), "");
+  expect_piece(refused(plan->arena().bytes() - 1), "activations of 512 rows take");
+  options.unread = "do without";
+  const std::string weights = refused(memory.weight_bytes - 1);
+  expect_piece(weights, "open model " + directory.path() + ": " + std::to_string(parameters) +
+                            " parameters take 0.0 GiB, as f32 and packed as bf16, and 0.0 are");
+  expect_piece(weights, "are free; do without");
+  EXPECT_EQ(model_shortage({.parameters = 8'840'488'784,
+                            .compute = DType::kBF16,
+                            .weight_bytes = read_model_bytes(8'840'488'784, DType::kBF16)},
+                           int64_t{24} << 30, "do without"),
+            "8840488784 parameters take 49.4 GiB, as f32 and packed as bf16, and 24.0 are free; do "
+            "without");
 }
 
-TEST_F(Packed, ACacheNeedsRoomBesideWeightsThatAreRead) {
-  ModelMemory m = {
-      .parameters = 100, .cached_positions = 64, .cache_bytes = 150, .table_bytes = 50};
-  EXPECT_EQ(model_shortage(m, 1000), "");
-  EXPECT_NE(model_shortage(m, 999), "");
-  m = {.cached_positions = 1 << 20, .cache_bytes = int64_t{40} << 30};  // packs are mapped
+TEST_F(Packed, AllElseNeedsRoomBesideWeightsThatAreRead) {
+  const auto shortage = [](const ModelMemory& m, int64_t available) {
+    return model_shortage(m, available, "");
+  };
+  ModelMemory m = {.weight_bytes = 800,
+                   .guest_bytes = 10,
+                   .cache_bytes = 100,
+                   .table_bytes = 50,
+                   .row_bytes = 30,
+                   .head_bytes = 10};
+  EXPECT_EQ(shortage(m, 1000), "");
+  EXPECT_NE(shortage(m, 999), "");
+  constexpr int64_t kGib = int64_t{1} << 30;
+  m = {.cached_positions = 1 << 20, .cache_bytes = 40 * kGib};  // packs are mapped
   const std::string remedy = "a shorter context, fewer sequences or a smaller cache take less",
                     positions = "keys and values of 1048576 positions take 40.0 GiB";
-  EXPECT_EQ(model_shortage(m, int64_t{24} << 30), positions + ", and 24.0 are free; " + remedy);
-  m.parameters = int64_t{1} << 27;
-  EXPECT_EQ(model_shortage(m, int64_t{24} << 30),
+  EXPECT_EQ(shortage(m, 24 * kGib), positions + ", and 24.0 are free; " + remedy);
+  m.weight_bytes = kGib;
+  EXPECT_EQ(shortage(m, 24 * kGib),
             positions + " beside 1.0 of weights, and 24.0 are free; " + remedy);
   m.cache_bytes = INT64_MAX;
-  EXPECT_NE(model_shortage(m, INT64_MAX - 1), "");
-  m = {.cached_positions = 64, .positions = 1 << 30, .table_bytes = int64_t{256} << 30};
-  EXPECT_EQ(model_shortage(m, int64_t{24} << 30),
+  EXPECT_NE(shortage(m, INT64_MAX - 1), "");
+  m = {.positions = 1 << 30, .table_bytes = 256 * kGib};
+  EXPECT_EQ(shortage(m, 24 * kGib),
             "rotary tables of 1073741824 positions take 256.0 GiB, and 24.0 are free; a shorter "
             "context, or a smaller max_positions of the model, takes less");
+  m = {.ranks = 2, .weight_bytes = 2 * kGib, .cache_bytes = 3 * kGib, .rows = 8192};
+  m.row_bytes = 20 * kGib;
+  EXPECT_EQ(shortage(m, 24 * kGib),
+            "activations of 8192 rows on 2 ranks of this host take 20.0 GiB beside 2.0 of weights, "
+            "3.0 of keys and values, and 24.0 are free; fewer rows at a time take less");
+  m = {.weight_bytes = 8 * kGib, .head_bytes = kGib};
+  EXPECT_EQ(shortage(m, 9 * kGib - 1),
+            "weights of the head in 8 bits take 1.0 GiB beside 8.0 of weights, and 9.0 are free; "
+            "--head full does without");
 }
 
 TEST_F(Packed, DamageIsFoundAndNamed) {
