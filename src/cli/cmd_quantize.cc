@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pool.h"
-#include "base/resident.h"
 #include "cli/commands.h"
 #include "cli/comparison.h"
 #include "cli/flags.h"
@@ -12,8 +11,8 @@
 #include "cli/text_windows.h"
 #include "eval/activation_squares.h"
 #include "infer/page_pool.h"
+#include "model/loaded_model.h"
 #include "model/model_directory.h"
-#include "model/model_memory.h"
 #include "model/write_model.h"
 #include "model/write_packed.h"
 #include "tensor/arena.h"
@@ -128,23 +127,8 @@ void check_reference_is_whole(const ModelDirectory& reference, const std::string
   }
 }
 
-void check_memory(const ModelDirectory& reference) {
-  const int64_t parameters = build_parameters(reference.config()).total_count,
-                wanted = read_model_bytes(parameters, DType::kBF16),
-                available = available_memory_bytes();
-  if (!reference.packed() && wanted > available) {
-    throw_error(Code::kInvalidArgument,
-                "quantize: to calibrate and report, {} parameters take {:.1f} GiB in f32 and bf16, "
-                "and {:.1f} are free; make a form that is mapped (quantize --type bf16) and give "
-                "it as --reference, or say --no-report",
-                parameters, static_cast<double>(wanted) / (1 << 30),
-                static_cast<double>(available) / (1 << 30));
-  }
-}
-
-// The model that is packed, or its stand-in, to compute with: in bf16.
-std::unique_ptr<LoadedModel> open_reference(const QuantizeFlags& f,
-                                            const ModelDirectory& directory) {
+// Of the model that is packed, or its stand-in, to compute with: in bf16.
+LoadOptions reference_options(const QuantizeFlags& f) {
   LoadOptions load;
   load.dtype = "bf16";
   load.threads = f.threads;
@@ -152,7 +136,10 @@ std::unique_ptr<LoadedModel> open_reference(const QuantizeFlags& f,
   load.positions = f.text.context;
   const int64_t pages = f.text.context / kPageRows + 2;
   load.cache = {.pages = kSamplesAtOnce * pages, .segments = kSamplesAtOnce};
-  return LoadedModel::open(directory, load);
+  load.unread =
+      "to calibrate and report, make a form that is mapped (quantize --type bf16) and give it as "
+      "--reference, or say --no-report";
+  return load;
 }
 
 ActivationSquares calibrate(LoadedModel& model, const TokenWindows& text) {
@@ -269,13 +256,13 @@ void quantise(QuantizeFlags& f, const Weights& weights) {
       fs, f.reference.empty() ? f.from : f.reference, ModelDirectory::Verify::kAsRead);
   check_same_model(weights.directory().config(), computes.config(), f.reference);
   check_reference_is_whole(computes, f.reference);
-  check_memory(computes);
   f.text.context = std::min(f.text.context, computes.config().max_positions);
+  LoadedModel::check_memory(computes, reference_options(f));
   if (!f.calibrates()) f.text.calibration_tokens = 0;
   TokenWindows text;
   if (!f.text.inputs.empty()) text = read_quantize_text(f.text, computes);
   weights.verify();
-  const std::unique_ptr<LoadedModel> reference = open_reference(f, computes);
+  const std::unique_ptr<LoadedModel> reference = LoadedModel::open(computes, reference_options(f));
   if (f.text.inputs.empty()) text = sample_quantize_text(f.text, computes, *reference);
   const ActivationSquares squares = calibrate(*reference, text);
   if (!text.calibration.empty()) print_coverage(squares);

@@ -155,6 +155,18 @@ int64_t data_bytes(const std::string& folder) {
   return bytes;
 }
 
+// Its weights have room, what it computes with has none: known before the text is read.
+TEST_F(PackedCli, AReferenceThatIsLargerThanMemoryIsRefusedAtOnce) {
+  posix_file_system().write_atomic(
+      file("long.toml"),
+      "[model]\nvocab_size = 64\nhidden = 32\nlayers = 16\nheads = 8\nkv_heads = 8\nhead_dim = "
+      "128\nexpert_hidden = 32\nrouter_hidden = 8\nmax_positions = 1048576\n");
+  must({"import", "--random", file("long.toml"), "--out", file("long")});
+  refused({"quantize", "--model", file("long"), "--out", file("x"), "--type", "q8", "--context",
+           "1048576", "--input", file("absent.txt")},
+          "keys and values of 16779264 positions take 10");
+}
+
 TEST_F(PackedCli, QuantisedModelsSayWhatTheyLost) {
   const std::string model = source_path("tests/golden/native-tiny");
   must({"quantize", "--model", model, "--out", file("bf16")});
