@@ -385,27 +385,42 @@ void cmd_eval(const CommandLine& line) {
       .required("model", &f.model_path, "Checkpoint, run directory, or folder in a public layout.")
       .text("reference", &f.reference_path,
             "compare: the model whose predictions are taken as right, as --model.")
+      .heeded_by("compare")
       .list("input", &f.inputs,
             "perplexity, compare: text files or folders (.txt .jsonl, each also .gz or .zst). "
             "choice: "
             ".jsonl of {\"context\", \"choices\", \"answer\"}, answer counted from 0.")
+      .heeded_by("perplexity, compare, choice")
       .list("data", &f.data, "perplexity: datasets that data build made with this tokenizer.")
+      .heeded_by("perplexity")
       .integer("context", &f.context,
                "perplexity, compare: positions of a window; 0: 512, or what the model has.", 0,
                1 << 24)
+      .heeded_by("perplexity, compare")
       .integer("stride", &f.stride, "perplexity: new tokens of each window; 0: half the context.",
                0, 1 << 24)
-      .text("field", &f.input.json_field, "perplexity: field of .jsonl lines that holds the text.")
-      .choice("bos", &f.bos, {"auto", "yes", "no"},
-              "Put the token that begins a text in front; auto: if the tokenizer does.")
+      .heeded_by("perplexity")
+      .text("field", &f.input.json_field,
+            "perplexity, compare: field of .jsonl lines that holds the text.")
+      .heeded_by("perplexity, compare")
+      .choice(
+          "bos", &f.bos, {"auto", "yes", "no"},
+          "perplexity, compare, choice: put the token that begins a text in front; auto: if the "
+          "tokenizer does.")
+      .heeded_by("perplexity, compare, choice")
       .text("delimiter", &f.delimiter, "choice: text between context and choice.")
+      .heeded_by("choice")
       .integer("max-length", &f.max_length,
                "choice: positions of context, choice and one token more; 0: as the model has.", 0,
                1 << 24)
+      .heeded_by("choice")
       .integer("max-tokens", &f.tokens_max, "compare: tokens of the text; 0: all.", 0,
                int64_t{1} << 40)
+      .heeded_by("compare")
       .text("tokens", &f.tokens, "score: token ids, \"1 2 3\".")
+      .heeded_by("score")
       .text("text", &f.text, "score: text, instead of --tokens.")
+      .heeded_by("score")
       .text("dtype", &f.load.dtype, "f32 or bf16; default: as the weights are stored.")
       .text("device", &f.load.device, gpu::kDeviceHelp)
       .integer("threads", &f.load.threads, "0: one per usable core.", 0, 1024)

@@ -83,6 +83,8 @@ TEST_F(Cli, MistypedCommandsAndFlagsNameTheNearest) {
   expect_error({"generate", "--model", golden("native-tiny"), "--max-tokens=-1", "--tokens", "5"},
                10, {"--max-tokens"});
   expect_error({"eval", "perplexty", "--model", "x"}, 10, {"perplexity"});
+  expect_error({"eval", "perplexity", "--model", "x", "--tokens", "5"}, 10,
+               {"--tokens: eval perplexity does not heed it; it is of eval score"});
   expect_error({"export", "--model", "x", "--out", "y", "--layout", "natve"}, 10, {"native"});
   expect_error({"train"}, 10, {"--config is missing"});
   expect_error({"train", "--config", "x", "--profile-steps", "3"}, 10,
