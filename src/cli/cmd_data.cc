@@ -136,7 +136,8 @@ void cmd_data(const CommandLine& line) {
               "Share of documents held out, chosen by hash.")
       .integer("seed", &f.seed, "Of the held-out split.", 0, INT64_MAX)
       .integer("shard-mib", &f.shard_mib, "Size at which a shard ends.", 1, 1 << 20)
-      .flag("overwrite", &options.overwrite, "Replace a dataset that is there.")
+      .flag("overwrite", &options.overwrite,
+            "Replace a dataset that is there when the new one is whole: room for both.")
       .integer("threads", &f.threads, "0: one per usable core.", 0, 1024);
   if (!flags.parse(line)) return;
   if (options.inputs.empty())

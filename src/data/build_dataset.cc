@@ -5,6 +5,7 @@
 #include <charconv>
 #include <exception>
 #include <memory>
+#include <set>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -16,7 +17,7 @@ namespace {
 
 constexpr int64_t kBatchTextBytes = int64_t{16} << 20;  // large enough to keep many threads busy
 constexpr int64_t kBatchDocuments = 8192;
-constexpr const char* kUnfinishedName = "unfinished";  // there while shards are written
+constexpr const char* kPartial = ".partial";  // of a file that is being written
 
 struct Item {
   std::string text;
@@ -37,13 +38,20 @@ class DatasetWriter {
     }
   }
 
+  ~DatasetWriter() {
+    if (marked_) abandon();
+  }
+  DatasetWriter(const DatasetWriter&) = delete;
+  DatasetWriter& operator=(const DatasetWriter&) = delete;
+
   // Makes the folder, takes its lock, and refuses what is there and may not be removed: a dataset,
   // or shards of which nothing says that a build that did not end left them.
   void enter() {
     files_.make_directories(folder_);
     lock_ = FileLock::take(folder_, "build dataset in " + folder_);
+    replaces_ = files_.exists(manifest_path());
     if (options_.overwrite) return;
-    if (files_.exists(manifest_path())) {
+    if (replaces_) {
       throw_error(
           Code::kInvalidArgument,
           "build dataset: {} holds a dataset already; choose another folder, or replace it with "
@@ -61,22 +69,20 @@ class DatasetWriter {
     }
   }
 
-  // Removes the shards of an unfinished or replaced build.
+  // Removes the shards that a build left which did not end. Those of a dataset that is to be
+  // replaced stay, and so do their names, until the new one is whole.
   void clear() {
+    if (files_.exists(mark_path())) remove_shards_but(shards_there());
+    for (const std::string& name : files_.list(folder_)) taken_.insert(name);
     files_.create(mark_path())->close();
+    marked_ = true;
     files_.sync_directory(folder_);
-    if (files_.exists(manifest_path())) {
-      files_.remove_all(manifest_path());  // first: a folder with a manifest is complete
-      files_.sync_directory(folder_);
-    }
-    for (const std::string& name : files_.list(folder_)) {
-      if (is_shard(name)) files_.remove_all(join_path(folder_, name));
-    }
   }
 
   void add(const Item& item) {
     if (!shard_) {
-      name_ = shard_name(manifest_.shards.size());
+      do name_ = shard_name(next_shard_++);
+      while (taken_.contains(name_));
       shard_ = std::make_unique<ShardWriter>(files_, join_path(folder_, name_), options_.meaning,
                                              options_.encode_line != nullptr);
     }
@@ -95,9 +101,30 @@ class DatasetWriter {
     shard_.reset();
   }
 
+  // All that needs room. What goes beside the shards of a dataset that is replaced is its own until
+  // the end.
+  void prepare_commit() {
+    if (options_.write_beside && !replaces_) options_.write_beside(folder_);
+    const std::string text = manifest_text(manifest_);
+    const std::unique_ptr<WritableFile> file = files_.create(manifest_path() + kPartial);
+    file->append(text.data(), static_cast<int64_t>(text.size()));
+    file->sync();
+    file->close();
+  }
+
+  // The rename by which the folder holds this dataset.
   void commit() {
-    if (options_.write_beside) options_.write_beside(folder_);
-    write_manifest(files_, folder_, manifest_);
+    marked_ = false;  // from here on an error may come after it
+    files_.rename(manifest_path() + kPartial, manifest_path());
+    files_.sync_directory(folder_);
+    if (options_.write_beside && replaces_) options_.write_beside(folder_);
+  }
+
+  // Removes the shards of what was replaced. The mark goes last: what is cut is gone on with.
+  void remove_replaced() {
+    std::set<std::string> own;
+    for (const ShardEntry& shard : manifest_.shards) own.insert(shard.file);
+    remove_shards_but(own);
     files_.remove_all(mark_path());
   }
 
@@ -105,13 +132,43 @@ class DatasetWriter {
   const std::string& folder() const { return folder_; }
 
  private:
+  // The names of the shards of the dataset that is there; all that may be some, if it can not say.
+  std::set<std::string> shards_there() const {
+    std::set<std::string> names;
+    if (!replaces_) return names;
+    try {
+      for (const ShardEntry& shard : read_manifest(files_, folder_).shards)
+        names.insert(shard.file);
+    } catch (const Error& error) {
+      if (error.code() != Code::kCorrupt) throw;
+      for (const std::string& name : files_.list(folder_)) names.insert(name);
+    }
+    return names;
+  }
+
+  void remove_shards_but(const std::set<std::string>& kept) {
+    for (const std::string& name : files_.list(folder_)) {
+      if (is_shard(name) && !kept.contains(name)) files_.remove_all(join_path(folder_, name));
+    }
+  }
+
+  // After an error: gives back the room of what was written. What can not be removed, the next build does.
+  void abandon() noexcept {
+    try {
+      shard_.reset();
+      remove_shards_but(taken_);
+      files_.remove_all(manifest_path() + kPartial);
+      files_.remove_all(mark_path());
+    } catch (...) {  // the error that is on its way says more
+    }
+  }
+
   std::string manifest_path() const { return join_path(folder_, kDatasetManifestName); }
-  std::string mark_path() const { return join_path(folder_, kUnfinishedName); }
+  std::string mark_path() const { return join_path(folder_, kDatasetUnfinishedName); }
   static std::string shard_name(size_t index) { return fmt::format("shard-{:05}.bin", index); }
   // What a build writes, whole or not: nothing else is removed.
   static bool is_shard(std::string_view name) {
-    constexpr std::string_view kPartial = ".partial";
-    if (name.ends_with(kPartial)) name.remove_suffix(kPartial.size());
+    if (name.ends_with(kPartial)) name.remove_suffix(std::string_view(kPartial).size());
     const size_t begin = name.find_first_of("0123456789");
     size_t index = 0;
     return begin != name.npos &&
@@ -126,6 +183,10 @@ class DatasetWriter {
   const BuildOptions& options_;
   DatasetManifest manifest_;
   std::unique_ptr<ShardWriter> shard_;
+  bool replaces_ = false;        // a dataset was there
+  bool marked_ = false;          // from the mark to the commit: an error removes what was written
+  std::set<std::string> taken_;  // names in the folder before the first shard
+  size_t next_shard_ = 0;
 };
 
 class Builder {
@@ -152,8 +213,12 @@ class Builder {
     train_->close_shard();
     if (valid_) valid_->close_shard();
     check_not_empty();
+    if (valid_) valid_->prepare_commit();
+    train_->prepare_commit();
     if (valid_) valid_->commit();
     train_->commit();
+    if (valid_) valid_->remove_replaced();
+    train_->remove_replaced();
     result_.train = train_->manifest();
     if (valid_) result_.valid = valid_->manifest();
     return result_;

@@ -9,13 +9,19 @@
 // conversation: what the assistant says). The end id is put behind a document that does not end with it, as no target.
 // Documents without any target are dropped.
 //
-// Order:  the files depend on inputs and options only, not on the thread count.
+// A dataset that is replaced stays whole until the new one is: new shards take other names, the
+// manifest's rename is the change, and the former shards go last. Of a split both halves are
+// complete before the first is changed.
+//
+// Order:  the files depend on inputs and options only, not on the thread count; the names of shards
+//         also on which are there.
 // Errors: those of text_input.h; kInvalidArgument: `out` holds a dataset already (and not
 //         overwrite), no documents at all or none in one half of the split, a token outside the
-//         vocabulary; kIo. The manifests are written last: after an error no dataset is there, and
-//         the next build clears what is left.
+//         vocabulary; kIo. The manifests are written last: after an error the folder holds the
+//         dataset that it held before, if any; what a killed build leaves, the next one clears.
 // Cost:   tokenisation runs on all threads of the pool, reading and writing on the caller; memory
-//         is a batch of documents (16 MiB of text or one document) with its tokens.
+//         is a batch of documents (16 MiB of text or one document) with its tokens. A dataset
+//         that is replaced takes its room on the disk until the end.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +69,8 @@ struct BuildOptions {
   uint64_t seed = 0;            // of the split
   bool overwrite = false;       // replace a dataset that is there
   std::function<void(const BuildProgress&)> progress = {};  // optional; called after each batch
-  // Optional: writes what goes with the shards, before the manifest says that the dataset is whole.
+  // Optional: writes what goes with the shards, before the manifest says that the dataset is whole;
+  // where one is replaced, right after that.
   std::function<void(const std::string& folder)> write_beside = {};
 };
 

@@ -36,9 +36,12 @@ struct DatasetManifest {
 };
 
 constexpr const char* kDatasetManifestName = "dataset.json";
+constexpr const char* kDatasetUnfinishedName = "unfinished";  // there while a build writes
 
-// Writes `folder`/dataset.json atomically; the totals are summed here. Errors: kIo.
-void write_manifest(FileSystem& files, const std::string& folder, DatasetManifest manifest);
+// The text of a dataset.json; the totals are summed here.
+std::string manifest_text(DatasetManifest manifest);
+// Writes `folder`/dataset.json atomically. Errors: kIo.
+void write_manifest(FileSystem& files, const std::string& folder, const DatasetManifest& manifest);
 DatasetManifest read_manifest(FileSystem& files, const std::string& folder);
 
 class Dataset {

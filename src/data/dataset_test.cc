@@ -8,6 +8,7 @@
 #include "base/json_document.h"
 #include "base/random.h"
 #include "data/build_dataset.h"
+#include "data/failing_file_system.h"
 #include "data/inspect_dataset.h"
 #include "data/test_dataset.h"
 #include "testing/rig.h"
@@ -20,54 +21,6 @@ void encode_bytes(std::string_view text, std::vector<int32_t>* tokens) {
   tokens->clear();
   for (const char c : text) tokens->push_back(c == ' ' ? 300 : static_cast<unsigned char>(c));
 }
-
-// Passes everything on, but throws kIo at the n-th change of the disk.
-class FailingFileSystem : public FileSystem {
- public:
-  FailingFileSystem(FileSystem& real, int64_t changes) : real_(real), left_(changes) {}
-  std::unique_ptr<WritableFile> create(const std::string& path) override {
-    change();
-    return std::make_unique<File>(*this, real_.create(path));
-  }
-  std::unique_ptr<WritableFile> append_to(const std::string& path) override {
-    return real_.append_to(path);
-  }
-  std::string read(const std::string& path) override { return real_.read(path); }
-  std::unique_ptr<MappedFile> map(const std::string& path) override { return real_.map(path); }
-  bool exists(const std::string& path) override { return real_.exists(path); }
-  FileKind kind(const std::string& path) override { return real_.kind(path); }
-  bool is_directory(const std::string& path) override { return real_.is_directory(path); }
-  int64_t file_bytes(const std::string& path) override { return real_.file_bytes(path); }
-  int64_t free_bytes(const std::string& folder) override { return real_.free_bytes(folder); }
-  std::vector<std::string> list(const std::string& path) override { return real_.list(path); }
-  void make_directories(const std::string& path) override {
-    change(), real_.make_directories(path);
-  }
-  void rename(const std::string& from, const std::string& to) override {
-    change(), real_.rename(from, to);
-  }
-  void remove_all(const std::string& path) override { change(), real_.remove_all(path); }
-  void truncate(const std::string& path, int64_t bytes) override { real_.truncate(path, bytes); }
-  void sync_directory(const std::string& path) override { change(), real_.sync_directory(path); }
-
- private:
-  struct File : WritableFile {
-    File(FailingFileSystem& owner, std::unique_ptr<WritableFile> file)
-        : owner(owner), file(std::move(file)) {}
-    void append(const void* data, int64_t bytes) override {
-      owner.change(), file->append(data, bytes);
-    }
-    void sync() override { owner.change(), file->sync(); }
-    void close() override { file->close(); }
-    FailingFileSystem& owner;
-    std::unique_ptr<WritableFile> file;
-  };
-  void change() {
-    if (left_-- == 0) throw_error(Code::kIo, "the disk is full (test)");
-  }
-  FileSystem& real_;
-  int64_t left_;
-};
 
 class DatasetTest : public ::testing::Test {
  protected:
@@ -253,7 +206,7 @@ TEST_F(DatasetTest, AFullDiskLeavesNoDatasetAndTheNextBuildSucceeds) {
   bool finished = false;
   for (int64_t n = 0; !finished; ++n) {
     ASSERT_LT(n, 300);
-    FailingFileSystem failing(files_, n);
+    testing::FailingFileSystem failing(files_, n);
     try {
       build_dataset(failing, two_, o);
       finished = true;
@@ -345,29 +298,6 @@ TEST_F(DatasetTest, AShardOfAnotherBuildIsNoticed) {
   EXPECT_EQ(verify_dataset(files_, two_, at("one")).problems.size(), 1u);
 }
 
-TEST_F(DatasetTest, ReplacingADatasetIsOldOrNoneOrNew) {
-  BuildOptions o = options("r", {write("old.txt", "old text")});
-  o.overwrite = true;
-  const std::string novel = write("new.txt", "new text, and longer");
-  bool finished = false;
-  for (int64_t n = 0; !finished; ++n) {
-    ASSERT_LT(n, 100);
-    o.inputs = {at("old.txt")};
-    build_dataset(files_, two_, o);
-    o.inputs = {novel};
-    FailingFileSystem failing(files_, n);
-    try {
-      build_dataset(failing, two_, o);
-      finished = true;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::kIo);
-    }
-    if (!files_.exists(at("r/dataset.json"))) continue;
-    const std::string text = text_of(Dataset(files_, at("r")), 0);
-    EXPECT_TRUE(text == "old text" || text == "new text, and longer") << text;
-  }
-}
-
 // What a build that was killed leaves is its own; anything else of that name is somebody's.
 TEST_F(DatasetTest, ForeignShardsAreNotRemoved) {
   BuildOptions o = options("g", {write("g.txt", "a text")});
@@ -393,7 +323,7 @@ TEST_F(DatasetTest, ForeignShardsAreNotRemoved) {
   bool finished = false;
   for (int64_t n = 0; !finished; ++n) {
     ASSERT_LT(n, 100);
-    FailingFileSystem failing(files_, n);
+    testing::FailingFileSystem failing(files_, n);
     try {
       build_dataset(failing, two_, o);
       finished = true;

@@ -84,7 +84,7 @@ void add_totals(DatasetManifest* manifest) {
 
 }  // namespace
 
-void write_manifest(FileSystem& files, const std::string& folder, DatasetManifest manifest) {
+std::string manifest_text(DatasetManifest manifest) {
   add_totals(&manifest);
   Json json;
   json["format"] = kFormat;
@@ -107,7 +107,11 @@ void write_manifest(FileSystem& files, const std::string& folder, DatasetManifes
     if (shard.summary.marked) json["shards"].back()["targets"] = shard.summary.targets;
   }
   // `source` may hold a file name in any encoding: replace what is not UTF-8 instead of throwing.
-  files.write_atomic(join_path(folder, kDatasetManifestName), json_text(json, 2) + "\n");
+  return json_text(json, 2) + "\n";
+}
+
+void write_manifest(FileSystem& files, const std::string& folder, const DatasetManifest& manifest) {
+  files.write_atomic(join_path(folder, kDatasetManifestName), manifest_text(manifest));
 }
 
 DatasetManifest read_manifest(FileSystem& files, const std::string& folder) {

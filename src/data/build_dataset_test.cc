@@ -1,0 +1,147 @@
+// A dataset that is replaced: the old one or the new one, whole, wherever the build is cut.
+#include "data/build_dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/failing_file_system.h"
+#include "data/test_dataset.h"
+#include "testing/rig.h"
+
+namespace moraine {
+namespace {
+
+class ReplaceTest : public ::testing::Test {
+ protected:
+  std::string at(const std::string& name) const { return join_path(folder_.path(), name); }
+
+  // 40 documents whose tokens are all `token`, in several shards.
+  BuildOptions options(int32_t token) {
+    std::string lines;
+    for (int i = 0; i < 40; ++i) lines += "{\"text\":\"x\"}\n";
+    files_.write_atomic(at("in.jsonl"), lines);
+    BuildOptions o;
+    o.inputs = {at("in.jsonl")};
+    o.out = at("d");
+    o.meaning = {.vocabulary_size = 100, .eos_id = -1, .tokenizer_hash = {7, 8}};
+    o.shard_bytes = 400;
+    o.overwrite = true;
+    o.encode = [token](std::string_view, std::vector<int32_t>* tokens) {
+      *tokens = {token, token};
+    };
+    return o;
+  }
+  // The token of every document; the dataset is read to its end.
+  int32_t token_of(const std::string& folder) {
+    const Dataset dataset(files_, folder);
+    std::vector<int32_t> all, tokens;
+    for (int64_t d = 0; d < dataset.num_documents(); ++d) {
+      dataset.read_document(d, &tokens);
+      all.insert(all.end(), tokens.begin(), tokens.end());
+    }
+    EXPECT_EQ(std::count(all.begin(), all.end(), all.front()), std::ssize(all));
+    return all.front();
+  }
+  // No file but those of the dataset.
+  void expect_nothing_else(const std::string& folder) {
+    EXPECT_EQ(std::ssize(files_.list(folder)), Dataset(files_, folder).num_shards() + 1) << folder;
+  }
+  // Builds of token 2 over token 1, one for each place where it can be cut. What is left has the mark.
+  void cut_everywhere(double valid_fraction, bool killed) {
+    const std::vector<std::string> folders =
+        valid_fraction > 0 ? std::vector{at("d/valid"), at("d/train")} : std::vector{at("d")};
+    BuildOptions old = options(1), novel = options(2);
+    old.valid_fraction = novel.valid_fraction = valid_fraction;
+    for (int64_t n = 0;; ++n) {
+      ASSERT_LT(n, 600);
+      build_dataset(files_, pool_, old);
+      for (const std::string& folder : folders) expect_nothing_else(folder);
+      FailingFileSystem failing(files_, n, killed);
+      try {
+        build_dataset(failing, pool_, novel);
+        break;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::kIo) << error.what();
+      }
+      for (const std::string& folder : folders) {
+        const int32_t token = token_of(folder);
+        EXPECT_TRUE(token == 1 || token == 2) << token << " in " << folder << ", cut at " << n;
+        if (!files_.exists(join_path(folder, kDatasetUnfinishedName))) expect_nothing_else(folder);
+      }
+    }
+    for (const std::string& folder : folders) {
+      EXPECT_EQ(token_of(folder), 2);
+      EXPECT_GE(Dataset(files_, folder).num_shards(), valid_fraction > 0 ? 1 : 3);
+      expect_nothing_else(folder);
+    }
+  }
+
+  using FailingFileSystem = testing::FailingFileSystem;
+  FileSystem& files_ = posix_file_system();
+  testing::TempFolder folder_;
+  Pool pool_{1};
+};
+
+TEST_F(ReplaceTest, AFailedDiskLeavesTheOldOneOrTheNew) { cut_everywhere(0, false); }
+TEST_F(ReplaceTest, ADeathLeavesTheOldOneOrTheNew) { cut_everywhere(0, true); }
+TEST_F(ReplaceTest, SoDoesThatOfASplit) { cut_everywhere(0.3, true); }
+
+// A bad line at the very end, when all but the last shard is written.
+TEST_F(ReplaceTest, BadInputLeavesTheOldOneAlone) {
+  build_dataset(files_, pool_, options(1));
+  const std::vector<std::string> before = files_.list(at("d"));
+  BuildOptions o = options(2);
+  files_.write_atomic(at("in.jsonl"), files_.read(at("in.jsonl")) + "{\"text\":\n");
+  EXPECT_THROW(build_dataset(files_, pool_, o), Error);
+  EXPECT_EQ(files_.list(at("d")), before);
+  EXPECT_EQ(token_of(at("d")), 1);
+  o.out = at("fresh");
+  o.overwrite = false;
+  EXPECT_THROW(build_dataset(files_, pool_, o), Error);
+  EXPECT_TRUE(files_.list(at("fresh")).empty());
+}
+
+// The template of conversations goes with the manifest, not ahead of it.
+TEST_F(ReplaceTest, WhatIsBesideStaysToo) {
+  const auto write_beside = [&](const std::string& text) {
+    return [this, text](const std::string& folder) {
+      files_.write_atomic(join_path(folder, "beside"), text);
+    };
+  };
+  BuildOptions o = options(1);
+  o.write_beside = write_beside("old");
+  build_dataset(files_, pool_, o);
+  o = options(2);
+  o.write_beside = write_beside("new");
+  const auto encode = o.encode;
+  o.encode = [](std::string_view, std::vector<int32_t>* tokens) { *tokens = {100}; };
+  EXPECT_THROW(build_dataset(files_, pool_, o), Error);
+  EXPECT_EQ(files_.read(at("d/beside")), "old");
+  o.encode = encode;
+  build_dataset(files_, pool_, o);
+  EXPECT_EQ(files_.read(at("d/beside")), "new");
+}
+
+// A manifest that can not be read names no shards: none of them may be taken for rubble.
+TEST_F(ReplaceTest, ShardsOfADamagedManifestStayUntilTheEnd) {
+  build_dataset(files_, pool_, options(1));
+  const std::string whole = files_.read(at("d/dataset.json"));
+  testing::write_file(files_, at("d/dataset.json"), "{");
+  testing::write_file(files_, at("d/unfinished"), "");
+  BuildOptions o = options(2);
+  const auto encode = o.encode;
+  o.encode = [](std::string_view, std::vector<int32_t>* tokens) { *tokens = {100}; };
+  EXPECT_THROW(build_dataset(files_, pool_, o), Error);
+  files_.write_atomic(at("d/dataset.json"), whole);
+  EXPECT_EQ(token_of(at("d")), 1);
+  testing::write_file(files_, at("d/dataset.json"), "{");
+  o.encode = encode;
+  build_dataset(files_, pool_, o);
+  EXPECT_EQ(token_of(at("d")), 2);
+  expect_nothing_else(at("d"));
+}
+
+}  // namespace
+}  // namespace moraine
