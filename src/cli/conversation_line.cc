@@ -76,6 +76,12 @@ void make_as_served(Json& message, size_t index) {
     content = "";
   }
   if (content.is_array()) content = joined_parts(content, index);
+  if (!content.is_string())  // a template would write it, or nothing
+    throw_error(
+        Code::kInvalidArgument,
+        "message {}: content is not text but {}; want a text or a list of parts {{\"type\": "
+        "\"text\", \"text\": ...}}",
+        index, content.type_name());
   if (!calls || !message["tool_calls"].is_array()) return;
   for (Json& call : message["tool_calls"]) {
     const Json function = member_of(call, "function"), name = member_of(function, "name"),

@@ -185,6 +185,23 @@ TEST_F(ConversationData, BadLinesAreNamed) {
   expect(R"({"messages": [], "tools": 5})", "'tools'");
   EXPECT_NE(build_error(dialogue({{"user", "alone"}})).find("one turn of the assistant"),
             std::string::npos);
+  // Whatever the template would make of them: "", or the number.
+  folder.write("any.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+  must({"tokenizer", "train", "--input", file("text.txt"), "--vocab-size", "400", "--special",
+        "<|im_end|>", "--special", "<|im_start|>", "--out", file("turns")});
+  for (const std::string& chat : {std::string("plain"), std::string("chatml"), file("any.jinja")}) {
+    for (const char* value : {"42", "4.5", "true", "false", "{\"text\": \"x\"}"}) {
+      folder.write("bad.jsonl", dialogue({{"user", "a"}, {"assistant", "b"}}) + "\n" +
+                                    R"({"messages": [{"role": "user", "content": "a"}, )" +
+                                    R"({"role": "assistant", "content": )" + value + "}]}\n");
+      std::vector<std::string> args = build(file("bad.jsonl"), "bad", chat);
+      args[3] = file("turns");
+      const std::string told = must(args, 10);
+      EXPECT_NE(told.find("bad.jsonl, line 2: message 1: content is not text but "),
+                std::string::npos)
+          << chat << " of " << value << ": " << told;
+    }
+  }
   const std::string error = must(build(file("text.txt"), "bad"), 10);
   EXPECT_NE(error.find("wanted .jsonl"), std::string::npos) << error;
   folder.write("d.jsonl", dialogue({{"user", "a"}, {"assistant", "b"}}));
