@@ -128,8 +128,9 @@ void cmd_data(const CommandLine& line) {
           "field", &f.field,
           "Field of .jsonl lines that holds the text (\"text\") or, \"messages\", a conversation, "
           "of which only the assistant's turns are learnt.")
-      .text("separator", &options.text.separator,
-            "Line that divides the documents of a .txt file; empty: a file is one.")
+      .text(
+          "separator", &options.text.separator,
+          "Line, without its end, that divides the documents of a .txt file; empty: a file is one.")
       .flag("keep-invalid-utf8", &options.text.keep_invalid_utf8,
             "Take bytes that are not UTF-8 as they are, and count them.")
       .number("valid-fraction", &options.valid_fraction,

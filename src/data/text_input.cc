@@ -58,6 +58,13 @@ TextInput::TextInput(FileSystem& files, const std::string& path, const TextInput
     throw_error(Code::kInvalidArgument,
                 "read {}: wanted .jsonl, optionally with .gz or .zst: one object per line", path);
   }
+  if (options_.separator.find('\n') != std::string::npos) {
+    throw_error(
+        Code::kInvalidArgument,
+        "read {}: the separator holds a line end, and is compared with single lines without "
+        "their ends: none equals it; give it without (--separator '---')",
+        path);
+  }
 }
 
 bool TextInput::next(std::string* text) {

@@ -5,7 +5,8 @@
 // separator lines belong to none). Bytes are passed on unchanged, but for a byte order mark at the
 // start of the file. A document may be empty; the caller decides what that means.
 //
-// Errors: kNotFound, kIo. kCorrupt: damaged compression. kInvalidArgument: unknown suffix; broken
+// Errors: kNotFound, kIo. kCorrupt: damaged compression. kInvalidArgument: unknown suffix; a
+//         separator that holds a line end, as no line equals it; broken
 //         JSON, missing field, invalid UTF-8 (each with path, line and byte offset); a line or
 //         document above its limit, so a small hostile file cannot take all memory.
 // Cost:   memory is the longest document, twice.

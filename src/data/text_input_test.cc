@@ -182,6 +182,20 @@ TEST_F(TextInputTest, LimitsHoldAtTheLimitAndOneAbove) {
           {.line_bytes_max = 1 << 20});
 }
 
+// It never matched, and made one document of the file.
+TEST_F(TextInputTest, ASeparatorThatNoLineEqualsIsRefused) {
+  const std::string path = write("s.txt", "one\n---\ntwo\n");
+  for (const char* separator : {"---\n", "\n", "\n---", "---\r\n", "a\nb"}) {
+    TextInputOptions options;
+    options.separator = separator;
+    EXPECT_NE(failure(path, Code::kInvalidArgument, options).find("give it without"),
+              std::string::npos);
+  }
+  TextInputOptions options;
+  options.separator = "---";
+  EXPECT_EQ(read(path, options), (Texts{"one\n", "two\n"}));
+}
+
 TEST_F(TextInputTest, InputsAreFoundInFolders) {
   files_.make_directories(join_path(folder_.path(), "x/deep"));
   const std::string b = write("x/b.txt", "b"), a = write("x/deep/a.jsonl.zst", ""),
