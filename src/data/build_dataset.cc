@@ -203,6 +203,7 @@ class Builder {
 
   BuildResult run() {
     const std::vector<std::string> inputs = expand_inputs(files_, options_.inputs);
+    check_inputs_differ(inputs);
     for (const std::string& path : inputs) progress_.bytes_total += files_.file_bytes(path);
     train_->enter();
     if (valid_) valid_->enter();

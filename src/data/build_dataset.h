@@ -57,8 +57,9 @@ struct BuildProgress {
 };
 
 struct BuildOptions {
-  std::vector<std::string> inputs = {};  // files, or folders (all inputs below, by name)
-  std::string out = {};                  // folder
+  // Files, or folders (all inputs below, by name); no file twice.
+  std::vector<std::string> inputs = {};
+  std::string out = {};  // folder
   TextInputOptions text = {};
   TokenMeaning meaning = {};  // of the tokenizer behind `encode`
   Encoder encode = {};        // this, or

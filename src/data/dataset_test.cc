@@ -175,6 +175,7 @@ TEST_F(DatasetTest, UserErrorsAreErrors) {
   EXPECT_EQ(code(options("x", {})), Code::kInvalidArgument);
   EXPECT_EQ(code(options("x", {empty})), Code::kInvalidArgument);
   EXPECT_EQ(code(options("x", {at("missing.txt")})), Code::kNotFound);
+  EXPECT_EQ(code(options("x", {text, text})), Code::kInvalidArgument);  // would be learnt twice
   BuildOptions o = options("x", {text});
   o.valid_fraction = 1;
   EXPECT_EQ(code(o), Code::kInvalidArgument);

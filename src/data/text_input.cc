@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <map>
 #include <string_view>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -234,6 +237,20 @@ std::vector<std::string> expand_inputs(FileSystem& files, const std::vector<std:
     }
   }
   return expanded;
+}
+
+void check_inputs_differ(const std::vector<std::string>& paths) {
+  std::map<std::string, std::string> given;  // by the path without links
+  for (const std::string& path : paths) {
+    std::error_code unknown;  // then by the path as it is: reading it will say why
+    std::filesystem::path real = std::filesystem::canonical(path, unknown);
+    if (unknown) real = path;
+    const auto [first, is_new] = given.emplace(real.string(), path);
+    if (is_new) continue;
+    throw_error(Code::kInvalidArgument,
+                "read {}: the file is among the inputs twice, also as {}; give it once", path,
+                first->second);
+  }
 }
 
 }  // namespace moraine

@@ -74,4 +74,7 @@ class TextInput {
 // kNotFound; kInvalidArgument for a folder without any input file or a file with an unknown suffix.
 std::vector<std::string> expand_inputs(FileSystem& files, const std::vector<std::string>& paths);
 
+// Errors: kInvalidArgument: two of these paths lead to one file, as a folder and a file in it do.
+void check_inputs_differ(const std::vector<std::string>& paths);
+
 }  // namespace moraine

@@ -5,6 +5,8 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <filesystem>
+
 #include "base/error.h"
 #include "base/random.h"
 #include "base/utf8.h"
@@ -206,6 +208,25 @@ TEST_F(TextInputTest, InputsAreFoundInFolders) {
   EXPECT_THROW(TextInput(files_, readme, {}), Error);
   files_.make_directories(join_path(folder_.path(), "void"));
   EXPECT_THROW(expand_inputs(files_, {join_path(folder_.path(), "void")}), Error);
+}
+
+TEST_F(TextInputTest, OneFileTwiceIsRefusedByBothNames) {
+  files_.make_directories(join_path(folder_.path(), "two/deep"));
+  const std::string two = join_path(folder_.path(), "two"), a = write("two/a.txt", "a"),
+                    b = write("two/deep/b.txt", "a"), link = join_path(folder_.path(), "link.txt");
+  std::filesystem::create_symlink(a, link);
+  check_inputs_differ(expand_inputs(files_, {two}));  // equal texts are two files
+  check_inputs_differ({link, b});
+  for (const std::string& again : {a, two + "/deep/../a.txt", link, two}) {
+    try {
+      check_inputs_differ(expand_inputs(files_, {two, again}));
+      ADD_FAILURE() << again;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      EXPECT_NE(std::string(error.what()).find("also as " + a + ";"), std::string::npos)
+          << error.what();
+    }
+  }
 }
 
 TEST(Utf8Test, MarksAreUndoneOnRandomBytes) {
