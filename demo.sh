@@ -20,7 +20,7 @@ say "corpus: King James Bible, five Austen novels, one modern book; Persuasion a
 scripts/demo_corpus.sh data/demo/text >/dev/null
 if ! fresh data/demo/tokenizer/tokenizer.json data/demo/text/manifest.json; then
   say "tokenizer"
-  "$moraine" tokenizer train --input data/demo/text/train --vocab-size 4096 --out data/demo/tokenizer
+  "$moraine" tokenizer train --input data/demo/text/train --vocab-size 4096 --out data/demo/tokenizer --overwrite
 fi
 build_data() {  # NAME INPUT
   fresh "data/demo/$1/dataset.json" data/demo/tokenizer/tokenizer.json && return

@@ -21,7 +21,7 @@ struct TokenizerFlags {
   std::string action, out, tokenizer_path, text, tokens;
   std::vector<std::string> inputs, specials;
   int64_t vocab_size = 0, threads = 0;
-  bool has_text = false, has_tokens = false;
+  bool has_text = false, has_tokens = false, overwrite = false;
   bool ordinary = false, skip_special = false, pieces = false, json = false;
   TextInputOptions input;
 };
@@ -59,6 +59,13 @@ void train_tokenizer(const TokenizerFlags& f) {
     throw_error(Code::kInvalidArgument, "--out is missing: wanted a folder for tokenizer.json");
   FileSystem& fs = posix_file_system();
   check_folder_place(fs, "tokenizer train --out", f.out);
+  const std::string path = join_path(f.out, "tokenizer.json");
+  if (!f.overwrite && fs.exists(path))
+    throw_error(
+        Code::kInvalidArgument,
+        "tokenizer train: {} is there already, and datasets that were made with it would not "
+        "fit the new one; choose another folder, or replace it with --overwrite",
+        path);
   Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());
   BpeTrainOptions options;
   options.vocab_size = f.vocab_size;
@@ -75,8 +82,7 @@ void train_tokenizer(const TokenizerFlags& f) {
         });
   }
   fs.make_directories(f.out);
-  fs.write_atomic(join_path(f.out, "tokenizer.json"), json);
-  const std::string path = join_path(f.out, "tokenizer.json");
+  fs.write_atomic(path, json);
   const std::unique_ptr<Tokenizer> made = Tokenizer::parse(json, path);
   const int64_t tokens = made->vocabulary_size();
   if (made->eos_id() < 0)
@@ -147,19 +153,11 @@ struct OwnFlag {
   const char *name, *actions;
 };
 constexpr OwnFlag kOwnFlags[] = {
-    {"tokenizer", "encode, decode"},
-    {"text", "encode"},
-    {"tokens", "decode"},
-    {"ordinary", "encode"},
-    {"skip-special", "decode"},
-    {"pieces", "encode, decode"},
-    {"json", "encode, decode"},
-    {"vocab-size", "train"},
-    {"out", "train"},
-    {"special", "train"},
-    {"field", "train"},
-    {"keep-invalid-utf8", "train"},
-    {"threads", "train"},
+    {"tokenizer", "encode, decode"}, {"text", "encode"},         {"tokens", "decode"},
+    {"ordinary", "encode"},          {"skip-special", "decode"}, {"pieces", "encode, decode"},
+    {"json", "encode, decode"},      {"vocab-size", "train"},    {"out", "train"},
+    {"overwrite", "train"},          {"special", "train"},       {"field", "train"},
+    {"keep-invalid-utf8", "train"},  {"threads", "train"},
 };
 
 void check_flags(const TokenizerFlags& f, const Flags& flags) {
@@ -198,6 +196,7 @@ void cmd_tokenizer(const CommandLine& line) {
       .integer("vocab-size", &f.vocab_size, "train: tokens in all, special ones, bytes and merges.",
                0, 1 << 24)
       .text("out", &f.out, "train: folder for tokenizer.json.")
+      .flag("overwrite", &f.overwrite, "train: replace a tokenizer that is there.")
       .list("special", &f.specials,
             "train: special tokens; default <|endoftext|>, which ends a document.")
       .text("field", &f.input.json_field, "train: field of .jsonl lines that holds the text.")

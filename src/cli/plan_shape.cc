@@ -113,6 +113,15 @@ Json json_of(const ShapePlan& p) {
           {"run_hours", p.run_seconds / 3600}};
 }
 
+void check_out(const PlanShapeFlags& f) {
+  check_file_place(posix_file_system(), "plan shape --out", f.out);
+  if (f.overwrite || !posix_file_system().exists(f.out)) return;
+  throw_error(Code::kInvalidArgument,
+              "plan shape --out {}: this file is there already; choose another name, or replace it "
+              "with --overwrite",
+              f.out);
+}
+
 }  // namespace
 
 void declare_plan_shape(Flags& flags, PlanShapeFlags* f) {
@@ -121,13 +130,14 @@ void declare_plan_shape(Flags& flags, PlanShapeFlags* f) {
                int64_t{1} << 50)
       .number("hours", &f->hours, "shape: or of time, for the run that the config describes.")
       .text("out", &f->out, "shape: config to write, with the first shape.")
+      .flag("overwrite", &f->overwrite, "shape: replace a file that is there.")
       .flag("no-measure", &f->no_measure, "shape: do not measure here what near misses cost.");
 }
 
 void print_plan_shape(const PlanShapeFlags& f, const RunConfig& config, const ShapeAsked& asked) {
   check_plan_number("hours", f.hours, 0);
   check_plan_number("memory-gib", asked.memory_gib, 0);
-  if (!f.out.empty()) check_file_place(posix_file_system(), "plan shape --out", f.out);
+  if (!f.out.empty()) check_out(f);
   const Machine machine = plan_machine(asked.machine_file);
   const std::vector<ShapePlan> plans =
       plan_shapes(config, machine, asked.ranks,

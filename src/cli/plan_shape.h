@@ -13,7 +13,7 @@ struct PlanShapeFlags {
   int64_t parameters = 0;
   double hours = 0;
   std::string out;
-  bool no_measure = false;
+  bool no_measure = false, overwrite = false;
 };
 void declare_plan_shape(Flags& flags, PlanShapeFlags* f);
 
@@ -24,7 +24,7 @@ struct ShapeAsked {
   bool json = false;
 };
 // On stdout, and the config of the first shape in `out`. config: with vocabulary and type settled.
-// Errors: those of plan_shapes (train/shape_plans.h).
+// Errors: those of plan_shapes (train/shape_plans.h); kInvalidArgument: `out` is there, and not `overwrite`.
 void print_plan_shape(const PlanShapeFlags& f, const RunConfig& config, const ShapeAsked& asked);
 
 }  // namespace moraine

@@ -153,6 +153,19 @@ TEST_F(PlanCli, ShapeWritesAConfigThatTrains) {
   ASSERT_FALSE(shapes.empty());
   EXPECT_NEAR(shapes.front()["parameters"].get<double>(), 1000000, 50000);
   EXPECT_NE(train(file("shaped.toml"), "shaped", {}), "");
+  // A file that is there is not replaced unasked, the run's own config least of all.
+  const std::string shaped = posix_file_system().read(file("shaped.toml"));
+  const std::vector<std::string> half = {"--parameters", "500000", "--no-measure", "--out"};
+  for (const char* there : {"run.toml", "shaped.toml"}) {
+    std::vector<std::string> more = half;
+    more.push_back(file(there));
+    refused("shape", more, "this file is there already");
+  }
+  EXPECT_EQ(posix_file_system().read(file("shaped.toml")), shaped);
+  EXPECT_FALSE(lines("shape", {"--parameters", "500000", "--no-measure", "--json", "--out",
+                               file("shaped.toml"), "--overwrite"})
+                   .empty());
+  EXPECT_NE(posix_file_system().read(file("shaped.toml")), shaped);
 }
 
 TEST_F(PlanCli, ClusterMarksWhatIsExtrapolatedAndWritesThePage) {

@@ -282,6 +282,27 @@ TEST_F(ProgramCli, TokenizerTrainSaysHowManyTokensThereAre) {
   EXPECT_NE(end.err.find(fmt::format("{} tokens, not 4096", tokens)), std::string::npos) << end.err;
 }
 
+// A dataset of the one that was there would fit nothing any more.
+TEST_F(ProgramCli, TokenizerTrainReplacesNoneWithoutBeingTold) {
+  folder.write("a.txt", "ab ab\n");
+  folder.write("b.txt", "cd cd\n");
+  const auto args = [&](const std::string& input) {
+    return std::vector<std::string>{"tokenizer",    "train", "--input", folder.file(input),
+                                    "--vocab-size", "258",   "--out",   folder.file("t")};
+  };
+  must(args("a.txt"));
+  FileSystem& fs = posix_file_system();
+  const std::string path = folder.file("t") + "/tokenizer.json", first = fs.read(path);
+  expect_error(args("b.txt"), 10, path + " is there already");
+  EXPECT_EQ(fs.read(path), first);
+  std::vector<std::string> told = args("b.txt");
+  told.push_back("--overwrite");
+  must(told);
+  EXPECT_NE(fs.read(path), first);
+  expect_error({"tokenizer", "encode", "--text", "a", "--tokenizer", path, "--overwrite"}, 10,
+               "tokenizer encode: --overwrite is for train alone");
+}
+
 // CLI11 would make "PAD" of "[PAD]", and two values of "[a,b]".
 TEST_F(ProgramCli, ValuesInBracketsAreTakenAsTheyAre) {
   folder.write("[text]/a.txt", "aa ab ba bb\n");
