@@ -226,9 +226,10 @@ Kind kind_of(FileSystem& fs, const std::string& path) {
       fs.exists(join_path(path, "model.safetensors.index.json"))) {
     return Kind::kSafetensors;
   }
-  throw_error(Code::kNotFound,
-              "inspect {}: found no {}, no step-<n> folder and no model.safetensors", path,
-              kManifestName);
+  throw_error(
+      Code::kNotFound,
+      "inspect {}: found no {}, no dataset.json, no step-<n> folder and no model.safetensors", path,
+      kManifestName);
 }
 
 // The parts of a name: "adam.m.embed" -> adam, m, embed.

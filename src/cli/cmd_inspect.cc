@@ -1,5 +1,7 @@
 // `moraine inspect`: what is in a checkpoint, a run, a dataset, a shard or a weight file, and
 // whether it is whole.
+#include <memory>
+
 #include "base/error.h"
 #include "checkpoint/describe.h"
 #include "cli/commands.h"
@@ -22,13 +24,52 @@ void inspect_data(const std::string& path, bool json, bool verify) {
     throw_error(Code::kCorrupt, "inspect {}: {}", path, verification.problems.front());
 }
 
+void inspect_shard(const std::string& path, bool json, bool verify) {
+  const TokenShard shard(posix_file_system(), path);
+  const Inspection description = describe_shard(shard, path);
+  fmt::print("{}\n", json ? description.json : description.text);
+  if (!verify) return;
+  const Verification verification = verify_shard(shard);
+  fmt::print("{}\n", json ? verification.report().json : verification.report().text);
+  if (!verification.problems.empty())
+    throw_error(Code::kCorrupt, "inspect {}: {}", path, verification.problems.front());
+}
+
+// A weight file by its name, or by the text that follows its first number.
+bool may_be_weights(FileSystem& fs, const std::string& path) {
+  if (path.ends_with(".safetensors")) return true;
+  const std::unique_ptr<MappedFile> file = fs.map(path);
+  char first = 0;
+  if (file->bytes() > 8) file->read_at(8, 1, &first);
+  return first == '{';
+}
+
+// What is none of what this command knows is told so, not that it is damaged.
+void check_known(FileSystem& fs, const std::string& path) {
+  if (!fs.is_directory(path)) {
+    if (may_be_weights(fs, path)) return;
+    throw_error(
+        Code::kInvalidArgument,
+        "inspect {}: neither a shard of a dataset nor a safetensors file; wanted one of these, "
+        "or the folder of a checkpoint, run, dataset or public model",
+        path);
+  }
+  if (!fs.exists(join_path(path, kDatasetUnfinishedName))) return;
+  throw_error(
+      Code::kNotFound,
+      "inspect {}: an unfinished dataset: it has the mark `{}` and no {}; a build writes it, or "
+      "was stopped, then run `moraine data build` again",
+      path, kDatasetUnfinishedName, kDatasetManifestName);
+}
+
 }  // namespace
 
 void cmd_inspect(const CommandLine& line) {
   std::string path;
   bool hash = false, json = false, quick = false;
-  Flags flags("inspect",
-              "Show and verify a checkpoint, run, dataset, public model or safetensors file.");
+  Flags flags(
+      "inspect",
+      "Show and verify a checkpoint, run, dataset, shard, public model or safetensors file.");
   flags.positional("path", &path, "Directory or file.")
       .flag("hash", &hash, "Print one hash over every tensor and the step, and nothing else.")
       .flag("quick", &quick, "Read headers only; verify no bytes.")
@@ -44,6 +85,15 @@ void cmd_inspect(const CommandLine& line) {
     }
     return;
   }
+  if (!fs.is_directory(path) && is_shard_file(fs, path)) {
+    if (hash) {
+      fmt::print("{}\n", hash_hex(TokenShard(fs, path).summary().hash));
+    } else {
+      inspect_shard(path, json, !quick);
+    }
+    return;
+  }
+  check_known(fs, path);
   if (hash) {
     fmt::print("{}\n", content_hash_hex(fs, path));
     return;

@@ -2,6 +2,8 @@
 #include "data/inspect_dataset.h"
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -125,6 +127,55 @@ Verification verify_dataset(FileSystem& files, Pool& pool, const std::string& fo
     } catch (const Error& error) {
       result.problems.push_back(error.what());
     }
+  }
+  return result;
+}
+
+bool is_shard_file(FileSystem& files, const std::string& path) {
+  const std::unique_ptr<MappedFile> file = files.map(path);
+  char magic[sizeof kShardMagic];
+  if (file->bytes() < int64_t{sizeof magic}) return false;
+  file->read_at(0, sizeof magic, magic);
+  return std::memcmp(magic, kShardMagic, sizeof magic) == 0;
+}
+
+Inspection describe_shard(const TokenShard& shard, const std::string& path) {
+  const ShardSummary& s = shard.summary();
+  const TokenMeaning& meaning = shard.meaning();
+  Json json;
+  json["kind"] = "shard";
+  json["path"] = path;
+  json["hash"] = hash_hex(s.hash);
+  json["documents"] = s.documents;
+  json["tokens"] = s.tokens;
+  json["targets"] = s.targets;
+  json["source_bytes"] = s.source_bytes;
+  json["vocabulary_size"] = meaning.vocabulary_size;
+  json["token_bytes"] = meaning.token_bytes();
+  json["eos_id"] = meaning.eos_id;
+  json["tokenizer_hash"] = hash_hex(meaning.tokenizer_hash);
+  json["file_bytes"] = s.file_bytes;
+  const std::string text = fmt::format(
+      "shard {}\n"
+      "  hash        {}\n"
+      "  documents   {}\n"
+      "  tokens      {} ({} bits each)\n"
+      "  targets     {}\n"
+      "  text        {} bytes\n"
+      "  tokenizer   {} ({} tokens, end of document {})",
+      path, hash_hex(s.hash), s.documents, s.tokens, 8 * meaning.token_bytes(),
+      s.marked ? fmt::format("{}", s.targets) : "all tokens", s.source_bytes,
+      hash_hex(meaning.tokenizer_hash), meaning.vocabulary_size,
+      meaning.eos_id < 0 ? "not marked" : fmt::format("{}", meaning.eos_id));
+  return {text, json_text(json)};
+}
+
+Verification verify_shard(const TokenShard& shard) {
+  Verification result{.problems = {}, .shards = 1, .bytes = shard.summary().file_bytes};
+  try {
+    shard.verify();
+  } catch (const Error& error) {
+    result.problems.push_back(error.what());
   }
   return result;
 }

@@ -1,4 +1,4 @@
-// InspectDataset: say what a dataset holds, or everything that is wrong with it.
+// InspectDataset: say what a dataset or a shard holds, or everything that is wrong with it.
 //
 // Errors: describe_dataset: those of opening it (dataset.h). verify_dataset: only kNotFound for a
 //         folder without a manifest; damage is a finding, not an Error.
@@ -30,5 +30,10 @@ struct Verification {
 };
 
 Verification verify_dataset(FileSystem& files, Pool& pool, const std::string& folder);
+
+// A shard by itself, whatever its name: what begins as one.
+bool is_shard_file(FileSystem& files, const std::string& path);
+Inspection describe_shard(const TokenShard& shard, const std::string& path);
+Verification verify_shard(const TokenShard& shard);
 
 }  // namespace moraine

@@ -14,6 +14,7 @@
 #include "base/test_folder.h"
 #include "testing/places.h"
 #include "tests/program.h"
+#include "tests/tiny_run.h"
 #include "tokenizer/tokenizer.h"
 
 namespace moraine {
@@ -301,6 +302,30 @@ TEST_F(ProgramCli, TokenizerTrainReplacesNoneWithoutBeingTold) {
   EXPECT_NE(fs.read(path), first);
   expect_error({"tokenizer", "encode", "--text", "a", "--tokenizer", path, "--overwrite"}, 10,
                "tokenizer encode: --overwrite is for train alone");
+}
+
+// A shard was taken for damaged weights, and a dataset that a build left for nothing that is known.
+TEST_F(ProgramCli, InspectKnowsShardsAndUnfinishedDatasets) {
+  build_tiny_dataset(folder.file("d"), 5, 400);
+  FileSystem& fs = posix_file_system();
+  const std::string shard = folder.file("d") + "/shard-00000.bin", whole = fs.read(shard);
+  const std::string shown = must({"inspect", shard});
+  EXPECT_NE(shown.find("ok: 1 shards"), std::string::npos) << shown;
+  EXPECT_EQ(parse_json(must({"inspect", shard, "--quick", "--json"}))["kind"], "shard");
+  EXPECT_EQ(must({"inspect", shard, "--hash"}).size(), 33u);
+  std::string bad = whole;
+  bad[70] = static_cast<char>(bad[70] ^ 1);
+  folder.write("d/shard-00000.bin", bad);
+  expect_error({"inspect", shard}, 12, "shard-00000.bin");
+  folder.write("d/shard-00000.bin", whole.substr(0, whole.size() / 2));
+  expect_error({"inspect", shard}, 12, "shard-00000.bin");
+  folder.write("d/shard-00000.bin", "");
+  expect_error({"inspect", shard}, 10, "neither a shard of a dataset nor a safetensors file");
+  expect_error({"inspect", folder.file("d") + "/dataset.json"}, 10, "or the folder of a");
+  fs.remove_all(folder.file("d") + "/dataset.json");
+  expect_error({"inspect", folder.file("d")}, 11, "no dataset.json");
+  folder.write("d/unfinished", "");
+  expect_error({"inspect", folder.file("d")}, 11, "has the mark `unfinished` and no dataset.json");
 }
 
 // CLI11 would make "PAD" of "[PAD]", and two values of "[a,b]".
