@@ -15,12 +15,15 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "base/mapped_ranges.h"
 #include "base/memory_error.h"
 #include "base/saturate.h"
 
 namespace moraine {
 namespace {
+
+constexpr int64_t kReadBytes = int64_t{64} << 20;  // between two beats
 
 [[noreturn]] void fail(const char* what, const std::string& path) {
   const int code = errno;
@@ -149,14 +152,16 @@ class PosixFileSystem : public FileSystem {
     }
     return std::make_unique<MappedFile>(fd, static_cast<const uint8_t*>(data), bytes, path);
   }
-  bool exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
+  bool exists(const std::string& path) override {
+    return is_there(::access(path.c_str(), F_OK), path);
+  }
   FileKind kind(const std::string& path) override {
     struct stat s {};
-    return ::lstat(path.c_str(), &s) == 0 ? kind_of(s.st_mode) : FileKind::kNothing;
+    return is_there(::lstat(path.c_str(), &s), path) ? kind_of(s.st_mode) : FileKind::kNothing;
   }
   bool is_directory(const std::string& path) override {
     struct stat s {};
-    return ::stat(path.c_str(), &s) == 0 && S_ISDIR(s.st_mode);
+    return is_there(::stat(path.c_str(), &s), path) && S_ISDIR(s.st_mode);
   }
   int64_t file_bytes(const std::string& path) override { return status(path).st_size; }
   int64_t free_bytes(const std::string& folder) override {
@@ -168,11 +173,18 @@ class PosixFileSystem : public FileSystem {
     DIR* folder = ::opendir(path.c_str());
     if (folder == nullptr) fail("list", path);
     std::vector<std::string> names;
-    while (const dirent* entry = ::readdir(folder)) {
+    int code = 0;
+    while (true) {
+      errno = 0;  // at the end of a folder it stays so
+      const dirent* entry = ::readdir(folder);
+      code = errno;
+      if (entry == nullptr) break;
       const std::string name = entry->d_name;
       if (name != "." && name != "..") names.push_back(name);
     }
     ::closedir(folder);
+    errno = code;
+    if (code != 0) fail("list", path);
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -201,6 +213,14 @@ class PosixFileSystem : public FileSystem {
   }
 
  private:
+  // A disk that does not answer has not said that there is nothing.
+  static bool is_there(int result, const std::string& path) {
+    if (result == 0) return true;
+    if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != ENAMETOOLONG)
+      fail("look for", path);
+    return false;
+  }
+
   std::unique_ptr<WritableFile> open_for_write(const std::string& path, int mode) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, 0644);
     if (fd < 0) fail("create", path);
@@ -226,7 +246,8 @@ MappedFile::~MappedFile() {
 void MappedFile::read_at(int64_t offset, int64_t bytes, void* out) const {
   char* at = static_cast<char*>(out);
   for (int64_t done = 0; done < bytes;) {
-    const ssize_t n = ::pread(fd_, at + done, static_cast<size_t>(bytes - done), offset + done);
+    const auto piece = static_cast<size_t>(std::min(bytes - done, kReadBytes));
+    const ssize_t n = ::pread(fd_, at + done, piece, offset + done);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail("read", path_);
     if (n == 0) {
@@ -235,6 +256,7 @@ void MappedFile::read_at(int64_t offset, int64_t bytes, void* out) const {
                   offset + bytes, bytes_);
     }
     done += n;
+    beat();
   }
 }
 

@@ -10,9 +10,11 @@
 #include <cstdlib>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file_lock.h"
+#include "base/heartbeat.h"
 #include "base/mapped_ranges.h"
 
 namespace moraine {
@@ -50,6 +52,42 @@ TEST_F(Files, ReadingAFileThatWasCutIsAnError) {
     EXPECT_EQ(e.code(), Code::kCorrupt);
     EXPECT_NE(std::string(e.what()).find(path), std::string::npos);
   }
+}
+
+TEST_F(Files, ReadingIsHeard) {
+  const auto file = fs.map(write("a", "abc"));
+  const uint64_t before = heartbeat().beats;
+  char bytes[3];
+  file->read_at(0, 3, bytes);
+  EXPECT_GT(heartbeat().beats, before);
+}
+
+// Else a run whose disk is away for a moment would take itself for a new one.
+TEST_F(Files, WhatMayNotBeLookedAtIsNotAbsent) {
+  const std::string inside = join_path(folder, "closed/a");
+  fs.make_directories(inside);
+  ::chmod(join_path(folder, "closed").c_str(), 0);
+  ::chmod(folder.c_str(), 0755);
+  EXPECT_EXIT(
+      {
+        if (::getuid() == 0 && ::setuid(65534) != 0) ::_exit(2);
+        int refused = 0;
+        for (const auto& look : std::vector<std::function<void()>>{[&] { fs.exists(inside); },
+                                                                   [&] { fs.is_directory(inside); },
+                                                                   [&] { fs.kind(inside); }}) {
+          try {
+            look();
+          } catch (const Error& e) {
+            refused += e.code() == Code::kIo ? 1 : 0;
+          }
+        }
+        ::_exit(refused == 3 ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
+  ::chmod(join_path(folder, "closed").c_str(), 0755);
+  EXPECT_FALSE(fs.exists(join_path(folder, "none")));
+  EXPECT_FALSE(fs.exists(join_path(folder, "none/a")));
+  EXPECT_FALSE(fs.exists(join_path(folder, std::string(300, 'a'))));
 }
 
 // A look at a page that is gone can only end the program.

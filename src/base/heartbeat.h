@@ -4,7 +4,8 @@
 // few numbers as it goes; the watcher reads the file when it likes, also after the process has died. No message, no
 // system call of the process, no thread: a beat is one store. Without the variable the page is private.
 //
-// A hang is not a slow step: `beats` grows with every operation that ends, `step` with every step, and `activity` and
+// A hang is not a slow step: `beats` grows with every operation that ends, every task of a parallel loop and every
+// piece of a file that was read, `step` with every step, and `activity` and
 // `waits_for` tell the one who hangs from those who wait for it.
 //
 // A pid is reused, so the page also has the process' start (base/process_stat.h): both together are one process.

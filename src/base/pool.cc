@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "base/spin_wait.h"
 #include "base/thread.h"
 
@@ -48,6 +49,7 @@ struct Pool::Shared {
       const int64_t task = next.fetch_add(1, std::memory_order_relaxed);
       if (task >= tasks) return;
       call(function, task, worker);
+      if (worker == 0) beat();
     }
   }
 
@@ -75,6 +77,7 @@ struct Pool::Shared {
 
 Pool::Pool(int threads) : threads_(threads), shared_(std::make_unique<Shared>()) {
   MR_CHECK(threads >= 1, "threads=%d", threads);
+  heartbeat();  // whose page is an Error if it can not be mapped: not in the middle of a loop
   try {
     for (int worker = 1; worker < threads; ++worker) {
       shared_->workers.push_back(
@@ -91,7 +94,10 @@ Pool::~Pool() { shared_->end(); }
 void Pool::run(int64_t tasks, const void* function, Call call) {
   if (tasks <= 0) return;
   if (threads_ == 1 || tasks == 1) {
-    for (int64_t task = 0; task < tasks; ++task) call(function, task, 0);
+    for (int64_t task = 0; task < tasks; ++task) {
+      call(function, task, 0);
+      beat();
+    }
     return;
   }
   Shared& s = *shared_;
@@ -111,6 +117,7 @@ void Pool::run(int64_t tasks, const void* function, Call call) {
     std::unique_lock<std::mutex> lock(s.mutex);
     s.done.wait(lock, all_done);
   });
+  beat();
 }
 
 std::string core_mask() {

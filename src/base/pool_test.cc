@@ -4,10 +4,23 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <thread>
 #include <vector>
+
+#include "base/heartbeat.h"
 
 namespace moraine {
 namespace {
+
+// What takes long in one operation, as Muon, is no hang.
+TEST(Pool, TasksAreBeats) {
+  for (const int threads : {1, 3}) {
+    Pool pool(threads);
+    const uint64_t before = heartbeat().beats;
+    pool.parallel_for(1000, [](int64_t, int) { std::this_thread::yield(); });
+    EXPECT_GT(heartbeat().beats, before);
+  }
+}
 
 TEST(Pool, EveryTaskRunsOnceAfterShortWaitsAndLongOnes) {
   constexpr int kLoops = 200, kLongEvery = 20, kLongMicroseconds = 300;

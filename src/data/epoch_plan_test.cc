@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/heartbeat.h"
 #include "base/random.h"
 
 namespace moraine {
@@ -189,6 +190,14 @@ TEST(EpochPlanTest, LengthsDoNotFollowTheOrder) {
   const double first = static_cast<double>(plan.sequence_begin[static_cast<size_t>(half)]);
   const double all = static_cast<double>(plan.pieces.size());
   EXPECT_NEAR(first / all, 0.5, 0.06);
+}
+
+// A watcher would take the plan of a large dataset for a hang.
+TEST(EpochPlanTest, PlanningIsHeard) {
+  const std::vector<int64_t> begins = {0, 10, 25, 30};
+  const uint64_t before = heartbeat().beats;
+  plan_epoch(begins, {.sequence = 16}, 0);
+  EXPECT_GT(heartbeat().beats, before);
 }
 
 TEST(EpochPlanTest, NothingToPlan) {

@@ -69,8 +69,9 @@ struct AdamWSeen {
 AdamWSeen adamw_block_seen(const AdamWBlock& a, int64_t first);
 
 // Whether memory has changed: the sum mod 2^64 of (bits of the element at position i) * (odd 32-bit key of i), the same
-// for any order and any split. One element with other bits always changes it, several do but for a chance of about
-// 2^-64. Nothing for who must not be deceived (base/hash.h).
+// for any order and any split. One element with other bits always changes it; several do, but for a chance of 2^-31 at
+// most (two that change by opposite amounts, at positions of the same key; those 2^32 apart have one). Nothing for who
+// must not be deceived (base/hash.h).
 uint64_t word_sum_block(const float* x, int64_t n, int64_t first);
 
 }  // namespace moraine

@@ -180,6 +180,7 @@ Took go_on(Run& run, Observer& observer, Pace& pace) {
   if (!result.verdict.agreed()) leave_diverged(run, result.verdict);
   if (result.bad && must_roll_back(run, result)) {
     heartbeat().bad_steps.fetch_add(1);
+    set_activity(Activity::kLoading);
     roll_back(run);
     return Took::kRollback;
   }

@@ -10,8 +10,9 @@
 //   check_moved    after it, before other ranks get what has moved: what it read must be what was closed
 //   end_update     closes the rest
 //
-// So a bit that flips in memory at rest is found by the rank itself, before anything of it leaves the rank. What an
-// update computes wrongly is closed as it is: ranks compare weights among each other (step_verdict.h).
+// So a bit that flips in memory at rest is found by the rank itself, before others get the weights of that update.
+// Gradients that were computed with it may have left; nothing is stored without a word of every rank. What an update
+// computes wrongly is closed as it is: ranks compare weights among each other (step_verdict.h).
 //
 // Errors: kRankDiverged, from each check: what has changed.
 // Cost:   close, check, weights and experts read what they name once; of an update: docs/distributed.md.
