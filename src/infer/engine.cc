@@ -127,14 +127,16 @@ int64_t Engine::submit(Request request, Listener listener) {
                .tokens = stats_.waiting_tokens,
                .prompt_work = stats_.prompt_work,
                .tokens_per_second = stats_.prompt_rate},
-              tokens, request.let_in);
-  if (request.follows < 0) stats_.prompt_work += tokens;
+              tokens + request.others_tokens, request.let_in);
+  if (!request.shares_prompt()) {
+    stats_.prompt_work += tokens;
+    stats_.waiting_tokens += tokens;
+  }
   const int64_t id = next_id_++;
   auto sequence =
       std::make_unique<Sequence>(id, std::move(request), std::move(listener), tokenizer_);
   arrived_.push_back(std::move(sequence));
   ++stats_.waiting;
-  stats_.waiting_tokens += tokens;
   ++stats_.requests;
   changed_.notify_one();
   return id;
@@ -221,8 +223,9 @@ void Engine::count_queue() {
   stats_.prompt_rate = scheduler_.prompt_rate();
   for (const auto& sequence : arrived_) {
     ++stats_.waiting;
+    if (sequence->waits_for_prompt()) continue;
     stats_.waiting_tokens += sequence->left();
-    if (sequence->request.follows < 0) stats_.prompt_work += sequence->left();
+    stats_.prompt_work += sequence->left();
   }
   stats_.running = scheduler_.running();
   stats_.pages = pool.pages();

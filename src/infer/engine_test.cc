@@ -329,6 +329,42 @@ TEST(Engine, TheQueueHasLimits) {
   expect_idle(engine);
 }
 
+// Prompts and choices of one request are not in each other's way, and those of one prompt count it once.
+TEST(Engine, ARequestIsLetInAsAWhole) {
+  const auto m = load({.sequences = 2});
+  Engine engine(m->ctx(), m->model(), m->cache(), nullptr,
+                {.sequences = 2, .waiting_requests = 3, .waiting_tokens = 100});
+  Request r = make_request(1);
+  r.prompt.assign(60, 5);
+  r.prompt_logprobs = false;
+  r.max_tokens = 1;
+  Request other = r;
+  other.let_in = true;
+  other.follows = engine.submit(r, {});
+  for (int i = 0; i < 7; ++i) engine.submit(other, {});  // eight choices
+  EXPECT_EQ(engine.stats().waiting, 8);
+  EXPECT_EQ(engine.stats().waiting_tokens, 60);
+  EXPECT_THROW(engine.submit(r, {}), QueueFull) << "eight wait";
+  while (engine.step()) EXPECT_EQ(engine.stats().waiting_tokens, 0) << "only choices still wait";
+
+  r.others_tokens = 60;  // two prompts: longer than the queue, which is empty
+  engine.submit(r, {});
+  other.follows = -1;
+  engine.submit(other, {});
+  EXPECT_EQ(engine.stats().waiting_tokens, 120);
+  while (engine.step()) continue;
+
+  r.prompt.assign(20, 6);
+  r.others_tokens = 0;
+  engine.submit(r, {});
+  r.others_tokens = 61;
+  EXPECT_THROW(engine.submit(r, {}), QueueFull) << "81 tokens behind 20: the others count";
+  r.others_tokens = 60;
+  engine.submit(r, {});
+  while (engine.step()) continue;
+  expect_idle(engine);
+}
+
 // The limit in seconds is so low that any rate passes it: what is asked is what counts as work before a request.
 TEST(Engine, TheQueueIsBoundedInSecondsOfWork) {
   const auto m = load({.rows = 16, .sequences = 2});

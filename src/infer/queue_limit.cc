@@ -17,6 +17,7 @@ namespace {
 
 void check_queue(const QueueLimits& limits, const QueueLoad& load, int64_t prompt_tokens,
                  bool let_in) {
+  if (let_in) return;
   const double seconds = load.seconds();
   if (limits.requests > 0 && load.requests >= limits.requests) {
     refuse(fmt::format("{} requests are waiting, as many as may", load.requests),
@@ -29,7 +30,7 @@ void check_queue(const QueueLimits& limits, const QueueLoad& load, int64_t promp
                        load.tokens, prompt_tokens, limits.tokens),
            load.tokens_per_second > 0 ? over / load.tokens_per_second : 0);
   }
-  if (limits.seconds > 0 && !let_in && seconds > limits.seconds) {
+  if (limits.seconds > 0 && seconds > limits.seconds) {
     refuse(fmt::format("about {:.0f} s of prompt work are waiting, and {:g} s may",
                        std::ceil(seconds), limits.seconds),
            seconds - limits.seconds);

@@ -4,6 +4,8 @@
 //   tokens    of the prompts in the queue and of this one; a queue that is empty takes a prompt of any length
 //   seconds   until the prompts that are there, in the queue or begun, are computed: work / rate. The request's
 //             own prompt does not count, so that a long one waits no longer for its turn than a short one
+//
+// A request with several prompts or choices is let in or refused as a whole: what is compared is what waits before it.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +42,7 @@ class QueueFull : public Error {
 
 inline constexpr int64_t kMostRetrySeconds = 60;
 
-// `prompt_tokens`: of the request; `let_in`: Request::let_in.
+// `prompt_tokens`: of the request, with others_tokens; `let_in`: Request::let_in, which is never refused.
 // Errors: QueueFull names the limit, what is there, and when the queue is estimated to be short enough.
 void check_queue(const QueueLimits& limits, const QueueLoad& load, int64_t prompt_tokens,
                  bool let_in);

@@ -82,6 +82,7 @@ TEST(QueueLimit, RequestsAndTokensAreBounded) {
   EXPECT_EQ(retry({.tokens = 100}, load, 35), 4);
   EXPECT_EQ(retry({.tokens = 100}, {}, 101), 0) << "alone it may be longer than the queue";
   EXPECT_EQ(retry({.requests = 4}, {.requests = 4}, 1), 1) << "no rate is known";
+  EXPECT_EQ(retry({.requests = 4, .tokens = 100}, load, 35, /*let_in=*/true), 0);
 }
 
 }  // namespace

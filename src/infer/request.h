@@ -24,11 +24,16 @@ struct Request {
   int64_t top_logprobs = 0;  // most likely tokens to tell beside each token: 0 .. kMostTopLogprobs
   bool prompt_logprobs = false;  // of the prompt's tokens too; takes nothing from the prefix cache
   std::string salt;              // prefixes are shared among requests of one salt only
-  // Belongs to a request that was let in (another of its prompts or choices): the queue's limit in seconds does
-  // not ask again.
-  bool let_in = false;
+  // A client's request with several prompts or choices is several of these, submitted one behind the other. The first
+  // is let in or refused for all of them; the others are let in with it, whatever the queue's limits.
+  int64_t others_tokens =
+      0;  // of the first: prompt tokens of the others, without those that share a prompt
+  bool let_in = false;   // one of the others
   int64_t follows = -1;  // a request with the same prompt to wait for, so that it is computed once
   std::shared_ptr<TokenFilter> filter;  // which tokens may come; null: all
+
+  // Its prompt is found in the prefix cache when its turn comes, so that it costs nothing before.
+  bool shares_prompt() const { return follows >= 0 && !prompt_logprobs; }
 };
 
 inline constexpr int64_t kMostTopLogprobs = 20;

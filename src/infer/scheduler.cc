@@ -50,7 +50,8 @@ int64_t Scheduler::pages_for(int64_t positions) const {
 
 int64_t Scheduler::waiting_tokens() const {
   int64_t tokens = 0;
-  for (const auto& sequence : waiting_) tokens += sequence->left();
+  for (const auto& sequence : waiting_)
+    tokens += sequence->waits_for_prompt() ? 0 : sequence->left();
   return tokens;
 }
 
@@ -58,8 +59,7 @@ int64_t Scheduler::prompt_work() const {
   int64_t rows = 0;
   for (const auto& sequence : running_) rows += prompt_rows_left(*sequence);
   for (const auto& sequence : waiting_) {
-    const bool follower = sequence->request.follows >= 0 && !sequence->admitted;
-    if (!follower) rows += sequence->left() - sequence->known;
+    if (!sequence->waits_for_prompt()) rows += sequence->left() - sequence->known;
   }
   return rows;
 }

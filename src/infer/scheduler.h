@@ -57,6 +57,7 @@ class Scheduler {
   void took(double seconds);  // the step of the last plan
   const PagePool& pool() const { return pool_; }
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  // Of the prompts that wait; one that waits for a prompt like it has none.
   int64_t waiting_tokens() const;
   // Tokens still to be computed of prompts, waiting or begun, less what the prefix cache had when they came. A
   // prompt that waits for one like it costs nothing.

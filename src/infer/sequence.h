@@ -36,6 +36,8 @@ struct Sequence {
   TokenCounts counts;  // if the request has penalties
   TextStream text;
 
+  // Waits for its first turn, when another's prompt is its own: until then it costs nothing.
+  bool waits_for_prompt() const { return request.shares_prompt() && !admitted; }
   int64_t left() const { return static_cast<int64_t>(tokens.size()) - computed; }
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t answer_tokens() const { return static_cast<int64_t>(tokens.size()) - prompt_tokens(); }

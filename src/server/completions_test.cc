@@ -40,6 +40,8 @@ TEST(Completions, TakesEveryKindOfPrompt) {
   EXPECT_EQ(requests[3].prompt, (std::vector<int32_t>{1, 2, 3}));
   EXPECT_FALSE(requests[1].let_in);
   EXPECT_TRUE(requests[2].let_in) << "the second prompt is let in with the first";
+  EXPECT_EQ(requests[1].others_tokens, requests[2].prompt.size()) << "which counts for both";
+  EXPECT_EQ(requests[4].others_tokens, 1);
 }
 
 TEST(Completions, SpecialTokensInTextAreTokensUnlessToldOtherwise) {

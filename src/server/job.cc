@@ -2,6 +2,7 @@
 #include "server/job.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/clock.h"
 #include "server/grammar_filter.h"
@@ -39,6 +40,7 @@ void Job::submit() {
       if (request.sampling.choice > 0)
         request.follows = ids[c - static_cast<size_t>(request.sampling.choice)];
       request.let_in = c > 0;
+      if (c == 0) request.others_tokens = others_tokens(request);
       if (plan_.grammar)
         request.filter = std::make_shared<GrammarFilter>(*plan_.grammar, parts_.model->token_trie);
       ids.push_back(parts_.model->generator->submit(std::move(request), listener_of(c)));
@@ -49,6 +51,14 @@ void Job::submit() {
     throw;
   }
   parts_.post([self = shared_from_this(), ids = std::move(ids)] { self->submitted(ids); });
+}
+
+// Request::others_tokens of `first`: of each prompt once, unless each choice computes it anew for its scores.
+int64_t Job::others_tokens(const Request& first) const {
+  int64_t tokens = 0;
+  for (const Request& prompt : plan_.prompts) tokens += std::ssize(prompt.prompt);
+  if (first.prompt_logprobs) tokens *= plan_.best_of;
+  return tokens - std::ssize(first.prompt);
 }
 
 Listener Job::listener_of(size_t c) {

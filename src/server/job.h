@@ -51,6 +51,7 @@ class Job : public std::enable_shared_from_this<Job> {
 
  private:
   void submit();
+  int64_t others_tokens(const Request& first) const;
   Listener listener_of(size_t choice);
   void tell(ChoiceEvent event);
   void hear();
