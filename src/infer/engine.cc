@@ -450,6 +450,7 @@ Engine::Scored Engine::add_token(const Row& row, TokenScore score) {
 
 void Engine::conclude(const std::vector<Scheduler::Piece>& plan) {
   for (const Scheduler::Piece& piece : plan) scheduler_.advance(piece);
+  count_queue();  // before anybody hears an end: who asks again at once finds what that has freed
   for (size_t i = 0; i < wanted_.size(); ++i) {
     Sequence& s = *wanted_[i].sequence;
     if (wanted_[i].draws) continue;

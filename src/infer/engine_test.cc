@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <thread>
 
@@ -362,6 +363,27 @@ TEST(Engine, ARequestIsLetInAsAWhole) {
   r.others_tokens = 60;
   engine.submit(r, {});
   while (engine.step()) continue;
+  expect_idle(engine);
+}
+
+// Who hears the end of an answer, and asks again at once, finds the queue as it then is.
+TEST(Engine, TheQueueIsShorterBeforeAnEndIsHeard) {
+  const auto m = load({.sequences = 2});
+  Engine engine(m->ctx(), m->model(), m->cache(), nullptr, {.sequences = 2});
+  Request r = make_request(1);
+  r.max_tokens = 1;
+  int64_t ends = 0;
+  Listener listener;
+  listener.on_finish = [&](const Ended&) {
+    ++ends;
+    EXPECT_EQ(engine.stats().waiting, ends <= 2 ? 1 : 0);
+    EXPECT_EQ(engine.stats().waiting_tokens, ends <= 2 ? std::ssize(r.prompt) : 0);
+    EXPECT_EQ(engine.stats().prompt_work > 0, ends <= 2);
+  };
+  r.prompt.assign(20, 5);
+  for (int i = 0; i < 3; ++i) engine.submit(r, listener);
+  while (engine.step()) continue;
+  EXPECT_EQ(ends, 3);
   expect_idle(engine);
 }
 
