@@ -58,9 +58,8 @@ class PromptReader {
     }
   }
   void add_text(const std::string& name, const std::string& text) {
-    std::vector<int32_t> ids =
-        parse_ ? model_.tokenizer->encode(text, add_) : model_.tokenizer->encode_ordinary(text);
-    if (!parse_ && add_ && model_.start_id >= 0) ids.insert(ids.begin(), model_.start_id);
+    std::vector<int32_t> ids = parse_ ? model_.tokenizer->encode(text, add_)
+                                      : model_.tokenizer->encode_ordinary(text, add_);
     if (ids.empty()) {
       if (model_.start_id < 0) fields_.fail(name, "is empty, and the model has no start token");
       ids.push_back(model_.start_id);

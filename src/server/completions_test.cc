@@ -55,6 +55,32 @@ TEST(Completions, SpecialTokensInTextAreTokensUnlessToldOtherwise) {
   EXPECT_EQ(requests[1].prompt, server.tokenizer->encode_ordinary("<|end|>"));
 }
 
+// Only text of special tokens is read in another way: what stands around a text is the tokenizer's own.
+TEST(Completions, OrdinaryTextHasTheSameTokensAroundIt) {
+  TestServer server;
+  const auto prompts_of = [&](const std::string& text) {
+    server.generator->requests.clear();
+    for (const bool parse : {true, false})
+      server.post(kPath, {{"prompt", text}, {"parse_special_tokens", parse}});
+    return server.generator->requests;
+  };
+  const auto bare = prompts_of("ab");  // a tokenizer that puts nothing around a text
+  ASSERT_EQ(bare.size(), 2u);
+  EXPECT_EQ(bare[1].prompt, bare[0].prompt);
+
+  auto model = server.model("step-2");
+  model->tokenizer = Tokenizer::load(posix_file_system(),
+                                     testing::source_path("tests/golden/tokenizer/llama3.json"));
+  ASSERT_NE(model->tokenizer->encode("ab", true), model->tokenizer->encode("ab", false));
+  server.app->model().replace(model);
+  const auto framed = prompts_of("ab");
+  EXPECT_EQ(framed[0].prompt, model->tokenizer->encode("ab", true));
+  EXPECT_EQ(framed[1].prompt, framed[0].prompt);
+  const Json tokens =
+      server.post_json("/tokenize", {{"prompt", "ab"}, {"parse_special_tokens", false}});
+  EXPECT_EQ(tokens["tokens"], Json(framed[0].prompt));
+}
+
 // Clients send it for the most likely token, as the protocol allows.
 TEST(Completions, SpecialTokensOfAnAnswerShowIfTheyAreAskedFor) {
   TestServer server;

@@ -49,7 +49,7 @@ Json tokenize(const Json& body, const ServedModel& model, const Limits& limits) 
     ids =
         plan_conversation({.messages = read_messages(*messages, "messages", limits)}, model).prompt;
   } else {
-    ids = parse ? model.tokenizer->encode(text, add) : model.tokenizer->encode_ordinary(text);
+    ids = parse ? model.tokenizer->encode(text, add) : model.tokenizer->encode_ordinary(text, add);
   }
   Json answer = {{"count", ids.size()}, {"max_model_len", model.context}, {"tokens", ids}};
   if (texts) {

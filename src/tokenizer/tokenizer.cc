@@ -129,27 +129,28 @@ std::unique_ptr<Tokenizer> Tokenizer::load(FileSystem& fs, const std::string& pa
   return tokenizer;
 }
 
-std::vector<int32_t> Tokenizer::encode_text(std::string_view text, bool specials) const {
+std::vector<int32_t> Tokenizer::encode_text(std::string_view text, bool specials, bool add) const {
   if (static_cast<int64_t>(text.size()) > kTextBytesMost) {
     throw_error(Code::kInvalidArgument, "encode text: it has {} bytes, at most {} at a time",
                 text.size(), kTextBytesMost);
   }
   Encoder encoder(*parts_, specials);
   encoder.encode(text);
-  return encoder.take();
-}
-
-std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  std::vector<int32_t> ids = encode_text(text, true);
-  if (add_special_tokens) {
+  std::vector<int32_t> ids = encoder.take();
+  if (add) {
     ids.insert(ids.begin(), parts_->before.begin(), parts_->before.end());
     ids.insert(ids.end(), parts_->after.begin(), parts_->after.end());
   }
   return ids;
 }
 
-std::vector<int32_t> Tokenizer::encode_ordinary(std::string_view text) const {
-  return encode_text(text, false);
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  return encode_text(text, true, add_special_tokens);
+}
+
+std::vector<int32_t> Tokenizer::encode_ordinary(std::string_view text,
+                                                bool add_special_tokens) const {
+  return encode_text(text, false, add_special_tokens);
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {

@@ -45,7 +45,8 @@ class Tokenizer {
   // The text of a special token inside `text` becomes that token.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
   // The same, but special tokens inside `text` are ordinary text: for text of strangers.
-  std::vector<int32_t> encode_ordinary(std::string_view text) const;
+  std::vector<int32_t> encode_ordinary(std::string_view text,
+                                       bool add_special_tokens = false) const;
 
   // Bytes; may end inside a character. For complete characters one by one:
   // tokenizer/stream_decoder.h.
@@ -68,7 +69,7 @@ class Tokenizer {
 
  private:
   explicit Tokenizer(std::unique_ptr<TokenizerParts> parts);
-  std::vector<int32_t> encode_text(std::string_view text, bool specials) const;
+  std::vector<int32_t> encode_text(std::string_view text, bool specials, bool add) const;
   std::unique_ptr<TokenizerParts> parts_;
 };
 
