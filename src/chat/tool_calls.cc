@@ -276,7 +276,6 @@ class ReplyParser::State {
     drop(found);
     if (mark == "<function=") {
       begin_call("", 0);
-      bare_ = true;
       mode_ = Mode::kXml;
     } else {
       begin_call(mark, 0);
@@ -290,7 +289,6 @@ class ReplyParser::State {
     read_ = space_ + std::string(mark) + held_.substr(mark.size(), space);
     space_.clear();
     drop(mark.size() + space);
-    bare_ = false;
     array_ = false;
   }
 
@@ -397,15 +395,9 @@ class ReplyParser::State {
       mode_ = Mode::kCall;
       return true;
     }
-    if (!close_.empty() && !bare_) {
-      if (may_become(close_) && !last) return false;
-      if (starts_with(close_)) drop(close_.size());
-    }
-    // A function without its tag may have the closing one all the same.
-    if (!close_.empty() && bare_) {
-      if (may_become(close_) && !last) return false;
-      if (starts_with(close_)) drop(close_.size());
-    }
+    // A function without its tag may have the closing one all the same. One that the end cuts is no content either.
+    if (may_become(close_) && !last) return false;
+    if (starts_with(close_) || may_become(close_)) drop(std::min(close_.size(), held_.size()));
     mode_ = Mode::kContent;
     return true;
   }
@@ -461,7 +453,6 @@ class ReplyParser::State {
     drop(count_space());
     const bool may =
         may_become(kParameter) || may_become(kEnd) || (!close_.empty() && may_become(close_));
-    if (may && !last) return false;
     if (starts_with(kEnd) || (!close_.empty() && starts_with(close_))) {
       if (starts_with(kEnd)) drop(kEnd.size());
       emit(Kind::kToolArguments, parameters_ == 0 ? "{}" : "}");
@@ -471,13 +462,19 @@ class ReplyParser::State {
     }
     const size_t end = held_.find('>');
     const bool long_name = std::min(end, held_.size()) > kParameter.size() + kNameBytes;
-    if (!starts_with(kParameter) || long_name || (end == held_.npos && last)) {
-      end_tool(held_.empty() ? "the text ends within the call"
-                             : "it holds text that is neither <parameter=...> nor </function>");
+    const bool parameter = starts_with(kParameter) && !long_name;
+    if (may || (parameter && end == held_.npos)) {
+      if (!last) return false;
+      held_.clear();  // a piece of a tag is no content
+      end_tool("the text ends within the call");
+      mode_ = Mode::kEnd;
+      return false;
+    }
+    if (!parameter) {
+      end_tool("it holds text that is neither <parameter=...> nor </function>");
       mode_ = Mode::kContent;
       return true;
     }
-    if (end == held_.npos) return false;
     const std::string key = held_.substr(kParameter.size(), end - kParameter.size());
     drop(end + 1);
     emit(Kind::kToolArguments, (parameters_++ == 0 ? "{\"" : ", \"") + escaped(key) + "\": ");
@@ -498,14 +495,15 @@ class ReplyParser::State {
     }
     const size_t found = held_.find(kEnd);
     if (found == held_.npos) {
+      // What the end cuts of the tag is not part of the value.
+      const size_t partial = std::max(partial_mark(held_, kEnd), partial_mark(held_, kLineEnd));
+      const std::string value = held_.substr(0, held_.size() - partial);
       if (text_value_) {
-        const size_t partial = std::max(partial_mark(held_, kEnd), partial_mark(held_, kLineEnd));
-        const size_t safe = last ? held_.size() : held_.size() - partial;
-        emit(Kind::kToolArguments, escaped(std::string_view(held_).substr(0, safe)));
-        drop(safe);
+        emit(Kind::kToolArguments, escaped(value));
+        drop(value.size());
       }
       if (!last) return false;
-      if (!text_value_) emit(Kind::kToolArguments, held_);
+      if (!text_value_) emit(Kind::kToolArguments, value);
       held_.clear();
       end_tool("the text ends within the call");
       mode_ = Mode::kEnd;
@@ -536,7 +534,6 @@ class ReplyParser::State {
   bool reasoned_ = false;
   bool drop_space_ = false;  // white space before the next content
   bool begun_ = false;       // kToolBegin was given
-  bool bare_ = false;        // <function=...> without a tag around it
   bool array_ = false;       // in the list of [TOOL_CALLS]
   bool text_value_ = true, value_begun_ = false;
 };

@@ -14,8 +14,8 @@
 // also taken without the tag around it in kZaya and kQwenCoder.
 // A parameter's value is what the tool's schema says it is: a string unless that names another type and
 // the value is JSON of it; one line end after <parameter=key> and one before </parameter> are not part of it.
-// What begins like a call and is none is content. White space between content and a call, and between
-// calls, is dropped.
+// What begins like a call and is none is content; what the end of the text leaves of a tag within or behind a call
+// is not. White space between content and a call, and between calls, is dropped.
 //
 // Input:   text decoded with special tokens kept (the tags are special tokens in some vocabularies) and the
 //          end-of-turn token cut off. Any bytes.
