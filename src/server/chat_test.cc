@@ -389,6 +389,33 @@ TEST(Responses, AnswersWithItems) {
             "previous_response_id");
 }
 
+TEST(Responses, BadFieldsAreNamed) {
+  TestServer server;
+  const auto bad = [&](const Json& change, const std::string& param,
+                       const std::string& piece = "") {
+    Json body = {{"input", "a"}};
+    body.update(change);
+    const Json answer = server.error("/v1/responses", body);
+    EXPECT_EQ(answer["status"], 400) << body;
+    EXPECT_EQ(answer["error"]["param"], param) << answer;
+    EXPECT_NE(answer["error"]["message"].get<std::string>().find(piece), std::string::npos)
+        << answer;
+  };
+  bad({{"include", {"message.output_text.logprobs"}}}, "include[0]", "/v1/chat/completions");
+  bad({{"include", {"reasoning.encrypted_content", "bad"}}}, "include[1]", "wanted one of");
+  bad({{"include", {5}}}, "include[0]");
+  bad({{"include", "bad"}}, "include");
+  bad({{"top_logprobs", 2}}, "top_logprobs", "/v1/chat/completions");
+  bad({{"top_logprobs", "x"}}, "top_logprobs", "wanted an integer");
+  // What clients send whatever the model is.
+  EXPECT_EQ(
+      server
+          .post("/v1/responses",
+                {{"input", "a"}, {"include", {"reasoning.encrypted_content"}}, {"top_logprobs", 0}})
+          .status,
+      200);
+}
+
 TEST(Responses, AStreamHasItsEventsInOrder) {
   TestServer server;
   server.generator->script = kCalls;

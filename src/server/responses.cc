@@ -147,6 +147,25 @@ void refuse_memory(JsonFields& fields) {
   fields.refuse("max_tool_calls", "this server runs no tools");
 }
 
+// What else an answer could hold is of tools and files that are not here, so that it holds all there is of it.
+void read_include(JsonFields& fields, const Limits& limits) {
+  const char* const why = "is not supported: /v1/chat/completions has log-probabilities";
+  if (fields.integer("top_logprobs", 0, 0, limits.top_logprobs) > 0)
+    fields.fail("top_logprobs", why);
+  const Json* include = fields.array("include", limits.tools);
+  for (size_t i = 0; include != nullptr && i < include->size(); ++i) {
+    const std::string place = fmt::format("include[{}]", i);
+    const Json named = {{place, (*include)[i]}};
+    const std::string word = JsonFields(named, "").choice(
+        place, "",
+        {"reasoning.encrypted_content", "message.output_text.logprobs",
+         "message.input_image.image_url", "file_search_call.results", "web_search_call.results",
+         "web_search_call.action.sources", "code_interpreter_call.outputs",
+         "computer_call_output.output.image_url"});
+    if (word == "message.output_text.logprobs") fields.fail(place, why);
+  }
+}
+
 }  // namespace
 
 AnswerPlan plan_responses(const Json& body, const std::shared_ptr<const ServedModel>& model,
@@ -154,6 +173,7 @@ AnswerPlan plan_responses(const Json& body, const std::shared_ptr<const ServedMo
   JsonFields fields(body, "");
   check_model(fields, *model);
   refuse_memory(fields);
+  read_include(fields, limits);
   AnswerPlan plan;
   plan.stream = fields.boolean("stream", false);
   Request request;
