@@ -407,6 +407,25 @@ TEST(Responses, BadFieldsAreNamed) {
   bad({{"include", "bad"}}, "include");
   bad({{"top_logprobs", 2}}, "top_logprobs", "/v1/chat/completions");
   bad({{"top_logprobs", "x"}}, "top_logprobs", "wanted an integer");
+  bad({{"input", 5}}, "input", "is an integer; wanted a string or an array");
+  bad({{"input", {{{"role", "king"}, {"content", "a"}}}}}, "input[0].role", "'input[0].role' is");
+  const Json image = Json::array({{{"type", "input_image"}}});
+  bad({{"input", {{{"role", "user"}, {"content", image}}}}}, "input[0].content[0].type",
+      "'input[0].content[0].type' is");
+  bad({{"input", {{{"type", "function_call_output"}, {"output", image}}}}},
+      "input[0].output[0].type");
+  const Json tool = {{"type", "function"}, {"name", "f"}};
+  bad({{"tools", Json::array({tool})}, {"tool_choice", {{"type", "function"}, {"name", "q"}}}},
+      "tool_choice.name", "'tool_choice.name' is");
+  bad({{"tools", {{{"type", "function"}, {"name", "a b"}}}}}, "tools[0].name");
+  bad({{"text", {{"format", {{"type", "json_schema"}, {"schema", {{"type", "wat"}}}}}}}},
+      "text.format.schema");
+  auto mute = server.model("step-2");
+  mute->chat =
+      ChatTemplate::parse("{{ raise_exception('no tools here') }}", "test", Json::object());
+  server.app->model().replace(mute);
+  bad(Json::object(), "input", "no tools here");
+  server.app->model().replace(server.model("step-3"));
   // What clients send whatever the model is.
   EXPECT_EQ(
       server

@@ -6,11 +6,28 @@
 #include "base/printable.h"
 #include "chat/message_form.h"
 #include "server/conversation.h"
+#include "server/request_error.h"
 #include "server/responses_format.h"
 #include "server/sampling_fields.h"
 
 namespace moraine {
 namespace {
+
+// What f returns. An error of what was translated for it names the field that the request has: `from` is `to` there.
+template <class F>
+auto with_name(const std::string& from, const std::string& to, const F& f) {
+  try {
+    return f();
+  } catch (const RequestError& e) {
+    const size_t at = e.param().find(from);
+    if (at == std::string::npos) throw;
+    std::string param = e.param(), message = e.what();
+    param.replace(at, from.size(), to);
+    const size_t quoted = message.find("'" + e.param() + "'");
+    if (quoted != std::string::npos) message.replace(quoted + 1, e.param().size(), param);
+    throw RequestError(message, param, e.api_code(), e.status(), e.retry_seconds());
+  }
+}
 
 // Collects calls and reasoning until the message that they belong to is complete.
 class ItemReader {
@@ -47,9 +64,9 @@ class ItemReader {
     for (const char* name : {"role", "content"}) {
       if (json.contains(name)) message[name] = json[name];
     }
-    const Limits unlimited;
-    out_->push_back(
-        read_messages(Json::array({std::move(message)}), item.place_of("message"), unlimited)[0]);
+    out_->push_back(with_name(".message[0]", "", [&] {
+      return read_messages(Json::array({message}), item.place_of("message"), Limits{})[0];
+    }));
   }
   void add_call(JsonFields& item) {
     calls_.push_back(
@@ -59,8 +76,9 @@ class ItemReader {
     flush();
     const Json& output = item.need("output");
     Json message = {{"role", "tool"}, {"content", output}};
-    message =
-        read_messages(Json::array({std::move(message)}), item.place_of("output"), Limits{})[0];
+    message = with_name(".output[0].content", ".output", [&] {
+      return read_messages(Json::array({message}), item.place_of("output"), Limits{})[0];
+    });
     message["tool_call_id"] = item.text("call_id", "");
     out_->push_back(std::move(message));
   }
@@ -78,6 +96,8 @@ Json translate_input(JsonFields& fields, const Limits& limits) {
     out.push_back({{"role", "user"}, {"content", input}});
     return out;
   }
+  if (!input.is_array())
+    fields.fail("input", fmt::format("is {}; wanted a string or an array", kind_of(input)));
   const Json& items = *fields.array("input", limits.messages);
   if (items.empty()) fields.fail("input", "is empty");
   ItemReader reader(&out);
@@ -120,7 +140,7 @@ ToolUse translate_tools(const Json& body, JsonFields& fields, const Limits& limi
   if (body.contains("parallel_tool_calls"))
     inner["parallel_tool_calls"] = body["parallel_tool_calls"];
   JsonFields inner_fields(inner, "");
-  return read_tools(inner_fields, limits);
+  return with_name(".function", "", [&] { return read_tools(inner_fields, limits); });
 }
 
 // {"format": {"type": "json_schema", "name", "schema"}} as response_format.
@@ -198,7 +218,10 @@ AnswerPlan plan_responses(const Json& body, const std::shared_ptr<const ServedMo
                  {"tools", body.value("tools", Json::array())},
                  {"text", body.value("text", Json{{"format", {{"type", "text"}}}})},
                  {"metadata", body.value("metadata", Json::object())}};
-  PlannedConversation planned = plan_conversation(conversation, *model);
+  PlannedConversation planned = with_name("messages", "input", [&] {
+    return with_name("response_format.json_schema", "text.format",
+                     [&] { return plan_conversation(conversation, *model); });
+  });
   fill_request(planned, *model, &request);
   format.parser = std::move(planned.parser);
   plan.grammar = std::move(planned.grammar);
