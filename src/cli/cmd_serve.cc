@@ -1,9 +1,12 @@
 // `moraine serve`: answers requests over HTTP until it is told to stop.
+#include <fmt/format.h>
+
 #include <csignal>
 #include <cstdio>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/on_ranks.h"
@@ -93,7 +96,16 @@ void declare_http(Flags& flags, ServeFlags& f) {
               "steps go out together. 0: each token.");
 }
 
-void check(const ServeFlags& f) {
+void check(const Flags& flags, const ServeFlags& f) {
+  if (flags.given("name") && f.model.name.empty())
+    throw_error(Code::kInvalidArgument, "--name is empty; wanted a name, or no --name");
+  for (const std::string& origin : f.cors_origins) {
+    if (!is_origin(origin))
+      throw_error(Code::kInvalidArgument,
+                  "--cors-origin {}: wanted an origin as browsers send it, scheme and host "
+                  "(\"https://example.org\"), or \"*\"",
+                  printable(origin, 128));
+  }
   if (!(f.tpot_ms >= 0) || !(f.model.queue_seconds >= 0) || !(f.reload_seconds >= 0) ||
       !(f.http.drain_seconds >= 0) || !(f.ping_seconds > 0) ||
       !(f.stream_ms >= 0 && f.stream_ms <= 1000))
@@ -101,6 +113,7 @@ void check(const ServeFlags& f) {
         Code::kInvalidArgument,
         "--tpot-ms, --queue-seconds, --reload-seconds and --drain-seconds: wanted 0 or more; "
         "--ping-seconds: more than 0; --stream-interval-ms: 0 to 1000");
+  check_host(f.http.host);
   if (is_loopback(f.http.host) || !f.key_file.empty() || f.insecure_public) return;
   throw_error(Code::kInvalidArgument,
               "--host {} is reached by other machines, and anybody there could ask: wanted "
@@ -121,6 +134,7 @@ void serve_on(Transport& transport, ServeFlags f) {
     }
     return ranks.follow(fs);
   }
+  check_tls(f.http);  // before the model is loaded, which may take long
   f.model.ranks = &ranks;
   AppOptions options{.http = f.http, .keys = {}, .cors_origins = f.cors_origins};
   if (!f.key_file.empty()) options.keys = ApiKeys::load(fs, f.key_file);
@@ -148,7 +162,8 @@ void serve_on(Transport& transport, ServeFlags f) {
   log_event(Level::kInfo, "serve.ended", "requests={} cut={}", app.metrics().ended_total(), cut);
   if (failed) throw_error(Code::kDevice, "the engine ended by an error; the log says which");
   if (cut > 0)
-    throw_error(Code::kInterrupted, "{} requests were cut off after {} seconds of draining", cut,
+    throw_error(Code::kInterrupted, "{} cut off after {} seconds of draining",
+                cut == 1 ? "1 request was" : fmt::format("{} requests were", cut),
                 f.http.drain_seconds);
 }
 
@@ -166,7 +181,7 @@ void cmd_serve(const CommandLine& line) {
   declare_ranks_with_deadline(flags, "serve", &f.ranks);
   declare_placement(flags, &f.placement);
   if (!flags.parse(line)) return;
-  check(f);
+  check(flags, f);
   f.model.tpot_seconds = f.tpot_ms / 1000;
   f.model.placement = f.placement.placement();
   f.http.limits.body_bytes = f.body_mib << 20;

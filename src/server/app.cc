@@ -109,6 +109,14 @@ const App::Route* App::route_of(const std::string& path) {
   return nullptr;
 }
 
+bool is_origin(const std::string& text) {
+  if (text == "*" || text == "null") return true;
+  const size_t slashes = text.find("://");
+  if (slashes == std::string::npos || slashes == 0) return false;
+  const std::string host = text.substr(slashes + 3);
+  return !host.empty() && host.find_first_of("/?#@, \t") == std::string::npos;
+}
+
 App::App(AppOptions options, std::shared_ptr<const ServedModel> model)
     : options_(std::move(options)),
       model_(std::move(model)),

@@ -32,6 +32,9 @@ struct AppOptions {
   std::vector<std::string> cors_origins;  // "https://example.org", or "*"
 };
 
+// Whether `text` may be one of cors_origins: "*", "null", or scheme://host with or without :port, as browsers send it.
+bool is_origin(const std::string& text);
+
 class App {
  public:
   App(AppOptions options, std::shared_ptr<const ServedModel> model);

@@ -55,6 +55,34 @@ TEST(App, AnswersTheSmallEndpoints) {
   EXPECT_GT(plain["count"].get<int>(), 1);
 }
 
+TEST(App, OriginsAreWhatBrowsersSend) {
+  for (const char* good : {"*", "null", "https://example.org", "http://[::1]:8080"})
+    EXPECT_TRUE(is_origin(good)) << good;
+  for (const char* bad :
+       {"", "example", "example.org:80", "https://", "://a", "https://a/", "https://a, https://b"})
+    EXPECT_FALSE(is_origin(bad)) << bad;
+}
+
+TEST(App, WhatCanNotBeListenedWithIsToldBefore) {
+  EXPECT_NO_THROW(check_host("127.0.0.1"));
+  EXPECT_NO_THROW(check_tls({}));
+  const auto refused = [](const auto& check, const std::string& piece) {
+    try {
+      check();
+      ADD_FAILURE() << piece;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kInvalidArgument);
+      EXPECT_NE(std::string(e.what()).find(piece), std::string::npos) << e.what();
+    }
+  };
+  refused([] { check_host("nonsense.invalid"); }, "no such host");
+  HttpOptions options;
+  options.tls_cert = "no-such.pem";
+  refused([&] { check_tls(options); }, "one is missing");
+  options.tls_key = "no-such.key";
+  refused([&] { check_tls(options); }, "read the certificate no-such.pem");
+}
+
 TEST(App, RefusesWhatIsNotThere) {
   TestServer server;
   TestClient client(server.port());

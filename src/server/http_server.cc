@@ -157,7 +157,46 @@ int64_t connections_possible(int64_t wanted) {
   return std::clamp<int64_t>(static_cast<int64_t>(limit.rlim_cur) - kOthers, 1, wanted);
 }
 
+// Empty: plain HTTP.
+std::optional<asio::ssl::context> tls_context(const HttpOptions& options) {
+  std::optional<asio::ssl::context> tls;
+  if (options.tls_cert.empty() && options.tls_key.empty()) return tls;
+  if (options.tls_cert.empty() || options.tls_key.empty())
+    throw_error(Code::kInvalidArgument, "TLS needs both --tls-cert and --tls-key; one is missing");
+  try {
+    tls.emplace(asio::ssl::context::tls_server);
+    tls->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
+                     asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 |
+                     asio::ssl::context::no_tlsv1_1 | asio::ssl::context::single_dh_use);
+    tls->use_certificate_chain_file(options.tls_cert);
+  } catch (const boost::system::system_error& e) {
+    throw_error(Code::kInvalidArgument, "read the certificate {}: {}; wanted a PEM file",
+                options.tls_cert, e.what());
+  }
+  try {
+    tls->use_private_key_file(options.tls_key, asio::ssl::context::pem);
+  } catch (const boost::system::system_error& e) {
+    throw_error(Code::kInvalidArgument,
+                "read the private key {}: {}; wanted a PEM file, of the certificate {}",
+                options.tls_key, e.what(), options.tls_cert);
+  }
+  return tls;
+}
+
 }  // namespace
+
+void check_host(const std::string& host) {
+  asio::io_context io;
+  ErrorCode error;
+  const auto found = tcp::resolver(io).resolve(host, "", tcp::resolver::passive, error);
+  if (!error && !found.empty()) return;
+  throw_error(
+      Code::kInvalidArgument,
+      "listen on {}: no such host ({}); wanted an address of this machine, or a name for one", host,
+      error.message());
+}
+
+void check_tls(const HttpOptions& options) { tls_context(options); }
 
 double stream_seconds_within(double stream_seconds, double tpot_seconds) {
   return tpot_seconds > 0 ? std::min(stream_seconds, tpot_seconds / 2) : stream_seconds;
@@ -208,7 +247,7 @@ struct HttpServer::State {
       unsent.push_back(std::move(c));
       wake();
     };
-    if (!options.tls_cert.empty() || !options.tls_key.empty()) open_tls();
+    tls = tls_context(options);
     listen();
   }
   void post(std::function<void()> f);
@@ -219,7 +258,6 @@ struct HttpServer::State {
   void send_streams();
   void rest(double seconds);
   void close();
-  void open_tls();
   void listen();
   void accept();
   void accepted_one(tcp::socket socket);
@@ -323,28 +361,6 @@ void HttpServer::State::close() {
   }
   left.clear();
   running.clear();
-}
-
-void HttpServer::State::open_tls() {
-  if (options.tls_cert.empty() || options.tls_key.empty())
-    throw_error(Code::kInvalidArgument, "TLS needs both --tls-cert and --tls-key; one is missing");
-  try {
-    tls.emplace(asio::ssl::context::tls_server);
-    tls->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
-                     asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 |
-                     asio::ssl::context::no_tlsv1_1 | asio::ssl::context::single_dh_use);
-    tls->use_certificate_chain_file(options.tls_cert);
-  } catch (const boost::system::system_error& e) {
-    throw_error(Code::kInvalidArgument, "read the certificate {}: {}; wanted a PEM file",
-                options.tls_cert, e.what());
-  }
-  try {
-    tls->use_private_key_file(options.tls_key, asio::ssl::context::pem);
-  } catch (const boost::system::system_error& e) {
-    throw_error(Code::kInvalidArgument,
-                "read the private key {}: {}; wanted a PEM file, of the certificate {}",
-                options.tls_key, e.what(), options.tls_cert);
-  }
 }
 
 void HttpServer::State::listen() {

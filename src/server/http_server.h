@@ -77,6 +77,11 @@ class HttpServer {
   std::unique_ptr<State> state_;
 };
 
+// What the constructor would refuse, for who has much to do before it. Errors: kInvalidArgument.
+void check_host(const std::string& host);  // no such host
+void check_tls(const HttpOptions&
+                   options);  // a certificate or key that can not be used, or one without the other
+
 // Of a server whose tokens have a target: streams rest for half of it at most.
 double stream_seconds_within(double stream_seconds, double tpot_seconds);
 

@@ -328,6 +328,20 @@ TEST_F(ProgramCli, InspectKnowsShardsAndUnfinishedDatasets) {
   expect_error({"inspect", folder.file("d")}, 11, "has the mark `unfinished` and no dataset.json");
 }
 
+// Before a model is looked at: there is none.
+TEST_F(ProgramCli, ServeLooksAtItsFlagsFirst) {
+  const auto refused = [&](std::vector<std::string> flags, const std::string& piece) {
+    flags.insert(flags.begin(), {"serve", "--model", folder.file("none")});
+    expect_error(flags, 10, piece);
+  };
+  refused({"--tls-cert", "no-such.pem"}, "one is missing");
+  refused({"--tls-cert", "no-such.pem", "--tls-key", "no-such.key"}, "read the certificate");
+  refused({"--host", "nonsense.invalid"}, "no such host");
+  refused({"--host", "0.0.0.0"}, "is reached by other machines");
+  refused({"--cors-origin", "example"}, "--cors-origin example: wanted an origin");
+  refused({"--name", ""}, "--name is empty");
+}
+
 // CLI11 would make "PAD" of "[PAD]", and two values of "[a,b]".
 TEST_F(ProgramCli, ValuesInBracketsAreTakenAsTheyAre) {
   folder.write("[text]/a.txt", "aa ab ba bb\n");
