@@ -147,8 +147,8 @@ void serve_on(Transport& transport, ServeFlags f) {
   f.model.heard = [&] {
     if (App* app = running) app->http().wake();
   };
-  const std::shared_ptr<const ServedModel> model = load_served_model(fs, f.model);
-  App app(std::move(options), model);
+  App app(std::move(options),
+          load_served_model(fs, f.model));  // who else held it would keep it for ever
   running = &app;
   Reload reload(fs,
                 {.path = f.model.path,

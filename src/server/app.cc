@@ -262,11 +262,28 @@ void App::generate(const ExchangePtr& exchange, const Route& route, double begun
   Job::start(std::move(parts), std::move(plan));
 }
 
+namespace {
+
+// What a page asks to send; nothing if that is no list of names. Client libraries add fields of their own.
+std::string asked_fields(const HttpRequest& request) {
+  constexpr size_t kMost = 2048;
+  const std::string_view asked = request.field("access-control-request-headers");
+  const bool is_list = std::all_of(asked.begin(), asked.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == ',' || c == ' ';
+  });
+  return is_list && !asked.empty() && asked.size() <= kMost ? ", " + std::string(asked) : "";
+}
+
+}  // namespace
+
+// Which origins may ask is decided elsewhere; of those any field.
 HttpResponse App::preflight(const HttpRequest& request) {
   HttpResponse response{.status = 204, .content_type = ""};
   response.fields = {{"access-control-allow-methods", route_of(request.path)->methods},
                      {"access-control-allow-headers",
-                      "authorization, content-type, x-api-key, anthropic-version, anthropic-beta"},
+                      "authorization, content-type, x-api-key, anthropic-version, anthropic-beta" +
+                          asked_fields(request)},
                      {"access-control-max-age", "600"},
                      {"allow", route_of(request.path)->methods}};
   return response;

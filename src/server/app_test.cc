@@ -157,12 +157,14 @@ TEST(App, PagesOfOtherOriginsAreRefused) {
   TestClient client(server.port());
   client.send(
       "OPTIONS /v1/completions HTTP/1.1\r\nhost: localhost\r\norigin: https://good.example\r\n"
-      "access-control-request-method: POST\r\n\r\n");
+      "access-control-request-method: POST\r\n"
+      "access-control-request-headers: content-type, x-stainless-lang\r\n\r\n");
   const auto preflight = client.answer();
   EXPECT_EQ(preflight.status, 204);
   EXPECT_NE(preflight.head.find("access-control-allow-methods: POST, OPTIONS\r\n"),
             std::string::npos);
   EXPECT_NE(preflight.head.find("access-control-allow-headers: authorization"), std::string::npos);
+  EXPECT_NE(preflight.head.find(", content-type, x-stainless-lang\r\n"), std::string::npos);
 }
 
 TEST(App, ANameThatIsNotThisMachineIsRefusedOnLoopback) {

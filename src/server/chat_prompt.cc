@@ -2,6 +2,8 @@
 #include "server/chat_prompt.h"
 
 #include <algorithm>
+#include <functional>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -38,49 +40,67 @@ Json changed(const Json& json, const std::function<std::string(const std::string
 }
 
 // `text` with `mark` behind the first character of each special token.
-std::string broken(const std::string& text, const std::vector<std::string>& specials,
-                   const std::string& mark) {
+std::string broken(const std::string& text, const SpecialTexts& specials, const std::string& mark) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
-    const bool special = std::any_of(
-        specials.begin(), specials.end(),
-        [&](const std::string& each) { return text.compare(at, each.size(), each) == 0; });
     const size_t bytes = static_cast<size_t>(utf8_bytes_of_lead(text[at]));
     out.append(text, at, bytes);
-    if (special) out += mark;
+    if (!specials.begins(text, at).empty()) out += mark;
     at += bytes;
   }
   return out;
 }
 
-// A character that none of `parts` holds.
-std::string unused_mark(const Conversation& conversation, const std::string& source) {
-  constexpr int32_t kFirst = 0xF0000, kLast = 0xFFFFD;  // private use
-  for (int32_t code = kFirst; code <= kLast; ++code) {
-    std::string mark;
-    append_utf8(code, &mark);
-    bool used = source.find(mark) != std::string::npos;
-    const auto look = [&](const std::string& text) {
-      used = used || text.find(mark) != std::string::npos;
-    };
-    each_text(conversation.messages, look);
-    each_text(conversation.tools, look);
-    each_text(conversation.variables, look);
-    if (!used) return mark;
+// The characters of a private-use plane that texts hold.
+class PrivateCharacters {
+ public:
+  void look(std::string_view text) {
+    constexpr char kLead = '\xF3';
+    for (size_t at = text.find(kLead); at != text.npos; at = text.find(kLead, at + 1)) {
+      if (at + 4 > text.size()) return;
+      const auto bits = [&](size_t i) { return static_cast<uint8_t>(text[at + i]) & 0x3F; };
+      const int32_t code = 3 << 18 | bits(1) << 12 | bits(2) << 6 | bits(3);
+      if (code >= kFirst && code <= kLast) used_[static_cast<size_t>(code - kFirst)] = true;
+    }
   }
-  throw_error(Code::kInvalidArgument,
-              "the conversation holds every character of a private-use plane");
+  // The first that none of them holds, in UTF-8.
+  std::string unused() const {
+    const auto found = std::find(used_.begin(), used_.end(), false);
+    if (found == used_.end())
+      throw_error(Code::kInvalidArgument,
+                  "the conversation holds every character of a private-use plane");
+    std::string mark;
+    append_utf8(kFirst + static_cast<int32_t>(found - used_.begin()), &mark);
+    return mark;
+  }
+
+ private:
+  static constexpr int32_t kFirst = 0xF0000, kLast = 0xFFFFD;
+  std::vector<bool> used_ = std::vector<bool>(kLast - kFirst + 1);
+};
+
+std::string unused_mark(const Conversation& conversation, const std::string& source) {
+  PrivateCharacters characters;
+  const auto look = [&](const std::string& text) { characters.look(text); };
+  look(source);
+  each_text(conversation.messages, look);
+  each_text(conversation.tools, look);
+  each_text(conversation.variables, look);
+  return characters.unused();
 }
 
-std::string without(std::string text, const std::string& mark) {
-  for (size_t at; (at = text.find(mark)) != std::string::npos;) text.erase(at, mark.size());
-  return text;
+std::string without(std::string_view text, const std::string& mark) {
+  std::string out;
+  size_t begin = 0;
+  for (size_t at; (at = text.find(mark, begin)) != text.npos; begin = at + mark.size())
+    out += text.substr(begin, at - begin);
+  out += text.substr(begin);
+  return out;
 }
 
 // Special tokens of the template are themselves; what lies between is ordinary.
-std::vector<int32_t> encode_around(const std::string& text, const std::string& mark,
-                                   const Tokenizer& tokenizer,
-                                   const std::vector<std::string>& specials) {
+std::vector<int32_t> encode_around(std::string_view text, const std::string& mark,
+                                   const Tokenizer& tokenizer, const SpecialTexts& specials) {
   std::vector<int32_t> ids;
   size_t begin = 0;
   const auto ordinary = [&](size_t end) {
@@ -89,20 +109,17 @@ std::vector<int32_t> encode_around(const std::string& text, const std::string& m
     ids.insert(ids.end(), part.begin(), part.end());
   };
   for (size_t at = 0; at < text.size();) {
-    const auto found = std::find_if(specials.begin(), specials.end(), [&](const std::string& each) {
-      return text.compare(at, each.size(), each) == 0;
-    });
+    const std::string_view found = specials.begins(text, at);
     // One of a single character is marked behind it.
-    const bool marked = found != specials.end() &&
-                        text.compare(at + found->size(), mark.size(), mark) == 0 &&
-                        found->size() == static_cast<size_t>(utf8_bytes_of_lead((*found)[0]));
-    if (found == specials.end() || marked) {
+    const bool marked = !found.empty() && text.substr(at + found.size()).starts_with(mark) &&
+                        found.size() == static_cast<size_t>(utf8_bytes_of_lead(found[0]));
+    if (found.empty() || marked) {
       ++at;
       continue;
     }
     ordinary(at);
-    ids.push_back(tokenizer.id_of(*found));
-    begin = at += found->size();
+    ids.push_back(tokenizer.id_of(std::string(found)));
+    begin = at += found.size();
   }
   ordinary(text.size());
   return ids;
@@ -110,26 +127,10 @@ std::vector<int32_t> encode_around(const std::string& text, const std::string& m
 
 }  // namespace
 
-std::vector<std::string> special_texts(const Tokenizer& tokenizer) {
-  std::vector<std::string> texts;
-  for (int64_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
-    const int32_t token = static_cast<int32_t>(id);
-    if (tokenizer.is_special(token) && !tokenizer.token_text(token).empty())
-      texts.emplace_back(tokenizer.token_text(token));
-  }
-  std::stable_sort(texts.begin(), texts.end(),
-                   [](const std::string& a, const std::string& b) { return a.size() > b.size(); });
-  return texts;
-}
-
 ChatPrompt chat_prompt(const ChatTemplate& chat, const Conversation& conversation,
-                       const Tokenizer& tokenizer, const std::vector<std::string>& specials) {
+                       const Tokenizer& tokenizer, const SpecialTexts& specials) {
   bool unsafe = false;
-  const auto look = [&](const std::string& text) {
-    unsafe = unsafe || std::any_of(specials.begin(), specials.end(), [&](const std::string& each) {
-               return text.find(each) != std::string::npos;
-             });
-  };
+  const auto look = [&](const std::string& text) { unsafe = unsafe || specials.is_in(text); };
   each_text(conversation.messages, look);
   each_text(conversation.tools, look);
   each_text(conversation.variables, look);

@@ -15,12 +15,10 @@
 #include <vector>
 
 #include "chat/chat_template.h"
+#include "server/special_texts.h"
 #include "tokenizer/tokenizer.h"
 
 namespace moraine {
-
-// Texts of the special tokens, longest first.
-std::vector<std::string> special_texts(const Tokenizer& tokenizer);
 
 struct ChatPrompt {
   std::vector<int32_t> tokens;
@@ -28,6 +26,6 @@ struct ChatPrompt {
 };
 
 ChatPrompt chat_prompt(const ChatTemplate& chat, const Conversation& conversation,
-                       const Tokenizer& tokenizer, const std::vector<std::string>& specials);
+                       const Tokenizer& tokenizer, const SpecialTexts& specials);
 
 }  // namespace moraine

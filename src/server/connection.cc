@@ -213,7 +213,8 @@ void Connection::start_stream(const HttpResponse& head, std::string ping) {
 
 void Connection::stream(std::string_view bytes) {
   if (stage_ != Stage::kWork || !streaming_ || answered_ || bytes.empty() || head_only_) return;
-  if (static_cast<int64_t>(output_.size() + bytes.size()) > host_.limits.output_bytes) {
+  // What waits already: one event may be longer, as the echo of a long prompt with its log-probabilities.
+  if (static_cast<int64_t>(output_.size()) > host_.limits.output_bytes) {
     streaming_ = false;  // nothing behind what is left out, and no end
     return host_.post([self = shared_from_this()] { self->close(); });  // not in the writer's midst
   }

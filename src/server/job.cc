@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 
 #include "base/clock.h"
 #include "server/grammar_filter.h"
@@ -184,12 +185,14 @@ void Job::all_ended() {
 }
 
 // On the worker's thread: no event is heard any more.
-void Job::write_whole() {
+void Job::write_whole() try {
   keep_best();
   HttpResponse response{.body = json_text(plan_.format.whole(choices_, usage_)),
                         .fields = model_fields(*parts_.model)};
   parts_.exchange->respond(std::move(response));
   account(Outcome::kOk);
+} catch (const std::bad_alloc&) {  // many choices with log-probabilities
+  fail(RequestError("there is no memory to write this answer", "", "internal_error", 500));
 }
 
 // Of each prompt's choices the n of the largest mean log-probability, numbered anew.

@@ -176,7 +176,7 @@ std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs, const Serve
   m->created = static_cast<int64_t>(unix_seconds());
   m->context = o.context > 0 ? o.context : config.max_positions;
   m->tokenizer = load_tokenizer(fs, directory, o.path);
-  m->special_texts = special_texts(*m->tokenizer);
+  m->special_texts = SpecialTexts(*m->tokenizer);
   add_end(config.eos_id, config, &m->end_ids);
   add_end(m->tokenizer->eos_id(), config, &m->end_ids);
   add_generation_ends(fs, directory.path(), config, &m->end_ids);

@@ -2,6 +2,7 @@
 #include "server/reload.h"
 
 #include <chrono>
+#include <exception>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -58,7 +59,7 @@ bool Reload::look() {
       throw_error(Code::kCorrupt, "the newest checkpoint that can be read is the one that answers");
     }
     retired_.push_back(current_.replace(std::move(loaded)));
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {  // no memory for a second model is no end of the first
     metrics_.reloaded(false);
     log_event(Level::kWarning, "serve.reload_failed", "step={} what=\"{}\"", step, e.what());
     return false;

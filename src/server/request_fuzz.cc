@@ -33,7 +33,7 @@ std::shared_ptr<const ServedModel> make_model() {
   m->tokenizer = Tokenizer::parse(tokenizer_json(), "fuzz");
   m->end_ids = {0};
   m->start_id = 0;
-  m->special_texts = special_texts(*m->tokenizer);
+  m->special_texts = SpecialTexts(*m->tokenizer);
   m->chat = ChatTemplate::parse(
       "{% for m in messages %}<|end|>{{ m.role }}{{ m.content }}{% endfor %}{{ tools | tojson }}",
       "fuzz", Json::object());

@@ -16,6 +16,7 @@
 #include "grammar/token_trie.h"
 #include "infer/request.h"
 #include "parallel/serving_placer.h"
+#include "server/special_texts.h"
 #include "tokenizer/tokenizer.h"
 
 namespace moraine {
@@ -63,7 +64,7 @@ struct ServedModel {
   std::shared_ptr<const ChatTemplate> chat;  // null: no conversations
   std::string no_chat;                       // then: why, and the remedy
   ToolFormat tool_format = ToolFormat::kNone;
-  std::vector<std::string> special_texts;       // of the tokenizer (server/chat_prompt.h)
+  SpecialTexts special_texts;                   // of the tokenizer
   std::shared_ptr<const TokenTrie> token_trie;  // for grammars
   std::shared_ptr<GrammarCache> grammars =      // of that trie
       std::make_shared<GrammarCache>(GrammarCacheBytes{});

@@ -193,7 +193,7 @@ class TestServer {
     m->end_ids = {0};
     m->start_id = 0;
     m->generator = generator;
-    m->special_texts = special_texts(*tokenizer);
+    m->special_texts = SpecialTexts(*tokenizer);
     m->token_trie = std::make_shared<TokenTrie>(*tokenizer, tokenizer->vocabulary_size());
     m->tool_format = ToolFormat::kHermes;
     m->chat = ChatTemplate::parse(
