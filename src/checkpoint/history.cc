@@ -70,10 +70,10 @@ std::vector<int64_t> list_checkpoints(FileSystem& fs, const std::string& root) {
 }
 
 std::optional<Checkpoint> newest_good(FileSystem& fs, const std::string& root,
-                                      const OnBadCheckpoint& on_bad, int64_t step_max) {
+                                      const OnBadCheckpoint& on_bad, const WantedStep& wanted) {
   const std::vector<int64_t> steps = list_checkpoints(fs, root);
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    if (*step > step_max) continue;
+    if (wanted && !wanted(*step)) continue;
     const std::string directory = checkpoint_path(fs, root, *step);
     try {
       Checkpoint checkpoint = Checkpoint::open(fs, directory, true);

@@ -27,13 +27,14 @@ std::vector<int64_t> list_checkpoints(FileSystem& fs, const std::string& root);
 // The directory of a step, whether it exists or not.
 std::string checkpoint_path(FileSystem& fs, const std::string& root, int64_t step);
 
-// The newest checkpoint, of at most `step_max`, that verifies; nullopt if there is none. Each worse
-// one on the way is told to on_bad(directory, reason). A version that we do not know is an Error,
-// not bad: falling back would lose the work of a newer program.
+// The newest checkpoint, of the steps that are `wanted` (empty: of all), that verifies; nullopt if there
+// is none. Each worse one on the way is told to on_bad(directory, reason). A version that we do not know
+// is an Error, not bad: falling back would lose the work of a newer program.
 using OnBadCheckpoint =
     std::function<void(const std::string& directory, const std::string& reason)>;
+using WantedStep = std::function<bool(int64_t step)>;
 std::optional<Checkpoint> newest_good(FileSystem& fs, const std::string& root,
-                                      const OnBadCheckpoint& on_bad, int64_t step_max = INT64_MAX);
+                                      const OnBadCheckpoint& on_bad, const WantedStep& wanted = {});
 
 void mark_last_good(FileSystem& fs, const std::string& root, int64_t step);
 std::optional<int64_t> last_good(FileSystem& fs, const std::string& root);  // nullopt: no mark

@@ -125,12 +125,15 @@ TEST_F(History, RollbackGivesUpWhatCameAfter) {
   EXPECT_EQ(list(), (Steps{1, 2}));
 }
 
-TEST_F(History, NewestGoodUpToAStep) {
+TEST_F(History, NewestGoodOfTheWantedSteps) {
   for (const int64_t step : {1, 2, 3}) TestCheckpoint(step, 5).write(disk(), root());
   const auto none_bad = [](const std::string& dir, const std::string&) { ADD_FAILURE() << dir; };
   EXPECT_EQ(newest_good(disk(), root(), none_bad)->info().step, 3);
-  EXPECT_EQ(newest_good(disk(), root(), none_bad, 2)->info().step, 2);
-  EXPECT_FALSE(newest_good(disk(), root(), none_bad, 0).has_value());
+  const auto newest_until = [&](int64_t most) {
+    return newest_good(disk(), root(), none_bad, [&](int64_t step) { return step <= most; });
+  };
+  EXPECT_EQ(newest_until(2)->info().step, 2);
+  EXPECT_FALSE(newest_until(0).has_value());
   EXPECT_FALSE(newest_good(disk(), folder_.file("absent"), none_bad).has_value());
 }
 

@@ -1,6 +1,9 @@
 // Skip, go back, or stop: spike.policy.
 #include "train/roll_back.h"
 
+#include <optional>
+#include <string>
+
 #include "base/error.h"
 #include "base/fault_point.h"
 #include "base/log.h"
@@ -28,11 +31,40 @@ bool must_roll_back(Run& run, const StepResult& result) {
 
 namespace {
 
-// As rank 0 reads it; -1: there is none.
-int64_t agreed_last_good(Run& run) {
-  const int64_t none = -1;
-  return value_of_first(run.ranks.world,
-                        run.first() ? last_good(run.fs, run.options.out).value_or(none) : none);
+void warn_unfit(const std::string& directory, const std::string& reason) {
+  log_event(Level::kWarning, "checkpoint.bad", "directory={} reason=\"{}\"", directory, reason);
+}
+
+// A mark of a later step is of another past: the run went on from a checkpoint that it was given. Without a mark the
+// regular checkpoints say enough.
+std::optional<int64_t> mark_of_this_past(const Run& run) {
+  try {
+    const std::optional<int64_t> mark = last_good(run.fs, run.options.out);
+    return mark && *mark <= run.state.step ? mark : std::nullopt;
+  } catch (const Error& e) {
+    if (e.code() != Code::kCorrupt) throw;
+    warn_unfit(run.options.out, e.what());
+    return std::nullopt;
+  }
+}
+
+// Rank 0 verifies it. Empty: there is none.
+std::string directory_to_go_back_to(const Run& run) {
+  const std::optional<int64_t> mark = mark_of_this_past(run);
+  const int64_t newest = mark.value_or(run.state.step);
+  const auto checkpoint = newest_good(run.fs, run.options.out, warn_unfit, [&](int64_t step) {
+    return step <= newest && (step == mark || is_regular_save(run.config, step));
+  });
+  return checkpoint ? checkpoint->directory() : "";
+}
+
+[[noreturn]] void give_up(Run& run, const std::string& reason) {
+  const int64_t step = run.state.step + 1;
+  barrier(run.ranks.world);
+  throw_error(Code::kDiverged,
+              "step {}: {} bad steps in a row, {}; look at the learning rate and at the data near "
+              "step {}",
+              step, run.state.spike.bad_in_a_row(), reason, step);
 }
 
 }  // namespace
@@ -40,22 +72,16 @@ int64_t agreed_last_good(Run& run) {
 void roll_back(Run& run) {
   fault_point("rollback.begun");
   report_save(run, /*wait=*/true);
-  const int64_t good = agreed_last_good(run);
-  if (good < 0 || run.state.rollbacks >= run.config.spike.rollbacks_max) {
-    barrier(run.ranks.world);
-    throw_error(Code::kDiverged,
-                "step {}: {} bad steps in a row, {}; look at the learning rate and at the data "
-                "near step {}",
-                run.state.step + 1, run.state.spike.bad_in_a_row(),
-                good >= 0 ? fmt::format("{} rollbacks are used up", run.state.rollbacks)
-                          : std::string("no checkpoint to go back to"),
-                run.state.step + 1);
-  }
+  if (run.state.rollbacks >= run.config.spike.rollbacks_max)
+    give_up(run, fmt::format("{} rollbacks are used up", run.state.rollbacks));
+  const std::string directory =
+      text_of_first(run.ranks.world, run.first() ? directory_to_go_back_to(run) : std::string());
+  if (directory.empty()) give_up(run, "no checkpoint to go back to");
   const StepPlan bad = run.timeline.at(run.state.step);
   const int64_t rollbacks = run.state.rollbacks + 1, bad_step = run.state.step,
                 skip_before = run.state.skip(bad);
-  const Checkpoint checkpoint = Checkpoint::open(
-      run.fs, checkpoint_path(run.fs, run.options.out, good), /*verify=*/run.first());
+  // Parts are checked again as they are read.
+  const Checkpoint checkpoint = Checkpoint::open(run.fs, directory, /*verify=*/false);
   run.trainer->restore(checkpoint);
   fault_point("rollback.restored");
   run.state = read_state(checkpoint.info(), run.config, run.timeline);
@@ -73,10 +99,12 @@ void roll_back(Run& run) {
   // Saved at once, so that a crash from here on does not read the bad data again.
   write_live_state(run);
   fault_point("rollback.written");
-  if (run.first())
-    log_event(Level::kWarning, "run.rolled_back",
-              "from_step={} to_step={} skipped_sequences={} rollbacks={}", bad_step + 1,
-              run.state.step, passed, run.state.rollbacks);
+  if (!run.first()) return;
+  // The one that was marked may be of another past, or damaged, and is removed.
+  after_save([&] { mark_last_good(run.fs, run.options.out, run.state.step); });
+  log_event(Level::kWarning, "run.rolled_back",
+            "from_step={} to_step={} skipped_sequences={} rollbacks={}", bad_step + 1,
+            run.state.step, passed, run.state.rollbacks);
 }
 
 }  // namespace moraine

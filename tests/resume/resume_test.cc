@@ -5,7 +5,6 @@
 // threads, recomputation, validation, or on how many processes the run took.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
 
 #include "base/test_folder.h"
@@ -451,114 +450,6 @@ TEST_P(Resume, SlotsInOneGoOrSplitGiveTheSameBits) {
     EXPECT_EQ(std::vector<int64_t>(trainer.load().as<int64_t>(),
                                    trainer.load().as<int64_t>() + trainer.load().count()),
               load);
-  }
-}
-
-// --------------------------------------------------------------------------------------- bad steps
-
-class BadSteps : public ::testing::Test {
- protected:
-  // The loss hardly falls, so that chance alone makes steps bad once the detector is warm (after
-  // 32).
-  RunConfig config(const std::string& spike, int64_t every) const {
-    return tiny.config(
-        "[train]\nslots = 4\nsequence = 32\nbatch_tokens = 128\nthreads = 1\ndtype = "
-        "\"f32\"\nsteps = 44\n"
-        "[optimizer]\nlearning_rate = 1e-7\n[spike]\nsigma = 0.3\n" +
-        spike + "\n[checkpoint]\nevery_steps = " + std::to_string(every) + "\nkeep = 2\n");
-  }
-  TestFolder folder;
-  TinyRun tiny{folder.path()};
-
-  std::string in_parts(const RunConfig& c, const std::string& out, int64_t steps) const {
-    for (int stops = 0; stops < 200; ++stops) {
-      const Outcome part = tiny.train_steps(c, out, steps);
-      if (part.result || part.error->code() != Code::kInterrupted) return part.hash();
-    }
-    return "never done";
-  }
-};
-
-TEST_F(BadSteps, SkipLeavesTheStepOut) {
-  const RunConfig c = config("policy = \"skip\"\npatience = 50", 10);
-  const Outcome whole = tiny.train(c, tiny.out("whole"));
-  ASSERT_TRUE(whole.result) << whole.hash();
-  EXPECT_GE(count(whole.log, "step.bad"), 2) << whole.log;
-  EXPECT_EQ(count(whole.log, "run.rolled_back"), 0);
-  EXPECT_EQ(in_parts(c, tiny.out("parts"), 1), whole.hash());
-}
-
-TEST_F(BadSteps, RollbackIsTheSameInAnyNumberOfProcesses) {
-  const RunConfig c = config("policy = \"rollback\"\nrollbacks_max = 100", 4);
-  const Outcome whole = tiny.train(c, tiny.out("whole"));
-  ASSERT_TRUE(whole.result) << whole.hash();
-  EXPECT_GE(count(whole.log, "run.rolled_back"), 2) << whole.log;
-  EXPECT_EQ(in_parts(c, tiny.out("ones"), 1), whole.hash());
-  EXPECT_EQ(in_parts(c, tiny.out("threes"), 3), whole.hash());
-  EXPECT_EQ(in_parts(c, tiny.out("fours"), 4), whole.hash());
-}
-
-// Deaths between a checkpoint and its mark: whenever a process ends on a regular step, the mark is
-// of the one before.
-TEST_F(BadSteps, RollbackDoesNotNeedTheMarkOfTheLastProcess) {
-  const RunConfig c = config("policy = \"rollback\"\nrollbacks_max = 100", 2);
-  const Outcome whole = tiny.train(c, tiny.out("whole"));
-  FileSystem& fs = posix_file_system();
-  const std::string out = tiny.out("parts");
-  int64_t late_marks = 0;
-  for (int stops = 0; stops < 200; ++stops) {
-    const Outcome part = tiny.train_steps(c, out, 1);
-    if (part.result) {
-      EXPECT_EQ(part.hash(), whole.hash());
-      break;
-    }
-    ASSERT_EQ(part.error->code(), Code::kInterrupted) << part.error->what();
-    const std::vector<int64_t> steps = list_checkpoints(fs, out);
-    if (steps.back() % 2 == 0 && steps.size() > 1) {
-      mark_last_good(fs, out, steps.front());
-      ++late_marks;
-    }
-  }
-  EXPECT_GT(late_marks, 5) << whole.log;
-}
-
-TEST_F(BadSteps, RollbacksEnd) {
-  const Outcome whole =
-      tiny.train(config("policy = \"rollback\"\nrollbacks_max = 1", 4), tiny.out("run"));
-  ASSERT_TRUE(whole.error);
-  EXPECT_EQ(whole.error->code(), Code::kDiverged);
-  EXPECT_NE(std::string(whole.error->what()).find("1 rollbacks are used up"), std::string::npos)
-      << whole.error->what();
-}
-
-TEST_F(BadSteps, StopStops) {
-  const Outcome whole = tiny.train(config("policy = \"stop\"", 4), tiny.out("run"));
-  ASSERT_TRUE(whole.error);
-  EXPECT_EQ(whole.error->code(), Code::kDiverged);
-  EXPECT_NE(std::string(whole.error->what()).find("spike.policy is stop"), std::string::npos)
-      << whole.error->what();
-  EXPECT_FALSE(list_checkpoints(posix_file_system(), tiny.out("run")).empty());
-}
-
-// A model with one weight that is no number: every step is bad.
-TEST_F(BadSteps, NotANumberDivergesUnderEveryPolicy) {
-  RunConfig c = config("policy = \"skip\"\npatience = 3", 4);
-  c.spike.sigma = 0;
-  write_tiny_model(tiny.out("nan"), c.model,
-                   [](const ParameterTable&, float* weights) { weights[100] = NAN; });
-  c.train.init = tiny.out("nan");
-  c.model = ModelConfig();  // the shape comes with the model
-  for (const SpikePolicy policy :
-       {SpikePolicy::kSkip, SpikePolicy::kRollback, SpikePolicy::kStop}) {
-    c.spike.policy = policy;
-    const std::string out = tiny.out("policy" + std::to_string(static_cast<int>(policy)));
-    const Outcome whole = tiny.train(c, out);
-    ASSERT_TRUE(whole.error) << out;
-    EXPECT_EQ(whole.error->code(), Code::kDiverged) << whole.error->what();
-    EXPECT_NE(std::string(whole.error->what()).find("loss nan") == std::string::npos,
-              policy == SpikePolicy::kStop)
-        << whole.error->what();
-    EXPECT_EQ(count(whole.log, "step.bad"), policy == SpikePolicy::kSkip ? 3 : 1) << whole.log;
   }
 }
 
