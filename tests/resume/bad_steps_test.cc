@@ -4,7 +4,10 @@
 // earlier one left out.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -18,6 +21,21 @@ namespace moraine {
 namespace {
 
 using namespace testing;
+
+// The real disk, which first does what a test says.
+class SlowToMap : public WatchedFileSystem {
+ public:
+  explicit SlowToMap(std::function<void()> before_map)
+      : WatchedFileSystem(posix_file_system(), [](const std::string&) {}),
+        before_map_(std::move(before_map)) {}
+  std::unique_ptr<MappedFile> map(const std::string& path) override {
+    before_map_();
+    return WatchedFileSystem::map(path);
+  }
+
+ private:
+  const std::function<void()> before_map_;
+};
 
 class BadSteps : public ::testing::Test {
  protected:
@@ -125,6 +143,31 @@ TEST_F(BadSteps, ARollbackPassesOverADamagedCheckpoint) {
   EXPECT_NE(run.log.find("checkpoint.bad directory=" + out + "/step-32"), std::string::npos)
       << run.log;
   EXPECT_NE(run.log.find("to_step=24"), std::string::npos) << run.log;
+}
+
+// The first rank verifies, and one restores, for longer than ranks wait for each other in a step.
+TEST_F(BadSteps, ARollbackWaitsForTheDisk) {
+  RunConfig c = config("policy = \"rollback\"\nrollbacks_max = 100", 8);
+  const std::string want = tiny.train(c, tiny.out("whole")).hash();
+  c.parallel.deadline_seconds = 3;
+  std::atomic<bool> begun{false};
+  std::once_flag verified, restored;
+  const auto wait = [] { std::this_thread::sleep_for(std::chrono::seconds(5)); };
+  set_fault_handler([&](const char* name) {
+    if (std::string(name) == "rollback.begun") begun = true;
+    if (std::string(name) != "rollback.restored") return;
+    bool mine = false;  // the other rank goes on
+    std::call_once(restored, [&] { mine = true; });
+    if (mine) wait();
+  });
+  SlowToMap disk([&] {
+    if (begun) std::call_once(verified, wait);
+  });
+  RunOptions options;
+  options.out = tiny.out("slow");
+  const Outcome slow = tiny.train(disk, c, options, 2);
+  set_fault_handler({});
+  EXPECT_EQ(slow.hash(), want) << slow.log;
 }
 
 TEST_F(BadSteps, ADamagedMarkIsNoMark) {
