@@ -189,7 +189,11 @@ bool resume(Run& run) {
   }
   if (!disk) return false;
   resume_from(run, *disk);
-  if (run.options.resume != "auto") return true;
+  if (run.options.resume != "auto") {
+    // They are of another past, and nobody who looks through the folder would see them.
+    if (run.saves.memory != nullptr) report_refused(run, run.saves.memory->remove());
+    return true;
+  }
   run.saves.saved_step = run.state.step;
   // A crash may have come between the checkpoint and its mark.
   if (run.first() && is_regular_save(run.config, run.state.step))

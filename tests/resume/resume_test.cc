@@ -216,6 +216,29 @@ TEST_P(ResumeF32, MovedDataAndNamedCheckpoint) {
             want);
 }
 
+// Whoever goes back to a checkpoint, and removes the later ones, has left what is in memory too.
+TEST_P(ResumeF32, ANamedCheckpointLeavesNoCopyInMemory) {
+  RunConfig config = tiny.config(tiny.rich("f32"));
+  config.checkpoint.memory_folder = tiny.out("memory");
+  config.checkpoint.memory_every_steps = 1;
+  config.checkpoint.every_steps = 100;
+  FileSystem& fs = posix_file_system();
+  fs.make_directories(config.checkpoint.memory_folder);
+  const std::string out = tiny.out("run");
+  ASSERT_FALSE(tiny.train_steps(config, out, 4).result);
+  ASSERT_FALSE(tiny.train_steps(config, out, 3).result);
+  remove_checkpoints_after(fs, out, 4);
+  EXPECT_NE(tiny.train_steps(config, out, 1).log.find("directory=" + tiny.out("memory")),
+            std::string::npos);
+  remove_checkpoints_after(fs, out, 4);
+  config.checkpoint.memory_every_steps = 100;
+  RunConfig short_of_time = config;
+  short_of_time.train.time_limit_seconds = 1e-9;
+  ASSERT_FALSE(tiny.train(fs, short_of_time, out, nullptr, out + "/step-4").result);
+  const Outcome again = tiny.train(config, out);
+  EXPECT_NE(again.log.find("directory=" + out + "/step-4"), std::string::npos) << again.log;
+}
+
 // A run is no checkpoint: the message names one, and the other way.
 TEST_P(ResumeF32, ResumingARunNamesItsNewestCheckpoint) {
   const RunConfig config = tiny.config(tiny.rich("f32"));
