@@ -88,12 +88,10 @@ bool must_verify(const Run& run) {
 }
 
 StepResult take_step(Run& run, const StepPlan& plan, double lr_scale) {
-  if (run.state.step + 1 < run.timeline.steps()) {
-    const StepPlan next = run.timeline.at(run.state.step + 1);
-    run.data->prefetch(next, run.state.skip(next));
-  }
+  if (run.state.step + 1 < run.timeline.steps())
+    run.data->prefetch(run.timeline.at(run.state.step + 1));
   const auto read = [&](int64_t first, int64_t count, SequenceBatch* out) {
-    run.data->read(plan, run.state.skip(plan), first, count, out);
+    run.data->read(plan, first, count, out);
   };
   return run.trainer->step(plan, lr_scale, read, run.state.spike, must_verify(run));
 }

@@ -215,6 +215,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
         std::make_unique<MemoryCopy>(run->ranks.memory, fs, options.out, memory_options(config));
   }
   if (!resume(*run)) start_new(*run);
+  run->data->skip(run->state.skips);
   fault_point("resume.opened");
   const SaverOptions saver{
       .retention = {.keep = config.checkpoint.keep,

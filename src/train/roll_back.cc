@@ -1,8 +1,10 @@
 // Skip, go back, or stop: spike.policy.
 #include "train/roll_back.h"
 
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "base/fault_point.h"
@@ -78,8 +80,8 @@ void roll_back(Run& run) {
       text_of_first(run.ranks.disk, run.first() ? directory_to_go_back_to(run) : std::string());
   if (directory.empty()) give_up(run, "no checkpoint to go back to");
   const StepPlan bad = run.timeline.at(run.state.step);
-  const int64_t rollbacks = run.state.rollbacks + 1, bad_step = run.state.step,
-                skip_before = run.state.skip(bad);
+  const int64_t rollbacks = run.state.rollbacks + 1, bad_step = run.state.step;
+  std::map<int64_t, int64_t> skips = run.state.skips;
   // Parts are checked again as they are read.
   const Checkpoint checkpoint = Checkpoint::open(run.fs, directory, /*verify=*/false);
   run.trainer->restore(checkpoint);
@@ -90,8 +92,9 @@ void roll_back(Run& run) {
   const StepPlan from = run.timeline.at(run.state.step);
   const int64_t passed =
       bad.first_sequence + bad.num_sequences - (from.phase == bad.phase ? from.first_sequence : 0);
-  run.state.skip_sequences = skip_before + passed;
-  run.state.skip_phase = bad.phase;
+  skips[bad.phase] += passed;
+  run.state.skips = std::move(skips);
+  run.data->skip(run.state.skips);
   run.state.rollbacks = rollbacks;
   run.state.spike.forget_bad();
   run.open_logs();

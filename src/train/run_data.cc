@@ -1,8 +1,8 @@
 // RunData: one loader for each phase; a dataset goes on where the phase before left it.
 #include "train/run_data.h"
 
-#include <algorithm>
 #include <mutex>
+#include <utility>
 
 #include "base/error.h"
 
@@ -10,9 +10,11 @@ namespace moraine {
 
 struct RunData::Phase {
   LoaderOptions options;
-  int64_t sequences = 0;  // of the whole phase
-  std::once_flag started;
-  std::unique_ptr<Loader> loader;  // from epoch 0 on, until it is started
+  int64_t sequences = 0;        // of the whole phase
+  std::vector<Hash128> hashes;  // of the datasets, as they were when the run began
+  std::mutex mutex;
+  bool started = false;            // the loader begins where the phases before end
+  std::unique_ptr<Loader> loader;  // from options.start_epochs on
 };
 
 RunData::RunData(FileSystem& fs, const RunConfig& config, const Timeline& timeline) : fs_(fs) {
@@ -27,6 +29,7 @@ RunData::RunData(FileSystem& fs, const RunConfig& config, const Timeline& timeli
     phase.sequences = timeline.phase_sequences(static_cast<int64_t>(p));
     for (const DataSource& source : settings.train)
       phase.options.sources.push_back({source.path, source.weight});
+    phase.options.start_epochs.resize(phase.options.sources.size());
     phase.loader = std::make_unique<Loader>(fs, phase.options);
     if (!(phase.loader->meaning() == meaning())) {
       throw_error(Code::kInvalidArgument,
@@ -37,8 +40,10 @@ RunData::RunData(FileSystem& fs, const RunConfig& config, const Timeline& timeli
   }
   Hasher hasher;
   for (const std::unique_ptr<Phase>& phase : phases_) {
-    for (int64_t i = 0; i < phase->loader->num_sources(); ++i)
-      hasher.add_text(hash_hex(phase->loader->dataset(i).hash()));
+    for (int64_t i = 0; i < phase->loader->num_sources(); ++i) {
+      phase->hashes.push_back(phase->loader->dataset(i).hash());
+      hasher.add_text(hash_hex(phase->hashes.back()));
+    }
   }
   hash_ = hasher.digest();
 }
@@ -46,6 +51,22 @@ RunData::RunData(FileSystem& fs, const RunConfig& config, const Timeline& timeli
 RunData::~RunData() = default;
 
 const TokenMeaning& RunData::meaning() const { return phases_.front()->loader->meaning(); }
+
+int64_t RunData::skipped(int64_t phase) const {
+  const auto found = skips_.find(phase);
+  return found == skips_.end() ? 0 : found->second;
+}
+
+void RunData::skip(const std::map<int64_t, int64_t>& sequences) {
+  const std::map<int64_t, int64_t> before = std::exchange(skips_, sequences);
+  bool moves = false;
+  for (size_t p = 0; p < phases_.size(); ++p) {
+    const int64_t phase = static_cast<int64_t>(p);
+    const auto was = before.find(phase);
+    if (moves) phases_[p]->started = false;
+    moves = moves || skipped(phase) != (was == before.end() ? 0 : was->second);
+  }
+}
 
 std::vector<double> RunData::start_epochs(int64_t phase) const {
   std::vector<double> epochs;
@@ -55,7 +76,7 @@ std::vector<double> RunData::start_epochs(int64_t phase) const {
       const Phase& earlier = *phases_[static_cast<size_t>(before)];
       for (size_t i = 0; i < earlier.options.sources.size(); ++i) {
         if (earlier.options.sources[i].path == source.path)
-          consumed = loader(before).epochs_at(earlier.sequences)[i];
+          consumed = loader(before).epochs_at(earlier.sequences + skipped(before))[i];
       }
     }
     epochs.push_back(consumed);
@@ -65,31 +86,31 @@ std::vector<double> RunData::start_epochs(int64_t phase) const {
 
 const Loader& RunData::loader(int64_t number) const {
   Phase& phase = *phases_[static_cast<size_t>(number)];
-  std::call_once(phase.started, [&] {
-    LoaderOptions options = phase.options;
-    options.start_epochs = start_epochs(number);
-    if (std::all_of(options.start_epochs.begin(), options.start_epochs.end(),
-                    [](double epoch) { return epoch == 0; }))
-      return;
-    auto started = std::make_unique<Loader>(fs_, options);
-    for (int64_t i = 0; i < started->num_sources(); ++i) {
-      if (started->dataset(i).hash() == phase.loader->dataset(i).hash()) continue;
+  const std::lock_guard lock(phase.mutex);
+  if (phase.started) return *phase.loader;
+  LoaderOptions options = phase.options;
+  options.start_epochs = start_epochs(number);
+  if (options.start_epochs != phase.options.start_epochs) {
+    auto moved = std::make_unique<Loader>(fs_, options);
+    for (int64_t i = 0; i < moved->num_sources(); ++i) {
+      if (moved->dataset(i).hash() == phase.hashes[static_cast<size_t>(i)]) continue;
       throw_error(Code::kCorrupt,
                   "phase[{}]: dataset {} has other content than when the run began; restore it",
-                  number, started->dataset(i).folder());
+                  number, moved->dataset(i).folder());
     }
-    phase.loader = std::move(started);
-  });
+    phase.loader = std::move(moved);
+    phase.options = std::move(options);
+  }
+  phase.started = true;
   return *phase.loader;
 }
 
-void RunData::read(const StepPlan& plan, int64_t skip, int64_t first, int64_t count,
-                   SequenceBatch* out) const {
-  loader(plan.phase).read(plan.first_sequence + skip + first, count, out);
+void RunData::read(const StepPlan& plan, int64_t first, int64_t count, SequenceBatch* out) const {
+  loader(plan.phase).read(plan.first_sequence + skipped(plan.phase) + first, count, out);
 }
 
-void RunData::prefetch(const StepPlan& plan, int64_t skip) const {
-  loader(plan.phase).prefetch(plan.first_sequence + skip, plan.num_sequences);
+void RunData::prefetch(const StepPlan& plan) const {
+  loader(plan.phase).prefetch(plan.first_sequence + skipped(plan.phase), plan.num_sequences);
 }
 
 }  // namespace moraine

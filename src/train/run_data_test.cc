@@ -1,4 +1,4 @@
-// RunData: fails if a phase does not go on where the one before left a dataset, if starting a run
+// RunData: fails if a phase does not go on where the one before left a dataset, rollbacks or not, if starting a run
 // counts its epochs, or if a dataset that changed before its phase is trained on.
 #include "train/run_data.h"
 
@@ -57,6 +57,31 @@ TEST_F(RunDataTest, APhaseGoesOnWhereADatasetWasLeft) {
   EXPECT_EQ(late.hash(), data.hash());
 }
 
+// Also if the later phase was looked at before the rollback, as a step looks ahead.
+TEST_F(RunDataTest, WhatRollbacksLeftOutIsBehindTheNextPhaseToo) {
+  const std::string a = make("a", 1);
+  const RunConfig c = config({{.tokens = 160, .train = {{a, 1}}},
+                              {.tokens = 160, .train = {{a, 1}}},
+                              {.tokens = 160, .train = {{a, 1}}}});
+  const Timeline timeline(c);
+  RunData data(fs_, c, timeline);
+  const double quiet = data.loader(2).epochs_at(0)[0];
+  const auto tokens = [&](int64_t step) {
+    SequenceBatch batch;
+    data.read(timeline.at(step), 0, 2, &batch);
+    return batch.tokens;
+  };
+  const std::vector<int32_t> third = tokens(2), first_of_next = tokens(10);
+  data.skip({{0, 4}, {1, 6}});
+  EXPECT_EQ(tokens(0), third);  // a step has two sequences
+  EXPECT_EQ(data.loader(1).epochs_at(0), data.loader(0).epochs_at(24));
+  EXPECT_EQ(data.loader(2).epochs_at(0), data.loader(1).epochs_at(26));
+  EXPECT_GT(data.loader(2).epochs_at(0)[0], quiet);
+  data.skip({});
+  EXPECT_EQ(data.loader(2).epochs_at(0)[0], quiet);
+  EXPECT_EQ(tokens(10), first_of_next);
+}
+
 // Ten thousand million epochs before the second phase: nobody counts them before they are read.
 TEST_F(RunDataTest, ARunOfManyEpochsStarts) {
   const std::string a = make("a", 1);
@@ -65,7 +90,7 @@ TEST_F(RunDataTest, ARunOfManyEpochsStarts) {
   const Timeline timeline(c);
   const RunData data(fs_, c, timeline);
   SequenceBatch batch;
-  data.read(timeline.at(0), 0, 0, 2, &batch);
+  data.read(timeline.at(0), 0, 2, &batch);
   EXPECT_EQ(batch.tokens.size(), 16u);
 }
 

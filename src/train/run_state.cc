@@ -1,8 +1,10 @@
 // Numbers as text: integers in decimal, the loss in exact hexadecimal.
 #include "train/run_state.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <sstream>
 
 #include "base/error.h"
 
@@ -18,6 +20,43 @@ int64_t read_integer(const std::string& text, int64_t most, const std::string& w
   throw_error(Code::kCorrupt, "{} is \"{}\", wanted an integer from 0 to {}", where, text, most);
 }
 
+// "<phase>:<sequences>" for each phase with some, in order.
+std::string skips_text(const std::map<int64_t, int64_t>& skips) {
+  std::string text;
+  for (const auto& [phase, sequences] : skips)
+    text += fmt::format("{}{}:{}", text.empty() ? "" : " ", phase, sequences);
+  return text;
+}
+
+// A rollback leaves out no more than its phase has.
+int64_t most_skipped(const RunState& state, const Timeline& timeline, int64_t phase) {
+  int64_t most = 0;
+  if (__builtin_mul_overflow(state.rollbacks, timeline.phase_sequences(phase), &most))
+    most = INT64_MAX / 2;
+  return most;
+}
+
+struct SavedSkips {
+  const RunState& state;  // rollbacks are read
+  const Timeline& timeline;
+  int64_t phase_last;
+  std::string where;
+};
+
+std::map<int64_t, int64_t> read_skips(const std::string& text, const SavedSkips& a) {
+  std::map<int64_t, int64_t> skips;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const size_t colon = std::min(word.find(':'), word.size());
+    const int64_t phase = read_integer(word.substr(0, colon), a.phase_last, a.where);
+    const std::string rest = colon < word.size() ? word.substr(colon + 1) : "";
+    skips[phase] = read_integer(rest, most_skipped(a.state, a.timeline, phase), a.where);
+  }
+  if (skips_text(skips) == text) return skips;
+  throw_error(Code::kCorrupt, "{} is \"{}\", wanted phases and sequences as in \"0:12 2:8\"",
+              a.where, text);
+}
+
 }  // namespace
 
 void write_state(const RunState& state, CheckpointInfo* info) {
@@ -25,8 +64,7 @@ void write_state(const RunState& state, CheckpointInfo* info) {
   std::snprintf(loss, sizeof loss, "%a", state.loss);
   info->step = state.step;
   info->values["spike"] = state.spike.save();
-  info->values["skip_sequences"] = std::to_string(state.skip_sequences);
-  info->values["skip_phase"] = std::to_string(state.skip_phase);
+  info->values["skips"] = skips_text(state.skips);
   info->values["rollbacks"] = std::to_string(state.rollbacks);
   info->values["verified_step"] = std::to_string(state.verified_step);
   info->values["loss"] = loss;
@@ -51,12 +89,17 @@ RunState read_state(const CheckpointInfo& info, const RunConfig& config, const T
   RunState state{.spike = SpikeDetector(config.spike.sigma), .step = info.step};
   state.spike.restore(value("spike"));
   state.rollbacks = integer("rollbacks", config.spike.rollbacks_max);
-  state.skip_phase = integer("skip_phase", static_cast<int64_t>(config.phases.size()) - 1);
-  // A rollback leaves out no more than its phase has.
-  int64_t most = 0;
-  if (__builtin_mul_overflow(state.rollbacks, timeline.phase_sequences(state.skip_phase), &most))
-    most = INT64_MAX / 2;
-  state.skip_sequences = integer("skip_sequences", most);
+  const int64_t phase_last = static_cast<int64_t>(config.phases.size()) - 1;
+  if (info.values.contains("skips")) {
+    state.skips = read_skips(value("skips"), {state, timeline, phase_last,
+                                              fmt::format("checkpoint step {}: skips", info.step)});
+  } else {
+    // Earlier versions kept those of one phase, and began the next as if there were none.
+    const int64_t phase = integer("skip_phase", phase_last),
+                  sequences = integer("skip_sequences", most_skipped(state, timeline, phase));
+    const bool goes_on = info.step < timeline.steps() && timeline.at(info.step).phase <= phase;
+    if (sequences > 0 && goes_on) state.skips[phase] = sequences;
+  }
   // Earlier versions did not write it: what they wrote is taken as it is.
   state.verified_step =
       info.values.contains("verified_step") ? integer("verified_step", info.step) : info.step;

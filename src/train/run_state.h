@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 
 #include "checkpoint/checkpoint.h"
 #include "train/spike.h"
@@ -11,14 +12,11 @@ namespace moraine {
 
 struct RunState {
   SpikeDetector spike;
-  int64_t step = 0;            // completed
-  int64_t skip_sequences = 0;  // left out by rollbacks, of phase skip_phase
-  int64_t skip_phase = 0;
+  int64_t step = 0;                       // completed
+  std::map<int64_t, int64_t> skips = {};  // by phase: sequences that rollbacks left out, above 0
   int64_t rollbacks = 0;
   int64_t verified_step = 0;  // until here ranks have checked each other (diverged.h)
   double loss = 0;            // of the last step
-
-  int64_t skip(const StepPlan& plan) const { return plan.phase == skip_phase ? skip_sequences : 0; }
 };
 
 // As info's step and values.

@@ -50,13 +50,13 @@ TEST_F(Forged, ValuesOfTheLoop) {
     return outcome;
   };
   for (const auto& [key, value] :
-       std::vector<std::pair<const char*, std::string>>{{"skip_sequences", "-1"},
-                                                        {"skip_sequences", "1"},
-                                                        {"skip_sequences", "9e9"},
-                                                        {"skip_sequences", "99999999999999999999"},
-                                                        {"skip_phase", "-1"},
-                                                        {"skip_phase", "7"},
-                                                        {"skip_phase", ""},
+       std::vector<std::pair<const char*, std::string>>{{"skips", "0:-1"},
+                                                        {"skips", "0:1"},
+                                                        {"skips", "0:9e9"},
+                                                        {"skips", "0:99999999999999999999"},
+                                                        {"skips", "-1:0"},
+                                                        {"skips", "7:1"},
+                                                        {"skips", ":"},
                                                         {"rollbacks", "-1"},
                                                         {"rollbacks", "1000000000"},
                                                         {"rollbacks", "0x"},
@@ -66,6 +66,26 @@ TEST_F(Forged, ValuesOfTheLoop) {
                                                         {"spike", "0x0p+0 0x0p+0 0 -1"}}) {
     SCOPED_TRACE(std::string(key) + " " + value);
     const Outcome outcome = resumed(key, value);
+    ASSERT_TRUE(outcome.error);
+    EXPECT_EQ(outcome.error->code(), Code::kCorrupt);
+  }
+  // As earlier versions wrote it.
+  for (const auto& skip :
+       std::vector<std::pair<const char*, const char*>>{{"0", "-1"},
+                                                        {"0", "1"},
+                                                        {"0", "9e9"},
+                                                        {"0", "99999999999999999999"},
+                                                        {"-1", "0"},
+                                                        {"7", "0"},
+                                                        {"", "0"},
+                                                        {"0", ""}}) {
+    SCOPED_TRACE(fmt::format("{} of phase {}", skip.second, skip.first));
+    forge(newest, [&](CheckpointInfo& info) {
+      info.values.erase("skips");
+      info.values["skip_phase"] = skip.first, info.values["skip_sequences"] = skip.second;
+    });
+    const Outcome outcome = tiny.train(config(), out);
+    write_file(newest + "/manifest.json", manifest);
     ASSERT_TRUE(outcome.error);
     EXPECT_EQ(outcome.error->code(), Code::kCorrupt);
   }

@@ -41,12 +41,14 @@ class BadSteps : public ::testing::Test {
  protected:
   // The loss hardly falls, so that chance alone makes steps bad once the detector is warm (after
   // 32).
-  RunConfig config(const std::string& spike, int64_t every) const {
+  RunConfig config(const std::string& spike, int64_t every,
+                   const std::string& length = "steps = 44\n") const {
     return tiny.config(
-        "[train]\nslots = 4\nsequence = 32\nbatch_tokens = 128\nthreads = 1\ndtype = "
-        "\"f32\"\nsteps = 44\n"
-        "[optimizer]\nlearning_rate = 1e-7\n[spike]\nsigma = 0.3\n" +
-        spike + "\n[checkpoint]\nevery_steps = " + std::to_string(every) + "\nkeep = 2\n");
+        "[train]\nslots = 4\nsequence = 32\nbatch_tokens = 128\nthreads = 1\ndtype = \"f32\"\n" +
+        (length.starts_with("[") ? "" : length) +
+        "[optimizer]\nlearning_rate = 1e-7\n[spike]\nsigma = 0.3\n" + spike +
+        "\n[checkpoint]\nevery_steps = " + std::to_string(every) + "\nkeep = 2\n" +
+        (length.starts_with("[") ? length : ""));
   }
   TestFolder folder;
   TinyRun tiny{folder.path()};
@@ -77,6 +79,20 @@ TEST_F(BadSteps, RollbackIsTheSameInAnyNumberOfProcesses) {
   EXPECT_EQ(in_parts(c, tiny.out("ones"), 1), whole.hash());
   EXPECT_EQ(in_parts(c, tiny.out("threes"), 3), whole.hash());
   EXPECT_EQ(in_parts(c, tiny.out("fours"), 4), whole.hash());
+}
+
+// A rollback in the first phase, and one from the second back into it: what was left out stays so, and the second
+// phase goes on behind it, whether or not the process had looked there before.
+TEST_F(BadSteps, RollbacksAcrossPhasesAreTheSameInAnyNumberOfProcesses) {
+  const RunConfig c = config("policy = \"rollback\"\nrollbacks_max = 100", 8,
+                             "[[phase]]\ntokens = 4608\n[[phase]]\ntokens = 1024\n");
+  const std::string out = tiny.out("whole");
+  const Outcome whole = tiny.train(c, out);
+  ASSERT_TRUE(whole.result) << whole.hash();
+  const std::string skips =
+      Checkpoint::open(posix_file_system(), out + "/step-44").info().values.at("skips");
+  EXPECT_TRUE(skips.starts_with("0:") && skips.find(" 1:") != std::string::npos) << skips;
+  EXPECT_EQ(in_parts(c, tiny.out("threes"), 3), whole.hash());
 }
 
 // Deaths between a checkpoint and its mark: whenever a process ends on a regular step, the mark is
