@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -80,6 +81,61 @@ void for_lines(const std::string& text, const F& f) {
     f(text.substr(begin, end - begin));
     begin = end + 1;
   }
+}
+
+// The lines of a file of any length, from its end on.
+class LinesFromTheEnd {
+ public:
+  explicit LinesFromTheEnd(const MappedFile& file) : file_(file), begin_(file.bytes()) {}
+
+  // The end of the line before the last one given, in bytes of the file; 0: there is none. `line` has its line end, if
+  // it is whole.
+  int64_t next(std::string* line) {
+    size_t before = last_line_end();
+    while (before == std::string::npos && begin_ > 0) {
+      prepend_block();
+      before = last_line_end();
+    }
+    const size_t line_begin = before == std::string::npos ? 0 : before + 1;
+    const int64_t end = begin_ + static_cast<int64_t>(text_.size());
+    *line = text_.substr(line_begin);
+    text_.resize(line_begin);
+    return end;
+  }
+
+ private:
+  static constexpr int64_t kBlock = int64_t{1} << 20;
+  static constexpr size_t kLineMax = size_t{64} << 20;  // no line of ours: forgotten
+
+  // Before the line that text_ ends with.
+  size_t last_line_end() const {
+    return text_.size() < 2 ? std::string::npos : text_.rfind('\n', text_.size() - 2);
+  }
+  void prepend_block() {
+    if (text_.size() > kLineMax) text_.clear();
+    const int64_t bytes = std::min(begin_, kBlock);
+    std::string block(static_cast<size_t>(bytes), '\0');
+    begin_ -= bytes;
+    file_.read_at(begin_, bytes, block.data());
+    text_.insert(0, block);
+  }
+
+  const MappedFile& file_;
+  int64_t begin_;     // of text_ in the file
+  std::string text_;  // not given yet
+};
+
+// Where the last line of a step from 1 to `step` ends.
+int64_t end_of_step(const MappedFile& file, int64_t step) {
+  LinesFromTheEnd lines(file);
+  std::string line;
+  for (int64_t end = step > 0 ? lines.next(&line) : 0; end > 0; end = lines.next(&line)) {
+    if (!line.ends_with('\n')) continue;
+    line.pop_back();
+    StepMetrics m;
+    if (parse_metrics(line, &m) && m.step <= step) return end;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -212,13 +268,9 @@ std::vector<StepMetrics> read_metrics(FileSystem& fs, const std::string& path) {
 
 MetricsWriter::MetricsWriter(FileSystem& fs, const std::string& path, int64_t resumed_step) {
   if (fs.exists(path)) {
-    const std::string text = fs.read(path);
-    std::string kept;
-    for_lines(text, [&](const std::string& line) {
-      StepMetrics m;
-      if (parse_metrics(line, &m) && m.step <= resumed_step) kept += line + "\n";
-    });
-    if (kept != text) fs.write_atomic(path, kept);
+    const std::unique_ptr<MappedFile> file = fs.map(path);
+    const int64_t kept = end_of_step(*file, resumed_step);
+    if (kept < file->bytes()) fs.truncate(path, kept);
   }
   file_ = fs.append_to(path);
 }

@@ -63,7 +63,7 @@ std::vector<StepMetrics> read_metrics(FileSystem& fs, const std::string& path); 
 
 class MetricsWriter {
  public:
-  // Keeps what `path` says of steps 1 to resumed_step (0: a new run), then appends.
+  // Cuts `path`, of any length, behind the last line of steps 1 to resumed_step (0: a new run), then appends.
   MetricsWriter(FileSystem& fs, const std::string& path, int64_t resumed_step);
   void write(const StepMetrics& metrics);
 

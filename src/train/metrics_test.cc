@@ -1,9 +1,11 @@
 // Fails if a field is lost on the way to disk and back, or a resumed run tells two histories.
 #include "train/metrics.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 
 #include "testing/rig.h"
 
@@ -118,6 +120,32 @@ TEST(Metrics, ResumingDropsWhatCameAfter) {
   EXPECT_EQ(fs.read(path).find("garbage"), std::string::npos);
   write(0, 2);  // a new run in the same folder
   EXPECT_EQ(steps(), "1 2 ");
+}
+
+// More than is read at once, and a line longer than that, of nobody.
+TEST(Metrics, ResumingCutsAFileOfAnyLength) {
+  TempFolder folder;
+  FileSystem& fs = posix_file_system();
+  const std::string path = join_path(folder.path(), "metrics.jsonl");
+  const auto write = [&](int64_t step) {
+    StepMetrics m;
+    m.step = step;
+    MetricsWriter(fs, path, step - 1).write(m);
+  };
+  write(1);
+  const int64_t line = fs.file_bytes(path), hole = int64_t{5} << 30;
+  fs.truncate(path, line + hole);  // takes no place on the disk
+  const std::unique_ptr<WritableFile> file = fs.append_to(path);
+  file->append("\n", 1);
+  for (int64_t step = 2; step <= 20000; ++step) {
+    const std::string text = fmt::format("{{\"step\":{:90}}}\n", step);
+    file->append(text.data(), 100);
+  }
+  EXPECT_EQ(fs.file_bytes(path), line + hole + 1 + 19999 * 100);
+  write(5001);
+  EXPECT_EQ(fs.file_bytes(path), line + hole + 1 + 4999 * 100 + line + 3);
+  write(1);
+  EXPECT_EQ(fs.file_bytes(path), line);
 }
 
 TEST(Metrics, LoadSummary) {
