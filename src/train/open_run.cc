@@ -1,8 +1,12 @@
 // Each thing that a run has, in the order in which one needs the other.
 #include "train/open_run.h"
 
+#include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/fault_point.h"
 #include "base/log.h"
@@ -178,6 +182,25 @@ TrainerOptions agreed_options(Run& run) {
   return options;
 }
 
+// A run that goes on by itself may find the lock of a rank whose host is gone: over a network it lasts until its lease
+// ends. The other ranks wait meanwhile.
+std::unique_ptr<FileLock> take_folder(const Run& run) {
+  constexpr double kLeaseSeconds = 120, kAgainSeconds = 0.25;
+  const double patience = run.options.has_newcomers
+                              ? std::min(kLeaseSeconds, run.config.parallel.deadline_seconds / 2)
+                              : 0;
+  const double until = now_seconds() + patience;
+  for (;;) {
+    try {
+      return FileLock::take(run.options.out, "train into " + run.options.out);
+    } catch (const Error& e) {
+      if (e.code() != Code::kInvalidArgument || patience == 0) throw;
+      if (now_seconds() > until) throw_error(Code::kTimeout, "{}", e.what());
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(kAgainSeconds));
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunOptions& options,
@@ -207,7 +230,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
                                            agreed_options(*run));
   if (run->first()) {
     fs.make_directories(options.out);
-    run->lock = FileLock::take(options.out, "train into " + options.out);
+    run->lock = take_folder(*run);
   }
   if (config.checkpoint.memory_every_steps > 0 || moves(config) ||
       (replans(config) && transport.size() > 1)) {

@@ -5,8 +5,12 @@
 // threads, recomputation, validation, or on how many processes the run took.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
+#include <memory>
+#include <thread>
 
+#include "base/file_lock.h"
 #include "base/test_folder.h"
 #include "base/test_text.h"
 #include "checkpoint/history.h"
@@ -237,6 +241,31 @@ TEST_P(ResumeF32, ANamedCheckpointLeavesNoCopyInMemory) {
   ASSERT_FALSE(tiny.train(fs, short_of_time, out, nullptr, out + "/step-4").result);
   const Outcome again = tiny.train(config, out);
   EXPECT_NE(again.log.find("directory=" + out + "/step-4"), std::string::npos) << again.log;
+}
+
+// Of a rank whose host is gone, until its lease ends. Where nobody replaces ranks, a person is told at once.
+TEST_P(ResumeF32, ALockThatOutlivesItsHostIsWaitedFor) {
+  RunConfig config = tiny.config(tiny.rich("f32"));
+  config.parallel.deadline_seconds = 1;
+  FileSystem& fs = posix_file_system();
+  const std::string out = tiny.out("run");
+  fs.make_directories(out);
+  std::unique_ptr<FileLock> lock = FileLock::take(out, "train");
+  const auto run = [&](bool replaced) {
+    RunOptions options;
+    options.out = out;
+    if (replaced) options.has_newcomers = [] { return false; };
+    return tiny.train(fs, config, options, 1);
+  };
+  EXPECT_EQ(run(false).error.value().code(), Code::kInvalidArgument);
+  EXPECT_EQ(run(true).error.value().code(), Code::kTimeout);
+  config.parallel.deadline_seconds = 200;
+  std::thread lease([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    lock.reset();
+  });
+  EXPECT_TRUE(run(true).result);
+  lease.join();
 }
 
 // A run is no checkpoint: the message names one, and the other way.
