@@ -256,7 +256,7 @@ void MappedFile::read_at(int64_t offset, int64_t bytes, void* out) const {
                   offset + bytes, bytes_);
     }
     done += n;
-    beat();
+    beat_if_heard();
   }
 }
 

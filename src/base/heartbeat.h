@@ -69,6 +69,8 @@ constexpr const char* kHeartbeatVariable = "MORAINE_HEARTBEAT";
 // This process' own page.
 HeartbeatPage& heartbeat();
 inline void beat() { heartbeat().beats.fetch_add(1, std::memory_order_relaxed); }
+// The same from where anything may run: nothing in a process that has not said yet what it does. Never an Error.
+void beat_if_heard();
 // What this process does from now on; counts as a beat. The thread that says it speaks for the process.
 void set_activity(Activity activity, int32_t waits_for = -1);
 

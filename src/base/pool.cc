@@ -49,7 +49,7 @@ struct Pool::Shared {
       const int64_t task = next.fetch_add(1, std::memory_order_relaxed);
       if (task >= tasks) return;
       call(function, task, worker);
-      if (worker == 0) beat();
+      if (worker == 0) beat_if_heard();
     }
   }
 
@@ -77,7 +77,6 @@ struct Pool::Shared {
 
 Pool::Pool(int threads) : threads_(threads), shared_(std::make_unique<Shared>()) {
   MR_CHECK(threads >= 1, "threads=%d", threads);
-  heartbeat();  // whose page is an Error if it can not be mapped: not in the middle of a loop
   try {
     for (int worker = 1; worker < threads; ++worker) {
       shared_->workers.push_back(
@@ -96,7 +95,7 @@ void Pool::run(int64_t tasks, const void* function, Call call) {
   if (threads_ == 1 || tasks == 1) {
     for (int64_t task = 0; task < tasks; ++task) {
       call(function, task, 0);
-      beat();
+      beat_if_heard();
     }
     return;
   }
@@ -117,7 +116,7 @@ void Pool::run(int64_t tasks, const void* function, Call call) {
     std::unique_lock<std::mutex> lock(s.mutex);
     s.done.wait(lock, all_done);
   });
-  beat();
+  beat_if_heard();
 }
 
 std::string core_mask() {

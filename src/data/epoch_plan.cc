@@ -62,7 +62,7 @@ struct Packer {
   bool dense(int64_t hole) const { return hole * kHoleShare <= S; }
 
   void pack_window(std::vector<Piece> window) {
-    beat();  // a plan of many documents takes longer than a step
+    beat_if_heard();  // a plan of many documents takes longer than a step
     window.insert(window.end(), rest.begin(), rest.end());
     rest.clear();
     // Stable: pieces of equal length stay shuffled, else neighbours in the dataset meet every
