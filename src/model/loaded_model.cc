@@ -157,7 +157,8 @@ ModelMemory LoadedModel::memory_of_host() const {
 }
 
 std::string LoadedModel::check_memory(const ModelDirectory& directory, const LoadOptions& options) {
-  if (options.device != "cpu") return options.head;
+  // No vocabulary: nothing can be planned, and reading the weights says what is wrong.
+  if (options.device != "cpu" || directory.config().vocab_size < 1) return options.head;
   const std::unique_ptr<LoadedModel> planned = plan(directory, options);
   const int64_t free = options.host_free > 0 ? options.host_free : available_memory_bytes();
   ModelMemory memory = planned->memory_of_host();
