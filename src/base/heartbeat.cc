@@ -2,12 +2,14 @@
 #include "base/heartbeat.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -103,21 +105,30 @@ const char* activity_name(Activity activity) {
 
 namespace {
 
-std::atomic<HeartbeatPage*> heard = nullptr;  // the page, once there is one
+std::atomic<HeartbeatPage*> heard = nullptr;  // the page of this process, once there is one
+std::mutex making;
+
+// A child has not spoken yet, and its parent's page is not its own.
+void forget_page() { heard.store(nullptr, std::memory_order_relaxed); }
+
+HeartbeatPage& make_own_page() {
+  static const int told = pthread_atfork(nullptr, nullptr, forget_page);
+  if (told != 0) throw_error(Code::kIo, "prepare the heartbeat for forks: {}", std::strerror(told));
+  const std::lock_guard lock(making);
+  HeartbeatPage* page = heard.load(std::memory_order_relaxed);
+  if (page == nullptr) heard.store(page = own_page(), std::memory_order_release);
+  return *page;
+}
 
 }  // namespace
 
 HeartbeatPage& heartbeat() {
-  static HeartbeatPage& page = [&]() -> HeartbeatPage& {
-    HeartbeatPage* const own = own_page();
-    heard.store(own, std::memory_order_relaxed);
-    return *own;
-  }();
-  return page;
+  HeartbeatPage* const page = heard.load(std::memory_order_acquire);
+  return page != nullptr ? *page : make_own_page();
 }
 
 void beat_if_heard() {
-  if (HeartbeatPage* const page = heard.load(std::memory_order_relaxed))
+  if (HeartbeatPage* const page = heard.load(std::memory_order_acquire))
     page->beats.fetch_add(1, std::memory_order_relaxed);
 }
 

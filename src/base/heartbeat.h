@@ -66,7 +66,7 @@ static_assert(sizeof(HeartbeatPage) <= 4096);
 
 constexpr const char* kHeartbeatVariable = "MORAINE_HEARTBEAT";
 
-// This process' own page.
+// This process' own page; a child that forks has one of its own.
 HeartbeatPage& heartbeat();
 inline void beat() { heartbeat().beats.fetch_add(1, std::memory_order_relaxed); }
 // The same from where anything may run: nothing in a process that has not said yet what it does. Never an Error.
