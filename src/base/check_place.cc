@@ -37,7 +37,7 @@ void check_folder_place(FileSystem& fs, const std::string& what, const std::stri
   while (!fs.exists(at) && at != parent_path(at)) at = parent_path(at);
   if (!fs.is_directory(at))
     throw_error(Code::kInvalidArgument,
-                "{} {}: {} is a file; wanted a folder, or a name where one can be made", what,
+                "{} {}: {} is no folder; wanted a folder, or a name where one can be made", what,
                 folder, at);
   try_file(fs, what, folder, join_path(at, "place.partial"));
 }

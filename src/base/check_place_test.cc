@@ -59,8 +59,8 @@ TEST_F(Places, OfAFolder) {
   check(folder)();
   check(at("new/deeper"))();
   EXPECT_EQ(fs.list(folder), std::vector<std::string>{"file"});
-  refused(check(at("file")), at("file") + " is a file");
-  refused(check(at("file/new")), at("file") + " is a file");
+  refused(check(at("file")), at("file") + " is no folder");
+  refused(check(at("file/new")), at("file") + " is no folder");
   refused(check("/proc/new/folder"), "wanted a place that can be written to");
 }
 

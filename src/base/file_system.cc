@@ -293,6 +293,13 @@ void FileSystem::write_atomic(const std::string& path, const std::string& conten
   sync_directory(parent_path(path));
 }
 
+void FileSystem::make_durable_directories(const std::string& path) {
+  std::vector<std::string> made;
+  for (std::string at = path; !exists(at); at = parent_path(at)) made.push_back(at);
+  make_directories(path);
+  for (const std::string& at : made) sync_directory(parent_path(at));
+}
+
 std::string read_stream(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail("open", path);

@@ -81,6 +81,9 @@ class FileSystem {
 
   // Writes `path`.partial, syncs, renames: readers see the old file or the new, never a mixture.
   void write_atomic(const std::string& path, const std::string& content);
+
+  // make_directories, and a power cut can not take away again what it has made.
+  void make_durable_directories(const std::string& path);
 };
 
 // For input that a person may send through a pipe: to its end, of a pipe or a device at most kStreamBytesMax.

@@ -318,6 +318,17 @@ TEST_F(Faults, AManifestThatContradictsItsDataFilesIsRefused) {
   }
 }
 
+TEST_F(Faults, APowerCutLeavesFoldersThatWereMadeToLast) {
+  FaultyFileSystem fs(disk());
+  fs.make_directories(folder_.file("a/b"));
+  fs.power_cut(true);
+  EXPECT_FALSE(disk().exists(folder_.file("a")));
+  fs.make_durable_directories(folder_.file("a/b"));
+  fs.make_durable_directories(folder_.file("a/b"));
+  fs.power_cut(true);
+  EXPECT_TRUE(disk().is_directory(folder_.file("a/b")));
+}
+
 // A file of another checkpoint has the same header, and valid bytes.
 TEST_F(Faults, AFileOfAnotherStepIsSeen) {
   const std::string root = folder_.file("run");

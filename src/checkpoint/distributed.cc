@@ -97,7 +97,7 @@ class DistributedWrite {
         [&](const std::vector<std::string>& said) {
           for (const std::string& text : said) plans_.push_back(parse_plan(text));
           check_plans(plans_);
-          make_durable_folder(fs_, root_);
+          fs_.make_durable_directories(root_);
           clear_rubble(fs_, root_);
           fs_.make_directories(partial_);
           return std::string();

@@ -36,13 +36,6 @@ void check_checkpoint_request(const CheckpointInfo& info, std::span<const Checkp
   }
 }
 
-void make_durable_folder(FileSystem& fs, const std::string& root) {
-  std::vector<std::string> made;
-  for (std::string at = root; !fs.exists(at); at = parent_path(at)) made.push_back(at);
-  fs.make_directories(root);
-  for (const std::string& path : made) fs.sync_directory(parent_path(path));
-}
-
 std::vector<ManifestFile> write_carried_files(FileSystem& fs, const std::string& folder,
                                               std::span<const CheckpointFile> files) {
   std::vector<ManifestFile> written;

@@ -20,9 +20,6 @@ namespace moraine {
 // Numbers that are not negative, names of carried files that are plain, free and given once.
 void check_checkpoint_request(const CheckpointInfo& info, std::span<const CheckpointFile> files);
 
-// Makes `root` so that a power cut cannot take it away again.
-void make_durable_folder(FileSystem& fs, const std::string& root);
-
 // Writes and syncs the files carried along.
 std::vector<ManifestFile> write_carried_files(FileSystem& fs, const std::string& folder,
                                               std::span<const CheckpointFile> files);

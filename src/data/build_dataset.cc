@@ -47,7 +47,7 @@ class DatasetWriter {
   // Makes the folder, takes its lock, and refuses what is there and may not be removed: a dataset,
   // or shards of which nothing says that a build that did not end left them.
   void enter() {
-    files_.make_directories(folder_);
+    files_.make_durable_directories(folder_);
     lock_ = FileLock::take(folder_, "build dataset in " + folder_);
     replaces_ = files_.exists(manifest_path());
     if (options_.overwrite) return;

@@ -116,7 +116,7 @@ void write_directory(FileSystem& fs, const std::string& name, const DirectoryCon
   check_room(fs, directory, content);
   // A checkpoint is written under its step's name; a model directory has its own.
   const std::string root = directory + ".partial";
-  fs.make_directories(root);
+  fs.make_durable_directories(root);
   const std::unique_ptr<FileLock> lock = FileLock::take(root, "write model " + directory);
   for (const std::string& name : fs.list(root)) {  // what a killed one leaves
     if (name.starts_with("step-") || name == kLockName) continue;

@@ -477,7 +477,7 @@ class SuperviseLoop {
 
 SuperviseResult supervise(FileSystem& fs, const SupervisePlan& plan) {
   ::signal(SIGPIPE, SIG_IGN);  // of an agent, or of who reads the log, that is gone
-  fs.make_directories(plan.folder);
+  fs.make_durable_directories(plan.folder);
   return SuperviseLoop(fs, plan).run();
 }
 

@@ -128,7 +128,7 @@ void take_up_machine(Run& run) {
   run.machine = before ? *before : measure_machine_quick(run.pool);
   if (o.kept == nullptr || before) return;
   try {
-    run.fs.make_directories(o.out);
+    run.fs.make_durable_directories(o.out);
     save_machine(run.fs, own, run.machine);
   } catch (const Error&) {
     return;  // the next rank 0 measures again; what else does not fit on the disk is said elsewhere
@@ -229,7 +229,7 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   run->trainer = std::make_unique<Trainer>(run->arena, run->pool, config, timeline, run->ranks,
                                            agreed_options(*run));
   if (run->first()) {
-    fs.make_directories(options.out);
+    fs.make_durable_directories(options.out);
     run->lock = take_folder(*run);
   }
   if (config.checkpoint.memory_every_steps > 0 || moves(config) ||

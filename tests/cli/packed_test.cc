@@ -129,7 +129,7 @@ TEST_F(PackedCli, CheapChecksComeBeforeVerifying) {
       quantize({file("q8"), "--type", "q8", "--reference", source_path("tests/golden/native-swa")}),
       "of the same model");
   refused(quantize({file("q8"), "--type", "q8", "--input", file("nothing.txt")}), "no tokenizer");
-  refused(quantize({data + "/q8", "--type", "q8"}), data + " is a file; wanted a folder");
+  refused(quantize({data + "/q8", "--type", "q8"}), data + " is no folder; wanted a folder");
   for (const char* more : {"--no-report", "--json"}) {
     const Ended ended = run_program(folder.path(), quantize({file("q8"), "--type", "q8", more}));
     EXPECT_EQ(ended.exit_code, 12) << ended.err;

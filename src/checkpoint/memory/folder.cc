@@ -14,7 +14,6 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/resident.h"
-#include "checkpoint/partial_folder.h"
 
 namespace moraine {
 namespace {
@@ -60,7 +59,7 @@ std::string make_memory_id(FileSystem& fs, const std::string& run_root) {
   std::string id;
   for (int i = 0; i < 4; ++i) id += fmt::format("{:08x}", device());
   id += "\n";
-  make_durable_folder(fs, run_root);
+  fs.make_durable_directories(run_root);
   fs.write_atomic(join_path(run_root, kIdFile), id);
   return id;
 }
