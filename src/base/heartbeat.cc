@@ -63,10 +63,14 @@ void mark_moment(HeartbeatPage& page, Activity activity) {
   if (activity == Activity::kComputing) mark_first(page.computed_at);
 }
 
+const char* page_name() {
+  const char* const path = std::getenv(kHeartbeatVariable);
+  return path == nullptr ? "" : path;
+}
+
 HeartbeatPage* own_page() {
-  const char* path = std::getenv(kHeartbeatVariable);
-  const bool is_named = path != nullptr && *path != '\0';
-  HeartbeatPage* page = is_named ? map_file(path) : map_page(-1, "");
+  const char* const path = page_name();
+  HeartbeatPage* page = *path != '\0' ? map_file(path) : map_page(-1, "");
   if (page == nullptr)
     throw_error(Code::kIo,
                 "{}={}: there is no such file; wanted the one that the watcher has made, or the "
@@ -121,6 +125,8 @@ HeartbeatPage& make_own_page() {
 }
 
 }  // namespace
+
+bool is_watched() { return *page_name() != '\0'; }
 
 HeartbeatPage& heartbeat() {
   HeartbeatPage* const page = heard.load(std::memory_order_acquire);

@@ -65,6 +65,7 @@ struct HeartbeatPage {
 static_assert(sizeof(HeartbeatPage) <= 4096);
 
 constexpr const char* kHeartbeatVariable = "MORAINE_HEARTBEAT";
+bool is_watched();  // the variable names a file: a supervisor has started this process
 
 // This process' own page; a child that forks has one of its own.
 HeartbeatPage& heartbeat();

@@ -6,6 +6,7 @@
 #include "base/asked_flip.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -156,6 +157,7 @@ void cmd_train(const CommandLine& line) {
   listen_for_signals();
   obey_flips();
   options.stop_signal = ranks.stop_signal = &stop_signal;
+  options.is_watched = is_watched();
   if (!ranks.rendezvous.empty()) ranks.times = rail_times(config.parallel);
   ranks.replace_seconds = config.parallel.replace_seconds;
   if (ranks.rails.empty() && !ranks.rendezvous.empty()) ranks.rails = config.parallel.rails;

@@ -186,9 +186,9 @@ TrainerOptions agreed_options(Run& run) {
 // ends. The other ranks wait meanwhile.
 std::unique_ptr<FileLock> take_folder(const Run& run) {
   constexpr double kLeaseSeconds = 120, kAgainSeconds = 0.25;
-  const double patience = run.options.has_newcomers
-                              ? std::min(kLeaseSeconds, run.config.parallel.deadline_seconds / 2)
-                              : 0;
+  const bool goes_on = run.options.has_newcomers || run.options.is_watched;
+  const double patience =
+      goes_on ? std::min(kLeaseSeconds, run.config.parallel.deadline_seconds / 2) : 0;
   const double until = now_seconds() + patience;
   for (;;) {
     try {
@@ -197,6 +197,7 @@ std::unique_ptr<FileLock> take_folder(const Run& run) {
       if (e.code() != Code::kInvalidArgument || patience == 0) throw;
       if (now_seconds() > until) throw_error(Code::kTimeout, "{}", e.what());
     }
+    beat();  // it waits, and does not hang
     std::this_thread::sleep_for(std::chrono::duration<double>(kAgainSeconds));
   }
 }

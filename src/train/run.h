@@ -53,6 +53,7 @@ struct RunOptions {
   // group could be met.
   RunKept* kept = nullptr;
   std::function<bool()> has_newcomers = {};
+  bool is_watched = false;  // by a supervisor, which starts ranks anew that failed
 };
 
 struct RunResult {

@@ -243,7 +243,7 @@ TEST_P(ResumeF32, ANamedCheckpointLeavesNoCopyInMemory) {
   EXPECT_NE(again.log.find("directory=" + out + "/step-4"), std::string::npos) << again.log;
 }
 
-// Of a rank whose host is gone, until its lease ends. Where nobody replaces ranks, a person is told at once.
+// Of a rank whose host is gone, until its lease ends. Where nobody starts ranks anew, a person is told at once.
 TEST_P(ResumeF32, ALockThatOutlivesItsHostIsWaitedFor) {
   RunConfig config = tiny.config(tiny.rich("f32"));
   config.parallel.deadline_seconds = 1;
@@ -251,20 +251,22 @@ TEST_P(ResumeF32, ALockThatOutlivesItsHostIsWaitedFor) {
   const std::string out = tiny.out("run");
   fs.make_directories(out);
   std::unique_ptr<FileLock> lock = FileLock::take(out, "train");
-  const auto run = [&](bool replaced) {
+  const auto run = [&](bool replaced, bool watched) {
     RunOptions options;
     options.out = out;
+    options.is_watched = watched;
     if (replaced) options.has_newcomers = [] { return false; };
     return tiny.train(fs, config, options, 1);
   };
-  EXPECT_EQ(run(false).error.value().code(), Code::kInvalidArgument);
-  EXPECT_EQ(run(true).error.value().code(), Code::kTimeout);
+  EXPECT_EQ(run(false, false).error.value().code(), Code::kInvalidArgument);
+  EXPECT_EQ(run(true, false).error.value().code(), Code::kTimeout);
+  EXPECT_EQ(run(false, true).error.value().code(), Code::kTimeout);
   config.parallel.deadline_seconds = 200;
   std::thread lease([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     lock.reset();
   });
-  EXPECT_TRUE(run(true).result);
+  EXPECT_TRUE(run(false, true).result);
   lease.join();
 }
 
