@@ -21,12 +21,15 @@ constexpr int kLooks = 64;  // at a counter in memory, between two looks at the 
 
 }  // namespace
 
+// A worker that comes late, as one whose core a neighbour has, is not waited for: it finds the loop closed, and its
+// tasks done by others. So what a loop needs is read by those alone that are inside, for whom its end waits.
 struct Pool::Shared {
   std::vector<std::thread> workers;
   std::mutex mutex;
   std::condition_variable start, done;
-  std::atomic<uint64_t> generation{0};  // one more for every loop
-  std::atomic<int> finished{0};         // workers done with this generation
+  // Bits 32 to 63: the number of the loop; 31: whether workers may enter it; 0 to 30: how many are inside.
+  static constexpr uint64_t kOpen = uint64_t{1} << 31, kInside = kOpen - 1;
+  std::atomic<uint64_t> loop{0};
   std::atomic<bool> stop{false};
   SpinWait caller;
 
@@ -35,13 +38,44 @@ struct Pool::Shared {
   Call call = nullptr;
   alignas(64) std::atomic<int64_t> next{0};
 
-  void end() {
+  static uint64_t number(uint64_t loop) { return loop >> 32; }
+
+  void open(int64_t its_tasks, const void* its_function, Call its_call) {
     {
       std::lock_guard<std::mutex> lock(mutex);
-      stop.store(true);
+      tasks = its_tasks;
+      function = its_function;
+      call = its_call;
+      next.store(0, std::memory_order_relaxed);
+      loop.store(((number(loop.load()) + 1) << 32) | kOpen, std::memory_order_release);
     }
     start.notify_all();
-    for (std::thread& worker : workers) worker.join();
+  }
+
+  void close() {
+    loop.fetch_and(~kOpen, std::memory_order_acq_rel);
+    const auto is_left = [this] { return (loop.load(std::memory_order_acquire) & kInside) == 0; };
+    caller.wait(kLooks, is_left, [this, &is_left] {
+      std::unique_lock<std::mutex> lock(mutex);
+      done.wait(lock, is_left);
+    });
+  }
+
+  // Into the loop of now, if it is open; `seen` is its number.
+  bool enter(uint64_t* seen) {
+    uint64_t now = loop.load(std::memory_order_acquire);
+    while ((now & kOpen) != 0 &&
+           !loop.compare_exchange_weak(now, now + 1, std::memory_order_acquire)) {
+    }
+    *seen = number(now);
+    return (now & kOpen) != 0;
+  }
+
+  void leave() {
+    const uint64_t before = loop.fetch_sub(1, std::memory_order_acq_rel);
+    if ((before & (kOpen | kInside)) != 1) return;
+    { std::lock_guard<std::mutex> lock(mutex); }
+    done.notify_one();
   }
 
   void take_tasks(int worker) {
@@ -53,25 +87,31 @@ struct Pool::Shared {
     }
   }
 
-  void work(int worker, int helpers) {
+  void work(int worker) {
     uint64_t seen = 0;
     SpinWait idle;
     while (true) {
       const auto changed = [&] {
-        return generation.load(std::memory_order_acquire) != seen || stop.load();
+        return number(loop.load(std::memory_order_acquire)) != seen || stop.load();
       };
       idle.wait(kLooks, changed, [this, &changed] {
         std::unique_lock<std::mutex> lock(mutex);
         start.wait(lock, changed);
       });
       if (stop.load()) return;
-      seen = generation.load(std::memory_order_acquire);
+      if (!enter(&seen)) continue;
       take_tasks(worker);
-      if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 == helpers) {
-        { std::lock_guard<std::mutex> lock(mutex); }
-        done.notify_one();
-      }
+      leave();
     }
+  }
+
+  void end() {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      stop.store(true);
+    }
+    start.notify_all();
+    for (std::thread& worker : workers) worker.join();
   }
 };
 
@@ -80,7 +120,7 @@ Pool::Pool(int threads) : threads_(threads), shared_(std::make_unique<Shared>())
   try {
     for (int worker = 1; worker < threads; ++worker) {
       shared_->workers.push_back(
-          start_thread("the pool", [this, worker] { shared_->work(worker, threads_ - 1); }));
+          start_thread("the pool", [this, worker] { shared_->work(worker); }));
     }
   } catch (const Error&) {
     shared_->end();
@@ -99,23 +139,9 @@ void Pool::run(int64_t tasks, const void* function, Call call) {
     }
     return;
   }
-  Shared& s = *shared_;
-  {
-    std::lock_guard<std::mutex> lock(s.mutex);
-    s.tasks = tasks;
-    s.function = function;
-    s.call = call;
-    s.next.store(0, std::memory_order_relaxed);
-    s.finished.store(0, std::memory_order_relaxed);
-    s.generation.fetch_add(1, std::memory_order_release);
-  }
-  s.start.notify_all();
-  s.take_tasks(0);
-  const auto all_done = [&] { return s.finished.load(std::memory_order_acquire) == threads_ - 1; };
-  s.caller.wait(kLooks, all_done, [&s, &all_done] {
-    std::unique_lock<std::mutex> lock(s.mutex);
-    s.done.wait(lock, all_done);
-  });
+  shared_->open(tasks, function, call);
+  shared_->take_tasks(0);
+  shared_->close();
   beat_if_heard();
 }
 

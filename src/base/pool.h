@@ -5,6 +5,8 @@
 // core must not hold up the loop); so a task may write only what its index owns, and `worker` may choose
 // scratch memory and nothing else. Then no result depends on the thread count.
 //
+// A loop ends when its tasks have: a worker that came to none of them, as its core was busy, is not waited for.
+//
 // Each task that the caller has run, and each loop, is a beat for who watches the process (base/heartbeat.h).
 //
 // Threads: parallel_for is called from one thread at a time and not from inside a task.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -35,6 +36,32 @@ TEST(Pool, EveryTaskRunsOnceAfterShortWaitsAndLongOnes) {
       ASSERT_EQ(runs, std::vector<int>(runs.size(), 1)) << threads << " threads, loop " << loop;
       if (loop % kLongEvery == 1) usleep(kLongMicroseconds);  // all park
     }
+  }
+}
+
+// Who comes late to one loop takes nothing of it, and none of the next loop's tasks for its own.
+TEST(Pool, ManyShortLoopsWithMoreThreadsThanCores) {
+  constexpr int kThreads = 8, kLoops = 3000;
+  Pool pool(kThreads);
+  for (int loop = 0; loop < kLoops; ++loop) {
+    std::vector<std::atomic<int>> runs(static_cast<size_t>(loop % 3 + 2));
+    pool.parallel_for(std::ssize(runs),
+                      [&](int64_t task, int) { ++runs[static_cast<size_t>(task)]; });
+    for (const std::atomic<int>& run : runs) ASSERT_EQ(run, 1) << loop;
+  }
+}
+
+// A worker may be held up for as long as its core is taken from it: here by a task of its own.
+TEST(Pool, EachLoopWaitsForThoseWhoHaveATask) {
+  constexpr int kThreads = 4;
+  Pool pool(kThreads);
+  for (int loop = 0; loop < 50; ++loop) {
+    std::atomic<int> done = 0;
+    pool.parallel_for(kThreads, [&](int64_t, int worker) {
+      if (worker != 0) usleep(2000);
+      ++done;
+    });
+    ASSERT_EQ(done, kThreads);
   }
 }
 
