@@ -118,6 +118,7 @@ class GrammarState {
     std::vector<uint64_t> mask;
   };
   StackSet after(int32_t token);
+  StackSet after_free(int32_t token);
   std::vector<StackStore::Entry> recent_key() const;
   void remember(std::vector<StackStore::Entry> key, std::span<const uint64_t> mask);
   bool write_place(StackSet set, std::string* place) const;

@@ -134,11 +134,23 @@ bool GrammarState::may_end() const {
 
 bool GrammarState::must_end() const { return may_end() && stacks_.count(now_) == 1; }
 
+// The stacks behind a special token that is free text; kNoStacks where there is none, and where it goes wrong.
+StackSet GrammarState::after_free(int32_t token) {
+  GrammarStep::Entries free;
+  for (int64_t i = 0; i < stacks_.count(now_); ++i) {
+    const StackStore::Entry& entry = stacks_.entry(now_, i);
+    if (entry.frame.node == kBottom) continue;
+    if (grammar_->nodes().nodes[entry.frame.node].kind == Kind::kFreeText) free.push_back(entry);
+  }
+  return GrammarStep(grammar_->nodes(), stacks_).step_all(stacks_.make(&free), trie_->bytes(token));
+}
+
 // The stacks behind a token; kNoStacks if it is not allowed. A special token that stands for text
 // goes only where the grammar has fixed text, or a call begins.
 StackSet GrammarState::after(int32_t token) {
   const std::string_view bytes = trie_->bytes(token);
   if (bytes.empty()) return kNoStacks;
+  if (trie_->is_free(token)) return after_free(token);
   const GrammarNodes& grammar = grammar_->nodes();
   GrammarStep step(grammar, stacks_);
   if (!trie_->is_literal(token)) return step.step_all(now_, bytes);

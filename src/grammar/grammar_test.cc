@@ -14,8 +14,9 @@ namespace moraine {
 namespace {
 
 struct WalkVocabulary {
-  explicit WalkVocabulary(int64_t size, std::vector<int32_t> literal = {})
-      : tokenizer(testing::json_tokenizer(size)), trie(*tokenizer, size + 3, literal) {}
+  explicit WalkVocabulary(int64_t size, std::vector<int32_t> literal = {},
+                          std::vector<int32_t> free = {})
+      : tokenizer(testing::json_tokenizer(size)), trie(*tokenizer, size + 3, literal, free) {}
   std::unique_ptr<Tokenizer> tokenizer;
   TokenTrie trie;
 };
@@ -512,6 +513,36 @@ TEST(ToolGrammar, SpecialTokensSpellFixedTextOnly) {
   EXPECT_TRUE(state.accept_bytes("{\"name\": \"look_up\", \"arguments\": {\"query\": \""));
   expect_exact(&state, v.trie, &mask, "in a string");
   EXPECT_FALSE(testing::is_set(mask, 1));
+}
+
+// As `</think>`, which ends what a model thinks before it calls.
+TEST(ToolGrammar, SpecialTokensOfFreeTextAreInFreeTextOnly) {
+  const WalkVocabulary v(400, {1}, {0});  // <|call|>; <|end|> where text is free
+  ToolGrammar tools = two_tools(ToolGrammar::Choice::kAuto);
+  tools.begin = "<|call|>{\"name\": \"";
+  tools.end = "}";
+  tools.trigger = "<|call|>";
+  GrammarState state(Grammar::of_tool_calls(tools), v.trie);
+  std::vector<uint64_t> mask(v.trie.mask_words());
+  const auto expect_free = [&](bool free, const std::string& so_far) {
+    expect_exact(&state, v.trie, &mask, so_far);
+    EXPECT_EQ(testing::is_set(mask, 0), free) << so_far;
+  };
+  expect_free(true, "");
+  EXPECT_TRUE(state.accept(0));
+  EXPECT_TRUE(state.accept_bytes("a <|ca"));
+  expect_free(true, "the beginning of a trigger");
+  EXPECT_TRUE(state.accept(0));
+  EXPECT_TRUE(state.may_end());
+  EXPECT_TRUE(state.accept(1));
+  expect_free(false, "a call");
+  EXPECT_TRUE(state.accept_bytes("{\"name\": \"look_up\", \"arguments\": {\"query\": \""));
+  expect_free(false, "a string");
+  EXPECT_TRUE(state.accept_bytes("x\"}}"));
+  expect_free(true, "behind a call");
+  tools.choice = ToolGrammar::Choice::kRequired;
+  GrammarState required(Grammar::of_tool_calls(tools), v.trie);
+  EXPECT_FALSE(required.accept(0));
 }
 
 TEST(ToolGrammar, RefusesWhatCannotBeRead) {

@@ -93,7 +93,7 @@ void MaskMaker::make() {
   }
   const StackSet others = stacks_.make(&rest);
   walk(tokens_.trie(), others, 0);
-  add_literal_tokens();
+  add_special_tokens();
 }
 
 StackSet MaskMaker::one(const StackStore::Entry& entry) {
@@ -297,9 +297,11 @@ void MaskMaker::add_free_text(const StackStore::Entry& entry) {
   }
 }
 
-void MaskMaker::add_literal_tokens() {
-  for (const int32_t id : tokens_.literal_tokens()) {
-    if (state_.after(id) != kNoStacks) set(id);
+void MaskMaker::add_special_tokens() {
+  for (const std::span<const int32_t> ids : {tokens_.literal_tokens(), tokens_.free_tokens()}) {
+    for (const int32_t id : ids) {
+      if (state_.after(id) != kNoStacks) set(id);
+    }
   }
 }
 

@@ -5,7 +5,8 @@
 //   in an automaton   the trie is walked with the automaton alone, which is shared (MaskCache); where it
 //                     ends inside a token, the walk goes on with what is below
 //   name of a member  as a string, less the tokens that spell a declared name
-//   free text         all tokens, less those in which a call begins and goes wrong
+//   free text         all tokens, less those in which a call begins and goes wrong; of the special ones, those that
+//                     are named for it
 //   elsewhere         the trie is walked with the stacks; few bytes fit there
 #pragma once
 
@@ -31,7 +32,7 @@ class MaskMaker {
   void add_automaton(const StackStore::Entry& entry);
   void add_key(const StackStore::Entry& entry);
   void add_free_text(const StackStore::Entry& entry);
-  void add_literal_tokens();
+  void add_special_tokens();
 
   // Tokens of `trie` below `root` that fit `set`.
   void walk(const ByteTrie& trie, StackSet set, int32_t root);

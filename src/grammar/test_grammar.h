@@ -6,6 +6,7 @@
 #include <regex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/pool.h"
@@ -16,7 +17,9 @@
 namespace moraine::testing {
 
 // Trained on texts that JSON is made of; tokens hold quotes, escapes and parts of characters.
-inline std::unique_ptr<Tokenizer> json_tokenizer(int64_t vocab_size) {
+inline std::unique_ptr<Tokenizer> json_tokenizer(int64_t vocab_size,
+                                                 std::vector<std::string> special_tokens = {
+                                                     "<|end|>", "<|call|>"}) {
   const std::string kTexts[] = {
       "{\"name\": \"Ada Lovelace\", \"age\": 36, \"tags\": [\"a\", \"b\"], \"ok\": true}",
       "{\"name\":\"Z\\u00e9\\n\\\"quoted\\\"\",\"age\":-12.5e3,\"tags\":[],\"x\":null,\"ok\":"
@@ -30,7 +33,7 @@ inline std::unique_ptr<Tokenizer> json_tokenizer(int64_t vocab_size) {
   Pool pool(1);
   BpeTrainOptions options;
   options.vocab_size = vocab_size;
-  options.special_tokens = {"<|end|>", "<|call|>"};
+  options.special_tokens = std::move(special_tokens);
   options.min_frequency = 1;
   options.pattern = "[^ ]{1,12}| ?[^ ]{1,6}| +";
   const std::string json = train_bpe(

@@ -22,6 +22,18 @@ std::string bytes_of_token(const Tokenizer& tokenizer, int32_t id) {
   return out + state.held;
 }
 
+// Those of `ids` that are special tokens with a logit, each once, ascending.
+std::vector<int32_t> special_tokens(const Tokenizer& tokenizer, int64_t vocab_size,
+                                    std::span<const int32_t> ids) {
+  std::vector<int32_t> found;
+  for (const int32_t id : ids) {
+    if (id >= 0 && id < vocab_size && tokenizer.is_special(id)) found.push_back(id);
+  }
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
 // A token from the border of two characters of a string on.
 struct StringWalk {
   int32_t characters = 0;  // whole ones
@@ -107,23 +119,21 @@ int32_t ByteTrie::find(std::string_view bytes, int32_t from) const {
 }
 
 TokenTrie::TokenTrie(const Tokenizer& tokenizer, int64_t vocab_size,
-                     std::span<const int32_t> literal_tokens)
+                     std::span<const int32_t> literal_tokens, std::span<const int32_t> free_tokens)
     : vocab_size_(vocab_size), begin_{0} {
   MR_CHECK(vocab_size > 0 && vocab_size < (int64_t{1} << 31), "vocab_size=%ld", long(vocab_size));
-  for (const int32_t id : literal_tokens) {
-    if (id >= 0 && id < vocab_size && tokenizer.is_special(id)) literal_.push_back(id);
-  }
-  std::sort(literal_.begin(), literal_.end());
-  literal_.erase(std::unique(literal_.begin(), literal_.end()), literal_.end());
+  literal_ = special_tokens(tokenizer, vocab_size, literal_tokens);
+  free_ = special_tokens(tokenizer, vocab_size, free_tokens);
   for (int32_t id = 0; id < vocab_size; ++id) {
-    if (!tokenizer.is_special(id) || is_literal(id)) text_ += bytes_of_token(tokenizer, id);
+    if (!tokenizer.is_special(id) || is_literal(id) || is_free(id))
+      text_ += bytes_of_token(tokenizer, id);
     longest_ = std::max(longest_, static_cast<int64_t>(text_.size()) - begin_.back());
     begin_.push_back(static_cast<int64_t>(text_.size()));
   }
   ordinary_.assign(mask_words(), 0);
   std::vector<ByteTrie::Entry> entries;
   for (int32_t id = 0; id < vocab_size; ++id) {
-    if (bytes(id).empty() || is_literal(id)) continue;
+    if (bytes(id).empty() || is_literal(id) || is_free(id)) continue;
     entries.push_back({bytes(id), id});
     set_bit(ordinary_, id);
   }
@@ -138,6 +148,10 @@ std::string_view TokenTrie::bytes(int32_t id) const {
 
 bool TokenTrie::is_literal(int32_t id) const {
   return std::binary_search(literal_.begin(), literal_.end(), id);
+}
+
+bool TokenTrie::is_free(int32_t id) const {
+  return std::binary_search(free_.begin(), free_.end(), id);
 }
 
 void TokenTrie::sort_into_string_tokens() {
@@ -183,7 +197,7 @@ std::vector<int32_t> TokenTrie::holding(std::string_view text) const {
       at = text_.find(text, at + 1);  // it begins in one token and ends in another
       continue;
     }
-    if (!is_literal(id)) found.push_back(id);
+    if (!is_literal(id) && !is_free(id)) found.push_back(id);
     at = text_.find(text, begin_[id + 1]);
   }
   return found;

@@ -3,7 +3,8 @@
 //   ordinary tokens  in the trie with what they add to a text that has begun; they are in masks
 //   special tokens   in no mask, but for those named in `literal_tokens`: these are in masks where
 //                    a grammar has fixed text that they spell (`<tool_call>`), never inside a
-//                    JSON string
+//                    JSON string; and those named in `free_tokens` (`</think>`): these are in masks
+//                    where a grammar has free text, and nowhere else
 //   other ids        (no text, or past the tokenizer's last) in no mask
 //
 // Nodes stand in preorder, so a node's subtree is the range [node, nodes[node].next), and the
@@ -71,7 +72,8 @@ class TokenTrie {
  public:
   // vocab_size: the number of logits; may be larger or smaller than the tokenizer's.
   TokenTrie(const Tokenizer& tokenizer, int64_t vocab_size,
-            std::span<const int32_t> literal_tokens = {});
+            std::span<const int32_t> literal_tokens = {},
+            std::span<const int32_t> free_tokens = {});  // none of them in both
 
   int64_t vocab_size() const { return vocab_size_; }
   int64_t mask_words() const { return (vocab_size_ + 63) / 64; }
@@ -81,6 +83,8 @@ class TokenTrie {
   int64_t longest() const { return longest_; }  // bytes of the longest token
   bool is_literal(int32_t id) const;            // one of `literal_tokens`
   std::span<const int32_t> literal_tokens() const { return literal_; }
+  bool is_free(int32_t id) const;  // one of `free_tokens`
+  std::span<const int32_t> free_tokens() const { return free_; }
 
   const ByteTrie& trie() const { return trie_; }  // of ordinary tokens
   const StringTokens& in_string() const { return in_string_; }
@@ -93,9 +97,9 @@ class TokenTrie {
 
   int64_t vocab_size_;
   int64_t longest_ = 0;
-  std::string text_;            // all bytes, by id
-  std::vector<int64_t> begin_;  // [vocab_size + 1]
-  std::vector<int32_t> literal_;
+  std::string text_;                     // all bytes, by id
+  std::vector<int64_t> begin_;           // [vocab_size + 1]
+  std::vector<int32_t> literal_, free_;  // ascending
   std::vector<uint64_t> ordinary_;
   ByteTrie trie_;
   StringTokens in_string_;

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "grammar/test_grammar.h"
 #include "infer/token_filter.h"
 #include "server/conversation.h"
 #include "server/test_server.h"
@@ -264,6 +265,37 @@ TEST(Chat, CallsInXmlAreHeldToTheirSchema) {
 }
 
 // oneOf of alternatives that do not exclude each other: read as anyOf, or refused if the client says strict.
+TEST(Chat, WhatIsThoughtEndsWhereToolsAreDeclared) {
+  const auto tokenizer = testing::json_tokenizer(
+      400, {"<|end|>", "<think>", "</think>", "<tool_call>", "</tool_call>", "<|python_tag|>"});
+  const ToolUse use{.tools = Json::array({weather_tool()})};
+  for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kLlama}) {
+    SCOPED_TRACE(tool_format_name(format));
+    const auto trie = tool_token_trie(*tokenizer, tokenizer->vocabulary_size(), format);
+    GrammarState state(Grammar::of_tool_calls(tool_grammar(use, format)), *trie);
+    std::vector<uint64_t> mask(static_cast<size_t>(trie->mask_words()));
+    const auto may = [&](const char* token) {
+      state.allowed(mask);
+      return testing::is_set(mask, tokenizer->id_of(token));
+    };
+    EXPECT_TRUE(may("<think>"));
+    ASSERT_TRUE(state.accept(tokenizer->id_of("<think>")));
+    ASSERT_TRUE(state.accept_bytes("Rome?"));
+    EXPECT_TRUE(may("</think>"));
+    EXPECT_FALSE(may("<|end|>")) << "an end is the engine's, as may_end says";
+    EXPECT_TRUE(state.may_end());
+    EXPECT_EQ(may("<|python_tag|>"), format == ToolFormat::kLlama);
+    ASSERT_TRUE(state.accept(tokenizer->id_of("</think>")));
+    EXPECT_EQ(may("<tool_call>"), format == ToolFormat::kHermes);
+    EXPECT_FALSE(may("</tool_call>"));
+    if (format != ToolFormat::kHermes) continue;
+    ASSERT_TRUE(state.accept(tokenizer->id_of("<tool_call>")));
+    EXPECT_FALSE(may("</think>"));
+    ASSERT_TRUE(state.accept_bytes("\n{\"name\": \"weather\", \"arguments\": {}}\n"));
+    EXPECT_TRUE(may("</tool_call>"));
+  }
+}
+
 TEST(Chat, StrictHoldsWhatItSays) {
   TestServer server;
   const Json schema = {{"oneOf", {{{"type", "integer"}}, {{"type", "number"}}}}};

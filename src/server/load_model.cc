@@ -14,6 +14,7 @@
 #include "server/answer.h"
 #include "server/chat_prompt.h"
 #include "server/engine_generator.h"
+#include "server/tool_grammar.h"
 
 namespace moraine {
 namespace {
@@ -81,16 +82,6 @@ void add_chat(FileSystem& fs, const ServeModelOptions& options, const std::strin
     add_end(token, config, &m->end_ids);
   else
     m->turn_end = end;
-}
-
-std::shared_ptr<const TokenTrie> make_trie(const Tokenizer& tokenizer, const ModelConfig& config) {
-  std::vector<int32_t> literal;
-  for (const char* tag : {"<tool_call>", "</tool_call>", "<zyphra_tool_call>",
-                          "</zyphra_tool_call>", "[TOOL_CALLS]"}) {
-    const int32_t id = tokenizer.id_of(tag);
-    if (id >= 0 && id < config.vocab_size && tokenizer.is_special(id)) literal.push_back(id);
-  }
-  return std::make_shared<TokenTrie>(tokenizer, config.vocab_size, literal);
 }
 
 // Of the weights of all ranks of this host, if they are read, not mapped.
@@ -183,7 +174,7 @@ std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs, const Serve
   const int64_t bos = config.bos_id >= 0 ? config.bos_id : m->tokenizer->bos_id();
   m->start_id = static_cast<int32_t>(bos >= 0 ? bos : m->end_ids.empty() ? -1 : m->end_ids.front());
   add_chat(fs, o, directory.path(), config, m.get());
-  m->token_trie = make_trie(*m->tokenizer, config);
+  m->token_trie = tool_token_trie(*m->tokenizer, config.vocab_size, m->tool_format);
   const int64_t grammar_bytes = o.grammar_mib << 20;
   m->grammars = std::make_shared<GrammarCache>(
       GrammarCacheBytes{.grammars = grammar_bytes / 4, .masks = grammar_bytes - grammar_bytes / 4});

@@ -2,6 +2,9 @@
 #include "server/tool_grammar.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <string_view>
+#include <vector>
 
 #include "grammar/tagged_parameters.h"
 #include "server/request_error.h"
@@ -56,6 +59,13 @@ void set_tags(ToolFormat format, ToolGrammar* g) {
   g->end = "</function>\n</" + tag;
 }
 
+std::vector<int32_t> ids_of(const Tokenizer& tokenizer,
+                            std::initializer_list<std::string_view> texts) {
+  std::vector<int32_t> ids;
+  for (const std::string_view text : texts) ids.push_back(tokenizer.id_of(text));
+  return ids;
+}
+
 }  // namespace
 
 bool writes_tags(const ToolUse& use, ToolFormat format) {
@@ -85,6 +95,16 @@ ToolGrammar tool_grammar(const ToolUse& use, ToolFormat format) {
     g.name = use.name;
   }
   return g;
+}
+
+std::shared_ptr<const TokenTrie> tool_token_trie(const Tokenizer& tokenizer, int64_t vocab_size,
+                                                 ToolFormat format) {
+  const std::vector<int32_t> literal = ids_of(
+      tokenizer,
+      {"<tool_call>", "</tool_call>", "<zyphra_tool_call>", "</zyphra_tool_call>", "[TOOL_CALLS]"});
+  std::vector<int32_t> free = ids_of(tokenizer, {"<think>", "</think>"});
+  if (format == ToolFormat::kLlama) free.push_back(tokenizer.id_of("<|python_tag|>"));
+  return std::make_shared<TokenTrie>(tokenizer, vocab_size, literal, free);
 }
 
 }  // namespace moraine

@@ -1,8 +1,12 @@
 // ToolGrammar of a format: the fixed texts around calls, as the formats of chat/tool_calls.h are written.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+
 #include "chat/tool_calls.h"
 #include "grammar/grammar.h"
+#include "grammar/token_trie.h"
 #include "server/conversation.h"
 
 namespace moraine {
@@ -12,5 +16,10 @@ bool writes_tags(const ToolUse& use, ToolFormat format);
 
 // Errors: RequestError for a format without calls.
 ToolGrammar tool_grammar(const ToolUse& use, ToolFormat format);
+
+// The vocabulary for grammars. Of its special tokens those that spell such a text count there, and those that stand
+// around what is thought, or before a call whose grammar begins behind it, in text that is free; no others count.
+std::shared_ptr<const TokenTrie> tool_token_trie(const Tokenizer& tokenizer, int64_t vocab_size,
+                                                 ToolFormat format);
 
 }  // namespace moraine
