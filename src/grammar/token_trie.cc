@@ -5,22 +5,11 @@
 
 #include "base/check.h"
 #include "grammar/string_state.h"
-#include "tokenizer/decoder.h"
 
 namespace moraine {
 namespace {
 
 void set_bit(std::span<uint64_t> mask, int32_t id) { mask[id >> 6] |= uint64_t{1} << (id & 63); }
-
-// What a token adds to a text that has begun.
-std::string bytes_of_token(const Tokenizer& tokenizer, int32_t id) {
-  DecoderState state;
-  state.tokens = 1;
-  state.at_start = false;
-  std::string out;
-  tokenizer.decode_next(id, false, &state, &out);
-  return out + state.held;
-}
 
 // Those of `ids` that are special tokens with a logit, each once, ascending.
 std::vector<int32_t> special_tokens(const Tokenizer& tokenizer, int64_t vocab_size,
@@ -126,7 +115,7 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer, int64_t vocab_size,
   free_ = special_tokens(tokenizer, vocab_size, free_tokens);
   for (int32_t id = 0; id < vocab_size; ++id) {
     if (!tokenizer.is_special(id) || is_literal(id) || is_free(id))
-      text_ += bytes_of_token(tokenizer, id);
+      text_ += tokenizer.token_bytes(id);
     longest_ = std::max(longest_, static_cast<int64_t>(text_.size()) - begin_.back());
     begin_.push_back(static_cast<int64_t>(text_.size()));
   }

@@ -156,6 +156,27 @@ std::unique_ptr<Tokenizer> letters() {
       "letters");
 }
 
+// As Llama 2's: the first space of a text is dropped, of which an answer is no beginning.
+TEST_P(Generate, TheTextIsWhatTheAnswerAddsToThePrompts) {
+  std::string vocabulary = "\"▁a\":0,\"b\":1";
+  for (int i = 2; i < 320; ++i) vocabulary += fmt::format(",\"▁w{}\":{}", i, i);
+  const auto tokenizer = Tokenizer::parse(
+      R"({"version":"1.0","added_tokens":[],"normalizer":null,"pre_tokenizer":null,"post_processor":null,
+      "decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},
+      {"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]},
+      "model":{"type":"BPE","vocab":{)" +
+          vocabulary + R"(},"merges":[]}})",
+      "words");
+  const auto m = load(GetParam());
+  const GenerateResult got = run(*m, request(), tokenizer.get());
+  const std::vector<int32_t> prompt = request().prompt;
+  std::vector<int32_t> all = prompt;
+  all.insert(all.end(), got.tokens.begin(), got.tokens.end());
+  EXPECT_EQ(tokenizer->decode(prompt, true) + got.text, tokenizer->decode(all, true));
+  ASSERT_GT(got.tokens.front(), 1);
+  EXPECT_EQ(got.text[0], ' ');
+}
+
 TEST_P(Generate, StopStringsCutTheTextAndNeverLeak) {
   const auto m = load(GetParam());
   const auto tokenizer = letters();

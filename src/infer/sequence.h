@@ -16,7 +16,7 @@ struct Sequence {
         request(std::move(what)),
         listener(std::move(who)),
         tokens(request.prompt),
-        text(tokenizer, request.stop, request.special_text) {
+        text(tokenizer, request.stop, request.special_text, tokens) {
     if (!request.sampling.penalizes()) return;
     for (const int32_t token : tokens) counts.add_prompt(token);
   }

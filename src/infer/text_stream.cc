@@ -6,9 +6,9 @@
 namespace moraine {
 
 TextStream::TextStream(const Tokenizer* tokenizer, const std::vector<std::string>& stop,
-                       bool special_text)
+                       bool special_text, std::span<const int32_t> prompt)
     : stop_(stop) {
-  if (tokenizer != nullptr) decoder_.emplace(*tokenizer, /*skip_special=*/!special_text);
+  if (tokenizer != nullptr) decoder_.emplace(*tokenizer, /*skip_special=*/!special_text, prompt);
 }
 
 bool TextStream::add(int32_t token, std::string* piece) {

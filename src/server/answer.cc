@@ -22,10 +22,6 @@ const char* finish_reason(const AnswerChoice& choice, const char* calls) {
   return choice.call_ids.empty() && choice.reply.calls.empty() ? "stop" : calls;
 }
 
-std::string token_bytes(const Tokenizer& tokenizer, int32_t id) {
-  return tokenizer.decode(std::span<const int32_t>(&id, 1), /*skip_special=*/false);
-}
-
 double json_logprob(double logprob) {
   constexpr double kLeast = -9999;  // what OpenAI writes for impossible
   return std::isnan(logprob) ? kLeast : std::max(logprob, kLeast);

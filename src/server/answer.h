@@ -80,8 +80,6 @@ std::string sse_event(const std::string& event, const Json& data);
 // "length" or "stop", or `calls` if tools were called.
 const char* finish_reason(const AnswerChoice& choice, const char* calls = "tool_calls");
 
-// The bytes of one token; "<0x..>" and the like as the byte that they stand for.
-std::string token_bytes(const Tokenizer& tokenizer, int32_t id);
 // A finite number for JSON: at least -9999.
 double json_logprob(double logprob);
 // "chatcmpl-" and 24 random letters and digits.

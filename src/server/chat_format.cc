@@ -27,7 +27,7 @@ struct ChatWriter {
             {"choices", std::move(choices)}};
   }
   Json token_json(int32_t token, double logprob) const {
-    const std::string bytes = token_bytes(*format.model->tokenizer, token);
+    const std::string bytes = format.model->tokenizer->token_bytes(token);
     Json list = Json::array();
     for (char c : bytes) list.push_back(static_cast<uint8_t>(c));
     return {{"token", to_valid_utf8(bytes)},

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "server/repeated_event.h"
+#include "tokenizer/decoder.h"
 
 namespace moraine {
 namespace {
@@ -18,9 +19,10 @@ int64_t characters(const std::string& text) {
   return count;
 }
 
-// A token as a name: its text, or its bytes where they are no text, so that two tokens never have one name.
+// A token as a name: its text within a text, or its bytes where they are no text, so that two tokens never have one
+// name.
 std::string token_name(const Tokenizer& tokenizer, int32_t id) {
-  const std::string bytes = token_bytes(tokenizer, id);
+  const std::string bytes = tokenizer.token_bytes(id);
   if (first_invalid_utf8(bytes) < 0 && !bytes.empty()) return bytes;
   if (bytes.empty()) return std::string(tokenizer.token_text(id));
   std::string name = "bytes:";
@@ -28,11 +30,17 @@ std::string token_name(const Tokenizer& tokenizer, int32_t id) {
   return name;
 }
 
+// Where in a text a token begins.
+struct TextPlace {
+  int64_t characters = 0;
+  DecoderState state{};
+};
+
 struct CompletionsWriter {
   CompletionsFormat format;
   std::string id = random_id("cmpl-");
   int64_t created = static_cast<int64_t>(unix_seconds());
-  std::vector<int64_t> offsets{};  // of each choice's next token, in characters
+  std::vector<TextPlace> places{};  // of each choice's next token
   std::map<int64_t, RepeatedEvent>
       text_events{};  // of each choice, if there are no log-probabilities
 
@@ -52,8 +60,16 @@ struct CompletionsWriter {
     if (!top.contains(name)) top[name] = json_logprob(score.chosen.logprob);
     return top;
   }
+  // That a token adds to a text; names of special tokens are not a part of it where it begins.
+  int64_t characters_of(int32_t token, DecoderState* state) const {
+    const Tokenizer& tokenizer = *format.model->tokenizer;
+    if (tokenizer.is_special(token)) return characters(tokenizer.token_bytes(token));
+    std::string text;
+    tokenizer.decode_next(token, /*skip_special=*/true, state, &text);
+    return characters(text);
+  }
   // Adds tokens to {"tokens", "token_logprobs", "top_logprobs", "text_offset"}.
-  void add_token(const TokenScore& score, bool first_of_prompt, int64_t* offset, Json* out) const {
+  void add_token(const TokenScore& score, bool first_of_prompt, TextPlace* place, Json* out) const {
     Json& o = *out;
     const std::string name = token_name(*format.model->tokenizer, score.chosen.token);
     o["tokens"].push_back(name);
@@ -61,8 +77,8 @@ struct CompletionsWriter {
                                                   : Json(json_logprob(score.chosen.logprob)));
     if (format.logprobs > 0)
       o["top_logprobs"].push_back(first_of_prompt ? Json(nullptr) : top_of(score));
-    o["text_offset"].push_back(*offset);
-    *offset += characters(token_bytes(*format.model->tokenizer, score.chosen.token));
+    o["text_offset"].push_back(place->characters);
+    place->characters += characters_of(score.chosen.token, &place->state);
   }
   Json no_tokens() const {
     return {{"tokens", Json::array()},
@@ -70,21 +86,23 @@ struct CompletionsWriter {
             {"top_logprobs", format.logprobs > 0 ? Json::array() : Json(nullptr)},
             {"text_offset", Json::array()}};
   }
-  int64_t& offset_of(const AnswerChoice& choice) {
-    if (offsets.size() <= static_cast<size_t>(choice.index))
-      offsets.resize(static_cast<size_t>(choice.index) + 1);
-    return offsets[static_cast<size_t>(choice.index)];
+  TextPlace& place_of(const AnswerChoice& choice) {
+    TextPlace begun;
+    if (!format.echo) begun.state.tokens = 1, begun.state.at_start = false;
+    if (places.size() <= static_cast<size_t>(choice.index))
+      places.resize(static_cast<size_t>(choice.index) + 1, begun);
+    return places[static_cast<size_t>(choice.index)];
   }
   Json logprobs_of(AnswerChoice& choice, bool with_prompt, bool with_answer) {
     if (format.logprobs < 0) return nullptr;
     Json out = no_tokens();
-    int64_t& offset = offset_of(choice);
+    TextPlace& place = place_of(choice);
     if (with_prompt) {
-      add_token({.chosen = {.token = choice.first_token}, .top = {}}, true, &offset, &out);
-      for (const TokenScore& score : choice.prompt.scores) add_token(score, false, &offset, &out);
+      add_token({.chosen = {.token = choice.first_token}, .top = {}}, true, &place, &out);
+      for (const TokenScore& score : choice.prompt.scores) add_token(score, false, &place, &out);
     }
     if (with_answer) {
-      for (const TokenScore& score : choice.tokens) add_token(score, false, &offset, &out);
+      for (const TokenScore& score : choice.tokens) add_token(score, false, &place, &out);
       choice.tokens.clear();
     }
     return out;
@@ -94,7 +112,7 @@ struct CompletionsWriter {
   }
   Json whole(std::vector<AnswerChoice>& choices, const Usage& usage) {
     Json list = Json::array();
-    offsets.clear();
+    places.clear();
     for (AnswerChoice& choice : choices) {
       const std::string text = (format.echo ? prompt_text(choice) : "") + choice.text;
       list.push_back({{"index", choice.index},

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "server/chat_format.h"
+#include "server/completions_format.h"
 #include "server/test_server.h"
 
 namespace moraine {
@@ -307,6 +309,47 @@ TEST(Completions, StrangeBodiesAreRefused) {
   };
   EXPECT_EQ(status(members(20)), 200);
   EXPECT_EQ(status(members(21)), 400);
+}
+
+// The names and bytes of tokens within a text: "the" and " the" are two.
+TEST(Completions, TokensOfSpacedWordsKeepTheirSpaces) {
+  auto model = std::make_shared<ServedModel>();
+  model->tokenizer = Tokenizer::load(posix_file_system(),
+                                     testing::source_path("tests/golden/tokenizer/llama2.json"));
+  const auto named = [&](bool echo) {
+    const std::vector<int32_t> ids = model->tokenizer->encode("a the and", false);
+    std::vector<AnswerChoice> choices(1);
+    choices[0].first_token = ids[0];
+    for (const int32_t id : ids) {
+      if (!echo || id != ids[0]) choices[0].tokens.push_back({.chosen = {.token = id}, .top = {}});
+    }
+    const AnswerFormat format =
+        completions_format({.model = model, .echo = echo, .logprobs = 0, .prompt_texts = {"a"}});
+    return format.whole(choices, {})["choices"][0]["logprobs"];
+  };
+  const auto join = [](const Json& tokens) {
+    std::string text;
+    for (const Json& token : tokens) text += token.get<std::string>();
+    return text;
+  };
+  for (const bool echo : {false, true}) {
+    const Json logprobs = named(echo);
+    EXPECT_EQ(join(logprobs["tokens"]), " a the and") << echo;
+    const std::string text = echo ? "a the and" : " a the and";  // the beginning of it, or not
+    for (size_t i = 1; i < logprobs["tokens"].size(); ++i) {
+      const std::string& token = logprobs["tokens"][i].text();
+      EXPECT_EQ(text.substr(logprobs["text_offset"][i].get<size_t>(), token.size()), token);
+    }
+  }
+  ASSERT_GE(model->tokenizer->id_of("\u2581the"), 0);
+  AnswerChoice choice;
+  choice.tokens.push_back({.chosen = {.token = model->tokenizer->id_of("\u2581the")}, .top = {}});
+  std::vector<AnswerChoice> choices;
+  choices.push_back(std::move(choice));
+  const Json chat = chat_format({.model = model, .logprobs = 0}).whole(choices, {});
+  const Json& token = chat["choices"][0]["logprobs"]["content"][0];
+  EXPECT_EQ(token["token"], " the");
+  EXPECT_EQ(token["bytes"], Json::array({32, 116, 104, 101}));
 }
 
 }  // namespace

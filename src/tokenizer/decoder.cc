@@ -83,6 +83,11 @@ bool Decoder::output_stripped() const {
          std::any_of(steps_.begin(), steps_.end(), is_fuse);
 }
 
+bool Decoder::settled(const DecoderState& state) const {
+  if (state.tokens == 0 || !output_stripped()) return state.tokens > 0;
+  return !state.at_start && steps_.back().stop == 0;
+}
+
 void Decoder::decode(std::string_view token, DecoderState* state, std::string* out) const {
   const bool first = state->tokens++ == 0;
   std::string text;

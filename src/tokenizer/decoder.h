@@ -42,6 +42,8 @@ class Decoder {
   void add(DecoderStep step) { steps_.push_back(std::move(step)); }
   // Whether the last step is Strip after Fuse: nothing may follow it.
   bool output_stripped() const;
+  // Whether further tokens leave a state as it is, so that what comes next no longer depends on them.
+  bool settled(const DecoderState& state) const;
   bool separate_tokens = false;  // no decoder in the file: a space between tokens
 
   // Appends the bytes that `token` adds to the output. What Strip may take from the end waits for

@@ -3,6 +3,8 @@
 // added token's rule, the post-processor or the decoder differs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -62,6 +64,24 @@ TEST_P(Golden, StreamsTheSameTextInWholeCharacters) {
       all += piece;
     }
     EXPECT_EQ(all + stream.finish(), c["skipped"].get<std::string>()) << c["text"];
+  }
+}
+
+// What is streamed behind a text is what the whole has more than that, wherever it is cut.
+TEST_P(Golden, StreamsWhatIsAddedToATextBefore) {
+  for (const Json& c : cases_) {
+    const auto ids = c["special_ids"].get<std::vector<int32_t>>();
+    for (const bool skip : {false, true}) {
+      const std::string all = tokenizer_->decode(ids, skip);
+      for (size_t cut = 0; cut <= std::min<size_t>(ids.size(), 12); ++cut) {
+        const std::span<const int32_t> whole(ids), before = whole.first(cut);
+        DecoderState state = tokenizer_->state_after(before, skip);
+        std::string text = tokenizer_->decode(before, skip);
+        for (const int32_t id : whole.subspan(cut))
+          tokenizer_->decode_next(id, skip, &state, &text);
+        EXPECT_EQ(text, all) << c["text"] << " cut at " << cut;
+      }
+    }
   }
 }
 

@@ -3,12 +3,13 @@
 //   std::string piece = decoder.push(id);   // may be empty: a character is not complete yet
 //   piece = decoder.finish();               // what is left
 //
-// All pieces together are decode() of all ids, with bytes that are not UTF-8 replaced by U+FFFD:
-// every piece is valid UTF-8.
+// All pieces together are what the ids add to the text of those before them, decode() if there are none, with
+// bytes that are not UTF-8 replaced by U+FFFD: every piece is valid UTF-8.
 // Threads: one output each; the tokenizer must outlive it.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "tokenizer/decoder.h"
@@ -18,8 +19,10 @@ namespace moraine {
 
 class StreamDecoder {
  public:
-  StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
-      : tokenizer_(tokenizer), skip_special_(skip_special) {}
+  StreamDecoder(const Tokenizer& tokenizer, bool skip_special, std::span<const int32_t> before = {})
+      : tokenizer_(tokenizer),
+        skip_special_(skip_special),
+        state_(tokenizer.state_after(before, skip_special)) {}
   std::string push(int32_t id);
   std::string finish();
 

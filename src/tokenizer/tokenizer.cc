@@ -167,6 +167,25 @@ void Tokenizer::decode_next(int32_t id, bool skip_special, DecoderState* state,
   parts_->decoder.decode(parts_->texts[id], state, out);
 }
 
+DecoderState Tokenizer::state_after(std::span<const int32_t> text, bool skip_special) const {
+  DecoderState state;
+  std::string unused;
+  for (size_t i = 0; i < text.size() && !parts_->decoder.settled(state); ++i) {
+    decode_next(text[i], skip_special, &state, &unused);
+    unused.clear();
+  }
+  return state;
+}
+
+std::string Tokenizer::token_bytes(int32_t id) const {
+  DecoderState begun;
+  begun.tokens = 1;
+  begun.at_start = false;
+  std::string out;
+  decode_next(id, /*skip_special=*/false, &begun, &out);
+  return out + begun.held;
+}
+
 int64_t Tokenizer::vocabulary_size() const { return static_cast<int64_t>(parts_->texts.size()); }
 
 int32_t Tokenizer::id_of(std::string_view token) const {

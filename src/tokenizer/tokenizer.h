@@ -29,7 +29,7 @@
 
 namespace moraine {
 
-struct DecoderState;
+struct DecoderState;  // tokenizer/decoder.h
 struct TokenizerParts;
 
 class Tokenizer {
@@ -53,6 +53,11 @@ class Tokenizer {
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
   // What one more token adds to the output that `state` remembers.
   void decode_next(int32_t id, bool skip_special, DecoderState* state, std::string* out) const;
+  // The state behind a text: what decode_next adds from there is what the whole has more than `text`.
+  // Cost: as a rule, of the first token.
+  DecoderState state_after(std::span<const int32_t> text, bool skip_special) const;
+  // What a token is within a text, wherever that begins: " the", where as a first one it is "the".
+  std::string token_bytes(int32_t id) const;
 
   int64_t vocabulary_size() const;                // the largest id + 1
   int32_t id_of(std::string_view token) const;    // -1 if there is no such token
