@@ -434,6 +434,8 @@ TEST(Responses, BadFieldsAreNamed) {
     EXPECT_NE(answer["error"]["message"].get<std::string>().find(piece), std::string::npos)
         << answer;
   };
+  bad({{"input", {{{"type", "item_reference"}, {"id", "msg_1"}}}}}, "input[0].type",
+      "nothing is stored, so send the item itself");
   bad({{"include", {"message.output_text.logprobs"}}}, "include[0]", "/v1/chat/completions");
   bad({{"include", {"reasoning.encrypted_content", "bad"}}}, "include[1]", "wanted one of");
   bad({{"include", {5}}}, "include[0]");

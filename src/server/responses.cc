@@ -41,6 +41,8 @@ class ItemReader {
     if (type == "function_call") return add_call(item);
     if (type == "function_call_output") return add_output(item);
     if (type == "reasoning") return;  // of an earlier answer: templates leave it out
+    if (type == "item_reference")
+      item.fail("type", "is \"item_reference\": nothing is stored, so send the item itself");
     item.fail("type", fmt::format("is \"{}\"; wanted message, function_call, function_call_output "
                                   "or reasoning",
                                   printable(type, 64)));
