@@ -209,7 +209,7 @@ void App::handle(const ExchangePtr& exchange) {
     return exchange->respond(std::move(response));
   }
   const auto gone = std::make_shared<std::atomic<bool>>(false);
-  exchange->on_gone([gone] { *gone = true; });
+  exchange->on_gone([gone](Delivery) { *gone = true; });
   const bool taken = worker_->post([this, exchange, &route, begun, gone] {
     if (*gone) return metrics_.ended(route.path, Outcome::kCancelled, now_seconds() - begun);
     answer(exchange, route, begun);

@@ -247,6 +247,28 @@ TEST(App, EveryRequestIsAccountedOnce) {
   EXPECT_EQ(server.app->metrics().ended_total(), 6);
 }
 
+// It had ended in the engine; what waited for its reader was thrown away.
+TEST(App, AStreamThatNobodyReadsIsCountedAsUnread) {
+  AppOptions options;
+  options.http.limits.output_bytes = 256 << 20;
+  options.http.limits.write_seconds = 0.2;
+  TestServer server(std::move(options));
+  for (int i = 0; i < 8; ++i) server.generator->script += server.generator->script;  // 900 tokens
+  TestClient client(server.port(), /*receive_bytes=*/4096);
+  client.send_post("/v1/chat/completions",
+                   json_text({{"messages", Json::array({{{"role", "user"}, {"content", "a"}}})},
+                              {"stream", true},
+                              {"logprobs", true},
+                              {"top_logprobs", 20},
+                              {"n", 12},
+                              {"max_tokens", 900}}));
+  std::string text;
+  const std::string line = "moraine_requests_total{endpoint=\"/v1/chat/completions\",outcome=\"";
+  while (text.find(line) == std::string::npos)
+    text = TestClient(server.port()).get("/metrics").body;
+  EXPECT_NE(text.find(line + "unread\"} 1\n"), std::string::npos) << text;
+}
+
 TEST(App, DrainingFinishesStreamsAndRefusesNewRequests) {
   TestServer server;
   server.generator->allow(1);

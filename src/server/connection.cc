@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -40,9 +41,11 @@ void Connection::close() {
   counted_ = false;
   wire_->set_timer(-1, {});
   wire_->close();
-  const std::function<void()> gone = std::move(gone_);
-  gone_ = nullptr;
-  if (gone) gone();
+  const Delivery how = unread_ ? Delivery::kUnread : Delivery::kGone;
+  const std::function<void(Delivery)> gone = std::exchange(gone_, nullptr),
+                                      became = std::exchange(became_, nullptr);
+  if (gone) gone(how);
+  if (became) became(how);
   host_.closed(this);
 }
 
@@ -167,8 +170,8 @@ void Connection::refuse_with(const HttpResponse& response) {
   respond(response);
 }
 
-void Connection::on_gone(std::function<void()> gone) {
-  if (stage_ == Stage::kClosed) return gone();
+void Connection::on_gone(std::function<void(Delivery)> gone) {
+  if (stage_ == Stage::kClosed) return gone(unread_ ? Delivery::kUnread : Delivery::kGone);
   if (stage_ == Stage::kWork && !answered_) gone_ = std::move(gone);
 }
 
@@ -216,6 +219,7 @@ void Connection::stream(std::string_view bytes) {
   // What waits already: one event may be longer, as the echo of a long prompt with its log-probabilities.
   if (static_cast<int64_t>(output_.size()) > host_.limits.output_bytes) {
     streaming_ = false;  // nothing behind what is left out, and no end
+    unread_ = true;
     return host_.post([self = shared_from_this()] { self->close(); });  // not in the writer's midst
   }
   if (chunked_) fmt::format_to(std::back_inserter(output_), FMT_COMPILE("{:x}\r\n"), bytes.size());
@@ -235,8 +239,14 @@ void Connection::flush() {
   arm();
 }
 
-void Connection::end_stream() {
-  if (stage_ != Stage::kWork || !streaming_ || answered_) return;
+void Connection::end_stream(std::function<void(Delivery)> became) {
+  if (stage_ != Stage::kWork) {
+    if (became) became(unread_ ? Delivery::kUnread : Delivery::kGone);
+    return;
+  }
+  if (answered_) return;
+  became_ = std::move(became);
+  if (!streaming_) return;  // it is about to be closed
   answered_ = true;
   gone_ = nullptr;
   if (chunked_ && !head_only_) send("0\r\n\r\n");
@@ -272,6 +282,7 @@ void Connection::write_more() {
 void Connection::answer_done() {
   if (counted_) --host_.working;
   counted_ = false;
+  if (const auto became = std::exchange(became_, nullptr)) became(Delivery::kTaken);
   if (stage_ != Stage::kWork) return;
   const bool rest = host_.draining && input_.empty();
   if (keep_alive_ && !rest) return begin_request();
@@ -331,6 +342,7 @@ void Connection::timer_rang() {
     stream(ping_);
     return;
   }
+  unread_ = stage_ == Stage::kWork;
   close();
 }
 

@@ -62,9 +62,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void respond(const HttpResponse& response);
   void start_stream(const HttpResponse& head, std::string ping);
   void stream(std::string_view bytes);
-  void end_stream();
+  void end_stream(std::function<void(Delivery)> became);
   void flush();
-  void on_gone(std::function<void()> gone);
+  void on_gone(std::function<void(Delivery)> gone);
 
  private:
   enum class Stage { kOpening, kHeader, kBody, kWork, kLinger, kClosed };
@@ -108,7 +108,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool unsent_ = false;  // host_.unsent was told
   std::string ping_;
   std::string origin_;
-  std::function<void()> gone_;
+  bool unread_ = false;  // closed, or about to be, since what was sent is not read
+  std::function<void(Delivery)> gone_, became_;
   std::string output_, writing_;  // waiting, and with the wire
   size_t written_ = 0;            // of writing_
 };

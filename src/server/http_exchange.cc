@@ -46,20 +46,23 @@ void HttpExchange::write(std::string_view bytes) {
   });
 }
 
-void HttpExchange::end() {
-  const auto end = [connection = connection_] {
-    if (const auto c = connection.lock()) c->end_stream();
+void HttpExchange::end(std::function<void(Delivery)> became) {
+  const auto end = [connection = connection_, became = std::move(became)] {
+    if (const auto c = connection.lock())
+      c->end_stream(became);
+    else if (became)
+      became(Delivery::kGone);
   };
   if (here_()) return end();
   post_(end);
 }
 
-void HttpExchange::on_gone(std::function<void()> gone) {
+void HttpExchange::on_gone(std::function<void(Delivery)> gone) {
   post_([connection = connection_, gone = std::move(gone)] {
     if (const auto c = connection.lock())
       c->on_gone(gone);
     else
-      gone();
+      gone(Delivery::kGone);
   });
 }
 

@@ -3,7 +3,8 @@
 //   respond                       once, or
 //   start_stream write... end     once each, write as often as wanted
 //
-// An exchange that is dropped without an answer answers 500.
+// An exchange that is dropped without an answer answers 500. Whoever ends a stream may ask what became of it: told
+// once, on the io thread, when the system has all of it, or when it is known that it will not get there.
 // Threads: any; the calls of one exchange are one after another, and those of one stream on the io thread, where they
 //          are done at once, or behind its start all on others. on_gone: before the answer began, or on the io
 //          thread; it is called there, once, if the client goes before the answer is complete, never after end or
@@ -21,6 +22,13 @@
 namespace moraine {
 
 class Connection;
+
+// What became of an answer.
+enum class Delivery {
+  kTaken,   // the system has all of it
+  kGone,    // the client went before
+  kUnread,  // the client did not read what it was sent, and was closed
+};
 
 class HttpExchange {
  public:
@@ -40,8 +48,8 @@ class HttpExchange {
   // `ping` is sent in silences.
   void start_stream(HttpResponse head, std::string ping);
   void write(std::string_view bytes);
-  void end();
-  void on_gone(std::function<void()> gone);
+  void end(std::function<void(Delivery)> became = {});
+  void on_gone(std::function<void(Delivery)> gone);  // kGone or kUnread
 
  private:
   HttpRequest request_;

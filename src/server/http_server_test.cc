@@ -61,7 +61,7 @@ class Echo {
     const HttpRequest& r = exchange->request();
     if (r.path == "/drop") return;
     if (r.path == "/hold" || r.path == "/stream") {
-      exchange->on_gone([this] { gone.set_value(); });
+      exchange->on_gone([this](Delivery) { gone.set_value(); });
       if (r.path == "/stream")
         exchange->start_stream({.content_type = "text/event-stream"}, ": ping\n\n");
       std::lock_guard lock(mutex);

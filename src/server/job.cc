@@ -9,6 +9,14 @@
 #include "server/grammar_filter.h"
 
 namespace moraine {
+namespace {
+
+Outcome outcome_of(Delivery how) {
+  if (how == Delivery::kTaken) return Outcome::kOk;
+  return how == Delivery::kUnread ? Outcome::kUnread : Outcome::kCancelled;
+}
+
+}  // namespace
 
 HttpFields model_fields(const ServedModel& model) {
   return {{"x-moraine-model", model.fingerprint}};
@@ -103,7 +111,7 @@ void Job::refused() {
 void Job::submitted(std::vector<int64_t> ids) {
   ids_ = std::move(ids);
   submitted_ = true;
-  parts_.exchange->on_gone([self = shared_from_this()] { self->gone(); });
+  parts_.exchange->on_gone([self = shared_from_this()](Delivery how) { self->gone(how); });
   if (plan_.stream) {
     HttpResponse head{.content_type = "text/event-stream; charset=utf-8",
                       .fields = model_fields(*parts_.model)};
@@ -180,8 +188,8 @@ void Job::all_ended() {
     return;
   }
   parts_.exchange->write(plan_.format.end(usage_));
-  parts_.exchange->end();
-  account(Outcome::kOk);
+  parts_.exchange->end(
+      [self = shared_from_this()](Delivery how) { self->account(outcome_of(how)); });
 }
 
 // On the worker's thread: no event is heard any more.
@@ -227,11 +235,11 @@ void Job::fail(const RequestError& error) {
   account(outcome_of_status(error.status()));
 }
 
-void Job::gone() {
+void Job::gone(Delivery how) {
   if (ended_) return;
   ended_ = true;
   cancel_all();
-  account(Outcome::kCancelled);
+  account(outcome_of(how));
 }
 
 void Job::cancel_all() {

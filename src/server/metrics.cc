@@ -63,6 +63,8 @@ const char* outcome_name(Outcome outcome) {
       return "overloaded";
     case Outcome::kCancelled:
       return "cancelled";
+    case Outcome::kUnread:
+      return "unread";
     case Outcome::kFailed:
       return "failed";
     case Outcome::kDraining:

@@ -30,7 +30,16 @@ class Histogram {
 };
 
 // How a request ended.
-enum class Outcome { kOk, kInvalid, kUnauthorized, kOverloaded, kCancelled, kFailed, kDraining };
+enum class Outcome {
+  kOk,
+  kInvalid,
+  kUnauthorized,
+  kOverloaded,
+  kCancelled,  // the client went
+  kUnread,     // the client did not read the answer, and was closed
+  kFailed,
+  kDraining
+};
 const char* outcome_name(Outcome outcome);  // "ok", "invalid", ...
 Outcome outcome_of_status(int status);
 
