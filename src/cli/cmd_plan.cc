@@ -52,6 +52,7 @@ RunConfig read_planned_config(const PlanFlags& f) {
         "plan {}: model.vocab_size is not given and {} is not built yet; set model.vocab_size",
         f.action, config.phases.front().train.front().path);
   }
+  check_positions(config);
   check_device_config(config, f.ranks);
   measure_dtype(config);
   return config;

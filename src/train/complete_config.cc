@@ -1,6 +1,8 @@
 // The data's manifest and the model's directory say the rest.
 #include "train/complete_config.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "checkpoint/history.h"
 #include "data/dataset.h"
@@ -39,6 +41,20 @@ void adopt_own_model(FileSystem& fs, const std::string& out, RunConfig& c) {
   c.model = own.model;
   if (c.data.tokenizer.empty() && fs.exists(join_path(out, "tokenizer.json")))
     c.data.tokenizer = out;
+}
+
+void check_positions(const RunConfig& c) {
+  const auto check = [&](const std::string& name, int64_t sequence) {
+    if (sequence <= c.model.max_positions) return;
+    throw_error(Code::kInvalidArgument,
+                "{} = {}: the model is for documents of at most model.max_positions = {}{}; wanted "
+                "shorter sequences or a larger max_positions",
+                name, sequence, c.model.max_positions,
+                c.train.init.empty() ? "" : fmt::format(" (of train.init = {})", c.train.init));
+  };
+  check("train.sequence", c.train.sequence);
+  for (size_t i = 0; i < c.phases.size(); ++i)
+    check(fmt::format("phase[{}].sequence", i), c.phases[i].sequence);
 }
 
 RunConfig complete_config(FileSystem& fs, RunConfig c) {

@@ -11,6 +11,7 @@
 #include "base/fault_point.h"
 #include "base/log.h"
 #include "base/resident.h"
+#include "checkpoint/history.h"
 #include "comm/agree.h"
 #include "kernels/isa.h"
 #include "model/model_directory.h"
@@ -211,6 +212,8 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
   if (!given.train.init.empty() && options.resume != "never")
     adopt_own_model(fs, options.out, config);
   config = complete_config(fs, config);
+  // A run that began before there was this rule goes on.
+  if (list_checkpoints(fs, options.out).empty()) check_positions(config);
   check_device_config(config, transport.size());
   settle_plan(fs, config, options, transport);
   check_weights(config);

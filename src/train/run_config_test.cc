@@ -11,6 +11,7 @@
 #include "base/file_system.h"
 #include "base/random.h"
 #include "testing/places.h"
+#include "train/complete_config.h"
 
 namespace moraine {
 namespace {
@@ -212,6 +213,27 @@ TEST(RunConfig, RulesBetweenKeys) {
                {"sliding_layers holds 2, but layers = 2"});
   expect_error("[model]\nshape = \"zaya1-9b\"\n" + data,
                {"model.shape", "unknown shape \"zaya1-9b\"", "zaya1-8b"});
+}
+
+TEST(RunConfig, SequencesFitTheModelsPositions) {
+  const std::string model = "[model]\nmax_positions = 512\n" + std::string(kData);
+  EXPECT_NO_THROW(check_positions(parse(model + "[train]\ntokens = 1\nsequence = 512\n")));
+  const auto refused = [&](const std::string& text, const std::string& piece) {
+    const RunConfig config = parse(model + text);  // a saved one is still read
+    try {
+      check_positions(config);
+      ADD_FAILURE() << "no error: " << text;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kInvalidArgument);
+      EXPECT_NE(std::string(e.what()).find(piece), std::string::npos) << e.what();
+    }
+  };
+  refused(
+      "[train]\ntokens = 1\nsequence = 1024\n",
+      "train.sequence = 1024: the model is for documents of at most model.max_positions = 512;");
+  refused("[[phase]]\ntokens = 1\n[[phase]]\ntokens = 1\nsequence = 1024\n",
+          "phase[1].sequence = 1024");
+  refused("[train]\ntokens = 1\nsequence = 1024\ninit = \"m\"\n", "512 (of train.init = m)");
 }
 
 TEST(RunConfig, SetWinsOverTheFile) {
