@@ -38,7 +38,7 @@ AnswerPlan plan_chat(const Json& body, const std::shared_ptr<const ServedModel>&
   ChatFormat format{.model = model};
   format.include_usage = read_stream_options(fields, plan.stream);
   format.logprobs = read_logprobs(fields, limits);
-  request.top_logprobs = std::max<int64_t>(format.logprobs, 0);
+  const int64_t top = request.top_logprobs = std::max<int64_t>(format.logprobs, 0);
   std::string max_name;
   const int64_t max_tokens = read_max_tokens(fields, &max_name);
   ConversationRequest conversation;
@@ -69,6 +69,7 @@ AnswerPlan plan_chat(const Json& body, const std::shared_ptr<const ServedModel>&
       answer_room(*model, static_cast<int64_t>(request.prompt.size()), max_tokens, max_name);
   plan.prompts.push_back(std::move(request));
   plan.format = chat_format(std::move(format));
+  check_logprobs(plan, limits, top > 0 ? "top_logprobs" : "logprobs");
   return plan;
 }
 

@@ -135,6 +135,7 @@ AnswerPlan plan_completions(const Json& body, const std::shared_ptr<const Served
   }
   format.prompt_texts = std::move(prompts.texts);
   plan.format = completions_format(std::move(format));
+  check_logprobs(plan, limits, "logprobs");
   return plan;
 }
 

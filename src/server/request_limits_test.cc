@@ -160,6 +160,33 @@ TEST(RequestLimits, AreTakenAtTheLimitAndRefusedBeyond) {
   }
 }
 
+// Choices x tokens x (each and those beside it), of what is not written as it comes.
+TEST(RequestLimits, LogprobsOfAnAnswerAreBounded) {
+  AppOptions options;
+  options.http.limits.answer_logprobs = 600;
+  TestServer server(std::move(options));
+  const auto error = [&](const char* path, Json body, const Json& more) {
+    body.update(more);
+    return server.error(path, body);
+  };
+  const Json talk = {{"messages", Json::array({message("a")})}, {"logprobs", true}, {"n", 3}};
+  EXPECT_EQ(error(kChat, talk, {{"top_logprobs", 19}, {"max_tokens", 10}})["status"], 200);
+  EXPECT_EQ(error(kChat, talk, {{"max_tokens", 200}})["status"], 200);
+  const Json beyond = error(kChat, talk, {{"top_logprobs", 19}, {"max_tokens", 11}});
+  EXPECT_EQ(beyond["status"], 400);
+  EXPECT_EQ(beyond["error"]["param"], "top_logprobs");
+  EXPECT_EQ(error(kChat, talk, {{"max_tokens", 201}})["error"]["param"], "logprobs");
+  EXPECT_EQ(error(kChat, talk, Json::object())["status"], 400) << "what there is room for";
+  const Json text = {{"prompt", {"a", "b"}}, {"logprobs", 4}, {"best_of", 3}};
+  EXPECT_EQ(error(kCompletions, text, {{"max_tokens", 20}})["status"], 200);
+  EXPECT_EQ(error(kCompletions, text, {{"max_tokens", 21}})["error"]["param"], "logprobs");
+  // A stream holds its prompt's, a request without log-probabilities none.
+  const Json stream = {{"prompt", copies(1, 121)}, {"logprobs", 4}, {"stream", true}};
+  EXPECT_EQ(server.post(kCompletions, stream).status, 200);
+  EXPECT_EQ(error(kCompletions, stream, {{"echo", true}})["status"], 400);
+  EXPECT_EQ(error(kCompletions, {{"prompt", "a"}, {"n", 3}}, {{"max_tokens", 900}})["status"], 200);
+}
+
 TEST(RequestLimits, PromptAndAnswerFitTheContext) {
   TestServer server;
   const auto ids = [](int64_t count) { return copies(1, count); };

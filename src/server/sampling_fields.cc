@@ -82,6 +82,24 @@ int64_t answer_room(const ServedModel& model, int64_t prompt_tokens, int64_t wan
   return wanted < 0 ? room : wanted;
 }
 
+void check_logprobs(const AnswerPlan& plan, const Limits& limits, const std::string& field) {
+  if (!plan.format.logprobs) return;
+  int64_t most = 0;
+  for (const Request& request : plan.prompts) {
+    const int64_t tokens =
+        (plan.stream ? 0 : request.max_tokens) +
+        (request.prompt_logprobs ? static_cast<int64_t>(request.prompt.size()) : 0);
+    most += plan.best_of * tokens * (1 + request.top_logprobs);
+  }
+  if (most <= limits.answer_logprobs) return;
+  throw RequestError(
+      fmt::format("'{}' asks for up to {} log-probabilities in one answer, those beside each token "
+                  "counted; at most {} are allowed{}",
+                  field, most, limits.answer_logprobs,
+                  plan.stream ? "" : "; wanted fewer tokens or choices, or a stream"),
+      field);
+}
+
 void check_model(JsonFields& fields, const ServedModel& model) {
   const std::string name = fields.text("model", model.id);
   if (name == model.id || name.empty()) return;

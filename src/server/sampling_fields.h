@@ -2,7 +2,9 @@
 #pragma once
 
 #include "infer/request.h"
+#include "server/answer.h"
 #include "server/json_fields.h"
+#include "server/limits.h"
 #include "server/served_model.h"
 
 namespace moraine {
@@ -17,6 +19,10 @@ void read_sampling(JsonFields& fields, const ServedModel& model, const Limits& l
 // Errors: RequestError with the code context_length_exceeded, naming `field` ("max_tokens").
 int64_t answer_room(const ServedModel& model, int64_t prompt_tokens, int64_t wanted,
                     const std::string& field);
+
+// Errors: RequestError naming `field` if the log-probabilities that an answer holds may be too many. A stream holds
+// those of the prompt.
+void check_logprobs(const AnswerPlan& plan, const Limits& limits, const std::string& field);
 
 // Errors: RequestError if `model` is named and is not the one that is served.
 void check_model(JsonFields& fields, const ServedModel& model);
