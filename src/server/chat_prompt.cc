@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -128,7 +129,8 @@ std::vector<int32_t> encode_around(std::string_view text, const std::string& mar
 }  // namespace
 
 ChatPrompt chat_prompt(const ChatTemplate& chat, const Conversation& conversation,
-                       const Tokenizer& tokenizer, const SpecialTexts& specials) {
+                       const Tokenizer& tokenizer, const SpecialTexts& specials,
+                       const std::function<void(const std::string& text)>& check) {
   bool unsafe = false;
   const auto look = [&](const std::string& text) { unsafe = unsafe || specials.is_in(text); };
   each_text(conversation.messages, look);
@@ -136,6 +138,7 @@ ChatPrompt chat_prompt(const ChatTemplate& chat, const Conversation& conversatio
   each_text(conversation.variables, look);
   if (!unsafe) {
     std::string text = chat.render(conversation);
+    if (check) check(text);
     return {.tokens = tokenizer.encode(text, /*add_special_tokens=*/false),
             .text = std::move(text)};
   }
@@ -145,8 +148,10 @@ ChatPrompt chat_prompt(const ChatTemplate& chat, const Conversation& conversatio
   safe.messages = changed(conversation.messages, break_it);
   safe.tools = changed(conversation.tools, break_it);
   safe.variables = changed(conversation.variables, break_it);
-  const std::string text = chat.render(safe);
-  return {.tokens = encode_around(text, mark, tokenizer, specials), .text = without(text, mark)};
+  const std::string marked = chat.render(safe);
+  std::string text = without(marked, mark);
+  if (check) check(text);
+  return {.tokens = encode_around(marked, mark, tokenizer, specials), .text = std::move(text)};
 }
 
 }  // namespace moraine

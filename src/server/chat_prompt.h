@@ -6,11 +6,12 @@
 // character are encoded as ordinary text without it. A conversation without such strings is rendered
 // and encoded as it is.
 //
-// Errors:  those of ChatTemplate::render and Tokenizer::encode.
+// Errors:  those of ChatTemplate::render, of Tokenizer::encode and of `check`.
 // Threads: any.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,9 @@ struct ChatPrompt {
   std::string text;  // as rendered, without the marks
 };
 
+// `check` sees the text before it is encoded; may be empty.
 ChatPrompt chat_prompt(const ChatTemplate& chat, const Conversation& conversation,
-                       const Tokenizer& tokenizer, const SpecialTexts& specials);
+                       const Tokenizer& tokenizer, const SpecialTexts& specials,
+                       const std::function<void(const std::string& text)>& check = {});
 
 }  // namespace moraine

@@ -58,6 +58,7 @@ class PromptReader {
     }
   }
   void add_text(const std::string& name, const std::string& text) {
+    check_text_fits(model_, text, name);
     std::vector<int32_t> ids = parse_ ? model_.tokenizer->encode(text, add_)
                                       : model_.tokenizer->encode_ordinary(text, add_);
     if (ids.empty()) {

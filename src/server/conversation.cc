@@ -10,6 +10,7 @@
 #include "grammar/grammar.h"
 #include "server/chat_prompt.h"
 #include "server/request_error.h"
+#include "server/sampling_fields.h"
 #include "server/tool_grammar.h"
 
 namespace moraine {
@@ -210,6 +211,9 @@ PlannedConversation plan_conversation(const ConversationRequest& conversation,
   if (model.chat == nullptr) throw RequestError(model.no_chat, "messages", "no_chat_template");
   ToolUse use = conversation.tools;
   if (use.choice == "none") use.tools = nullptr;
+  const auto check = [&](const std::string& text) {
+    if (!conversation.only_counted) check_text_fits(model, text, "messages");
+  };
   ChatPrompt prompt;
   try {
     prompt = chat_prompt(*model.chat,
@@ -217,7 +221,9 @@ PlannedConversation plan_conversation(const ConversationRequest& conversation,
                           .tools = use.tools,
                           .variables = conversation.template_variables,
                           .add_generation_prompt = conversation.add_generation_prompt},
-                         *model.tokenizer, model.special_texts);
+                         *model.tokenizer, model.special_texts, check);
+  } catch (const RequestError&) {
+    throw;
   } catch (const Error& e) {
     throw RequestError(e.what(), "messages");
   }

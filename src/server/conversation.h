@@ -37,6 +37,7 @@ struct ConversationRequest {
   Json response_format = nullptr;
   Json template_variables = Json::object();
   bool add_generation_prompt = true;
+  bool only_counted = false;  // its prompt may be longer than the context
 };
 
 // Fields of /v1/chat/completions; the other protocols translate theirs into these.

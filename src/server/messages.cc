@@ -197,8 +197,9 @@ AnswerPlan plan_messages(const Json& body, const std::shared_ptr<const ServedMod
 
 Json count_message_tokens(const Json& body, const ServedModel& model, const Limits& limits) {
   JsonFields fields(body, "");
-  const PlannedConversation planned =
-      plan_conversation(read_conversation(fields, model, limits), model);
+  ConversationRequest conversation = read_conversation(fields, model, limits);
+  conversation.only_counted = true;
+  const PlannedConversation planned = plan_conversation(conversation, model);
   return {{"input_tokens", planned.prompt.size()}};
 }
 

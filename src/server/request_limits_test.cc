@@ -219,5 +219,30 @@ TEST(RequestLimits, PromptAndAnswerFitTheContext) {
   EXPECT_EQ(status(kChat, talk(1000)), 400);
 }
 
+// Whatever its tokens are: so it is not encoded. Only counting takes it.
+TEST(RequestLimits, ATextThatCanNotFitIsRefusedByItsBytes) {
+  TestServer server;
+  const auto text_of = [](int64_t bytes) { return std::string(static_cast<size_t>(bytes), 'a'); };
+  int64_t most = 0;  // that 1000 tokens might hold
+  for (int64_t step = 1 << 22; step > 0; step /= 2) {
+    if (!server.tokenizer->exceeds(text_of(most + step), 1000)) most += step;
+  }
+  ASSERT_LT(most, 4 << 20);
+  const auto refused = [&](const char* path, const Json& body, const std::string& param,
+                           const char* unit) {
+    const Json error = server.error(path, body)["error"];
+    EXPECT_EQ(error["code"], "context_length_exceeded") << error;
+    EXPECT_EQ(error["param"], param) << error;
+    EXPECT_NE(error["message"].text().find(unit), std::string::npos) << error;
+  };
+  refused(kCompletions, {{"prompt", {"a", text_of(most)}}}, "max_tokens", " tokens and ");
+  refused(kCompletions, {{"prompt", {"a", text_of(most + 1)}}}, "prompt[1]", " bytes, ");
+  const Json talk = Json::array({message(text_of(most + 1))});
+  refused(kChat, {{"messages", talk}}, "messages", " bytes, ");
+  refused("/v1/responses", {{"input", talk}}, "input", " bytes, ");
+  for (const char* path : {"/tokenize", "/v1/messages/count_tokens"})
+    EXPECT_EQ(server.post(path, {{"messages", talk}}).status, 200) << path;
+}
+
 }  // namespace
 }  // namespace moraine

@@ -82,6 +82,14 @@ int64_t answer_room(const ServedModel& model, int64_t prompt_tokens, int64_t wan
   return wanted < 0 ? room : wanted;
 }
 
+void check_text_fits(const ServedModel& model, const std::string& text, const std::string& field) {
+  if (!model.tokenizer->exceeds(text, model.context)) return;
+  throw RequestError(fmt::format("the prompt has {} bytes, more than {} tokens can hold; the model "
+                                 "has room for {} in all",
+                                 text.size(), model.context, model.context),
+                     field, "context_length_exceeded");
+}
+
 void check_logprobs(const AnswerPlan& plan, const Limits& limits, const std::string& field) {
   if (!plan.format.logprobs) return;
   int64_t most = 0;

@@ -20,6 +20,11 @@ void read_sampling(JsonFields& fields, const ServedModel& model, const Limits& l
 int64_t answer_room(const ServedModel& model, int64_t prompt_tokens, int64_t wanted,
                     const std::string& field);
 
+// Before a text is encoded, which takes long for a long one.
+// Errors: RequestError with the code context_length_exceeded, naming `field`, if it has more tokens than the context
+// whatever they are.
+void check_text_fits(const ServedModel& model, const std::string& text, const std::string& field);
+
 // Errors: RequestError naming `field` if the log-probabilities that an answer holds may be too many. A stream holds
 // those of the prompt.
 void check_logprobs(const AnswerPlan& plan, const Limits& limits, const std::string& field);

@@ -46,8 +46,9 @@ Json tokenize(const Json& body, const ServedModel& model, const Limits& limits) 
   fields.done();
   std::vector<int32_t> ids;
   if (const Json* messages = fields.find("messages")) {
-    ids =
-        plan_conversation({.messages = read_messages(*messages, "messages", limits)}, model).prompt;
+    ConversationRequest conversation{.messages = read_messages(*messages, "messages", limits)};
+    conversation.only_counted = true;
+    ids = plan_conversation(conversation, model).prompt;
   } else {
     ids = parse ? model.tokenizer->encode(text, add) : model.tokenizer->encode_ordinary(text, add);
   }

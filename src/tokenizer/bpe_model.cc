@@ -164,6 +164,12 @@ void BpeModel::encode_byte(uint8_t byte, std::vector<int32_t>* out) const {
   if (id >= 0) out->push_back(id);
 }
 
+bool BpeModel::keeps_all() const {
+  if (options_.byte_level || (options_.unknown_id >= 0 && !options_.fuse_unknown)) return true;
+  const std::array<int32_t, 256>& bytes = options_.byte_fallback ? fallback_ids_ : byte_ids_;
+  return std::all_of(bytes.begin(), bytes.end(), [](int32_t id) { return id >= 0; });
+}
+
 void BpeModel::encode_chunk(std::string_view chunk, Scratch* scratch,
                             std::vector<int32_t>* out) const {
   if (static_cast<int64_t>(chunk.size()) <= kWholeBytesMost) {

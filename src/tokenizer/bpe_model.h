@@ -54,6 +54,9 @@ class BpeModel {
   // A byte that belongs to no character.
   void encode_byte(uint8_t byte, std::vector<int32_t>* out) const;
 
+  // Whether every character of a piece is in the ids, none dropped or joined to an unknown one before it.
+  bool keeps_all() const;
+
   const TokenTable& vocabulary() const { return vocabulary_; }
 
  private:

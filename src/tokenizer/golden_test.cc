@@ -67,6 +67,29 @@ TEST_P(Golden, StreamsTheSameTextInWholeCharacters) {
   }
 }
 
+// A text that is said to have more tokens than a number has more, and one that is much longer is said to.
+TEST_P(Golden, ATextThatExceedsTokensHasMore) {
+  const auto expect_not = [&](const std::string& text) {
+    const auto tokens = static_cast<int64_t>(tokenizer_->encode(text, false).size());
+    EXPECT_FALSE(tokenizer_->exceeds(text, tokens)) << text;
+  };
+  for (const Json& c : cases_) expect_not(c["text"].text());
+  const auto many = [](const char* piece) {
+    std::string text;
+    for (int i = 0; i < 20000; ++i) text += piece;
+    return text;
+  };
+  // What normalizers make shorter, as far as they do; white space, which `<mask>` and `<r>` take along.
+  for (const char* piece :
+       {"K", "\xe2\x84\xaa", "\xce\xb9\xcc\x88\xcc\x81", "\xf0\x9d\x90\x80", "\xff"})
+    expect_not(many(piece));
+  expect_not(many(" ") + "<mask>" + many(" ") + "<r>" + many("\xe3\x80\x80"));
+  const std::string style = GetParam();
+  const bool drops = style == "splits" || style == "falcon";  // '_', or bytes that no token has
+  EXPECT_EQ(tokenizer_->exceeds(many("abcd"), 5), !drops);
+  EXPECT_FALSE(tokenizer_->exceeds(many("    "), 5));
+}
+
 // What is streamed behind a text is what the whole has more than that, wherever it is cut.
 TEST_P(Golden, StreamsWhatIsAddedToATextBefore) {
   for (const Json& c : cases_) {

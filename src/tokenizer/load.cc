@@ -224,6 +224,20 @@ void check_ids(const std::vector<int32_t>& ids, const TokenizerParts& parts,
   }
 }
 
+// How long a text is, at most, of so many tokens.
+void bound_texts(TokenizerParts* parts) {
+  const std::vector<AddedToken>& added = parts->added.tokens();
+  parts->takes_space = parts->normalizer.strips() ||
+                       std::any_of(added.begin(), added.end(), [](const AddedToken& token) {
+                         return token.lstrip || token.rstrip;
+                       });
+  if (parts->pre_tokenizer.removes() || !parts->model.keeps_all()) return;
+  size_t longest = 4;  // an unknown character
+  for (const std::string& text : parts->texts) longest = std::max(longest, text.size());
+  for (const AddedToken& token : added) longest = std::max(longest, token.content.size());
+  parts->token_text_most = static_cast<int64_t>(longest) * parts->normalizer.shrinks_most();
+}
+
 }  // namespace
 
 std::unique_ptr<TokenizerParts> read_tokenizer_json(const std::string& json,
@@ -251,6 +265,7 @@ std::unique_ptr<TokenizerParts> read_tokenizer_json(const std::string& json,
     check_ids(parts->before, *parts, name);
     check_ids(parts->after, *parts, name);
   }
+  bound_texts(parts.get());
   return parts;
 }
 

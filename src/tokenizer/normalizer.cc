@@ -95,7 +95,44 @@ void apply_step(const NormalizerStep& step, int64_t longest, NormalizedText* t) 
   }
 }
 
+// Normalizer::shrinks_most of one step.
+int64_t shrinks(const NormalizerStep& step) {
+  switch (step.kind) {
+    case NormalizerStep::Kind::kForm:
+      // A composed character of 2 bytes stands for three of 4 bytes at most, one of 3 bytes for four.
+      return 6;
+    case NormalizerStep::Kind::kLowercase:
+      return 4;  // a character for a character
+    case NormalizerStep::Kind::kReplace: {
+      if (step.regex != nullptr || step.content.empty()) return 0;
+      const auto found = static_cast<int64_t>(step.pattern.size()),
+                 put = static_cast<int64_t>(step.content.size());
+      return std::max<int64_t>(1, (found + put - 1) / put);
+    }
+    case NormalizerStep::Kind::kStrip:
+    case NormalizerStep::Kind::kPrepend:
+    case NormalizerStep::Kind::kByteLevel:
+      return 1;
+  }
+  return 0;
+}
+
 }  // namespace
+
+int64_t Normalizer::shrinks_most() const {
+  int64_t times = 1;
+  for (const NormalizerStep& step : steps_) {
+    times *= shrinks(step);
+    if (times > (int64_t{1} << 20)) return 0;
+  }
+  return times;
+}
+
+bool Normalizer::strips() const {
+  return std::any_of(steps_.begin(), steps_.end(), [](const NormalizerStep& step) {
+    return step.kind == NormalizerStep::Kind::kStrip;
+  });
+}
 
 bool Normalizer::maps_bytes() const {
   const auto maps = [](const NormalizerStep& step) {

@@ -39,6 +39,10 @@ class Normalizer {
   void add(NormalizerStep step) { steps_.push_back(std::move(step)); }
   bool maps_bytes() const;  // whether a step writes bytes as characters
   void apply(NormalizedText* text) const;
+  // How many times longer than what it makes of it a text is at most, without the white space that is stripped; 0:
+  // there is no bound.
+  int64_t shrinks_most() const;
+  bool strips() const;  // whether a step strips white space
 
  private:
   std::vector<NormalizerStep> steps_;

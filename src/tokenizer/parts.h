@@ -29,6 +29,8 @@ struct TokenizerParts {
   std::vector<std::string> texts;    // by id; empty where there is no token
   std::vector<bool> known, special;  // by id
   int32_t bos_id = -1, eos_id = -1;
+  int64_t token_text_most = 0;  // bytes of a text that one token stands for, at most; 0: no bound
+  bool takes_space = false;     // but for white space, which some take along, however much it is
 };
 
 // Errors: as Tokenizer::parse.

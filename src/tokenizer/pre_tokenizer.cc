@@ -156,6 +156,12 @@ void metaspace(const PreTokenizerStep& step, PieceList* list, Work* work) {
 
 }  // namespace
 
+bool PreTokenizer::removes() const {
+  return std::any_of(steps_.begin(), steps_.end(), [](const PreTokenizerStep& step) {
+    return step.behavior == SplitBehavior::kRemoved;
+  });
+}
+
 void PreTokenizer::apply(NormalizedText text, PieceList* list) const {
   list->text = std::move(text.text);
   list->pieces.clear();

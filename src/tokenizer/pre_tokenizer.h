@@ -57,6 +57,7 @@ class PreTokenizer {
  public:
   void add(PreTokenizerStep step) { steps_.push_back(std::move(step)); }
   std::vector<PreTokenizerStep>& steps() { return steps_; }
+  bool removes() const;  // whether a step drops what it matches
   void apply(NormalizedText text, PieceList* list) const;
 
  private:

@@ -7,6 +7,7 @@
 #include "base/memory_error.h"
 #include "base/utf8.h"
 #include "tokenizer/parts.h"
+#include "tokenizer/unicode.h"
 
 namespace moraine {
 namespace {
@@ -92,6 +93,19 @@ int32_t first_known(const TokenizerParts& parts, std::span<const std::string_vie
   return -1;
 }
 
+// 0 for what is not UTF-8.
+int64_t bytes_beside_space(std::string_view text) {
+  const auto size = static_cast<int64_t>(text.size());
+  if (valid_utf8_prefix(text) != size) return 0;
+  int64_t bytes = 0;
+  for (int64_t at = 0; at < size;) {
+    const int64_t character = utf8_bytes_of_lead(text[at]);
+    if (!is_white_space(utf8_code_point(text, at))) bytes += character;
+    at += character;
+  }
+  return bytes;
+}
+
 // Names of published models, most specific first.
 constexpr std::string_view kBosNames[] = {
     "<bos>",           "<|begin_of_text|>",     "<s>",
@@ -151,6 +165,14 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
 std::vector<int32_t> Tokenizer::encode_ordinary(std::string_view text,
                                                 bool add_special_tokens) const {
   return encode_text(text, false, add_special_tokens);
+}
+
+bool Tokenizer::exceeds(std::string_view text, int64_t tokens) const {
+  const int64_t each = parts_->token_text_most;
+  if (each == 0 || tokens > INT64_MAX / each) return false;
+  const int64_t most = tokens * each;
+  if (static_cast<int64_t>(text.size()) <= most) return false;
+  return !parts_->takes_space || bytes_beside_space(text) > most;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
