@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fault_point.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/resident.h"
 #include "checkpoint/history.h"
