@@ -3,13 +3,15 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "base/utf8.h"
 
 namespace moraine {
 namespace {
+
+constexpr int64_t kPairWork = 30, kCommonEdgeWork = 6;  // units of CompileWork
 
 // Whether each state leads to an accepting one.
 std::vector<bool> leading(const std::vector<std::vector<Automaton::Edge>>& edges,
@@ -130,10 +132,13 @@ Automaton Automaton::of_strings(std::vector<std::string> strings) {
 }
 
 bool Automaton::intersect(const Automaton& a, const Automaton& b, int64_t states_max,
-                          Automaton* both) {
+                          CompileWork& work, Automaton* both) {
   *both = Automaton();
   if (a.empty() || b.empty()) return true;
-  std::map<std::pair<int32_t, int32_t>, int32_t> number = {{{0, 0}, 0}};
+  const auto key = [](int32_t left, int32_t right) {
+    return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+  };
+  std::unordered_map<uint64_t, int32_t> number = {{0, 0}};
   std::vector<std::pair<int32_t, int32_t>> pairs = {{0, 0}};
   std::vector<std::vector<Edge>> edges;
   std::vector<bool> accepting;
@@ -142,18 +147,20 @@ bool Automaton::intersect(const Automaton& a, const Automaton& b, int64_t states
     edges.emplace_back();
     accepting.push_back(a.accepting(left) && b.accepting(right));
     int32_t x = a.begin_[left], y = b.begin_[right];
+    const int64_t steps = a.begin_[left + 1] - x + b.begin_[right + 1] - y;
     while (x < a.begin_[left + 1] && y < b.begin_[right + 1]) {
       const Edge &p = a.edges_[x], &q = b.edges_[y];
       const uint8_t low = std::max(p.low, q.low), high = std::min(p.high, q.high);
       if (low <= high) {
         const auto [at, made] =
-            number.try_emplace({p.to, q.to}, static_cast<int32_t>(pairs.size()));
+            number.try_emplace(key(p.to, q.to), static_cast<int32_t>(pairs.size()));
         if (made) pairs.emplace_back(p.to, q.to);
         edges.back().push_back({low, high, at->second});
       }
       (p.high < q.high ? x : y)++;
     }
     if (static_cast<int64_t>(pairs.size()) > states_max) return false;
+    if (!work.spend(kPairWork + kCommonEdgeWork * steps)) return false;
   }
   *both = of_states(edges, accepting);
   return true;

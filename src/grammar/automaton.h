@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "grammar/compile_work.h"
+
 namespace moraine {
 
 class Automaton {
@@ -42,9 +44,9 @@ class Automaton {
 
   // Exactly these strings.
   static Automaton of_strings(std::vector<std::string> strings);
-  // What both accept. False, and nothing is made, if it takes more than `states_max` states.
+  // What both accept. False, and nothing is made, if it takes more than `states_max` states, or the work is too much.
   static bool intersect(const Automaton& a, const Automaton& b, int64_t states_max,
-                        Automaton* both);
+                        CompileWork& work, Automaton* both);
   // From states with edges in order of bytes that do not overlap; drops what leads nowhere.
   static Automaton of_states(const std::vector<std::vector<Edge>>& edges,
                              const std::vector<bool>& accepting);

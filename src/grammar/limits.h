@@ -18,6 +18,7 @@ struct GrammarLimits {
   int64_t pattern_bytes = 4096;           // of one pattern
   int64_t automaton_states = 16384;       // of one pattern, format or range of numbers
   int64_t automaton_states_all = 262144;  // of a grammar
+  int64_t work = 25'000'000;              // units of CompileWork, of a grammar
   int64_t nesting = 256;                  // arrays and objects within each other in an answer
   int64_t tools = 512;
   int64_t literal_bytes = 4096;  // of each fixed text around a tool call

@@ -65,6 +65,7 @@ struct GrammarNodes {
   std::vector<Automaton> automata;
   int32_t root = -1;
   int32_t nesting = 0;  // GrammarLimits::nesting
+  int64_t work = 0;     // what it took to compile it, in units of CompileWork
 
   bool can_enter(int32_t node, int32_t depth) const {
     return node >= 0 && depth + nodes[node].least_nesting <= nesting;

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "grammar/pattern.h"
+#include "grammar/limits.h"
 
 namespace moraine {
 namespace {
@@ -108,25 +108,43 @@ std::string at_most(const DecimalText& n, bool itself) {
   return std::string("-\\d+(\\.\\d+)?|") + magnitude_to(n, itself);
 }
 
+// The same in every schema, and so of no schema's work.
+Automaton numbers(const char* pattern) {
+  CompileWork work(GrammarLimits().work);
+  return compile_pattern(pattern, {.work = work, .form = TextForm::kPlain, .place = "numbers"});
+}
+
+const Automaton& numbers_without(bool whole, bool bounded) {
+  static const Automaton kWhole = numbers("^(-?[1-9]\\d{0,17}|0)$"),
+                         kBounded = numbers("^-?(0|[1-9]\\d{0,17})(\\.\\d{1,18})?$"),
+                         kAll = numbers(
+                             "^-?(0|[1-9]\\d{0,17})(\\.\\d{1,18})?"
+                             "([eE](\\+?\\d{1,2}|-\\d{1,3}))?$");
+  if (whole) return kWhole;
+  return bounded ? kBounded : kAll;
+}
+
 }  // namespace
 
-Automaton compile_range(const NumberRange& range, const std::string& place, int64_t states_max) {
-  const PatternOptions options{.form = TextForm::kPlain, .place = place, .states_max = states_max};
+Automaton compile_range(const NumberRange& range, PatternOptions options) {
+  options.form = TextForm::kPlain;
+  options.shown = "a bound of these numbers";
+  const int64_t states_max = options.states_max;
   const bool bounded = !range.least.is_null() || !range.above.is_null() || !range.most.is_null() ||
                        !range.below.is_null();
-  std::string all = "-?(0|[1-9]\\d{0,17})(\\.\\d{1,18})?";
-  if (!bounded) all += "([eE](\\+?\\d{1,2}|-\\d{1,3}))?";
-  if (range.whole) all = "-?[1-9]\\d{0,17}|0";
-  Automaton made = compile_pattern("^(" + all + ")$", options);
+  Automaton made = numbers_without(range.whole, bounded);
   const auto narrow = [&](const Json& bound, bool from_below, bool itself) {
     if (bound.is_null()) return;
-    const DecimalText n = decimal_of(bound, place);
+    const DecimalText n = decimal_of(bound, options.place);
     const std::string text = from_below ? at_least(n, itself) : at_most(n, itself);
     const Automaton side = compile_pattern("^(" + text + ")$", options);
     Automaton both;
-    if (!Automaton::intersect(made, side, states_max, &both)) {
-      throw_error(Code::kInvalidArgument, "{}: this range of numbers needs more than {} states",
-                  place, states_max);
+    if (!Automaton::intersect(made, side, states_max, options.work, &both)) {
+      throw_error(Code::kInvalidArgument,
+                  "{}: this range of numbers needs more than {} states, or brings the work for the "
+                  "schema past {} "
+                  "units; write fewer different bounds, or with fewer digits",
+                  options.place, states_max, options.work.most());
     }
     made = std::move(both);
   };

@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "grammar/automaton.h"
+#include "grammar/pattern.h"
 
 namespace moraine {
 
@@ -22,8 +23,8 @@ struct NumberRange {
   Json least{}, above{}, most{}, below{};
 };
 
-// `place` and `states_max` as in PatternOptions. Errors: kInvalidArgument for a bound that is no
-// finite number. Empty if there is no such number.
-Automaton compile_range(const NumberRange& range, const std::string& place, int64_t states_max);
+// `options` but for its form. Errors: kInvalidArgument for a bound that is no finite number. Empty if there is no such
+// number.
+Automaton compile_range(const NumberRange& range, PatternOptions options);
 
 }  // namespace moraine

@@ -1,67 +1,78 @@
-// The tree becomes an automaton with empty steps (Thompson 1968), that a deterministic one (Rabin and Scott 1959).
+// The tree becomes an automaton with empty steps (Thompson 1968), that a deterministic one.
 #include "grammar/pattern.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/utf8.h"
+#include "grammar/determiniser.h"
 #include "grammar/pattern_syntax.h"
 
 namespace moraine {
 namespace {
 
-using Edge = Automaton::Edge;
-
-constexpr int64_t kLooseStatesFactor = 16;  // of states_max: a character set takes a dozen
-constexpr int64_t kWorkFactor = 64;         // of states_max: entries of all state sets together
-
-struct LooseState {
-  std::vector<Edge> edges;
-  std::vector<int32_t> empty;  // steps that take no byte
-};
+constexpr int64_t kLooseStatesFactor = 16;         // of states_max: a character set takes a dozen
+constexpr int64_t kStateWork = 4, kRangeWork = 4;  // units of CompileWork
 
 class LooseAutomaton {
  public:
   LooseAutomaton(std::string_view pattern, const PatternOptions& options)
       : pattern_(pattern), options_(options) {}
 
-  std::vector<LooseState> build(const PatternTree& tree, int32_t* end) {
+  LooseSteps build(const PatternTree& tree, int32_t* end) {
     const int32_t start = add_state();
     const bool quoted = options_.form == TextForm::kJsonString;
     int32_t at = quoted ? add_bytes(start, "\"") : start;
     at = add_tree(tree, at);
     *end = quoted ? add_bytes(at, "\"") : at;
-    return std::move(states_);
+    return std::move(steps_);
   }
 
   [[noreturn]] void refuse_size() const {
-    throw_error(Code::kInvalidArgument,
-                "{}: pattern '{}' needs more than {} states of an automaton; write it with "
-                "smaller repetitions",
-                options_.place, printable(pattern_, 200), options_.states_max);
+    if (options_.work.exhausted()) refuse_work();
+    throw_error(
+        Code::kInvalidArgument,
+        "{}: {} needs more than {} states of an automaton; write it with smaller repetitions",
+        options_.place, shown(), options_.states_max);
   }
 
  private:
+  std::string shown() const {
+    return options_.shown.empty() ? "pattern '" + printable(pattern_, 200) + "'" : options_.shown;
+  }
+  [[noreturn]] void refuse_work() const {
+    throw_error(
+        Code::kInvalidArgument,
+        "{}: {} brings the work for the schema past {} units, which is the limit; write it "
+        "with smaller repetitions, or with fewer parts that may be empty or match the same text",
+        options_.place, shown(), options_.work.most());
+  }
+  void spend(int64_t units) {
+    if (!options_.work.spend(units)) refuse_work();
+  }
   int32_t add_state() {
-    if (static_cast<int64_t>(states_.size()) >= options_.states_max * kLooseStatesFactor) {
-      refuse_size();
-    }
-    states_.emplace_back();
-    return static_cast<int32_t>(states_.size()) - 1;
+    spend(kStateWork);
+    if (steps_.states >= options_.states_max * kLooseStatesFactor) refuse_size();
+    return steps_.states++;
   }
   int32_t add_bytes(int32_t from, std::string_view bytes) {
     for (const char c : bytes) {
       const int32_t to = add_state();
-      states_[from].edges.push_back({static_cast<uint8_t>(c), static_cast<uint8_t>(c), to});
+      add_byte(from, c, to);
       from = to;
     }
     return from;
   }
-  void add_empty(int32_t from, int32_t to) { states_[from].empty.push_back(to); }
+  void add_edge(int32_t from, uint8_t low, uint8_t high, int32_t to) {
+    steps_.bytes.push_back({from, {low, high, to}});
+  }
+  void add_byte(int32_t from, char byte, int32_t to) {
+    add_edge(from, static_cast<uint8_t>(byte), static_cast<uint8_t>(byte), to);
+  }
+  void add_empty(int32_t from, int32_t to) { steps_.empty.push_back({from, to}); }
 
   // Returns the state behind it. Every part and every repetition adds a state, so that the limit
   // holds for empty ones too.
@@ -69,7 +80,7 @@ class LooseAutomaton {
     switch (tree.kind) {
       case PatternTree::Kind::kCharacters: {
         const int32_t to = add_state();
-        for (const CodeRange& range : tree.characters) add_range(range, from, to);
+        add_characters(tree.characters, from, to);
         return to;
       }
       case PatternTree::Kind::kSequence:
@@ -116,37 +127,52 @@ class LooseAutomaton {
     return to;
   }
 
-  void add_range(CodeRange range, int32_t from, int32_t to) {
-    if (options_.form == TextForm::kJsonString) {
-      for (int32_t code = range.low; code <= std::min(range.high, 0x1F); ++code) {
-        add_control(code, from, to);
-      }
-      range.low = std::max(range.low, 0x20);
+  void add_characters(const std::vector<CodeRange>& characters, int32_t from, int32_t to) {
+    spend(kRangeWork * static_cast<int64_t>(characters.size()));
+    const bool quoted = options_.form == TextForm::kJsonString;
+    if (quoted) add_escaped(characters, from, to);
+    for (CodeRange range : characters) {
+      if (quoted) range.low = std::max(range.low, 0x20);
       for (const int32_t code : {0x22, 0x5C}) {
-        if (range.low > code || range.high < code) continue;
-        const int32_t escaped = add_bytes(from, "\\");
-        states_[escaped].edges.push_back(
-            {static_cast<uint8_t>(code), static_cast<uint8_t>(code), to});
+        if (!quoted || range.low > code || range.high < code) continue;
         add_utf8({range.low, code - 1}, from, to);
         range.low = code + 1;
       }
+      add_utf8(range, from, to);
     }
-    add_utf8(range, from, to);
   }
 
-  void add_control(int32_t code, int32_t from, int32_t to) {
-    static constexpr std::string_view kLetters = "btnfr", kCodes = "\b\t\n\f\r";
-    const size_t i = kCodes.find(static_cast<char>(code));
-    if (i != std::string_view::npos) {
-      add_empty(add_bytes(from, {std::string("\\") + kLetters[i]}), to);
-      return;
+  // Those that a string in JSON has behind a backslash, with the start that they share written once.
+  void add_escaped(const std::vector<CodeRange>& characters, int32_t from, int32_t to) {
+    static constexpr std::string_view kSigns = "\"\\\b\t\n\f\r", kLetters = "\"\\btnfr";
+    std::string letters, digits[2];  // behind the backslash; behind \u000 and \u001
+    const auto add = [&](int32_t code) {
+      const size_t i = kSigns.find(static_cast<char>(code));
+      if (i != std::string_view::npos) {
+        letters += kLetters[i];
+      } else {
+        digits[code >> 4] += "0123456789abcdef"[code & 15];
+      }
+    };
+    for (const CodeRange& range : characters) {
+      for (int32_t code = range.low; code <= std::min(range.high, 0x1F); ++code) add(code);
+      for (const int32_t code : {0x22, 0x5C}) {
+        if (range.low <= code && code <= range.high) add(code);
+      }
     }
-    const int32_t high = add_bytes(from, code < 16 ? "\\u000" : "\\u001");
-    const char digit = "0123456789abcdef"[code & 15];
-    add_empty(add_bytes(high, {&digit, 1}), to);
-    if (digit < 'a') return;
-    const char upper = static_cast<char>(digit - 0x20);
-    add_empty(add_bytes(high, {&upper, 1}), to);
+    if (letters.empty() && digits[0].empty() && digits[1].empty()) return;
+    const int32_t escaped = add_bytes(from, "\\");
+    for (const char letter : letters) add_byte(escaped, letter, to);
+    if (digits[0].empty() && digits[1].empty()) return;
+    const int32_t zeros = add_bytes(escaped, "u00");
+    for (const size_t high : {0, 1}) {
+      if (digits[high].empty()) continue;
+      const int32_t last = add_bytes(zeros, high == 0 ? "0" : "1");
+      for (const char digit : digits[high]) {
+        add_byte(last, digit, to);
+        if (digit >= 'a') add_byte(last, static_cast<char>(digit - 0x20), to);
+      }
+    }
   }
 
   // Cut where the number of bytes changes, around the surrogates, and where a byte before the last
@@ -179,90 +205,14 @@ class LooseAutomaton {
     append_utf8(range.high, &high);
     for (size_t i = 0; i < low.size(); ++i) {
       const int32_t next = i + 1 < low.size() ? add_state() : to;
-      states_[from].edges.push_back(
-          {static_cast<uint8_t>(low[i]), static_cast<uint8_t>(high[i]), next});
+      add_edge(from, static_cast<uint8_t>(low[i]), static_cast<uint8_t>(high[i]), next);
       from = next;
     }
   }
 
   const std::string_view pattern_;
   const PatternOptions& options_;
-  std::vector<LooseState> states_;
-};
-
-// Sets of loose states become states.
-class Determiniser {
- public:
-  Determiniser(const std::vector<LooseState>& loose, int64_t states_max)
-      : loose_(loose), states_max_(states_max), seen_(loose.size(), 0) {}
-
-  // False if there are too many.
-  bool run(int32_t end, Automaton* made) {
-    number_of({0});
-    std::vector<std::vector<Edge>> edges;
-    std::vector<bool> accepting;
-    for (size_t i = 0; i < sets_.size(); ++i) {
-      const std::vector<int32_t> set = *sets_[i];
-      accepting.push_back(std::binary_search(set.begin(), set.end(), end));
-      edges.push_back(edges_of(set));
-      work_ += static_cast<int64_t>(set.size());
-      if (static_cast<int64_t>(sets_.size()) > states_max_ || work_ > states_max_ * kWorkFactor) {
-        return false;
-      }
-    }
-    *made = Automaton::of_states(edges, accepting);
-    return true;
-  }
-
- private:
-  int32_t number_of(std::vector<int32_t> set) {
-    ++epoch_;
-    for (const int32_t state : set) seen_[state] = epoch_;
-    for (size_t i = 0; i < set.size(); ++i) {
-      for (const int32_t to : loose_[set[i]].empty) {
-        if (std::exchange(seen_[to], epoch_) != epoch_) set.push_back(to);
-      }
-    }
-    std::sort(set.begin(), set.end());
-    const auto [at, made] = number_.try_emplace(std::move(set), static_cast<int32_t>(sets_.size()));
-    if (made) sets_.push_back(&at->first);
-    return at->second;
-  }
-
-  std::vector<Edge> edges_of(const std::vector<int32_t>& set) {
-    std::vector<Edge> all;
-    std::vector<int32_t> cuts;  // where the set of edges changes
-    for (const int32_t state : set) {
-      for (const Edge& edge : loose_[state].edges) {
-        all.push_back(edge);
-        cuts.push_back(edge.low);
-        cuts.push_back(edge.high + 1);
-      }
-    }
-    work_ += static_cast<int64_t>(all.size());
-    std::sort(cuts.begin(), cuts.end());
-    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-    std::vector<Edge> out;
-    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-      std::vector<int32_t> to;
-      for (const Edge& edge : all) {
-        if (edge.low <= cuts[i] && cuts[i] <= edge.high) to.push_back(edge.to);
-      }
-      if (to.empty()) continue;
-      std::sort(to.begin(), to.end());
-      to.erase(std::unique(to.begin(), to.end()), to.end());
-      out.push_back({static_cast<uint8_t>(cuts[i]), static_cast<uint8_t>(cuts[i + 1] - 1),
-                     number_of(std::move(to))});
-    }
-    return out;
-  }
-
-  const std::vector<LooseState>& loose_;
-  const int64_t states_max_;
-  std::map<std::vector<int32_t>, int32_t> number_;
-  std::vector<const std::vector<int32_t>*> sets_;
-  std::vector<int64_t> seen_;
-  int64_t epoch_ = 0, work_ = 0;
+  LooseSteps steps_;
 };
 
 }  // namespace
@@ -271,9 +221,9 @@ Automaton compile_pattern(std::string_view pattern, const PatternOptions& option
   const PatternTree tree = parse_pattern(pattern, options.place);
   LooseAutomaton loose(pattern, options);
   int32_t end = 0;
-  const std::vector<LooseState> states = loose.build(tree, &end);
+  const LooseSteps steps = loose.build(tree, &end);
   Automaton made;
-  if (!Determiniser(states, options.states_max).run(end, &made)) loose.refuse_size();
+  if (!make_deterministic(steps, end, options.states_max, options.work, &made)) loose.refuse_size();
   return made;
 }
 

@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "grammar/automaton.h"
+#include "grammar/compile_work.h"
 
 namespace moraine {
 
@@ -29,8 +30,10 @@ enum class TextForm {
 };
 
 struct PatternOptions {
+  CompileWork& work;
   TextForm form = TextForm::kJsonString;
   std::string place{};  // for messages: where in the schema
+  std::string shown{};  // for messages, in place of the pattern: what it was made of
   int64_t states_max = 16384;
 };
 

@@ -4,13 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "base/json_quote.h"
 #include "base/printable.h"
-#include "grammar/number_range.h"
-#include "grammar/pattern.h"
 #include "grammar/schema_disjoint.h"
 #include "grammar/schema_keywords.h"
 #include "grammar/schema_merge.h"
@@ -20,27 +19,33 @@ namespace {
 
 using Kind = GrammarNode::Kind;
 
-// Values of a schema that are copied while it is merged, all together: schemas that put allOf into
-// allOf would have exponentially many.
-constexpr int64_t kElementsMost = 1 << 21;
+// Units of CompileWork.
+constexpr int64_t kSchemaWork = 200;      // of a schema, whatever is in it
+constexpr int64_t kKeywordWork = 60;      // of a keyword that is looked up
+constexpr int64_t kEntryWork = 8;         // of what a keyword lists
+constexpr int64_t kStringStateWork = 25;  // of a state of an automaton of strings
+constexpr int64_t kValueWork = 60;        // of a value of an enum
+constexpr int64_t kNameWork = 60;         // of the name of a member, and
+constexpr int64_t kNameByteWork = 4;      // of each of its bytes
+constexpr int64_t kReferenceWork = 100;
+
+// Keywords that hold beside all others.
+constexpr std::initializer_list<const char*> kBesideAll = {"$defs", "definitions", "nullable"};
+
+// Neither a note nor one of these.
+bool holds(const JsonMember& keyword, std::initializer_list<const char*> others) {
+  const auto same = [&](const char* other) { return keyword.name == other; };
+  return !std::any_of(others.begin(), others.end(), same) && !is_schema_note(keyword.name) &&
+         !says_nothing(keyword.name, keyword.value);
+}
 
 // Without notes, and without these.
 Json without(const Json& schema, std::initializer_list<const char*> keywords) {
   Json rest = Json::object();
-  for (const auto& [key, value] : schema.items()) {
-    const auto same = [&, &key = key](const char* keyword) { return key == keyword; };
-    const bool left_out = std::any_of(keywords.begin(), keywords.end(), same);
-    if (!left_out && !is_schema_note(key) && !says_nothing(key, value)) rest[key] = value;
+  for (const JsonMember& keyword : schema.items()) {
+    if (holds(keyword, keywords)) rest[keyword.name] = keyword.value;
   }
   return rest;
-}
-
-int64_t count_elements(const Json& json) {
-  int64_t count = 1;
-  if (json.is_array() || json.is_object()) {
-    for (const Json& part : json) count += count_elements(part);
-  }
-  return count;
 }
 
 // ~1 is a slash, ~0 a tilde, %XX a byte.
@@ -66,10 +71,6 @@ std::string pointer_part(std::string_view part) {
   return out;
 }
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw_error(Code::kInvalidArgument, "schema {}: {}", path, what);
-}
-
 bool of_type(const Json& value, const std::string& type) {
   if (type == "null") return value.is_null();
   if (type == "boolean") return value.is_boolean();
@@ -82,6 +83,10 @@ bool of_type(const Json& value, const std::string& type) {
 }
 
 }  // namespace
+
+void SchemaCompiler::refuse(const std::string& path, const std::string& what) {
+  throw_error(Code::kInvalidArgument, "schema {}: {}", path, what);
+}
 
 SchemaCompiler::Place SchemaCompiler::Place::at(const std::string& part) const {
   return {path.size() > 400 ? path : path + "/" + printable(part, 60), depth + 1};
@@ -102,6 +107,7 @@ int32_t SchemaCompiler::add_any(std::vector<int32_t> parts) {
 
 int32_t SchemaCompiler::add_automaton(Automaton automaton, const Place& place) {
   if (automaton.empty()) return add_any({});
+  work_.spend_at(automaton.states() * kStringStateWork, place.path);
   states_ += automaton.states();
   if (states_ > limits_.automaton_states_all) {
     refuse(place.path, fmt::format("patterns, formats, enums and ranges of numbers need more than "
@@ -158,13 +164,8 @@ int32_t SchemaCompiler::compile_document(const Json& schema, const std::string& 
   return compile(schema, {name, 0});
 }
 
-void SchemaCompiler::spend(const Json& schema, const Place& place) {
-  elements_spent_ += count_elements(schema);
-  if (elements_spent_ <= kElementsMost) return;
-  refuse(place.path, "allOf and $ref within each other lead to too many schemas");
-}
-
-const Json& SchemaCompiler::referenced(const std::string& reference, const Place& place) const {
+const Json& SchemaCompiler::referenced(const std::string& reference, const Place& place) {
+  work_.spend_at(kReferenceWork + static_cast<int64_t>(reference.size()), place.path);
   const std::string shown = printable(reference, 200);
   if (reference != "#" && !reference.starts_with("#/")) {
     refuse(place.path, "$ref '" + shown + "' is not supported: want #/... in the same schema");
@@ -207,9 +208,9 @@ Json SchemaCompiler::resolve(const Json& schema, const Place& place) {
                                    "limit",
                                    limits_.schema_depth));
   }
-  spend(schema, place);
   if (schema.is_boolean()) return schema;
   check_keywords(schema, place);
+  work_.spend_at(2 * copy_work(schema), place.path);
   Json out = without(schema, {"$ref", "allOf", "$defs", "definitions", "nullable"});
   if (schema.contains("nullable") && schema["nullable"] == Json(true)) {
     if (!out.contains("type") || out.contains("enum") || out.contains("const")) {
@@ -221,20 +222,27 @@ Json SchemaCompiler::resolve(const Json& schema, const Place& place) {
   if (schema.contains("$ref")) {
     const std::string& reference = schema["$ref"].text();
     const Json target = resolve(referenced(reference, place), place.at("$ref"));
-    out = merge_schemas(target, out, place.path);
+    out = merge_schemas(target, out, place.path, work_);
   }
   if (schema.contains("allOf")) {
     for (size_t i = 0; i < schema["allOf"].size(); ++i) {
       const Place part = place.at("allOf").at(std::to_string(i));
       const Json all = resolve(schema["allOf"][i], {part.path, place.depth + 1});
-      out = merge_schemas(out, all, part.path);
-      spend(out, place);
+      out = merge_schemas(out, all, part.path, work_);
     }
   }
   return out;
 }
 
-void SchemaCompiler::check_keywords(const Json& schema, const Place& place) const {
+void SchemaCompiler::check_keywords(const Json& schema, const Place& place) {
+  work_.spend_at(kSchemaWork, place.path);
+  if (schema.is_object()) {
+    int64_t entries = 0;
+    for (const auto& [name, value] : schema.items())
+      entries += value.is_string() ? static_cast<int64_t>(value.text().size()) / 16
+                                   : kEntryWork * static_cast<int64_t>(value.size());
+    work_.spend_at(kKeywordWork * static_cast<int64_t>(schema.size()) + entries, place.path);
+  }
   const std::string problem = schema_problem(schema);
   if (!problem.empty()) refuse(place.path, problem);
 }
@@ -244,35 +252,43 @@ int32_t SchemaCompiler::compile(const Json& schema, const Place& place) {
     refuse(place.path,
            fmt::format("schemas are more than {} deep, which is the limit", limits_.schema_depth));
   }
-  if (schema.is_boolean()) return schema.get<bool>() ? any_value() : add_any({});
-  check_keywords(schema, place);
-  if (!schema.contains("nullable") || schema["nullable"] == Json(false)) {
-    return compile_checked(schema, place);
+  if (schema.is_boolean()) {
+    work_.spend_at(kSchemaWork, place.path);
+    return schema.get<bool>() ? any_value() : add_any({});
   }
-  Json rest = schema;
-  rest.erase("nullable");
-  return add_any({compile_checked(rest, place), compile_type("null", Json::object(), place)});
+  check_keywords(schema, place);
+  const int32_t value = compile_checked(schema, place);
+  if (!schema.contains("nullable") || schema["nullable"] == Json(false)) return value;
+  return add_any({value, compile_type("null", Json::object(), place)});
 }
 
 int32_t SchemaCompiler::compile_checked(const Json& schema, const Place& place) {
-  const Json rest = without(schema, {"$defs", "definitions", "nullable"});
-  if (rest.empty()) return any_value();
-  if (rest.contains("$ref") && rest.size() == 1) {
-    return compile_reference(rest["$ref"].get<std::string>(), place);
+  const auto count =
+      std::count_if(schema.items().begin(), schema.items().end(),
+                    [](const JsonMember& keyword) { return holds(keyword, kBesideAll); });
+  if (count == 0) return any_value();
+  if (schema.contains("$ref") && count == 1) {
+    return compile_reference(schema["$ref"].text(), place);
   }
-  if (rest.contains("$ref") || rest.contains("allOf")) {
-    const Json resolved = resolve(rest, place);
+  if (schema.contains("$ref") || schema.contains("allOf")) {
+    work_.spend_at(copy_work(schema), place.path);
+    const Json resolved = resolve(without(schema, kBesideAll), place);
     return compile(resolved, {place.path, place.depth + 1});
   }
-  if (rest.contains("anyOf")) return compile_choice(rest, "anyOf", place);
-  if (rest.contains("oneOf")) return compile_choice(rest, "oneOf", place);
-  if (rest.contains("enum") || rest.contains("const")) return compile_enum(rest, place);
-  return compile_types(rest, place);
+  if (schema.contains("anyOf")) return compile_choice(schema, "anyOf", place);
+  if (schema.contains("oneOf")) return compile_choice(schema, "oneOf", place);
+  if (schema.contains("enum") || schema.contains("const")) return compile_enum(schema, place);
+  return compile_types(schema, place);
 }
 
 int32_t SchemaCompiler::compile_choice(const Json& schema, const char* keyword,
                                        const Place& place) {
-  const Json beside = without(schema, {keyword});
+  Json beside = Json::object();
+  for (const JsonMember& member : schema.items()) {
+    if (member.name == keyword || !holds(member, kBesideAll)) continue;
+    work_.spend_at(copy_work(member.value), place.path);
+    beside[member.name] = member.value;
+  }
   std::vector<int32_t> parts;
   for (size_t i = 0; i < schema[keyword].size(); ++i) {
     Place part = place.at(keyword).at(std::to_string(i));
@@ -280,22 +296,23 @@ int32_t SchemaCompiler::compile_choice(const Json& schema, const char* keyword,
     if (beside.empty()) {
       parts.push_back(compile(schema[keyword][i], part));
     } else {
-      spend(beside, part);
       const Json resolved = resolve(schema[keyword][i], part);
-      parts.push_back(compile(merge_schemas(resolved, beside, part.path), part));
+      parts.push_back(compile(merge_schemas(resolved, beside, part.path, work_), part));
     }
   }
   if (strict_ && keyword == std::string_view("oneOf")) check_one_of(schema[keyword], place);
   return add_any(std::move(parts));
 }
 
-void SchemaCompiler::check_one_of(const Json& alternatives, const Place& place) const {
-  DisjointSearch search{.referenced = [&](const Json& reference) -> const Json& {
-    return referenced(reference.get<std::string>(), place);
-  }};
+void SchemaCompiler::check_one_of(const Json& alternatives, const Place& place) {
+  const auto follow = [&](const Json& reference) -> const Json& {
+    return referenced(reference.text(), place);
+  };
+  DisjointSearch search{.referenced = follow, .work = work_};
   for (size_t i = 0; i < alternatives.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
       if (disjoint_schemas(alternatives[i], alternatives[j], search)) continue;
+      work_.spend_at(0, place.path);
       refuse(place.path,
              fmt::format(
                  "one value might satisfy alternatives {} and {} of oneOf, which strict forbids; "
@@ -307,23 +324,31 @@ void SchemaCompiler::check_one_of(const Json& alternatives, const Place& place) 
 }
 
 int32_t SchemaCompiler::compile_enum(const Json& schema, const Place& place) {
-  const Json others = without(schema, {"enum", "const", "type"});
-  if (!others.empty()) {
-    refuse(place.path, others.items().front().name +
+  for (const JsonMember& member : schema.items()) {
+    if (!holds(member, kBesideAll) || !holds(member, {"enum", "const", "type"})) continue;
+    refuse(place.path, member.name +
                            " beside enum or const is not supported; "
                            "leave out the values that it forbids");
   }
   const std::vector<std::string> types = schema_types(schema, place.path);
-  const Json values = schema.contains("const") ? Json::array({schema["const"]}) : schema["enum"];
+  std::vector<const Json*> values;
+  if (const auto only = schema.find("const"); only != schema.end()) {
+    values.push_back(&*only);
+  } else {
+    for (const Json& value : schema["enum"]) values.push_back(&value);
+  }
   if (static_cast<int64_t>(values.size()) > limits_.enum_entries) {
     refuse(place.path, fmt::format("the enum has {} values, the limit is {}", values.size(),
                                    limits_.enum_entries));
   }
   std::vector<std::string> texts;
-  for (const Json& value : values) {
+  for (const Json* value : values) {
     const bool fits = std::any_of(types.begin(), types.end(),
-                                  [&](const std::string& type) { return of_type(value, type); });
-    if (fits) texts.push_back(json_text(value));
+                                  [&](const std::string& type) { return of_type(*value, type); });
+    if (!fits) continue;
+    work_.spend_at(kValueWork + 2 * copy_work(*value), place.path);
+    texts.push_back(json_text(*value));
+    work_.spend_at(static_cast<int64_t>(texts.back().size()), place.path);
   }
   return add_automaton(Automaton::of_strings(std::move(texts)), place);
 }
@@ -357,100 +382,6 @@ int32_t SchemaCompiler::compile_type(const std::string& type, const Json& schema
   return known->second = add_automaton(Automaton::of_strings(std::move(texts)), place);
 }
 
-int64_t SchemaCompiler::bound(const Json& schema, const char* keyword, int64_t otherwise,
-                              const Place& place) const {
-  const auto found = schema.find(keyword);
-  if (found == schema.end()) return otherwise;
-  const bool number = found->is_number();
-  const double value = number ? found->get<double>() : -1;
-  if (!number || !(value >= 0) || value != std::floor(value)) {
-    refuse(place.path, std::string(keyword) + " is " + printable(json_text(*found), 100) +
-                           ", want a whole number from 0 on");
-  }
-  return value < 0x1p62 ? static_cast<int64_t>(value) : kUnbounded;
-}
-
-// Without a pattern or a format: a length alone.
-std::vector<std::string> SchemaCompiler::patterns_of(const Json& schema, const Place& place) const {
-  std::vector<std::string> patterns;
-  if (schema.contains("pattern")) {
-    patterns.push_back(schema["pattern"].get<std::string>());
-    if (static_cast<int64_t>(patterns[0].size()) > limits_.pattern_bytes) {
-      refuse(place.path, fmt::format("the pattern has {} bytes, the limit is {}",
-                                     patterns[0].size(), limits_.pattern_bytes));
-    }
-  }
-  if (schema.contains("format")) {
-    const char* pattern = pattern_of_format(schema["format"].get<std::string>());
-    if (pattern != nullptr) patterns.emplace_back(pattern);
-  }
-  const int64_t min = bound(schema, "minLength", 0, place);
-  const int64_t max = bound(schema, "maxLength", kUnbounded, place);
-  if (min > 0 || max < kUnbounded) {
-    patterns.push_back("^[^]{" + std::to_string(min) + "," +
-                       (max < kUnbounded ? std::to_string(max) : "") + "}$");
-  }
-  return patterns;
-}
-
-Automaton SchemaCompiler::both_of(const Automaton& a, const Automaton& b,
-                                  const Place& place) const {
-  Automaton both;
-  if (!Automaton::intersect(a, b, limits_.automaton_states, &both)) {
-    refuse(place.path, fmt::format("pattern, format and length together need more than {} states "
-                                   "of an automaton; leave one of them out",
-                                   limits_.automaton_states));
-  }
-  return both;
-}
-
-Automaton SchemaCompiler::compile_patterns(const std::vector<std::string>& patterns, TextForm form,
-                                           const Place& place) const {
-  const PatternOptions options{
-      .form = form, .place = "schema " + place.path, .states_max = limits_.automaton_states};
-  Automaton made = compile_pattern(patterns[0], options);
-  for (size_t i = 1; i < patterns.size(); ++i)
-    made = both_of(made, compile_pattern(patterns[i], options), place);
-  return made;
-}
-
-Automaton SchemaCompiler::string_automaton(const Json& schema, const Place& place) const {
-  if (!schema.contains("pattern") &&
-      (!schema.contains("format") ||
-       pattern_of_format(schema["format"].get<std::string>()) == nullptr))
-    return {};
-  return compile_patterns(patterns_of(schema, place), TextForm::kJsonString, place);
-}
-
-// The upper bound is counted as the text comes, and so is the lower one if nothing else says where the text may end.
-SchemaCompiler::BareText SchemaCompiler::bare_text(const Json& schema, const Automaton& also,
-                                                   const std::string& name) {
-  const Place place{name, 0};
-  check_keywords(schema, place);
-  const int64_t min = bound(schema, "minLength", 0, place);
-  const int64_t max = bound(schema, "maxLength", kUnbounded, place);
-  if (min > max) return {add_any({}), false};
-  Json states = schema;
-  states.erase("maxLength");
-  states.erase("minLength");
-  std::vector<std::string> patterns = patterns_of(states, place);
-  const bool any = patterns.empty();
-  if (any) patterns.emplace_back("^[^]*$");
-  if (!any && min > 0) patterns.push_back("^[^]{" + std::to_string(min) + ",}$");
-  const Automaton texts = both_of(compile_patterns(patterns, TextForm::kPlain, place), also, place);
-  std::vector<int32_t> left = texts.characters_left();
-  if (texts.empty() || left[0] > max) return {add_any({}), false};
-  const int32_t index = add_automaton(texts, place);
-  GrammarNode& node = out_->nodes[index];
-  if (any) node.min = min;
-  node.max = max;
-  if (max < kUnbounded) {
-    node.characters_left_most = *std::max_element(left.begin(), left.end());
-    node.characters_left = std::move(left);
-  }
-  return {index, texts.accepting(0) && node.min == 0};
-}
-
 int32_t SchemaCompiler::automaton(Automaton automaton, const std::string& name) {
   return add_automaton(std::move(automaton), {name, 0});
 }
@@ -462,47 +393,16 @@ int32_t SchemaCompiler::compile_part(const Part& part) {
   return compile(part.schema, {part.name, 0});
 }
 
-int32_t SchemaCompiler::compile_string(const Json& schema, const Place& place) {
-  const bool format = schema.contains("format") &&
-                      pattern_of_format(schema["format"].get<std::string>()) != nullptr;
-  std::string key = "string";
-  for (const char* keyword : {"minLength", "maxLength", "pattern", "format"}) {
-    if (schema.contains(keyword)) key += std::string(" ") + keyword + json_text(schema[keyword]);
+ItemSchemas SchemaCompiler::items_of(const Json& schema, const Place& place) {
+  for (const char* keyword : {"items", "prefixItems", "additionalItems"}) {
+    const auto found = schema.find(keyword);
+    if (found != schema.end()) work_.spend_at(copy_work(*found), place.path);
   }
-  if (const auto known = known_.find(key); known != known_.end()) return known->second;
-  if (schema.contains("pattern") || format) {
-    return known_[key] = add_automaton(string_automaton(schema, place), place);
-  }
-  GrammarNode node{.kind = Kind::kString};
-  node.min = bound(schema, "minLength", 0, place);
-  node.max = bound(schema, "maxLength", kUnbounded, place);
-  if (node.min > node.max) return add_any({});
-  return known_[key] = add_node(std::move(node));
-}
-
-int32_t SchemaCompiler::compile_number(const Json& schema, bool whole, const Place& place) {
-  NumberRange range{.whole = whole};
-  std::string key = whole ? "integer" : "number";
-  const std::pair<const char*, Json*> bounds[] = {{"minimum", &range.least},
-                                                  {"exclusiveMinimum", &range.above},
-                                                  {"maximum", &range.most},
-                                                  {"exclusiveMaximum", &range.below}};
-  for (const auto& [keyword, value] : bounds) {
-    if (!schema.contains(keyword)) continue;
-    *value = schema[keyword];
-    if (!value->is_number()) {
-      refuse(place.path,
-             std::string(keyword) + " is " + printable(json_text(*value), 100) + ", want a number");
-    }
-    key += std::string(" ") + keyword + json_text(*value);
-  }
-  if (const auto known = known_.find(key); known != known_.end()) return known->second;
-  Automaton made = compile_range(range, "schema " + place.path, limits_.automaton_states);
-  return known_[key] = add_automaton(std::move(made), place);
+  return item_schemas(schema, place.path);
 }
 
 int32_t SchemaCompiler::compile_array(const Json& schema, const Place& place) {
-  const ItemSchemas items = item_schemas(schema, place.path);
+  const ItemSchemas items = items_of(schema, place);
   GrammarNode node{.kind = Kind::kArray};
   node.min = bound(schema, "minItems", 0, place);
   node.max = bound(schema, "maxItems", kUnbounded, place);
@@ -517,32 +417,48 @@ int32_t SchemaCompiler::compile_array(const Json& schema, const Place& place) {
   return add_node(std::move(node));
 }
 
-int32_t SchemaCompiler::compile_object(const Json& schema, const Place& place) {
-  const Json declared = schema.contains("properties") ? schema["properties"] : Json::object();
-  const Json required = schema.contains("required") ? schema["required"] : Json::array();
-  const Json rest =
-      schema.contains("additionalProperties") ? schema["additionalProperties"] : Json(true);
-  GrammarNode node{.kind = Kind::kObject};
-  std::set<std::string> must;
-  for (const Json& name : required) must.insert(name.get<std::string>());
-  if (rest != Json(false)) node.rest = compile(rest, place.at("additionalProperties"));
+// The declared ones, then those that are required only.
+std::vector<std::string> SchemaCompiler::names_of_members(const Json& declared,
+                                                          const Json& required,
+                                                          const Place& place) {
   std::vector<std::string> names;
-  const Place inside = place.at("properties");
-  for (const auto& [name, value] : declared.items()) {
-    Place one = inside.at(name);
-    one.depth = place.depth + 1;
-    node.properties.push_back({compile(value, one), must.erase(name) > 0});
+  const auto add = [&](const std::string& name) {
+    work_.spend_at(kNameWork + kNameByteWork * static_cast<int64_t>(name.size()), place.path);
     names.push_back(name);
-  }
+  };
+  for (const auto& [name, value] : declared.items()) add(name);
+  std::set<std::string_view> further;
   for (const Json& name : required) {
-    if (must.erase(name.get<std::string>()) == 0) continue;
-    node.properties.push_back({node.rest, true});
-    names.push_back(name.get<std::string>());
+    work_.spend_at(kNameWork, place.path);
+    if (!declared.contains(name.text()) && further.insert(name.text()).second) add(name.text());
   }
   if (static_cast<int64_t>(names.size()) > limits_.properties) {
     refuse(place.path,
            fmt::format("it has {} properties, the limit is {}", names.size(), limits_.properties));
   }
+  return names;
+}
+
+int32_t SchemaCompiler::compile_object(const Json& schema, const Place& place) {
+  static const Json kNone = Json::object(), kAny = true;
+  const auto keyword = [&](const char* name, const Json& otherwise) -> const Json& {
+    const auto found = schema.find(name);
+    return found == schema.end() ? otherwise : *found;
+  };
+  const Json &declared = keyword("properties", kNone), &required = keyword("required", kNone),
+             &rest = keyword("additionalProperties", kAny);
+  GrammarNode node{.kind = Kind::kObject};
+  std::vector<std::string> names = names_of_members(declared, required, place);
+  std::set<std::string_view> must;
+  for (const Json& name : required) must.insert(name.text());
+  if (rest != Json(false)) node.rest = compile(rest, place.at("additionalProperties"));
+  const Place inside = place.at("properties");
+  for (const auto& [name, value] : declared.items()) {
+    Place one = inside.at(name);
+    one.depth = place.depth + 1;
+    node.properties.push_back({compile(value, one), must.contains(name)});
+  }
+  node.properties.resize(names.size(), {node.rest, true});
   std::vector<ByteTrie::Entry> keys;
   for (std::string& name : names) {
     name = json_quote(name);

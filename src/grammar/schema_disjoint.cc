@@ -11,6 +11,7 @@ namespace moraine {
 namespace {
 
 constexpr int64_t kDepthMost = 32;  // schemas within each other, references followed
+constexpr int64_t kPairOfSchemasWork = 40, kListedWork = 2;  // units of CompileWork
 
 // One bit for each type; whole numbers are numbers.
 enum TypeBits : uint32_t {
@@ -109,7 +110,8 @@ bool disjoint_values(const Json& a, const Json& b, DisjointSearch& search) {
   if (!values_of(a, &left) || !values_of(b, &right)) return false;
   for (const Json* x : left) {
     for (const Json* y : right) {
-      if (--search.steps <= 0 || *x == *y) return false;
+      const bool left = --search.steps > 0 && search.work.spend(copy_work(*x));
+      if (!left || *x == *y) return false;
     }
   }
   return true;
@@ -134,6 +136,16 @@ bool disjoint_inside(const Json& a, const Json& b, DisjointSearch& search) {
                      [&](const Json& part) { return disjoint_schemas(part, b, search); });
 }
 
+// What types_of looks through.
+int64_t list_work(const Json& schema) {
+  int64_t work = 0;
+  for (const char* keyword : {"enum", "type"}) {
+    const Json* list = member(schema, keyword);
+    if (list != nullptr) work += kListedWork * static_cast<int64_t>(list->size());
+  }
+  return work;
+}
+
 bool disjoint_here(const Json& a, const Json& b, DisjointSearch& search) {
   if (!a.is_object() || !b.is_object()) return a == Json(false) || b == Json(false);
   const uint32_t types = types_of(a) & types_of(b);
@@ -149,6 +161,7 @@ bool disjoint_here(const Json& a, const Json& b, DisjointSearch& search) {
 
 bool disjoint_schemas(const Json& a, const Json& b, DisjointSearch& search) {
   if (--search.steps <= 0 || search.depth == kDepthMost) return false;
+  if (!search.work.spend(kPairOfSchemasWork + list_work(a) + list_work(b))) return false;
   ++search.depth;
   const bool disjoint = disjoint_here(a, b, search);
   --search.depth;

@@ -7,13 +7,14 @@
 //
 // What is not seen is no proof of the opposite. By the words of JSON Schema, without what this program means by
 // keywords of one type.
-// Cost: bounded by kDisjointSteps, after which nothing is seen any more.
+// Cost: bounded by kDisjointSteps and by the work that is left, after which nothing is seen any more.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 
 #include "base/json.h"
+#include "grammar/compile_work.h"
 
 namespace moraine {
 
@@ -22,6 +23,7 @@ inline constexpr int64_t kDisjointSteps = 1 << 16;
 struct DisjointSearch {
   // The schema that a $ref names; it has passed the checks of its keywords.
   std::function<const Json&(const Json& reference)> referenced;
+  CompileWork& work;
   int64_t steps = kDisjointSteps;  // left
   int64_t depth = 0;
 };

@@ -66,9 +66,13 @@ int32_t least_nesting_of(const GrammarNodes& all, const GrammarNode& node) {
 }  // namespace
 
 // Every round settles at least one more nesting, or nothing changes.
-void SchemaCompiler::find_least_nesting() {
+void SchemaCompiler::find_least_nesting(const std::string& name) {
+  int64_t parts = 0;
+  for (const GrammarNode& node : out_->nodes)
+    parts += 4 + static_cast<int64_t>(node.parts.size() + node.properties.size());
   for (bool changed = true; changed;) {
     changed = false;
+    work_.spend_at(parts, name);
     for (size_t i = 0; i < out_->nodes.size(); ++i) {
       int32_t least = least_nesting_of(*out_, out_->nodes[i]);
       if (least > limits_.nesting) least = kNever;
@@ -79,7 +83,7 @@ void SchemaCompiler::find_least_nesting() {
   }
 }
 
-void SchemaCompiler::flatten() {
+void SchemaCompiler::flatten(const std::string& name) {
   std::vector<std::vector<int32_t>> leaves(out_->nodes.size());
   std::vector<int32_t> seen(out_->nodes.size(), -1);
   int64_t alternatives = 0;
@@ -95,6 +99,7 @@ void SchemaCompiler::flatten() {
       if (node.kind != Kind::kAny) {
         leaves[i].push_back(at);
       } else {
+        work_.spend_at(static_cast<int64_t>(node.parts.size()), name);
         waiting.insert(waiting.end(), node.parts.rbegin(), node.parts.rend());
       }
       if (++alternatives > limits_.alternatives) {
@@ -113,8 +118,9 @@ void SchemaCompiler::flatten() {
 void SchemaCompiler::finish(int32_t root, const std::string& name) {
   out_->nesting = static_cast<int32_t>(limits_.nesting);
   out_->root = root;
-  flatten();
-  find_least_nesting();
+  flatten(name);
+  find_least_nesting(name);
+  out_->work = work_.spent();
   if (out_->nodes[root].least_nesting == kNever) {
     throw_error(Code::kInvalidArgument,
                 "schema {}: no JSON value of at most {} arrays and objects within each other "

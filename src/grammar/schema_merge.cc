@@ -2,12 +2,17 @@
 #include "grammar/schema_merge.h"
 
 #include <algorithm>
+#include <functional>
+#include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/printable.h"
 
 namespace moraine {
 namespace {
+
+constexpr int64_t kMergeWork = 200;  // units of CompileWork, beside what is copied and compared
 
 constexpr const char* kTypes[] = {"null",   "boolean", "integer", "number",
                                   "string", "array",   "object"};
@@ -78,27 +83,75 @@ bool merge_types(const Json& a, const Json& b, const std::string& place, Json* o
   return !both.empty();
 }
 
-void merge_enums(const Json& a, const Json& b, Json* out) {
+// Values that are equal have equal hashes, and so have large numbers that are not.
+size_t hash_of_value(const Json& value) {
+  const auto with = [](size_t hash, size_t part) { return (hash ^ part) * 0x9E3779B97F4A7C15u; };
+  const std::hash<std::string> of_text;
+  if (value.is_number()) return std::hash<double>()(value.get<double>());
+  if (value.is_string()) return of_text(value.text());
+  size_t hash = static_cast<size_t>(value.kind());
+  if (value.is_boolean()) return with(hash, value.get<bool>() ? 1 : 0);
+  if (value.is_array()) {
+    for (const Json& element : value) hash = with(hash, hash_of_value(element));
+  }
+  if (value.is_object()) {
+    for (const auto& [name, member] : value.items())
+      hash = with(with(hash, of_text(name)), hash_of_value(member));
+  }
+  return hash;
+}
+
+// Values to be found in. What is compared is counted, as many may have one hash.
+class ValueSet {
+ public:
+  ValueSet(const std::string& place, CompileWork& work) : place_(place), work_(work) {}
+  // False if it is there already.
+  bool add(const Json& value) {
+    const size_t hash = hash_of_value(value);
+    if (has(value, hash)) return false;
+    values_.emplace(hash, &value);
+    return true;
+  }
+  bool has(const Json& value) const { return has(value, hash_of_value(value)); }
+
+ private:
+  bool has(const Json& value, size_t hash) const {
+    const auto [begin, end] = values_.equal_range(hash);
+    for (auto at = begin; at != end; ++at) {
+      work_.spend_at(copy_work(value), place_);
+      if (*at->second == value) return true;
+    }
+    return false;
+  }
+  const std::string& place_;
+  CompileWork& work_;
+  std::unordered_multimap<size_t, const Json*> values_;
+};
+
+void merge_enums(const Json& a, const Json& b, ValueSet in_b, Json* out) {
+  const auto has = [](const Json& s) { return s.contains("const") || s.contains("enum"); };
+  if (!has(a) || !has(b)) return;
   const auto values = [](const Json& s) {
     return s.contains("const") ? Json::array({s["const"]}) : s["enum"];
   };
-  const auto has = [](const Json& s) { return s.contains("const") || s.contains("enum"); };
-  if (!has(a) || !has(b)) return;
   const Json va = values(a), vb = values(b);
+  for (const Json& value : vb) in_b.add(value);
   Json both = Json::array();
   for (const Json& value : va) {
-    if (std::find(vb.begin(), vb.end(), value) != vb.end()) both.push_back(value);
+    if (in_b.has(value)) both.push_back(value);
   }
   out->erase("const");
   (*out)["enum"] = std::move(both);
 }
 
-void merge_required(const Json& a, const Json& b, Json* out) {
+void merge_required(const Json& a, const Json& b, ValueSet known, Json* out) {
   if (!a.contains("required") || !b.contains("required")) return;
-  Json all = a["required"];
-  if (!all.is_array() || !b["required"].is_array()) return;
-  for (const Json& name : b["required"]) {
-    if (std::find(all.begin(), all.end(), name) == all.end()) all.push_back(name);
+  const Json &ra = a["required"], &rb = b["required"];
+  if (!ra.is_array() || !rb.is_array()) return;
+  Json all = ra;
+  for (const Json& name : ra) known.add(name);
+  for (const Json& name : rb) {
+    if (known.add(name)) all.push_back(name);
   }
   (*out)["required"] = std::move(all);
 }
@@ -162,7 +215,8 @@ ItemSchemas item_schemas(const Json& schema, const std::string& place) {
   return out;
 }
 
-Json merge_schemas(const Json& a, const Json& b, const std::string& place) {
+Json merge_schemas(const Json& a, const Json& b, const std::string& place, CompileWork& work) {
+  work.spend_at(kMergeWork + 3 * (copy_work(a) + copy_work(b)), place);
   if (a == b || b == Json(true)) return a;
   if (a == Json(true)) return b;
   if (a == Json(false) || b == Json(false)) return false;
@@ -190,8 +244,8 @@ Json merge_schemas(const Json& a, const Json& b, const std::string& place) {
   }
   merge_members(a, b, &out);
   merge_items(a, b, place, &out);
-  merge_enums(a, b, &out);
-  merge_required(a, b, &out);
+  merge_enums(a, b, ValueSet(place, work), &out);
+  merge_required(a, b, ValueSet(place, work), &out);
   return merge_types(a, b, place, &out) ? out : Json(false);
 }
 

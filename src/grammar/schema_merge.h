@@ -4,13 +4,15 @@
 // it is compiled. $ref and allOf of the two themselves must be gone.
 //
 // Errors: kInvalidArgument with `place` and the keyword: two patterns, two formats, two anyOf or
-//         oneOf, or a keyword that is not known with two values.
+//         oneOf, a keyword that is not known with two values, or too much work.
+// Cost:    as copying both, whatever is in them; counted in CompileWork before it is done.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "grammar/compile_work.h"
 
 namespace moraine {
 
@@ -22,7 +24,7 @@ struct ItemSchemas {
 // Also the older form: "items" as a list, with "additionalItems". `place` is for messages.
 ItemSchemas item_schemas(const Json& schema, const std::string& place);
 
-Json merge_schemas(const Json& a, const Json& b, const std::string& place);
+Json merge_schemas(const Json& a, const Json& b, const std::string& place, CompileWork& work);
 
 // The names in "type"; all seven if there is none.
 std::vector<std::string> schema_types(const Json& schema, const std::string& place);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "grammar/nodes.h"
 #include "grammar/test_grammar.h"
 
 namespace moraine {
@@ -337,7 +338,98 @@ TEST(Schema, HostileOnesAreCheapOrRefused) {
     defs[std::to_string(i)] = {{"allOf", {next, next}}};
   }
   defs["25"] = {{"properties", {{"a", true}}}};
-  expect_refused(json_text({{"$defs", defs}, {"$ref", "#/$defs/0"}}), "too many");
+  expect_refused(json_text({{"$defs", defs}, {"$ref", "#/$defs/0"}}), "units of work");
+}
+
+// Each took seconds, and within the limits of its parts still does: the work of all is counted together.
+TEST(Schema, WorkIsBounded) {
+  const auto many = [](int count, const auto& one) {
+    Json list = Json::array();
+    for (int i = 0; i < count; ++i) list.push_back(one(i));
+    return list;
+  };
+  const auto numbered = [](int i) { return Json(i); };
+  for (const char* pattern : {"^((a|b|ab|c?){0,40}){0,40}$", "^([^]?[^a]?[^b]?[^c]?){0,300}$",
+                              "[a-z]{0,500}[a-y]{0,500}"})
+    expect_refused(json_text({{"items", {{"pattern", pattern}}}}),
+                   std::string("schema #/items: pattern '") + pattern + "' brings the work");
+  // Each is small.
+  const auto counted = [](int i) {
+    return Json{{"pattern", fmt::format("^((a|b|ab){{0,9}}){{0,{}}}$", 10 + i)}};
+  };
+  const Json patterns = {{"prefixItems", many(100, counted)}};
+  expect_refused(json_text(patterns), "brings the work");
+  // A list that is copied for each alternative, or for each name of one reference.
+  const Json null = {{"type", "null"}, {"enum", many(8000, numbered)}};
+  Json beside = null;
+  beside["anyOf"] = many(20000, [](int) { return Json::object(); });
+  expect_refused(json_text(beside), "units of work");
+  const Json names = many(2048, [](int i) {
+    std::string name;
+    for (int bit = 0; bit < 11; ++bit) name += (i >> bit & 1) == 0 ? "a" : "%61";
+    return Json{{"$ref", "#/$defs/" + name}};
+  });
+  expect_refused(json_text({{"$defs", {{"aaaaaaaaaaa", null}}}, {"anyOf", names}}),
+                 "units of work");
+  // Alternatives of alternatives, with a keyword beside them.
+  Json defs = {{"20", {{"type", "null"}}}};
+  for (int i = 0; i < 20; ++i) {
+    const Json next = {{"$ref", "#/$defs/" + std::to_string(i + 1)}};
+    defs[std::to_string(i)] = {{"anyOf", Json::array({next, next})}};
+  }
+  expect_refused(
+      json_text({{"$defs", defs}, {"title", "t"}, {"$ref", "#/$defs/0"}, {"type", "null"}}),
+      "units of work");
+}
+
+// What others write takes little of the work there is.
+TEST(Schema, OrdinaryOnesTakeLittleWork) {
+  Json values = Json::array(), members = Json::object(), ranges = Json::array();
+  for (int i = 0; i < 8192; ++i) values.push_back(fmt::format("value {}", i));
+  for (int i = 0; i < 4000; ++i)
+    members[fmt::format("member {}", i)] = {{"type", "string"}, {"description", "d"}};
+  for (int i = 0; i < 200; ++i)
+    ranges.push_back({{"type", "integer"}, {"minimum", i}, {"maximum", 3 * i}});
+  const Json of_values = {{"enum", values}}, of_members = {{"properties", members}};
+  std::vector<Json> schemas = {
+      of_values,
+      of_members,
+      {{"prefixItems", ranges}},
+      {{"allOf", Json::array({of_values, of_values})}},
+      {{"allOf", Json::array({of_members, {{"required", {"member 7"}}}})}}};
+  for (const char* format : {"date", "time", "date-time", "uuid", "ipv4", "email"})
+    schemas.push_back({{"format", format}});
+  for (const char* pattern : {"^.{1,200}$", "^[a-z0-9]+(?:-[a-z0-9]+)*$", "^(\\w+ ?)+$",
+                              "^\\+?[1-9]\\d{1,14}$", "^[A-Za-z ]{1,1000}$"})
+    schemas.push_back({{"pattern", pattern}, {"maxLength", 60}});
+  GrammarLimits quarter;
+  quarter.work /= 4;
+  for (const Json& schema : schemas) {
+    const std::string text = json_text(schema);
+    EXPECT_EQ(refusal(text, quarter), "") << text.substr(0, 200);
+  }
+}
+
+// Equal values are found whatever their types, in the order of the first schema.
+TEST(Schema, EnumsThatHoldTogether) {
+  check(
+      {{R"({"allOf":[{"enum":[1,"a",[1,{"k":2}],null,true,9007199254740993]},{"enum":[true,1.0,[1.0,{"k":2}],"b",9007199254740992]}]})",
+        {"1", "[1,{\"k\":2}]", "true"},
+        {"\"a\"", "null", "\"b\"", "9007199254740993", "9007199254740992", "1.0"}},
+       {R"({"allOf":[{"const":2},{"enum":[1,2]}]})", {"2"}, {"1"}},
+       {R"({"allOf":[{"required":["a","b"]},{"required":["b","c"]}],"properties":{"a":true,"b":true,"c":true}})",
+        {R"({"a":1,"b":1,"c":1})"},
+        {R"({"a":1,"b":1})", R"({"b":1,"c":1})"}}});
+}
+
+// A grammar and one part more than its work is refused there.
+TEST(Schema, WorkHoldsAtItsValue) {
+  const std::string text = R"({"properties":{"a":{"pattern":"^a{3}$"},"b":{"enum":[1,2]}}})";
+  GrammarLimits limits;
+  limits.work = Grammar::of_schema(parse_json(text, "test"))->nodes().work;
+  EXPECT_EQ(refusal(text, limits), "");
+  --limits.work;
+  EXPECT_NE(refusal(text, limits).find("units of work"), std::string::npos);
 }
 
 TEST(Schema, LimitsHoldAtTheirValue) {

@@ -2,9 +2,12 @@
 #include "grammar/tagged_parameters.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/printable.h"
 #include "grammar/member.h"
 
 namespace moraine {
@@ -61,7 +64,8 @@ SchemaCompiler::BareText bare_text(SchemaCompiler& schemas, const SchemaCompiler
     const Json* value = member(schema, key);
     if (value != nullptr && member(schema, "type") != nullptr) held[key] = *value;
   }
-  return schemas.bare_text(held, without_word(kEnd), part.name);
+  static const Automaton kNoEnd = without_word(kEnd);
+  return schemas.bare_text(held, kNoEnd, part.name);
 }
 
 // The value, and the end of its parameter.
@@ -108,20 +112,23 @@ int32_t compile_tagged(SchemaCompiler& schemas, const Json& parameters, const st
   const Json* declared = member(parameters, "properties");
   const Json* required = member(parameters, "required");
   if (declared == nullptr) return behind;
+  std::set<std::string_view> needed;
+  if (required != nullptr) {
+    for (const Json& key : *required) needed.insert(key.text());
+  }
   std::vector<std::pair<std::string, const Json*>> all;
   for (const auto& [key, schema] : declared->items()) all.emplace_back(key, &schema);
   for (size_t i = all.size(); i-- > 0;) {
     const auto& [key, schema] = all[i];
     const int32_t value = value_node(schemas, {.document = parameters,
                                                .schema = *schema,
-                                               .name = name + "/properties/" + key,
+                                               .name = name + "/properties/" + printable(key, 60),
                                                .strict = strict});
     const int32_t with =
         schemas.add_node({.kind = Kind::kSequence,
                           .parts = {schemas.literal("<parameter=" + key + ">\n"), value, behind}});
-    const bool needed = required != nullptr &&
-                        std::find(required->begin(), required->end(), Json(key)) != required->end();
-    behind = needed ? with : schemas.add_node({.kind = Kind::kAny, .parts = {with, behind}});
+    behind = needed.contains(key) ? with
+                                  : schemas.add_node({.kind = Kind::kAny, .parts = {with, behind}});
   }
   return behind;
 }
