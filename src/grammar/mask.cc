@@ -2,10 +2,12 @@
 #include "grammar/mask.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
 #include "base/utf8.h"
+#include "grammar/joint_walk.h"
 #include "grammar/nodes.h"
 #include "grammar/string_state.h"
 
@@ -14,6 +16,7 @@ namespace {
 
 constexpr int64_t kStoreHeldMost = 1 << 18;  // 20 MB: then what nothing leads to is dropped
 constexpr int64_t kWorthKeeping = 256;       // nodes that a walk saw
+constexpr size_t kWalkedAlone = 4;           // automata
 
 // An automaton's steps as a table, made row by row for the states that a walk comes to.
 class StepTable {
@@ -81,12 +84,15 @@ void MaskMaker::make() {
     summed = true;
   }
   if (summed) std::copy(sum.begin(), sum.end(), mask_.begin());
+  GrammarStep::Entries strings, machines;
   for (int64_t i = 0; i < stacks_.count(state_.now_); ++i) {
     const StackStore::Entry entry = stacks_.entry(state_.now_, i);
     const Way way = way_of(entry.frame);
-    if (way == Way::kString) add_string(entry);
-    if (way == Way::kAutomaton) add_automaton(entry);
+    if (way == Way::kString) strings.push_back(entry);
+    if (way == Way::kAutomaton) machines.push_back(entry);
   }
+  add_strings(strings);
+  add_automata(machines);
   for (int64_t i = 0; i < stacks_.count(state_.now_); ++i) {
     const StackStore::Entry entry = stacks_.entry(state_.now_, i);
     if (way_of(entry.frame) == Way::kWalk) rest.push_back(entry);
@@ -171,6 +177,30 @@ void MaskMaker::add_string(const StackStore::Entry& entry) {
   walk(tokens_.in_string().odd, held_[0], 0);
 }
 
+// Of strings with the same behind them, those that may have lengths that no other may have.
+void MaskMaker::add_strings(const GrammarStep::Entries& entries) {
+  struct Open {
+    StackSet below;
+    int64_t least, most;
+    size_t entry;
+  };
+  std::vector<Open> open;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const auto [least, most] = length_left(entries[i].frame);
+    open.push_back({entries[i].below, least, most, i});
+  }
+  std::sort(open.begin(), open.end(), [](const Open& a, const Open& b) {
+    return std::tuple(a.below, a.least, -a.most) < std::tuple(b.below, b.least, -b.most);
+  });
+  for (size_t i = 0, widest = 0; i < open.size(); ++i) {
+    const bool inside =
+        i > 0 && open[i].below == open[widest].below && open[i].most <= open[widest].most;
+    if (inside) continue;
+    widest = i;
+    add_string(entries[open[i].entry]);
+  }
+}
+
 MaskMaker::Length MaskMaker::length_left(const Frame& frame) const {
   const GrammarNode& node = grammar_.nodes[frame.node];
   const int64_t least = std::clamp<int64_t>(node.min - frame.count, 0, tokens_.longest() + 1);
@@ -221,6 +251,39 @@ void MaskMaker::add_automaton(const StackStore::Entry& entry) {
   for (size_t word = 0; word < mask_.size(); ++word) mask_[word] |= inside->mask[word];
   held_ = {step_.popped(entry.below)};
   for (const int32_t node : inside->ends) walk(tokens_.trie(), held_[0], node);
+}
+
+// A walk of each alone can be shared, and of few it is no slower.
+void MaskMaker::add_automata(const GrammarStep::Entries& entries) {
+  const bool few = entries.size() <= kWalkedAlone;
+  std::vector<JointStart> starts;
+  std::vector<StackSet> below;  // of each group
+  for (const StackStore::Entry& entry : entries) {
+    const auto [least, most] = length_left(entry.frame);
+    if (few || least > 0 || most < kUnbounded) {
+      add_automaton(entry);
+      continue;
+    }
+    const auto group = std::find(below.begin(), below.end(), entry.below);
+    const int32_t automaton = grammar_.nodes[entry.frame.node].automaton;
+    starts.push_back({.automaton = &grammar_.automata[automaton],
+                      .state = entry.frame.at,
+                      .group = static_cast<int32_t>(group - below.begin())});
+    if (group == below.end()) below.push_back(entry.below);
+  }
+  if (starts.empty()) return;
+  const JointEnds found = walk_jointly(tokens_.trie(), starts, mask_);
+  held_.clear();
+  for (const std::vector<int32_t>& groups : found.groups) {
+    GrammarStep::Entries after;
+    for (const int32_t group : groups) {
+      const StackSet one = step_.popped(below[static_cast<size_t>(group)]);
+      for (int64_t i = 0; i < stacks_.count(one); ++i) after.push_back(stacks_.entry(one, i));
+    }
+    held_.push_back(stacks_.make(&after));
+  }
+  for (const JointEnds::End& end : found.ends)
+    walk(tokens_.trie(), held_[static_cast<size_t>(end.groups)], end.node);
 }
 
 // Tokens that close a declared name: what the bits of undeclared names say of them is wrong.

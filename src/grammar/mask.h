@@ -1,9 +1,10 @@
 // MaskMaker: the tokens that may come next, for each stack of a state by what its top frame is.
 //
 //   inside a string   masks by length (StringTokens), then the tokens that close it, by their tail,
-//                     and the odd ones
+//                     and the odd ones; of many that go on alike those of the widest bounds
 //   in an automaton   the trie is walked with the automaton alone, which is shared (MaskCache); where it
-//                     ends inside a token, the walk goes on with what is below
+//                     ends inside a token, the walk goes on with what is below. Many automata are
+//                     walked together (grammar/joint_walk.h)
 //   name of a member  as a string, less the tokens that spell a declared name
 //   free text         all tokens, less those in which a call begins and goes wrong; of the special ones, those that
 //                     are named for it
@@ -29,7 +30,9 @@ class MaskMaker {
   enum class Way { kString, kAutomaton, kKey, kFreeText, kWalk };
   Way way_of(const Frame& frame) const;
   void add_string(const StackStore::Entry& entry);
+  void add_strings(const GrammarStep::Entries& entries);
   void add_automaton(const StackStore::Entry& entry);
+  void add_automata(const GrammarStep::Entries& entries);
   void add_key(const StackStore::Entry& entry);
   void add_free_text(const StackStore::Entry& entry);
   void add_special_tokens();
