@@ -38,8 +38,9 @@ struct Limits {
   int64_t stop_bytes = 1024;      // of each
   int64_t top_logprobs = 20;
   // Of an answer's tokens and those beside them, that it may hold before it is written: 40 bytes each while they come,
-  // and 540 more as JSON of a conversation, which is made of one answer at a time: 1.2 GB.
-  int64_t answer_logprobs = 2 << 20;
+  // and 540 more as JSON of a conversation, which is made of one answer at a time: 2.3 GB. Room for 20 beside each
+  // token of a context of 131,072, which a client asks for that names no max_tokens.
+  int64_t answer_logprobs = 4 << 20;
   int64_t logit_biases = 1024;
   int64_t messages = 4096;  // of a conversation
   int64_t tools = 128;
