@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "grammar/ids_hash.h"
+
 namespace moraine {
 namespace {
 
@@ -19,17 +21,7 @@ constexpr size_t kBytes = 256;
 constexpr int64_t kLooseWork = 4, kSetWork = 40, kEdgeWork = 8, kStepWork = 2, kLookWork = 1,
                   kKeepWork = 5;
 
-struct StatesHash {
-  size_t operator()(const States& states) const {
-    uint64_t hash = states.size();
-    for (const int32_t state : states) {
-      hash = (hash ^ static_cast<uint32_t>(state)) * 0x9E3779B97F4A7C15u;
-      hash ^= hash >> 29;
-    }
-    return hash;
-  }
-};
-using NumberOfStates = std::unordered_map<States, int32_t, StatesHash>;
+using NumberOfStates = std::unordered_map<States, int32_t, IdsHash>;
 
 void sort_once(States* states) {
   if (!std::is_sorted(states->begin(), states->end())) std::sort(states->begin(), states->end());

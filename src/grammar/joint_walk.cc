@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "grammar/ids_hash.h"
+
 namespace moraine {
 namespace {
 
@@ -14,17 +16,6 @@ constexpr size_t kRow = 256;
 
 using Members =
     std::vector<int32_t>;  // of those that are left: place in `starts`, state, and so on
-
-struct MembersHash {
-  size_t operator()(const Members& members) const {
-    uint64_t hash = members.size();
-    for (const int32_t part : members) {
-      hash = (hash ^ static_cast<uint32_t>(part)) * 0x9E3779B97F4A7C15u;
-      hash ^= hash >> 29;
-    }
-    return hash;
-  }
-};
 
 struct JointPart {
   int32_t end;  // of the subtree
@@ -108,7 +99,7 @@ class JointSets {
 
   const std::vector<JointStart>& starts_;
   int64_t steps_left_;
-  std::unordered_map<Members, int32_t, MembersHash> numbers_;
+  std::unordered_map<Members, int32_t, IdsHash> numbers_;
   std::vector<const Members*> sets_;  // keys of numbers_
   std::vector<int32_t> ending_;       // [sets]
   std::vector<int32_t> steps_;        // [sets, kRow]

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "grammar/ids_hash.h"
 
 namespace moraine {
 namespace {
@@ -85,18 +86,17 @@ bool merge_types(const Json& a, const Json& b, const std::string& place, Json* o
 
 // Values that are equal have equal hashes, and so have large numbers that are not.
 size_t hash_of_value(const Json& value) {
-  const auto with = [](size_t hash, size_t part) { return (hash ^ part) * 0x9E3779B97F4A7C15u; };
   const std::hash<std::string> of_text;
   if (value.is_number()) return std::hash<double>()(value.get<double>());
   if (value.is_string()) return of_text(value.text());
   size_t hash = static_cast<size_t>(value.kind());
-  if (value.is_boolean()) return with(hash, value.get<bool>() ? 1 : 0);
+  if (value.is_boolean()) return mix_hash(hash, value.get<bool>() ? 1 : 0);
   if (value.is_array()) {
-    for (const Json& element : value) hash = with(hash, hash_of_value(element));
+    for (const Json& element : value) hash = mix_hash(hash, hash_of_value(element));
   }
   if (value.is_object()) {
     for (const auto& [name, member] : value.items())
-      hash = with(with(hash, of_text(name)), hash_of_value(member));
+      hash = mix_hash(mix_hash(hash, of_text(name)), hash_of_value(member));
   }
   return hash;
 }

@@ -3,30 +3,22 @@
 
 #include <algorithm>
 
+#include "grammar/ids_hash.h"
+
 namespace moraine {
 namespace {
 
 constexpr int64_t kSlotsLeast = 256;
 
-uint64_t mixed(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
-  return hash ^ (hash >> 29);
-}
-
 uint64_t hash_of(const StackStore::Entry& entry) {
   const Frame& f = entry.frame;
-  uint64_t hash = mixed(static_cast<uint32_t>(f.node),
-                        (uint64_t{static_cast<uint16_t>(f.depth)} << 16) | (f.phase << 8) | f.sub);
-  hash =
-      mixed(hash, (uint64_t{static_cast<uint32_t>(f.index)} << 32) | static_cast<uint32_t>(f.at));
-  hash = mixed(hash, static_cast<uint64_t>(f.count));
-  return mixed(hash, static_cast<uint32_t>(entry.below));
-}
-
-uint64_t hash_of(std::span<const int32_t> items) {
-  uint64_t hash = items.size();
-  for (const int32_t item : items) hash = mixed(hash, static_cast<uint32_t>(item));
-  return hash;
+  uint64_t hash =
+      mix_hash(static_cast<uint32_t>(f.node),
+               (uint64_t{static_cast<uint16_t>(f.depth)} << 16) | (f.phase << 8) | f.sub);
+  hash = mix_hash(hash,
+                  (uint64_t{static_cast<uint32_t>(f.index)} << 32) | static_cast<uint32_t>(f.at));
+  hash = mix_hash(hash, static_cast<uint64_t>(f.count));
+  return mix_hash(hash, static_cast<uint32_t>(entry.below));
 }
 
 }  // namespace
@@ -61,7 +53,7 @@ int32_t StackStore::intern(const Entry& entry) {
 }
 
 StackSet StackStore::intern_set(std::span<const int32_t> items) {
-  const uint64_t hash = hash_of(items), mask = set_slots_.size() - 1;
+  const uint64_t hash = IdsHash()(items), mask = set_slots_.size() - 1;
   for (uint64_t at = hash & mask; set_slots_[at] >= 0; at = (at + 1) & mask) {
     const int32_t found = set_slots_[at];
     if (set_hashes_[found] != hash) continue;
