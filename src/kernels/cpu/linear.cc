@@ -42,6 +42,14 @@ bool by_parts(const RowsProduct& p, const LinearEngine& e, int64_t tiles) {
   return tiles >= kMinPartTiles && bytes > kL2Bytes;
 }
 
+// Whether rows of x are as a row panel has them: of whole dots, on cache lines.
+bool reads_in_place(const RowsProduct& p, const LinearEngine& e) {
+  constexpr int64_t kLine = 64;
+  return e.in_place && p.x.dtype == DType::kBF16 &&
+         p.w.k * dtype_bytes(DType::kBF16) % kLine == 0 &&
+         reinterpret_cast<uintptr_t>(p.x.data) % kLine == 0;
+}
+
 // How the rows and columns of all groups are cut. Results do not depend on it.
 struct Cut {
   int64_t column_blocks;
@@ -143,7 +151,8 @@ class RowsTask {
         steps_(ceil_div(p.w.k, e.row_step)),
         panels_(ceil_div(p.w.n, kPanel)),
         streams_(streams(p, e)),
-        parts_(parts) {
+        parts_(parts),
+        in_place_(reads_in_place(p, e)) {
     const int64_t tiles = e.parts.sum > 0 ? kMaxRowTiles : kMaxTilesAtOnce;
     MR_CHECK(tiles * e.tile_rows * kRowWords * 4 <= kRowsBytes && e.parts.sum <= kMaxPartSum);
   }
@@ -183,12 +192,14 @@ class RowsTask {
   void run_tiles(const Block& b, std::span<Piece> tiles, const Scratch& scratch,
                  bool streams) const {
     if (first_panel(b, tiles[0]) >= b.panel1) return;
-    for (size_t i = 0; i < tiles.size(); ++i) copy_rows(tiles[i], row_panel(scratch, i));
+    if (!in_place_) {
+      for (size_t i = 0; i < tiles.size(); ++i) copy_rows(tiles[i], row_panel(scratch, i));
+    }
     // Sums wait for the next block of the sum, each in its place, or are finished at once, a few
-    // panels at a time, from the same place.
-    const bool wait = p_.w.k > e_.sum_block;
+    // panels at a time, from the same place, where they are not made in y.
+    const bool wait = p_.w.k > e_.sum_block, direct = finishes_in_place() && p_.w.n % kPanel == 0;
     const int64_t width = (b.panel1 - b.panel0) * kPanel;
-    const int64_t step = streams || !list_.empty() ? 1 : wait ? b.panel1 : kFinishPanels;
+    const int64_t step = streams || !list_.empty() ? 1 : wait || direct ? b.panel1 : kFinishPanels;
     if (e_.asks_rows && tiles.size() == 1 && !wait) ask_for_rows_after(b, tiles[0]);
     int64_t panel1 = 0;
     for (int64_t panel = first_panel(b, tiles[0]); panel < b.panel1; panel = panel1) {
@@ -202,7 +213,10 @@ class RowsTask {
         if (wait) sums += (piece.row0 - b.row0) * width + (piece.panel0 - b.panel0) * kPanel;
         const Ahead ahead = streams ? ahead_of(b, piece, i, tiles.size()) : Ahead();
         multiply(b.group, piece,
-                 {sums, wait ? width : kFinishPanels * kPanel, row_panel(scratch, i), ahead});
+                 {.sums = sums,
+                  .sums_stride = wait ? width : kFinishPanels * kPanel,
+                  .rows = in_place_ ? rows_of(piece) : row_panel(scratch, i),
+                  .ahead = ahead});
       }
     }
   }
@@ -272,10 +286,14 @@ class RowsTask {
             .lines = stream};
   }
 
+  const void* rows_of(const Piece& piece) const {
+    return static_cast<const uint8_t*>(p_.x.data) +
+           (piece.row0 * p_.w.k + piece.k0) * dtype_bytes(p_.x.dtype);
+  }
+
   void copy_rows(const Piece& piece, void* panel) const {
     e_.copy_rows({.panel = panel,
-                  .from = static_cast<const uint8_t*>(p_.x.data) +
-                          (piece.row0 * p_.w.k + piece.k0) * dtype_bytes(p_.x.dtype),
+                  .from = rows_of(piece),
                   .dtype = p_.x.dtype,
                   .stride = p_.w.k,
                   .rows = piece.row1 - piece.row0,
@@ -371,7 +389,8 @@ class RowsTask {
                  .c_stride = to.stride,
                  .rows = piece.row1 - piece.row0,
                  .add = piece.k0 > 0,
-                 .ahead = place.ahead});
+                 .ahead = place.ahead,
+                 .a_row = in_place_ ? p_.w.k * dtype_bytes(p_.x.dtype) : 4 * kRowWords});
     if (!to.direct && piece.k1 == p_.w.k)
       finish_piece(group, piece, to.columns, place.sums, place.sums_stride);
   }
@@ -400,7 +419,7 @@ class RowsTask {
   const LinearEngine& e_;
   const std::span<const int32_t> list_;
   const int64_t steps_, panels_;
-  const bool streams_, parts_;
+  const bool streams_, parts_, in_place_;
 };
 
 const float* data_or_null(const Tensor& t) {

@@ -144,6 +144,7 @@ const LinearEngine* amx_engine() {
                                       .ahead_rows = 1,
                                       .ahead_streams = Ahead::kStreams,
                                       .asks_rows = false,
+                                      .in_place = true,
                                       .copy_rows = bf16_engine()->copy_rows,
                                       .copy_right = copy_right,
                                       .copy_left = copy_left,

@@ -4,7 +4,7 @@
 // two of the right one.
 //
 //   right panel    [step][32]         two tiles side by side: 16 steps of 128 bytes
-//   row panel      [row][kRowWords]   a tile is 16 rows of 64 bytes
+//   row panel      [row][a_row]       a tile is 16 rows of 64 bytes
 //   column panel   [step / 16][32][16]
 //
 // Order:   dots of 16 steps from multiples of 16, ascending, onto the old sum (or zero): a function of
@@ -30,10 +30,10 @@ struct LeftPanel {
 };
 
 template <bool kColumns>
-LeftPanel left_panel(const void* data) {
-  const uint8_t* bytes = static_cast<const uint8_t*>(data);
+LeftPanel left_panel(const Tile& t) {
+  const uint8_t* bytes = static_cast<const uint8_t*>(t.a);
   return kColumns ? LeftPanel{bytes, 4 * kAmxWords, kAmxBytes, 2 * kAmxBytes}
-                  : LeftPanel{bytes, 4 * kRowWords, kAmxRows * 4 * kRowWords, 4 * kAmxWords};
+                  : LeftPanel{bytes, t.a_row, kAmxRows * t.a_row, 4 * kAmxWords};
 }
 
 [[gnu::always_inline]] inline void prefetch_lines(const uint8_t* from, int64_t bytes) {
@@ -127,7 +127,7 @@ void amx_tile(const Tile& t) {
   shapes.set(6, kAmxWords, kAmxWords).set(7, kAmxWords, kAmxWords);
   if (lower > 0) shapes.set(2, lower, kAmxWords).set(3, lower, kAmxWords).set(5, lower, kAmxWords);
   Tiles tiles(shapes);
-  const LeftPanel a = left_panel<kColumns>(t.a);
+  const LeftPanel a = left_panel<kColumns>(t);
   lower > 0 ? multiply_panels<true>(tiles, t, a) : multiply_panels<false>(tiles, t, a);
 }
 

@@ -81,6 +81,7 @@ const LinearEngine& emulated_engine() {
     e.ahead_streams = cpu::Ahead::kStreams;
     e.sum_block = 2 * cpu::kBlockWords;
     e.row_step = e.column_step = 2;
+    e.in_place = true;
     e.column_round = kAmxWords;
     e.copy_rows = copy_rows;
     e.copy_right = copy_right;
@@ -183,6 +184,18 @@ TEST(LinearAmx, ForwardEqualsTheEmulation) {
         EXPECT_SAME_BITS(got, want);
       }
     }
+  }
+}
+
+TEST(LinearAmx, WhereRowsAreReadChangesNoBit) {
+  constexpr AmxShape kShapes[] = {{33, 65, 96}, {17, 160, 32}, {3, 96, 64}, {40, 70, 1056}};
+  LinearEngine copying = emulated_engine();
+  copying.in_place = false;
+  for (const AmxShape& s : kShapes) {
+    SCOPED_TRACE(fmt::format("rows={} n={} k={}", s.rows, s.n, s.k));
+    Rig rig;
+    EXPECT_SAME_BITS(run_forward(rig, s, DType::kBF16, DType::kF32, emulated_engine()).y,
+                     run_forward(rig, s, DType::kBF16, DType::kF32, copying).y);
   }
 }
 

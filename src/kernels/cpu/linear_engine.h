@@ -80,6 +80,8 @@ struct Tile {
   // back to here unless it ends. [rows][32]
   float* chain = nullptr;
   bool begins = true, ends = true;
+  // Bytes from one row of a row panel to the next, of an engine that reads rows in place.
+  int64_t a_row = 4 * kRowWords;
 };
 
 // Rows of a row-major matrix into a row panel.
@@ -143,6 +145,7 @@ struct LinearEngine {
   int64_t ahead_rows;     // least rows of a product whose row_tile heeds Tile::ahead; 0: none does
   int64_t ahead_streams;  // at once, kStreams by AskAhead, or 1 from Tile::b on
   bool asks_rows;         // the next rows of x and y are asked for while these are computed
+  bool in_place = false;  // row_tile heeds Tile::a_row
   PanelParts parts = {};
   void (*copy_rows)(const RowCopy&);
   void (*copy_right)(const ColumnCopy&);  // columns of x into right panels
