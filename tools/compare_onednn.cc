@@ -89,7 +89,7 @@ void compare(const Shape& s) {
         static_cast<float>(random_normal(2, Stream::kTest, 0, static_cast<uint64_t>(i)));
     half.as<BF16>()[i] = to_bf16(w.as<float>()[i]);
   }
-  const PackedMatrix packed = take_packed(arena, "packed", DType::kBF16, 1, s.n, s.k);
+  const PackedMatrix packed = take_packed(arena, "packed", {.dtype = DType::kBF16, .n = s.n, .k = s.k});
   pack_matrix(ctx, {.packed = packed, .w = w, .transpose = false});
   OneDnn theirs(s, x.data, half.data, y2.data);
   const auto ours = [&] { linear_forward(ctx, {.y = y, .x = x, .w = packed, .bias = Tensor()}); };

@@ -140,6 +140,8 @@ const LinearEngine* amx_engine() {
                                       .step_bytes = kPanel * 4,
                                       .column_step = 2,
                                       .column_round = kAmxWords,
+                                      .column_steps = 384,
+                                      .right_bytes = 1 << 20,
                                       .step_cost = 4,
                                       .ahead_rows = 1,
                                       .ahead_streams = Ahead::kStreams,
