@@ -147,7 +147,7 @@ struct Way {
 
 Way fastest_way() {
   const Isa best = isa();
-  if (best == Isa::kAmx && amx_has_int8()) return {quantised_amx_tiles(), 64, 1};
+  if (best == Isa::kAmx && amx_has_int8()) return {quantised_amx_tiles(), 64, 2};
   if (best >= Isa::kAvx512 && machine_has_vnni()) return {vnni_tiles(), 512, 5};
   if (best >= Isa::kAvx2 && avx2_tiles().q8 != nullptr) return {avx2_tiles(), 1024, 0};
   return {HWY_DYNAMIC_DISPATCH(tiles)(), 8192, 0};
