@@ -9,6 +9,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <cstddef>
 
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/linear_quantised_lanes.h"
@@ -22,6 +23,14 @@ constexpr int64_t kFewRows = 6;        // vectors take so many at once, and wait
 constexpr int64_t kBytesAhead = 4096;  // that a block is asked for; as in linear_amx.h
 constexpr int64_t kTileWeights = kPackPanel * kQuantisedBlock;  // bytes of two tiles
 using Sums = int32_t[kQuantisedRows][kPackPanel];
+
+// Sums of a block and what blocks have come to, for one panel. In y, rows are often a multiple of 4 KiB apart, and then
+// a load waits for a store to another row. Half of that lies between a row of `sums` and one of `c`.
+struct alignas(64) PanelSums {
+  Sums block;
+  std::byte apart[2048];
+  float c[kQuantisedRows][kPackPanel];
+};
 
 HWY_INLINE void store_halves(Halves h, uint8_t* to) {
   _mm512_store_si512(to, h.low);
@@ -88,7 +97,7 @@ HWY_INLINE void add_block(const Tile& t, int64_t b, const uint8_t* scales, const
                           float* c) {
   const __m512 scale0 = load_scales(scales), scale1 = load_scales(scales + 32);
   const QuantisedRow* row = static_cast<const QuantisedRow*>(t.a);
-  for (int64_t i = 0; i < t.rows; ++i, ++row, c += t.c_stride) {
+  for (int64_t i = 0; i < t.rows; ++i, ++row, c += kPackPanel) {
     const __m512 step = _mm512_set1_ps(row->step[b]);
     const __m512i offset = _mm512_set1_epi32(-kWeightOffset<kBits> * row->sum[b]);
     const __m512i sum0 = _mm512_add_epi32(_mm512_load_si512(sums[i]), offset),
@@ -97,6 +106,14 @@ HWY_INLINE void add_block(const Tile& t, int64_t b, const uint8_t* scales, const
                  old1 = kAdd ? _mm512_loadu_ps(c + 16) : _mm512_setzero_ps();
     _mm512_storeu_ps(c, add_scaled(old0, sum0, step, scale0));
     _mm512_storeu_ps(c + 16, add_scaled(old1, sum1, step, scale1));
+  }
+}
+
+HWY_INLINE void copy_rows(float* to, int64_t to_stride, const float* from, int64_t from_stride,
+                          int64_t rows) {
+  for (int64_t i = 0; i < rows; ++i, to += to_stride, from += from_stride) {
+    _mm512_storeu_ps(to, _mm512_loadu_ps(from));
+    _mm512_storeu_ps(to + 16, _mm512_loadu_ps(from + 16));
   }
 }
 
@@ -110,16 +127,18 @@ HWY_INLINE void tile_panels(const Tile& t) {
   if (kTwo) shapes.set(2, lower, kAmxWords).set(3, lower, kAmxWords).set(5, lower, kAmxWords);
   AmxTiles tiles(shapes);
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
-  alignas(64) Sums sums;
+  PanelSums sums;
   alignas(64) uint8_t bytes[kBits < 8 ? kTileWeights : 64];
   AskAhead next(t.ahead, t.panels * t.steps);
   for (int64_t p = 0; p < t.panels; ++p) {
     const uint8_t* w = static_cast<const uint8_t*>(t.b) + p * t.b_stride;
     const auto add = [&](int64_t b) HWY_ATTR {
       const uint8_t* scales = w + b * kBlockBytes<kBits> + kScales;
-      b > 0 || t.add ? add_block<kBits, true>(t, b, scales, sums, t.c + p * kPanel)
-                     : add_block<kBits, false>(t, b, scales, sums, t.c + p * kPanel);
+      b > 0 || t.add ? add_block<kBits, true>(t, b, scales, sums.block, sums.c[0])
+                     : add_block<kBits, false>(t, b, scales, sums.block, sums.c[0]);
     };
+    float* c = t.c + p * kPanel;
+    if (t.add) copy_rows(sums.c[0], kPanel, c, t.c_stride, t.rows);
     // A block is added while the tiles multiply the next one. Its sums have left the machine's store buffer by
     // then: reading what tiles have just stored waits for that.
     for (int64_t b = 0; b < t.steps; ++b) {
@@ -129,9 +148,10 @@ HWY_INLINE void tile_panels(const Tile& t) {
       if constexpr (kBits < 8) unpack<kBits>(block, bytes);
       multiply<kTwo>(tiles, rows, b, kBits < 8 ? bytes : block, next);
       if (b > 0) add(b - 1);
-      store<kTwo>(tiles, sums);
+      store<kTwo>(tiles, sums.block);
     }
     add(t.steps - 1);
+    copy_rows(c, t.c_stride, sums.c[0], kPanel, t.rows);
   }
 }
 
