@@ -142,7 +142,7 @@ struct Way {
   QuantisedTiles tiles;
   double step_cost;  // as in linear_engine.h, of 32 rows
   int64_t
-      ahead_rows;  // as there. Without AMX few rows are as fast as memory, and what is asked for is in their way
+      ahead_rows;  // as there. Fewer rows are as fast as memory, and what is asked for is in their way
 };
 
 Way fastest_way() {

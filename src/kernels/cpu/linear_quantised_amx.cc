@@ -25,7 +25,7 @@ constexpr int64_t kTileWeights = kPackPanel * kQuantisedBlock;  // bytes of two 
 using Sums = int32_t[kQuantisedRows][kPackPanel];
 
 // Sums of a block and what blocks have come to, for one panel. In y, rows are often a multiple of 4 KiB apart, and then
-// a load waits for a store to another row. Half of that lies between a row of `sums` and one of `c`.
+// a load waits for a store to another row. Half of that lies between a row of `block` and one of `c`.
 struct alignas(64) PanelSums {
   Sums block;
   std::byte apart[2048];
