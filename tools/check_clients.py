@@ -60,16 +60,17 @@ for chunk in client.chat.completions.create(stream=True, **called):
         arguments += call.function.arguments or ""
 same(arguments, reply.message.tool_calls[0].function.arguments)
 
-# Responses and Messages, which know no seed: the likeliest tokens, since a drawn answer may end before its limit.
+# Responses and Messages, which know no seed: the likeliest tokens, since a drawn answer may end before its limit. (Anthropic's client
+# has no argument for it.)
 response = client.responses.create(model=model, input="the cat", max_output_tokens=10, temperature=0)
 same(response.status, "incomplete")
 assert response.output_text
 kinds = [e.type for e in client.responses.create(model=model, input=talk, max_output_tokens=10, temperature=0, stream=True)]
 same((kinds[0], kinds[-1]), ("response.created", "response.incomplete"))
 
-message = claude.messages.create(model=model, max_tokens=10, messages=talk, system="sings", temperature=0)
+message = claude.messages.create(model=model, max_tokens=10, messages=talk, system="sings", extra_body={"temperature": 0})
 same(message.stop_reason, "max_tokens")
-with claude.messages.stream(model=model, max_tokens=10, messages=talk, temperature=0) as stream:
+with claude.messages.stream(model=model, max_tokens=10, messages=talk, extra_body={"temperature": 0}) as stream:
     assert "".join(stream.text_stream)
     same(stream.get_final_message().usage.output_tokens, 10)
 assert claude.messages.count_tokens(model=model, messages=talk).input_tokens > 0
