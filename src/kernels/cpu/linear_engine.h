@@ -5,7 +5,8 @@
 // A step is one f32, or a pair of bf16 neighbours along the sum in one word.
 //
 //   right panel    [step][32]                packed weights, or columns of x (weight gradient)
-//   row panel      [row][kRowWords]          rows of x, copied; steps of one row are contiguous.
+//   row panel      [row][kRowWords]          rows of x, copied; steps of one row are contiguous. On AMX also rows of
+//                                            x where they stand, Tile::a_row bytes apart
 //                                            Zeros behind the sum up to a multiple of 16 steps (bf16)
 //                  Quantised packs have steps of 64 inputs and rows of integers (linear_quantised.h)
 //   column panel   [step][column_width]      columns of dy, copied. On AMX
@@ -149,7 +150,8 @@ struct LinearEngine {
   int64_t ahead_rows;     // least rows of a product whose row_tile heeds Tile::ahead; 0: none does
   int64_t ahead_streams;  // at once, kStreams by AskAhead, or 1 from Tile::b on
   bool asks_rows;         // the next rows of x and y are asked for while these are computed
-  bool in_place = false;  // row_tile heeds Tile::a_row
+  bool in_place =
+      false;  // row_tile heeds Tile::a_row: rows of bf16 on cache lines, of whole lines, are not copied
   PanelParts parts = {};
   void (*copy_rows)(const RowCopy&);
   void (*copy_right)(const ColumnCopy&);  // columns of x into right panels

@@ -24,8 +24,8 @@ constexpr int64_t kBytesAhead = 4096;  // that a block is asked for; as in linea
 constexpr int64_t kTileWeights = kPackPanel * kQuantisedBlock;  // bytes of two tiles
 using Sums = int32_t[kQuantisedRows][kPackPanel];
 
-// Sums of a block and what blocks have come to, for one panel. In y, rows are often a multiple of 4 KiB apart, and then
-// a load waits for a store to another row. Half of that lies between a row of `block` and one of `c`.
+// Of one panel: the sums of a block, and what the blocks so far come to. Not in y: its rows are often a multiple of
+// 4 KiB apart, and a load waits for a store that far away. A row of `block` is half of that from its row of `c`.
 struct alignas(64) PanelSums {
   Sums block;
   std::byte apart[2048];
@@ -109,7 +109,7 @@ HWY_INLINE void add_block(const Tile& t, int64_t b, const uint8_t* scales, const
   }
 }
 
-HWY_INLINE void copy_rows(float* to, int64_t to_stride, const float* from, int64_t from_stride,
+HWY_INLINE void copy_sums(float* to, int64_t to_stride, const float* from, int64_t from_stride,
                           int64_t rows) {
   for (int64_t i = 0; i < rows; ++i, to += to_stride, from += from_stride) {
     _mm512_storeu_ps(to, _mm512_loadu_ps(from));
@@ -138,7 +138,7 @@ HWY_INLINE void tile_panels(const Tile& t) {
                      : add_block<kBits, false>(t, b, scales, sums.block, sums.c[0]);
     };
     float* c = t.c + p * kPanel;
-    if (t.add) copy_rows(sums.c[0], kPanel, c, t.c_stride, t.rows);
+    if (t.add) copy_sums(sums.c[0], kPanel, c, t.c_stride, t.rows);
     // A block is added while the tiles multiply the next one. Its sums have left the machine's store buffer by
     // then: reading what tiles have just stored waits for that.
     for (int64_t b = 0; b < t.steps; ++b) {
@@ -151,7 +151,7 @@ HWY_INLINE void tile_panels(const Tile& t) {
       store<kTwo>(tiles, sums.block);
     }
     add(t.steps - 1);
-    copy_rows(c, t.c_stride, sums.c[0], kPanel, t.rows);
+    copy_sums(c, t.c_stride, sums.c[0], kPanel, t.rows);
   }
 }
 
