@@ -48,7 +48,7 @@ class ToolCompiler {
     GrammarNode text{.kind = Kind::kFreeText, .again = tools_.parallel, .rest = calls};
     text.text = trigger;
     text.borders = borders_of(trigger);
-    schema_.finish(schema_.add_node(std::move(text)), "tools");
+    schema_.finish(schema_.add_node(std::move(text), "tools"), "tools");
   }
 
  private:
@@ -73,18 +73,19 @@ class ToolCompiler {
 
   int32_t calls_or_answer(int32_t calls) {
     const int32_t value = schema_.compile_document(tools_.answer, "#", tools_.answer_strict);
-    const int32_t answer = schema_.add_node({.kind = Kind::kSpaced, .rest = value});
-    return schema_.add_node({.kind = Kind::kAny, .parts = {calls, answer}});
+    const int32_t answer = schema_.add_node({.kind = Kind::kSpaced, .rest = value}, "#");
+    return schema_.add_node({.kind = Kind::kAny, .parts = {calls, answer}}, "#");
   }
 
   // Appends a part for `text`, if it is not empty.
-  void append_literal(const std::string& text, std::vector<int32_t>* parts) {
-    if (!text.empty()) parts->push_back(schema_.literal(text));
+  void append_literal(const std::string& text, const std::string& path,
+                      std::vector<int32_t>* parts) {
+    if (!text.empty()) parts->push_back(schema_.literal(text, path));
   }
-  int32_t sequence(std::vector<int32_t> parts) {
+  int32_t sequence(std::vector<int32_t> parts, const std::string& path) {
     return parts.size() == 1
                ? parts[0]
-               : schema_.add_node({.kind = Kind::kSequence, .parts = std::move(parts)});
+               : schema_.add_node({.kind = Kind::kSequence, .parts = std::move(parts)}, path);
   }
 
   int32_t compile_tool(const ToolGrammar::Tool& tool) {
@@ -93,25 +94,23 @@ class ToolCompiler {
       throw_error(Code::kInvalidArgument, "tools: the name of a tool has {} bytes, want 1 to {}",
                   tool.name.size(), limits_.literal_bytes);
     }
-    if (tools_.tagged) return compile_tagged_tool(tool);
+    const std::string path = "tools/" + printable(tool.name, 60) + "/parameters";
+    if (tools_.tagged) return compile_tagged_tool(tool, path);
     const bool none = tool.parameters.is_null();
     const int32_t arguments =
-        none ? schema_.compile_document({{"type", "object"}, {"additionalProperties", false}},
-                                        "tools")
-             : schema_.compile_document(tool.parameters,
-                                        "tools/" + printable(tool.name, 60) + "/parameters",
-                                        tool.strict);
+        none ? schema_.compile_document({{"type", "object"}, {"additionalProperties", false}}, path)
+             : schema_.compile_document(tool.parameters, path, tool.strict);
     std::vector<int32_t> parts;
-    append_literal(name.substr(1, name.size() - 2) + tools_.between, &parts);
+    append_literal(name.substr(1, name.size() - 2) + tools_.between, path, &parts);
     parts.push_back(arguments);
-    append_literal(tools_.end, &parts);
-    return sequence(std::move(parts));
+    append_literal(tools_.end, path, &parts);
+    return sequence(std::move(parts), path);
   }
 
-  int32_t compile_tagged_tool(const ToolGrammar::Tool& tool) {
-    const std::string place = "tools/" + printable(tool.name, 60) + "/parameters";
-    return sequence({schema_.literal(tool.name + tools_.between),
-                     compile_tagged(schema_, tool.parameters, tools_.end, place, tool.strict)});
+  int32_t compile_tagged_tool(const ToolGrammar::Tool& tool, const std::string& path) {
+    const int32_t name = schema_.literal(tool.name + tools_.between, path);
+    return sequence({name, compile_tagged(schema_, tool.parameters, tools_.end, path, tool.strict)},
+                    path);
   }
 
   // `start`: what is left of open + begin.
@@ -125,21 +124,21 @@ class ToolCompiler {
       throw_error(Code::kInvalidArgument, "tools: there is no tool named '{}'",
                   printable(tools_.name, 200));
     }
-    const int32_t tool = schema_.add_node({.kind = Kind::kAny, .parts = std::move(named)});
+    const int32_t tool = schema_.add_node({.kind = Kind::kAny, .parts = std::move(named)}, "tools");
     std::vector<int32_t> parts;
-    append_literal(start, &parts);
+    append_literal(start, "tools", &parts);
     parts.push_back(tool);
     if (!tools_.parallel) {
-      append_literal(tools_.close, &parts);
-      return sequence(std::move(parts));
+      append_literal(tools_.close, "tools", &parts);
+      return sequence(std::move(parts), "tools");
     }
     std::vector<int32_t> further;
-    append_literal(tools_.separator + tools_.begin, &further);
+    append_literal(tools_.separator + tools_.begin, "tools", &further);
     further.push_back(tool);
-    GrammarNode more{.kind = Kind::kRepeat, .rest = sequence(std::move(further))};
-    append_literal(tools_.close, &more.parts);
-    parts.push_back(schema_.add_node(std::move(more)));
-    return sequence(std::move(parts));
+    GrammarNode more{.kind = Kind::kRepeat, .rest = sequence(std::move(further), "tools")};
+    append_literal(tools_.close, "tools", &more.parts);
+    parts.push_back(schema_.add_node(std::move(more), "tools"));
+    return sequence(std::move(parts), "tools");
   }
 
   const ToolGrammar& tools_;
@@ -170,8 +169,8 @@ int64_t Grammar::bytes() const {
 std::shared_ptr<const Grammar> Grammar::any_json() {
   auto nodes = std::make_unique<GrammarNodes>();
   SchemaCompiler compiler(nodes.get(), GrammarLimits());
-  const int32_t object = compiler.any_object();
-  compiler.finish(compiler.add_node({.kind = Kind::kSpaced, .rest = object}), "#");
+  const int32_t object = compiler.any_object("#");
+  compiler.finish(compiler.add_node({.kind = Kind::kSpaced, .rest = object}, "#"), "#");
   return std::shared_ptr<const Grammar>(new Grammar(std::move(nodes)));
 }
 
@@ -180,7 +179,7 @@ std::shared_ptr<const Grammar> Grammar::of_schema(const Json& schema, bool stric
   auto nodes = std::make_unique<GrammarNodes>();
   SchemaCompiler compiler(nodes.get(), limits);
   const int32_t value = compiler.compile_document(schema, "#", strict);
-  compiler.finish(compiler.add_node({.kind = Kind::kSpaced, .rest = value}), "#");
+  compiler.finish(compiler.add_node({.kind = Kind::kSpaced, .rest = value}, "#"), "#");
   return std::shared_ptr<const Grammar>(new Grammar(std::move(nodes)));
 }
 

@@ -92,21 +92,24 @@ SchemaCompiler::Place SchemaCompiler::Place::at(const std::string& part) const {
   return {path.size() > 400 ? path : path + "/" + printable(part, 60), depth + 1};
 }
 
-int32_t SchemaCompiler::add_node(GrammarNode node) {
+int32_t SchemaCompiler::add_node(GrammarNode node, const std::string& path) {
   if (static_cast<int64_t>(out_->nodes.size()) >= limits_.nodes) {
-    throw_error(Code::kInvalidArgument, "schema: it has more than {} parts, which is the limit",
-                limits_.nodes);
+    refuse(path, fmt::format("with it there are more than {} parts, which is the limit; leave out "
+                             "properties and alternatives, or write what is there several times "
+                             "once, in $defs, and refer to it by $ref without keywords beside it",
+                             limits_.nodes));
   }
   out_->nodes.push_back(std::move(node));
   return static_cast<int32_t>(out_->nodes.size()) - 1;
 }
 
-int32_t SchemaCompiler::add_any(std::vector<int32_t> parts) {
-  return parts.size() == 1 ? parts[0] : add_node({.kind = Kind::kAny, .parts = std::move(parts)});
+int32_t SchemaCompiler::add_any(std::vector<int32_t> parts, const std::string& path) {
+  return parts.size() == 1 ? parts[0]
+                           : add_node({.kind = Kind::kAny, .parts = std::move(parts)}, path);
 }
 
 int32_t SchemaCompiler::add_automaton(Automaton automaton, const Place& place) {
-  if (automaton.empty()) return add_any({});
+  if (automaton.empty()) return add_any({}, place.path);
   work_.spend_at(automaton.states() * kStringStateWork, place.path);
   states_ += automaton.states();
   if (states_ > limits_.automaton_states_all) {
@@ -116,35 +119,38 @@ int32_t SchemaCompiler::add_automaton(Automaton automaton, const Place& place) {
   }
   out_->automata.push_back(std::move(automaton));
   return add_node(
-      {.kind = Kind::kAutomaton, .automaton = static_cast<int32_t>(out_->automata.size()) - 1});
+      {.kind = Kind::kAutomaton, .automaton = static_cast<int32_t>(out_->automata.size()) - 1},
+      place.path);
 }
 
-int32_t SchemaCompiler::literal(const std::string& text) {
-  const int32_t index = add_automaton(Automaton::of_strings({text}), {"#", 0});
+int32_t SchemaCompiler::literal(const std::string& text, const std::string& path) {
+  const int32_t index = add_automaton(Automaton::of_strings({text}), {path, 0});
   out_->nodes[index].literal = true;
   return index;
 }
 
-int32_t SchemaCompiler::any_value() {
+int32_t SchemaCompiler::any_value(const std::string& path) {
   const auto [known, made] = known_.try_emplace("any", 0);
   if (!made) return known->second;
-  const int32_t any = known->second = add_node({.kind = Kind::kAny});
-  const Place place{"#", 0};
-  std::vector<int32_t> parts = {
-      compile_type("string", Json::object(), place),  compile_type("number", Json::object(), place),
-      compile_type("boolean", Json::object(), place), compile_type("null", Json::object(), place),
-      add_node({.kind = Kind::kArray, .rest = any}),  any_object()};
+  const int32_t any = known->second = add_node({.kind = Kind::kAny}, path);
+  const Place place{path, 0};
+  std::vector<int32_t> parts = {compile_type("string", Json::object(), place),
+                                compile_type("number", Json::object(), place),
+                                compile_type("boolean", Json::object(), place),
+                                compile_type("null", Json::object(), place),
+                                add_node({.kind = Kind::kArray, .rest = any}, path),
+                                any_object(path)};
   out_->nodes[any].parts = std::move(parts);
   return any;
 }
 
-int32_t SchemaCompiler::any_object() {
+int32_t SchemaCompiler::any_object(const std::string& path) {
   const auto [known, made] = known_.try_emplace("object", 0);
   if (!made) return known->second;
   GrammarNode node{.kind = Kind::kObject, .next_required = {0}};
   node.keys.build({});
-  const int32_t index = known->second = add_node(std::move(node));
-  const int32_t any = any_value();
+  const int32_t index = known->second = add_node(std::move(node), path);
+  const int32_t any = any_value(path);
   out_->nodes[index].rest = any;
   return index;
 }
@@ -195,7 +201,7 @@ int32_t SchemaCompiler::compile_reference(const std::string& reference, const Pl
   if (known != references_.end()) return known->second;
   const Json& target = referenced(reference, place);
   // A kAny of one, so that what it refers to may refer to it.
-  const int32_t index = add_node({.kind = Kind::kAny});
+  const int32_t index = add_node({.kind = Kind::kAny}, place.path);
   references_[reference] = index;
   const int32_t node = compile(target, {printable(reference, 400), place.depth + 1});
   out_->nodes[index].parts = {node};
@@ -254,19 +260,19 @@ int32_t SchemaCompiler::compile(const Json& schema, const Place& place) {
   }
   if (schema.is_boolean()) {
     work_.spend_at(kSchemaWork, place.path);
-    return schema.get<bool>() ? any_value() : add_any({});
+    return schema.get<bool>() ? any_value(place.path) : add_any({}, place.path);
   }
   check_keywords(schema, place);
   const int32_t value = compile_checked(schema, place);
   if (!schema.contains("nullable") || schema["nullable"] == Json(false)) return value;
-  return add_any({value, compile_type("null", Json::object(), place)});
+  return add_any({value, compile_type("null", Json::object(), place)}, place.path);
 }
 
 int32_t SchemaCompiler::compile_checked(const Json& schema, const Place& place) {
   const auto count =
       std::count_if(schema.items().begin(), schema.items().end(),
                     [](const JsonMember& keyword) { return holds(keyword, kBesideAll); });
-  if (count == 0) return any_value();
+  if (count == 0) return any_value(place.path);
   if (schema.contains("$ref") && count == 1) {
     return compile_reference(schema["$ref"].text(), place);
   }
@@ -301,7 +307,7 @@ int32_t SchemaCompiler::compile_choice(const Json& schema, const char* keyword,
     }
   }
   if (strict_ && keyword == std::string_view("oneOf")) check_one_of(schema[keyword], place);
-  return add_any(std::move(parts));
+  return add_any(std::move(parts), place.path);
 }
 
 void SchemaCompiler::check_one_of(const Json& alternatives, const Place& place) {
@@ -365,7 +371,7 @@ int32_t SchemaCompiler::compile_types(const Json& schema, const Place& place) {
   for (const std::string& type : types) {
     if (type != "integer" || !number) parts.push_back(compile_type(type, schema, place));
   }
-  return add_any(std::move(parts));
+  return add_any(std::move(parts), place.path);
 }
 
 int32_t SchemaCompiler::compile_type(const std::string& type, const Json& schema,
@@ -406,7 +412,7 @@ int32_t SchemaCompiler::compile_array(const Json& schema, const Place& place) {
   GrammarNode node{.kind = Kind::kArray};
   node.min = bound(schema, "minItems", 0, place);
   node.max = bound(schema, "maxItems", kUnbounded, place);
-  if (node.min > node.max) return add_any({});
+  if (node.min > node.max) return add_any({}, place.path);
   Place part = place.at("prefixItems");
   for (size_t i = 0; i < items.first.size(); ++i) {
     Place one = part.at(std::to_string(i));
@@ -414,7 +420,7 @@ int32_t SchemaCompiler::compile_array(const Json& schema, const Place& place) {
     node.parts.push_back(compile(items.first[i], one));
   }
   if (items.others != Json(false)) node.rest = compile(items.others, place.at("items"));
-  return add_node(std::move(node));
+  return add_node(std::move(node), place.path);
 }
 
 // The declared ones, then those that are required only.
@@ -471,7 +477,7 @@ int32_t SchemaCompiler::compile_object(const Json& schema, const Place& place) {
   for (int32_t i = count - 1; i >= 0; --i) {
     node.next_required[i] = node.properties[i].required ? i : node.next_required[i + 1];
   }
-  return add_node(std::move(node));
+  return add_node(std::move(node), place.path);
 }
 
 }  // namespace moraine

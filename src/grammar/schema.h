@@ -47,10 +47,12 @@ class SchemaCompiler {
   BareText bare_text(const Json& schema, const Automaton& also, const std::string& name);
   int32_t automaton(Automaton automaton, const std::string& name);
 
-  int32_t any_value();
-  int32_t any_object();
-  int32_t literal(const std::string& text);  // exactly this text; not of a value
-  int32_t add_node(GrammarNode node);
+  // `path`: where it stands, for the message that a limit is passed.
+  int32_t any_value(const std::string& path);
+  int32_t any_object(const std::string& path);
+  // Exactly this text; not of a value.
+  int32_t literal(const std::string& text, const std::string& path);
+  int32_t add_node(GrammarNode node, const std::string& path);
 
   // Once all is there: sets least_nesting, and makes kAny flat. `name` as above.
   void finish(int32_t root, const std::string& name);
@@ -89,7 +91,7 @@ class SchemaCompiler {
                              const Place& place);
   Automaton string_automaton(const Json& schema, const Place& place);
   Automaton both_of(const Automaton& a, const Automaton& b, const Place& place);
-  int32_t add_any(std::vector<int32_t> parts);
+  int32_t add_any(std::vector<int32_t> parts, const std::string& path);
   int32_t add_automaton(Automaton automaton, const Place& place);
   void flatten(const std::string& name);
   void find_least_nesting(const std::string& name);

@@ -104,9 +104,9 @@ void SchemaCompiler::flatten(const std::string& name) {
       }
       if (++alternatives > limits_.alternatives) {
         throw_error(Code::kInvalidArgument,
-                    "schema: anyOf, oneOf and $ref within each other give more than {} "
-                    "alternatives, which is the limit",
-                    limits_.alternatives);
+                    "schema {}: anyOf, oneOf and $ref within each other give more than {} "
+                    "alternatives, which is the limit; leave out some of them",
+                    name, limits_.alternatives);
       }
     }
   }

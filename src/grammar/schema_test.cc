@@ -466,5 +466,58 @@ TEST(Schema, LimitsHoldAtTheirValue) {
       "");
 }
 
+TEST(Schema, TooManyPartsAreRefusedWhereTheyStand) {
+  const std::string schema =
+      R"({"additionalProperties":false,"properties":{"a":{"minLength":1},"b":{"additionalProperties":false,"properties":{"c":{"minLength":2},"d":{"minLength":3}}}}})";
+  GrammarLimits limits;
+  limits.nodes = 2;
+  EXPECT_NE(refusal(schema, limits).find("schema #/properties/b/properties/d: "), std::string::npos)
+      << refusal(schema, limits);
+  EXPECT_NE(refusal(schema, limits).find("more than 2 parts"), std::string::npos);
+  EXPECT_NE(refusal(schema, limits).find("leave out properties"), std::string::npos);
+  limits.nodes = 3;
+  EXPECT_NE(refusal(schema, limits).find("schema #/properties/b: "), std::string::npos);
+  limits.nodes = 6;  // with the outer object, and the space before it
+  EXPECT_EQ(refusal(schema, limits), "");
+  // What any value is comes from the first place that takes one.
+  limits.nodes = 4;
+  EXPECT_NE(refusal(R"({"properties":{"a":{"items":true}}})", limits)
+                .find("schema #/additionalProperties: "),
+            std::string::npos);
+  limits = {};
+  limits.alternatives = 2;
+  EXPECT_NE(refusal(R"({"anyOf":[{"type":"null"},{"minLength":1},{"minLength":2}]})", limits)
+                .find("schema #: anyOf"),
+            std::string::npos);
+}
+
+TEST(Schema, TooManyPartsOfToolsAreRefusedWithTheTool) {
+  const auto refused = [](bool tagged) -> std::string {
+    ToolGrammar tools;
+    tools.choice = ToolGrammar::Choice::kRequired;
+    tools.tagged = tagged;
+    tools.begin = "<";
+    tools.between = ":";
+    tools.end = ">";
+    for (const char* name : {"add", "look_up"}) {
+      tools.tools.push_back(
+          {.name = name,
+           .parameters = parse_json(
+               R"({"additionalProperties":false,"properties":{"n":{"type":"integer"}}})", "test")});
+    }
+    GrammarLimits limits;
+    limits.nodes = tagged ? 9 : 5;  // what `add` needs
+    try {
+      Grammar::of_tool_calls(tools, limits);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  for (const bool tagged : {false, true})
+    EXPECT_NE(refused(tagged).find("schema tools/look_up/parameters"), std::string::npos)
+        << refused(tagged);
+}
+
 }  // namespace
 }  // namespace moraine

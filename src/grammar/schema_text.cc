@@ -100,7 +100,7 @@ int32_t SchemaCompiler::compile_bare_text(const Json& schema, const Automaton& a
                                           const Place& place) {
   const int64_t min = bound(schema, "minLength", 0, place);
   const int64_t max = bound(schema, "maxLength", kUnbounded, place);
-  if (min > max) return add_any({});
+  if (min > max) return add_any({}, place.path);
   Json states = schema;
   states.erase("maxLength");
   states.erase("minLength");
@@ -110,7 +110,7 @@ int32_t SchemaCompiler::compile_bare_text(const Json& schema, const Automaton& a
   if (!any && min > 0) patterns.push_back("^[^]{" + std::to_string(min) + ",}$");
   const Automaton texts = both_of(compile_patterns(patterns, TextForm::kPlain, place), also, place);
   std::vector<int32_t> left = texts.characters_left();
-  if (texts.empty() || left[0] > max) return add_any({});
+  if (texts.empty() || left[0] > max) return add_any({}, place.path);
   const int32_t index = add_automaton(texts, place);
   GrammarNode& node = out_->nodes[index];
   if (any) node.min = min;
@@ -136,8 +136,8 @@ int32_t SchemaCompiler::compile_string(const Json& schema, const Place& place) {
   GrammarNode node{.kind = GrammarNode::Kind::kString};
   node.min = bound(schema, "minLength", 0, place);
   node.max = bound(schema, "maxLength", kUnbounded, place);
-  if (node.min > node.max) return add_any({});
-  return known_[key] = add_node(std::move(node));
+  if (node.min > node.max) return add_any({}, place.path);
+  return known_[key] = add_node(std::move(node), place.path);
 }
 
 int32_t SchemaCompiler::compile_number(const Json& schema, bool whole, const Place& place) {

@@ -70,15 +70,15 @@ SchemaCompiler::BareText bare_text(SchemaCompiler& schemas, const SchemaCompiler
 
 // The value, and the end of its parameter.
 int32_t value_node(SchemaCompiler& schemas, const SchemaCompiler::Part& part) {
-  const int32_t end = schemas.literal(std::string("\n") + kEnd + "\n");
+  const int32_t end = schemas.literal(std::string("\n") + kEnd + "\n", part.name);
   const auto then_end = [&](int32_t value) {
-    return schemas.add_node({.kind = Kind::kSequence, .parts = {value, end}});
+    return schemas.add_node({.kind = Kind::kSequence, .parts = {value, end}}, part.name);
   };
   if (!is_bare(part.schema)) return then_end(schemas.compile_part(part));
   const SchemaCompiler::BareText text = bare_text(schemas, part);
   const int32_t value = then_end(text.node);
   if (!text.may_be_empty) return value;
-  return schemas.add_node({.kind = Kind::kAny, .parts = {value, end}});
+  return schemas.add_node({.kind = Kind::kAny, .parts = {value, end}}, part.name);
 }
 
 }  // namespace
@@ -108,7 +108,7 @@ bool has_tagged_form(const Json& parameters) {
 int32_t compile_tagged(SchemaCompiler& schemas, const Json& parameters, const std::string& end,
                        const std::string& name, bool strict) {
   schemas.check_bytes(parameters, name);
-  int32_t behind = schemas.literal(end);
+  int32_t behind = schemas.literal(end, name);
   const Json* declared = member(parameters, "properties");
   const Json* required = member(parameters, "required");
   if (declared == nullptr) return behind;
@@ -120,15 +120,15 @@ int32_t compile_tagged(SchemaCompiler& schemas, const Json& parameters, const st
   for (const auto& [key, schema] : declared->items()) all.emplace_back(key, &schema);
   for (size_t i = all.size(); i-- > 0;) {
     const auto& [key, schema] = all[i];
-    const int32_t value = value_node(schemas, {.document = parameters,
-                                               .schema = *schema,
-                                               .name = name + "/properties/" + printable(key, 60),
-                                               .strict = strict});
+    const std::string path = name + "/properties/" + printable(key, 60);
+    const int32_t value = value_node(
+        schemas, {.document = parameters, .schema = *schema, .name = path, .strict = strict});
+    const int32_t begin = schemas.literal("<parameter=" + key + ">\n", path);
     const int32_t with =
-        schemas.add_node({.kind = Kind::kSequence,
-                          .parts = {schemas.literal("<parameter=" + key + ">\n"), value, behind}});
-    behind = needed.contains(key) ? with
-                                  : schemas.add_node({.kind = Kind::kAny, .parts = {with, behind}});
+        schemas.add_node({.kind = Kind::kSequence, .parts = {begin, value, behind}}, path);
+    behind = needed.contains(key)
+                 ? with
+                 : schemas.add_node({.kind = Kind::kAny, .parts = {with, behind}}, path);
   }
   return behind;
 }
