@@ -229,8 +229,9 @@ void App::answer(const ExchangePtr& exchange, const Route& route, double begun) 
     const Json body = parse_body(exchange->take_body(), options_.http.limits);
     HttpResponse response{.body = json_text(route.small(body, *model, options_.http.limits)),
                           .fields = model_fields(*model)};
-    metrics_.ended(route.path, Outcome::kOk, now_seconds() - begun);
-    return exchange->respond(std::move(response));
+    return exchange->respond(std::move(response), [this, &route, begun](Delivery how) {
+      metrics_.ended(route.path, outcome_of(how), now_seconds() - begun);
+    });
   } catch (const Error& e) {
     const RequestError error = request_error_of(e);
     metrics_.ended(route.path, outcome_of_status(error.status()), now_seconds() - begun);

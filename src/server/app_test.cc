@@ -247,26 +247,69 @@ TEST(App, EveryRequestIsAccountedOnce) {
   EXPECT_EQ(server.app->metrics().ended_total(), 6);
 }
 
+// Of more bytes than the system takes for a client that does not read.
+void ask_for_much(TestServer* server, TestClient* client, bool stream) {
+  for (int i = 0; i < 8; ++i) server->generator->script += server->generator->script;  // 900 tokens
+  client->send_post("/v1/chat/completions",
+                    json_text({{"messages", Json::array({{{"role", "user"}, {"content", "a"}}})},
+                               {"stream", stream},
+                               {"logprobs", true},
+                               {"top_logprobs", 20},
+                               {"n", 12},
+                               {"max_tokens", 900}}));
+}
+
+// The first line of an endpoint in moraine_requests_total, behind `outcome="`, once there is one.
+std::string outcomes_of(TestServer* server, const std::string& endpoint) {
+  const std::string line = "moraine_requests_total{endpoint=\"" + endpoint + "\",outcome=\"";
+  for (;;) {
+    const std::string text = TestClient(server->port()).get("/metrics").body;
+    const size_t at = text.find(line);
+    if (at == std::string::npos) continue;
+    const size_t begin = at + line.size();
+    return text.substr(begin, text.find('\n', begin) - begin);
+  }
+}
+
+std::string chat_outcomes(TestServer* server) {
+  return outcomes_of(server, "/v1/chat/completions");
+}
+
 // It had ended in the engine; what waited for its reader was thrown away.
-TEST(App, AStreamThatNobodyReadsIsCountedAsUnread) {
+TEST(App, AnAnswerThatNobodyReadsIsCountedAsUnread) {
+  for (const bool stream : {true, false}) {
+    AppOptions options;
+    options.http.limits.output_bytes = 256 << 20;
+    options.http.limits.write_seconds = 0.2;
+    TestServer server(std::move(options));
+    TestClient client(server.port(), /*receive_bytes=*/4096);
+    ask_for_much(&server, &client, stream);
+    EXPECT_EQ(chat_outcomes(&server), "unread\"} 1") << stream;
+  }
+}
+
+// In the midst of what it was sent; a whole answer was written by then.
+TEST(App, AnAnswerWhoseClientGoesIsCountedAsCancelled) {
+  for (const bool stream : {true, false}) {
+    AppOptions options;
+    options.http.limits.output_bytes = 256 << 20;
+    TestServer server(std::move(options));
+    TestClient client(server.port(), /*receive_bytes=*/4096);
+    ask_for_much(&server, &client, stream);
+    client.until("\r\n\r\n");
+    client.reset();
+    EXPECT_EQ(chat_outcomes(&server), "cancelled\"} 1") << stream;
+  }
+}
+
+// What is no answer of the model counts as one.
+TEST(App, ASmallAnswerThatNobodyReadsIsCountedAsUnread) {
   AppOptions options;
-  options.http.limits.output_bytes = 256 << 20;
   options.http.limits.write_seconds = 0.2;
   TestServer server(std::move(options));
-  for (int i = 0; i < 8; ++i) server.generator->script += server.generator->script;  // 900 tokens
   TestClient client(server.port(), /*receive_bytes=*/4096);
-  client.send_post("/v1/chat/completions",
-                   json_text({{"messages", Json::array({{{"role", "user"}, {"content", "a"}}})},
-                              {"stream", true},
-                              {"logprobs", true},
-                              {"top_logprobs", 20},
-                              {"n", 12},
-                              {"max_tokens", 900}}));
-  std::string text;
-  const std::string line = "moraine_requests_total{endpoint=\"/v1/chat/completions\",outcome=\"";
-  while (text.find(line) == std::string::npos)
-    text = TestClient(server.port()).get("/metrics").body;
-  EXPECT_NE(text.find(line + "unread\"} 1\n"), std::string::npos) << text;
+  client.send_post("/tokenize", json_text({{"prompt", std::string(8 << 20, 'a')}}));
+  EXPECT_EQ(outcomes_of(&server, "/tokenize"), "unread\"} 1");
 }
 
 TEST(App, DrainingFinishesStreamsAndRefusesNewRequests) {

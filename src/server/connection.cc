@@ -195,9 +195,14 @@ void Connection::send_head(const HttpResponse& response, int64_t length) {
   send(head + "\r\n");
 }
 
-void Connection::respond(const HttpResponse& response) {
-  if (stage_ != Stage::kWork || answering_) return;
+void Connection::respond(const HttpResponse& response, std::function<void(Delivery)> became) {
+  if (stage_ != Stage::kWork) {
+    if (became) became(unread_ ? Delivery::kUnread : Delivery::kGone);
+    return;
+  }
+  if (answering_) return;
   answering_ = answered_ = true;
+  became_ = std::move(became);
   forget_body();
   gone_ = nullptr;
   send_head(response, static_cast<int64_t>(response.body.size()));

@@ -59,7 +59,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void drain();
 
   // The answer, from the exchange.
-  void respond(const HttpResponse& response);
+  void respond(const HttpResponse& response, std::function<void(Delivery)> became = {});
   void start_stream(const HttpResponse& head, std::string ping);
   void stream(std::string_view bytes);
   void end_stream(std::function<void(Delivery)> became);

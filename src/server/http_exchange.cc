@@ -20,10 +20,13 @@ HttpExchange::~HttpExchange() {
   });
 }
 
-void HttpExchange::respond(HttpResponse response) {
+void HttpExchange::respond(HttpResponse response, std::function<void(Delivery)> became) {
   answered_ = true;
-  post_([connection = connection_, response = std::move(response)] {
-    if (const auto c = connection.lock()) c->respond(response);
+  post_([connection = connection_, response = std::move(response), became = std::move(became)] {
+    if (const auto c = connection.lock())
+      c->respond(response, became);
+    else if (became)
+      became(Delivery::kGone);
   });
 }
 

@@ -3,7 +3,7 @@
 //   respond                       once, or
 //   start_stream write... end     once each, write as often as wanted
 //
-// An exchange that is dropped without an answer answers 500. Whoever ends a stream may ask what became of it: told
+// An exchange that is dropped without an answer answers 500. Whoever answers may ask what became of it: told
 // once, on the io thread, when the system has all of it, or when it is known that it will not get there.
 // Threads: any; the calls of one exchange are one after another, and those of one stream on the io thread, where they
 //          are done at once, or behind its start all on others. on_gone: before the answer began, or on the io
@@ -44,7 +44,7 @@ class HttpExchange {
   // Frees the body's memory, once it was read.
   std::string take_body() { return std::move(request_.body); }
 
-  void respond(HttpResponse response);
+  void respond(HttpResponse response, std::function<void(Delivery)> became = {});
   // `ping` is sent in silences.
   void start_stream(HttpResponse head, std::string ping);
   void write(std::string_view bytes);

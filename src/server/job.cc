@@ -9,14 +9,6 @@
 #include "server/grammar_filter.h"
 
 namespace moraine {
-namespace {
-
-Outcome outcome_of(Delivery how) {
-  if (how == Delivery::kTaken) return Outcome::kOk;
-  return how == Delivery::kUnread ? Outcome::kUnread : Outcome::kCancelled;
-}
-
-}  // namespace
 
 HttpFields model_fields(const ServedModel& model) {
   return {{"x-moraine-model", model.fingerprint}};
@@ -197,8 +189,9 @@ void Job::write_whole() try {
   keep_best();
   HttpResponse response{.body = json_text(plan_.format.whole(choices_, usage_)),
                         .fields = model_fields(*parts_.model)};
-  parts_.exchange->respond(std::move(response));
-  account(Outcome::kOk);
+  parts_.exchange->respond(std::move(response), [self = shared_from_this()](Delivery how) {
+    self->account(outcome_of(how));
+  });
 } catch (const std::bad_alloc&) {  // many choices with log-probabilities
   fail(RequestError("there is no memory to write this answer", "", "internal_error", 500));
 }

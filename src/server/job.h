@@ -4,7 +4,7 @@
 //   submitted   the engine has all choices; what they said before is heard now
 //   running     tokens arrive; a stream writes them
 //   ended       all choices ended, or the client went (all are cancelled), or one failed (so are the
-//               others); accounted exactly once, a stream when it is known whether its client took it
+//               others); accounted exactly once, an answer when it is known whether its client took it
 //
 // Threads: start on any; listeners on the engine's, whose events wait for the io thread, in their order; everything
 //          else there. A whole answer is written by the worker.

@@ -84,6 +84,11 @@ Outcome outcome_of_status(int status) {
 ServerMetrics::ServerMetrics()
     : first_token_(kSeconds), next_token_(kTokenSeconds), duration_(kSeconds) {}
 
+Outcome outcome_of(Delivery how) {
+  if (how == Delivery::kTaken) return Outcome::kOk;
+  return how == Delivery::kUnread ? Outcome::kUnread : Outcome::kCancelled;
+}
+
 void ServerMetrics::ended(const std::string& endpoint, Outcome outcome, double seconds) {
   std::lock_guard lock(mutex_);
   ++requests_[{endpoint, outcome_name(outcome)}];

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/http_exchange.h"
+
 namespace moraine {
 
 // Counts of values up to each bound.
@@ -42,6 +44,7 @@ enum class Outcome {
 };
 const char* outcome_name(Outcome outcome);  // "ok", "invalid", ...
 Outcome outcome_of_status(int status);
+Outcome outcome_of(Delivery how);  // of an answer that is none of an error
 
 class ServerMetrics {
  public:
