@@ -47,16 +47,6 @@ std::unique_ptr<ChatTemplate> load_template(FileSystem& fs, const std::string& f
   }
 }
 
-// The template goes with the data: a model that is trained on it is asked in the same form.
-void write_template(FileSystem& fs, const std::string& folder, const ChatTemplate* chat) {
-  const std::string path = join_path(folder, "chat_template.jinja");
-  if (chat != nullptr) {
-    fs.write_atomic(path, chat->source());
-  } else if (fs.exists(path)) {
-    fs.remove_all(path);
-  }
-}
-
 void build(const DataFlags& f, BuildOptions& options) {
   FileSystem& fs = posix_file_system();
   const std::string folder = source_folder(fs, f);
@@ -73,6 +63,8 @@ void build(const DataFlags& f, BuildOptions& options) {
   std::unique_ptr<ChatTemplate> chat;
   if (conversations) {
     chat = load_template(fs, folder, f, *tokenizer);
+    // It goes with the data: a model that is trained on it is asked in the same form.
+    options.chat_template = chat->source();
     options.encode_line = [&](std::string_view line, EncodedLine* encoded) {
       const ConversationRule rule{
           .chat = *chat, .tokenizer = *tokenizer, .field = f.field.empty() ? "messages" : f.field};
@@ -88,7 +80,6 @@ void build(const DataFlags& f, BuildOptions& options) {
   options.progress = [&](const BuildProgress& p) {
     progress.update(p.bytes_done, p.bytes_total, "B");
   };
-  options.write_beside = [&](const std::string& out) { write_template(fs, out, chat.get()); };
   Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());
   const BuildResult result = build_dataset(fs, pool, options);
   const bool split = options.valid_fraction > 0;

@@ -69,10 +69,10 @@ class DatasetWriter {
     }
   }
 
-  // Removes the shards that a build left which did not end. Those of a dataset that is to be
+  // Removes the files that a build left which did not end. Those of a dataset that is to be
   // replaced stay, and so do their names, until the new one is whole.
   void clear() {
-    if (files_.exists(mark_path())) remove_shards_but(shards_there());
+    if (files_.exists(mark_path())) remove_built_but(files_there());
     for (const std::string& name : files_.list(folder_)) taken_.insert(name);
     files_.create(mark_path())->close();
     marked_ = true;
@@ -101,10 +101,9 @@ class DatasetWriter {
     shard_.reset();
   }
 
-  // All that needs room. What goes beside the shards of a dataset that is replaced is its own until
-  // the end.
+  // All that needs room.
   void prepare_commit() {
-    if (options_.write_beside && !replaces_) options_.write_beside(folder_);
+    write_template();
     const std::string text = manifest_text(manifest_);
     const std::unique_ptr<WritableFile> file = files_.create(manifest_path() + kPartial);
     file->append(text.data(), static_cast<int64_t>(text.size()));
@@ -117,14 +116,14 @@ class DatasetWriter {
     marked_ = false;  // from here on an error may come after it
     files_.rename(manifest_path() + kPartial, manifest_path());
     files_.sync_directory(folder_);
-    if (options_.write_beside && replaces_) options_.write_beside(folder_);
   }
 
-  // Removes the shards of what was replaced. The mark goes last: what is cut is gone on with.
+  // Removes the files of what was replaced. The mark goes last: what is cut is gone on with.
   void remove_replaced() {
     std::set<std::string> own;
     for (const ShardEntry& shard : manifest_.shards) own.insert(shard.file);
-    remove_shards_but(own);
+    own.insert(*manifest_.chat_template);
+    remove_built_but(own);
     files_.remove_all(mark_path());
   }
 
@@ -132,13 +131,14 @@ class DatasetWriter {
   const std::string& folder() const { return folder_; }
 
  private:
-  // The names of the shards of the dataset that is there; all that may be some, if it can not say.
-  std::set<std::string> shards_there() const {
+  // The names of the files of the dataset that is there; all that may be some, if it can not say.
+  std::set<std::string> files_there() const {
     std::set<std::string> names;
     if (!replaces_) return names;
     try {
-      for (const ShardEntry& shard : read_manifest(files_, folder_).shards)
-        names.insert(shard.file);
+      const DatasetManifest there = read_manifest(files_, folder_);
+      for (const ShardEntry& shard : there.shards) names.insert(shard.file);
+      names.insert(there.chat_template.value_or(kDatasetTemplateName));
     } catch (const Error& error) {
       if (error.code() != Code::kCorrupt) throw;
       for (const std::string& name : files_.list(folder_)) names.insert(name);
@@ -146,9 +146,10 @@ class DatasetWriter {
     return names;
   }
 
-  void remove_shards_but(const std::set<std::string>& kept) {
+  void remove_built_but(const std::set<std::string>& kept) {
     for (const std::string& name : files_.list(folder_)) {
-      if (is_shard(name) && !kept.contains(name)) files_.remove_all(join_path(folder_, name));
+      if ((is_shard(name) || is_template(name)) && !kept.contains(name))
+        files_.remove_all(join_path(folder_, name));
     }
   }
 
@@ -156,7 +157,7 @@ class DatasetWriter {
   void abandon() noexcept {
     try {
       shard_.reset();
-      remove_shards_but(taken_);
+      remove_built_but(taken_);
       files_.remove_all(manifest_path() + kPartial);
       files_.remove_all(mark_path());
     } catch (...) {  // the error that is on its way says more
@@ -165,16 +166,32 @@ class DatasetWriter {
 
   std::string manifest_path() const { return join_path(folder_, kDatasetManifestName); }
   std::string mark_path() const { return join_path(folder_, kDatasetUnfinishedName); }
+  // Under the first name that is free: that of a dataset that is there is its own until the end.
+  void write_template() {
+    manifest_.chat_template = "";
+    if (options_.chat_template.empty()) return;
+    size_t index = 0;
+    while (taken_.contains(template_name(index))) ++index;
+    manifest_.chat_template = template_name(index);
+    files_.write_atomic(join_path(folder_, template_name(index)), options_.chat_template);
+  }
+
+  static std::string template_name(size_t index) {
+    return index == 0 ? kDatasetTemplateName : fmt::format("chat_template-{}.jinja", index);
+  }
   static std::string shard_name(size_t index) { return fmt::format("shard-{:05}.bin", index); }
   // What a build writes, whole or not: nothing else is removed.
-  static bool is_shard(std::string_view name) {
+  static bool is_shard(std::string_view name) { return is_numbered(name, shard_name); }
+  static bool is_template(std::string_view name) { return is_numbered(name, template_name); }
+  static bool is_numbered(std::string_view name, std::string (*name_of)(size_t index)) {
     if (name.ends_with(kPartial)) name.remove_suffix(std::string_view(kPartial).size());
+    if (name == name_of(0)) return true;
     const size_t begin = name.find_first_of("0123456789");
     size_t index = 0;
     return begin != name.npos &&
            std::from_chars(name.data() + begin, name.data() + name.size(), index).ec ==
                std::errc() &&
-           name == shard_name(index);
+           name == name_of(index);
   }
 
   FileSystem& files_;

@@ -9,8 +9,8 @@
 // conversation: what the assistant says). The end id is put behind a document that does not end with it, as no target.
 // Documents without any target are dropped.
 //
-// A dataset that is replaced stays whole until the new one is: new shards take other names, the
-// manifest's rename is the change, and the former shards go last. Of a split both halves are
+// A dataset that is replaced stays whole until the new one is: new shards and a new template take
+// other names, the manifest's rename is the change, and the former files go last. Of a split both halves are
 // complete before the first is changed.
 //
 // Order:  the files depend on inputs and options only, not on the thread count; the names of shards
@@ -70,9 +70,7 @@ struct BuildOptions {
   uint64_t seed = 0;            // of the split
   bool overwrite = false;       // replace a dataset that is there
   std::function<void(const BuildProgress&)> progress = {};  // optional; called after each batch
-  // Optional: writes what goes with the shards, before the manifest says that the dataset is whole;
-  // where one is replaced, right after that.
-  std::function<void(const std::string& folder)> write_beside = {};
+  std::string chat_template = {};  // that goes with the conversations; empty: none
 };
 
 struct BuildResult {

@@ -28,6 +28,7 @@ class ReplaceTest : public ::testing::Test {
     o.meaning = {.vocabulary_size = 100, .eos_id = -1, .tokenizer_hash = {7, 8}};
     o.shard_bytes = 400;
     o.overwrite = true;
+    o.chat_template = token == 0 ? "" : std::to_string(token);
     o.encode = [token](std::string_view, std::vector<int32_t>* tokens) {
       *tokens = {token, token};
     };
@@ -44,9 +45,9 @@ class ReplaceTest : public ::testing::Test {
     EXPECT_EQ(std::count(all.begin(), all.end(), all.front()), std::ssize(all));
     return all.front();
   }
-  // No file but those of the dataset.
+  // No file but those of the dataset, with a template.
   void expect_nothing_else(const std::string& folder) {
-    EXPECT_EQ(std::ssize(files_.list(folder)), Dataset(files_, folder).num_shards() + 1) << folder;
+    EXPECT_EQ(std::ssize(files_.list(folder)), Dataset(files_, folder).num_shards() + 2) << folder;
   }
   // Builds of token 2 over token 1, one for each place where it can be cut. What is left has the mark.
   void cut_everywhere(double valid_fraction, bool killed) {
@@ -67,6 +68,7 @@ class ReplaceTest : public ::testing::Test {
       }
       for (const std::string& folder : folders) {
         const int32_t token = token_of(folder);
+        EXPECT_EQ(read_chat_template(files_, folder), std::to_string(token)) << "cut at " << n;
         EXPECT_TRUE(token == 1 || token == 2) << token << " in " << folder << ", cut at " << n;
         if (!files_.exists(join_path(folder, kDatasetUnfinishedName))) expect_nothing_else(folder);
       }
@@ -103,25 +105,27 @@ TEST_F(ReplaceTest, BadInputLeavesTheOldOneAlone) {
   EXPECT_TRUE(files_.list(at("fresh")).empty());
 }
 
-// The template of conversations goes with the manifest, not ahead of it.
-TEST_F(ReplaceTest, WhatIsBesideStaysToo) {
-  const auto write_beside = [&](const std::string& text) {
-    return [this, text](const std::string& folder) {
-      files_.write_atomic(join_path(folder, "beside"), text);
-    };
-  };
-  BuildOptions o = options(1);
-  o.write_beside = write_beside("old");
-  build_dataset(files_, pool_, o);
-  o = options(2);
-  o.write_beside = write_beside("new");
-  const auto encode = o.encode;
-  o.encode = [](std::string_view, std::vector<int32_t>* tokens) { *tokens = {100}; };
-  EXPECT_THROW(build_dataset(files_, pool_, o), Error);
-  EXPECT_EQ(files_.read(at("d/beside")), "old");
-  o.encode = encode;
-  build_dataset(files_, pool_, o);
-  EXPECT_EQ(files_.read(at("d/beside")), "new");
+// What earlier versions built names no template: it is chat_template.jinja, until the new manifest is there.
+TEST_F(ReplaceTest, TheTemplateOfAnEarlierVersionStaysWithItsData) {
+  build_dataset(files_, pool_, options(1));
+  DatasetManifest manifest = read_manifest(files_, at("d"));
+  manifest.chat_template.reset();
+  write_manifest(files_, at("d"), manifest);
+  EXPECT_EQ(read_chat_template(files_, at("d")), "1");
+  testing::write_file(files_, at("d/unfinished"), "");
+  for (int64_t n = 0; read_chat_template(files_, at("d")) == "1"; ++n) {
+    ASSERT_LT(n, 600);
+    FailingFileSystem killed(files_, n, true);
+    try {
+      build_dataset(killed, pool_, options(0));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kIo) << error.what();
+    }
+    EXPECT_EQ(read_chat_template(files_, at("d")), token_of(at("d")) == 1 ? "1" : "") << n;
+  }
+  build_dataset(files_, pool_, options(0));
+  EXPECT_EQ(read_chat_template(files_, at("d")), "");
+  EXPECT_FALSE(files_.exists(at("d/chat_template.jinja")));
 }
 
 // A manifest that can not be read names no shards: none of them may be taken for rubble.

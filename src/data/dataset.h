@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,16 +34,22 @@ struct DatasetManifest {
   int64_t documents = 0, tokens = 0, source_bytes = 0;  // sums over the shards
   int64_t targets = 0;                                  // tokens that are not only read; a sum too
   std::string source;                                   // where the text came from, for people
+  // File of the template that wrote the conversations, in the dataset's folder; "": none. Nothing, in what earlier
+  // versions built: chat_template.jinja, if there is one.
+  std::optional<std::string> chat_template;
 };
 
 constexpr const char* kDatasetManifestName = "dataset.json";
-constexpr const char* kDatasetUnfinishedName = "unfinished";  // there while a build writes
+constexpr const char* kDatasetTemplateName = "chat_template.jinja";  // or with a number
+constexpr const char* kDatasetUnfinishedName = "unfinished";         // there while a build writes
 
 // The text of a dataset.json; the totals are summed here.
 std::string manifest_text(DatasetManifest manifest);
 // Writes `folder`/dataset.json atomically. Errors: kIo.
 void write_manifest(FileSystem& files, const std::string& folder, const DatasetManifest& manifest);
 DatasetManifest read_manifest(FileSystem& files, const std::string& folder);
+// The template of a dataset's conversations; "": it has none. Errors: as read_manifest; kNotFound: its file is gone.
+std::string read_chat_template(FileSystem& files, const std::string& folder);
 
 class Dataset {
  public:

@@ -81,14 +81,10 @@ TEST_F(DatasetTest, BuildAndReadBack) {
   int64_t calls = 0;
   BuildProgress last;
   o.progress = [&](const BuildProgress& p) { ++calls, last = p; };
-  // A build that is killed there leaves no dataset without it.
-  std::string beside;
-  o.write_beside = [&](const std::string& folder) {
-    EXPECT_FALSE(files_.exists(join_path(folder, kDatasetManifestName)));
-    beside = folder;
-  };
+  o.chat_template = "{{ messages }}";
   const BuildResult result = build_dataset(files_, two_, o);
-  EXPECT_EQ(beside, at("out"));
+  EXPECT_EQ(files_.read(at("out/chat_template.jinja")), o.chat_template);
+  EXPECT_EQ(read_chat_template(files_, at("out")), o.chat_template);
   EXPECT_EQ(result.empty_documents, 1);
   EXPECT_GE(calls, 1);
   EXPECT_EQ(last.bytes_done, last.bytes_total);

@@ -48,13 +48,19 @@ struct Object {
   }
 };
 
+// A plain name of a file in the same folder.
+std::string file_name(const Object& object, const char* key) {
+  std::string name = object.text(key);
+  if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos ||
+      name.find('\0') != std::string::npos) {
+    object.bad(key, "the plain name of a file in the same folder");
+  }
+  return name;
+}
+
 ShardEntry read_entry(const Object& shard) {
   ShardEntry entry;
-  entry.file = shard.text("file");
-  if (entry.file.empty() || entry.file[0] == '.' || entry.file.find('/') != std::string::npos ||
-      entry.file.find('\0') != std::string::npos) {
-    shard.bad("file", "the plain name of a file in the same folder");
-  }
+  entry.file = file_name(shard, "file");
   entry.summary = {.documents = shard.integer("documents"),
                    .tokens = shard.integer("tokens"),
                    .source_bytes = shard.integer("bytes"),
@@ -96,6 +102,7 @@ std::string manifest_text(DatasetManifest manifest) {
   json["tokens"] = manifest.tokens;
   json["bytes"] = manifest.source_bytes;
   json["source"] = manifest.source;
+  if (manifest.chat_template) json["chat_template"] = *manifest.chat_template;
   json["shards"] = Json::array();
   for (const ShardEntry& shard : manifest.shards) {
     json["shards"].push_back({{"file", shard.file},
@@ -140,6 +147,10 @@ DatasetManifest read_manifest(FileSystem& files, const std::string& folder) {
       static_cast<int32_t>(top.integer("eos_id", -1, manifest.meaning.vocabulary_size - 1));
   manifest.meaning.tokenizer_hash = top.hash("tokenizer_hash");
   manifest.source = top.text("source");
+  JsonValue chat_template;
+  if (top.json.find("chat_template", &chat_template))
+    manifest.chat_template =
+        top.text("chat_template").empty() ? "" : file_name(top, "chat_template");
   document.root().at("shards").elements([&](int64_t, const JsonValue& shard) {
     manifest.shards.push_back(read_entry({shard, path}));
   });
@@ -151,6 +162,13 @@ DatasetManifest read_manifest(FileSystem& files, const std::string& folder) {
                 path);
   }
   return manifest;
+}
+
+std::string read_chat_template(FileSystem& files, const std::string& folder) {
+  const std::optional<std::string> name = read_manifest(files, folder).chat_template;
+  if (name) return name->empty() ? "" : files.read(join_path(folder, *name));
+  const std::string path = join_path(folder, kDatasetTemplateName);
+  return files.exists(path) ? files.read(path) : "";
 }
 
 }  // namespace moraine

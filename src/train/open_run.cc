@@ -14,6 +14,7 @@
 #include "base/resident.h"
 #include "checkpoint/history.h"
 #include "comm/agree.h"
+#include "data/dataset.h"
 #include "kernels/isa.h"
 #include "model/model_directory.h"
 #include "model/parameters.h"
@@ -44,15 +45,13 @@ CarriedTexts carried_texts(FileSystem& fs, const RunConfig& c) {
     texts.tokenizer =
         fs.read(folder ? join_path(c.data.tokenizer, "tokenizer.json") : c.data.tokenizer);
   }
-  const auto take_template = [&](const std::string& folder) {
-    const std::string path = join_path(folder, "chat_template.jinja");
-    if (texts.chat_template.empty() && fs.exists(path)) texts.chat_template = fs.read(path);
-  };
-  for (const DataSource& source : c.phases.back().train) take_template(source.path);
+  for (const DataSource& source : c.phases.back().train)
+    if (texts.chat_template.empty()) texts.chat_template = read_chat_template(fs, source.path);
   if (!c.train.init.empty() && (texts.tokenizer.empty() || texts.chat_template.empty())) {
     const ModelDirectory init = ModelDirectory::open(fs, c.train.init);
     if (texts.tokenizer.empty()) texts.tokenizer = init.tokenizer_json();
-    take_template(init.path());
+    const std::string path = join_path(init.path(), "chat_template.jinja");
+    if (texts.chat_template.empty() && fs.exists(path)) texts.chat_template = fs.read(path);
   }
   return texts;
 }
