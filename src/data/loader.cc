@@ -20,8 +20,9 @@ constexpr int64_t kSequenceMax = int64_t{1} << 30;
 
 class Loader::Source {
  public:
-  Source(FileSystem& files, const std::string& path, const LoaderOptions& options, double start)
-      : dataset_(files, path) {
+  Source(FileSystem& files, const std::string& path, const LoaderOptions& options, double start,
+         const std::vector<EpochRange>& left_out)
+      : dataset_(files, path), left_out_(left_out) {
     // The order belongs to the dataset's content, not to its place in a list.
     plan_options_ = {.sequence = options.sequence,
                      .seed = options.seed ^ dataset_.hash().low,
@@ -51,9 +52,13 @@ class Loader::Source {
   Place find(int64_t k) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     k += skipped_;
-    while (epoch_begin_.back() <= k) {
-      const int64_t epoch = first_epoch_ + static_cast<int64_t>(epoch_begin_.size()) - 1;
-      epoch_begin_.push_back(epoch_begin_.back() + plan_locked(epoch)->num_sequences());
+    while (epoch_begin_.back() <= k) next_epoch();
+    for (const EpochRange& range : left_out_) {
+      if (range.begin >= static_cast<double>(first_epoch_ + std::ssize(epoch_begin_) - 1)) break;
+      const int64_t begin = std::max(sequences_until(range.begin), skipped_);
+      if (k < begin) break;
+      k += std::max<int64_t>(0, sequences_until(range.end) - begin);
+      while (epoch_begin_.back() <= k) next_epoch();
     }
     const auto above = std::upper_bound(epoch_begin_.begin(), epoch_begin_.end(), k);
     const int64_t past = above - epoch_begin_.begin() - 1;
@@ -85,7 +90,24 @@ class Loader::Source {
     return oldest.plan;
   }
 
+  void next_epoch() const {
+    const int64_t epoch = first_epoch_ + std::ssize(epoch_begin_) - 1;
+    epoch_begin_.push_back(epoch_begin_.back() + plan_locked(epoch)->num_sequences());
+  }
+
+  // From first_epoch_ on; 0 for what lies before.
+  int64_t sequences_until(double epochs) const {
+    const int64_t past = static_cast<int64_t>(epochs) - first_epoch_;
+    if (past < 0) return 0;
+    while (std::ssize(epoch_begin_) <= past + 1) next_epoch();
+    const int64_t begin = epoch_begin_[static_cast<size_t>(past)],
+                  count = epoch_begin_[static_cast<size_t>(past) + 1] - begin;
+    const double part = epochs - static_cast<double>(first_epoch_ + past);
+    return begin + std::llround(part * static_cast<double>(count));
+  }
+
   Dataset dataset_;
+  const std::vector<EpochRange> left_out_;
   PlanOptions plan_options_;
   int64_t first_epoch_ = 0;
   int64_t skipped_ = 0;       // sequences of first_epoch_ that earlier phases consumed
@@ -105,6 +127,10 @@ Loader::Loader(FileSystem& files, const LoaderOptions& options) : options_(optio
     throw_error(Code::kInvalidArgument, "load data: {} start_epochs for {} sources",
                 options.start_epochs.size(), options.sources.size());
   }
+  if (!options.left_out.empty() && options.left_out.size() != options.sources.size()) {
+    throw_error(Code::kInvalidArgument, "load data: {} left_out for {} sources",
+                options.left_out.size(), options.sources.size());
+  }
   std::vector<double> weights;
   for (const MixtureSource& source : options.sources) weights.push_back(source.weight);
   mixture_ = std::make_unique<Mixture>(weights);
@@ -115,7 +141,9 @@ Loader::Loader(FileSystem& files, const LoaderOptions& options) : options_(optio
       throw_error(Code::kInvalidArgument, "load data: {} starts at epoch {}, want 0 to {}", path,
                   start, kEpochMax);
     }
-    sources_.push_back(std::make_unique<Source>(files, path, options, start));
+    const std::vector<EpochRange> none;
+    sources_.push_back(std::make_unique<Source>(
+        files, path, options, start, options.left_out.empty() ? none : options.left_out[i]));
     const Dataset& added = sources_.back()->dataset();
     for (size_t j = 0; j < i; ++j) {
       const Dataset& other = sources_[j]->dataset();

@@ -8,7 +8,7 @@
 // A phase that changes the mixture goes on where the one before stopped: start_epochs =
 // epochs_at(end of it). The order of a (dataset, epoch) does not depend on its place in `sources`,
 // so no document is repeated before the epoch is over (unless `sequence` changes too: the remaining
-// share is then of another packing).
+// share is then of another packing). So are the borders of what is left out: exact in that packing.
 //
 // Rows:    a sequence has exactly `sequence` rows. Each piece of a document is one segment; a rest
 //          without data is a segment of token 0 with target -1. So is the target of a row whose next token is marked as
@@ -40,12 +40,20 @@ struct MixtureSource {
   double weight = 1;      // > 0; share of the sequences, relative to the other sources
 };
 
+// A part of what a source is over all epochs: [begin, end), 1.5 is the middle of the second.
+struct EpochRange {
+  double begin = 0, end = 0;
+  bool operator==(const EpochRange&) const = default;
+};
+
 struct LoaderOptions {
   std::vector<MixtureSource> sources = {};
   int64_t sequence = 0;  // positions per sequence, >= 1
   uint64_t seed = 0;
   // Of each source: epochs consumed by the phases before; {}: 0.
   std::vector<double> start_epochs = {};
+  // Of each source: what is passed over, ascending, apart; {}: nothing.
+  std::vector<std::vector<EpochRange>> left_out = {};
   bool pack = true;
 };
 

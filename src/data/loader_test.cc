@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <thread>
@@ -206,6 +207,32 @@ TEST_F(LoaderTest, ANewPhaseGoesOnWhereTheLastOneStopped) {
   }
 }
 
+// Whether the start is in what is left out, before or behind it, and over the end of an epoch.
+TEST_F(LoaderTest, WhatIsLeftOutIsPassedOver) {
+  const std::string path = make("d", testing::mixed_lengths(3, 150, 40), 100);
+  const Loader whole(files_, {.sources = {{path}}, .sequence = 64});
+  const int64_t epoch = whole.plan(0, 0)->num_sequences(), count = 2 * epoch;
+  ASSERT_GT(epoch, 12);
+  const auto at = [&](int64_t n) { return whole.epochs_at(n)[0]; };
+  const std::vector<EpochRange> left_out = {
+      {at(3), at(6)}, {at(8), at(9)}, {at(epoch - 1), at(epoch + 2)}};
+  for (const int64_t start : {int64_t{0}, int64_t{3}, int64_t{4}, int64_t{6}, epoch, epoch + 5}) {
+    SCOPED_TRACE(start);
+    const Loader loader(
+        files_,
+        {.sources = {{path}}, .sequence = 64, .start_epochs = {at(start)}, .left_out = {left_out}});
+    int64_t n = 0;
+    for (int64_t i = start; i < count; ++i) {
+      if (std::any_of(left_out.begin(), left_out.end(), [&](const EpochRange& range) {
+            return at(i) >= range.begin && at(i) < range.end;
+          }))
+        continue;
+      EXPECT_EQ(loader.epochs_at(n)[0], at(i));
+      expect_equal(read(loader, n++, 1), read(whole, i, 1));
+    }
+  }
+}
+
 TEST_F(LoaderTest, DatasetsOfEqualShapeHaveTheirOwnOrder) {
   const std::vector<int64_t> lengths(64, 17);
   const Loader a(files_, {.sources = {{make("a", lengths, 0)}}, .sequence = 16});
@@ -314,6 +341,7 @@ TEST_F(LoaderTest, BadOptionsAndDataAreErrors) {
   EXPECT_EQ(code({.sources = {{a}}, .sequence = 8, .start_epochs = {1, 2}}),
             Code::kInvalidArgument);
   EXPECT_EQ(code({.sources = {{a}}, .sequence = 8, .start_epochs = {-1}}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.sources = {{a}}, .sequence = 8, .left_out = {{}, {}}}), Code::kInvalidArgument);
   EXPECT_EQ(code({.sources = {{a}}, .sequence = 8, .start_epochs = {std::nan("")}}),
             Code::kInvalidArgument);
   EXPECT_EQ(code({.sources = {{empty}}, .sequence = 8}), Code::kInvalidArgument);

@@ -1,7 +1,6 @@
 // Skip, go back, or stop: spike.policy.
 #include "train/roll_back.h"
 
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -81,7 +80,7 @@ void roll_back(Run& run) {
   if (directory.empty()) give_up(run, "no checkpoint to go back to");
   const StepPlan bad = run.timeline.at(run.state.step);
   const int64_t rollbacks = run.state.rollbacks + 1, bad_step = run.state.step;
-  std::map<int64_t, int64_t> skips = run.state.skips;
+  Skips skips = run.state.skips;
   // Parts are checked again as they are read.
   const Checkpoint checkpoint = Checkpoint::open(run.fs, directory, /*verify=*/false);
   run.trainer->restore(checkpoint);
@@ -92,7 +91,7 @@ void roll_back(Run& run) {
   const StepPlan from = run.timeline.at(run.state.step);
   const int64_t passed =
       bad.first_sequence + bad.num_sequences - (from.phase == bad.phase ? from.first_sequence : 0);
-  skips[bad.phase] += passed;
+  add_skip(&skips, {bad.phase, passed});
   run.state.skips = std::move(skips);
   run.data->skip(run.state.skips);
   run.state.rollbacks = rollbacks;

@@ -82,6 +82,69 @@ TEST_F(RunDataTest, WhatRollbacksLeftOutIsBehindTheNextPhaseToo) {
   EXPECT_EQ(tokens(10), first_of_next);
 }
 
+// The run went from the second phase back into the first, and then had to go back there too: the first now ends
+// later, but not with what the second left out.
+TEST_F(RunDataTest, WhatALaterPhaseLeftOutIsNotReadByAnEarlierOne) {
+  const std::string a = folder_.file("a");
+  const std::vector<int64_t> lengths(40, 20);
+  testing::write_dataset(fs_, a, kMeaning, {lengths, 10, [&](int64_t d, int64_t t) {
+                                              return static_cast<int32_t>(1 + 20 * d + t);
+                                            }});
+  const auto sequences = [&](const RunData& data, const Timeline& timeline) {
+    std::vector<std::vector<int32_t>> all;
+    SequenceBatch batch;
+    for (int64_t step = 0; step < timeline.steps(); ++step) {
+      for (int64_t i = 0; i < 2; ++i) {
+        data.read(timeline.at(step), i, 1, &batch);
+        all.push_back(batch.tokens);
+      }
+    }
+    return all;
+  };
+  const RunConfig one = config({{.tokens = 640, .train = {{a, 1}}}});
+  const RunConfig three = config({{.tokens = 160, .train = {{a, 1}}},
+                                  {.tokens = 160, .train = {{a, 1}}},
+                                  {.tokens = 160, .train = {{a, 1}}}});
+  const Timeline of_one(one), of_three(three);
+  const auto stream = sequences(RunData(fs_, one, of_one), of_one);
+  RunData data(fs_, three, of_three);
+  // Numbers in `stream` of what is read: from each of these on, 60 in all.
+  const auto expect_read = [&](const Skips& skips,
+                               const std::vector<std::pair<size_t, size_t>>& parts) {
+    data.skip(skips);
+    std::vector<std::vector<int32_t>> expected;
+    for (const auto& [from, count] : parts)
+      for (size_t i = from; i < from + count; ++i) expected.push_back(stream[i]);
+    EXPECT_EQ(sequences(data, of_three), expected);
+  };
+  expect_read({}, {{0, 60}});
+  expect_read({{1, 6}}, {{0, 20}, {26, 40}});          // it left out 20 to 25
+  expect_read({{1, 6}, {0, 4}}, {{4, 16}, {26, 44}});  // and 0 to 3
+  expect_read({{0, 4}, {1, 6}}, {{4, 20}, {30, 40}});  // in this order 24 to 29
+  expect_read({{1, 6}, {0, 4}, {1, 2}}, {{4, 16}, {26, 4}, {32, 40}});
+  expect_read({{1, 6}, {0, 4}, {1, 2}, {0, 2}}, {{6, 14}, {26, 4}, {32, 42}});
+  expect_read({{2, 6}, {1, 4}, {0, 2}}, {{2, 18}, {24, 16}, {46, 26}});
+  expect_read({}, {{0, 60}});
+}
+
+// Of a mixture each dataset keeps what was left out of it.
+TEST_F(RunDataTest, WhatALaterPhaseLeftOutOfAMixtureIsNotReadEither) {
+  const std::string a = make("a", 1), b = make("b", 500);
+  const RunConfig c =
+      config({{.tokens = 64, .train = {{a, 1}}}, {.tokens = 160, .train = {{b, 1}, {a, 1}}}});
+  const Timeline timeline(c);
+  RunData data(fs_, c, timeline);
+  const double first_end = data.loader(0).epochs_at(8)[0];
+  const std::vector<double> second_end = data.loader(1).epochs_at(6);
+  data.skip({{1, 6}, {0, 3}});
+  EXPECT_EQ(data.loader(0).epochs_at(7)[0], RunData(fs_, c, timeline).loader(0).epochs_at(7)[0]);
+  EXPECT_LT(data.loader(0).epochs_at(7)[0], first_end);
+  EXPECT_EQ(data.loader(0).epochs_at(8)[0], second_end[1]);
+  EXPECT_GT(data.loader(0).epochs_at(11)[0], second_end[1]);
+  EXPECT_EQ(data.loader(1).epochs_at(0),
+            (std::vector<double>{second_end[0], data.loader(0).epochs_at(11)[0]}));
+}
+
 // Ten thousand million epochs before the second phase: nobody counts them before they are read.
 TEST_F(RunDataTest, ARunOfManyEpochsStarts) {
   const std::string a = make("a", 1);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <map>
 #include <sstream>
 
 #include "base/error.h"
@@ -20,8 +21,8 @@ int64_t read_integer(const std::string& text, int64_t most, const std::string& w
   throw_error(Code::kCorrupt, "{} is \"{}\", wanted an integer from 0 to {}", where, text, most);
 }
 
-// "<phase>:<sequences>" for each phase with some, in order.
-std::string skips_text(const std::map<int64_t, int64_t>& skips) {
+// "<phase>:<sequences>" for each, in the order in which they were left out.
+std::string skips_text(const Skips& skips) {
   std::string text;
   for (const auto& [phase, sequences] : skips)
     text += fmt::format("{}{}:{}", text.empty() ? "" : " ", phase, sequences);
@@ -43,18 +44,22 @@ struct SavedSkips {
   std::string where;
 };
 
-std::map<int64_t, int64_t> read_skips(const std::string& text, const SavedSkips& a) {
-  std::map<int64_t, int64_t> skips;
+Skips read_skips(const std::string& text, const SavedSkips& a) {
+  Skips skips;
+  std::map<int64_t, int64_t> left;  // that a phase may still leave out
   std::istringstream words(text);
   for (std::string word; words >> word;) {
     const size_t colon = std::min(word.find(':'), word.size());
     const int64_t phase = read_integer(word.substr(0, colon), a.phase_last, a.where);
     const std::string rest = colon < word.size() ? word.substr(colon + 1) : "";
-    skips[phase] = read_integer(rest, most_skipped(a.state, a.timeline, phase), a.where);
+    int64_t& most = left.try_emplace(phase, most_skipped(a.state, a.timeline, phase)).first->second;
+    add_skip(&skips, {phase, read_integer(rest, most, a.where)});
+    most -= skips.back().sequences;
   }
-  if (skips_text(skips) == text) return skips;
-  throw_error(Code::kCorrupt, "{} is \"{}\", wanted phases and sequences as in \"0:12 2:8\"",
-              a.where, text);
+  if (skips_text(skips) == text && std::ssize(skips) <= a.state.rollbacks) return skips;
+  throw_error(Code::kCorrupt,
+              "{} is \"{}\", wanted phases and sequences as in \"0:12 2:8\", of {} rollbacks",
+              a.where, text, a.state.rollbacks);
 }
 
 }  // namespace
@@ -98,7 +103,7 @@ RunState read_state(const CheckpointInfo& info, const RunConfig& config, const T
     const int64_t phase = integer("skip_phase", phase_last),
                   sequences = integer("skip_sequences", most_skipped(state, timeline, phase));
     const bool goes_on = info.step < timeline.steps() && timeline.at(info.step).phase <= phase;
-    if (sequences > 0 && goes_on) state.skips[phase] = sequences;
+    if (sequences > 0 && goes_on) state.skips = {{phase, sequences}};
   }
   // Earlier versions did not write it: what they wrote is taken as it is.
   state.verified_step =

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 
 #include "checkpoint/checkpoint.h"
+#include "train/skips.h"
 #include "train/spike.h"
 #include "train/timeline.h"
 
@@ -12,8 +12,8 @@ namespace moraine {
 
 struct RunState {
   SpikeDetector spike;
-  int64_t step = 0;                       // completed
-  std::map<int64_t, int64_t> skips = {};  // by phase: sequences that rollbacks left out, above 0
+  int64_t step = 0;  // completed
+  Skips skips = {};  // what rollbacks left out
   int64_t rollbacks = 0;
   int64_t verified_step = 0;  // until here ranks have checked each other (diverged.h)
   double loss = 0;            // of the last step

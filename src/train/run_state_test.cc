@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <map>
 
 #include "base/error.h"
 
@@ -23,16 +22,16 @@ TEST(RunState, ComesBackFromACheckpointAsItWas) {
   const Timeline timeline(config);
   RunState state{.spike = SpikeDetector(0)};
   state.spike.observe(1.0 / 3, 1);
-  state.step = 5, state.skips = {{0, 12}, {1, 4}}, state.rollbacks = 2;
+  state.step = 5, state.skips = {{1, 8}, {0, 12}, {1, 4}}, state.rollbacks = 3;
   state.loss = 1.0 / 3;
   state.verified_step = 4;
   CheckpointInfo info;
   write_state(state, &info);
   const RunState back = read_state(info, config, timeline);
   EXPECT_EQ(back.step, 5);
-  EXPECT_EQ(info.values["skips"], "0:12 1:4");
+  EXPECT_EQ(info.values["skips"], "1:8 0:12 1:4");
   EXPECT_EQ(back.skips, state.skips);
-  EXPECT_EQ(back.rollbacks, 2);
+  EXPECT_EQ(back.rollbacks, 3);
   EXPECT_EQ(back.verified_step, 4);
   EXPECT_EQ(back.loss, 1.0 / 3);
   EXPECT_EQ(back.spike.save(), state.spike.save());
@@ -49,7 +48,6 @@ TEST(RunState, ACheckpointOfAnEarlierVersionHasOneSkip) {
     info.values["skip_phase"] = phase;
     return read_state(info, config, Timeline(config)).skips;
   };
-  using Skips = std::map<int64_t, int64_t>;
   EXPECT_EQ(skips_at(3, "0"), (Skips{{0, 4}}));
   EXPECT_EQ(skips_at(3, "1"), (Skips{{1, 4}}));
   EXPECT_EQ(skips_at(5, "1"), (Skips{{1, 4}}));
@@ -87,9 +85,14 @@ TEST(RunState, WhatNoRunWroteIsCorrupt) {
   const auto of_skips = [&](const char* text) {
     return code([&](CheckpointInfo& i) { i.values["skips"] = text; });
   };
-  EXPECT_EQ(of_skips("0:8 1:1"), Code::kInvalidArgument);  // no error
-  for (const char* text : {"0:9", "2:1", "-1:1", "0:-1", "0", "0:", ":1", ":", "x", " ", "0:1 ",
-                           " 0:1", "0:1  1:1", "1:1 0:1", "0:1 0:1", "00:1", "0:1,1:1"})
+  EXPECT_EQ(of_skips("0:8"), Code::kInvalidArgument);  // no error
+  EXPECT_EQ(of_skips("0:8 1:1"), Code::kCorrupt);      // of one rollback
+  good.values["rollbacks"] = "3";
+  EXPECT_EQ(of_skips("0:8 1:1"), Code::kInvalidArgument);
+  EXPECT_EQ(of_skips("1:1 0:24 1:23"), Code::kInvalidArgument);
+  for (const char* text :
+       {"0:25", "2:1", "-1:1", "0:-1", "0", "0:", ":1", ":", "x", " ", "0:1 ", " 0:1", "0:1  1:1",
+        "0:1 0:1", "0:4 1:1 0:21", "1:1 0:1 1:1 0:1", "00:1", "0:1,1:1"})
     EXPECT_EQ(of_skips(text), Code::kCorrupt) << text;
   const auto of_one_skip = [&](const char* phase, const char* sequences) {
     return code([&](CheckpointInfo& i) {
@@ -97,10 +100,10 @@ TEST(RunState, WhatNoRunWroteIsCorrupt) {
       i.values["skip_phase"] = phase, i.values["skip_sequences"] = sequences;
     });
   };
-  EXPECT_EQ(of_one_skip("1", "8"), Code::kInvalidArgument);  // no error
+  EXPECT_EQ(of_one_skip("1", "24"), Code::kInvalidArgument);  // no error
   EXPECT_EQ(of_one_skip("2", "1"), Code::kCorrupt);
   EXPECT_EQ(of_one_skip("-1", "1"), Code::kCorrupt);
-  EXPECT_EQ(of_one_skip("1", "9"), Code::kCorrupt);
+  EXPECT_EQ(of_one_skip("1", "25"), Code::kCorrupt);
   EXPECT_EQ(code([](CheckpointInfo& i) { i.values["spike"] = ""; }), Code::kCorrupt);
   EXPECT_EQ(code([](CheckpointInfo& i) { i.step = 9; }), Code::kCorrupt);
 }
