@@ -11,6 +11,7 @@
 
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_forward.cc"
@@ -59,8 +60,8 @@ class ForwardWorker {
     Word* end = scratch + kWorkerScratchBytes / sizeof(Word);
     keys_ = take(scratch, words_ * kBlock);
     values_ = take(scratch, kBlock / F::kPair * width_);
-    scores_ = take(scratch, kGroup * kBlock);
-    weights_ = take(scratch, kGroup * kBlock);
+    scores_ = take(scratch, kTogether * kGroup * kBlock);
+    weights_ = take(scratch, kTogether * kGroup * kBlock);
     const auto panel_words = static_cast<int64_t>(sizeof(Panel) / sizeof(Word)) + 16;
     const int64_t each = panel_words + round_up(kGroup * (words_ + width_), 16);
     capacity_ = (end - scratch) / each;
@@ -82,6 +83,9 @@ class ForwardWorker {
   }
 
  private:
+  // Panels whose scores are computed, then weighed, then multiplied: what tiles have just stored, or a vector stores
+  // for tiles, is waited for before it can be read.
+  static constexpr int64_t kTogether = F::kTiles ? 4 : 1;
   static constexpr int64_t kGroupsAhead = 2;  // of prefetches: 16 KiB at width 128
   static constexpr int64_t kPieces = 4;  // of a group's keys, and of its values, between prefetches
 
@@ -153,11 +157,17 @@ class ForwardWorker {
     for (int64_t block = first / kBlockGroups; block <= last / kBlockGroups; ++block) {
       const int64_t begin = block * kBlockGroups, end = begin + kBlockGroups - 1;
       pack_keys(part, block, std::max(begin, first), std::min(end, last));
-      for (int64_t i = 0; i < num_panels_; ++i) {
-        Panel& panel = panels_[i];
-        const int64_t from = std::max(begin, first_key_group(panel.group * kGroup, a_.window)),
-                      to = std::min({end, last_key, panel.group});
-        if (from <= to) add_block(part, panel, block, from, to);
+      const auto seen_from = [&](int64_t i) {  // groups of the block that panel i sees
+        const int64_t g = panels_[i].group;
+        return std::pair(std::max(begin, first_key_group(g * kGroup, a_.window)),
+                         std::min({end, last_key, g}));
+      };
+      for (int64_t i = 0; i < num_panels_;) {
+        const auto [from, to] = seen_from(i);
+        const int64_t begins = i++;
+        while (i < num_panels_ && i - begins < kTogether && seen_from(i) == std::pair(from, to))
+          ++i;
+        if (from <= to) add_block(part, begins, i, {block, from, to});
       }
     }
     for (int64_t i = 0; i < num_panels_; ++i) finish(panels_[i]);
@@ -211,37 +221,52 @@ class ForwardWorker {
     }
   }
 
-  // Adds keys of groups [from, to] of a block to a panel.
-  void add_block(const Part& part, Panel& panel, int64_t block, int64_t from, int64_t to) {
-    const int64_t column = from * kGroup - block * kBlock, columns = (to - from + 1) * kGroup;
-    multiply<F, 1, kGroup, Start::kZero>(tiles_, {.a = panel.q,
-                                                  .b = keys_ + column,
-                                                  .c = scores_,
-                                                  .a_row = words_,
-                                                  .b_step = kBlock,
-                                                  .c_row = kBlock,
-                                                  .steps = words_,
-                                                  .rows = panel.slots,
-                                                  .columns = columns});
-    mask(part, panel, from, to);
-    alignas(64) float rescale[kGroup];
-    weigh(panel, to - from + 1, rescale);
+  // Groups [from, to] of keys, of a block.
+  struct KeyGroups {
+    int64_t block, from, to;
+  };
+
+  // Adds keys to panels [first, end).
+  void add_block(const Part& part, int64_t first, int64_t end, const KeyGroups& keys) {
     constexpr int64_t kRow = kBlock / F::kPair;
-    multiply<F, kRow, 1, Start::kScale>(tiles_, {.a = weights_,
-                                                 .b = values_ + column / F::kPair * width_,
-                                                 .c = panel.o,
-                                                 .a_row = kRow,
-                                                 .b_step = width_,
-                                                 .c_row = width_,
-                                                 .steps = columns / F::kPair,
-                                                 .rows = panel.slots,
-                                                 .columns = width_,
-                                                 .scale = rescale});
+    const auto [block, from, to] = keys;
+    const int64_t column = from * kGroup - block * kBlock, columns = (to - from + 1) * kGroup;
+    for (int64_t i = first; i < end; ++i) {
+      multiply<F, 1, kGroup, Start::kZero>(tiles_, {.a = panels_[i].q,
+                                                    .b = keys_ + column,
+                                                    .c = scores_ + (i - first) * kGroup * kBlock,
+                                                    .a_row = words_,
+                                                    .b_step = kBlock,
+                                                    .c_row = kBlock,
+                                                    .steps = words_,
+                                                    .rows = panels_[i].slots,
+                                                    .columns = columns});
+    }
+    alignas(64) float rescale[kTogether][kGroup];
+    for (int64_t i = first; i < end; ++i) {
+      float* scores = scores_ + (i - first) * kGroup * kBlock;
+      mask(part, panels_[i], scores, from, to);
+      weigh(panels_[i], scores, to - from + 1, weights_ + (i - first) * kGroup * kRow,
+            rescale[i - first]);
+    }
+    for (int64_t i = first; i < end; ++i) {
+      multiply<F, kRow, 1, Start::kScale>(tiles_, {.a = weights_ + (i - first) * kGroup * kRow,
+                                                   .b = values_ + column / F::kPair * width_,
+                                                   .c = panels_[i].o,
+                                                   .a_row = kRow,
+                                                   .b_step = width_,
+                                                   .c_row = width_,
+                                                   .steps = columns / F::kPair,
+                                                   .rows = panels_[i].slots,
+                                                   .columns = width_,
+                                                   .scale = rescale[i - first]});
+    }
   }
 
   // Scores of keys that a row does not see become -inf. Only the row's own group, the lower edge
   // of a window and the last keys of a part hold any.
-  HWY_NOINLINE void mask(const Part& part, const Panel& panel, int64_t from, int64_t to) {
+  HWY_NOINLINE void mask(const Part& part, const Panel& panel, float* scores, int64_t from,
+                         int64_t to) {
     const DF df;
     for (int64_t g = from; g <= to; ++g) {
       const int64_t ahead = (panel.group - g) * kGroup;
@@ -251,7 +276,7 @@ class ForwardWorker {
       for (int64_t s = 0; s < panel.slots; ++s) {
         const int64_t lane = ahead + panel.slot_lane[s], hi = std::min(lane, here - 1),
                       lo = edge ? lane - a_.window + 1 : 0;
-        float* score = scores_ + s * kBlock + (g - from) * kGroup;
+        float* score = scores + s * kBlock + (g - from) * kGroup;
         for (int v = 0; v < kGroupVectors; ++v) {
           const VF masked = hn::IfThenElse(
               visible(df, v, lo, hi), hn::LoadU(df, score + v * kLanes), hn::Set(df, -HUGE_VALF));
@@ -262,12 +287,13 @@ class ForwardWorker {
   }
 
   // Scores become weights exp(score - maximum); rescale: what earlier sums are worth now.
-  HWY_NOINLINE void weigh(Panel& panel, int64_t groups, float* rescale) {
+  HWY_NOINLINE void weigh(Panel& panel, const float* scores, int64_t groups, Word* weights,
+                          float* rescale) {
     const DF df;
     const VF scale = hn::Set(df, log2_scale_);
     alignas(64) float largest[kGroup] = {};
     for (int64_t s = 0; s < panel.slots; ++s) {
-      const float* score = scores_ + s * kBlock;
+      const float* score = scores + s * kBlock;
       VF most = hn::LoadU(df, score);
       for (int64_t j = kLanes; j < groups * kGroup; j += kLanes) {
         most = hn::Max(most, hn::LoadU(df, score + j));
@@ -289,8 +315,8 @@ class ForwardWorker {
       for (int v = 0; v < kGroupVectors; ++v) {
         sum[v] = hn::Mul(hn::LoadU(df, panel.sum[s] + v * kLanes), factor);
       }
-      const float* score = scores_ + s * kBlock;
-      Word* weight = weights_ + s * (kBlock / F::kPair);
+      const float* score = scores + s * kBlock;
+      Word* weight = weights + s * (kBlock / F::kPair);
       for (int64_t g = 0; g < groups; ++g) {
         for (int v = 0; v < kGroupVectors; ++v) {
           const int64_t j = g * kGroup + v * kLanes;
