@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/linear_quantised.h"
@@ -17,62 +18,96 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using moraine::HWY_NAMESPACE::DF;
 using moraine::HWY_NAMESPACE::load;
-using moraine::HWY_NAMESPACE::load_n;
 using moraine::HWY_NAMESPACE::VF;
 
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
 
 // --------------------------------------------------------------------------------- rows to integers
 
-// The largest |x| of a block, NaN if one is: sizes of numbers are ordered as their bits.
-HWY_INLINE float largest_of(const float* x) {
+// Largest |x| of a block as bits: sizes of numbers are ordered as these, and NaN is above all.
+template <class E>
+HWY_INLINE int32_t largest_of(const E* x) {
   const hn::RebindToSigned<DF> di;
   const auto mask = hn::Set(di, 0x7fffffff);
   auto most = hn::Zero(di);
   for (int64_t i = 0; i < kQuantisedBlock; i += kLanes) {
-    most = hn::Max(most, hn::And(hn::BitCast(di, hn::LoadU(DF(), x + i)), mask));
+    most = hn::Max(most, hn::And(hn::BitCast(di, load(DF(), x + i)), mask));
   }
-  const int32_t bits = hn::GetLane(hn::MaxOfLanes(di, most));
-  float largest;
-  std::memcpy(&largest, &bits, sizeof largest);
-  return largest;
+  return hn::GetLane(hn::MaxOfLanes(di, most));
+}
+#if HWY_TARGET != HWY_SCALAR
+HWY_INLINE int32_t largest_of(const BF16* x) {
+  const hn::RebindToSigned<DF> di;
+  const hn::Repartition<uint16_t, DF> d16;
+  const auto mask = hn::Set(d16, 0x7fff);
+  auto most = hn::Zero(d16);
+  for (int64_t i = 0; i < kQuantisedBlock; i += 2 * kLanes) {
+    const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(x) + i);
+    most = hn::Max(most, hn::And(bits, mask));
+  }
+  const auto pairs = hn::BitCast(di, most), odd = hn::And(pairs, hn::Set(di, 0x7fff0000));
+  return hn::GetLane(hn::MaxOfLanes(di, hn::Max(hn::ShiftLeft<16>(pairs), odd)));
+}
+#endif
+
+// quantised_step of every block.
+struct Steps {
+  HWY_ALIGN float largest[kQuantisedBlocks] = {};  // or its bits
+  HWY_ALIGN float inverse[kQuantisedBlocks];
+};
+HWY_INLINE void find_steps(Steps& all, float* step) {
+  const DF df;
+  const VF most = hn::Set(df, 127.0f), none = hn::Set(df, 0x1p-100f),
+           finite = hn::Set(df, std::numeric_limits<float>::max()),
+           nan = hn::Set(df, std::numeric_limits<float>::quiet_NaN());
+  for (int64_t b = 0; b < kQuantisedBlocks; b += kLanes) {
+    const VF largest = hn::Load(df, all.largest + b);
+    const auto is_finite = hn::Le(largest, finite), is_zero = hn::Lt(largest, none);
+    const VF inverse = hn::IfThenZeroElse(is_zero, hn::Div(most, largest));
+    hn::Store(hn::IfThenElseZero(is_finite, inverse), df, all.inverse + b);
+    const VF here = hn::IfThenZeroElse(is_zero, hn::Div(largest, most));
+    hn::StoreU(hn::IfThenElse(is_finite, here, nan), df, step + b);
+  }
 }
 
-HWY_INLINE void quantise_block(const float* x, QuantisedRow& to, int64_t b) {
+// r of a block, and their sum.
+template <class E>
+HWY_INLINE int32_t quantise_block(const E* x, float inverse, int8_t* r) {
   const DF df;
   const hn::RebindToSigned<DF> di;
   const hn::Rebind<int8_t, DF> d8;
-  const QuantisedStep step = quantised_step(largest_of(x));
-  int8_t* r = to.r + b * kQuantisedBlock;
-  to.step[b] = step.step;
-  to.sum[b] = 0;
-  if (step.inverse == 0) {
+  if (inverse == 0) {
     std::memset(r, 0, kQuantisedBlock);
-    return;
+    return 0;
   }
-  const VF inverse = hn::Set(df, step.inverse);
+  const VF factor = hn::Set(df, inverse);
   auto sum = hn::Zero(di);
   for (int64_t i = 0; i < kQuantisedBlock; i += kLanes) {
-    const auto q = hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), inverse));
+    const auto q = hn::NearestInt(hn::Mul(load(df, x + i), factor));
     sum = hn::Add(sum, q);
     hn::StoreU(hn::DemoteTo(d8, q), d8, r + i);
   }
-  to.sum[b] = hn::GetLane(hn::SumOfLanes(di, sum));
+  return hn::GetLane(hn::SumOfLanes(di, sum));
 }
 
+// Blocks wait for nothing but their own numbers: first all sizes, then all steps, then all integers.
 template <class E>
 HWY_INLINE void copy_rows_of(const RowCopy& c) {
-  const DF df;
+  const int64_t whole = c.sum / kQuantisedBlock, rest = c.sum % kQuantisedBlock;
   for (int64_t i = 0; i < c.rows; ++i) {
     QuantisedRow& to = static_cast<QuantisedRow*>(c.panel)[i];
     const E* from = static_cast<const E*>(c.from) + i * c.stride;
+    E last[kQuantisedBlock] = {};
+    std::memcpy(last, from + whole * kQuantisedBlock, static_cast<size_t>(rest) * sizeof(E));
+    const auto block = [&](int64_t b) { return b < whole ? from + b * kQuantisedBlock : last; };
+    Steps steps;
     for (int64_t b = 0; b * kQuantisedBlock < c.sum; ++b) {
-      HWY_ALIGN float x[kQuantisedBlock] = {};
-      const int64_t at = b * kQuantisedBlock, here = std::min(kQuantisedBlock, c.sum - at);
-      int64_t j = 0;
-      for (; j + kLanes <= here; j += kLanes) hn::StoreU(load(df, from + at + j), df, x + j);
-      if (j < here) hn::StoreU(load_n(df, from + at + j, static_cast<size_t>(here - j)), df, x + j);
-      quantise_block(x, to, b);
+      const int32_t bits = largest_of(block(b));
+      std::memcpy(steps.largest + b, &bits, sizeof bits);
+    }
+    find_steps(steps, to.step);
+    for (int64_t b = 0; b * kQuantisedBlock < c.sum; ++b) {
+      to.sum[b] = quantise_block(block(b), steps.inverse[b], to.r + b * kQuantisedBlock);
     }
   }
 }
