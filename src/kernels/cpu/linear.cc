@@ -113,10 +113,14 @@ Cut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
   return cut_by(w, block_panels, 1);
 }
 
+// Elements from row to row of sums that wait to be finished: rows a power of two apart share few sets of L1, and a load
+// of one waits for stores to others.
+int64_t waiting_width(int64_t panels) { return panels * kPanel + kPanel / 2; }
+
 // A task's rows in tiles, their chains and sums are in the scratch of a worker.
 void check_room(const RowsProduct& p, const LinearEngine& e, const Cut& cut) {
   const int64_t units = ceil_div(ceil_div(p.w.n, kPanel), cut.together),
-                columns = ceil_div(units, cut.column_blocks) * cut.together * kPanel,
+                columns = waiting_width(ceil_div(units, cut.column_blocks) * cut.together),
                 sums = cut.row_tiles * e.tile_rows * columns * int64_t{sizeof(float)};
   MR_CHECK(p.w.k <= e.sum_block || kRowsBytes + kPartFloats * 4 + sums <= kWorkerScratchBytes,
            "%ld bytes of sums", static_cast<long>(sums));
@@ -198,7 +202,7 @@ class RowsTask {
     // Sums wait for the next block of the sum, each in its place, or are finished at once, a few
     // panels at a time, from the same place, where they are not made in y.
     const bool wait = p_.w.k > e_.sum_block, direct = finishes_in_place() && p_.w.n % kPanel == 0;
-    const int64_t width = (b.panel1 - b.panel0) * kPanel;
+    const int64_t width = waiting_width(b.panel1 - b.panel0);
     const int64_t step = streams || !list_.empty() ? 1 : wait || direct ? b.panel1 : kFinishPanels;
     if (e_.asks_rows && tiles.size() == 1 && !wait) ask_for_rows_after(b, tiles[0]);
     int64_t panel1 = 0;
@@ -214,7 +218,7 @@ class RowsTask {
         const Ahead ahead = streams ? ahead_of(b, piece, i, tiles.size()) : Ahead();
         multiply(b.group, piece,
                  {.sums = sums,
-                  .sums_stride = wait ? width : kFinishPanels * kPanel,
+                  .sums_stride = wait ? width : waiting_width(kFinishPanels),
                   .rows = in_place_ ? rows_of(piece) : row_panel(scratch, i),
                   .ahead = ahead});
       }
@@ -240,7 +244,7 @@ class RowsTask {
   void run_part(const Block& b, std::span<const Piece> tiles, const Scratch& scratch,
                 const Part& part) const {
     const bool wait = p_.w.k > e_.sum_block;
-    const int64_t width = (b.panel1 - b.panel0) * kPanel, sum0 = tiles[0].k0;
+    const int64_t width = waiting_width(b.panel1 - b.panel0), sum0 = tiles[0].k0;
     const uint8_t* right = right_panel(b.group, tiles[0].panel0, part.k0);
     int64_t steps = ceil_div(part.k1 - part.k0, e_.row_step);
     const Ahead ahead = after_part(b, tiles[0], part);
