@@ -481,7 +481,7 @@ void Supervisor::start_due_ranks() {
     if (one.phase == RankPhase::kAbsent) continue;
     one.told = 0;
     one.started = now_;
-    effects_.push_back(StartRank{r, static_cast<int>(one.host), static_cast<int>(one.starts)});
+    effects_.emplace_back(StartRank{r, static_cast<int>(one.host), static_cast<int>(one.starts)});
     ++one.starts;
     for (Incident& i : run_.open) {
       if (i.rank == r && i.started < 0) i.started = now_;
