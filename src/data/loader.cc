@@ -28,17 +28,13 @@ class Loader::Source {
                      .seed = options.seed ^ dataset_.hash().low,
                      .pack = options.pack};
     first_epoch_ = static_cast<int64_t>(start);
-    const std::shared_ptr<const EpochPlan> plan = plan_locked(first_epoch_);
-    if (plan->num_sequences() == 0) {
+    if (plan_locked(first_epoch_)->num_sequences() == 0) {
       throw_error(
           Code::kInvalidArgument,
           "load data: dataset {} has no document of two tokens or more; there is nothing to learn",
           path);
     }
-    // llround gives back k from k / num_sequences exactly.
-    const double part =
-        (start - static_cast<double>(first_epoch_)) * static_cast<double>(plan->num_sequences());
-    skipped_ = std::llround(part);
+    skipped_ = sequences_until(start);
   }
 
   const Dataset& dataset() const { return dataset_; }
@@ -103,7 +99,7 @@ class Loader::Source {
     const int64_t begin = epoch_begin_[static_cast<size_t>(past)],
                   count = epoch_begin_[static_cast<size_t>(past) + 1] - begin;
     const double part = epochs - static_cast<double>(first_epoch_ + past);
-    return begin + std::llround(part * static_cast<double>(count));
+    return begin + std::llround(part * static_cast<double>(count));  // k from k / count, exactly
   }
 
   Dataset dataset_;
