@@ -128,6 +128,21 @@ TEST_F(ReplaceTest, TheTemplateOfAnEarlierVersionStaysWithItsData) {
   EXPECT_FALSE(files_.exists(at("d/chat_template.jinja")));
 }
 
+TEST_F(ReplaceTest, ATemplateThatIsGoneIsNamed) {
+  build_dataset(files_, pool_, options(1));
+  files_.remove_all(at("d/chat_template.jinja"));
+  try {
+    read_chat_template(files_, at("d"));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kNotFound);
+    EXPECT_NE(std::string(error.what()).find("chat_template.jinja"), std::string::npos)
+        << error.what();
+    EXPECT_NE(std::string(error.what()).find("build the dataset again"), std::string::npos)
+        << error.what();
+  }
+}
+
 // A manifest that can not be read names no shards: none of them may be taken for rubble.
 TEST_F(ReplaceTest, ShardsOfADamagedManifestStayUntilTheEnd) {
   build_dataset(files_, pool_, options(1));

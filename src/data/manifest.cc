@@ -166,9 +166,14 @@ DatasetManifest read_manifest(FileSystem& files, const std::string& folder) {
 
 std::string read_chat_template(FileSystem& files, const std::string& folder) {
   const std::optional<std::string> name = read_manifest(files, folder).chat_template;
-  if (name) return name->empty() ? "" : files.read(join_path(folder, *name));
-  const std::string path = join_path(folder, kDatasetTemplateName);
-  return files.exists(path) ? files.read(path) : "";
+  if (name && name->empty()) return "";
+  const std::string path = join_path(folder, name.value_or(kDatasetTemplateName));
+  if (files.exists(path)) return files.read(path);
+  if (!name) return "";
+  throw_error(Code::kNotFound,
+              "open dataset {}: {} names the chat template {}, which is not there; build the "
+              "dataset again",
+              folder, kDatasetManifestName, *name);
 }
 
 }  // namespace moraine
