@@ -5,7 +5,7 @@
 #   scripts/gpu_check.sh [RULE]     RULE: how the device's matrix units round: cdna2, cdna3, sm_80, sm_90; default: by name
 # Needs a driver, clang 19 and lld 19 (scripts/setup.sh gpu); takes minutes, most of them to build.
 # Exit: 0; 1 if a test failed; 77 without a driver: skipped, and it says so.
-# Written on machines without a GPU: what stands behind the search for a driver has never run.
+# It has never run with a device; the programs that it runs have (docs/gpu.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

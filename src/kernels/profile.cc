@@ -52,8 +52,18 @@ void OpTimer::begin() {
   event_.begin = now_seconds();
 }
 
+void OpTimer::settle() const {
+  if (!profile_->settle_ || event_.span != Span::kOperation) return;
+  try {
+    profile_->settle_();
+  } catch (...) {
+    // A device that has failed says so to every later call as well.
+  }
+}
+
 OpTimer::~OpTimer() {
   if (profile_ == nullptr) return;
+  settle();
   event_.seconds = now_seconds() - event_.begin;
   profile_->add(event_, profile_->inside_);
   profile_->inside_ = inside_before_ + event_.seconds;

@@ -5,12 +5,17 @@
 // row's `seconds` are those of the span itself, without the spans inside it: the rows of all that ran
 // inside one span add up to that span's `seconds_whole`, whatever encloses what.
 //
+// A device does its work later than it is asked for it: settle() is what waits for it, so that an operation's seconds
+// are those of its own work; that takes away what work and asking overlap.
+//
 // Cost:    two readings of the clock for each span.
 // Threads: one at a time (operations run one after another).
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace moraine {
@@ -45,6 +50,10 @@ class Profile {
   // From now on events go here, too, while its capacity lasts; null: they do not.
   void record(std::vector<Event>* events) { events_ = events; }
 
+  // Called at the end of each operation, before the clock is read; null: nothing is. What it throws is not passed on:
+  // whoever waits next meets it again.
+  void settle(std::function<void()> wait) { settle_ = std::move(wait); }
+
   std::vector<Row> rows() const;  // most seconds first
   double flops() const;
 
@@ -53,6 +62,7 @@ class Profile {
 
   std::vector<Row> rows_;
   std::vector<Event>* events_ = nullptr;
+  std::function<void()> settle_;
   double inside_ = 0;  // seconds of the spans that have ended inside the innermost one that has not
 };
 
@@ -68,6 +78,7 @@ class OpTimer {
 
  private:
   void begin();
+  void settle() const;
 
   Profile* profile_;
   Profile::Event event_;

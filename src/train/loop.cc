@@ -213,6 +213,7 @@ Stopped take_steps(Run& run, Observer& observer) {
   Replan replan;
   pace.started = run.options.kept != nullptr ? run.options.kept->started : now_seconds();
   pace.watch = begin_watch(run);
+  if (pace.watch.on() && run.gpu) pace.profile.settle([&gpu = *run.gpu] { gpu.wait(); });
   while (run.state.step < run.timeline.steps()) {
     const StepPlan plan = run.timeline.at(run.state.step);
     if (!has_layout_of(run, plan))

@@ -56,7 +56,8 @@ Fields train_fields(TrainConfig& c) {
        "Save and exit (code 18) after this time; 0: no limit.", 0, 1e9},
       {"device", &c.device, "",
        "What computes, as the flag --device, which wins: cpu; gpu, or gpu:1 for the second: "
-       "compiled and emulated, never run on hardware; or emulated:RULE, a CPU that plays a GPU of "
+       "run on an H100; for other devices compiled and emulated; or emulated:RULE, a CPU that "
+       "plays a GPU of "
        "a generation (plain, cdna2, cdna3, sm_80, sm_90), slowly. Each generation has its own "
        "bits. Ranks of a host take its devices in turn."},
       {"verify_every_steps", &c.verify_every_steps, "steps",
