@@ -29,6 +29,27 @@ TEST(TimeSplit, FloorIsTheLargerOfFlopsAndBytes) {
   EXPECT_EQ(floor_of(operation("a", 1, 2e9, 1e8), {}).bound, Bound::kNothing);
 }
 
+// On a device: what it is asked for is done before the clock is read, once for each operation and for nothing else.
+TEST(TimeSplit, AnOperationEndsWhenItsWorkIsDone) {
+  Profile profile;
+  int waits = 0;
+  profile.settle([&] {
+    ++waits;
+    throw 1;  // is met again by whoever waits next
+  });
+  {
+    const OpTimer phase(&profile, Span::kPhase, "phase");
+    { const OpTimer one(&profile, "one", 1, 1); }
+    { const OpTimer two(&profile, "two", 1, 1); }
+    { const OpTimer ranks(&profile, Span::kRanks, "ranks: x"); }
+  }
+  EXPECT_EQ(waits, 2);
+  EXPECT_EQ(profile.rows().size(), 4u);
+  profile.settle(nullptr);
+  { const OpTimer one(&profile, "one", 1, 1); }
+  EXPECT_EQ(waits, 2);
+}
+
 TEST(TimeSplit, LimitsAreThoseOfARank) {
   Machine machine;
   machine.threads = 8;
