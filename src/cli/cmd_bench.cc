@@ -306,8 +306,8 @@ void cmd_bench(const CommandLine& line) {
       "token of each of many sequences; without an engine. serve: prompts and answers, alone and "
       "together. masks: what structured answers cost for each token. gpu: whether a driver is "
       "here, and what products and attention reach on its device, products beside cuBLASLt or "
-      "hipBLASLt if one is there; the GPU kernels have run on an H100; for other "
-      "devices they are compiled and emulated.");
+      "hipBLASLt if one is there; the GPU kernels have run on an H100; for other devices they are "
+      "compiled and emulated.");
   declare(flags, f);
   if (!flags.parse(line)) return;
   if (flags.given("device") && f.what != "gpu")

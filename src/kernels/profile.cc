@@ -57,7 +57,7 @@ void OpTimer::settle() const {
   try {
     profile_->settle_();
   } catch (...) {
-    // A device that has failed says so to every later call as well.
+    // As settle() requires, the next wait says it again.
   }
 }
 

@@ -50,8 +50,8 @@ class Profile {
   // From now on events go here, too, while its capacity lasts; null: they do not.
   void record(std::vector<Event>* events) { events_ = events; }
 
-  // Called at the end of each operation, before the clock is read; null: nothing is. What it throws is not passed on:
-  // whoever waits next meets it again.
+  // Called at the end of each operation, before the clock is read; null: nothing is. What it throws is dropped: it must
+  // be met again by whoever waits next.
   void settle(std::function<void()> wait) { settle_ = std::move(wait); }
 
   std::vector<Row> rows() const;  // most seconds first

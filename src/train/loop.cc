@@ -207,19 +207,28 @@ Took go_on(Run& run, Observer& observer, Pace& pace) {
   return Took::kStep;
 }
 
+// By a mark: gpu.wait() would take what it throws from whoever waits next, for the profile drops it.
+void settle_if_watched(const Run& run, Pace& pace) {
+  if (run.gpu && pace.watch.on()) {
+    pace.profile.settle([&gpu = *run.gpu] { gpu.wait_for(gpu.mark()); });
+  } else {
+    pace.profile.settle(nullptr);
+  }
+}
+
 // To the end of the run, until others could be met, or until the steps have another layout.
 Stopped take_steps(Run& run, Observer& observer) {
   Pace pace;
   Replan replan;
   pace.started = run.options.kept != nullptr ? run.options.kept->started : now_seconds();
   pace.watch = begin_watch(run);
-  if (pace.watch.on() && run.gpu) pace.profile.settle([&gpu = *run.gpu] { gpu.wait(); });
   while (run.state.step < run.timeline.steps()) {
     const StepPlan plan = run.timeline.at(run.state.step);
     if (!has_layout_of(run, plan))
       return begin_move(run, fmt::format("phase {}", plan.phase + 1), pace.tokens_per_s);
     end_move(run);
     pace.profile.clear();
+    settle_if_watched(run, pace);
     pace.watch.begin(pace.profile);
     const Took took = go_on(run, observer, pace);
     if (took == Took::kNothing) return Stopped::kToMeet;

@@ -57,9 +57,8 @@ Fields train_fields(TrainConfig& c) {
       {"device", &c.device, "",
        "What computes, as the flag --device, which wins: cpu; gpu, or gpu:1 for the second: "
        "run on an H100; for other devices compiled and emulated; or emulated:RULE, a CPU that "
-       "plays a GPU of "
-       "a generation (plain, cdna2, cdna3, sm_80, sm_90), slowly. Each generation has its own "
-       "bits. Ranks of a host take its devices in turn."},
+       "plays a GPU of a generation (plain, cdna2, cdna3, sm_80, sm_90), slowly. Each generation "
+       "has its own bits. Ranks of a host take its devices in turn."},
       {"verify_every_steps", &c.verify_every_steps, "steps",
        "Between steps in which ranks check each other's weights and gradients for wrong bits, as "
        "they do before each save to disk; every rank checks its own memory in each step. 0: "

@@ -17,9 +17,8 @@ namespace moraine::gpu {
 
 inline constexpr const char kDeviceHelp[] =
     "cpu; gpu, or gpu:1 for the second: run on an H100; for other devices compiled and emulated; "
-    "or "
-    "emulated:RULE, a CPU that plays a GPU of a generation (plain, cdna2, cdna3, sm_80, sm_90), "
-    "slowly.";
+    "or emulated:RULE, a CPU that plays a GPU of a generation (plain, cdna2, cdna3, sm_80, "
+    "sm_90), slowly.";
 
 bool is_device(const std::string& name);
 // What computes, wherever it is: "gpu" for gpu:1.
