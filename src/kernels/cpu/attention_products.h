@@ -4,11 +4,10 @@
 //
 // Compiled once per Highway target, as attention_tiles.h, in words as there.
 //
-// Order:   vectors: one chain of multiply-adds per element over ascending steps, whatever the tile of
-//          rows it is computed in. Tiles: dots of 16 steps (amx_tiles.h), ascending; a sum over
-//          positions is cut where positions are multiples of 32, wherever it begins: it starts with
-//          half a dot if its first group of positions is odd (half_first), and ends with one if its
-//          last is even. Either way a row's bits do not depend on the rows beside it.
+// Order:   vectors: one chain of multiply-adds per element over ascending steps, whatever the tile of rows it is
+//          computed in. Tiles: dots of 16 steps (amx_tiles.h), ascending; a sum over positions is cut where positions
+//          are multiples of 32, wherever it begins: it starts with half a dot if its first group is odd (half_first),
+//          and ends with one if its last is even. Either way a row's bits do not depend on the rows beside it.
 #include "kernels/cpu/attention_tiles.h"
 
 #include <utility>
@@ -129,6 +128,7 @@ HWY_INLINE void add_half_dot(cpu::AmxTiles& tiles, const Product& p, const Word*
                              std::integer_sequence<int, kTile...>) {
   tiles.load<5>(a, 4 * p.a_row);
   ((tiles.load<7>(b + kTile * cpu::kAmxWords, 4 * p.b_step), tiles.dot<kTile, 5, 7>()), ...);
+  tiles.zero<5>(), tiles.zero<7>();  // zeros take no register (linear_amx.h)
 }
 
 // Sixteen rows of as many tiles of sums side by side as kTile has.

@@ -162,20 +162,22 @@ class RowsTask {
   }
 
   void run(const Block& b, const Scratch& scratch) const {
-    const int64_t tiles = ceil_div(b.row1 - b.row0, e_.tile_rows);
-    const bool streams = streams_ && b.row1 - b.row0 >= e_.ahead_rows && tiles <= kMaxTilesAtOnce;
-    const bool parts = parts_ && by_parts(p_, e_, tiles);
+    const int64_t rows = b.row1 - b.row0, low = ceil_div(rows, e_.tile_rows);
+    const bool streams = streams_ && rows >= e_.ahead_rows && low <= kMaxTilesAtOnce,
+               parts = parts_ && by_parts(p_, e_, low), high = streams && e_.streamed.rows > 0;
+    const int64_t tiles = high ? ceil_div(rows, e_.streamed.rows) : low,
+                  block = high && in_place_ ? p_.w.k : e_.sum_block;
     int64_t k0 = 0;
     do {
-      const int64_t k1 = std::min(k0 + e_.sum_block, p_.w.k),
-                    at_once = streams || parts ? tiles : 1;
+      const int64_t k1 = std::min(k0 + block, p_.w.k), at_once = streams || parts ? tiles : 1;
       for (int64_t tile = 0; tile < tiles; tile += at_once) {
         Piece pieces[kMaxRowTiles];
         for (int64_t i = 0; i < at_once; ++i) {
-          pieces[i] = {.row0 = b.row0 + even_begin(b.row1 - b.row0, tiles, tile + i),
-                       .row1 = b.row0 + even_begin(b.row1 - b.row0, tiles, tile + i + 1),
+          pieces[i] = {.row0 = b.row0 + even_begin(rows, tiles, tile + i),
+                       .row1 = b.row0 + even_begin(rows, tiles, tile + i + 1),
                        .k0 = k0,
-                       .k1 = k1};
+                       .k1 = k1,
+                       .streamed = high};
         }
         const std::span<Piece> tiles_at_once(pieces, static_cast<size_t>(at_once));
         parts ? run_parts(b, tiles_at_once, scratch)
@@ -189,6 +191,7 @@ class RowsTask {
   // A tile of rows, a block of the sum, and some panels.
   struct Piece {
     int64_t row0, row1, k0, k1;
+    bool streamed;  // takes LinearEngine::streamed
     int64_t panel0 = 0, panel1 = 0;
   };
 
@@ -201,7 +204,8 @@ class RowsTask {
     }
     // Sums wait for the next block of the sum, each in its place, or are finished at once, a few
     // panels at a time, from the same place, where they are not made in y.
-    const bool wait = p_.w.k > e_.sum_block, direct = finishes_in_place() && p_.w.n % kPanel == 0;
+    const bool wait = tiles[0].k1 - tiles[0].k0 < p_.w.k,
+               direct = finishes_in_place() && p_.w.n % kPanel == 0;
     const int64_t width = waiting_width(b.panel1 - b.panel0);
     const int64_t step = streams || !list_.empty() ? 1 : wait || direct ? b.panel1 : kFinishPanels;
     if (e_.asks_rows && tiles.size() == 1 && !wait) ask_for_rows_after(b, tiles[0]);
@@ -348,7 +352,8 @@ class RowsTask {
     if (e_.ahead_streams == 1) n = i == 0 ? 1 : 0;  // the others find the panel in cache
     if (n == 0) return {};
     const bool last = piece.panel1 == b.panel1;
-    const int64_t k0 = last ? piece.k1 : piece.k0, k1 = std::min(k0 + e_.sum_block, p_.w.k);
+    const int64_t k0 = last ? piece.k1 : piece.k0,
+                  k1 = last ? std::min(k0 + e_.sum_block, p_.w.k) : piece.k1;
     if (k0 == p_.w.k) return {};
     const int64_t bytes = ceil_div(k1 - k0, e_.row_step) * e_.step_bytes;
     const int64_t stream = ceil_div(bytes, e_.ahead_streams * Ahead::kLine);
@@ -384,17 +389,18 @@ class RowsTask {
 
   void multiply(int64_t group, const Piece& piece, const Place& place) const {
     const Sums to = sums_of(piece, place);
-    e_.row_tile({.a = place.rows,
-                 .b = right_panel(group, piece.panel0, piece.k0),
-                 .b_stride = steps_ * e_.step_bytes,
-                 .panels = piece.panel1 - piece.panel0,
-                 .steps = ceil_div(piece.k1 - piece.k0, e_.row_step),
-                 .c = to.c,
-                 .c_stride = to.stride,
-                 .rows = piece.row1 - piece.row0,
-                 .add = piece.k0 > 0,
-                 .ahead = place.ahead,
-                 .a_row = in_place_ ? p_.w.k * dtype_bytes(p_.x.dtype) : 4 * kRowWords});
+    const auto tile = piece.streamed ? e_.streamed.tile : e_.row_tile;
+    tile({.a = place.rows,
+          .b = right_panel(group, piece.panel0, piece.k0),
+          .b_stride = steps_ * e_.step_bytes,
+          .panels = piece.panel1 - piece.panel0,
+          .steps = ceil_div(piece.k1 - piece.k0, e_.row_step),
+          .c = to.c,
+          .c_stride = to.stride,
+          .rows = piece.row1 - piece.row0,
+          .add = piece.k0 > 0,
+          .ahead = place.ahead,
+          .a_row = in_place_ ? p_.w.k * dtype_bytes(p_.x.dtype) : 4 * kRowWords});
     if (!to.direct && piece.k1 == p_.w.k)
       finish_piece(group, piece, to.columns, place.sums, place.sums_stride);
   }

@@ -2,6 +2,8 @@
 // linear_amx.h; rows and finished sums as the bf16 engine does.
 #include "kernels/cpu/linear_amx.h"
 
+#include "kernels/cpu/linear_amx_streamed.h"
+
 #if defined(__x86_64__)
 
 #include <hwy/highway.h>
@@ -147,6 +149,7 @@ const LinearEngine* amx_engine() {
                                       .ahead_streams = Ahead::kStreams,
                                       .asks_rows = false,
                                       .in_place = true,
+                                      .streamed = {kStreamedRows, amx_streamed_tile<AmxTiles>},
                                       .copy_rows = bf16_engine()->copy_rows,
                                       .copy_right = copy_right,
                                       .copy_left = copy_left,

@@ -1,7 +1,10 @@
 // AmxProduct: the tile functions of dense products, over tiles of the machine or emulated ones.
 //
 // A tile of an engine is up to 32 rows x one right panel: 2 x 2 tiles of sums, two of the left panel,
-// two of the right one.
+// two of the right one, each operand by way of one tile, for which one of five loads is a second one. A core
+// whose other thread uses tiles too, a neighbour's perhaps, has registers for few: with all eight in use each
+// instruction waits for the one before it (24 ns a dot, not 7), with six for fewer (17). A tile of zeros takes
+// no register.
 //
 //   right panel    [step][32]         two tiles side by side: 16 steps of 128 bytes
 //   row panel      [row][a_row]       a tile is 16 rows of 64 bytes
@@ -14,6 +17,7 @@
 
 #include <cstring>
 
+#include "kernels/ceil_div.h"
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/linear_engine.h"
 
@@ -40,25 +44,26 @@ LeftPanel left_panel(const Tile& t) {
   for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
 }
 
-// Adds 16 steps to the sums.
-template <bool kTwo, class Tiles>
+// Adds 16 steps to the sums. kLower: the tile of the second sixteen rows, 0: there are none.
+template <int kLower, class Tiles>
 void add_dot(Tiles& tiles, const LeftPanel& a, int64_t dot, const uint8_t* b, AskAhead& next) {
   const uint8_t* left = a.data + dot * a.dot;
   const uint8_t* ahead = b + kPrefetchBytes;
-  constexpr int64_t kQuarter = kRightDotBytes / 4;
-  tiles.template load<6>(b, 4 * kPanel);
+  constexpr int64_t kQuarter = kRightDotBytes / 4, kSecond = 4 * kAmxWords;
   tiles.template load<4>(left, a.row);
+  tiles.template load<6>(b, 4 * kPanel);
   prefetch_lines(ahead, kQuarter);
   tiles.template dot<0, 4, 6>();
-  tiles.template load<7>(b + 4 * kAmxWords, 4 * kPanel);
+  tiles.template load<6>(b + kSecond, 4 * kPanel);
   prefetch_lines(ahead + kQuarter, kQuarter);
-  tiles.template dot<1, 4, 7>();
+  tiles.template dot<1, 4, 6>();
   next.step();
-  if constexpr (kTwo) tiles.template load<5>(left + a.half, a.row);
+  if constexpr (kLower > 0) tiles.template load<kLower>(left + a.half, a.row);
   prefetch_lines(ahead + 2 * kQuarter, kQuarter);
-  if constexpr (kTwo) tiles.template dot<2, 5, 6>();
+  if constexpr (kLower > 0) tiles.template dot<3, kLower, 6>();
+  if constexpr (kLower > 0) tiles.template load<6>(b, 4 * kPanel);
   prefetch_lines(ahead + 3 * kQuarter, kQuarter);
-  if constexpr (kTwo) tiles.template dot<3, 5, 7>();
+  if constexpr (kLower > 0) tiles.template dot<2, kLower, 6>();
 }
 
 // One right panel; `tail` (or null): the steps behind the whole dots, zeros behind them.
@@ -69,7 +74,7 @@ struct RightPanel {
 };
 
 // t.rows x 32 sums.
-template <bool kTwo, class Tiles>
+template <int kLower, class Tiles>
 void multiply_panel(Tiles& tiles, const Tile& t, const LeftPanel& a, const RightPanel& right,
                     AskAhead& next) {
   float* c = right.c;
@@ -79,42 +84,56 @@ void multiply_panel(Tiles& tiles, const Tile& t, const LeftPanel& a, const Right
   if (t.add) {
     tiles.template load<0>(c, stride);
     tiles.template load<1>(c + kAmxWords, stride);
-    if constexpr (kTwo) {
+    if constexpr (kLower > 0) {
       tiles.template load<2>(lower, stride);
       tiles.template load<3>(lower + kAmxWords, stride);
     }
   } else {
     tiles.template zero<0>();
     tiles.template zero<1>();
-    if constexpr (kTwo) {
+    if constexpr (kLower > 0) {
       tiles.template zero<2>();
       tiles.template zero<3>();
     }
   }
   for (int64_t dot = 0; dot < dots; ++dot, b += kRightDotBytes) {
-    add_dot<kTwo>(tiles, a, dot, b, next);
+    add_dot<kLower>(tiles, a, dot, b, next);
   }
-  if (right.tail != nullptr) add_dot<kTwo>(tiles, a, dots, right.tail, next);
+  if (right.tail != nullptr) add_dot<kLower>(tiles, a, dots, right.tail, next);
   tiles.template store<0>(c, stride);
   tiles.template store<1>(c + kAmxWords, stride);
-  if constexpr (kTwo) {
+  if constexpr (kLower > 0) {
     tiles.template store<2>(lower, stride);
     tiles.template store<3>(lower + kAmxWords, stride);
   }
 }
 
-template <bool kTwo, class Tiles>
+// The steps of a right panel behind its whole dots, made a dot by zeros.
+class PanelTail {
+ public:
+  explicit PanelTail(const Tile& t)
+      : whole_(t.steps / kAmxWords * kRightDotBytes), rest_(t.steps % kAmxWords * 4 * kPanel) {
+    if (rest_ > 0) std::memset(dot_ + rest_, 0, static_cast<size_t>(kRightDotBytes - rest_));
+  }
+  // Null if there are none. Good until the next call.
+  const uint8_t* of(const uint8_t* panel) {
+    if (rest_ == 0) return nullptr;
+    std::memcpy(dot_, panel + whole_, static_cast<size_t>(rest_));
+    return dot_;
+  }
+
+ private:
+  const int64_t whole_, rest_;  // bytes
+  alignas(64) uint8_t dot_[kRightDotBytes];
+};
+
+template <int kLower, class Tiles>
 void multiply_panels(Tiles& tiles, const Tile& t, const LeftPanel& a) {
-  const int64_t whole = t.steps / kAmxWords * kRightDotBytes, rest = t.steps % kAmxWords;
-  alignas(64) uint8_t tail[kRightDotBytes];
-  if (rest > 0)
-    std::memset(tail + rest * 4 * kPanel, 0,
-                static_cast<size_t>(kRightDotBytes - rest * 4 * kPanel));
-  AskAhead next(t.ahead, t.panels * ((t.steps + kAmxWords - 1) / kAmxWords));
+  PanelTail tail(t);
+  AskAhead next(t.ahead, t.panels * ceil_div(t.steps, kAmxWords));
   for (int64_t p = 0; p < t.panels; ++p) {
     const uint8_t* b = static_cast<const uint8_t*>(t.b) + p * t.b_stride;
-    if (rest > 0) std::memcpy(tail, b + whole, static_cast<size_t>(rest * 4 * kPanel));
-    multiply_panel<kTwo>(tiles, t, a, {b, rest > 0 ? tail : nullptr, t.c + p * kPanel}, next);
+    multiply_panel<kLower>(tiles, t, a, {b, tail.of(b), t.c + p * kPanel}, next);
   }
 }
 
@@ -124,11 +143,13 @@ void amx_tile(const Tile& t) {
   const int64_t upper = t.rows < kAmxRows ? t.rows : kAmxRows, lower = t.rows - upper;
   TileShapes shapes;
   shapes.set(0, upper, kAmxWords).set(1, upper, kAmxWords).set(4, upper, kAmxWords);
-  shapes.set(6, kAmxWords, kAmxWords).set(7, kAmxWords, kAmxWords);
-  if (lower > 0) shapes.set(2, lower, kAmxWords).set(3, lower, kAmxWords).set(5, lower, kAmxWords);
+  shapes.set(6, kAmxWords, kAmxWords);
+  if (lower > 0) shapes.set(2, lower, kAmxWords).set(3, lower, kAmxWords);
+  if (lower > 0 && lower < upper) shapes.set(5, lower, kAmxWords);
   Tiles tiles(shapes);
   const LeftPanel a = left_panel<kColumns>(t);
-  lower > 0 ? multiply_panels<true>(tiles, t, a) : multiply_panels<false>(tiles, t, a);
+  if (lower == 0) return multiply_panels<0>(tiles, t, a);
+  lower == upper ? multiply_panels<4>(tiles, t, a) : multiply_panels<5>(tiles, t, a);
 }
 
 }  // namespace moraine::cpu

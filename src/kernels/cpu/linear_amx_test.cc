@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "kernels/cpu/linear_amx_streamed.h"
 #include "kernels/cpu/linear_rows.h"
 #include "kernels/ref/element.h"
 #include "testing/emulated_tiles.h"
@@ -82,6 +83,7 @@ const LinearEngine& emulated_engine() {
     e.sum_block = 2 * cpu::kBlockWords;
     e.row_step = e.column_step = 2;
     e.in_place = true;
+    e.streamed = {cpu::kStreamedRows, cpu::amx_streamed_tile<EmulatedTiles>};
     e.column_round = kAmxWords;
     e.copy_rows = copy_rows;
     e.copy_right = copy_right;
@@ -199,6 +201,54 @@ TEST(LinearAmx, WhereRowsAreReadChangesNoBit) {
   }
 }
 
+// Rows in sixteens and one beyond, few and as many as there can be; sums of less than a part of a panel, of parts, and
+// with a dot that is not whole.
+constexpr AmxShape kStreamedShapes[] = {{1, 64, 288},  {16, 32, 30},  {17, 64, 256},
+                                        {40, 32, 610}, {64, 32, 512}, {128, 32, 34}};
+
+// Sums of all rows by `tile`, `at_once` of them in turn, onto what is there if `add`.
+std::vector<float> sums_by(void (*tile)(const cpu::Tile&), const AmxShape& s, int64_t at_once,
+                           bool add) {
+  Rig rig;
+  const int64_t words = (s.k + 31) / 32 * kAmxWords, steps = (s.k + 1) / 2;
+  const Tensor left = rig.normal({s.rows, 2 * words}, DType::kBF16, 1),
+               right = rig.normal({s.n / kPanel, steps, kPanel, 2}, DType::kBF16, 2),
+               c = rig.normal({s.rows, s.n}, DType::kF32, 3);
+  for (int64_t row = 0; row < s.rows; ++row) {
+    for (int64_t i = s.k; i < 2 * words; ++i) left.as<BF16>()[row * 2 * words + i] = {};
+  }
+  for (int64_t row = 0; row < s.rows; row += at_once) {
+    tile({.a = left.as<BF16>() + row * 2 * words,
+          .b = right.data,
+          .b_stride = steps * 4 * kPanel,
+          .panels = s.n / kPanel,
+          .steps = steps,
+          .c = c.as<float>() + row * s.n,
+          .c_stride = s.n,
+          .rows = std::min(at_once, s.rows - row),
+          .add = add,
+          .a_row = 4 * words});
+  }
+  return {c.as<float>(), c.as<float>() + c.count()};
+}
+
+TEST(LinearAmx, RowsThatTakeTurnsAtAPanelHaveTheSumsOfOthers) {
+  const auto few = cpu::amx_tile<EmulatedTiles, false>,
+             many = cpu::amx_streamed_tile<EmulatedTiles>;
+  for (const AmxShape& s : kStreamedShapes) {
+    for (const bool add : {false, true}) {
+      SCOPED_TRACE(fmt::format("rows={} n={} k={} add={}", s.rows, s.n, s.k, add));
+      const std::vector<float> want = sums_by(few, s, kAmxTileRows, add),
+                               got = sums_by(many, s, cpu::kStreamedRows, add);
+      ASSERT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0);
+      if (!machine_has_tiles()) continue;
+      const std::vector<float> here =
+          sums_by(cpu::amx_engine()->streamed.tile, s, cpu::kStreamedRows, add);
+      ASSERT_EQ(std::memcmp(here.data(), want.data(), want.size() * sizeof(float)), 0);
+    }
+  }
+}
+
 // A tile that counts how often it was added to.
 void count_tile(const cpu::Tile& t) {
   for (int64_t i = 0; i < t.rows; ++i) {
@@ -215,6 +265,7 @@ TEST(LinearAmx, GroupsOfFewRowsFitTheScratchOfOneThread) {
   for (size_t g = 0; g < rows.size(); ++g) rows[g] = static_cast<int64_t>(g);
   LinearEngine engine = emulated_engine();
   engine.row_tile = count_tile;
+  engine.streamed = {};
   const int64_t bytes = packed_bytes(DType::kBF16, kGroups, kColumns, kSum);
   const Tensor y = rig.zeros({kGroups, kColumns}, DType::kF32),
                x = rig.zeros({kGroups, kSum}, DType::kBF16);

@@ -74,7 +74,7 @@ struct Tile {
   int64_t steps;     // of the sum
   float* c;          // [rows, 32 * panels] out, or added to
   int64_t c_stride;  // elements
-  int64_t rows;      // 1 .. tile_rows
+  int64_t rows;      // 1 .. tile_rows, or StreamedTiles::rows
   bool add;
   Ahead ahead = {};
   // A block of the sum that comes in parts, of one panel: the chain goes on from here unless the block begins, and
@@ -133,6 +133,13 @@ struct PanelParts {
   void (*tile)(const Tile&) = nullptr;  // of such a part and rows
 };
 
+// Tiles of a pack that comes from memory, of more rows than others: each panel is there for all of them at once.
+struct StreamedTiles {
+  int64_t rows = 0;  // at most; 0: as other tiles
+  // Any number of steps if rows are read in place, else up to sum_block.
+  void (*tile)(const Tile&) = nullptr;
+};
+
 // An engine of quantised packs has row products only: the functions of columns are null.
 struct LinearEngine {
   int64_t tile_rows;
@@ -153,6 +160,7 @@ struct LinearEngine {
   bool in_place =
       false;  // row_tile heeds Tile::a_row: rows of bf16 on cache lines, of whole lines, are not copied
   PanelParts parts = {};
+  StreamedTiles streamed = {};
   void (*copy_rows)(const RowCopy&);
   void (*copy_right)(const ColumnCopy&);  // columns of x into right panels
   void (*copy_left)(const ColumnCopy&);   // columns of dy into column panels

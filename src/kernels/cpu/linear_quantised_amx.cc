@@ -59,34 +59,37 @@ HWY_INLINE void unpack(const uint8_t* from, uint8_t* to) {
   }
 }
 
-// Sums of a block for up to 32 rows, into tiles 0 to 3.
-template <bool kTwo>
+// Sums of a block for up to 32 rows, into tiles 0 to 3. kLower: the tile of the second sixteen rows, 0: there are none.
+// As few tiles as in linear_amx.h.
+template <int kLower>
 HWY_INLINE void multiply(AmxTiles& tiles, const QuantisedRow* rows, int64_t b, const uint8_t* w,
                          AskAhead& next) {
   constexpr int64_t kRow = sizeof(QuantisedRow);
   const int8_t* left = rows->r + b * kQuantisedBlock;
   tiles.zero<0>();
   tiles.zero<1>();
-  tiles.load<6>(w, 128);
   tiles.load<4>(left, kRow);
+  tiles.load<6>(w, kRowBytes);
   tiles.dot_bytes<0, 4, 6>();
-  tiles.load<7>(w + 64, 128);
-  tiles.dot_bytes<1, 4, 7>();
+  tiles.load<6>(w + kRowBytes / 2, kRowBytes);
+  tiles.dot_bytes<1, 4, 6>();
   next.step();
-  if constexpr (!kTwo) return;
-  tiles.zero<2>();
-  tiles.zero<3>();
-  tiles.load<5>(left + kAmxRows * kRow, kRow);
-  tiles.dot_bytes<2, 5, 6>();
-  tiles.dot_bytes<3, 5, 7>();
+  if constexpr (kLower > 0) {
+    tiles.zero<2>();
+    tiles.zero<3>();
+    tiles.load<kLower>(left + kAmxRows * kRow, kRow);
+    tiles.dot_bytes<3, kLower, 6>();
+    tiles.load<6>(w, kRowBytes);
+    tiles.dot_bytes<2, kLower, 6>();
+  }
 }
 
-template <bool kTwo>
+template <int kLower>
 HWY_INLINE void store(AmxTiles& tiles, Sums& sums) {
   constexpr int64_t kStride = sizeof sums[0];
   tiles.store<0>(sums[0], kStride);
   tiles.store<1>(sums[0] + 16, kStride);
-  if constexpr (!kTwo) return;
+  if constexpr (kLower == 0) return;
   tiles.store<2>(sums[kAmxRows], kStride);
   tiles.store<3>(sums[kAmxRows] + 16, kStride);
 }
@@ -117,14 +120,15 @@ HWY_INLINE void copy_sums(float* to, int64_t to_stride, const float* from, int64
   }
 }
 
-template <int kBits, bool kTwo>
+template <int kBits, int kLower>
 HWY_INLINE void tile_panels(const Tile& t) {
   constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
   TileShapes shapes;
   const int64_t upper = std::min(t.rows, kAmxRows), lower = t.rows - upper;
   shapes.set(0, upper, kAmxWords).set(1, upper, kAmxWords).set(4, upper, kAmxWords);
-  shapes.set(6, kAmxRows, kAmxWords).set(7, kAmxRows, kAmxWords);
-  if (kTwo) shapes.set(2, lower, kAmxWords).set(3, lower, kAmxWords).set(5, lower, kAmxWords);
+  shapes.set(6, kAmxRows, kAmxWords);
+  if (kLower > 0)
+    shapes.set(2, lower, kAmxWords).set(3, lower, kAmxWords).set(kLower, lower, kAmxWords);
   AmxTiles tiles(shapes);
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
   PanelSums sums;
@@ -146,9 +150,9 @@ HWY_INLINE void tile_panels(const Tile& t) {
       for (int64_t at = 0; at < kBlockBytes<kBits>; at += 64)
         hwy::Prefetch(block + kBytesAhead + at);
       if constexpr (kBits < 8) unpack<kBits>(block, bytes);
-      multiply<kTwo>(tiles, rows, b, kBits < 8 ? bytes : block, next);
+      multiply<kLower>(tiles, rows, b, kBits < 8 ? bytes : block, next);
       if (b > 0) add(b - 1);
-      store<kTwo>(tiles, sums.block);
+      store<kLower>(tiles, sums.block);
     }
     add(t.steps - 1);
     copy_sums(c, t.c_stride, sums.c[0], kPanel, t.rows);
@@ -158,7 +162,8 @@ HWY_INLINE void tile_panels(const Tile& t) {
 template <int kBits>
 void amx_tile(const Tile& t) {
   if (t.rows <= kFewRows) return vnni_tiles().of(kBits)(t);
-  t.rows > kAmxRows ? tile_panels<kBits, true>(t) : tile_panels<kBits, false>(t);
+  if (t.rows <= kAmxRows) return tile_panels<kBits, 0>(t);
+  t.rows == 2 * kAmxRows ? tile_panels<kBits, 4>(t) : tile_panels<kBits, 5>(t);
 }
 
 }  // namespace
