@@ -173,8 +173,8 @@ class RowsTask {
       for (int64_t tile = 0; tile < tiles; tile += at_once) {
         Piece pieces[kMaxRowTiles];
         for (int64_t i = 0; i < at_once; ++i) {
-          pieces[i] = {.row0 = b.row0 + even_begin(rows, tiles, tile + i),
-                       .row1 = b.row0 + even_begin(rows, tiles, tile + i + 1),
+          pieces[i] = {.row0 = b.row0 + runs_begin(rows, e_.row_run, tiles, tile + i),
+                       .row1 = b.row0 + runs_begin(rows, e_.row_run, tiles, tile + i + 1),
                        .k0 = k0,
                        .k1 = k1,
                        .streamed = high};
@@ -468,8 +468,8 @@ void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e)
     const int64_t rows = p.rows[g + 1] - p.rows[g];
     const Block block = {
         .group = g,
-        .row0 = p.rows[g] + even_begin(rows, blocks, row),
-        .row1 = p.rows[g] + even_begin(rows, blocks, row + 1),
+        .row0 = p.rows[g] + runs_begin(rows, e.row_run, blocks, row),
+        .row1 = p.rows[g] + runs_begin(rows, e.row_run, blocks, row + 1),
         .panel0 = even_begin(units, cut.column_blocks, column) * cut.together,
         .panel1 =
             std::min(panels, even_begin(units, cut.column_blocks, column + 1) * cut.together)};
@@ -511,8 +511,8 @@ void linear_forward_panels(Context& ctx, const LinearForwardPanels& a) {
   ctx.pool->parallel_for(blocks * runs, [&](int64_t task, int worker) {
     const int64_t run = task / blocks, row = task % blocks;
     const Block block = {.group = 0,
-                         .row0 = even_begin(T, blocks, row),
-                         .row1 = even_begin(T, blocks, row + 1),
+                         .row0 = runs_begin(T, e.row_run, blocks, row),
+                         .row1 = runs_begin(T, e.row_run, blocks, row + 1),
                          .panel0 = even_begin(panels, runs, run),
                          .panel1 = even_begin(panels, runs, run + 1)};
     rows_task.run(block, scratch_of(ctx, worker));

@@ -136,6 +136,7 @@ void copy_left(const ColumnCopy& c) {
 
 const LinearEngine* amx_engine() {
   static const LinearEngine engine = {.tile_rows = kAmxTileRows,
+                                      .row_run = kAmxTileRows,
                                       .column_width = kAmxTileRows,
                                       .sum_block = 2 * kBlockWords,
                                       .row_step = 2,

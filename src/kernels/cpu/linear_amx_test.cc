@@ -76,7 +76,7 @@ void copy_rows(const cpu::RowCopy& r) {
 const LinearEngine& emulated_engine() {
   static const LinearEngine engine = [] {
     LinearEngine e = cpu::f32_engine(DType::kBF16);  // finish
-    e.tile_rows = e.column_width = kAmxTileRows;
+    e.tile_rows = e.row_run = e.column_width = kAmxTileRows;
     e.ahead_rows = 1;
     e.parts = {};
     e.ahead_streams = cpu::Ahead::kStreams;

@@ -143,6 +143,8 @@ struct StreamedTiles {
 // An engine of quantised packs has row products only: the functions of columns are null.
 struct LinearEngine {
   int64_t tile_rows;
+  int64_t row_run =
+      1;  // rows are cut where they are multiples of it: tile_rows, or 1, for tiles as even as can be
   int64_t column_width;  // >= tile_rows
   int64_t sum_block;     // elements, even
   int64_t row_step;      // elements of the sum in one step of row_tile
@@ -184,6 +186,11 @@ struct LinearEngine {
 
 inline int64_t even_begin(int64_t extent, int64_t parts, int64_t part) {
   return extent * part / parts;
+}
+
+// The same, but for parts of whole runs of `run`, of which the last may be short.
+inline int64_t runs_begin(int64_t extent, int64_t run, int64_t parts, int64_t part) {
+  return std::min(extent, run * even_begin((extent + run - 1) / run, parts, part));
 }
 
 // The engine for plain packs of this type on the current Isa.

@@ -178,11 +178,12 @@ struct Way {
   double step_cost;  // as in linear_engine.h, of 32 rows
   int64_t
       ahead_rows;  // as there. Fewer rows are as fast as memory, and what is asked for is in their way
+  int64_t row_run = 1;
 };
 
 Way fastest_way() {
   const Isa best = isa();
-  if (best == Isa::kAmx && amx_has_int8()) return {quantised_amx_tiles(), 64, 2};
+  if (best == Isa::kAmx && amx_has_int8()) return {quantised_amx_tiles(), 64, 2, kQuantisedRows};
   if (best >= Isa::kAvx512 && machine_has_vnni()) return {vnni_tiles(), 512, 5};
   if (best >= Isa::kAvx2 && avx2_tiles().q8 != nullptr) return {avx2_tiles(), 1024, 0};
   return {HWY_DYNAMIC_DISPATCH(tiles)(), 8192, 0};
@@ -194,6 +195,7 @@ LinearEngine quantised_engine(WeightFormat format) {
   const Way way = fastest_way();
   LinearEngine e = f32_engine(DType::kBF16);  // finishes sums into f32 and bf16
   e.tile_rows = kQuantisedRows;
+  e.row_run = way.row_run;
   e.ahead_rows = way.ahead_rows;
   e.ahead_streams = Ahead::kStreams;
   e.asks_rows = false;

@@ -74,13 +74,14 @@ class BlockTask {
     const int64_t panels = ceil_div(b_.n1 - b_.n0, e_.tile_rows);
     const int64_t groups = ceil_div(panels, std::max<int64_t>(1, kLeftBytes / left_bytes(steps)));
     for (int64_t group = 0; group < groups; ++group) {
-      const int64_t i0 = b_.n0 + even_begin(b_.n1 - b_.n0, groups, group);
-      const int64_t i1 = b_.n0 + even_begin(b_.n1 - b_.n0, groups, group + 1);
+      const int64_t i0 = b_.n0 + runs_begin(b_.n1 - b_.n0, e_.row_run, groups, group);
+      const int64_t i1 = b_.n0 + runs_begin(b_.n1 - b_.n0, e_.row_run, groups, group + 1);
       const Panels left = copied_left(rest, steps, copy_of(a_.dy, t0, t1, i0, i1 - i0));
       multiply({.left = left,
                 .right = right,
                 .i0 = i0,
                 .i1 = i1,
+                .run = e_.row_run,
                 .steps = steps,
                 .edge = reinterpret_cast<float*>(rest + left.count * left.bytes)});
     }
@@ -109,10 +110,10 @@ class BlockTask {
     return copied(e_.copy_right, {scratch_, ceil_div(c.columns, kPanel), bytes}, c);
   }
 
-  // As even as can be: panel p has columns [even_begin(p), even_begin(p + 1)).
+  // Panel p has columns [begin(p), begin(p + 1)): as even as can be, or all of its width.
   Panels copied_left(uint8_t* to, int64_t steps, ColumnCopy c) const {
     c.width = e_.column_width;
-    c.even = true;
+    c.even = e_.row_run == 1;
     return copied(e_.copy_left, {to, ceil_div(c.columns, e_.tile_rows), left_bytes(steps)}, c);
   }
 
@@ -129,10 +130,10 @@ class BlockTask {
   // Columns [i0, i1) of dy against columns [k0, k1) of x. `edge`: room for a tile's sums of one panel.
   struct Product {
     Panels left, right;
-    int64_t i0, i1, steps;
+    int64_t i0, i1, run, steps;
     float* edge;
 
-    int64_t row(int64_t p) const { return i0 + even_begin(i1 - i0, left.count, p); }
+    int64_t row(int64_t p) const { return i0 + runs_begin(i1 - i0, run, left.count, p); }
     int64_t rows(int64_t p) const { return row(p + 1) - row(p); }
   };
 
@@ -194,8 +195,8 @@ void run_weight_product(Context& ctx, const GroupedLinearBackwardWeight& a, cons
     const int64_t left = task / cut.right(), right = task % cut.right();
     const GradientBlock block = {
         .group = g,
-        .n0 = even_begin(n, cut.left(g), left),
-        .n1 = even_begin(n, cut.left(g), left + 1),
+        .n0 = runs_begin(n, e.row_run, cut.left(g), left),
+        .n1 = runs_begin(n, e.row_run, cut.left(g), left + 1),
         .k0 = kPanel * even_begin(panels, cut.right(), right),
         .k1 = std::min(k, kPanel * even_begin(panels, cut.right(), right + 1))};
     if (block.n0 >= block.n1 || block.k0 >= block.k1) return;
