@@ -107,7 +107,8 @@ HWY_INLINE void copy_rows_of(const RowCopy& c) {
     }
     find_steps(steps, to.step);
     for (int64_t b = 0; b * kQuantisedBlock < c.sum; ++b) {
-      to.sum[b] = quantise_block(block(b), steps.inverse[b], to.r + b * kQuantisedBlock);
+      to.minus[b] = -kWeightOffset<8> *
+                    quantise_block(block(b), steps.inverse[b], to.r + b * kQuantisedBlock);
     }
   }
 }
@@ -119,8 +120,8 @@ void copy_rows(const RowCopy& c) {
 // --------------------------------------------------------------------------------------------- tiles
 
 template <int kBits>
-HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t row_sum, int32_t* sums) {
-  std::fill_n(sums, kPackPanel, -kWeightOffset<kBits> * row_sum);
+HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t minus, int32_t* sums) {
+  std::fill_n(sums, kPackPanel, offset_sum<kBits>(minus));
   for (int64_t g = 0; g < 16; ++g) {
     for (int64_t at = 0; at < 4 * kPackPanel; ++at)
       sums[at / 4] += stored_integer<kBits>(w, g, at) * r[4 * g + at % 4];
@@ -150,7 +151,7 @@ void tile(const Tile& t) {
       const BF16* scales = reinterpret_cast<const BF16*>(w + kScales);
       for (int64_t i = 0; i < t.rows; ++i) {
         HWY_ALIGN int32_t sums[kPackPanel];
-        add_block<kBits>(w, rows[i].r + b * kQuantisedBlock, rows[i].sum[b], sums);
+        add_block<kBits>(w, rows[i].r + b * kQuantisedBlock, rows[i].minus[b], sums);
         add_scaled(t.c + i * t.c_stride + p * kPanel, sums, rows[i].step[b], scales,
                    b > 0 || t.add);
       }

@@ -17,8 +17,15 @@ constexpr int64_t kQuantisedRows = 32;  // of a tile
 struct alignas(64) QuantisedRow {
   int8_t r[kQuantisedSum];
   float step[kQuantisedBlocks];
-  int32_t sum[kQuantisedBlocks];  // of a block's r: weights are stored with an offset
+  int32_t minus
+      [kQuantisedBlocks];  // -128 times the sum of a block's r: weights of 8 bits have that offset
 };
+
+// What the offset of weights of kBits adds, negative: `minus` of a row.
+template <int kBits>
+constexpr int32_t offset_sum(int32_t minus) {
+  return minus >> (8 - kBits);  // exact: offsets are 128, 32 and 8
+}
 
 template <int kBits>
 constexpr int64_t kBlockBytes = kPackPanel* kQuantisedBlock* kBits / 8 + 2 * kPackPanel;

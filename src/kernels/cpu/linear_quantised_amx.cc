@@ -102,7 +102,7 @@ HWY_INLINE void add_block(const Tile& t, int64_t b, const uint8_t* scales, const
   const QuantisedRow* row = static_cast<const QuantisedRow*>(t.a);
   for (int64_t i = 0; i < t.rows; ++i, ++row, c += kPackPanel) {
     const __m512 step = _mm512_set1_ps(row->step[b]);
-    const __m512i offset = _mm512_set1_epi32(-kWeightOffset<kBits> * row->sum[b]);
+    const __m512i offset = offset_sums<kBits>(row->minus[b]);
     const __m512i sum0 = _mm512_add_epi32(_mm512_load_si512(sums[i]), offset),
                   sum1 = _mm512_add_epi32(_mm512_load_si512(sums[i] + 16), offset);
     const __m512 old0 = kAdd ? _mm512_loadu_ps(c) : _mm512_setzero_ps(),

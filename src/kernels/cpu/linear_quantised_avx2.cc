@@ -150,8 +150,7 @@ template <int M>
 HWY_INLINE void add_block(const Unpacked<6>& w, const Place& p, int v0,
                           __m256i (&sums)[M][kTogether]) {
   for (int i = 0; i < M; ++i)
-    for (__m256i& s : sums[i])
-      s = _mm256_set1_epi32(-kWeightOffset<6> * p.rows[p.row + i].sum[p.b]);
+    for (__m256i& s : sums[i]) s = _mm256_set1_epi32(offset_sum<6>(p.rows[p.row + i].minus[p.b]));
   HWY_UNROLL(2)
   for (int64_t g = 0; g < kFours; g += 2) {
     HWY_UNROLL(4)
@@ -239,7 +238,7 @@ HWY_INLINE void add_row<4>(const uint8_t* w, const Place& p, RowSums& sums) {
 
 template <>
 HWY_INLINE void add_row<6>(const uint8_t* w, const Place& p, RowSums& sums) {
-  for (__m256i& s : sums) s = _mm256_set1_epi32(-kWeightOffset<6> * p.rows[p.row].sum[p.b]);
+  for (__m256i& s : sums) s = _mm256_set1_epi32(offset_sum<6>(p.rows[p.row].minus[p.b]));
   for (int64_t g = 0; g < Pass<6>::kPasses; ++g) {
     HWY_UNROLL(4)
     for (int v = 0; v < kVectors; ++v) {

@@ -26,6 +26,12 @@ HWY_INLINE __m512 add_scaled(__m512 y, __m512i integers, __m512 step, __m512 sca
   return _mm512_fmadd_ps(_mm512_maskz_cvtepi32_ps(0xffff, integers), _mm512_mul_ps(step, scale), y);
 }
 
+// offset_sum in every lane: the number comes from memory into all of them at once.
+template <int kBits>
+HWY_INLINE __m512i offset_sums(const int32_t& minus) {
+  return _mm512_maskz_srai_epi32(0xffff, _mm512_set1_epi32(minus), 8 - kBits);
+}
+
 // Both halves of each byte of v.
 struct Halves {
   __m512i low, high;

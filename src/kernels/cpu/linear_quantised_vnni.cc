@@ -56,8 +56,7 @@ HWY_INLINE void tile_rows(const Tile& t, const Part& part, AskAhead& next) {
     HWY_UNROLL(6)
     for (int i = 0; i < M; ++i) {
       HWY_UNROLL(8)
-      for (int v = 0; v < V; ++v)
-        sums[i][v] = _mm512_set1_epi32(-kWeightOffset<kBits> * rows[i].sum[b]);
+      for (int v = 0; v < V; ++v) sums[i][v] = offset_sums<kBits>(rows[i].minus[b]);
     }
     const auto add = [&](__m512i q, int v, int64_t g) HWY_ATTR {
       HWY_UNROLL(6)
