@@ -7,8 +7,8 @@ LLAMA_BIN: a folder with llama-bench and llama-quantize (a release build of llam
 Qwen3-4B's; --layers 12 takes a third of the disk and time. The two alternate; printed are medians of each and the median ratio of the pairs.
   prefill  a prompt of 512 tokens into an empty cache
   decode   one token at a time behind a prompt of 512, one sequence
-  GB       of the file: llama.cpp's Q4_0 has 4.5 bits a weight everywhere but in the embedding; Moraine's q4 has 4.25 bits in the first
-           matrices of the MLP, 6.25 in the second ones and the head, 8.25 in attention. A step of decoding reads nearly all of it.
+  GB       of the file: llama.cpp's Q4_0 has 4.5 bits a weight everywhere but in the embedding; Moraine's q4 has 4.1 bits in the first
+           matrices of the MLP, 6.1 in the second ones and the head, 8.1 in attention. A step of decoding reads nearly all of it.
 
 On a machine with AMX, gcc 12 drops the tile configuration of llama.cpp, and Q8_0 and Q4_0 end with an illegal instruction, unless a line with a
 memory barrier, asm volatile("" ::: "memory"), is added before _tile_loadconfig in its mmq.cpp.

@@ -45,11 +45,10 @@ void declare(Flags& flags, QuantizeFlags& f) {
       .required("model", &f.from,
                 "Checkpoint, run directory, folder in a public layout, or a model packed as bf16.")
       .required("out", &f.out, "Directory to make.")
-      .choice(
-          "type", &f.type, {"bf16", "q8", "q6", "q4"},
-          "Of the packs. bf16: the answers of the model with --dtype bf16, to the bit. q8: 8.25 "
-          "bits a weight; q6: experts and head 6.25 bits, attention as q8; q4: as q6, but first "
-          "matrices of experts 4.25 bits.")
+      .choice("type", &f.type, {"bf16", "q8", "q6", "q4"},
+              "Of the packs. bf16: the answers of the model with --dtype bf16, to the bit. q8: 8.1 "
+              "bits a weight; q6: experts and head 6.1 bits, attention as q8; q4: as q6, but first "
+              "matrices of experts 4.1 bits.")
       .choice("attention", &f.attention, types, "Another type for attention's projections.")
       .choice("down", &f.down, types, "Another type for second matrices of experts.")
       .choice("head", &f.head, types, "Another type for the head and the embedding.")

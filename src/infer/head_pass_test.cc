@@ -323,7 +323,7 @@ TEST(HeadPass, IsPlannedAndChosenByName) {
   };
   EXPECT_EQ(copies("full"), 0);
   EXPECT_EQ(copies("auto"), 0);  // a head that any cache holds
-  EXPECT_EQ(copies("two-stage"), 320 / 32 * (32 * 64 + 64));
+  EXPECT_EQ(copies("two-stage"), 320 / 32 * (32 * 128 + 64));
   LoadOptions o;
   o.host_free = LoadedModel::plan(tiny, o)->arena().bytes();
   EXPECT_EQ(LoadedModel::check_memory(tiny, o), "full");

@@ -11,7 +11,7 @@ namespace moraine::testing {
 
 struct WideModel {
   WideModel(DType compute, bool coarse_head, int threads = 2) : pool(threads) {
-    config.vocab_size = 5003, config.hidden = 136, config.layers = 2, config.heads = 4;
+    config.vocab_size = 5003, config.hidden = 248, config.layers = 2, config.heads = 4;
     config.kv_heads = 2, config.head_dim = 8, config.experts = 3, config.expert_hidden = 24;
     config.router_hidden = 12, config.init_std = 0.1, config.max_positions = 256;
     const ParameterTable table = build_parameters(config);

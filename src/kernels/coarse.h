@@ -12,15 +12,15 @@
 //           off by at most g sum_k |w h| <= g |w| |h|, g = m u / (1 - m u), u = 2^-24, where m is the most roundings
 //           that a term goes through: m = 2 k + 8 covers every engine (linear_engine.h), products rounded or not, even
 //           and odd elements apart or not. |w| <= |w'| + |w - w'|. Of c, integers are exact (below 2^24), so g' is of
-//           m' = 2 ceil(k / 64) + 8 roundings of |w'| |h'|, and |h'| <= |h| + |h - h'|.
+//           m' = 2 ceil(k / 128) + 8 roundings of |w'| |h'|, and |h'| <= |h| + |h - h'|.
 //           What engines take as zero below 2^-126, inputs or results, is at most 2^-126 (2 k + 8) (1 + |w| + |h|) of
-//           y; of c it is at most 2^-106 a block (a product of scales, times an integer below 2^20). |w| <= 2 |w'| + 1,
+//           y; of c it is at most 2^-105 a block (a product of scales, times an integer below 2^21). |w| <= 2 |w'| + 1,
 //           as integers are nearest: floor = 2^-100 (k + 64) (1 + 2 most |w'| + |h|) is more than both.
 // Order:    lengths are summed in double and rounded up, so the bound holds for the numbers that are stored. A tie of
 //           h / step rounds to even on every Isa (quantised.h), and here.
 // Range:    below 2^50 both |h| and every |w'| leave no sum an overflow. has_reach is false for a row above that or not
 //           finite, and for a matrix with such a weight: then nothing is known.
-// Bytes:    8.25 bits a weight and 8 bytes a word: 0.52 of bf16, 0.26 of f32.
+// Bytes:    8.125 bits a weight and 8 bytes a word: 0.51 of bf16, 0.26 of f32.
 // Cost:     make_coarse reads the pack once and rounds it: 7 ns a weight and thread.
 #pragma once
 

@@ -14,7 +14,7 @@ constexpr int64_t kBlock = kQuantisedBlock;
 constexpr float kLeast = 0x1p-100f;  // blocks that are smaller count as zero
 constexpr int kLanes = 16;  // sums are kept apart by lane: the same bits however they are compiled
 
-// A block of a column: 64 weights, zeros behind the end of the row, and how much each counts.
+// A block of a column: its weights, zeros behind the end of the row, and how much each counts.
 struct Column {
   float w[kBlock], importance[kBlock];
 };
@@ -89,11 +89,12 @@ void put_scale(float scale, int64_t j, uint8_t* block) {
 // Input i of column j, for ascending i: the first of a byte takes it, others join. 0 <= stored < 2^kBits.
 template <int kBits>
 void put_integer(int stored, int64_t i, int64_t j, uint8_t* block) {
-  const int64_t four = i / 4, at = 4 * j + i % 4;
-  uint8_t& low = block[row_of_four<kBits>(four) * kRowBytes + at];
+  uint8_t* run = block + i / kQuantisedRun * kRunBytes<kBits>;
+  const int64_t four = i % kQuantisedRun / 4, at = 4 * j + i % 4;
+  uint8_t& low = run[row_of_four<kBits>(four) * kRowBytes + at];
   low = static_cast<uint8_t>(four < 8 ? stored & 15 : low | (stored & 15) << 4);
   if constexpr (kBits == 4) return;
-  uint8_t& high = block[row_of_high_bits(four) * kRowBytes + at];
+  uint8_t& high = run[row_of_high_bits(four) * kRowBytes + at];
   const int bits = stored >> 4 << 2 * (four / 4);
   high = static_cast<uint8_t>(four < 4 ? bits : high | bits);
 }

@@ -37,7 +37,8 @@ void read_plain_row(const PackedMatrix& w, int64_t group, int64_t n, float* out)
 template <int kBits>
 void read_block(const uint8_t* block, int64_t j, float scale, float (&out)[kQuantisedBlock]) {
   for (int64_t i = 0; i < kQuantisedBlock; ++i) {
-    const int stored = stored_integer<kBits>(block, i / 4, 4 * j + i % 4);
+    const uint8_t* run = block + i / kQuantisedRun * kRunBytes<kBits>;
+    const int stored = stored_integer<kBits>(run, i % kQuantisedRun / 4, 4 * j + i % 4);
     out[i] = scale * static_cast<float>(stored - kWeightOffset<kBits>);
   }
 }

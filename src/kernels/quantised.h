@@ -1,18 +1,19 @@
-// Quantised: weights as integers of 8, 6 or 4 bits, a scale for each block of 64 along the sum, and their product.
+// Quantised: weights as integers of 8, 6 or 4 bits, a scale for each block of 128 along the sum, and their product.
 //
-//   weight   w[n,k]  = scale[n,b] * q[n,k]       b = k / 64;  q8: |q| <= 127; q6: -32 <= q <= 31; q4: -8 <= q <= 7
+//   weight   w[n,k]  = scale[n,b] * q[n,k]       b = k / 128;  q8: |q| <= 127; q6: -32 <= q <= 31; q4: -8 <= q <= 7
 //   row      x[t,k]  ~ step[t,b] * r[t,k]        step = max |x| of the block / 127, r = nearest(x / step)
 //   product  y[t,n]  = sum_b (step[t,b] * scale[n,b]) * sum_{k in b} r[t,k] * q[n,k]   (+ bias)
 //
-// Bytes:    panels of 32 columns (n rounded up); a panel is blocks of 64 inputs (k rounded up), one after another:
-//             q8   [16][32][4]      byte (i, j, e): q of column j and input 4 i + e, plus 128
+// Bytes:    panels of 32 columns (n rounded up); a panel is blocks of 128 inputs (k rounded up), one after another, a
+//           block two runs of 64 inputs, one after the other:
+//             q8   [16][32][4]      byte (i, j, e): q of column j and input 4 i + e of the run, plus 128
 //             q4   [8][32][4]       low half: q of input 4 i + e, plus 8; high half: of input 4 (i + 8) + e
 //             q6   [4][3][32][4]    of the low four bits of q plus 32 byte (i, 0, j, e) has halves as byte (i, j, e) of
 //                                   q4 has, byte (i, 1, j, e) as its byte (i + 4, j, e); byte (i, 2, j, e) has the
 //                                   high two, bits 2 m and 2 m + 1 those of input 4 (i + 4 m) + e
 //             then [32] bf16 scales
 //           A group's panels follow one another, then the next group's. What is padded has q = 0, scale 0.
-//           The same bytes on every machine: 8.25, 6.25 and 4.25 bits a weight.
+//           The same bytes on every machine: 8.125, 6.125 and 4.125 bits a weight.
 // Order:    the inner sum is of integers, hence exact; the outer one is a chain of fused multiply-adds over ascending
 //           blocks from zero (without fma: product, then sum). So the same bits for any batch, position and number
 //           of threads, and on every Isa that has fma, and every GPU (kernels/gpu/linear_quantised.h).
@@ -20,7 +21,9 @@
 // Errors:   of a row: each r is off by at most step / 2, that is 1/254 of the largest |x| of its block.
 // Scales:   q8: the largest |w| / 127, rounded up to bf16. q6, q4: that of 19 candidates whose weighted squares of
 //           errors are least: sum_k importance[k] * (w - scale q)^2; without importance all count alike.
-// Source:   block formats as in ggml; blocks of 64 because a dot of AMX's int8 tiles is as long.
+// Source:   block formats as in ggml. Runs of 64 because a dot of AMX's int8 tiles is as long; blocks of two of them
+//           because storing a block's sums and adding them costs as much there as two dots: products of 64 rows and
+//           more take two thirds of the time that they take with blocks of 64.
 #pragma once
 
 #include <cstdint>
@@ -30,20 +33,24 @@
 
 namespace moraine {
 
-constexpr int64_t kQuantisedBlock = 64;  // inputs that share a scale
+constexpr int64_t kQuantisedBlock = 128;  // inputs that share a scale
+constexpr int64_t kQuantisedRun = 64;     // inputs whose bytes stand together
 
 // "plain", "q8", "q6", "q4", and back: false for another name.
 const char* weight_format_name(WeightFormat format);
 bool weight_format_of(std::string_view name, WeightFormat* format);
 
-constexpr int64_t kRowBytes = 4 * kPackPanel;  // of a block: four inputs of each column
+constexpr int64_t kRowBytes = 4 * kPackPanel;  // of a run: four inputs of each column
 
 // What is added to an integer before it is stored. q6 and q4 are from -kWeightOffset to kWeightOffset - 1.
 template <int kBits>
 constexpr int kWeightOffset = 1 << (kBits - 1);
 
-// Which row of 128 bytes of a block, of all 32 columns, has four inputs: all their bits or the low four; of q6 the
-// high two. So a pass over a block reads it from its first byte to its last.
+template <int kBits>
+constexpr int64_t kRunBytes = kPackPanel* kQuantisedRun* kBits / 8;
+
+// Which row of 128 bytes of a run, of all 32 columns, has four inputs: all their bits or the low four; of q6 the high
+// two. So a pass over a run reads it from its first byte to its last.
 template <int kBits>
 constexpr int64_t row_of_four(int64_t four) {
   return kBits == 8 ? four : kBits == 4 ? four % 8 : 3 * (four % 4) + four % 8 / 4;
@@ -52,12 +59,12 @@ constexpr int64_t row_of_high_bits(int64_t four) { return 3 * (four % 4) + 2; }
 
 // As it is stored: of inputs [4 four, 4 four + 4) the one at byte `at` of their row.
 template <int kBits>
-int stored_integer(const uint8_t* block, int64_t four, int64_t at) {
-  const int byte = block[row_of_four<kBits>(four) * kRowBytes + at];
+int stored_integer(const uint8_t* run, int64_t four, int64_t at) {
+  const int byte = run[row_of_four<kBits>(four) * kRowBytes + at];
   if constexpr (kBits == 8) return byte;
   const int low = four < 8 ? byte & 15 : byte >> 4;
   if constexpr (kBits == 4) return low;
-  return low | (block[row_of_high_bits(four) * kRowBytes + at] >> 2 * (four / 4) & 3) << 4;
+  return low | (run[row_of_high_bits(four) * kRowBytes + at] >> 2 * (four / 4) & 3) << 4;
 }
 
 // 8, 6 or 4. A plain format is the caller's bug, here and below.

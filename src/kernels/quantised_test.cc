@@ -28,7 +28,7 @@ struct QuantisedShape {
 // One, odd, one past a panel, a block, a tile or a block of the sum, and real widths.
 constexpr QuantisedShape kQuantisedShapes[] = {
     {1, 1, 1},      {1, 33, 65},   {5, 64, 128},  {6, 32, 1024},   {7, 31, 1025},  {16, 96, 64},
-    {17, 40, 2049}, {31, 64, 300}, {33, 65, 192}, {100, 160, 512}, {5, 160, 2049}, {4, 150, 1100}};
+    {17, 40, 2049}, {31, 64, 300}, {33, 65, 129}, {100, 160, 512}, {5, 160, 2049}, {4, 150, 1100}};
 
 PackedMatrix shape_of(WeightFormat format, DType dtype, int64_t groups, int64_t n, int64_t k) {
   return {.dtype = dtype, .groups = groups, .n = n, .k = k, .format = format};
@@ -59,12 +59,12 @@ TEST(Quantised, BytesCountWholePanelsAndBlocks) {
   const auto bytes = [](WeightFormat format, int64_t groups, int64_t n, int64_t k) {
     return packed_bytes({.groups = groups, .n = n, .k = k, .format = format});
   };
-  EXPECT_EQ(bytes(WeightFormat::kQ8, 1, 32, 64), 2048 + 64);
-  EXPECT_EQ(bytes(WeightFormat::kQ6, 1, 32, 64), 1536 + 64);
-  EXPECT_EQ(bytes(WeightFormat::kQ4, 1, 32, 64), 1024 + 64);
-  EXPECT_EQ(bytes(WeightFormat::kQ8, 3, 33, 65), 3 * 2 * 2 * (2048 + 64));
-  EXPECT_EQ(bytes(WeightFormat::kQ4, 3, 1, 129), 3 * 1 * 3 * (1024 + 64));
-  EXPECT_EQ(bytes(WeightFormat::kQ8, 0, 32, 64), 0);
+  EXPECT_EQ(bytes(WeightFormat::kQ8, 1, 32, 128), 4096 + 64);
+  EXPECT_EQ(bytes(WeightFormat::kQ6, 1, 32, 128), 3072 + 64);
+  EXPECT_EQ(bytes(WeightFormat::kQ4, 1, 32, 128), 2048 + 64);
+  EXPECT_EQ(bytes(WeightFormat::kQ8, 3, 33, 129), 3 * 2 * 2 * (4096 + 64));
+  EXPECT_EQ(bytes(WeightFormat::kQ4, 3, 1, 257), 3 * 1 * 3 * (2048 + 64));
+  EXPECT_EQ(bytes(WeightFormat::kQ8, 0, 32, 128), 0);
   EXPECT_EQ(bytes(WeightFormat::kPlain, 2, 33, 5), packed_bytes(DType::kF32, 2, 33, 5));
 }
 
@@ -220,18 +220,20 @@ TEST(Quantised, ProductMatchesReference) {
   });
 }
 
-// Sums as large as they get, of either sign: 64 * 127 * 127.
+// Sums as large as they get, of either sign: 128 * 127 * 127.
 TEST(Quantised, LargestIntegersDoNotOverflow) {
   for_each_isa([](Isa cap) {
     for (const WeightFormat format : kFormats) {
       for (const int64_t rows : {1, 40}) {
         SCOPED_TRACE(fmt::format("{} {}", isa_name(cap), weight_format_name(format)));
         Rig rig, slow(Backend::kRef);
-        const Tensor x = rig.zeros({rows, 128}, DType::kF32), w = rig.zeros({4, 128}, DType::kF32);
-        for (int64_t i = 0; i < x.count(); ++i) x.as<float>()[i] = i % 128 < 64 ? 3.0f : -3.0f;
-        for (int64_t i = 0; i < w.count(); ++i) w.as<float>()[i] = i / 128 % 2 == 0 ? 5.0f : -5.0f;
-        for (int64_t i = 0; i < 64; ++i) w.as<float>()[i] = -5.0f;
-        PackedMatrix packed = pack(rig, w, shape_of(format, DType::kF32, 1, 4, 128));
+        constexpr int64_t k = 2 * kQuantisedBlock;
+        const Tensor x = rig.zeros({rows, k}, DType::kF32), w = rig.zeros({4, k}, DType::kF32);
+        for (int64_t i = 0; i < x.count(); ++i)
+          x.as<float>()[i] = i % k < kQuantisedBlock ? 3.0f : -3.0f;
+        for (int64_t i = 0; i < w.count(); ++i) w.as<float>()[i] = i / k % 2 == 0 ? 5.0f : -5.0f;
+        for (int64_t i = 0; i < kQuantisedBlock; ++i) w.as<float>()[i] = -5.0f;
+        PackedMatrix packed = pack(rig, w, shape_of(format, DType::kF32, 1, 4, k));
         const Tensor y = product(rig, x, packed, {}, DType::kF32);
         packed.dtype = DType::kF64;
         EXPECT_CLOSE(y, product(slow, slow.copy_as(x, DType::kF64), packed, {}, DType::kF64),

@@ -85,15 +85,22 @@ bool is_packed(const Checkpoint& checkpoint) {
   return checkpoint.info().values.contains(kPackedLayoutKey);
 }
 
+const char* packed_layout(const PackType& type) {
+  return type.format == WeightFormat::kPlain ? "1" : "2";
+}
+
 const PackType& packed_type(const Checkpoint& checkpoint) {
   const std::string layout = value_of(checkpoint, kPackedLayoutKey);
-  if (layout != kPackedLayout) {
-    throw_error(Code::kInvalidArgument,
-                "open packed model {}: layout \"{}\", this program knows {}: make it anew with "
-                "`moraine quantize`",
-                checkpoint.directory(), printable(layout), kPackedLayout);
+  const PackType& type =
+      type_of_pack(checkpoint, kPackedTypeKey, value_of(checkpoint, kPackedTypeKey));
+  if (layout != packed_layout(type)) {
+    throw_error(
+        Code::kInvalidArgument,
+        "open packed model {}: {} in layout \"{}\", this program knows \"{}\": make it anew "
+        "with `moraine quantize` from the directory that it was made from",
+        checkpoint.directory(), type.name, printable(layout), packed_layout(type));
   }
-  return type_of_pack(checkpoint, kPackedTypeKey, value_of(checkpoint, kPackedTypeKey));
+  return type;
 }
 
 PackedModel::PackedModel(FileSystem& fs, const std::string& directory, const ModelConfig& config)

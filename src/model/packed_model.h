@@ -28,9 +28,8 @@ namespace moraine {
 constexpr int64_t kPackPage = 4096;  // packs begin at multiples of it in the file
 constexpr const char* kPackPrefix = "packs.";
 constexpr const char* kVectorPrefix = "vectors.";
-constexpr const char* kPackedLayoutKey = "packed.layout";  // of the manifest's values; "1"
+constexpr const char* kPackedLayoutKey = "packed.layout";  // of the manifest's values
 constexpr const char* kPackedTypeKey = "packed.type";      // the type that most packs have
-constexpr const char* kPackedLayout = "1";
 
 // What the elements of a pack are, by the name that files and flags have for it.
 struct PackType {
@@ -39,7 +38,9 @@ struct PackType {
   DType compute;  // of the rows that it multiplies
 };
 const PackType* find_pack_type(std::string_view name);  // null: there is none
-std::string pack_type_names();                          // "f32, bf16, q8, q6, q4"
+// "1", or "2" of integers, which share a scale by 128; in "1" they did by 64.
+const char* packed_layout(const PackType& type);
+std::string pack_type_names();  // "f32, bf16, q8, q6, q4"
 // What one pack of a model of type `model` is.
 const PackType& type_of_pack(const PackType& model, const PackSource& source);
 
@@ -51,7 +52,7 @@ std::string pack_text(const PackSource& source, const PackType& type);
 int64_t pack_file_bytes(const PackedMatrix& shape);
 
 bool is_packed(const Checkpoint& checkpoint);
-// The type of the layout. Errors: kInvalidArgument for a layout or type that we do not know.
+// The type that most packs have. Errors: kInvalidArgument for a type that we do not know, or not in this layout.
 const PackType& packed_type(const Checkpoint& checkpoint);
 
 class PackedModel {

@@ -71,6 +71,32 @@ class Packed : public ::testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder.file(name); }
   TestFolder folder;
+
+  // What a packed model has, to be changed and written again as one whose manifest is whole.
+  struct Content {
+    CheckpointInfo info;
+    std::vector<CheckpointTensor> tensors;
+    int64_t page_bytes = kPackPage;
+  };
+  std::string rewritten(const Checkpoint& good, const std::function<void(Content&)>& change) {
+    Content content{.info = good.info(), .tensors = {}};
+    std::vector<std::vector<uint8_t>> memory;
+    for (const CheckpointEntry& e : good.entries()) {
+      memory.emplace_back(static_cast<size_t>(e.bytes));
+      Tensor t = make_tensor(memory.back().data(), e.dtype, {});
+      t.rank = static_cast<int>(e.shape.size());
+      std::copy(e.shape.begin(), e.shape.end(), t.dims);
+      good.read(e.name, t);
+      content.tensors.push_back({e.name, t});
+    }
+    change(content);
+    const std::string root = file("changed");
+    disk().remove_all(root);
+    const CheckpointOptions options{.max_file_bytes = INT64_MAX, .page_bytes = content.page_bytes};
+    return write_checkpoint(disk(), root,
+                            {.info = content.info, .tensors = content.tensors, .options = options})
+        .directory;
+  }
 };
 
 TEST_F(Packed, ComputesTheBitsOfTheModelThatItWasMadeFrom) {
@@ -195,7 +221,7 @@ WeightFormat format_in(const std::string& type, const PackSource& source) {
   return WeightFormat::kPlain;
 }
 
-// Which matrices have few bits, and that weights come back as their blocks of 64 allow.
+// Which matrices have few bits, and that weights come back as their blocks allow.
 TEST_F(Packed, QuantisedPacksAreThoseOfTheirMatrices) {
   const ModelDirectory from = ModelDirectory::open(disk(), golden("native-tiny"));
   const ParameterTable table = build_parameters(from.config());
@@ -444,30 +470,8 @@ TEST_F(Packed, ForeignAndContradictingLayoutsAreErrors) {
   pack_model(disk(), ModelDirectory::open(disk(), golden("native-tiny")), file("m"));
   const Checkpoint good = Checkpoint::open(disk(), file("m"));
   const std::string pack = "packs.model.layers.0.self_attn.qkv_proj";
-  struct Content {
-    CheckpointInfo info;
-    std::vector<CheckpointTensor> tensors;
-    int64_t page_bytes = kPackPage;
-  };
-  std::vector<std::vector<uint8_t>> memory;
   const auto refused = [&](Code code, const std::function<void(Content&)>& change) {
-    Content content{.info = good.info(), .tensors = {}};
-    memory.clear();
-    for (const CheckpointEntry& e : good.entries()) {
-      memory.emplace_back(static_cast<size_t>(e.bytes));
-      Tensor t = make_tensor(memory.back().data(), e.dtype, {});
-      t.rank = static_cast<int>(e.shape.size());
-      std::copy(e.shape.begin(), e.shape.end(), t.dims);
-      good.read(e.name, t);
-      content.tensors.push_back({e.name, t});
-    }
-    change(content);
-    const std::string root = file("changed");
-    disk().remove_all(root);
-    const CheckpointOptions options{.max_file_bytes = INT64_MAX, .page_bytes = content.page_bytes};
-    const CheckpointWritten written = write_checkpoint(
-        disk(), root, {.info = content.info, .tensors = content.tensors, .options = options});
-    return message_of(code, [&] { load(written.directory); });
+    return message_of(code, [&] { load(rewritten(good, change)); });
   };
   const auto tensor = [&](Content& c, const std::string& name) {
     return std::find_if(c.tensors.begin(), c.tensors.end(),
@@ -509,6 +513,16 @@ TEST_F(Packed, ForeignAndContradictingLayoutsAreErrors) {
                          c.info.config.replace(c.info.config.find(wide) + wide.size(), 1, "9");
                        }),
                "for its config");
+}
+
+TEST_F(Packed, BlocksOf64AreRefusedByTheirLayout) {
+  pack_model(disk(), ModelDirectory::open(disk(), golden("native-tiny")), file("m"), "q4");
+  expect_piece(description_text(describe(disk(), file("m"), {.verify = false, .hash = false})),
+               "packed.layout = 2");
+  const std::string old = rewritten(Checkpoint::open(disk(), file("m")),
+                                    [](Content& c) { c.info.values[kPackedLayoutKey] = "1"; });
+  const std::string text = message_of(Code::kInvalidArgument, [&] { load(old); });
+  expect_piece(text, "q4 in layout \"1\", this program knows \"2\": make it anew");
 }
 
 TEST_F(Packed, InspectShowsWhatAPackIs) {

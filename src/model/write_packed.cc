@@ -122,7 +122,8 @@ DirectoryContent content_of(const PackedToWrite& model,
                            .options = {.max_file_bytes = INT64_MAX, .page_bytes = kPackPage}};
   content.info.step = model.step;
   content.info.config = "[model]\n" + print_fields(model_fields(printed));
-  content.info.values = {{kPackedLayoutKey, kPackedLayout}, {kPackedTypeKey, model.type.name}};
+  content.info.values = {{kPackedLayoutKey, packed_layout(model.type)},
+                         {kPackedTypeKey, model.type.name}};
   const ParameterTable table = build_parameters(model.config);
   for (const PackSource& source : pack_sources(model.config, table)) {
     const std::string name = kPackPrefix + source.name;

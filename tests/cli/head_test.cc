@@ -72,7 +72,7 @@ class HeadCli : public ::testing::Test {
   TestFolder folder;
 };
 
-constexpr int64_t kCopyBytes = int64_t{126} * 3 * (32 * 64 + 64);  // panels, blocks, bytes of each
+constexpr int64_t kCopyBytes = int64_t{126} * 2 * (32 * 128 + 64);  // panels, blocks, bytes of each
 
 TEST_F(HeadCli, TwoStagesGiveTheSameTokens) {
   const std::string f32 = make("f32", "f32"), bf16 = make("bf16", "bf16"),

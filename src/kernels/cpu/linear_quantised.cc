@@ -50,23 +50,25 @@ HWY_INLINE int32_t largest_of(const BF16* x) {
 }
 #endif
 
-// quantised_step of every block.
+// quantised_step of every block, in whole vectors.
 struct Steps {
-  HWY_ALIGN float largest[kQuantisedBlocks] = {};  // or its bits
-  HWY_ALIGN float inverse[kQuantisedBlocks];
+  static constexpr int64_t kCount = kQuantisedBlocks > kLanes ? kQuantisedBlocks : kLanes;
+  HWY_ALIGN float largest[kCount] = {};  // or its bits
+  HWY_ALIGN float step[kCount];
+  HWY_ALIGN float inverse[kCount];
 };
-HWY_INLINE void find_steps(Steps& all, float* step) {
+HWY_INLINE void find_steps(Steps& all) {
   const DF df;
   const VF most = hn::Set(df, 127.0f), none = hn::Set(df, 0x1p-100f),
            finite = hn::Set(df, std::numeric_limits<float>::max()),
            nan = hn::Set(df, std::numeric_limits<float>::quiet_NaN());
-  for (int64_t b = 0; b < kQuantisedBlocks; b += kLanes) {
+  for (int64_t b = 0; b < Steps::kCount; b += kLanes) {
     const VF largest = hn::Load(df, all.largest + b);
     const auto is_finite = hn::Le(largest, finite), is_zero = hn::Lt(largest, none);
     const VF inverse = hn::IfThenZeroElse(is_zero, hn::Div(most, largest));
     hn::Store(hn::IfThenElseZero(is_finite, inverse), df, all.inverse + b);
     const VF here = hn::IfThenZeroElse(is_zero, hn::Div(largest, most));
-    hn::StoreU(hn::IfThenElse(is_finite, here, nan), df, step + b);
+    hn::Store(hn::IfThenElse(is_finite, here, nan), df, all.step + b);
   }
 }
 
@@ -105,7 +107,8 @@ HWY_INLINE void copy_rows_of(const RowCopy& c) {
       const int32_t bits = largest_of(block(b));
       std::memcpy(steps.largest + b, &bits, sizeof bits);
     }
-    find_steps(steps, to.step);
+    find_steps(steps);
+    std::copy_n(steps.step, kQuantisedBlocks, to.step);
     for (int64_t b = 0; b * kQuantisedBlock < c.sum; ++b) {
       to.minus[b] = -kWeightOffset<8> *
                     quantise_block(block(b), steps.inverse[b], to.r + b * kQuantisedBlock);
@@ -122,9 +125,11 @@ void copy_rows(const RowCopy& c) {
 template <int kBits>
 HWY_INLINE void add_block(const uint8_t* w, const int8_t* r, int32_t minus, int32_t* sums) {
   std::fill_n(sums, kPackPanel, offset_sum<kBits>(minus));
-  for (int64_t g = 0; g < 16; ++g) {
-    for (int64_t at = 0; at < 4 * kPackPanel; ++at)
-      sums[at / 4] += stored_integer<kBits>(w, g, at) * r[4 * g + at % 4];
+  for (int64_t run = 0; run < kRuns; ++run, w += kRunBytes<kBits>, r += kQuantisedRun) {
+    for (int64_t g = 0; g < kQuantisedRun / 4; ++g) {
+      for (int64_t at = 0; at < 4 * kPackPanel; ++at)
+        sums[at / 4] += stored_integer<kBits>(w, g, at) * r[4 * g + at % 4];
+    }
   }
 }
 
@@ -184,10 +189,10 @@ struct Way {
 
 Way fastest_way() {
   const Isa best = isa();
-  if (best == Isa::kAmx && amx_has_int8()) return {quantised_amx_tiles(), 64, 2, kQuantisedRows};
-  if (best >= Isa::kAvx512 && machine_has_vnni()) return {vnni_tiles(), 512, 5};
-  if (best >= Isa::kAvx2 && avx2_tiles().q8 != nullptr) return {avx2_tiles(), 1024, 0};
-  return {HWY_DYNAMIC_DISPATCH(tiles)(), 8192, 0};
+  if (best == Isa::kAmx && amx_has_int8()) return {quantised_amx_tiles(), 96, 2, kQuantisedRows};
+  if (best >= Isa::kAvx512 && machine_has_vnni()) return {vnni_tiles(), 1024, 5};
+  if (best >= Isa::kAvx2 && avx2_tiles().q8 != nullptr) return {avx2_tiles(), 2048, 0};
+  return {HWY_DYNAMIC_DISPATCH(tiles)(), 16384, 0};
 }
 
 }  // namespace

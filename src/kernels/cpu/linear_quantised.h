@@ -1,6 +1,6 @@
 // Engines of products with quantised packs (kernels/quantised.h): rows as integers, tiles of sums.
 //
-// A step of their tiles is a block of 64 inputs. The sums of integers are exact, so an engine is free to choose
+// A step of their tiles is a block of 128 inputs. The sums of integers are exact, so an engine is free to choose
 // whichever tile function is fastest for a number of rows: all give the same bits.
 #pragma once
 
@@ -11,7 +11,8 @@ namespace moraine::cpu {
 
 constexpr int64_t kQuantisedSum = 1024;  // elements of a row in a panel
 constexpr int64_t kQuantisedBlocks = kQuantisedSum / kQuantisedBlock;
-constexpr int64_t kQuantisedRows = 32;  // of a tile
+constexpr int64_t kQuantisedRows = 32;                      // of a tile
+constexpr int64_t kRuns = kQuantisedBlock / kQuantisedRun;  // of a block
 
 // A row of a row panel; the whole block that the sum ends in exists, zeros behind the end.
 struct alignas(64) QuantisedRow {
@@ -28,7 +29,7 @@ constexpr int32_t offset_sum(int32_t minus) {
 }
 
 template <int kBits>
-constexpr int64_t kBlockBytes = kPackPanel* kQuantisedBlock* kBits / 8 + 2 * kPackPanel;
+constexpr int64_t kBlockBytes = kRuns* kRunBytes<kBits> + 2 * kPackPanel;
 
 // The row_tile of an engine.
 struct QuantisedTiles {

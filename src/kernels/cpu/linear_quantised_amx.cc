@@ -1,4 +1,4 @@
-// Tiles of quantised products on AMX: a block of a panel is two tiles of 16 columns, a dot as long as the block.
+// Tiles of quantised products on AMX: a run of a panel is two tiles of 16 columns, a dot as long as the run.
 //
 // Signed rows times unsigned weights (tdpbsud); what the offset of the weights adds is taken off in integers.
 #include "kernels/cpu/linear_quantised.h"
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kFewRows = 6;        // vectors take so many at once, and wait for the weights
 constexpr int64_t kBytesAhead = 4096;  // that a block is asked for; as in linear_amx.h
-constexpr int64_t kTileWeights = kPackPanel * kQuantisedBlock;  // bytes of two tiles
+constexpr int64_t kTileWeights = kPackPanel * kQuantisedRun;  // bytes of two tiles
 using Sums = int32_t[kQuantisedRows][kPackPanel];
 
 // Of one panel: the sums of a block, and what the blocks so far come to. Not in y: its rows are often a multiple of
@@ -37,7 +37,7 @@ HWY_INLINE void store_halves(Halves h, uint8_t* to) {
   _mm512_store_si512(to + kTileWeights / 2, h.high);
 }
 
-// Integers of 4 or 6 bits to bytes: to [16][128].
+// Integers of 4 or 6 bits of a run to bytes: to [16][128].
 template <int kBits>
 HWY_INLINE void unpack(const uint8_t* from, uint8_t* to) {
   HWY_UNROLL(4)
@@ -59,29 +59,37 @@ HWY_INLINE void unpack(const uint8_t* from, uint8_t* to) {
   }
 }
 
-// Sums of a block for up to 32 rows, into tiles 0 to 3. kLower: the tile of the second sixteen rows, 0: there are none.
+// Tiles 0 to 3 += the dots of a run for up to 32 rows. kLower: the tile of the second sixteen rows, 0: there are none.
 // As few tiles as in linear_amx.h.
 template <int kLower>
-HWY_INLINE void multiply(AmxTiles& tiles, const QuantisedRow* rows, int64_t b, const uint8_t* w,
-                         AskAhead& next) {
+HWY_INLINE void add_run(AmxTiles& tiles, const int8_t* left, const uint8_t* w) {
   constexpr int64_t kRow = sizeof(QuantisedRow);
-  const int8_t* left = rows->r + b * kQuantisedBlock;
-  tiles.zero<0>();
-  tiles.zero<1>();
   tiles.load<4>(left, kRow);
   tiles.load<6>(w, kRowBytes);
   tiles.dot_bytes<0, 4, 6>();
   tiles.load<6>(w + kRowBytes / 2, kRowBytes);
   tiles.dot_bytes<1, 4, 6>();
-  next.step();
   if constexpr (kLower > 0) {
-    tiles.zero<2>();
-    tiles.zero<3>();
     tiles.load<kLower>(left + kAmxRows * kRow, kRow);
     tiles.dot_bytes<3, kLower, 6>();
     tiles.load<6>(w, kRowBytes);
     tiles.dot_bytes<2, kLower, 6>();
   }
+}
+
+// Sums of a block: tiles 0 to 3 are 0 before its first run.
+template <int kLower>
+HWY_INLINE void multiply(AmxTiles& tiles, const int8_t* left, const uint8_t* w, AskAhead& next) {
+  tiles.zero<0>();
+  tiles.zero<1>();
+  if constexpr (kLower > 0) {
+    tiles.zero<2>();
+    tiles.zero<3>();
+  }
+  HWY_UNROLL(2)
+  for (int64_t run = 0; run < kRuns; ++run)
+    add_run<kLower>(tiles, left + run * kQuantisedRun, w + run * kTileWeights);
+  next.step();
 }
 
 template <int kLower>
@@ -132,7 +140,7 @@ HWY_INLINE void tile_panels(const Tile& t) {
   AmxTiles tiles(shapes);
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
   PanelSums sums;
-  alignas(64) uint8_t bytes[kBits < 8 ? kTileWeights : 64];
+  alignas(64) uint8_t bytes[kBits < 8 ? kRuns * kTileWeights : 64];
   AskAhead next(t.ahead, t.panels * t.steps);
   for (int64_t p = 0; p < t.panels; ++p) {
     const uint8_t* w = static_cast<const uint8_t*>(t.b) + p * t.b_stride;
@@ -149,8 +157,9 @@ HWY_INLINE void tile_panels(const Tile& t) {
       const uint8_t* block = w + b * kBlockBytes<kBits>;
       for (int64_t at = 0; at < kBlockBytes<kBits>; at += 64)
         hwy::Prefetch(block + kBytesAhead + at);
-      if constexpr (kBits < 8) unpack<kBits>(block, bytes);
-      multiply<kLower>(tiles, rows, b, kBits < 8 ? bytes : block, next);
+      for (int64_t run = 0; kBits < 8 && run < kRuns; ++run)
+        unpack<kBits>(block + run * kRunBytes<kBits>, bytes + run * kTileWeights);
+      multiply<kLower>(tiles, rows->r + b * kQuantisedBlock, kBits < 8 ? bytes : block, next);
       if (b > 0) add(b - 1);
       store<kLower>(tiles, sums.block);
     }

@@ -2,7 +2,7 @@
 //
 // Weights of few bits are unpacked once for all rows of a tile. How long a sum may stay in 16 bits, where an addition
 // costs least, depends on them:
-//   q4   a whole block: 32 products of at most 8 * 127 are 32512. They come as (q + 8) * r and wrap around on the way;
+//   q4   a whole run: 32 products of at most 8 * 127 are 32512. They come as (q + 8) * r and wrap around on the way;
 //        a sum that begins with -8 * sum r ends with what it would be.
 //   q6   two groups of four inputs: 4 products of at most 63 * 127 are 32004
 //   q8   two products of 127 * 127, row by row: with more rows at a time, multiplied in 16 bits, it was slower (Zen 3)
@@ -23,11 +23,11 @@ namespace moraine::cpu {
 namespace avx2 {
 namespace {
 
-constexpr int64_t kFours = kQuantisedBlock / 4;  // groups of four inputs of a block
-constexpr int kVectors = kPackPanel / 8;         // of a panel: 8 columns, four inputs of each
-constexpr int kTogether = 2;                     // vectors of a tile in registers
-constexpr int kRows = 4;                         // and rows
-constexpr int64_t kFewRows = 2;                  // for which unpacking does not pay
+constexpr int64_t kFours = kQuantisedRun / 4;  // groups of four inputs of a run
+constexpr int kVectors = kPackPanel / 8;       // of a panel: 8 columns, four inputs of each
+constexpr int kTogether = 2;                   // vectors of a tile in registers
+constexpr int kRows = 4;                       // and rows
+constexpr int64_t kFewRows = 2;                // for which unpacking does not pay
 
 HWY_INLINE __m256i load_bytes(const void* from) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
@@ -46,7 +46,7 @@ HWY_INLINE __m256i with_two_bits(__m256i low, __m256i high) {  // bits 4 and 5 o
   return _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(0x30)));
 }
 
-// A pass over a block of q4 or q6 reads each byte once: pass g has, a byte for each weight as it is stored, vector v of
+// A pass over a run of q4 or q6 reads each byte once: pass g has, a byte for each weight as it is stored, vector v of
 // the fours g, g + kPasses, g + 2 kPasses, ...
 template <int kBits>
 struct Pass {
@@ -83,35 +83,41 @@ HWY_INLINE int32_t start_of(const int8_t* r) {
   const __m256i one = _mm256_set1_epi8(1);
   const __m256i all =
       _mm256_add_epi16(_mm256_maddubs_epi16(one, load_bytes(r)),
-                       _mm256_maddubs_epi16(one, load_bytes(r + kQuantisedBlock / 2)));
+                       _mm256_maddubs_epi16(one, load_bytes(r + kQuantisedRun / 2)));
   __m128i sum = _mm_add_epi16(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
   sum = _mm_add_epi16(sum, _mm_shuffle_epi32(sum, 0x4e));
   sum = _mm_add_epi16(sum, _mm_shuffle_epi32(sum, 0xb1));
   return _mm_cvtsi128_si32(_mm_slli_epi16(_mm_sub_epi16(_mm_setzero_si128(), sum), 3));
 }
 
-// start_of each block of each row: q4.
-using Starts = int32_t[kQuantisedRows][kQuantisedBlocks];
+// start_of each run of each row: q4.
+using Starts = int32_t[kQuantisedRows][kQuantisedSum / kQuantisedRun];
 
 template <int kBits>
 HWY_INLINE void fill_starts(const Tile& t, Starts& starts) {
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
   for (int64_t i = 0; kBits == 4 && i < t.rows; ++i)
-    for (int64_t b = 0; b < t.steps; ++b) starts[i][b] = start_of(rows[i].r + b * kQuantisedBlock);
+    for (int64_t run = 0; run < t.steps * kRuns; ++run)
+      starts[i][run] = start_of(rows[i].r + run * kQuantisedRun);
 }
 
 // A block of a panel as it is stored, a byte for each weight.
 template <int kBits>
 struct Unpacked {
-  __m256i at[kFours][kVectors];
+  __m256i at[kRuns][kFours][kVectors];
 
   HWY_INLINE void fill(const uint8_t* w) {
+    for (int64_t run = 0; run < kRuns; ++run) fill_run(w + run * kRunBytes<kBits>, at[run]);
+  }
+
+ private:
+  HWY_INLINE void fill_run(const uint8_t* w, __m256i (&to)[kFours][kVectors]) {
     using P = Pass<kBits>;
     for (int64_t g = 0; g < P::kPasses; ++g) {
       HWY_UNROLL(4)
       for (int v = 0; v < kVectors; ++v) {
         const P pass = stored_integers<kBits>(w, g, v);
-        for (int i = 0; i < P::kParts; ++i) at[g + i * P::kPasses][v] = pass.part[i];
+        for (int i = 0; i < P::kParts; ++i) to[g + i * P::kPasses][v] = pass.part[i];
       }
     }
   }
@@ -123,47 +129,64 @@ struct Place {
   const Starts& starts;
   int64_t row, b;
 
-  const int8_t* r(int i, int64_t g) const { return rows[row + i].r + b * kQuantisedBlock + 4 * g; }
+  const int8_t* r(int i, int64_t run, int64_t g) const {
+    return rows[row + i].r + b * kQuantisedBlock + run * kQuantisedRun + 4 * g;
+  }
+  int32_t start(int i, int64_t run) const { return starts[row + i][b * kRuns + run]; }
+  int32_t minus(int i) const { return rows[row + i].minus[b]; }
 };
 
-// sums[i][v] = sum of r * q over the block, of vectors [v0, v0 + kTogether).
+HWY_INLINE __m256i pairs_added(__m256i v) { return _mm256_madd_epi16(v, _mm256_set1_epi16(1)); }
+
 template <int M>
-HWY_INLINE void add_block(const Unpacked<4>& w, const Place& p, int v0,
-                          __m256i (&sums)[M][kTogether]) {
+using BlockSums = __m256i[M][kTogether];
+
+// sums[i][v] += r * q over a run, of vectors [v0, v0 + kTogether).
+template <int M>
+HWY_INLINE void add_run(const Unpacked<4>& w, const Place& p, int64_t run, int v0,
+                        BlockSums<M>& sums) {
+  BlockSums<M> of_run;  // in lanes of 16 bits
   for (int i = 0; i < M; ++i)
-    for (__m256i& s : sums[i]) s = _mm256_set1_epi32(p.starts[p.row + i][p.b]);
+    for (__m256i& s : of_run[i]) s = _mm256_set1_epi32(p.start(i, run));
   HWY_UNROLL(4)
   for (int64_t g = 0; g < kFours; ++g) {
     HWY_UNROLL(4)
     for (int i = 0; i < M; ++i) {
-      const __m256i x = word(p.r(i, g));
+      const __m256i x = word(p.r(i, run, g));
       HWY_UNROLL(2)
       for (int v = 0; v < kTogether; ++v)
-        sums[i][v] = _mm256_add_epi16(sums[i][v], _mm256_maddubs_epi16(w.at[g][v0 + v], x));
+        of_run[i][v] =
+            _mm256_add_epi16(of_run[i][v], _mm256_maddubs_epi16(w.at[run][g][v0 + v], x));
     }
   }
   for (int i = 0; i < M; ++i)
-    for (__m256i& s : sums[i]) s = _mm256_madd_epi16(s, _mm256_set1_epi16(1));
+    for (int v = 0; v < kTogether; ++v)
+      sums[i][v] = _mm256_add_epi32(sums[i][v], pairs_added(of_run[i][v]));
 }
 
 template <int M>
-HWY_INLINE void add_block(const Unpacked<6>& w, const Place& p, int v0,
-                          __m256i (&sums)[M][kTogether]) {
-  for (int i = 0; i < M; ++i)
-    for (__m256i& s : sums[i]) s = _mm256_set1_epi32(offset_sum<6>(p.rows[p.row + i].minus[p.b]));
+HWY_INLINE void add_run(const Unpacked<6>& w, const Place& p, int64_t run, int v0,
+                        BlockSums<M>& sums) {
   HWY_UNROLL(2)
   for (int64_t g = 0; g < kFours; g += 2) {
     HWY_UNROLL(4)
     for (int i = 0; i < M; ++i) {
-      const __m256i x = word(p.r(i, g)), next = word(p.r(i, g + 1));
+      const __m256i x = word(p.r(i, run, g)), next = word(p.r(i, run, g + 1));
       HWY_UNROLL(2)
       for (int v = 0; v < kTogether; ++v) {
-        const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(w.at[g][v0 + v], x),
-                                               _mm256_maddubs_epi16(w.at[g + 1][v0 + v], next));
-        sums[i][v] = _mm256_add_epi32(sums[i][v], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        const __m256i pairs =
+            _mm256_add_epi16(_mm256_maddubs_epi16(w.at[run][g][v0 + v], x),
+                             _mm256_maddubs_epi16(w.at[run][g + 1][v0 + v], next));
+        sums[i][v] = _mm256_add_epi32(sums[i][v], pairs_added(pairs));
       }
     }
   }
+}
+
+// What a block's sums begin with: of q4 each run has its own start.
+template <int kBits>
+HWY_INLINE __m256i block_start(const Place& p, int i) {
+  return _mm256_set1_epi32(kBits == 6 ? offset_sum<6>(p.minus(i)) : 0);
 }
 
 template <int kBits, int M>
@@ -172,8 +195,10 @@ void tile_rows(const Tile& t, const Unpacked<kBits>& w, const Place p, const uin
   const bool add = p.b > 0 || t.add;
   const int64_t stride = t.c_stride;
   for (int v0 = 0; v0 < kVectors; v0 += kTogether) {
-    __m256i sums[M][kTogether];
-    add_block(w, p, v0, sums);
+    BlockSums<M> sums;
+    for (int i = 0; i < M; ++i)
+      for (__m256i& s : sums[i]) s = block_start<kBits>(p, i);
+    for (int64_t run = 0; run < kRuns; ++run) add_run<M>(w, p, run, v0, sums);
     for (int i = 0; i < M; ++i) {
       for (int v = 0; v < kTogether; ++v) {
         float* to = c + i * stride + 8 * (v0 + v);
@@ -215,30 +240,30 @@ void many_rows(const Tile& t) {
   }
 }
 
-// sums = sum of r * q over a block, of one row and all columns of a panel.
+// sums += r * q over a run, of one row and all columns of a panel.
 using RowSums = __m256i[kVectors];
 
 template <int kBits>
-HWY_INLINE void add_row(const uint8_t* w, const Place& p, RowSums& sums);
+HWY_INLINE void add_row(const uint8_t* w, const Place& p, int64_t run, RowSums& sums);
 
 template <>
-HWY_INLINE void add_row<4>(const uint8_t* w, const Place& p, RowSums& sums) {
-  for (__m256i& s : sums) s = _mm256_set1_epi32(p.starts[p.row][p.b]);
+HWY_INLINE void add_row<4>(const uint8_t* w, const Place& p, int64_t run, RowSums& sums) {
+  RowSums of_run;  // in lanes of 16 bits
+  for (__m256i& s : of_run) s = _mm256_set1_epi32(p.start(0, run));
   for (int64_t g = 0; g < Pass<4>::kPasses; ++g) {
-    const __m256i x = word(p.r(0, g)), later = word(p.r(0, g + 8));
+    const __m256i x = word(p.r(0, run, g)), later = word(p.r(0, run, g + 8));
     HWY_UNROLL(4)
     for (int v = 0; v < kVectors; ++v) {
       const Pass<4> q = stored_integers<4>(w, g, v);
-      sums[v] = _mm256_add_epi16(sums[v], _mm256_maddubs_epi16(q.part[0], x));
-      sums[v] = _mm256_add_epi16(sums[v], _mm256_maddubs_epi16(q.part[1], later));
+      of_run[v] = _mm256_add_epi16(of_run[v], _mm256_maddubs_epi16(q.part[0], x));
+      of_run[v] = _mm256_add_epi16(of_run[v], _mm256_maddubs_epi16(q.part[1], later));
     }
   }
-  for (__m256i& s : sums) s = _mm256_madd_epi16(s, _mm256_set1_epi16(1));
+  for (int v = 0; v < kVectors; ++v) sums[v] = _mm256_add_epi32(sums[v], pairs_added(of_run[v]));
 }
 
 template <>
-HWY_INLINE void add_row<6>(const uint8_t* w, const Place& p, RowSums& sums) {
-  for (__m256i& s : sums) s = _mm256_set1_epi32(offset_sum<6>(p.rows[p.row].minus[p.b]));
+HWY_INLINE void add_row<6>(const uint8_t* w, const Place& p, int64_t run, RowSums& sums) {
   for (int64_t g = 0; g < Pass<6>::kPasses; ++g) {
     HWY_UNROLL(4)
     for (int v = 0; v < kVectors; ++v) {
@@ -246,25 +271,24 @@ HWY_INLINE void add_row<6>(const uint8_t* w, const Place& p, RowSums& sums) {
       HWY_UNROLL(2)
       for (int i = 0; i < 4; i += 2) {
         const __m256i pairs =
-            _mm256_add_epi16(_mm256_maddubs_epi16(q.part[i], word(p.r(0, g + 4 * i))),
-                             _mm256_maddubs_epi16(q.part[i + 1], word(p.r(0, g + 4 * i + 4))));
-        sums[v] = _mm256_add_epi32(sums[v], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+            _mm256_add_epi16(_mm256_maddubs_epi16(q.part[i], word(p.r(0, run, g + 4 * i))),
+                             _mm256_maddubs_epi16(q.part[i + 1], word(p.r(0, run, g + 4 * i + 4))));
+        sums[v] = _mm256_add_epi32(sums[v], pairs_added(pairs));
       }
     }
   }
 }
 
 template <>
-HWY_INLINE void add_row<8>(const uint8_t* w, const Place& p, RowSums& sums) {
-  for (__m256i& s : sums) s = _mm256_setzero_si256();
+HWY_INLINE void add_row<8>(const uint8_t* w, const Place& p, int64_t run, RowSums& sums) {
   for (int64_t g = 0; g < kFours; ++g) {
-    const __m256i x = word(p.r(0, g)), size = _mm256_abs_epi8(x);
+    const __m256i x = word(p.r(0, run, g)), size = _mm256_abs_epi8(x);
     HWY_UNROLL(4)
     for (int v = 0; v < kVectors; ++v) {
       const __m256i q =
           _mm256_xor_si256(load_bytes(w + g * kRowBytes + 32 * v), _mm256_set1_epi8(-128));
       const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(q, x));
-      sums[v] = _mm256_add_epi32(sums[v], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+      sums[v] = _mm256_add_epi32(sums[v], pairs_added(pairs));
     }
   }
 }
@@ -284,7 +308,10 @@ void row_by_row(const Tile& t) {
         static_cast<const uint8_t*>(t.b) + panel * t.b_stride + b * kBlockBytes<kBits>;
     for (int64_t i = 0; i < t.rows; ++i) {
       RowSums sums;
-      add_row<kBits>(w, {rows, starts, i, b}, sums);
+      const Place place{rows, starts, i, b};
+      for (__m256i& s : sums) s = block_start<kBits>(place, 0);
+      for (int64_t run = 0; run < kRuns; ++run)
+        add_row<kBits>(w + run * kRunBytes<kBits>, place, run, sums);
       float* c = t.c + i * t.c_stride + panel * kPanel;
       for (int v = 0; v < kVectors; ++v) {
         const __m256 before = b > 0 || t.add ? _mm256_loadu_ps(c + 8 * v) : _mm256_setzero_ps();

@@ -32,7 +32,7 @@ struct Part {
   int64_t row, rows, panel;
 };
 
-// Over a block, a row of 128 bytes at a time; of q6 two of low bits and one of high ones.
+// Over a run, a row of 128 bytes at a time; of q6 two of low bits and one of high ones.
 constexpr int64_t passes_for(int bits) { return bits == 8 ? 16 : bits == 6 ? 4 : 8; }
 
 // M rows x P panels.
@@ -58,15 +58,17 @@ HWY_INLINE void tile_rows(const Tile& t, const Part& part, AskAhead& next) {
       HWY_UNROLL(8)
       for (int v = 0; v < V; ++v) sums[i][v] = offset_sums<kBits>(rows[i].minus[b]);
     }
+    int64_t run = 0;
     const auto add = [&](__m512i q, int v, int64_t g) HWY_ATTR {
       HWY_UNROLL(6)
       for (int i = 0; i < M; ++i) {
-        const __m512i x = four(rows[i].r + b * kQuantisedBlock + 4 * g);
+        const __m512i x = four(rows[i].r + b * kQuantisedBlock + run * kQuantisedRun + 4 * g);
         sums[i][v] = _mm512_dpbusd_epi32(sums[i][v], q, x);
       }
     };
     const auto at = [&](int v, int64_t row) HWY_ATTR {
-      return _mm512_loadu_si512(w + v / 2 * t.b_stride + kRowBytes * row + v % 2 * 64);
+      const uint8_t* panel = w + v / 2 * t.b_stride + run * kRunBytes<kBits>;
+      return _mm512_loadu_si512(panel + kRowBytes * row + v % 2 * 64);
     };
     const auto add_halves = [&](Halves h, int v, int64_t g) HWY_ATTR {
       add(h.low, v, g);
@@ -81,9 +83,11 @@ HWY_INLINE void tile_rows(const Tile& t, const Part& part, AskAhead& next) {
         add_halves(with_high_bits<1>(halves(at(v, row_of_four<6>(g + 4))), high), v, g + 4);
       }
     };
-    for (int64_t g = 0; g < passes_for(kBits); ++g) {
-      HWY_UNROLL(8)
-      for (int v = 0; v < V; ++v) add_weights(v, g);
+    for (; run < kRuns; ++run) {
+      for (int64_t g = 0; g < passes_for(kBits); ++g) {
+        HWY_UNROLL(8)
+        for (int v = 0; v < V; ++v) add_weights(v, g);
+      }
     }
     HWY_UNROLL(8)
     for (int v = 0; v < V; ++v) {

@@ -22,6 +22,7 @@ int64_t equal_rows(std::span<const int64_t> rows) {
 }
 
 static_assert(kQuantisedInputs == kQuantisedBlock && kQuantisedColumns == kPackPanel);
+static_assert(gpu::kQuantisedRun == moraine::kQuantisedRun);
 
 // By the pack's format, and of rows in f32, of bf16 with outputs of f32, of bf16.
 constexpr const char* kKernels[4][3] = {

@@ -14,7 +14,7 @@ constexpr int kFourStride = kQuantisedFours + 1;        // the next row begins i
 
 // A block of inputs of the block's rows and outputs.
 struct QuantisedTile {
-  Shared<int32_t> row, weight;  // [64 rows][kFourStride] and [16][64 outputs] words of four
+  Shared<int32_t> row, weight;  // [64 rows][kFourStride] and [32][64 outputs] words of four
   Shared<float> step, scale;    // of a row, of an output
 };
 

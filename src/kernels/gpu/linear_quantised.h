@@ -1,4 +1,4 @@
-// LinearQuantised on a GPU: products with packs of integers of 8 or 4 bits, k in blocks of 64 inputs.
+// LinearQuantised on a GPU: products with packs of integers of 8 or 4 bits, k in blocks of 128 inputs.
 //
 //   a block of threads computes 64 rows by 64 outputs of one group. For each block of inputs its rows become integers
 //   in shared memory, four threads to a row, beside the integers of its weights; a thread sums 4 rows by 4 outputs.
@@ -20,6 +20,8 @@
 namespace moraine::gpu {
 
 constexpr int kQuantisedThreads = 256;
-constexpr int kQuantisedInputs = 64, kQuantisedColumns = 32;  // of a block of a pack
+constexpr int kQuantisedInputs = 128,
+              kQuantisedRun = 64;  // of a block of a pack, and what stands together
+constexpr int kQuantisedColumns = 32;
 
 }  // namespace moraine::gpu

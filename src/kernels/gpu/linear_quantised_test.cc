@@ -168,16 +168,17 @@ TEST(GpuLinearQuantised, ARowAloneIsTheRowInCompanyAndInAGroup) {
   }
 }
 
-// Sums as large as they get, of either sign: 64 * 127 * 127.
+// Sums as large as they get, of either sign: 128 * 127 * 127.
 TEST(GpuLinearQuantised, LargestIntegersDoNotOverflow) {
   if (!cpu_has_fma()) GTEST_SKIP() << "the CPU's products have no fused multiply-adds here";
   for (const WeightFormat format : kFormats) {
     Rig host;
-    QuantisedData data = make_data(host, {{4}, 4, 128, DType::kF32, DType::kF32, false}, format);
-    const Tensor w = host.zeros({4, 128}, DType::kF32);
+    constexpr int64_t k = 2 * kQuantisedBlock;
+    QuantisedData data = make_data(host, {{4}, 4, k, DType::kF32, DType::kF32, false}, format);
+    const Tensor w = host.zeros({4, k}, DType::kF32);
     for (int64_t i = 0; i < data.x.count(); ++i)
-      data.x.as<float>()[i] = i % 128 < 64 ? 3.0f : -3.0f;
-    for (int64_t i = 0; i < w.count(); ++i) w.as<float>()[i] = i / 128 % 2 == 0 ? -5.0f : 5.0f;
+      data.x.as<float>()[i] = i % k < kQuantisedBlock ? 3.0f : -3.0f;
+    for (int64_t i = 0; i < w.count(); ++i) w.as<float>()[i] = i / k % 2 == 0 ? -5.0f : 5.0f;
     pack_matrix(host.ctx, {.packed = data.w, .w = w, .transpose = false});
     QuantisedData want = data;
     want.y = host.copy(data.y);

@@ -10,9 +10,13 @@ inline namespace MR_GPU_SPACE {
 constexpr int kQuantisedFours =
     kQuantisedInputs / 4;  // words of four integers, of a column of a block
 
-// Words of a block in the pack: integers, and behind them scales.
+constexpr int kQuantisedRunFours = kQuantisedRun / 4;  // and of a run
+
+// Words of a run, and of a block in the pack: integers, and behind them scales.
 template <int kBits>
-constexpr int64_t kQuantisedIntegers = kQuantisedFours* kQuantisedColumns* kBits / 8;
+constexpr int64_t kQuantisedRunWords = kQuantisedRunFours* kQuantisedColumns* kBits / 8;
+template <int kBits>
+constexpr int64_t kQuantisedIntegers = kQuantisedInputs / kQuantisedRun* kQuantisedRunWords<kBits>;
 template <int kBits>
 constexpr int64_t kQuantisedWords = kQuantisedIntegers<kBits> + kQuantisedColumns / 2;
 
@@ -33,13 +37,15 @@ template <int kBits>
 MR_DEVICE int32_t quantised_four(const uint32_t* block, int four, int column) {
   if constexpr (kBits == 8)
     return static_cast<int32_t>(load(block + (four * kQuantisedColumns + column)) ^ 0x80808080u);
-  constexpr int kHalf = kQuantisedFours / 2, kQuarter = kQuantisedFours / 4;
+  const uint32_t* const run = block + four / kQuantisedRunFours * kQuantisedRunWords<kBits>;
+  four %= kQuantisedRunFours;
+  constexpr int kHalf = kQuantisedRunFours / 2, kQuarter = kQuantisedRunFours / 4;
   const int row = kBits == 4 ? four % kHalf : 3 * (four % kQuarter) + four % kHalf / kQuarter;
-  const uint32_t halves = load(block + (row * kQuantisedColumns + column));
+  const uint32_t halves = load(run + (row * kQuantisedColumns + column));
   uint32_t bytes = (four < kHalf ? halves : halves >> 4) & 0x0f0f0f0fu;
   if constexpr (kBits == 6) {
     const int high_row = 3 * (four % kQuarter) + 2;
-    const uint32_t high = load(block + (high_row * kQuantisedColumns + column));
+    const uint32_t high = load(run + (high_row * kQuantisedColumns + column));
     bytes |= (high >> four / kQuarter * 2 & 0x03030303u) << 4;
   }
   // Less 8 or 32, with 128 added meanwhile: no byte borrows from the next.
