@@ -72,24 +72,28 @@ HWY_INLINE void find_steps(Steps& all) {
   }
 }
 
-// r of a block, and their sum.
+// r of a block, and their sum. |x * inverse| is at most 127, a little rounding aside, so adding kShift leaves the
+// nearest integer in the low bits, to even on a tie.
 template <class E>
 HWY_INLINE int32_t quantise_block(const E* x, float inverse, int8_t* r) {
+  constexpr float kShift = 0x1.8p23f;
+  constexpr uint32_t kShiftBits = 0x4b400000;
   const DF df;
-  const hn::RebindToSigned<DF> di;
-  const hn::Rebind<int8_t, DF> d8;
+  const hn::RebindToUnsigned<DF> du;
+  const hn::Rebind<uint8_t, DF> d8;
   if (inverse == 0) {
     std::memset(r, 0, kQuantisedBlock);
     return 0;
   }
-  const VF factor = hn::Set(df, inverse);
-  auto sum = hn::Zero(di);
+  const VF factor = hn::Set(df, inverse), shift = hn::Set(df, kShift);
+  auto sum = hn::Zero(du);
   for (int64_t i = 0; i < kQuantisedBlock; i += kLanes) {
-    const auto q = hn::NearestInt(hn::Mul(load(df, x + i), factor));
-    sum = hn::Add(sum, q);
-    hn::StoreU(hn::DemoteTo(d8, q), d8, r + i);
+    const auto bits = hn::BitCast(du, hn::Add(hn::Mul(load(df, x + i), factor), shift));
+    sum = hn::Add(sum, bits);
+    hn::StoreU(hn::TruncateTo(d8, bits), d8, reinterpret_cast<uint8_t*>(r) + i);
   }
-  return hn::GetLane(hn::SumOfLanes(di, sum));
+  const auto total = hn::GetLane(hn::SumOfLanes(du, sum));
+  return static_cast<int32_t>(total - kShiftBits * static_cast<uint32_t>(kQuantisedBlock));
 }
 
 // Blocks wait for nothing but their own numbers: first all sizes, then all steps, then all integers.

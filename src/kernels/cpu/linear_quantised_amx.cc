@@ -5,7 +5,6 @@
 
 #if defined(__x86_64__)
 
-#include <hwy/cache_control.h>
 #include <immintrin.h>
 
 #include <algorithm>
@@ -19,7 +18,9 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq,fma,avx2,bmi,bmi2")
 namespace moraine::cpu {
 namespace {
 
-constexpr int64_t kFewRows = 6;        // vectors take so many at once, and wait for the weights
+// Vectors take so many rows at once, and wait for the weights; with more tiles are faster, of 4 bits beyond six.
+template <int kBits>
+constexpr int64_t kFewRows = kBits == 4 ? 6 : 4;
 constexpr int64_t kBytesAhead = 4096;  // that a block is asked for; as in linear_amx.h
 constexpr int64_t kTileWeights = kPackPanel * kQuantisedRun;  // bytes of two tiles
 using Sums = int32_t[kQuantisedRows][kPackPanel];
@@ -59,27 +60,49 @@ HWY_INLINE void unpack(const uint8_t* from, uint8_t* to) {
   }
 }
 
+// Lines of the block that comes later, asked for a few at a time: all at once they wait for one another.
+template <int64_t kBytes>
+class BlockAhead {
+ public:
+  explicit BlockAhead(const uint8_t* block) : at_(block), end_(block + kBytes) {}
+  [[gnu::always_inline]] void ask(int lines) {
+    for (int i = 0; i < lines; ++i, at_ += 64) __builtin_prefetch(at_);
+  }
+  [[gnu::always_inline]] void ask_rest() {
+    for (; at_ < end_; at_ += 64) __builtin_prefetch(at_);
+  }
+
+ private:
+  const uint8_t* at_;
+  const uint8_t* const end_;
+};
+
 // Tiles 0 to 3 += the dots of a run for up to 32 rows. kLower: the tile of the second sixteen rows, 0: there are none.
 // As few tiles as in linear_amx.h.
-template <int kLower>
-HWY_INLINE void add_run(AmxTiles& tiles, const int8_t* left, const uint8_t* w) {
+template <int kLower, int kLines, class Later>
+HWY_INLINE void add_run(AmxTiles& tiles, const int8_t* left, const uint8_t* w, Later& later) {
   constexpr int64_t kRow = sizeof(QuantisedRow);
   tiles.load<4>(left, kRow);
   tiles.load<6>(w, kRowBytes);
   tiles.dot_bytes<0, 4, 6>();
+  later.ask(kLines);
   tiles.load<6>(w + kRowBytes / 2, kRowBytes);
   tiles.dot_bytes<1, 4, 6>();
+  later.ask(kLines);
   if constexpr (kLower > 0) {
     tiles.load<kLower>(left + kAmxRows * kRow, kRow);
     tiles.dot_bytes<3, kLower, 6>();
+    later.ask(kLines);
     tiles.load<6>(w, kRowBytes);
     tiles.dot_bytes<2, kLower, 6>();
+    later.ask(kLines);
   }
 }
 
 // Sums of a block: tiles 0 to 3 are 0 before its first run.
-template <int kLower>
-HWY_INLINE void multiply(AmxTiles& tiles, const int8_t* left, const uint8_t* w, AskAhead& next) {
+template <int kLower, int kLines, class Later>
+HWY_INLINE void multiply(AmxTiles& tiles, const int8_t* left, const uint8_t* w, AskAhead& next,
+                         Later& later) {
   tiles.zero<0>();
   tiles.zero<1>();
   if constexpr (kLower > 0) {
@@ -88,7 +111,7 @@ HWY_INLINE void multiply(AmxTiles& tiles, const int8_t* left, const uint8_t* w, 
   }
   HWY_UNROLL(2)
   for (int64_t run = 0; run < kRuns; ++run)
-    add_run<kLower>(tiles, left + run * kQuantisedRun, w + run * kTileWeights);
+    add_run<kLower, kLines>(tiles, left + run * kQuantisedRun, w + run * kTileWeights, later);
   next.step();
 }
 
@@ -131,6 +154,7 @@ HWY_INLINE void copy_sums(float* to, int64_t to_stride, const float* from, int64
 template <int kBits, int kLower>
 HWY_INLINE void tile_panels(const Tile& t) {
   constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
+  constexpr int kDots = kLower > 0 ? 8 : 4, kLines = kBlockBytes<kBits> / 64 / kDots;
   TileShapes shapes;
   const int64_t upper = std::min(t.rows, kAmxRows), lower = t.rows - upper;
   shapes.set(0, upper, kAmxWords).set(1, upper, kAmxWords).set(4, upper, kAmxWords);
@@ -155,13 +179,14 @@ HWY_INLINE void tile_panels(const Tile& t) {
     // then: reading what tiles have just stored waits for that.
     for (int64_t b = 0; b < t.steps; ++b) {
       const uint8_t* block = w + b * kBlockBytes<kBits>;
-      for (int64_t at = 0; at < kBlockBytes<kBits>; at += 64)
-        hwy::Prefetch(block + kBytesAhead + at);
+      BlockAhead<kBlockBytes<kBits>> later(block + kBytesAhead);
       for (int64_t run = 0; kBits < 8 && run < kRuns; ++run)
         unpack<kBits>(block + run * kRunBytes<kBits>, bytes + run * kTileWeights);
-      multiply<kLower>(tiles, rows->r + b * kQuantisedBlock, kBits < 8 ? bytes : block, next);
+      multiply<kLower, kLines>(tiles, rows->r + b * kQuantisedBlock, kBits < 8 ? bytes : block,
+                               next, later);
       if (b > 0) add(b - 1);
       store<kLower>(tiles, sums.block);
+      later.ask_rest();
     }
     add(t.steps - 1);
     copy_sums(c, t.c_stride, sums.c[0], kPanel, t.rows);
@@ -170,7 +195,7 @@ HWY_INLINE void tile_panels(const Tile& t) {
 
 template <int kBits>
 void amx_tile(const Tile& t) {
-  if (t.rows <= kFewRows) return vnni_tiles().of(kBits)(t);
+  if (t.rows <= kFewRows<kBits>) return vnni_tiles().of(kBits)(t);
   if (t.rows <= kAmxRows) return tile_panels<kBits, 0>(t);
   t.rows == 2 * kAmxRows ? tile_panels<kBits, 4>(t) : tile_panels<kBits, 5>(t);
 }
