@@ -273,6 +273,27 @@ HWY_INLINE VF load_wide(DF df, const typename F::Element* p, int64_t n) {
   return n >= kLanes ? load(df, p) : n > 0 ? load_n(df, p, static_cast<size_t>(n)) : hn::Zero(df);
 }
 
+// to[c] = element c of the first row (low) and of the second, for as many whole vectors of both as there are in d;
+// returns how many columns.
+template <class F>
+HWY_INLINE int64_t zip_rows([[maybe_unused]] const typename F::Element* first,
+                            [[maybe_unused]] const typename F::Element* second,
+                            [[maybe_unused]] int64_t d, [[maybe_unused]] Word* to) {
+  int64_t c = 0;
+#if HWY_TARGET == HWY_AVX3
+  for (; F::kPair == 2 && c + 2 * kLanes <= d; c += 2 * kLanes) {
+    const __m512i a = _mm512_loadu_si512(first + c), b = _mm512_loadu_si512(second + c);
+    // Of each 128 bits the lower four columns, and the upper four.
+    const __m512i low = _mm512_unpacklo_epi16(a, b), high = _mm512_unpackhi_epi16(a, b);
+    const __m512i begin = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
+                  end = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    _mm512_storeu_si512(to + c, _mm512_permutex2var_epi64(low, begin, high));
+    _mm512_storeu_si512(to + c + kLanes, _mm512_permutex2var_epi64(low, end, high));
+  }
+#endif
+  return c;
+}
+
 // to[s * width + c] = element c of row s, or of rows 2 s (low) and 2 s + 1 (high); zero beyond
 // `rows` and d. Rows become the steps of a product. `padded` rows are written, a multiple of kPair.
 template <class F>
@@ -282,7 +303,8 @@ HWY_INLINE void pack_rows(const typename F::Element* from, int64_t stride, int64
   const hn::RebindToUnsigned<DF> d32;
   for (int64_t r = 0; r < padded; r += F::kPair, to += width) {
     const typename F::Element* p = from + r * stride;
-    for (int64_t c = 0; c < width; c += kLanes) {
+    int64_t c = zip_rows<F>(p, p + stride, r + 1 < rows ? d : 0, to);
+    for (; c < width; c += kLanes) {
       VF word = load_wide<F>(df, p + c, r < rows ? d - c : 0);
       if constexpr (F::kPair == 2) {
         const VF second = load_wide<F>(df, p + stride + c, r + 1 < rows ? d - c : 0);
