@@ -395,6 +395,46 @@ TEST(Attention, PagesHaveTheBitsOfRows) {
   });
 }
 
+// Decoding: many documents of one to three rows each, which all key heads of a task take in turns, have the bits of
+// those rows in a document that is computed whole. Here they are beginnings of one document.
+TEST(Attention, ManyDocumentsOfFewRowsHaveTheBitsOfTheWhole) {
+  const BitCase cases[] = {{300, 6, 3, 48, 0},
+                           {300, 8, 2, 64, 0},
+                           {260, 6, 3, 32, 50},
+                           {140, 4, 2, 33, 0},
+                           {140, 24, 2, 16, 0}};
+  for_each_isa([&](Isa isa) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const BitCase& c : cases) {
+        SCOPED_TRACE(std::string(isa_name(isa)) + " " + dtype_name(dtype) + " width " +
+                     std::to_string(c.d));
+        Rig rig(Backend::kCpu, 2);
+        Problem whole(rig, laid_documents({c.rows}), c.rows, c.H, c.K, c.d, dtype, 11);
+        whole.window = c.window;
+        attention_forward(rig.ctx, whole.forward());
+        std::vector<Segment> segments;
+        for (int64_t i = 0; i < 40; ++i) {
+          const int64_t rows = 1 + i % 3, begin = i * 37 % (c.rows - rows);
+          segments.push_back({rows_of(segments), rows, begin, 0});
+        }
+        Problem few(rig, laid_documents({c.rows}), c.rows, c.H, c.K, c.d, dtype, 12);
+        few.segments = segments, few.window = c.window, few.k = whole.k, few.v = whole.v;
+        for (Tensor* t : {&few.q, &few.o, &few.lse}) *t = t->rows(0, rows_of(segments));
+        for (const Segment& s : segments)
+          copy_rows(whole.q, s.position_begin, s.position_begin + s.rows, few.q, s.row_begin);
+        attention_forward(rig.ctx, few.forward());
+        for (const Segment& s : segments) {
+          const int64_t begin = s.position_begin, end = begin + s.rows;
+          EXPECT_SAME_BITS(few.o.rows(s.row_begin, s.row_begin + s.rows), whole.o.rows(begin, end));
+          EXPECT_SAME_BITS(few.lse.rows(s.row_begin, s.row_begin + s.rows),
+                           whole.lse.rows(begin, end));
+          if (::testing::Test::HasFailure()) return;
+        }
+      }
+    }
+  });
+}
+
 // A document's forward and backward among others equal those alone.
 TEST(Attention, PackedHasTheBitsOfAlone) {
   for_bit_cases([](const BitCase& c, DType dtype) {

@@ -17,8 +17,8 @@
 #include "hwy/foreach_target.h"
 
 #include "kernels/attention_part.h"
-#include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/attention_products.h"
+#include "kernels/cpu/attention_tasks.h"
 #include "kernels/isa.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -112,48 +112,6 @@ void for_parts(const Documents& documents, int64_t row_begin, int64_t row_end, c
   }
 }
 
-// What a task of the forward computes: rows that begin in [row_begin, row_end), query heads
-// [head_begin, head_end) of key head `key_head`.
-struct ForwardTask {
-  int64_t row_begin, row_end;
-  int64_t key_head, head_begin, head_end;
-  std::span<const int64_t> keys;  // of parts, by segment; empty: whole documents, o as q
-};
-
-// Which documents one task per key head takes whole in the backward, which changes no bit.
-struct BackwardPlan {
-  int64_t most_rows;   // whose keys and gradients fit a worker's scratch
-  int64_t most_pairs;  // a thread's share of the work
-  int64_t window;
-
-  bool whole(const Segment& s) const {
-    return s.rows <= most_rows && visible_pairs({&s, 1}, window) <= most_pairs;
-  }
-};
-
-// pair: elements per word of the kernels that will run (BackwardWorker::run_keys takes the memory).
-inline BackwardPlan make_backward_plan(const AttentionBackward& a, int64_t threads, int64_t pair) {
-  const int64_t width = round_up(a.q.dims[2], kGroup), scratch = kWorkerScratchBytes / 4,
-                packed = (width + pair - 1) / pair * kTile,  // words of one operand of a tile
-      keys = 3 * packed + 2 * kTile * width + kGroup,        // k, v, k by rows; dk, dv
-      rows = 4 * packed + kTile * width + 5 * kTile,         // q, do in both orders; dq; lse, delta
-      tile = 3 * kTile * kTile / pair + 2 * kGroup * kTile;
-  return {.most_rows = std::max<int64_t>(0, (scratch - rows - tile) / keys * kTile),
-          .most_pairs = visible_pairs(a.segments, a.window) * a.k.dims[1] / threads,
-          .window = a.window};
-}
-
-// Either a document, or the rows (for dq) or keys (for dk, dv) of the others in [row_begin,
-// row_end).
-struct BackwardTask {
-  const BackwardPlan* plan = nullptr;
-  const Segment* whole = nullptr;
-  int64_t key_head = 0;
-  bool owns_keys = false;
-  int64_t row_begin = 0, row_end = 0;  // of q, or of k if it owns keys
-  std::span<const int64_t> keys = {};  // of parts, by segment; empty: whole documents
-};
-
 // Hands out a worker's scratch from its beginning.
 class Carver {
  public:

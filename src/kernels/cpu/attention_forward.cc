@@ -1,13 +1,12 @@
 // Forward attention with SIMD: a panel of sixteen rows keeps its running maximum, sum and output
 // while the blocks of keys of its document go by.
 //
-// A task owns some groups of rows for one key head and the query heads that share it. It packs each
-// block of keys once, and all its panels use it. The rows of a panel belong to one group of
-// positions: sixteen rows of one head, or, where the batch has few rows of a document (decoding),
-// several heads.
+// A task owns some groups of rows for one key head and the query heads that share it, or for several
+// key heads. It packs each block of keys once, and all its panels use it. The rows of a panel belong
+// to one group of positions: sixteen rows of one head, or, where the batch has few rows of a document
+// (decoding), several heads that share keys. Then all key heads take turns at a block of keys: heads
+// lie side by side in memory, which decoding waits for, and are read from it together.
 #include "kernels/attention.h"
-
-#include <hwy/cache_control.h>
 
 #include <cstring>
 #include <type_traits>
@@ -18,8 +17,9 @@
 #include "hwy/foreach_target.h"
 
 #include "kernels/attention_part.h"
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention_keys.h"
 #include "kernels/cpu/attention_products.h"
+#include "kernels/cpu/attention_tasks.h"
 #include "kernels/isa.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -46,10 +46,13 @@ template <class F>
 class ForwardWorker {
  public:
   using Element = typename F::Element;
+  using Keys = KeyRows<Element>;
+  using Ahead = KeysAhead<Element>;
 
   ForwardWorker(const AttentionForward& a, const ForwardTask& task, Word* scratch)
       : a_(a),
         task_(task),
+        memory_(a),
         over_parts_(!task.keys.empty()),
         H_(a.q.dims[1]),
         K_(a.k.dims[1]),
@@ -73,12 +76,17 @@ class ForwardWorker {
   void run() {
     const Documents documents = {a_.segments, task_.keys, a_.pages};
     for_parts(documents, task_.row_begin, task_.row_end, [&](const Part& part) {
-      for (int64_t g = part.begin / kGroup; g * kGroup < part.end; ++g) {
-        const int64_t begin = std::max(part.begin, g * kGroup),
-                      end = std::min(part.end, (g + 1) * kGroup);
-        add_group(part, g, begin, end);
+      const int64_t heads = task_.key_end - task_.key_begin;
+      few_ = panels_of_head(part) <= kFewPanels && kFewPanels * heads <= capacity_;
+      for (key_head_ = task_.key_begin; key_head_ < task_.key_end; ++key_head_) {
+        for (int64_t g = part.begin / kGroup; g * kGroup < part.end; ++g) {
+          const int64_t begin = std::max(part.begin, g * kGroup),
+                        end = std::min(part.end, (g + 1) * kGroup);
+          add_group(part, g, begin, end);
+        }
+        if (!few_) flush(part);
       }
-      flush(part);
+      if (few_) flush(part);
     });
   }
 
@@ -89,16 +97,39 @@ class ForwardWorker {
   static constexpr int64_t kGroupsAhead = 2;  // of prefetches: 16 KiB at width 128
   static constexpr int64_t kPieces = 4;  // of a group's keys, and of its values, between prefetches
 
+  // Groups [from, to] of keys, of a block.
+  struct KeyGroups {
+    int64_t block, from, to;
+  };
+
   static Word* take(Word*& from, int64_t n) {
     Word* p = from;
     from += round_up(n, 16);  // 64 bytes
     return p;
   }
 
-  // Panels for rows [begin, end) of group g: every head's rows, in this order, by sixteens.
+  // Query heads of key head h that are the task's.
+  std::pair<int64_t, int64_t> heads_of(int64_t h) const {
+    const int64_t each = H_ / K_;
+    return {std::max(task_.head_begin, h * each), std::min(task_.head_end, (h + 1) * each)};
+  }
+
+  int64_t panels_of_head(const Part& part) const {
+    const auto [first, last] = heads_of(task_.key_begin);
+    int64_t panels = 0;
+    for (int64_t at = part.begin; at < part.end && panels <= kFewPanels;) {
+      const int64_t end = std::min(part.end, (at / kGroup + 1) * kGroup);
+      panels += ((end - at) * (last - first) + kGroup - 1) / kGroup;
+      at = end;
+    }
+    return panels;
+  }
+
+  // Panels for rows [begin, end) of group g: the rows of every head of key_head_, in this order, by sixteens.
   void add_group(const Part& part, int64_t g, int64_t begin, int64_t end) {
-    int64_t head = task_.head_begin, position = begin;
-    while (head < task_.head_end) {
+    auto [head, head_end] = heads_of(key_head_);
+    int64_t position = begin;
+    while (head < head_end) {
       if (num_panels_ == capacity_) flush(part);
       Panel& panel = panels_[num_panels_];
       panel.q = rows_ + num_panels_ * round_up(kGroup * (words_ + width_), 16);
@@ -106,7 +137,7 @@ class ForwardWorker {
       ++num_panels_;
       panel.group = g;
       panel.slots = 0;
-      while (panel.slots < kGroup && head < task_.head_end) {
+      while (panel.slots < kGroup && head < head_end) {
         panel.slot_row[panel.slots] = part.row(position) * H_ + head;
         panel.slot_lane[panel.slots++] = position - g * kGroup;
         if (++position == end) {
@@ -148,87 +179,157 @@ class ForwardWorker {
     }
   }
 
-  // All keys that the panels see, block by block; then the panels are done.
+  // All keys that the panels see, block by block; then the panels are done. Few are of all key heads, as many of each.
   void flush(const Part& part) {
     if (num_panels_ == 0) return;
     const int64_t first = first_key_group(panels_[0].group * kGroup, a_.window),
-                  last_key = (part.keys - 1) / kGroup,
-                  last = std::min(last_key, panels_[num_panels_ - 1].group);
-    for (int64_t block = first / kBlockGroups; block <= last / kBlockGroups; ++block) {
-      const int64_t begin = block * kBlockGroups, end = begin + kBlockGroups - 1;
-      pack_keys(part, block, std::max(begin, first), std::min(end, last));
-      const auto seen_from = [&](int64_t i) {  // groups of the block that panel i sees
-        const int64_t g = panels_[i].group;
-        return std::pair(std::max(begin, first_key_group(g * kGroup, a_.window)),
-                         std::min({end, last_key, g}));
-      };
-      for (int64_t i = 0; i < num_panels_;) {
-        const auto [from, to] = seen_from(i);
-        const int64_t begins = i++;
-        while (i < num_panels_ && i - begins < kTogether && seen_from(i) == std::pair(from, to))
-          ++i;
-        if (from <= to) add_block(part, begins, i, {block, from, to});
+                  last = std::min((part.keys - 1) / kGroup, panels_[num_panels_ - 1].group),
+                  first_block = first / kBlockGroups;
+    turned_ = few_ && F::kTiles && d_ % cpu::kAmxWords == 0;
+    if (turned_) turn_queries();
+    if (in_turns()) ask_for_block(part, first_block);
+    for (int64_t block = first_block; block <= last / kBlockGroups; ++block) {
+      const KeyGroups here = {block, std::max(block * kBlockGroups, first),
+                              std::min((block + 1) * kBlockGroups - 1, last)};
+      if (!few_) {
+        add_keys(part, here, 0, num_panels_);
+        continue;
       }
+      const int64_t each = num_panels_ / (task_.key_end - task_.key_begin);
+      key_head_ = task_.key_begin;
+      for (int64_t i = 0; i < num_panels_; i += each, ++key_head_)
+        add_keys(part, here, i, i + each);
     }
     for (int64_t i = 0; i < num_panels_; ++i) finish(panels_[i]);
     num_panels_ = 0;
   }
 
-  // Groups [from, to] of keys; positions that the document does not have yet become zeros. In pieces, because what is
-  // asked for at once waits for a place among the few lines that a core has under way, and all behind it.
-  HWY_NOINLINE void pack_keys(const Part& part, int64_t block, int64_t from, int64_t to) {
+  // Keys of key_head_ to its panels, [first, end).
+  void add_keys(const Part& part, const KeyGroups& here, int64_t first, int64_t end) {
+    prepare(part, here, first, end);
+    const auto seen_from = [&](int64_t i) {  // groups of the block that panel i sees
+      const int64_t g = panels_[i].group;
+      return std::pair(std::max(here.from, first_key_group(g * kGroup, a_.window)),
+                       std::min(here.to, g));
+    };
+    for (int64_t i = first; i < end;) {
+      const auto [from, to] = seen_from(i);
+      const int64_t begins = i++;
+      while (i < end && i - begins < kTogether && seen_from(i) == std::pair(from, to)) ++i;
+      if (from > to) continue;
+      const KeyGroups seen = {here.block, from, to};
+      turned_ ? turn_scores(begins - first, begins, i, seen) : score(begins, i, seen);
+      add_block(part, begins, i, seen);
+    }
+  }
+
+  HWY_INLINE void prepare(const Part& part, const KeyGroups& here, [[maybe_unused]] int64_t first,
+                          [[maybe_unused]] int64_t end) {
+    if constexpr (F::kTiles) {
+      if (turned_) return score_keys(part, here, first, end);
+    }
+    pack_keys(part, here);
+  }
+
+  // Positions that the document does not have yet become zeros. In pieces, because what is asked for at once waits for
+  // a place among the few lines that a core has under way, and all behind it.
+  HWY_NOINLINE void pack_keys(const Part& part, const KeyGroups& here) {
     const int64_t piece = round_up((d_ + kPieces - 1) / kPieces, kGroup);
-    for (int64_t g = from; g <= to; ++g) {
-      const int64_t column = g * kGroup - block * kBlock;
-      const Keys keys = keys_of(part, g), next = keys_of(part, g + kGroupsAhead);
+    for (int64_t g = here.from; g <= here.to; ++g) {
+      const int64_t column = g * kGroup - here.block * kBlock;
+      const Keys keys = memory_.rows(part, g, key_head_);
+      const Ahead ahead = ahead_of(part, g);
       for (int64_t i = 0; i < kPieces; ++i) {
-        ask_for(next, i);
+        memory_.ask_for(ahead, i);
         const int64_t c = i * piece, n = std::min(piece, d_ - c);
         if (n <= 0) continue;
         pack_columns<F>(keys.k + c, K_ * d_, keys.rows, n, keys_ + c / F::kPair * kBlock + column,
                         kBlock);
       }
-      for (int64_t i = 0; i < kPieces; ++i) {
-        ask_for(next, kPieces + i);
-        const int64_t r = i * kGroup / kPieces;
-        pack_rows<F>(keys.v + r * K_ * d_, K_ * d_, keys.rows - r, kGroup / kPieces, d_,
-                     values_ + (column + r) / F::kPair * width_, width_);
+      pack_values(keys, ahead, column);
+    }
+  }
+
+  HWY_INLINE void pack_values(const Keys& keys, const Ahead& ahead, int64_t column) {
+    for (int64_t i = 0; i < kPieces; ++i) {
+      memory_.ask_for(ahead, kPieces + i);
+      const int64_t r = i * kGroup / kPieces;
+      pack_rows<F>(keys.v + r * K_ * d_, K_ * d_, keys.rows - r, kGroup / kPieces, d_,
+                   values_ + (column + r) / F::kPair * width_, width_);
+    }
+  }
+
+  // Few panels on tiles: keys are the left operand as they lie in memory and queries the right one, which takes the
+  // same sums; then the scores of a group, 16 keys x 16 slots, are turned round.
+  float* turned(int64_t panel, int64_t column) {
+    return scores_ + (kFewPanels + panel) * kGroup * kBlock + column * kGroup;
+  }
+
+  void turn_queries() {
+    for (int64_t i = 0; i < num_panels_; ++i) {
+      pack_columns<F>(reinterpret_cast<const Element*>(panels_[i].q), d_, kGroup, d_, keys_,
+                      kGroup);
+      std::memcpy(panels_[i].q, keys_, static_cast<size_t>(words_ * kGroup) * sizeof(Word));
+    }
+  }
+
+  HWY_NOINLINE void score_keys(const Part& part, const KeyGroups& here, int64_t first,
+                               int64_t end) {
+    for (int64_t g = here.from; g <= here.to; ++g) {
+      const int64_t column = g * kGroup - here.block * kBlock;
+      const Keys keys = memory_.rows(part, g, key_head_);
+      const Ahead ahead = ahead_of(part, g);
+      for (int64_t i = 0; i < kPieces; ++i) memory_.ask_for(ahead, i);
+      const bool whole = keys.rows == kGroup;  // else the document's last
+      if (!whole) pack_left(keys.k, K_ * d_, keys.rows, d_, keys_, words_);
+      for (int64_t i = first; i < end; ++i) {
+        multiply<F, 1, kGroup, Start::kZero>(
+            tiles_, {.a = whole ? reinterpret_cast<const Word*>(keys.k) : keys_,
+                     .b = panels_[i].q,
+                     .c = turned(i - first, column),
+                     .a_row = whole ? K_ * words_ : words_,
+                     .b_step = kGroup,
+                     .c_row = kGroup,
+                     .steps = words_,
+                     .rows = kGroup,
+                     .columns = kGroup});
       }
+      pack_values(keys, ahead, column);
     }
   }
 
-  // A group of keys and values of the task's head, as many as there are.
-  struct Keys {
-    const Element *k, *v;
-    int64_t rows;
-  };
-
-  HWY_INLINE Keys keys_of(const Part& part, int64_t g) const {
-    const int64_t rows = std::min(kGroup, part.keys - g * kGroup);
-    if (rows <= 0) return {nullptr, nullptr, 0};
-    const int64_t offset = (part.key_row(g * kGroup) * K_ + task_.key_head) * d_;
-    return {a_.k.as<Element>() + offset, a_.v.as<Element>() + offset, rows};
-  }
-
-  // Rows of one head are short runs far apart, which hardware prefetchers do not follow: decoding waits for nothing
-  // else. Piece i of 2 * kPieces.
-  HWY_INLINE void ask_for(const Keys& keys, int64_t i) const {
-    constexpr int64_t kRows = kGroup / (2 * kPieces), kLine = 64 / sizeof(Element);
-    for (int64_t j = i * kRows; j < std::min((i + 1) * kRows, keys.rows); ++j) {
-      const int64_t row = j * K_ * d_;
-      for (int64_t c = 0; c < d_; c += kLine)
-        hwy::Prefetch(keys.k + row + c), hwy::Prefetch(keys.v + row + c);
+  // Scores of panels [first, end), from score_keys, where the first is number `number`.
+  void turn_scores(int64_t number, int64_t first, int64_t end, const KeyGroups& seen) {
+    for (int64_t i = first; i < end; ++i) {
+      float* scores = scores_ + (i - first) * kGroup * kBlock;
+      for (int64_t g = seen.from; g <= seen.to; ++g)
+        pack_columns<WideF32>(turned(number + i - first, g * kGroup - seen.block * kBlock), kGroup,
+                              kGroup, panels_[i].slots, scores + (g - seen.from) * kGroup, kBlock);
     }
   }
 
-  // Groups [from, to] of keys, of a block.
-  struct KeyGroups {
-    int64_t block, from, to;
-  };
+  bool in_turns() const { return few_ && task_.key_end - task_.key_begin > 1; }
 
-  // Adds keys to panels [first, end).
-  void add_block(const Part& part, int64_t first, int64_t end, const KeyGroups& keys) {
-    constexpr int64_t kRow = kBlock / F::kPair;
+  // While group g is packed: this head's keys a little later; or if several heads take turns at a block, a share of the
+  // next one, of all heads and in the order of memory.
+  Ahead ahead_of(const Part& part, int64_t g) const {
+    constexpr int64_t kAll = 2 * kPieces;
+    if (!in_turns()) return {memory_.rows(part, g + kGroupsAhead, key_head_), d_, 0, kAll, !few_};
+    const int64_t heads = task_.key_end - task_.key_begin,
+                  turn = (key_head_ - task_.key_begin) * kBlockGroups + g % kBlockGroups,
+                  later = (g / kBlockGroups + 1) * kBlockGroups + turn / heads;
+    return {memory_.rows(part, later, task_.key_begin), heads * d_, turn % heads * kAll,
+            heads * kAll, false};
+  }
+
+  void ask_for_block(const Part& part, int64_t block) const {
+    const int64_t columns = (task_.key_end - task_.key_begin) * d_;
+    for (int64_t g = block * kBlockGroups; g < (block + 1) * kBlockGroups; ++g)
+      memory_.ask_for({memory_.rows(part, g, task_.key_begin), columns, 0, 1, false}, 0);
+  }
+
+  // Scores of panels [first, end), of keys that are packed.
+  void score(int64_t first, int64_t end, const KeyGroups& keys) {
     const auto [block, from, to] = keys;
     const int64_t column = from * kGroup - block * kBlock, columns = (to - from + 1) * kGroup;
     for (int64_t i = first; i < end; ++i) {
@@ -242,6 +343,13 @@ class ForwardWorker {
                                                     .rows = panels_[i].slots,
                                                     .columns = columns});
     }
+  }
+
+  // Adds keys to panels [first, end), whose scores are there.
+  void add_block(const Part& part, int64_t first, int64_t end, const KeyGroups& keys) {
+    constexpr int64_t kRow = kBlock / F::kPair;
+    const auto [block, from, to] = keys;
+    const int64_t column = from * kGroup - block * kBlock, columns = (to - from + 1) * kGroup;
     alignas(64) float rescale[kTogether][kGroup];
     for (int64_t i = first; i < end; ++i) {
       float* scores = scores_ + (i - first) * kGroup * kBlock;
@@ -374,6 +482,7 @@ class ForwardWorker {
 
   const AttentionForward& a_;
   const ForwardTask& task_;
+  const KeyMemory<Element> memory_;
   const bool over_parts_;
   const int64_t H_, K_, d_, words_, width_;
   const float log2_scale_;
@@ -382,6 +491,9 @@ class ForwardWorker {
   Panel* panels_;
   typename F::Tiles tiles_;
   int64_t capacity_, num_panels_ = 0;
+  int64_t key_head_ = 0;
+  bool few_ = false;     // panels of each key head, all at once
+  bool turned_ = false;  // score_keys, not pack_keys
 };
 
 void run_forward(const AttentionForward& a, const ForwardTask& task, Isa isa, Word* scratch) {
@@ -415,46 +527,23 @@ HWY_EXPORT(run_forward);
 
 namespace {
 
-// Rows of a task: as many as share packed keys, but several tasks for each thread; and of documents with few rows only
-// so many that the heads of one, which lie side by side in memory, are read soon after each other.
-int64_t rows_of_task(const AttentionForward& a, int64_t wanted) {
-  constexpr int64_t kMostRows = 256;
-  constexpr double kNearBytes = 2 << 20;  // keys and values, all heads
-  const int64_t T = a.q.dims[0], K = a.k.dims[1];
-  double rows_of_document = 0;  // of the one that a row is in, on the average
-  for (const Segment& s : a.segments)
-    rows_of_document += static_cast<double>(s.rows * s.rows) / static_cast<double>(T);
-  const double seen = static_cast<double>(visible_pairs(a.segments, a.window)) /
-                      static_cast<double>(T),
-               document = 2 * seen * static_cast<double>(K * a.k.dims[2] * dtype_bytes(a.k.dtype));
-  int64_t rows = kMostRows;
-  const auto far = [&] {
-    const double documents = static_cast<double>(rows) / rows_of_document;
-    return documents > 2 && documents * document > kNearBytes;
-  };
-  while (rows > 1 && ((T + rows - 1) / rows * K < wanted || far())) rows /= 2;
-  return rows;
-}
-
 // Any split gives the same bits. The last rows of the batch, which tend to see most keys, go first.
 void forward_tasks(Context& ctx, const AttentionForward& a, std::span<const int64_t> keys) {
-  constexpr int64_t kTasksPerThread = 4;
-  const int64_t T = a.q.dims[0], H = a.q.dims[1], K = a.k.dims[1], group = H / K;
+  const int64_t T = a.q.dims[0], H = a.q.dims[1], group = H / a.k.dims[1];
   MR_CHECK(a.q.dtype != DType::kF64, "f64 is for the reference");
   MR_CHECK(a.q.dims[2] <= attention::kMaxWidth, "head width %ld", long(a.q.dims[2]));
   if (T == 0) return;
-  const int64_t rows = rows_of_task(a, kTasksPerThread * ctx.pool->threads());
-  const int64_t blocks = (T + rows - 1) / rows;
-  const bool split_heads = blocks * K < ctx.pool->threads();
-  const int64_t splits = split_heads ? group : 1, heads = group / splits;
+  const auto [rows, splits] = attention::make_forward_plan(a, ctx.pool->threads());
+  const int64_t blocks = (T + rows - 1) / rows, heads = H / splits;
   const auto run = HWY_DYNAMIC_DISPATCH(run_forward);
   const Isa best = isa();
-  ctx.pool->parallel_for(blocks * K * splits, [&](int64_t index, int worker) {
-    const int64_t block = blocks - 1 - index / (K * splits), head = index % (K * splits) * heads;
+  ctx.pool->parallel_for(blocks * splits, [&](int64_t index, int worker) {
+    const int64_t block = blocks - 1 - index / splits, head = index % splits * heads;
     run(a,
         {.row_begin = block * rows,
          .row_end = std::min(T, (block + 1) * rows),
-         .key_head = head / group,
+         .key_begin = head / group,
+         .key_end = (head + heads - 1) / group + 1,
          .head_begin = head,
          .head_end = head + heads,
          .keys = keys},
