@@ -280,6 +280,7 @@ TEST(Quantised, IntegersOfAllBitsDoNotOverflow) {
 
 // Integers are exact: what differs between instruction sets elsewhere does not here. Baseline has no fma.
 TEST(Quantised, SameBitsOnEveryInstructionSetAndForAnyRows) {
+  if (isa() == Isa::kBaseline) GTEST_SKIP() << "no other instruction set to compare with";
   for (const WeightFormat format : kFormats) {
     for (const QuantisedShape& s : kQuantisedShapes) {
       SCOPED_TRACE(
