@@ -43,6 +43,7 @@ TEST_F(Ranks, DividedExpertsAnswerAsOneRankDoes) {
 
 // Ranks beyond the first have no copy of the head, and draw nothing.
 TEST_F(Ranks, AHeadInTwoStagesAnswersAsAFullOne) {
+  write_model(128);  // of fewer inputs a copy in 8 bits, with whole blocks, saves nothing
   const auto full = serve({"--head", "full"}), alone = serve({"--head", "two-stage"}),
              ranks = serve({"--head", "two-stage", "--ranks", "3"});
   for (const double temperature : {0.0, 1.0}) {

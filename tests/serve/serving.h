@@ -118,8 +118,13 @@ class ServeTest : public ::testing::Test {
     must({"tokenizer", "train", "--input", file("a.jsonl"), "--vocab-size", "300", "--special",
           "<|endoftext|>", "--special", "<|im_start|>", "--special", "<|im_end|>", "--out",
           file("tok")});
+    write_model(32);
+  }
+  // What serve() starts with from here on.
+  void write_model(int64_t hidden) const {
+    posix_file_system().remove_all(file("model"));
     ModelConfig config;
-    config.hidden = 32, config.layers = 2, config.heads = 2, config.kv_heads = 1;
+    config.hidden = hidden, config.layers = 2, config.heads = 2, config.kv_heads = 1;
     config.head_dim = 16, config.experts = 4, config.expert_hidden = 24, config.router_hidden = 16;
     config.vocab_size = 300, config.max_positions = kPositions, config.init_std = 0.2;
     config.eos_id = 0;

@@ -335,6 +335,7 @@ const PtxOperation kOperations[] = {
     row<chosen<u64>>("selp.u64"),
     row<equal<u16>>("setp.eq.b16"),
     row<different<u16>>("setp.ne.s16"),
+    row<below<s16>>("setp.lt.s16"),
     row<equal<u32>>("setp.eq.s32"),
     row<different<u32>>("setp.ne.s32"),
     row<below<s32>>("setp.lt.s32"),
