@@ -314,7 +314,8 @@ class ForwardWorker {
   // next one, of all heads and in the order of memory.
   Ahead ahead_of(const Part& part, int64_t g) const {
     constexpr int64_t kAll = 2 * kPieces;
-    if (!in_turns()) return {memory_.rows(part, g + kGroupsAhead, key_head_), d_, 0, kAll, !turned_};
+    if (!in_turns())
+      return {memory_.rows(part, g + kGroupsAhead, key_head_), d_, 0, kAll, !turned_};
     const int64_t heads = task_.key_end - task_.key_begin,
                   turn = (key_head_ - task_.key_begin) * kBlockGroups + g % kBlockGroups,
                   later = (g / kBlockGroups + 1) * kBlockGroups + turn / heads;

@@ -40,6 +40,7 @@ template <int kBits, int M, int P>
 HWY_INLINE void tile_rows(const Tile& t, const Part& part, AskAhead& next) {
   constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
   constexpr int V = kVectors * P;
+  constexpr int64_t kRow = sizeof(QuantisedRow);
   const QuantisedRow* rows = static_cast<const QuantisedRow*>(t.a) + part.row;
   const uint8_t* w = static_cast<const uint8_t*>(t.b) + part.panel * t.b_stride;
   float* c = t.c + part.row * t.c_stride + part.panel * kPanel;
@@ -58,17 +59,17 @@ HWY_INLINE void tile_rows(const Tile& t, const Part& part, AskAhead& next) {
       HWY_UNROLL(8)
       for (int v = 0; v < V; ++v) sums[i][v] = offset_sums<kBits>(rows[i].minus[b]);
     }
-    int64_t run = 0;
+    const uint8_t* run = w;
+    const int8_t* r = rows->r + b * kQuantisedBlock;  // of the first row and a run
     const auto add = [&](__m512i q, int v, int64_t g) HWY_ATTR {
       HWY_UNROLL(6)
       for (int i = 0; i < M; ++i) {
-        const __m512i x = four(rows[i].r + b * kQuantisedBlock + run * kQuantisedRun + 4 * g);
+        const __m512i x = four(r + i * kRow + 4 * g);
         sums[i][v] = _mm512_dpbusd_epi32(sums[i][v], q, x);
       }
     };
     const auto at = [&](int v, int64_t row) HWY_ATTR {
-      const uint8_t* panel = w + v / 2 * t.b_stride + run * kRunBytes<kBits>;
-      return _mm512_loadu_si512(panel + kRowBytes * row + v % 2 * 64);
+      return _mm512_loadu_si512(run + v / 2 * t.b_stride + kRowBytes * row + v % 2 * 64);
     };
     const auto add_halves = [&](Halves h, int v, int64_t g) HWY_ATTR {
       add(h.low, v, g);
@@ -83,7 +84,7 @@ HWY_INLINE void tile_rows(const Tile& t, const Part& part, AskAhead& next) {
         add_halves(with_high_bits<1>(halves(at(v, row_of_four<6>(g + 4))), high), v, g + 4);
       }
     };
-    for (; run < kRuns; ++run) {
+    for (; run < w + kScales; run += kRunBytes<kBits>, r += kQuantisedRun) {
       for (int64_t g = 0; g < passes_for(kBits); ++g) {
         HWY_UNROLL(8)
         for (int v = 0; v < V; ++v) add_weights(v, g);
