@@ -534,7 +534,8 @@ void forward_tasks(Context& ctx, const AttentionForward& a, std::span<const int6
   MR_CHECK(a.q.dtype != DType::kF64, "f64 is for the reference");
   MR_CHECK(a.q.dims[2] <= attention::kMaxWidth, "head width %ld", long(a.q.dims[2]));
   if (T == 0) return;
-  const auto [rows, splits] = attention::make_forward_plan(a, ctx.pool->threads());
+  const attention::ForwardPlan plan = attention::make_forward_plan(a, ctx.pool->threads());
+  const int64_t rows = plan.rows, splits = plan.splits;
   const int64_t blocks = (T + rows - 1) / rows, heads = H / splits;
   const auto run = HWY_DYNAMIC_DISPATCH(run_forward);
   const Isa best = isa();
