@@ -26,10 +26,14 @@ std::string value_of(const Checkpoint& checkpoint, const std::string& key) {
   return found == checkpoint.info().values.end() ? "" : found->second;
 }
 
-// As a value of the manifest: its first word.
+// In a value of the manifest: its first word. Null: none that we know.
+const PackType* find_type_in(const std::string& text) {
+  return find_pack_type(text.substr(0, text.find(' ')));
+}
+
 const PackType& type_of_pack(const Checkpoint& checkpoint, const std::string& key,
                              const std::string& text) {
-  const PackType* type = find_pack_type(text.substr(0, text.find(' ')));
+  const PackType* type = find_type_in(text);
   if (type != nullptr) return *type;
   throw_error(Code::kInvalidArgument,
               "open packed model {}: {} is \"{}\", a format that this program does not know; it "
@@ -85,22 +89,25 @@ bool is_packed(const Checkpoint& checkpoint) {
   return checkpoint.info().values.contains(kPackedLayoutKey);
 }
 
-const char* packed_layout(const PackType& type) {
-  return type.format == WeightFormat::kPlain ? "1" : "2";
+const char* packed_layout(const std::map<std::string, std::string>& values) {
+  for (const auto& [key, text] : values) {
+    const PackType* type = key.starts_with(kPackPrefix) ? find_type_in(text) : nullptr;
+    if (type != nullptr && type->format != WeightFormat::kPlain) return "2";
+  }
+  return "1";
 }
 
 const PackType& packed_type(const Checkpoint& checkpoint) {
-  const std::string layout = value_of(checkpoint, kPackedLayoutKey);
-  const PackType& type =
-      type_of_pack(checkpoint, kPackedTypeKey, value_of(checkpoint, kPackedTypeKey));
-  if (layout != packed_layout(type)) {
+  const std::string layout = value_of(checkpoint, kPackedLayoutKey),
+                    known = packed_layout(checkpoint.info().values);
+  if (layout != known) {
     throw_error(
         Code::kInvalidArgument,
-        "open packed model {}: {} in layout \"{}\", this program knows \"{}\": make it anew "
-        "with `moraine quantize` from the directory that it was made from",
-        checkpoint.directory(), type.name, printable(layout), packed_layout(type));
+        "open packed model {}: layout \"{}\", this program knows \"{}\" of such packs: make "
+        "it anew with `moraine quantize` from the directory that it was made from",
+        checkpoint.directory(), printable(layout), known);
   }
-  return type;
+  return type_of_pack(checkpoint, kPackedTypeKey, value_of(checkpoint, kPackedTypeKey));
 }
 
 PackedModel::PackedModel(FileSystem& fs, const std::string& directory, const ModelConfig& config)

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,8 +39,8 @@ struct PackType {
   DType compute;  // of the rows that it multiplies
 };
 const PackType* find_pack_type(std::string_view name);  // null: there is none
-// "1", or "2" of integers, which share a scale by 128; in "1" they did by 64.
-const char* packed_layout(const PackType& type);
+// That a manifest's values ask for: "2" if any pack has integers, which share a scale by 128 (in "1" by 64), else "1".
+const char* packed_layout(const std::map<std::string, std::string>& values);
 std::string pack_type_names();  // "f32, bf16, q8, q6, q4"
 // What one pack of a model of type `model` is.
 const PackType& type_of_pack(const PackType& model, const PackSource& source);

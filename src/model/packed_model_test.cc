@@ -515,14 +515,30 @@ TEST_F(Packed, ForeignAndContradictingLayoutsAreErrors) {
                "for its config");
 }
 
+// Of a model of integers, and of one of bf16 in which some matrices are integers: their bytes are as many in a file's
+// pages as those of blocks of 64 were.
 TEST_F(Packed, BlocksOf64AreRefusedByTheirLayout) {
-  pack_model(disk(), ModelDirectory::open(disk(), golden("native-tiny")), file("m"), "q4");
-  expect_piece(description_text(describe(disk(), file("m"), {.verify = false, .hash = false})),
-               "packed.layout = 2");
-  const std::string old = rewritten(Checkpoint::open(disk(), file("m")),
-                                    [](Content& c) { c.info.values[kPackedLayoutKey] = "1"; });
-  const std::string text = message_of(Code::kInvalidArgument, [&] { load(old); });
-  expect_piece(text, "q4 in layout \"1\", this program knows \"2\": make it anew");
+  const ModelDirectory from = ModelDirectory::open(disk(), golden("native-tiny"));
+  for (const char* type : {"q4", "bf16"}) {
+    SCOPED_TRACE(type);
+    folder.clear();
+    const ParameterTable table = build_parameters(from.config());
+    PackedToWrite model = {
+        .config = from.config(),
+        .weights = [&](int64_t begin, const Tensor& t) { from.read_elements(table, begin, t); },
+        .type = *find_pack_type(type),
+        .language_files = {}};
+    model.matrix[static_cast<size_t>(ServedMatrix::kQkv)] = find_pack_type("q8");
+    Rig rig(Backend::kCpu, 2);
+    write_packed_model(rig.ctx, disk(), file("m"), model);
+    expect_piece(description_text(describe(disk(), file("m"), {.verify = false, .hash = false})),
+                 "packed.layout = 2");
+    load(file("m"));
+    const std::string old = rewritten(Checkpoint::open(disk(), file("m")),
+                                      [](Content& c) { c.info.values[kPackedLayoutKey] = "1"; });
+    const std::string text = message_of(Code::kInvalidArgument, [&] { load(old); });
+    expect_piece(text, "layout \"1\", this program knows \"2\" of such packs: make it anew");
+  }
 }
 
 TEST_F(Packed, InspectShowsWhatAPackIs) {

@@ -122,8 +122,7 @@ DirectoryContent content_of(const PackedToWrite& model,
                            .options = {.max_file_bytes = INT64_MAX, .page_bytes = kPackPage}};
   content.info.step = model.step;
   content.info.config = "[model]\n" + print_fields(model_fields(printed));
-  content.info.values = {{kPackedLayoutKey, packed_layout(model.type)},
-                         {kPackedTypeKey, model.type.name}};
+  content.info.values = {{kPackedTypeKey, model.type.name}};
   const ParameterTable table = build_parameters(model.config);
   for (const PackSource& source : pack_sources(model.config, table)) {
     const std::string name = kPackPrefix + source.name;
@@ -132,6 +131,7 @@ DirectoryContent content_of(const PackedToWrite& model,
     const int64_t bytes = pack_file_bytes(pack_shape(source, type));
     content.tensors.push_back({name, make_tensor(nullptr, DType::kU8, {bytes}), bytes_of(source)});
   }
+  content.info.values[kPackedLayoutKey] = packed_layout(content.info.values);
   for (const Parameter& p : table.all) {
     if (p.offset < table.matrix_count) continue;
     const Tensor t = view(p, make_tensor(nullptr, DType::kF32, {table.total_count}));
