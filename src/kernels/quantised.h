@@ -23,7 +23,7 @@
 //           errors are least: sum_k importance[k] * (w - scale q)^2; without importance all count alike.
 // Source:   block formats as in ggml. Runs of 64 because a dot of AMX's int8 tiles is as long; blocks of two of them
 //           because storing a block's sums and adding them costs as much there as two dots: products of 64 rows and
-//           more take two thirds of the time that they take with blocks of 64.
+//           more take three quarters of the time that they take with blocks of 64.
 #pragma once
 
 #include <cstdint>

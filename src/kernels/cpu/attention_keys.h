@@ -12,7 +12,7 @@ namespace moraine::attention {
 template <class Element>
 struct KeyRows {
   const Element *k, *v;
-  int64_t rows;  // from one to the next: all heads
+  int64_t rows;  // a row is KeyMemory::stride() elements behind the one before
 };
 
 // What is needed later: `columns` of each row, of heads side by side. A piece is a share of the rows, of `pieces`.

@@ -13,7 +13,7 @@ struct ForwardTask {
   std::span<const int64_t> keys;  // of parts, by segment; empty: whole documents, o as q
 };
 
-// Documents of which a batch has this many panels of sixteen rows and heads, of each key head, are few rows: decoding.
+// Panels, of sixteen rows of heads, that a key head has at most where a document has few rows in the batch: decoding.
 constexpr int64_t kFewPanels = 2;
 
 // A task has `rows` rows and 1 / splits of the heads; splits is 1, K or H.
