@@ -10,7 +10,8 @@ cd "$(dirname "$0")/.."
 out=${1:-build/gpu}
 
 # kernel: registers of a thread at most for gfx90a gfx942 sm_80 sm_90, bytes of shared memory. No kernel may spill or have a
-# stack: an array that is not in registers is a loop that was not unrolled (MR_UNROLL). On AMD up to 128 registers leave four
+# stack: an array that is not in registers is a loop that was not unrolled (MR_UNROLL); but attention_dkv_128, a word or two: as
+# two kernels, which need no stack, it took 1.3 times as long on an H100. On AMD up to 128 registers leave four
 # waves for each vector unit, up to 168 three, up to 256 two; on NVIDIA 64 registers leave 1024 threads, 128 leave 512, 168 leave 384.
 ceilings='
 residual_norm_f32   32  32  40  40     32
@@ -24,8 +25,12 @@ swiglu_bf16         24  24  32  32      0
 swiglu_backward_f32 24  24  32  32      0
 swiglu_backward_bf16 24 24  32  32      0
 linear_f32         136 136  96  96  20480
-linear_bf16         72  72  80  80  10240
-linear_bf16_to_f32  72  72  80  80  10240
+linear_bf16          112 104 120 120  49152
+linear_bf16_narrow    72  72  96  96  49152
+linear_bf16_large    256 256 224 224  49152
+linear_bf16_to_f32   112 104 120 120  49152
+linear_bf16_to_f32_narrow   72  72  96  96  49152
+linear_bf16_to_f32_large  256 256 255 255  49152
 linear_q8_f32           80  80  80  80  17152
 linear_q8_bf16          80  80  80  80  17152
 linear_q8_bf16_to_f32   80  80  80  80  17152
@@ -36,9 +41,11 @@ linear_q4_f32           80  80  80  80  17152
 linear_q4_bf16          80  80  80  80  17152
 linear_q4_bf16_to_f32   80  80  80  80  17152
 matmul_f32         136 136  56  56  20480
-matmul_bf16         80  80  80  80  10240
+matmul_bf16           96  88 112 112  49152
+matmul_bf16_large    192 192 224 216  49152
 linear_weight_f32   88  88  56  56  18432
-linear_weight_bf16  72  72  80  80   9216
+linear_weight_bf16   144 144 136 128  49152
+linear_weight_bf16_large  248 248 255 240  49152
 pack_f32            24  24  32  32      0
 pack_bf16           24  24  32  32      0
 squares_f32         24  24  32  32   2048
@@ -49,29 +56,29 @@ momentum_bf16       24  24  32  32      0
 decay               24  24  32  32      0
 normalise           24  24  40  40      0
 transpose           24  24  32  32   4224
-attention_64       168 168 128 128  14336
+attention_64         136 136 104  96  21504
 attention_rows_f32  56  56  64  64   8464
 attention_rows_bf16 56  56  64  64   8464
-attention_128      256 256 168 168  22528
-attention_part_64    160 160 128 128  14336
-attention_part_128   224 224 184 184  22528
+attention_128        200 200 168 160  37888
+attention_part_64    136 136 112 120  21504
+attention_part_128   200 200 168 176  37888
 attention_part_rows_f32 56 56 64 64    8464
 attention_part_rows_bf16 56 56 64 64   8464
 attention_merge_rows  16  16  32  32      0
-attention_part_dq_64 144 144 128 152  14336
-attention_part_dq_128 216 216 208 216  22528
-attention_part_dk_64 112 112 128 168  28928
-attention_part_dk_128 144 144 255 255  45312
-attention_part_dv_64 104 104 128 128  28928
-attention_part_dv_128 128 128 168 168  45312
+attention_part_dq_64  136 144 136 136  13312
+attention_part_dq_128  216 216 248 248  21504
+attention_part_dk_64  128 128 128 136  26880
+attention_part_dk_128  184 184 168 168  43264
+attention_part_dv_64   96  96  96 112  18688
+attention_part_dv_128  128 136 168 168  26880
 attention_part_dq_rows_f32 56 56 72 72  12544
 attention_part_dq_rows_bf16 56 56 72 72  12544
 attention_part_dkv_rows_f32 48 48 72 72  16896
 attention_part_dkv_rows_bf16 48 48 72 72  16896
-attention_dq_64      144 144 144 152  14336
-attention_dq_128     216 216 208 216  22528
-attention_dkv_64     144 144 216 216  28928
-attention_dkv_128    192 192 255 255  45312
+attention_dq_64      136 144 152 144  13312
+attention_dq_128     216 216 248 248  21504
+attention_dkv_64     144 144 168 168  26880
+attention_dkv_128    224 224 255 255  43264
 attention_dq_rows_f32 56 56  72  72   12544
 attention_dq_rows_bf16 56 56 72  72   12544
 attention_dkv_rows_f32 48 48 72  72   16896
@@ -141,6 +148,8 @@ qk_norm_along_bf16           24  24  64  64      8
 qk_norm_temp_rows            16  16  24  24      0
 qk_norm_rope_backward_f32    56  56  80  80      0
 qk_norm_rope_backward_bf16   56  56  80  80      0
+pack_transposed_f32   16  16  32  32   4224
+pack_transposed_bf16   16  16  32  32   4224
 '
 
 clang=$(command -v clang++-19 || true)
@@ -223,8 +232,8 @@ awk -v ceilings="$ceilings" '
     seen[$1] = 1
     if (!($1 in known)) { problem("no row in the table of scripts/gpu_compile.sh"); next }
     if ($3 > most[$1, $2]) problem($3 " registers, at most " most[$1, $2])
-    if ($4 > 0) problem($4 " spilled")
-    if ($5 > 0) problem($5 " bytes of stack")
+    if ($4 > ($1 == "attention_dkv_128" ? 16 : 0)) problem($4 " spilled")
+    if ($5 > ($1 == "attention_dkv_128" ? 8 : 0)) problem($5 " bytes of stack")
     if ($6 > shared[$1]) problem($6 " bytes of shared memory, at most " shared[$1])
   }
   END {

@@ -145,7 +145,8 @@ struct MatmulNT {
   bool symmetric;
   DType compute;
   bool b_is_kn = false;
-  Tensor scratch;  // [matmul_scratch_bytes(n, k, compute)] u8
+  Tensor scratch;         // [matmul_scratch_bytes(n, k, compute)] u8
+  Tensor rounded_a = {};  // [2 m k] u8: of a GPU with bf16 and an `a` that is not b; else unused
 };
 int64_t matmul_scratch_bytes(int64_t n, int64_t k, DType compute);
 void matmul_nt(Context& ctx, const MatmulNT& a);

@@ -148,16 +148,18 @@ void newton_schulz_products(const NewtonSchulz& a,
               .compute = a.compute,
               .b_is_kn = true,  // its own transpose, bit by bit; columns are packed faster
               .scratch = product(m, m)});
-    multiply({.c = a.x,
-              .c0 = a.x,
-              .a = rooms.poly,
-              .b = a.x,
-              .alpha = 1,
-              .beta = ka,
-              .symmetric = false,
-              .compute = a.compute,
-              .b_is_kn = true,
-              .scratch = product(n, m)});
+    multiply(
+        {.c = a.x,
+         .c0 = a.x,
+         .a = rooms.poly,
+         .b = a.x,
+         .alpha = 1,
+         .beta = ka,
+         .symmetric = false,
+         .compute = a.compute,
+         .b_is_kn = true,
+         .scratch = product(n, m),
+         .rounded_a = make_tensor(rooms.gram.data, DType::kU8, {2 * m * m})});  // gram is done with
   }
 }
 

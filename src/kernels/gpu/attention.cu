@@ -1,7 +1,7 @@
 // Attention, device side: a wave's scores, its weights, and what they make of the values.
 #include "kernels/gpu/attention_keys.h"
+#include "kernels/gpu/chunk_lines.h"
 #include "kernels/gpu/exp.h"
-#include "kernels/gpu/tile.h"
 
 namespace moraine::gpu {
 inline namespace MR_GPU_SPACE {
@@ -21,7 +21,7 @@ struct AttentionRows {
 template <int kWidth>
 MR_DEVICE AttentionRows<kWidth> start_rows(const AttentionArgs& a, const AttentionTile& tile) {
   AttentionRows<kWidth> r = {};
-  r.position = tile.position + thread() / kWave * kTile;
+  r.position = tile.position + wave() * kTile;
   MR_UNROLL for (int i = 0; i < kLaneRows; ++i) r.largest[i] = from_bits(0xff800000u);
   MR_UNROLL for (int t = 0; t < kWidth / kTile; ++t) {
     r.q[t] = left_tile([&](int i, int c) {
@@ -38,26 +38,31 @@ struct KeyStep {
   int64_t first, end;
 };
 
-// Those of k or v; zeros where there is no key, or no channel.
+// Keys and values of a step; zeros where there is no key, or no channel.
 template <int kWidth>
-MR_DEVICE void load_keys(Shared<BF16> to, const BF16* from, const AttentionArgs& a,
+MR_DEVICE void copy_keys(Shared<Chunk> keys, Shared<Chunk> values, const AttentionArgs& a,
                          const AttentionTile& tile, int64_t first) {
+  constexpr int kChunks = kWidth / kChunk;
   const int64_t g = block_y() / (a.H / a.K);
-  for (int i = thread(); i < kAttentionKeys * kWidth; i += kAttentionWaves * kWave) {
-    const int64_t position = first + i / kWidth, channel = i % kWidth;
-    const bool inside = position < tile.keys && channel < a.d;
-    store(to + (i / kWidth * (kWidth + 8) + i % kWidth),
-          inside ? load(from + ((key_row(a, tile, position) * a.K + g) * a.d + channel)) : BF16{});
-  }
+  const auto *const k = static_cast<const BF16*>(a.k), *const v = static_cast<const BF16*>(a.v);
+  const auto copy = [&](Shared<Chunk> to, const BF16* from) {
+    copy_rows<kAttentionKeys, kChunks, kAttentionWaves * kWave>(
+        to, a.d, lines_are_aligned(from, a.d), [&](int line) -> const BF16* {
+          const int64_t position = first + line;
+          if (position >= tile.keys) return nullptr;
+          return from + (key_row(a, tile, position) * a.K + g) * a.d;
+        });
+  };
+  copy(keys, k);
+  copy(values, v);
 }
 
 template <int kWidth>
-MR_DEVICE void scores(SumTile (&s)[kKeyTiles], const AttentionRows<kWidth>& r, Shared<BF16> keys) {
+MR_DEVICE void scores(SumTile (&s)[kKeyTiles], const AttentionRows<kWidth>& r, Shared<Chunk> keys) {
   MR_UNROLL for (int t = 0; t < kKeyTiles; ++t) {
     MR_UNROLL for (int c = 0; c < kWidth / kTile; ++c) {
-      multiply_add(s[t], r.q[c], right_tile([&](int k, int j) {
-                     return load(keys + ((t * kTile + j) * (kWidth + 8) + c * kTile + k));
-                   }));
+      multiply_add(s[t], r.q[c],
+                   right_of_lines(tile_chunks<kWidth / kChunk>(keys, t * kTile, c * kTile)));
     }
   }
 }
@@ -67,12 +72,15 @@ template <int kWidth, bool kPart>
 MR_DEVICE void weigh(SumTile (&s)[kKeyTiles], AttentionRows<kWidth>& r, Shared<BF16> weights,
                      const AttentionArgs& a, const KeyStep& step) {
   float largest[kLaneRows], shrink[kLaneRows], total[kLaneRows] = {};
+  const Sight near = sight(a, r.position, step.first);
+  const int64_t left = step.end - step.first;
+  const int end = left < kAttentionKeys ? static_cast<int>(left) : kAttentionKeys;
   MR_UNROLL for (int i = 0; i < kLaneRows; ++i) largest[i] = r.largest[i];
   MR_UNROLL for (int t = 0; t < kKeyTiles; ++t) {
     MR_UNROLL for (int e = 0; e < kHeld; ++e) {
       const TileCell c = sum_cell(lane(), e);
-      const int64_t key = step.first + t * kTile + c.column;
-      const bool seen = sees(a, r.position + c.row, key) && (!kPart || key < step.end);
+      const int key = t * kTile + c.column;
+      const bool seen = near.sees(c.row, key) && (!kPart || key < end);
       s[t].v[e] = seen ? s[t].v[e] * a.scale : from_bits(0xff800000u);
       float& most = largest[row_slot(e)];
       most = s[t].v[e] > most ? s[t].v[e] : most;
@@ -103,14 +111,13 @@ MR_DEVICE void weigh(SumTile (&s)[kKeyTiles], AttentionRows<kWidth>& r, Shared<B
 }
 
 template <int kWidth>
-MR_DEVICE void add_values(AttentionRows<kWidth>& r, Shared<BF16> weights, Shared<BF16> values) {
-  MR_UNROLL for (int t = 0; t < kKeyTiles; ++t) {
+MR_DEVICE void add_values(AttentionRows<kWidth>& r, Shared<BF16> weights, Shared<Chunk> values) {
+  MR_ROLLED for (int t = 0; t < kKeyTiles; ++t) {
     const LeftTile left = left_tile(
         [&](int i, int k) { return load(weights + (i * kWeightStride + t * kTile + k)); });
     MR_UNROLL for (int c = 0; c < kWidth / kTile; ++c) {
-      multiply_add(r.o[c], left, right_tile([&](int k, int j) {
-                     return load(values + ((t * kTile + k) * (kWidth + 8) + c * kTile + j));
-                   }));
+      multiply_add(r.o[c], left,
+                   right_of_columns(tile_chunks<kWidth / kChunk>(values, t * kTile, c * kTile)));
     }
   }
 }
@@ -137,30 +144,36 @@ MR_DEVICE void store_rows(const AttentionArgs& a, const AttentionTile& tile,
   }
 }
 
+// The next step's keys and values are on their way while this one's are weighed.
 template <int kWidth, bool kPart>
 MR_DEVICE void attention_tile(const AttentionArgs& a) {
-  MR_SHARED(BF16, keys, kAttentionKeys * (kWidth + 8));
-  MR_SHARED(BF16, values, kAttentionKeys * (kWidth + 8));
+  constexpr int kStep = kAttentionKeys * kWidth / kChunk;
+  MR_SHARED(Chunk, steps, 2 * 2 * kStep);
   MR_SHARED(BF16, weights, kAttentionWaves * kTile * kWeightStride);
-  const Shared<BF16> mine = weights + thread() / kWave * kTile * kWeightStride;
+  const Shared<Chunk> keys = steps;
+  const Shared<BF16> mine = weights + wave() * kTile * kWeightStride;
   const AttentionTile tile = load(a.tiles + block_x());
+  int64_t first = first_seen(a, tile.position) / kAttentionKeys * kAttentionKeys;
+  int now = 0;
+  if (first < tile.keys) copy_keys<kWidth>(keys, keys + kStep, a, tile, first);
+  commit_copies();
   AttentionRows<kWidth> r = start_rows<kWidth>(a, tile);
-  const int64_t seen = first_seen(a, tile.position);
-  for (int64_t first = seen / kAttentionKeys * kAttentionKeys; first < tile.keys;
-       first += kAttentionKeys) {
-    sync_block();
-    load_keys<kWidth>(keys, static_cast<const BF16*>(a.k), a, tile, first);
-    load_keys<kWidth>(values, static_cast<const BF16*>(a.v), a, tile, first);
-    sync_block();
+  for (; first < tile.keys; first += kAttentionKeys) {
+    wait_copies<0>();
+    sync_block();  // all see the step, and all are done with the one before it, which is filled anew
+    const int64_t next = first + kAttentionKeys;
+    const Shared<Chunk> step = keys + now, other = keys + (2 * kStep - now);
+    now = 2 * kStep - now;
+    if (next < tile.keys) copy_keys<kWidth>(other, other + kStep, a, tile, next);
+    commit_copies();
     // The wave's first position sees the farthest back, its last the farthest on.
     const int64_t last = r.position + kTile - 1;
-    if (first > last || (a.window > 0 && first + kAttentionKeys <= r.position - a.window + 1))
-      continue;
+    if (first > last || (a.window > 0 && next <= r.position - a.window + 1)) continue;
     SumTile s[kKeyTiles] = {};
-    scores<kWidth>(s, r, keys);
+    scores<kWidth>(s, r, step);
     weigh<kWidth, kPart>(s, r, mine, a, {first, tile.keys});
     sync_wave();
-    add_values<kWidth>(r, mine, values);
+    add_values<kWidth>(r, mine, step + kStep);
   }
   store_rows<kWidth, kPart>(a, tile, r);
 }

@@ -16,7 +16,8 @@
 // Types:    q, k, v, o all bf16 or all f32; m, l and sums f32.
 // Order:    as above; on tiles sums over k and keys by the generation's rule (matrix_rules.h), sum p by the lanes that
 //           hold a row: one result per generation. Else k and keys ascending, sum p by block_sum.h: one result.
-// Cost:     keys that no position of the 64 sees are not read; every head reads its keys by itself. Not tuned.
+// Cost:     keys that no position of the 64 sees are not read; every head reads its keys by itself, those of the next
+//           step while this one's are weighed (bf16 on tiles).
 #pragma once
 
 #include <cstdint>

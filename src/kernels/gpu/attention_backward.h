@@ -15,7 +15,8 @@
 // Order:    positions and keys are cut at multiples of 64, 32 and 16 counted from the document's start, ascending: a
 //           document has the same bits alone and in any batch. On tiles by the generation's rule (matrix_rules.h): one
 //           result per generation. Else channels, then keys or positions ascending: one result.
-// Cost:     14 d flops for each head and visible pair, S and dP being computed by both kernels. Not tuned.
+// Cost:     14 d flops for each head and visible pair, S and dP being computed by both kernels. Rows come in chunks of
+//           16 bytes, on tiles; nothing else overlaps.
 #pragma once
 
 #include "kernels/gpu/attention.h"

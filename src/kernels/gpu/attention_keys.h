@@ -19,6 +19,20 @@ MR_DEVICE bool sees(const Args& a, int64_t position, int64_t key) {
   return key <= position && (a.window == 0 || key > position - a.window);
 }
 
+// The same of positions and keys near each other, counted from a position and a key that is `ahead` before it.
+struct Sight {
+  int ahead, window;
+  MR_DEVICE bool sees(int position, int key) const {
+    const int last = position + ahead;
+    return key <= last && (window == 0 || key > last - window);
+  }
+};
+template <class Args>
+MR_DEVICE Sight sight(const Args& a, int64_t position, int64_t key) {
+  constexpr int64_t kFar = 1 << 30;
+  return {static_cast<int>(position - key), static_cast<int>(a.window < kFar ? a.window : kFar)};
+}
+
 MR_DEVICE int64_t key_row(const AttentionArgs& a, const AttentionTile& tile, int64_t position) {
   if (a.pages == nullptr) return tile.key_begin + position;
   return load(a.pages + (tile.key_begin + position / a.page_rows)) * a.page_rows +

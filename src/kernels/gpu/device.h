@@ -7,12 +7,20 @@
 //   MR_KERNEL(name, threads, Args a) { }   an entry: a block has `threads` threads; Args: plain numbers and pointers
 //   MR_DEVICE                              before a function that kernels call
 //   MR_SHARED(T, name, count);             name: memory of the block, Shared<T>; holds rubbish until it is written
-//   MR_UNROLL                              before a loop over an array of registers, so that none of it lies in memory
+//   MR_UNROLL, MR_ROLLED                   before a loop over an array of registers, so that none of it lies in memory;
+//                                          before one that is rare and shall take no registers
 //   thread(), block_x(), block_y()         which one this is; lane() = thread() % kWave
 //   sync_block()                           all threads of the block come to this line, and see what was written before
 //   sync_wave()                            the same among the lanes of a wave
 //   shuffle_xor(v, mask)                   v of lane() ^ mask, 0 < mask < 32; all lanes of the wave come to this line
 //   load(p), store(p, v)                   *p, of global or of shared memory; p + i is the i-th from p
+//   copy_async(to, from, inside)           a chunk, 16 bytes of global memory, on its way to shared memory; zeros
+//                                          if not inside: `from` is not read then, and may be anywhere. Until it is
+//                                          waited for, what is there is rubbish
+//   commit_copies(), wait_copies<n>()      what this thread has asked for since its last commit is a group; wait
+//                                          until all its groups but the last n are there: other threads see them
+//                                          behind sync_block()
+//   load_cell(p, i)                        element i of a chunk in shared memory
 //   widen(BF16), narrow(float)             bf16 to f32, and back to nearest even; NaN stays NaN
 //   fused(x, y, z)                         x y + z, rounded once
 //   root(x)                                square root of f32 or f64, rounded to nearest
@@ -29,6 +37,16 @@
 
 #include "tensor/dtype.h"
 
+namespace moraine::gpu {
+
+// What a thread moves at once.
+constexpr int kChunk = 8;
+struct alignas(16) Chunk {
+  BF16 v[kChunk];
+};
+
+}  // namespace moraine::gpu
+
 #if defined(__HIP__)
 #include "kernels/gpu/device_amd.cuh"
 #elif defined(__CUDA__) || defined(__CUDACC__)
@@ -40,7 +58,9 @@
 namespace moraine::gpu {
 inline namespace MR_GPU_SPACE {
 
-MR_DEVICE int lane() { return thread() % kWave; }
+// A quotient of a number that is not negative by a power of two is a shift; compilers do not know that of thread().
+MR_DEVICE int lane() { return static_cast<int>(static_cast<unsigned>(thread()) % kWave); }
+MR_DEVICE int wave() { return static_cast<int>(static_cast<unsigned>(thread()) / kWave); }
 
 MR_DEVICE uint32_t bits_of(float v) { return __builtin_bit_cast(uint32_t, v); }
 MR_DEVICE float from_bits(uint32_t v) { return __builtin_bit_cast(float, v); }

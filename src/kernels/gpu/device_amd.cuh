@@ -7,6 +7,7 @@
 
 #define MR_DEVICE inline __attribute__((device)) __attribute__((always_inline))
 #define MR_UNROLL _Pragma("unroll")
+#define MR_ROLLED _Pragma("unroll 1")
 #define MR_KERNEL(name, threads, ...)                                 \
   extern "C" __attribute__((global))                                  \
   __attribute__((amdgpu_flat_work_group_size(threads, threads))) void \
@@ -50,6 +51,15 @@ MR_DEVICE float shuffle_xor(float v, int mask) {
   return __builtin_bit_cast(float,
                             __builtin_amdgcn_ds_bpermute(4 * from, __builtin_bit_cast(int, v)));
 }
+
+// A chunk goes through registers, and is there when it was asked for.
+MR_DEVICE BF16 load_cell(const Chunk* p, int i) { return p->v[i]; }
+MR_DEVICE void copy_async(Chunk* to, const BF16* from, bool inside) {
+  *to = inside ? *reinterpret_cast<const Chunk*>(from) : Chunk{};
+}
+MR_DEVICE void commit_copies() {}
+template <int kLater>
+MR_DEVICE void wait_copies() {}
 
 MR_DEVICE float fused(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 MR_DEVICE float root(float x) { return __builtin_sqrtf(x); }

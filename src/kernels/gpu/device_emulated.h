@@ -18,6 +18,7 @@
 
 #define MR_DEVICE inline
 #define MR_UNROLL
+#define MR_ROLLED
 #define MR_KERNEL(name, threads, ...) inline void name(__VA_ARGS__)
 #define MR_SHARED(T, name, count) \
   const Shared<T> name { declare_shared(#name, count, sizeof(T), SourceLine::here()), 0 }
@@ -76,6 +77,19 @@ inline float shuffle_xor(float v, int mask, const SourceLine& at = SourceLine::h
   ShuffleLane mine = {v, mask, 0};
   meet_wave(&shuffle_lanes, &mine, at);
   return mine.got;
+}
+
+inline BF16 load_cell(Shared<Chunk> p, int i, const SourceLine& at = SourceLine::here()) {
+  return static_cast<const Chunk*>(read_shared(p.array, p.index, at))->v[i];
+}
+inline void copy_async(Shared<Chunk> to, const BF16* from, bool inside,
+                       const SourceLine& at = SourceLine::here()) {
+  copy_shared_later(to.array, to.index, inside ? from : nullptr, at);
+}
+inline void commit_copies() { commit_shared_copies(); }
+template <int kLater>
+void wait_copies() {
+  wait_shared_copies(kLater);
 }
 
 inline float fused(float x, float y, float z) { return std::fma(x, y, z); }

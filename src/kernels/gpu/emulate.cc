@@ -71,8 +71,18 @@ bool same_line(const SourceLine& a, const SourceLine& b) {
 
 enum class Waits : uint8_t { kNo, kForBlock, kForWave, kEnded };
 
+struct LateCopy {
+  SharedArray* array;
+  int64_t index;
+  const void* from;
+  SourceLine at;
+  int group;
+};
+
 struct Thread {
   EmulatedThread self;
+  std::vector<LateCopy> copies;
+  int copy_groups = 0;  // that were committed
   EmulatedFiber fiber;
   Waits waits = Waits::kNo;
   SourceLine at = {nullptr, 0};      // where it waits
@@ -344,6 +354,30 @@ void* write_shared(SharedArray* array, int64_t index, const SourceLine& at) {
   if (!array->write(index, now)) [[unlikely]]
     here.fault(array->fault_text(index, now, true));
   return array->element(index);
+}
+
+void copy_shared_later(SharedArray* array, int64_t index, const void* from, const SourceLine& at) {
+  std::memset(write_shared(array, index, at), 0xff, static_cast<size_t>(array->element_bytes));
+  Thread& t = block().running();
+  t.copies.push_back({array, index, from, at, t.copy_groups});
+}
+
+void commit_shared_copies() { ++block().running().copy_groups; }
+
+void wait_shared_copies(int later_groups) {
+  Thread& t = block().running();
+  size_t done = 0;
+  for (; done < t.copies.size() && t.copies[done].group < t.copy_groups - later_groups; ++done) {
+    const LateCopy& c = t.copies[done];
+    void* const to = write_shared(c.array, c.index, c.at);
+    const auto bytes = static_cast<size_t>(c.array->element_bytes);
+    if (c.from == nullptr) {
+      std::memset(to, 0, bytes);
+    } else {
+      std::memcpy(to, c.from, bytes);
+    }
+  }
+  t.copies.erase(t.copies.begin(), t.copies.begin() + static_cast<int64_t>(done));
 }
 
 }  // namespace moraine::gpu

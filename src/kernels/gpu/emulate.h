@@ -9,6 +9,7 @@
 //   memory, one writes, and no barrier of the   a.cu:15, and no barrier is between": whatever the order
 //   block or of their wave is between
 //   an index outside a shared array             "shared p[64] of 64: thread 3 reads at a.cu:15"
+//   an element whose copy nobody waited for     rubbish, so a wrong result; read before a barrier it is a race
 //   an element that nobody wrote                "shared p[5] was never written: thread 3 reads at a.cu:15"
 //   threads that wait at different lines,       "threads do not meet: 0 waits for the block at a.cu:10, 5 has ended"
 //   or for one that has ended
@@ -87,5 +88,10 @@ SharedArray* declare_shared(const char* name, int64_t count, int64_t element_byt
 // The element's memory; the access is checked and remembered.
 void* read_shared(SharedArray* array, int64_t index, const SourceLine& at);
 void* write_shared(SharedArray* array, int64_t index, const SourceLine& at);
+// The element is rubbish until the thread waits for the group that the copy is of; then it is what lies at `from`, or
+// zeros for null. Both moments are a write of it.
+void copy_shared_later(SharedArray* array, int64_t index, const void* from, const SourceLine& at);
+void commit_shared_copies();
+void wait_shared_copies(int later_groups);  // for all groups but the last so many
 
 }  // namespace moraine::gpu

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/check.h"
 #include "base/error.h"
 #include "kernels/gpu/test_emulations.h"
@@ -73,6 +75,19 @@ TEST(Emulate, AnIndexOutsideIsNamed) {
   expect_found("before_the_array", {"shared s[-1] of 128: thread 0 writes at test_faults.h:"});
   expect_found("never_written", {"was never written: thread ", " reads at test_faults.h:"});
   expect_found("too_much_shared", {"49168 bytes in all, at most 49152"});
+}
+
+TEST(Emulate, ACopyIsThereForOthersBehindItsWaitAndABarrier) {
+  expect_found("no_barrier_behind_a_copy", {"race on shared s[", "test_faults.h:"});
+  for (const Emulation& e : all_emulations()) {
+    for (const bool fault : {false, true}) {
+      float y[kFaultThreads] = {};
+      const FaultArgs args = {.y = y, .fault = fault};
+      emulate(e, test_kernel(e.wave, "no_wait_for_a_copy"),
+              {.blocks_x = 1, .threads = kFaultThreads}, &args);
+      for (const float v : y) EXPECT_EQ(std::isnan(v), fault) << emulation_text(e);
+    }
+  }
 }
 
 TEST(Emulate, BothLinesOfARaceAreThose) {

@@ -26,43 +26,75 @@ static_assert(gpu::kQuantisedRun == moraine::kQuantisedRun);
 
 // By the pack's format, and of rows in f32, of bf16 with outputs of f32, of bf16.
 constexpr const char* kKernels[4][3] = {
-    {"linear_f32", "linear_bf16_to_f32", "linear_bf16"},
+    {"linear_f32", "", ""},
     {"linear_q8_f32", "linear_q8_bf16_to_f32", "linear_q8_bf16"},
     {"linear_q6_f32", "linear_q6_bf16_to_f32", "linear_q6_bf16"},
     {"linear_q4_f32", "linear_q4_bf16_to_f32", "linear_q4_bf16"}};
+// By ProductSize, and of outputs of f32, of bf16.
+constexpr const char* kTileKernels[3][2] = {{"linear_bf16_to_f32_narrow", "linear_bf16_narrow"},
+                                            {"linear_bf16_to_f32", "linear_bf16"},
+                                            {"linear_bf16_to_f32_large", "linear_bf16_large"}};
 
-const char* kernel_of(const GroupedLinearForward& a) {
-  const bool narrow = a.x.dtype == DType::kBF16;
-  return kKernels[static_cast<int>(a.w.format)]
-                 [narrow ? 1 + static_cast<int>(a.y.dtype == DType::kBF16) : 0];
-}
+constexpr int64_t kBlocksThatFill = 256;  // a device: two for each multiprocessor of an H100
+constexpr int64_t kFewRows = 32;
 
-int threads_of(const GroupedLinearForward& a, int wave) {
-  if (a.w.format != WeightFormat::kPlain) return kQuantisedThreads;
-  return a.x.dtype == DType::kBF16 ? kLinearWaves * wave : kLinearThreadsF32;
+struct LinearLaunch {
+  const char* kernel;
+  int rows, outputs, threads;  // of a block
+};
+
+LinearLaunch linear_launch(Gpu& gpu, const GroupedLinearForward& a, ProductSize size) {
+  const bool narrow_x = a.x.dtype == DType::kBF16, narrow_y = a.y.dtype == DType::kBF16;
+  if (narrow_x && a.w.format == WeightFormat::kPlain) {
+    const ProductShape s = product_shape(size);
+    return {kTileKernels[static_cast<int>(size)][narrow_y ? 1 : 0], s.rows, s.columns,
+            s.waves() * gpu.wave()};
+  }
+  return {kKernels[static_cast<int>(a.w.format)][narrow_x ? 1 + static_cast<int>(narrow_y) : 0],
+          kLinearRows, kLinearOutputs,
+          a.w.format == WeightFormat::kPlain ? kLinearThreadsF32 : kQuantisedThreads};
 }
 
 }  // namespace
 
+ProductSize product_size(int64_t groups, int64_t rows, int64_t columns) {
+  const int64_t of_group = ceil_div(rows, groups);
+  if (of_group <= kFewRows) return ProductSize::kNarrow;
+  const int64_t blocks =
+      groups * ceil_div(of_group, kLargeProduct.rows) * ceil_div(columns, kLargeProduct.columns);
+  return of_group > kProduct.rows && blocks >= kBlocksThatFill ? ProductSize::kLarge
+                                                               : ProductSize::kMiddle;
+}
+
 void pack_matrix(Gpu& gpu, const PackMatrix& a) {
   const PackedMatrix& p = a.packed;
-  const int64_t count = p.groups * p.n * p.k;
-  if (count == 0) return;
+  if (p.groups * p.n * p.k == 0) return;
   MR_CHECK(p.format == WeightFormat::kPlain, "the CPU makes quantised packs");
-  const PackArgs args = {.packed = p.data,
-                         .w = a.w.as<float>(),
-                         .groups = p.groups,
-                         .n = p.n,
-                         .k = p.k,
-                         .transpose = a.transpose};
-  gpu.launch(p.dtype == DType::kBF16 ? "pack_bf16" : "pack_f32",
-             {.blocks_x = ceil_div(count, kPackThreads), .blocks_y = 1, .threads = kPackThreads},
-             &args);
+  const PackArgs args = {
+      .packed = p.data, .w = a.w.as<float>(), .groups = p.groups, .n = p.n, .k = p.k};
+  const bool narrow = p.dtype == DType::kBF16;
+  if (a.transpose) {
+    gpu.launch(narrow ? "pack_transposed_bf16" : "pack_transposed_f32",
+               {.blocks_x = ceil_div(p.n, kPackSquare) * ceil_div(p.k, kPackSquare),
+                .blocks_y = p.groups,
+                .threads = kPackThreads},
+               &args);
+  } else {
+    gpu.launch(narrow ? "pack_bf16" : "pack_f32",
+               {.blocks_x = ceil_div(p.groups * p.n * p.k, kPackThreads),
+                .blocks_y = 1,
+                .threads = kPackThreads},
+               &args);
+  }
 }
 
 void grouped_linear_forward(Gpu& gpu, const GroupedLinearForward& a) {
+  if (a.x.dims[0] == 0 || a.w.n == 0) return;
+  grouped_linear_forward(gpu, a, product_size(a.w.groups, a.x.dims[0], a.w.n));
+}
+
+void grouped_linear_forward(Gpu& gpu, const GroupedLinearForward& a, ProductSize size) {
   const int64_t T = a.x.dims[0], groups = a.w.groups;
-  if (T == 0 || a.w.n == 0) return;
   const bool there = gpu.holds(a.rows.data());
   const int64_t equal = there ? -1 : equal_rows(a.rows);
   const void* rows = there ? a.rows.data() : nullptr;
@@ -77,12 +109,11 @@ void grouped_linear_forward(Gpu& gpu, const GroupedLinearForward& a) {
                            .groups = groups,
                            .n = a.w.n,
                            .k = a.w.k};
+  const LinearLaunch l = linear_launch(gpu, a, size);
   // A group ends in a tile of its own.
-  const int64_t row_tiles = ceil_div(T, kLinearRows) + std::min(groups, T) - 1;
-  gpu.launch(kernel_of(a),
-             {.blocks_x = ceil_div(a.w.n, kLinearOutputs),
-              .blocks_y = row_tiles,
-              .threads = threads_of(a, gpu.wave())},
+  const int64_t row_tiles = ceil_div(T, l.rows) + std::min(groups, T) - 1;
+  gpu.launch(l.kernel,
+             {.blocks_x = ceil_div(a.w.n, l.outputs), .blocks_y = row_tiles, .threads = l.threads},
              &args);
 }
 

@@ -1,4 +1,4 @@
-// Linear on a GPU: a block computes 64 rows by 64 outputs of one group, k in steps of 32 through shared memory.
+// Linear on a GPU: a block computes some rows by some outputs of one group, k in stages through shared memory.
 //
 //   y[t,n] = sum_k x[t,k] w[g,n,k] + bias[g,n], rows t of group g: rows[g] <= t < rows[g+1]
 //
@@ -12,10 +12,13 @@
 // Order:    bf16: k ascending in steps of 16, each rounded as the generation's unit does (matrix_rules.h), zeros after
 //           the last. f32: k ascending, one fused multiply-add each, the same bits on every target. Then the bias.
 //           A row's bits do not depend on T, its place, its group or other rows: no split of k, tiles by constants.
-// Cost:     2 T n k flops; each x is read n / 64 times, each w T / 64 times. Not tuned: elements are loaded one by one.
+// Cost:     2 T n k flops; a block reads its rows of x and of w once: 128 by 128 of them where that gives blocks
+//           enough to fill a device, 16 by 32 of few rows, else 64 by 64. f32 and integers: 64 by 64, not tuned.
 #pragma once
 
 #include <cstdint>
+
+#include "kernels/gpu/product_shape.h"
 
 namespace moraine {
 struct GroupedLinearBackwardInput;  // kernels/linear.h
@@ -29,8 +32,8 @@ namespace moraine::gpu {
 
 class Gpu;
 
-constexpr int kLinearRows = 64, kLinearOutputs = 64, kLinearDepth = 32;  // of a block
-constexpr int kLinearWaves = 4;         // each 32 rows by 32 outputs, of the bf16 kernels
+// Of a block of f32 or integers; bf16: product_shape.h.
+constexpr int kLinearRows = 64, kLinearOutputs = 64, kLinearDepth = 32;
 constexpr int kLinearThreadsF32 = 256;  // each 4 by 4
 
 struct LinearArgs {
@@ -45,17 +48,18 @@ struct LinearArgs {
 
 struct PackArgs {
   void* packed;    // [G, n, k] out; f32 or bf16
-  const float* w;  // [G*n, k], or [G*k, n] if transpose
+  const float* w;  // [G*n, k]; of pack_transposed [G*k, n]
   int64_t groups, n, k;
-  bool transpose;
 };
-constexpr int kPackThreads = 256;
+constexpr int kPackThreads = 256, kPackSquare = 32;
 
 // Tensors and packs in the memory of `gpu`. `rows` are there too, as dispatch_plan left them, or in the host's memory:
 // then they are copied, unless all groups have as many.
 void pack_matrix(Gpu& gpu, const PackMatrix& a);
 void linear_forward(Gpu& gpu, const LinearForward& a);
 void grouped_linear_forward(Gpu& gpu, const GroupedLinearForward& a);
+// bf16 rows and pack; grouped_linear_forward chooses the size.
+void grouped_linear_forward(Gpu& gpu, const GroupedLinearForward& a, ProductSize size);
 void linear_backward_input(Gpu& gpu, const LinearBackwardInput& a);
 void grouped_linear_backward_input(Gpu& gpu, const GroupedLinearBackwardInput& a);
 

@@ -99,6 +99,31 @@ TEST(GpuLinearBackward, MatchesTheReferenceInEveryWaveAndOrder) {
   }
 }
 
+TEST(GpuLinearBackward, LargeBlocksHaveTheSameBits) {
+  for (const LinearBackwardCase& c : {LinearBackwardCase{{70, 0, 33}, 136, 144, DType::kBF16, true},
+                                      LinearBackwardCase{{40}, 130, 35, DType::kBF16, true}}) {
+    for (const MatrixRule rule : {MatrixRule::kSm90, MatrixRule::kCdna3}) {
+      Rig host;
+      const LinearBackwardData data = make_data(host, c);
+      const auto run_sized = [&](GpuRig& rig, ProductSize size, const Tensor& dbias) {
+        LinearBackwardData d = data;
+        for (Tensor* t : {&d.dw, &d.dy, &d.x}) *t = rig.put(*t);
+        d.dbias = dbias;
+        grouped_linear_backward_weight(*rig.gpu, weight_call(d), size);
+        return d.dw;
+      };
+      expect_one_result(orders_of(rule), [&](GpuRig& r) {
+        return run_sized(r, ProductSize::kLarge, r.put(data.dbias));
+      });
+      GpuRig rig(orders_of(rule).front());
+      const Tensor bias = rig.put(data.dbias), large_bias = rig.put(data.dbias);
+      const Tensor middle = rig.get(host, run_sized(rig, ProductSize::kMiddle, bias));
+      EXPECT_SAME_BITS(rig.get(host, run_sized(rig, ProductSize::kLarge, large_bias)), middle);
+      EXPECT_SAME_BITS(rig.get(host, large_bias), rig.get(host, bias));
+    }
+  }
+}
+
 TEST(GpuLinearBackward, OneGroupIsThePlainProduct) {
   Rig host;
   const LinearBackwardData data = make_data(host, {{40}, 20, 35, DType::kBF16, true});

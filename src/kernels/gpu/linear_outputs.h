@@ -19,12 +19,13 @@ MR_DEVICE int64_t group_begin(const LinearArgs& a, int64_t g) {
 }
 
 // Row tiles are counted group by group.
-MR_DEVICE LinearBlock find_block(const LinearArgs& a) {
+MR_DEVICE LinearBlock find_block(const LinearArgs& a, int rows = kLinearRows,
+                                 int outputs = kLinearOutputs) {
   int64_t tile = block_y();
   for (int64_t g = 0; g < a.groups; ++g) {
     const int64_t begin = group_begin(a, g), end = group_begin(a, g + 1);
-    const int64_t tiles = (end - begin + kLinearRows - 1) / kLinearRows;
-    if (tile < tiles) return {g, begin + tile * kLinearRows, end, block_x() * kLinearOutputs};
+    const int64_t tiles = (end - begin + rows - 1) / rows;
+    if (tile < tiles) return {g, begin + tile * rows, end, block_x() * outputs};
     tile -= tiles;
   }
   return {-1, 0, 0, 0};

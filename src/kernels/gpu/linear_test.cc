@@ -1,5 +1,5 @@
 // Linear on an emulated GPU: fails if a product is off, if a group's rows meet another's weight, if a row's bits depend
-// on its company, or if a generation has more than one result.
+// on its company or the size of blocks, or if a generation has more than one result.
 #include "kernels/linear.h"
 
 #include <gtest/gtest.h>
@@ -49,12 +49,16 @@ GroupedLinearForward call(const LinearData& d) {
           .rows = d.rows};
 }
 
-Tensor run(GpuRig& rig, LinearData d) {
+Tensor run(GpuRig& rig, LinearData d, const ProductSize* size = nullptr) {
   d.y = rig.put(d.y);
   d.x = rig.put(d.x);
   d.w = rig.put(d.w);
   d.bias = rig.put(d.bias);
-  grouped_linear_forward(*rig.gpu, call(d));
+  if (size == nullptr) {
+    grouped_linear_forward(*rig.gpu, call(d));
+  } else {
+    grouped_linear_forward(*rig.gpu, call(d), *size);
+  }
   return d.y;
 }
 
@@ -85,6 +89,37 @@ TEST(GpuLinear, MatchesTheReferenceInEveryWaveAndOrder) {
       EXPECT_CLOSE(rig.get(host, run(rig, data)), want.y, tolerance(c.y, c.k));
     }
   }
+}
+
+constexpr ProductSize kSizes[] = {ProductSize::kNarrow, ProductSize::kMiddle, ProductSize::kLarge};
+
+// Blocks of a size are in no bit: several of each, ends within them, widths that are no multiple of a chunk.
+TEST(GpuLinear, EverySizeOfBlocksHasTheSameBits) {
+  for (const LinearCase& c : {LinearCase{{130, 0, 20}, 136, 72, DType::kBF16, DType::kBF16, true},
+                              LinearCase{{17}, 33, 35, DType::kBF16, DType::kF32, false}}) {
+    for (const MatrixRule rule : {MatrixRule::kSm90, MatrixRule::kCdna3}) {
+      Rig host;
+      const LinearData data = make_data(host, c);
+      Tensor first;
+      for (const ProductSize size : kSizes) {
+        const auto run_sized = [&](GpuRig& r) { return run(r, data, &size); };
+        expect_one_result(orders_of(rule), run_sized);
+        GpuRig rig(orders_of(rule).front());
+        const Tensor got = rig.get(host, run_sized(rig));
+        if (size == kSizes[0]) first = got;
+        EXPECT_SAME_BITS(got, first);
+      }
+    }
+  }
+}
+
+TEST(GpuLinear, SizesAreChosenByRowsOfAGroupAndBlocks) {
+  EXPECT_EQ(product_size(1, 1, 8192), ProductSize::kNarrow);
+  EXPECT_EQ(product_size(16, 16 * 32, 8192), ProductSize::kNarrow);
+  EXPECT_EQ(product_size(1, 33, 8192), ProductSize::kMiddle);
+  EXPECT_EQ(product_size(1, 2048, 2047), ProductSize::kLarge);
+  EXPECT_EQ(product_size(1, 2048, 1920), ProductSize::kMiddle);
+  EXPECT_EQ(product_size(16, 16 * 64, 8192), ProductSize::kMiddle);
 }
 
 // Of the product below: one for each generation, no two the same.

@@ -1,20 +1,23 @@
 // LinearWeight, host side.
 #include "kernels/gpu/linear_weight.h"
 
+#include "kernels/ceil_div.h"
 #include "kernels/gpu/runtime.h"
 #include "kernels/linear.h"
 
 namespace moraine::gpu {
-namespace {
-
-int64_t tiles_of(int64_t columns) { return (columns + kLinearOutputs - 1) / kLinearOutputs; }
-
-}  // namespace
-
 void grouped_linear_backward_weight(Gpu& gpu, const GroupedLinearBackwardWeight& a) {
   const int64_t groups = static_cast<int64_t>(a.rows.size()) - 1, n = a.dy.dims[1], k = a.x.dims[1];
+  if (n == 0) return;
+  const ProductSize size = product_size(groups, groups * n, k);
+  grouped_linear_backward_weight(gpu, a, size == ProductSize::kLarge ? size : ProductSize::kMiddle);
+}
+
+void grouped_linear_backward_weight(Gpu& gpu, const GroupedLinearBackwardWeight& a,
+                                    ProductSize size) {
+  const int64_t groups = static_cast<int64_t>(a.rows.size()) - 1, n = a.dy.dims[1], k = a.x.dims[1];
   const bool there = gpu.holds(a.rows.data());
-  if (n == 0 || (!there && a.rows.back() == 0)) return;
+  if (!there && a.rows.back() == 0) return;
   const void* const rows =
       there ? a.rows.data() : gpu.list(a.rows.data(), static_cast<int64_t>(a.rows.size_bytes()));
   const LinearWeightArgs args = {.dw = a.dw.as<float>(),
@@ -24,11 +27,15 @@ void grouped_linear_backward_weight(Gpu& gpu, const GroupedLinearBackwardWeight&
                                  .rows = static_cast<const int64_t*>(rows),
                                  .n = n,
                                  .k = k};
-  const bool tiles = a.dy.dtype == DType::kBF16;
-  gpu.launch(tiles ? "linear_weight_bf16" : "linear_weight_f32",
-             {.blocks_x = k > 0 ? tiles_of(k) : 1,  // the bias has a gradient even so
-              .blocks_y = groups * tiles_of(n),
-              .threads = tiles ? kLinearWaves * gpu.wave() : kLinearThreadsF32},
+  const bool tiles = a.dy.dtype == DType::kBF16, large = size == ProductSize::kLarge;
+  const ProductShape shape = product_shape(size);
+  const char* const of_tiles = large ? "linear_weight_bf16_large" : "linear_weight_bf16";
+  const int outputs = tiles ? shape.rows : kLinearOutputs;
+  const int inputs = tiles ? shape.columns : kLinearOutputs;
+  gpu.launch(tiles ? of_tiles : "linear_weight_f32",
+             {.blocks_x = k > 0 ? ceil_div(k, inputs) : 1,  // the bias has a gradient even so
+              .blocks_y = groups * ceil_div(n, outputs),
+              .threads = tiles ? shape.waves() * gpu.wave() : kLinearThreadsF32},
              &args);
 }
 

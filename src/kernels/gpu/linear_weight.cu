@@ -1,53 +1,45 @@
 // LinearWeight, device side: walk the rows of a group, columns of dy against columns of x, and add.
 #include "kernels/gpu/linear_weight.h"
-#include "kernels/gpu/tile.h"
+#include "kernels/gpu/product_block.h"
 
 namespace moraine::gpu {
 inline namespace MR_GPU_SPACE {
 
-static_assert(kLinearRows == kLinearOutputs, "dy and x are loaded by one function");
 // Of a row in shared memory: the next one begins in other banks.
 constexpr int kColumnStride = kLinearOutputs + 8, kColumnShared = kLinearDepth * kColumnStride;
 
-// Outputs [output, output + 64) by inputs [input, input + 64) of a group.
+// Outputs from `output` by inputs from `input` of a group.
 struct WeightBlock {
   int64_t group, row_begin, row_end, output, input;
 };
 
-MR_DEVICE WeightBlock weight_block(const LinearWeightArgs& a) {
-  const int64_t tiles = (a.n + kLinearOutputs - 1) / kLinearOutputs, group = block_y() / tiles;
-  return {group, load(a.rows + group), load(a.rows + (group + 1)),
-          block_y() % tiles * kLinearOutputs, block_x() * kLinearOutputs};
+MR_DEVICE WeightBlock weight_block(const LinearWeightArgs& a, int outputs, int inputs) {
+  const int64_t tiles = (a.n + outputs - 1) / outputs, group = block_y() / tiles;
+  return {group, load(a.rows + group), load(a.rows + (group + 1)), block_y() % tiles * outputs,
+          block_x() * inputs};
 }
 
 // Columns [begin, begin + 64) of a matrix [.., width], rows [row, row + 32) of those before row_end; zeros elsewhere.
-template <class E>
 struct MatrixColumns {
-  const E* data;
+  const float* data;
   int64_t row_end, width, begin;
 };
-template <class E>
-MR_DEVICE void load_columns(Shared<E> to, const MatrixColumns<E>& from, int64_t row, int threads) {
-  for (int i = thread(); i < kLinearDepth * kLinearOutputs; i += threads) {
+MR_DEVICE void load_columns(Shared<float> to, const MatrixColumns& from, int64_t row) {
+  for (int i = thread(); i < kLinearDepth * kLinearOutputs; i += kLinearThreadsF32) {
     const int64_t t = row + i / kLinearOutputs, column = from.begin + i % kLinearOutputs;
     const bool inside = t < from.row_end && column < from.width;
     store(to + (i / kLinearOutputs * kColumnStride + i % kLinearOutputs),
-          inside ? load(from.data + (t * from.width + column)) : E{});
+          inside ? load(from.data + (t * from.width + column)) : 0.0f);
   }
 }
 
 // The gradient of the bias, of the first block of inputs: a thread takes an output.
-MR_DEVICE bool has_bias(const LinearWeightArgs& a, const WeightBlock& b) {
-  return a.dbias != nullptr && b.input == 0 && thread() < kLinearOutputs;
+MR_DEVICE bool has_bias(const LinearWeightArgs& a, const WeightBlock& b, int outputs) {
+  return a.dbias != nullptr && b.input == 0 && thread() < outputs;
 }
-template <class E>
-MR_DEVICE float add_bias(float sum, Shared<E> dy) {
-  for (int t = 0; t < kLinearDepth; ++t) sum += widen(load(dy + (t * kColumnStride + thread())));
-  return sum;
-}
-MR_DEVICE void store_bias(const LinearWeightArgs& a, const WeightBlock& b, float sum) {
+MR_DEVICE void store_bias(const LinearWeightArgs& a, const WeightBlock& b, int outputs, float sum) {
   const int64_t output = b.output + thread(), at = b.group * a.n + output;
-  if (has_bias(a, b) && output < a.n) store(a.dbias + at, load(a.dbias + at) + sum);
+  if (has_bias(a, b, outputs) && output < a.n) store(a.dbias + at, load(a.dbias + at) + sum);
 }
 
 MR_DEVICE void add_weight(const LinearWeightArgs& a, const WeightBlock& b, int row, int column,
@@ -58,67 +50,66 @@ MR_DEVICE void add_weight(const LinearWeightArgs& a, const WeightBlock& b, int r
   store(at, load(at) + v);
 }
 
-// A quarter of the block for each wave: 2 x 2 tiles.
-MR_DEVICE void multiply_columns(SumTile (&sum)[2][2], Shared<BF16> dy, Shared<BF16> x) {
-  const int quarter = thread() / kWave;
-  const Shared<BF16> outputs = dy + quarter / 2 * 2 * kTile, inputs = x + quarter % 2 * 2 * kTile;
-  MR_UNROLL for (int begin = 0; begin < kLinearDepth; begin += kTile) {
-    LeftTile left[2];
-    RightTile right[2];
-    MR_UNROLL for (int t = 0; t < 2; ++t) {
-      left[t] = left_tile([&](int i, int row) {
-        return load(outputs + ((begin + row) * kColumnStride + t * kTile + i));
-      });
-      right[t] = right_tile([&](int row, int j) {
-        return load(inputs + ((begin + row) * kColumnStride + t * kTile + j));
-      });
-    }
-    MR_UNROLL for (int i = 0; i < 2; ++i) {
-      MR_UNROLL for (int j = 0; j < 2; ++j) multiply_add(sum[i][j], left[i], right[j]);
-    }
+// The sums of a block that is whole: what was there is on its way for a row of tiles before the first of it is stored.
+template <ProductShape S>
+MR_DEVICE void add_whole(const LinearWeightArgs& a, const WeightBlock& b, WaveSums<S>& sums) {
+  const TileCell first = sums.first_cell();
+  float* const dw = a.dw + ((b.group * a.n + b.output + first.row) * a.k + b.input + first.column);
+  MR_UNROLL for (int i = 0; i < sums.kDown; ++i) {
+    sums.each_run_of(i, [&](float* v, int down, int across) {
+      const SumRun<float> before = load_run(dw + (down * a.k + across));
+      MR_UNROLL for (int e = 0; e < kSumRun; ++e) v[e] = before.v[e] + v[e];
+    });
+    sums.each_run_of(i, [&](const float* v, int down, int across) {
+      SumRun<float> run;
+      MR_UNROLL for (int e = 0; e < kSumRun; ++e) run.v[e] = v[e];
+      store_run(dw + (down * a.k + across), run);
+    });
   }
 }
 
+template <ProductShape S>
 MR_DEVICE void weight_tiles(const LinearWeightArgs& a) {
-  MR_SHARED(BF16, dy, kColumnShared);
-  MR_SHARED(BF16, x, kColumnShared);
-  const WeightBlock b = weight_block(a);
+  using Outputs = ColumnsOperand<S.rows, S.depth, product_threads<S>()>;
+  using Inputs = ColumnsOperand<S.columns, S.depth, product_threads<S>()>;
+  static_assert(S.rows <= product_threads<S>(), "a thread takes an output of the bias");
+  const WeightBlock b = weight_block(a, S.rows, S.columns);
   if (b.row_begin == b.row_end) return;
-  const MatrixColumns<BF16> outputs = {static_cast<const BF16*>(a.dy), b.row_end, a.n, b.output};
-  const MatrixColumns<BF16> inputs = {static_cast<const BF16*>(a.x), b.row_end, a.k, b.input};
-  SumTile sum[2][2] = {};
+  const Outputs dy({static_cast<const BF16*>(a.dy), b.row_begin, b.row_end, a.n}, b.output);
+  const Inputs x({static_cast<const BF16*>(a.x), b.row_begin, b.row_end, a.k}, b.input);
+  WaveSums<S> sums = {};
+  const bool any = b.output + sums.row() < a.n && b.input + sums.column() < a.k;
+  const bool with_bias = has_bias(a, b, S.rows);
   float bias = 0;
-  for (int64_t t = b.row_begin; t < b.row_end; t += kLinearDepth) {
-    load_columns<BF16>(dy, outputs, t, kLinearWaves * kWave);
-    load_columns<BF16>(x, inputs, t, kLinearWaves * kWave);
-    sync_block();
-    multiply_columns(sum, dy, x);
-    if (has_bias(a, b)) bias = add_bias<BF16>(bias, dy);
-    sync_block();
+  add_product<S>(sums, dy, x, {b.row_end - b.row_begin, any}, [&](Shared<Chunk> stage) {
+    if (!with_bias) return;
+    MR_ROLLED for (int t = 0; t < S.depth; ++t) {
+      const int place = chunk_place<Outputs::kChunks>(t, thread() / kChunk);
+      bias += widen(load_cell(stage + place, thread() % kChunk));
+    }
+  });
+  if (b.output + S.rows <= a.n && b.input + S.columns <= a.k && runs_are_aligned(a.dw, a.k)) {
+    add_whole<S>(a, b, sums);
+  } else if (any) {
+    sums.each([&](int row, int column, float v) { add_weight(a, b, row, column, v); });
   }
-  const int quarter = thread() / kWave;
-  MR_UNROLL for (int i = 0; i < 4; ++i) {
-    const int row = (quarter / 2 * 2 + i / 2) * kTile, column = (quarter % 2 * 2 + i % 2) * kTile;
-    each_sum(sum[i / 2][i % 2],
-             [&](int r, int c, float v) { add_weight(a, b, row + r, column + c, v); });
-  }
-  store_bias(a, b, bias);
+  store_bias(a, b, S.rows, bias);
 }
 
 // 4 x 4 elements for each thread.
 MR_DEVICE void weight_fused(const LinearWeightArgs& a) {
   MR_SHARED(float, dy, kColumnShared);
   MR_SHARED(float, x, kColumnShared);
-  const WeightBlock b = weight_block(a);
+  const WeightBlock b = weight_block(a, kLinearOutputs, kLinearOutputs);
   if (b.row_begin == b.row_end) return;
-  const MatrixColumns<float> outputs = {static_cast<const float*>(a.dy), b.row_end, a.n, b.output};
-  const MatrixColumns<float> inputs = {static_cast<const float*>(a.x), b.row_end, a.k, b.input};
+  const MatrixColumns outputs = {static_cast<const float*>(a.dy), b.row_end, a.n, b.output};
+  const MatrixColumns inputs = {static_cast<const float*>(a.x), b.row_end, a.k, b.input};
   const int row = thread() / 16 * 4, column = thread() % 16 * 4;
   float sum[4][4] = {};
   float bias = 0;
   for (int64_t begin = b.row_begin; begin < b.row_end; begin += kLinearDepth) {
-    load_columns<float>(dy, outputs, begin, kLinearThreadsF32);
-    load_columns<float>(x, inputs, begin, kLinearThreadsF32);
+    load_columns(dy, outputs, begin);
+    load_columns(x, inputs, begin);
     sync_block();
     for (int t = 0; t < kLinearDepth; ++t) {
       float left[4], right[4];
@@ -130,16 +121,23 @@ MR_DEVICE void weight_fused(const LinearWeightArgs& a) {
         sum[i / 4][i % 4] = fused(left[i / 4], right[i % 4], sum[i / 4][i % 4]);
       }
     }
-    if (has_bias(a, b)) bias = add_bias<float>(bias, dy);
+    if (has_bias(a, b, kLinearOutputs)) {
+      for (int t = 0; t < kLinearDepth; ++t) bias += load(dy + (t * kColumnStride + thread()));
+    }
     sync_block();
   }
   MR_UNROLL for (int i = 0; i < 16; ++i) {
     add_weight(a, b, row + i / 4, column + i % 4, sum[i / 4][i % 4]);
   }
-  store_bias(a, b, bias);
+  store_bias(a, b, kLinearOutputs, bias);
 }
 
-MR_KERNEL(linear_weight_bf16, kLinearWaves* kWave, LinearWeightArgs a) { weight_tiles(a); }
+MR_KERNEL(linear_weight_bf16, kProduct.waves() * kWave, LinearWeightArgs a) {
+  weight_tiles<kProduct>(a);
+}
+MR_KERNEL(linear_weight_bf16_large, kLargeProduct.waves() * kWave, LinearWeightArgs a) {
+  weight_tiles<kLargeProduct>(a);
+}
 MR_KERNEL(linear_weight_f32, kLinearThreadsF32, LinearWeightArgs a) { weight_fused(a); }
 
 }  // namespace MR_GPU_SPACE

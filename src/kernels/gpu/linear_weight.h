@@ -1,4 +1,4 @@
-// LinearWeight: gradients of weights on a GPU: a block takes 64 outputs by 64 inputs of a group, rows in steps of 32.
+// LinearWeight: gradients of weights on a GPU: a block takes outputs by inputs of a group, rows in stages.
 //
 //   dw[g,n,k] += sum_t dy[t,n] x[t,k] ; dbias[g,n] += sum_t dy[t,n], rows t of group g: rows[g] <= t < rows[g+1]
 //
@@ -7,7 +7,7 @@
 // Order:    t ascending from the group's first row, zeros after its last; bf16 in steps of 16, each rounded as the
 //           generation's unit does (matrix_rules.h); f32 one fused multiply-add each; dbias one addition each. What was
 //           there is added last. A function of the group's rows only; f32 and dbias the same bits on every target.
-// Cost:     2 T n k flops; each dy is read k / 64 times, each x n / 64 times. Not tuned.
+// Cost:     2 T n k flops; blocks as linear.h has them, 128 by 128 or 64 by 64.
 #pragma once
 
 #include <cstdint>
@@ -36,5 +36,8 @@ struct LinearWeightArgs {
 // are a list of the GPU's.
 void linear_backward_weight(Gpu& gpu, const LinearBackwardWeight& a);
 void grouped_linear_backward_weight(Gpu& gpu, const GroupedLinearBackwardWeight& a);
+// bf16; the function above chooses the size. Not kNarrow.
+void grouped_linear_backward_weight(Gpu& gpu, const GroupedLinearBackwardWeight& a,
+                                    ProductSize size);
 
 }  // namespace moraine::gpu

@@ -28,6 +28,8 @@ constexpr MatmulCase kMatmulCases[] = {
     {30, 66, 30, DType::kF32, true, true},
     {70, 70, 20, DType::kBF16, false, true, true},  // blocks on and above the diagonal
     {70, 70, 20, DType::kF32, false, true, true},
+    {64, 128, 40, DType::kBF16, false, true},         // blocks that are whole
+    {128, 128, 24, DType::kBF16, false, true, true},  // one of them is mirrored
 };
 
 MatmulNT make_data(Rig& rig, const MatmulCase& c) {
@@ -45,7 +47,7 @@ MatmulNT make_data(Rig& rig, const MatmulCase& c) {
   return a;
 }
 
-Tensor run(GpuRig& rig, MatmulNT a, bool in_place) {
+Tensor run(GpuRig& rig, MatmulNT a, bool in_place, const ProductSize* size = nullptr) {
   Rig host;
   const bool same = a.a.data == a.b.data;
   for (Tensor* t : {&a.c, &a.c0, &a.a, &a.b}) *t = rig.put(*t);
@@ -56,7 +58,12 @@ Tensor run(GpuRig& rig, MatmulNT a, bool in_place) {
   }
   a.scratch =
       rig.put(host.zeros({matmul_scratch_bytes(a.c.dims[1], a.a.dims[1], a.compute)}, DType::kU8));
-  matmul_nt(*rig.gpu, a);
+  if (!same) a.rounded_a = rig.put(host.zeros({2 * a.a.count()}, DType::kU8));
+  if (size == nullptr) {
+    matmul_nt(*rig.gpu, a);
+  } else {
+    matmul_nt(*rig.gpu, a, *size);
+  }
   return a.c;
 }
 
@@ -73,6 +80,35 @@ TEST(GpuMatmul, MatchesTheReferenceInEveryWaveAndOrder) {
       GpuRig rig(e);
       EXPECT_CLOSE(rig.get(host, run(rig, data, c.in_place)), want.c,
                    tolerance(DType::kF32, c.k + 2));
+    }
+  }
+}
+
+// Newton-Schulz's second product: a is b and its own transpose, so nobody transposes it.
+TEST(GpuMatmul, AProductOfASymmetricMatrixWithItselfNeedsNoTranspose) {
+  Rig host;
+  MatmulNT data = make_data(host, {40, 40, 40, DType::kBF16, true, false, true});
+  float* const a = data.a.as<float>();
+  for (int64_t i = 0; i < 40; ++i) {
+    for (int64_t j = 0; j < i; ++j) a[i * 40 + j] = a[j * 40 + i];
+  }
+  MatmulNT want = data;
+  want.c = host.copy(data.c);
+  ref::matmul_nt(want);
+  GpuRig rig({.wave = 32});
+  EXPECT_CLOSE(rig.get(host, run(rig, data, false)), want.c, tolerance(DType::kF32, 42));
+}
+
+TEST(GpuMatmul, LargeBlocksHaveTheSameBits) {
+  const ProductSize large = ProductSize::kLarge, middle = ProductSize::kMiddle;
+  for (const MatmulCase& c : {MatmulCase{256, 256, 40, DType::kBF16, false, false, true},
+                              MatmulCase{130, 128, 33, DType::kBF16, true}}) {
+    Rig host;
+    const MatmulNT data = make_data(host, c);
+    for (const MatrixRule rule : {MatrixRule::kSm90, MatrixRule::kCdna3}) {
+      GpuRig rig(orders_of(rule).front());
+      EXPECT_SAME_BITS(rig.get(host, run(rig, data, false, &large)),
+                       rig.get(host, run(rig, data, false, &middle)));
     }
   }
 }

@@ -175,12 +175,8 @@ void pack_into_four(int64_t count) {
   const std::unique_ptr<Gpu> gpu = emulate_gpu({});
   const std::vector<float> in(static_cast<size_t>(count), 1.0f);
   const GpuMemory w(*gpu, in.data(), count * 4), packed(*gpu, 16);
-  const PackArgs args = {.packed = packed.data(),
-                         .w = w.as<float>(),
-                         .groups = 1,
-                         .n = 1,
-                         .k = count,
-                         .transpose = false};
+  const PackArgs args = {
+      .packed = packed.data(), .w = w.as<float>(), .groups = 1, .n = 1, .k = count};
   gpu->launch("pack_f32", {.blocks_x = 1, .blocks_y = 1, .threads = kPackThreads}, &args);
 }
 

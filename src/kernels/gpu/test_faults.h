@@ -100,6 +100,30 @@ MR_KERNEL(wave_barrier_only, kFaultThreads, FaultArgs a) {
   store(a.y + thread(), load(s + other % kFaultThreads));
 }
 
+// Chunks of eight numbers from the output's own begin, which the host has filled: with the fault nobody waits for them.
+MR_KERNEL(no_wait_for_a_copy, kFaultThreads, FaultArgs a) {
+  MR_SHARED(Chunk, s, kFaultThreads);
+  copy_async(s + thread(), reinterpret_cast<const BF16*>(a.y), false);
+  commit_copies();
+  if (a.fault) {
+    wait_copies<1>();
+  } else {
+    wait_copies<0>();
+  }
+  sync_block();
+  store(a.y + thread(), 1 + widen(load_cell(s + (thread() + 1) % kFaultThreads, 3)));
+}
+
+// One's own copy is there behind one's own wait; another thread's behind a barrier.
+MR_KERNEL(no_barrier_behind_a_copy, kFaultThreads, FaultArgs a) {
+  MR_SHARED(Chunk, s, kFaultThreads);
+  copy_async(s + thread(), reinterpret_cast<const BF16*>(a.y), false);
+  commit_copies();
+  wait_copies<0>();
+  const int other = (thread() + (a.fault ? 1 : 0)) % kFaultThreads;
+  store(a.y + thread(), 1 + widen(load_cell(s + other, 3)));
+}
+
 MR_KERNEL(too_much_shared, kFaultThreads, FaultArgs a) {
   MR_SHARED(float, s, kSharedBytes / 4);
   store(s + thread(), 1.0f);
@@ -123,6 +147,8 @@ inline const EmulatedEntry kFaultKernels[] = {
     MR_EMULATED(no_wave_barrier, FaultArgs),
     MR_EMULATED(shuffle_is_no_barrier, FaultArgs),
     MR_EMULATED(wave_barrier_only, FaultArgs),
+    MR_EMULATED(no_wait_for_a_copy, FaultArgs),
+    MR_EMULATED(no_barrier_behind_a_copy, FaultArgs),
     MR_EMULATED(too_much_shared, FaultArgs),
 };
 

@@ -13,6 +13,11 @@
 // So a row of a sum is held by the lanes that differ in the bits of kRowLanes - 1: 16 lanes with one cell each of 4
 // rows, or 4 lanes with four cells each of 2.
 //
+//   left_of_lines(at), right_of_lines(at)        of chunks in shared memory: at(line, half) is the chunk of k 8 half ..
+//                                                8 half + 7 of row i, or column j, `line`
+//   left_of_columns(at), right_of_columns(at)    at(line, half): that of i, or j, 8 half .. 8 half + 7 at k = line
+//                                                All lanes of the wave come to these lines
+//
 // Types:    a, b bf16; c f32. How the sum rounds is the generation's (matrix_rules.h), a function of k alone.
 // Source:   AMD Instinct MI200 and MI300 instruction set manuals, matrix layouts; PTX ISA, mma.m16n8k16 with .bf16.
 //           emulated_tile.cc has them a second time, as a map from cells to lanes.
@@ -86,6 +91,28 @@ MR_DEVICE void each_sum(const SumTile& t, const Put& put) {
     const TileCell c = sum_cell(lane(), e);
     put(c.row, c.column, t.v[e]);
   }
+}
+
+// Elements e, e + 1 .. of a lane that are next to each other in a row, e a multiple of it.
+constexpr int kSumRun = kWave == 64 ? 1 : 2;
+template <class E>
+struct alignas(kSumRun * sizeof(E)) SumRun {
+  E v[kSumRun];
+};
+// Whether all runs of a matrix with lines of `width` that begin at an even column may be moved at once.
+template <class E>
+MR_DEVICE bool runs_are_aligned(const E* data, int64_t width) {
+  return (reinterpret_cast<uintptr_t>(data) | static_cast<uint64_t>(width) * sizeof(E)) %
+             sizeof(SumRun<E>) ==
+         0;
+}
+template <class E>
+MR_DEVICE SumRun<E> load_run(const E* p) {
+  return load(reinterpret_cast<const SumRun<E>*>(p));
+}
+template <class E>
+MR_DEVICE void store_run(E* p, const SumRun<E>& run) {
+  store(reinterpret_cast<SumRun<E>*>(p), run);
 }
 
 // Over the lanes that hold a row: the largest, the sum. The same bits in each of them.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/gpu/tile.h"
+#include "kernels/gpu/tile_cells.h"
 
 namespace moraine::gpu {
 inline namespace MR_GPU_SPACE {

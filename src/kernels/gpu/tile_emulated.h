@@ -3,6 +3,7 @@
 
 #include "kernels/gpu/emulated_tile.h"
 #include "kernels/gpu/tile.h"
+#include "kernels/gpu/tile_cells.h"
 
 namespace moraine::gpu {
 inline namespace MR_GPU_SPACE {

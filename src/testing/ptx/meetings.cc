@@ -1,9 +1,13 @@
 // Fragments become matrices, which are multiplied cell by cell.
 #include "testing/ptx/meetings.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <iterator>
+#include <string>
 
 #include "testing/ptx/warp.h"
 
@@ -47,6 +51,43 @@ void ptx_multiply(PtxWarp& w, const PtxInstruction& in, uint32_t) {
   }
   for (size_t i = 0; i < 4; ++i)
     std::copy(std::begin(d[i]), std::end(d[i]), w.row<float>(in.slots[i]));
+}
+
+namespace {
+
+void load_matrices(PtxWarp& w, const PtxInstruction& in, bool transposed) {
+  uint16_t rows[kPtxLanes][8];
+  for (int lane = 0; lane < kPtxLanes; ++lane) {
+    const uint64_t at = w.row<uint64_t>(in.slots[4])[lane] + static_cast<uint64_t>(in.offset);
+    if (at % 16 != 0) fail_ptx(w, in, lane, fmt::format("{:#x} is not a multiple of 16", at));
+    const PtxAccess who = {
+        .thread = w.thread(lane), .warp = w.index, .warp_epoch = w.epoch, .line = in.from->line};
+    std::string wrong;
+    const uint8_t* const row = w.block->shared.read(at, 16, who, wrong);
+    if (row == nullptr) fail_ptx(w, in, lane, wrong);
+    std::memcpy(rows[lane], row, 16);
+  }
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    const auto element = [&](int row, int column) {
+      return static_cast<uint32_t>(rows[8 * matrix + row][column]);
+    };
+    uint32_t* const to = w.row<uint32_t>(in.slots[static_cast<size_t>(matrix)]);
+    for (int lane = 0; lane < kPtxLanes; ++lane) {
+      const int major = lane >> 2, minor = 2 * (lane & 3);
+      const uint32_t low = transposed ? element(minor, major) : element(major, minor),
+                     high = transposed ? element(minor + 1, major) : element(major, minor + 1);
+      to[lane] = low | high << 16;
+    }
+  }
+}
+
+}  // namespace
+
+void ptx_load_matrices(PtxWarp& w, const PtxInstruction& in, uint32_t) {
+  load_matrices(w, in, false);
+}
+void ptx_load_transposed(PtxWarp& w, const PtxInstruction& in, uint32_t) {
+  load_matrices(w, in, true);
 }
 
 }  // namespace moraine::testing

@@ -108,6 +108,10 @@ template <class T>
 T bit_xor(T a, T b) {
   return static_cast<T>(a ^ b);
 }
+template <class T>
+T bit_not(T a) {
+  return static_cast<T>(~a);
+}
 bool both(bool a, bool b) { return a && b; }
 bool either(bool a, bool b) { return a || b; }
 template <class T>
@@ -291,6 +295,7 @@ const PtxOperation kOperations[] = {
     row<square_root<double>>("sqrt.rn.f64"),
     divided<quotient<u32>>("div.u32"),
     divided<quotient<s64>>("div.s64"),
+    divided<quotient<u64>>("div.u64"),
     divided<remainder_of<u32>>("rem.u32"),
     divided<remainder_of<s64>>("rem.s64"),
     row<negate<u64>>("neg.s64"),
@@ -310,6 +315,8 @@ const PtxOperation kOperations[] = {
     row<bit_or<u32>>("or.b32"),
     row<bit_or<u64>>("or.b64"),
     row<bit_xor<u32>>("xor.b32"),
+    row<bit_not<u32>>("not.b32"),
+    row<bit_not<u64>>("not.b64"),
     row<shift_left<u16>>("shl.b16"),
     row<shift_left<u32>>("shl.b32"),
     row<shift_left<u64>>("shl.b64"),
@@ -328,7 +335,10 @@ const PtxOperation kOperations[] = {
     row<same<u64>>("mov.u64"),
     row<same<u64>>("mov.b64"),
     row<same<u64>>("mov.f64"),
-    row<same<u64>>("cvta.to.global.u64"),  // addresses are the same in both
+    row<same<u64>>("cvta.to.global.u64"),  // addresses are the same in all spaces here
+    row<same<u64>>("cvta.global.u64"),
+    row<same<u64>>("cvta.shared.u64"),
+    row<same<u64>>("cvta.to.shared.u64"),
     row<chosen<u32>>("selp.b32"),
     row<chosen<u32>>("selp.f32"),
     row<chosen<u64>>("selp.b64"),
@@ -339,9 +349,11 @@ const PtxOperation kOperations[] = {
     row<equal<u32>>("setp.eq.s32"),
     row<different<u32>>("setp.ne.s32"),
     row<below<s32>>("setp.lt.s32"),
+    row<at_most<s32>>("setp.le.s32"),
     row<above<s32>>("setp.gt.s32"),
     row<at_least<s32>>("setp.ge.s32"),
     row<below<u32>>("setp.lt.u32"),
+    row<at_most<u32>>("setp.le.u32"),
     row<above<u32>>("setp.gt.u32"),
     row<equal<u64>>("setp.eq.s64"),
     row<different<u64>>("setp.ne.s64"),

@@ -9,13 +9,16 @@
 
 #include "base/error.h"
 #include "testing/ptx/accesses.h"
+#include "testing/ptx/copies.h"
 #include "testing/ptx/meetings.h"
 #include "testing/ptx/operations.h"
 
 namespace moraine::testing {
 namespace {
 
-constexpr std::string_view kMultiply = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32";
+constexpr std::string_view kMultiply = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+                           kLoadMatrices = "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
+                           kLoadTransposed = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16";
 
 // Of a lane: 0 for a predicate, -1 for what is not a type.
 int32_t type_bytes(std::string_view type) {
@@ -183,7 +186,8 @@ class PtxAssembler {
       in.guard = p.slot;
       in.guard_negated = s.guard_negated;
     }
-    if (control(s, in) || meeting(s, in) || vector_move(s, in) || access(s, in)) return in;
+    if (control(s, in) || meeting(s, in) || vector_move(s, in) || copy(s, in) || access(s, in))
+      return in;
     const PtxOperation* const o = find_ptx_operation(s.opcode);
     if (o == nullptr) fail(s, "no such opcode with these modifiers is known here");
     want_operands(s, static_cast<size_t>(o->operands));
@@ -234,6 +238,8 @@ class PtxAssembler {
       for (size_t i = 1; i < 4; ++i) in.slots[i] = input(s, s.operands[i], 4);
     } else if (s.opcode == kMultiply) {
       multiply(s, in);
+    } else if (s.opcode == kLoadMatrices || s.opcode == kLoadTransposed) {
+      load_matrices(s, in);
     } else {
       return false;
     }
@@ -251,6 +257,47 @@ class PtxAssembler {
       if (v.size() != (i == 2 ? 2u : 4u)) fail(s, "wanted vectors of 4, 4, 2 and 4 registers");
       for (const PtxOperand& o : v) in.slots[slot++] = i == 0 ? output(s, o, 4) : input(s, o, 4);
     }
+  }
+
+  void load_matrices(const PtxStatement& s, PtxInstruction& in) {
+    want_operands(s, 2);
+    in.flow = PtxFlow::kMeetWarp;
+    in.run = s.opcode == kLoadMatrices ? ptx_load_matrices : ptx_load_transposed;
+    const std::vector<PtxOperand>& v = s.operands[0].elements;
+    if (v.size() != 4) fail(s, "wanted a vector of 4 registers");
+    for (size_t i = 0; i < 4; ++i) in.slots[i] = output(s, v[i], 4);
+    in.slots[4] = base_of(s, s.operands[1]);
+    in.offset = s.operands[1].bits;
+  }
+
+  int32_t base_of(const PtxStatement& s, const PtxOperand& address) {
+    if (address.kind != PtxOperandKind::kAddress) fail(s, "wanted an address");
+    PtxOperand base = address;
+    base.kind = PtxOperandKind::kName;
+    return input(s, base, 8);
+  }
+
+  bool copy(const PtxStatement& s, PtxInstruction& in) {
+    if (s.opcode == "cp.async.commit_group") {
+      want_operands(s, 0);
+      in.run = ptx_commit_group;
+    } else if (s.opcode == "cp.async.wait_group") {
+      want_operands(s, 1);
+      in.run = ptx_wait_group;
+      in.slots[0] = input(s, s.operands[0], 4);
+    } else if (s.opcode == "cp.async.cg.shared.global") {
+      want_operands(s, 4);
+      want_number(s, s.operands[2], kPtxChunk);
+      in.run = ptx_copy_async;
+      for (size_t i = 0; i < 2; ++i) {
+        if (s.operands[i].bits != 0) fail(s, "an offset is not known here");
+        in.slots[i] = base_of(s, s.operands[i]);
+      }
+      in.slots[2] = input(s, s.operands[3], 4);
+    } else {
+      return false;
+    }
+    return true;
   }
 
   // mov.b32 {low, high}, r; and mov.b32 r, {low, high}
@@ -275,7 +322,6 @@ class PtxAssembler {
     want_operands(s, 2);
     const PtxOperand& address = s.operands[kind.is_load ? 1 : 0];
     const PtxOperand& value = s.operands[kind.is_load ? 0 : 1];
-    if (address.kind != PtxOperandKind::kAddress) fail(s, "wanted an address");
     std::vector<PtxOperand> elements = value.elements;
     if (value.kind != PtxOperandKind::kVector) elements = {value};
     if (static_cast<int32_t>(elements.size()) != kind.count)
@@ -286,13 +332,12 @@ class PtxAssembler {
     if (in.run == nullptr) fail(s, fmt::format("not known here with registers of {} bytes", bytes));
     in.count = kind.count;
     in.offset = address.bits;
-    PtxOperand base = address;
-    base.kind = PtxOperandKind::kName;
+    const int32_t base = base_of(s, address);
     size_t slot = 0;
-    if (!kind.is_load) in.slots[slot++] = input(s, base, 8);
+    if (!kind.is_load) in.slots[slot++] = base;
     for (const PtxOperand& o : elements)
       in.slots[slot++] = kind.is_load ? output(s, o, bytes) : input(s, o, bytes);
-    if (kind.is_load) in.slots[slot] = input(s, base, 8);
+    if (kind.is_load) in.slots[slot] = base;
     return true;
   }
 

@@ -147,6 +147,8 @@ void begin_warp(PtxWarp& w) {
   w.running = kAllLanes;
   w.waiting = w.at_barrier = 0;
   w.epoch = 0;
+  w.copies.clear();
+  w.copy_groups = {};
   w.pc = {};
 }
 

@@ -182,6 +182,13 @@ TEST(PtxRun, WholeNumbersAndComparisonsAreAsTheSpecificationSays) {
       {"dp4a.s32.s32 %r1, %r2, %r3, 0x7fffffff;", "%r", 1, 1, 0x80000000},
       {"max.s32 %r1, %r2, %r3;", "%r", 0xffffffff, 2, 2},
       {"max.u32 %r1, %r2, %r3;", "%r", 0xffffffff, 2, 0xffffffff},
+      {"not.b32 %r1, %r2;", "%r", 0x0f, 0, 0xfffffff0},
+      {"not.b64 %rd7, %rd2;", "%rd", 0x0f, 0, 0xfffffffffffffff0},
+      {"div.u64 %rd7, %rd2, %rd3;", "%rd", uint64_t(-2), 3, 0x5555555555555554},
+      {"setp.le.s32 %p1, %r2, %r3;", "%p", 0xffffffff, 0, 1},
+      {"setp.le.s32 %p1, %r2, %r3;", "%p", 5, 5, 1},
+      {"setp.le.u32 %p1, %r2, %r3;", "%p", 0xffffffff, 0, 0},
+      {"setp.le.s32 %p1, %r2, %r3;", "%p", 1, 0xffffffff, 0},
       {"cvt.s8.s64 %rs1, %rd2;", "%rs", 0x100000180, 0, 0xff80},
       {"cvt.u16.u64 %rs1, %rd2;", "%rs", 0x123456789, 0, 0x6789},
   });
@@ -292,6 +299,54 @@ TEST(PtxRun, WhatIsSharedNeedsABarrierWhateverTheOrder) {
     // A shuffle makes lanes meet; their memory does not.
     EXPECT_NE(error("shfl.sync.bfly.b32 %r5, %r0, 1, 0x1f, 0xffffffff;", 1).find("race on byte"),
               std::string::npos);
+  }
+}
+
+// Warp 0 copies 16 bytes to the begin of the array; every thread reads word 3 of it.
+constexpr const char* kCopy =
+    "mov.u64 %rd4, array; setp.gt.u32 %p1, %r0, 0; @%p1 bra MEET; "
+    "cp.async.cg.shared.global [%rd4], [%rd0], 16, %r2; cp.async.commit_group; ";
+
+TEST(PtxRun, ACopyIsThereWhenItsGroupWasWaitedFor) {
+  const auto copied = [](const std::string& wait, const std::string& bytes) {
+    return run(module_of("mov.u32 %r2, " + bytes + "; " + kCopy + wait +
+                             " MEET: bar.sync 0; ld.shared.u32 %r10, [%rd4+12];\n" + kStore,
+                         kArray),
+               64, {1, uint64_t{7} << 32});
+  };
+  const PtxRun whole = copied("cp.async.wait_group 0;", "16");
+  EXPECT_EQ(whole.error, "");
+  for (const uint32_t v : whole.out) EXPECT_EQ(v, 7u);
+  EXPECT_EQ(copied("cp.async.wait_group 0;", "0").out[40], 0u);
+  EXPECT_EQ(copied("cp.async.wait_group 1;", "16").out[40], 0xffffffffu);
+  EXPECT_EQ(copied("cp.async.commit_group; cp.async.wait_group 1;", "16").out[40], 7u);
+  EXPECT_NE(copied("cp.async.wait_group 0;", "17").error.find("17 bytes of a chunk"),
+            std::string::npos);
+}
+
+// Thread l writes row l, its elements 8 l to 8 l + 7; the matrices are eight rows each.
+TEST(PtxRun, MatricesAreLoadedByTheirRows) {
+  const std::string rows =
+      "mov.u64 %rd4, array; mul.wide.u32 %rd5, %r0, 16; add.s64 %rd6, %rd4, %rd5;\n"
+      "mul.lo.s32 %r1, %r0, 524296; add.s32 %r1, %r1, 65536;\n"  // 8 l and 8 l + 1 in two halves
+      "st.shared.u32 [%rd6], %r1; add.s32 %r2, %r1, 131074; st.shared.u32 [%rd6+4], %r2;\n"
+      "add.s32 %r2, %r1, 262148; st.shared.u32 [%rd6+8], %r2;\n"
+      "add.s32 %r2, %r1, 393222; st.shared.u32 [%rd6+12], %r2;\nbar.warp.sync 0xffffffff;\n";
+  for (const bool transposed : {false, true}) {
+    for (uint32_t matrix = 0; matrix < 4; ++matrix) {
+      const std::string load = std::string("ldmatrix.sync.aligned.m8n8.x4.") +
+                               (transposed ? "trans." : "") +
+                               "shared.b16 {%r4, %r5, %r6, %r7}, [%rd6]; mov.u32 %r10, %r" +
+                               std::to_string(4 + matrix) + "; ";
+      const PtxRun r = run(module_of(rows + load + kStore, kArray), 32);
+      EXPECT_EQ(r.error, "");
+      for (uint32_t lane = 0; lane < 32; ++lane) {
+        const uint32_t major = lane / 4, minor = 2 * (lane % 4);
+        const uint32_t low = transposed ? 8 * minor + major : 8 * major + minor;
+        const uint32_t high = low + (transposed ? 8 : 1), base = 64 * matrix;
+        EXPECT_EQ(r.out[lane], (base + low) | (base + high) << 16) << lane;
+      }
+    }
   }
 }
 

@@ -22,6 +22,15 @@ struct PtxBlock {
   int64_t x = 0, y = 0;
 };
 
+// A chunk on its way to shared memory.
+struct PtxLateCopy {
+  const PtxInstruction* in;
+  int lane;
+  uint64_t to, from;
+  uint32_t bytes;  // that are read; zeros behind them
+  uint32_t group;
+};
+
 struct PtxWarp {
   PtxBlock* block = nullptr;
   int index = 0;                    // of the block
@@ -32,6 +41,8 @@ struct PtxWarp {
   std::array<int32_t, kPtxLanes> pc = {};
   int32_t barrier_line = 0;
   uint32_t epoch = 0;  // bar.warp.sync so far
+  std::vector<PtxLateCopy> copies;
+  std::array<uint32_t, kPtxLanes> copy_groups = {};  // that a lane has committed
 
   template <class T>
   T* row(int32_t slot) {
