@@ -17,26 +17,30 @@
 namespace moraine::testing {
 namespace {
 
-constexpr int64_t kRows = 34, kOutputs = 20, kDepth = 40;
+constexpr int64_t kRows = 34, kOutputs = 20;
 
-// A product in bf16 by PTX that `edit` has changed; what was said of it.
+struct ProductCase {
+  DType dtype = DType::kBF16;
+  int64_t depth = 40;  // of bf16 operands of a multiple of 8 are read in chunks, others by elements
+};
+
+// A product by PTX that `edit` has changed; what was said of it.
 std::string error_of(const std::string& target,
-                     const std::function<std::string(const std::string&)>& edit) {
+                     const std::function<std::string(const std::string&)>& edit,
+                     const ProductCase& c = {}) {
   const std::unique_ptr<gpu::Gpu> device = make_ptx_gpu({.target = target, .edit = edit});
   Rig rig;
-  const Tensor x = rig.normal({kRows, kDepth}, DType::kBF16, 1),
-               w = rig.normal({kOutputs, kDepth}, DType::kBF16, 2);
+  const Tensor x = rig.normal({kRows, c.depth}, c.dtype, 1),
+               w = rig.normal({kOutputs, c.depth}, c.dtype, 2);
   const gpu::GpuMemory x_there(*device, x.data, x.bytes()), w_there(*device, w.data, w.bytes()),
       y_there(*device, kRows * kOutputs * 4);
   try {
-    gpu::linear_forward(*device, {.y = make_tensor(y_there.data(), DType::kF32, {kRows, kOutputs}),
-                                  .x = make_tensor(x_there.data(), DType::kBF16, {kRows, kDepth}),
-                                  .w = {.data = w_there.data(),
-                                        .dtype = DType::kBF16,
-                                        .groups = 1,
-                                        .n = kOutputs,
-                                        .k = kDepth},
-                                  .bias = {}});
+    gpu::linear_forward(
+        *device,
+        {.y = make_tensor(y_there.data(), DType::kF32, {kRows, kOutputs}),
+         .x = make_tensor(x_there.data(), c.dtype, {kRows, c.depth}),
+         .w = {.data = w_there.data(), .dtype = c.dtype, .groups = 1, .n = kOutputs, .k = c.depth},
+         .bias = {}});
   } catch (const Error& error) {
     return error.what();
   }
@@ -55,6 +59,19 @@ std::function<std::string(const std::string&)> replaced(const std::string& from,
     }
     EXPECT_GT(at, 0u) << "no " << from << " in the PTX";
     return out + text.substr(at);
+  };
+}
+
+// Of linear_f32 every second barrier goes, from the first or from the second on.
+std::function<std::string(const std::string&)> without_barriers(int from) {
+  return [from](std::string text) {
+    const std::string barrier = "bar.sync 0;";
+    int count = 0;
+    size_t at = text.find(".entry linear_f32(");
+    EXPECT_NE(at, std::string::npos);
+    for (; (at = text.find(barrier, at)) != std::string::npos; ++at)
+      if (count++ % 2 == from) text.replace(at, barrier.size(), "");
+    return text;
   };
 }
 
@@ -82,14 +99,21 @@ TEST(PtxGpu, TheCompiledProductHasTheBitsOfItsEmulationAndFaultsInItAreSeen) {
   EXPECT_NE(layout.find("linear_bf16_to_f32 for sm_80: 680 of 680 elements differ"),
             std::string::npos)
       << layout;
-  // Chunks are there for others behind the wait of who copied them and a barrier.
+  // In f32 a barrier before operands are read, one before they are written anew.
+  const ProductCase f32 = {.dtype = DType::kF32};
+  const std::string before = error_of("sm_80", without_barriers(0), f32),
+                    after = error_of("sm_80", without_barriers(1), f32);
+  EXPECT_NE(before.find("was never written"), std::string::npos) << before;
+  EXPECT_NE(after.find("race on byte"), std::string::npos) << after;
+  const std::string narrow =
+      error_of("sm_80", replaced("ld.global.u16 \t%rs", "ld.global.s8 \t%rs"), {.depth = 41});
+  EXPECT_NE(narrow.find("elements differ"), std::string::npos) << narrow;
+  // In bf16 chunks are there for others behind the wait of who copied them and a barrier.
   const std::string barrier = error_of("sm_80", replaced("bar.sync 0;", "")),
                     wait = error_of("sm_80", replaced("wait_group 1;", "wait_group 2;")),
                     transposed =
                         error_of("sm_80", replaced("m8n8.x4.shared", "m8n8.x4.trans.shared"));
-  EXPECT_TRUE(barrier.find("was never written") != std::string::npos ||
-              barrier.find("race on byte") != std::string::npos)
-      << barrier;
+  EXPECT_NE(barrier.find("was never written"), std::string::npos) << barrier;
   EXPECT_NE(wait.find("elements differ"), std::string::npos) << wait;
   EXPECT_NE(transposed.find("elements differ"), std::string::npos) << transposed;
   const std::string unknown = error_of("sm_80", replaced("bar.sync 0;", "bar.arrive 0, 128;"));
