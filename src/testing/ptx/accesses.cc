@@ -60,14 +60,6 @@ uint8_t* destination(PtxWarp& w, const PtxInstruction& in, int lane, uint64_t ad
   return to;
 }
 
-// The address of a lane's first element.
-uint64_t address_of(PtxWarp& w, const PtxInstruction& in, int lane, int32_t slot, int64_t bytes) {
-  const uint64_t at = w.row<uint64_t>(slot)[lane] + static_cast<uint64_t>(in.offset);
-  if (at % static_cast<uint64_t>(bytes) != 0)
-    fail_ptx(w, in, lane, fmt::format("{:#x} is not a multiple of {}", at, bytes));
-  return at;
-}
-
 template <Space kSpace, class M, class R>
 void load_lanes(PtxWarp& w, const PtxInstruction& in, uint32_t lanes) {
   constexpr int kBytes = sizeof(M);
@@ -76,7 +68,7 @@ void load_lanes(PtxWarp& w, const PtxInstruction& in, uint32_t lanes) {
     if (!(lanes >> lane & 1u)) continue;
     // The base may be one of the outputs.
     uint64_t at =
-        address_of(w, in, lane, in.slots[static_cast<size_t>(in.count)], kBytes * in.count);
+        ptx_address(w, in, lane, in.slots[static_cast<size_t>(in.count)], kBytes * in.count);
     for (int32_t i = 0; i < in.count; ++i, at += kBytes) {
       M v;
       std::memcpy(&v, source<kSpace>(w, in, lane, at, kBytes), kBytes);
@@ -90,7 +82,7 @@ void store_lanes(PtxWarp& w, const PtxInstruction& in, uint32_t lanes) {
   constexpr int kBytes = sizeof(M);
   for (int lane = 0; lane < kPtxLanes; ++lane) {
     if (!(lanes >> lane & 1u)) continue;
-    uint64_t at = address_of(w, in, lane, in.slots[0], kBytes * in.count);
+    uint64_t at = ptx_address(w, in, lane, in.slots[0], kBytes * in.count);
     for (int32_t i = 0; i < in.count; ++i, at += kBytes) {
       const M v = static_cast<M>(w.row<R>(in.slots[static_cast<size_t>(1 + i)])[lane]);
       std::memcpy(destination<kSpace>(w, in, lane, at, kBytes), &v, kBytes);
@@ -179,6 +171,25 @@ PtxHandler ptx_access(const PtxAccessKind& kind, int32_t register_bytes) {
       return for_type<Space::kParameter>(kind, register_bytes);
   }
   return nullptr;
+}
+
+uint64_t ptx_address(PtxWarp& w, const PtxInstruction& in, int lane, int32_t slot, int64_t bytes) {
+  const uint64_t at = w.row<uint64_t>(slot)[lane] + static_cast<uint64_t>(in.offset);
+  if (at % static_cast<uint64_t>(bytes) != 0)
+    fail_ptx(w, in, lane, fmt::format("{:#x} is not a multiple of {}", at, bytes));
+  return at;
+}
+
+const uint8_t* read_global(PtxWarp& w, const PtxInstruction& in, int lane, uint64_t address,
+                           int bytes) {
+  return source<Space::kGlobal>(w, in, lane, address, bytes);
+}
+const uint8_t* read_shared(PtxWarp& w, const PtxInstruction& in, int lane, uint64_t address,
+                           int bytes) {
+  return source<Space::kShared>(w, in, lane, address, bytes);
+}
+uint8_t* write_shared(PtxWarp& w, const PtxInstruction& in, int lane, uint64_t address, int bytes) {
+  return destination<Space::kShared>(w, in, lane, address, bytes);
 }
 
 }  // namespace moraine::testing

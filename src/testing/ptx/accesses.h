@@ -29,4 +29,16 @@ bool read_ptx_access(std::string_view opcode, PtxAccessKind& kind);
 // For registers of so many bytes; null: they are narrower than the type.
 PtxHandler ptx_access(const PtxAccessKind& kind, int32_t register_bytes);
 
+// What other instructions that touch memory share with these. The address of a lane in a row of addresses, with the
+// instruction's offset: a multiple of `bytes`.
+uint64_t ptx_address(PtxWarp& warp, const PtxInstruction& in, int lane, int32_t slot,
+                     int64_t bytes);
+// The bytes there. Errors: kDevice, with the lane's thread and what is wrong.
+const uint8_t* read_global(PtxWarp& warp, const PtxInstruction& in, int lane, uint64_t address,
+                           int bytes);
+const uint8_t* read_shared(PtxWarp& warp, const PtxInstruction& in, int lane, uint64_t address,
+                           int bytes);
+uint8_t* write_shared(PtxWarp& warp, const PtxInstruction& in, int lane, uint64_t address,
+                      int bytes);
+
 }  // namespace moraine::testing

@@ -5,39 +5,18 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
+#include "testing/ptx/accesses.h"
 #include "testing/ptx/warp.h"
 
 namespace moraine::testing {
 namespace {
 
-uint64_t chunk_address(PtxWarp& w, const PtxInstruction& in, int lane, size_t operand) {
-  const uint64_t at = w.row<uint64_t>(in.slots[operand])[lane];
-  if (at % kPtxChunk != 0)
-    fail_ptx(w, in, lane, fmt::format("{:#x} is not a multiple of {}", at, kPtxChunk));
-  return at;
-}
-
-uint8_t* written(PtxWarp& w, const PtxInstruction& in, int lane, uint64_t to) {
-  std::string wrong;
-  const PtxAccess who = {
-      .thread = w.thread(lane), .warp = w.index, .warp_epoch = w.epoch, .line = in.from->line};
-  uint8_t* const bytes = w.block->shared.write(to, kPtxChunk, who, wrong);
-  if (bytes == nullptr) fail_ptx(w, in, lane, wrong);
-  return bytes;
-}
-
 void arrive(PtxWarp& w, const PtxLateCopy& c) {
-  uint8_t* const to = written(w, *c.in, c.lane, c.to);
+  uint8_t* const to = write_shared(w, *c.in, c.lane, c.to, kPtxChunk);
   std::memset(to, 0, kPtxChunk);
   if (c.bytes == 0) return;
-  const uint8_t* const from = w.block->memory->find(c.from, c.bytes);
-  if (from == nullptr)
-    fail_ptx(w, *c.in, c.lane,
-             fmt::format("{} bytes of global memory at {:#x}: {}", c.bytes, c.from,
-                         w.block->memory->nearest_text(c.from)));
-  std::memcpy(to, from, c.bytes);
+  std::memcpy(to, read_global(w, *c.in, c.lane, c.from, static_cast<int>(c.bytes)), c.bytes);
 }
 
 }  // namespace
@@ -47,13 +26,13 @@ void ptx_copy_async(PtxWarp& w, const PtxInstruction& in, uint32_t lanes) {
     if (!(lanes >> lane & 1u)) continue;
     const PtxLateCopy c = {.in = &in,
                            .lane = lane,
-                           .to = chunk_address(w, in, lane, 0),
-                           .from = chunk_address(w, in, lane, 1),
+                           .to = ptx_address(w, in, lane, in.slots[0], kPtxChunk),
+                           .from = ptx_address(w, in, lane, in.slots[1], kPtxChunk),
                            .bytes = w.row<uint32_t>(in.slots[2])[lane],
                            .group = w.copy_groups[static_cast<size_t>(lane)]};
     if (c.bytes > kPtxChunk)
       fail_ptx(w, in, lane, fmt::format("{} bytes of a chunk of {}", c.bytes, kPtxChunk));
-    std::memset(written(w, in, lane, c.to), 0xff, kPtxChunk);
+    std::memset(write_shared(w, in, lane, c.to, kPtxChunk), 0xff, kPtxChunk);
     w.copies.push_back(c);
   }
 }

@@ -1,14 +1,12 @@
 // Fragments become matrices, which are multiplied cell by cell.
 #include "testing/ptx/meetings.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <iterator>
-#include <string>
 
+#include "testing/ptx/accesses.h"
 #include "testing/ptx/warp.h"
 
 namespace moraine::testing {
@@ -58,14 +56,8 @@ namespace {
 void load_matrices(PtxWarp& w, const PtxInstruction& in, bool transposed) {
   uint16_t rows[kPtxLanes][8];
   for (int lane = 0; lane < kPtxLanes; ++lane) {
-    const uint64_t at = w.row<uint64_t>(in.slots[4])[lane] + static_cast<uint64_t>(in.offset);
-    if (at % 16 != 0) fail_ptx(w, in, lane, fmt::format("{:#x} is not a multiple of 16", at));
-    const PtxAccess who = {
-        .thread = w.thread(lane), .warp = w.index, .warp_epoch = w.epoch, .line = in.from->line};
-    std::string wrong;
-    const uint8_t* const row = w.block->shared.read(at, 16, who, wrong);
-    if (row == nullptr) fail_ptx(w, in, lane, wrong);
-    std::memcpy(rows[lane], row, 16);
+    const uint64_t at = ptx_address(w, in, lane, in.slots[4], 16);
+    std::memcpy(rows[lane], read_shared(w, in, lane, at, 16), 16);
   }
   for (int matrix = 0; matrix < 4; ++matrix) {
     const auto element = [&](int row, int column) {
