@@ -35,17 +35,8 @@
 
 #include <cstdint>
 
+#include "kernels/gpu/chunk.h"
 #include "tensor/dtype.h"
-
-namespace moraine::gpu {
-
-// What a thread moves at once.
-constexpr int kChunk = 8;
-struct alignas(16) Chunk {
-  BF16 v[kChunk];
-};
-
-}  // namespace moraine::gpu
 
 #if defined(__HIP__)
 #include "kernels/gpu/device_amd.cuh"

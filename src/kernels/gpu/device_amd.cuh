@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/gpu/chunk.h"
+
 #define MR_GPU_SPACE amd
 
 #define MR_DEVICE inline __attribute__((device)) __attribute__((always_inline))

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/gpu/chunk.h"
 #include "kernels/gpu/emulate.h"
 
 #ifndef MR_GPU_WAVE

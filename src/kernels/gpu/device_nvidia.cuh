@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/gpu/chunk.h"
+
 #define MR_GPU_SPACE nvidia
 
 #ifndef __global__  // clang without headers
