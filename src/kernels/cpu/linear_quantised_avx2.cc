@@ -46,6 +46,11 @@ HWY_INLINE __m256i with_two_bits(__m256i low, __m256i high) {  // bits 4 and 5 o
   return _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(0x30)));
 }
 
+// sum += v, in lanes of 16 and 32 bits. Said as instructions: gcc 12 would else multiply for all rows before it adds,
+// has no register left for one of the sums then, and each step waits for that one's way through memory.
+HWY_INLINE void add16(__m256i& sum, __m256i v) { asm("vpaddw %1, %0, %0" : "+x"(sum) : "x"(v)); }
+HWY_INLINE void add32(__m256i& sum, __m256i v) { asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(v)); }
+
 // A pass over a run of q4 or q6 reads each byte once: pass g has, a byte for each weight as it is stored, vector v of
 // the fours g, g + kPasses, g + 2 kPasses, ...
 template <int kBits>
@@ -155,8 +160,7 @@ HWY_INLINE void add_run(const Unpacked<4>& w, const Place& p, int64_t run, int v
       const __m256i x = word(p.r(i, run, g));
       HWY_UNROLL(2)
       for (int v = 0; v < kTogether; ++v)
-        of_run[i][v] =
-            _mm256_add_epi16(of_run[i][v], _mm256_maddubs_epi16(w.at[run][g][v0 + v], x));
+        add16(of_run[i][v], _mm256_maddubs_epi16(w.at[run][g][v0 + v], x));
     }
   }
   for (int i = 0; i < M; ++i)
@@ -177,7 +181,7 @@ HWY_INLINE void add_run(const Unpacked<6>& w, const Place& p, int64_t run, int v
         const __m256i pairs =
             _mm256_add_epi16(_mm256_maddubs_epi16(w.at[run][g][v0 + v], x),
                              _mm256_maddubs_epi16(w.at[run][g + 1][v0 + v], next));
-        sums[i][v] = _mm256_add_epi32(sums[i][v], pairs_added(pairs));
+        add32(sums[i][v], pairs_added(pairs));
       }
     }
   }
