@@ -47,7 +47,7 @@ MR_DEVICE void copy_keys(Shared<Chunk> keys, Shared<Chunk> values, const Attenti
   const auto *const k = static_cast<const BF16*>(a.k), *const v = static_cast<const BF16*>(a.v);
   const auto copy = [&](Shared<Chunk> to, const BF16* from) {
     copy_rows<kAttentionKeys, kChunks, kAttentionWaves * kWave>(
-        to, a.d, lines_are_aligned(from, a.d), [&](int line) -> const BF16* {
+        to, a.d, lines_are_aligned<Chunk>(from, a.d), [&](int line) -> const BF16* {
           const int64_t position = first + line;
           if (position >= tile.keys) return nullptr;
           return from + (key_row(a, tile, position) * a.K + g) * a.d;

@@ -29,12 +29,6 @@ MR_DEVICE auto tile_chunks(Shared<Chunk> lines, int line, int column) {
   };
 }
 
-// Whether every line of a matrix begins at a multiple of 16 bytes.
-MR_DEVICE bool lines_are_aligned(const BF16* data, int64_t width) {
-  return (reinterpret_cast<uintptr_t>(data) | 2 * static_cast<uint64_t>(width)) % sizeof(Chunk) ==
-         0;
-}
-
 // Columns from `column` of a row that has so many, by elements; zeros behind them.
 MR_DEVICE Chunk gathered_chunk(const BF16* row, int64_t column, int64_t width) {
   Chunk c = {};

@@ -65,6 +65,14 @@ MR_DEVICE BF16 narrow(float v) {
   return {static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
 }
 
+// Whether every line of a matrix with lines of `width` begins where a Unit may.
+template <class Unit, class E>
+MR_DEVICE bool lines_are_aligned(const E* data, int64_t width) {
+  return (reinterpret_cast<uintptr_t>(data) | static_cast<uint64_t>(width) * sizeof(E)) %
+             sizeof(Unit) ==
+         0;
+}
+
 // To the type of an output.
 template <class E>
 MR_DEVICE E narrow_to(float v);

@@ -35,9 +35,6 @@ constexpr const char* kTileKernels[3][2] = {{"linear_bf16_to_f32_narrow", "linea
                                             {"linear_bf16_to_f32", "linear_bf16"},
                                             {"linear_bf16_to_f32_large", "linear_bf16_large"}};
 
-constexpr int64_t kBlocksThatFill = 256;  // a device: two for each multiprocessor of an H100
-constexpr int64_t kFewRows = 32;
-
 struct LinearLaunch {
   const char* kernel;
   int rows, outputs, threads;  // of a block
@@ -56,15 +53,6 @@ LinearLaunch linear_launch(Gpu& gpu, const GroupedLinearForward& a, ProductSize 
 }
 
 }  // namespace
-
-ProductSize product_size(int64_t groups, int64_t rows, int64_t columns) {
-  const int64_t of_group = ceil_div(rows, groups);
-  if (of_group <= kFewRows) return ProductSize::kNarrow;
-  const int64_t blocks =
-      groups * ceil_div(of_group, kLargeProduct.rows) * ceil_div(columns, kLargeProduct.columns);
-  return of_group > kProduct.rows && blocks >= kBlocksThatFill ? ProductSize::kLarge
-                                                               : ProductSize::kMiddle;
-}
 
 void pack_matrix(Gpu& gpu, const PackMatrix& a) {
   const PackedMatrix& p = a.packed;

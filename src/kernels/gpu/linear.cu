@@ -34,7 +34,7 @@ MR_DEVICE void linear_tiles(const LinearArgs& a) {
   add_product<S>(sums, RowsByLines<S>(rows), ColumnsByLines<S>(outputs), {a.k, any},
                  [](Shared<Chunk>) {});
   const bool whole = b.row_begin + S.rows <= b.row_end && b.output_begin + S.columns <= a.n &&
-                     runs_are_aligned(static_cast<const Y*>(a.y), a.n);
+                     lines_are_aligned<SumRun<Y>>(static_cast<const Y*>(a.y), a.n);
   if (whole) {
     store_whole<Y, S>(a, b, sums);
   } else if (any) {

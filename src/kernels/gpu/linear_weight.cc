@@ -9,8 +9,7 @@ namespace moraine::gpu {
 void grouped_linear_backward_weight(Gpu& gpu, const GroupedLinearBackwardWeight& a) {
   const int64_t groups = static_cast<int64_t>(a.rows.size()) - 1, n = a.dy.dims[1], k = a.x.dims[1];
   if (n == 0) return;
-  const ProductSize size = product_size(groups, groups * n, k);
-  grouped_linear_backward_weight(gpu, a, size == ProductSize::kLarge ? size : ProductSize::kMiddle);
+  grouped_linear_backward_weight(gpu, a, product_size(groups, groups * n, k));
 }
 
 void grouped_linear_backward_weight(Gpu& gpu, const GroupedLinearBackwardWeight& a,
@@ -28,7 +27,7 @@ void grouped_linear_backward_weight(Gpu& gpu, const GroupedLinearBackwardWeight&
                                  .n = n,
                                  .k = k};
   const bool tiles = a.dy.dtype == DType::kBF16, large = size == ProductSize::kLarge;
-  const ProductShape shape = product_shape(size);
+  const ProductShape& shape = large ? kLargeProduct : kProduct;
   const char* const of_tiles = large ? "linear_weight_bf16_large" : "linear_weight_bf16";
   const int outputs = tiles ? shape.rows : kLinearOutputs;
   const int inputs = tiles ? shape.columns : kLinearOutputs;

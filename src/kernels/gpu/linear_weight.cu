@@ -60,11 +60,8 @@ MR_DEVICE void add_whole(const LinearWeightArgs& a, const WeightBlock& b, WaveSu
       const SumRun<float> before = load_run(dw + (down * a.k + across));
       MR_UNROLL for (int e = 0; e < kSumRun; ++e) v[e] = before.v[e] + v[e];
     });
-    sums.each_run_of(i, [&](const float* v, int down, int across) {
-      SumRun<float> run;
-      MR_UNROLL for (int e = 0; e < kSumRun; ++e) run.v[e] = v[e];
-      store_run(dw + (down * a.k + across), run);
-    });
+    sums.each_run_of(
+        i, [&](const float* v, int down, int across) { store_run(dw + (down * a.k + across), v); });
   }
 }
 
@@ -79,16 +76,16 @@ MR_DEVICE void weight_tiles(const LinearWeightArgs& a) {
   const Inputs x({static_cast<const BF16*>(a.x), b.row_begin, b.row_end, a.k}, b.input);
   WaveSums<S> sums = {};
   const bool any = b.output + sums.row() < a.n && b.input + sums.column() < a.k;
-  const bool with_bias = has_bias(a, b, S.rows);
   float bias = 0;
   add_product<S>(sums, dy, x, {b.row_end - b.row_begin, any}, [&](Shared<Chunk> stage) {
-    if (!with_bias) return;
+    if (!has_bias(a, b, S.rows)) return;
     MR_ROLLED for (int t = 0; t < S.depth; ++t) {
       const int place = chunk_place<Outputs::kChunks>(t, thread() / kChunk);
       bias += widen(load_cell(stage + place, thread() % kChunk));
     }
   });
-  if (b.output + S.rows <= a.n && b.input + S.columns <= a.k && runs_are_aligned(a.dw, a.k)) {
+  if (b.output + S.rows <= a.n && b.input + S.columns <= a.k &&
+      lines_are_aligned<SumRun<float>>(a.dw, a.k)) {
     add_whole<S>(a, b, sums);
   } else if (any) {
     sums.each([&](int row, int column, float v) { add_weight(a, b, row, column, v); });

@@ -36,7 +36,7 @@ struct LinearWeightArgs {
 // are a list of the GPU's.
 void linear_backward_weight(Gpu& gpu, const LinearBackwardWeight& a);
 void grouped_linear_backward_weight(Gpu& gpu, const GroupedLinearBackwardWeight& a);
-// bf16; the function above chooses the size. Not kNarrow.
+// bf16; the function above chooses the size. kNarrow is taken for kMiddle.
 void grouped_linear_backward_weight(Gpu& gpu, const GroupedLinearBackwardWeight& a,
                                     ProductSize size);
 

@@ -41,9 +41,7 @@ MR_DEVICE void store_whole(const MatmulArgs& a, const MatmulBlock& b, WaveSums<S
       }
     });
     sums.each_run_of(i, [&](const float* v, int down, int across) {
-      SumRun<float> run;
-      MR_UNROLL for (int e = 0; e < kSumRun; ++e) run.v[e] = v[e];
-      store_run(c + (down * a.n + across), run);
+      store_run(c + (down * a.n + across), v);
       if (!a.symmetric) return;
       MR_UNROLL for (int e = 0; e < kSumRun; ++e) store(mirror + ((across + e) * a.n + down), v[e]);
     });
@@ -62,8 +60,9 @@ MR_DEVICE void matmul_tiles(const MatmulArgs& a) {
                  ColumnsByLines<S>({static_cast<const BF16*>(a.b), b.column, a.n, a.k}),
                  {a.k, true}, [](Shared<Chunk>) {});
   const bool whole = b.row + S.rows <= a.m && b.column + S.columns <= a.n &&
-                     !(a.symmetric && b.row == b.column) && runs_are_aligned(a.c, a.n) &&
-                     (a.c0 == nullptr || runs_are_aligned(a.c0, a.n));
+                     !(a.symmetric && b.row == b.column) &&
+                     lines_are_aligned<SumRun<float>>(a.c, a.n) &&
+                     (a.c0 == nullptr || lines_are_aligned<SumRun<float>>(a.c0, a.n));
   if (whole) {
     store_whole<S>(a, b, sums);
   } else {

@@ -33,7 +33,7 @@ struct LineCopies {
     step = kRound * m.width;
     lines_left = bounded(m.end - line);
     in_line = bounded(m.width - column);
-    aligned = lines_are_aligned(m.data, m.width);
+    aligned = lines_are_aligned<Chunk>(m.data, m.width);
   }
   MR_DEVICE static int bounded(int64_t v) {
     constexpr int64_t kMost = 1 << 30;

@@ -52,7 +52,7 @@ MR_KERNEL(tile_right_layout, kTileThreads, TileArgs a) {
 // y = bf16(a b + c) b: what attention does with its weights. Each wave has a tile of shared memory.
 MR_KERNEL(tile_chain, kTileThreads, TileArgs a) {
   MR_SHARED(BF16, p, kTileThreads / kWave * kTile * kTile);
-  const Shared<BF16> mine = p + thread() / kWave * kTile * kTile;
+  const Shared<BF16> mine = p + wave() * kTile * kTile;
   each_sum(product_of(a), [&](int i, int k, float v) { store(mine + (i * kTile + k), narrow(v)); });
   if (!a.fault) sync_wave();
   const LeftTile left = left_tile([&](int i, int k) { return load(mine + (i * kTile + k)); });

@@ -99,13 +99,7 @@ template <class E>
 struct alignas(kSumRun * sizeof(E)) SumRun {
   E v[kSumRun];
 };
-// Whether all runs of a matrix with lines of `width` that begin at an even column may be moved at once.
-template <class E>
-MR_DEVICE bool runs_are_aligned(const E* data, int64_t width) {
-  return (reinterpret_cast<uintptr_t>(data) | static_cast<uint64_t>(width) * sizeof(E)) %
-             sizeof(SumRun<E>) ==
-         0;
-}
+// Of a matrix in which lines_are_aligned<SumRun<E>>, at an even column.
 template <class E>
 MR_DEVICE SumRun<E> load_run(const E* p) {
   return load(reinterpret_cast<const SumRun<E>*>(p));
@@ -113,6 +107,11 @@ MR_DEVICE SumRun<E> load_run(const E* p) {
 template <class E>
 MR_DEVICE void store_run(E* p, const SumRun<E>& run) {
   store(reinterpret_cast<SumRun<E>*>(p), run);
+}
+MR_DEVICE void store_run(float* p, const float* sums) {
+  SumRun<float> run;
+  MR_UNROLL for (int e = 0; e < kSumRun; ++e) run.v[e] = sums[e];
+  store_run(p, run);
 }
 
 // Over the lanes that hold a row: the largest, the sum. The same bits in each of them.
