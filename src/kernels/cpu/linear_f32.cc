@@ -166,6 +166,59 @@ void tile_rows(const Tile& t) {
   }
 }
 
+// Rows of a pack that comes from memory: some panels at once, in parts, of which the next is asked for. Two rows at a
+// time take all of a panel's columns, so lines are read in order; the others find the part in L1.
+constexpr bool kFarTiles = kLanes == 8;
+constexpr int64_t kFarSteps = 32;  // of a part: 4 KiB
+
+template <class B>
+void far_part(const Tile& part, int64_t rows) {
+  constexpr int kTogether = 2;
+  Tile t = part;
+  for (int64_t i = 0; i < rows; i += kTogether) {
+    t.a = static_cast<const float*>(part.a) + i * kRowWords;
+    t.c = part.c + i * part.c_stride;
+    t.chain = part.chain + i * kPanel;
+    i + kTogether <= rows ? tile_rows<kTogether, B, false>(t) : tile_rows<1, B, false>(t);
+  }
+}
+
+template <class B>
+void far_tile(const Tile& t) {
+  constexpr int64_t kStepBytes = kPanel * 4, kPair = 4 / sizeof(B);
+  const auto part_at = [&](int64_t panel, int64_t step) {
+    return static_cast<const uint8_t*>(t.b) + panel * t.b_stride + step * kStepBytes;
+  };
+  float chains[AskPanels::kPanels][kTileRows * kPanel];
+  for (int64_t panel0 = 0; panel0 < t.panels; panel0 += AskPanels::kPanels) {
+    const int64_t panel1 = std::min(panel0 + AskPanels::kPanels, t.panels);
+    for (int64_t s0 = 0; s0 < t.steps; s0 += kFarSteps) {
+      const int64_t s1 = std::min(s0 + kFarSteps, t.steps);
+      const bool last = s1 == t.steps;
+      const int64_t next0 = last ? panel1 : panel0,
+                    panels = std::min(next0 + AskPanels::kPanels, t.panels) - next0;
+      const AskPanels next(part_at(next0, last ? 0 : s1), t.b_stride, panels,
+                           kFarSteps * kStepBytes);
+      for (int64_t panel = panel0; panel < panel1; ++panel) {
+        next.share(panel - panel0, panel1 - panel0);
+        far_part<B>({.a = static_cast<const float*>(t.a) + s0 * kPair,
+                     .b = part_at(panel, s0),
+                     .b_stride = 0,
+                     .panels = 1,
+                     .steps = s1 - s0,
+                     .c = t.c + panel * kPanel,
+                     .c_stride = t.c_stride,
+                     .rows = 0,
+                     .add = t.add,
+                     .chain = chains[panel - panel0],
+                     .begins = s0 == 0,
+                     .ends = last},
+                    t.rows);
+      }
+    }
+  }
+}
+
 template <class B, bool kColumns, int... M>
 void tile_of(const Tile& t, std::integer_sequence<int, M...>) {
   static constexpr void (*kTiles[])(const Tile&) = {tile_rows<M + 1, B, kColumns>...};
@@ -175,6 +228,9 @@ void tile_of(const Tile& t, std::integer_sequence<int, M...>) {
 
 template <class B, bool kColumns>
 void tile(const Tile& t) {
+  if constexpr (!kColumns && kFarTiles) {
+    if (t.far && t.panels > 1) return far_tile<B>(t);
+  }
   tile_of<B, kColumns>(t, std::make_integer_sequence<int, kTileRows>());
 }
 

@@ -297,19 +297,18 @@ HWY_INLINE void add_row<8>(const uint8_t* w, const Place& p, int64_t run, RowSum
   }
 }
 
-// Panels at once, each a stream from memory of its own: linear_quantised_vnni.cc.
-constexpr int64_t kStreams = 4;
-
 template <int kBits>
 void row_by_row(const Tile& t) {
   constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
-  const int64_t at_once = t.rows <= kFewRows ? kStreams : 1;
+  const int64_t at_once = t.rows <= kFewRows ? AskPanels::kPanels : 1;
   Starts starts;
   fill_starts<kBits>(t, starts);
+  const auto block_at = [&](int64_t panel, int64_t b) HWY_ATTR {
+    return static_cast<const uint8_t*>(t.b) + panel * t.b_stride + b * kBlockBytes<kBits>;
+  };
   const auto add = [&](int64_t panel, int64_t b) HWY_ATTR {
-    const uint8_t* w =
-        static_cast<const uint8_t*>(t.b) + panel * t.b_stride + b * kBlockBytes<kBits>;
+    const uint8_t* w = block_at(panel, b);
     for (int64_t i = 0; i < t.rows; ++i) {
       RowSums sums;
       const Place place{rows, starts, i, b};
@@ -324,10 +323,22 @@ void row_by_row(const Tile& t) {
       }
     }
   };
+  // The next block of the panels at hand, or the first one of those behind them.
+  const auto after = [&](int64_t panel0, int64_t panel1, int64_t b) HWY_ATTR {
+    const bool last = b + 1 == t.steps;
+    const int64_t next0 = last ? panel1 : panel0,
+                  panels = std::min(next0 + at_once, t.panels) - next0;
+    return AskPanels(block_at(next0, last ? 0 : b + 1), t.b_stride, panels, kBlockBytes<kBits>);
+  };
   for (int64_t panel0 = 0; panel0 < t.panels; panel0 += at_once) {
-    const int64_t panel1 = std::min(panel0 + at_once, t.panels);
-    for (int64_t b = 0; b < t.steps; ++b)
-      for (int64_t panel = panel0; panel < panel1; ++panel) add(panel, b);
+    const int64_t panel1 = std::min(panel0 + at_once, t.panels), panels = panel1 - panel0;
+    for (int64_t b = 0; b < t.steps; ++b) {
+      const AskPanels next = after(panel0, panel1, b);
+      for (int64_t p = 0; p < panels; ++p) {
+        if (t.far && at_once > 1) next.share(p, panels);
+        add(panel0 + p, b);
+      }
+    }
   }
 }
 
