@@ -1,6 +1,4 @@
 // `moraine import` and `moraine export`: model directories from public layouts or random weights, and back.
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pool.h"
@@ -124,12 +122,7 @@ void import_random(const ImportFlags& f) {
   const InitialValues values{table, config, seed_of(f, settings)};
   Pool pool(usable_cores());
   const auto weights = [&](int64_t begin, const Tensor& out) {
-    constexpr int64_t kBlock = int64_t{1} << 14;
-    const int64_t count = out.count();
-    pool.parallel_for((count + kBlock - 1) / kBlock, [&](int64_t block, int) {
-      const int64_t from = block * kBlock, to = std::min(count, from + kBlock);
-      initialize_elements(values, begin + from, out.rows(from, to));
-    });
+    initialize_elements(pool, values, begin, out);
   };
   ProgressLine progress("import");
   write_model_directory(

@@ -202,6 +202,16 @@ void initialize_elements(const InitialValues& values, int64_t begin, const Tenso
       });
 }
 
+void initialize_elements(Pool& pool, const InitialValues& values, int64_t begin,
+                         const Tensor& out) {
+  constexpr int64_t kBlock = int64_t{1} << 14;
+  const int64_t count = out.count();
+  pool.parallel_for((count + kBlock - 1) / kBlock, [&](int64_t block, int) {
+    const int64_t from = block * kBlock, to = std::min(count, from + kBlock);
+    initialize_elements(values, begin + from, out.rows(from, to));
+  });
+}
+
 void initialize_parameters(const ParameterTable& table, const ModelConfig& config, uint64_t seed,
                            const Tensor& flat) {
   check_shape(flat, "flat", {table.total_count});

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/pool.h"
 #include "model/config.h"
 #include "tensor/tensor.h"
 
@@ -91,5 +92,6 @@ struct InitialValues {
   uint64_t seed;
 };
 void initialize_elements(const InitialValues& values, int64_t begin, const Tensor& out);
+void initialize_elements(Pool& pool, const InitialValues& values, int64_t begin, const Tensor& out);
 
 }  // namespace moraine

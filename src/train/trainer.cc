@@ -135,7 +135,7 @@ void Trainer::make_experts(Arena& arena, const TrainerOptions& options) {
 
 void Trainer::initialize(uint64_t seed) {
   set_weights([&](const Tensor& flat) {
-    initialize_parameters(model_->table(), config_.model, seed, flat);
+    initialize_elements(*ctx_.pool, {model_->table(), config_.model, seed}, 0, flat);
   });
 }
 
