@@ -250,15 +250,14 @@ class RowsTask {
       for (int64_t k0 = tiles[0].k0; k0 < tiles[0].k1; k0 += sum) {
         const Part part = {k0, std::min(k0 + sum, tiles[0].k1)};
         const AskPanels next = after_part(b, tiles[0], part, {panel0, panel1});
-        for (int64_t panel = panel0; panel < panel1; ++panel) {
-          for (Piece& piece : tiles) piece.panel0 = panel, piece.panel1 = panel + 1;
+        for (int64_t panel = panel0; panel < panel1; ++panel)
           run_part(b, tiles, scratch,
                    {.part = part,
+                    .panel = panel,
                     .chains = scratch.chains + (panel - panel0) * chains,
                     .next = next,
                     .number = panel - panel0,
                     .of = panel1 - panel0});
-        }
       }
     }
   }
@@ -270,13 +269,15 @@ class RowsTask {
   // Number `number` of `of` panels that take turns at a part.
   struct Turn {
     Part part;
+    int64_t panel;
     float* chains;
     const AskPanels& next;
     int64_t number, of;
   };
 
-  void run_part(const Block& b, std::span<const Piece> tiles, const Scratch& scratch,
+  void run_part(const Block& b, std::span<Piece> tiles, const Scratch& scratch,
                 const Turn& turn) const {
+    for (Piece& piece : tiles) piece.panel0 = turn.panel, piece.panel1 = turn.panel + 1;
     const Part& part = turn.part;
     const bool wait = p_.w.k > e_.sum_block;
     const int64_t width = waiting_width(b.panel1 - b.panel0), sum0 = tiles[0].k0,

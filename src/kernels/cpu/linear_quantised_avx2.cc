@@ -307,6 +307,7 @@ void row_by_row(const Tile& t) {
   const auto block_at = [&](int64_t panel, int64_t b) HWY_ATTR {
     return static_cast<const uint8_t*>(t.b) + panel * t.b_stride + b * kBlockBytes<kBits>;
   };
+  const bool asks = t.far && at_once > 1;
   const auto add = [&](int64_t panel, int64_t b) HWY_ATTR {
     const uint8_t* w = block_at(panel, b);
     for (int64_t i = 0; i < t.rows; ++i) {
@@ -334,10 +335,7 @@ void row_by_row(const Tile& t) {
     const int64_t panel1 = std::min(panel0 + at_once, t.panels), panels = panel1 - panel0;
     for (int64_t b = 0; b < t.steps; ++b) {
       const AskPanels next = after(panel0, panel1, b);
-      for (int64_t p = 0; p < panels; ++p) {
-        if (t.far && at_once > 1) next.share(p, panels);
-        add(panel0 + p, b);
-      }
+      for (int64_t p = 0; p < panels; ++p) next.share(p, asks ? panels : 0), add(panel0 + p, b);
     }
   }
 }
