@@ -103,11 +103,12 @@ void read_stored(const Checkpoint& checkpoint, const std::string& name, int64_t 
   }
 }
 
+// FP8 and MXFP4 count as bf16: models in them are made of such, and computed in it.
 DType main_dtype(const SafetensorsSet& set) {
   int64_t bf16 = 0, all = 0;
   for (const SafetensorsEntry* entry : set.entries()) {
     all += entry->count;
-    if (entry->type == "BF16") bf16 += entry->count;
+    if (entry->type == "BF16" || !is_float_type(entry->type)) bf16 += entry->count;
   }
   return 2 * bf16 > all ? DType::kBF16 : DType::kF32;
 }

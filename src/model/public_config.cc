@@ -1,7 +1,10 @@
 // PublicConfig: reads and writes the keys of both dialects.
 #include "model/public_config.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 
@@ -69,17 +72,44 @@ class Keys {
   std::string name_;
 };
 
-// Packed weights of another program: their shapes would not fit, or a stray integer would be taken for a weight.
-void refuse_quantised(const Keys& keys, const std::string& name) {
+// How compressed-tensors says that weights are stored: for all of them, or by groups.
+std::vector<std::string> formats_of(const Json& how) {
+  std::vector<std::string> formats;
+  const auto add = [&](const Json& part) {
+    if (part.is_object() && part.contains("format") && part["format"].is_string() &&
+        part["format"] != "mixed-precision")
+      formats.push_back(part["format"].get<std::string>());
+  };
+  add(how);
+  if (how.contains("config_groups") && how["config_groups"].is_object()) {
+    for (const Json& group : how["config_groups"]) add(group);
+  }
+  return formats;
+}
+
+// Of weights that another program has packed, those are read that model/stored_weight.h knows: in others the shapes
+// would not fit, or a stray integer would be taken for a weight.
+void check_packing(const Keys& keys, const std::string& name) {
   for (const char* key : {"quantization_config", "quantization"}) {
     if (!keys.has(key)) continue;
     const Json& how = keys.get(key);
     const Json& method = how.contains("quant_method") ? how["quant_method"] : how;
+    const bool known_method = method == "compressed-tensors";
+    const std::vector<std::string> formats =
+        known_method ? formats_of(how) : std::vector<std::string>{};
+    const auto is_read = [](const std::string& format) {
+      return format == "float-quantized" || format == "naive-quantized" ||
+             format == "mxfp4-pack-quantized";
+    };
+    const auto unread = std::find_if_not(formats.begin(), formats.end(), is_read);
+    if (!formats.empty() && unread == formats.end()) continue;
     throw_error(Code::kInvalidArgument,
-                "{}: {} is {}: weights packed by another program are not read; take the model that "
-                "it was made from, and pack that with `moraine quantize`. If the weights are plain "
-                "after all, remove the key",
-                name, key, json_text(method));
+                "{}: {} is {}{}: of weights packed by another program FP8 and MXFP4 of "
+                "compressed-tensors are read (float-quantized, mxfp4-pack-quantized); take the "
+                "model that it was made from, and pack that with `moraine quantize`. If the "
+                "weights are plain after all, remove the key",
+                name, key, json_text(method),
+                unread == formats.end() ? "" : " in the format " + *unread);
   }
 }
 
@@ -264,7 +294,7 @@ PublicConfig read_public_config(const std::string& text, const std::string& name
   if (!json.is_object()) throw_error(Code::kCorrupt, "{}: wanted a JSON object", name);
   const Keys keys(json, name);
   keys.only("model_type", "zaya");
-  refuse_quantised(keys, name);
+  check_packing(keys, name);
   const bool native = keys.has("router_hidden_size");
   if (!native && !keys.has("zaya_mlp_expansion")) {
     throw_error(Code::kInvalidArgument,

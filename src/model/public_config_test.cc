@@ -21,6 +21,16 @@ TEST(PublicConfig, WeightsPackedByAnotherProgramAreRefusedByName) {
     };
     for (const Case& c : {Case{"quantization_config", R"({"quant_method":"mxfp4"})", "\"mxfp4\""},
                           Case{"quantization_config", R"("fp8")", "\"fp8\""},
+                          Case{"quantization_config",
+                               R"({"quant_method":"compressed-tensors","format":"pack-quantized"})",
+                               "pack-quantized"},
+                          Case{"quantization_config",
+                               R"({"quant_method":"compressed-tensors","format":"mixed-precision",)"
+                               R"("config_groups":{"a":{"format":"float-quantized"},)"
+                               R"("b":{"format":"nvfp4-pack-quantized"}}})",
+                               "nvfp4-pack-quantized"},
+                          Case{"quantization_config", R"({"quant_method":"compressed-tensors"})",
+                               "\"compressed-tensors\""},
                           Case{"quantization", R"({"bits":4,"group_size":64})", "\"bits\":4"}}) {
       Json json = parse_json(plain, "config.json");
       json[c.key] = parse_json(c.value, c.key);
@@ -38,6 +48,19 @@ TEST(PublicConfig, WeightsPackedByAnotherProgramAreRefusedByName) {
     Json json = parse_json(plain, "config.json");
     json["quantization_config"] = nullptr;
     EXPECT_EQ(read_public_config(json_text(json), "config.json").layout, layout);
+  }
+}
+
+TEST(PublicConfig, Fp8AndMxfp4OfCompressedTensorsAreRead) {
+  for (
+      const char* how :
+      {R"({"quant_method":"compressed-tensors","format":"float-quantized","config_groups":{}})",
+       R"({"quant_method":"compressed-tensors","format":"mxfp4-pack-quantized"})",
+       R"({"quant_method":"compressed-tensors","format":"mixed-precision",)"
+       R"("config_groups":{"a":{"format":"float-quantized"},"b":{"format":"mxfp4-pack-quantized"}}})"}) {
+    Json json = parse_json(write_public_config(kConfig, Layout::kNative, "bfloat16"), "plain");
+    json["quantization_config"] = parse_json(how, "how");
+    EXPECT_EQ(read_public_config(json_text(json), "config.json").layout, Layout::kNative) << how;
   }
 }
 

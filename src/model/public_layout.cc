@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "checkpoint/safetensors/writer.h"
+#include "model/stored_weight.h"
 
 namespace moraine {
 namespace {
@@ -82,25 +83,14 @@ std::vector<int64_t> stored_shape(const Parameter& p, size_t num_names) {
   return num_names == 1 ? p.dims : std::vector<int64_t>(p.dims.begin() + 1, p.dims.end());
 }
 
-// Elements [begin, begin + count) of an entry, as an entry.
-SafetensorsEntry part_of(const SafetensorsEntry& entry, int64_t begin, int64_t count) {
-  const int64_t width = entry.count == 0 ? 0 : entry.bytes / entry.count;
-  SafetensorsEntry part = entry;
-  part.count = count;
-  part.bytes = count * width;
-  part.offset += begin * width;
-  part.data += begin * width;
-  return part;
-}
-
 bool same_values(const SafetensorsEntry& a, const SafetensorsEntry& b) {
   if (a.count != b.count) return false;
   constexpr int64_t kBlock = int64_t{1} << 20;
   std::vector<float> left(static_cast<size_t>(std::min(a.count, kBlock))), right(left.size());
   for (int64_t begin = 0; begin < a.count; begin += kBlock) {
     const int64_t count = std::min(kBlock, a.count - begin);
-    read_as_f32(part_of(a, begin, count), left.data());
-    read_as_f32(part_of(b, begin, count), right.data());
+    read_stored_weight({.values = &a}, begin, count, left.data());
+    read_stored_weight({.values = &b}, begin, count, right.data());
     if (std::memcmp(left.data(), right.data(), static_cast<size_t>(count) * sizeof(float)) != 0)
       return false;
   }
@@ -120,7 +110,9 @@ void check_all_known(const SafetensorsSet& set, const ModelConfig& c, Layout lay
                      const ParameterTable& table) {
   std::vector<std::string> known = {"lm_head.weight"};
   for (const Parameter& p : table.all) {
-    for (const std::string& name : stored_names(c, p, layout)) known.push_back(name);
+    for (const std::string& name : stored_names(c, p, layout)) {
+      for (std::string& tensor : names_of_stored(set, name)) known.push_back(std::move(tensor));
+    }
   }
   std::sort(known.begin(), known.end());
   for (const SafetensorsEntry* entry : set.entries()) {
@@ -206,17 +198,7 @@ void check_public_weights(const SafetensorsSet& set, const ModelConfig& c, Layou
   for (const Parameter& p : table.all) {
     const std::vector<std::string> names = stored_names(c, p, layout);
     const std::vector<int64_t> wanted = stored_shape(p, names.size());
-    for (const std::string& name : names) {
-      const SafetensorsEntry& entry = set.get(name);
-      if (entry.shape != wanted) {
-        throw_error(Code::kInvalidArgument, "{}: {} has shape {}, config.json says {}", entry.file,
-                    name, shape_text(entry.shape), shape_text(wanted));
-      }
-      if (!is_float_type(entry.type)) {
-        throw_error(Code::kInvalidArgument, "{}: {} is {}; supported are F32, F16, BF16 and F64",
-                    entry.file, name, entry.type);
-      }
-    }
+    for (const std::string& name : names) find_stored_weight(set, name, wanted);
   }
   check_head(set);
 }
@@ -224,12 +206,13 @@ void check_public_weights(const SafetensorsSet& set, const ModelConfig& c, Layou
 void read_public_elements(const PublicWeights& w, const Parameter& p, int64_t begin,
                           const Tensor& out) {
   const std::vector<std::string> names = stored_names(w.config, p, w.layout);
+  const std::vector<int64_t> dims = stored_shape(p, names.size());
+  const int64_t each = p.count() / static_cast<int64_t>(names.size());
   float* to = out.as<float>();
   for (int64_t left = out.count(); left > 0;) {
-    const int64_t each = w.set.get(names.front()).count;  // checked: all have the same shape
-    const SafetensorsEntry& entry = w.set.get(names[static_cast<size_t>(begin / each)]);
+    const std::string& name = names[static_cast<size_t>(begin / each)];
     const int64_t at = begin % each, count = std::min(left, each - at);
-    read_as_f32(part_of(entry, at, count), to);
+    read_stored_weight(find_stored_weight(w.set, name, dims), at, count, to);
     begin += count, to += count, left -= count;
   }
 }

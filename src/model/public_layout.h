@@ -22,8 +22,8 @@ namespace moraine {
 std::vector<std::string> stored_names(const ModelConfig& config, const Parameter& parameter,
                                       Layout layout);
 
-// Every weight is there, in its shape and a float type. A tensor that the model does not know, or a head that
-// differs from the embedding, is an error too.
+// Every weight is there, in its shape and a form that is read (model/stored_weight.h). A tensor that the model does not
+// know, or a head that differs from the embedding, is an error too.
 void check_public_weights(const SafetensorsSet& set, const ModelConfig& config, Layout layout);
 
 // Elements [begin, begin + out.count()) of a parameter with all its experts, as f32.
