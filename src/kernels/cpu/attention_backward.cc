@@ -17,6 +17,7 @@
 #include "hwy/foreach_target.h"
 
 #include "kernels/attention_part.h"
+#include "kernels/cpu/attention_packing.h"
 #include "kernels/cpu/attention_products.h"
 #include "kernels/cpu/attention_tasks.h"
 #include "kernels/isa.h"

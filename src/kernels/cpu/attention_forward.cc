@@ -9,7 +9,6 @@
 #include "kernels/attention.h"
 
 #include <cstring>
-#include <type_traits>
 #include <utility>
 
 #undef HWY_TARGET_INCLUDE
@@ -18,6 +17,8 @@
 
 #include "kernels/attention_part.h"
 #include "kernels/cpu/attention_keys.h"
+#include "kernels/cpu/attention_packing.h"
+#include "kernels/cpu/attention_panels.h"
 #include "kernels/cpu/attention_products.h"
 #include "kernels/cpu/attention_tasks.h"
 #include "kernels/isa.h"
@@ -29,19 +30,6 @@ namespace {
 
 using namespace attention;
 
-// Sixteen slots, each one row of one head; all rows in the same group of positions.
-struct Panel {
-  int64_t group;
-  int64_t slots;
-  int64_t slot_row[kGroup];   // row * H + head: which row of q, o and lse
-  int64_t slot_lane[kGroup];  // position in the group
-  Word* q;                    // [words, kGroup]; with tiles [kGroup, words]
-  float* o;                   // [kGroup, width]
-  float maximum[kGroup];      // of scores in units of log 2
-  float sum[kGroup][kGroup];  // by position of the key modulo kGroup
-};
-
-// Over parts of the keys, a row may see none, and o is f32. Not one more parameter of the template: only stores differ.
 template <class F>
 class ForwardWorker {
  public:
@@ -53,13 +41,12 @@ class ForwardWorker {
       : a_(a),
         task_(task),
         memory_(a),
-        over_parts_(!task.keys.empty()),
+        of_(a, !task.keys.empty()),
         H_(a.q.dims[1]),
         K_(a.k.dims[1]),
         d_(a.q.dims[2]),
         words_(words<F>(d_)),
-        width_(round_up(d_, kGroup)),
-        log2_scale_(a.scale * 0x1.715476p0f) {  // log2(e)
+        width_(round_up(d_, kGroup)) {
     Word* end = scratch + kWorkerScratchBytes / sizeof(Word);
     keys_ = take(scratch, words_ * kBlock);
     values_ = take(scratch, kBlock / F::kPair * width_);
@@ -145,37 +132,7 @@ class ForwardWorker {
           ++head;
         }
       }
-      start(panel);
-    }
-  }
-
-  HWY_NOINLINE void start(Panel& panel) {
-    const Element* q = a_.q.as<Element>();
-    std::memset(panel.sum, 0, sizeof panel.sum);
-    std::memset(panel.o, 0, static_cast<size_t>(kGroup * width_) * sizeof(float));
-    for (float& m : panel.maximum) m = -HUGE_VALF;
-    if constexpr (F::kTiles) {
-      for (int64_t s = 0; s < kGroup; ++s) {
-        Word* row = panel.q + s * words_;
-        const auto bytes = static_cast<size_t>(s < panel.slots ? d_ : 0) * sizeof(Element);
-        std::memset(row, 0, static_cast<size_t>(words_) * sizeof(Word));
-        std::memcpy(row, q + panel.slot_row[s < panel.slots ? s : 0] * d_, bytes);
-      }
-      return;
-    }
-    bool regular = panel.slots == kGroup;  // one head: a fixed distance between slots
-    for (int64_t s = 1; s < panel.slots; ++s) {
-      regular = regular && panel.slot_row[s] == panel.slot_row[0] + s * H_;
-    }
-    if (regular) {
-      pack_columns<F>(q + panel.slot_row[0] * d_, H_ * d_, kGroup, d_, panel.q, kGroup);
-      return;
-    }
-    for (int64_t s = 0; s < kGroup; ++s) {
-      for (int64_t w = 0; w < words_; ++w) {
-        const Element* p = q + panel.slot_row[s < panel.slots ? s : 0] * d_ + w * F::kPair;
-        panel.q[w * kGroup + s] = s < panel.slots ? load_word(F(), p, w * F::kPair, d_) : 0;
-      }
+      of_.start(panel);
     }
   }
 
@@ -200,7 +157,7 @@ class ForwardWorker {
       for (int64_t i = 0; i < num_panels_; i += each, ++key_head_)
         add_keys(part, here, i, i + each);
     }
-    for (int64_t i = 0; i < num_panels_; ++i) finish(panels_[i]);
+    for (int64_t i = 0; i < num_panels_; ++i) of_.finish(panels_[i]);
     num_panels_ = 0;
   }
 
@@ -354,9 +311,9 @@ class ForwardWorker {
     alignas(64) float rescale[kTogether][kGroup];
     for (int64_t i = first; i < end; ++i) {
       float* scores = scores_ + (i - first) * kGroup * kBlock;
-      mask(part, panels_[i], scores, from, to);
-      weigh(panels_[i], scores, to - from + 1, weights_ + (i - first) * kGroup * kRow,
-            rescale[i - first]);
+      of_.mask(part, panels_[i], scores, from, to);
+      of_.weigh(panels_[i], scores, to - from + 1, weights_ + (i - first) * kGroup * kRow,
+                rescale[i - first]);
     }
     for (int64_t i = first; i < end; ++i) {
       multiply<F, kRow, 1, Start::kScale>(tiles_, {.a = weights_ + (i - first) * kGroup * kRow,
@@ -372,121 +329,11 @@ class ForwardWorker {
     }
   }
 
-  // Scores of keys that a row does not see become -inf. Only the row's own group, the lower edge
-  // of a window and the last keys of a part hold any.
-  HWY_NOINLINE void mask(const Part& part, const Panel& panel, float* scores, int64_t from,
-                         int64_t to) {
-    const DF df;
-    for (int64_t g = from; g <= to; ++g) {
-      const int64_t ahead = (panel.group - g) * kGroup;
-      const bool edge = a_.window > 0 && ahead + kGroup > a_.window;
-      const int64_t here = part.keys - g * kGroup;
-      if (g != panel.group && !edge && here >= kGroup) continue;
-      for (int64_t s = 0; s < panel.slots; ++s) {
-        const int64_t lane = ahead + panel.slot_lane[s], hi = std::min(lane, here - 1),
-                      lo = edge ? lane - a_.window + 1 : 0;
-        float* score = scores + s * kBlock + (g - from) * kGroup;
-        for (int v = 0; v < kGroupVectors; ++v) {
-          const VF masked = hn::IfThenElse(
-              visible(df, v, lo, hi), hn::LoadU(df, score + v * kLanes), hn::Set(df, -HUGE_VALF));
-          hn::StoreU(masked, df, score + v * kLanes);
-        }
-      }
-    }
-  }
-
-  // Scores become weights exp(score - maximum); rescale: what earlier sums are worth now.
-  HWY_NOINLINE void weigh(Panel& panel, const float* scores, int64_t groups, Word* weights,
-                          float* rescale) {
-    const DF df;
-    const VF scale = hn::Set(df, log2_scale_);
-    alignas(64) float largest[kGroup] = {};
-    for (int64_t s = 0; s < panel.slots; ++s) {
-      const float* score = scores + s * kBlock;
-      VF most = hn::LoadU(df, score);
-      for (int64_t j = kLanes; j < groups * kGroup; j += kLanes) {
-        most = hn::Max(most, hn::LoadU(df, score + j));
-      }
-      largest[s] = hn::GetLane(hn::MaxOfLanes(df, most));
-    }
-    for (int64_t s = 0; s < kGroup; s += kLanes) {
-      const VF before = hn::LoadU(df, panel.maximum + s);
-      const VF now = hn::Max(before, hn::Mul(hn::LoadU(df, largest + s), scale));
-      hn::StoreU(now, df, panel.maximum + s);
-      // A row that has seen no key yet (a window's edge) subtracts 0 in place of -inf.
-      const VF shift = hn::IfThenZeroElse(hn::Eq(now, hn::Set(df, -HUGE_VALF)), now);
-      hn::StoreU(shift, df, largest + s);
-      hn::StoreU(exp2_f(df, hn::Sub(before, shift)), df, rescale + s);
-    }
-    for (int64_t s = 0; s < panel.slots; ++s) {
-      const VF shift = hn::Set(df, largest[s]), factor = hn::Set(df, rescale[s]);
-      VF sum[kGroupVectors];
-      for (int v = 0; v < kGroupVectors; ++v) {
-        sum[v] = hn::Mul(hn::LoadU(df, panel.sum[s] + v * kLanes), factor);
-      }
-      const float* score = scores + s * kBlock;
-      Word* weight = weights + s * (kBlock / F::kPair);
-      for (int64_t g = 0; g < groups; ++g) {
-        for (int v = 0; v < kGroupVectors; ++v) {
-          const int64_t j = g * kGroup + v * kLanes;
-          const VF p = exp2_f(df, hn::MulSub(hn::LoadU(df, score + j), scale, shift));
-          sum[v] = hn::Add(sum[v], p);
-          store_left(F(), p, weight + j / F::kPair);
-        }
-      }
-      for (int v = 0; v < kGroupVectors; ++v) hn::StoreU(sum[v], df, panel.sum[s] + v * kLanes);
-    }
-  }
-
-  HWY_NOINLINE void finish(Panel& panel) {
-    const DF df;
-    alignas(64) float total[kGroup] = {};
-    for (int64_t s = 0; s < kGroup; ++s) {
-      VF sum = hn::LoadU(df, panel.sum[s]);
-      for (int v = 1; v < kGroupVectors; ++v) {
-        sum = hn::Add(sum, hn::LoadU(df, panel.sum[s] + v * kLanes));
-      }
-      total[s] = s < panel.slots ? hn::GetLane(hn::SumOfLanes(df, sum)) : 1.0f;
-    }
-    alignas(64) float lse[kGroup];
-    for (int64_t s = 0; s < kGroup; s += kLanes) {
-      const VF log2 = hn::Log2(df, hn::LoadU(df, total + s));
-      const VF both = hn::Add(log2, hn::LoadU(df, panel.maximum + s));
-      hn::StoreU(hn::Mul(both, hn::Set(df, 0x1.62e430p-1f)), df, lse + s);  // log(2)
-    }
-    for (int64_t s = 0; s < panel.slots; ++s) {
-      const bool blind = over_parts_ && total[s] == 0;  // saw no key
-      if (blind) lse[s] = -HUGE_VALF;
-      const float norm = blind ? 0 : 1 / total[s], *from = panel.o + s * width_;
-      const int64_t to = panel.slot_row[s] * d_;
-      if (over_parts_) {
-        store_row(from, norm, a_.o.as<float>() + to);
-      } else {
-        store_row(from, norm, a_.o.as<Element>() + to);
-      }
-      a_.lse.as<float>()[panel.slot_row[s]] = lse[s];
-    }
-  }
-
-  template <class Output>
-  void store_row(const float* from, float norm, Output* to) {
-    const DF df;
-    for (int64_t c = 0; c < d_; c += kLanes) {
-      const VF value = hn::Mul(hn::LoadU(df, from + c), hn::Set(df, norm));
-      if (c + kLanes <= d_) {
-        store(value, df, to + c);
-      } else {
-        store_n(value, df, to + c, static_cast<size_t>(d_ - c));
-      }
-    }
-  }
-
   const AttentionForward& a_;
   const ForwardTask& task_;
   const KeyMemory<Element> memory_;
-  const bool over_parts_;
+  const PanelRows<F> of_;
   const int64_t H_, K_, d_, words_, width_;
-  const float log2_scale_;
   Word *keys_, *values_, *weights_, *rows_;
   float* scores_;
   Panel* panels_;

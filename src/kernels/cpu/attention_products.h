@@ -1,15 +1,13 @@
 // AttentionProducts: the small products of attention, with vectors or with AMX tiles.
 //
-//   c[i * c_row + j] = start + sum_s a(i, s) * b[s * b_step + j]
-//
 // Compiled once per Highway target, as attention_tiles.h, in words as there.
 //
-// Order:   vectors: one chain of multiply-adds per element over ascending steps, whatever the tile of rows it is
-//          computed in. Tiles: dots of 16 steps (amx_tiles.h), ascending; a sum over positions is cut where positions
-//          are multiples of 32, wherever it begins: it starts with half a dot if its first group is odd (half_first),
-//          and ends with one if its last is even. Either way a row's bits do not depend on the rows beside it.
-#include "kernels/cpu/attention_tiles.h"
+// Order of tiles: dots of 16 steps (amx_tiles.h), ascending; a sum over positions is cut where positions are multiples
+//                 of 32, wherever it begins: it starts with half a dot if its first group is odd (half_first), and ends
+//                 with one if its last is even. A row's bits do not depend on the rows beside it.
+#include "kernels/cpu/attention_lanes.h"
 
+#include <cstring>
 #include <utility>
 
 #if defined(MORAINE_KERNELS_CPU_ATTENTION_PRODUCTS_H_) == defined(HWY_TARGET_TOGGLE)
@@ -23,106 +21,55 @@ HWY_BEFORE_NAMESPACE();
 namespace moraine {
 namespace HWY_NAMESPACE {
 
-enum class Start { kZero, kAdd, kScale };
-
-struct Product {
-  const Word* a;  // a(i, s): with vectors a[i * kRow + s * kStep], with tiles a[i * a_row + s]
-  const Word* b;
-  float* c;
-  int64_t a_row, b_step, c_row;
-  int64_t steps;                 // with tiles a multiple of 8
-  int64_t rows, columns;         // columns: a multiple of kGroup. Tiles compute rows in sixteens
-  const float* scale = nullptr;  // [rows] kScale: c starts as scale[i] * c[i, j]
-  bool half_first = false;
-};
-
-template <class F, int kRow, int kStep, Start kStart, int M, int V>
-HWY_INLINE void tile(const Product& p, int64_t i0, int64_t j0) {
-  const DF df;
-  VF sum[M][V];
-  const Word* a = p.a + i0 * kRow;
-  const Word* b = p.b + j0;
-  float* c = p.c + i0 * p.c_row + j0;
-  HWY_UNROLL(8)
-  for (int i = 0; i < M; ++i) {
-    HWY_UNROLL(4)
-    for (int v = 0; v < V; ++v) {
-      if constexpr (kStart == Start::kZero) {
-        sum[i][v] = hn::Zero(df);
-      } else {
-        sum[i][v] = hn::LoadU(df, c + i * p.c_row + v * kLanes);
-      }
-      if constexpr (kStart == Start::kScale) {
-        sum[i][v] = hn::Mul(sum[i][v], hn::Set(df, p.scale[i0 + i]));
-      }
-    }
-  }
-  for (int64_t s = 0; s < p.steps; ++s, a += kStep, b += p.b_step) {
-    VF column[V];
-    HWY_UNROLL(4)
-    for (int v = 0; v < V; ++v) column[v] = hn::LoadU(df, b + v * kLanes);
-    HWY_UNROLL(8)
-    for (int i = 0; i < M; ++i) {
-      const VF row = hn::Set(df, a[i * kRow]);
-      HWY_UNROLL(4)
-      for (int v = 0; v < V; ++v) sum[i][v] = F::step(sum[i][v], row, column[v]);
-    }
-  }
-  HWY_UNROLL(8)
-  for (int i = 0; i < M; ++i) {
-    HWY_UNROLL(4)
-    for (int v = 0; v < V; ++v) hn::StoreU(sum[i][v], df, c + i * p.c_row + v * kLanes);
-  }
-}
-
-template <class F, int kRow, int kStep, Start kStart, int M, int V>
-void tile_row(const Product& p, int64_t i) {
-  int64_t j = 0;
-  for (; j + V * kLanes <= p.columns; j += V * kLanes) {
-    tile<F, kRow, kStep, kStart, M, V>(p, i, j);
-  }
-  if constexpr (V > 2) {
-    for (; j + 2 * kLanes <= p.columns; j += 2 * kLanes) {
-      tile<F, kRow, kStep, kStart, M, 2>(p, i, j);
-    }
-  }
-  if constexpr (kLanes == attention::kGroup) {
-    for (; j < p.columns; j += kLanes) tile<F, kRow, kStep, kStart, M, 1>(p, i, j);
-  }
-}
-
-// Few rows take more columns at a time, for as many chains.
-template <class F, int kRow, int kStep, Start kStart>
-HWY_INLINE void multiply_by_eights(const Product& p) {
-  int64_t i = 0;
-  for (; i + 8 <= p.rows; i += 8) tile_row<F, kRow, kStep, kStart, 8, 2>(p, i);
-  for (; i + 4 <= p.rows; i += 4) tile_row<F, kRow, kStep, kStart, 4, 4>(p, i);
-  for (; i + 2 <= p.rows; i += 2) tile_row<F, kRow, kStep, kStart, 2, 4>(p, i);
-  for (; i < p.rows; ++i) tile_row<F, kRow, kStep, kStart, 1, 4>(p, i);
-}
-
-// Tiles as even as can be: of sixteen rows five, five and six.
-template <class F, int kRow, int kStep, Start kStart, int... M>
-HWY_INLINE void multiply_evenly(const Product& p, std::integer_sequence<int, M...>) {
-  static constexpr void (*kTiles[])(const Product&,
-                                    int64_t) = {tile_row<F, kRow, kStep, kStart, M + 1, 2>...};
-  const int64_t tiles = (p.rows + kTileRows - 1) / kTileRows;
-  for (int64_t t = 0; t < tiles; ++t) {
-    const int64_t i = p.rows * t / tiles;
-    kTiles[p.rows * (t + 1) / tiles - i - 1](p, i);
-  }
-}
-
-template <class F, int kRow, int kStep, Start kStart>
-HWY_NOINLINE void multiply_lanes(const Product& p) {
-  if constexpr (kTileRows == 8) {
-    multiply_by_eights<F, kRow, kStep, kStart>(p);
-  } else {
-    multiply_evenly<F, kRow, kStep, kStart>(p, std::make_integer_sequence<int, kTileRows>());
-  }
-}
-
 #if HWY_TARGET == HWY_AVX3
+// to[i * words + s] = word s of row i, for kGroup rows of which `rows` exist: a left operand of
+// multiply_tiles. The others are zero, and so is what is beyond d.
+HWY_INLINE void pack_left(const BF16* from, int64_t stride, int64_t rows, int64_t d, Word* to,
+                          int64_t words) {
+  for (int64_t i = 0; i < attention::kGroup; ++i) {
+    auto* row = reinterpret_cast<BF16*>(to + i * words);
+    const int64_t count = i < rows ? d : 0;
+    std::memcpy(row, from + i * stride, static_cast<size_t>(count) * sizeof(BF16));
+    std::memset(row + count, 0, static_cast<size_t>(2 * words - count) * sizeof(BF16));
+  }
+}
+
+// to[c * to_row + s] = elements c of rows 2 s (low) and 2 s + 1 (high), for kGroup rows of which
+// `rows` exist and c < width; zero beyond them and d. Columns become rows of a left operand, rows its
+// steps. Eight columns at a time: three levels of interleaving transpose 8 x 8 elements.
+HWY_INLINE void pack_left_columns(const BF16* from, int64_t stride, int64_t rows, int64_t d,
+                                  Word* to, int64_t to_row, int64_t width) {
+  const auto load = [&](int64_t i, int64_t c) {
+    const auto mask =
+        static_cast<__mmask8>(i < rows && c < d ? (d - c >= 8 ? 0xff : (1 << (d - c)) - 1) : 0);
+    return _mm_maskz_loadu_epi16(mask, from + i * stride + c);
+  };
+  for (int64_t c = 0; c < width; c += 8) {
+    __m256i row[8], pair[8], four[8];
+    HWY_UNROLL(8)
+    for (int i = 0; i < 8; ++i) row[i] = _mm256_set_m128i(load(i + 8, c), load(i, c));
+    HWY_UNROLL(4)
+    for (int i = 0; i < 4; ++i) {  // pair[i]: columns 0 to 3 of two rows; pair[i + 4]: 4 to 7
+      pair[i] = _mm256_unpacklo_epi16(row[2 * i], row[2 * i + 1]);
+      pair[i + 4] = _mm256_unpackhi_epi16(row[2 * i], row[2 * i + 1]);
+    }
+    HWY_UNROLL(2)
+    for (int i = 0; i < 2; ++i) {  // four[i + 2 c]: columns 2 c, 2 c + 1 of four rows
+      four[i] = _mm256_unpacklo_epi32(pair[2 * i], pair[2 * i + 1]);
+      four[i + 2] = _mm256_unpackhi_epi32(pair[2 * i], pair[2 * i + 1]);
+      four[i + 4] = _mm256_unpacklo_epi32(pair[2 * i + 4], pair[2 * i + 5]);
+      four[i + 6] = _mm256_unpackhi_epi32(pair[2 * i + 4], pair[2 * i + 5]);
+    }
+    HWY_UNROLL(4)
+    for (int i = 0; i < 4; ++i) {
+      const __m256i even = _mm256_unpacklo_epi64(four[2 * i], four[2 * i + 1]),
+                    odd = _mm256_unpackhi_epi64(four[2 * i], four[2 * i + 1]);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (c + 2 * i) * to_row), even);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (c + 2 * i + 1) * to_row), odd);
+    }
+  }
+}
+
 template <int... kTile>
 HWY_INLINE void add_half_dot(cpu::AmxTiles& tiles, const Product& p, const Word* a, const Word* b,
                              std::integer_sequence<int, kTile...>) {

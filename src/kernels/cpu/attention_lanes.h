@@ -1,0 +1,127 @@
+// AttentionLanes: the small products of attention with vectors.
+//
+//   c[i * c_row + j] = start + sum_s a(i, s) * b[s * b_step + j]
+//
+// Compiled once per Highway target, as attention_tiles.h, in words as there.
+//
+// Order: one chain of multiply-adds per element over ascending steps, whatever the tile of rows it is computed in: a
+// row's bits do not depend on the rows beside it, nor on where a sum is cut and gone on with.
+#include "kernels/cpu/attention_tiles.h"
+
+#include <utility>
+
+#if defined(MORAINE_KERNELS_CPU_ATTENTION_LANES_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MORAINE_KERNELS_CPU_ATTENTION_LANES_H_
+#undef MORAINE_KERNELS_CPU_ATTENTION_LANES_H_
+#else
+#define MORAINE_KERNELS_CPU_ATTENTION_LANES_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace moraine {
+namespace HWY_NAMESPACE {
+
+enum class Start { kZero, kAdd, kScale };
+
+struct Product {
+  const Word* a;  // a(i, s): with vectors a[i * kRow + s * kStep], with tiles a[i * a_row + s]
+  const Word* b;
+  float* c;
+  int64_t a_row, b_step, c_row;
+  int64_t steps;                 // with tiles a multiple of 8
+  int64_t rows, columns;         // columns: a multiple of kGroup. Tiles compute rows in sixteens
+  const float* scale = nullptr;  // [rows] kScale: c starts as scale[i] * c[i, j]
+  bool half_first = false;
+};
+
+template <class F, int kRow, int kStep, Start kStart, int M, int V>
+HWY_INLINE void tile(const Product& p, int64_t i0, int64_t j0) {
+  const DF df;
+  VF sum[M][V];
+  const Word* a = p.a + i0 * kRow;
+  const Word* b = p.b + j0;
+  float* c = p.c + i0 * p.c_row + j0;
+  HWY_UNROLL(8)
+  for (int i = 0; i < M; ++i) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < V; ++v) {
+      if constexpr (kStart == Start::kZero) {
+        sum[i][v] = hn::Zero(df);
+      } else {
+        sum[i][v] = hn::LoadU(df, c + i * p.c_row + v * kLanes);
+      }
+      if constexpr (kStart == Start::kScale) {
+        sum[i][v] = hn::Mul(sum[i][v], hn::Set(df, p.scale[i0 + i]));
+      }
+    }
+  }
+  for (int64_t s = 0; s < p.steps; ++s, a += kStep, b += p.b_step) {
+    VF column[V];
+    HWY_UNROLL(4)
+    for (int v = 0; v < V; ++v) column[v] = hn::LoadU(df, b + v * kLanes);
+    HWY_UNROLL(8)
+    for (int i = 0; i < M; ++i) {
+      const VF row = hn::Set(df, a[i * kRow]);
+      HWY_UNROLL(4)
+      for (int v = 0; v < V; ++v) sum[i][v] = F::step(sum[i][v], row, column[v]);
+    }
+  }
+  HWY_UNROLL(8)
+  for (int i = 0; i < M; ++i) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < V; ++v) hn::StoreU(sum[i][v], df, c + i * p.c_row + v * kLanes);
+  }
+}
+
+template <class F, int kRow, int kStep, Start kStart, int M, int V>
+void tile_row(const Product& p, int64_t i) {
+  int64_t j = 0;
+  for (; j + V * kLanes <= p.columns; j += V * kLanes) {
+    tile<F, kRow, kStep, kStart, M, V>(p, i, j);
+  }
+  if constexpr (V > 2) {
+    for (; j + 2 * kLanes <= p.columns; j += 2 * kLanes) {
+      tile<F, kRow, kStep, kStart, M, 2>(p, i, j);
+    }
+  }
+  if constexpr (kLanes == attention::kGroup) {
+    for (; j < p.columns; j += kLanes) tile<F, kRow, kStep, kStart, M, 1>(p, i, j);
+  }
+}
+
+// Few rows take more columns at a time, for as many chains.
+template <class F, int kRow, int kStep, Start kStart>
+HWY_INLINE void multiply_by_eights(const Product& p) {
+  int64_t i = 0;
+  for (; i + 8 <= p.rows; i += 8) tile_row<F, kRow, kStep, kStart, 8, 2>(p, i);
+  for (; i + 4 <= p.rows; i += 4) tile_row<F, kRow, kStep, kStart, 4, 4>(p, i);
+  for (; i + 2 <= p.rows; i += 2) tile_row<F, kRow, kStep, kStart, 2, 4>(p, i);
+  for (; i < p.rows; ++i) tile_row<F, kRow, kStep, kStart, 1, 4>(p, i);
+}
+
+// Tiles as even as can be: of sixteen rows five, five and six.
+template <class F, int kRow, int kStep, Start kStart, int... M>
+HWY_INLINE void multiply_evenly(const Product& p, std::integer_sequence<int, M...>) {
+  static constexpr void (*kTiles[])(const Product&,
+                                    int64_t) = {tile_row<F, kRow, kStep, kStart, M + 1, 2>...};
+  const int64_t tiles = (p.rows + kTileRows - 1) / kTileRows;
+  for (int64_t t = 0; t < tiles; ++t) {
+    const int64_t i = p.rows * t / tiles;
+    kTiles[p.rows * (t + 1) / tiles - i - 1](p, i);
+  }
+}
+
+template <class F, int kRow, int kStep, Start kStart>
+HWY_NOINLINE void multiply_lanes(const Product& p) {
+  if constexpr (kTileRows == 8) {
+    multiply_by_eights<F, kRow, kStep, kStart>(p);
+  } else {
+    multiply_evenly<F, kRow, kStep, kStart>(p, std::make_integer_sequence<int, kTileRows>());
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace moraine
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,184 @@
+// AttentionPacking: rows of q, k, v and gradients as operands of attention's products.
+//
+// Compiled once per Highway target, as attention_tiles.h, in words as there.
+#include "kernels/cpu/attention_tiles.h"
+
+#if defined(MORAINE_KERNELS_CPU_ATTENTION_PACKING_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MORAINE_KERNELS_CPU_ATTENTION_PACKING_H_
+#undef MORAINE_KERNELS_CPU_ATTENTION_PACKING_H_
+#else
+#define MORAINE_KERNELS_CPU_ATTENTION_PACKING_H_
+#endif
+
+#include <cstring>
+
+HWY_BEFORE_NAMESPACE();
+namespace moraine {
+namespace HWY_NAMESPACE {
+
+HWY_INLINE float load_word(WideF32, const float* p, int64_t, int64_t) { return *p; }
+HWY_INLINE float load_word(WideBf16, const BF16* p, int64_t, int64_t) { return to_float(*p); }
+#if HWY_TARGET == HWY_AVX3
+// The pair at p, whose first element is number c of d.
+HWY_INLINE float load_word(Bf16Dot, const BF16* p, int64_t c, int64_t d) {
+  const uint32_t low = c < d ? p[0].bits : 0, high = c + 1 < d ? p[1].bits : 0;
+  const uint32_t both = low | high << 16;
+  float word;
+  std::memcpy(&word, &both, sizeof word);
+  return word;
+}
+#endif
+
+#if HWY_TARGET == HWY_SCALAR
+template <class F, bool kAll>
+HWY_INLINE int64_t pack_fours(const typename F::Element*, int64_t, int64_t, int64_t, Word*,
+                              int64_t) {
+  return 0;
+}
+#else
+using D4 = hn::Simd<float, 4, 0>;
+
+HWY_INLINE hn::Vec<D4> load_four(WideF32, const float* p) { return hn::LoadU(D4(), p); }
+HWY_INLINE hn::Vec<D4> load_four(WideBf16, const BF16* p) {
+  const hn::Rebind<uint16_t, D4> d16;
+  const hn::RebindToUnsigned<D4> d32;
+  const auto half = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p));
+  return hn::BitCast(D4(), hn::ShiftLeft<16>(hn::PromoteTo(d32, half)));
+}
+#if HWY_TARGET == HWY_AVX3
+HWY_INLINE hn::Vec<D4> load_four(Bf16Dot, const BF16* p) {
+  return hn::BitCast(
+      D4(), hn::LoadU(hn::Repartition<uint16_t, D4>(), reinterpret_cast<const uint16_t*>(p)));
+}
+#endif
+
+// Four words from each of rows i, i + 4, i + 8, ... (as many as lanes allow), one row per 128 bits.
+template <class F, bool kAll>
+HWY_INLINE VF load_rows(const typename F::Element* from, int64_t stride, int64_t i, int64_t rows) {
+  const auto row = [&](int64_t r) {
+    if (!kAll && r >= rows) return hn::Zero(D4());
+    return load_four(F(), from + r * stride);
+  };
+  if constexpr (kLanes == 4) {
+    return row(i);
+  } else if constexpr (kLanes == 8) {
+    return hn::Combine(DF(), row(i + 4), row(i));
+  } else {
+    const hn::Half<DF> half;
+    return hn::Combine(DF(), hn::Combine(half, row(i + 12), row(i + 8)),
+                       hn::Combine(half, row(i + 4), row(i)));
+  }
+}
+
+// The part of pack_group_columns that comes in fours; returns how many words of a row.
+template <class F, bool kAll>
+HWY_INLINE int64_t pack_fours(const typename F::Element* from, int64_t stride, int64_t rows,
+                              int64_t d, Word* to, int64_t to_step) {
+  const DF df;
+  const hn::Repartition<double, DF> d64;
+  const auto pair = [&](VF x, VF y, bool upper) {
+    const auto x64 = hn::BitCast(d64, x), y64 = hn::BitCast(d64, y);
+    return hn::BitCast(
+        df, upper ? hn::InterleaveUpper(d64, x64, y64) : hn::InterleaveLower(d64, x64, y64));
+  };
+  const int64_t whole = d / (4 * F::kPair) * 4;  // words in fours
+  for (int64_t s = 0; s < whole; s += 4) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < kGroupVectors; ++v) {
+      const typename F::Element* p = from + s * F::kPair;
+      const int64_t i = v * kLanes;
+      const VF a = load_rows<F, kAll>(p, stride, i, rows),
+               b = load_rows<F, kAll>(p, stride, i + 1, rows),
+               c = load_rows<F, kAll>(p, stride, i + 2, rows),
+               e = load_rows<F, kAll>(p, stride, i + 3, rows);
+      const VF ab = hn::InterleaveLower(df, a, b), ce = hn::InterleaveLower(df, c, e),
+               ab2 = hn::InterleaveUpper(df, a, b), ce2 = hn::InterleaveUpper(df, c, e);
+      Word* out = to + s * to_step + i;
+      hn::StoreU(pair(ab, ce, false), df, out);
+      hn::StoreU(pair(ab, ce, true), df, out + to_step);
+      hn::StoreU(pair(ab2, ce2, false), df, out + 2 * to_step);
+      hn::StoreU(pair(ab2, ce2, true), df, out + 3 * to_step);
+    }
+  }
+  return whole;
+}
+#endif
+
+template <class F, bool kAll>
+HWY_INLINE void pack_group_columns(const typename F::Element* from, int64_t stride, int64_t rows,
+                                   int64_t d, Word* to, int64_t to_step) {
+  const int64_t whole = pack_fours<F, kAll>(from, stride, rows, d, to, to_step);
+  for (int64_t s = whole; s < words<F>(d); ++s) {
+    for (int64_t i = 0; i < attention::kGroup; ++i) {
+      const typename F::Element* p = from + i * stride + s * F::kPair;
+      to[s * to_step + i] = kAll || i < rows ? load_word(F(), p, s * F::kPair, d) : 0;
+    }
+  }
+}
+
+// to[s * to_step + i] = word s of row i, for a group of kGroup rows of which `rows` exist; the
+// others are zero. The words of a row become the steps of a product, its rows the columns.
+template <class F>
+HWY_INLINE void pack_columns(const typename F::Element* from, int64_t stride, int64_t rows,
+                             int64_t d, Word* to, int64_t to_step) {
+  if (rows >= attention::kGroup) {
+    pack_group_columns<F, true>(from, stride, rows, d, to, to_step);
+  } else {
+    pack_group_columns<F, false>(from, stride, rows, d, to, to_step);
+  }
+}
+
+// Lanes [0, n) of p as bf16 bits (or f32), the others zero.
+template <class F>
+HWY_INLINE VF load_wide(DF df, const typename F::Element* p, int64_t n) {
+  return n >= kLanes ? load(df, p) : n > 0 ? load_n(df, p, static_cast<size_t>(n)) : hn::Zero(df);
+}
+
+// to[c] = element c of the first row (low) and of the second, for as many whole vectors of both as there are in d;
+// returns how many columns.
+template <class F>
+HWY_INLINE int64_t zip_rows([[maybe_unused]] const typename F::Element* first,
+                            [[maybe_unused]] const typename F::Element* second,
+                            [[maybe_unused]] int64_t d, [[maybe_unused]] Word* to) {
+  int64_t c = 0;
+#if HWY_TARGET == HWY_AVX3
+  for (; F::kPair == 2 && c + 2 * kLanes <= d; c += 2 * kLanes) {
+    const __m512i a = _mm512_loadu_si512(first + c), b = _mm512_loadu_si512(second + c);
+    // Of each 128 bits the lower four columns, and the upper four.
+    const __m512i low = _mm512_unpacklo_epi16(a, b), high = _mm512_unpackhi_epi16(a, b);
+    const __m512i begin = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
+                  end = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    _mm512_storeu_si512(to + c, _mm512_permutex2var_epi64(low, begin, high));
+    _mm512_storeu_si512(to + c + kLanes, _mm512_permutex2var_epi64(low, end, high));
+  }
+#endif
+  return c;
+}
+
+// to[s * width + c] = element c of row s, or of rows 2 s (low) and 2 s + 1 (high); zero beyond
+// `rows` and d. Rows become the steps of a product. `padded` rows are written, a multiple of kPair.
+template <class F>
+HWY_INLINE void pack_rows(const typename F::Element* from, int64_t stride, int64_t rows,
+                          int64_t padded, int64_t d, Word* to, int64_t width) {
+  const DF df;
+  const hn::RebindToUnsigned<DF> d32;
+  for (int64_t r = 0; r < padded; r += F::kPair, to += width) {
+    const typename F::Element* p = from + r * stride;
+    int64_t c = zip_rows<F>(p, p + stride, r + 1 < rows ? d : 0, to);
+    for (; c < width; c += kLanes) {
+      VF word = load_wide<F>(df, p + c, r < rows ? d - c : 0);
+      if constexpr (F::kPair == 2) {
+        const VF second = load_wide<F>(df, p + stride + c, r + 1 < rows ? d - c : 0);
+        const auto low = hn::ShiftRight<16>(hn::BitCast(d32, word));
+        word = hn::BitCast(df, hn::Or(low, hn::BitCast(d32, second)));
+      }
+      hn::StoreU(word, df, to + c);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace moraine
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
