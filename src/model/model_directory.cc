@@ -103,12 +103,14 @@ void read_stored(const Checkpoint& checkpoint, const std::string& name, int64_t 
   }
 }
 
-// FP8 and MXFP4 count as bf16: models in them are made of such, and computed in it.
+// FP8 and MXFP4 (two values in a byte) count as bf16: models in them are made of such, and computed in it.
 DType main_dtype(const SafetensorsSet& set) {
   int64_t bf16 = 0, all = 0;
   for (const SafetensorsEntry* entry : set.entries()) {
-    all += entry->count;
-    if (entry->type == "BF16" || !is_float_type(entry->type)) bf16 += entry->count;
+    if (entry->name.ends_with(".weight_scale")) continue;
+    const int64_t weights = entry->type == "U8" ? 2 * entry->count : entry->count;
+    all += weights;
+    if (entry->type == "BF16" || !is_float_type(entry->type)) bf16 += weights;
   }
   return 2 * bf16 > all ? DType::kBF16 : DType::kF32;
 }

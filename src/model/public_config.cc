@@ -72,44 +72,57 @@ class Keys {
   std::string name_;
 };
 
-// How compressed-tensors says that weights are stored: for all of them, or by groups.
-std::vector<std::string> formats_of(const Json& how) {
-  std::vector<std::string> formats;
-  const auto add = [&](const Json& part) {
-    if (part.is_object() && part.contains("format") && part["format"].is_string() &&
-        part["format"] != "mixed-precision")
-      formats.push_back(part["format"].get<std::string>());
-  };
-  add(how);
-  if (how.contains("config_groups") && how["config_groups"].is_object()) {
-    for (const Json& group : how["config_groups"]) add(group);
-  }
-  return formats;
+// What a message shows of a value, which may be long or hold anything.
+std::string shown(const Json& value) {
+  const std::string text = json_text(value);
+  return text.size() <= 80 ? text : text.substr(0, 80) + "...";
 }
 
-// Of weights that another program has packed, those are read that model/stored_weight.h knows: in others the shapes
-// would not fit, or a stray integer would be taken for a weight.
+// Why weights that another program has packed are not read; empty: they are (model/stored_weight.h). `how`: its
+// quantization_config.
+std::string unread(const Json& how) {
+  if (!how.contains("quant_method") || how["quant_method"] != "compressed-tensors")
+    return shown(how.contains("quant_method") ? how["quant_method"] : how);
+  bool any = false;
+  const auto unread_part = [&](const Json& part) -> std::string {
+    if (!part.is_object() || !part.contains("format") || part["format"].is_null()) return "";
+    const Json& format = part["format"];
+    if (format == "mixed-precision") return "";
+    any = true;
+    const bool known = format == "float-quantized" || format == "naive-quantized" ||
+                       format == "mxfp4-pack-quantized";
+    return known ? "" : "compressed-tensors in the format " + shown(format);
+  };
+  std::string why = unread_part(how);
+  if (how.contains("config_groups")) {
+    for (const Json& group : how["config_groups"]) {
+      if (why.empty()) why = unread_part(group);
+      const Json* weights =
+          group.is_object() && group.contains("weights") ? &group["weights"] : nullptr;
+      if (weights == nullptr || !weights->is_object() || !weights->contains("block_structure"))
+        continue;
+      const Json& block = (*weights)["block_structure"];
+      if (why.empty() && !block.is_null() && block != Json{128, 128})
+        why = "compressed-tensors with block_structure " + shown(block);
+    }
+  }
+  if (why.empty() && how.contains("transform_config") && !how["transform_config"].is_null() &&
+      !how["transform_config"].empty())
+    why = "compressed-tensors with a transform_config";
+  return why.empty() && !any ? "compressed-tensors without a format" : why;
+}
+
 void check_packing(const Keys& keys, const std::string& name) {
   for (const char* key : {"quantization_config", "quantization"}) {
     if (!keys.has(key)) continue;
-    const Json& how = keys.get(key);
-    const Json& method = how.contains("quant_method") ? how["quant_method"] : how;
-    const bool known_method = method == "compressed-tensors";
-    const std::vector<std::string> formats =
-        known_method ? formats_of(how) : std::vector<std::string>{};
-    const auto is_read = [](const std::string& format) {
-      return format == "float-quantized" || format == "naive-quantized" ||
-             format == "mxfp4-pack-quantized";
-    };
-    const auto unread = std::find_if_not(formats.begin(), formats.end(), is_read);
-    if (!formats.empty() && unread == formats.end()) continue;
+    const std::string why = unread(keys.get(key));
+    if (why.empty()) continue;
     throw_error(Code::kInvalidArgument,
-                "{}: {} is {}{}: of weights packed by another program FP8 and MXFP4 of "
-                "compressed-tensors are read (float-quantized, mxfp4-pack-quantized); take the "
-                "model that it was made from, and pack that with `moraine quantize`. If the "
-                "weights are plain after all, remove the key",
-                name, key, json_text(method),
-                unread == formats.end() ? "" : " in the format " + *unread);
+                "{}: {} is {}: of weights packed by another program those of compressed-tensors "
+                "are read that are float-quantized, naive-quantized or mxfp4-pack-quantized, in "
+                "blocks of 128 x 128 if in any; take the model that it was made from, and pack "
+                "that with `moraine quantize`. If the weights are plain after all, remove the key",
+                name, key, why);
   }
 }
 
@@ -302,6 +315,8 @@ PublicConfig read_public_config(const std::string& text, const std::string& name
                 "layout) is there: no ZAYA model",
                 name);
   }
+  if (keys.has("num_experts") && keys.integer("num_experts") == 0)
+    throw_error(Code::kInvalidArgument, "{}: num_experts = 0: a ZAYA model has experts", name);
   PublicConfig result{.config = native ? read_native(keys, name) : read_legacy(keys, name),
                       .layout = native ? Layout::kNative : Layout::kLegacy};
   // The ranges of [model] hold here too.

@@ -19,19 +19,28 @@ TEST(PublicConfig, WeightsPackedByAnotherProgramAreRefusedByName) {
     struct Case {
       const char *key, *value, *named;
     };
-    for (const Case& c : {Case{"quantization_config", R"({"quant_method":"mxfp4"})", "\"mxfp4\""},
-                          Case{"quantization_config", R"("fp8")", "\"fp8\""},
-                          Case{"quantization_config",
-                               R"({"quant_method":"compressed-tensors","format":"pack-quantized"})",
-                               "pack-quantized"},
-                          Case{"quantization_config",
-                               R"({"quant_method":"compressed-tensors","format":"mixed-precision",)"
-                               R"("config_groups":{"a":{"format":"float-quantized"},)"
-                               R"("b":{"format":"nvfp4-pack-quantized"}}})",
-                               "nvfp4-pack-quantized"},
-                          Case{"quantization_config", R"({"quant_method":"compressed-tensors"})",
-                               "\"compressed-tensors\""},
-                          Case{"quantization", R"({"bits":4,"group_size":64})", "\"bits\":4"}}) {
+    for (const Case& c :
+         {Case{"quantization_config", R"({"quant_method":"mxfp4"})", "\"mxfp4\""},
+          Case{"quantization_config", R"("fp8")", "\"fp8\""},
+          Case{"quantization_config",
+               R"({"quant_method":"compressed-tensors","format":"pack-quantized"})",
+               "pack-quantized"},
+          Case{"quantization_config",
+               R"({"quant_method":"compressed-tensors","format":"mixed-precision",)"
+               R"("config_groups":{"a":{"format":"float-quantized"},)"
+               R"("b":{"format":"nvfp4-pack-quantized"}}})",
+               "nvfp4-pack-quantized"},
+          Case{"quantization_config",
+               R"({"quant_method":"compressed-tensors","format":"float-quantized",)"
+               R"("config_groups":{"a":{"weights":{"block_structure":[128,96]}}}})",
+               "block_structure [128,96]"},
+          Case{"quantization_config",
+               R"({"quant_method":"compressed-tensors","format":"float-quantized",)"
+               R"("transform_config":{"config_groups":{"a":1}}})",
+               "transform_config"},
+          Case{"quantization_config", R"({"quant_method":"compressed-tensors","config_groups":[]})",
+               "without a format"},
+          Case{"quantization", R"({"bits":4,"group_size":64})", "\"bits\":4"}}) {
       Json json = parse_json(plain, "config.json");
       json[c.key] = parse_json(c.value, c.key);
       try {
@@ -49,6 +58,26 @@ TEST(PublicConfig, WeightsPackedByAnotherProgramAreRefusedByName) {
     json["quantization_config"] = nullptr;
     EXPECT_EQ(read_public_config(json_text(json), "config.json").layout, layout);
   }
+}
+
+TEST(PublicConfig, AFormatIsShownSafelyAndNoExpertsAreRefused) {
+  Json json = parse_json(write_public_config(kConfig, Layout::kLegacy, "bfloat16"), "plain");
+  const auto error = [&] {
+    try {
+      read_public_config(json_text(json), "config.json");
+      return std::string();
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+  };
+  for (const std::string& format :
+       {std::string("float-quantized\0x", 17), std::string(200000, 'x')}) {
+    json["quantization_config"] = {{"quant_method", "compressed-tensors"}, {"format", format}};
+    EXPECT_NE(error().find("moraine quantize"), std::string::npos);
+  }
+  json.erase("quantization_config");
+  json["num_experts"] = 0;
+  EXPECT_NE(error().find("num_experts = 0"), std::string::npos);
 }
 
 TEST(PublicConfig, Fp8AndMxfp4OfCompressedTensorsAreRead) {

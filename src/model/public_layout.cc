@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include "base/error.h"
 #include "checkpoint/safetensors/writer.h"
@@ -79,46 +81,58 @@ std::vector<std::string> legacy_block_names(const ModelConfig& c, int64_t block,
   return names;
 }
 
-std::vector<int64_t> stored_shape(const Parameter& p, size_t num_names) {
-  return num_names == 1 ? p.dims : std::vector<int64_t>(p.dims.begin() + 1, p.dims.end());
+// Of each tensor of a parameter, whichever experts this rank holds.
+std::vector<int64_t> stored_shape(const Parameter& p, Layout layout) {
+  std::vector<int64_t> dims = p.global_dims();
+  if (layout == Layout::kLegacy && p.kind == Parameter::Kind::kExperts) dims.erase(dims.begin());
+  return dims;
 }
 
-bool same_values(const SafetensorsEntry& a, const SafetensorsEntry& b) {
-  if (a.count != b.count) return false;
+bool same_values(const StoredWeight& a, const StoredWeight& b, int64_t count) {
   constexpr int64_t kBlock = int64_t{1} << 20;
-  std::vector<float> left(static_cast<size_t>(std::min(a.count, kBlock))), right(left.size());
-  for (int64_t begin = 0; begin < a.count; begin += kBlock) {
-    const int64_t count = std::min(kBlock, a.count - begin);
-    read_stored_weight({.values = &a}, begin, count, left.data());
-    read_stored_weight({.values = &b}, begin, count, right.data());
-    if (std::memcmp(left.data(), right.data(), static_cast<size_t>(count) * sizeof(float)) != 0)
+  std::vector<float> left(static_cast<size_t>(std::min(count, kBlock))), right(left.size());
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t n = std::min(kBlock, count - begin);
+    read_stored_weight(a, begin, n, left.data());
+    read_stored_weight(b, begin, n, right.data());
+    if (std::memcmp(left.data(), right.data(), static_cast<size_t>(n) * sizeof(float)) != 0)
       return false;
   }
   return true;
 }
 
-void check_head(const SafetensorsSet& set) {
-  const SafetensorsEntry* head = set.find("lm_head.weight");
-  if (head == nullptr || same_values(*head, set.get("model.embed_tokens.weight"))) return;
+// The head if the files have one: it has to be the embedding.
+std::optional<StoredWeight> find_head(const SafetensorsSet& set, const ModelConfig& c) {
+  const std::vector<const SafetensorsEntry*>& all = set.entries();
+  const bool any = std::any_of(all.begin(), all.end(), [](const SafetensorsEntry* entry) {
+    return entry->name.starts_with("lm_head.");
+  });
+  if (!any) return std::nullopt;
+  const std::vector<int64_t> dims = {c.vocab_size, c.hidden};
+  const StoredWeight head = find_stored_weight(set, "lm_head.weight", dims);
+  if (same_values(head, find_stored_weight(set, "model.embed_tokens.weight", dims),
+                  c.vocab_size * c.hidden))
+    return head;
   throw_error(
       Code::kInvalidArgument,
       "{}: lm_head.weight differs from model.embed_tokens.weight; only tied heads are supported",
-      head->file);
+      head.values->file);
 }
 
-void check_all_known(const SafetensorsSet& set, const ModelConfig& c, Layout layout,
-                     const ParameterTable& table) {
-  std::vector<std::string> known = {"lm_head.weight"};
-  for (const Parameter& p : table.all) {
-    for (const std::string& name : stored_names(c, p, layout)) {
-      for (std::string& tensor : names_of_stored(set, name)) known.push_back(std::move(tensor));
+void check_all_used(const SafetensorsSet& set, const std::vector<StoredWeight>& weights,
+                    Layout layout) {
+  std::vector<std::string_view> used;
+  for (const StoredWeight& w : weights) {
+    for (const SafetensorsEntry* entry : {w.values, w.scales, w.input_scale}) {
+      if (entry != nullptr) used.push_back(entry->name);
     }
   }
-  std::sort(known.begin(), known.end());
+  std::sort(used.begin(), used.end());
   for (const SafetensorsEntry* entry : set.entries()) {
-    if (std::binary_search(known.begin(), known.end(), entry->name)) continue;
+    if (std::binary_search(used.begin(), used.end(), std::string_view(entry->name))) continue;
     throw_error(Code::kInvalidArgument,
-                "{}: tensor {} does not belong to a {} ZAYA model with this config.json",
+                "{}: tensor {} does not belong to a {} ZAYA model with this config.json, or is a "
+                "weight once more",
                 entry->file, entry->name, layout == Layout::kNative ? "native" : "legacy");
   }
 }
@@ -194,23 +208,24 @@ std::vector<std::string> stored_names(const ModelConfig& c, const Parameter& p, 
 
 void check_public_weights(const SafetensorsSet& set, const ModelConfig& c, Layout layout) {
   const ParameterTable table = build_parameters(c);
-  check_all_known(set, c, layout, table);
+  std::vector<StoredWeight> weights;
   for (const Parameter& p : table.all) {
-    const std::vector<std::string> names = stored_names(c, p, layout);
-    const std::vector<int64_t> wanted = stored_shape(p, names.size());
-    for (const std::string& name : names) find_stored_weight(set, name, wanted);
+    for (const std::string& name : stored_names(c, p, layout))
+      weights.push_back(find_stored_weight(set, name, stored_shape(p, layout)));
   }
-  check_head(set);
+  if (const std::optional<StoredWeight> head = find_head(set, c)) weights.push_back(*head);
+  check_all_used(set, weights, layout);
 }
 
 void read_public_elements(const PublicWeights& w, const Parameter& p, int64_t begin,
                           const Tensor& out) {
   const std::vector<std::string> names = stored_names(w.config, p, w.layout);
-  const std::vector<int64_t> dims = stored_shape(p, names.size());
-  const int64_t each = p.count() / static_cast<int64_t>(names.size());
+  const std::vector<int64_t> dims = stored_shape(p, w.layout);
+  int64_t each = 1;
+  for (const int64_t n : dims) each *= n;
   float* to = out.as<float>();
   for (int64_t left = out.count(); left > 0;) {
-    const std::string& name = names[static_cast<size_t>(begin / each)];
+    const std::string& name = names.at(static_cast<size_t>(begin / each));
     const int64_t at = begin % each, count = std::min(left, each - at);
     read_stored_weight(find_stored_weight(w.set, name, dims), at, count, to);
     begin += count, to += count, left -= count;

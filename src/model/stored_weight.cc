@@ -19,7 +19,7 @@ constexpr int64_t kBlock = 128;  // rows and inputs that share a scale of fp8, w
 constexpr int64_t kShared = 32;  // inputs that share a scale of mxfp4
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Sign, four bits of exponent (bias 7), three of fraction; no infinities, one NaN of each sign.
+// Sign, four bits of exponent (bias 7), three of fraction; no infinities, NaN where these seven are ones.
 float from_e4m3(int bits) {
   const int exponent = bits >> 3 & 15, fraction = bits & 7;
   if (exponent == 15 && fraction == 7) return kNan;
@@ -100,8 +100,7 @@ void set_fp8_sharing(StoredWeight& w, const std::vector<int64_t>& dims) {
   const int64_t block_inputs = (w.inputs + kBlock - 1) / kBlock;
   w.shared_rows = w.rows, w.shared_inputs = w.inputs;  // one for all, or for a matrix
   if (w.scales->count == 1) return;
-  if (dims.size() == 3 &&
-      (shape == with_matrix(dims, 1, 1) || shape == std::vector<int64_t>{dims[0]})) {
+  if (dims.size() == 3 && shape[0] == dims[0] && w.scales->count == dims[0]) {
     w.scales_per_matrix = 1;
   } else if (shape == with_matrix(dims, w.rows, 1)) {
     w.shared_rows = 1, w.scales_per_matrix = w.rows;
@@ -110,7 +109,8 @@ void set_fp8_sharing(StoredWeight& w, const std::vector<int64_t>& dims) {
     w.scales_per_matrix = block_rows * block_inputs;
   } else {
     throw_error(Code::kInvalidArgument,
-                "{}: {} has shape {}; scales of {} are one, or {} (a row's), or {} (of {} x {})",
+                "{}: {} has shape {}; scales of {} are one, one for each matrix, {} (for each "
+                "row) or {} (for {} x {})",
                 w.scales->file, w.scales->name, shape_text(shape), w.values->name,
                 shape_text(with_matrix(dims, w.rows, 1)),
                 shape_text(with_matrix(dims, block_rows, block_inputs)), kBlock, kBlock);
@@ -123,6 +123,7 @@ StoredWeight as_fp8(const SafetensorsSet& set, const SafetensorsEntry& values,
   StoredWeight w{.form = StoredWeight::Form::kFp8,
                  .values = &values,
                  .scales = &scales_of(set, values, base),
+                 .input_scale = set.find(base + ".input_scale"),
                  .rows = dims[dims.size() - 2],
                  .inputs = dims.back()};
   expect_type(*w.scales, {"F32", "BF16", "F16"});
@@ -181,15 +182,21 @@ void read_floats(const SafetensorsEntry& entry, int64_t begin, int64_t count, fl
 
 StoredWeight find_stored_weight(const SafetensorsSet& set, const std::string& name,
                                 const std::vector<int64_t>& dims) {
-  const std::string base = base_of(name);
+  const std::string base = base_of(name), values = base + ".weight", packed = values + "_packed";
   const bool matrix = dims.size() >= 2;
   const SafetensorsEntry* plain = set.find(name);
   if (plain == nullptr && matrix) {
-    plain = set.find(base + ".weight");
-    const SafetensorsEntry* packed = set.find(base + ".weight_packed");
-    if (plain == nullptr && packed != nullptr) return as_mxfp4(set, *packed, base, dims);
+    plain = set.find(values);
+    if (const SafetensorsEntry* fours = set.find(packed); plain == nullptr && fours != nullptr)
+      return as_mxfp4(set, *fours, base, dims);
   }
-  if (plain == nullptr) plain = &set.get(name);  // says what is near
+  if (plain == nullptr) {
+    if (const SafetensorsEntry* scales = set.find(values + "_scale"); scales != nullptr) {
+      throw_error(Code::kNotFound, "{}: {} is there, and no {}, {} or {} that it could scale",
+                  scales->file, scales->name, name, values, packed);
+    }
+    plain = &set.get(name);  // says what is near
+  }
   if (plain->type == "F8_E4M3" && matrix) return as_fp8(set, *plain, base, dims);
   expect_shape(*plain, dims);
   if (!is_float_type(plain->type)) {
@@ -216,13 +223,6 @@ void read_stored_weight(const StoredWeight& w, int64_t begin, int64_t count, flo
     out += end - begin;
     begin = end;
   }
-}
-
-std::vector<std::string> names_of_stored(const SafetensorsSet& set, const std::string& name) {
-  const SafetensorsEntry* plain = set.find(name);
-  if (plain != nullptr && is_float_type(plain->type)) return {name};
-  const std::string base = base_of(name);
-  return {name, base + ".weight", base + ".weight_packed", base + ".weight_scale"};
 }
 
 }  // namespace moraine

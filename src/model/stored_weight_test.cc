@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -15,7 +16,6 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/test_folder.h"
-#include "model/public_layout.h"
 #include "model/test_golden_gradients.h"
 
 namespace moraine {
@@ -126,6 +126,7 @@ TEST(StoredWeights, Fp8ScalesAreSharedByAllMatrixRowOrBlock) {
       {"all", {}, [](int64_t, int64_t, int64_t) { return 0; }},
       {"all, a list", {1}, [](int64_t, int64_t, int64_t) { return 0; }},
       {"matrix", {2}, [](int64_t m, int64_t, int64_t) { return m; }},
+      {"matrix, two", {2, 1}, [](int64_t m, int64_t, int64_t) { return m; }},
       {"matrix, three", {2, 1, 1}, [](int64_t m, int64_t, int64_t) { return m; }},
       {"row", {2, kRows, 1}, [](int64_t m, int64_t r, int64_t) { return m * kRows + r; }},
       {"block", {2, 2, 2}, [](int64_t m, int64_t r, int64_t c) {
@@ -238,13 +239,92 @@ TEST(StoredWeights, WhatDoesNotFitIsNamed) {
   EXPECT_THROW(find_stored_weight(set, "w", {4}), Error);
 }
 
-TEST(StoredWeights, ScalesOfAPlainWeightBelongToNothing) {
-  TestFolder folder;
-  const SafetensorsSet set =
-      set_of(folder.path(), {{"w.weight", "F32", {1, 1}, bytes_of<float>({1})},
-                             {"w.weight_scale", "F32", {1, 1}, bytes_of<float>({1})}});
-  EXPECT_EQ(names_of_stored(set, "w.weight"), std::vector<std::string>{"w.weight"});
-  EXPECT_EQ(names_of_stored(set, "v.weight").size(), 4u);
+// A public folder that differs from a golden one in its tensors.
+struct Changed {
+  std::vector<RawTensor> added = {};
+  std::vector<std::string> removed = {};
+};
+std::string error_of(const TestFolder& folder, const std::string& golden, const Changed& change) {
+  const std::string from = source_path("tests/golden/" + golden);
+  const SafetensorsFile file =
+      SafetensorsFile::open(posix_file_system(), from + "/model.safetensors");
+  std::vector<RawTensor> tensors = change.added;
+  for (const SafetensorsEntry& e : file.entries()) {
+    if (std::find(change.removed.begin(), change.removed.end(), e.name) != change.removed.end())
+      continue;
+    tensors.push_back({e.name, e.type, e.shape,
+                       std::string(reinterpret_cast<const char*>(e.data), size_t(e.bytes))});
+  }
+  set_of(folder.path(), tensors);
+  folder.write("config.json", posix_file_system().read(from + "/config.json"));
+  try {
+    ModelDirectory::open(posix_file_system(), folder.path()).check_weights();
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+TEST(StoredWeights, NoTensorIsPassedOver) {
+  const TestFolder folder;
+  const std::string down = "model.layers.0.mlp.experts.down_proj";
+  const RawTensor plain{down + ".weight", "F32", {2, 64, 32}, std::string(2 * 64 * 32 * 4, 'a')};
+  const auto refused = [&](const char* golden, const Changed& change, const std::string& named) {
+    const std::string what = error_of(folder, golden, change);
+    EXPECT_NE(what.find("tensor " + named + " does not belong"), std::string::npos) << what;
+  };
+  refused("native-fp8", {.added = {plain}}, down + ".weight");
+  refused("native-fp8", {.added = {plain}, .removed = {down}}, down + ".weight_scale");
+  refused("native-fp8", {.added = {{down + ".weight_packed", "I64", {1}, std::string(8, 'a')}}},
+          down + ".weight_packed");
+  refused("native-mxfp4", {.added = {plain}}, down + ".weight_packed");
+  EXPECT_EQ(error_of(folder, "native-fp8",
+                     {.added = {{down + ".input_scale", "F32", {1}, std::string(4, 'a')}}}),
+            "");
+  EXPECT_NE(error_of(folder, "native-mxfp4", {.removed = {down + ".weight_packed"}})
+                .find("no " + down + ", " + down + ".weight or " + down + ".weight_packed"),
+            std::string::npos);
+}
+
+TEST(StoredWeights, APackedEmbeddingMayHaveItsHeadBesideIt) {
+  const TestFolder folder;
+  const std::string embedding = "model.embed_tokens";
+  const std::vector<float> halves(64, 0.5f), twos(64 * 64, 2.0f), threes(64 * 64, 3.0f);
+  const RawTensor fours{embedding + ".weight", "F8_E4M3", {64, 64}, std::string(64 * 64, 0x48)},
+      scales{embedding + ".weight_scale", "F32", {64, 1}, bytes_of(halves)};
+  const auto with_head = [&](const std::vector<float>& head) {
+    return error_of(folder, "native-fp8",
+                    {.added = {fours, scales, {"lm_head.weight", "F32", {64, 64}, bytes_of(head)}},
+                     .removed = {embedding + ".weight"}});
+  };
+  EXPECT_EQ(with_head(twos), "");
+  EXPECT_NE(with_head(threes).find("only tied heads"), std::string::npos);
+}
+
+// Ranks hold some of the experts each.
+TEST(StoredWeights, SomeOfTheExpertsAreThoseOfTheWhole) {
+  for (const char* name :
+       {"native-tiny", "legacy-tiny", "native-swa", "native-fp8", "legacy-fp8", "native-mxfp4"}) {
+    const ModelDirectory directory =
+        ModelDirectory::open(posix_file_system(), source_path("tests/golden/" + std::string(name)));
+    const ModelConfig& c = directory.config();
+    const ParameterTable whole = build_parameters(c);
+    std::vector<float> all(static_cast<size_t>(whole.total_count));
+    directory.read_weights(make_tensor(all.data(), DType::kF32, {whole.total_count}));
+    for (int64_t first = 0; first < c.experts; ++first) {
+      const ParameterTable some = build_parameters(c, {first, std::min(c.experts, first + 2)});
+      std::vector<float> part(static_cast<size_t>(some.total_count));
+      directory.read_weights(some, make_tensor(part.data(), DType::kF32, {some.total_count}));
+      for (const Parameter& p : some.all) {
+        const int64_t skipped = p.row_begin * (p.count() / p.dims[0]);
+        ASSERT_EQ(
+            std::memcmp(part.data() + p.offset, all.data() + whole.find(p.name)->offset + skipped,
+                        static_cast<size_t>(p.count()) * sizeof(float)),
+            0)
+            << name << " " << p.name << " from expert " << first;
+      }
+    }
+  }
 }
 
 }  // namespace
