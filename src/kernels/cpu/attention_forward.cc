@@ -16,6 +16,7 @@
 #include "hwy/foreach_target.h"
 
 #include "kernels/attention_part.h"
+#include "kernels/cpu/attention_few.h"
 #include "kernels/cpu/attention_keys.h"
 #include "kernels/cpu/attention_packing.h"
 #include "kernels/cpu/attention_panels.h"
@@ -48,12 +49,13 @@ class ForwardWorker {
         words_(words<F>(d_)),
         width_(round_up(d_, kGroup)) {
     Word* end = scratch + kWorkerScratchBytes / sizeof(Word);
+    end_ = end;
     keys_ = take(scratch, words_ * kBlock);
     values_ = take(scratch, kBlock / F::kPair * width_);
     scores_ = take(scratch, kTogether * kGroup * kBlock);
     weights_ = take(scratch, kTogether * kGroup * kBlock);
     const auto panel_words = static_cast<int64_t>(sizeof(Panel) / sizeof(Word)) + 16;
-    const int64_t each = panel_words + round_up(kGroup * (words_ + width_), 16);
+    const int64_t each = panel_words + words_of_rows();
     capacity_ = (end - scratch) / each;
     MR_CHECK(capacity_ > 0, "width %ld", long(d_));
     panels_ = reinterpret_cast<Panel*>(take(scratch, capacity_ * panel_words));
@@ -64,7 +66,7 @@ class ForwardWorker {
     const Documents documents = {a_.segments, task_.keys, a_.pages};
     for_parts(documents, task_.row_begin, task_.row_end, [&](const Part& part) {
       const int64_t heads = task_.key_end - task_.key_begin;
-      few_ = panels_of_head(part) <= kFewPanels && kFewPanels * heads <= capacity_;
+      few_ = panels_of_head(part) <= kFewPanels && few_fit(kFewPanels * heads);
       for (key_head_ = task_.key_begin; key_head_ < task_.key_end; ++key_head_) {
         for (int64_t g = part.begin / kGroup; g * kGroup < part.end; ++g) {
           const int64_t begin = std::max(part.begin, g * kGroup),
@@ -101,6 +103,13 @@ class ForwardWorker {
     return {std::max(task_.head_begin, h * each), std::min(task_.head_end, (h + 1) * each)};
   }
 
+  int64_t words_of_rows() const { return round_up(kGroup * (words_ + width_), 16); }
+
+  bool few_fit(int64_t panels) const {
+    const int64_t more = F::kTiles ? 0 : FewRows<F>::scratch_words(d_, panels);
+    return panels <= capacity_ && panels * words_of_rows() + more <= end_ - rows_;
+  }
+
   int64_t panels_of_head(const Part& part) const {
     const auto [first, last] = heads_of(task_.key_begin);
     int64_t panels = 0;
@@ -119,7 +128,7 @@ class ForwardWorker {
     while (head < head_end) {
       if (num_panels_ == capacity_) flush(part);
       Panel& panel = panels_[num_panels_];
-      panel.q = rows_ + num_panels_ * round_up(kGroup * (words_ + width_), 16);
+      panel.q = rows_ + num_panels_ * words_of_rows();
       panel.o = panel.q + kGroup * words_;
       ++num_panels_;
       panel.group = g;
@@ -139,6 +148,9 @@ class ForwardWorker {
   // All keys that the panels see, block by block; then the panels are done. Few are of all key heads, as many of each.
   void flush(const Part& part) {
     if (num_panels_ == 0) return;
+    if constexpr (!F::kTiles) {
+      if (few_) return flush_few(part);
+    }
     const int64_t first = first_key_group(panels_[0].group * kGroup, a_.window),
                   last = std::min((part.keys - 1) / kGroup, panels_[num_panels_ - 1].group),
                   first_block = first / kBlockGroups;
@@ -157,6 +169,18 @@ class ForwardWorker {
       for (int64_t i = 0; i < num_panels_; i += each, ++key_head_)
         add_keys(part, here, i, i + each);
     }
+    finish();
+  }
+
+  void flush_few(const Part& part) {
+    const FewPanels few = {.panels = {panels_, static_cast<size_t>(num_panels_)},
+                           .first = task_.key_begin,
+                           .heads = task_.key_end - task_.key_begin};
+    FewRows<F>(a_, part, few, rows_ + num_panels_ * words_of_rows()).run();
+    finish();
+  }
+
+  void finish() {
     for (int64_t i = 0; i < num_panels_; ++i) of_.finish(panels_[i]);
     num_panels_ = 0;
   }
@@ -334,7 +358,7 @@ class ForwardWorker {
   const KeyMemory<Element> memory_;
   const PanelRows<F> of_;
   const int64_t H_, K_, d_, words_, width_;
-  Word *keys_, *values_, *weights_, *rows_;
+  Word *keys_, *values_, *weights_, *rows_, *end_;
   float* scores_;
   Panel* panels_;
   typename F::Tiles tiles_;

@@ -8,7 +8,7 @@
 
 namespace moraine::attention {
 
-// Of a group and a key head, as many as the document has.
+// Of a group and a key head, as many as the document has. One of both may be none, to ask for the other.
 template <class Element>
 struct KeyRows {
   const Element *k, *v;
@@ -59,6 +59,51 @@ class KeyMemory {
  private:
   const Element *k_, *v_;
   const int64_t heads_, d_;
+};
+
+// Rows of keys, or of values, asked for in their order, a few lines at a time.
+template <class Element>
+class AskRows {
+ public:
+  struct Shape {
+    int64_t rows, columns, stride;
+    bool soon;  // into L1, else into L2
+  };
+  // For `turns` calls of around().
+  AskRows(const Element* first, const Shape& shape, int64_t turns)
+      : row_(first),
+        shape_(shape),
+        share_((shape.rows * in_row() + turns * kPieces - 1) / (turns * kPieces)) {}
+
+  // Calls f(first column, columns) for each piece of a width, and asks for a share before it.
+  template <class Use>
+  [[gnu::always_inline]] void around(int64_t width, const Use& f) {
+    const int64_t piece = round_up((width + kPieces - 1) / kPieces, kGroup);
+    for (int64_t i = 0; i < kPieces; ++i) {
+      ask();
+      const int64_t begin = i * piece, n = std::min(piece, width - begin);
+      if (n > 0) f(begin, n);
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64 / sizeof(Element);
+  static constexpr int64_t kPieces = 4;
+  int64_t in_row() const { return (shape_.columns + kLine - 1) / kLine; }
+
+  [[gnu::always_inline]] void ask() {  // as above
+    for (int64_t i = 0; i < share_ && shape_.rows > 0; ++i) {
+      shape_.soon ? __builtin_prefetch(row_ + column_) : __builtin_prefetch(row_ + column_, 0, 2);
+      column_ += kLine;
+      if (column_ < shape_.columns) continue;
+      column_ = 0, row_ += shape_.stride, --shape_.rows;
+    }
+  }
+
+  const Element* row_;
+  Shape shape_;
+  const int64_t share_;
+  int64_t column_ = 0;
 };
 
 }  // namespace moraine::attention

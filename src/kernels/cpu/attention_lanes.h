@@ -23,23 +23,27 @@ namespace HWY_NAMESPACE {
 
 enum class Start { kZero, kAdd, kScale };
 
-struct Product {
+// B: Word, or what vectors widen to words as they load it, bf16.
+template <class B>
+struct ProductOf {
   const Word* a;  // a(i, s): with vectors a[i * kRow + s * kStep], with tiles a[i * a_row + s]
-  const Word* b;
+  const B* b;
   float* c;
-  int64_t a_row, b_step, c_row;
+  int64_t a_row = 0;  // with tiles
+  int64_t b_step, c_row;
   int64_t steps;                 // with tiles a multiple of 8
   int64_t rows, columns;         // columns: a multiple of kGroup. Tiles compute rows in sixteens
   const float* scale = nullptr;  // [rows] kScale: c starts as scale[i] * c[i, j]
   bool half_first = false;
 };
+using Product = ProductOf<Word>;
 
-template <class F, int kRow, int kStep, Start kStart, int M, int V>
-HWY_INLINE void tile(const Product& p, int64_t i0, int64_t j0) {
+template <class F, int kRow, int kStep, Start kStart, int M, int V, class B>
+HWY_INLINE void tile(const ProductOf<B>& p, int64_t i0, int64_t j0) {
   const DF df;
   VF sum[M][V];
   const Word* a = p.a + i0 * kRow;
-  const Word* b = p.b + j0;
+  const B* b = p.b + j0;
   float* c = p.c + i0 * p.c_row + j0;
   HWY_UNROLL(8)
   for (int i = 0; i < M; ++i) {
@@ -58,7 +62,7 @@ HWY_INLINE void tile(const Product& p, int64_t i0, int64_t j0) {
   for (int64_t s = 0; s < p.steps; ++s, a += kStep, b += p.b_step) {
     VF column[V];
     HWY_UNROLL(4)
-    for (int v = 0; v < V; ++v) column[v] = hn::LoadU(df, b + v * kLanes);
+    for (int v = 0; v < V; ++v) column[v] = load(df, b + v * kLanes);
     HWY_UNROLL(8)
     for (int i = 0; i < M; ++i) {
       const VF row = hn::Set(df, a[i * kRow]);
@@ -73,8 +77,8 @@ HWY_INLINE void tile(const Product& p, int64_t i0, int64_t j0) {
   }
 }
 
-template <class F, int kRow, int kStep, Start kStart, int M, int V>
-void tile_row(const Product& p, int64_t i) {
+template <class F, int kRow, int kStep, Start kStart, int M, int V, class B>
+void tile_row(const ProductOf<B>& p, int64_t i) {
   int64_t j = 0;
   for (; j + V * kLanes <= p.columns; j += V * kLanes) {
     tile<F, kRow, kStep, kStart, M, V>(p, i, j);
@@ -90,8 +94,8 @@ void tile_row(const Product& p, int64_t i) {
 }
 
 // Few rows take more columns at a time, for as many chains.
-template <class F, int kRow, int kStep, Start kStart>
-HWY_INLINE void multiply_by_eights(const Product& p) {
+template <class F, int kRow, int kStep, Start kStart, class B>
+HWY_INLINE void multiply_by_eights(const ProductOf<B>& p) {
   int64_t i = 0;
   for (; i + 8 <= p.rows; i += 8) tile_row<F, kRow, kStep, kStart, 8, 2>(p, i);
   for (; i + 4 <= p.rows; i += 4) tile_row<F, kRow, kStep, kStart, 4, 4>(p, i);
@@ -100,10 +104,11 @@ HWY_INLINE void multiply_by_eights(const Product& p) {
 }
 
 // Tiles as even as can be: of sixteen rows five, five and six.
-template <class F, int kRow, int kStep, Start kStart, int... M>
-HWY_INLINE void multiply_evenly(const Product& p, std::integer_sequence<int, M...>) {
-  static constexpr void (*kTiles[])(const Product&,
+template <class F, int kRow, int kStep, Start kStart, class B, int... M>
+HWY_INLINE void multiply_evenly(const ProductOf<B>& p, std::integer_sequence<int, M...>) {
+  static constexpr void (*kTiles[])(const ProductOf<B>&,
                                     int64_t) = {tile_row<F, kRow, kStep, kStart, M + 1, 2>...};
+  if (p.rows <= kTileRows) return p.rows > 0 ? kTiles[p.rows - 1](p, 0) : void();
   const int64_t tiles = (p.rows + kTileRows - 1) / kTileRows;
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t i = p.rows * t / tiles;
@@ -111,8 +116,8 @@ HWY_INLINE void multiply_evenly(const Product& p, std::integer_sequence<int, M..
   }
 }
 
-template <class F, int kRow, int kStep, Start kStart>
-HWY_NOINLINE void multiply_lanes(const Product& p) {
+template <class F, int kRow, int kStep, Start kStart, class B>
+HWY_NOINLINE void multiply_lanes(const ProductOf<B>& p) {
   if constexpr (kTileRows == 8) {
     multiply_by_eights<F, kRow, kStep, kStart>(p);
   } else {

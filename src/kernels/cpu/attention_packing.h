@@ -38,26 +38,18 @@ HWY_INLINE int64_t pack_fours(const typename F::Element*, int64_t, int64_t, int6
 #else
 using D4 = hn::Simd<float, 4, 0>;
 
-HWY_INLINE hn::Vec<D4> load_four(WideF32, const float* p) { return hn::LoadU(D4(), p); }
-HWY_INLINE hn::Vec<D4> load_four(WideBf16, const BF16* p) {
-  const hn::Rebind<uint16_t, D4> d16;
-  const hn::RebindToUnsigned<D4> d32;
-  const auto half = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p));
-  return hn::BitCast(D4(), hn::ShiftLeft<16>(hn::PromoteTo(d32, half)));
-}
-#if HWY_TARGET == HWY_AVX3
-HWY_INLINE hn::Vec<D4> load_four(Bf16Dot, const BF16* p) {
+HWY_INLINE hn::Vec<D4> load_four(const float* p) { return hn::LoadU(D4(), p); }
+HWY_INLINE hn::Vec<D4> load_four(const BF16* p) {  // pairs
   return hn::BitCast(
       D4(), hn::LoadU(hn::Repartition<uint16_t, D4>(), reinterpret_cast<const uint16_t*>(p)));
 }
-#endif
 
 // Four words from each of rows i, i + 4, i + 8, ... (as many as lanes allow), one row per 128 bits.
 template <class F, bool kAll>
 HWY_INLINE VF load_rows(const typename F::Element* from, int64_t stride, int64_t i, int64_t rows) {
   const auto row = [&](int64_t r) {
     if (!kAll && r >= rows) return hn::Zero(D4());
-    return load_four(F(), from + r * stride);
+    return load_four(from + r * stride);
   };
   if constexpr (kLanes == 4) {
     return row(i);
@@ -70,10 +62,26 @@ HWY_INLINE VF load_rows(const typename F::Element* from, int64_t stride, int64_t
   }
 }
 
-// The part of pack_group_columns that comes in fours; returns how many words of a row.
+// What has been loaded as number s of a row: words of F or, widened, two.
+template <class F>
+HWY_INLINE void store_loaded(VF loaded, Word* to, int64_t to_step, int64_t s) {
+  const DF df;
+  if constexpr (F::kPair * sizeof(typename F::Element) == sizeof(Word)) {
+    hn::StoreU(loaded, df, to + s * to_step);
+  } else {
+    const hn::RebindToUnsigned<DF> d32;
+    const auto bits = hn::BitCast(d32, loaded);
+    hn::StoreU(hn::BitCast(df, hn::ShiftLeft<16>(bits)), df, to + 2 * s * to_step);
+    hn::StoreU(hn::BitCast(df, hn::And(bits, hn::Set(d32, 0xffff0000u))), df,
+               to + (2 * s + 1) * to_step);
+  }
+}
+
+// The part of pack_group_columns that comes in fours of 32 bits; returns how many words of a row.
 template <class F, bool kAll>
 HWY_INLINE int64_t pack_fours(const typename F::Element* from, int64_t stride, int64_t rows,
                               int64_t d, Word* to, int64_t to_step) {
+  constexpr int64_t kLoaded = sizeof(Word) / sizeof(typename F::Element);  // elements of 32 bits
   const DF df;
   const hn::Repartition<double, DF> d64;
   const auto pair = [&](VF x, VF y, bool upper) {
@@ -81,11 +89,11 @@ HWY_INLINE int64_t pack_fours(const typename F::Element* from, int64_t stride, i
     return hn::BitCast(
         df, upper ? hn::InterleaveUpper(d64, x64, y64) : hn::InterleaveLower(d64, x64, y64));
   };
-  const int64_t whole = d / (4 * F::kPair) * 4;  // words in fours
+  const int64_t whole = d / (4 * kLoaded) * 4;
   for (int64_t s = 0; s < whole; s += 4) {
     HWY_UNROLL(4)
     for (int v = 0; v < kGroupVectors; ++v) {
-      const typename F::Element* p = from + s * F::kPair;
+      const typename F::Element* p = from + s * kLoaded;
       const int64_t i = v * kLanes;
       const VF a = load_rows<F, kAll>(p, stride, i, rows),
                b = load_rows<F, kAll>(p, stride, i + 1, rows),
@@ -93,14 +101,13 @@ HWY_INLINE int64_t pack_fours(const typename F::Element* from, int64_t stride, i
                e = load_rows<F, kAll>(p, stride, i + 3, rows);
       const VF ab = hn::InterleaveLower(df, a, b), ce = hn::InterleaveLower(df, c, e),
                ab2 = hn::InterleaveUpper(df, a, b), ce2 = hn::InterleaveUpper(df, c, e);
-      Word* out = to + s * to_step + i;
-      hn::StoreU(pair(ab, ce, false), df, out);
-      hn::StoreU(pair(ab, ce, true), df, out + to_step);
-      hn::StoreU(pair(ab2, ce2, false), df, out + 2 * to_step);
-      hn::StoreU(pair(ab2, ce2, true), df, out + 3 * to_step);
+      store_loaded<F>(pair(ab, ce, false), to + i, to_step, s);
+      store_loaded<F>(pair(ab, ce, true), to + i, to_step, s + 1);
+      store_loaded<F>(pair(ab2, ce2, false), to + i, to_step, s + 2);
+      store_loaded<F>(pair(ab2, ce2, true), to + i, to_step, s + 3);
     }
   }
-  return whole;
+  return whole * kLoaded / F::kPair;
 }
 #endif
 
