@@ -28,6 +28,7 @@ constexpr int kVectors = kPackPanel / 8;       // of a panel: 8 columns, four in
 constexpr int kTogether = 2;                   // vectors of a tile in registers
 constexpr int kRows = 4;                       // and rows
 constexpr int64_t kFewRows = 2;                // for which unpacking does not pay
+constexpr int64_t kAskingRows = 8;             // that wait for a pack from memory
 
 HWY_INLINE __m256i load_bytes(const void* from) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
@@ -221,6 +222,30 @@ auto tile_for(int64_t rows, std::integer_sequence<int, M...>) {
   return kTiles[rows - 1];
 }
 
+// Calls f(panel, b, its bytes) for every block of every panel. Few rows take a block of each of some panels from memory
+// in turn, and ask for the next block of these, or the first one of those behind them.
+template <int kBits, class Visit>
+HWY_INLINE void for_blocks(const Tile& t, const Visit& f) {
+  const bool asks = t.far && t.rows <= kAskingRows;
+  const int64_t at_once = asks ? AskPanels::kPanels : 1;
+  const auto block_at = [&](int64_t panel, int64_t b) HWY_ATTR {
+    return static_cast<const uint8_t*>(t.b) + panel * t.b_stride + b * kBlockBytes<kBits>;
+  };
+  for (int64_t panel0 = 0; panel0 < t.panels; panel0 += at_once) {
+    const int64_t panel1 = std::min(panel0 + at_once, t.panels), panels = panel1 - panel0;
+    for (int64_t b = 0; b < t.steps; ++b) {
+      const bool last = b + 1 == t.steps;
+      const int64_t next0 = last ? panel1 : panel0;
+      const AskPanels next(block_at(next0, last ? 0 : b + 1), t.b_stride,
+                           std::min(next0 + at_once, t.panels) - next0, kBlockBytes<kBits>);
+      for (int64_t p = 0; p < panels; ++p) {
+        next.share(p, asks ? panels : 0);
+        f(panel0 + p, b, block_at(panel0 + p, b));
+      }
+    }
+  }
+}
+
 template <int kBits>
 void many_rows(const Tile& t) {
   constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
@@ -230,18 +255,15 @@ void many_rows(const Tile& t) {
   Starts starts;
   fill_starts<kBits>(t, starts);
   Unpacked<kBits> unpacked;
-  for (int64_t panel = 0; panel < t.panels; ++panel) {
-    const uint8_t* w = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
-    for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kBits>) {
-      unpacked.fill(w);
-      for (int64_t part = 0; part < parts; ++part) {
-        const int64_t row = even_begin(t.rows, parts, part),
-                      here = even_begin(t.rows, parts, part + 1) - row;
-        tile_for<kBits>(here, kAll)(t, unpacked, {rows, starts, row, b}, w + kScales,
-                                    t.c + row * t.c_stride + panel * kPanel);
-      }
+  for_blocks<kBits>(t, [&](int64_t panel, int64_t b, const uint8_t* w) HWY_ATTR {
+    unpacked.fill(w);
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t row = even_begin(t.rows, parts, part),
+                    here = even_begin(t.rows, parts, part + 1) - row;
+      tile_for<kBits>(here, kAll)(t, unpacked, {rows, starts, row, b}, w + kScales,
+                                  t.c + row * t.c_stride + panel * kPanel);
     }
-  }
+  });
 }
 
 // sums += r * q over a run, of one row and all columns of a panel.
@@ -301,15 +323,9 @@ template <int kBits>
 void row_by_row(const Tile& t) {
   constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
-  const int64_t at_once = t.rows <= kFewRows ? AskPanels::kPanels : 1;
   Starts starts;
   fill_starts<kBits>(t, starts);
-  const auto block_at = [&](int64_t panel, int64_t b) HWY_ATTR {
-    return static_cast<const uint8_t*>(t.b) + panel * t.b_stride + b * kBlockBytes<kBits>;
-  };
-  const bool asks = t.far && at_once > 1;
-  const auto add = [&](int64_t panel, int64_t b) HWY_ATTR {
-    const uint8_t* w = block_at(panel, b);
+  for_blocks<kBits>(t, [&](int64_t panel, int64_t b, const uint8_t* w) HWY_ATTR {
     for (int64_t i = 0; i < t.rows; ++i) {
       RowSums sums;
       const Place place{rows, starts, i, b};
@@ -323,21 +339,7 @@ void row_by_row(const Tile& t) {
                          add_scaled(before, sums[v], rows[i].step[b], w + kScales + 16 * v));
       }
     }
-  };
-  // The next block of the panels at hand, or the first one of those behind them.
-  const auto after = [&](int64_t panel0, int64_t panel1, int64_t b) HWY_ATTR {
-    const bool last = b + 1 == t.steps;
-    const int64_t next0 = last ? panel1 : panel0,
-                  panels = std::min(next0 + at_once, t.panels) - next0;
-    return AskPanels(block_at(next0, last ? 0 : b + 1), t.b_stride, panels, kBlockBytes<kBits>);
-  };
-  for (int64_t panel0 = 0; panel0 < t.panels; panel0 += at_once) {
-    const int64_t panel1 = std::min(panel0 + at_once, t.panels), panels = panel1 - panel0;
-    for (int64_t b = 0; b < t.steps; ++b) {
-      const AskPanels next = after(panel0, panel1, b);
-      for (int64_t p = 0; p < panels; ++p) next.share(p, asks ? panels : 0), add(panel0 + p, b);
-    }
-  }
+  });
 }
 
 template <int kBits>
