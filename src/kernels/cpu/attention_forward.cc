@@ -4,8 +4,9 @@
 // A task owns some groups of rows for one key head and the query heads that share it, or for several
 // key heads. It packs each block of keys once, and all its panels use it. The rows of a panel belong
 // to one group of positions: sixteen rows of one head, or, where the batch has few rows of a document
-// (decoding), several heads that share keys. Then all key heads take turns at a block of keys: heads
-// lie side by side in memory, which decoding waits for, and are read from it together.
+// (decoding), several heads that share keys. Then all key heads take turns, with tiles at a block of keys,
+// with vectors at a group (attention_few.h): heads lie side by side in memory, which decoding waits for,
+// and are read from it together.
 #include "kernels/attention.h"
 
 #include <cstring>
