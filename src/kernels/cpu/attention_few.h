@@ -43,7 +43,7 @@ class FewRows {
   FewRows(const AttentionForward& a, const attention::Part& part, const FewPanels& few,
           Word* scratch)
       : memory_(a),
-        rows_(a, false),
+        rows_(a, /*over_parts=*/false),  // which only finish() asks
         part_(part),
         few_(few),
         each_(few.panels.size() / static_cast<size_t>(few.heads)),
