@@ -48,12 +48,15 @@ T value_at(const SafetensorsEntry& entry, int64_t i) {
   return value;
 }
 
-float scale_at(const SafetensorsEntry& scales, int64_t i) {
+// A byte of U8 or F8_E8M0, as mxfp4 has them.
+float power_of_two(int byte) { return byte == 255 ? kNan : std::ldexp(1.0f, byte - 127); }
+
+float scale_at(const StoredWeight& w, int64_t i) {
+  const SafetensorsEntry& scales = *w.scales;
+  if (w.form == StoredWeight::Form::kMxfp4) return power_of_two(scales.data[i]);
   if (scales.type == "F32") return value_at<float>(scales, i);
   if (scales.type == "BF16") return to_float(value_at<BF16>(scales, i));
-  if (scales.type == "F16") return f16_to_float(value_at<uint16_t>(scales, i));
-  const int power = scales.data[i];  // U8 and F8_E8M0
-  return power == 255 ? kNan : std::ldexp(1.0f, power - 127);
+  return f16_to_float(value_at<uint16_t>(scales, i));
 }
 
 std::string base_of(const std::string& name) {
@@ -219,7 +222,7 @@ void read_stored_weight(const StoredWeight& w, int64_t begin, int64_t count, flo
     const int64_t end = std::min({all, begin + shared, begin + w.inputs - input});
     const int64_t scale = begin / matrix * w.scales_per_matrix + row / w.shared_rows * in_row +
                           input / w.shared_inputs;
-    read_run(w, scale_at(*w.scales, scale), begin, end, out);
+    read_run(w, scale_at(w, scale), begin, end, out);
     out += end - begin;
     begin = end;
   }

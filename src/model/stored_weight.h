@@ -29,8 +29,8 @@ struct StoredWeight {
   Form form = Form::kFloats;
   const SafetensorsEntry* values = nullptr;
   const SafetensorsEntry* scales = nullptr;  // none: floats
-  const SafetensorsEntry* input_scale =
-      nullptr;                   // of activations, which are not made FP8 here: not used
+  // Of activations, which are not made FP8 here: not used.
+  const SafetensorsEntry* input_scale = nullptr;
   int64_t rows = 1, inputs = 1;  // of one matrix
   int64_t shared_rows = 1;       // that share a scale, and inputs that do
   int64_t shared_inputs = 1;

@@ -40,10 +40,10 @@ class FewRows {
     return 2 * kGroup * attention::round_up(d, kGroup) + panels * kPanelWords;
   }
 
-  FewRows(const AttentionForward& a, const attention::Part& part, const FewPanels& few,
-          Word* scratch)
+  FewRows(const AttentionForward& a, const PanelRows<F>& rows, const attention::Part& part,
+          const FewPanels& few, Word* scratch)
       : memory_(a),
-        rows_(a, /*over_parts=*/false),  // which only finish() asks
+        rows_(rows),
         part_(part),
         few_(few),
         each_(few.panels.size() / static_cast<size_t>(few.heads)),
@@ -78,8 +78,8 @@ class FewRows {
     int64_t from, to;
     int64_t count() const { return to - from + 1; }
   };
-  struct
-      Seen {  // of the block, by a panel; scores and weights are those of its first group and so on
+  // Of the block, by a panel: scores and weights begin with those of its first group.
+  struct Seen {
     Panel& panel;
     Groups groups;
     float *scores, *weights, *rescale;
@@ -180,7 +180,7 @@ class FewRows {
   }
 
   const attention::KeyMemory<Element> memory_;
-  const PanelRows<F> rows_;
+  const PanelRows<F>& rows_;
   const attention::Part& part_;
   const FewPanels& few_;
   const size_t each_;  // panels of a key head

@@ -49,15 +49,14 @@ class ForwardWorker {
         d_(a.q.dims[2]),
         words_(words<F>(d_)),
         width_(round_up(d_, kGroup)) {
-    Word* end = scratch + kWorkerScratchBytes / sizeof(Word);
-    end_ = end;
+    end_ = scratch + kWorkerScratchBytes / sizeof(Word);
     keys_ = take(scratch, words_ * kBlock);
     values_ = take(scratch, kBlock / F::kPair * width_);
     scores_ = take(scratch, kTogether * kGroup * kBlock);
     weights_ = take(scratch, kTogether * kGroup * kBlock);
     const auto panel_words = static_cast<int64_t>(sizeof(Panel) / sizeof(Word)) + 16;
     const int64_t each = panel_words + words_of_rows();
-    capacity_ = (end - scratch) / each;
+    capacity_ = (end_ - scratch) / each;
     MR_CHECK(capacity_ > 0, "width %ld", long(d_));
     panels_ = reinterpret_cast<Panel*>(take(scratch, capacity_ * panel_words));
     rows_ = scratch;
@@ -177,7 +176,7 @@ class ForwardWorker {
     const FewPanels few = {.panels = {panels_, static_cast<size_t>(num_panels_)},
                            .first = task_.key_begin,
                            .heads = task_.key_end - task_.key_begin};
-    FewRows<F>(a_, part, few, rows_ + num_panels_ * words_of_rows()).run();
+    FewRows<F>(a_, of_, part, few, rows_ + num_panels_ * words_of_rows()).run();
     finish();
   }
 
