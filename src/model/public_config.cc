@@ -78,38 +78,34 @@ std::string shown(const Json& value) {
   return text.size() <= 80 ? text : text.substr(0, 80) + "...";
 }
 
+// Null if there is none.
+const Json& member(const Json& json, const char* key) {
+  static const Json none;
+  return json.is_object() && json.contains(key) ? json[key] : none;
+}
+
 // Why weights that another program has packed are not read; empty: they are (model/stored_weight.h). `how`: its
 // quantization_config.
 std::string unread(const Json& how) {
-  if (!how.contains("quant_method") || how["quant_method"] != "compressed-tensors")
-    return shown(how.contains("quant_method") ? how["quant_method"] : how);
+  const Json& method = member(how, "quant_method");
+  if (method != "compressed-tensors") return shown(method.is_null() ? how : method);
+  std::vector<const Json*> parts = {&how};
+  for (const Json& group : member(how, "config_groups")) parts.push_back(&group);
   bool any = false;
-  const auto unread_part = [&](const Json& part) -> std::string {
-    if (!part.is_object() || !part.contains("format") || part["format"].is_null()) return "";
-    const Json& format = part["format"];
-    if (format == "mixed-precision") return "";
-    any = true;
-    const bool known = format == "float-quantized" || format == "naive-quantized" ||
-                       format == "mxfp4-pack-quantized";
-    return known ? "" : "compressed-tensors in the format " + shown(format);
-  };
-  std::string why = unread_part(how);
-  if (how.contains("config_groups")) {
-    for (const Json& group : how["config_groups"]) {
-      if (why.empty()) why = unread_part(group);
-      const Json* weights =
-          group.is_object() && group.contains("weights") ? &group["weights"] : nullptr;
-      if (weights == nullptr || !weights->is_object() || !weights->contains("block_structure"))
-        continue;
-      const Json& block = (*weights)["block_structure"];
-      if (why.empty() && !block.is_null() && block != Json{128, 128})
-        why = "compressed-tensors with block_structure " + shown(block);
-    }
+  for (const Json* part : parts) {
+    const Json& format = member(*part, "format");
+    const Json& block = member(member(*part, "weights"), "block_structure");
+    const bool read = format == "float-quantized" || format == "naive-quantized" ||
+                      format == "mxfp4-pack-quantized";
+    any = any || read;
+    if (!read && !format.is_null() && format != "mixed-precision")
+      return "compressed-tensors in the format " + shown(format);
+    if (!block.is_null() && block != Json{128, 128})
+      return "compressed-tensors with block_structure " + shown(block);
   }
-  if (why.empty() && how.contains("transform_config") && !how["transform_config"].is_null() &&
-      !how["transform_config"].empty())
-    why = "compressed-tensors with a transform_config";
-  return why.empty() && !any ? "compressed-tensors without a format" : why;
+  const Json& rotation = member(how, "transform_config");
+  if (!rotation.is_null() && !rotation.empty()) return "compressed-tensors with a transform_config";
+  return any ? "" : "compressed-tensors without a format";
 }
 
 void check_packing(const Keys& keys, const std::string& name) {
