@@ -33,33 +33,6 @@ struct alignas(64) PanelSums {
   float c[kQuantisedRows][kPackPanel];
 };
 
-HWY_INLINE void store_halves(Halves h, uint8_t* to) {
-  _mm512_store_si512(to, h.low);
-  _mm512_store_si512(to + kTileWeights / 2, h.high);
-}
-
-// Integers of 4 or 6 bits of a run to bytes: to [16][128].
-template <int kBits>
-HWY_INLINE void unpack(const uint8_t* from, uint8_t* to) {
-  HWY_UNROLL(4)
-  for (int64_t g = 0; g < 4; ++g) {
-    HWY_UNROLL(2)
-    for (int64_t at = 0; at < kRowBytes; at += 64) {
-      const auto row = [&](int64_t r)
-                           HWY_ATTR { return _mm512_loadu_si512(from + r * kRowBytes + at); };
-      Halves first = halves(row(row_of_four<kBits>(g))),
-             second = halves(row(row_of_four<kBits>(g + 4)));
-      if constexpr (kBits == 6) {
-        const __m512i high = row(row_of_high_bits(g));
-        first = with_high_bits<0>(first, high);
-        second = with_high_bits<1>(second, high);
-      }
-      store_halves(first, to + g * kRowBytes + at);
-      store_halves(second, to + (g + 4) * kRowBytes + at);
-    }
-  }
-}
-
 // Lines of the block that comes later, asked for a few at a time: all at once they wait for one another.
 template <int64_t kBytes>
 class BlockAhead {
@@ -125,6 +98,12 @@ HWY_INLINE void store(AmxTiles& tiles, Sums& sums) {
   tiles.store<3>(sums[kAmxRows] + 16, kStride);
 }
 
+// offset_sum in every lane: the number comes from memory into all of them at once.
+template <int kBits>
+HWY_INLINE __m512i offset_sums(const int32_t& minus) {
+  return _mm512_maskz_srai_epi32(0xffff, _mm512_set1_epi32(minus), 8 - kBits);
+}
+
 // c (+)= step * scale * (sums + what the offset took) of block b.
 template <int kBits, bool kAdd>
 HWY_INLINE void add_block(const Tile& t, int64_t b, const uint8_t* scales, const Sums& sums,
@@ -181,7 +160,7 @@ HWY_INLINE void tile_panels(const Tile& t) {
       const uint8_t* block = w + b * kBlockBytes<kBits>;
       BlockAhead<kBlockBytes<kBits>> later(block + kBytesAhead);
       for (int64_t run = 0; kBits < 8 && run < kRuns; ++run)
-        unpack<kBits>(block + run * kRunBytes<kBits>, bytes + run * kTileWeights);
+        unpack_run<kBits>(block + run * kRunBytes<kBits>, bytes + run * kTileWeights);
       multiply<kLower, kLines>(tiles, rows->r + b * kQuantisedBlock, kBits < 8 ? bytes : block,
                                next, later);
       if (b > 0) add(b - 1);

@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "kernels/quantised.h"
+
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq,fma,avx2,bmi,bmi2")
 
 namespace moraine::cpu {
@@ -26,30 +28,59 @@ HWY_INLINE __m512 add_scaled(__m512 y, __m512i integers, __m512 step, __m512 sca
   return _mm512_fmadd_ps(_mm512_maskz_cvtepi32_ps(0xffff, integers), _mm512_mul_ps(step, scale), y);
 }
 
-// offset_sum in every lane: the number comes from memory into all of them at once.
+// A run is read a row of 128 bytes after another, of q6 two of low bits and one of high ones at a step. A step has
+// kParts times four inputs: part p those of number step + p * kSteps.
 template <int kBits>
-HWY_INLINE __m512i offset_sums(const int32_t& minus) {
-  return _mm512_maskz_srai_epi32(0xffff, _mm512_set1_epi32(minus), 8 - kBits);
+constexpr int kParts = kBits == 6 ? 4 : 8 / kBits;
+template <int kBits>
+constexpr int64_t kSteps = kQuantisedRun / 4 / kParts<kBits>;
+
+// Of each byte the lower or upper half.
+template <bool kUpper>
+HWY_INLINE __m512i halves(__m512i v) {
+  return _mm512_and_si512(kUpper ? _mm512_srli_epi16(v, 4) : v, _mm512_set1_epi8(15));
 }
 
-// Both halves of each byte of v.
-struct Halves {
-  __m512i low, high;
-};
-HWY_INLINE Halves halves(__m512i v) {
-  const __m512i mask = _mm512_set1_epi8(15);
-  return {_mm512_and_si512(v, mask), _mm512_and_si512(_mm512_srli_epi16(v, 4), mask)};
-}
-
-// Integers of 6 bits: their low four, with the high two from h. kPart: which of the eight rows of 128 bytes the low
-// bits are of, divided by 4 (kernels/quantised.h).
+// The two high bits of part kPart of a step of q6, where they belong.
 template <int kPart>
-HWY_INLINE Halves with_high_bits(Halves low, __m512i h) {
-  const __m512i mask = _mm512_set1_epi8(0x30);
-  const __m512i below = _mm512_slli_epi16(h, 4 - 2 * kPart),
-                above = _mm512_srli_epi16(h, 2 * kPart);
-  return {_mm512_or_si512(low.low, _mm512_and_si512(below, mask)),
-          _mm512_or_si512(low.high, _mm512_and_si512(above, mask))};
+HWY_INLINE __m512i high_bits(__m512i v) {
+  const __m512i there =
+      kPart < 2 ? _mm512_slli_epi16(v, 4 - 2 * kPart) : _mm512_srli_epi16(v, 2 * kPart - 4);
+  return _mm512_and_si512(there, _mm512_set1_epi8(0x30));
+}
+
+// Integers of part kPart of a step, of the 16 columns at `run`.
+template <int kBits, int kPart>
+HWY_INLINE __m512i integers_of(const uint8_t* run, int64_t step) {
+  const auto row = [&](int64_t r) HWY_ATTR { return _mm512_loadu_si512(run + r * kRowBytes); };
+  if constexpr (kBits == 8) {
+    return row(step);
+  } else if constexpr (kBits == 4) {
+    return halves<kPart == 1>(row(step));
+  } else {
+    const __m512i low = halves<kPart >= 2>(row(row_of_four<6>(step + kPart * kSteps<6>)));
+    return _mm512_or_si512(low, high_bits<kPart>(row(row_of_high_bits(step))));
+  }
+}
+
+// Integers of 4 or 6 bits of a run to bytes: to [16][128].
+template <int kBits>
+HWY_INLINE void unpack_run(const uint8_t* run, uint8_t* to) {
+  constexpr int P = kParts<kBits>;
+  HWY_UNROLL(8)
+  for (int64_t step = 0; step < kSteps<kBits>; ++step) {
+    HWY_UNROLL(2)
+    for (int64_t at = 0; at < kRowBytes; at += 64) {
+      __m512i q[4] = {integers_of<kBits, 0>(run + at, step), integers_of<kBits, 1>(run + at, step)};
+      if constexpr (P == 4) {
+        q[2] = integers_of<kBits, 2>(run + at, step);
+        q[3] = integers_of<kBits, 3>(run + at, step);
+      }
+      HWY_UNROLL(4)
+      for (int p = 0; p < P; ++p)
+        _mm512_store_si512(to + (step + p * kSteps<kBits>)*kRowBytes + at, q[p]);
+    }
+  }
 }
 
 }  // namespace moraine::cpu
