@@ -162,6 +162,8 @@ struct Measured {
     for (const Profile::Row& row : rows) flops += row.flops;
     return flops / seconds;
   }
+  // What arithmetic asks of the time.
+  double peak_share() const { return arithmetic_seconds(rows, limits) / seconds; }
   // What flops or bytes, whichever bind, ask of each operation's time.
   double floor_share() const {
     const TimeSplit split = split_time(rows, limits);
@@ -179,6 +181,7 @@ Measured measure(Sequences& sequences, const F& f) {
     const RankLimits limits = rank_limits(machine, ctx.pool->threads(), sequences.bf16());
     m.limits.flops_s += 0.5 * limits.flops_s;
     m.limits.bytes_s += 0.5 * limits.bytes_s;
+    m.limits.integer_ops_s += 0.5 * limits.integer_ops_s;
   };
   add_half_of_limits();
   Profile profile;
@@ -208,7 +211,8 @@ class DecodeRounds {
   Decoded run(int64_t n, const BenchInferenceOptions& o) {
     Decoded d;
     Profile profile;
-    std::vector<double> seconds, rates, shares, flops = {peak()}, reads = {read()};
+    std::vector<double> seconds, rates, shares, flops = {peak()}, integers = {integer_peak()},
+                                                reads = {read()};
     for (int64_t i = 0, round = 0; i < o.steps; ++round) {
       const int64_t end = std::max(i + 1, (round + 1) * o.steps / kRounds);
       std::vector<double> here;
@@ -221,13 +225,16 @@ class DecodeRounds {
       }
       ctx_.profile = nullptr;
       flops.push_back(peak());
+      integers.push_back(integer_peak());
       reads.push_back(read());
       shares.push_back(spread_of(here).median / (0.5 * (reads.end()[-2] + reads.back())));
       rates.insert(rates.end(), here.begin(), here.end());
     }
     d.seconds = spread_of(seconds).median;
     d.rows = profile.rows();
-    d.limits = {.flops_s = 1e9 * spread_of(flops).median, .bytes_s = 1e9 * spread_of(reads).median};
+    d.limits = {.flops_s = 1e9 * spread_of(flops).median,
+                .bytes_s = 1e9 * spread_of(reads).median,
+                .integer_ops_s = 1e9 * spread_of(integers).median};
     d.gb_s = spread_of(rates).median;
     d.memory_share = spread_of(shares).median;
     return d;
@@ -245,6 +252,7 @@ class DecodeRounds {
     machine.bf16_gflops = measure_peak(*ctx_.pool, PeakKind::kBf16, kSeconds).median;
     return matmul_gflops(machine, sequences_.bf16());
   }
+  double integer_peak() { return measure_peak(*ctx_.pool, PeakKind::kInt8, kSeconds).median; }
 
   Sequences& sequences_;
   Context& ctx_;
@@ -283,10 +291,12 @@ void bench_prefill(const BenchInferenceOptions& o) {
                                     {"first_token_ms", 1e3 * m.seconds},
                                     {"tokens_per_s", rate},
                                     {"gflop_per_s", 1e-9 * flops_s},
-                                    {"peak_gflop_per_s", 1e-9 * m.limits.flops_s}}));
+                                    {"peak_gflop_per_s", 1e-9 * m.limits.flops_s},
+                                    {"peak_integer_gop_per_s", 1e-9 * m.limits.integer_ops_s},
+                                    {"peak_share", m.peak_share()}}));
     } else {
       fmt::print("{:<8} {:>8} {:>8.1f}ms {:>10.1f} {:>10.1f} {:>8.1f}%\n{}", "", tokens,
-                 1e3 * m.seconds, rate, 1e-9 * flops_s, 100 * flops_s / m.limits.flops_s,
+                 1e3 * m.seconds, rate, 1e-9 * flops_s, 100 * m.peak_share(),
                  time_table(m.rows, m.limits));
     }
   }

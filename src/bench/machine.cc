@@ -261,6 +261,14 @@ struct Paired {
   Spread percent;     // of the peak measured right before and after
 };
 
+// Of the type's instruction; where there is none, products run at the rate of f32.
+PeakKind peak_of(const OperandType& type) {
+  const PeakKind own = type.format != WeightFormat::kPlain ? PeakKind::kInt8
+                       : type.dtype == DType::kBF16        ? PeakKind::kBf16
+                                                           : PeakKind::kF32;
+  return has_peak(own) ? own : PeakKind::kF32;
+}
+
 Paired measure_pairs(Product& product, Pool& pool, PeakKind kind) {
   constexpr double kRunSeconds = 2e-3, kSeconds = 0.25;
   constexpr int64_t kPairs = 11, kPeakIterations = 50000;
@@ -354,19 +362,18 @@ void bench_gemm(const BenchOptions& options) {
   if (!options.json) {
     put_line(
         fmt::format("{}, {} threads; percent of the register-only peak measured beside each run "
-                    "(integers: of bf16's); GB/s of packed weights",
+                    "(where no instruction has that type: of f32's); GB/s of packed weights",
                     isa_name(isa()), options.threads));
     put_line(fmt::format("{:<16}{:<6}{:>6}{:>6}{:>6}{:>8}{:>10}{:>9}{:>8}{:>8}{:>8}", "product",
                          "type", "rows", "n", "k", "groups", "GFLOP/s", "percent", "p10", "p90",
                          "GB/s"));
   }
   for (const OperandType& type : kTypes) {
-    // Without a bf16 instruction, bf16 operands run at the f32 rate.
-    const bool dot = type.dtype == DType::kBF16 && isa() >= Isa::kAvx512Bf16;
+    const PeakKind peak = peak_of(type);
     for (const ProductCase& c : kProductCases) {
       if (type.format != WeightFormat::kPlain && c.op != Op::kForward) continue;
       Product product(c, type, pool);
-      const Paired p = measure_pairs(product, pool, dot ? PeakKind::kBf16 : PeakKind::kF32);
+      const Paired p = measure_pairs(product, pool, peak);
       print_product(c, type, p, options);
       std::fflush(stdout);
       if (!options.machine_file.empty() && type.format == WeightFormat::kPlain &&
@@ -390,7 +397,7 @@ ProductShares compare_products(const ProductPoint& first, const ProductPoint& se
                        .groups = p.groups};
   };
   const OperandType& type = kTypes[first.bf16 ? 0 : 1];
-  const bool dot = first.bf16 && isa() >= Isa::kAvx512Bf16;
+  const PeakKind kind = peak_of(type);
   Product products[2] = {{case_of(first), type, pool}, {case_of(second), type, pool}};
   double best[2] = {0, 0}, peak = 0;
   for (Product& product : products) product.run();
@@ -400,8 +407,7 @@ ProductShares compare_products(const ProductPoint& first, const ProductPoint& se
       products[i].run();
       best[i] = std::max(best[i], products[i].flops() / (now_seconds() - begin));
     }
-    peak =
-        std::max(peak, peak_burst(pool, dot ? PeakKind::kBf16 : PeakKind::kF32, kPeakIterations));
+    peak = std::max(peak, peak_burst(pool, kind, kPeakIterations));
   }
   return {100 * best[0] / peak, 100 * best[1] / peak};
 }

@@ -74,7 +74,8 @@ void forward(Context& ctx, const GroupedLinearForward& a, const char* name) {
   const int64_t rows = there ? T : a.rows.back();
   if (rows == 0 || n == 0) return;
   OpTimer timer(ctx.profile, name, flops(rows, n, a.w.k),
-                forward_bytes(rows, there ? G : groups_with_rows(a.rows), a.y, a.x, a.w));
+                forward_bytes(rows, there ? G : groups_with_rows(a.rows), a.y, a.x, a.w),
+                a.w.format != WeightFormat::kPlain);
   dispatch(ctx, name, a,
            {ref::grouped_linear_forward, cpu::grouped_linear_forward, gpu::grouped_linear_forward});
 }
@@ -212,7 +213,7 @@ void linear_forward_panels(Context& ctx, const LinearForwardPanels& a) {
   if (T == 0 || a.panels.empty()) return;
   const double part = static_cast<double>(a.panels.size()) / static_cast<double>(panels);
   OpTimer timer(ctx.profile, "linear_forward_panels", part * flops(T, n, a.w.k),
-                part * forward_bytes(T, 1, a.y, a.x, a.w));
+                part * forward_bytes(T, 1, a.y, a.x, a.w), a.w.format != WeightFormat::kPlain);
   dispatch(ctx, "linear_forward_panels", a,
            {ref::linear_forward_panels, cpu::linear_forward_panels});
 }

@@ -41,6 +41,8 @@ Spread spread_of(std::vector<double> values) {
   return spread_of(values.data(), static_cast<int64_t>(values.size()));
 }
 
+bool has_peak(PeakKind kind) { return cpu::peak_loop(kind).run != nullptr; }
+
 double peak_burst(Pool& pool, PeakKind kind, int64_t iterations) {
   const cpu::PeakLoop loop = cpu::peak_loop(kind);
   if (loop.run == nullptr) return 0;

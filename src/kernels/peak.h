@@ -28,6 +28,9 @@ Spread spread_of(std::vector<double> values);     // all 0 if there are none
 
 enum class PeakKind : uint8_t { kF32, kBf16, kInt8 };
 
+// Whether the Isa has an instruction for the type.
+bool has_peak(PeakKind kind);
+
 Spread measure_peak(Pool& pool, PeakKind kind, double seconds);
 
 enum class StreamKind : uint8_t { kRead, kCopy, kCopyNonTemporal };

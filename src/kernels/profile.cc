@@ -18,6 +18,7 @@ void Profile::add(const Event& event, double inside) {
   row->seconds += event.seconds - inside;
   row->seconds_whole += event.seconds;
   row->flops += event.flops;
+  row->integer_ops += event.integer_ops;
   row->bytes += event.bytes;
   if (events_ != nullptr && events_->size() < events_->capacity()) events_->push_back(event);
 }
@@ -35,8 +36,9 @@ double Profile::flops() const {
   return total;
 }
 
-OpTimer::OpTimer(Profile* profile, const char* name, double flops, double bytes)
-    : profile_(profile), event_{.name = name, .flops = flops, .bytes = bytes} {
+OpTimer::OpTimer(Profile* profile, const char* name, double flops, double bytes, bool integers)
+    : profile_(profile),
+      event_{.name = name, .flops = flops, .integer_ops = integers ? flops : 0, .bytes = bytes} {
   begin();
 }
 

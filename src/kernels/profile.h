@@ -33,6 +33,7 @@ class Profile {
     double seconds = 0;        // its own
     double seconds_whole = 0;  // with the spans inside
     double flops = 0;
+    double integer_ops = 0;  // the part of flops that is multiply-adds of integers
     double bytes = 0;
   };
   // One call. Enclosing spans end later, so they come after what they enclose.
@@ -41,7 +42,7 @@ class Profile {
     Span span = Span::kOperation;
     double begin = 0;  // now_seconds()
     double seconds = 0;
-    double flops = 0, bytes = 0;
+    double flops = 0, integer_ops = 0, bytes = 0;
   };
 
   // inside: seconds of the spans that the event encloses.
@@ -68,8 +69,8 @@ class Profile {
 
 class OpTimer {
  public:
-  // flops: multiply-adds count two. bytes: compulsory traffic, each operand once.
-  OpTimer(Profile* profile, const char* name, double flops, double bytes);
+  // flops: multiply-adds count two. bytes: compulsory traffic, each operand once. integers: what the flops are of.
+  OpTimer(Profile* profile, const char* name, double flops, double bytes, bool integers = false);
   // What is no arithmetic; bytes: that move between ranks, where they are known.
   OpTimer(Profile* profile, Span span, const char* name, double bytes = 0);
   ~OpTimer();

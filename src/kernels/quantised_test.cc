@@ -220,6 +220,19 @@ TEST(Quantised, ProductMatchesReference) {
   });
 }
 
+TEST(Quantised, WorkIsCountedAsThatOfIntegers) {
+  Rig rig;
+  Profile profile;
+  rig.ctx.profile = &profile;
+  const Tensor x = rig.zeros({3, 130}, DType::kF32), w = rig.zeros({40, 130}, DType::kF32);
+  const PackedMatrix packed = pack(rig, w, shape_of(WeightFormat::kQ4, DType::kF32, 1, 40, 130));
+  product(rig, x, packed, Tensor(), DType::kF32);
+  double integers = 0;
+  for (const Profile::Row& row : profile.rows()) integers += row.integer_ops;
+  EXPECT_EQ(integers, 2.0 * 3 * 40 * 130);
+  EXPECT_EQ(profile.flops(), integers);
+}
+
 // Sums as large as they get, of either sign: 128 * 127 * 127.
 TEST(Quantised, LargestIntegersDoNotOverflow) {
   for_each_isa([](Isa cap) {

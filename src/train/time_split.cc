@@ -12,11 +12,28 @@ RankLimits rank_limits(const Machine& machine, int threads, bool bf16) {
   const double share =
       machine.threads > threads ? static_cast<double>(threads) / machine.threads : 1.0;
   return {.flops_s = 1e9 * share * matmul_gflops(machine, bf16),
-          .bytes_s = 1e9 * std::max(machine.read_gb_s, machine.copy_gb_s)};
+          .bytes_s = 1e9 * std::max(machine.read_gb_s, machine.copy_gb_s),
+          .integer_ops_s = 1e9 * share * machine.int8_gops};
+}
+
+namespace {
+
+double arithmetic_seconds(const Profile::Row& row, const RankLimits& limits) {
+  if (limits.flops_s <= 0) return 0;
+  const double integers_s = limits.integer_ops_s > 0 ? limits.integer_ops_s : limits.flops_s;
+  return (row.flops - row.integer_ops) / limits.flops_s + row.integer_ops / integers_s;
+}
+
+}  // namespace
+
+double arithmetic_seconds(std::span<const Profile::Row> rows, const RankLimits& limits) {
+  double seconds = 0;
+  for (const Profile::Row& row : rows) seconds += arithmetic_seconds(row, limits);
+  return seconds;
 }
 
 Floor floor_of(const Profile::Row& row, const RankLimits& limits) {
-  const double flops = limits.flops_s > 0 ? row.flops / limits.flops_s : 0,
+  const double flops = arithmetic_seconds(row, limits),
                bytes = limits.bytes_s > 0 ? row.bytes / limits.bytes_s : 0;
   if (row.span != Span::kOperation || (flops <= 0 && bytes <= 0)) return {};
   if (flops >= bytes) return {.seconds = flops, .bound = Bound::kFlops};
@@ -58,6 +75,7 @@ void merge_rows(std::vector<Profile::Row>& all, std::span<const Profile::Row> mo
     same->seconds += row.seconds;
     same->seconds_whole += row.seconds_whole;
     same->flops += row.flops;
+    same->integer_ops += row.integer_ops;
     same->bytes += row.bytes;
   }
 }
@@ -104,6 +122,11 @@ std::string timed(const std::string& name, int64_t calls, double seconds, double
                      all > 0 ? 100 * seconds / all : 0);
 }
 
+std::string integer_peak(const RankLimits& limits) {
+  if (limits.integer_ops_s <= 0) return ", integers held against it";
+  return fmt::format(", {:.1f} Gop/s of integers", limits.integer_ops_s / 1e9);
+}
+
 std::string operation_line(const Profile::Row& row, const RankLimits& limits, double all) {
   const Floor floor = floor_of(row, limits);
   std::string line = timed(row.name, row.calls, row.seconds, all) +
@@ -132,14 +155,16 @@ std::string time_table(std::span<const Profile::Row> rows, const RankLimits& lim
                 : timed(row_label(row), row.calls, row.seconds, split.seconds) + "\n";
   }
   text += timed("all", 1, split.seconds, split.seconds) + "\n";
+  const bool has_integers = std::any_of(rows.begin(), rows.end(),
+                                        [](const Profile::Row& r) { return r.integer_ops > 0; });
   text += fmt::format(
       "floor of flops: {:.1f}% of the time, {:.1f} x floor; of bytes: {:.1f}%, {:.1f} x floor "
-      "(peak {:.1f} GFLOP/s, {:.1f} GB/s)\n",
+      "(peak {:.1f} GFLOP/s{}, {:.1f} GB/s)\n",
       split.seconds > 0 ? 100 * split.flops_bound / split.seconds : 0,
       split.flops_bound_floor > 0 ? split.flops_bound / split.flops_bound_floor : 0,
       split.seconds > 0 ? 100 * split.bytes_bound / split.seconds : 0,
       split.bytes_bound_floor > 0 ? split.bytes_bound / split.bytes_bound_floor : 0,
-      limits.flops_s / 1e9, limits.bytes_s / 1e9);
+      limits.flops_s / 1e9, has_integers ? integer_peak(limits) : "", limits.bytes_s / 1e9);
   return text;
 }
 

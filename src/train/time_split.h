@@ -2,6 +2,7 @@
 //
 //   floor = max(flops / peak, bytes / bandwidth)
 //
+// Multiply-adds of integers have a peak of their own, where the machine has an instruction for them.
 // Peak and bandwidth are the measured ones of the machine (machine/machine.h). Bytes are compulsory
 // traffic, each operand once, at the rate of memory: an operation whose operands are still in a
 // cache may take less time than its floor. Products of another type than the run's (Newton-Schulz
@@ -20,10 +21,14 @@ namespace moraine {
 // Of one rank; 0: not known.
 struct RankLimits {
   double flops_s = 0, bytes_s = 0;
+  double integer_ops_s = 0;  // 0: as flops_s
 };
 // The peak is the share of `threads` in those that were measured, if there are fewer. The bandwidth
 // is the whole machine's: no rank has more.
 RankLimits rank_limits(const Machine& machine, int threads, bool bf16);
+
+// What the arithmetic of some rows takes at the peak.
+double arithmetic_seconds(std::span<const Profile::Row> rows, const RankLimits& limits);
 
 enum class Bound : uint8_t { kNothing, kFlops, kBytes };
 struct Floor {

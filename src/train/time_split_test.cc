@@ -29,6 +29,24 @@ TEST(TimeSplit, FloorIsTheLargerOfFlopsAndBytes) {
   EXPECT_EQ(floor_of(operation("a", 1, 2e9, 1e8), {}).bound, Bound::kNothing);
 }
 
+TEST(TimeSplit, IntegersHaveAPeakOfTheirOwn) {
+  Profile profile;
+  { const OpTimer plain(&profile, "one", 1e9, 1); }
+  { const OpTimer integers(&profile, "one", 2e9, 1, true); }
+  const std::vector<Profile::Row> rows = profile.rows();
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_DOUBLE_EQ(rows[0].flops, 3e9);
+  EXPECT_DOUBLE_EQ(rows[0].integer_ops, 2e9);
+  RankLimits limits = kLimits;
+  limits.integer_ops_s = 4e9;
+  EXPECT_DOUBLE_EQ(arithmetic_seconds(rows, limits), 1.5);
+  EXPECT_DOUBLE_EQ(floor_of(rows[0], limits).seconds, 1.5);
+  EXPECT_DOUBLE_EQ(arithmetic_seconds(rows, kLimits), 3);  // no instruction for them
+  std::vector<Profile::Row> twice = rows;
+  merge_rows(twice, rows);
+  EXPECT_DOUBLE_EQ(arithmetic_seconds(twice, limits), 3);
+}
+
 // On a device: what it is asked for is done before the clock is read, once for each operation and for nothing else.
 TEST(TimeSplit, AnOperationEndsWhenItsWorkIsDone) {
   Profile profile;
@@ -53,12 +71,13 @@ TEST(TimeSplit, AnOperationEndsWhenItsWorkIsDone) {
 TEST(TimeSplit, LimitsAreThoseOfARank) {
   Machine machine;
   machine.threads = 8;
-  machine.f32_gflops = 80, machine.bf16_gflops = 160;
+  machine.f32_gflops = 80, machine.bf16_gflops = 160, machine.int8_gops = 320;
   machine.read_gb_s = 20, machine.copy_gb_s = 15;
   EXPECT_DOUBLE_EQ(rank_limits(machine, 8, false).flops_s, 80e9);
   EXPECT_DOUBLE_EQ(rank_limits(machine, 2, true).flops_s, 40e9);
   EXPECT_DOUBLE_EQ(rank_limits(machine, 16, true).flops_s, 160e9);
   EXPECT_DOUBLE_EQ(rank_limits(machine, 2, true).bytes_s, 20e9);
+  EXPECT_DOUBLE_EQ(rank_limits(machine, 2, true).integer_ops_s, 80e9);
 }
 
 TEST(TimeSplit, EverySecondIsInOnePart) {
