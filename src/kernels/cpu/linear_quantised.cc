@@ -152,12 +152,11 @@ HWY_INLINE void add_scaled(float* c, const int32_t* sums, float row_step, const 
 
 template <int kBits>
 void tile(const Tile& t) {
-  constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
   for (int64_t p = 0; p < t.panels; ++p) {
     const uint8_t* w = static_cast<const uint8_t*>(t.b) + p * t.b_stride;
     for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kBits>) {
-      const BF16* scales = reinterpret_cast<const BF16*>(w + kScales);
+      const BF16* scales = reinterpret_cast<const BF16*>(scales_of<kBits>(w));
       for (int64_t i = 0; i < t.rows; ++i) {
         HWY_ALIGN int32_t sums[kPackPanel];
         add_block<kBits>(w, rows[i].r + b * kQuantisedBlock, rows[i].minus[b], sums);

@@ -31,6 +31,12 @@ constexpr int32_t offset_sum(int32_t minus) {
 template <int kBits>
 constexpr int64_t kBlockBytes = kRuns* kRunBytes<kBits> + 2 * kPackPanel;
 
+// Behind a block's integers.
+template <int kBits>
+const uint8_t* scales_of(const uint8_t* block) {
+  return block + kRuns * kRunBytes<kBits>;
+}
+
 // The row_tile of an engine.
 struct QuantisedTiles {
   void (*q8)(const Tile&);

@@ -132,7 +132,6 @@ HWY_INLINE void copy_sums(float* to, int64_t to_stride, const float* from, int64
 
 template <int kBits, int kLower>
 HWY_INLINE void tile_panels(const Tile& t) {
-  constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
   constexpr int kDots = kLower > 0 ? 8 : 4, kLines = kBlockBytes<kBits> / 64 / kDots;
   TileShapes shapes;
   const int64_t upper = std::min(t.rows, kAmxRows), lower = t.rows - upper;
@@ -148,7 +147,7 @@ HWY_INLINE void tile_panels(const Tile& t) {
   for (int64_t p = 0; p < t.panels; ++p) {
     const uint8_t* w = static_cast<const uint8_t*>(t.b) + p * t.b_stride;
     const auto add = [&](int64_t b) HWY_ATTR {
-      const uint8_t* scales = w + b * kBlockBytes<kBits> + kScales;
+      const uint8_t* scales = scales_of<kBits>(w + b * kBlockBytes<kBits>);
       b > 0 || t.add ? add_block<kBits, true>(t, b, scales, sums.block, sums.c[0])
                      : add_block<kBits, false>(t, b, scales, sums.block, sums.c[0]);
     };
@@ -159,8 +158,7 @@ HWY_INLINE void tile_panels(const Tile& t) {
     for (int64_t b = 0; b < t.steps; ++b) {
       const uint8_t* block = w + b * kBlockBytes<kBits>;
       BlockAhead<kBlockBytes<kBits>> later(block + kBytesAhead);
-      for (int64_t run = 0; kBits < 8 && run < kRuns; ++run)
-        unpack_run<kBits>(block + run * kRunBytes<kBits>, bytes + run * kTileWeights);
+      if constexpr (kBits < 8) unpack_block<kBits>(block, bytes);
       multiply<kLower, kLines>(tiles, rows->r + b * kQuantisedBlock, kBits < 8 ? bytes : block,
                                next, later);
       if (b > 0) add(b - 1);

@@ -248,7 +248,6 @@ HWY_INLINE void for_blocks(const Tile& t, const Visit& f) {
 
 template <int kBits>
 void many_rows(const Tile& t) {
-  constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
   constexpr auto kAll = std::make_integer_sequence<int, kRows>();
   const int64_t parts = (t.rows + kRows - 1) / kRows;
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
@@ -260,7 +259,7 @@ void many_rows(const Tile& t) {
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t row = even_begin(t.rows, parts, part),
                     here = even_begin(t.rows, parts, part + 1) - row;
-      tile_for<kBits>(here, kAll)(t, unpacked, {rows, starts, row, b}, w + kScales,
+      tile_for<kBits>(here, kAll)(t, unpacked, {rows, starts, row, b}, scales_of<kBits>(w),
                                   t.c + row * t.c_stride + panel * kPanel);
     }
   });
@@ -321,7 +320,6 @@ HWY_INLINE void add_row<8>(const uint8_t* w, const Place& p, int64_t run, RowSum
 
 template <int kBits>
 void row_by_row(const Tile& t) {
-  constexpr int64_t kScales = kBlockBytes<kBits> - 2 * kPackPanel;
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
   Starts starts;
   fill_starts<kBits>(t, starts);
@@ -335,8 +333,8 @@ void row_by_row(const Tile& t) {
       float* c = t.c + i * t.c_stride + panel * kPanel;
       for (int v = 0; v < kVectors; ++v) {
         const __m256 before = b > 0 || t.add ? _mm256_loadu_ps(c + 8 * v) : _mm256_setzero_ps();
-        _mm256_storeu_ps(c + 8 * v,
-                         add_scaled(before, sums[v], rows[i].step[b], w + kScales + 16 * v));
+        _mm256_storeu_ps(
+            c + 8 * v, add_scaled(before, sums[v], rows[i].step[b], scales_of<kBits>(w) + 16 * v));
       }
     }
   });

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "kernels/quantised.h"
+#include "kernels/cpu/linear_quantised.h"
 
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq,fma,avx2,bmi,bmi2")
 
@@ -81,6 +81,13 @@ HWY_INLINE void unpack_run(const uint8_t* run, uint8_t* to) {
         _mm512_store_si512(to + (step + p * kSteps<kBits>)*kRowBytes + at, q[p]);
     }
   }
+}
+
+// The same of a block, run after run.
+template <int kBits>
+HWY_INLINE void unpack_block(const uint8_t* block, uint8_t* to) {
+  for (int64_t run = 0; run < kRuns; ++run)
+    unpack_run<kBits>(block + run * kRunBytes<kBits>, to + run * kRunBytes<8>);
 }
 
 }  // namespace moraine::cpu

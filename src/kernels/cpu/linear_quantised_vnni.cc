@@ -67,11 +67,6 @@ HWY_INLINE void add_part(__m512i (&sums)[M][V], const Weights& w, const int8_t* 
   }
 }
 
-template <int kBits>
-const uint8_t* scales_of(const uint8_t* block) {
-  return block + kRuns * kRunBytes<kBits>;
-}
-
 // c[i] (+)= M rows times a block of P panels, whose integers stand there as kBits.
 template <int kBits, int M, int P>
 HWY_INLINE void add_block(const Rows& at, const Weights& block) {
@@ -169,8 +164,7 @@ void many_rows_tile(const Tile& t) {
   for (int64_t panel = 0; panel < t.panels; ++panel) {
     const uint8_t* w = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
     for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kBits>) {
-      for (int64_t run = 0; kBits < 8 && run < kRuns; ++run)
-        unpack_run<kBits>(w + run * kRunBytes<kBits>, integers + run * kRunBytes<8>);
+      if constexpr (kBits < 8) unpack_block<kBits>(w, integers);
       const Weights block = {kBits < 8 ? integers : w, scales_of<kBits>(w), 0, kBits};
       for (int64_t i = 0; i < parts; ++i) {
         const int64_t row = even_begin(t.rows, parts, i), end = even_begin(t.rows, parts, i + 1);
