@@ -18,7 +18,7 @@ namespace {
 // A row or an event.
 struct WireSpan {
   int64_t name = 0, span = 0, calls = 0;
-  double begin = 0, seconds = 0, seconds_whole = 0, flops = 0, bytes = 0;
+  double begin = 0, seconds = 0, seconds_whole = 0, flops = 0, integer_ops = 0, bytes = 0;
 };
 
 std::string wire_of(const RankProfile& mine) {
@@ -37,6 +37,7 @@ std::string wire_of(const RankProfile& mine) {
                      .seconds = r.seconds,
                      .seconds_whole = r.seconds_whole,
                      .flops = r.flops,
+                     .integer_ops = r.integer_ops,
                      .bytes = r.bytes});
   for (const Profile::Event& e : mine.events)
     spans.push_back({.name = number(e.name),
@@ -44,6 +45,7 @@ std::string wire_of(const RankProfile& mine) {
                      .begin = e.begin,
                      .seconds = e.seconds,
                      .flops = e.flops,
+                     .integer_ops = e.integer_ops,
                      .bytes = e.bytes});
   std::string wire = json_text({{"host", mine.host},
                                 {"start", mine.start},
@@ -80,6 +82,7 @@ RankProfile profile_of(const std::string& wire) {
                               .seconds = s.seconds,
                               .seconds_whole = s.seconds_whole,
                               .flops = s.flops,
+                              .integer_ops = s.integer_ops,
                               .bytes = s.bytes});
     else
       profile.events.push_back({.name = name,
@@ -87,6 +90,7 @@ RankProfile profile_of(const std::string& wire) {
                                 .begin = s.begin,
                                 .seconds = s.seconds,
                                 .flops = s.flops,
+                                .integer_ops = s.integer_ops,
                                 .bytes = s.bytes});
   }
   return profile;

@@ -18,6 +18,7 @@ RankProfile made_profile(int rank) {
                           .seconds = 1 + r,
                           .seconds_whole = 2 + r,
                           .flops = 1e12,
+                          .integer_ops = 1e11,
                           .bytes = 1e9});
   profile.rows.push_back({.name = "step", .span = Span::kPhase, .calls = 1, .seconds = 0.5});
   if (rank == 2)
@@ -28,6 +29,7 @@ RankProfile made_profile(int rank) {
                               .begin = 1e6 + r + 1e-7 * i,
                               .seconds = 1e-7,
                               .flops = 3,
+                              .integer_ops = 2,
                               .bytes = 7});
   return profile;
 }
@@ -56,6 +58,7 @@ TEST(RankProfiles, TheFirstRankHasWhatEachMeasured) {
       EXPECT_EQ(got.rows[i].seconds, want.rows[i].seconds);
       EXPECT_EQ(got.rows[i].seconds_whole, want.rows[i].seconds_whole);
       EXPECT_EQ(got.rows[i].flops, want.rows[i].flops);
+      EXPECT_EQ(got.rows[i].integer_ops, want.rows[i].integer_ops);
       EXPECT_EQ(got.rows[i].bytes, want.rows[i].bytes);
     }
     ASSERT_EQ(got.events.size(), want.events.size());
@@ -64,6 +67,7 @@ TEST(RankProfiles, TheFirstRankHasWhatEachMeasured) {
       EXPECT_EQ(got.events[i].begin, want.events[i].begin);
       EXPECT_EQ(got.events[i].seconds, want.events[i].seconds);
       EXPECT_EQ(got.events[i].flops, want.events[i].flops);
+      EXPECT_EQ(got.events[i].integer_ops, want.events[i].integer_ops);
       EXPECT_EQ(got.events[i].bytes, want.events[i].bytes);
     }
   }
