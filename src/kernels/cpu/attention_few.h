@@ -68,7 +68,6 @@ class FewRows {
 
  private:
   using Rows = attention::KeyRows<Element>;
-  using Ahead = attention::AskRows<Element>;
   static constexpr int64_t kPanelWords = 2 * kGroup * kBlock + kGroup;
   static constexpr int64_t kGroupsAhead = 2;
   static constexpr bool kInPlace = F::kPair == 1;  // values can be read where they lie
@@ -103,22 +102,27 @@ class FewRows {
   }
 
   // What is read kGroupsAhead behind number `at` of the block's groups of keys and, behind them, of values.
-  Ahead ahead_of(int64_t at) const {
+  cpu::AskRows ahead_of(int64_t at) const {
     const int64_t n = block_.count(), later = at + kGroupsAhead;
     const bool next = later >= 2 * n;  // the next block's keys
     const int64_t g = next ? block_.to + 1 + later - 2 * n : block_.from + later % n;
     const Rows rows = memory_.rows(part_, g, few_.first);
-    constexpr int64_t kNear = 512 / sizeof(Element);  // of a position: a group is a quarter of L1
-    const int64_t columns = few_.heads * d_;
-    return Ahead(next || later < n ? rows.k : rows.v,
-                 {rows.rows, columns, memory_.stride(), columns <= kNear}, few_.heads);
+    constexpr int64_t kNear = 512;  // bytes of a position: a group is a quarter of L1
+    constexpr int64_t kSize = sizeof(Element);
+    const int64_t bytes = few_.heads * d_ * kSize;
+    return {{.first = next || later < n ? rows.k : rows.v,
+             .rows = rows.rows,
+             .bytes = bytes,
+             .stride = memory_.stride() * kSize,
+             .soon = bytes <= kNear},
+            few_.heads * attention::kAskingPieces};
   }
 
   void meet_keys(int64_t g) {
-    Ahead later = ahead_of(g - block_.from);
+    cpu::AskRows later = ahead_of(g - block_.from);
     for (int64_t h = 0; h < few_.heads; ++h) {
       const Rows keys = memory_.rows(part_, g, few_.first + h);
-      later.around(d_, [&](int64_t c, int64_t n) {
+      attention::for_asking_pieces(later, d_, [&](int64_t c, int64_t n) {
         pack_columns<F>(keys.k + c, memory_.stride(), keys.rows, n, keys_ + c / F::kPair * kGroup,
                         kGroup);
       });
@@ -144,7 +148,7 @@ class FewRows {
   }
 
   void add_values(int64_t g) {
-    Ahead later = ahead_of(block_.count() + g - block_.from);
+    cpu::AskRows later = ahead_of(block_.count() + g - block_.from);
     for (int64_t h = 0; h < few_.heads; ++h) {
       const Rows keys = memory_.rows(part_, g, few_.first + h);
       if constexpr (kInPlace) {
@@ -160,9 +164,9 @@ class FewRows {
 
   // Values, words or what becomes them, `stride` from one step to the next.
   template <class B>
-  HWY_INLINE void add(int64_t g, int64_t h, Ahead& later, const B* values, int64_t stride) {
+  HWY_INLINE void add(int64_t g, int64_t h, cpu::AskRows& later, const B* values, int64_t stride) {
     constexpr int64_t kRow = kBlock / F::kPair;
-    later.around(width_, [&](int64_t c, int64_t n) {
+    attention::for_asking_pieces(later, width_, [&](int64_t c, int64_t n) {
       for_head(h, g, [&](const Seen& s) {
         const ProductOf<B> p = {.a = s.weights + (g - s.groups.from) * kGroup / F::kPair,
                                 .b = values + c,

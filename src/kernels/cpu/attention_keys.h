@@ -4,6 +4,7 @@
 // Rows of one head are short runs far apart, which hardware prefetchers do not follow: decoding waits for nothing else.
 #pragma once
 
+#include "kernels/cpu/ask_ahead.h"
 #include "kernels/cpu/attention_blocks.h"
 
 namespace moraine::attention {
@@ -61,49 +62,17 @@ class KeyMemory {
   const int64_t heads_, d_;
 };
 
-// Rows of keys, or of values, asked for in their order, a few lines at a time.
-template <class Element>
-class AskRows {
- public:
-  struct Shape {
-    int64_t rows, columns, stride;
-    bool soon;  // into L1, else into L2
-  };
-  // For `turns` calls of around().
-  AskRows(const Element* first, const Shape& shape, int64_t turns)
-      : row_(first),
-        shape_(shape),
-        share_((shape.rows * in_row() + turns * kPieces - 1) / (turns * kPieces)) {}
-
-  // Calls f(first column, columns) for each piece of a width, and asks for a share before it.
-  template <class Use>
-  [[gnu::always_inline]] void around(int64_t width, const Use& f) {
-    const int64_t piece = round_up((width + kPieces - 1) / kPieces, kGroup);
-    for (int64_t i = 0; i < kPieces; ++i) {
-      ask();
-      const int64_t begin = i * piece, n = std::min(piece, width - begin);
-      if (n > 0) f(begin, n);
-    }
+// Calls f(first column, columns) for each piece of a width, and asks for a share before it.
+constexpr int64_t kAskingPieces = 4;
+template <class Use>
+[[gnu::always_inline]] inline void for_asking_pieces(cpu::AskRows& ask, int64_t width,
+                                                     const Use& f) {
+  const int64_t piece = round_up((width + kAskingPieces - 1) / kAskingPieces, kGroup);
+  for (int64_t i = 0; i < kAskingPieces; ++i) {
+    ask.share();
+    const int64_t begin = i * piece, n = std::min(piece, width - begin);
+    if (n > 0) f(begin, n);
   }
-
- private:
-  static constexpr int64_t kLine = 64 / sizeof(Element);
-  static constexpr int64_t kPieces = 4;
-  int64_t in_row() const { return (shape_.columns + kLine - 1) / kLine; }
-
-  [[gnu::always_inline]] void ask() {  // as above
-    for (int64_t i = 0; i < share_ && shape_.rows > 0; ++i) {
-      shape_.soon ? __builtin_prefetch(row_ + column_) : __builtin_prefetch(row_ + column_, 0, 2);
-      column_ += kLine;
-      if (column_ < shape_.columns) continue;
-      column_ = 0, row_ += shape_.stride, --shape_.rows;
-    }
-  }
-
-  const Element* row_;
-  Shape shape_;
-  const int64_t share_;
-  int64_t column_ = 0;
-};
+}
 
 }  // namespace moraine::attention
