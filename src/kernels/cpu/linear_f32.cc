@@ -284,27 +284,41 @@ void copy_rows_bf16(const RowCopy& r) {
   r.dtype == DType::kBF16 ? copy_rows_of<BF16>(r, false) : copy_rows_of<float>(r, true);
 }
 
-template <class E>
+// Steps of a panel of V vectors, one for each row of `from`, of which n elements are there; zeros behind them.
+template <int V, class E>
+HWY_INLINE void copy_steps(float* to, const E* from, int64_t stride, int64_t rows, int64_t n) {
+  const DF df;
+  constexpr int64_t kWidth = V * kLanes;
+  for (int64_t s = 0; s < rows; ++s, to += kWidth, from += stride) {
+    if (n < kWidth) {
+      widen(to, from, n);
+      std::fill(to + n, to + kWidth, 0.0f);
+      continue;
+    }
+    HWY_UNROLL(8)
+    for (int v = 0; v < V; ++v) store(load(df, from + v * kLanes), df, to + v * kLanes);
+  }
+}
+
+template <int V, class E>
 HWY_INLINE void copy_columns_of(const ColumnCopy& c) {
   constexpr int64_t kRowsAtOnce = 8;  // few open rows, and whole cache lines written in a run
+  MR_DCHECK(c.width == V * kLanes);
   for (int64_t s0 = 0; s0 < c.sum; s0 += kRowsAtOnce) {
     const int64_t s1 = std::min(s0 + kRowsAtOnce, c.sum);
     prefetch_rows(c, s1, std::min(s1 + kRowsAtOnce, c.sum));
     for (int64_t p = 0; p < c.count; ++p) {
       const int64_t begin = c.even ? even_begin(c.columns, c.count, p) : p * c.width;
-      const int64_t n = std::min(c.width, c.columns - begin);
-      const E* from = static_cast<const E*>(c.from) + begin;
-      float* to = reinterpret_cast<float*>(static_cast<uint8_t*>(c.panels) + p * c.panel_bytes);
-      for (int64_t s = s0; s < s1; ++s) {
-        widen(to + s * c.width, from + s * c.stride, n);
-        for (int64_t j = n; j < c.width; ++j) to[s * c.width + j] = 0;
-      }
+      auto* panel = reinterpret_cast<float*>(static_cast<uint8_t*>(c.panels) + p * c.panel_bytes);
+      copy_steps<V>(panel + s0 * c.width, static_cast<const E*>(c.from) + s0 * c.stride + begin,
+                    c.stride, s1 - s0, std::min(c.width, c.columns - begin));
     }
   }
 }
 
+template <int V>
 void copy_columns(const ColumnCopy& c) {
-  c.dtype == DType::kBF16 ? copy_columns_of<BF16>(c) : copy_columns_of<float>(c);
+  c.dtype == DType::kBF16 ? copy_columns_of<V, BF16>(c) : copy_columns_of<V, float>(c);
 }
 
 template <class E>
@@ -347,8 +361,8 @@ const LinearEngine* engine(bool bf16) {
                                         .asks_rows = true,
                                         .parts = {.sum = kPartSum, .tile = tile<float, false>},
                                         .copy_rows = copy_rows_f32,
-                                        .copy_right = copy_columns,
-                                        .copy_left = copy_columns,
+                                        .copy_right = copy_columns<kPanelVectors>,
+                                        .copy_left = copy_columns<kColumnWidth / kLanes>,
                                         .row_tile = tile<float, false>,
                                         .column_tile = tile<float, true>,
                                         .finish = finish};
