@@ -79,6 +79,7 @@ class AskRows {
       : ahead_(ahead),
         row_(static_cast<const uint8_t*>(ahead.first)),
         lines_((ahead.rows * ((ahead.bytes + kLine - 1) / kLine) + turns - 1) / turns) {}
+  bool any() const { return ahead_.rows > 0; }
   [[gnu::always_inline]] void share() {  // as above
     for (int64_t i = 0; i < lines_ && ahead_.rows > 0; ++i) {
       ahead_.soon ? __builtin_prefetch(row_ + at_) : __builtin_prefetch(row_ + at_, 0, 2);

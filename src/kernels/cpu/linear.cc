@@ -214,7 +214,8 @@ class RowsTask {
                   finish =
                       std::max(kFinishPanels, kFinishPanels * kMaxTileRows / (b.row1 - b.row0));
     const int64_t step = streams || !list_.empty() ? 1 : wait || direct ? b.panel1 : finish;
-    if (e_.asks_rows && tiles.size() == 1 && !wait) ask_for_rows_after(b, tiles[0]);
+    NextRows next;
+    if (e_.asks_rows && tiles.size() == 1) next = rows_after(b, tiles[0]);
     int64_t panel1 = 0;
     for (int64_t panel = first_panel(b, tiles[0]); panel < b.panel1; panel = panel1) {
       panel1 = std::min(panel + step, b.panel1);
@@ -230,7 +231,8 @@ class RowsTask {
                  {.sums = sums,
                   .sums_stride = wait ? width : waiting_width(finish),
                   .rows = in_place_ ? rows_of(piece) : row_panel(scratch, i),
-                  .ahead = ahead});
+                  .ahead = ahead,
+                  .next = next.x.any() ? &next : nullptr});
       }
     }
   }
@@ -343,24 +345,30 @@ class RowsTask {
                   .sum = piece.k1 - piece.k0});
   }
 
-  // As many rows as the piece has, from x and of y: they arrive while the piece is computed, and a store that
-  // finds its line does not hold up the stores behind it.
-  void ask_for_rows_after(const Block& b, const Piece& piece) const {
-    const int64_t next = std::min(2 * piece.row1 - piece.row0, b.row1);
-    ask_for_rows(p_.x, piece.row1, next, 0, p_.w.k);
-    if (b.panel1 - b.panel0 > kFinishPanels || !list_.empty()) return;  // more would leave L1 again
-    ask_for_rows(p_.y, piece.row1, next, b.panel0 * kPanel, std::min(b.panel1 * kPanel, p_.w.n));
+  // What the tile behind this one takes: the next rows of the block, or its first ones of the next block of the sum.
+  NextRows rows_after(const Block& b, const Piece& piece) const {
+    const bool last = piece.row1 == b.row1;
+    const int64_t row = last ? b.row0 : piece.row1,
+                  rows = std::min(piece.row1 - piece.row0, b.row1 - row),
+                  k0 = last ? piece.k1 : piece.k0, k1 = std::min(k0 + e_.sum_block, p_.w.k);
+    if (k0 == p_.w.k) return {};
+    const int64_t steps = ceil_div(piece.k1 - piece.k0, e_.row_step),
+                  turns = (b.panel1 - first_panel(b, piece)) * ceil_div(steps, NextRows::kSteps);
+    NextRows next = {.x = {part_of(p_.x, row, rows, k0, k1), turns}, .y = {}};
+    if (k1 == p_.w.k && list_.empty()) {
+      const int64_t column0 = b.panel0 * kPanel, column1 = std::min(b.panel1 * kPanel, p_.w.n);
+      next.y = {part_of(p_.y, row, rows, column0, column1), turns};
+    }
+    return next;
   }
 
-  static void ask_for_rows(const Tensor& m, int64_t row, int64_t end, int64_t column0,
+  static RowsAhead part_of(const Tensor& m, int64_t row, int64_t rows, int64_t column0,
                            int64_t column1) {
-    constexpr int64_t kLine = 64;
-    const int64_t size = dtype_bytes(m.dtype);
-    for (; row < end; ++row) {
-      const char* from = static_cast<const char*>(m.data) + row * m.dims[1] * size;
-      for (int64_t at = column0 * size; at < column1 * size; at += kLine)
-        __builtin_prefetch(from + at);
-    }
+    const int64_t size = dtype_bytes(m.dtype), stride = m.dims[1] * size;
+    return {.first = static_cast<const uint8_t*>(m.data) + row * stride + column0 * size,
+            .rows = rows,
+            .bytes = (column1 - column0) * size,
+            .stride = stride};
   }
 
   uint8_t* row_panel(const Scratch& scratch, size_t i) const {
@@ -405,6 +413,7 @@ class RowsTask {
     int64_t sums_stride;
     const void* rows = nullptr;
     Ahead ahead = {};
+    NextRows* next = nullptr;
   };
 
   // Where the sums of a piece go: to y if nothing is to be done to them.
@@ -436,6 +445,7 @@ class RowsTask {
           .add = piece.k0 > 0,
           .far = far_,
           .ahead = place.ahead,
+          .next = place.next,
           .a_row = in_place_ ? p_.w.k * dtype_bytes(p_.x.dtype) : 4 * kRowWords});
     if (!to.direct && piece.k1 == p_.w.k)
       finish_piece(group, piece, to.columns, place.sums, place.sums_stride);

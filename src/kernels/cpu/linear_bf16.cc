@@ -49,6 +49,32 @@ HWY_INLINE void put(float* c, int64_t stride, const __m512 (&sums)[M][V]) {
   }
 }
 
+// Of the panel at b, or of what is asked for behind it.
+HWY_INLINE void ask_for_step(const Tile& t, const uint8_t* b, int64_t step) {
+  const uint8_t* from =
+      step < t.steps ? b + step * kStepBytes : t.ahead.data + (step - t.steps) * kStepBytes;
+  hwy::Prefetch(from);
+  hwy::Prefetch(from + kStepBytes / 2);
+}
+
+// sums[i][v] += a[i] * b[v], two products each.
+template <int M, int V, bool kColumns>
+HWY_INLINE void add_step(const uint32_t* a, const uint8_t* b, int64_t stride, int64_t step,
+                         __m512 (&sums)[M][V]) {
+  __m512bh bv[V];
+  HWY_UNROLL(8)
+  for (int v = 0; v < V; ++v) {
+    const uint8_t* from = b + v / 2 * stride + (step * 2 + v % 2) * 64;
+    bv[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(from));
+  }
+  HWY_UNROLL(16)
+  for (int i = 0; i < M; ++i) {
+    const __m512bh ai = left<kColumns>(a, i, step);
+    HWY_UNROLL(8)
+    for (int v = 0; v < V; ++v) sums[i][v] = _mm512_dpbf16_ps(sums[i][v], ai, bv[v]);
+  }
+}
+
 // V column vectors (V / 2 panels) from panel `panel` on, for M rows. kAhead: heeds t.ahead.
 template <int M, int V, bool kColumns, bool kAhead = false>
 HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
@@ -68,25 +94,13 @@ HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
     HWY_UNROLL(8)
     for (int v = 0; v < V; ++v) sums[i][v] = _mm512_setzero_ps();
   }
-  for (int64_t step = 0; step < t.steps; ++step) {
-    if constexpr (kAhead) {
-      const int64_t at = step + kStepsAhead;
-      const uint8_t* from =
-          at < t.steps ? b + at * kStepBytes : t.ahead.data + (at - t.steps) * kStepBytes;
-      hwy::Prefetch(from);
-      hwy::Prefetch(from + kStepBytes / 2);
-    }
-    __m512bh bv[V];
-    HWY_UNROLL(8)
-    for (int v = 0; v < V; ++v) {
-      const uint8_t* from = b + v / 2 * t.b_stride + (step * 2 + v % 2) * 64;
-      bv[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(from));
-    }
-    HWY_UNROLL(16)
-    for (int i = 0; i < M; ++i) {
-      const __m512bh ai = left<kColumns>(a, i, step);
-      HWY_UNROLL(8)
-      for (int v = 0; v < V; ++v) sums[i][v] = _mm512_dpbf16_ps(sums[i][v], ai, bv[v]);
+  const int64_t run = t.next == nullptr ? t.steps : NextRows::kSteps;
+  for (int64_t step0 = 0; step0 < t.steps; step0 += run) {
+    if (t.next != nullptr) t.next->turn();
+    const int64_t step1 = std::min(step0 + run, t.steps);
+    for (int64_t step = step0; step < step1; ++step) {
+      if constexpr (kAhead) ask_for_step(t, b, step + kStepsAhead);
+      add_step<M, V, kColumns>(a, b, t.b_stride, step, sums);
     }
   }
   t.add ? put<M, V, true>(c, t.c_stride, sums) : put<M, V, false>(c, t.c_stride, sums);

@@ -34,6 +34,14 @@ constexpr int64_t kRowWords =
 constexpr int64_t kMaxTileRows = 32;  // of any engine
 constexpr int64_t kMaxPartSum = 128;  // 16 KiB of a panel in f32: half of the smallest L1
 
+// Rows that a later tile takes from x and writes to y, asked for between the steps of this one: in one run they would
+// hold it up, and a store that finds its line does not hold up the stores behind it.
+struct NextRows {
+  static constexpr int64_t kSteps = 16;  // of the sum between two turns
+  AskRows x, y;
+  [[gnu::always_inline]] void turn() { x.share(), y.share(); }
+};
+
 struct Tile {
   const void* a;     // row or column panel
   const void* b;     // right panels
@@ -46,6 +54,7 @@ struct Tile {
   bool add;
   bool far = false;  // the pack comes from memory
   Ahead ahead = {};
+  NextRows* next = nullptr;  // of an engine that asks_rows
   // A block of the sum that comes in parts, of one panel: the chain goes on from here unless the block begins, and
   // back to here unless it ends. [rows][32]
   float* chain = nullptr;
@@ -127,7 +136,7 @@ struct LinearEngine {
   double step_cost;       // of a full tile, per panel: about as many multiply-adds of 16 lanes
   int64_t ahead_rows;     // least rows of a product whose row_tile heeds Tile::ahead; 0: none does
   int64_t ahead_streams;  // at once, kStreams by AskAhead, or 1 from Tile::b on
-  bool asks_rows;         // the next rows of x and y are asked for while these are computed
+  bool asks_rows;         // row_tile heeds Tile::next
   bool in_place =
       false;  // row_tile heeds Tile::a_row: rows of bf16 on cache lines, of whole lines, are not copied
   PanelParts parts = {};

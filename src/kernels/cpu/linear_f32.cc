@@ -51,6 +51,18 @@ HWY_INLINE const uint8_t* right(const void* b, int64_t stride, int64_t vector) {
          vector % kPanelVectors * kLanes * 4;
 }
 
+// How many steps before its use a panel's line is asked for into L1. On a Cascade Lake 14 rows are 1.07 times as fast
+// with it, 8 rows of a pack that comes from memory 1.5 times. Where there are 8 lanes, parts are in L1 already.
+constexpr int64_t steps_ahead(int rows) { return kLanes < 16 ? 0 : rows <= 8 ? 32 : 16; }
+
+template <int M, int V>
+HWY_INLINE void ask_for_step(const uint8_t* const* b, int64_t step) {
+  constexpr int64_t kAhead = steps_ahead(M);
+  if constexpr (kAhead == 0) return;
+  HWY_UNROLL(8)
+  for (int v = 0; v < V; ++v) hwy::Prefetch(b[v] + (step + kAhead) * kPanel * 4);
+}
+
 // One step of f32: sums[i][v] += a[i] * b[v].
 template <int M, int V, bool kColumns>
 HWY_INLINE void step_f32(const float* a, const uint8_t* const* b, int64_t step, VF (&sums)[M][V]) {
@@ -143,11 +155,17 @@ HWY_INLINE void tile_part(const Tile& t, int64_t first) {
     for (int v = 0; v < V; ++v) sums[i][v] = hn::Zero(df);
   }
   if (!t.begins) get<M, V>(chain, sums);
-  for (int64_t step = 0; step < t.steps; ++step) {
-    if constexpr (std::is_same_v<B, BF16>) {
-      step_bf16<M, V>(a, b, step, sums);
-    } else {
-      step_f32<M, V, kColumns>(a, b, step, sums);
+  const int64_t run = t.next == nullptr ? t.steps : NextRows::kSteps;
+  for (int64_t step0 = 0; step0 < t.steps; step0 += run) {
+    if (t.next != nullptr) t.next->turn();
+    const int64_t step1 = std::min(step0 + run, t.steps);
+    for (int64_t step = step0; step < step1; ++step) {
+      ask_for_step<M, V>(b, step);
+      if constexpr (std::is_same_v<B, BF16>) {
+        step_bf16<M, V>(a, b, step, sums);
+      } else {
+        step_f32<M, V, kColumns>(a, b, step, sums);
+      }
     }
   }
   if (!t.ends) return put<M, V, false>(chain, kPanel, sums);
