@@ -32,11 +32,10 @@ using namespace attention;
 // Up to kTileGroups groups of keys from `group` on.
 struct KeyPack {
   int64_t group, groups;
-  Word* k_columns;  // [words, kTile]
-  Word* v_columns;  // [words, kTile]
-  Word* k_rows;     // [kTile / kPair, width]
-  float* dk;        // [kTile, width]; with tiles [width, kTile]
-  float* dv;        // the same
+  Word* k_columns;  // [words, kTile], each step with its pad
+  Word* v_columns;  // the same
+  Word* k_rows;     // [kTile / kPair, width], likewise
+  float *dk, *dv;   // [kTile, width]; with tiles [width, kTile]
 };
 
 // Up to kTileGroups groups of rows of one head.
@@ -44,7 +43,7 @@ struct RowPack {
   int64_t group, groups, head;
   Word* q_columns;   // [kTileGroups, words, kGroup]; with tiles [kTileGroups, kGroup, words]
   Word* do_columns;  // the same
-  Word* q_rows;      // [kTile / kPair, width]; with tiles [width, kTile / kPair]
+  Word* q_rows;      // [kTile / kPair, width], padded; with tiles [width, kTile / kPair]
   Word* do_rows;     // the same
   float* dq;         // [kTile, width]
   float lse[kTile];  // in units of log 2; +inf behind the document's end, so that weights are zero
@@ -66,13 +65,14 @@ class BackwardWorker {
         d_(a.q.dims[2]),
         words_(words<F>(d_)),
         width_(round_up(d_, kGroup)),
+        row_step_(width_ + kPad),
         log2_scale_(a.scale * 0x1.715476p0f),  // log2(e)
         carver_(scratch) {
     scores_ = carver_.take(kGroup * kTile);
     slopes_ = carver_.take(kGroup * kTile);
-    weights_ = carver_.take(kTile * kTile / F::kPair);
-    ds_by_row_ = carver_.take(kTile * kTile / F::kPair);
-    ds_by_key_ = F::kPair == 1 ? ds_by_row_ : carver_.take(kTile * kTile / F::kPair);
+    weights_ = carver_.take(kTile * kWords);
+    ds_by_row_ = carver_.take(kTile * kWords);
+    ds_by_key_ = F::kPair == 1 ? ds_by_row_ : carver_.take(kTile * kWords);
   }
 
   // dk, dv of the keys of `part`; dq too if that is a whole document that fits.
@@ -117,25 +117,27 @@ class BackwardWorker {
   }
 
  private:
+  static constexpr int64_t kPad = F::kTiles ? 0 : kStepPad, kColumnStep = kTile + kPad;
+  static constexpr int64_t kWords = kTile / F::kPair;  // of a tile of rows or keys
   static constexpr int64_t struct_words(size_t bytes) {
     return round_up(static_cast<int64_t>(bytes / sizeof(Word)), kGroup);
   }
   int64_t key_pack_words(bool gradients) const {
-    return struct_words(sizeof(KeyPack)) + 2 * words_ * kTile + kTile / F::kPair * width_ +
+    return struct_words(sizeof(KeyPack)) + 2 * words_ * kColumnStep + kWords * row_step_ +
            (gradients ? 2 * kTile * width_ : 0);
   }
   int64_t row_pack_words(bool as_rows) const {
     return struct_words(sizeof(RowPack)) + 2 * words_ * kTile + kTile * width_ +
-           (as_rows ? 2 * (kTile / F::kPair) * width_ : 0);
+           (as_rows ? 2 * kWords * row_step_ : 0);
   }
 
   KeyPack* take_key_packs(int64_t n, bool gradients) {
     auto* packs = reinterpret_cast<KeyPack*>(carver_.take(n * struct_words(sizeof(KeyPack))));
     for (int64_t i = 0; i < n; ++i) {
       KeyPack& p = packs[i];
-      p.k_columns = carver_.take(words_ * kTile);
-      p.v_columns = carver_.take(words_ * kTile);
-      p.k_rows = carver_.take(kTile / F::kPair * width_);
+      p.k_columns = carver_.take(words_ * kColumnStep);
+      p.v_columns = carver_.take(words_ * kColumnStep);
+      p.k_rows = carver_.take(kWords * row_step_);
       p.dk = gradients ? carver_.take(kTile * width_) : nullptr;
       p.dv = gradients ? carver_.take(kTile * width_) : nullptr;
     }
@@ -147,8 +149,8 @@ class BackwardWorker {
       RowPack& p = packs[i];
       p.q_columns = carver_.take(words_ * kTile);
       p.do_columns = carver_.take(words_ * kTile);
-      p.q_rows = as_rows ? carver_.take(kTile / F::kPair * width_) : nullptr;
-      p.do_rows = as_rows ? carver_.take(kTile / F::kPair * width_) : nullptr;
+      p.q_rows = as_rows ? carver_.take(kWords * row_step_) : nullptr;
+      p.do_rows = as_rows ? carver_.take(kWords * row_step_) : nullptr;
       p.dq = carver_.take(kTile * width_);
     }
     return packs;
@@ -162,10 +164,10 @@ class BackwardWorker {
     for (int64_t i = 0; i < groups; ++i) {
       const int64_t first = (group + i) * kGroup, rows = std::min(kGroup, part.of.keys - first),
                     offset = ((part.of.segment->key_begin + first) * K_ + key_head_) * d_;
-      pack_columns<F>(k + offset, K_ * d_, rows, d_, pack.k_columns + i * kGroup, kTile);
-      pack_columns<F>(v + offset, K_ * d_, rows, d_, pack.v_columns + i * kGroup, kTile);
+      pack_columns<F>(k + offset, K_ * d_, rows, d_, pack.k_columns + i * kGroup, kColumnStep);
+      pack_columns<F>(v + offset, K_ * d_, rows, d_, pack.v_columns + i * kGroup, kColumnStep);
       pack_rows<F>(k + offset, K_ * d_, rows, kGroup, d_,
-                   pack.k_rows + i * kGroup / F::kPair * width_, width_);
+                   pack.k_rows + i * kGroup / F::kPair * row_step_, row_step_);
     }
     if (gradients) {
       const auto bytes = static_cast<size_t>(kTile * width_) * sizeof(float);
@@ -180,15 +182,14 @@ class BackwardWorker {
                                 Word* columns, Word* as_rows) {
     columns += i * words_ * kGroup;
     if constexpr (F::kTiles) {
-      constexpr int64_t kRow = kTile / F::kPair;
       pack_left(from, stride, rows, d_, columns, words_);
       if (as_rows == nullptr) return;
-      pack_left_columns(from, stride, rows, d_, as_rows + i * kGroup / F::kPair, kRow, width_);
+      pack_left_columns(from, stride, rows, d_, as_rows + i * kGroup / F::kPair, kWords, width_);
     } else {
       pack_columns<F>(from, stride, rows, d_, columns, kGroup);
       if (as_rows == nullptr) return;
-      pack_rows<F>(from, stride, rows, kGroup, d_, as_rows + i * kGroup / F::kPair * width_,
-                   width_);
+      pack_rows<F>(from, stride, rows, kGroup, d_, as_rows + i * kGroup / F::kPair * row_step_,
+                   row_step_);
     }
   }
 
@@ -280,7 +281,7 @@ class BackwardWorker {
                        .b = keys.k_columns + column,
                        .c = scores_ + column,
                        .a_row = words_,
-                       .b_step = kTile,
+                       .b_step = kColumnStep,
                        .c_row = kTile,
                        .steps = words_,
                        .rows = kGroup,
@@ -329,13 +330,12 @@ class BackwardWorker {
   }
 
   void add_dq(RowPack& rows, int64_t i, const KeyPack& keys, int64_t from, int64_t to) {
-    constexpr int64_t kRow = kTile / F::kPair;
-    multiply<F, kRow, 1, Start::kAdd>(
-        tiles_, {.a = ds_by_row_ + i * kGroup * kRow + from * kGroup / F::kPair,
-                 .b = keys.k_rows + from * kGroup / F::kPair * width_,
+    multiply<F, kWords, 1, Start::kAdd>(
+        tiles_, {.a = ds_by_row_ + i * kGroup * kWords + from * kGroup / F::kPair,
+                 .b = keys.k_rows + from * kGroup / F::kPair * row_step_,
                  .c = rows.dq + i * kGroup * width_,
-                 .a_row = kRow,
-                 .b_step = width_,
+                 .a_row = kWords,
+                 .b_step = row_step_,
                  .c_row = width_,
                  .steps = (to - from + 1) * kGroup / F::kPair,
                  .rows = kGroup,
@@ -361,10 +361,10 @@ class BackwardWorker {
     const int64_t first = seen.row_begin * kGroup / F::kPair, key = seen.key_begin * kGroup,
                   num_keys = (seen.key_end - seen.key_begin) * kGroup;
     Product product = {.a = weights + first * kTile + key,
-                       .b = as_rows + first * width_,
+                       .b = as_rows + first * row_step_,
                        .c = sums + key * width_,
-                       .a_row = kTile / F::kPair,
-                       .b_step = width_,
+                       .a_row = kWords,
+                       .b_step = row_step_,
                        .c_row = width_,
                        .steps = (seen.row_last - seen.row_begin + 1) * kGroup / F::kPair,
                        .rows = num_keys,
@@ -431,7 +431,7 @@ class BackwardWorker {
 
   const AttentionBackward& a_;
   const bool over_parts_;
-  const int64_t key_head_, H_, K_, d_, words_, width_;
+  const int64_t key_head_, H_, K_, d_, words_, width_, row_step_;
   const float log2_scale_;
   Carver carver_;
   typename F::Tiles tiles_;

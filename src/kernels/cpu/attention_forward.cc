@@ -48,10 +48,11 @@ class ForwardWorker {
         K_(a.k.dims[1]),
         d_(a.q.dims[2]),
         words_(words<F>(d_)),
-        width_(round_up(d_, kGroup)) {
+        width_(round_up(d_, kGroup)),
+        value_row_(width_ + kPad) {
     end_ = scratch + kWorkerScratchBytes / sizeof(Word);
-    keys_ = take(scratch, words_ * kBlock);
-    values_ = take(scratch, kBlock / F::kPair * width_);
+    keys_ = take(scratch, words_ * kKeyRow);
+    values_ = take(scratch, kBlock / F::kPair * value_row_);
     scores_ = take(scratch, kTogether * kGroup * kBlock);
     weights_ = take(scratch, kTogether * kGroup * kBlock);
     const auto panel_words = static_cast<int64_t>(sizeof(Panel) / sizeof(Word)) + 16;
@@ -83,6 +84,9 @@ class ForwardWorker {
   // Panels whose scores are computed, then weighed, then multiplied: what tiles have just stored, or a vector stores
   // for tiles, is waited for before it can be read.
   static constexpr int64_t kTogether = F::kTiles ? 4 : 1;
+  static constexpr int64_t kPad = F::kTiles ? 0 : kStepPad;
+  static constexpr int64_t kKeyRow =
+      kBlock + kPad;                          // words from one step of packed keys to the next
   static constexpr int64_t kGroupsAhead = 2;  // of prefetches: 16 KiB at width 128
   static constexpr int64_t kPieces = 4;  // of a group's keys, and of its values, between prefetches
 
@@ -224,8 +228,8 @@ class ForwardWorker {
         memory_.ask_for(ahead, i);
         const int64_t c = i * piece, n = std::min(piece, d_ - c);
         if (n <= 0) continue;
-        pack_columns<F>(keys.k + c, K_ * d_, keys.rows, n, keys_ + c / F::kPair * kBlock + column,
-                        kBlock);
+        pack_columns<F>(keys.k + c, K_ * d_, keys.rows, n, keys_ + c / F::kPair * kKeyRow + column,
+                        kKeyRow);
       }
       pack_values(keys, ahead, column);
     }
@@ -236,7 +240,7 @@ class ForwardWorker {
       memory_.ask_for(ahead, kPieces + i);
       const int64_t r = i * kGroup / kPieces;
       pack_rows<F>(keys.v + r * K_ * d_, K_ * d_, keys.rows - r, kGroup / kPieces, d_,
-                   values_ + (column + r) / F::kPair * width_, width_);
+                   values_ + (column + r) / F::kPair * value_row_, value_row_);
     }
   }
 
@@ -319,7 +323,7 @@ class ForwardWorker {
                                                     .b = keys_ + column,
                                                     .c = scores_ + (i - first) * kGroup * kBlock,
                                                     .a_row = words_,
-                                                    .b_step = kBlock,
+                                                    .b_step = kKeyRow,
                                                     .c_row = kBlock,
                                                     .steps = words_,
                                                     .rows = panels_[i].slots,
@@ -341,10 +345,10 @@ class ForwardWorker {
     }
     for (int64_t i = first; i < end; ++i) {
       multiply<F, kRow, 1, Start::kScale>(tiles_, {.a = weights_ + (i - first) * kGroup * kRow,
-                                                   .b = values_ + column / F::kPair * width_,
+                                                   .b = values_ + column / F::kPair * value_row_,
                                                    .c = panels_[i].o,
                                                    .a_row = kRow,
-                                                   .b_step = width_,
+                                                   .b_step = value_row_,
                                                    .c_row = width_,
                                                    .steps = columns / F::kPair,
                                                    .rows = panels_[i].slots,
@@ -357,7 +361,7 @@ class ForwardWorker {
   const ForwardTask& task_;
   const KeyMemory<Element> memory_;
   const PanelRows<F> of_;
-  const int64_t H_, K_, d_, words_, width_;
+  const int64_t H_, K_, d_, words_, width_, value_row_;
   Word *keys_, *values_, *weights_, *rows_, *end_;
   float* scores_;
   Panel* panels_;

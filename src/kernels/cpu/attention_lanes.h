@@ -77,42 +77,47 @@ HWY_INLINE void tile(const ProductOf<B>& p, int64_t i0, int64_t j0) {
   }
 }
 
+// Rows [i0, i1), M at a time: what tiles have read of b is in L1 for the rows behind them.
 template <class F, int kRow, int kStep, Start kStart, int M, int V, class B>
-void tile_row(const ProductOf<B>& p, int64_t i) {
+void tile_rows(const ProductOf<B>& p, int64_t i0, int64_t i1) {
   int64_t j = 0;
   for (; j + V * kLanes <= p.columns; j += V * kLanes) {
-    tile<F, kRow, kStep, kStart, M, V>(p, i, j);
+    for (int64_t i = i0; i < i1; i += M) tile<F, kRow, kStep, kStart, M, V>(p, i, j);
   }
   if constexpr (V > 2) {
     for (; j + 2 * kLanes <= p.columns; j += 2 * kLanes) {
-      tile<F, kRow, kStep, kStart, M, 2>(p, i, j);
+      for (int64_t i = i0; i < i1; i += M) tile<F, kRow, kStep, kStart, M, 2>(p, i, j);
     }
   }
   if constexpr (kLanes == attention::kGroup) {
-    for (; j < p.columns; j += kLanes) tile<F, kRow, kStep, kStart, M, 1>(p, i, j);
+    for (; j < p.columns; j += kLanes) {
+      for (int64_t i = i0; i < i1; i += M) tile<F, kRow, kStep, kStart, M, 1>(p, i, j);
+    }
   }
 }
 
 // Few rows take more columns at a time, for as many chains.
 template <class F, int kRow, int kStep, Start kStart, class B>
 HWY_INLINE void multiply_by_eights(const ProductOf<B>& p) {
-  int64_t i = 0;
-  for (; i + 8 <= p.rows; i += 8) tile_row<F, kRow, kStep, kStart, 8, 2>(p, i);
-  for (; i + 4 <= p.rows; i += 4) tile_row<F, kRow, kStep, kStart, 4, 4>(p, i);
-  for (; i + 2 <= p.rows; i += 2) tile_row<F, kRow, kStep, kStart, 2, 4>(p, i);
-  for (; i < p.rows; ++i) tile_row<F, kRow, kStep, kStart, 1, 4>(p, i);
+  // Three vectors of sums for each row need fewer loads for a multiply-add than two; the rest of a row takes one.
+  constexpr int kWide = kLanes == attention::kGroup ? 3 : 2;
+  const int64_t eights = p.rows / 8 * 8, fours = p.rows / 4 * 4, twos = p.rows / 2 * 2;
+  if (eights > 0) tile_rows<F, kRow, kStep, kStart, 8, kWide>(p, 0, eights);
+  if (fours > eights) tile_rows<F, kRow, kStep, kStart, 4, 4>(p, eights, fours);
+  if (twos > fours) tile_rows<F, kRow, kStep, kStart, 2, 4>(p, fours, twos);
+  if (p.rows > twos) tile_rows<F, kRow, kStep, kStart, 1, 4>(p, twos, p.rows);
 }
 
 // Tiles as even as can be: of sixteen rows five, five and six.
 template <class F, int kRow, int kStep, Start kStart, class B, int... M>
 HWY_INLINE void multiply_evenly(const ProductOf<B>& p, std::integer_sequence<int, M...>) {
-  static constexpr void (*kTiles[])(const ProductOf<B>&,
-                                    int64_t) = {tile_row<F, kRow, kStep, kStart, M + 1, 2>...};
-  if (p.rows <= kTileRows) return p.rows > 0 ? kTiles[p.rows - 1](p, 0) : void();
+  static constexpr void (*kTiles[])(const ProductOf<B>&, int64_t,
+                                    int64_t) = {tile_rows<F, kRow, kStep, kStart, M + 1, 2>...};
+  if (p.rows <= kTileRows) return p.rows > 0 ? kTiles[p.rows - 1](p, 0, p.rows) : void();
   const int64_t tiles = (p.rows + kTileRows - 1) / kTileRows;
   for (int64_t t = 0; t < tiles; ++t) {
-    const int64_t i = p.rows * t / tiles;
-    kTiles[p.rows * (t + 1) / tiles - i - 1](p, i);
+    const int64_t i = p.rows * t / tiles, end = p.rows * (t + 1) / tiles;
+    kTiles[end - i - 1](p, i, end);
   }
 }
 

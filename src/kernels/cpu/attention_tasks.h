@@ -63,9 +63,11 @@ struct BackwardPlan {
 // pair: elements per word of the kernels that will run (BackwardWorker::run_keys takes the memory).
 inline BackwardPlan make_backward_plan(const AttentionBackward& a, int64_t threads, int64_t pair) {
   const int64_t width = round_up(a.q.dims[2], kGroup), scratch = kWorkerScratchBytes / 4,
-                packed = (width + pair - 1) / pair * kTile,  // words of one operand of a tile
-      keys = 3 * packed + 2 * kTile * width + kGroup,        // k, v, k by rows; dk, dv
-      rows = 4 * packed + kTile * width + 5 * kTile,         // q, do in both orders; dq; lse, delta
+                words = (width + pair - 1) / pair,
+                packed =
+                    words * kTile + std::max(words, kTile) * kStepPad,  // of one operand of a tile
+      keys = 3 * packed + 2 * kTile * width + kGroup,                   // k, v, k by rows; dk, dv
+      rows = 4 * packed + kTile * width + 5 * kTile,  // q, do in both orders; dq; lse, delta
       tile = 3 * kTile * kTile / pair + 2 * kGroup * kTile;
   return {.most_rows = std::max<int64_t>(0, (scratch - rows - tile) / keys * kTile),
           .most_pairs = visible_pairs(a.segments, a.window) * a.k.dims[1] / threads,
