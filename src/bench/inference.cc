@@ -193,6 +193,10 @@ Measured measure(Sequences& sequences, const F& f) {
   return m;
 }
 
+void tell(const BenchInferenceOptions& o, const std::string& line, int64_t done, int64_t total) {
+  if (o.progress) o.progress(line, done, total);
+}
+
 struct Decoded : Measured {
   double bytes = 0;         // of the last step
   double gb_s = 0;          // the median step's
@@ -221,6 +225,7 @@ class DecodeRounds {
         const double begin = now_seconds();
         d.bytes = sequences_.step_bytes(n, o.context + i);
         seconds.push_back(now_seconds() - begin);
+        tell(o, fmt::format("decode {}", n), i + 1, o.steps);
         here.push_back(d.bytes / seconds.back() * 1e-9);
       }
       ctx_.profile = nullptr;
@@ -280,8 +285,11 @@ void bench_prefill(const BenchInferenceOptions& o) {
   for (const int64_t tokens : o.prompts) {
     const Measured m = measure(sequences, [&] {
       const double begin = now_seconds();
-      for (int64_t at = 0; at < tokens; at += kChunk)
-        sequences.step(1, std::min(kChunk, tokens - at), at);
+      for (int64_t at = 0; at < tokens; at += kChunk) {
+        const int64_t rows = std::min(kChunk, tokens - at);
+        sequences.step(1, rows, at);
+        tell(o, fmt::format("prefill {}", tokens), at + rows, tokens);
+      }
       return now_seconds() - begin;
     });
     const double rate = static_cast<double>(tokens) / m.seconds, flops_s = m.flops_s();

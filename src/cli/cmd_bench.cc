@@ -1,6 +1,7 @@
 // `moraine bench`: this machine's limits, and the share of them that the program reaches.
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "base/error.h"
 #include "base/pool.h"
@@ -19,6 +20,7 @@
 #include "bench/train.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/progress.h"
 
 namespace moraine {
 namespace {
@@ -229,7 +231,14 @@ void run_inference(const Flags& flags, const BenchFlags& f) {
   if (!f.concurrency.empty()) o.sequences = parse_concurrency(f);
   if (!f.prompts.empty())
     o.prompts = parse_numbers(f.prompts, {.flag = "prompts", .least = 1, .most = 1 << 24});
-  f.what == "prefill" ? bench_prefill(o) : bench_decode(o);
+  const bool prefill = f.what == "prefill";
+  std::optional<ProgressLine> shown;
+  o.progress = [&](const std::string& line, int64_t done, int64_t total) {
+    if (done == total) return shown.reset();
+    if (!shown) shown.emplace(line);
+    shown->update(done, total, prefill ? "tokens" : "steps");
+  };
+  prefill ? bench_prefill(o) : bench_decode(o);
 }
 
 void run_step(const Flags& flags, const BenchFlags& f, const BenchTrainOptions& train) {

@@ -65,10 +65,26 @@ TEST(BenchProgram, DecodeCountsTheBytesOfAStep) {
   for (const Json& line : lines) EXPECT_GT(line.at("gb_s").get<double>(), 0);
 }
 
+// A folder of it.
+std::string random_model(const TestFolder& folder, const std::string& shape) {
+  const std::string config = folder.file("random.toml"), model = folder.file("random");
+  posix_file_system().write_atomic(config,
+                                   "[model]\nvocab_size = 64\nhidden = 32\nlayers = 1\n"
+                                   "expert_hidden = 32\nrouter_hidden = 8\n" +
+                                       shape);
+  const Ended ended = run_program(folder.path(), {"import", "--random", config, "--out", model});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  return model;
+}
+
 TEST(BenchProgram, PrefillTakesPromptsLongerThanAChunk) {
-  const std::vector<Json> lines = bench("prefill", {"--prompts", "1,250"});
+  const TestFolder folder;
+  const std::string model =
+      random_model(folder, "heads = 2\nkv_heads = 1\nhead_dim = 16\nmax_positions = 2048\n");
+  const std::vector<Json> lines = lines_of(run_program(
+      folder.path(), {"bench", "prefill", "--model", model, "--json", "--prompts", "1,1100"}));
   ASSERT_EQ(lines.size(), 2u);
-  EXPECT_EQ(lines[1].at("tokens").get<int64_t>(), 250);
+  EXPECT_EQ(lines[1].at("tokens").get<int64_t>(), 1100);
   EXPECT_GT(lines[1].at("first_token_ms").get<double>(), 0);
   EXPECT_GT(lines[1].at("gflop_per_s").get<double>(), 0);
 }
@@ -90,15 +106,8 @@ TEST(BenchProgram, MorePositionsThanTheModelWasMadeForAreRefusedByTheirFlags) {
 // It took what the kernel promised, until the kernel ended it without a word.
 TEST(BenchProgram, ACacheThatIsLargerThanMemoryIsRefused) {
   const TestFolder folder;
-  posix_file_system().write_atomic(
-      folder.file("long.toml"),
-      "[model]\nvocab_size = 64\nhidden = 32\nlayers = 1\nheads = 8\nkv_heads = 8\nhead_dim = "
-      "128\nexpert_hidden = 32\nrouter_hidden = 8\nmax_positions = 2097152\n");
-  const std::string model = folder.file("long");
-  EXPECT_EQ(
-      run_program(folder.path(), {"import", "--random", folder.file("long.toml"), "--out", model})
-          .exit_code,
-      0);
+  const std::string model =
+      random_model(folder, "heads = 8\nkv_heads = 8\nhead_dim = 128\nmax_positions = 2097152\n");
   const Ended ended = run_program(folder.path(), {"bench", "decode", "--model", model, "--context",
                                                   "1048576", "--concurrency", "1024"});
   EXPECT_EQ(ended.exit_code, 10);  // of 8 TiB of keys and values
