@@ -64,37 +64,36 @@ class AskPanels {
 
 // Rows that are needed later, and into which cache they are asked for.
 struct RowsAhead {
-  const void* first = nullptr;
+  const uint8_t* first = nullptr;
   int64_t rows = 0, bytes = 0;  // of each row
   int64_t stride = 0;           // bytes from one row to the next
   bool soon = false;            // into L1, else into L2
 };
 
-// Asks for a share of them at every one of `turns` calls of share(), row after row: for runs of a few lines, far
+// Asks for them in about `turns` calls of share(), a share at each, row after row: for runs of a few lines, far
 // apart, which the machine does not foresee.
 class AskRows {
  public:
   AskRows() = default;
   AskRows(const RowsAhead& ahead, int64_t turns)
       : ahead_(ahead),
-        row_(static_cast<const uint8_t*>(ahead.first)),
         lines_((ahead.rows * ((ahead.bytes + kLine - 1) / kLine) + turns - 1) / turns) {}
   bool any() const { return ahead_.rows > 0; }
   [[gnu::always_inline]] void share() {  // as above
     for (int64_t i = 0; i < lines_ && ahead_.rows > 0; ++i) {
-      ahead_.soon ? __builtin_prefetch(row_ + at_) : __builtin_prefetch(row_ + at_, 0, 2);
+      const uint8_t* line = ahead_.first + at_;
+      ahead_.soon ? __builtin_prefetch(line) : __builtin_prefetch(line, 0, 2);
       at_ += kLine;
       if (at_ < ahead_.bytes) continue;
-      at_ = 0, row_ += ahead_.stride, --ahead_.rows;
+      at_ = 0, ahead_.first += ahead_.stride, --ahead_.rows;
     }
   }
 
  private:
   static constexpr int64_t kLine = Ahead::kLine;
-  RowsAhead ahead_;
-  const uint8_t* row_ = nullptr;
+  RowsAhead ahead_;    // what is left of it
   int64_t lines_ = 0;  // at a call
-  int64_t at_ = 0;     // bytes into the row
+  int64_t at_ = 0;     // bytes into the first row
 };
 
 }  // namespace moraine::cpu

@@ -110,7 +110,7 @@ class FewRows {
     constexpr int64_t kNear = 512;  // bytes of a position: a group is a quarter of L1
     constexpr int64_t kSize = sizeof(Element);
     const int64_t bytes = few_.heads * d_ * kSize;
-    return {{.first = next || later < n ? rows.k : rows.v,
+    return {{.first = reinterpret_cast<const uint8_t*>(next || later < n ? rows.k : rows.v),
              .rows = rows.rows,
              .bytes = bytes,
              .stride = memory_.stride() * kSize,

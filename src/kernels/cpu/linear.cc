@@ -215,7 +215,7 @@ class RowsTask {
                       std::max(kFinishPanels, kFinishPanels * kMaxTileRows / (b.row1 - b.row0));
     const int64_t step = streams || !list_.empty() ? 1 : wait || direct ? b.panel1 : finish;
     NextRows next;
-    if (e_.asks_rows && tiles.size() == 1) next = rows_after(b, tiles[0]);
+    if (e_.asks_rows && !streams && tiles.size() == 1) next = rows_after(b, tiles[0]);
     int64_t panel1 = 0;
     for (int64_t panel = first_panel(b, tiles[0]); panel < b.panel1; panel = panel1) {
       panel1 = std::min(panel + step, b.panel1);
@@ -232,7 +232,7 @@ class RowsTask {
                   .sums_stride = wait ? width : waiting_width(finish),
                   .rows = in_place_ ? rows_of(piece) : row_panel(scratch, i),
                   .ahead = ahead,
-                  .next = next.x.any() ? &next : nullptr});
+                  .next = next.any() ? &next : nullptr});
       }
     }
   }
@@ -355,10 +355,13 @@ class RowsTask {
     const int64_t steps = ceil_div(piece.k1 - piece.k0, e_.row_step),
                   turns = (b.panel1 - first_panel(b, piece)) * ceil_div(steps, NextRows::kSteps);
     NextRows next = {.x = {part_of(p_.x, row, rows, k0, k1), turns}, .y = {}};
-    if (k1 == p_.w.k && list_.empty()) {
-      const int64_t column0 = b.panel0 * kPanel, column1 = std::min(b.panel1 * kPanel, p_.w.n);
+    // Sums that are made in y are in cache from the first block of the sum on.
+    const bool direct = finishes_in_place() && p_.w.n % kPanel == 0,
+               writes = direct ? k0 == 0 : k1 == p_.w.k;
+    const int64_t column0 = first_panel(b, row) * kPanel,
+                  column1 = std::min(b.panel1 * kPanel, p_.w.n);
+    if (writes && list_.empty() && column0 < column1)
       next.y = {part_of(p_.y, row, rows, column0, column1), turns};
-    }
     return next;
   }
 
@@ -377,7 +380,10 @@ class RowsTask {
 
   // Of a symmetric result, only panels that reach the diagonal or lie above it.
   int64_t first_panel(const Block& b, const Piece& piece) const {
-    return p_.symmetric ? std::max(b.panel0, piece.row0 / kPanel) : b.panel0;
+    return first_panel(b, piece.row0);
+  }
+  int64_t first_panel(const Block& b, int64_t row) const {
+    return p_.symmetric ? std::max(b.panel0, row / kPanel) : b.panel0;
   }
 
   int64_t panel_at(int64_t index) const {

@@ -39,6 +39,7 @@ constexpr int64_t kMaxPartSum = 128;  // 16 KiB of a panel in f32: half of the s
 struct NextRows {
   static constexpr int64_t kSteps = 16;  // of the sum between two turns
   AskRows x, y;
+  bool any() const { return x.any() || y.any(); }
   [[gnu::always_inline]] void turn() { x.share(), y.share(); }
 };
 
@@ -54,7 +55,7 @@ struct Tile {
   bool add;
   bool far = false;  // the pack comes from memory
   Ahead ahead = {};
-  NextRows* next = nullptr;  // of an engine that asks_rows
+  NextRows* next = nullptr;  // or null; of an engine that asks_rows
   // A block of the sum that comes in parts, of one panel: the chain goes on from here unless the block begins, and
   // back to here unless it ends. [rows][32]
   float* chain = nullptr;
