@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/attention_allowed.h"
+#include "kernels/cpu/attention_tasks.h"
 #include "kernels/ref/element.h"
 #include "testing/rig.h"
 
@@ -487,6 +488,32 @@ TEST(Attention, ThreadsDoNotChangeBits) {
       EXPECT_SAME_BITS(got.dv, want.dv);
     }
   });
+}
+
+// One more row, and its packs would not fit a worker's scratch. With more threads such a document is cut.
+TEST(Attention, TheLongestDocumentThatIsTakenWholeHasTheBitsOfParts) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t d : {240, 1024}) {
+      SCOPED_TRACE(std::string(dtype_name(dtype)) + " width " + std::to_string(d));
+      for_each_isa([&](Isa isa) {
+        const bool pairs = dtype == DType::kBF16 && isa >= Isa::kAvx512Bf16;
+        const attention::BackwardSizes sizes(d, pairs ? 2 : 1, pairs && isa == Isa::kAmx);
+        const int64_t rows = attention::most_rows(sizes);
+        ASSERT_GT(rows, 0);
+        const std::vector<Segment> segments = laid_documents({rows});
+        Rig one(Backend::kCpu, 1), many(Backend::kCpu, 9);
+        Problem want(one, segments, rows, 1, 1, d, dtype, 41);
+        Problem got(many, segments, rows, 1, 1, d, dtype, 41);
+        for (const auto& [rig, p] : {std::pair(&one, &want), std::pair(&many, &got)}) {
+          attention_forward(rig->ctx, p->forward());
+          attention_backward(rig->ctx, p->backward());
+        }
+        EXPECT_SAME_BITS(got.dq, want.dq);
+        EXPECT_SAME_BITS(got.dk, want.dk);
+        EXPECT_SAME_BITS(got.dv, want.dv);
+      });
+    }
+  }
 }
 
 }  // namespace

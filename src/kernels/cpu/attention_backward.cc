@@ -32,9 +32,9 @@ using namespace attention;
 // Up to kTileGroups groups of keys from `group` on.
 struct KeyPack {
   int64_t group, groups;
-  Word* k_columns;  // [words, kTile], each step with its pad
+  Word* k_columns;  // [words, kTile], steps kColumnStep apart
   Word* v_columns;  // the same
-  Word* k_rows;     // [kTile / kPair, width], likewise
+  Word* k_rows;     // [kTile / kPair, width], BackwardSizes::row_step apart
   float *dk, *dv;   // [kTile, width]; with tiles [width, kTile]
 };
 
@@ -43,7 +43,7 @@ struct RowPack {
   int64_t group, groups, head;
   Word* q_columns;   // [kTileGroups, words, kGroup]; with tiles [kTileGroups, kGroup, words]
   Word* do_columns;  // the same
-  Word* q_rows;      // [kTile / kPair, width], padded; with tiles [width, kTile / kPair]
+  Word* q_rows;      // [kTile / kPair, width], likewise; with tiles [width, kTile / kPair]
   Word* do_rows;     // the same
   float* dq;         // [kTile, width]
   float lse[kTile];  // in units of log 2; +inf behind the document's end, so that weights are zero
@@ -63,23 +63,22 @@ class BackwardWorker {
         H_(a.q.dims[1]),
         K_(a.k.dims[1]),
         d_(a.q.dims[2]),
-        words_(words<F>(d_)),
-        width_(round_up(d_, kGroup)),
-        row_step_(width_ + kPad),
+        sizes_(d_, F::kPair, F::kTiles),
+        width_(sizes_.width),
         log2_scale_(a.scale * 0x1.715476p0f),  // log2(e)
         carver_(scratch) {
     scores_ = carver_.take(kGroup * kTile);
     slopes_ = carver_.take(kGroup * kTile);
-    weights_ = carver_.take(kTile * kWords);
-    ds_by_row_ = carver_.take(kTile * kWords);
-    ds_by_key_ = F::kPair == 1 ? ds_by_row_ : carver_.take(kTile * kWords);
+    weights_ = carver_.take(kTile * kTileWords);
+    ds_by_row_ = carver_.take(kTile * kTileWords);
+    ds_by_key_ = F::kPair == 1 ? ds_by_row_ : carver_.take(kTile * kTileWords);
   }
 
   // dk, dv of the keys of `part`; dq too if that is a whole document that fits.
   void run_keys(const Share& part, bool with_dq) {
     RowPack& rows = *take_row_packs(1, true);
     const int64_t first = part.begin / kGroup, end = (part.end + kGroup - 1) / kGroup;
-    int64_t capacity = carver_.left() / key_pack_words(true);
+    int64_t capacity = carver_.left() / key_pack_words();
     const int64_t wanted = (end - first + kTileGroups - 1) / kTileGroups;
     MR_CHECK(capacity > 0 && (!with_dq || capacity >= wanted), "%ld keys of width %ld",
              long(part.end - part.begin), long(d_));
@@ -101,7 +100,7 @@ class BackwardWorker {
     KeyPack& keys = *take_key_packs(1, false);
     const int64_t first = part.begin / kGroup, end = (part.end + kGroup - 1) / kGroup,
                   group = H_ / K_, blocks = (end - first + kTileGroups - 1) / kTileGroups;
-    const int64_t capacity = std::min(group * blocks, carver_.left() / row_pack_words(false));
+    const int64_t capacity = std::min(group * blocks, carver_.left() / row_pack_words());
     MR_CHECK(capacity > 0, "width %ld", long(d_));
     RowPack* packs = take_row_packs(capacity, false);
     int64_t num_packs = 0;
@@ -117,29 +116,23 @@ class BackwardWorker {
   }
 
  private:
-  static constexpr int64_t kPad = F::kTiles ? 0 : kStepPad, kColumnStep = kTile + kPad;
-  static constexpr int64_t kWords = kTile / F::kPair;  // of a tile of rows or keys
+  static constexpr int64_t kColumnStep = packed_step(kTile, F::kTiles);
+  static constexpr int64_t kTileWords = kTile / F::kPair;
   static constexpr int64_t struct_words(size_t bytes) {
     return round_up(static_cast<int64_t>(bytes / sizeof(Word)), kGroup);
   }
-  int64_t key_pack_words(bool gradients) const {
-    return struct_words(sizeof(KeyPack)) + 2 * words_ * kColumnStep + kWords * row_step_ +
-           (gradients ? 2 * kTile * width_ : 0);
-  }
-  int64_t row_pack_words(bool as_rows) const {
-    return struct_words(sizeof(RowPack)) + 2 * words_ * kTile + kTile * width_ +
-           (as_rows ? 2 * kWords * row_step_ : 0);
-  }
+  int64_t key_pack_words() const { return struct_words(sizeof(KeyPack)) + sizes_.keys(); }
+  int64_t row_pack_words() const { return struct_words(sizeof(RowPack)) + sizes_.rows(false); }
 
   KeyPack* take_key_packs(int64_t n, bool gradients) {
     auto* packs = reinterpret_cast<KeyPack*>(carver_.take(n * struct_words(sizeof(KeyPack))));
     for (int64_t i = 0; i < n; ++i) {
       KeyPack& p = packs[i];
-      p.k_columns = carver_.take(words_ * kColumnStep);
-      p.v_columns = carver_.take(words_ * kColumnStep);
-      p.k_rows = carver_.take(kWords * row_step_);
-      p.dk = gradients ? carver_.take(kTile * width_) : nullptr;
-      p.dv = gradients ? carver_.take(kTile * width_) : nullptr;
+      p.k_columns = carver_.take(sizes_.key_columns);
+      p.v_columns = carver_.take(sizes_.key_columns);
+      p.k_rows = carver_.take(sizes_.by_rows);
+      p.dk = gradients ? carver_.take(sizes_.sums) : nullptr;
+      p.dv = gradients ? carver_.take(sizes_.sums) : nullptr;
     }
     return packs;
   }
@@ -147,11 +140,11 @@ class BackwardWorker {
     auto* packs = reinterpret_cast<RowPack*>(carver_.take(n * struct_words(sizeof(RowPack))));
     for (int64_t i = 0; i < n; ++i) {
       RowPack& p = packs[i];
-      p.q_columns = carver_.take(words_ * kTile);
-      p.do_columns = carver_.take(words_ * kTile);
-      p.q_rows = as_rows ? carver_.take(kWords * row_step_) : nullptr;
-      p.do_rows = as_rows ? carver_.take(kWords * row_step_) : nullptr;
-      p.dq = carver_.take(kTile * width_);
+      p.q_columns = carver_.take(sizes_.row_columns);
+      p.do_columns = carver_.take(sizes_.row_columns);
+      p.q_rows = as_rows ? carver_.take(sizes_.by_rows) : nullptr;
+      p.do_rows = as_rows ? carver_.take(sizes_.by_rows) : nullptr;
+      p.dq = carver_.take(sizes_.sums);
     }
     return packs;
   }
@@ -167,10 +160,10 @@ class BackwardWorker {
       pack_columns<F>(k + offset, K_ * d_, rows, d_, pack.k_columns + i * kGroup, kColumnStep);
       pack_columns<F>(v + offset, K_ * d_, rows, d_, pack.v_columns + i * kGroup, kColumnStep);
       pack_rows<F>(k + offset, K_ * d_, rows, kGroup, d_,
-                   pack.k_rows + i * kGroup / F::kPair * row_step_, row_step_);
+                   pack.k_rows + i * kGroup / F::kPair * sizes_.row_step, sizes_.row_step);
     }
     if (gradients) {
-      const auto bytes = static_cast<size_t>(kTile * width_) * sizeof(float);
+      const auto bytes = static_cast<size_t>(sizes_.sums) * sizeof(float);
       std::memset(pack.dk, 0, bytes);
       std::memset(pack.dv, 0, bytes);
     }
@@ -180,16 +173,17 @@ class BackwardWorker {
   // over rows need.
   HWY_INLINE void pack_group_of(const Element* from, int64_t stride, int64_t rows, int64_t i,
                                 Word* columns, Word* as_rows) {
-    columns += i * words_ * kGroup;
+    columns += i * sizes_.words * kGroup;
     if constexpr (F::kTiles) {
-      pack_left(from, stride, rows, d_, columns, words_);
+      pack_left(from, stride, rows, d_, columns, sizes_.words);
       if (as_rows == nullptr) return;
-      pack_left_columns(from, stride, rows, d_, as_rows + i * kGroup / F::kPair, kWords, width_);
+      pack_left_columns(from, stride, rows, d_, as_rows + i * kGroup / F::kPair, kTileWords,
+                        width_);
     } else {
       pack_columns<F>(from, stride, rows, d_, columns, kGroup);
       if (as_rows == nullptr) return;
-      pack_rows<F>(from, stride, rows, kGroup, d_, as_rows + i * kGroup / F::kPair * row_step_,
-                   row_step_);
+      pack_rows<F>(from, stride, rows, kGroup, d_,
+                   as_rows + i * kGroup / F::kPair * sizes_.row_step, sizes_.row_step);
     }
   }
 
@@ -212,7 +206,7 @@ class BackwardWorker {
         pack.delta[i * kGroup + r] = r < rows ? delta[row + r * H_] : 0;
       }
     }
-    std::memset(pack.dq, 0, static_cast<size_t>(kTile * width_) * sizeof(float));
+    std::memset(pack.dq, 0, static_cast<size_t>(sizes_.sums) * sizeof(float));
   }
 
   // Walks start at even groups: tiles cut sums over positions at multiples of 32, for every walk alike.
@@ -275,15 +269,15 @@ class BackwardWorker {
   // P and dS of group i of the rows with groups [from, to] of the keys.
   void meet_group(const RowsAndKeys& of, const RowPack& rows, int64_t i, const KeyPack& keys,
                   int64_t from, int64_t to, bool by_key) {
-    const int64_t at = i * words_ * kGroup, column = from * kGroup,
+    const int64_t at = i * sizes_.words * kGroup, column = from * kGroup,
                   columns = (to - from + 1) * kGroup;
     Product product = {.a = rows.q_columns + at,
                        .b = keys.k_columns + column,
                        .c = scores_ + column,
-                       .a_row = words_,
+                       .a_row = sizes_.words,
                        .b_step = kColumnStep,
                        .c_row = kTile,
-                       .steps = words_,
+                       .steps = sizes_.words,
                        .rows = kGroup,
                        .columns = columns};
     multiply<F, 1, kGroup, Start::kZero>(tiles_, product);
@@ -330,12 +324,12 @@ class BackwardWorker {
   }
 
   void add_dq(RowPack& rows, int64_t i, const KeyPack& keys, int64_t from, int64_t to) {
-    multiply<F, kWords, 1, Start::kAdd>(
-        tiles_, {.a = ds_by_row_ + i * kGroup * kWords + from * kGroup / F::kPair,
-                 .b = keys.k_rows + from * kGroup / F::kPair * row_step_,
+    multiply<F, kTileWords, 1, Start::kAdd>(
+        tiles_, {.a = ds_by_row_ + i * kGroup * kTileWords + from * kGroup / F::kPair,
+                 .b = keys.k_rows + from * kGroup / F::kPair * sizes_.row_step,
                  .c = rows.dq + i * kGroup * width_,
-                 .a_row = kWords,
-                 .b_step = row_step_,
+                 .a_row = kTileWords,
+                 .b_step = sizes_.row_step,
                  .c_row = width_,
                  .steps = (to - from + 1) * kGroup / F::kPair,
                  .rows = kGroup,
@@ -361,10 +355,10 @@ class BackwardWorker {
     const int64_t first = seen.row_begin * kGroup / F::kPair, key = seen.key_begin * kGroup,
                   num_keys = (seen.key_end - seen.key_begin) * kGroup;
     Product product = {.a = weights + first * kTile + key,
-                       .b = as_rows + first * row_step_,
+                       .b = as_rows + first * sizes_.row_step,
                        .c = sums + key * width_,
-                       .a_row = kWords,
-                       .b_step = row_step_,
+                       .a_row = kTileWords,
+                       .b_step = sizes_.row_step,
                        .c_row = width_,
                        .steps = (seen.row_last - seen.row_begin + 1) * kGroup / F::kPair,
                        .rows = num_keys,
@@ -431,7 +425,9 @@ class BackwardWorker {
 
   const AttentionBackward& a_;
   const bool over_parts_;
-  const int64_t key_head_, H_, K_, d_, words_, width_, row_step_;
+  const int64_t key_head_, H_, K_, d_;
+  const BackwardSizes sizes_;
+  const int64_t width_;
   const float log2_scale_;
   Carver carver_;
   typename F::Tiles tiles_;
@@ -532,7 +528,8 @@ void attention_backward(Context& ctx, const AttentionBackward& a) {
 
   const Isa best = isa();
   const int64_t pair = a.q.dtype == DType::kBF16 && best >= Isa::kAvx512Bf16 ? 2 : 1;
-  const attention::BackwardPlan plan = attention::make_backward_plan(a, threads, pair);
+  const attention::BackwardSizes sizes(a.q.dims[2], pair, pair == 2 && best == Isa::kAmx);
+  const attention::BackwardPlan plan = attention::make_backward_plan(a, threads, sizes);
   int64_t longest = 0;
   bool all_whole = true;
   for (const Segment& s : a.segments) {

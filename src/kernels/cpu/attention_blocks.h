@@ -26,8 +26,13 @@ constexpr int64_t kBlock = 128;  // keys per step of the softmax
 constexpr int64_t kBlockGroups = kBlock / kGroup;
 constexpr int64_t kTile = 64;  // rows, and keys, of a tile of the backward
 constexpr int64_t kTileGroups = kTile / kGroup;
-constexpr int64_t kStepPad = 16;  // words behind a step for vectors: else they share few sets of L1
 constexpr int64_t kMaxWidth = 1024;  // of a head: what is packed must fit a worker's scratch
+
+// Words from one packed step of whole groups to the next: an odd number of lines, so that steps are spread over the
+// sets of L1. With tiles they lie side by side.
+constexpr int64_t packed_step(int64_t words, bool tiles) {
+  return tiles ? words : (words / kGroup | 1) * kGroup;
+}
 
 inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 

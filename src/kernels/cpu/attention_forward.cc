@@ -49,10 +49,10 @@ class ForwardWorker {
         d_(a.q.dims[2]),
         words_(words<F>(d_)),
         width_(round_up(d_, kGroup)),
-        value_row_(width_ + kPad) {
+        value_step_(packed_step(width_, F::kTiles)) {
     end_ = scratch + kWorkerScratchBytes / sizeof(Word);
-    keys_ = take(scratch, words_ * kKeyRow);
-    values_ = take(scratch, kBlock / F::kPair * value_row_);
+    keys_ = take(scratch, words_ * kKeyStep);
+    values_ = take(scratch, kBlock / F::kPair * value_step_);
     scores_ = take(scratch, kTogether * kGroup * kBlock);
     weights_ = take(scratch, kTogether * kGroup * kBlock);
     const auto panel_words = static_cast<int64_t>(sizeof(Panel) / sizeof(Word)) + 16;
@@ -84,9 +84,7 @@ class ForwardWorker {
   // Panels whose scores are computed, then weighed, then multiplied: what tiles have just stored, or a vector stores
   // for tiles, is waited for before it can be read.
   static constexpr int64_t kTogether = F::kTiles ? 4 : 1;
-  static constexpr int64_t kPad = F::kTiles ? 0 : kStepPad;
-  static constexpr int64_t kKeyRow =
-      kBlock + kPad;                          // words from one step of packed keys to the next
+  static constexpr int64_t kKeyStep = packed_step(kBlock, F::kTiles);
   static constexpr int64_t kGroupsAhead = 2;  // of prefetches: 16 KiB at width 128
   static constexpr int64_t kPieces = 4;  // of a group's keys, and of its values, between prefetches
 
@@ -228,8 +226,8 @@ class ForwardWorker {
         memory_.ask_for(ahead, i);
         const int64_t c = i * piece, n = std::min(piece, d_ - c);
         if (n <= 0) continue;
-        pack_columns<F>(keys.k + c, K_ * d_, keys.rows, n, keys_ + c / F::kPair * kKeyRow + column,
-                        kKeyRow);
+        pack_columns<F>(keys.k + c, K_ * d_, keys.rows, n, keys_ + c / F::kPair * kKeyStep + column,
+                        kKeyStep);
       }
       pack_values(keys, ahead, column);
     }
@@ -240,7 +238,7 @@ class ForwardWorker {
       memory_.ask_for(ahead, kPieces + i);
       const int64_t r = i * kGroup / kPieces;
       pack_rows<F>(keys.v + r * K_ * d_, K_ * d_, keys.rows - r, kGroup / kPieces, d_,
-                   values_ + (column + r) / F::kPair * value_row_, value_row_);
+                   values_ + (column + r) / F::kPair * value_step_, value_step_);
     }
   }
 
@@ -323,7 +321,7 @@ class ForwardWorker {
                                                     .b = keys_ + column,
                                                     .c = scores_ + (i - first) * kGroup * kBlock,
                                                     .a_row = words_,
-                                                    .b_step = kKeyRow,
+                                                    .b_step = kKeyStep,
                                                     .c_row = kBlock,
                                                     .steps = words_,
                                                     .rows = panels_[i].slots,
@@ -345,10 +343,10 @@ class ForwardWorker {
     }
     for (int64_t i = first; i < end; ++i) {
       multiply<F, kRow, 1, Start::kScale>(tiles_, {.a = weights_ + (i - first) * kGroup * kRow,
-                                                   .b = values_ + column / F::kPair * value_row_,
+                                                   .b = values_ + column / F::kPair * value_step_,
                                                    .c = panels_[i].o,
                                                    .a_row = kRow,
-                                                   .b_step = value_row_,
+                                                   .b_step = value_step_,
                                                    .c_row = width_,
                                                    .steps = columns / F::kPair,
                                                    .rows = panels_[i].slots,
@@ -361,7 +359,7 @@ class ForwardWorker {
   const ForwardTask& task_;
   const KeyMemory<Element> memory_;
   const PanelRows<F> of_;
-  const int64_t H_, K_, d_, words_, width_, value_row_;
+  const int64_t H_, K_, d_, words_, width_, value_step_;
   Word *keys_, *values_, *weights_, *rows_, *end_;
   float* scores_;
   Panel* panels_;

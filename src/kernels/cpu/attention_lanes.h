@@ -77,11 +77,13 @@ HWY_INLINE void tile(const ProductOf<B>& p, int64_t i0, int64_t j0) {
   }
 }
 
-// Rows [i0, i1), M at a time: what tiles have read of b is in L1 for the rows behind them.
+// Rows [i0, i1), M at a time: what a tile has read of b is in L1 for the one behind it.
 template <class F, int kRow, int kStep, Start kStart, int M, int V, class B>
 void tile_rows(const ProductOf<B>& p, int64_t i0, int64_t i1) {
+  constexpr int64_t kTwoByTwo =
+      V == 3 ? 4 * kLanes : 0;  // columns that three and one would share unevenly
   int64_t j = 0;
-  for (; j + V * kLanes <= p.columns; j += V * kLanes) {
+  for (; j + V * kLanes <= p.columns && p.columns - j != kTwoByTwo; j += V * kLanes) {
     for (int64_t i = i0; i < i1; i += M) tile<F, kRow, kStep, kStart, M, V>(p, i, j);
   }
   if constexpr (V > 2) {
@@ -99,7 +101,7 @@ void tile_rows(const ProductOf<B>& p, int64_t i0, int64_t i1) {
 // Few rows take more columns at a time, for as many chains.
 template <class F, int kRow, int kStep, Start kStart, class B>
 HWY_INLINE void multiply_by_eights(const ProductOf<B>& p) {
-  // Three vectors of sums for each row need fewer loads for a multiply-add than two; the rest of a row takes one.
+  // Three vectors of sums for each row need fewer loads for a multiply-add than two.
   constexpr int kWide = kLanes == attention::kGroup ? 3 : 2;
   const int64_t eights = p.rows / 8 * 8, fours = p.rows / 4 * 4, twos = p.rows / 2 * 2;
   if (eights > 0) tile_rows<F, kRow, kStep, kStart, 8, kWide>(p, 0, eights);

@@ -162,14 +162,16 @@ HWY_INLINE int64_t zip_rows([[maybe_unused]] const typename F::Element* first,
   return c;
 }
 
-// to[s * width + c] = element c of row s, or of rows 2 s (low) and 2 s + 1 (high); zero beyond
-// `rows` and d. Rows become the steps of a product. `padded` rows are written, a multiple of kPair.
+// to[s * to_step + c] = element c of row s, or of rows 2 s (low) and 2 s + 1 (high); zero beyond
+// `rows`, and beyond d up to a whole group. Rows become the steps of a product. `padded` rows are
+// written, a multiple of kPair.
 template <class F>
 HWY_INLINE void pack_rows(const typename F::Element* from, int64_t stride, int64_t rows,
-                          int64_t padded, int64_t d, Word* to, int64_t width) {
+                          int64_t padded, int64_t d, Word* to, int64_t to_step) {
   const DF df;
+  const int64_t width = attention::round_up(d, attention::kGroup);
   const hn::RebindToUnsigned<DF> d32;
-  for (int64_t r = 0; r < padded; r += F::kPair, to += width) {
+  for (int64_t r = 0; r < padded; r += F::kPair, to += to_step) {
     const typename F::Element* p = from + r * stride;
     int64_t c = zip_rows<F>(p, p + stride, r + 1 < rows ? d : 0, to);
     for (; c < width; c += kLanes) {

@@ -49,9 +49,41 @@ inline ForwardPlan make_forward_plan(const AttentionForward& a, int64_t threads)
   return {rows, together ? 1 : tasks() < threads ? H : K};
 }
 
+// Words that a worker of the backward packs (BackwardWorker::run_keys takes the memory). `elements` of a word, `tiles`:
+// of the kernels that will run.
+struct BackwardSizes {
+  BackwardSizes(int64_t d, int64_t elements, bool tiles)
+      : pair(elements),
+        words(tiles ? round_up(d, kGroup) / pair : (d + pair - 1) / pair),
+        width(round_up(d, kGroup)),
+        row_step(packed_step(width, tiles)),
+        key_columns(words * packed_step(kTile, tiles)),
+        row_columns(words * kTile),
+        by_rows(kTile / pair * row_step),
+        sums(kTile * width) {}
+
+  // k and v by columns, k by rows; dk, dv.
+  int64_t keys() const { return 2 * key_columns + by_rows + 2 * sums; }
+  // q and do by columns; dq; both by rows.
+  int64_t rows(bool as_rows) const { return 2 * row_columns + sums + (as_rows ? 2 * by_rows : 0); }
+
+  int64_t pair;
+  int64_t words, width;  // of a row: as an operand, as sums
+  int64_t row_step;      // words from one row of those by rows to the next
+  int64_t key_columns, row_columns, by_rows, sums;
+};
+
+// Of a document whose keys and gradients fit a worker's scratch.
+inline int64_t most_rows(const BackwardSizes& sizes) {
+  const int64_t rows = sizes.rows(true) + 5 * kTile,  // lse, delta
+      tile = 3 * kTile * kTile / sizes.pair + 2 * kGroup * kTile,
+                left = kWorkerScratchBytes / 4 - rows - tile;
+  return std::max<int64_t>(0, left / (sizes.keys() + kGroup) * kTile);
+}
+
 // Which documents one task per key head takes whole in the backward, which changes no bit.
 struct BackwardPlan {
-  int64_t most_rows;   // whose keys and gradients fit a worker's scratch
+  int64_t most_rows;
   int64_t most_pairs;  // a thread's share of the work
   int64_t window;
 
@@ -60,16 +92,9 @@ struct BackwardPlan {
   }
 };
 
-// pair: elements per word of the kernels that will run (BackwardWorker::run_keys takes the memory).
-inline BackwardPlan make_backward_plan(const AttentionBackward& a, int64_t threads, int64_t pair) {
-  const int64_t width = round_up(a.q.dims[2], kGroup), scratch = kWorkerScratchBytes / 4,
-                words = (width + pair - 1) / pair,
-                packed =
-                    words * kTile + std::max(words, kTile) * kStepPad,  // of one operand of a tile
-      keys = 3 * packed + 2 * kTile * width + kGroup,                   // k, v, k by rows; dk, dv
-      rows = 4 * packed + kTile * width + 5 * kTile,  // q, do in both orders; dq; lse, delta
-      tile = 3 * kTile * kTile / pair + 2 * kGroup * kTile;
-  return {.most_rows = std::max<int64_t>(0, (scratch - rows - tile) / keys * kTile),
+inline BackwardPlan make_backward_plan(const AttentionBackward& a, int64_t threads,
+                                       const BackwardSizes& sizes) {
+  return {.most_rows = most_rows(sizes),
           .most_pairs = visible_pairs(a.segments, a.window) * a.k.dims[1] / threads,
           .window = a.window};
 }
