@@ -217,6 +217,8 @@ class DecodeRounds {
     Profile profile;
     std::vector<double> seconds, rates, shares, flops = {peak()}, integers = {integer_peak()},
                                                 reads = {read()};
+    const std::string line = fmt::format("decode {}", n);
+    tell(o, line, 0, o.steps);
     for (int64_t i = 0, round = 0; i < o.steps; ++round) {
       const int64_t end = std::max(i + 1, (round + 1) * o.steps / kRounds);
       std::vector<double> here;
@@ -225,7 +227,7 @@ class DecodeRounds {
         const double begin = now_seconds();
         d.bytes = sequences_.step_bytes(n, o.context + i);
         seconds.push_back(now_seconds() - begin);
-        tell(o, fmt::format("decode {}", n), i + 1, o.steps);
+        tell(o, line, i + 1, o.steps);
         here.push_back(d.bytes / seconds.back() * 1e-9);
       }
       ctx_.profile = nullptr;
@@ -284,11 +286,13 @@ void bench_prefill(const BenchInferenceOptions& o) {
   sequences.step(1, std::min(kChunk, longest), 0);  // memory is touched
   for (const int64_t tokens : o.prompts) {
     const Measured m = measure(sequences, [&] {
+      const std::string line = fmt::format("prefill {}", tokens);
+      tell(o, line, 0, tokens);
       const double begin = now_seconds();
       for (int64_t at = 0; at < tokens; at += kChunk) {
         const int64_t rows = std::min(kChunk, tokens - at);
         sequences.step(1, rows, at);
-        tell(o, fmt::format("prefill {}", tokens), at + rows, tokens);
+        tell(o, line, at + rows, tokens);
       }
       return now_seconds() - begin;
     });

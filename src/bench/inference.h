@@ -32,8 +32,8 @@ struct BenchInferenceOptions {
   int64_t steps = 32;                                // decode
   std::string head = "auto";                         // as LoadOptions::head
   bool json = false;
-  // Optional. Of the line that is being measured: tokens of its prompt, or steps, that are done. It hears of all before
-  // the line is printed.
+  // Optional. Of the line that is being measured: tokens of its prompt, or steps, that are done. It hears of none at
+  // first, and of all before the line is printed.
   std::function<void(const std::string& line, int64_t done, int64_t total)> progress = {};
 };
 

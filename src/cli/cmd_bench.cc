@@ -234,9 +234,9 @@ void run_inference(const Flags& flags, const BenchFlags& f) {
   const bool prefill = f.what == "prefill";
   std::optional<ProgressLine> shown;
   o.progress = [&](const std::string& line, int64_t done, int64_t total) {
-    if (done == total) return shown.reset();
-    if (!shown) shown.emplace(line);
+    if (done == 0) shown.emplace(line);
     shown->update(done, total, prefill ? "tokens" : "steps");
+    if (done == total) shown.reset();
   };
   prefill ? bench_prefill(o) : bench_decode(o);
 }
