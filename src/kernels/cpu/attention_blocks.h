@@ -36,6 +36,12 @@ constexpr int64_t packed_step(int64_t words, bool tiles) {
 
 inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
+// Words of a row of d elements as an operand, `pair` to a word; with tiles up to a multiple of half a dot, which is a
+// group of elements.
+inline int64_t operand_words(int64_t d, int64_t pair, bool tiles) {
+  return tiles ? round_up(d, kGroup) / pair : (d + pair - 1) / pair;
+}
+
 // First group of keys that rows from `position` on see.
 inline int64_t first_key_group(int64_t position, int64_t window) {
   return window > 0 ? std::max<int64_t>(0, position - window + 1) / kGroup : 0;

@@ -54,7 +54,7 @@ inline ForwardPlan make_forward_plan(const AttentionForward& a, int64_t threads)
 struct BackwardSizes {
   BackwardSizes(int64_t d, int64_t elements, bool tiles)
       : pair(elements),
-        words(tiles ? round_up(d, kGroup) / pair : (d + pair - 1) / pair),
+        words(operand_words(d, pair, tiles)),
         width(round_up(d, kGroup)),
         row_step(packed_step(width, tiles)),
         key_columns(words * packed_step(kTile, tiles)),
@@ -83,7 +83,7 @@ inline int64_t most_rows(const BackwardSizes& sizes) {
 
 // Which documents one task per key head takes whole in the backward, which changes no bit.
 struct BackwardPlan {
-  int64_t most_rows;
+  int64_t most_rows;   // most_rows(sizes)
   int64_t most_pairs;  // a thread's share of the work
   int64_t window;
 

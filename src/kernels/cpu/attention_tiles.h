@@ -94,11 +94,10 @@ struct AmxDot : Bf16Dot {
 };
 #endif
 
-// Words of a row, with tiles up to a multiple of half a dot.
+static_assert(attention::kGroup == cpu::kAmxWords);  // operand_words
 template <class F>
 HWY_INLINE int64_t words(int64_t d) {
-  return F::kTiles ? attention::round_up(d, cpu::kAmxWords) / F::kPair
-                   : (d + F::kPair - 1) / F::kPair;
+  return attention::operand_words(d, F::kPair, F::kTiles);
 }
 
 // 2^f for 0 <= |f| <= 1/2, and 1 for 0; minimax, relative error 2^-25 before rounding.

@@ -208,8 +208,7 @@ class RowsTask {
     }
     // Sums wait for the next block of the sum, each in its place, or are finished at once, a few
     // panels at a time, from the same place, where they are not made in y.
-    const bool wait = tiles[0].k1 - tiles[0].k0 < p_.w.k,
-               direct = finishes_in_place() && p_.w.n % kPanel == 0;
+    const bool wait = tiles[0].k1 - tiles[0].k0 < p_.w.k, direct = sums_in_y(p_.w.n);
     const int64_t width = waiting_width(b.panel1 - b.panel0),
                   finish =
                       std::max(kFinishPanels, kFinishPanels * kMaxTileRows / (b.row1 - b.row0));
@@ -356,8 +355,7 @@ class RowsTask {
                   turns = (b.panel1 - first_panel(b, piece)) * ceil_div(steps, NextRows::kSteps);
     NextRows next = {.x = {part_of(p_.x, row, rows, k0, k1), turns}, .y = {}};
     // Sums that are made in y are in cache from the first block of the sum on.
-    const bool direct = finishes_in_place() && p_.w.n % kPanel == 0,
-               writes = direct ? k0 == 0 : k1 == p_.w.k;
+    const bool writes = sums_in_y(p_.w.n) ? k0 == 0 : k1 == p_.w.k;
     const int64_t column0 = first_panel(b, row) * kPanel,
                   column1 = std::min(b.panel1 * kPanel, p_.w.n);
     if (writes && list_.empty() && column0 < column1)
@@ -432,8 +430,7 @@ class RowsTask {
     const int64_t column = panel_at(piece.panel0) * kPanel,
                   wide = (piece.panel1 - piece.panel0) * kPanel,
                   columns = std::min(wide, p_.w.n - column);
-    if (!finishes_in_place() || columns % kPanel != 0)
-      return {place.sums, place.sums_stride, columns, false};
+    if (!sums_in_y(columns)) return {place.sums, place.sums_stride, columns, false};
     return {static_cast<float*>(p_.y.data) + piece.row0 * p_.w.n + column, p_.w.n, columns, true};
   }
 
@@ -457,8 +454,10 @@ class RowsTask {
       finish_piece(group, piece, to.columns, place.sums, place.sums_stride);
   }
 
-  bool finishes_in_place() const {
-    return p_.y.dtype == DType::kF32 && p_.bias == nullptr && p_.alpha == 1 && p_.y0 == nullptr;
+  // Whether nothing is to be done to the sums of so many columns, which are whole panels.
+  bool sums_in_y(int64_t columns) const {
+    return p_.y.dtype == DType::kF32 && p_.bias == nullptr && p_.alpha == 1 && p_.y0 == nullptr &&
+           columns % kPanel == 0;
   }
 
   void finish_piece(int64_t group, const Piece& piece, int64_t columns, const float* sums,
