@@ -51,7 +51,7 @@ openssl/: comm/rails/secret.cc server/api_keys.cc supervisor/http_post.cc
 utf8proc: tokenizer/unicode.cc
 simdjson: base/json_document.cc
 nlohmann/: base/json_text.cc
-immintrin: kernels/cpu/linear_amx.cc kernels/cpu/linear_bf16.cc kernels/cpu/linear_quantised_amx.cc kernels/cpu/linear_quantised_avx2.cc kernels/cpu/linear_quantised_lanes.h kernels/cpu/linear_quantised_vnni.cc
+immintrin: kernels/cpu/linear_amx.cc kernels/cpu/linear_bf16.cc kernels/cpu/linear_quantised_amx.cc kernels/cpu/linear_quantised_avx2.cc kernels/cpu/linear_quantised_lanes.h kernels/cpu/linear_quantised_rows.cc kernels/cpu/linear_quantised_vnni.cc
 hwy/: kernels/ optim/
 cuda.h: kernels/gpu/driver_table.h
 cublasLt: kernels/gpu/vendor_matmul.h

@@ -214,7 +214,7 @@ class RowsTask {
                       std::max(kFinishPanels, kFinishPanels * kMaxTileRows / (b.row1 - b.row0));
     const int64_t step = streams || !list_.empty() ? 1 : wait || direct ? b.panel1 : finish;
     NextRows next;
-    if (e_.asks_rows && !streams && tiles.size() == 1) next = rows_after(b, tiles[0]);
+    if (e_.turn_steps > 0 && !streams && tiles.size() == 1) next = rows_after(b, tiles[0]);
     int64_t panel1 = 0;
     for (int64_t panel = first_panel(b, tiles[0]); panel < b.panel1; panel = panel1) {
       panel1 = std::min(panel + step, b.panel1);
@@ -352,7 +352,7 @@ class RowsTask {
                   k0 = last ? piece.k1 : piece.k0, k1 = std::min(k0 + e_.sum_block, p_.w.k);
     if (k0 == p_.w.k) return {};
     const int64_t steps = ceil_div(piece.k1 - piece.k0, e_.row_step),
-                  turns = (b.panel1 - first_panel(b, piece)) * ceil_div(steps, NextRows::kSteps);
+                  turns = (b.panel1 - first_panel(b, piece)) * ceil_div(steps, e_.turn_steps);
     NextRows next = {.x = {part_of(p_.x, row, rows, k0, k1), turns}, .y = {}};
     // Sums that are made in y are in cache from the first block of the sum on.
     const bool writes = sums_in_y(p_.w.n) ? k0 == 0 : k1 == p_.w.k;

@@ -148,7 +148,7 @@ const LinearEngine* amx_engine() {
                                       .step_cost = 4,
                                       .ahead_rows = 1,
                                       .ahead_streams = Ahead::kStreams,
-                                      .asks_rows = false,
+                                      .turn_steps = 0,
                                       .in_place = true,
                                       .streamed = {kStreamedRows, amx_streamed_tile<AmxTiles>},
                                       .copy_rows = bf16_engine()->copy_rows,

@@ -37,7 +37,7 @@ constexpr int64_t kMaxPartSum = 128;  // 16 KiB of a panel in f32: half of the s
 // Rows that a later tile takes from x and writes to y, asked for between the steps of this one: in one run they would
 // hold it up, and a store that finds its line does not hold up the stores behind it.
 struct NextRows {
-  static constexpr int64_t kSteps = 16;  // of the sum between two turns
+  static constexpr int64_t kSteps = 16;  // of float engines between two turns
   AskRows x, y;
   bool any() const { return x.any() || y.any(); }
   [[gnu::always_inline]] void turn() { x.share(), y.share(); }
@@ -55,7 +55,7 @@ struct Tile {
   bool add;
   bool far = false;  // the pack comes from memory
   Ahead ahead = {};
-  NextRows* next = nullptr;  // or null; of an engine that asks_rows
+  NextRows* next = nullptr;  // or null; of an engine with turn_steps
   // A block of the sum that comes in parts, of one panel: the chain goes on from here unless the block begins, and
   // back to here unless it ends. [rows][32]
   float* chain = nullptr;
@@ -137,7 +137,7 @@ struct LinearEngine {
   double step_cost;       // of a full tile, per panel: about as many multiply-adds of 16 lanes
   int64_t ahead_rows;     // least rows of a product whose row_tile heeds Tile::ahead; 0: none does
   int64_t ahead_streams;  // at once, kStreams by AskAhead, or 1 from Tile::b on
-  bool asks_rows;         // row_tile heeds Tile::next
+  int64_t turn_steps;     // of row_tile between two turns of Tile::next; 0: it heeds none
   bool in_place =
       false;  // row_tile heeds Tile::a_row: rows of bf16 on cache lines, of whole lines, are not copied
   PanelParts parts = {};

@@ -386,7 +386,7 @@ const LinearEngine* engine(bool bf16) {
                                         .step_cost = 16,
                                         .ahead_rows = 0,
                                         .ahead_streams = 0,
-                                        .asks_rows = true,
+                                        .turn_steps = NextRows::kSteps,
                                         .parts = {.sum = kPartSum, .tile = tile<float, false>},
                                         .copy_rows = copy_rows_f32,
                                         .copy_right = copy_columns<kPanelVectors>,

@@ -188,12 +188,13 @@ struct Way {
   int64_t
       ahead_rows;  // as there. Fewer rows are as fast as memory, and what is asked for is in their way
   int64_t row_run = 1;
+  int64_t turn_steps = 0;
 };
 
 Way fastest_way() {
   const Isa best = isa();
   if (best == Isa::kAmx && amx_has_int8()) return {quantised_amx_tiles(), 96, 2, kQuantisedRows};
-  if (best >= Isa::kAvx512 && machine_has_vnni()) return {vnni_tiles(), 1024, 5};
+  if (best >= Isa::kAvx512 && machine_has_vnni()) return {vnni_tiles(), 1024, 5, 1, 1};
   if (best >= Isa::kAvx2 && avx2_tiles().q8 != nullptr) return {avx2_tiles(), 2048, 0};
   return {HWY_DYNAMIC_DISPATCH(tiles)(), 16384, 0};
 }
@@ -207,13 +208,14 @@ LinearEngine quantised_engine(WeightFormat format) {
   e.row_run = way.row_run;
   e.ahead_rows = way.ahead_rows;
   e.ahead_streams = Ahead::kStreams;
-  e.asks_rows = false;
+  e.turn_steps = way.turn_steps;
   e.parts = {};
   e.sum_block = kQuantisedSum;
   e.row_step = kQuantisedBlock;
   e.step_bytes = quantised_block_bytes(format);
   e.step_cost = way.step_cost;
-  e.copy_rows = HWY_DYNAMIC_DISPATCH(rows_function)();
+  const QuantisedRows fast = isa() >= Isa::kAvx512 ? avx512_quantised_rows() : nullptr;
+  e.copy_rows = fast != nullptr ? fast : HWY_DYNAMIC_DISPATCH(rows_function)();
   e.row_tile = way.tiles.of(integer_bits(format));
   e.copy_right = e.copy_left = nullptr;  // weights that are integers have no gradient
   e.column_tile = nullptr;

@@ -49,6 +49,10 @@ QuantisedTiles avx2_tiles();  // linear_quantised_avx2.cc: from kAvx2 on; null o
 QuantisedTiles vnni_tiles();  // linear_quantised_vnni.cc: from kAvx512 on, if the machine has it
 QuantisedTiles quantised_amx_tiles();  // linear_quantised_amx.cc: kAmx, with int8
 
+// The copy_rows of an engine.
+using QuantisedRows = void (*)(const RowCopy&);
+QuantisedRows avx512_quantised_rows();  // linear_quantised_rows.cc: from kAvx512 on
+
 LinearEngine quantised_engine(WeightFormat format);
 
 }  // namespace moraine::cpu

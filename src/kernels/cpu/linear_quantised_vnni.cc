@@ -26,8 +26,8 @@ constexpr int panels_for(int rows) { return rows == 1 ? 4 : rows <= 4 ? 2 : 1; }
 struct Weights {
   const uint8_t* integers;
   const uint8_t* scales;
-  int64_t stride;  // bytes from a panel to the next
-  int bits;        // that the offset is of
+  int64_t stride;                 // bytes from a panel to the next
+  const uint8_t* next = nullptr;  // of many rows: the block behind it
 };
 
 // The same block of some rows, and their floats: there are none yet in the first block of a product.
@@ -52,6 +52,14 @@ HWY_INLINE void add_products(__m512i& sum, __m512i q, __m512i x) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(q), "v"(x));
 }
 
+// Asks for a step's share of a block of kBits into L1.
+template <int kBits>
+HWY_INLINE void ask_for_step(const uint8_t* block, int64_t step) {
+  const uint8_t* const at = block + step * kRowBytes * kBits / 8;
+  __builtin_prefetch(at);
+  if constexpr (kBits > 4) __builtin_prefetch(at + 64);
+}
+
 // sums[i][v] += products of one part of a step.
 template <int kBits, int kPart, int M, int V>
 HWY_INLINE void add_part(__m512i (&sums)[M][V], const Weights& w, const int8_t* r, int64_t step) {
@@ -67,41 +75,65 @@ HWY_INLINE void add_part(__m512i (&sums)[M][V], const Weights& w, const int8_t* 
   }
 }
 
-// c[i] (+)= M rows times a block of P panels, whose integers stand there as kBits.
-template <int kBits, int M, int P>
+// The same of a whole step.
+template <int kBits, int M, int V>
+HWY_INLINE void add_step(__m512i (&sums)[M][V], const Weights& w, const int8_t* r, int64_t step) {
+  add_part<kBits, 0>(sums, w, r, step);
+  if constexpr (kParts < kBits >> 1) add_part<kBits, 1>(sums, w, r, step);
+  if constexpr (kParts < kBits >> 2) add_part<kBits, 2>(sums, w, r, step);
+  if constexpr (kParts < kBits >> 2) add_part<kBits, 3>(sums, w, r, step);
+}
+
+// The same of a block of kBits, which stands there as kStored.
+template <int kBits, int kStored, int M, int V>
+HWY_INLINE void add_steps(__m512i (&sums)[M][V], Weights w, const int8_t* r) {
+  static_assert(M <= kFew || kStored == 8);
+  if constexpr (M > kFew) {
+    HWY_UNROLL(2)
+    for (int64_t step = 0; step < kRuns * kSteps<8>; ++step) {
+      add_step<8>(sums, w, r, step);
+      ask_for_step<kBits>(w.next, step);
+    }
+    return;
+  }
+  for (int64_t run = 0; run < kRuns; ++run, w.integers += kRunBytes<kStored>, r += kQuantisedRun) {
+    for (int64_t step = 0; step < kSteps<kStored>; ++step) add_step<kStored>(sums, w, r, step);
+  }
+}
+
+// c[i] (+)= M rows times a block of P panels of integers of kBits, which stand there as kStored.
+template <int kBits, int kStored, int M, int P>
 HWY_INLINE void add_block(const Rows& at, const Weights& block) {
-  constexpr int V = 2 * P, kParted = kParts<kBits>;
+  constexpr int V = 2 * P;
+  const int32_t* const minus = at.rows->minus + at.block;
   __m512i sums[M][V];
   HWY_UNROLL(16)
   for (int i = 0; i < M; ++i) {
-    const __m512i offset = _mm512_set1_epi32(at.rows[i].minus[at.block] >> (8 - block.bits));
+    const __m512i all = _mm512_set1_epi32(minus[i * kRow / 4]);
+    const __m512i offset = kBits == 8 ? all : _mm512_maskz_srai_epi32(0xffff, all, 8 - kBits);
     HWY_UNROLL(8)
     for (int v = 0; v < V; ++v) sums[i][v] = offset;
   }
-  const int8_t* r = at.rows->r + at.block * kQuantisedBlock;
-  Weights w = block;
-  for (int64_t run = 0; run < kRuns; ++run) {
-    for (int64_t step = 0; step < kSteps<kBits>; ++step) {
-      add_part<kBits, 0>(sums, w, r, step);
-      if constexpr (kParted > 1) add_part<kBits, 1>(sums, w, r, step);
-      if constexpr (kParted > 2) add_part<kBits, 2>(sums, w, r, step);
-      if constexpr (kParted > 2) add_part<kBits, 3>(sums, w, r, step);
-    }
-    w.integers += kRunBytes<kBits>, r += kQuantisedRun;
-  }
+  add_steps<kBits, kStored>(sums, block, at.rows->r + at.block * kQuantisedBlock);
   // A condition for each in place of the mask makes gcc 12 keep sums in memory.
   const __mmask16 before = at.add ? 0xffff : 0;
+  const int64_t c_stride = at.c_stride;
+  const float* steps = at.rows->step + at.block;
+  float* c = at.c;
+  // With addresses that it knows, gcc 12 keeps all of them, and what they point to, in memory.
+  if constexpr (M > kFew) asm volatile("" : "+r"(c), "+r"(steps));
   __m512 scales[V];
   HWY_UNROLL(8)
-  for (int v = 0; v < V; ++v) scales[v] = load_scales(w.scales + v / 2 * w.stride + v % 2 * 32);
+  for (int v = 0; v < V; ++v)
+    scales[v] = load_scales(block.scales + v / 2 * block.stride + v % 2 * 32);
   HWY_UNROLL(16)
   for (int i = 0; i < M; ++i) {
-    const __m512 step = _mm512_set1_ps(at.rows[i].step[at.block]);
+    const __m512 step = _mm512_set1_ps(steps[i * kRow / 4]);
     HWY_UNROLL(8)
     for (int v = 0; v < V; ++v) {
-      float* c = at.c + i * at.c_stride + 16 * v;
-      const __m512 y = _mm512_maskz_loadu_ps(before, c);
-      _mm512_storeu_ps(c, add_scaled(y, sums[i][v], step, scales[v]));
+      float* const to = c + i * c_stride + 16 * v;
+      const __m512 y = _mm512_maskz_loadu_ps(before, to);
+      _mm512_storeu_ps(to, add_scaled(y, sums[i][v], step, scales[v]));
     }
   }
 }
@@ -114,12 +146,12 @@ void few_rows_panels(const Tile& t, int64_t panel, AskAhead& next) {
   const uint8_t* w = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
   for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kBits>) {
     next.step();
-    add_block<kBits, M, P>({.rows = static_cast<const QuantisedRow*>(t.a),
-                            .block = b,
-                            .c = t.c + panel * kPanel,
-                            .c_stride = t.c_stride,
-                            .add = b > 0 || t.add},
-                           {w, scales_of<kBits>(w), t.b_stride, kBits});
+    add_block<kBits, kBits, M, P>({.rows = static_cast<const QuantisedRow*>(t.a),
+                                   .block = b,
+                                   .c = t.c + panel * kPanel,
+                                   .c_stride = t.c_stride,
+                                   .add = b > 0 || t.add},
+                                  {w, scales_of<kBits>(w), t.b_stride});
   }
 }
 
@@ -140,51 +172,82 @@ void few_rows_of(const Tile& t, std::integer_sequence<int, M...>) {
 
 // -------------------------------------------------------------------------------------------- many rows
 
-template <int M>
-void many_rows(const Rows& at, const Weights& block) {
-  add_block<8, M, 1>(at, block);
+// M of a tile's rows, whose sums of this panel are at `sums`, [M][32].
+template <int kBits, int M>
+void many_rows(const QuantisedRow* rows, int64_t block, float* sums, const Weights& weights) {
+  add_block<kBits, 8, M, 1>({rows, block, sums, kPanel, /*add=*/true}, weights);
 }
 
 // For kFew + 1 .. kMany rows.
-template <int... M>
-void many_rows_of(int64_t rows, const Rows& at, const Weights& w,
-                  std::integer_sequence<int, M...>) {
-  static constexpr void (*kTiles[])(const Rows&, const Weights&) = {many_rows<kFew + 1 + M>...};
-  kTiles[rows - kFew - 1](at, w);
+template <int kBits, int... M>
+auto many_rows_of(int64_t rows, std::integer_sequence<int, M...>) {
+  static constexpr void (*kTiles[])(const QuantisedRow*, int64_t, float*,
+                                    const Weights&) = {many_rows<kBits, kFew + 1 + M>...};
+  return kTiles[rows - kFew - 1];
 }
 
-// A block of a panel stays in L1, unpacked, until all rows have taken it.
-template <int kBits>
-void many_rows_tile(const Tile& t) {
-  constexpr auto kAll = std::make_integer_sequence<int, kMany - kFew>();
-  alignas(64) uint8_t integers[kRuns * kRunBytes<8>];
-  const auto* rows = static_cast<const QuantisedRow*>(t.a);
-  const int64_t parts = (t.rows + kMany - 1) / kMany;
-  AskAhead next(t.ahead, t.panels * t.steps * parts);
-  for (int64_t panel = 0; panel < t.panels; ++panel) {
-    const uint8_t* w = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
-    for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kBits>) {
-      if constexpr (kBits < 8) unpack_block<kBits>(w, integers);
-      const Weights block = {kBits < 8 ? integers : w, scales_of<kBits>(w), 0, kBits};
-      for (int64_t i = 0; i < parts; ++i) {
-        const int64_t row = even_begin(t.rows, parts, i), end = even_begin(t.rows, parts, i + 1);
-        next.step();
-        many_rows_of(end - row,
-                     {.rows = rows + row,
-                      .block = b,
-                      .c = t.c + row * t.c_stride + panel * kPanel,
-                      .c_stride = t.c_stride,
-                      .add = b > 0 || t.add},
-                     block, kAll);
-      }
-    }
+void copy_panel(float* to, int64_t to_stride, const float* from, int64_t from_stride,
+                int64_t rows) {
+  for (int64_t i = 0; i < rows; ++i, to += to_stride, from += from_stride) {
+    _mm512_storeu_ps(to, _mm512_loadu_ps(from));
+    _mm512_storeu_ps(to + 16, _mm512_loadu_ps(from + 16));
   }
 }
+
+// A block of a panel stays in L1, unpacked, until all rows have taken it, and so do the panel's sums.
+template <int kBits>
+class ManyRows {
+ public:
+  explicit ManyRows(const Tile& t)
+      : t_(t), parts_((t.rows + kMany - 1) / kMany), next_(t.ahead, t.panels * t.steps * parts_) {
+    for (int64_t i = 0; i < parts_; ++i) {
+      const int64_t begin = even_begin(t.rows, parts_, i);
+      begin_[i] = begin;
+      multiply_[i] = many_rows_of<kBits>(even_begin(t.rows, parts_, i + 1) - begin,
+                                         std::make_integer_sequence<int, kMany - kFew>());
+    }
+  }
+
+  void run() {
+    for (int64_t panel = 0; panel < t_.panels; ++panel) {
+      float* const c = t_.c + panel * kPanel;
+      t_.add ? copy_panel(sums_, kPanel, c, t_.c_stride, t_.rows)
+             : void(std::memset(sums_, 0, sizeof(float) * static_cast<size_t>(t_.rows * kPanel)));
+      const uint8_t* w = static_cast<const uint8_t*>(t_.b) + panel * t_.b_stride;
+      for (int64_t b = 0; b + 1 < t_.steps; ++b, w += kBlockBytes<kBits>)
+        add(b, w, w + kBlockBytes<kBits>);
+      add(t_.steps - 1, w, static_cast<const uint8_t*>(t_.b) + (panel + 1) * t_.b_stride);
+      copy_panel(c, t_.c_stride, sums_, kPanel, t_.rows);
+    }
+  }
+
+ private:
+  void add(int64_t block, const uint8_t* w, const uint8_t* next) {
+    if constexpr (kBits < 8) unpack_block<kBits>(w, integers_);
+    if (t_.next != nullptr) t_.next->turn();
+    for (int64_t i = 0; i < parts_; ++i) {
+      next_.step();
+      multiply_[i](static_cast<const QuantisedRow*>(t_.a) + begin_[i], block,
+                   sums_ + begin_[i] * kPanel,
+                   {kBits < 8 ? integers_ : w, scales_of<kBits>(w), 0, next});
+    }
+  }
+
+  static constexpr int64_t kMostParts = (kQuantisedRows + kMany - 1) / kMany;
+  alignas(64) float sums_[kQuantisedRows * kPanel];
+  alignas(64) uint8_t integers_[kBits < 8 ? kRuns * kRunBytes<8> : 64];
+  const Tile& t_;
+  const int64_t parts_;
+  AskAhead next_;
+  // A division takes up to 90 cycles, a block of a part 500.
+  int64_t begin_[kMostParts];
+  void (*multiply_[kMostParts])(const QuantisedRow*, int64_t, float*, const Weights&);
+};
 
 template <int kBits>
 void vnni_tile(const Tile& t) {
   if (t.rows <= kFew) return few_rows_of<kBits>(t, std::make_integer_sequence<int, kFew>());
-  many_rows_tile<kBits>(t);
+  ManyRows<kBits>(t).run();
 }
 
 }  // namespace
