@@ -23,8 +23,6 @@
 namespace moraine {
 namespace {
 
-constexpr int64_t kChunk = 512;  // rows of a prompt at a step
-
 // The packs that a step reads, and how many experts were wanted.
 class PacksRead : public ForwardObserver {
  public:
@@ -279,18 +277,18 @@ void check(const BenchInferenceOptions& o, const std::vector<int64_t>& counts) {
 void bench_prefill(const BenchInferenceOptions& o) {
   check(o, o.prompts);
   const int64_t longest = *std::max_element(o.prompts.begin(), o.prompts.end());
-  Sequences sequences(o, std::min(kChunk, longest), 1, longest);
+  Sequences sequences(o, std::min(o.rows, longest), 1, longest);
   if (!o.json)
     fmt::print("{:<8} {:>8} {:>10} {:>10} {:>10} {:>9}\n", "prefill", "tokens", "first", "tokens/s",
                "GFLOP/s", "of peak");
-  sequences.step(1, std::min(kChunk, longest), 0);  // memory is touched
+  sequences.step(1, std::min(o.rows, longest), 0);  // memory is touched
   for (const int64_t tokens : o.prompts) {
     const Measured m = measure(sequences, [&] {
       const std::string line = fmt::format("prefill {}", tokens);
       tell(o, line, 0, tokens);
       const double begin = now_seconds();
-      for (int64_t at = 0; at < tokens; at += kChunk) {
-        const int64_t rows = std::min(kChunk, tokens - at);
+      for (int64_t at = 0; at < tokens; at += o.rows) {
+        const int64_t rows = std::min(o.rows, tokens - at);
         sequences.step(1, rows, at);
         tell(o, line, at + rows, tokens);
       }

@@ -1,6 +1,6 @@
 // BenchInference: the two things that a server computes, each by itself, beside what the machine could do.
 //
-// `bench prefill`: a prompt in chunks of 512 rows into an empty cache: time to the first token, tokens/s, share of the
+// `bench prefill`: a prompt into an empty cache, `rows` rows at a step: time to the first token, tokens/s, share of the
 // peak that products are held against. `bench decode`: n sequences of a given length, a token of each at a step:
 // tokens/s, and the bytes that such a step cannot do without over its time, against what memory gives.
 //
@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "infer/step_rows.h"
+
 namespace moraine {
 
 struct BenchInferenceOptions {
@@ -27,6 +29,7 @@ struct BenchInferenceOptions {
   std::string dtype;  // "": as the weights are stored
   int64_t threads = 0;
   std::vector<int64_t> prompts = {512, 2048, 8192};  // prefill: tokens
+  int64_t rows = kStepRows;                          // prefill: of a step
   std::vector<int64_t> sequences = {1, 4, 16, 64};   // decode: at a step
   int64_t context = 512;                             // decode: positions that are there before
   int64_t steps = 32;                                // decode

@@ -38,6 +38,7 @@ TEST(BenchInference, TellsHowFarALineIs) {
                           .dtype = "f32",
                           .threads = 1,
                           .prompts = {600},
+                          .rows = 512,
                           .sequences = {2},
                           .context = 8,
                           .steps = 2};

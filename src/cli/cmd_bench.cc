@@ -21,6 +21,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/progress.h"
+#include "infer/step_rows.h"
 
 namespace moraine {
 namespace {
@@ -91,7 +92,7 @@ struct BenchFlags {
   BenchRailsOptions rails = {};
   int64_t rails_rank = -1;
   bool experts_serve = false;
-  int64_t threads = 0, steps = 8, mib = 512, rounds = 7, context = 512;
+  int64_t threads = 0, steps = 8, mib = 512, rounds = 7, context = 512, rows = kStepRows;
 };
 
 // Of benches that take a model.
@@ -117,6 +118,8 @@ void declare_of_models(Flags& flags, BenchFlags& f) {
             "decode, serve, masks: sequences at a time, one load for each number.")
       .heeded_by("decode, serve, masks")
       .text("prompts", &f.prompts, "prefill: tokens of a prompt, as 512,2048,8192.")
+      .heeded_by("prefill")
+      .integer("rows", &f.rows, "prefill: most rows of a step, as of `moraine serve`.", 1, 1 << 20)
       .heeded_by("prefill")
       .integer("context", &f.context, "decode: positions before the first step.", 1, 1 << 24)
       .heeded_by("decode")
@@ -229,6 +232,7 @@ void run_inference(const Flags& flags, const BenchFlags& f) {
                           .json = f.options.json};
   if (flags.given("steps")) o.steps = f.steps;
   if (!f.concurrency.empty()) o.sequences = parse_concurrency(f);
+  o.rows = f.rows;
   if (!f.prompts.empty())
     o.prompts = parse_numbers(f.prompts, {.flag = "prompts", .least = 1, .most = 1 << 24});
   const bool prefill = f.what == "prefill";

@@ -13,6 +13,7 @@
 #include "cli/tokens_flag.h"
 #include "infer/generate.h"
 #include "infer/rank_steps.h"
+#include "infer/step_rows.h"
 #include "kernels/gpu/open_device.h"
 #include "model/loaded_model.h"
 #include "parallel/host_memory.h"
@@ -32,7 +33,7 @@ void print_json(const GenerateResult& result) {
 struct GenerateFlags {
   std::string model_path, prompt, tokens;
   bool json = false, has_tokens = false, share_cache = false;
-  int64_t seed = 0, chunk = 512, context = 0;
+  int64_t seed = 0, chunk = kStepRows, context = 0;
   LoadOptions load;
   Request request;
   RankFlags ranks;

@@ -13,6 +13,7 @@
 #include "cli/plan_step.h"
 #include "comm/absent_transport.h"
 #include "infer/rank_steps.h"
+#include "infer/step_rows.h"
 #include "kernels/gpu/open_device.h"
 #include "model/loaded_model.h"
 #include "train/auto_dtype.h"
@@ -166,6 +167,7 @@ void print_run(const PlanFlags& f) {
 void cmd_plan(const CommandLine& line) {
   PlanFlags f;
   f.load.threads = 1;
+  f.load.tokens = kStepRows;
   f.load.head = "auto";
   f.load.low_latency = "auto";
   Flags flags(

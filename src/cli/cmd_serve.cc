@@ -54,6 +54,8 @@ void declare_model(Flags& flags, ServeFlags& f) {
                1 << 30)
       .integer("sequences", &f.model.sequences, "Requests that are computed at once.", 1, 4096)
       .integer("rows", &f.model.rows, "Rows of one step at most; changes no bit.", 1, 1 << 20)
+      .integer("interleave-rows", &f.model.interleave_rows,
+               "Rows of prompts in a step in which answers go on, at most; likewise.", 1, 1 << 20)
       .integer("cache-mib", &f.model.cache_mib,
                "Memory of keys and values; 0: for all sequences at full length, at most a quarter "
                "of the memory that is free and half of what the weights leave, of a GPU's as much "

@@ -71,6 +71,7 @@ Engine::Engine(Context& ctx, Model& model, Cache& cache, const Tokenizer* tokeni
       arena_(Arena::Mode::kReal, gpu_memory_.get()),
       head_(arena_, ctx, model),
       scheduler_({.rows = model.options().tokens,
+                  .interleave_rows = options.interleave_rows,
                   .sequences = options.sequences,
                   .tpot_seconds = options.tpot_seconds},
                  cache) {

@@ -34,6 +34,7 @@ namespace moraine {
 
 struct EngineOptions {
   int64_t sequences = 1;         // most that run at once: 1 .. most rows of the model
+  int64_t interleave_rows = 0;   // as SchedulerOptions::interleave_rows
   double tpot_seconds = 0;       // time per output token that 95 % of steps stay under; 0: none
   int64_t waiting_requests = 0;  // most in the queue; 0: no limit
   int64_t waiting_tokens = 0;    // most prompt tokens in the queue; 0: no limit

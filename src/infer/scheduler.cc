@@ -132,7 +132,7 @@ void Scheduler::plan_prompts() {
 
 void Scheduler::admit() {
   for (auto it = waiting_.begin(); it != waiting_.end();) {
-    if (running() == options_.sequences || work_.rows == options_.rows) return;
+    if (running() == options_.sequences || rows_left() == 0) return;
     Sequence& sequence = **it;
     if (!may_start(sequence)) {
       ++it;
@@ -189,9 +189,16 @@ bool Scheduler::start(Sequence& sequence) {
   return true;
 }
 
+// Of the step, for prompts.
+int64_t Scheduler::rows_left() const {
+  const int64_t left = options_.rows - work_.rows, prompts = work_.rows - decoding_;
+  const bool fewer = decoding_ > 0 && options_.interleave_rows > 0;
+  return fewer ? std::min(left, options_.interleave_rows - prompts) : left;
+}
+
 // How many of `rows` rows fit the step and the latency target.
 int64_t Scheduler::affordable(const Sequence& sequence, int64_t rows) const {
-  rows = std::min(rows, options_.rows - work_.rows);
+  rows = std::min(rows, rows_left());
   if (options_.tpot_seconds <= 0 || decoding_ == 0 || !cost_.known()) return rows;
   const auto fits = [&](int64_t n) {
     const StepCost::Work work = {.rows = work_.rows + n,

@@ -7,6 +7,9 @@
 // prompts of newly admitted sequences, as long as rows, sequences, pages and the latency target allow. An older
 // sequence takes pages from a younger one, never the other way: the oldest always goes on, so all end.
 //
+// A long step gets through more of a prompt in the same time, but all that decode wait for it: while any does, a step
+// has fewer rows of prompts.
+//
 // With a latency target, chunks and admissions stop where the bound of StepCost for the whole step reaches it.
 // If the decoding sequences alone pass it (their contexts grew), prompts still go on by a few rows a step.
 //
@@ -28,9 +31,10 @@
 namespace moraine {
 
 struct SchedulerOptions {
-  int64_t rows = 0;         // most of a step
-  int64_t sequences = 1;    // most that run at once
-  double tpot_seconds = 0;  // time per output token to stay under; 0: none
+  int64_t rows = 0;             // most of a step
+  int64_t interleave_rows = 0;  // of prompts, most of one in which a sequence decodes; 0: no limit
+  int64_t sequences = 1;        // most that run at once
+  double tpot_seconds = 0;      // time per output token to stay under; 0: none
 };
 
 class Scheduler {
@@ -76,6 +80,7 @@ class Scheduler {
   void admit();
   bool may_start(const Sequence& sequence) const;
   bool start(Sequence& sequence);
+  int64_t rows_left() const;
   int64_t affordable(const Sequence& sequence, int64_t rows) const;
   int64_t make_room(Sequence& sequence, int64_t rows, bool decoding);
   void add_piece(Sequence& sequence, int64_t rows);

@@ -124,6 +124,7 @@ std::shared_ptr<Generator> make_generator(const ModelDirectory& directory,
                                           const ServeModelOptions& o, const VersionPlan& plan,
                                           std::shared_ptr<const Tokenizer> tokenizer) {
   EngineOptions engine{.sequences = o.sequences,
+                       .interleave_rows = o.interleave_rows,
                        .tpot_seconds = o.tpot_seconds,
                        .waiting_requests = o.queue_requests,
                        .waiting_tokens = o.queue_tokens,

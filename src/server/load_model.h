@@ -11,22 +11,24 @@
 #include <string>
 
 #include "base/file_system.h"
+#include "infer/step_rows.h"
 #include "server/serve_ranks.h"
 #include "server/served_model.h"
 
 namespace moraine {
 
 struct ServeModelOptions {
-  std::string path;            // checkpoint, run, or folder in a public layout
-  std::string name;            // in /v1/models; empty: the last part of the path
-  std::string dtype;           // "f32", "bf16", or "": as the weights are stored
-  std::string head = "auto";   // as LoadOptions::head
-  std::string chat_template;   // as ChatTemplate::load's choice
-  std::string device = "cpu";  // as LoadOptions::device
-  int64_t threads = 0;         // 0: one per usable core
-  int64_t context = 0;         // positions of prompt and answer; 0: the model's
-  int64_t sequences = 16;      // requests that run at once
-  int64_t rows = 512;          // of a step
+  std::string path;                           // checkpoint, run, or folder in a public layout
+  std::string name;                           // in /v1/models; empty: the last part of the path
+  std::string dtype;                          // "f32", "bf16", or "": as the weights are stored
+  std::string head = "auto";                  // as LoadOptions::head
+  std::string chat_template;                  // as ChatTemplate::load's choice
+  std::string device = "cpu";                 // as LoadOptions::device
+  int64_t threads = 0;                        // 0: one per usable core
+  int64_t context = 0;                        // positions of prompt and answer; 0: the model's
+  int64_t sequences = 16;                     // requests that run at once
+  int64_t rows = kStepRows;                   // of a step
+  int64_t interleave_rows = kInterleaveRows;  // as EngineOptions::interleave_rows
   // Keys and values; 0: all sequences at full length, at most a quarter of the memory and half of what weights leave.
   int64_t cache_mib = 0;
   int64_t queue_requests = 256;
