@@ -251,12 +251,7 @@ class DecodeRounds {
   static constexpr double kSeconds = 0.01;                     // eleven bursts at least
 
   double read() { return measure_stream(*ctx_.pool, StreamKind::kRead, buffer_, kSeconds).median; }
-  double peak() {
-    Machine machine;
-    machine.f32_gflops = measure_peak(*ctx_.pool, PeakKind::kF32, kSeconds).median;
-    machine.bf16_gflops = measure_peak(*ctx_.pool, PeakKind::kBf16, kSeconds).median;
-    return matmul_gflops(machine, sequences_.bf16());
-  }
+  double peak() { return measure_matmul_gflops(*ctx_.pool, sequences_.bf16(), kSeconds); }
   double integer_peak() { return measure_peak(*ctx_.pool, PeakKind::kInt8, kSeconds).median; }
 
   Sequences& sequences_;

@@ -31,7 +31,8 @@ namespace {
 
 struct TrainResult {
   int ranks = 1, threads = 1;  // of a rank
-  double seconds_median = 0, seconds_least = 0, tokens_per_s = 0, gflops = 0, peak_gflops = 0;
+  double seconds_median = 0, seconds_least = 0, tokens_per_s = 0, gflops = 0;
+  double peak_gflops = 0, peak_share = 0;     // medians: of the peaks, and of steps' shares
   double free_seconds = 0;                    // median step with communication free; 0: one rank
   double alone_tokens_per_s = 0;              // one rank with all threads; 0: not measured
   double cpu_seconds_least = 0;               // of the whole process
@@ -56,9 +57,10 @@ void print_ranks(const TrainResult& r) {
 
 void print_result(const TrainResult& r, const RankLimits& limits) {
   fmt::print(
-      "step {:.1f} ms  {} tok/s  {:.1f} GFLOP/s  {:.1f}% of the measured peak {:.1f} GFLOP/s\n",
-      r.seconds_median * 1e3, format_count(r.tokens_per_s), r.gflops,
-      100 * r.gflops / r.peak_gflops, r.peak_gflops);
+      "step {:.1f} ms  {} tok/s  {:.1f} GFLOP/s  {:.1f}% of the peak measured beside each step, "
+      "{:.1f} GFLOP/s\n",
+      r.seconds_median * 1e3, format_count(r.tokens_per_s), r.gflops, 100 * r.peak_share,
+      r.peak_gflops);
   fmt::print("memory: plan {:.1f} MiB, peak resident {:.1f} MiB\n\n",
              static_cast<double>(r.plan_bytes) / (1 << 20),
              static_cast<double>(r.resident_bytes) / (1 << 20));
@@ -99,6 +101,7 @@ struct Asked {
   int64_t steps = 0;
   int threads = 1;
   bool is_compared = true;  // every other step with communication free
+  bool with_peaks = false;  // beside each step
   Machine machine = {};     // of the trainer's options
 };
 
@@ -113,6 +116,37 @@ void check_bench_memory(const RunConfig& config, const Asked& asked, Transport& 
   for (const Arena::Entry& entry : planned.entries())
     if (!entry.name.starts_with("checkpoint.")) mine.host_bytes += entry.bytes;
   check_memory(mine, world);
+}
+
+// Steps beside what the ranks' processors reach together just before and after: neighbours take half of a machine in
+// one second and leave it in the next, so a step is held against its own moment.
+class PeaksBeside {
+ public:
+  PeaksBeside(Transport& job, Pool& pool, bool bf16) : job_(job), pool_(pool), bf16_(bf16) {}
+
+  // All ranks at the same time.
+  void measure() {
+    peaks_.push_back(sum_over(job_, measure_matmul_gflops(pool_, bf16_, kSeconds)));
+  }
+  // Of the step between the last two.
+  void add_step(double gflops) {
+    shares_.push_back(gflops / (0.5 * (peaks_.end()[-2] + peaks_.back())));
+  }
+  double peak() const { return spread_of(peaks_).median; }
+  double share() const { return spread_of(shares_).median; }
+
+ private:
+  static constexpr double kSeconds = 0.03;
+  Transport& job_;
+  Pool& pool_;
+  const bool bf16_;
+  std::vector<double> peaks_, shares_;
+};
+
+double flops_of(const std::vector<Profile::Row>& rows) {
+  double flops = 0;
+  for (const Profile::Row& row : rows) flops += row.flops;
+  return flops;
 }
 
 // Steps of this rank; what rank 0 measured is the answer.
@@ -138,10 +172,12 @@ TrainResult run_steps(const RunConfig& config, const Asked& asked, Transport& tr
   const StepPlan plan = timeline.at(timeline.steps() - 1);
   // With communication, and free.
   const int64_t kinds = transport.size() > 1 && asked.is_compared ? 2 : 1;
+  PeaksBeside peaks(transport, pool, compute_dtype(config) == DType::kBF16);
   for (int64_t i = -kinds; i < asked.steps * kinds; ++i) {  // one of each to warm up
     const bool free = kinds == 2 && i % 2 != 0;
     network.set_free(free);
     trainer.ctx().profile = i >= 0 && !free ? &profile : nullptr;
+    if (asked.with_peaks && i >= 0 && !free) peaks.measure();
     barrier(ranks.world);
     const double begin = now_seconds();
     const std::clock_t cpu_begin = std::clock();
@@ -161,6 +197,10 @@ TrainResult run_steps(const RunConfig& config, const Asked& asked, Transport& tr
     if (i >= 0) (free ? free_seconds : seconds).push_back(now_seconds() - begin);
     if (i < 0 || free) continue;
     cpu_seconds.push_back(static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC);
+    if (asked.with_peaks) {
+      peaks.measure();
+      peaks.add_step(1e-9 * flops_of(profile.rows()) * transport.size() / seconds.back());
+    }
     merge_rows(r.rows, profile.rows());
     keep_least(r.least_rows, profile.rows());
   }
@@ -169,8 +209,9 @@ TrainResult run_steps(const RunConfig& config, const Asked& asked, Transport& tr
   r.cpu_seconds_least = *std::min_element(cpu_seconds.begin(), cpu_seconds.end());
   if (kinds == 2) r.free_seconds = spread_of(free_seconds).median;
   r.tokens_per_s = static_cast<double>(plan.batch_tokens) / r.seconds_median;
-  for (const Profile::Row& row : r.rows)
-    r.gflops += row.flops / static_cast<double>(asked.steps) / r.seconds_median / 1e9;
+  r.gflops = 1e-9 * flops_of(r.rows) * transport.size() / static_cast<double>(asked.steps) /
+             r.seconds_median;
+  if (asked.with_peaks) r.peak_gflops = peaks.peak(), r.peak_share = peaks.share();
   std::sort(r.rows.begin(), r.rows.end(),
             [](const Profile::Row& a, const Profile::Row& b) { return a.seconds > b.seconds; });
   r.plan_bytes = arena.bytes();
@@ -197,7 +238,8 @@ TrainResult run_with_baseline(const RunConfig& config, int64_t steps, int ranks,
         .tokens_per_s;
   };
   const double before = ranks > 1 ? baseline() : 0;
-  TrainResult r = run_on_threads(config, ranks, {.steps = steps, .threads = threads});
+  TrainResult r =
+      run_on_threads(config, ranks, {.steps = steps, .threads = threads, .with_peaks = true});
   if (ranks > 1) r.alone_tokens_per_s = (before + baseline()) / 2;
   return r;
 }
@@ -212,7 +254,7 @@ void print_json(const TrainResult& r) {
                                     {"tokens_per_s", r.tokens_per_s},
                                     {"gflop_per_s", r.gflops},
                                     {"peak_gflop_per_s", r.peak_gflops},
-                                    {"percent_of_peak", 100 * r.gflops / r.peak_gflops}}));
+                                    {"percent_of_peak", 100 * r.peak_share}}));
   for (const Profile::Row& row : r.rows) {
     if (row.span == Span::kPhase) continue;
     fmt::print("{}\n", json_text(Json{{"bench", "train.operation"},
@@ -266,20 +308,19 @@ void bench_train(const BenchTrainOptions& options) {
   const bool first = job == nullptr || job->rank() == 0;
   measure_dtype(config);
   const bool bf16 = compute_dtype(config) == DType::kBF16;
-  // Of all cores that the run uses: as one pool, or of all processes at the same time.
+  // For the floors of operations; all processes measure at the same time.
   Machine machine;
-  const auto peak = [&] {
-    Pool pool(job ? std::max(1, threads) : std::min(usable_cores(), ranks * threads));
+  {
+    Pool pool(job ? threads : std::min(usable_cores(), ranks * threads));
     machine = measure_machine_quick(pool);
-    const double own = matmul_gflops(machine, bf16);
-    return job ? sum_over(*job, own) : own;
-  };
-  const double peak_before = peak();
-  TrainResult r = job ? run_steps(config, {.steps = options.steps, .threads = threads}, *job)
-                      : run_with_baseline(config, options.steps, ranks, threads);
-  r.peak_gflops = (peak_before + peak()) / 2;
+  }
+  const TrainResult r =
+      job ? run_steps(config, {.steps = options.steps, .threads = threads, .with_peaks = true},
+                      *job)
+          : run_with_baseline(config, options.steps, ranks, threads);
   if (!first) return;
-  r.gflops *= r.ranks;  // rank 0 counted its own
+  if (!job)
+    (bf16 && machine.bf16_gflops > 0 ? machine.bf16_gflops : machine.f32_gflops) = r.peak_gflops;
   options.json ? print_json(r) : print_result(r, rank_limits(machine, r.threads, bf16));
 }
 

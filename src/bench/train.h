@@ -21,7 +21,7 @@ struct BenchTrainOptions {
 };
 
 // Needs no data: documents of random tokens, as long as a sequence. Peaks are measured before and
-// after, in the same run.
+// after each step.
 //
 // With several ranks every other step has communication free (payloads stay where they are): the
 // difference of the medians is exposed communication. Ranks as threads are also compared with one

@@ -254,6 +254,13 @@ double matmul_gflops(const Machine& machine, bool bf16) {
   return bf16 && machine.bf16_gflops > 0 ? machine.bf16_gflops : machine.f32_gflops;
 }
 
+double measure_matmul_gflops(Pool& pool, bool bf16, double seconds) {
+  Machine m;
+  m.f32_gflops = measure_peak(pool, PeakKind::kF32, seconds).median;
+  if (bf16) m.bf16_gflops = measure_peak(pool, PeakKind::kBf16, seconds).median;
+  return matmul_gflops(m, bf16);
+}
+
 double product_gflops(const Machine& machine, const ProductPoint& shape) {
   const auto log2 = [](int64_t n) {
     return std::log2(static_cast<double>(std::max<int64_t>(1, n)));
