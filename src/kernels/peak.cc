@@ -52,17 +52,37 @@ double peak_burst(Pool& pool, PeakKind kind, int64_t iterations) {
   return loop.operations * static_cast<double>(iterations * pool.threads()) / seconds;
 }
 
-Spread measure_peak(Pool& pool, PeakKind kind, double seconds) {
-  if (cpu::peak_loop(kind).run == nullptr) return {};
-  // Bursts of about a millisecond: long against the start of a loop, short against a time slice.
+namespace {
+
+// Bursts of about a millisecond: long against the start of a loop, short against a time slice.
+int64_t burst_iterations(Pool& pool, PeakKind kind) {
   constexpr int64_t kProbe = 20000;
   peak_burst(pool, kind, kProbe);
   const double operations = cpu::peak_loop(kind).operations * pool.threads();
   const double rate = peak_burst(pool, kind, kProbe);
-  const int64_t iterations =
-      std::max<int64_t>(kProbe, static_cast<int64_t>(1e-3 * rate / operations));
+  return std::max<int64_t>(kProbe, static_cast<int64_t>(1e-3 * rate / operations));
+}
+
+}  // namespace
+
+Spread measure_peak(Pool& pool, PeakKind kind, double seconds) {
+  if (!has_peak(kind)) return {};
+  const int64_t iterations = burst_iterations(pool, kind);
   const Spread s = repeat(seconds, [&] { return peak_burst(pool, kind, iterations); });
   return {s.median * 1e-9, s.p10 * 1e-9, s.p90 * 1e-9};
+}
+
+double sustained_peak(Pool& pool, PeakKind kind, double seconds) {
+  if (!has_peak(kind)) return 0;
+  const int64_t iterations = burst_iterations(pool, kind);
+  const double start = now_seconds();
+  double burst_seconds = 0;
+  int64_t bursts = 0;
+  do {
+    burst_seconds += 1 / peak_burst(pool, kind, iterations);  // of one operation
+    ++bursts;
+  } while (now_seconds() - start < seconds);
+  return 1e-9 * static_cast<double>(bursts) / burst_seconds;
 }
 
 Spread measure_stream(Pool& pool, StreamKind kind, const Tensor& buffer, double seconds) {

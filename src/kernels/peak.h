@@ -32,6 +32,9 @@ enum class PeakKind : uint8_t { kF32, kBf16, kInt8 };
 bool has_peak(PeakKind kind);
 
 Spread measure_peak(Pool& pool, PeakKind kind, double seconds);
+// All that was done over all the time, with what others took of it. A median of bursts, which fit between two of their
+// turns, is a whole core even to several threads that share it.
+double sustained_peak(Pool& pool, PeakKind kind, double seconds);
 
 enum class StreamKind : uint8_t { kRead, kCopy, kCopyNonTemporal };
 

@@ -256,8 +256,8 @@ double matmul_gflops(const Machine& machine, bool bf16) {
 
 double measure_matmul_gflops(Pool& pool, bool bf16, double seconds) {
   Machine m;
-  m.f32_gflops = measure_peak(pool, PeakKind::kF32, seconds).median;
-  if (bf16) m.bf16_gflops = measure_peak(pool, PeakKind::kBf16, seconds).median;
+  m.f32_gflops = sustained_peak(pool, PeakKind::kF32, seconds);
+  if (bf16) m.bf16_gflops = sustained_peak(pool, PeakKind::kBf16, seconds);
   return matmul_gflops(m, bf16);
 }
 

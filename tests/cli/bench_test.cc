@@ -77,12 +77,13 @@ std::string random_model(const TestFolder& folder, const std::string& shape) {
   return model;
 }
 
-TEST(BenchProgram, PrefillTakesPromptsLongerThanAChunk) {
+TEST(BenchProgram, PrefillTakesPromptsLongerThanAStep) {
   const TestFolder folder;
   const std::string model =
       random_model(folder, "heads = 2\nkv_heads = 1\nhead_dim = 16\nmax_positions = 2048\n");
-  const std::vector<Json> lines = lines_of(run_program(
-      folder.path(), {"bench", "prefill", "--model", model, "--json", "--prompts", "1,1100"}));
+  const std::vector<Json> lines =
+      lines_of(run_program(folder.path(), {"bench", "prefill", "--model", model, "--json",
+                                           "--prompts", "1,1100", "--rows", "512"}));
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[1].at("tokens").get<int64_t>(), 1100);
   EXPECT_GT(lines[1].at("first_token_ms").get<double>(), 0);
@@ -273,6 +274,24 @@ TEST(BenchProgram, ARunThatTakesMoreThanThereIsIsRefused) {
   const Ended ended = train("16000");  // 50 GB of weights, four times that to train
   EXPECT_EQ(ended.exit_code, 10);
   EXPECT_NE(ended.err.find("take memory: the run plans"), std::string::npos) << ended.err;
+}
+
+// A rank counts its own operations; what all ranks did is held against what all of them could do.
+TEST(BenchProgram, RanksTogetherComputeWhatOneDoes) {
+  const TestFolder folder;
+  posix_file_system().write_atomic(folder.file("tiny.toml"), kTinyRun);
+  const auto operations = [&](const std::string& ranks) {
+    const Json step =
+        lines_of(run_program(folder.path(), {"bench", "train", "--config", folder.file("tiny.toml"),
+                                             "--steps", "2", "--set", "train.slots=2", "--ranks",
+                                             ranks, "--threads", "1", "--json"}))
+            .at(0);
+    EXPECT_GT(step.at("peak_gflop_per_s").get<double>(), 0);
+    EXPECT_GT(step.at("percent_of_peak").get<double>(), 0);
+    return step.at("gflop_per_s").get<double>() * step.at("step_ms_median").get<double>();
+  };
+  const double one = operations("1");
+  EXPECT_NEAR(operations("2"), one, 0.02 * one);
 }
 
 }  // namespace
