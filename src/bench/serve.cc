@@ -15,6 +15,7 @@
 #include "base/random.h"
 #include "base/resident.h"
 #include "infer/engine.h"
+#include "infer/step_rows.h"
 #include "kernels/profile.h"
 #include "machine/machine.h"
 #include "model/loaded_model.h"
@@ -95,9 +96,10 @@ void Bench::submit(Engine& engine, const LoadShape& o, Served& load) {
 }
 
 Served Bench::run(const LoadShape& o) {
-  Engine engine(
-      model_.ctx(), model_.model(), model_.cache(), nullptr,
-      {.sequences = o.concurrency, .tpot_seconds = static_cast<double>(o.tpot_ms) * 1e-3});
+  Engine engine(model_.ctx(), model_.model(), model_.cache(), nullptr,
+                {.sequences = o.concurrency,
+                 .interleave_rows = kInterleaveRows,
+                 .tpot_seconds = static_cast<double>(o.tpot_ms) * 1e-3});
   Served load{.name = o.name, .concurrency = o.concurrency, .tpot_ms = o.tpot_ms};
   Served warm;
   to_submit_ = 1;
@@ -309,12 +311,11 @@ void bench_serve(const BenchServeOptions& o) {
   const auto [prompt, answer] = tokens_of(o, directory);
   const int64_t cached = std::min<int64_t>(4096, directory.config().max_positions - 1);
   const auto pages = [](int64_t positions) { return positions / kPageRows + 2; };
-  constexpr int64_t kRows = 512;
   LoadOptions load;
   load.dtype = o.dtype;
   load.threads = o.threads;
   load.head = o.head;
-  load.tokens = std::max(kRows, most);
+  load.tokens = std::max(kStepRows, most);
   load.positions = std::max(prompt + answer, cached + 1);
   load.cache = {.pages = std::max(most * pages(prompt + answer), pages(cached) + 2),
                 .segments = most};

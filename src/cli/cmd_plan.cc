@@ -117,6 +117,7 @@ void print_answers(PlanFlags f) {
   const ModelDirectory directory =
       ModelDirectory::open(posix_file_system(), f.model_path, ModelDirectory::Verify::kAsRead);
   f.load.positions = f.context > 0 ? f.context : directory.config().max_positions;
+  f.load.tokens = std::min(f.load.tokens, f.sequences * f.load.positions);
   const int64_t each = (f.load.positions + kPageRows - 1) / kPageRows;
   const std::unique_ptr<Transport> absent =
       make_absent_transport(static_cast<int>(f.ranks), static_cast<int>(f.rank));

@@ -539,21 +539,23 @@ TEST(Engine, RunsOnItsThreadUntilItIsStopped) {
 TEST(Engine, PromptsBesideAnswersComeInFewerRows) {
   const auto m = load({.rows = 64, .sequences = 4}), quiet = load({.rows = 128});
   Engine engine(m->ctx(), m->model(), m->cache(), nullptr, {.sequences = 4, .interleave_rows = 8});
-  Request first = make_request(1), second = make_request(2);
-  first.prompt.assign(50, 5), second.prompt.assign(40, 6);
-  first.max_tokens = second.max_tokens = 20;
-  Heard before, beside;
+  Request first = make_request(1), second = make_request(2), third = make_request(3);
+  first.prompt.assign(50, 5), second.prompt.assign(29, 6), third.prompt.assign(11, 7);
+  first.max_tokens = second.max_tokens = third.max_tokens = 20;
+  Heard before, beside, behind;
   engine.submit(first, listen(before));
   engine.step();
   EXPECT_EQ(engine.stats().rows, 50);  // nobody waits for it
   engine.submit(second, listen(beside));
-  for (int64_t chunk = 1; chunk <= 5; ++chunk) {
+  engine.submit(third, listen(behind));
+  for (int64_t chunk = 1; chunk <= 4; ++chunk) {  // in the last both have a part
     engine.step();
     EXPECT_EQ(engine.stats().rows, 50 + 9 * chunk);
   }
   while (engine.step()) continue;
   expect_same(before, alone(*quiet, first));
   expect_same(beside, alone(*quiet, second));
+  expect_same(behind, alone(*quiet, third));
   expect_idle(engine);
 }
 

@@ -1,4 +1,4 @@
-// Rows of a step where nobody says how many.
+// Rows of an engine's steps, unless told.
 #pragma once
 
 #include <cstdint>

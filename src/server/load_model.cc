@@ -185,7 +185,7 @@ std::shared_ptr<const ServedModel> load_served_model(FileSystem& fs, const Serve
   const VersionPlan plan = {.path = directory.path(),
                             .dtype = o.dtype,
                             .device = o.device,
-                            .rows = o.rows,
+                            .rows = std::min(o.rows, o.sequences * m->context),
                             .positions = m->context,
                             .pages = pages_of(o, directory, compute, m->context),
                             .sequences = o.sequences,

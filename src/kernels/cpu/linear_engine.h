@@ -8,7 +8,7 @@
 //   row panel      [row][kRowWords]          rows of x, copied; steps of one row are contiguous. On AMX also rows of
 //                                            x where they stand, Tile::a_row bytes apart
 //                                            Zeros behind the sum up to a multiple of 16 steps (bf16)
-//                  Quantised packs have steps of 64 inputs and rows of integers (linear_quantised.h)
+//                  Quantised packs have steps of 128 inputs and rows of integers (linear_quantised.h)
 //   column panel   [step][column_width]      columns of dy, copied. On AMX
 //                  [step / 16][32][16]       instead: a row of a tile is 16 steps of one column
 //
@@ -137,7 +137,7 @@ struct LinearEngine {
   double step_cost;       // of a full tile, per panel: about as many multiply-adds of 16 lanes
   int64_t ahead_rows;     // least rows of a product whose row_tile heeds Tile::ahead; 0: none does
   int64_t ahead_streams;  // at once, kStreams by AskAhead, or 1 from Tile::b on
-  int64_t turn_steps;     // of row_tile between two turns of Tile::next; 0: it heeds none
+  int64_t turn_steps;     // of row_tile between two turns of Tile::next; 0: none heeds it
   bool in_place =
       false;  // row_tile heeds Tile::a_row: rows of bf16 on cache lines, of whole lines, are not copied
   PanelParts parts = {};

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <vector>
@@ -82,30 +83,34 @@ void expect_row(const QuantisedRow& row, std::span<const float> x) {
 }
 
 TEST(LinearQuantised, RowsAreTheNearestIntegers) {
-  constexpr int64_t kRowsHere = 9, kStride = kQuantisedSum + 3;
+  constexpr int64_t kRowsHere = 9;
   for_each_isa([](Isa cap) {
     const LinearEngine engine = quantised_engine(WeightFormat::kQ8);
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const int64_t sum : {1, 64, 127, 128, 130, 700, 1024}) {
         Rig rig;
-        const Tensor x = rig.normal({kRowsHere, kStride}, DType::kF32, 1);
-        for (int64_t i = 0; i < kRowsHere * kStride; ++i) {
-          const int64_t row = i / kStride, at = i % kStride, block = at / kQuantisedBlock;
+        const Tensor x = rig.normal({kRowsHere, sum}, DType::kF32, 1);
+        for (int64_t i = 0; i < kRowsHere * sum; ++i) {
+          const int64_t row = i / sum, at = i % sum, block = at / kQuantisedBlock;
           x.as<float>()[i] = value_at(row + block, at % kQuantisedBlock, x.as<float>()[i]);
         }
         const Tensor from = rig.copy_as(x, dtype), seen = rig.copy_as(from, DType::kF32);
+        // Of exactly its size, and a panel that other rows were in.
+        const auto* bytes = static_cast<const uint8_t*>(from.data);
+        const std::vector<uint8_t> exact(bytes, bytes + from.bytes());
         std::vector<QuantisedRow> rows(kRowsHere);
+        std::memset(static_cast<void*>(rows.data()), 0x55, sizeof(QuantisedRow) * kRowsHere);
         engine.copy_rows({.panel = rows.data(),
-                          .from = from.data,
+                          .from = exact.data(),
                           .dtype = dtype,
-                          .stride = kStride,
+                          .stride = sum,
                           .rows = kRowsHere,
                           .sum = sum});
         for (int64_t i = 0; i < kRowsHere; ++i) {
           SCOPED_TRACE(
               fmt::format("{} {} sum={} row {}", isa_name(cap), dtype_name(dtype), sum, i));
           expect_row(rows[static_cast<size_t>(i)],
-                     {seen.as<float>() + i * kStride, static_cast<size_t>(sum)});
+                     {seen.as<float>() + i * sum, static_cast<size_t>(sum)});
         }
       }
     }

@@ -27,7 +27,7 @@ struct Weights {
   const uint8_t* integers;
   const uint8_t* scales;
   int64_t stride;                 // bytes from a panel to the next
-  const uint8_t* next = nullptr;  // of many rows: the block behind it
+  const uint8_t* next = nullptr;  // of many rows: the block behind it in the pack
 };
 
 // The same block of some rows, and their floats: there are none yet in the first block of a product.
@@ -78,10 +78,11 @@ HWY_INLINE void add_part(__m512i (&sums)[M][V], const Weights& w, const int8_t* 
 // The same of a whole step.
 template <int kBits, int M, int V>
 HWY_INLINE void add_step(__m512i (&sums)[M][V], const Weights& w, const int8_t* r, int64_t step) {
+  constexpr int kParted = kParts<kBits>;
   add_part<kBits, 0>(sums, w, r, step);
-  if constexpr (kParts < kBits >> 1) add_part<kBits, 1>(sums, w, r, step);
-  if constexpr (kParts < kBits >> 2) add_part<kBits, 2>(sums, w, r, step);
-  if constexpr (kParts < kBits >> 2) add_part<kBits, 3>(sums, w, r, step);
+  if constexpr (kParted > 1) add_part<kBits, 1>(sums, w, r, step);
+  if constexpr (kParted > 2) add_part<kBits, 2>(sums, w, r, step);
+  if constexpr (kParted > 2) add_part<kBits, 3>(sums, w, r, step);
 }
 
 // The same of a block of kBits, which stands there as kStored.
@@ -105,11 +106,10 @@ HWY_INLINE void add_steps(__m512i (&sums)[M][V], Weights w, const int8_t* r) {
 template <int kBits, int kStored, int M, int P>
 HWY_INLINE void add_block(const Rows& at, const Weights& block) {
   constexpr int V = 2 * P;
-  const int32_t* const minus = at.rows->minus + at.block;
   __m512i sums[M][V];
   HWY_UNROLL(16)
   for (int i = 0; i < M; ++i) {
-    const __m512i all = _mm512_set1_epi32(minus[i * kRow / 4]);
+    const __m512i all = _mm512_set1_epi32(at.rows[i].minus[at.block]);
     const __m512i offset = kBits == 8 ? all : _mm512_maskz_srai_epi32(0xffff, all, 8 - kBits);
     HWY_UNROLL(8)
     for (int v = 0; v < V; ++v) sums[i][v] = offset;
@@ -118,17 +118,17 @@ HWY_INLINE void add_block(const Rows& at, const Weights& block) {
   // A condition for each in place of the mask makes gcc 12 keep sums in memory.
   const __mmask16 before = at.add ? 0xffff : 0;
   const int64_t c_stride = at.c_stride;
-  const float* steps = at.rows->step + at.block;
+  const QuantisedRow* rows = at.rows;
   float* c = at.c;
   // With addresses that it knows, gcc 12 keeps all of them, and what they point to, in memory.
-  if constexpr (M > kFew) asm volatile("" : "+r"(c), "+r"(steps));
+  if constexpr (M > kFew) asm volatile("" : "+r"(c), "+r"(rows));
   __m512 scales[V];
   HWY_UNROLL(8)
   for (int v = 0; v < V; ++v)
     scales[v] = load_scales(block.scales + v / 2 * block.stride + v % 2 * 32);
   HWY_UNROLL(16)
   for (int i = 0; i < M; ++i) {
-    const __m512 step = _mm512_set1_ps(steps[i * kRow / 4]);
+    const __m512 step = _mm512_set1_ps(rows[i].step[at.block]);
     HWY_UNROLL(8)
     for (int v = 0; v < V; ++v) {
       float* const to = c + i * c_stride + 16 * v;
