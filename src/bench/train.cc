@@ -177,7 +177,8 @@ TrainResult run_steps(const RunConfig& config, const Asked& asked, Transport& tr
     const bool free = kinds == 2 && i % 2 != 0;
     network.set_free(free);
     trainer.ctx().profile = i >= 0 && !free ? &profile : nullptr;
-    if (asked.with_peaks && i >= 0 && !free) peaks.measure();
+    // Behind the first, the step before has measured it, unless a free one came between.
+    if (asked.with_peaks && !free && (i == 0 || (i > 0 && kinds == 2))) peaks.measure();
     barrier(ranks.world);
     const double begin = now_seconds();
     const std::clock_t cpu_begin = std::clock();

@@ -255,10 +255,8 @@ double matmul_gflops(const Machine& machine, bool bf16) {
 }
 
 double measure_matmul_gflops(Pool& pool, bool bf16, double seconds) {
-  Machine m;
-  m.f32_gflops = sustained_peak(pool, PeakKind::kF32, seconds);
-  if (bf16) m.bf16_gflops = sustained_peak(pool, PeakKind::kBf16, seconds);
-  return matmul_gflops(m, bf16);
+  const PeakKind kind = bf16 && has_peak(PeakKind::kBf16) ? PeakKind::kBf16 : PeakKind::kF32;
+  return sustained_peak(pool, kind, seconds);
 }
 
 double product_gflops(const Machine& machine, const ProductPoint& shape) {

@@ -81,7 +81,7 @@ Machine measure_machine_quick(Pool& pool);
 // The rate that products of this machine are held against: bf16_gflops if `bf16` and there is one,
 // else f32.
 double matmul_gflops(const Machine& machine, bool bf16);
-// The same, measured for `seconds` of each type: what was done in all that time, as of a step beside it, with what
+// The same, measured for `seconds`: what was done in all that time, as of a step beside it, with what
 // neighbours and other threads of this program took of the processors meanwhile.
 double measure_matmul_gflops(Pool& pool, bool bf16, double seconds);
 
