@@ -28,6 +28,19 @@ PanelColumns panel_columns(const ColumnCopy& c, int64_t p) {
   return {begin, std::min(end, c.columns) - begin};
 }
 
+// Asks for rows [s0, s1) of a copy: runs of a few lines per row are too short for the machine to
+// foresee.
+HWY_INLINE void prefetch_rows(const ColumnCopy& c, int64_t s0, int64_t s1) {
+  constexpr int64_t kLine = 64;
+  const int64_t size = dtype_bytes(c.dtype), bytes = c.columns * size;
+  for (int64_t s = s0; s < s1; ++s) {
+    const char* row = static_cast<const char*>(c.from) + s * c.stride * size;
+    for (int64_t at = 0; at < bytes + kLine - 1; at += kLine) {
+      __builtin_prefetch(row + std::min(at, bytes - 1));
+    }
+  }
+}
+
 // Calls f(s0, panel) for runs of kDotRows rows, all panels of a run one after another: few open rows.
 template <class F>
 HWY_INLINE void for_dots(const ColumnCopy& c, const F& f) {

@@ -39,12 +39,12 @@ HWY_INLINE __m512bh left(const uint32_t* a, int64_t row, int64_t step) {
 template <int M, int V, bool kAdd>
 HWY_INLINE void put(float* c, int64_t stride, const __m512 (&sums)[M][V]) {
   HWY_UNROLL(16)
-  for (int i = 0; i < M; ++i) {
+  for (int i = 0; i < M; ++i, c += stride) {
+    asm("" : "+r"(c));  // else gcc makes the addresses of all rows first, and keeps them in memory
     HWY_UNROLL(8)
     for (int v = 0; v < V; ++v) {
-      float* to = c + i * stride + v * kLanes;
-      const __m512 sum = kAdd ? _mm512_add_ps(_mm512_loadu_ps(to), sums[i][v]) : sums[i][v];
-      _mm512_storeu_ps(to, sum);
+      const __m512 old = kAdd ? _mm512_loadu_ps(c + v * kLanes) : _mm512_setzero_ps();
+      _mm512_storeu_ps(c + v * kLanes, kAdd ? _mm512_add_ps(old, sums[i][v]) : sums[i][v]);
     }
   }
 }
@@ -82,10 +82,12 @@ HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
   const uint8_t* b = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
   float* c = t.c + panel * kPanel;
   if (t.add) {  // old sums arrive while the new ones are made
+    float* row = c;
     HWY_UNROLL(16)
-    for (int i = 0; i < M; ++i) {
+    for (int i = 0; i < M; ++i, row += t.c_stride) {
+      asm("" : "+r"(row));
       HWY_UNROLL(8)
-      for (int v = 0; v < V; ++v) hwy::Prefetch(c + i * t.c_stride + v * kLanes);
+      for (int v = 0; v < V; ++v) hwy::Prefetch(row + v * kLanes);
     }
   }
   __m512 sums[M][V];
@@ -167,43 +169,40 @@ void copy_rows(const RowCopy& r) {
   }
 }
 
-// Word j of the result: element j of `upper` above element j of `lower`, j < 16.
-HWY_INLINE __m512i zip(__m256i lower, __m256i upper) {
-  constexpr __mmask16 kAll =
-      0xffff;  // the forms without a mask trip -Wmaybe-uninitialized in gcc 12
-  const __m512i high = _mm512_maskz_cvtepu16_epi32(kAll, upper);
-  return _mm512_or_si512(_mm512_maskz_cvtepu16_epi32(kAll, lower),
-                         _mm512_maskz_slli_epi32(kAll, high, 16));
-}
-
-HWY_INLINE void copy_words(uint32_t* to, const uint16_t* lower, const uint16_t* upper,
-                           int64_t width, int64_t n) {
-  for (int64_t j = 0; j < width; j += kLanes) {
-    const __mmask16 mask = n - j >= kLanes ? 0xffff : n > j ? first(n - j) : 0;
-    const __m256i low = _mm256_maskz_loadu_epi16(mask, lower + j);
-    const __m256i high =
-        upper == nullptr ? _mm256_setzero_si256() : _mm256_maskz_loadu_epi16(mask, upper + j);
-    _mm512_storeu_si512(to + j, zip(low, high));
+// Rows of 16 V columns, of which those of `mask` are there, as steps of pairs; behind an odd last row zeros.
+template <int V>
+HWY_INLINE void copy_steps(uint32_t* to, const uint16_t* from, int64_t stride, int64_t rows,
+                           __mmask32 mask) {
+  alignas(64) static constexpr uint16_t kZip[2][32] = {
+      {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},
+      {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
+       24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
+  for (int64_t s = 0; s < rows; s += 2, from += 2 * stride, to += V * kLanes) {
+    const __m512i lower = _mm512_maskz_loadu_epi16(mask, from);
+    const __m512i upper = _mm512_maskz_loadu_epi16(s + 1 < rows ? mask : 0, from + stride);
+    HWY_UNROLL(2)
+    for (int v = 0; v < V; ++v) {
+      const __m512i zip = _mm512_load_si512(kZip[v]);
+      _mm512_storeu_si512(to + v * kLanes, _mm512_permutex2var_epi16(lower, zip, upper));
+    }
   }
 }
 
 // Rows s and s + 1 of bf16 become step s / 2.
+template <int V>
 void copy_columns(const ColumnCopy& c) {
   constexpr int64_t kRowsAtOnce = 16;  // few open rows, and cache lines written in runs of 8
   const uint16_t* rows = static_cast<const uint16_t*>(c.from);
   for (int64_t s0 = 0; s0 < c.sum; s0 += kRowsAtOnce) {
     const int64_t s1 = std::min(s0 + kRowsAtOnce, c.sum);
-    prefetch_rows(c, s1, std::min(s1 + kRowsAtOnce, c.sum));
     for (int64_t p = 0; p < c.count; ++p) {
       const int64_t begin = c.even ? even_begin(c.columns, c.count, p) : p * c.width;
-      const int64_t n = std::min(c.width, c.columns - begin);
-      uint32_t* to =
-          reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(c.panels) + p * c.panel_bytes);
-      for (int64_t s = s0; s < s1; s += 2) {
-        const uint16_t* lower = rows + s * c.stride + begin;
-        copy_words(to + s / 2 * c.width, lower, s + 1 < s1 ? lower + c.stride : nullptr, c.width,
-                   n);
-      }
+      ask_behind(c, begin, s0, s1);
+      const int64_t n = std::min<int64_t>(V * kLanes, c.columns - begin);
+      uint8_t* panel = static_cast<uint8_t*>(c.panels) + p * c.panel_bytes;
+      copy_steps<V>(reinterpret_cast<uint32_t*>(panel) + s0 / 2 * V * kLanes,
+                    rows + s0 * c.stride + begin, c.stride, s1 - s0, first_32(n));
     }
   }
 }
@@ -248,8 +247,8 @@ constexpr LinearEngine kEngine = {.tile_rows = kTileRows,
                                   .ahead_streams = 1,
                                   .turn_steps = NextRows::kSteps,
                                   .copy_rows = copy_rows,
-                                  .copy_right = copy_columns,
-                                  .copy_left = copy_columns,
+                                  .copy_right = copy_columns<2>,
+                                  .copy_left = copy_columns<1>,
                                   .row_tile = tile<false>,
                                   .column_tile = tile<true>,
                                   .finish = finish};

@@ -162,11 +162,11 @@ HWY_INLINE void tile_part(const Tile& t, int64_t first) {
     for (int v = 0; v < V; ++v) sums[i][v] = hn::Zero(df);
   }
   if (!t.begins) get<M, V>(chain, sums);
-  // Column panels are short, and lie nearly side by side.
-  const bool whole = kColumns || (steps_ahead(M) == 0 && t.next == nullptr);
+  // Column panels are short, and lie nearly side by side: they need not be asked for.
+  const bool whole = (kColumns || steps_ahead(M) == 0) && t.next == nullptr;
   const int64_t run = whole ? t.steps : NextRows::kSteps;
   for (int64_t step0 = 0; step0 < t.steps; step0 += run) {
-    if (!kColumns && t.next != nullptr) t.next->turn();
+    if (t.next != nullptr) t.next->turn();
     const int64_t ahead = bytes_ahead<M, V>(t, step0);
     const int64_t step1 = std::min(step0 + run, t.steps);
     for (int64_t step = step0; step < step1; ++step) {
@@ -334,9 +334,9 @@ HWY_INLINE void copy_columns_of(const ColumnCopy& c) {
   MR_DCHECK(c.width == V * kLanes);
   for (int64_t s0 = 0; s0 < c.sum; s0 += kRowsAtOnce) {
     const int64_t s1 = std::min(s0 + kRowsAtOnce, c.sum);
-    prefetch_rows(c, s1, std::min(s1 + kRowsAtOnce, c.sum));
     for (int64_t p = 0; p < c.count; ++p) {
       const int64_t begin = c.even ? even_begin(c.columns, c.count, p) : p * c.width;
+      ask_behind(c, begin, s0, s1);
       auto* panel = reinterpret_cast<float*>(static_cast<uint8_t*>(c.panels) + p * c.panel_bytes);
       copy_steps<V>(panel + s0 * c.width, static_cast<const E*>(c.from) + s0 * c.stride + begin,
                     c.stride, s1 - s0, std::min(c.width, c.columns - begin));

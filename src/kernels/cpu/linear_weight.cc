@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kLeftBytes = 128
                                << 10;  // of left panels copied at a time: whole cache lines of dy
-constexpr int64_t kPanelPad = 64;      // bytes: panels a power of two apart would share cache sets
+constexpr int64_t kFloat = sizeof(float);
+constexpr int64_t kPanelPad = 64;  // bytes: panels a power of two apart would share cache sets
 constexpr int64_t kMinLeftColumns = 112;  // of a task: fewer copy more than they multiply
 
 // Steps of the column panels for `rows` rows.
@@ -141,15 +142,33 @@ class BlockTask {
   void multiply(const Product& m) const {
     const int64_t at_once = e_.parts.sum > 0 ? 1 : m.right.count;
     for (int64_t panel = 0; panel < m.right.count; panel += at_once) {
-      for (int64_t p = 0; p < m.left.count; ++p) multiply(m, p, panel, at_once);
+      const int64_t panels = std::min(at_once, m.right.count - panel);
+      for (int64_t p = 0; p < m.left.count; ++p) multiply(m, p, panel, panels);
     }
+  }
+
+  // What the tiles of left panel p ask for meanwhile: the sums that the next one adds to.
+  NextRows sums_behind(const Product& m, int64_t p, int64_t panel, int64_t panels) const {
+    if (e_.turn_steps == 0 || p + 1 == m.left.count) return {};
+    const int64_t columns = std::min(panels * kPanel, b_.k1 - b_.k0 - panel * kPanel);
+    const RowsAhead rows = {.first = reinterpret_cast<const uint8_t*>(sums_at(m.row(p + 1), panel)),
+                            .rows = m.rows(p + 1),
+                            .bytes = columns * kFloat,
+                            .stride = k_ * kFloat,
+                            .soon = true};
+    return {.x = {}, .y = {rows, panels * ceil_div(m.steps, e_.turn_steps)}};
+  }
+
+  float* sums_at(int64_t row, int64_t panel) const {
+    return a_.dw.as<float>() + (b_.group * n_ + row) * k_ + b_.k0 + panel * kPanel;
   }
 
   // dw[rows of left panel p, columns of some right panels] += left right; a last, partial one goes through `edge`, so
   // that it goes on from what is in dw as the others do.
   void multiply(const Product& m, int64_t p, int64_t panel, int64_t panels) const {
     const int64_t columns = b_.k1 - b_.k0, whole = std::min(columns / kPanel - panel, panels);
-    float* dw = a_.dw.as<float>() + (b_.group * n_ + m.row(p)) * k_ + b_.k0 + panel * kPanel;
+    float* dw = sums_at(m.row(p), panel);
+    NextRows next = sums_behind(m, p, panel, panels);
     Tile tile = {.a = m.left.data + p * m.left.bytes,
                  .b = m.right.data + panel * m.right.bytes,
                  .b_stride = m.right.bytes,
@@ -158,7 +177,8 @@ class BlockTask {
                  .c = dw,
                  .c_stride = k_,
                  .rows = m.rows(p),
-                 .add = true};
+                 .add = true,
+                 .next = next.any() ? &next : nullptr};
     if (whole > 0) e_.column_tile(tile);
     if (whole == panels) return;
     const int64_t rest = columns % kPanel;
