@@ -85,8 +85,21 @@ HWY_INLINE void add_step(__m512i (&sums)[M][V], const Weights& w, const int8_t* 
   if constexpr (kParted > 2) add_part<kBits, 3>(sums, w, r, step);
 }
 
-// The same of a block of kBits, which stands there as kStored.
-template <int kBits, int kStored, int M, int V>
+// Asks into L2 for a step's lines of P panels that are 4 KiB further on: of q6 and q4 one row waits for memory less by
+// it than by the machine's own prefetch alone (Zen 4).
+template <int kBits, int P>
+HWY_INLINE void ask_further_on(const Weights& w, int64_t step) {
+  constexpr int64_t kFurther = 4096, kStep = kRunBytes<kBits> / kSteps<kBits>;
+  HWY_UNROLL(4)
+  for (int p = 0; p < P; ++p) {
+    const uint8_t* const at = w.integers + p * w.stride + step * kStep + kFurther;
+    HWY_UNROLL(4)
+    for (int64_t line = 0; line < kStep; line += 64) __builtin_prefetch(at + line, 0, 2);
+  }
+}
+
+// The same of a block of kBits, which stands there as kStored. kFar: panels come from memory.
+template <int kBits, int kStored, bool kFar, int M, int V>
 HWY_INLINE void add_steps(__m512i (&sums)[M][V], Weights w, const int8_t* r) {
   static_assert(M <= kFew || kStored == 8);
   if constexpr (M > kFew) {
@@ -98,12 +111,15 @@ HWY_INLINE void add_steps(__m512i (&sums)[M][V], Weights w, const int8_t* r) {
     return;
   }
   for (int64_t run = 0; run < kRuns; ++run, w.integers += kRunBytes<kStored>, r += kQuantisedRun) {
-    for (int64_t step = 0; step < kSteps<kStored>; ++step) add_step<kStored>(sums, w, r, step);
+    for (int64_t step = 0; step < kSteps<kStored>; ++step) {
+      if constexpr (kFar) ask_further_on<kStored, V / 2>(w, step);
+      add_step<kStored>(sums, w, r, step);
+    }
   }
 }
 
 // c[i] (+)= M rows times a block of P panels of integers of kBits, which stand there as kStored.
-template <int kBits, int kStored, int M, int P>
+template <int kBits, int kStored, int M, int P, bool kFar = false>
 HWY_INLINE void add_block(const Rows& at, const Weights& block) {
   constexpr int V = 2 * P;
   __m512i sums[M][V];
@@ -114,7 +130,7 @@ HWY_INLINE void add_block(const Rows& at, const Weights& block) {
     HWY_UNROLL(8)
     for (int v = 0; v < V; ++v) sums[i][v] = offset;
   }
-  add_steps<kBits, kStored>(sums, block, at.rows->r + at.block * kQuantisedBlock);
+  add_steps<kBits, kStored, kFar>(sums, block, at.rows->r + at.block * kQuantisedBlock);
   // A condition for each in place of the mask makes gcc 12 keep sums in memory.
   const __mmask16 before = at.add ? 0xffff : 0;
   const int64_t c_stride = at.c_stride;
@@ -141,27 +157,27 @@ HWY_INLINE void add_block(const Rows& at, const Weights& block) {
 // --------------------------------------------------------------------------------------------- few rows
 
 // All rows of a tile x P panels from `panel` on.
-template <int kBits, int M, int P>
+template <int kBits, int M, int P, bool kFar>
 void few_rows_panels(const Tile& t, int64_t panel, AskAhead& next) {
   const uint8_t* w = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
   for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kBits>) {
     next.step();
-    add_block<kBits, kBits, M, P>({.rows = static_cast<const QuantisedRow*>(t.a),
-                                   .block = b,
-                                   .c = t.c + panel * kPanel,
-                                   .c_stride = t.c_stride,
-                                   .add = b > 0 || t.add},
-                                  {w, scales_of<kBits>(w), t.b_stride});
+    add_block<kBits, kBits, M, P, kFar>({.rows = static_cast<const QuantisedRow*>(t.a),
+                                         .block = b,
+                                         .c = t.c + panel * kPanel,
+                                         .c_stride = t.c_stride,
+                                         .add = b > 0 || t.add},
+                                        {w, scales_of<kBits>(w), t.b_stride});
   }
 }
 
-template <int kBits, int M>
+template <int kBits, int M, bool kFar = false>
 void few_rows(const Tile& t) {
   constexpr int P = panels_for(M);
   AskAhead next(t.ahead, t.panels * t.steps);
   int64_t panel = 0;
-  for (; panel + P <= t.panels; panel += P) few_rows_panels<kBits, M, P>(t, panel, next);
-  for (; panel < t.panels; ++panel) few_rows_panels<kBits, M, 1>(t, panel, next);
+  for (; panel + P <= t.panels; panel += P) few_rows_panels<kBits, M, P, kFar>(t, panel, next);
+  for (; panel < t.panels; ++panel) few_rows_panels<kBits, M, 1, kFar>(t, panel, next);
 }
 
 template <int kBits, int... M>
@@ -246,6 +262,7 @@ class ManyRows {
 
 template <int kBits>
 void vnni_tile(const Tile& t) {
+  if (t.rows == 1 && t.far) return few_rows<kBits, 1, true>(t);
   if (t.rows <= kFew) return few_rows_of<kBits>(t, std::make_integer_sequence<int, kFew>());
   ManyRows<kBits>(t).run();
 }
