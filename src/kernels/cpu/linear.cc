@@ -423,6 +423,7 @@ class RowsTask {
   // Where the sums of a piece go: to y if nothing is to be done to them.
   struct Sums {
     float* c;
+    BF16* rounded;
     int64_t stride, columns;
     bool direct;
   };
@@ -430,8 +431,11 @@ class RowsTask {
     const int64_t column = panel_at(piece.panel0) * kPanel,
                   wide = (piece.panel1 - piece.panel0) * kPanel,
                   columns = std::min(wide, p_.w.n - column);
-    if (!sums_in_y(columns)) return {place.sums, place.sums_stride, columns, false};
-    return {static_cast<float*>(p_.y.data) + piece.row0 * p_.w.n + column, p_.w.n, columns, true};
+    if (!sums_in_y(columns)) return {place.sums, nullptr, place.sums_stride, columns, false};
+    const int64_t at = piece.row0 * p_.w.n + column;
+    const bool f32 = p_.y.dtype == DType::kF32;
+    return {f32 ? static_cast<float*>(p_.y.data) + at : nullptr,
+            f32 ? nullptr : static_cast<BF16*>(p_.y.data) + at, p_.w.n, columns, true};
   }
 
   void multiply(int64_t group, const Piece& piece, const Place& place) const {
@@ -449,6 +453,7 @@ class RowsTask {
           .far = far_,
           .ahead = place.ahead,
           .next = place.next,
+          .rounded = to.rounded,
           .a_row = in_place_ ? p_.w.k * dtype_bytes(p_.x.dtype) : 4 * kRowWords});
     if (!to.direct && piece.k1 == p_.w.k)
       finish_piece(group, piece, to.columns, place.sums, place.sums_stride);
@@ -456,8 +461,8 @@ class RowsTask {
 
   // Whether nothing is to be done to the sums of so many columns, which are whole panels.
   bool sums_in_y(int64_t columns) const {
-    return p_.y.dtype == DType::kF32 && p_.bias == nullptr && p_.alpha == 1 && p_.y0 == nullptr &&
-           columns % kPanel == 0;
+    const bool kept = p_.y.dtype == DType::kF32 || (e_.rounds && p_.w.k <= e_.sum_block);
+    return kept && p_.bias == nullptr && p_.alpha == 1 && p_.y0 == nullptr && columns % kPanel == 0;
   }
 
   void finish_piece(int64_t group, const Piece& piece, int64_t columns, const float* sums,

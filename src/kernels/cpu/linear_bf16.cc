@@ -49,6 +49,19 @@ HWY_INLINE void put(float* c, int64_t stride, const __m512 (&sums)[M][V]) {
   }
 }
 
+template <int M, int V>
+HWY_INLINE void put_rounded(BF16* c, int64_t stride, const __m512 (&sums)[M][V]) {
+  HWY_UNROLL(16)
+  for (int i = 0; i < M; ++i, c += stride) {
+    asm("" : "+r"(c));
+    HWY_UNROLL(4)
+    for (int v = 0; v < V; v += 2) {
+      const __m512bh both = _mm512_cvtne2ps_pbh(sums[i][v + 1], sums[i][v]);
+      _mm512_storeu_si512(c + v * kLanes, reinterpret_cast<__m512i>(both));
+    }
+  }
+}
+
 // Of the panel at b, or of what is asked for behind it.
 HWY_INLINE void ask_for_step(const Tile& t, const uint8_t* b, int64_t step) {
   const uint8_t* from =
@@ -104,6 +117,10 @@ HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
       if constexpr (kAhead) ask_for_step(t, b, step + kStepsAhead);
       add_step<M, V, kColumns>(a, b, t.b_stride, step, sums);
     }
+  }
+  if constexpr (!kColumns) {
+    if (t.rounded != nullptr)
+      return put_rounded<M, V>(t.rounded + panel * kPanel, t.c_stride, sums);
   }
   t.add ? put<M, V, true>(c, t.c_stride, sums) : put<M, V, false>(c, t.c_stride, sums);
 }
@@ -246,6 +263,7 @@ constexpr LinearEngine kEngine = {.tile_rows = kTileRows,
                                   .ahead_rows = 3,
                                   .ahead_streams = 1,
                                   .turn_steps = NextRows::kSteps,
+                                  .rounds = true,
                                   .copy_rows = copy_rows,
                                   .copy_right = copy_columns<2>,
                                   .copy_left = copy_columns<1>,

@@ -56,6 +56,7 @@ struct Tile {
   bool far = false;  // the pack comes from memory
   Ahead ahead = {};
   NextRows* next = nullptr;  // or null; of an engine with turn_steps
+  BF16* rounded = nullptr;   // out in place of c, of an engine that rounds, and of the whole sum
   // A block of the sum that comes in parts, of one panel: the chain goes on from here unless the block begins, and
   // back to here unless it ends. [rows][32]
   float* chain = nullptr;
@@ -140,6 +141,7 @@ struct LinearEngine {
   int64_t turn_steps;     // of a tile between two turns of Tile::next; 0: none heeds it
   bool in_place =
       false;  // row_tile heeds Tile::a_row: rows of bf16 on cache lines, of whole lines, are not copied
+  bool rounds = false;  // row_tile heeds Tile::rounded
   PanelParts parts = {};
   StreamedTiles streamed = {};
   void (*copy_rows)(const RowCopy&);
