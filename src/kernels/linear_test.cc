@@ -91,6 +91,32 @@ TEST(Linear, ForwardMatchesReference) {
   });
 }
 
+// Sums are the same whatever they are written as, by tiles or from scratch: whole panels and a partial one, one block
+// of the sum or two, few rows of many panels, a pack that comes from memory.
+TEST(Linear, ARoundedResultIsTheF32OneRounded) {
+  for_each_isa([](Isa cap) {
+    for (const auto& [most, n, k] : {LinearShape{29, 32, 1},
+                                     {29, 160, 65},
+                                     {29, 296, 1024},
+                                     {29, 288, 1025},
+                                     {16, 2080, 1024}}) {
+      Rig rig;
+      const Tensor x = rig.normal({most, k}, DType::kBF16, 1);
+      const PackedMatrix packed =
+          pack(rig, rig.normal({n, k}, DType::kF32, 2), DType::kBF16, 1, n, k, false);
+      const Tensor exact = rig.zeros({most, n}, DType::kF32);
+      linear_forward(rig.ctx, {.y = exact, .x = x, .w = packed, .bias = {}});
+      const Tensor want = rig.copy_as(exact, DType::kBF16);
+      for (int64_t rows = 1; rows <= most; rows += rows < 15 ? 1 : most - 15) {
+        SCOPED_TRACE(fmt::format("{} rows={} n={} k={}", isa_name(cap), rows, n, k));
+        const Tensor y = rig.normal({rows, n}, DType::kBF16, 3);  // overwritten
+        linear_forward(rig.ctx, {.y = y, .x = x.rows(0, rows), .w = packed, .bias = {}});
+        EXPECT_SAME_BITS(y, want.rows(0, rows));
+      }
+    }
+  });
+}
+
 // Every third panel, and the last; what stands between stays as it was.
 TEST(Linear, SomePanelsAreTheBitsOfAll) {
   for_each_isa([](Isa cap) {

@@ -163,6 +163,7 @@ class RowsTask {
         in_place_(reads_in_place(p, e)) {
     const int64_t tiles = e.parts.sum > 0 ? kMaxRowTiles : kMaxTilesAtOnce;
     MR_CHECK(tiles * e.tile_rows * kRowWords * 4 <= kRowsBytes && e.parts.sum <= kMaxPartSum);
+    MR_CHECK(!e.rounds || (e.parts.sum == 0 && e.streamed.rows == 0));
   }
 
   void run(const Block& b, const Scratch& scratch) const {

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/linear_pairs.h"
+
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq,fma,avx2,bmi,bmi2")
 
 namespace moraine::cpu {
@@ -53,12 +55,7 @@ HWY_INLINE void for_dots(const ColumnCopy& c, const F& f) {
 
 // Rows s and s + 1 become step s / 2: word j is element j of the second above element j of the first.
 void copy_right(const ColumnCopy& c) {
-  alignas(64) static constexpr uint16_t kZip[2][32] = {
-      {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
-       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},
-      {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
-       24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
-  const __m512i low = _mm512_load_si512(kZip[0]), high = _mm512_load_si512(kZip[1]);
+  const __m512i low = _mm512_load_si512(kPairs[0]), high = _mm512_load_si512(kPairs[1]);
   for_dots(c, [&](int64_t s0, int64_t p) {
     const PanelColumns columns = panel_columns(c, p);
     const __mmask32 mask = _bzhi_u32(0xffffffffu, static_cast<unsigned>(columns.count));

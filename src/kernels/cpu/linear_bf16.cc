@@ -14,6 +14,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
+#include "kernels/cpu/linear_pairs.h"
+
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,avx2,bmi,bmi2")
 
 namespace moraine::cpu {
@@ -53,7 +56,7 @@ template <int M, int V>
 HWY_INLINE void put_rounded(BF16* c, int64_t stride, const __m512 (&sums)[M][V]) {
   HWY_UNROLL(16)
   for (int i = 0; i < M; ++i, c += stride) {
-    asm("" : "+r"(c));
+    asm("" : "+r"(c));  // as above
     HWY_UNROLL(4)
     for (int v = 0; v < V; v += 2) {
       const __m512bh both = _mm512_cvtne2ps_pbh(sums[i][v + 1], sums[i][v]);
@@ -93,7 +96,8 @@ template <int M, int V, bool kColumns, bool kAhead = false>
 HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
   const uint32_t* a = static_cast<const uint32_t*>(t.a);
   const uint8_t* b = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
-  float* c = t.c + panel * kPanel;
+  float* c = t.rounded != nullptr ? nullptr : t.c + panel * kPanel;
+  MR_DCHECK(t.rounded == nullptr || !t.add);
   if (t.add) {  // old sums arrive while the new ones are made
     float* row = c;
     HWY_UNROLL(16)
@@ -190,17 +194,12 @@ void copy_rows(const RowCopy& r) {
 template <int V>
 HWY_INLINE void copy_steps(uint32_t* to, const uint16_t* from, int64_t stride, int64_t rows,
                            __mmask32 mask) {
-  alignas(64) static constexpr uint16_t kZip[2][32] = {
-      {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
-       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},
-      {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
-       24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
   for (int64_t s = 0; s < rows; s += 2, from += 2 * stride, to += V * kLanes) {
     const __m512i lower = _mm512_maskz_loadu_epi16(mask, from);
     const __m512i upper = _mm512_maskz_loadu_epi16(s + 1 < rows ? mask : 0, from + stride);
     HWY_UNROLL(2)
     for (int v = 0; v < V; ++v) {
-      const __m512i zip = _mm512_load_si512(kZip[v]);
+      const __m512i zip = _mm512_load_si512(kPairs[v]);
       _mm512_storeu_si512(to + v * kLanes, _mm512_permutex2var_epi16(lower, zip, upper));
     }
   }
@@ -211,6 +210,7 @@ template <int V>
 void copy_columns(const ColumnCopy& c) {
   constexpr int64_t kRowsAtOnce = 16;  // few open rows, and cache lines written in runs of 8
   const uint16_t* rows = static_cast<const uint16_t*>(c.from);
+  MR_DCHECK(c.width == V * kLanes);
   for (int64_t s0 = 0; s0 < c.sum; s0 += kRowsAtOnce) {
     const int64_t s1 = std::min(s0 + kRowsAtOnce, c.sum);
     for (int64_t p = 0; p < c.count; ++p) {

@@ -34,8 +34,8 @@ constexpr int64_t kRowWords =
 constexpr int64_t kMaxTileRows = 32;  // of any engine
 constexpr int64_t kMaxPartSum = 128;  // 16 KiB of a panel in f32: half of the smallest L1
 
-// Rows that a later tile takes from x and writes to y, asked for between the steps of this one: in one run they would
-// hold it up, and a store that finds its line does not hold up the stores behind it.
+// Rows that a later tile takes from x and writes to y, or of dw, to which it adds, asked for between the steps of
+// this one: in one run they would hold it up, and a store that finds its line does not hold up the stores behind it.
 struct NextRows {
   static constexpr int64_t kSteps = 16;  // of float engines between two turns
   AskRows x, y;
@@ -56,7 +56,8 @@ struct Tile {
   bool far = false;  // the pack comes from memory
   Ahead ahead = {};
   NextRows* next = nullptr;  // or null; of an engine with turn_steps
-  BF16* rounded = nullptr;   // out in place of c, of an engine that rounds, and of the whole sum
+  // Of an engine that rounds, and of the whole sum: out, and c, whose stride it has, is null. Or null.
+  BF16* rounded = nullptr;
   // A block of the sum that comes in parts, of one panel: the chain goes on from here unless the block begins, and
   // back to here unless it ends. [rows][32]
   float* chain = nullptr;
@@ -141,7 +142,8 @@ struct LinearEngine {
   int64_t turn_steps;     // of a tile between two turns of Tile::next; 0: none heeds it
   bool in_place =
       false;  // row_tile heeds Tile::a_row: rows of bf16 on cache lines, of whole lines, are not copied
-  bool rounds = false;  // row_tile heeds Tile::rounded
+  bool rounds =
+      false;  // row_tile heeds Tile::rounded; not of an engine with parts or streamed tiles
   PanelParts parts = {};
   StreamedTiles streamed = {};
   void (*copy_rows)(const RowCopy&);
@@ -153,7 +155,8 @@ struct LinearEngine {
 };
 
 // Asks into L2 for a panel's columns, from `column` on, of the rows that a copy comes to 32 rows behind [s0, s1): runs
-// of a few lines per row are too short for the machine to foresee. All panels at once gained nothing (Zen 4).
+// of a few lines per row are too short for the machine to foresee. All panels at once gained nothing (Zen 4). Nothing
+// is asked for of the first 32 rows, nor of a line that the panel's last columns reach into.
 [[gnu::always_inline]] inline void ask_behind(const ColumnCopy& c, int64_t column, int64_t s0,
                                               int64_t s1) {
   constexpr int64_t kLine = 64, kBehind = 32;

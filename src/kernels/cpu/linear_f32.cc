@@ -162,7 +162,7 @@ HWY_INLINE void tile_part(const Tile& t, int64_t first) {
     for (int v = 0; v < V; ++v) sums[i][v] = hn::Zero(df);
   }
   if (!t.begins) get<M, V>(chain, sums);
-  // Column panels are short, and lie nearly side by side: they need not be asked for.
+  // Column panels are short, and lie nearly side by side: one distance does for all their steps.
   const bool whole = (kColumns || steps_ahead(M) == 0) && t.next == nullptr;
   const int64_t run = whole ? t.steps : NextRows::kSteps;
   for (int64_t step0 = 0; step0 < t.steps; step0 += run) {

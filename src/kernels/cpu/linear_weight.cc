@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kLeftBytes = 128
                                << 10;  // of left panels copied at a time: whole cache lines of dy
 constexpr int64_t kFloat = sizeof(float);
+constexpr int64_t kSoonBytes = 32 << 10;  // more sums of a left panel are asked for into L2
 constexpr int64_t kPanelPad = 64;  // bytes: panels a power of two apart would share cache sets
 constexpr int64_t kMinLeftColumns = 112;  // of a task: fewer copy more than they multiply
 
@@ -155,7 +156,7 @@ class BlockTask {
                             .rows = m.rows(p + 1),
                             .bytes = columns * kFloat,
                             .stride = k_ * kFloat,
-                            .soon = true};
+                            .soon = m.rows(p + 1) * columns * kFloat <= kSoonBytes};
     return {.x = {}, .y = {rows, panels * ceil_div(m.steps, e_.turn_steps)}};
   }
 
