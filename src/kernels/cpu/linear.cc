@@ -421,7 +421,7 @@ class RowsTask {
     NextRows* next = nullptr;
   };
 
-  // Where the sums of a piece go: to y if nothing is to be done to them.
+  // Where the sums of a piece go: to y, as c or as `rounded`, if the tile can leave them there as they are to be.
   struct Sums {
     float* c;
     BF16* rounded;
@@ -460,7 +460,7 @@ class RowsTask {
       finish_piece(group, piece, to.columns, place.sums, place.sums_stride);
   }
 
-  // Whether nothing is to be done to the sums of so many columns, which are whole panels.
+  // Whether nothing is to be done to the sums of so many columns, which are whole panels, or rounding by the tile.
   bool sums_in_y(int64_t columns) const {
     const bool kept = p_.y.dtype == DType::kF32 || (e_.rounds && p_.w.k <= e_.sum_block);
     return kept && p_.bias == nullptr && p_.alpha == 1 && p_.y0 == nullptr && columns % kPanel == 0;

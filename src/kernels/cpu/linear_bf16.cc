@@ -46,12 +46,14 @@ HWY_INLINE void put(float* c, int64_t stride, const __m512 (&sums)[M][V]) {
     asm("" : "+r"(c));  // else gcc makes the addresses of all rows first, and keeps them in memory
     HWY_UNROLL(8)
     for (int v = 0; v < V; ++v) {
-      const __m512 old = kAdd ? _mm512_loadu_ps(c + v * kLanes) : _mm512_setzero_ps();
-      _mm512_storeu_ps(c + v * kLanes, kAdd ? _mm512_add_ps(old, sums[i][v]) : sums[i][v]);
+      __m512 sum = sums[i][v];
+      if constexpr (kAdd) sum = _mm512_add_ps(_mm512_loadu_ps(c + v * kLanes), sum);
+      _mm512_storeu_ps(c + v * kLanes, sum);
     }
   }
 }
 
+// Whole sums as bf16; as finish() rounds them.
 template <int M, int V>
 HWY_INLINE void put_rounded(BF16* c, int64_t stride, const __m512 (&sums)[M][V]) {
   HWY_UNROLL(16)
