@@ -1,6 +1,7 @@
 // Argument checks, costs and backend choice for dense products. No arithmetic here.
 #include "kernels/linear.h"
 
+#include "kernels/ceil_div.h"
 #include "kernels/check_tensor.h"
 #include "kernels/dispatch.h"
 #include "kernels/gpu/linear.h"
@@ -158,6 +159,8 @@ void pack_quantised(Context& ctx, const PackMatrix& a) {
   MR_CHECK(!a.transpose, "quantised packs are for forward products");
   check_dtype(a.w, "w", DType::kF32);
   check_tensor(a.importance, "importance", DType::kF32, {p.groups, p.k}, true);
+  check_tensor(a.scales, "scales", DType::kF32, {p.groups * p.n, ceil_div(p.k, kQuantisedBlock)},
+               true);
   OpTimer timer(ctx.profile, "pack_matrix", 0, static_cast<double>(a.w.bytes() + packed_bytes(p)));
   const int64_t panels = (p.n + kPackPanel - 1) / kPackPanel;
   ctx.pool->parallel_for(p.groups * panels, [&](int64_t task, int) {

@@ -4,30 +4,15 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/ceil_div.h"
+#include "kernels/cpu/rounding.h"
 #include "kernels/quantised.h"
-#include "kernels/round_to_even.h"
 
 namespace moraine {
 namespace {
 
 constexpr int64_t kBlock = kQuantisedBlock;
 constexpr float kLeast = 0x1p-100f;  // blocks that are smaller count as zero
-constexpr int kLanes = 16;  // sums are kept apart by lane: the same bits however they are compiled
-
-// A block of a column: its weights, zeros behind the end of the row, and how much each counts.
-struct Column {
-  float w[kBlock], importance[kBlock];
-};
-
-float nearest_within(float value, float least, float most) {
-  return round_to_even(std::min(std::max(value, least), most));
-}
-
-float added(const float (&lanes)[kLanes]) {
-  float sum = 0;
-  for (const float lane : lanes) sum += lane;
-  return sum;
-}
 
 // The least bf16 number from `value` on; value > 0.
 float bf16_from(float value) {
@@ -36,42 +21,8 @@ float bf16_from(float value) {
   return to_float(rounded);
 }
 
-// Sums of importance * w * q and importance * q * q for q = round_to_even(w * inverse).
-struct Fit {
-  float wq, qq;
-};
-template <int kBits>
-Fit fit_of(const Column& c, float inverse) {
-  float wq[kLanes] = {}, qq[kLanes] = {};
-  for (int64_t i = 0; i < kBlock; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const float w = c.w[i + lane];
-      const float q = nearest_within(w * inverse, -kWeightOffset<kBits>, kWeightOffset<kBits> - 1);
-      const float weighted = c.importance[i + lane] * q;
-      wq[lane] += weighted * w;
-      qq[lane] += weighted * q;
-    }
-  }
-  return {added(wq), added(qq)};
-}
-
-// The scale of least weighted error among candidates around the one that gives the largest weight the least integer.
-template <int kBits>
-float choose_scale(const Column& c, float largest) {
-  float best = 0, best_gain = -1;
-  for (int candidate = -9; candidate <= 9; ++candidate) {
-    const float inverse = -(kWeightOffset<kBits> + 0.1f * static_cast<float>(candidate)) / largest;
-    const Fit fit = fit_of<kBits>(c, inverse);
-    // With the best scale for these integers, wq / qq, squares of errors are less by wq^2 / qq.
-    if (!(fit.qq > 0) || fit.wq * fit.wq <= best_gain * fit.qq) continue;
-    best = fit.wq / fit.qq;
-    best_gain = fit.wq * fit.wq / fit.qq;
-  }
-  return to_float(to_bf16(best));
-}
-
 // The weight of largest size, or a NaN; the first one of several.
-float largest_of(const Column& c) {
+float largest_of(const WeightBlock& c) {
   float largest = 0;
   for (const float w : c.w) {
     if (!std::isfinite(w)) return std::numeric_limits<float>::quiet_NaN();
@@ -99,17 +50,13 @@ void put_integer(int stored, int64_t i, int64_t j, uint8_t* block) {
   high = static_cast<uint8_t>(four < 4 ? bits : high | bits);
 }
 
-// Of 6 or 4 bits.
+// Of 6 or 4 bits, column j of a panel.
 template <int kBits>
-void put_few_bits(const Column& c, int64_t j, uint8_t* block) {
-  const float largest = largest_of(c);
-  float scale = std::isnan(largest) ? largest : 0;
-  if (std::abs(largest) >= kLeast) scale = choose_scale<kBits>(c, largest);
+void put_few_bits(const float (&w)[kBlock], float scale, int64_t j, uint8_t* block) {
   put_scale<kBits>(scale, j, block);
   const bool counts = std::abs(scale) > 0;  // no: nothing that counts, or NaN
   for (int64_t i = 0; i < kBlock; ++i) {
-    const float q =
-        nearest_within(c.w[i] * (1 / scale), -kWeightOffset<kBits>, kWeightOffset<kBits> - 1);
+    const float q = nearest_integer<kBits>(w[i] * (1 / scale));
     put_integer<kBits>((counts ? static_cast<int>(q) : 0) + kWeightOffset<kBits>, i, j, block);
   }
 }
@@ -135,34 +82,52 @@ void put_q8(const float (&w)[kBlock], int64_t j, uint8_t* block) {
   uint8_t bytes[kBlock];
   for (int64_t i = 0; i < kBlock; ++i) {
     const float value = inverse == 0 ? 0 : w[i] * inverse;  // 0, not NaN, where the scale is NaN
-    bytes[i] = static_cast<uint8_t>(static_cast<int>(nearest_within(value, -127, 127)) + 128);
+    bytes[i] = static_cast<uint8_t>(
+        static_cast<int>(round_to_even(std::min(std::max(value, -127.0f), 127.0f))) + 128);
   }
   for (int64_t i = 0; i < kBlock; i += 4) std::memcpy(block + i * kPackPanel + 4 * j, bytes + i, 4);
 }
 
+// Row n of a group, block `at` of it; zeros behind the last row.
+WeightBlock block_of(const PackMatrix& a, int64_t group, int64_t n, int64_t at) {
+  const PackedMatrix& p = a.packed;
+  const int64_t k = at * kBlock, here = std::min(kBlock, p.k - k);
+  WeightBlock b;
+  std::fill_n(b.w, kBlock, 0.0f);
+  if (n < p.n) std::copy_n(a.w.as<float>() + (group * p.n + n) * p.k + k, here, b.w);
+  std::fill_n(b.importance, kBlock, a.importance.empty() ? 1.0f : 0.0f);
+  if (!a.importance.empty())
+    std::copy_n(a.importance.as<float>() + group * p.k + k, here, b.importance);
+  return b;
+}
+
 }  // namespace
+
+float choose_scale(WeightFormat format, const WeightBlock& block) {
+  const float largest = largest_of(block);
+  if (std::isnan(largest)) return largest;
+  if (std::abs(largest) < kLeast) return 0;
+  return cpu::best_scale(block, largest, 1 << (integer_bits(format) - 1));
+}
 
 void quantise_panel(const PackMatrix& a, int64_t group, int64_t panel) {
   const PackedMatrix& p = a.packed;
-  const int64_t panels = (p.n + kPackPanel - 1) / kPackPanel;
+  const int64_t panels = ceil_div(p.n, kPackPanel), blocks = ceil_div(p.k, kBlock);
   uint8_t* block = static_cast<uint8_t*>(p.data) +
                    (group * panels + panel) * quantised_bytes(p.format, 1, 1, p.k);
-  for (int64_t k = 0; k < p.k; k += kBlock, block += quantised_block_bytes(p.format)) {
-    const int64_t here = std::min(kBlock, p.k - k);
+  for (int64_t at = 0; at < blocks; ++at, block += quantised_block_bytes(p.format)) {
     for (int64_t j = 0; j < kPackPanel; ++j) {
-      Column column;
-      std::fill_n(column.w, kBlock, 0.0f);
       const int64_t n = panel * kPackPanel + j;
-      if (n < p.n) std::copy_n(a.w.as<float>() + (group * p.n + n) * p.k + k, here, column.w);
+      const WeightBlock b = block_of(a, group, n, at);
       if (p.format == WeightFormat::kQ8) {
-        put_q8(column.w, j, block);
+        put_q8(b.w, j, block);
         continue;
       }
-      std::fill_n(column.importance, kBlock, a.importance.empty() ? 1.0f : 0.0f);
-      if (!a.importance.empty())
-        std::copy_n(a.importance.as<float>() + group * p.k + k, here, column.importance);
-      p.format == WeightFormat::kQ6 ? put_few_bits<6>(column, j, block)
-                                    : put_few_bits<4>(column, j, block);
+      const bool given = !a.scales.empty() && n < p.n;
+      const float scale =
+          given ? a.scales.as<float>()[(group * p.n + n) * blocks + at] : choose_scale(p.format, b);
+      p.format == WeightFormat::kQ6 ? put_few_bits<6>(b.w, scale, j, block)
+                                    : put_few_bits<4>(b.w, scale, j, block);
     }
   }
 }

@@ -20,7 +20,8 @@
 // Rows:     a block of x that holds a NaN or an infinity makes its sums NaN; one below 2^-100 counts as zero.
 // Errors:   of a row: each r is off by at most step / 2, that is 1/254 of the largest |x| of its block.
 // Scales:   q8: the largest |w| / 127, rounded up to bf16. q6, q4: that of 19 candidates whose weighted squares of
-//           errors are least: sum_k importance[k] * (w - scale q)^2; without importance all count alike.
+//           errors are least: sum_k importance[k] * (w - scale q)^2; without importance all count alike. Or given, with
+//           weights that kernels/error_feedback.h has made multiples of them.
 // Source:   block formats as in ggml. Runs of 64 because a dot of AMX's int8 tiles is as long; blocks of two of them
 //           because storing a block's sums and adding them costs as much there as two dots: products of 64 rows and
 //           more take three quarters of the time that they take with blocks of 64.
@@ -30,6 +31,7 @@
 #include <string_view>
 
 #include "kernels/linear.h"
+#include "kernels/round_to_even.h"
 
 namespace moraine {
 
@@ -85,6 +87,23 @@ struct QuantisedStep {
   float inverse;  // 0: all r are 0
 };
 QuantisedStep quantised_step(float largest);  // largest |x|, or NaN
+
+// A block of a row: its weights, zeros behind the end of the row, and how much a square of each one's error counts.
+struct WeightBlock {
+  float w[kQuantisedBlock], importance[kQuantisedBlock];
+};
+
+// Of q6 or q4: the scale as it is stored; 0 for a block that counts as zero, NaN for one that is not finite.
+float choose_scale(WeightFormat format, const WeightBlock& block);
+
+// The integer nearest to `value`, a weight over its scale.
+template <int kBits>
+float nearest_integer(float value) {
+  constexpr float kLeast = -kWeightOffset<kBits>, kMost = kWeightOffset<kBits> - 1;
+  const float from =
+      value < kLeast ? kLeast : value;  // no std::max: its references keep loops scalar
+  return round_to_even(from > kMost ? kMost : from);
+}
 
 // Panel `panel` of group `group` of a.packed from a.w (pack_matrix calls it for each). Not transposed; w is f32.
 // Weights that are not finite make the scale of their block NaN.
