@@ -25,7 +25,7 @@ checkpoint: base tensor comm
 model: base tensor kernels comm parallel checkpoint
 optim: base tensor kernels
 machine: base tensor kernels
-eval: base comm tokenizer model
+eval: base kernels comm tokenizer model
 infer: base kernels comm tokenizer parallel model
 server: base comm tokenizer grammar chat parallel checkpoint model infer
 plan: base tensor kernels parallel model machine

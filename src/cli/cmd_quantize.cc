@@ -3,13 +3,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pool.h"
+#include "base/resident.h"
 #include "cli/commands.h"
 #include "cli/comparison.h"
 #include "cli/flags.h"
 #include "cli/progress.h"
 #include "cli/quantize_text.h"
 #include "cli/text_windows.h"
-#include "eval/activation_squares.h"
+#include "eval/weight_calibration.h"
 #include "infer/page_pool.h"
 #include "model/loaded_model.h"
 #include "model/model_directory.h"
@@ -22,6 +23,7 @@ namespace {
 
 // What is refused unless told: KL divergence from the model in bf16, nats a token.
 constexpr double kMostKlQ8 = 0.02, kMostKlQ4 = 0.1;
+constexpr int64_t kMomentsShare = 4;  // of the memory that is free a quarter, for moments of inputs
 
 struct QuantizeFlags {
   std::string from, out, type = "bf16", reference, attention, down, head;
@@ -141,19 +143,6 @@ LoadOptions reference_options(const QuantizeFlags& f) {
   return load;
 }
 
-ActivationSquares calibrate(LoadedModel& model, const TokenWindows& text) {
-  ActivationSquares squares(model.config());
-  ProgressLine progress("calibrate");
-  const int64_t total = predicted_tokens(text.calibration);
-  int64_t done = 0;
-  for (const std::vector<int32_t>& ids : text.calibration) {
-    squares.add({model.ctx(), model.model()}, std::span<const int32_t>(ids).first(ids.size() - 1));
-    done += static_cast<int64_t>(ids.size()) - 1;
-    progress.update(done, total, "tokens");
-  }
-  return squares;
-}
-
 // The weights to pack. One that is packed already gives the rounded weights of its packs.
 class Weights {
  public:
@@ -199,28 +188,52 @@ PackedToWrite packed_of(const QuantizeFlags& f, const Weights& weights) {
   return model;
 }
 
-// `squares`: null: all inputs count alike.
+// Of the matrices of layers that are packed in 6 or 4 bits, and of the head.
+std::unique_ptr<WeightCalibration> calibrate(const QuantizeFlags& f, const Weights& weights,
+                                             LoadedModel& model, const TokenWindows& text) {
+  std::vector<PackSource> sources = few_bit_sources(packed_of(f, weights));
+  std::erase_if(sources, [](const PackSource& source) { return source.layer < 0; });
+  auto line = std::make_shared<std::unique_ptr<ProgressLine>>();
+  const auto progress = [line](int64_t part, int64_t parts, int64_t done, int64_t total) {
+    if (*line == nullptr)
+      *line = std::make_unique<ProgressLine>(
+          parts == 1 ? "calibrate" : fmt::format("calibrate {}/{}", part + 1, parts));
+    (*line)->update(done, total, "tokens");
+    if (done == total) line->reset();
+  };
+  return std::make_unique<WeightCalibration>(
+      EvalModel{model.ctx(), model.model()},
+      WeightCalibration::Options{.windows = text.calibration,
+                                 .sources = std::move(sources),
+                                 .bytes = available_memory_bytes() / kMomentsShare,
+                                 .progress = progress});
+}
+
+// `calibration`: null: all inputs count alike.
 void write(const QuantizeFlags& f, const Weights& weights, const std::string& out,
-           const ActivationSquares* squares) {
+           WeightCalibration* calibration) {
   Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());
   Arena arena(Arena::Mode::kReal);
   Context ctx = make_context(Backend::kCpu, pool, arena);
   ProgressLine progress("quantize");
   PackedToWrite model = packed_of(f, weights);
   model.progress = [&](int64_t done, int64_t total) { progress.update(done, total, "B"); };
-  if (squares != nullptr) {
-    model.importance = [squares](const PackSource& source) {
-      return squares->importance(source.layer, *source.served);
+  if (calibration != nullptr) {
+    model.importance = [calibration](const PackSource& source) {
+      return source.layer < 0 ? calibration->head_squares() : std::vector<float>();
+    };
+    model.feedback = [calibration](const PackSource& source, int64_t group) {
+      return source.layer < 0 ? Tensor() : calibration->factor(source, group);
     };
   }
   write_packed_model(ctx, posix_file_system(), out, model);
 }
 
-void print_coverage(const ActivationSquares& squares) {
-  const ActivationSquares::Coverage c = squares.coverage();
+void print_coverage(const WeightCalibration& calibration) {
+  const InputMoments::Coverage c = calibration.coverage();
   if (c.all == 0) return;
   say("calibrated on {} tokens: {} of {} experts had {} rows or more, the least {}\n",
-      squares.tokens(), c.enough, c.all, kEnoughRows, c.fewest);
+      calibration.tokens(), c.enough, c.all, kEnoughRows, c.fewest);
 }
 
 void report(const QuantizeFlags& f, LoadedModel& reference, const TokenWindows& text,
@@ -263,10 +276,13 @@ void quantise(QuantizeFlags& f, const Weights& weights) {
   weights.verify();
   const std::unique_ptr<LoadedModel> reference = LoadedModel::open(computes, reference_options(f));
   if (f.text.inputs.empty()) text = sample_quantize_text(f.text, computes, *reference);
-  const ActivationSquares squares = calibrate(*reference, text);
-  if (!text.calibration.empty()) print_coverage(squares);
   const std::string unchecked = f.unchecked();
-  write(f, weights, unchecked, text.calibration.empty() ? nullptr : &squares);
+  {
+    std::unique_ptr<WeightCalibration> calibration;
+    if (!text.calibration.empty()) calibration = calibrate(f, weights, *reference, text);
+    if (calibration != nullptr) print_coverage(*calibration);
+    write(f, weights, unchecked, calibration.get());
+  }
   report(f, *reference, text, unchecked);
   fs.rename(unchecked, f.out);
 }

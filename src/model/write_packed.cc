@@ -5,7 +5,10 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/ceil_div.h"
 #include "kernels/elementwise.h"
+#include "kernels/error_feedback.h"
+#include "kernels/quantised.h"
 #include "model/write_model.h"
 
 namespace moraine {
@@ -17,6 +20,10 @@ const PackType& type_of(const PackedToWrite& model, const PackSource& source) {
   const PackType* another =
       source.served ? model.matrix[static_cast<size_t>(*source.served)] : nullptr;
   return another != nullptr ? *another : type_of_pack(model.type, source);
+}
+
+bool has_few_bits(WeightFormat format) {
+  return format == WeightFormat::kQ6 || format == WeightFormat::kQ4;
 }
 
 // The bytes of one pack, from the first to the last.
@@ -33,8 +40,8 @@ class PackStream {
     given_ += bytes;
     copy(bytes, static_cast<uint8_t*>(out));
     if (given_ < pack_file_bytes(shape_)) return;
-    rows_ = std::vector<float>();  // the next pack has its own
-    piece_ = std::vector<uint8_t>();
+    rows_ = errors_ = scales_ = std::vector<float>();  // the next pack has its own
+    piece_ = scratch_ = std::vector<uint8_t>();
   }
 
  private:
@@ -73,17 +80,40 @@ class PackStream {
     piece.n = count;
     piece_.resize(static_cast<size_t>(packed_bytes(piece)));
     piece.data = piece_.data();
-    pack_matrix(
-        ctx_,
-        {.packed = piece, .w = rows, .transpose = false, .importance = importance_of(row_ / n)});
+    const Tensor scales = feed_back(rows);
+    pack_matrix(ctx_, {.packed = piece,
+                       .w = rows,
+                       .transpose = false,
+                       .importance = importance_of(row_ / n),
+                       .scales = scales});
     row_ += count;
     return true;
   }
 
+  // Rows of one group become multiples of the scales that are returned; or are left as they are, without any.
+  Tensor feed_back(const Tensor& rows) {
+    if (!model_.feedback || !has_few_bits(shape_.format)) return {};
+    if (row_ % source_.n == 0) factor_ = model_.feedback(source_, row_ / source_.n);
+    if (factor_.empty()) return {};
+    const int64_t count = rows.dims[0], blocks = ceil_div(source_.k, kQuantisedBlock);
+    errors_.resize(static_cast<size_t>(rows.count()));
+    scales_.resize(static_cast<size_t>(count * blocks));
+    scratch_.resize(static_cast<size_t>(feedback_scratch_bytes()));
+    const Tensor scales = make_tensor(scales_.data(), DType::kF32, {count, blocks});
+    feed_back_errors(
+        ctx_, {.w = rows,
+               .scales = scales,
+               .factor = factor_,
+               .format = shape_.format,
+               .errors = make_tensor(errors_.data(), DType::kF32, {rows.count()}),
+               .scratch = make_tensor(scratch_.data(), DType::kU8, {feedback_scratch_bytes()})});
+    return scales;
+  }
+
   // Of one group, or empty.
   Tensor importance_of(int64_t group) {
-    const bool chosen = shape_.format == WeightFormat::kQ6 || shape_.format == WeightFormat::kQ4;
-    if (row_ == 0 && chosen && model_.importance) importance_ = model_.importance(source_);
+    if (row_ == 0 && has_few_bits(shape_.format) && model_.importance)
+      importance_ = model_.importance(source_);
     if (importance_.empty()) return {};
     const int64_t k = source_.k;
     MR_CHECK(static_cast<int64_t>(importance_.size()) == source_.groups * k, "%zu of %ld",
@@ -96,8 +126,9 @@ class PackStream {
   const PackSource source_;
   const PackedMatrix shape_;
   int64_t row_ = 0, given_ = 0;
-  std::vector<float> rows_, importance_;
-  std::vector<uint8_t> piece_;
+  Tensor factor_;  // of the group that row_ is in
+  std::vector<float> rows_, importance_, errors_, scales_;
+  std::vector<uint8_t> piece_, scratch_;
   size_t piece_at_ = 0;
 };
 
@@ -141,6 +172,16 @@ DirectoryContent content_of(const PackedToWrite& model,
 }
 
 }  // namespace
+
+std::vector<PackSource> few_bit_sources(const PackedToWrite& model) {
+  std::vector<PackSource> sources;
+  for (PackSource& source : pack_sources(model.config, build_parameters(model.config))) {
+    if (has_few_bits(type_of(model, source).format)) sources.push_back(std::move(source));
+  }
+  std::sort(sources.begin(), sources.end(),
+            [](const PackSource& a, const PackSource& b) { return a.name < b.name; });
+  return sources;
+}
 
 void check_packed_room(FileSystem& fs, const std::string& directory, const PackedToWrite& model) {
   check_room(fs, directory, content_of(model, [](const PackSource&) { return TensorBytes(); }));

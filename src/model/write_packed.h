@@ -2,8 +2,10 @@
 //
 // Made whole or not at all, as WriteModel does it, with the same errors; and kCorrupt for a weight that would be
 // quantised and is not finite.
-// Memory: one piece of a pack, as f32 rows and packed: 48 MiB, or 32 rows if these are more.
-// Cost:   reads every weight once; packing is memory-bound, so the disk is what takes the time.
+// Memory: one piece of a pack, as f32 rows and packed: 48 MiB, or 32 rows if these are more; 32 MiB more where errors
+//         are fed back.
+// Cost:   reads every weight once; packing is memory-bound, so the disk is what takes the time. Of errors that are fed
+//         back k / 2 multiply-adds for each weight.
 #pragma once
 
 #include <array>
@@ -27,10 +29,16 @@ struct PackedToWrite {
   std::array<const PackType*, kServedMatrices> matrix = {};
   int64_t step = 0;  // of the checkpoint that the weights are from
   std::span<const CheckpointFile> language_files;
-  // [groups * k], how much errors of a pack of 4 bits count (kernels/linear.h, PackMatrix); empty: all alike.
+  // Of packs of 6 and 4 bits, each in turn: [groups * k], how much errors count (kernels/linear.h, PackMatrix); empty:
+  // all alike.
   std::function<std::vector<float>(const PackSource&)> importance = {};
+  // Of the same: what errors of a group's weights are fed back with (kernels/error_feedback.h), valid until the next
+  // call; empty: each weight is rounded alone.
+  std::function<Tensor(const PackSource&, int64_t group)> feedback = {};
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes
 };
+// What packs of 6 and 4 bits are made of, in the order in which they are written.
+std::vector<PackSource> few_bit_sources(const PackedToWrite& model);
 // kIo if the disk has no room for it.
 void check_packed_room(FileSystem& fs, const std::string& directory, const PackedToWrite& model);
 void write_packed_model(Context& ctx, FileSystem& fs, const std::string& directory,
