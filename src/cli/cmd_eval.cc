@@ -349,8 +349,8 @@ void compare(const EvalFlags& f, const ModelDirectory& directory) {
        .context = context,
        .tokens_max = f.tokens_max,
        .input = f.input});
-  const std::unique_ptr<LoadedModel> first = open_model(f, reference, context, context),
-                                     other = open_model(f, directory, context, context);
+  const std::unique_ptr<LoadedModel> first = open_model(f, reference, kObservedRows, context),
+                                     other = open_model(f, directory, kObservedRows, context);
   const Comparison result = compare_models(*first, *other, windows);
   fmt::print("{}", f.json ? json_text(comparison_json(result)) + "\n" : comparison_text(result));
 }

@@ -24,10 +24,11 @@ Comparison compare_models(LoadedModel& reference, LoadedModel& other,
   ModelComparison comparison({reference.ctx(), reference.model()}, {other.ctx(), other.model()});
   ProgressLine progress("compare");
   const int64_t total = predicted_tokens(windows);
+  const int64_t rows = std::min(reference.model().options().tokens, other.model().options().tokens);
   int64_t done = 0;
-  for (const std::vector<int32_t>& ids : windows) {
-    comparison.add(ids);
-    done += static_cast<int64_t>(ids.size()) - 1;
+  for (const auto& pass : divide_windows(windows, rows)) {
+    comparison.add(pass);
+    for (const std::span<const int32_t> ids : pass) done += static_cast<int64_t>(ids.size()) - 1;
     progress.update(done, total, "tokens");
   }
   return comparison.finish();

@@ -1,11 +1,11 @@
-// Compare: both passes over a window, then rows of logits in blocks.
+// Compare: both passes over some windows, then rows of logits in blocks.
 #include "eval/compare.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "base/error.h"
-#include "eval/observed_pass.h"
 #include "model/forward_observer.h"
 #include "model/head.h"
 
@@ -88,15 +88,21 @@ ModelComparison::ModelComparison(const EvalModel& reference, const EvalModel& ot
   }
 }
 
-void ModelComparison::add(std::span<const int32_t> ids) {
-  if (ids.size() < 2) return;
-  check_ids(reference_.model, ids.last(1));
-  const std::span<const int32_t> read = ids.first(ids.size() - 1);  // the last is only predicted
-  const int64_t T = static_cast<int64_t>(read.size()), V = reference_.model.config().vocab_size;
+void ModelComparison::add(Documents documents) {
+  std::vector<std::span<const int32_t>> read;  // the last token of each is only predicted
+  std::vector<int32_t> target;
+  for (const std::span<const int32_t> ids : documents) {
+    MR_CHECK(ids.size() >= 2);
+    check_ids(reference_.model, ids.last(1));
+    read.push_back(ids.first(ids.size() - 1));
+    target.insert(target.end(), ids.begin() + 1, ids.end());
+  }
+  if (read.empty()) return;
+  const int64_t T = static_cast<int64_t>(target.size()), V = reference_.model.config().vocab_size;
   Routes routes, other_routes;
   const Tensor x = observed_pass(reference_, read, routes),
                other_x = observed_pass(other_, read, other_routes);
-  std::vector<Row> rows(read.size());
+  std::vector<Row> rows(target.size());
   for (int64_t begin = 0; begin < T; begin += kHeadRows) {
     const int64_t end = std::min(begin + kHeadRows, T);
     const Tensor p = reference_.model.logits(reference_.ctx, x.rows(begin, end)),
@@ -106,7 +112,7 @@ void ModelComparison::add(std::span<const int32_t> ids) {
     };
     reference_.ctx.pool->parallel_for(end - begin, [&](int64_t i, int) {
       const auto t = static_cast<size_t>(begin + i);
-      rows[t] = compare_rows(row(p, i), row(q, i), ids[t + 1]);
+      rows[t] = compare_rows(row(p, i), row(q, i), target[t]);
     });
   }
   for (const Row& row : rows) {
@@ -116,7 +122,7 @@ void ModelComparison::add(std::span<const int32_t> ids) {
     sums_.agreement += row.agrees ? 1 : 0;
   }
   sums_.tokens += T;
-  add_flips(routes, other_routes, read.size(), sums_.flips);
+  add_flips(routes, other_routes, target.size(), sums_.flips);
 }
 
 Comparison ModelComparison::finish() const {

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "eval/window_batch.h"
+#include "eval/observed_pass.h"
 
 namespace moraine {
 
@@ -34,9 +34,10 @@ class ModelComparison {
   // Errors: kInvalidArgument if the vocabularies or the layers differ.
   ModelComparison(const EvalModel& reference, const EvalModel& other);
 
-  // Compares the predictions of ids[1..]: one document, at most the rows of either model.
-  // Errors: kInvalidArgument for ids outside the vocabulary.
-  void add(std::span<const int32_t> ids);
+  // Compares the predictions of ids[1..] of each document, which has two tokens at least; all but their last tokens are
+  // at most the rows of either model. Errors: kInvalidArgument for ids outside the vocabulary.
+  void add(Documents documents);
+  void add(std::span<const int32_t> ids) { add(Documents(&ids, 1)); }
   Comparison finish() const;
 
  private:
