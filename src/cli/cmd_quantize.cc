@@ -103,14 +103,20 @@ void check_is_heeded(const QuantizeFlags& f, const Flags& flags) {
 
 void check_same_model(const ModelConfig& model, const ModelConfig& reference,
                       const std::string& path) {
-  const auto parameters = [](const ModelConfig& c) { return build_parameters(c).total_count; };
-  if (model.vocab_size == reference.vocab_size && model.layers == reference.layers &&
-      model.experts == reference.experts && parameters(model) == parameters(reference))
-    return;
+  const auto sources = [](const ModelConfig& c) { return pack_sources(c, build_parameters(c)); };
+  const std::vector<PackSource> wanted = sources(model), found = sources(reference);
+  const auto text = [](const PackSource& s) {
+    return fmt::format("{} [{}, {}, {}]", s.name, s.groups, s.n, s.k);
+  };
+  const auto [want, got] =
+      std::mismatch(wanted.begin(), wanted.end(), found.begin(), found.end(),
+                    [&](const PackSource& a, const PackSource& b) { return text(a) == text(b); });
+  if (want == wanted.end() && got == found.end()) return;
   throw_error(Code::kInvalidArgument,
-              "quantize --reference {}: it has {} parameters in {} layers, the model {} in {}; "
-              "wanted another form of the same model",
-              path, parameters(reference), reference.layers, parameters(model), model.layers);
+              "quantize --reference {}: it has {} where the model has {}; wanted another form of "
+              "the same model",
+              path, got == found.end() ? "nothing" : text(*got),
+              want == wanted.end() ? "nothing" : text(*want));
 }
 
 // What is reported is the loss against bf16: packs of integers have losses of their own.
@@ -128,12 +134,17 @@ void check_reference_is_whole(const ModelDirectory& reference, const std::string
   }
 }
 
+// In whole windows.
+int64_t rows_at_once(const QuantizeFlags& f) {
+  return std::max<int64_t>(1, kObservedRows / f.text.context) * f.text.context;
+}
+
 // Of the model that is packed, or its stand-in, to compute with: in bf16.
 LoadOptions reference_options(const QuantizeFlags& f) {
   LoadOptions load;
   load.dtype = "bf16";
   load.threads = f.threads;
-  load.tokens = f.text.context;
+  load.tokens = rows_at_once(f);
   load.positions = f.text.context;
   const int64_t pages = f.text.context / kPageRows + 2;
   load.cache = {.pages = kSamplesAtOnce * pages, .segments = kSamplesAtOnce};
@@ -188,11 +199,9 @@ PackedToWrite packed_of(const QuantizeFlags& f, const Weights& weights) {
   return model;
 }
 
-// Of the matrices of layers that are packed in 6 or 4 bits, and of the head.
+// Of the matrices that are packed in 6 or 4 bits.
 std::unique_ptr<WeightCalibration> calibrate(const QuantizeFlags& f, const Weights& weights,
                                              LoadedModel& model, const TokenWindows& text) {
-  std::vector<PackSource> sources = few_bit_sources(packed_of(f, weights));
-  std::erase_if(sources, [](const PackSource& source) { return source.layer < 0; });
   auto line = std::make_shared<std::unique_ptr<ProgressLine>>();
   const auto progress = [line](int64_t part, int64_t parts, int64_t done, int64_t total) {
     if (*line == nullptr)
@@ -204,7 +213,7 @@ std::unique_ptr<WeightCalibration> calibrate(const QuantizeFlags& f, const Weigh
   return std::make_unique<WeightCalibration>(
       EvalModel{model.ctx(), model.model()},
       WeightCalibration::Options{.windows = text.calibration,
-                                 .sources = std::move(sources),
+                                 .sources = few_bit_sources(packed_of(f, weights)),
                                  .bytes = available_memory_bytes() / kMomentsShare,
                                  .progress = progress});
 }
@@ -219,11 +228,8 @@ void write(const QuantizeFlags& f, const Weights& weights, const std::string& ou
   PackedToWrite model = packed_of(f, weights);
   model.progress = [&](int64_t done, int64_t total) { progress.update(done, total, "B"); };
   if (calibration != nullptr) {
-    model.importance = [calibration](const PackSource& source) {
-      return source.layer < 0 ? calibration->head_squares() : std::vector<float>();
-    };
     model.feedback = [calibration](const PackSource& source, int64_t group) {
-      return source.layer < 0 ? Tensor() : calibration->factor(source, group);
+      return calibration->factor(source, group);
     };
   }
   write_packed_model(ctx, posix_file_system(), out, model);
@@ -241,7 +247,7 @@ void report(const QuantizeFlags& f, LoadedModel& reference, const TokenWindows& 
   FileSystem& fs = posix_file_system();
   LoadOptions load;
   load.threads = f.threads;
-  load.tokens = f.text.context;
+  load.tokens = rows_at_once(f);
   load.positions = f.text.context;
   const std::unique_ptr<LoadedModel> other =
       LoadedModel::open(ModelDirectory::open(fs, unchecked), load);

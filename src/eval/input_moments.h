@@ -1,50 +1,58 @@
 // InputMoments: what the inputs of a model's products are like on given text: how large, and how they go together.
 //
-// What weights of 6 and 4 bits are calibrated with. Of each group (expert) of a watched matrix the sums of x x^T over
-// its rows (kernels/error_feedback.h); of the head, which is an embedding as well, the mean squares alone. A group that
-// fewer than kEnoughRows reach takes those of all groups.
+// What weights of 6 and 4 bits are calibrated with: of each group (expert) of the watched matrices the sums of x x^T
+// over its rows (kernels/error_feedback.h).
 //
-//   InputMoments moments(model.config(), sources);      // some of pack_sources(...)
-//   moments.add({ctx, model}, ids);                     // as often as there is text
-//   moments.of(0, expert)                               // of sources[0]: [k, k]
+//   InputMoments moments(model.config(), {{source, 0, source.groups}});
+//   moments.add({ctx, model}, documents);               // as often as there is text
+//   moments.of(source, expert)                          // [k, k]
 //
-// Memory: 4 groups k^2 bytes of each source, and as much as one group of the largest.
-// Order:  rows in order: the same bits for any number of threads, and whatever else is watched.
-// Cost:   2 T k^2 flops beside those of the pass.
+// Memory: 4 k^2 bytes of each watched group.
+// Order:  rows in order, sums in f32 over those of a pass: the same bits for any number of threads, and whatever else
+//         is watched.
+// Cost:   beside the pass 2 k^2 flops for each row of a watched group; and each pass that reaches the group reads and
+//         writes its moments once, which takes longer where it gives the group fewer than about 64 rows.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "eval/window_batch.h"
+#include "eval/observed_pass.h"
 #include "model/forward_observer.h"
 #include "model/pack_source.h"
 
 namespace moraine {
 
-constexpr int64_t kEnoughRows = 16;  // that reach an expert, for it to be calibrated by itself
+constexpr int64_t kEnoughRows = 16;  // that reach an expert, for it to count as covered
+
+// Groups [begin, end) of a matrix that is served (PackSource::served).
+struct WatchedGroups {
+  PackSource source;
+  int64_t begin = 0, end = 0;
+
+  bool has(const PackSource& of, int64_t group) const {
+    return source.name == of.name && begin <= group && group < end;
+  }
+};
 
 class InputMoments : public ForwardObserver {
  public:
-  // Sources that are served (PackSource::served), of layers: not the head.
-  InputMoments(const ModelConfig& config, std::span<const PackSource> sources);
-  ~InputMoments() override;
+  InputMoments(const ModelConfig& config, std::span<const WatchedGroups> watched);
 
-  static int64_t bytes(const PackSource& source);
+  static int64_t group_bytes(const PackSource& source) { return 4 * source.k * source.k; }
 
-  // One document, at most the model's rows. Errors: kInvalidArgument for ids outside the vocabulary.
-  void add(const EvalModel& model, std::span<const int32_t> ids);
+  // Documents of at most the model's rows together. Errors: those of observed_pass.
+  void add(const EvalModel& model, Documents documents);
 
   struct Moments {
     Tensor sums;       // [k, k] f32
     int64_t rows = 0;  // that they are of
   };
-  // Valid until the next call.
-  Moments of(int64_t source, int64_t group);
+  // Of a watched group.
+  Moments of(const PackSource& source, int64_t group) const;
 
-  std::vector<float> head_squares() const;  // means, [D]; all 1 where nothing was seen
   int64_t tokens() const { return tokens_; }
   // Experts with enough rows, of all experts of all layers; (0, 0): dense.
   struct Coverage {
@@ -59,20 +67,17 @@ class InputMoments : public ForwardObserver {
 
  private:
   struct Sums {
-    PackSource source;
+    WatchedGroups watched;
     Tensor moments;             // [groups, k, k]
     std::vector<int64_t> rows;  // of each group
   };
-  void add_head(const Tensor& x, int64_t rows);
 
   bool dense_;
   Context* ctx_ = nullptr;  // of the pass that is shown
   int64_t tokens_ = 0;
-  std::vector<double> head_;                       // sums of squares
   std::vector<std::vector<int64_t>> expert_rows_;  // of each layer's experts
-  std::unique_ptr<Arena> arena_;
+  Arena arena_;
   std::vector<Sums> sums_;
-  std::vector<float> pooled_;  // of all groups
 };
 
 }  // namespace moraine

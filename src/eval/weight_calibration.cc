@@ -1,35 +1,35 @@
-// WeightCalibration: sources are divided once, in order.
+// WeightCalibration: groups are divided once, in order.
 #include "eval/weight_calibration.h"
 
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/error.h"
+#include "kernels/elementwise.h"
 #include "kernels/error_feedback.h"
 
 namespace moraine {
 namespace {
 
-// As many at a time as fit, at least one; one part without sources, which sees the head.
-std::vector<std::vector<PackSource>> divide(const std::vector<PackSource>& sources, int64_t bytes) {
-  std::vector<std::vector<PackSource>> parts(1);
-  int64_t taken = 0;
+using Part = std::vector<WatchedGroups>;
+
+// As many at a time as fit, at least one; without sources one part, which counts rows.
+std::vector<Part> divide(const std::vector<PackSource>& sources, int64_t bytes) {
+  std::vector<Part> parts(1);
+  int64_t left = bytes;
   for (const PackSource& source : sources) {
-    const int64_t more = InputMoments::bytes(source);
-    if (!parts.back().empty() && taken + more > bytes) {
-      parts.emplace_back();
-      taken = 0;
+    const int64_t each = InputMoments::group_bytes(source);
+    for (int64_t begin = 0, end; begin < source.groups; begin = end) {
+      if (left < each && !parts.back().empty()) {
+        parts.emplace_back();
+        left = bytes;
+      }
+      end = std::min(source.groups, begin + std::max<int64_t>(1, left / each));
+      parts.back().push_back({source, begin, end});
+      left -= (end - begin) * each;
     }
-    parts.back().push_back(source);
-    taken += more;
   }
   return parts;
-}
-
-// -1: not among them.
-int64_t place_of(const std::vector<PackSource>& sources, const std::string& name) {
-  const auto found = std::find_if(sources.begin(), sources.end(),
-                                  [&](const PackSource& s) { return s.name == name; });
-  return found == sources.end() ? -1 : found - sources.begin();
 }
 
 }  // namespace
@@ -47,24 +47,30 @@ void WeightCalibration::read(int64_t part) {
   moments_ =
       std::make_unique<InputMoments>(model_.model.config(), parts_[static_cast<size_t>(part)]);
   part_ = part;
-  int64_t total = 0, done = 0;
+  int64_t total = 0;
   for (const std::vector<int32_t>& ids : options_.windows)
     total += std::max<int64_t>(0, static_cast<int64_t>(ids.size()) - 1);
-  for (const std::vector<int32_t>& ids : options_.windows) {
-    if (ids.empty()) continue;
-    moments_->add(model_, std::span<const int32_t>(ids).first(ids.size() - 1));
-    done += static_cast<int64_t>(ids.size()) - 1;
-    if (options_.progress) options_.progress(part, parts(), done, total);
+  for (auto& pass : divide_windows(options_.windows, model_.model.options().tokens)) {
+    for (std::span<const int32_t>& ids : pass) ids = ids.first(ids.size() - 1);
+    moments_->add(model_, pass);
+    if (options_.progress) options_.progress(part, parts(), moments_->tokens(), total);
   }
 }
 
 Tensor WeightCalibration::factor(const PackSource& source, int64_t group) {
-  int64_t part = 0;
-  while (part < parts() && place_of(parts_[static_cast<size_t>(part)], source.name) < 0) ++part;
-  MR_CHECK(part < parts(), "%s is not to be calibrated", source.name.c_str());
-  if (part != part_) read(part);
-  const int64_t place = place_of(parts_[static_cast<size_t>(part)], source.name);
-  const InputMoments::Moments moments = moments_->of(place, group);
+  const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& groups) {
+    return std::any_of(groups.begin(), groups.end(),
+                       [&](const WatchedGroups& w) { return w.has(source, group); });
+  });
+  MR_CHECK(part != parts_.end(), "%s is not to be calibrated", source.name.c_str());
+  if (part - parts_.begin() != part_) read(part - parts_.begin());
+  const InputMoments::Moments moments = moments_->of(source, group);
+  if (!all_finite(model_.ctx, moments.sums)) {
+    throw_error(Code::kCorrupt,
+                "calibrate {}: its inputs are infinite or NaN on this text; look at the model with "
+                "`moraine eval perplexity`, or pack without calibration",
+                source.name);
+  }
   const int64_t count = feedback_factor_count(source.k);
   factor_.resize(static_cast<size_t>(count));
   const Tensor factor = make_tensor(factor_.data(), DType::kF32, {count});

@@ -19,6 +19,8 @@ constexpr int64_t kRowsAtOnce = 32;  // of a task
 constexpr double kUnseen =
     0x1p-20;  // mean square of an input that was never seen, over that of all
 
+constexpr double kLeastShrinkage = 0x1p-14;  // far above what f32 loses of a pivot
+
 // A block of inputs of a factor.
 struct Slab {
   int64_t begin, width;  // inputs [begin, begin + width)
@@ -104,7 +106,8 @@ double shrinkage(Context& ctx, const Correlations& c) {
   if (!(off_diagonal > 0)) return 1;
   const double k = static_cast<double>(c.k), rows = static_cast<double>(c.rows);
   const double above = (1 - 2 / k) * (off_diagonal + k) + k * k;
-  return std::min(1.0, above / ((rows + 1 - 2 / k) * off_diagonal));
+  const double rho = above / ((rows + 1 - 2 / k) * off_diagonal);
+  return std::min(1.0, std::max({rho, kLeastShrinkage, k * 0x1p-24}));
 }
 
 void fill_slab(Context& ctx, const Correlations& c, float kept, const Slab& slab) {
@@ -113,13 +116,13 @@ void fill_slab(Context& ctx, const Correlations& c, float kept, const Slab& slab
     float* row = slab.row(j);
     for (int64_t i = 0; i < slab.width; ++i) {
       const int64_t input = slab.begin + i;
-      row[i] = input == j ? 1 : kept * c.at(j, input);
+      row[i] = input < j ? kept * c.at(j, input) : input == j ? 1.0f : 0.0f;
     }
   });
 }
 
-// The block on the diagonal: what is below it of L L^T becomes L. No pivot of a sound one is below rho, the least
-// eigenvalue.
+// The block on the diagonal: what is below it of L L^T becomes L. No pivot is below rho, the least eigenvalue, but for
+// what was rounded, of which rho keeps well clear.
 void factor_diagonal(const Slab& slab, float rho) {
   const int64_t width = slab.width;
   std::vector<float> column(static_cast<size_t>(width));
@@ -127,7 +130,6 @@ void factor_diagonal(const Slab& slab, float rho) {
     float* pivot_row = slab.data + i * width;
     const float pivot = std::sqrt(std::max(pivot_row[i], rho));
     pivot_row[i] = pivot;
-    std::fill(pivot_row + i + 1, pivot_row + width, 0.0f);
     for (int64_t j = i + 1; j < width; ++j) {
       float* row = slab.data + j * width;
       row[i] /= pivot;
@@ -247,7 +249,8 @@ int64_t feedback_scratch_bytes() {
 
 double make_feedback_factor(Context& ctx, const FeedbackFactor& a) {
   MR_CHECK(ctx.backend == Backend::kCpu, "the host quantises");
-  MR_CHECK(a.moments.rank == 2 && a.rows >= 0, "moments have rank %d", a.moments.rank);
+  MR_CHECK(a.moments.rank == 2, "moments have rank %d", a.moments.rank);
+  MR_CHECK(a.rows >= 0, "%ld rows", static_cast<long>(a.rows));
   const int64_t k = a.moments.dims[0], blocks = ceil_div(k, kSlabInputs);
   check_tensor(a.moments, "moments", DType::kF32, {k, k});
   check_tensor(a.factor, "factor", DType::kF32, {feedback_factor_count(k)});
@@ -278,8 +281,7 @@ double make_feedback_factor(Context& ctx, const FeedbackFactor& a) {
 
 void feed_back_errors(Context& ctx, const FeedBackErrors& a) {
   MR_CHECK(ctx.backend == Backend::kCpu, "the host quantises");
-  MR_CHECK(a.format == WeightFormat::kQ6 || a.format == WeightFormat::kQ4, "format is %s",
-           weight_format_name(a.format));
+  MR_CHECK(has_few_bits(a.format), "format is %s", weight_format_name(a.format));
   MR_CHECK(a.w.rank == 2, "w has rank %d", a.w.rank);
   const int64_t n = a.w.dims[0], k = a.w.dims[1], blocks = ceil_div(k, kSlabInputs);
   check_dtype(a.w, "w", DType::kF32);

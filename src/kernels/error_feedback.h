@@ -7,9 +7,10 @@
 //   rounding from the last input to the first: u[i] = w[i] + sum_{j > i} e[j] F[j,i], v[i] = scale * nearest(u[i] /
 //            scale); the scale of a block is chosen (kernels/quantised.h) for the u of its inputs without errors
 //            within the block, squares of errors weighted by D
-//   shrink   correlations C of the inputs become (1 - rho) C + rho I, rho = min(1, ((1 - 2/k) tr C^2 + k^2) /
-//            ((T + 1 - 2/k) (tr C^2 - k))): few rows say little about how inputs go together, and rho = 1 leaves
-//            rounding to the nearest, weighted by the mean squares
+//   shrink   correlations C of the inputs become (1 - rho) C + rho I, rho = ((1 - 2/k) tr C^2 + k^2) / ((T + 1 - 2/k)
+//            (tr C^2 - k)), from max(2^-14, k 2^-24) to 1: few rows say little about how inputs go together, and
+//            rho = 1 leaves rounding to the nearest, weighted by the mean squares; below the least, inputs that depend
+//            on each other would ask more of f32 than it has
 //
 // Shapes: k inputs, T rows seen, n rows of weights, B = ceil(k / 128) blocks of b inputs, the last of fewer.
 // Types:  f32; tr C^2 in double. An input that was never seen counts as 2^-20 of the mean; if none was, all alike.
@@ -36,9 +37,10 @@ int64_t feedback_factor_count(int64_t k);
 int64_t feedback_scratch_bytes();
 
 struct FeedbackFactor {
-  Tensor factor;   // [feedback_factor_count(k)] f32 out
-  Tensor moments;  // [k, k] f32: sums over the rows, finite
-  int64_t rows;    // T
+  Tensor factor;  // [feedback_factor_count(k)] f32 out
+  Tensor
+      moments;   // [k, k] f32: sums over the rows, finite; those on and below the diagonal are read
+  int64_t rows;  // T
   Tensor scratch;  // [feedback_scratch_bytes()] u8
 };
 // Returns rho.

@@ -158,7 +158,6 @@ void pack_quantised(Context& ctx, const PackMatrix& a) {
   if (ctx.backend == Backend::kGpu) refuse_gpu("pack_matrix of quantised weights");
   MR_CHECK(!a.transpose, "quantised packs are for forward products");
   check_dtype(a.w, "w", DType::kF32);
-  check_tensor(a.importance, "importance", DType::kF32, {p.groups, p.k}, true);
   check_tensor(a.scales, "scales", DType::kF32, {p.groups * p.n, ceil_div(p.k, kQuantisedBlock)},
                true);
   OpTimer timer(ctx.profile, "pack_matrix", 0, static_cast<double>(a.w.bytes() + packed_bytes(p)));

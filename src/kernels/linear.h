@@ -62,8 +62,6 @@ struct PackMatrix {
   PackedMatrix packed;  // out: logical [G, n, k]
   Tensor w;  // [G*n, k], or [G*k, n] if transpose; f32 (ref: f64 too), rounded to packed.dtype
   bool transpose;  // pack the transpose of each group's matrix; plain packs only
-  Tensor importance =
-      {};  // [G, k] f32 or empty: how much a square of an error in input k counts; for q6 and q4
   // [G*n, ceil(k / 128)] f32 or empty: the scales of blocks, as bf16 holds them, which are else chosen; for q6 and q4.
   Tensor scales = {};
   // out: [G, k, n], the transposes, by the same reads; no data: not made. Both together are for later, and large ones

@@ -95,9 +95,7 @@ WeightBlock block_of(const PackMatrix& a, int64_t group, int64_t n, int64_t at) 
   WeightBlock b;
   std::fill_n(b.w, kBlock, 0.0f);
   if (n < p.n) std::copy_n(a.w.as<float>() + (group * p.n + n) * p.k + k, here, b.w);
-  std::fill_n(b.importance, kBlock, a.importance.empty() ? 1.0f : 0.0f);
-  if (!a.importance.empty())
-    std::copy_n(a.importance.as<float>() + group * p.k + k, here, b.importance);
+  std::fill_n(b.importance, kBlock, 1.0f);
   return b;
 }
 

@@ -19,9 +19,9 @@
 //           of threads, and on every Isa that has fma, and every GPU (kernels/gpu/linear_quantised.h).
 // Rows:     a block of x that holds a NaN or an infinity makes its sums NaN; one below 2^-100 counts as zero.
 // Errors:   of a row: each r is off by at most step / 2, that is 1/254 of the largest |x| of its block.
-// Scales:   q8: the largest |w| / 127, rounded up to bf16. q6, q4: that of 19 candidates whose weighted squares of
-//           errors are least: sum_k importance[k] * (w - scale q)^2; without importance all count alike. Or given, with
-//           weights that kernels/error_feedback.h has made multiples of them.
+// Scales:   q8: the largest |w| / 127, rounded up to bf16. q6, q4: that of 19 candidates whose squares of errors are
+//           least: sum_k importance[k] * (w - scale q)^2, here all alike; or given, with weights that
+//           kernels/error_feedback.h has made multiples of them.
 // Source:   block formats as in ggml. Runs of 64 because a dot of AMX's int8 tiles is as long; blocks of two of them
 //           because storing a block's sums and adding them costs as much there as two dots: products of 64 rows and
 //           more take three quarters of the time that they take with blocks of 64.
@@ -71,6 +71,10 @@ int stored_integer(const uint8_t* run, int64_t four, int64_t at) {
 
 // 8, 6 or 4. A plain format is the caller's bug, here and below.
 int integer_bits(WeightFormat format);
+// 6 or 4 bits: integers that scales and errors are chosen for with care. Of any format.
+constexpr bool has_few_bits(WeightFormat format) {
+  return format == WeightFormat::kQ6 || format == WeightFormat::kQ4;
+}
 
 // Of a block of a panel, weights and scales.
 int64_t quantised_block_bytes(WeightFormat format);

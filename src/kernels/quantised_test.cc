@@ -35,9 +35,9 @@ PackedMatrix shape_of(WeightFormat format, DType dtype, int64_t groups, int64_t 
   return {.dtype = dtype, .groups = groups, .n = n, .k = k, .format = format};
 }
 
-PackedMatrix pack(Rig& rig, const Tensor& w, PackedMatrix shape, const Tensor& importance = {}) {
+PackedMatrix pack(Rig& rig, const Tensor& w, PackedMatrix shape) {
   shape.data = rig.zeros({packed_bytes(shape) + 64}, DType::kU8).data;
-  pack_matrix(rig.ctx, {.packed = shape, .w = w, .transpose = false, .importance = importance});
+  pack_matrix(rig.ctx, {.packed = shape, .w = w, .transpose = false});
   return shape;
 }
 
@@ -149,28 +149,6 @@ TEST(Quantised, FewBitsLoseLessThanTheScaleOfTheLargest) {
     EXPECT_LT(lost, 0.95 * plain);
     EXPECT_LT(std::sqrt(lost / static_cast<double>(w.count())), few.error);
   }
-}
-
-TEST(Quantised, ImportanceMovesTheError) {
-  Rig rig;
-  const Tensor w = rig.normal({32, kQuantisedBlock}, DType::kF32, 4),
-               importance = rig.zeros({1, kQuantisedBlock}, DType::kF32);
-  for (int64_t i = 0; i < kQuantisedBlock; ++i)
-    importance.as<float>()[i] = i % 8 == 0 ? 1.0f : 0.01f;
-  const PackedMatrix shape = shape_of(WeightFormat::kQ4, DType::kBF16, 1, 32, kQuantisedBlock);
-  const PackedMatrix plain = pack(rig, w, shape), weighted = pack(rig, w, shape, importance);
-  const auto error = [&](const PackedMatrix& packed) {
-    double sum = 0;
-    for (int64_t j = 0; j < 32; ++j) {
-      const std::vector<float> row = row_of(packed, 0, j);
-      for (int64_t i = 0; i < kQuantisedBlock; i += 8) {
-        const float d = row[static_cast<size_t>(i)] - w.as<float>()[j * kQuantisedBlock + i];
-        sum += static_cast<double>(d * d);
-      }
-    }
-    return sum;
-  };
-  EXPECT_LT(error(weighted), 0.8 * error(plain));
 }
 
 TEST(Quantised, BlocksWithoutSizeAndBlocksThatAreNotFinite) {

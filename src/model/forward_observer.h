@@ -12,9 +12,10 @@
 
 namespace moraine {
 
-// The weights that a served model may have quantised.
-enum class ServedMatrix : uint8_t { kQkv, kOutput, kGateUp, kDown, kHead };
-constexpr int kServedMatrices = 5;
+// The weights that a served model may have quantised. kEmbedding: rows of tokens, where the head has too few bits to be
+// both.
+enum class ServedMatrix : uint8_t { kQkv, kOutput, kGateUp, kDown, kHead, kEmbedding };
+constexpr int kServedMatrices = 6;
 
 class ForwardObserver {
  public:

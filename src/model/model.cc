@@ -180,7 +180,7 @@ void Model::embed(Context& ctx, const Batch& batch, const Activations& acts) {
     embedding_forward(ctx, {.x = acts.embedded, .table = weights_.embedding, .token = batch.token});
   } else {
     embedding_packed_forward(
-        ctx, {.x = acts.embedded, .table = weights_.head.forward, .token = batch.token});
+        ctx, {.x = acts.embedded, .table = weights_.token_rows, .token = batch.token});
   }
   const Boundary& first = acts.below(0);
   residual_norm_forward(ctx, {.r_out = first.r,

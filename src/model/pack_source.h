@@ -29,5 +29,7 @@ struct PackSource {
 
 // All of a model, layer by layer, the tied head last.
 std::vector<PackSource> pack_sources(const ModelConfig& config, const ParameterTable& table);
+// The rows of the head once more, as a packed model may have them for its tokens.
+PackSource embedding_source(const ModelConfig& config, const ParameterTable& table);
 
 }  // namespace moraine

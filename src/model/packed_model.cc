@@ -19,6 +19,7 @@ constexpr PackType kPackTypes[] = {{"f32", WeightFormat::kPlain, DType::kF32},
                                    {"q6", WeightFormat::kQ6, DType::kBF16},
                                    {"q4", WeightFormat::kQ4, DType::kBF16}};
 
+constexpr const char* kEmbeddingKey = "packs.model.embed_tokens.embedding";
 constexpr int64_t kReadAheadBytes = int64_t{8} << 20;  // between two looks at whether to stop
 
 std::string value_of(const Checkpoint& checkpoint, const std::string& key) {
@@ -49,15 +50,18 @@ const PackType* find_pack_type(std::string_view name) {
   return found == std::end(kPackTypes) ? nullptr : found;
 }
 
+bool wants_embedding(const PackType& head) { return has_few_bits(head.format); }
+
 // Attention's projections are few and what they lose is lost for all positions; an error of a second matrix goes into
-// the residual stream as it is. The router and the convolutions are small, and what they decide cannot be undone.
+// the residual stream as it is, one of a token's row into all of it. The router and the convolutions are small, and
+// what they decide cannot be undone.
 const PackType& type_of_pack(const PackType& model, const PackSource& source) {
   if (model.format == WeightFormat::kPlain) return model;
   if (!source.served) return *find_pack_type("bf16");
   const ServedMatrix matrix = *source.served;
   if (model.format == WeightFormat::kQ8 || matrix == ServedMatrix::kGateUp) return model;
-  const bool attention = matrix == ServedMatrix::kQkv || matrix == ServedMatrix::kOutput;
-  return *find_pack_type(attention ? "q8" : "q6");
+  const bool few = matrix == ServedMatrix::kDown || matrix == ServedMatrix::kHead;
+  return *find_pack_type(few ? "q6" : "q8");
 }
 
 std::string pack_type_names() {
@@ -90,6 +94,7 @@ bool is_packed(const Checkpoint& checkpoint) {
 }
 
 const char* packed_layout(const std::map<std::string, std::string>& values) {
+  if (values.contains(kEmbeddingKey)) return "3";
   for (const auto& [key, text] : values) {
     const PackType* type = key.starts_with(kPackPrefix) ? find_type_in(text) : nullptr;
     if (type != nullptr && type->format != WeightFormat::kPlain) return "2";
@@ -116,6 +121,10 @@ PackedModel::PackedModel(FileSystem& fs, const std::string& directory, const Mod
       table_(build_parameters(config)),
       sources_(pack_sources(config, table_)) {
   for (const PackSource& source : sources_) whole(source);
+  if (checkpoint_.info().values.contains(kEmbeddingKey)) {
+    embedding_ = embedding_source(config, table_);
+    whole(*embedding_);
+  }
   check_names();
 }
 
@@ -227,6 +236,7 @@ void PackedModel::read_elements(int64_t begin, const Tensor& out) const {
 
 void PackedModel::read_ahead(std::vector<PackSource> sources) {
   MR_CHECK(!reader_.joinable());
+  if (embedding_) sources.push_back(*embedding_);
   reader_ = start_thread("read a packed model ahead", [this, sources = std::move(sources)] {
     for (const PackSource& source : sources) {
       const PackedMatrix held = pack(source);

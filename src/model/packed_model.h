@@ -15,6 +15,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -39,9 +40,12 @@ struct PackType {
   DType compute;  // of the rows that it multiplies
 };
 const PackType* find_pack_type(std::string_view name);  // null: there is none
-// That a manifest's values ask for: "2" if any pack has integers, which share a scale by 128 (in "1" by 64), else "1".
+// That a manifest's values ask for: "3" with rows for tokens of their own, else "2" if any pack has integers, which
+// share a scale by 128 (in "1" by 64), else "1".
 const char* packed_layout(const std::map<std::string, std::string>& values);
 std::string pack_type_names();  // "f32, bf16, q8, q6, q4"
+// Whether tokens have rows of their own beside such a head: one of few bits is not good enough for both.
+bool wants_embedding(const PackType& head);
 // What one pack of a model of type `model` is.
 const PackType& type_of_pack(const PackType& model, const PackSource& source);
 
@@ -67,6 +71,9 @@ class PackedModel {
   DType compute_dtype() const { return type_->compute; }
   // The groups that are held, in the mapping: read-only, although PackedMatrix cannot say so.
   PackedMatrix pack(const PackSource& source) const;
+  // Rows of tokens that are not those of the head, likewise.
+  bool has_embedding() const { return embedding_.has_value(); }
+  PackedMatrix embedding() const { return pack(*embedding_); }
   // Of a table with all experts or some, [total_count - matrix_count] f32.
   void read_vectors(const ParameterTable& table, const Tensor& vectors) const;
   // There is no pack of integers (kInvalidArgument, with the first one's name).
@@ -76,7 +83,7 @@ class PackedModel {
   // Elements [begin, begin + out.count()) of the flat buffer of build_parameters(config), as f32: the rounded weights.
   // After check_weights and verify.
   void read_elements(int64_t begin, const Tensor& out) const;
-  // Starts the thread, which reads these packs into memory. Once.
+  // Starts the thread, which reads these packs into memory, and that of the embedding. Once.
   void read_ahead(std::vector<PackSource> sources);
 
  private:
@@ -87,6 +94,7 @@ class PackedModel {
   const PackType* type_;
   const ParameterTable table_;
   const std::vector<PackSource> sources_;
+  std::optional<PackSource> embedding_;
   std::atomic<bool> stopping_ = false;
   std::thread reader_;
 };

@@ -217,6 +217,8 @@ WeightFormat format_in(const std::string& type, const PackSource& source) {
     case ServedMatrix::kDown:
     case ServedMatrix::kHead:
       return type == "q8" ? WeightFormat::kQ8 : WeightFormat::kQ6;
+    case ServedMatrix::kEmbedding:
+      return WeightFormat::kQ8;
   }
   return WeightFormat::kPlain;
 }
@@ -231,7 +233,10 @@ TEST_F(Packed, QuantisedPacksAreThoseOfTheirMatrices) {
     pack_model(disk(), from, file("m"), type);
     const ModelDirectory directory = ModelDirectory::open(disk(), file("m"));
     const std::unique_ptr<PackedModel> packed = directory.open_packed();
-    for (const PackSource& source : pack_sources(from.config(), table)) {
+    std::vector<PackSource> sources = pack_sources(from.config(), table);
+    EXPECT_EQ(packed->has_embedding(), type != std::string("q8"));
+    if (packed->has_embedding()) sources.push_back(embedding_source(from.config(), table));
+    for (const PackSource& source : sources) {
       SCOPED_TRACE(source.name);
       const PackedMatrix pack = packed->pack(source);
       EXPECT_EQ(pack.format, format_in(type, source));
@@ -519,7 +524,10 @@ TEST_F(Packed, ForeignAndContradictingLayoutsAreErrors) {
 // pages as those of blocks of 64 were.
 TEST_F(Packed, BlocksOf64AreRefusedByTheirLayout) {
   const ModelDirectory from = ModelDirectory::open(disk(), golden("native-tiny"));
-  for (const char* type : {"q4", "bf16"}) {
+  struct Case {
+    const char *type, *layout;
+  };
+  for (const auto& [type, layout] : {Case{"q4", "3"}, Case{"q8", "2"}, Case{"bf16", "2"}}) {
     SCOPED_TRACE(type);
     folder.clear();
     const ParameterTable table = build_parameters(from.config());
@@ -532,13 +540,34 @@ TEST_F(Packed, BlocksOf64AreRefusedByTheirLayout) {
     Rig rig(Backend::kCpu, 2);
     write_packed_model(rig.ctx, disk(), file("m"), model);
     expect_piece(description_text(describe(disk(), file("m"), {.verify = false, .hash = false})),
-                 "packed.layout = 2");
+                 fmt::format("packed.layout = {}", layout));
     load(file("m"));
     const std::string old = rewritten(Checkpoint::open(disk(), file("m")),
                                       [](Content& c) { c.info.values[kPackedLayoutKey] = "1"; });
-    const std::string text = message_of(Code::kInvalidArgument, [&] { load(old); });
-    expect_piece(text, "layout \"1\", this program knows \"2\" of such packs: make it anew");
+    expect_piece(
+        message_of(Code::kInvalidArgument, [&] { load(old); }),
+        fmt::format("layout \"1\", this program knows \"{}\" of such packs: make it anew", layout));
   }
+}
+
+// Tokens have rows of their own beside a head of few bits, and those of the head in models from before.
+TEST_F(Packed, TokensHaveRowsOfTheirOwnOrThoseOfTheHead) {
+  const std::string rows = "packs.model.embed_tokens.embedding";
+  pack_model(disk(), ModelDirectory::open(disk(), golden("native-tiny")), file("m"), "q4");
+  const Checkpoint good = Checkpoint::open(disk(), file("m"));
+  const std::unique_ptr<LoadedModel> own = load(file("m"));
+  EXPECT_EQ(own->model().weights().token_rows.format, WeightFormat::kQ8);
+  const auto without = [&](Content& c) {
+    std::erase_if(c.tensors, [&](const CheckpointTensor& t) { return t.name == rows; });
+  };
+  expect_piece(message_of(Code::kNotFound, [&] { load(rewritten(good, without)); }), rows);
+  const std::unique_ptr<LoadedModel> head = load(rewritten(good, [&](Content& c) {
+    without(c);
+    c.info.values.erase(rows);
+    c.info.values[kPackedLayoutKey] = "2";
+  }));
+  EXPECT_EQ(head->model().weights().token_rows.data, head->model().weights().head.forward.data);
+  EXPECT_NE(hidden_of(*own), hidden_of(*head));
 }
 
 TEST_F(Packed, InspectShowsWhatAPackIs) {

@@ -148,6 +148,13 @@ Tensor shifted(const ParameterTable& table, const Tensor& vectors) {
 
 }  // namespace
 
+PackSource embedding_source(const ModelConfig& c, const ParameterTable& table) {
+  PackSource rows = head_source(c, table);
+  rows.name = "model.embed_tokens.embedding";
+  rows.served = ServedMatrix::kEmbedding;
+  return rows;
+}
+
 std::vector<PackSource> pack_sources(const ModelConfig& c, const ParameterTable& table) {
   std::vector<PackSource> sources;
   LayerWeights unused;
@@ -209,19 +216,29 @@ ModelWeights map_weights(Arena& arena, const ModelConfig& c, const ParameterTabl
   const Tensor vectors = arena.take("weights.vectors", "weights", DType::kF32,
                                     {table.total_count - table.matrix_count});
   if (!arena.dry()) packed.read_vectors(table, vectors);
-  return lay_out(c, table, vectors, [&](MatrixPack& pack, const PackSource& source) {
-    pack.forward = packed.pack(source);
-    arena.note_mapped("weights.packed", packed_bytes(pack.forward));
+  const auto map = [&](const PackedMatrix& pack) {
+    arena.note_mapped("weights.packed", packed_bytes(pack));
+    return pack;
+  };
+  ModelWeights w = lay_out(c, table, vectors, [&](MatrixPack& pack, const PackSource& source) {
+    pack.forward = map(packed.pack(source));
   });
+  w.token_rows = packed.has_embedding() ? map(packed.embedding()) : w.head.forward;
+  return w;
 }
 
 ModelWeights take_packed_weights(Arena& arena, const ModelConfig& c, const ParameterTable& table,
                                  const PackedModel& packed) {
   const Tensor vectors = arena.take("weights.vectors", "weights", DType::kF32,
                                     {table.total_count - table.matrix_count});
-  return lay_out(c, table, vectors, [&](MatrixPack& pack, const PackSource& source) {
-    pack.forward = take_packed(arena, "weights.packed", packed.pack(source));
+  const auto take = [&](const PackedMatrix& pack) {
+    return take_packed(arena, "weights.packed", pack);
+  };
+  ModelWeights w = lay_out(c, table, vectors, [&](MatrixPack& pack, const PackSource& source) {
+    pack.forward = take(packed.pack(source));
   });
+  w.token_rows = packed.has_embedding() ? take(packed.embedding()) : w.head.forward;
+  return w;
 }
 
 void copy_packed_weights(Context& ctx, const ModelConfig& c, const ParameterTable& table,
@@ -232,6 +249,7 @@ void copy_packed_weights(Context& ctx, const ModelConfig& c, const ParameterTabl
   for (int64_t i = 0; i < c.layers; ++i)
     for_each_pack(c, table, i, w.layers[static_cast<size_t>(i)], copy);
   copy(w.head, head_source(c, table));
+  if (packed.has_embedding()) copy_pack_in(ctx, w.token_rows, packed.embedding());
   std::vector<float> vectors(static_cast<size_t>(w.vectors.count()));
   const Tensor host = make_tensor(vectors.data(), DType::kF32, {w.vectors.count()});
   packed.read_vectors(table, host);

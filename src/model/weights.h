@@ -49,9 +49,10 @@ struct LayerWeights {
 };
 
 struct ModelWeights {
-  Tensor embedding;  // [V, D] master, rounded as it is read; empty: rows are those of `head`
-  ResidualScale merge_input;  // h_scale, h_bias only
-  Tensor norm_first;          // [D] the first layer's input norm
+  Tensor embedding;  // [V, D] master, rounded as it is read; empty: rows are those of `token_rows`
+  PackedMatrix token_rows = {};  // V x D of a packed model: the head, or a pack of its own
+  ResidualScale merge_input;     // h_scale, h_bias only
+  Tensor norm_first;             // [D] the first layer's input norm
   std::vector<LayerWeights> layers;
   MatrixPack head;  // [V, D], tied with the embedding
   Tensor vectors;   // [total - matrix] working copy of the flat buffer's vector part

@@ -22,10 +22,6 @@ const PackType& type_of(const PackedToWrite& model, const PackSource& source) {
   return another != nullptr ? *another : type_of_pack(model.type, source);
 }
 
-bool has_few_bits(WeightFormat format) {
-  return format == WeightFormat::kQ6 || format == WeightFormat::kQ4;
-}
-
 // The bytes of one pack, from the first to the last.
 class PackStream {
  public:
@@ -81,11 +77,7 @@ class PackStream {
     piece_.resize(static_cast<size_t>(packed_bytes(piece)));
     piece.data = piece_.data();
     const Tensor scales = feed_back(rows);
-    pack_matrix(ctx_, {.packed = piece,
-                       .w = rows,
-                       .transpose = false,
-                       .importance = importance_of(row_ / n),
-                       .scales = scales});
+    pack_matrix(ctx_, {.packed = piece, .w = rows, .transpose = false, .scales = scales});
     row_ += count;
     return true;
   }
@@ -110,24 +102,13 @@ class PackStream {
     return scales;
   }
 
-  // Of one group, or empty.
-  Tensor importance_of(int64_t group) {
-    if (row_ == 0 && has_few_bits(shape_.format) && model_.importance)
-      importance_ = model_.importance(source_);
-    if (importance_.empty()) return {};
-    const int64_t k = source_.k;
-    MR_CHECK(static_cast<int64_t>(importance_.size()) == source_.groups * k, "%zu of %ld",
-             importance_.size(), long(source_.groups * k));
-    return make_tensor(importance_.data() + group * k, DType::kF32, {1, k});
-  }
-
   Context& ctx_;
   const PackedToWrite& model_;
   const PackSource source_;
   const PackedMatrix shape_;
   int64_t row_ = 0, given_ = 0;
   Tensor factor_;  // of the group that row_ is in
-  std::vector<float> rows_, importance_, errors_, scales_;
+  std::vector<float> rows_, errors_, scales_;
   std::vector<uint8_t> piece_, scratch_;
   size_t piece_at_ = 0;
 };
@@ -155,7 +136,10 @@ DirectoryContent content_of(const PackedToWrite& model,
   content.info.config = "[model]\n" + print_fields(model_fields(printed));
   content.info.values = {{kPackedTypeKey, model.type.name}};
   const ParameterTable table = build_parameters(model.config);
-  for (const PackSource& source : pack_sources(model.config, table)) {
+  std::vector<PackSource> sources = pack_sources(model.config, table);
+  if (wants_embedding(type_of(model, sources.back())))
+    sources.push_back(embedding_source(model.config, table));
+  for (const PackSource& source : sources) {
     const std::string name = kPackPrefix + source.name;
     const PackType& type = type_of(model, source);
     content.info.values[name] = pack_text(source, type);

@@ -4,8 +4,8 @@
 // quantised and is not finite.
 // Memory: one piece of a pack, as f32 rows and packed: 48 MiB, or 32 rows if these are more; 32 MiB more where errors
 //         are fed back.
-// Cost:   reads every weight once; packing is memory-bound, so the disk is what takes the time. Of errors that are fed
-//         back k / 2 multiply-adds for each weight.
+// Cost:   reads every weight once; packing is memory-bound, so the disk is what takes the time. Where errors are fed
+//         back k / 2 multiply-adds for each weight, which take longer.
 #pragma once
 
 #include <array>
@@ -29,11 +29,8 @@ struct PackedToWrite {
   std::array<const PackType*, kServedMatrices> matrix = {};
   int64_t step = 0;  // of the checkpoint that the weights are from
   std::span<const CheckpointFile> language_files;
-  // Of packs of 6 and 4 bits, each in turn: [groups * k], how much errors count (kernels/linear.h, PackMatrix); empty:
-  // all alike.
-  std::function<std::vector<float>(const PackSource&)> importance = {};
-  // Of the same: what errors of a group's weights are fed back with (kernels/error_feedback.h), valid until the next
-  // call; empty: each weight is rounded alone.
+  // Of few_bit_sources(), each in turn: what errors of a group's weights are fed back with (kernels/error_feedback.h),
+  // valid until the next call; empty: each weight is rounded alone.
   std::function<Tensor(const PackSource&, int64_t group)> feedback = {};
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes
 };
