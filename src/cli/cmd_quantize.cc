@@ -47,13 +47,15 @@ void declare(Flags& flags, QuantizeFlags& f) {
       .required("model", &f.from,
                 "Checkpoint, run directory, folder in a public layout, or a model packed as bf16.")
       .required("out", &f.out, "Directory to make.")
-      .choice("type", &f.type, {"bf16", "q8", "q6", "q4"},
-              "Of the packs. bf16: the answers of the model with --dtype bf16, to the bit. q8: 8.1 "
-              "bits a weight; q6: experts and head 6.1 bits, attention as q8; q4: as q6, but first "
-              "matrices of experts 4.1 bits.")
+      .choice(
+          "type", &f.type, {"bf16", "q8", "q6", "q4"},
+          "Of the packs. bf16: the answers of the model with --dtype bf16, to the bit. q8: 8.1 "
+          "bits a weight; q6: experts and head 6.1 bits, attention and rows of tokens as q8; q4: "
+          "as q6, but first matrices of experts 4.1 bits.")
       .choice("attention", &f.attention, types, "Another type for attention's projections.")
       .choice("down", &f.down, types, "Another type for second matrices of experts.")
-      .choice("head", &f.head, types, "Another type for the head and the embedding.")
+      .choice("head", &f.head, types,
+              "Another type for the head; tokens keep rows of 8 bits beside one of fewer.")
       .list("input", &f.text.inputs,
             "Text to calibrate (q6, q4) and to report on: files or folders (.txt .jsonl, also .gz "
             ".zst); default: samples of the model itself.")
@@ -103,20 +105,22 @@ void check_is_heeded(const QuantizeFlags& f, const Flags& flags) {
 
 void check_same_model(const ModelConfig& model, const ModelConfig& reference,
                       const std::string& path) {
-  const auto sources = [](const ModelConfig& c) { return pack_sources(c, build_parameters(c)); };
-  const std::vector<PackSource> wanted = sources(model), found = sources(reference);
-  const auto text = [](const PackSource& s) {
-    return fmt::format("{} [{}, {}, {}]", s.name, s.groups, s.n, s.k);
+  const auto parts = [](const ModelConfig& c) {
+    std::vector<std::string> texts = {fmt::format("experts_per_token = {}", c.experts_per_token),
+                                      fmt::format("heads = {}", c.heads),
+                                      fmt::format("kv_heads = {}", c.kv_heads)};
+    for (const PackSource& s : pack_sources(c, build_parameters(c)))
+      texts.push_back(fmt::format("{} [{}, {}, {}]", s.name, s.groups, s.n, s.k));
+    return texts;
   };
-  const auto [want, got] =
-      std::mismatch(wanted.begin(), wanted.end(), found.begin(), found.end(),
-                    [&](const PackSource& a, const PackSource& b) { return text(a) == text(b); });
+  const std::vector<std::string> wanted = parts(model), found = parts(reference);
+  const auto [want, got] = std::mismatch(wanted.begin(), wanted.end(), found.begin(), found.end());
   if (want == wanted.end() && got == found.end()) return;
   throw_error(Code::kInvalidArgument,
               "quantize --reference {}: it has {} where the model has {}; wanted another form of "
               "the same model",
-              path, got == found.end() ? "nothing" : text(*got),
-              want == wanted.end() ? "nothing" : text(*want));
+              path, got == found.end() ? "nothing" : *got,
+              want == wanted.end() ? "nothing" : *want);
 }
 
 // What is reported is the loss against bf16: packs of integers have losses of their own.
@@ -218,7 +222,7 @@ std::unique_ptr<WeightCalibration> calibrate(const QuantizeFlags& f, const Weigh
                                  .progress = progress});
 }
 
-// `calibration`: null: all inputs count alike.
+// `calibration`: null: each weight is rounded alone.
 void write(const QuantizeFlags& f, const Weights& weights, const std::string& out,
            WeightCalibration* calibration) {
   Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());

@@ -1,4 +1,4 @@
-// Comparison: windows one after another.
+// Comparison: windows in order, as many at a time as both models have rows for.
 #include "cli/comparison.h"
 
 #include <fmt/format.h>

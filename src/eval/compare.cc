@@ -12,7 +12,7 @@
 namespace moraine {
 namespace {
 
-// The expert of each row, layer after layer.
+// The experts of each row, layer after layer.
 class Routes : public ForwardObserver {
  public:
   void reads(int64_t, ServedMatrix, const Tensor&, std::span<const int64_t>) override {}
@@ -63,11 +63,14 @@ Row compare_rows(std::span<const float> reference, std::span<const float> other,
   return row;
 }
 
+// Rows whose experts are not the same, in any order.
 void add_flips(const Routes& reference, const Routes& other, size_t rows, std::vector<double>& to) {
   to.resize(reference.layers().size());
   for (size_t layer = 0; layer < to.size(); ++layer) {
-    for (size_t t = 0; t < rows; ++t)
-      to[layer] += reference.layers()[layer][t] != other.layers()[layer][t] ? 1 : 0;
+    const std::vector<int32_t>&a = reference.layers()[layer], &b = other.layers()[layer];
+    const auto each = static_cast<int64_t>(a.size() / rows);
+    for (auto x = a.begin(), y = b.begin(); x != a.end(); x += each, y += each)
+      to[layer] += std::is_permutation(x, x + each, y) ? 0 : 1;
   }
 }
 

@@ -3,7 +3,7 @@
 //   loss          -log p(next token), of both
 //   KL            sum over the vocabulary of p (log p - log q), p the reference's
 //   agreement     positions whose most probable token is the same
-//   flips         positions whose expert differs, layer by layer (models with experts)
+//   flips         positions whose experts differ, in any order, layer by layer (models with experts)
 //
 // Order: sums in double, positions in order. Log-probabilities are those of `eval score`, but for the order in which a
 //        row's exponentials are added.

@@ -176,6 +176,31 @@ TEST(WeightCalibration, ErrorsThatAreFedBackDoLessHarm) {
   EXPECT_LT(lost(*fed_back), 0.85 * lost(*alone));
 }
 
+TEST(WeightCalibration, InputsThatAreNotFiniteAreNamed) {
+  const auto m = load();
+  std::vector<PackSource> sources = served_sources(m->config());
+  std::erase_if(sources, [](const PackSource& s) {
+    return s.name != "model.layers.1.mlp.experts.down_proj";
+  });
+  ASSERT_EQ(sources.size(), 1u);
+  const std::vector<std::vector<int32_t>> windows = {make_ids(60)};
+  // The second matrix of an expert reads what the first ones made.
+  const MatrixPack& first = m->model().weights().layers[1].gate_up;
+  for (int64_t i = 0; i < packed_bytes(first.forward) / 4; ++i)
+    static_cast<float*>(first.forward.data)[i] *= 1e25f;
+  WeightCalibration calibration({m->ctx(), m->model()}, {.windows = windows, .sources = sources});
+  try {
+    for (int64_t group = 0; group < sources[0].groups; ++group)
+      calibration.factor(sources[0], group);
+    ADD_FAILURE() << "no Error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kCorrupt);
+    EXPECT_NE(std::string(e.what()).find("experts.down_proj: its inputs are infinite"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
 TEST(WeightCalibration, IdsOutsideTheVocabularyAreRefused) {
   const auto m = load();
   const std::vector<std::vector<int32_t>> windows = {{1, 320, 2}};

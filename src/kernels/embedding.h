@@ -1,7 +1,7 @@
 // Embedding: token ids to rows of a table.
 //
 //   forward   x[t] = table[token[t]] rounded to x's type
-//   packed    x[t] = row token[t] of a pack as the tied head has it: its elements, rounded to x's type
+//   packed    x[t] = row token[t] of a pack: its elements, rounded to x's type
 //   backward  dtable[token[t]] += dx[t], t ascending
 //
 // Shapes:   T tokens, V rows, D channels. 0 <= token < V is the caller's duty (checked).

@@ -13,7 +13,7 @@
 namespace moraine {
 
 // The weights that a served model may have quantised. kEmbedding: rows of tokens, where the head has too few bits to be
-// both.
+// both; no product reads it.
 enum class ServedMatrix : uint8_t { kQkv, kOutput, kGateUp, kDown, kHead, kEmbedding };
 constexpr int kServedMatrices = 6;
 
@@ -23,7 +23,7 @@ class ForwardObserver {
   // Rows [rows[g], rows[g+1]) of x are what group g multiplies; layer: -1 for the head.
   virtual void reads(int64_t layer, ServedMatrix matrix, const Tensor& x,
                      std::span<const int64_t> rows) = 0;
-  virtual void chooses(int64_t layer, const Tensor& expert) = 0;  // [T] i32
+  virtual void chooses(int64_t layer, const Tensor& expert) = 0;  // [T, n] i32
   // May put other experts in place before rows leave for them; gates stay those of the router's choice.
   virtual void route(int64_t, const Tensor&) {}  // [T, n] i32
   // On a GPU, where looking is copying (model/host_observer.h): whether `reads` and `route` are called.

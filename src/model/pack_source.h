@@ -21,7 +21,7 @@ struct PackSource {
   int64_t n = 0, k = 0;     // of each group
   int64_t group_begin = 0;  // the first one held here, of all of them
   int64_t groups_all = 1;
-  int64_t layer = -1;                       // -1: the head
+  int64_t layer = -1;                       // -1: the head, the embedding
   std::optional<ServedMatrix> served = {};  // none: it is never quantised
 
   int64_t count() const { return groups * n * k; }

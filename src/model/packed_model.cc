@@ -236,7 +236,7 @@ void PackedModel::read_elements(int64_t begin, const Tensor& out) const {
 
 void PackedModel::read_ahead(std::vector<PackSource> sources) {
   MR_CHECK(!reader_.joinable());
-  if (embedding_) sources.push_back(*embedding_);
+  if (embedding_) sources.insert(sources.begin(), *embedding_);
   reader_ = start_thread("read a packed model ahead", [this, sources = std::move(sources)] {
     for (const PackSource& source : sources) {
       const PackedMatrix held = pack(source);

@@ -83,7 +83,7 @@ class PackedModel {
   // Elements [begin, begin + out.count()) of the flat buffer of build_parameters(config), as f32: the rounded weights.
   // After check_weights and verify.
   void read_elements(int64_t begin, const Tensor& out) const;
-  // Starts the thread, which reads these packs into memory, and that of the embedding. Once.
+  // Starts the thread, which reads the pack of the embedding, then these, into memory. Once.
   void read_ahead(std::vector<PackSource> sources);
 
  private:

@@ -53,7 +53,7 @@ std::string next_norm_name(const ModelConfig& c, int64_t i) {
 PackSource source_of(const ParameterTable& table, const std::string& name, int64_t n, int64_t k) {
   const Parameter* p = table.find(name);
   MR_CHECK(p != nullptr, "%s", name.c_str());
-  const int64_t groups = p->count() / (n * k);
+  const int64_t groups = n * k > 0 ? p->count() / (n * k) : 1;  // a vocabulary may be empty
   const bool experts = p->kind == Parameter::Kind::kExperts;
   return {.name = name,
           .begin = p->offset,

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/test_folder.h"
+#include "checkpoint/test_checkpoint.h"
 #include "kernels/error_feedback.h"
 #include "kernels/quantised.h"
 #include "testing/places.h"

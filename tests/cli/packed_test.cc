@@ -195,6 +195,40 @@ TEST_F(PackedCli, QuantisedModelsSayWhatTheyLost) {
   }
   EXPECT_LT(lost["q8"].at("kl").get<double>(), lost["q4"].at("kl").get<double>());
   EXPECT_LT(lost["q6"].at("kl").get<double>(), lost["q4"].at("kl").get<double>());
+  // Other bytes, and less lost: on other samples, of which the two differ by a tenth.
+  const auto alone = parse_json(
+      must({"quantize", "--model", model, "--out", file("alone"), "--type", "q4", "--report-tokens",
+            "500", "--calibration-tokens", "0", "--context", "64", "--max-kl", "1", "--json"}),
+      "report");
+  const auto data = [&](const char* name) {
+    return posix_file_system().read(file(name) + "/data-00000-00000.safetensors");
+  };
+  EXPECT_EQ(data_bytes(file("alone")), bytes);
+  EXPECT_NE(data("alone"), data("q4"));
+  EXPECT_LT(lost["q4"].at("kl").get<double>(), alone.at("kl").get<double>());
+}
+
+// They have as many parameters, or the same matrices.
+TEST_F(PackedCli, AReferenceOfAnotherShapeIsRefused) {
+  const auto make = [&](const std::string& name, const std::string& more) {
+    posix_file_system().write_atomic(
+        file(name + ".toml"),
+        "[model]\nvocab_size = 64\nhidden = 32\nlayers = 1\nattention = \"gqa\"\nhead_dim = 4\n"
+        "experts = 4\nexpert_hidden = 32\nrouter_hidden = 8\nmax_positions = 64\n" +
+            more);
+    must({"import", "--random", file(name + ".toml"), "--out", file(name)});
+    return file(name);
+  };
+  const std::string model = make("model", "heads = 8\nkv_heads = 2\n");
+  const auto with = [&](const std::string& reference) {
+    return std::vector<std::string>{
+        "quantize", "--model",         model, "--out",       file("x"), "--type", "q4", "--context",
+        "16",       "--report-tokens", "20",  "--reference", reference};
+  };
+  refused(with(make("fewer", "heads = 9\nkv_heads = 1\n")),
+          "it has heads = 9 where the model has heads = 8");
+  refused(with(make("two", "heads = 8\nkv_heads = 2\nexperts_per_token = 2\n")),
+          "it has experts_per_token = 2 where");
 }
 
 TEST_F(PackedCli, AModelThatLostTooMuchIsNotPutInPlace) {
