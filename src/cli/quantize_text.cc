@@ -1,4 +1,4 @@
-// QuantizeText: windows of files, or sixteen answers at a time.
+// QuantizeText: windows of files, or some answers at a time.
 #include "cli/quantize_text.h"
 
 #include <algorithm>

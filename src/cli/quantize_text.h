@@ -26,11 +26,11 @@ struct TextWanted {
 // Files, read without computing. Errors: those of TextInput; kInvalidArgument without a tokenizer.
 TokenWindows read_quantize_text(const TextWanted& wanted, const ModelDirectory& directory);
 
-// Drawn at temperature 1, each from a token of its own that begins a text (random where the model has none), 16 at a
-// time; `model` has a cache for 16 sequences of `context` positions.
+// Drawn at temperature 1, each from a token of its own that begins a text (random where the model has none), 32 at a
+// time; `model` has a cache for 32 sequences of `context` positions.
 TokenWindows sample_quantize_text(const TextWanted& wanted, const ModelDirectory& directory,
                                   LoadedModel& model);
 
-constexpr int64_t kSamplesAtOnce = 16;
+constexpr int64_t kSamplesAtOnce = 32;
 
 }  // namespace moraine
