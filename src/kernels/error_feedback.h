@@ -31,7 +31,7 @@
 namespace moraine {
 
 // f32 elements of a factor: for each block, from its first input k0 on, rows [k - k0, b]: F below the diagonal, D on
-// it.
+// it; what is above it is not read.
 int64_t feedback_factor_count(int64_t k);
 // Of the packed operand of one product, below.
 int64_t feedback_scratch_bytes();
