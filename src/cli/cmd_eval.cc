@@ -16,6 +16,7 @@
 #include "data/dataset.h"
 #include "data/text_input.h"
 #include "eval/choice.h"
+#include "eval/observed_pass.h"
 #include "eval/score.h"
 #include "kernels/gpu/open_device.h"
 #include "model/loaded_model.h"
@@ -52,7 +53,7 @@ std::unique_ptr<LoadedModel> open_model(const EvalFlags& f, const ModelDirectory
     load.host_free = free_before_taking(*f.ranks);
     rows = (rows + f.ranks->size() - 1) / f.ranks->size();
   }
-  load.tokens = std::max<int64_t>(1, rows / window) * window;
+  load.tokens = whole_windows(rows, window);
   std::unique_ptr<LoadedModel> model = LoadedModel::open(directory, load);
   model->connect();
   return model;

@@ -10,6 +10,7 @@
 #include "cli/progress.h"
 #include "cli/quantize_text.h"
 #include "cli/text_windows.h"
+#include "eval/observed_pass.h"
 #include "eval/weight_calibration.h"
 #include "infer/page_pool.h"
 #include "model/loaded_model.h"
@@ -138,17 +139,12 @@ void check_reference_is_whole(const ModelDirectory& reference, const std::string
   }
 }
 
-// In whole windows.
-int64_t rows_at_once(const QuantizeFlags& f) {
-  return std::max<int64_t>(1, kObservedRows / f.text.context) * f.text.context;
-}
-
 // Of the model that is packed, or its stand-in, to compute with: in bf16.
 LoadOptions reference_options(const QuantizeFlags& f) {
   LoadOptions load;
   load.dtype = "bf16";
   load.threads = f.threads;
-  load.tokens = rows_at_once(f);
+  load.tokens = whole_windows(kObservedRows, f.text.context);
   load.positions = f.text.context;
   const int64_t pages = f.text.context / kPageRows + 2;
   load.cache = {.pages = kSamplesAtOnce * pages, .segments = kSamplesAtOnce};
@@ -251,7 +247,7 @@ void report(const QuantizeFlags& f, LoadedModel& reference, const TokenWindows& 
   FileSystem& fs = posix_file_system();
   LoadOptions load;
   load.threads = f.threads;
-  load.tokens = rows_at_once(f);
+  load.tokens = whole_windows(kObservedRows, f.text.context);
   load.positions = f.text.context;
   const std::unique_ptr<LoadedModel> other =
       LoadedModel::open(ModelDirectory::open(fs, unchecked), load);

@@ -3,6 +3,7 @@
 // Several at once read the weights once: of a model that is larger than memory, that is what takes the time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -24,6 +25,11 @@ inline Tensor observed_pass(const EvalModel& model, std::span<const int32_t> ids
 }
 
 constexpr int64_t kObservedRows = 4096;  // of a pass, where a model is opened to be looked at
+
+// Rows for whole windows of `window` rows: at most `rows`, or one window.
+constexpr int64_t whole_windows(int64_t rows, int64_t window) {
+  return std::max<int64_t>(1, rows / window) * window;
+}
 
 // Windows whose last token is only predicted, in order, in passes of at most `rows` rows together; at least one window
 // in each. Those of fewer than two tokens are left out.

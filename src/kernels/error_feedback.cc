@@ -15,10 +15,9 @@ namespace moraine {
 namespace {
 
 constexpr int64_t kSlabInputs = kQuantisedBlock;
-constexpr int64_t kRowsAtOnce = 32;  // of a task
-constexpr double kUnseen =
-    0x1p-20;  // mean square of an input that was never seen, over that of all
-
+constexpr int64_t kRowsAtOnce = cpu::kRoundedRows;  // of a task
+// Mean square of an input that was never seen, over that of all.
+constexpr double kUnseen = 0x1p-20;
 constexpr double kLeastShrinkage = 0x1p-14;  // far above what f32 loses of a pivot
 
 // A block of inputs of a factor.
@@ -186,8 +185,8 @@ struct Rounding {
   WeightFormat format;
 };
 
-// Of 32 rows, side by side: [input][row].
-using Lanes = float[cpu::kRoundedRows];
+// Of the rows of a task, side by side: [input][row].
+using Lanes = float[kRowsAtOnce];
 
 template <int kBits>
 void round_rows(const Rounding& a, int64_t begin, float* scratch) {
