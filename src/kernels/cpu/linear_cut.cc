@@ -11,11 +11,12 @@ namespace {
 
 constexpr int64_t kL2Bytes = 512 << 10;  // of right panels a task keeps in L2: half of 1 MiB
 constexpr int64_t kTaskPanels = 128;     // of a task of one row tile: as many sums
-constexpr int64_t kCacheBytes = int64_t{4} << 20;  // a larger pack comes from memory
+constexpr int64_t kCacheBytes = int64_t{4} << 20;  // a larger pack of floats comes from memory
 constexpr int64_t kTogether = 4;      // panels that a tile of few rows takes; a task has a multiple
 constexpr int64_t kPartPanels = 32;   // of a task whose tiles take turns at parts of panels
 constexpr int64_t kMinPartTiles = 2;  // fewer do not pay for it
 constexpr double kTaskCost = 40e3;    // of step_cost: about 5 us, a loop's start is 1 to 3
+constexpr double kByteCost = 0.6;     // of a byte of a pack, in the same: 13 GB/s
 
 // What there is to cut.
 struct Whole {
@@ -23,41 +24,49 @@ struct Whole {
   int64_t tiles;       // of all groups
   int64_t most_rows;   // of a group
   int64_t most_tiles;  // of a group
-  int64_t wanted;      // tasks
+  int64_t groups;      // that have rows
 };
 
-Whole whole_of(const RowsProduct& p, const LinearEngine& e, int threads) {
+Whole whole_of(const RowsProduct& p, const LinearEngine& e) {
   Whole w = {
-      .panels = ceil_div(p.w.n, kPanel), .tiles = 0, .most_rows = 1, .most_tiles = 1, .wanted = 1};
+      .panels = ceil_div(p.w.n, kPanel), .tiles = 0, .most_rows = 1, .most_tiles = 1, .groups = 0};
   for (int64_t g = 0; g < p.w.groups; ++g) {
     const int64_t here = p.rows[g + 1] - p.rows[g];
+    w.groups += here > 0 ? 1 : 0;
     w.tiles += ceil_div(here, e.tile_rows), w.most_rows = std::max(w.most_rows, here);
   }
   w.most_tiles = ceil_div(w.most_rows, e.tile_rows);
-  // A tile of one row costs about as much as one of four: it waits for the weights.
-  const int64_t steps = std::max<int64_t>(1, ceil_div(p.w.k, e.row_step));
-  const double cost = static_cast<double>(w.tiles * w.panels * steps) * e.step_cost;
-  w.wanted = std::clamp<int64_t>(static_cast<int64_t>(cost / kTaskCost), 1,
-                                 threads == 1 ? 1 : 8 * threads);
   return w;
 }
 
-// Tasks of about so many panels; of fewer, rather than of fewer than `least` tiles.
-RowsCut cut_by(const Whole& w, int64_t block_panels, int64_t least) {
+// Tasks to cut it into. A tile of one row costs about as much as one of four: it waits for the weights.
+int64_t wanted_tasks(const RowsProduct& p, const LinearEngine& e, const Whole& w, int threads) {
+  const int64_t steps = std::max<int64_t>(1, ceil_div(p.w.k, e.row_step));
+  const double products = static_cast<double>(w.tiles) * e.step_cost,
+               reads = static_cast<double>(w.groups * e.step_bytes) * kByteCost,
+               cost = static_cast<double>(w.panels * steps) * std::max(products, reads);
+  return std::clamp<int64_t>(static_cast<int64_t>(cost / kTaskCost), 1,
+                             threads == 1 ? 1 : 8 * threads);
+}
+
+// `wanted` tasks or fewer, of about so many panels; of fewer, rather than of fewer than `least` tiles.
+RowsCut cut_by(const Whole& w, int64_t wanted, int64_t block_panels, int64_t least) {
   const int64_t together = std::min(block_panels, kTogether);
   int64_t blocks = ceil_div(w.panels, (block_panels + together / 2) / together * together);
-  if (w.tiles * blocks < w.wanted * least) {
-    blocks = std::min(ceil_div(w.wanted * least, w.tiles),
+  if (w.tiles * blocks < wanted * least) {
+    blocks = std::min(ceil_div(wanted * least, w.tiles),
                       std::max<int64_t>(blocks, w.panels / kTogether));
   }
   const int64_t row_tiles =
-      std::clamp<int64_t>(w.tiles * blocks / w.wanted, 1, std::min(w.most_tiles, kMaxRowTiles));
+      std::clamp<int64_t>(w.tiles * blocks / wanted, 1, std::min(w.most_tiles, kMaxRowTiles));
   return {blocks, together, row_tiles, false};
 }
 
 }  // namespace
 
-bool is_far(const PackedMatrix& w) { return packed_bytes(w) > kCacheBytes; }
+bool is_far(const PackedMatrix& w) {
+  return w.format != WeightFormat::kPlain || packed_bytes(w) > kCacheBytes;
+}
 
 bool streams(const RowsProduct& p, const LinearEngine& e) {
   return e.ahead_rows > 0 && is_far(p.w);
@@ -70,10 +79,11 @@ bool by_parts(const RowsProduct& p, const LinearEngine& e, int64_t tiles) {
 }
 
 RowsCut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
-  const Whole w = whole_of(p, e, threads);
+  const Whole w = whole_of(p, e);
   if (w.tiles == 0) return {1, 1, 1, false};
+  const int64_t wanted = wanted_tasks(p, e, w, threads);
   if (by_parts(p, e, w.most_tiles)) {
-    RowsCut cut = cut_by(w, kPartPanels, std::min(w.most_tiles, kMinPartTiles));
+    RowsCut cut = cut_by(w, wanted, kPartPanels, std::min(w.most_tiles, kMinPartTiles));
     cut.parts = by_parts(p, e, cut.row_tiles);  // many threads may leave too few tiles to each
     if (cut.parts) return cut;
   }
@@ -83,7 +93,7 @@ RowsCut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
   // What is streamed need not stay; but nothing is asked for before a task begins, so these are large.
   if (streams(p, e) && w.most_rows >= e.ahead_rows && w.most_tiles <= kMaxTilesAtOnce)
     block_panels = kTaskPanels / w.most_tiles;
-  return cut_by(w, block_panels, 1);
+  return cut_by(w, wanted, block_panels, 1);
 }
 
 }  // namespace moraine::cpu

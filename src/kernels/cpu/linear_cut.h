@@ -11,7 +11,7 @@ namespace moraine::cpu {
 constexpr int64_t kMaxRowTiles = 16;    // of a task: sums of 512 rows x 1024 columns at most
 constexpr int64_t kMaxTilesAtOnce = 4;  // that visit a streamed panel one after the other
 
-// Whether a pack comes from memory.
+// Whether a pack comes from memory: all of integers do, of which a step of decoding reads each once.
 bool is_far(const PackedMatrix& w);
 
 // Whether the pack comes from memory, and the engine asks for it if there are rows enough.

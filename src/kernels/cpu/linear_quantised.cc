@@ -193,7 +193,7 @@ struct Way {
 
 Way fastest_way() {
   const Isa best = isa();
-  if (best == Isa::kAmx && amx_has_int8()) return {quantised_amx_tiles(), 96, 2, kQuantisedRows};
+  if (best == Isa::kAmx && amx_has_int8()) return {quantised_amx_tiles(), 96, 5, kQuantisedRows};
   if (best >= Isa::kAvx512 && machine_has_vnni()) return {vnni_tiles(), 1024, 5, 1, 1};
   if (best >= Isa::kAvx2 && avx2_tiles().q8 != nullptr) return {avx2_tiles(), 2048, 0};
   return {HWY_DYNAMIC_DISPATCH(tiles)(), 16384, 0};
