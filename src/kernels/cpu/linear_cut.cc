@@ -9,8 +9,7 @@
 namespace moraine::cpu {
 namespace {
 
-constexpr int64_t kL2Bytes = 512 << 10;  // of right panels a task keeps in L2: half of 1 MiB
-constexpr int64_t kTaskPanels = 128;     // of a task of one row tile: as many sums
+constexpr int64_t kTaskPanels = 128;               // of a task of one row tile: as many sums
 constexpr int64_t kCacheBytes = int64_t{4} << 20;  // a larger pack of floats comes from memory
 constexpr int64_t kTogether = 4;      // panels that a tile of few rows takes; a task has a multiple
 constexpr int64_t kPartPanels = 32;   // of a task whose tiles take turns at parts of panels
@@ -75,7 +74,7 @@ bool streams(const RowsProduct& p, const LinearEngine& e) {
 bool by_parts(const RowsProduct& p, const LinearEngine& e, int64_t tiles) {
   if (e.parts.sum == 0 || p.w.k == 0) return false;
   const int64_t bytes = packed_bytes(p.w);
-  return tiles >= kMinPartTiles && (e.parts.widen != nullptr || bytes > kL2Bytes);
+  return tiles >= kMinPartTiles && (e.parts.widen != nullptr || bytes > e.right_bytes);
 }
 
 RowsCut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
@@ -88,8 +87,8 @@ RowsCut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
     if (cut.parts) return cut;
   }
   const int64_t steps = std::max<int64_t>(1, ceil_div(p.w.k, e.row_step));
-  int64_t block_panels =
-      std::max<int64_t>(1, kL2Bytes / (e.step_bytes * std::min(steps, e.sum_block / e.row_step)));
+  int64_t block_panels = std::max<int64_t>(
+      1, e.right_bytes / (e.step_bytes * std::min(steps, e.sum_block / e.row_step)));
   // What is streamed need not stay; but nothing is asked for before a task begins, so these are large.
   if (streams(p, e) && w.most_rows >= e.ahead_rows && w.most_tiles <= kMaxTilesAtOnce)
     block_panels = kTaskPanels / w.most_tiles;

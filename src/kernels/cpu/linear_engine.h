@@ -132,10 +132,11 @@ struct LinearEngine {
   int64_t step_bytes;    // of a right panel
   int64_t column_step;   // and of column_tile
   int64_t column_round;  // column panels have a multiple of it in steps
-  // Steps of a block of a weight gradient's sum, and bytes of its right panels, half of an L2. Shorter blocks add to dw
-  // more often, longer ones leave fewer columns in L2: vdpbf16ps 2048 x 1024 x 512 (Zen 5) runs at 79 % of peak with
-  // 512, at 93 % with 256.
-  int64_t column_steps = 256, right_bytes = 512 << 10;
+  // Bytes of right panels that a task keeps, half of an L2.
+  int64_t right_bytes = 512 << 10;
+  // Steps of a block of a weight gradient's sum. Shorter blocks add to dw more often, longer ones leave fewer columns
+  // in L2: vdpbf16ps 2048 x 1024 x 512 (Zen 5) runs at 79 % of peak with 512, at 93 % with 256.
+  int64_t column_steps = 256;
   double step_cost;       // of a full tile, per panel: about as many multiply-adds of 16 lanes
   int64_t ahead_rows;     // least rows of a product whose row_tile heeds Tile::ahead; 0: none does
   int64_t ahead_streams;  // at once, kStreams by AskAhead, or 1 from Tile::b on

@@ -33,59 +33,113 @@ struct alignas(64) PanelSums {
   float c[kQuantisedRows][kPackPanel];
 };
 
-// Lines of the block that comes later, asked for a few at a time: all at once they wait for one another.
-template <int64_t kBytes>
-class BlockAhead {
+// c (+)= step * scale * (sums + what the offset took) of block `number`.
+struct Addition {
+  int64_t rows = 0;  // none: there is nothing to add yet
+  const QuantisedRow* row = nullptr;
+  int64_t number = 0;
+  bool first = true;  // nothing is in c
+  const uint8_t* scales = nullptr;
+};
+
+// What vectors do between the dots of a block: add the sums of the block before it, and unpack the block behind it. One
+// after the other, dots and vectors each wait for the others to end: a core looks a few dots ahead, not a block.
+template <int kBits, int kDots>
+class Between {
  public:
-  explicit BlockAhead(const uint8_t* block) : at_(block), end_(block + kBytes) {}
-  [[gnu::always_inline]] void ask(int lines) {
-    for (int i = 0; i < lines; ++i, at_ += 64) __builtin_prefetch(at_);
+  // `later`: asked for. `behind`: the block to unpack to `bytes`, or null.
+  HWY_INLINE Between(const Addition& a, PanelSums& sums, const uint8_t* later)
+      : rows_(a.rows),
+        row_(a.row),
+        number_(a.number),
+        before_(a.first ? 0 : 0xffff),
+        scale0_(load_scales(a.scales)),
+        scale1_(load_scales(a.scales + 32)),
+        sums_(sums),
+        later_(later) {}
+
+  // Behind dot number kDot.
+  template <int kDot>
+  HWY_INLINE void step() {
+    constexpr int kRowsAtOnce = 4, kLines = kBlockBytes<kBits> / 64 / kDots;
+    HWY_UNROLL(16)
+    for (int i = 0; i < kLines; ++i) __builtin_prefetch(later_ + (kDot * kLines + i) * 64);
+    HWY_UNROLL(4)
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      if (kDot * kRowsAtOnce + i < rows_) add_row(kDot * kRowsAtOnce + i);
+    }
   }
-  [[gnu::always_inline]] void ask_rest() {
-    for (; at_ < end_; at_ += 64) __builtin_prefetch(at_);
+  HWY_INLINE void rest() {
+    for (int64_t at = kBlockBytes<kBits> / 64 / kDots * kDots * 64; at < kBlockBytes<kBits>;
+         at += 64)
+      __builtin_prefetch(later_ + at);
+  }
+  HWY_INLINE void add_all() {
+    for (int64_t i = 0; i < rows_; ++i) add_row(i);
   }
 
  private:
-  const uint8_t* at_;
-  const uint8_t* const end_;
+  HWY_INLINE void add_row(int64_t i) {
+    const __m512 step = _mm512_set1_ps(row_[i].step[number_]);
+    // In every lane by one load: the number comes from memory into all of them at once.
+    const __m512i minus = _mm512_set1_epi32(row_[i].minus[number_]),
+                  offset = _mm512_maskz_srai_epi32(0xffff, minus, 8 - kBits);
+    const __m512i sum0 = _mm512_add_epi32(_mm512_load_si512(sums_.block[i]), offset),
+                  sum1 = _mm512_add_epi32(_mm512_load_si512(sums_.block[i] + 16), offset);
+    float* c = sums_.c[i];
+    const __m512 old0 = _mm512_maskz_loadu_ps(before_, c),
+                 old1 = _mm512_maskz_loadu_ps(before_, c + 16);
+    _mm512_storeu_ps(c, add_scaled(old0, sum0, step, scale0_));
+    _mm512_storeu_ps(c + 16, add_scaled(old1, sum1, step, scale1_));
+  }
+
+  const int64_t rows_;
+  const QuantisedRow* const row_;
+  const int64_t number_;
+  const __mmask16 before_;
+  const __m512 scale0_, scale1_;
+  PanelSums& sums_;
+  const uint8_t* const later_;
 };
 
 // Tiles 0 to 3 += the dots of a run for up to 32 rows. kLower: the tile of the second sixteen rows, 0: there are none.
 // As few tiles as in linear_amx.h.
-template <int kLower, int kLines, class Later>
-HWY_INLINE void add_run(AmxTiles& tiles, const int8_t* left, const uint8_t* w, Later& later) {
+template <int kLower, int kRun, class Meanwhile>
+HWY_INLINE void add_run(AmxTiles& tiles, const int8_t* left, const uint8_t* w,
+                        Meanwhile& meanwhile) {
   constexpr int64_t kRow = sizeof(QuantisedRow);
+  constexpr int kDot = kRun * (kLower > 0 ? 4 : 2);
+  left += kRun * kQuantisedRun, w += kRun * kTileWeights;
   tiles.load<4>(left, kRow);
   tiles.load<6>(w, kRowBytes);
   tiles.dot_bytes<0, 4, 6>();
-  later.ask(kLines);
+  meanwhile.template step<kDot>();
   tiles.load<6>(w + kRowBytes / 2, kRowBytes);
   tiles.dot_bytes<1, 4, 6>();
-  later.ask(kLines);
+  meanwhile.template step<kDot + 1>();
   if constexpr (kLower > 0) {
     tiles.load<kLower>(left + kAmxRows * kRow, kRow);
     tiles.dot_bytes<3, kLower, 6>();
-    later.ask(kLines);
+    meanwhile.template step<kDot + 2>();
     tiles.load<6>(w, kRowBytes);
     tiles.dot_bytes<2, kLower, 6>();
-    later.ask(kLines);
+    meanwhile.template step<kDot + 3>();
   }
 }
 
 // Sums of a block: tiles 0 to 3 are 0 before its first run.
-template <int kLower, int kLines, class Later>
-HWY_INLINE void multiply(AmxTiles& tiles, const int8_t* left, const uint8_t* w, AskAhead& next,
-                         Later& later) {
+template <int kLower, class Meanwhile>
+HWY_INLINE void multiply(AmxTiles& tiles, const int8_t* left, const uint8_t* w,
+                         Meanwhile& meanwhile) {
+  static_assert(kRuns == 2);
   tiles.zero<0>();
   tiles.zero<1>();
   if constexpr (kLower > 0) {
     tiles.zero<2>();
     tiles.zero<3>();
   }
-  HWY_UNROLL(2)
-  for (int64_t run = 0; run < kRuns; ++run)
-    add_run<kLower, kLines>(tiles, left + run * kQuantisedRun, w + run * kTileWeights, later);
-  next.step();
+  add_run<kLower, 0>(tiles, left, w, meanwhile);
+  add_run<kLower, 1>(tiles, left, w, meanwhile);
 }
 
 template <int kLower>
@@ -98,30 +152,6 @@ HWY_INLINE void store(AmxTiles& tiles, Sums& sums) {
   tiles.store<3>(sums[kAmxRows] + 16, kStride);
 }
 
-// offset_sum in every lane: the number comes from memory into all of them at once.
-template <int kBits>
-HWY_INLINE __m512i offset_sums(const int32_t& minus) {
-  return _mm512_maskz_srai_epi32(0xffff, _mm512_set1_epi32(minus), 8 - kBits);
-}
-
-// c (+)= step * scale * (sums + what the offset took) of block b.
-template <int kBits, bool kAdd>
-HWY_INLINE void add_block(const Tile& t, int64_t b, const uint8_t* scales, const Sums& sums,
-                          float* c) {
-  const __m512 scale0 = load_scales(scales), scale1 = load_scales(scales + 32);
-  const QuantisedRow* row = static_cast<const QuantisedRow*>(t.a);
-  for (int64_t i = 0; i < t.rows; ++i, ++row, c += kPackPanel) {
-    const __m512 step = _mm512_set1_ps(row->step[b]);
-    const __m512i offset = offset_sums<kBits>(row->minus[b]);
-    const __m512i sum0 = _mm512_add_epi32(_mm512_load_si512(sums[i]), offset),
-                  sum1 = _mm512_add_epi32(_mm512_load_si512(sums[i] + 16), offset);
-    const __m512 old0 = kAdd ? _mm512_loadu_ps(c) : _mm512_setzero_ps(),
-                 old1 = kAdd ? _mm512_loadu_ps(c + 16) : _mm512_setzero_ps();
-    _mm512_storeu_ps(c, add_scaled(old0, sum0, step, scale0));
-    _mm512_storeu_ps(c + 16, add_scaled(old1, sum1, step, scale1));
-  }
-}
-
 HWY_INLINE void copy_sums(float* to, int64_t to_stride, const float* from, int64_t from_stride,
                           int64_t rows) {
   for (int64_t i = 0; i < rows; ++i, to += to_stride, from += from_stride) {
@@ -132,7 +162,7 @@ HWY_INLINE void copy_sums(float* to, int64_t to_stride, const float* from, int64
 
 template <int kBits, int kLower>
 HWY_INLINE void tile_panels(const Tile& t) {
-  constexpr int kDots = kLower > 0 ? 8 : 4, kLines = kBlockBytes<kBits> / 64 / kDots;
+  constexpr int kDots = kLower > 0 ? 8 : 4;
   TileShapes shapes;
   const int64_t upper = std::min(t.rows, kAmxRows), lower = t.rows - upper;
   shapes.set(0, upper, kAmxWords).set(1, upper, kAmxWords).set(4, upper, kAmxWords);
@@ -143,29 +173,25 @@ HWY_INLINE void tile_panels(const Tile& t) {
   const auto* rows = static_cast<const QuantisedRow*>(t.a);
   PanelSums sums;
   alignas(64) uint8_t bytes[kBits < 8 ? kRuns * kTileWeights : 64];
-  AskAhead next(t.ahead, t.panels * t.steps);
   for (int64_t p = 0; p < t.panels; ++p) {
     const uint8_t* w = static_cast<const uint8_t*>(t.b) + p * t.b_stride;
-    const auto add = [&](int64_t b) HWY_ATTR {
-      const uint8_t* scales = scales_of<kBits>(w + b * kBlockBytes<kBits>);
-      b > 0 || t.add ? add_block<kBits, true>(t, b, scales, sums.block, sums.c[0])
-                     : add_block<kBits, false>(t, b, scales, sums.block, sums.c[0]);
-    };
     float* c = t.c + p * kPanel;
     if (t.add) copy_sums(sums.c[0], kPanel, c, t.c_stride, t.rows);
-    // A block is added while the tiles multiply the next one. Its sums have left the machine's store buffer by
-    // then: reading what tiles have just stored waits for that.
+    Addition addition = {.scales = scales_of<kBits>(w)};
     for (int64_t b = 0; b < t.steps; ++b) {
       const uint8_t* block = w + b * kBlockBytes<kBits>;
-      BlockAhead<kBlockBytes<kBits>> later(block + kBytesAhead);
       if constexpr (kBits < 8) unpack_block<kBits>(block, bytes);
-      multiply<kLower, kLines>(tiles, rows->r + b * kQuantisedBlock, kBits < 8 ? bytes : block,
-                               next, later);
-      if (b > 0) add(b - 1);
+      Between<kBits, kDots> between(addition, sums, block + kBytesAhead);
+      multiply<kLower>(tiles, rows->r + b * kQuantisedBlock, kBits < 8 ? bytes : block, between);
+      between.rest();
       store<kLower>(tiles, sums.block);
-      later.ask_rest();
+      addition = {.rows = t.rows,
+                  .row = rows,
+                  .number = b,
+                  .first = b == 0 && !t.add,
+                  .scales = scales_of<kBits>(block)};
     }
-    add(t.steps - 1);
+    Between<kBits, kDots>(addition, sums, nullptr).add_all();
     copy_sums(c, t.c_stride, sums.c[0], kPanel, t.rows);
   }
 }

@@ -15,13 +15,12 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,avx2,bmi,
 namespace moraine::cpu {
 namespace {
 
-constexpr int kFew = 6;     // rows for which a block of weights is unpacked in registers
-constexpr int kFewest = 4;  // that wait for memory
-constexpr int kMany = 14;   // at a time otherwise: 28 sums, two weights, four inputs: 31 registers
+constexpr int kFew = 6;    // rows for which a block of weights is unpacked in registers
+constexpr int kMany = 14;  // at a time otherwise: 28 sums, two weights, four inputs: 31 registers
 
 // Panels at once, each a stream of its own: few rows wait for memory, which gives one stream 85 to 95 % of what it
 // gives four (Zen 4, a file's pages). More rows would have no registers for their sums.
-constexpr int panels_for(int rows) { return rows == 1 ? 4 : rows <= kFewest ? 2 : 1; }
+constexpr int panels_for(int rows) { return rows == 1 ? 4 : rows <= 4 ? 2 : 1; }
 
 // A block of some panels.
 struct Weights {
@@ -61,8 +60,8 @@ HWY_INLINE void ask_for_step(const uint8_t* block, int64_t step) {
   if constexpr (kBits > 4) __builtin_prefetch(at + 64);
 }
 
-// Asks into L2 for a step's lines of P panels that are 4 KiB further on: kFewest rows wait for memory less by it than
-// by the machine's own prefetch alone (one row Zen 4, two and four Emerald Rapids; elsewhere not measured).
+// Asks into L2 for a step's lines of P panels that are 4 KiB further on, where nobody else asks: few rows wait for memory
+// less by it than by the machine's own prefetch alone (one row Zen 4, one to six Emerald Rapids; elsewhere not measured).
 template <int kBits, int P>
 HWY_INLINE void ask_further_on(const Weights& w, int64_t step) {
   constexpr int64_t kFurther = 4096, kStep = kRunBytes<kBits> / kSteps<kBits>;
@@ -184,8 +183,8 @@ void few_rows(const Tile& t) {
 template <int kBits, int... M>
 void few_rows_of(const Tile& t, std::integer_sequence<int, M...>) {
   static constexpr void (*kTiles[])(const Tile&) = {few_rows<kBits, M + 1>...};
-  static constexpr void (*kFarTiles[])(const Tile&) = {few_rows<kBits, M + 1, (M < kFewest)>...};
-  (t.far ? kFarTiles : kTiles)[t.rows - 1](t);
+  static constexpr void (*kFarTiles[])(const Tile&) = {few_rows<kBits, M + 1, true>...};
+  (t.far && t.ahead.lines == 0 ? kFarTiles : kTiles)[t.rows - 1](t);
 }
 
 // -------------------------------------------------------------------------------------------- many rows
