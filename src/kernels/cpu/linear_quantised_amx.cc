@@ -42,12 +42,13 @@ struct Addition {
   const uint8_t* scales = nullptr;
 };
 
-// What vectors do between the dots of a block: add the sums of the block before it, and unpack the block behind it. One
-// after the other, dots and vectors each wait for the others to end: a core looks a few dots ahead, not a block.
+// What is done between the dots of a block: the sums of the block before it are added, and the block kBytesAhead behind
+// it is asked for. One after the other, dots and vectors would each wait for the others to end: a core looks a few dots
+// ahead, not a block.
 template <int kBits, int kDots>
 class Between {
  public:
-  // `later`: asked for. `behind`: the block to unpack to `bytes`, or null.
+  // `later`: the block to ask for.
   HWY_INLINE Between(const Addition& a, PanelSums& sums, const uint8_t* later)
       : rows_(a.rows),
         row_(a.row),
