@@ -27,9 +27,9 @@ struct QuantisedShape {
 };
 // One, odd, one past a panel, a block, a tile or a block of the sum, the fullest tiles, and real widths.
 constexpr QuantisedShape kQuantisedShapes[] = {
-    {1, 1, 1},      {1, 33, 65},    {5, 64, 128},   {6, 32, 1024}, {7, 31, 1025},
-    {16, 96, 64},   {17, 40, 2049}, {31, 64, 300},  {33, 65, 129}, {100, 160, 512},
-    {5, 160, 2049}, {4, 150, 1100}, {14, 40, 1100}, {28, 64, 2049}};
+    {1, 1, 1},      {1, 33, 65},    {5, 64, 128},   {6, 32, 1024},  {7, 31, 1025},
+    {16, 96, 64},   {17, 40, 2049}, {31, 64, 300},  {33, 65, 129},  {100, 160, 512},
+    {5, 160, 2049}, {4, 150, 1100}, {14, 40, 1100}, {28, 64, 2049}, {70, 64, 2049}};
 
 PackedMatrix shape_of(WeightFormat format, DType dtype, int64_t groups, int64_t n, int64_t k) {
   return {.dtype = dtype, .groups = groups, .n = n, .k = k, .format = format};

@@ -14,11 +14,7 @@ namespace moraine::cpu {
 namespace {
 
 constexpr int64_t kListPanels = 8;  // of a task that computes some panels only
-constexpr int64_t kRowsBytes =
-    kMaxTilesAtOnce * kRowPanelBytes;  // in front of the sums; all tiles of by_parts()
-constexpr int64_t kTurns = 2;          // panels from memory that take turns at their parts
-constexpr int64_t kChainFloats = kMaxRowTiles * kMaxTileRows * kPanel;
-constexpr int64_t kPartFloats = kChainFloats + kMaxPartSum * kPanel;  // of by_parts()
+constexpr int64_t kTurns = 2;       // panels from memory that take turns at their parts
 constexpr int64_t kFinishPanels =
     8;  // of 32 rows: a tile's sums stay in L1 until they are finished: 32 KiB
 
@@ -28,19 +24,6 @@ bool reads_in_place(const RowsProduct& p, const LinearEngine& e) {
   return e.in_place && p.x.dtype == DType::kBF16 &&
          p.w.k * dtype_bytes(DType::kBF16) % kLine == 0 &&
          reinterpret_cast<uintptr_t>(p.x.data) % kLine == 0;
-}
-
-// Elements from row to row of sums that wait to be finished: rows a power of two apart share few sets of L1, and a load
-// of one waits for stores to others.
-int64_t waiting_width(int64_t panels) { return panels * kPanel + kPanel / 2; }
-
-// A task's rows in tiles, their chains and sums are in the scratch of a worker.
-void check_room(const RowsProduct& p, const LinearEngine& e, const RowsCut& cut) {
-  const int64_t units = ceil_div(ceil_div(p.w.n, kPanel), cut.together),
-                columns = waiting_width(ceil_div(units, cut.column_blocks) * cut.together),
-                sums = cut.row_tiles * e.tile_rows * columns * int64_t{sizeof(float)};
-  MR_CHECK(p.w.k <= e.sum_block || kRowsBytes + kPartFloats * 4 + sums <= kWorkerScratchBytes,
-           "%ld bytes of sums", static_cast<long>(sums));
 }
 
 // One task: rows [row0, row1) of the group, panels [panel0, panel1), of the product or of a list.
@@ -71,7 +54,7 @@ class RowsTask {
         list_(list),
         steps_(ceil_div(p.w.k, e.row_step)),
         panels_(ceil_div(p.w.n, kPanel)),
-        far_(is_far(p.w)),
+        far_(is_far(p.w, e)),
         streams_(streams(p, e)),
         parts_(parts),
         in_place_(reads_in_place(p, e)) {
@@ -423,7 +406,8 @@ LinearEngine linear_engine(const PackedMatrix& w) {
 
 void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e) {
   const RowsCut cut = choose_cut(p, e, ctx.pool->threads());
-  check_room(p, e, cut);
+  const int64_t waiting = waiting_bytes(p, e, cut);
+  MR_CHECK(waiting <= kSumsBytes, "%ld bytes of sums", static_cast<long>(waiting));
   const RowsTask rows_task(p, e, cut.parts);
   const int64_t panels = ceil_div(p.w.n, kPanel), units = ceil_div(panels, cut.together);
   const auto row_blocks = [&](int64_t g) {

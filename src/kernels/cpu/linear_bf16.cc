@@ -239,15 +239,15 @@ HWY_INLINE __m512 finished(const Finish& f, int64_t row, int64_t j, __mmask16 ma
 }
 
 void finish(const Finish& f) {
+  // What is only rounded leaves a cache line at a time.
   const bool rounds =
       f.dtype == DType::kBF16 && f.alpha == 1 && f.bias == nullptr && f.y0 == nullptr;
-  const int64_t lines =
-      rounds ? f.columns / 32 * 32 : 0;  // what is only rounded, a cache line at a time
+  const int64_t whole = rounds ? f.columns / (2 * kLanes) * (2 * kLanes) : 0;
   for (int64_t i = 0; i < f.rows; ++i) {
-    for (int64_t j = 0; j < lines; j += 32)
+    for (int64_t j = 0; j < whole; j += 2 * kLanes)
       _mm512_storeu_si512(static_cast<uint16_t*>(f.y) + i * f.y_stride + j,
                           round_32(f.c + i * f.c_stride + j));
-    for (int64_t j = lines; j < f.columns; j += kLanes) {
+    for (int64_t j = whole; j < f.columns; j += kLanes) {
       const __mmask16 mask = f.columns - j >= kLanes ? 0xffff : first(f.columns - j);
       const __m512 v = finished(f, i, j, mask);
       const int64_t at = i * f.y_stride + j;

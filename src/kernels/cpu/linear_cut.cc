@@ -9,8 +9,8 @@
 namespace moraine::cpu {
 namespace {
 
-constexpr int64_t kTaskPanels = 128;               // of a task of one row tile: as many sums
-constexpr int64_t kCacheBytes = int64_t{4} << 20;  // a larger pack of floats comes from memory
+constexpr int64_t kTaskPanels = 128;                   // of a task of one row tile: as many sums
+constexpr int64_t kWaitingPanels = 32 * kMaxRowTiles;  // of all row tiles of a task
 constexpr int64_t kTogether = 4;      // panels that a tile of few rows takes; a task has a multiple
 constexpr int64_t kPartPanels = 32;   // of a task whose tiles take turns at parts of panels
 constexpr int64_t kMinPartTiles = 2;  // fewer do not pay for it
@@ -42,13 +42,13 @@ Whole whole_of(const RowsProduct& p, const LinearEngine& e) {
 int64_t wanted_tasks(const RowsProduct& p, const LinearEngine& e, const Whole& w, int threads) {
   const int64_t steps = std::max<int64_t>(1, ceil_div(p.w.k, e.row_step));
   const double products = static_cast<double>(w.tiles) * e.step_cost,
-               reads = static_cast<double>(w.groups * e.step_bytes) * kByteCost,
-               cost = static_cast<double>(w.panels * steps) * std::max(products, reads);
+               bytes = is_far(p.w, e) ? static_cast<double>(w.groups * e.step_bytes) : 0,
+               cost = static_cast<double>(w.panels * steps) * std::max(products, bytes * kByteCost);
   return std::clamp<int64_t>(static_cast<int64_t>(cost / kTaskCost), 1,
                              threads == 1 ? 1 : 8 * threads);
 }
 
-// `wanted` tasks or fewer, of about so many panels; of fewer, rather than of fewer than `least` tiles.
+// Tasks of about so many panels, `wanted` of them at least; of fewer, rather than of fewer than `least` tiles.
 RowsCut cut_by(const Whole& w, int64_t wanted, int64_t block_panels, int64_t least) {
   const int64_t together = std::min(block_panels, kTogether);
   int64_t blocks = ceil_div(w.panels, (block_panels + together / 2) / together * together);
@@ -63,12 +63,12 @@ RowsCut cut_by(const Whole& w, int64_t wanted, int64_t block_panels, int64_t lea
 
 }  // namespace
 
-bool is_far(const PackedMatrix& w) {
-  return w.format != WeightFormat::kPlain || packed_bytes(w) > kCacheBytes;
+bool is_far(const PackedMatrix& w, const LinearEngine& e) {
+  return packed_bytes(w) > e.cache_bytes;
 }
 
 bool streams(const RowsProduct& p, const LinearEngine& e) {
-  return e.ahead_rows > 0 && is_far(p.w);
+  return e.ahead_rows > 0 && is_far(p.w, e);
 }
 
 bool by_parts(const RowsProduct& p, const LinearEngine& e, int64_t tiles) {
@@ -92,7 +92,17 @@ RowsCut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
   // What is streamed need not stay; but nothing is asked for before a task begins, so these are large.
   if (streams(p, e) && w.most_rows >= e.ahead_rows && w.most_tiles <= kMaxTilesAtOnce)
     block_panels = kTaskPanels / w.most_tiles;
+  // Sums that wait for the next block of the sum have to have room.
+  if (p.w.k > e.sum_block)
+    block_panels = std::min(block_panels, kWaitingPanels / std::min(w.most_tiles, kMaxRowTiles));
   return cut_by(w, wanted, block_panels, 1);
+}
+
+int64_t waiting_bytes(const RowsProduct& p, const LinearEngine& e, const RowsCut& cut) {
+  if (p.w.k <= e.sum_block) return 0;
+  const int64_t units = ceil_div(ceil_div(p.w.n, kPanel), cut.together),
+                columns = waiting_width(ceil_div(units, cut.column_blocks) * cut.together);
+  return cut.row_tiles * e.tile_rows * columns * int64_t{sizeof(float)};
 }
 
 }  // namespace moraine::cpu

@@ -11,8 +11,15 @@ namespace moraine::cpu {
 constexpr int64_t kMaxRowTiles = 16;    // of a task: sums of 512 rows x 1024 columns at most
 constexpr int64_t kMaxTilesAtOnce = 4;  // that visit a streamed panel one after the other
 
-// Whether a pack comes from memory: all of integers do, of which a step of decoding reads each once.
-bool is_far(const PackedMatrix& w);
+// A worker's scratch: rows of tiles, all of them of by_parts(); its chains and a part of a panel; sums.
+constexpr int64_t kRowsBytes = kMaxTilesAtOnce * kRowPanelBytes;
+constexpr int64_t kChainFloats = kMaxRowTiles * kMaxTileRows * kPanel;
+constexpr int64_t kPartFloats = kChainFloats + kMaxPartSum * kPanel;
+constexpr int64_t kSumsBytes =
+    kWorkerScratchBytes - kRowsBytes - kPartFloats * int64_t{sizeof(float)};
+
+// Whether a pack comes from memory.
+bool is_far(const PackedMatrix& w, const LinearEngine& e);
 
 // Whether the pack comes from memory, and the engine asks for it if there are rows enough.
 bool streams(const RowsProduct& p, const LinearEngine& e);
@@ -28,5 +35,12 @@ struct RowsCut {
   bool parts;         // tasks of enough tiles for it take panels in parts
 };
 RowsCut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads);
+
+// Elements from row to row of sums that wait to be finished: rows a power of two apart share few sets of L1, and a load
+// of one waits for stores to others.
+constexpr int64_t waiting_width(int64_t panels) { return panels * kPanel + kPanel / 2; }
+
+// Of a task's sums that wait for the next block of the sum; kSumsBytes at most.
+int64_t waiting_bytes(const RowsProduct& p, const LinearEngine& e, const RowsCut& cut);
 
 }  // namespace moraine::cpu

@@ -126,14 +126,14 @@ struct LinearEngine {
   int64_t tile_rows;
   int64_t row_run =
       1;  // rows are cut where they are multiples of it: tile_rows, or 1, for tiles as even as can be
-  int64_t column_width;  // >= tile_rows
-  int64_t sum_block;     // elements, even
-  int64_t row_step;      // elements of the sum in one step of row_tile
-  int64_t step_bytes;    // of a right panel
-  int64_t column_step;   // and of column_tile
-  int64_t column_round;  // column panels have a multiple of it in steps
-  // Bytes of right panels that a task keeps, half of an L2.
-  int64_t right_bytes = 512 << 10;
+  int64_t column_width;             // >= tile_rows
+  int64_t sum_block;                // elements, even
+  int64_t row_step;                 // elements of the sum in one step of row_tile
+  int64_t step_bytes;               // of a right panel
+  int64_t column_step;              // and of column_tile
+  int64_t column_round;             // column panels have a multiple of it in steps
+  int64_t right_bytes = 512 << 10;  // of right panels that a task keeps: half of an L2
+  int64_t cache_bytes = 4 << 20;    // a larger pack comes from memory
   // Steps of a block of a weight gradient's sum. Shorter blocks add to dw more often, longer ones leave fewer columns
   // in L2: vdpbf16ps 2048 x 1024 x 512 (Zen 5) runs at 79 % of peak with 512, at 93 % with 256.
   int64_t column_steps = 256;

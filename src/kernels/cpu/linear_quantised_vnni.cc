@@ -60,8 +60,9 @@ HWY_INLINE void ask_for_step(const uint8_t* block, int64_t step) {
   if constexpr (kBits > 4) __builtin_prefetch(at + 64);
 }
 
-// Asks into L2 for a step's lines of P panels that are 4 KiB further on, where nobody else asks: few rows wait for memory
-// less by it than by the machine's own prefetch alone (one row Zen 4, one to six Emerald Rapids; elsewhere not measured).
+// Asks into L2 for a step's lines of P panels that are 4 KiB further on, where nobody else asks: few rows wait for
+// memory less by it than by the machine's own prefetch alone (one row Zen 4, one to six Emerald Rapids; elsewhere not
+// measured).
 template <int kBits, int P>
 HWY_INLINE void ask_further_on(const Weights& w, int64_t step) {
   constexpr int64_t kFurther = 4096, kStep = kRunBytes<kBits> / kSteps<kBits>;
