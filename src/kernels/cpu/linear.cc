@@ -434,30 +434,14 @@ void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e)
 
 void grouped_linear_forward(Context& ctx, const GroupedLinearForward& a) {
   run_rows_product(ctx,
-                   {.y = a.y,
-                    .x = a.x,
-                    .w = a.w,
-                    .bias = data_or_null(a.bias),
-                    .rows = a.rows,
-                    .alpha = 1,
-                    .beta = 0,
-                    .y0 = nullptr,
-                    .symmetric = false},
+                   {.y = a.y, .x = a.x, .w = a.w, .rows = a.rows, .bias = data_or_null(a.bias)},
                    linear_engine(a.w));
 }
 
 void linear_forward_panels(Context& ctx, const LinearForwardPanels& a) {
   const LinearEngine e = linear_engine(a.w);
   const int64_t T = a.x.dims[0], rows[2] = {0, T};
-  const RowsProduct p = {.y = a.y,
-                         .x = a.x,
-                         .w = a.w,
-                         .bias = nullptr,
-                         .rows = rows,
-                         .alpha = 1,
-                         .beta = 0,
-                         .y0 = nullptr,
-                         .symmetric = false};
+  const RowsProduct p = {.y = a.y, .x = a.x, .w = a.w, .rows = rows};
   const RowsTask rows_task(p, e, true, a.panels);
   const auto panels = static_cast<int64_t>(a.panels.size());
   const int64_t blocks = ceil_div(ceil_div(T, e.tile_rows), kMaxRowTiles),
@@ -475,17 +459,7 @@ void linear_forward_panels(Context& ctx, const LinearForwardPanels& a) {
 }
 
 void grouped_linear_backward_input(Context& ctx, const GroupedLinearBackwardInput& a) {
-  run_rows_product(ctx,
-                   {.y = a.dx,
-                    .x = a.dy,
-                    .w = a.w,
-                    .bias = nullptr,
-                    .rows = a.rows,
-                    .alpha = 1,
-                    .beta = 0,
-                    .y0 = nullptr,
-                    .symmetric = false},
-                   linear_engine(a.w));
+  run_rows_product(ctx, {.y = a.dx, .x = a.dy, .w = a.w, .rows = a.rows}, linear_engine(a.w));
 }
 
 }  // namespace moraine::cpu

@@ -114,17 +114,7 @@ struct Forward {
 // y = x w, of each group its rows.
 void multiply(Rig& rig, const Forward& f, const PackedMatrix& packed, std::span<const int64_t> rows,
               const LinearEngine& e) {
-  cpu::run_rows_product(rig.ctx,
-                        {.y = f.y,
-                         .x = f.x,
-                         .w = packed,
-                         .bias = nullptr,
-                         .rows = rows,
-                         .alpha = 1,
-                         .beta = 0,
-                         .y0 = nullptr,
-                         .symmetric = false},
-                        e);
+  cpu::run_rows_product(rig.ctx, {.y = f.y, .x = f.x, .w = packed, .rows = rows}, e);
 }
 
 Forward run_forward(Rig& rig, const AmxShape& s, DType input, DType output, const LinearEngine& e) {

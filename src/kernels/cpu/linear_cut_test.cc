@@ -1,10 +1,12 @@
-// Fails if a product over rows is cut into tasks whose sums have no room, or that leave threads without one.
+// Fails if a product over rows is cut into tasks whose sums have no room.
 #include "kernels/cpu/linear_cut.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/linear_quantised.h"
+#include <span>
+
+#include "kernels/quantised.h"
 #include "testing/rig.h"
 
 namespace moraine::cpu {
@@ -20,12 +22,7 @@ RowsProduct product_of(int64_t n, int64_t k, WeightFormat format, std::span<cons
   return {.y = {},
           .x = {},
           .w = {.dtype = DType::kBF16, .groups = 1, .n = n, .k = k, .format = format},
-          .bias = nullptr,
-          .rows = rows,
-          .alpha = 1,
-          .beta = 0,
-          .y0 = nullptr,
-          .symmetric = false};
+          .rows = rows};
 }
 
 void expect_room(const RowsProduct& p, const LinearEngine& e) {

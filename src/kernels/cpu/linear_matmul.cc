@@ -13,7 +13,6 @@ void matmul_nt(Context& ctx, const MatmulNT& a) {
                    {.y = a.c,
                     .x = a.a,
                     .w = packed,
-                    .bias = nullptr,
                     .rows = rows,
                     .alpha = a.alpha,
                     .beta = a.beta,

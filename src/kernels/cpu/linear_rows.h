@@ -14,11 +14,11 @@ struct RowsProduct {
   Tensor y;                       // [T, n] out, f32 or bf16
   Tensor x;                       // [T, k] in, the pack's type, or f32 (rounded to it)
   PackedMatrix w;                 // G groups of n x k
-  const float* bias;              // [G, n] or null
   std::span<const int64_t> rows;  // [G+1]
-  float alpha, beta;
-  const float* y0;  // [T, n] or null; y is f32 then, and may be y0
-  bool symmetric;   // one group, n == T: only panels on or above the diagonal are computed
+  const float* bias = nullptr;    // [G, n] or null
+  float alpha = 1, beta = 0;
+  const float* y0 = nullptr;  // [T, n] or null; y is f32 then, and may be y0
+  bool symmetric = false;  // one group, n == T: only panels on or above the diagonal are computed
 };
 void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e);
 
