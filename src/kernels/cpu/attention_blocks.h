@@ -24,22 +24,28 @@ namespace attention {
 constexpr int64_t kGroup = 16;   // positions; the lanes of the widest vector
 constexpr int64_t kBlock = 128;  // keys per step of the softmax
 constexpr int64_t kBlockGroups = kBlock / kGroup;
-constexpr int64_t kTile = 64;  // rows, and keys, of a tile of the backward
-constexpr int64_t kTileGroups = kTile / kGroup;
 constexpr int64_t kMaxWidth = 1024;  // of a head: what is packed must fit a worker's scratch
-
-// Words from one packed step of whole groups to the next: an odd number of lines, so that steps are spread over the
-// sets of L1. With tiles they lie side by side.
-constexpr int64_t packed_step(int64_t words, bool tiles) {
-  return tiles ? words : (words / kGroup | 1) * kGroup;
-}
 
 inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-// Words of a row of d elements as an operand, `pair` to a word; with tiles up to a multiple of half a dot, which is a
-// group of elements.
+// Words of a row of d elements as an operand, `pair` to a word; with tiles up to whole dots.
 inline int64_t operand_words(int64_t d, int64_t pair, bool tiles) {
-  return tiles ? round_up(d, kGroup) / pair : (d + pair - 1) / pair;
+  return tiles ? round_up(d, pair * kGroup) / pair : (d + pair - 1) / pair;
+}
+
+// Where word c of step s of a right operand lies: at s * step + c / kGroup * group + c % kGroup.
+struct RightLayout {
+  int64_t step, group;
+};
+
+// Vectors read a step's columns one after another: they lie side by side, and an odd number of lines from one step to
+// the next spreads those over the sets of L1. Tiles read sixteen steps of a group: a tile's lines follow each other.
+constexpr RightLayout right_layout(int64_t steps, int64_t columns, bool tiles) {
+  return tiles ? RightLayout{kGroup, steps * kGroup}
+               : RightLayout{(columns / kGroup | 1) * kGroup, kGroup};
+}
+constexpr int64_t right_words(const RightLayout& layout, int64_t steps, int64_t columns) {
+  return std::max(steps * layout.step, columns / kGroup * layout.group);
 }
 
 // First group of keys that rows from `position` on see.

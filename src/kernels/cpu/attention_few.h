@@ -6,7 +6,7 @@
 //
 // Compiled once per Highway target, as attention_tiles.h, in words as there.
 #include "kernels/cpu/attention_lanes.h"
-#include "kernels/cpu/attention_panels.h"
+#include "kernels/cpu/attention_softmax.h"
 
 #if defined(MORAINE_KERNELS_CPU_ATTENTION_FEW_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MORAINE_KERNELS_CPU_ATTENTION_FEW_H_
@@ -40,10 +40,10 @@ class FewRows {
     return 2 * kGroup * attention::round_up(d, kGroup) + panels * kPanelWords;
   }
 
-  FewRows(const AttentionForward& a, const PanelRows<F>& rows, const attention::Part& part,
-          const FewPanels& few, Word* scratch)
+  FewRows(const AttentionForward& a, const attention::Part& part, const FewPanels& few,
+          Word* scratch)
       : memory_(a),
-        rows_(rows),
+        softmax_(a),
         part_(part),
         few_(few),
         each_(few.panels.size() / static_cast<size_t>(few.heads)),
@@ -142,8 +142,7 @@ class FewRows {
 
   void weigh() {
     for_panels(0, few_.panels.size(), block_, [&](const Seen& s) {
-      rows_.mask(part_, s.panel, s.scores, s.groups.from, s.groups.to);
-      rows_.weigh(s.panel, s.scores, s.groups.count(), s.weights, s.rescale);
+      softmax_.weigh(part_, {&s.panel, s.groups.from, s.groups.to, s.scores, s.weights, s.rescale});
     });
   }
 
@@ -157,7 +156,7 @@ class FewRows {
           continue;
         }
       }
-      pack_rows<F>(keys.v, memory_.stride(), keys.rows, kGroup, d_, values_, width_);
+      pack_rows<F>(keys.v, memory_.stride(), keys.rows, kGroup, d_, values_, {width_, kGroup});
       add(g, h, later, values_, width_);
     }
   }
@@ -184,7 +183,7 @@ class FewRows {
   }
 
   const attention::KeyMemory<Element> memory_;
-  const PanelRows<F>& rows_;
+  const PanelSoftmax<F> softmax_;
   const attention::Part& part_;
   const FewPanels& few_;
   const size_t each_;  // panels of a key head

@@ -22,6 +22,7 @@
 #include "kernels/cpu/attention_packing.h"
 #include "kernels/cpu/attention_panels.h"
 #include "kernels/cpu/attention_products.h"
+#include "kernels/cpu/attention_softmax.h"
 #include "kernels/cpu/attention_tasks.h"
 #include "kernels/isa.h"
 
@@ -44,17 +45,20 @@ class ForwardWorker {
         task_(task),
         memory_(a),
         of_(a, !task.keys.empty()),
+        softmax_(a),
         H_(a.q.dims[1]),
         K_(a.k.dims[1]),
         d_(a.q.dims[2]),
         words_(words<F>(d_)),
         width_(round_up(d_, kGroup)),
-        value_step_(packed_step(width_, F::kTiles)) {
+        key_layout_(right_layout(words_, kBlock, F::kTiles)),
+        value_layout_(right_layout(kValueSteps, width_, F::kTiles)) {
     end_ = scratch + kWorkerScratchBytes / sizeof(Word);
-    keys_ = take(scratch, words_ * kKeyStep);
-    values_ = take(scratch, kBlock / F::kPair * value_step_);
+    keys_ = take(scratch, right_words(key_layout_, words_, kBlock));
+    values_ = take(scratch, right_words(value_layout_, kValueSteps, width_));
     scores_ = take(scratch, kTogether * kGroup * kBlock);
     weights_ = take(scratch, kTogether * kGroup * kBlock);
+    rescale_ = take(scratch, kTogether * kGroup);
     const auto panel_words = static_cast<int64_t>(sizeof(Panel) / sizeof(Word)) + 16;
     const int64_t each = panel_words + words_of_rows();
     capacity_ = (end_ - scratch) / each;
@@ -84,8 +88,11 @@ class ForwardWorker {
   // Panels whose scores are computed, then weighed, then multiplied: what tiles have just stored, or a vector stores
   // for tiles, is waited for before it can be read.
   static constexpr int64_t kTogether = F::kTiles ? 4 : 1;
-  static constexpr int64_t kKeyStep = packed_step(kBlock, F::kTiles);
-  static constexpr int64_t kGroupsAhead = 2;  // of prefetches: 16 KiB at width 128
+  // Half a dot more than there are: sums may begin with any group, and end with one that the block does not have.
+  static constexpr int64_t kValueSteps = kBlock / F::kPair + (F::kTiles ? kGroup / F::kPair : 0);
+  static constexpr int64_t kGroupsAhead = 2;          // of prefetches: 16 KiB at width 128
+  static constexpr int64_t kRow = kBlock / F::kPair;  // words of a slot's weights
+  static constexpr int64_t kPieceUnit = F::kTiles ? F::kPair * kGroup : kGroup;
   static constexpr int64_t kPieces = 4;  // of a group's keys, and of its values, between prefetches
 
   // Groups [from, to] of keys, of a block.
@@ -156,7 +163,7 @@ class ForwardWorker {
     const int64_t first = first_key_group(panels_[0].group * kGroup, a_.window),
                   last = std::min((part.keys - 1) / kGroup, panels_[num_panels_ - 1].group),
                   first_block = first / kBlockGroups;
-    turned_ = few_ && F::kTiles && d_ % cpu::kAmxWords == 0;
+    turned_ = few_ && F::kTiles && d_ % (2 * cpu::kAmxWords) == 0;
     if (turned_) turn_queries();
     if (in_turns()) ask_for_block(part, first_block);
     for (int64_t block = first_block; block <= last / kBlockGroups; ++block) {
@@ -178,7 +185,7 @@ class ForwardWorker {
     const FewPanels few = {.panels = {panels_, static_cast<size_t>(num_panels_)},
                            .first = task_.key_begin,
                            .heads = task_.key_end - task_.key_begin};
-    FewRows<F>(a_, of_, part, few, rows_ + num_panels_ * words_of_rows()).run();
+    FewRows<F>(a_, part, few, rows_ + num_panels_ * words_of_rows()).run();
     finish();
   }
 
@@ -187,22 +194,47 @@ class ForwardWorker {
     num_panels_ = 0;
   }
 
+  // Panels [first, end), all of which see groups [from, to] of a block; none if first == end.
+  struct Together {
+    int64_t first, end, from, to;
+    bool begins;  // no earlier groups
+
+    bool any() const { return first < end; }
+  };
+
+  // The first ones of panels [first, end) that see any of the block.
+  Together next(const KeyGroups& here, int64_t first, int64_t end) const {
+    const auto seen_by = [&](int64_t i) {
+      const int64_t g = panels_[i].group, begin = first_key_group(g * kGroup, a_.window),
+                    from = std::max(here.from, begin);
+      return Together{i, i + 1, from, std::min(here.to, g), from == begin};
+    };
+    for (int64_t i = first; i < end; ++i) {
+      Together seen = seen_by(i);
+      if (seen.from > seen.to) continue;
+      const auto also = [&](const Together& t) {
+        return t.from == seen.from && t.to == seen.to && t.begins == seen.begins;
+      };
+      while (seen.end < end && seen.end - i < kTogether && also(seen_by(seen.end))) ++seen.end;
+      return seen;
+    }
+    return {end, end, 0, 0, false};
+  }
+
   // Keys of key_head_ to its panels, [first, end).
   void add_keys(const Part& part, const KeyGroups& here, int64_t first, int64_t end) {
     prepare(part, here, first, end);
-    const auto seen_from = [&](int64_t i) {  // groups of the block that panel i sees
-      const int64_t g = panels_[i].group;
-      return std::pair(std::max(here.from, first_key_group(g * kGroup, a_.window)),
-                       std::min(here.to, g));
-    };
-    for (int64_t i = first; i < end;) {
-      const auto [from, to] = seen_from(i);
-      const int64_t begins = i++;
-      while (i < end && i - begins < kTogether && seen_from(i) == std::pair(from, to)) ++i;
-      if (from > to) continue;
-      const KeyGroups seen = {here.block, from, to};
-      turned_ ? turn_scores(begins - first, begins, i, seen) : score(begins, i, seen);
-      add_block(part, begins, i, seen);
+    for (Together now = next(here, first, end); now.any(); now = next(here, now.end, end)) {
+      turned_ ? turn_scores(now.first - first, now, here) : score(now, here);
+      for (int64_t i = 0; i < now.end - now.first; ++i) {
+        softmax_.weigh(part, {.panel = &panels_[now.first + i],
+                              .from = now.from,
+                              .to = now.to,
+                              .scores = scores_ + i * kGroup * kBlock,
+                              .weights = weights_ + i * kGroup * kRow,
+                              .rescale = rescale_ + i * kGroup});
+      }
+      add_values(now, here);
     }
   }
 
@@ -217,41 +249,56 @@ class ForwardWorker {
   // Positions that the document does not have yet become zeros. In pieces, because what is asked for at once waits for
   // a place among the few lines that a core has under way, and all behind it.
   HWY_NOINLINE void pack_keys(const Part& part, const KeyGroups& here) {
-    const int64_t piece = round_up((d_ + kPieces - 1) / kPieces, kGroup);
+    const int64_t piece = round_up((d_ + kPieces - 1) / kPieces, kPieceUnit);
     for (int64_t g = here.from; g <= here.to; ++g) {
-      const int64_t column = g * kGroup - here.block * kBlock;
+      const int64_t number = g - here.block * kBlockGroups;
       const Keys keys = memory_.rows(part, g, key_head_);
       const Ahead ahead = ahead_of(part, g);
       for (int64_t i = 0; i < kPieces; ++i) {
         memory_.ask_for(ahead, i);
         const int64_t c = i * piece, n = std::min(piece, d_ - c);
         if (n <= 0) continue;
-        pack_columns<F>(keys.k + c, K_ * d_, keys.rows, n, keys_ + c / F::kPair * kKeyStep + column,
-                        kKeyStep);
+        pack_columns<F>(keys.k + c, K_ * d_, keys.rows, n,
+                        keys_ + c / F::kPair * key_layout_.step + number * key_layout_.group,
+                        key_layout_.step);
       }
-      pack_values(keys, ahead, column);
+      pack_values(keys, ahead, number);
     }
+    end_values(here);
   }
 
-  HWY_INLINE void pack_values(const Keys& keys, const Ahead& ahead, int64_t column) {
+  // Those of the block's group `number`.
+  HWY_INLINE void pack_values(const Keys& keys, const Ahead& ahead, int64_t number) {
     for (int64_t i = 0; i < kPieces; ++i) {
       memory_.ask_for(ahead, kPieces + i);
       const int64_t r = i * kGroup / kPieces;
       pack_rows<F>(keys.v + r * K_ * d_, K_ * d_, keys.rows - r, kGroup / kPieces, d_,
-                   values_ + (column + r) / F::kPair * value_step_, value_step_);
+                   values_ + (number * kGroup + r) / F::kPair * value_layout_.step, value_layout_);
+    }
+  }
+
+  // A dot that ends in half multiplies zero weights with the group behind, which must be numbers.
+  HWY_INLINE void end_values(const KeyGroups& here) {
+    if constexpr (F::kTiles) {
+      Word* behind = values_ + (here.to + 1 - here.block * kBlockGroups) * kGroup / F::kPair *
+                                   value_layout_.step;
+      for (int64_t c = 0; c < width_; c += kGroup, behind += value_layout_.group)
+        std::memset(behind, 0, kTileWords / 2 * sizeof(Word));
     }
   }
 
   // Few panels on tiles: keys are the left operand as they lie in memory and queries the right one, which takes the
   // same sums; then the scores of a group, 16 keys x 16 slots, are turned round.
-  float* turned(int64_t panel, int64_t column) {
-    return scores_ + (kFewPanels + panel) * kGroup * kBlock + column * kGroup;
+  float* turned(int64_t panel, int64_t number) {
+    return scores_ + (kFewPanels + panel) * kGroup * kBlock + number * kTileWords;
   }
 
   void turn_queries() {
     for (int64_t i = 0; i < num_panels_; ++i) {
-      pack_columns<F>(reinterpret_cast<const Element*>(panels_[i].q), d_, kGroup, d_, keys_,
-                      kGroup);
+      for (int64_t w = 0; w < words_ * kGroup; w += kTileWords) {
+        pack_columns<F>(reinterpret_cast<const Element*>(panels_[i].q + w), F::kPair * kGroup,
+                        kGroup, F::kPair * kGroup, keys_ + w, kGroup);
+      }
       std::memcpy(panels_[i].q, keys_, static_cast<size_t>(words_ * kGroup) * sizeof(Word));
     }
   }
@@ -259,35 +306,36 @@ class ForwardWorker {
   HWY_NOINLINE void score_keys(const Part& part, const KeyGroups& here, int64_t first,
                                int64_t end) {
     for (int64_t g = here.from; g <= here.to; ++g) {
-      const int64_t column = g * kGroup - here.block * kBlock;
+      const int64_t number = g - here.block * kBlockGroups;
       const Keys keys = memory_.rows(part, g, key_head_);
       const Ahead ahead = ahead_of(part, g);
       for (int64_t i = 0; i < kPieces; ++i) memory_.ask_for(ahead, i);
       const bool whole = keys.rows == kGroup;  // else the document's last
-      if (!whole) pack_left(keys.k, K_ * d_, keys.rows, d_, keys_, words_);
+      if (!whole) pack_left(keys.k, K_ * d_, keys.rows, d_, keys_);
       for (int64_t i = first; i < end; ++i) {
-        multiply<F, 1, kGroup, Start::kZero>(
-            tiles_, {.a = whole ? reinterpret_cast<const Word*>(keys.k) : keys_,
-                     .b = panels_[i].q,
-                     .c = turned(i - first, column),
-                     .a_row = whole ? K_ * words_ : words_,
-                     .b_step = kGroup,
-                     .c_row = kGroup,
-                     .steps = words_,
-                     .rows = kGroup,
-                     .columns = kGroup});
+        multiply_tiles<Start::kZero>(tiles_,
+                                     {.a = whole ? reinterpret_cast<const Word*>(keys.k) : keys_,
+                                      .b = panels_[i].q,
+                                      .c = turned(i - first, number),
+                                      .a_row = whole ? K_ * words_ : kGroup,
+                                      .a_step = whole ? kGroup : kTileWords,
+                                      .rows = 1,
+                                      .columns = 1,
+                                      .dots = words_ / kGroup});
       }
-      pack_values(keys, ahead, column);
+      pack_values(keys, ahead, number);
     }
+    end_values(here);
   }
 
-  // Scores of panels [first, end), from score_keys, where the first is number `number`.
-  void turn_scores(int64_t number, int64_t first, int64_t end, const KeyGroups& seen) {
-    for (int64_t i = first; i < end; ++i) {
-      float* scores = scores_ + (i - first) * kGroup * kBlock;
-      for (int64_t g = seen.from; g <= seen.to; ++g)
-        pack_columns<WideF32>(turned(number + i - first, g * kGroup - seen.block * kBlock), kGroup,
-                              kGroup, panels_[i].slots, scores + (g - seen.from) * kGroup, kBlock);
+  // Scores from score_keys, of which the first ones' number is `number`.
+  void turn_scores(int64_t number, const Together& of, const KeyGroups& here) {
+    for (int64_t i = 0; i < of.end - of.first; ++i) {
+      float* scores = scores_ + i * kGroup * kBlock;
+      for (int64_t g = of.from; g <= of.to; ++g)
+        pack_columns<WideF32>(turned(number + i, g - here.block * kBlockGroups), kGroup, kGroup,
+                              panels_[of.first + i].slots, scores + (g - of.from) * kTileWords,
+                              kGroup);
     }
   }
 
@@ -312,56 +360,82 @@ class ForwardWorker {
       memory_.ask_for({memory_.rows(part, g, task_.key_begin), columns, 0, 1, false}, 0);
   }
 
-  // Scores of panels [first, end), of keys that are packed.
-  void score(int64_t first, int64_t end, const KeyGroups& keys) {
-    const auto [block, from, to] = keys;
-    const int64_t column = from * kGroup - block * kBlock, columns = (to - from + 1) * kGroup;
-    for (int64_t i = first; i < end; ++i) {
-      multiply<F, 1, kGroup, Start::kZero>(tiles_, {.a = panels_[i].q,
-                                                    .b = keys_ + column,
-                                                    .c = scores_ + (i - first) * kGroup * kBlock,
-                                                    .a_row = words_,
-                                                    .b_step = kKeyStep,
-                                                    .c_row = kBlock,
-                                                    .steps = words_,
-                                                    .rows = panels_[i].slots,
-                                                    .columns = columns});
+  // What is packed of keys and values from group `from` on.
+  const Word* packed_keys(int64_t from, const KeyGroups& here) const {
+    return keys_ + (from - here.block * kBlockGroups) * key_layout_.group;
+  }
+  const Word* packed_values(int64_t from, const KeyGroups& here) const {
+    return values_ + (from - here.block * kBlockGroups) * kGroup / F::kPair * value_layout_.step;
+  }
+
+  void score(const Together& of, const KeyGroups& here) {
+    if constexpr (F::kTiles) {
+      multiply_tiles<Start::kZero>(tiles_, {.a = panels_[of.first].q,
+                                            .b = packed_keys(of.from, here),
+                                            .c = scores_,
+                                            .a_rows = words_of_rows(),
+                                            .b_columns = key_layout_.group,
+                                            .c_rows = kGroup * kBlock,
+                                            .rows = of.end - of.first,
+                                            .columns = of.to - of.from + 1,
+                                            .dots = words_ / kGroup});
+    } else {
+      multiply_lanes<F, 1, kGroup, Start::kZero>(
+          Product{.a = panels_[of.first].q,
+                  .b = packed_keys(of.from, here),
+                  .c = scores_,
+                  .b_step = key_layout_.step,
+                  .c_row = kBlock,
+                  .steps = words_,
+                  .rows = panels_[of.first].slots,
+                  .columns = (of.to - of.from + 1) * kGroup});
     }
   }
 
-  // Adds keys to panels [first, end), whose scores are there.
-  void add_block(const Part& part, int64_t first, int64_t end, const KeyGroups& keys) {
-    constexpr int64_t kRow = kBlock / F::kPair;
-    const auto [block, from, to] = keys;
-    const int64_t column = from * kGroup - block * kBlock, columns = (to - from + 1) * kGroup;
-    alignas(64) float rescale[kTogether][kGroup];
-    for (int64_t i = first; i < end; ++i) {
-      float* scores = scores_ + (i - first) * kGroup * kBlock;
-      of_.mask(part, panels_[i], scores, from, to);
-      of_.weigh(panels_[i], scores, to - from + 1, weights_ + (i - first) * kGroup * kRow,
-                rescale[i - first]);
+  void add_values(const Together& of, const KeyGroups& here) {
+    if constexpr (F::kTiles) {
+      for (int64_t i = of.first; i < of.end; i += 2)
+        add_values_of(i, std::min(i + 2, of.end), of, here);
+    } else {
+      multiply_lanes<F, kRow, 1, Start::kScale>(
+          Product{.a = weights_,
+                  .b = packed_values(of.from, here),
+                  .c = panels_[of.first].o,
+                  .b_step = value_layout_.step,
+                  .c_row = width_,
+                  .steps = (of.to - of.from + 1) * kGroup / F::kPair,
+                  .rows = panels_[of.first].slots,
+                  .columns = width_,
+                  .scale = rescale_});
     }
-    for (int64_t i = first; i < end; ++i) {
-      multiply<F, kRow, 1, Start::kScale>(tiles_, {.a = weights_ + (i - first) * kGroup * kRow,
-                                                   .b = values_ + column / F::kPair * value_step_,
-                                                   .c = panels_[i].o,
-                                                   .a_row = kRow,
-                                                   .b_step = value_step_,
-                                                   .c_row = width_,
-                                                   .steps = columns / F::kPair,
-                                                   .rows = panels_[i].slots,
-                                                   .columns = width_,
-                                                   .scale = rescale[i - first]});
-    }
+  }
+
+  // The same with tiles, of panels [first, end): sums are scaled just before, which brings them near.
+  HWY_INLINE void add_values_of(int64_t first, int64_t end, const Together& of,
+                                const KeyGroups& here) {
+    for (int64_t i = first; i < end && !of.begins; ++i)
+      of_.scale_sums(panels_[i], rescale_ + (i - of.first) * kGroup);
+    const TileProduct p = {.a = weights_ + (first - of.first) * kGroup * kRow,
+                           .b = packed_values(of.from, here),
+                           .c = panels_[first].o,
+                           .a_rows = kGroup * kRow,
+                           .b_columns = value_layout_.group,
+                           .c_rows = words_of_rows(),
+                           .rows = end - first,
+                           .columns = width_ / kGroup,
+                           .dots = (of.to - of.from + 2) / 2};
+    of.begins ? multiply_tiles<Start::kZero>(tiles_, p) : multiply_tiles<Start::kAdd>(tiles_, p);
   }
 
   const AttentionForward& a_;
   const ForwardTask& task_;
   const KeyMemory<Element> memory_;
   const PanelRows<F> of_;
-  const int64_t H_, K_, d_, words_, width_, value_step_;
+  const PanelSoftmax<F> softmax_;
+  const int64_t H_, K_, d_, words_, width_;
+  const RightLayout key_layout_, value_layout_;
   Word *keys_, *values_, *weights_, *rows_, *end_;
-  float* scores_;
+  float *scores_, *rescale_;
   Panel* panels_;
   typename F::Tiles tiles_;
   int64_t capacity_, num_panels_ = 0;

@@ -26,15 +26,13 @@ enum class Start { kZero, kAdd, kScale };
 // B: Word, or what vectors widen to words as they load it, bf16.
 template <class B>
 struct ProductOf {
-  const Word* a;  // a(i, s): with vectors a[i * kRow + s * kStep], with tiles a[i * a_row + s]
+  const Word* a;  // a(i, s): a[i * kRow + s * kStep]
   const B* b;
   float* c;
-  int64_t a_row = 0;  // with tiles
   int64_t b_step, c_row;
-  int64_t steps;                 // with tiles a multiple of 8
-  int64_t rows, columns;         // columns: a multiple of kGroup. Tiles compute rows in sixteens
+  int64_t steps;
+  int64_t rows, columns;         // columns: a multiple of kGroup
   const float* scale = nullptr;  // [rows] kScale: c starts as scale[i] * c[i, j]
-  bool half_first = false;
 };
 using Product = ProductOf<Word>;
 

@@ -146,7 +146,8 @@ HWY_INLINE VF load_wide(DF df, const typename F::Element* p, int64_t n) {
 template <class F>
 HWY_INLINE int64_t zip_rows([[maybe_unused]] const typename F::Element* first,
                             [[maybe_unused]] const typename F::Element* second,
-                            [[maybe_unused]] int64_t d, [[maybe_unused]] Word* to) {
+                            [[maybe_unused]] int64_t d, [[maybe_unused]] Word* to,
+                            [[maybe_unused]] int64_t to_group) {
   int64_t c = 0;
 #if HWY_TARGET == HWY_AVX3
   for (; F::kPair == 2 && c + 2 * kLanes <= d; c += 2 * kLanes) {
@@ -155,25 +156,27 @@ HWY_INLINE int64_t zip_rows([[maybe_unused]] const typename F::Element* first,
     const __m512i low = _mm512_unpacklo_epi16(a, b), high = _mm512_unpackhi_epi16(a, b);
     const __m512i begin = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
                   end = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-    _mm512_storeu_si512(to + c, _mm512_permutex2var_epi64(low, begin, high));
-    _mm512_storeu_si512(to + c + kLanes, _mm512_permutex2var_epi64(low, end, high));
+    Word* at = to + c / kLanes * to_group;
+    _mm512_storeu_si512(at, _mm512_permutex2var_epi64(low, begin, high));
+    _mm512_storeu_si512(at + to_group, _mm512_permutex2var_epi64(low, end, high));
   }
 #endif
   return c;
 }
 
-// to[s * to_step + c] = element c of row s, or of rows 2 s (low) and 2 s + 1 (high); zero beyond
-// `rows`, and beyond d up to a whole group. Rows become the steps of a product. `padded` rows are
-// written, a multiple of kPair.
+// Word c of step s of a right operand = element c of row s, or of rows 2 s (low) and 2 s + 1 (high); zero beyond
+// `rows`, and beyond d up to a whole group. `padded` rows are written, a multiple of kPair.
 template <class F>
 HWY_INLINE void pack_rows(const typename F::Element* from, int64_t stride, int64_t rows,
-                          int64_t padded, int64_t d, Word* to, int64_t to_step) {
+                          int64_t padded, int64_t d, Word* to,
+                          const attention::RightLayout& layout) {
   const DF df;
   const int64_t width = attention::round_up(d, attention::kGroup);
   const hn::RebindToUnsigned<DF> d32;
-  for (int64_t r = 0; r < padded; r += F::kPair, to += to_step) {
+  const int64_t group = F::kTiles ? layout.group : attention::kGroup;
+  for (int64_t r = 0; r < padded; r += F::kPair, to += layout.step) {
     const typename F::Element* p = from + r * stride;
-    int64_t c = zip_rows<F>(p, p + stride, r + 1 < rows ? d : 0, to);
+    int64_t c = zip_rows<F>(p, p + stride, r + 1 < rows ? d : 0, to, group);
     for (; c < width; c += kLanes) {
       VF word = load_wide<F>(df, p + c, r < rows ? d - c : 0);
       if constexpr (F::kPair == 2) {
@@ -181,7 +184,7 @@ HWY_INLINE void pack_rows(const typename F::Element* from, int64_t stride, int64
         const auto low = hn::ShiftRight<16>(hn::BitCast(d32, word));
         word = hn::BitCast(df, hn::Or(low, hn::BitCast(d32, second)));
       }
-      hn::StoreU(word, df, to + c);
+      hn::StoreU(word, df, to + c / attention::kGroup * group + c % attention::kGroup);
     }
   }
 }

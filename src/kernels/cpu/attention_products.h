@@ -1,13 +1,19 @@
 // AttentionProducts: the small products of attention, with vectors or with AMX tiles.
 //
+// With tiles every operand is cut into tiles of sixteen rows, a line each, that follow each other in memory: lines
+// further apart meet in few sets of L1, which cost more than the dots.
+//
+//   left    word s of row i     at [i / 16] [s / 16] [i % 16] [s % 16]
+//   right   word j of step s    at [j / 16] [s / 16] [s % 16] [j % 16]      right_layout
+//   sums    column j of row i   at [i / 16] [j / 16] [i % 16] [j % 16]
+//
 // Compiled once per Highway target, as attention_tiles.h, in words as there.
 //
-// Order of tiles: dots of 16 steps (amx_tiles.h), ascending; a sum over positions is cut where positions are multiples
-//                 of 32, wherever it begins: it starts with half a dot if its first group is odd (half_first), and ends
-//                 with one if its last is even. A row's bits do not depend on the rows beside it.
+// Order of tiles: dots of 16 steps (amx_tiles.h), ascending. A sum over positions is cut into dots from the first group
+//                 that a panel sees of a block on (forward), or where positions are multiples of 32 (backward); what a
+//                 dot has beyond the sum has zero weights. A row's bits do not depend on the rows beside it.
 #include "kernels/cpu/attention_lanes.h"
 
-#include <cstring>
 #include <utility>
 
 #if defined(MORAINE_KERNELS_CPU_ATTENTION_PRODUCTS_H_) == defined(HWY_TARGET_TOGGLE)
@@ -21,24 +27,101 @@ HWY_BEFORE_NAMESPACE();
 namespace moraine {
 namespace HWY_NAMESPACE {
 
+constexpr int64_t kTileWords = cpu::kAmxRows * cpu::kAmxWords;
+
+// c(i, j) = start + sum_s a(i, s) * b(s, j). Extents in tiles, distances in words from a tile to the next one.
+struct TileProduct {
+  const Word* a;
+  const Word* b;  // tiles along the sum follow each other
+  float* c;
+  int64_t a_row = cpu::kAmxWords, a_step = kTileWords;  // from row to row of a tile; along the sum
+  int64_t a_rows, b_columns;
+  int64_t c_rows, c_columns = kTileWords;
+  int64_t rows, columns, dots;
+};
+
 #if HWY_TARGET == HWY_AVX3
-// to[i * words + s] = word s of row i, for kGroup rows of which `rows` exist: a left operand of
-// multiply_tiles. The others are zero, and so is what is beyond d.
-HWY_INLINE void pack_left(const BF16* from, int64_t stride, int64_t rows, int64_t d, Word* to,
-                          int64_t words) {
-  for (int64_t i = 0; i < attention::kGroup; ++i) {
-    auto* row = reinterpret_cast<BF16*>(to + i * words);
-    const int64_t count = i < rows ? d : 0;
-    std::memcpy(row, from + i * stride, static_cast<size_t>(count) * sizeof(BF16));
-    std::memset(row + count, 0, static_cast<size_t>(2 * words - count) * sizeof(BF16));
+// M x N tiles of sums from (i, j) on, in registers 0 to 3. Operands come by way of one register each, though one of
+// five loads is then a second one: with all eight in use each instruction waits beside a busy thread (linear_amx.h).
+template <Start kStart, int M, int N>
+HWY_INLINE void multiply_block(cpu::AmxTiles& tiles, const TileProduct& p, int64_t i, int64_t j) {
+  static_assert(kStart != Start::kScale);
+  static_assert((M == 1 && N <= 4) || (M == 2 && N <= 2));
+  constexpr int64_t kRowBytes = sizeof(Word) * cpu::kAmxWords;
+  const Word *a = p.a + i * p.a_rows, *b = p.b + j * p.b_columns;
+  float* c = p.c + i * p.c_rows + j * p.c_columns;
+  const auto for_each = [&]<int... k>(std::integer_sequence<int, k...>, const auto& f) {
+    (f.template operator()<k>(), ...);
+  };
+  const auto for_sums = [&](const auto& f) {
+    for_each(std::make_integer_sequence<int, M * N>(), [&]<int k>() {
+      f.template operator()<k>(c + k / N * p.c_rows + k % N * p.c_columns);
+    });
+  };
+  for_sums([&]<int k>([[maybe_unused]] float* at) {
+    if constexpr (kStart == Start::kZero) {
+      tiles.zero<k>();
+    } else {
+      tiles.load<k>(at, kRowBytes);
+    }
+  });
+  const int64_t a_bytes = static_cast<int64_t>(sizeof(Word)) * p.a_row;
+  for (int64_t s = 0; s < p.dots; ++s, a += p.a_step, b += kTileWords) {
+    tiles.load<4>(a, a_bytes);
+    for_each(std::make_integer_sequence<int, N>(), [&]<int n>() {
+      tiles.load<6>(b + n * p.b_columns, kRowBytes);
+      tiles.dot<n, 4, 6>();
+    });
+    if constexpr (M == 2) {
+      tiles.load<4>(a + p.a_rows, a_bytes);
+      tiles.dot<2 * N - 1, 4, 6>();
+      if constexpr (N == 2) {
+        tiles.load<6>(b, kRowBytes);
+        tiles.dot<2, 4, 6>();
+      }
+    }
+  }
+  for_sums([&]<int k>(float* at) { tiles.store<k>(at, kRowBytes); });
+}
+
+template <Start kStart>
+HWY_NOINLINE void multiply_tiles(cpu::AmxTiles& tiles, const TileProduct& p) {
+  int64_t i = 0;
+  for (; i + 2 <= p.rows; i += 2) {
+    int64_t j = 0;
+    for (; j + 2 <= p.columns; j += 2) multiply_block<kStart, 2, 2>(tiles, p, i, j);
+    if (j < p.columns) multiply_block<kStart, 2, 1>(tiles, p, i, j);
+  }
+  if (i == p.rows) return;
+  int64_t j = 0;
+  for (; j + 4 <= p.columns; j += 4) multiply_block<kStart, 1, 4>(tiles, p, i, j);
+  for (; j < p.columns; ++j) multiply_block<kStart, 1, 1>(tiles, p, i, j);
+}
+
+// A row of d elements as row 0 of a left operand of `words`, zero beyond d.
+HWY_INLINE void pack_left_row(const BF16* from, int64_t d, int64_t words, Word* to) {
+  for (int64_t w = 0; w < words; w += cpu::kAmxWords) {
+    const int64_t left = std::max<int64_t>(0, d - 2 * w);
+    const __mmask32 mask = left >= 2 * cpu::kAmxWords ? ~0u : (1u << left) - 1;
+    _mm512_storeu_si512(to + w * cpu::kAmxRows, _mm512_maskz_loadu_epi16(mask, from + 2 * w));
   }
 }
 
-// to[c * to_row + s] = elements c of rows 2 s (low) and 2 s + 1 (high), for kGroup rows of which
-// `rows` exist and c < width; zero beyond them and d. Columns become rows of a left operand, rows its
-// steps. Eight columns at a time: three levels of interleaving transpose 8 x 8 elements.
+// Sixteen rows of which `rows` exist, the others zero, as a left operand.
+HWY_INLINE void pack_left(const BF16* from, int64_t stride, int64_t rows, int64_t d, Word* to) {
+  const int64_t words = attention::operand_words(d, 2, true);
+  for (int64_t i = 0; i < attention::kGroup; ++i) {
+    pack_left_row(from + i * stride, i < rows ? d : 0, words, to + i * cpu::kAmxWords);
+  }
+}
+
+// Columns of sixteen rows, of which `rows` exist, as rows of a left operand:
+//
+//   to[c / 16 * to_columns + c % 16 * 16 + s] = elements c of rows 2 s (low) and 2 s + 1 (high), c < width
+//
+// Zero beyond the rows and d. Eight columns at a time: three levels of interleaving transpose 8 x 8 elements.
 HWY_INLINE void pack_left_columns(const BF16* from, int64_t stride, int64_t rows, int64_t d,
-                                  Word* to, int64_t to_row, int64_t width) {
+                                  Word* to, int64_t to_columns, int64_t width) {
   const auto load = [&](int64_t i, int64_t c) {
     const auto mask =
         static_cast<__mmask8>(i < rows && c < d ? (d - c >= 8 ? 0xff : (1 << (d - c)) - 1) : 0);
@@ -60,85 +143,17 @@ HWY_INLINE void pack_left_columns(const BF16* from, int64_t stride, int64_t rows
       four[i + 4] = _mm256_unpacklo_epi32(pair[2 * i + 4], pair[2 * i + 5]);
       four[i + 6] = _mm256_unpackhi_epi32(pair[2 * i + 4], pair[2 * i + 5]);
     }
+    Word* eight = to + c / cpu::kAmxRows * to_columns + c % cpu::kAmxRows * cpu::kAmxWords;
     HWY_UNROLL(4)
     for (int i = 0; i < 4; ++i) {
       const __m256i even = _mm256_unpacklo_epi64(four[2 * i], four[2 * i + 1]),
                     odd = _mm256_unpackhi_epi64(four[2 * i], four[2 * i + 1]);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (c + 2 * i) * to_row), even);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (c + 2 * i + 1) * to_row), odd);
-    }
-  }
-}
-
-template <int... kTile>
-HWY_INLINE void add_half_dot(cpu::AmxTiles& tiles, const Product& p, const Word* a, const Word* b,
-                             std::integer_sequence<int, kTile...>) {
-  tiles.load<5>(a, 4 * p.a_row);
-  ((tiles.load<7>(b + kTile * cpu::kAmxWords, 4 * p.b_step), tiles.dot<kTile, 5, 7>()), ...);
-  tiles.zero<5>(), tiles.zero<7>();  // zeros take no register (linear_amx.h)
-}
-
-// Sixteen rows of as many tiles of sums side by side as kTile has.
-template <bool kZero, int... kTile>
-HWY_INLINE void multiply_sixteen(cpu::AmxTiles& tiles, const Product& p, int64_t i, int64_t j,
-                                 std::integer_sequence<int, kTile...> all) {
-  const Word *a = p.a + i * p.a_row, *b = p.b + j;
-  float* c = p.c + i * p.c_row + j;
-  if constexpr (kZero) {
-    (tiles.zero<kTile>(), ...);
-  } else {
-    (tiles.load<kTile>(c + kTile * cpu::kAmxWords, 4 * p.c_row), ...);
-  }
-  int64_t s = 0;
-  if (p.half_first) {
-    add_half_dot(tiles, p, a, b, all);
-    s = cpu::kAmxWords / 2;
-  }
-  for (; s + cpu::kAmxWords <= p.steps; s += cpu::kAmxWords) {
-    tiles.load<4>(a + s, 4 * p.a_row);
-    const Word* right = b + s * p.b_step;
-    ((tiles.load<6>(right + kTile * cpu::kAmxWords, 4 * p.b_step), tiles.dot<kTile, 4, 6>()), ...);
-  }
-  if (s < p.steps) add_half_dot(tiles, p, a + s, b + s * p.b_step, all);
-  (tiles.store<kTile>(c + kTile * cpu::kAmxWords, 4 * p.c_row), ...);
-}
-
-HWY_INLINE void scale_rows(const Product& p) {
-  const DF df;
-  for (int64_t i = 0; i < p.rows; ++i) {
-    if (p.scale[i] == 1) continue;
-    const VF scale = hn::Set(df, p.scale[i]);
-    float* c = p.c + i * p.c_row;
-    for (int64_t j = 0; j < p.columns; j += kLanes) {
-      hn::StoreU(hn::Mul(hn::LoadU(df, c + j), scale), df, c + j);
-    }
-  }
-}
-
-template <Start kStart>
-HWY_NOINLINE void multiply_tiles(cpu::AmxTiles& tiles, const Product& p) {
-  constexpr bool kZero = kStart == Start::kZero;
-  if constexpr (kStart == Start::kScale) scale_rows(p);
-  for (int64_t i = 0; i < p.rows; i += cpu::kAmxRows) {
-    int64_t j = 0;
-    for (; j + 4 * cpu::kAmxWords <= p.columns; j += 4 * cpu::kAmxWords) {
-      multiply_sixteen<kZero>(tiles, p, i, j, std::make_integer_sequence<int, 4>());
-    }
-    for (; j < p.columns; j += cpu::kAmxWords) {
-      multiply_sixteen<kZero>(tiles, p, i, j, std::make_integer_sequence<int, 1>());
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(eight + 2 * i * cpu::kAmxWords), even);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(eight + (2 * i + 1) * cpu::kAmxWords), odd);
     }
   }
 }
 #endif
-
-template <class F, int kRow, int kStep, Start kStart>
-HWY_INLINE void multiply([[maybe_unused]] typename F::Tiles& tiles, const Product& p) {
-  if constexpr (F::kTiles) {
-    multiply_tiles<kStart>(tiles, p);
-  } else {
-    multiply_lanes<F, kRow, kStep, kStart>(p);
-  }
-}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace moraine

@@ -49,36 +49,43 @@ inline ForwardPlan make_forward_plan(const AttentionForward& a, int64_t threads)
   return {rows, together ? 1 : tasks() < threads ? H : K};
 }
 
-// Words that a worker of the backward packs (BackwardWorker::run_keys takes the memory). `elements` of a word, `tiles`:
-// of the kernels that will run.
+// Rows, and keys, that meet at a time in the backward.
+constexpr int64_t meeting_side(bool tiles) { return tiles ? 128 : 64; }
+
+// Words that a worker of the backward packs (BackwardPacks takes the memory). `elements` of a word, `tiles`: of the
+// kernels that will run.
 struct BackwardSizes {
   BackwardSizes(int64_t d, int64_t elements, bool tiles)
       : pair(elements),
+        side(meeting_side(tiles)),
         words(operand_words(d, pair, tiles)),
         width(round_up(d, kGroup)),
-        row_step(packed_step(width, tiles)),
-        key_columns(words * packed_step(kTile, tiles)),
-        row_columns(words * kTile),
-        by_rows(kTile / pair * row_step),
-        sums(kTile * width) {}
+        columns_layout(right_layout(words, side, tiles)),
+        rows_layout(right_layout(side / pair, width, tiles)),
+        key_columns(right_words(columns_layout, words, side)),
+        row_columns(words * side),
+        by_rows(right_words(rows_layout, side / pair, width)),
+        sums(side * width),
+        scores((tiles ? 2 : 1) * kGroup * side) {}
 
   // k and v by columns, k by rows; dk, dv.
   int64_t keys() const { return 2 * key_columns + by_rows + 2 * sums; }
   // q and do by columns; dq; both by rows.
   int64_t rows(bool as_rows) const { return 2 * row_columns + sums + (as_rows ? 2 * by_rows : 0); }
 
-  int64_t pair;
+  int64_t pair, side;
   int64_t words, width;  // of a row: as an operand, as sums
-  int64_t row_step;      // words from one row of those by rows to the next
+  RightLayout columns_layout, rows_layout;
   int64_t key_columns, row_columns, by_rows, sums;
+  int64_t scores;  // of a unit of rows
 };
 
 // Of a document whose keys and gradients fit a worker's scratch.
 inline int64_t most_rows(const BackwardSizes& sizes) {
-  const int64_t rows = sizes.rows(true) + 5 * kTile,  // lse, delta
-      tile = 3 * kTile * kTile / sizes.pair + 2 * kGroup * kTile,
-                left = kWorkerScratchBytes / 4 - rows - tile;
-  return std::max<int64_t>(0, left / (sizes.keys() + kGroup) * kTile);
+  const int64_t side = sizes.side, rows = sizes.rows(true) + 5 * side,  // lse, delta
+      meeting = 3 * side * side / sizes.pair + 2 * sizes.scores,
+                left = kWorkerScratchBytes / 4 - rows - meeting;
+  return std::max<int64_t>(0, left / (sizes.keys() + kGroup) * side);
 }
 
 // Which documents one task per key head takes whole in the backward, which changes no bit.

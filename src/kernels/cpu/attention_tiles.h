@@ -70,8 +70,7 @@ struct Bf16Dot {
   }
 };
 
-// Sums in tiles 0 to 3, the left operand in 4, the right one in 6; in 5 and 7 if only half a dot is
-// left of the sum.
+// All of the full size.
 class AttentionTiles : public cpu::AmxTiles {
  public:
   AttentionTiles() : AmxTiles(shapes()) {}
@@ -80,14 +79,14 @@ class AttentionTiles : public cpu::AmxTiles {
   static const cpu::TileShapes& shapes() {
     static const cpu::TileShapes all = [] {
       cpu::TileShapes t;
-      for (int tile = 0; tile < 7; ++tile) t.set(tile, cpu::kAmxRows, cpu::kAmxWords);
-      return t.set(5, cpu::kAmxRows, cpu::kAmxWords / 2).set(7, cpu::kAmxWords / 2, cpu::kAmxWords);
+      for (int tile = 0; tile < 8; ++tile) t.set(tile, cpu::kAmxRows, cpu::kAmxWords);
+      return t;
     }();
     return all;
   }
 };
 
-// The same on machines with AMX. Left operands have their words side by side in rows.
+// The same on machines with AMX.
 struct AmxDot : Bf16Dot {
   using Tiles = AttentionTiles;
   static constexpr bool kTiles = true;
