@@ -71,6 +71,18 @@ void attention_backward(const AttentionBackward& a);
 namespace cpu {
 void attention_forward(Context& ctx, const AttentionForward& a);
 void attention_backward(Context& ctx, const AttentionBackward& a);
+
+// What the batches of a run look like.
+struct AttentionExtents {
+  int64_t rows;       // of the longest document
+  int64_t documents;  // of a batch, of so many rows each
+  int64_t kv_heads, head_dim;
+  DType dtype;  // of q, k and v
+  int64_t threads;
+};
+// Bytes of scratch for each worker (make_context) with which the backward takes such documents whole, 10*d flops for
+// each pair, where 14*d are needed else: kWorkerScratchBytes or more, up to 32 MiB.
+int64_t attention_worker_bytes(const AttentionExtents& a);
 }  // namespace cpu
 
 }  // namespace moraine

@@ -490,15 +490,18 @@ TEST(Attention, ThreadsDoNotChangeBits) {
   });
 }
 
+attention::BackwardSizes sizes_on(Isa isa, int64_t d, DType dtype) {
+  const bool pairs = dtype == DType::kBF16 && isa >= Isa::kAvx512Bf16;
+  return {d, pairs ? 2 : 1, pairs && isa == Isa::kAmx};
+}
+
 // One more row, and its packs would not fit a worker's scratch. With more threads such a document is cut.
 TEST(Attention, TheLongestDocumentThatIsTakenWholeHasTheBitsOfParts) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int64_t d : {240, 1024}) {
       SCOPED_TRACE(std::string(dtype_name(dtype)) + " width " + std::to_string(d));
       for_each_isa([&](Isa isa) {
-        const bool pairs = dtype == DType::kBF16 && isa >= Isa::kAvx512Bf16;
-        const attention::BackwardSizes sizes(d, pairs ? 2 : 1, pairs && isa == Isa::kAmx);
-        const int64_t rows = attention::most_rows(sizes);
+        const int64_t rows = attention::most_rows(sizes_on(isa, d, dtype), kWorkerScratchBytes);
         ASSERT_GT(rows, 0);
         const std::vector<Segment> segments = laid_documents({rows});
         Rig one(Backend::kCpu, 1), many(Backend::kCpu, 9);
@@ -514,6 +517,46 @@ TEST(Attention, TheLongestDocumentThatIsTakenWholeHasTheBitsOfParts) {
       });
     }
   }
+}
+
+// What a trainer takes for long documents: no more than they need, and none where threads would have no work.
+TEST(Attention, WorkersWithMoreScratchTakeLongerDocumentsWhole) {
+  const auto extents = [](int64_t rows, int64_t threads) {
+    return cpu::AttentionExtents{.rows = rows,
+                                 .documents = 1,
+                                 .kv_heads = 2,
+                                 .head_dim = 256,
+                                 .dtype = DType::kBF16,
+                                 .threads = threads};
+  };
+  for_each_isa([&](Isa isa) {
+    const attention::BackwardSizes sizes = sizes_on(isa, 256, DType::kBF16);
+    EXPECT_EQ(cpu::attention_worker_bytes(extents(128, 2)), kWorkerScratchBytes);
+    EXPECT_EQ(cpu::attention_worker_bytes(extents(1400, 3)), kWorkerScratchBytes);
+    EXPECT_EQ(cpu::attention_worker_bytes(extents(1 << 20, 2)), int64_t{32} << 20);
+    const int64_t bytes = cpu::attention_worker_bytes(extents(1400, 2));
+    EXPECT_LT(attention::most_rows(sizes, kWorkerScratchBytes), 1400);
+    EXPECT_GE(attention::most_rows(sizes, bytes), 1400);
+    EXPECT_LT(attention::most_rows(sizes, bytes - 64), 1400);
+  });
+}
+
+TEST(Attention, ADocumentTakenWholeForItsScratchHasTheBitsOfParts) {
+  constexpr int64_t kRows = 1400, kHeads = 2, kWidth = 240;
+  const std::vector<Segment> segments = laid_documents({kRows});
+  for_each_isa([&](Isa) {
+    Rig rig(Backend::kCpu, 2), whole(Backend::kCpu, 2);
+    whole.ctx.scratch = whole.zeros({2, int64_t{16} << 20}, DType::kU8);
+    Problem want(rig, segments, kRows, 4, kHeads, kWidth, DType::kBF16, 43),
+        got(whole, segments, kRows, 4, kHeads, kWidth, DType::kBF16, 43);
+    for (const auto& [r, p] : {std::pair(&rig, &want), std::pair(&whole, &got)}) {
+      attention_forward(r->ctx, p->forward());
+      attention_backward(r->ctx, p->backward());
+    }
+    EXPECT_SAME_BITS(got.dq, want.dq);
+    EXPECT_SAME_BITS(got.dk, want.dk);
+    EXPECT_SAME_BITS(got.dv, want.dv);
+  });
 }
 
 }  // namespace

@@ -5,14 +5,16 @@
 
 namespace moraine {
 
-Context make_context(Backend backend, Pool& pool, Arena& arena) {
+Context make_context(Backend backend, Pool& pool, Arena& arena, int64_t worker_bytes) {
   MR_CHECK(backend != Backend::kGpu, "no GPU");
+  MR_CHECK(worker_bytes >= kWorkerScratchBytes && worker_bytes % 64 == 0, "%ld",
+           long(worker_bytes));
   isa();  // the first call applies MORAINE_ISA to Highway: before any kernel runs
   Context ctx;
   ctx.backend = backend;
   ctx.pool = &pool;
-  ctx.scratch = arena.take("kernels.worker_scratch", "scratch", DType::kU8,
-                           {pool.threads(), kWorkerScratchBytes});
+  ctx.scratch =
+      arena.take("kernels.worker_scratch", "scratch", DType::kU8, {pool.threads(), worker_bytes});
   return ctx;
 }
 

@@ -28,18 +28,21 @@ constexpr int64_t kWorkerScratchBytes = int64_t{4}
 struct Context {
   Backend backend = Backend::kCpu;
   Pool* pool = nullptr;
-  Tensor scratch;              // [threads, kWorkerScratchBytes] u8
+  Tensor scratch;              // [threads, kWorkerScratchBytes or more] u8
   Profile* profile = nullptr;  // null: not measured
   gpu::Gpu* gpu = nullptr;     // of kGpu
 
+  int64_t worker_bytes() const { return scratch.dims[1]; }
   template <class E>
   E* worker_scratch(int worker) const {
-    return reinterpret_cast<E*>(static_cast<uint8_t*>(scratch.data) + worker * kWorkerScratchBytes);
+    return reinterpret_cast<E*>(static_cast<uint8_t*>(scratch.data) + worker * worker_bytes());
   }
 };
 
-// A context on `pool` whose scratch is taken from `arena`.
-Context make_context(Backend backend, Pool& pool, Arena& arena);
+// A context on `pool` whose scratch is taken from `arena`, `worker_bytes` for each thread: more than there must be lets
+// some operations do less work (attention_worker_bytes).
+Context make_context(Backend backend, Pool& pool, Arena& arena,
+                     int64_t worker_bytes = kWorkerScratchBytes);
 // A context on `gpu`, which outlives it; the pool is for what the host does meanwhile.
 Context make_context(gpu::Gpu& gpu, Pool& pool);
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/fault_point.h"
+#include "kernels/attention.h"
 #include "kernels/host_copy.h"
 #include "model/model_directory.h"
 #include "train/saved_rows.h"
@@ -30,6 +31,18 @@ std::unique_ptr<ContextParallel> make_context_parallel(Arena& arena, const RunCo
   return most ? std::make_unique<ContextParallel>(arena, *most) : nullptr;
 }
 
+// Documents are as long as a sequence at most. Ranks that share one compute attention in parts.
+int64_t worker_bytes(const RunConfig& c, const StepExtents& most, const Mesh& mesh,
+                     int64_t threads) {
+  if (mesh.context > 1) return kWorkerScratchBytes;
+  return cpu::attention_worker_bytes({.rows = most.positions,
+                                      .documents = most.rows / std::max<int64_t>(1, most.positions),
+                                      .kv_heads = c.model.kv_heads,
+                                      .head_dim = c.model.head_dim,
+                                      .dtype = compute_dtype(c),
+                                      .threads = threads});
+}
+
 // Who plans alone has neither, and who measures has the CPU.
 void check_device(const RunConfig& c, const TrainerOptions& options, const Arena& arena) {
   const bool wanted = c.train.device != "cpu";
@@ -49,7 +62,9 @@ Trainer::Trainer(Arena& arena, Pool& pool, const RunConfig& config, const Timeli
   const StepExtents most = step_extents(config, timeline, mesh);
   check_device(config, trainer_options, arena);
   gpu::Gpu* const gpu = trainer_options.gpu;
-  ctx_ = gpu != nullptr ? make_context(*gpu, pool) : make_context(Backend::kCpu, pool, arena);
+  ctx_ = gpu != nullptr ? make_context(*gpu, pool)
+                        : make_context(Backend::kCpu, pool, arena,
+                                       worker_bytes(config, most, mesh, pool.threads()));
   if (mesh.expert > 1) make_experts(arena, trainer_options);
   context_ = make_context_parallel(arena, config, timeline, trainer_options.variant);
   master_ = arena.take("weights.master", "weights", DType::kF32,

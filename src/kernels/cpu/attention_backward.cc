@@ -31,7 +31,8 @@ class BackwardWorker : Meeting<F> {
   using Meeting<F>::kScoreRow, Meeting<F>::kScoreGroup, Meeting<F>::kWeights, Meeting<F>::left_at;
   using Rows = RowPack<F>;
 
-  BackwardWorker(const AttentionBackward& a, int64_t key_head, bool over_parts, Word* scratch)
+  BackwardWorker(const AttentionBackward& a, int64_t key_head, bool over_parts,
+                 std::span<Word> scratch)
       : window_(a.window),
         key_head_(key_head),
         heads_(a.q.dims[1] / a.k.dims[1]),
@@ -314,23 +315,23 @@ RowsAndKeys rows_and_keys(const AttentionBackward& a, std::span<const int64_t> k
 
 // Whole documents: rows and keys are the same positions.
 template <class F>
-void run_documents(const AttentionBackward& a, const BackwardTask& task, Word* scratch) {
+void run_documents(const AttentionBackward& a, const BackwardTask& task) {
   if (task.whole != nullptr) {
     const Share all = {{task.whole, task.whole->rows, a.window}, 0, task.whole->rows};
-    BackwardWorker<F>(a, task.key_head, false, scratch).run_keys(all, true);
+    BackwardWorker<F>(a, task.key_head, false, task.scratch).run_keys(all, true);
     return;
   }
   for_parts({a.segments, {}, {}}, task.row_begin, task.row_end, [&](const Part& part) {
     if (task.plan->whole(*part.segment)) return;
     const Share share = {{part.segment, part.keys, a.window}, part.begin, part.end};
-    BackwardWorker<F> worker(a, task.key_head, false, scratch);
+    BackwardWorker<F> worker(a, task.key_head, false, task.scratch);
     task.owns_keys ? worker.run_keys(share, false) : worker.run_rows(share);
   });
 }
 
 // Parts of keys: rows of q or rows of k in [row_begin, row_end), segment by segment.
 template <class F>
-void run_parts(const AttentionBackward& a, const BackwardTask& task, Word* scratch) {
+void run_parts(const AttentionBackward& a, const BackwardTask& task) {
   for (size_t s = 0; s < a.segments.size(); ++s) {
     const RowsAndKeys of = rows_and_keys(a, task.keys, s);
     const Segment& segment = *of.segment;
@@ -343,25 +344,25 @@ void run_parts(const AttentionBackward& a, const BackwardTask& task, Word* scrat
       end = end <= 0 ? 0 : std::min(count, round_up(end, kGroup));
     }
     if (begin >= end) continue;
-    BackwardWorker<F> worker(a, task.key_head, true, scratch);
+    BackwardWorker<F> worker(a, task.key_head, true, task.scratch);
     const Share share = {of, begin, end};
     task.owns_keys ? worker.run_keys(share, false) : worker.run_rows(share);
   }
 }
 
 template <class F>
-void run_task(const AttentionBackward& a, const BackwardTask& task, Word* scratch) {
-  task.keys.empty() ? run_documents<F>(a, task, scratch) : run_parts<F>(a, task, scratch);
+void run_task(const AttentionBackward& a, const BackwardTask& task) {
+  task.keys.empty() ? run_documents<F>(a, task) : run_parts<F>(a, task);
 }
 
-void run_backward(const AttentionBackward& a, const BackwardTask& task, Isa isa, Word* scratch) {
-  if (a.q.dtype == DType::kF32) return run_task<WideF32>(a, task, scratch);
+void run_backward(const AttentionBackward& a, const BackwardTask& task, Isa isa) {
+  if (a.q.dtype == DType::kF32) return run_task<WideF32>(a, task);
 #if HWY_TARGET == HWY_AVX3
-  if (isa == Isa::kAmx) return run_task<AmxDot>(a, task, scratch);
-  if (isa == Isa::kAvx512Bf16) return run_task<Bf16Dot>(a, task, scratch);
+  if (isa == Isa::kAmx) return run_task<AmxDot>(a, task);
+  if (isa == Isa::kAvx512Bf16) return run_task<Bf16Dot>(a, task);
 #endif
   (void)isa;
-  run_task<WideBf16>(a, task, scratch);
+  run_task<WideBf16>(a, task);
 }
 
 }  // namespace
@@ -381,6 +382,16 @@ constexpr int64_t kLeastRows = 64;
 constexpr int64_t kTasksPerThread = 4;
 constexpr int64_t kSizes = 4;  // passes over whole documents, halving sizes: long ones first
 
+// Of rows of this type and width, on this machine.
+attention::BackwardSizes backward_sizes(int64_t d, DType dtype) {
+  const bool pairs = dtype == DType::kBF16 && isa() >= Isa::kAvx512Bf16;
+  return {d, pairs ? 2 : 1, pairs && isa() == Isa::kAmx};
+}
+
+std::span<Word> scratch_of(const Context& ctx, int worker) {
+  return {ctx.worker_scratch<Word>(worker), static_cast<size_t>(ctx.worker_bytes()) / sizeof(Word)};
+}
+
 // Which of kSizes passes takes a document of `rows`.
 int64_t size_class(int64_t rows, int64_t longest) {
   int64_t c = 0;
@@ -390,6 +401,14 @@ int64_t size_class(int64_t rows, int64_t longest) {
 
 }  // namespace
 
+int64_t attention_worker_bytes(const AttentionExtents& a) {
+  constexpr int64_t kMostBytes = int64_t{32} << 20;  // measured up to 29 MiB
+  if (a.documents * a.kv_heads < a.threads)
+    return kWorkerScratchBytes;  // cut, for all to have work
+  const int64_t wanted = attention::bytes_for_rows(backward_sizes(a.head_dim, a.dtype), a.rows);
+  return std::clamp(attention::round_up(wanted, 64), kWorkerScratchBytes, kMostBytes);
+}
+
 void attention_backward(Context& ctx, const AttentionBackward& a) {
   const int64_t T = a.q.dims[0], K = a.k.dims[1], threads = ctx.pool->threads();
   const auto num_segments = static_cast<int64_t>(a.segments.size());
@@ -398,9 +417,8 @@ void attention_backward(Context& ctx, const AttentionBackward& a) {
   cpu::attention_delta(ctx, {.delta = a.delta, .do_ = a.do_, .o = a.o});
 
   const Isa best = isa();
-  const int64_t pair = a.q.dtype == DType::kBF16 && best >= Isa::kAvx512Bf16 ? 2 : 1;
-  const attention::BackwardSizes sizes(a.q.dims[2], pair, pair == 2 && best == Isa::kAmx);
-  const attention::BackwardPlan plan = attention::make_backward_plan(a, threads, sizes);
+  const attention::BackwardPlan plan =
+      attention::make_backward_plan(a, ctx, backward_sizes(a.q.dims[2], a.q.dtype));
   int64_t longest = 0;
   bool all_whole = true;
   for (const Segment& s : a.segments) {
@@ -413,6 +431,7 @@ void attention_backward(Context& ctx, const AttentionBackward& a) {
   const auto run = HWY_DYNAMIC_DISPATCH(run_backward);
   ctx.pool->parallel_for(cut + whole, [&](int64_t index, int worker) {
     attention::BackwardTask task = {.plan = &plan};
+    task.scratch = scratch_of(ctx, worker);
     task.key_head = index % K;
     if (index < cut) {
       // Keys in order and rows from the last on: long walks first.
@@ -426,7 +445,7 @@ void attention_backward(Context& ctx, const AttentionBackward& a) {
       if (!plan.whole(s) || size_class(s.rows, longest) != i / num_segments) return;
       task.whole = &s;
     }
-    run(a, task, best, ctx.worker_scratch<Word>(worker));
+    run(a, task, best);
   });
 }
 
@@ -454,13 +473,14 @@ void attention_part_backward(Context& ctx, const AttentionPartBackward& p) {
   const auto run = HWY_DYNAMIC_DISPATCH(run_backward);
   const Isa best = isa();
   ctx.pool->parallel_for((row_blocks + key_blocks) * K, [&](int64_t index, int worker) {
-    attention::BackwardTask task = {.key_head = index % K, .keys = p.keys};
+    attention::BackwardTask task = {
+        .key_head = index % K, .keys = p.keys, .scratch = scratch_of(ctx, worker)};
     // Keys in order and rows from the last on: long walks first.
     const int64_t i = index / K;
     task.owns_keys = i < key_blocks;
     task.row_begin = (task.owns_keys ? i : key_blocks + row_blocks - 1 - i) * rows;
     task.row_end = std::min(task.owns_keys ? R : T, task.row_begin + rows);
-    run(a, task, best, ctx.worker_scratch<Word>(worker));
+    run(a, task, best);
   });
 }
 

@@ -133,7 +133,8 @@ void for_parts(const Documents& documents, int64_t row_begin, int64_t row_end, c
 // Hands out a worker's scratch from its beginning.
 class Carver {
  public:
-  explicit Carver(Word* begin) : next_(begin), end_(begin + kWorkerScratchBytes / sizeof(Word)) {}
+  explicit Carver(std::span<Word> scratch)
+      : next_(scratch.data()), end_(scratch.data() + scratch.size()) {}
   Word* take(int64_t n) {
     Word* p = next_;
     next_ += round_up(n, kGroup);  // 64 bytes

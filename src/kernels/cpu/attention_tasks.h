@@ -80,17 +80,27 @@ struct BackwardSizes {
   int64_t scores;  // of a unit of rows
 };
 
-// Of a document whose keys and gradients fit a worker's scratch.
-inline int64_t most_rows(const BackwardSizes& sizes) {
-  const int64_t side = sizes.side, rows = sizes.rows(true) + 5 * side,  // lse, delta
-      meeting = 3 * side * side / sizes.pair + 2 * sizes.scores,
-                left = kWorkerScratchBytes / 4 - rows - meeting;
-  return std::max<int64_t>(0, left / (sizes.keys() + kGroup) * side);
+// Words of a worker beside its packs of keys: rows with lse and delta, what a meeting computes.
+inline int64_t meeting_words(const BackwardSizes& sizes) {
+  const int64_t side = sizes.side;
+  return sizes.rows(true) + 5 * side + 3 * side * side / sizes.pair + 2 * sizes.scores;
+}
+inline int64_t key_pack_words(const BackwardSizes& sizes) { return sizes.keys() + kGroup; }
+
+// Of a document whose keys and gradients fit so many bytes.
+inline int64_t most_rows(const BackwardSizes& sizes, int64_t worker_bytes) {
+  const int64_t left = worker_bytes / int64_t{sizeof(Word)} - meeting_words(sizes);
+  return std::max<int64_t>(0, left / key_pack_words(sizes) * sizes.side);
+}
+// The least bytes whose most_rows are `rows` or more.
+inline int64_t bytes_for_rows(const BackwardSizes& sizes, int64_t rows) {
+  const int64_t packs = (rows + sizes.side - 1) / sizes.side;
+  return (meeting_words(sizes) + packs * key_pack_words(sizes)) * int64_t{sizeof(Word)};
 }
 
 // Which documents one task per key head takes whole in the backward, which changes no bit.
 struct BackwardPlan {
-  int64_t most_rows;   // most_rows(sizes)
+  int64_t most_rows;   // that fit a worker's scratch
   int64_t most_pairs;  // a thread's share of the work
   int64_t window;
 
@@ -99,10 +109,10 @@ struct BackwardPlan {
   }
 };
 
-inline BackwardPlan make_backward_plan(const AttentionBackward& a, int64_t threads,
+inline BackwardPlan make_backward_plan(const AttentionBackward& a, const Context& ctx,
                                        const BackwardSizes& sizes) {
-  return {.most_rows = most_rows(sizes),
-          .most_pairs = visible_pairs(a.segments, a.window) * a.k.dims[1] / threads,
+  return {.most_rows = most_rows(sizes, ctx.worker_bytes()),
+          .most_pairs = visible_pairs(a.segments, a.window) * a.k.dims[1] / ctx.pool->threads(),
           .window = a.window};
 }
 
@@ -115,6 +125,7 @@ struct BackwardTask {
   bool owns_keys = false;
   int64_t row_begin = 0, row_end = 0;  // of q, or of k if it owns keys
   std::span<const int64_t> keys = {};  // of parts, by segment; empty: whole documents
+  std::span<Word> scratch = {};
 };
 
 }  // namespace moraine::attention
