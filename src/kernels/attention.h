@@ -15,7 +15,8 @@
 //           with bf16, P and dS are rounded to bf16 for their products.
 // Aliasing: none.
 // Order:    keys are walked in blocks at fixed positions counted from the document's start (position 0), so a row
-//           has the same bits alone, in any batch, cached, chunked or packed, on any thread count.
+//           has the same bits alone, in any batch, cached, chunked or packed, on any thread count. Keys of its own
+//           document that it does not see, up to 31 behind it, may meet weights of zero: they must be finite.
 //           dk, dv sum over query rows ascending, then heads of the group, in an order fixed by the segment.
 // Errors:   segments that do not cover [0, T), or keys outside [0, R), are the caller's bug.
 // Cost:     forward 4*d flops and backward 10*d (or 14*d) for each (row, head, visible key).
