@@ -377,8 +377,7 @@ HWY_EXPORT(run_backward);
 
 namespace {
 
-constexpr int64_t kMostRows = 128;  // of a task that owns rows or keys: they share what it packs
-constexpr int64_t kLeastRows = 64;
+constexpr int64_t kLeastRows = 64;  // of a task that owns rows or keys: they share what it packs
 constexpr int64_t kTasksPerThread = 4;
 constexpr int64_t kSizes = 4;  // passes over whole documents, halving sizes: long ones first
 
@@ -386,6 +385,17 @@ constexpr int64_t kSizes = 4;  // passes over whole documents, halving sizes: lo
 attention::BackwardSizes backward_sizes(int64_t d, DType dtype) {
   const bool pairs = dtype == DType::kBF16 && isa() >= Isa::kAvx512Bf16;
   return {d, pairs ? 2 : 1, pairs && isa() == Isa::kAmx};
+}
+
+// Rows of a task that owns rows or keys, for so many key heads: fewer than most if threads would have too little to do.
+// Beside the products of tiles packing takes longer.
+int64_t task_rows(const attention::BackwardSizes& sizes, int64_t rows, int64_t heads,
+                  int64_t threads) {
+  const bool tiles = sizes.side == attention::meeting_side(true);
+  int64_t task = tiles ? 512 : 128;
+  while (task > kLeastRows && (rows + task - 1) / task * heads < kTasksPerThread * threads)
+    task /= 2;
+  return task;
 }
 
 std::span<Word> scratch_of(const Context& ctx, int worker) {
@@ -417,15 +427,14 @@ void attention_backward(Context& ctx, const AttentionBackward& a) {
   cpu::attention_delta(ctx, {.delta = a.delta, .do_ = a.do_, .o = a.o});
 
   const Isa best = isa();
-  const attention::BackwardPlan plan =
-      attention::make_backward_plan(a, ctx, backward_sizes(a.q.dims[2], a.q.dtype));
+  const attention::BackwardSizes sizes = backward_sizes(a.q.dims[2], a.q.dtype);
+  const attention::BackwardPlan plan = attention::make_backward_plan(a, ctx, sizes);
   int64_t longest = 0;
   bool all_whole = true;
   for (const Segment& s : a.segments) {
     plan.whole(s) ? void(longest = std::max(longest, s.rows)) : void(all_whole = false);
   }
-  int64_t rows = kMostRows;
-  while (rows > kLeastRows && (T + rows - 1) / rows * K < kTasksPerThread * threads) rows /= 2;
+  const int64_t rows = task_rows(sizes, T, K, threads);
   const int64_t blocks = all_whole ? 0 : (T + rows - 1) / rows, cut = 2 * blocks * K,
                 whole = longest > 0 ? kSizes * num_segments * K : 0;
   const auto run = HWY_DYNAMIC_DISPATCH(run_backward);
@@ -467,8 +476,7 @@ void attention_part_backward(Context& ctx, const AttentionPartBackward& p) {
                                .segments = p.segments,
                                .window = p.window,
                                .scale = p.scale};
-  int64_t rows = kMostRows;
-  while (rows > kLeastRows && (T + R + rows - 1) / rows * K < kTasksPerThread * threads) rows /= 2;
+  const int64_t rows = task_rows(backward_sizes(a.q.dims[2], a.q.dtype), T + R, K, threads);
   const int64_t row_blocks = (T + rows - 1) / rows, key_blocks = (R + rows - 1) / rows;
   const auto run = HWY_DYNAMIC_DISPATCH(run_backward);
   const Isa best = isa();
