@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <functional>
 #include <iterator>
 #include <optional>
@@ -175,6 +176,8 @@ void bench_growth(const BenchGrowthOptions& o) {
   if (!o.train.json)
     fmt::print("{:<12} {:>8} {:>11} {:>13} {:>7} {:>13} {:>7} {:>9} {:>8}\n", "growth", "value",
                "step", "token", "slope", "floor", "slope", "x floor", "MFLOP");
+  int64_t done = 0, total = 0;
+  for (const Sweep& sweep : sweeps) total += static_cast<int64_t>(sweep.values.size());
   std::vector<LineChart> charts;
   for (const Sweep& sweep : sweeps) {
     std::vector<Point> points;
@@ -187,6 +190,8 @@ void bench_growth(const BenchGrowthOptions& o) {
       Point p = point_of(value, time_steps(config, o.train.steps, threads), *limits);
       set_slopes(p, points.empty() ? nullptr : &points.back());
       print(sweep, p, o.train.json);
+      std::fflush(stdout);  // into a file too: the next line can take minutes
+      if (o.progress) o.progress(++done, total);
       points.push_back(p);
     }
     charts.push_back(chart_of(sweep, points));

@@ -9,10 +9,12 @@
 // peaks measured before the first line of each. A slope is d log(cost) / d log(value) from the line before: 0 where a
 // token costs the same, 1 where its cost doubles with the value.
 //
-// Output: a table, or with `json` an object per line; `chart`: an HTML page with a picture of each.
+// Output: a table, or with `json` an object per line, each line as soon as it is measured; `chart`: an HTML page with a
+//         picture of each.
 // Errors: those of bench_train and check_file_place; kInvalidArgument for an unknown name or no value.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,8 @@ struct BenchGrowthOptions {
   std::vector<std::string> what;      // of the names above; empty: all
   int64_t least = 1, most = 1 << 20;  // values outside are left out
   std::string chart;                  // empty: none
+  // Told behind each line: how many values of all are measured.
+  std::function<void(int64_t done, int64_t total)> progress = {};
 };
 void bench_growth(const BenchGrowthOptions& options);
 

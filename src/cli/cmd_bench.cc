@@ -269,6 +269,11 @@ void run_train(const Flags& flags, BenchFlags& f) {
   if (f.what == "step" || f.what == "plan") return run_step(flags, f, o);
   f.growth.train = o;
   f.growth.chart = f.serve.chart;
+  ProgressLine shown("growth");
+  f.growth.progress = [&](int64_t done, int64_t total) {
+    shown.update(done, total, "values");
+    shown.finish();  // lines of the table come between
+  };
   bench_growth(f.growth);
 }
 
