@@ -45,7 +45,8 @@ void ProgressLine::update(int64_t done, int64_t total, const char* unit) {
   std::string line = fmt::format(
       "{}: {}{} {}", what_, format_count(static_cast<double>(done)),
       total > 0 ? fmt::format("/{}", format_count(static_cast<double>(total))) : "", unit);
-  line += fmt::format("  {} {}/s", format_count(rate), unit);
+  line += rate < 1 ? fmt::format("  {} {}/min", format_count(60 * rate), unit)
+                   : fmt::format("  {} {}/s", format_count(rate), unit);
   if (total > 0 && rate > 0)
     line += fmt::format("  left {}", format_duration(static_cast<double>(total - done) / rate));
   all_ = done == total ? line : "";
