@@ -490,6 +490,21 @@ TEST(Attention, ThreadsDoNotChangeBits) {
   });
 }
 
+// One problem on two rigs.
+struct RigAndProblem {
+  Rig& rig;
+  Problem& problem;
+};
+void expect_same_gradients(const RigAndProblem& want, const RigAndProblem& got) {
+  for (const RigAndProblem* of : {&want, &got}) {
+    attention_forward(of->rig.ctx, of->problem.forward());
+    attention_backward(of->rig.ctx, of->problem.backward());
+  }
+  EXPECT_SAME_BITS(got.problem.dq, want.problem.dq);
+  EXPECT_SAME_BITS(got.problem.dk, want.problem.dk);
+  EXPECT_SAME_BITS(got.problem.dv, want.problem.dv);
+}
+
 attention::BackwardSizes sizes_on(Isa isa, int64_t d, DType dtype) {
   const bool pairs = dtype == DType::kBF16 && isa >= Isa::kAvx512Bf16;
   return {d, pairs ? 2 : 1, pairs && isa == Isa::kAmx};
@@ -507,13 +522,7 @@ TEST(Attention, TheLongestDocumentThatIsTakenWholeHasTheBitsOfParts) {
         Rig one(Backend::kCpu, 1), many(Backend::kCpu, 9);
         Problem want(one, segments, rows, 1, 1, d, dtype, 41);
         Problem got(many, segments, rows, 1, 1, d, dtype, 41);
-        for (const auto& [rig, p] : {std::pair(&one, &want), std::pair(&many, &got)}) {
-          attention_forward(rig->ctx, p->forward());
-          attention_backward(rig->ctx, p->backward());
-        }
-        EXPECT_SAME_BITS(got.dq, want.dq);
-        EXPECT_SAME_BITS(got.dk, want.dk);
-        EXPECT_SAME_BITS(got.dv, want.dv);
+        expect_same_gradients({one, want}, {many, got});
       });
     }
   }
@@ -549,13 +558,7 @@ TEST(Attention, ADocumentTakenWholeForItsScratchHasTheBitsOfParts) {
     whole.ctx.scratch = whole.zeros({2, int64_t{16} << 20}, DType::kU8);
     Problem want(rig, segments, kRows, 4, kHeads, kWidth, DType::kBF16, 43),
         got(whole, segments, kRows, 4, kHeads, kWidth, DType::kBF16, 43);
-    for (const auto& [r, p] : {std::pair(&rig, &want), std::pair(&whole, &got)}) {
-      attention_forward(r->ctx, p->forward());
-      attention_backward(r->ctx, p->backward());
-    }
-    EXPECT_SAME_BITS(got.dq, want.dq);
-    EXPECT_SAME_BITS(got.dk, want.dk);
-    EXPECT_SAME_BITS(got.dv, want.dv);
+    expect_same_gradients({rig, want}, {whole, got});
   });
 }
 

@@ -26,7 +26,7 @@ constexpr int64_t kBlock = 128;  // keys per step of the softmax
 constexpr int64_t kBlockGroups = kBlock / kGroup;
 constexpr int64_t kMaxWidth = 1024;  // of a head: what is packed must fit a worker's scratch
 
-inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 // Words of a row of d elements as an operand, `pair` to a word; with tiles up to whole dots.
 inline int64_t operand_words(int64_t d, int64_t pair, bool tiles) {

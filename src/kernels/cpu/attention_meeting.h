@@ -17,28 +17,18 @@ namespace HWY_NAMESPACE {
 
 // Where what a meeting computes lies in memory.
 template <class F>
-struct Meeting {
+struct Meeting : ScoreLayout<F, attention::meeting_side(F::kTiles)> {
   static constexpr int64_t kGroup = attention::kGroup;
   static constexpr int64_t kSide = attention::meeting_side(F::kTiles), kSideGroups = kSide / kGroup,
                            kSideWords = kSide / F::kPair;
   // Groups of rows, and of keys, that are computed together: with tiles those of a dot, of which each is whole. Weights
   // of what a row does not see are zero.
   static constexpr int64_t kUnit = F::kTiles ? 2 : 1;
-  // Of a unit of rows, the score of key c of group j with row r of a group lies at
-  // r * kScoreRow + j * kScoreGroup + c.
-  static constexpr int64_t kScoreRow = F::kTiles ? kGroup : kSide,
-                           kScoreGroup = F::kTiles ? kTileWords : kGroup;
   // P and dS by pairs of rows: with tiles a right operand.
-  static constexpr attention::RightLayout kWeights = {F::kTiles ? kGroup : kSide,
-                                                      F::kTiles ? kSideWords* kGroup : kGroup};
+  static constexpr attention::RightLayout kWeights =
+      F::kTiles ? attention::right_layout(kSideWords, kSide, true)
+                : attention::RightLayout{kSide, kGroup};
 
-  // Where row r of a pack has dS of group j of keys, as a left operand.
-  static constexpr int64_t left_at(int64_t r, int64_t j) {
-    constexpr int64_t kHalf = kGroup / 2;
-    return F::kTiles ? r / kGroup * kGroup * kSideWords + j / 2 * kTileWords + r % kGroup * kGroup +
-                           j % 2 * kHalf
-                     : (r * kSide + j * kGroup) / F::kPair;
-  }
   static constexpr int64_t in_whole_units(int64_t groups) {
     return attention::round_up(groups, kUnit);
   }
@@ -64,8 +54,7 @@ struct RowPack {
   Word* q_rows;      // right operand of rows; with tiles its columns as rows of a left one
   Word* do_rows;     // the same
   float* dq;         // [side, width]; with tiles sums
-  float lse
-      [kSide];  // in units of log 2; +inf of a row that is not there, so that its weights are zero
+  float lse[kSide];  // in units of log 2; of a row that is not there +inf: its weights are zero
   float delta[kSide];
 };
 

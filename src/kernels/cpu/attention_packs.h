@@ -42,14 +42,13 @@ class BackwardPacks {
         carver_(carver) {}
 
   const attention::BackwardSizes& sizes() const { return sizes_; }
-  int64_t key_packs_left() const {
-    return carver_.left() / (struct_words(sizeof(KeyPack)) + sizes_.keys());
-  }
+  int64_t key_packs_left() const { return carver_.left() / attention::key_pack_words(sizes_); }
   int64_t row_packs_left() const {
     return carver_.left() / (struct_words(sizeof(Rows)) + sizes_.rows(false));
   }
 
   KeyPack* take_key_packs(int64_t n, bool gradients) {
+    static_assert(struct_words(sizeof(KeyPack)) == kGroup);  // key_pack_words
     auto* packs = reinterpret_cast<KeyPack*>(carver_.take(n * struct_words(sizeof(KeyPack))));
     for (int64_t i = 0; i < n; ++i) {
       KeyPack& p = packs[i];

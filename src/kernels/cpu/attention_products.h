@@ -29,6 +29,23 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t kTileWords = cpu::kAmxRows * cpu::kAmxWords;
 
+// Where scores of rows with kKeys keys lie, and what is made of them.
+template <class F, int64_t kKeys>
+struct ScoreLayout {
+  static constexpr int64_t kGroup = attention::kGroup;
+  // Of a group of rows, the score of row r with key c of group g lies at r * kScoreRow + g * kScoreGroup + c.
+  static constexpr int64_t kScoreRow = F::kTiles ? kGroup : kKeys,
+                           kScoreGroup = F::kTiles ? kTileWords : kGroup;
+
+  // Where row r has its weights of group g, which are a left operand.
+  static constexpr int64_t left_at(int64_t r, int64_t g) {
+    constexpr int64_t kHalf = kGroup / 2;
+    return F::kTiles ? r / kGroup * kGroup * (kKeys / F::kPair) + g / 2 * kTileWords +
+                           r % kGroup * kGroup + g % 2 * kHalf
+                     : (r * kKeys + g * kGroup) / F::kPair;
+  }
+};
+
 // c(i, j) = start + sum_s a(i, s) * b(s, j). Extents in tiles, distances in words from a tile to the next one.
 struct TileProduct {
   const Word* a;

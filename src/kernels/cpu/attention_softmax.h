@@ -29,16 +29,8 @@ struct PanelBlock {
 template <class F>
 class PanelSoftmax {
  public:
-  static constexpr int64_t kGroup = attention::kGroup, kBlock = attention::kBlock;
-  // Of slot s, the score of key j of group g lies at s * kScoreRow + g * kScoreGroup + j.
-  static constexpr int64_t kScoreRow = F::kTiles ? kGroup : kBlock,
-                           kScoreGroup = F::kTiles ? kTileWords : kGroup;
-  // Where slot s has its weights of group g, which are a left operand.
-  static constexpr int64_t weight_at(int64_t s, int64_t g) {
-    constexpr int64_t kHalf = kGroup / 2;
-    return F::kTiles ? g / 2 * kTileWords + s * kGroup + g % 2 * kHalf
-                     : (s * kBlock + g * kGroup) / F::kPair;
-  }
+  static constexpr int64_t kGroup = attention::kGroup;
+  using Layout = ScoreLayout<F, attention::kBlock>;
 
   explicit PanelSoftmax(const AttentionForward& a)
       : window_(a.window), log2_scale_(a.scale * 0x1.715476p0f) {}  // log2(e)
@@ -57,11 +49,11 @@ class PanelSoftmax {
     Panel& panel = *block.panel;
     alignas(64) float largest[kGroup] = {};
     for (int64_t s = 0; s < panel.slots; ++s) {
-      const float* score = block.scores + s * kScoreRow;
+      const float* score = block.scores + s * Layout::kScoreRow;
       VF most = hn::LoadU(df, score);
       for (int64_t g = 0; g <= block.to - block.from; ++g) {
         for (int v = 0; v < kGroupVectors; ++v) {
-          most = hn::Max(most, hn::LoadU(df, score + g * kScoreGroup + v * kLanes));
+          most = hn::Max(most, hn::LoadU(df, score + g * Layout::kScoreGroup + v * kLanes));
         }
       }
       largest[s] = hn::GetLane(hn::MaxOfLanes(df, most));
@@ -86,8 +78,8 @@ class PanelSoftmax {
     }
     const int64_t groups = block.to - block.from + 1;
     for (int64_t g = 0; g < groups; ++g) {
-      const float* score = block.scores + s * kScoreRow + g * kScoreGroup;
-      Word* weight = block.weights + weight_at(s, g);
+      const float* score = block.scores + s * Layout::kScoreRow + g * Layout::kScoreGroup;
+      Word* weight = block.weights + Layout::left_at(s, g);
       for (int v = 0; v < kGroupVectors; ++v) {
         const int64_t j = v * kLanes;
         const VF p = exp2_f(df, hn::MulSub(hn::LoadU(df, score + j), scale, most));
@@ -97,7 +89,8 @@ class PanelSoftmax {
     }
     if (F::kTiles && groups % 2 != 0) {  // the other half of a dot
       for (int v = 0; v < kGroupVectors; ++v) {
-        store_left(F(), hn::Zero(df), block.weights + weight_at(s, groups) + v * kLanes / F::kPair);
+        store_left(F(), hn::Zero(df),
+                   block.weights + Layout::left_at(s, groups) + v * kLanes / F::kPair);
       }
     }
     for (int v = 0; v < kGroupVectors; ++v) hn::StoreU(sum[v], df, panel.sum[s] + v * kLanes);
@@ -121,7 +114,8 @@ class PanelSoftmax {
       for (int64_t s = 0; s < panel.slots; ++s) {
         const int64_t lane = ahead + panel.slot_lane[s], hi = std::min(lane, here - 1),
                       lo = edge ? lane - window_ + 1 : 0;
-        float* score = block.scores + s * kScoreRow + (g - block.from) * kScoreGroup;
+        float* score =
+            block.scores + s * Layout::kScoreRow + (g - block.from) * Layout::kScoreGroup;
         for (int v = 0; v < kGroupVectors; ++v) {
           const VF masked = hn::IfThenElse(
               visible(df, v, lo, hi), hn::LoadU(df, score + v * kLanes), hn::Set(df, -HUGE_VALF));
