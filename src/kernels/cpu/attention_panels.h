@@ -50,7 +50,6 @@ class PanelRows {
   HWY_NOINLINE void start(Panel& panel) const {
     const Element* q = a_.q.as<Element>();
     std::memset(panel.sum, 0, sizeof panel.sum);
-    std::memset(panel.o, 0, static_cast<size_t>(kGroup * width_) * sizeof(float));
     for (float& m : panel.maximum) m = -HUGE_VALF;
     if constexpr (F::kTiles) {
       for (int64_t s = 0; s < kGroup; ++s) {
@@ -58,7 +57,7 @@ class PanelRows {
         pack_left_row(q + panel.slot_row[used ? s : 0] * d_, used ? d_ : 0, words_,
                       panel.q + s * kGroup);
       }
-      return;
+      return clear_sums(panel);
     }
     bool regular = panel.slots == kGroup;  // one head: a fixed distance between slots
     for (int64_t s = 1; s < panel.slots; ++s) {
@@ -66,14 +65,15 @@ class PanelRows {
     }
     if (regular) {
       pack_columns<F>(q + panel.slot_row[0] * d_, H_ * d_, kGroup, d_, panel.q, kGroup);
-      return;
+      return clear_sums(panel);
     }
-    for (int64_t s = 0; s < kGroup; ++s) {
-      for (int64_t w = 0; w < words_; ++w) {
-        const Element* p = q + panel.slot_row[s < panel.slots ? s : 0] * d_ + w * F::kPair;
-        panel.q[w * kGroup + s] = s < panel.slots ? load_word(F(), p, w * F::kPair, d_) : 0;
-      }
+    auto* rows = reinterpret_cast<Element*>(panel.o);  // has no sums yet
+    for (int64_t s = 0; s < panel.slots; ++s) {
+      std::memcpy(rows + s * d_, q + panel.slot_row[s] * d_,
+                  static_cast<size_t>(d_) * sizeof(Element));
     }
+    pack_columns<F>(rows, d_, panel.slots, d_, panel.q, kGroup);
+    clear_sums(panel);
   }
 
   // What the panel's sums are worth now.
@@ -122,6 +122,10 @@ class PanelRows {
 
  private:
   static constexpr int64_t kGroup = attention::kGroup;
+
+  void clear_sums(Panel& panel) const {
+    std::memset(panel.o, 0, static_cast<size_t>(kGroup * width_) * sizeof(float));
+  }
 
   int64_t sum_column(int64_t c) const { return c / kGroup * sum_group_ + c % kGroup; }
 
