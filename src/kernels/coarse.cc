@@ -138,6 +138,7 @@ CoarseMatrix take_coarse(Arena& arena, const std::string& name, const PackedMatr
 }
 
 void make_coarse(Context& ctx, const PackedMatrix& exact, CoarseMatrix& coarse) {
+  MR_CHECK(ctx.backend != Backend::kRef, "packs of ref/ lie in another order");
   MR_CHECK(can_be_coarse(exact) && exact.n == coarse.pack.n && exact.k == coarse.pack.k,
            "%ld x %ld", long(exact.n), long(exact.k));
   OpTimer timer(ctx.profile, "make_coarse", 0,

@@ -17,7 +17,7 @@
 // Order:  a row of weights depends on itself and the factor alone. What it takes of errors of later blocks is added in
 //         the order of the blocks, that of its own block behind it, from the last input on: the same bits for any
 //         number of threads or rows, and on every Isa with fma.
-// Cost:   factor k^3 / 3 multiply-adds, of a row of weights k^2 / 2.
+// Cost:   factor k^3 / 6 multiply-adds, of a row of weights k^2 / 2.
 // Source: GPTQ (Frantar et al. 2023), in the form of Babai's nearest plane (Chen et al. 2025), which inverts nothing;
 //         rho: the oracle approximating shrinkage of Chen, Wiesel, Eldar and Hero 2010.
 #pragma once

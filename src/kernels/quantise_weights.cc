@@ -54,7 +54,7 @@ void put_integer(int stored, int64_t i, int64_t j, uint8_t* block) {
 template <int kBits>
 void put_few_bits(const float (&w)[kBlock], float scale, int64_t j, uint8_t* block) {
   put_scale<kBits>(scale, j, block);
-  const bool counts = std::abs(scale) > 0;  // no: nothing that counts, or NaN
+  const bool counts = std::isfinite(scale) && scale != 0;  // no: nothing that counts, or NaN
   for (int64_t i = 0; i < kBlock; ++i) {
     const float q = nearest_integer<kBits>(w[i] * (1 / scale));
     put_integer<kBits>((counts ? static_cast<int>(q) : 0) + kWeightOffset<kBits>, i, j, block);
@@ -88,6 +88,13 @@ void put_q8(const float (&w)[kBlock], int64_t j, uint8_t* block) {
   for (int64_t i = 0; i < kBlock; i += 4) std::memcpy(block + i * kPackPanel + 4 * j, bytes + i, 4);
 }
 
+// The power of two that brings a positive number below 1.
+float below_one(float value) {
+  int exponent = 0;
+  std::frexp(value, &exponent);
+  return std::ldexp(1.0f, -std::clamp(exponent, -126, 126));
+}
+
 // Row n of a group, block `at` of it; zeros behind the last row.
 WeightBlock block_of(const PackMatrix& a, int64_t group, int64_t n, int64_t at) {
   const PackedMatrix& p = a.packed;
@@ -105,7 +112,15 @@ float choose_scale(WeightFormat format, const WeightBlock& block) {
   const float largest = largest_of(block);
   if (std::isnan(largest)) return largest;
   if (std::abs(largest) < kLeast) return 0;
-  return cpu::best_scale(block, largest, 1 << (integer_bits(format) - 1));
+  // Sums of squares must neither overflow nor vanish: powers of two change no bit of what is left.
+  const float most = *std::max_element(block.importance, block.importance + kBlock);
+  const float less = below_one(std::abs(largest)), of_importance = most > 0 ? below_one(most) : 1;
+  WeightBlock b;
+  for (int64_t i = 0; i < kBlock; ++i) {
+    b.w[i] = block.w[i] * less;
+    b.importance[i] = block.importance[i] * of_importance;
+  }
+  return cpu::best_scale(b, largest * less, 1 << (integer_bits(format) - 1)) / less;
 }
 
 void quantise_panel(const PackMatrix& a, int64_t group, int64_t panel) {

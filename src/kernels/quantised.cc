@@ -59,16 +59,6 @@ const char* weight_format_name(WeightFormat format) {
   MR_CHECK(false, "format %d", static_cast<int>(format));
 }
 
-bool weight_format_of(std::string_view name, WeightFormat* format) {
-  for (const WeightFormat f :
-       {WeightFormat::kPlain, WeightFormat::kQ8, WeightFormat::kQ6, WeightFormat::kQ4}) {
-    if (name != weight_format_name(f)) continue;
-    *format = f;
-    return true;
-  }
-  return false;
-}
-
 int integer_bits(WeightFormat format) {
   MR_CHECK(format != WeightFormat::kPlain, "no integers");
   return format == WeightFormat::kQ8 ? 8 : format == WeightFormat::kQ6 ? 6 : 4;

@@ -20,15 +20,14 @@
 // Rows:     a block of x that holds a NaN or an infinity makes its sums NaN; one below 2^-100 counts as zero.
 // Errors:   of a row: each r is off by at most step / 2, that is 1/254 of the largest |x| of its block.
 // Scales:   q8: the largest |w| / 127, rounded up to bf16. q6, q4: that of 19 candidates whose squares of errors are
-//           least: sum_k importance[k] * (w - scale q)^2, here all alike; or given, with weights that
-//           kernels/error_feedback.h has made multiples of them.
+//           least before it is rounded to bf16: sum_k importance[k] * (w - scale q)^2, here all alike; or given, with
+//           weights that kernels/error_feedback.h has made multiples of them.
 // Source:   block formats as in ggml. Runs of 64 because a dot of AMX's int8 tiles is as long; blocks of two of them
 //           because storing a block's sums and adding them costs as much there as two dots: products of 64 rows and
 //           more take three quarters of the time that they take with blocks of 64.
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "kernels/linear.h"
 #include "kernels/round_to_even.h"
@@ -38,9 +37,8 @@ namespace moraine {
 constexpr int64_t kQuantisedBlock = 128;  // inputs that share a scale
 constexpr int64_t kQuantisedRun = 64;     // inputs whose bytes stand together
 
-// "plain", "q8", "q6", "q4", and back: false for another name.
+// "plain", "q8", "q6", "q4".
 const char* weight_format_name(WeightFormat format);
-bool weight_format_of(std::string_view name, WeightFormat* format);
 
 constexpr int64_t kRowBytes = 4 * kPackPanel;  // of a run: four inputs of each column
 

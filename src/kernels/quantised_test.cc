@@ -69,17 +69,6 @@ TEST(Quantised, BytesCountWholePanelsAndBlocks) {
   EXPECT_EQ(bytes(WeightFormat::kPlain, 2, 33, 5), packed_bytes(DType::kF32, 2, 33, 5));
 }
 
-TEST(Quantised, NamesComeBack) {
-  for (const WeightFormat format :
-       {WeightFormat::kPlain, WeightFormat::kQ8, WeightFormat::kQ6, WeightFormat::kQ4}) {
-    WeightFormat back = WeightFormat::kQ4;
-    ASSERT_TRUE(weight_format_of(weight_format_name(format), &back));
-    EXPECT_EQ(back, format);
-  }
-  WeightFormat none;
-  EXPECT_FALSE(weight_format_of("q5", &none));
-}
-
 TEST(Quantised, RowsOfPlainPacksAreTheWeights) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     Rig rig;
@@ -148,6 +137,27 @@ TEST(Quantised, FewBitsLoseLessThanTheScaleOfTheLargest) {
     }
     EXPECT_LT(lost, 0.95 * plain);
     EXPECT_LT(std::sqrt(lost / static_cast<double>(w.count())), few.error);
+  }
+}
+
+TEST(Quantised, ScalesFollowWeightsOfAnySize) {
+  Rig rig;
+  const Tensor w = rig.normal({kQuantisedBlock}, DType::kF32, 4);
+  const auto scale_of = [&](WeightFormat format, float size, float importance) {
+    WeightBlock block;
+    for (int64_t i = 0; i < kQuantisedBlock; ++i) {
+      block.w[i] = size * w.as<float>()[i];
+      block.importance[i] = importance * static_cast<float>(1 + i % 5);
+    }
+    return choose_scale(format, block);
+  };
+  for (const WeightFormat format : {WeightFormat::kQ6, WeightFormat::kQ4}) {
+    const float scale = scale_of(format, 1, 1);
+    for (const float size : {0x1p-90f, 0x1p-40f, 0x1p40f, 0x1p120f}) {
+      EXPECT_EQ(scale_of(format, size, 1), size * scale) << size;
+      EXPECT_EQ(scale_of(format, size, 0x1p-80f), size * scale) << size;
+      EXPECT_EQ(scale_of(format, size, 0x1p80f), size * scale) << size;
+    }
   }
 }
 

@@ -407,7 +407,7 @@ LinearEngine linear_engine(const PackedMatrix& w) {
 void run_rows_product(Context& ctx, const RowsProduct& p, const LinearEngine& e) {
   const RowsCut cut = choose_cut(p, e, ctx.pool->threads());
   const int64_t waiting = waiting_bytes(p, e, cut);
-  MR_CHECK(waiting <= kSumsBytes, "%ld bytes of sums", static_cast<long>(waiting));
+  MR_CHECK(waiting <= kWaitingBytes, "%ld bytes of sums", static_cast<long>(waiting));
   const RowsTask rows_task(p, e, cut.parts);
   const int64_t panels = ceil_div(p.w.n, kPanel), units = ceil_div(panels, cut.together);
   const auto row_blocks = [&](int64_t g) {

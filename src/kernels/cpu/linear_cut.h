@@ -15,7 +15,7 @@ constexpr int64_t kMaxTilesAtOnce = 4;  // that visit a streamed panel one after
 constexpr int64_t kRowsBytes = kMaxTilesAtOnce * kRowPanelBytes;
 constexpr int64_t kChainFloats = kMaxRowTiles * kMaxTileRows * kPanel;
 constexpr int64_t kPartFloats = kChainFloats + kMaxPartSum * kPanel;
-constexpr int64_t kSumsBytes =
+constexpr int64_t kWaitingBytes =
     kWorkerScratchBytes - kRowsBytes - kPartFloats * int64_t{sizeof(float)};
 
 // Whether a pack comes from memory.
@@ -40,7 +40,7 @@ RowsCut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads);
 // of one waits for stores to others.
 constexpr int64_t waiting_width(int64_t panels) { return panels * kPanel + kPanel / 2; }
 
-// Of a task's sums that wait for the next block of the sum; kSumsBytes at most.
+// Of a task's sums that wait for the next block of the sum; kWaitingBytes at most.
 int64_t waiting_bytes(const RowsProduct& p, const LinearEngine& e, const RowsCut& cut);
 
 }  // namespace moraine::cpu

@@ -28,7 +28,7 @@ RowsProduct product_of(int64_t n, int64_t k, WeightFormat format, std::span<cons
 void expect_room(const RowsProduct& p, const LinearEngine& e) {
   for (const int threads : {1, 2, 16, 64}) {
     const RowsCut cut = choose_cut(p, e, threads);
-    EXPECT_LE(waiting_bytes(p, e, cut), kSumsBytes) << threads << " threads";
+    EXPECT_LE(waiting_bytes(p, e, cut), kWaitingBytes) << threads << " threads";
     EXPECT_GE(cut.column_blocks, 1);
     EXPECT_LE(cut.row_tiles, kMaxRowTiles);
   }

@@ -153,14 +153,6 @@ HWY_INLINE void store(AmxTiles& tiles, Sums& sums) {
   tiles.store<3>(sums[kAmxRows] + 16, kStride);
 }
 
-HWY_INLINE void copy_sums(float* to, int64_t to_stride, const float* from, int64_t from_stride,
-                          int64_t rows) {
-  for (int64_t i = 0; i < rows; ++i, to += to_stride, from += from_stride) {
-    _mm512_storeu_ps(to, _mm512_loadu_ps(from));
-    _mm512_storeu_ps(to + 16, _mm512_loadu_ps(from + 16));
-  }
-}
-
 template <int kBits, int kLower>
 HWY_INLINE void tile_panels(const Tile& t) {
   constexpr int kDots = kLower > 0 ? 8 : 4;

@@ -28,6 +28,15 @@ HWY_INLINE __m512 add_scaled(__m512 y, __m512i integers, __m512 step, __m512 sca
   return _mm512_fmadd_ps(_mm512_maskz_cvtepi32_ps(0xffff, integers), _mm512_mul_ps(step, scale), y);
 }
 
+// Sums of a panel, between its own place and that of y.
+HWY_INLINE void copy_sums(float* to, int64_t to_stride, const float* from, int64_t from_stride,
+                          int64_t rows) {
+  for (int64_t i = 0; i < rows; ++i, to += to_stride, from += from_stride) {
+    _mm512_storeu_ps(to, _mm512_loadu_ps(from));
+    _mm512_storeu_ps(to + 16, _mm512_loadu_ps(from + 16));
+  }
+}
+
 // A run is read a row of 128 bytes after another, of q6 two of low bits and one of high ones at a step. A step has
 // kParts times four inputs: part p those of number step + p * kSteps.
 template <int kBits>

@@ -15,8 +15,9 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,avx2,bmi,
 namespace moraine::cpu {
 namespace {
 
-constexpr int kFew = 6;    // rows for which a block of weights is unpacked in registers
-constexpr int kMany = 14;  // at a time otherwise: 28 sums, two weights, four inputs: 31 registers
+constexpr int kFew = 6;  // rows for which a block of weights is unpacked in registers
+constexpr int kMany =
+    14;  // at a time otherwise: 28 sums, two weights, one of four inputs: 31 registers
 
 // Panels at once, each a stream of its own: few rows wait for memory, which gives one stream 85 to 95 % of what it
 // gives four (Zen 4, a file's pages). More rows would have no registers for their sums.
@@ -204,14 +205,6 @@ auto many_rows_of(int64_t rows, std::integer_sequence<int, M...>) {
   return kTiles[rows - kFew - 1];
 }
 
-void copy_panel(float* to, int64_t to_stride, const float* from, int64_t from_stride,
-                int64_t rows) {
-  for (int64_t i = 0; i < rows; ++i, to += to_stride, from += from_stride) {
-    _mm512_storeu_ps(to, _mm512_loadu_ps(from));
-    _mm512_storeu_ps(to + 16, _mm512_loadu_ps(from + 16));
-  }
-}
-
 // A block of a panel stays in L1, unpacked, until all rows have taken it, and so do the panel's sums.
 template <int kBits>
 class ManyRows {
@@ -229,13 +222,13 @@ class ManyRows {
   void run() {
     for (int64_t panel = 0; panel < t_.panels; ++panel) {
       float* const c = t_.c + panel * kPanel;
-      t_.add ? copy_panel(sums_, kPanel, c, t_.c_stride, t_.rows)
+      t_.add ? copy_sums(sums_, kPanel, c, t_.c_stride, t_.rows)
              : void(std::memset(sums_, 0, sizeof(float) * static_cast<size_t>(t_.rows * kPanel)));
       const uint8_t* w = static_cast<const uint8_t*>(t_.b) + panel * t_.b_stride;
       for (int64_t b = 0; b + 1 < t_.steps; ++b, w += kBlockBytes<kBits>)
         add(b, w, w + kBlockBytes<kBits>);
       add(t_.steps - 1, w, static_cast<const uint8_t*>(t_.b) + (panel + 1) * t_.b_stride);
-      copy_panel(c, t_.c_stride, sums_, kPanel, t_.rows);
+      copy_sums(c, t_.c_stride, sums_, kPanel, t_.rows);
     }
   }
 

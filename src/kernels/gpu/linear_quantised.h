@@ -1,4 +1,4 @@
-// LinearQuantised on a GPU: products with packs of integers of 8 or 4 bits, k in blocks of 128 inputs.
+// LinearQuantised on a GPU: products with packs of integers of 8, 6 or 4 bits, k in blocks of 128 inputs.
 //
 //   a block of threads computes 64 rows by 64 outputs of one group. For each block of inputs its rows become integers
 //   in shared memory, four threads to a row, beside the integers of its weights; a thread sums 4 rows by 4 outputs.
