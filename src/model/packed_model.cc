@@ -172,10 +172,11 @@ void PackedModel::check_names() const {
                 checkpoint_.directory(), entry.name, dtype_name(entry.dtype),
                 shape_text(entry.shape), shape_text(p.dims));
   }
+  std::set<std::string> packs;
+  for (const PackSource& source : sources_) packs.insert(kPackPrefix + source.name);
+  if (embedding_.has_value()) packs.insert(kPackPrefix + embedding_->name);
   for (const CheckpointEntry& entry : checkpoint_.entries()) {
-    const bool pack =
-        entry.name.starts_with(kPackPrefix) && checkpoint_.info().values.contains(entry.name);
-    if (pack || vectors.contains(entry.name)) continue;
+    if (packs.contains(entry.name) || vectors.contains(entry.name)) continue;
     throw_error(Code::kInvalidArgument,
                 "open packed model {}: tensor {} does not belong to a packed model",
                 checkpoint_.directory(), printable(entry.name));

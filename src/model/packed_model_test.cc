@@ -508,6 +508,13 @@ TEST_F(Packed, ForeignAndContradictingLayoutsAreErrors) {
                          c.tensors.push_back({"weights.x", make_tensor(&one, DType::kF32, {1})});
                        }),
                "weights.x does not belong");
+  expect_piece(refused(Code::kInvalidArgument,
+                       [](Content& c) {
+                         static float one = 1;
+                         c.tensors.push_back({"packs.x", make_tensor(&one, DType::kF32, {1})});
+                         c.info.values["packs.x"] = "1 x 1 x 1 bf16";
+                       }),
+               "packs.x does not belong");
   expect_piece(
       refused(Code::kInvalidArgument,
               [&](Content& c) { tensor(c, "vectors.model.norm.weight")->tensor.dims[0] -= 1; }),
