@@ -31,6 +31,7 @@ DType dtype_flag(const std::string& text, DType stored) {
 
 struct ImportFlags {
   std::string from, random, out, dtype, tokenizer;
+  std::vector<std::string> assignments;
   int64_t seed = 1;
   bool seed_given = false;
 };
@@ -77,7 +78,7 @@ std::string tokenizer_path(FileSystem& fs, const ImportFlags& f, const SettingsT
   throw_error(Code::kNotFound,
               "import --random {}: {} is {}, and there is no {}; name another --tokenizer{}",
               f.random, f.tokenizer.empty() ? "data.tokenizer" : "--tokenizer", path, file,
-              f.tokenizer.empty() ? ", or take the key out of the config" : "");
+              f.tokenizer.empty() ? ", or none: --set data.tokenizer=" : "");
 }
 
 // With what is beside it.
@@ -115,7 +116,8 @@ std::vector<CheckpointFile> random_language(FileSystem& fs, const ImportFlags& f
 
 void import_random(const ImportFlags& f) {
   FileSystem& fs = posix_file_system();
-  const SettingsTable settings = SettingsTable::parse(fs.read(f.random), f.random);
+  SettingsTable settings = SettingsTable::parse(fs.read(f.random), f.random);
+  for (const std::string& assignment : f.assignments) settings.set(assignment);
   ModelConfig config = read_model_config(settings.table("model"));
   const std::vector<CheckpointFile> files = random_language(fs, f, settings, config);
   const ParameterTable table = build_parameters(config);
@@ -131,6 +133,7 @@ void import_random(const ImportFlags& f) {
        .weights = weights,
        .dtype = dtype_flag(f.dtype, DType::kF32),
        .language_files = files,
+       .seed = values.seed,
        .progress = [&](int64_t done, int64_t total) { progress.update(done, total, "B"); }});
   print_imported(f.out, config);
 }
@@ -162,6 +165,8 @@ void cmd_import(const CommandLine& line) {
       .text("random", &f.random,
             "Config file whose [model] is the shape: initial weights, those that `train` begins "
             "with.")
+      .list("set", &f.assignments,
+            "Of --random: key=value that wins over the file, as model.layers=8.")
       .required("out", &f.out, "Model directory to make.")
       .choice("dtype", &f.dtype, {"", "f32", "bf16"},
               "Of the stored weights; default: as they come, f32 for --random.")
@@ -173,8 +178,8 @@ void cmd_import(const CommandLine& line) {
   f.seed_given = flags.given("seed");
   if (f.from.empty() == f.random.empty())
     throw_error(Code::kInvalidArgument, "wanted either --from FOLDER or --random CONFIG");
-  if (f.random.empty() && (f.seed_given || !f.tokenizer.empty()))
-    throw_error(Code::kInvalidArgument, "--seed and --tokenizer belong to --random");
+  if (f.random.empty() && (f.seed_given || !f.tokenizer.empty() || !f.assignments.empty()))
+    throw_error(Code::kInvalidArgument, "--seed, --set and --tokenizer belong to --random");
   f.random.empty() ? import_public(f) : import_random(f);
 }
 

@@ -144,6 +144,7 @@ void write_model_directory(FileSystem& fs, const std::string& directory,
                            const ModelToWrite& model) {
   ModelConfig printed = model.config;
   DirectoryContent content{.info = {}, .tensors = {}, .files = model.language_files, .options = {}};
+  content.info.seed = model.seed;
   content.info.config = "[model]\n" + print_fields(model_fields(printed));
   const ParameterTable table = build_parameters(model.config);
   for (const Parameter& p : table.all) {

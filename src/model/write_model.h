@@ -25,6 +25,7 @@ struct ModelToWrite {
   WeightSource weights;  // of the flat buffer of build_parameters(config)
   DType dtype;           // f32 or bf16, as stored; balancing biases stay f32
   std::span<const CheckpointFile> language_files;
+  uint64_t seed = 0;                                               // of random weights
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes
 };
 void write_model_directory(FileSystem& fs, const std::string& directory, const ModelToWrite& model);
