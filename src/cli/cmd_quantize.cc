@@ -19,11 +19,14 @@
 #include "model/write_packed.h"
 #include "tensor/arena.h"
 
+#include <cmath>
+
 namespace moraine {
 namespace {
 
 // What is refused unless told: KL divergence from the model in bf16, nats a token.
 constexpr double kMostKlQ8 = 0.02, kMostKlQ4 = 0.1;
+constexpr int64_t kTellingTokens = 1000;  // a KL of fewer says little
 constexpr int64_t kMomentsShare = 4;  // of the memory that is free a quarter, for moments of inputs
 
 struct QuantizeFlags {
@@ -64,8 +67,11 @@ void declare(Flags& flags, QuantizeFlags& f) {
       .text("reference", &f.reference,
             "The same model in another form, to calibrate and report with: what --type bf16 made, "
             "where the model itself does not fit into memory.")
-      .integer("calibration-tokens", &f.text.calibration_tokens,
-               "q6, q4: of the text, from its beginning; 0: no calibration.", 0, 1 << 30)
+      .integer(
+          "calibration-tokens", &f.text.calibration_tokens,
+          "Of the text, from its beginning: q6 and q4 calibrate on them, no report is on them; "
+          "0: no calibration.",
+          0, 1 << 30)
       .integer("report-tokens", &f.text.report_tokens, "Of the text behind those.", 2, 1 << 30)
       .integer("context", &f.text.context, "Positions that the text is read in.", 2, 1 << 20)
       .number("max-kl", &f.max_kl,
@@ -86,8 +92,8 @@ void check_places(const QuantizeFlags& f) {
   if (measured && fs.kind(f.unchecked()) != FileKind::kNothing)
     throw_error(Code::kInvalidArgument,
                 "quantize --out {}: {} is left of a quantize that lost too much or was stopped; "
-                "remove it",
-                f.out, f.unchecked());
+                "move it to {} if it will do, else remove it",
+                f.out, f.unchecked(), f.out);
   check_partial(fs, measured ? f.unchecked() : f.out);
   if (f.has_max_kl && !(f.max_kl >= 0))
     throw_error(Code::kInvalidArgument, "quantize --max-kl {}: wanted 0 or more", f.max_kl);
@@ -97,7 +103,8 @@ void check_places(const QuantizeFlags& f) {
 // What nobody would heed is refused.
 void check_is_heeded(const QuantizeFlags& f, const Flags& flags) {
   if (f.quantises() && !f.no_report) return;
-  for (const char* name : {"input", "reference", "max-kl"}) {
+  for (const char* name : {"input", "reference", "max-kl", "field", "calibration-tokens",
+                           "report-tokens", "context"}) {
     if (!flags.given(name)) continue;
     throw_error(Code::kInvalidArgument, "quantize --{}: nothing is measured {}; leave it out", name,
                 f.quantises() ? "with --no-report" : "of bf16, whose answers are the model's");
@@ -242,6 +249,36 @@ void print_coverage(const WeightCalibration& calibration) {
       calibration.tokens(), c.enough, c.all, kEnoughRows, c.fewest);
 }
 
+int64_t folder_bytes(FileSystem& fs, const std::string& folder) {
+  int64_t bytes = 0;
+  for (const std::string& name : fs.list(folder)) bytes += fs.file_bytes(join_path(folder, name));
+  return bytes;
+}
+
+// A figure that says less than it seems to.
+void print_doubts(const TokenWindows& text, int64_t tokens) {
+  if (text.shared)
+    say("the text is one window: the model was calibrated on what it is judged by; give a longer "
+        "one, or a smaller --context\n");
+  if (tokens < kTellingTokens)
+    say("{} tokens say little about a model; give a longer text, or more --report-tokens\n",
+        tokens);
+}
+
+void check_lost(const QuantizeFlags& f, const Comparison& result, const std::string& unchecked) {
+  if (result.kl <= f.most_kl()) return;
+  if (std::isnan(result.kl))
+    throw_error(Code::kInvalidArgument,
+                "quantize: predictions are not numbers, of the model or of what was made of it, "
+                "which stays in {}; take another checkpoint",
+                unchecked);
+  throw_error(Code::kInvalidArgument,
+              "quantize: a KL divergence of {:.4f} nats a token is above {}; the model stays in "
+              "{}: move it to {} if it will do, or remove it and take other types; --max-kl {:.2g} "
+              "would have accepted it",
+              result.kl, f.most_kl(), unchecked, f.out, 1.1 * result.kl);
+}
+
 void report(const QuantizeFlags& f, LoadedModel& reference, const TokenWindows& text,
             const std::string& unchecked) {
   FileSystem& fs = posix_file_system();
@@ -255,16 +292,13 @@ void report(const QuantizeFlags& f, LoadedModel& reference, const TokenWindows& 
   if (f.json) {
     Json line = comparison_json(result);
     line["model"] = f.out, line["type"] = f.type, line["text"] = text.what;
+    line["calibrated_on_it"] = text.shared, line["bytes"] = folder_bytes(fs, unchecked);
     fmt::print("{}\n", json_text(line));
   } else {
     fmt::print("against bf16, on {}: {}", text.what, comparison_text(result));
   }
-  if (!(result.kl <= f.most_kl())) {
-    throw_error(Code::kInvalidArgument,
-                "quantize: a KL divergence of {:.4f} nats a token is above {}; the model stays in "
-                "{}: look at it, or say --max-kl {:.2g}",
-                result.kl, f.most_kl(), unchecked, 1.1 * result.kl);
-  }
+  print_doubts(text, result.tokens);
+  check_lost(f, result, unchecked);
 }
 
 // With what takes no time first: a mistake is not found out minutes later.
@@ -275,11 +309,16 @@ void quantise(QuantizeFlags& f, const Weights& weights) {
   check_same_model(weights.directory().config(), computes.config(), f.reference);
   check_reference_is_whole(computes, f.reference);
   f.text.context = std::min(f.text.context, computes.config().max_positions);
+  if (f.text.context < 2)
+    throw_error(Code::kInvalidArgument,
+                "quantize: the model has one position, and predicts nothing to report on; say "
+                "--no-report");
   LoadedModel::check_memory(computes, reference_options(f));
-  if (!f.calibrates()) f.text.calibration_tokens = 0;
+  f.text.calibrates = f.calibrates();
   TokenWindows text;
   if (!f.text.inputs.empty()) text = read_quantize_text(f.text, computes);
   weights.verify();
+  if (!f.reference.empty()) Weights(computes).verify();
   const std::unique_ptr<LoadedModel> reference = LoadedModel::open(computes, reference_options(f));
   if (f.text.inputs.empty()) text = sample_quantize_text(f.text, computes, *reference);
   const std::string unchecked = f.unchecked();
@@ -291,6 +330,7 @@ void quantise(QuantizeFlags& f, const Weights& weights) {
   }
   report(f, *reference, text, unchecked);
   fs.rename(unchecked, f.out);
+  fs.sync_directory(parent_path(f.out));
 }
 
 }  // namespace
@@ -316,9 +356,12 @@ void cmd_quantize(const CommandLine& line) {
     weights.verify();
     write(f, weights, f.out, nullptr);
   }
-  if (!f.json)
-    fmt::print("model={} type={} parameters={}\n", f.out, f.type,
-               build_parameters(directory.config()).total_count);
+  if (f.json) return;
+  const int64_t parameters = build_parameters(directory.config()).total_count,
+                bytes = folder_bytes(posix_file_system(), f.out);
+  fmt::print("model={} type={} from={} parameters={} bytes={} bits_a_parameter={:.2f}\n", f.out,
+             f.type, directory.path(), parameters, bytes,
+             8 * static_cast<double>(bytes) / static_cast<double>(parameters));
 }
 
 }  // namespace moraine

@@ -14,8 +14,9 @@
 namespace moraine {
 namespace {
 
+// Numbers [first, first + count) of the model's samples.
 std::vector<std::vector<int32_t>> sample_windows(LoadedModel& model, const TextBegin& begin,
-                                                 int64_t context, int64_t count) {
+                                                 int64_t context, int64_t first, int64_t count) {
   const auto V = static_cast<uint64_t>(model.config().vocab_size);
   std::vector<std::vector<int32_t>> windows(static_cast<size_t>(count));
   Engine engine(model.ctx(), model.model(), model.cache(), nullptr, {.sequences = kSamplesAtOnce});
@@ -23,7 +24,7 @@ std::vector<std::vector<int32_t>> sample_windows(LoadedModel& model, const TextB
   int64_t done = 0;
   for (int64_t i = 0; i < count; ++i) {
     std::vector<int32_t>& ids = windows[static_cast<size_t>(i)];
-    const auto number = static_cast<uint64_t>(i);
+    const auto number = static_cast<uint64_t>(first + i);
     const bool has_begin = begin.put && begin.id >= 0;
     ids.push_back(has_begin ? begin.id
                             : static_cast<int32_t>(random_below(V, 1, Stream::kSample, number, 0)));
@@ -57,14 +58,16 @@ std::vector<std::vector<int32_t>> take_front(std::vector<std::vector<int32_t>>& 
 
 // What of the text, which stands in `report`, is for calibration.
 TokenWindows divide(TokenWindows windows, const TextWanted& wanted) {
+  const int64_t found = predicted_tokens(windows.report),
+                both = wanted.calibration_tokens + wanted.report_tokens;
+  const int64_t share =
+      found < both ? wanted.calibration_tokens * found / both : wanted.calibration_tokens;
   if (wanted.calibration_tokens == 0) return windows;
   std::vector<std::vector<int32_t>> rest = windows.report;
-  windows.calibration = take_front(rest, wanted.calibration_tokens);
-  if (rest.empty()) {
-    windows.what += ", the same for both";
-  } else {
-    windows.report = std::move(rest);
-  }
+  windows.calibration = take_front(rest, std::max<int64_t>(1, share));
+  if (!wanted.calibrates) windows.calibration.clear();
+  windows.shared = rest.empty() && wanted.calibrates;
+  if (!rest.empty()) windows.report = std::move(rest);
   return windows;
 }
 
@@ -98,12 +101,13 @@ TokenWindows sample_quantize_text(const TextWanted& wanted, const ModelDirectory
   const auto windows_of = [&](int64_t n) {
     return (n + wanted.context - 2) / (wanted.context - 1);
   };
+  const int64_t first = windows_of(wanted.calibration_tokens),
+                skipped = wanted.calibrates ? 0 : first;
   TokenWindows windows;
   windows.what = "samples of the model itself";
-  windows.report =
-      sample_windows(model, begin_of(directory, tokenizer.get()), wanted.context,
-                     windows_of(wanted.calibration_tokens) + windows_of(wanted.report_tokens));
-  return divide(std::move(windows), wanted);
+  windows.report = sample_windows(model, begin_of(directory, tokenizer.get()), wanted.context,
+                                  skipped, first + windows_of(wanted.report_tokens) - skipped);
+  return wanted.calibrates ? divide(std::move(windows), wanted) : windows;
 }
 
 }  // namespace moraine

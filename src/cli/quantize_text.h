@@ -9,11 +9,12 @@
 
 namespace moraine {
 
-// Calibration takes the first tokens of the text, the report those behind; a text that is too short for both serves
-// for both.
+// Calibration takes the first windows of the text, the report those behind, which are the same ones whether anything is
+// calibrated or not. A text that is too short for both is divided in their ratio; one window serves for both.
 struct TokenWindows {
   std::vector<std::vector<int32_t>> calibration, report;
-  std::string what;  // "FILE", or "samples of the model itself"; and whether both are the same text
+  std::string what;     // "FILE", or "samples of the model itself"
+  bool shared = false;  // calibrated on what is reported
 };
 
 struct TextWanted {
@@ -21,6 +22,7 @@ struct TextWanted {
   std::string json_field = "text";
   int64_t context = 512;  // positions of a window
   int64_t calibration_tokens = 16384, report_tokens = 16384;
+  bool calibrates = true;  // else what calibration would take is left out
 };
 
 // Files, read without computing. Errors: those of TextInput; kInvalidArgument without a tokenizer.

@@ -193,6 +193,10 @@ TEST_F(PackedCli, QuantisedModelsSayWhatTheyLost) {
     EXPECT_EQ(answer, must({"generate", "--model", out, "--tokens", "5 6 7", "--max-tokens", "12",
                             "--json", "--threads", "1", "--ranks", "2"}));
   }
+  for (const char* type : {"q8", "q6"}) {  // of the same text
+    EXPECT_EQ(lost[type].at("tokens"), lost["q4"].at("tokens")) << type;
+    EXPECT_EQ(lost[type].at("loss_reference"), lost["q4"].at("loss_reference")) << type;
+  }
   EXPECT_LT(lost["q8"].at("kl").get<double>(), lost["q4"].at("kl").get<double>());
   EXPECT_LT(lost["q6"].at("kl").get<double>(), lost["q4"].at("kl").get<double>());
   // Other bytes, and less lost: on other samples, of which the two differ by a tenth.
@@ -206,6 +210,51 @@ TEST_F(PackedCli, QuantisedModelsSayWhatTheyLost) {
   EXPECT_EQ(data_bytes(file("alone")), bytes);
   EXPECT_NE(data("alone"), data("q4"));
   EXPECT_LT(lost["q4"].at("kl").get<double>(), alone.at("kl").get<double>());
+}
+
+// Calibration and report have parts of a given text, the same ones whatever the type; a short one is divided.
+TEST_F(PackedCli, ATextIsDividedBetweenCalibrationAndReport) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "word" + std::to_string(i * i % 97) + (i % 9 ? " " : "\n");
+  folder.write("long.txt", text);
+  folder.write("one.txt", "few words");
+  must({"tokenizer", "train", "--input", file("long.txt"), "--vocab-size", "300", "--out",
+        file("tok")});
+  folder.write("model.toml",
+               "[model]\nvocab_size = 512\nhidden = 32\nlayers = 2\nheads = 4\nkv_heads = 2\n"
+               "head_dim = 8\nexperts = 4\nexpert_hidden = 32\nrouter_hidden = 8\n");
+  must({"import", "--random", file("model.toml"), "--set", "model.layers=1", "--tokenizer",
+        file("tok"), "--seed", "7", "--out", file("m")});
+  EXPECT_NE(must({"inspect", file("m")}).find("seed         7\n"), std::string::npos);
+  const auto report = [&](const std::string& name, const std::string& type,
+                          std::vector<std::string> more) {
+    posix_file_system().remove_all(file("out"));
+    more.insert(more.begin(),
+                {"quantize", "--model", file("m"), "--out", file("out"), "--type", type, "--input",
+                 file(name), "--context", "16", "--max-kl", "1", "--json"});
+    const Ended ended = run_program(folder.path(), more);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return std::pair(parse_json(ended.out, "report"), ended.err);
+  };
+  const std::vector<std::string> parts = {"--calibration-tokens", "160", "--report-tokens", "320"};
+  const auto [q8, of_q8] = report("long.txt", "q8", parts);
+  const auto [q4, of_q4] = report("long.txt", "q4", parts);
+  EXPECT_EQ(q8.at("loss_reference"), q4.at("loss_reference"));
+  EXPECT_EQ(q4.at("tokens").get<int64_t>(), 320);
+  EXPECT_NE(of_q4.find("320 tokens say little"), std::string::npos) << of_q4;
+  // Two thirds of what there is, if it is less than what both want.
+  const int64_t all =
+      report("long.txt", "q8", {"--calibration-tokens", "0"}).first.at("tokens").get<int64_t>();
+  const auto [short_text, of_short] =
+      report("long.txt", "q4", {"--calibration-tokens", "100000", "--report-tokens", "200000"});
+  EXPECT_NEAR(static_cast<double>(short_text.at("tokens").get<int64_t>()),
+              2.0 / 3 * static_cast<double>(all), 16);
+  EXPECT_FALSE(short_text.at("calibrated_on_it").get<bool>());
+  const auto [one, of_one] = report("one.txt", "q4", {});
+  EXPECT_TRUE(one.at("calibrated_on_it").get<bool>());
+  EXPECT_NE(of_one.find("calibrated on what it is judged by"), std::string::npos) << of_one;
+  refused({"import", "--from", file("m"), "--set", "model.layers=1", "--out", file("x")},
+          "belong to --random");
 }
 
 // They have as many parameters, or the same matrices.
@@ -255,7 +304,8 @@ TEST_F(PackedCli, AModelThatLostTooMuchIsNotPutInPlace) {
   must(with({"--reference", file("bf16"), "--max-kl", "1", "--head", "bf16", "--down", "q4"}));
   EXPECT_NE(must({"inspect", file("q4")}).find("bf16 [1, 320, "), std::string::npos);
   posix_file_system().remove_all(file("q4"));
-  must(with({"--no-report"}));
+  refused(with({"--no-report"}), "nothing is measured with --no-report");
+  must({"quantize", "--model", model, "--out", file("q4"), "--type", "q4", "--no-report"});
   posix_file_system().remove_all(file("q4"));
   // A name as shells complete it.
   must({"quantize", "--model", model, "--out", file("q4/"), "--type", "q4", "--context", "64",
