@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/check_place.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/pool.h"
@@ -267,7 +266,7 @@ void bench_comm(const BenchCommOptions& options) {
   if (ranks < 2)
     throw_error(Code::kInvalidArgument, "bench comm: --ranks {}: wanted 2 or more", ranks);
   if (!options.machine_file.empty())
-    check_file_place(posix_file_system(), "bench comm --machine", options.machine_file);
+    check_machine_place(posix_file_system(), "bench comm --machine", options.machine_file);
   explain(options);
   const Table processes = bench_processes(ranks);  // forks: before there are threads
   print_table(processes, options.json);

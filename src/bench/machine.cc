@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <vector>
 
-#include "base/check_place.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -336,7 +335,7 @@ void check_options(const BenchOptions& options) {
     throw_error(Code::kInvalidArgument, "bench: --threads {}: wanted 1 to 1024", options.threads);
   }
   if (!options.machine_file.empty())
-    check_file_place(posix_file_system(), "bench --machine", options.machine_file);
+    check_machine_place(posix_file_system(), "bench --machine", options.machine_file);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check_place.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -207,6 +208,19 @@ Machine load_machine(FileSystem& fs, const std::string& path) {
   if (json.contains("operations")) m.operations = operation_fits(json, path);
   if (json.contains("calibration")) m.calibration = calibration_of(json.at("calibration"), path);
   return m;
+}
+
+void check_machine_place(FileSystem& fs, const std::string& what, const std::string& path) {
+  check_file_place(fs, what, path);
+  if (!fs.exists(path) || fs.file_bytes(path) == 0) return;
+  try {
+    (void)load_machine(fs, path);
+  } catch (const Error& e) {
+    throw_error(Code::kInvalidArgument,
+                "{} {}: it holds something else than a machine ({}); remove it, or choose another "
+                "name",
+                what, path, e.what());
+  }
 }
 
 void save_machine(FileSystem& fs, const std::string& path, const Machine& m) {

@@ -72,6 +72,8 @@ struct Machine {
 };
 
 Machine load_machine(FileSystem& fs, const std::string& path);
+// Before what save_machine will be given is measured: check_file_place, and no file of another kind is there.
+void check_machine_place(FileSystem& fs, const std::string& what, const std::string& path);
 // A file's comm limits, products, operations and calibration stay if `machine` has none.
 void save_machine(FileSystem& fs, const std::string& path, const Machine& machine);
 

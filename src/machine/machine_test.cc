@@ -130,6 +130,30 @@ TEST(Machine, DamagedFilesAreCorrupt) {
   EXPECT_EQ(code_of("3"), Code::kCorrupt);
 }
 
+TEST(Machine, AFileOfAnotherKindIsNoPlaceForOne) {
+  const testing::TempFolder folder;
+  FileSystem& fs = posix_file_system();
+  const std::string path = join_path(folder.path(), "machine.json");
+  const auto refused = [&] {
+    try {
+      check_machine_place(fs, "bench --machine", path);
+    } catch (const Error& e) {
+      return e.code() == Code::kInvalidArgument;
+    }
+    return false;
+  };
+  EXPECT_FALSE(refused());
+  fs.write_atomic(path, "");  // as mktemp makes it
+  EXPECT_FALSE(refused());
+  save_machine(fs, path, example());
+  EXPECT_FALSE(refused());
+  for (const char* text : {"[model]\nhidden = 64\n", "{\"isa\": \"avx2\"}", "{"}) {
+    fs.write_atomic(path, text);
+    EXPECT_TRUE(refused()) << text;
+    EXPECT_EQ(fs.read(path), text);
+  }
+}
+
 TEST(Machine, MissingFileIsNotFound) {
   const testing::TempFolder folder;
   try {

@@ -116,12 +116,24 @@ std::optional<Machine> measured_before(Run& run, const std::string& path) {
   return std::nullopt;
 }
 
+// Shares of a peak, and dtype = "auto", are as good as the file.
+void warn_of_other_machine(const Run& run) {
+  const char* here = isa_name(isa());
+  const Machine& m = run.machine;
+  if (m.isa == here && m.threads == run.pool.threads()) return;
+  log_event(Level::kWarning, "machine.other",
+            "file={} isa={} threads={} this_isa={} this_threads={} "
+            "effect=\"shares of the peak are of the other one\" "
+            "remedy=\"leave --machine out, or measure again: moraine bench memory\"",
+            run.options.machine_file, m.isa, m.threads, here, run.pool.threads());
+}
+
 // Where ranks are replaced the others wait for this: it is measured once, by the first process that is rank 0.
 void take_up_machine(Run& run) {
   const RunOptions& o = run.options;
   if (!o.machine_file.empty()) {
     run.machine = load_machine(run.fs, o.machine_file);
-    return;
+    return warn_of_other_machine(run);
   }
   const std::string own = join_path(o.out, "machine.json");
   const std::optional<Machine> before =
