@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/random.h"
+#include "bench/put_line.h"
 #include "infer/head_pass.h"
 #include "infer/rank_steps.h"
 #include "kernels/peak.h"
@@ -273,9 +274,6 @@ void bench_prefill(const BenchInferenceOptions& o) {
   check(o, o.prompts);
   const int64_t longest = *std::max_element(o.prompts.begin(), o.prompts.end());
   Sequences sequences(o, std::min(o.rows, longest), 1, longest);
-  if (!o.json)
-    fmt::print("{:<8} {:>8} {:>10} {:>10} {:>10} {:>9}\n", "prefill", "tokens", "first", "tokens/s",
-               "GFLOP/s", "of peak");
   sequences.step(1, std::min(o.rows, longest), 0);  // memory is touched
   for (const int64_t tokens : o.prompts) {
     const Measured m = measure(sequences, [&] {
@@ -291,18 +289,20 @@ void bench_prefill(const BenchInferenceOptions& o) {
     });
     const double rate = static_cast<double>(tokens) / m.seconds, flops_s = m.flops_s();
     if (o.json) {
-      fmt::print("{}\n", json_text({{"bench", "prefill"},
-                                    {"tokens", tokens},
-                                    {"first_token_ms", 1e3 * m.seconds},
-                                    {"tokens_per_s", rate},
-                                    {"gflop_per_s", 1e-9 * flops_s},
-                                    {"peak_gflop_per_s", 1e-9 * m.limits.flops_s},
-                                    {"peak_integer_gop_per_s", 1e-9 * m.limits.integer_ops_s},
-                                    {"peak_share", m.peak_share()}}));
+      put_now(json_text({{"bench", "prefill"},
+                         {"tokens", tokens},
+                         {"first_token_ms", 1e3 * m.seconds},
+                         {"tokens_per_s", rate},
+                         {"gflop_per_s", 1e-9 * flops_s},
+                         {"peak_gflop_per_s", 1e-9 * m.limits.flops_s},
+                         {"peak_integer_gop_per_s", 1e-9 * m.limits.integer_ops_s},
+                         {"peak_share", m.peak_share()}}));
     } else {
-      fmt::print("{:<8} {:>8} {:>8.1f}ms {:>10.1f} {:>10.1f} {:>8.1f}%\n{}", "", tokens,
-                 1e3 * m.seconds, rate, 1e-9 * flops_s, 100 * m.peak_share(),
-                 time_table(m.rows, m.limits));
+      put_now(fmt::format("{:<8} {:>8} {:>10} {:>10} {:>10} {:>9}\n", "prefill", "tokens", "first",
+                          "tokens/s", "GFLOP/s", "of peak") +
+              fmt::format("{:<8} {:>8} {:>8.1f}ms {:>10.1f} {:>10.1f} {:>8.1f}%\n{}", "", tokens,
+                          1e3 * m.seconds, rate, 1e-9 * flops_s, 100 * m.peak_share(),
+                          time_table(m.rows, m.limits)));
     }
   }
 }
@@ -311,32 +311,32 @@ void bench_decode(const BenchInferenceOptions& o) {
   check(o, o.sequences);
   const int64_t most = *std::max_element(o.sequences.begin(), o.sequences.end());
   Sequences sequences(o, most, most, o.context + o.steps + 2);
-  if (!o.json)
-    fmt::print("{:<8} {:>9} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>12}\n", "decode",
-               "sequences", "step", "tokens/s", "MB a step", "GB/s", "of memory", "of floor",
-               "head panels");
   DecodeRounds rounds(sequences);
   for (const int64_t n : o.sequences) {
     sequences.step(n, 1, o.context);  // memory is touched
     const Decoded d = rounds.run(n, o);
     const double tokens = static_cast<double>(n) / d.seconds, panels = sequences.take_panel_share();
     if (o.json) {
-      fmt::print("{}\n", json_text({{"bench", "decode"},
-                                    {"sequences", n},
-                                    {"context", o.context},
-                                    {"step_ms", 1e3 * d.seconds},
-                                    {"tokens_per_s", tokens},
-                                    {"step_bytes", d.bytes},
-                                    {"gb_s", d.gb_s},
-                                    {"memory_share", d.memory_share},
-                                    {"floor_share", d.floor_share()},
-                                    {"head_panel_share", panels},
-                                    {"read_gb_s", 1e-9 * d.limits.bytes_s}}));
+      put_now(json_text({{"bench", "decode"},
+                         {"sequences", n},
+                         {"context", o.context},
+                         {"step_ms", 1e3 * d.seconds},
+                         {"tokens_per_s", tokens},
+                         {"step_bytes", d.bytes},
+                         {"gb_s", d.gb_s},
+                         {"memory_share", d.memory_share},
+                         {"floor_share", d.floor_share()},
+                         {"head_panel_share", panels},
+                         {"read_gb_s", 1e-9 * d.limits.bytes_s}}));
     } else {
-      fmt::print(
-          "{:<8} {:>9} {:>8.2f}ms {:>10.1f} {:>10.1f} {:>10.2f} {:>8.1f}% {:>8.1f}% {:>11.2f}%\n{}",
-          "", n, 1e3 * d.seconds, tokens, d.bytes * 1e-6, d.gb_s, 100 * d.memory_share,
-          100 * d.floor_share(), 100 * panels, time_table(d.rows, d.limits));
+      put_now(
+          fmt::format("{:<8} {:>9} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>12}\n", "decode",
+                      "sequences", "step", "tokens/s", "MB a step", "GB/s", "of memory", "of floor",
+                      "head panels") +
+          fmt::format("{:<8} {:>9} {:>8.2f}ms {:>10.1f} {:>10.1f} {:>10.2f} {:>8.1f}% {:>8.1f}% "
+                      "{:>11.2f}%\n{}",
+                      "", n, 1e3 * d.seconds, tokens, d.bytes * 1e-6, d.gb_s, 100 * d.memory_share,
+                      100 * d.floor_share(), 100 * panels, time_table(d.rows, d.limits)));
     }
   }
 }

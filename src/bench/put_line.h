@@ -8,4 +8,10 @@ namespace moraine {
 
 inline void put_line(const std::string& line) { std::fputs((line + "\n").c_str(), stdout); }
 
+// Before what is measured next, which tells of its progress on standard error.
+inline void put_now(const std::string& text) {
+  put_line(text);
+  std::fflush(stdout);
+}
+
 }  // namespace moraine

@@ -123,7 +123,7 @@ std::string timed(const std::string& name, int64_t calls, double seconds, double
 }
 
 std::string integer_peak(const RankLimits& limits) {
-  if (limits.integer_ops_s <= 0) return ", integers held against it";
+  if (limits.integer_ops_s <= 0) return ", which integers are held against too";
   return fmt::format(", {:.1f} Gop/s of integers", limits.integer_ops_s / 1e9);
 }
 
@@ -136,6 +136,13 @@ std::string operation_line(const Profile::Row& row, const RankLimits& limits, do
   return line + fmt::format(" {:>10.2f} {:<5} {:>7.1f}\n", floor.seconds * 1e3,
                             floor.bound == Bound::kFlops ? "flops" : "bytes",
                             row.seconds / floor.seconds);
+}
+
+// "floor of bytes: 25.0% of the time, 1.6 x floor"; empty: nothing is bound so.
+std::string bound_text(const char* by, double seconds, double floor, double all) {
+  if (!(seconds > 0 && floor > 0)) return "";
+  return fmt::format("floor of {}: {:.1f}% of the time, {:.1f} x floor; ", by, 100 * seconds / all,
+                     seconds / floor);
 }
 
 }  // namespace
@@ -157,15 +164,10 @@ std::string time_table(std::span<const Profile::Row> rows, const RankLimits& lim
   text += timed("all", 1, split.seconds, split.seconds) + "\n";
   const bool has_integers = std::any_of(rows.begin(), rows.end(),
                                         [](const Profile::Row& r) { return r.integer_ops > 0; });
-  text += fmt::format(
-      "floor of flops: {:.1f}% of the time, {:.1f} x floor; of bytes: {:.1f}%, {:.1f} x floor "
-      "(peak {:.1f} GFLOP/s{}, {:.1f} GB/s)\n",
-      split.seconds > 0 ? 100 * split.flops_bound / split.seconds : 0,
-      split.flops_bound_floor > 0 ? split.flops_bound / split.flops_bound_floor : 0,
-      split.seconds > 0 ? 100 * split.bytes_bound / split.seconds : 0,
-      split.bytes_bound_floor > 0 ? split.bytes_bound / split.bytes_bound_floor : 0,
-      limits.flops_s / 1e9, has_integers ? integer_peak(limits) : "", limits.bytes_s / 1e9);
-  return text;
+  text += bound_text("flops", split.flops_bound, split.flops_bound_floor, split.seconds);
+  text += bound_text("bytes", split.bytes_bound, split.bytes_bound_floor, split.seconds);
+  return text + fmt::format("measured: {:.1f} GFLOP/s{}, {:.1f} GB/s\n", limits.flops_s / 1e9,
+                            has_integers ? integer_peak(limits) : "", limits.bytes_s / 1e9);
 }
 
 }  // namespace moraine

@@ -68,8 +68,8 @@ Sentence validation(const Facts& f) {
   const double share = whole(f, "validation");
   if (share < kAroundShare) return {};
   return fmt::format(
-      "validation, {:.0f}% of the time: raise report.valid_every_steps, or lower "
-      "report.valid_tokens",
+      "validation, {:.0f}% of the time: lower report.valid_tokens, or raise "
+      "report.valid_every_steps",
       100 * share);
 }
 
@@ -218,8 +218,10 @@ constexpr Sentence (*kRules[])(const Facts&) = {
 }  // namespace
 
 std::string what_binds(const BindingFacts& facts) {
+  const bool probed = row_of(facts.rows, "storage").seconds_whole > 0;
+  const char* without = probed ? " (the probe of the storage, once in a run, left out)" : "";
   for (const auto rule : kRules) {
-    if (const Sentence sentence = rule(facts)) return "what binds: " + *sentence + ".";
+    if (const Sentence sentence = rule(facts)) return "what binds: " + *sentence + without + ".";
   }
   return "";
 }
