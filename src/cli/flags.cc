@@ -76,6 +76,18 @@ bool has(const std::vector<std::string>& words, const std::string& word) {
 
 using Kind = Argument::Kind;
 
+// A help text that says what the default is, as the config's, knows better than the variable.
+bool says_standard(const std::string& help) { return help.find("default") != std::string::npos; }
+
+template <class T>
+std::string standard(const T& value, const std::string& help) {
+  return says_standard(help) ? "" : fmt::format("{}", value);
+}
+
+void show_standard(CLI::Option* option, const std::string& help) {
+  if (!says_standard(help)) option->capture_default_str();
+}
+
 // The positional whose words heed flags, or not.
 const Argument& chosen(const Declaration& declaration) {
   const auto found = std::find_if(
@@ -114,8 +126,8 @@ Flags::~Flags() = default;
 
 Flags& Flags::text(const std::string& name, std::string* variable, const std::string& help) {
   state_->declaration.arguments.push_back(
-      {.kind = Kind::kText, .name = name, .help = help, .standard = *variable});
-  state_->app.add_option(flag_name(name), *variable, help)->capture_default_str();
+      {.kind = Kind::kText, .name = name, .help = help, .standard = standard(*variable, help)});
+  show_standard(state_->app.add_option(flag_name(name), *variable, help), help);
   return *this;
 }
 
@@ -144,27 +156,25 @@ Flags& Flags::integer(const std::string& name, int64_t* variable, const std::str
   state_->declaration.arguments.push_back({.kind = Kind::kInteger,
                                            .name = name,
                                            .help = help,
-                                           .standard = fmt::format("{}", *variable),
+                                           .standard = standard(*variable, help),
                                            .range = fmt::format("{} to {}", min, max)});
   // CLI11 takes the largest integer for those that have more digits.
   const auto fits = [min, max](const std::string& word) {
     errno = 0;
-    (void)std::strtoll(word.c_str(), nullptr, 0);
+    char* end = nullptr;
+    (void)std::strtoll(word.c_str(), &end, 0);
+    if (*end != 0) return fmt::format("{} is no integer; wanted one from {} to {}", word, min, max);
     return errno == ERANGE ? fmt::format("Value {} not in range {} to {}", word, min, max) : "";
   };
-  state_->app.add_option(flag_name(name), *variable, help)
-      ->check(fits)
-      ->check(CLI::Range(min, max))
-      ->capture_default_str();
+  CLI::Option* option = state_->app.add_option(flag_name(name), *variable, help);
+  show_standard(option->check(fits)->check(CLI::Range(min, max)), help);
   return *this;
 }
 
 Flags& Flags::number(const std::string& name, double* variable, const std::string& help) {
-  state_->declaration.arguments.push_back({.kind = Kind::kNumber,
-                                           .name = name,
-                                           .help = help,
-                                           .standard = fmt::format("{}", *variable)});
-  state_->app.add_option(flag_name(name), *variable, help)->capture_default_str();
+  state_->declaration.arguments.push_back(
+      {.kind = Kind::kNumber, .name = name, .help = help, .standard = standard(*variable, help)});
+  show_standard(state_->app.add_option(flag_name(name), *variable, help), help);
   return *this;
 }
 

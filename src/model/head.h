@@ -1,4 +1,4 @@
-// Head: the language-model head on blocks of rows: the loss, its gradient, or log-probabilities.
+// Head: the language-model head on blocks of rows: the loss and its gradient, or logits.
 //
 // Logits exist for kHeadRows rows at a time; [tokens, vocabulary] never does, neither in training nor scoring.
 //

@@ -361,7 +361,7 @@ TEST_F(ProgramCli, ValuesInBracketsAreTakenAsTheyAre) {
                                      "--text", "[PAD][a,b]", "--json"}));
   EXPECT_EQ(json.at("pieces"), Json({"[PAD]", "[a,b]"}));
   expect_error({"tokenizer", "train", "[x]"}, 10, "unknown argument [x];");
-  expect_error({"tokenizer", "train", "--vocab-size", "[5]"}, 10, "Value [5] not in range");
+  expect_error({"tokenizer", "train", "--vocab-size", "[5]"}, 10, "[5] is no integer");
   // A number that no integer has room for is not the largest one.
   expect_error({"generate", "--model", "m", "--seed", "9223372036854775808"}, 10,
                "--seed: Value 9223372036854775808 not in range 0 to 9223372036854775807");
