@@ -168,7 +168,7 @@ int64_t Arena::device_bytes() const {
   return total;
 }
 
-std::string memory_table(const Arena& arena) {
+std::string memory_table(const Arena& arena, double least) {
   std::map<std::string, int64_t> categories;
   std::map<std::string, std::pair<std::string, int64_t>> names;  // name without layer number
   for (const Arena::Entry& e : arena.entries()) {
@@ -177,24 +177,31 @@ std::string memory_table(const Arena& arena) {
     names[e.name].second += e.bytes;
   }
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  const auto line = [&](const std::string& category, const std::string& name, int64_t bytes) {
+    return fmt::format("  {:<12} {:<36} {:>10.2f}\n", category, name, mib(bytes));
+  };
   std::vector<std::pair<int64_t, std::string>> rows;
+  int64_t small = 0, small_bytes = 0;
   for (const auto& [name, entry] : names) {
-    rows.emplace_back(-entry.second, fmt::format("  {:<12} {:<36} {:>10.2f}\n", entry.first, name,
-                                                 mib(entry.second)));
+    const auto& [category, bytes] = entry;
+    if (static_cast<double>(bytes) < least * static_cast<double>(arena.bytes())) {
+      ++small, small_bytes += bytes;
+    } else {
+      rows.emplace_back(-bytes, line(category, name, bytes));
+    }
   }
   std::sort(rows.begin(), rows.end());
+  if (small > 0)
+    rows.emplace_back(0, line("", fmt::format("({} smaller ones)", small), small_bytes));
   std::string text = fmt::format("  {:<12} {:<36} {:>10}\n", "category", "buffer", "MiB");
   for (const auto& [order, row] : rows) text += row;
-  for (const auto& [category, bytes] : categories) {  // "mapped" too, which is not in the total
-    text += fmt::format("  {:<12} {:<36} {:>10.2f}\n", category, "(all)", mib(bytes));
-  }
-  text += fmt::format("  {:<12} {:<36} {:>10.2f}\n", "total", "", mib(arena.bytes()));
+  for (const auto& [category, bytes] : categories)  // "mapped" too, which is not in the total
+    text += line(category, "(all)", bytes);
+  text += line("total", "", arena.bytes());
   if (arena.on_device()) {
     const int64_t device = arena.device_bytes();
-    text +=
-        fmt::format("  {:<12} {:<36} {:>10.2f}\n", "of it", "in the device's memory", mib(device));
-    text += fmt::format("  {:<12} {:<36} {:>10.2f}\n", "of it", "in the host's memory",
-                        mib(arena.bytes() - device));
+    text += line("of it", "in the device's memory", device);
+    text += line("of it", "in the host's memory", arena.bytes() - device);
   }
   if (arena.mapped_bytes() == 0) return text;
   return text +

@@ -106,7 +106,7 @@ class Arena {
 };
 
 // The table by name and by category, largest first, as `plan memory` and `train` print it. What is mapped is in
-// it and not in its total.
-std::string memory_table(const Arena& arena);
+// it and not in its total. Buffers below `least` of the total are one row.
+std::string memory_table(const Arena& arena, double least = 0);
 
 }  // namespace moraine

@@ -5,6 +5,19 @@
 #include "model/parameters.h"
 
 namespace moraine {
+namespace {
+
+constexpr double kShownOfMemory = 0.01;  // of the total, of a buffer that has a row
+
+// What the words of a step's line mean.
+void print_legend(const Run& run) {
+  if (run.config.model.experts == 0) return;
+  say("of experts: balance, tokens of the busiest one over the mean, worst layer; ent, entropy of "
+      "their loads, 1 is perfect; skip, choices of no expert; dead, experts of all layers without "
+      "a token\n");
+}
+
+}  // namespace
 
 std::string hardware_text(const Run& run) {
   if (run.gpu != nullptr)
@@ -30,7 +43,7 @@ void print_start(const Run& run) {
       format_count(static_cast<double>(count.embedding)));
   say("\n{}\n",
       optimizer_table(optimizer_specs(c, run.trainer->model().table()), optimizer_options(c)));
-  say("memory:\n{}\n", memory_table(run.arena));
+  say("memory (all buffers: moraine plan memory):\n{}\n", memory_table(run.arena, kShownOfMemory));
   const auto plan = run.data->loader(0).plan(0, 0);
   const Loader& data = run.data->loader(0);
   const double tokens = static_cast<double>(data.total_tokens()),
@@ -38,8 +51,10 @@ void print_start(const Run& run) {
   say("data: {} tokens{}; packing fills {:.2f}% of {} sequences an epoch\n", format_count(tokens),
       targets < tokens ? fmt::format(", {} of them targets", format_count(targets)) : "",
       100 * plan->efficiency(), plan->num_sequences());
-  say("run: {} steps, {} tokens, from step {}\n\n", run.timeline.steps(),
+  say("run: {} steps, {} tokens, from step {}\n", run.timeline.steps(),
       format_count(static_cast<double>(run.timeline.tokens())), run.state.step);
+  print_legend(run);
+  say("\n");
 }
 
 void print_step(const StepMetrics& metrics) { say("{}\n", human_line(metrics)); }

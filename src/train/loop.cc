@@ -46,8 +46,9 @@ struct Pace {
   double tokens_per_s = 0;     // likewise
   double step_seconds = 0;     // the last one's
   int64_t steps = 0;           // of this process
-  Profile profile;             // of the step that goes on
-  StepWatch watch{0};          // if it was asked for
+  DeadExperts dead_experts;
+  Profile profile;     // of the step that goes on
+  StepWatch watch{0};  // if it was asked for
 };
 
 // Before all ranks stop for the same reason: none leaves while another still waits for it.
@@ -137,6 +138,16 @@ void tell_placement(const Run& run, const std::optional<PlacementChange>& placed
             placed->bytes);
 }
 
+void tell_dead_experts(const Run& run, Pace& pace, const StepMetrics& m, int64_t tokens) {
+  const ModelConfig& model = run.config.model;
+  if (!pace.dead_experts.add(m, model.layers, tokens) || !run.first()) return;
+  log_event(Level::kWarning, "experts.dead",
+            "step={} dead={} of={} reason=\"a quarter of them had no token for 100 steps\" "
+            "remedy=\"they may come back; if not, begin anew with another model.init_std, a lower "
+            "optimizer.learning_rate, or a higher optimizer.balance_learning_rate\"",
+            m.step, m.dead_experts, model.layers * model.experts);
+}
+
 bool probes_storage(const Run& run) {
   const bool again = run.options.kept != nullptr && run.options.kept->groups > 1;
   return run.first() && run.config.report.probe_storage && !again;
@@ -192,6 +203,7 @@ Took go_on(Run& run, Observer& observer, Pace& pace) {
   StepMetrics m = step_metrics(run, plan, result, lr_scale * run.config.optimizer.learning_rate,
                                now_seconds() - begin, pace);
   say_step(m, pace.profile);
+  if (!run.trainer->load().empty()) tell_dead_experts(run, pace, m, plan.batch_tokens);
   if (run.options.kept != nullptr) ++run.options.kept->steps;
   set_activity(Activity::kObserving);
   observe_step(run, observer, pace, m);
@@ -218,7 +230,7 @@ void settle_if_watched(const Run& run, Pace& pace) {
 
 // To the end of the run, until others could be met, or until the steps have another layout.
 Stopped take_steps(Run& run, Observer& observer) {
-  Pace pace;
+  Pace pace{.dead_experts = DeadExperts(run.config.model.experts)};
   Replan replan;
   pace.started = run.options.kept != nullptr ? run.options.kept->started : now_seconds();
   pace.watch = begin_watch(run);
