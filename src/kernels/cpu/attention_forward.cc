@@ -183,8 +183,7 @@ class ForwardWorker {
 
   void flush_few(const Part& part) {
     const FewPanels few = {.panels = {panels_, static_cast<size_t>(num_panels_)},
-                           .first = task_.key_begin,
-                           .heads = task_.key_end - task_.key_begin};
+                           .heads = {task_.key_begin, task_.key_end - task_.key_begin}};
     FewRows<F>(a_, part, few, rows_ + num_panels_ * words_of_rows()).run();
     finish();
   }
