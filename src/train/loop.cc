@@ -143,7 +143,8 @@ void tell_dead_experts(const Run& run, Pace& pace, const StepMetrics& m, int64_t
   if (!pace.dead_experts.add(m, model.layers, tokens) || !run.first()) return;
   log_event(Level::kWarning, "experts.dead",
             "step={} dead={} of={} reason=\"a quarter of them had no token for 100 steps\" "
-            "remedy=\"they may come back; if not, begin anew with another model.init_std, a lower "
+            "remedy=\"they may come back; if not, begin anew with a larger model.init_std (small "
+            "models 0.05), a lower "
             "optimizer.learning_rate, or a higher optimizer.balance_learning_rate\"",
             m.step, m.dead_experts, model.layers * model.experts);
 }
