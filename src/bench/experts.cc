@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/check_place.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file_system.h"
@@ -293,9 +294,9 @@ void print_json(const Result& r, const BenchExpertsOptions& o) {
 
 RunConfig read_config(const BenchExpertsOptions& o) {
   const bool given = !o.config_path.empty();
-  SettingsTable settings =
-      SettingsTable::parse(given ? posix_file_system().read(o.config_path) : kModel,
-                           given ? o.config_path : "the model of bench experts");
+  SettingsTable settings = SettingsTable::parse(
+      given ? read_named_file(posix_file_system(), "bench --config", o.config_path) : kModel,
+      given ? o.config_path : "the model of bench experts");
   if (!given) settings.set(fmt::format("train.slots={}", o.ranks));  // one for each rank
   for (const std::string& assignment : o.assignments) settings.set(assignment);
   RunConfig config = read_run_config(settings);

@@ -313,7 +313,7 @@ void print_product(const ProductCase& c, const OperandType& type, const Paired& 
     put_line(json_text(line));
     return;
   }
-  put_line(fmt::format("{:<16}{:<6}{:>6}{:>6}{:>6}{:>8}{:>10.1f}{:>9.1f}{:>8.1f}{:>8.1f}{:>8.1f}",
+  put_line(fmt::format("{:<20}{:<6}{:>6}{:>6}{:>6}{:>8}{:>10.1f}{:>9.1f}{:>8.1f}{:>8.1f}{:>8.1f}",
                        c.name, type.name, c.rows, c.n, c.k, c.groups, p.gflops, p.percent.median,
                        p.percent.p10, p.percent.p90, p.weight_gbs));
 }
@@ -363,7 +363,7 @@ void bench_gemm(const BenchOptions& options) {
         fmt::format("{}, {} threads; percent of the register-only peak measured beside each run "
                     "(where no instruction has that type: of f32's); GB/s of packed weights",
                     isa_name(isa()), options.threads));
-    put_line(fmt::format("{:<16}{:<6}{:>6}{:>6}{:>6}{:>8}{:>10}{:>9}{:>8}{:>8}{:>8}", "product",
+    put_line(fmt::format("{:<20}{:<6}{:>6}{:>6}{:>6}{:>8}{:>10}{:>9}{:>8}{:>8}{:>8}", "product",
                          "type", "rows", "n", "k", "groups", "GFLOP/s", "percent", "p10", "p90",
                          "GB/s"));
   }

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/check_place.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/resident.h"
@@ -271,7 +272,8 @@ void print_json(const TrainResult& r) {
 
 RunConfig read_bench_config(const BenchTrainOptions& options) {
   FileSystem& fs = posix_file_system();
-  SettingsTable settings = SettingsTable::parse(fs.read(options.config_path), options.config_path);
+  SettingsTable settings = SettingsTable::parse(
+      read_named_file(fs, "bench --config", options.config_path), options.config_path);
   for (const std::string& assignment : options.assignments) settings.set(assignment);
   RunConfig config = read_run_config(settings);
   if (config.model.vocab_size == 0) config.model.vocab_size = 4096;

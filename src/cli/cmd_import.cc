@@ -1,4 +1,5 @@
 // `moraine import` and `moraine export`: model directories from public layouts or random weights, and back.
+#include "base/check_place.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/pool.h"
@@ -116,7 +117,8 @@ std::vector<CheckpointFile> random_language(FileSystem& fs, const ImportFlags& f
 
 void import_random(const ImportFlags& f) {
   FileSystem& fs = posix_file_system();
-  SettingsTable settings = SettingsTable::parse(fs.read(f.random), f.random);
+  SettingsTable settings =
+      SettingsTable::parse(read_named_file(fs, "import --random", f.random), f.random);
   for (const std::string& assignment : f.assignments) settings.set(assignment);
   ModelConfig config = read_model_config(settings.table("model"));
   const std::vector<CheckpointFile> files = random_language(fs, f, settings, config);

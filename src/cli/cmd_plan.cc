@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "base/check_place.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
@@ -41,7 +42,8 @@ struct PlanFlags {
 // The run's config, with vocabulary and type.
 RunConfig read_planned_config(const PlanFlags& f) {
   FileSystem& fs = posix_file_system();
-  SettingsTable settings = SettingsTable::parse(fs.read(f.config_path), f.config_path);
+  SettingsTable settings =
+      SettingsTable::parse(read_named_file(fs, "plan --config", f.config_path), f.config_path);
   for (const std::string& assignment : f.assignments) settings.set(assignment);
   RunConfig config = read_run_config(settings);
   const bool has_data =

@@ -1,6 +1,7 @@
 // `moraine study`: blocks compared at equal compute.
 #include <csignal>
 
+#include "base/check_place.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -30,7 +31,8 @@ void listen_for_study_signals() {
 }
 
 std::vector<StudyConfig> study_configs(FileSystem& fs, StudyFlags& f) {
-  SettingsTable settings = SettingsTable::parse(fs.read(f.config), f.config);
+  SettingsTable settings =
+      SettingsTable::parse(read_named_file(fs, "study --config", f.config), f.config);
   // What a comparison has no use for; the config and --set win.
   for (const char* quiet :
        {"report.sample_every_steps=0", "report.probe_storage=false", "checkpoint.keep=1"}) {

@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "base/asked_flip.h"
+#include "base/check_place.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/heartbeat.h"
@@ -150,7 +151,8 @@ void cmd_train(const CommandLine& line) {
   }
   if (profile) options.profile_steps = profile_steps;
   FileSystem& fs = posix_file_system();
-  SettingsTable settings = SettingsTable::parse(fs.read(config_path), config_path);
+  SettingsTable settings =
+      SettingsTable::parse(read_named_file(fs, "train --config", config_path), config_path);
   for (const std::string& assignment : assignments) settings.set(assignment);
   if (flags.given("device")) settings.set(fmt::format("train.device=\"{}\"", device));
   const RunConfig config = read_run_config(settings);

@@ -253,6 +253,8 @@ Stopped take_steps(Run& run, Observer& observer) {
     const std::string reason = replan.ask(run, plan, pace.step_seconds);
     if (!reason.empty()) return begin_move(run, reason, pace.tokens_per_s);
   }
+  if (pace.watch.on() && pace.watch.watched() == 0 && run.first())
+    say("profile: no step was left to watch\n");
   return Stopped::kAtTheEnd;
 }
 

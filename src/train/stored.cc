@@ -56,7 +56,9 @@ void report_save(Run& run, bool wait) {
     if (e.code() == Code::kPeerLost) throw;
     if (!run.first()) return;
     log_event(Level::kError, "checkpoint.failed",
-              "code={} reason=\"{}\" remedy=\"training goes on, the next save tries again\"",
+              "code={} reason=\"{}\" remedy=\"free disk, if it is full; training goes on, the next "
+              "save tries "
+              "again\"",
               code_name(e.code()), e.what());
   }
 }
