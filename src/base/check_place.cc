@@ -42,14 +42,4 @@ void check_folder_place(FileSystem& fs, const std::string& what, const std::stri
   try_file(fs, what, folder, join_path(at, "place.partial"));
 }
 
-std::string read_named_file(FileSystem& fs, const std::string& what, const std::string& path) {
-  if (fs.is_directory(path))
-    throw_error(Code::kInvalidArgument, "{} {}: this is a folder; wanted the name of a file", what,
-                path);
-  if (!fs.exists(path))
-    throw_error(Code::kNotFound, "{} {}: there is no such file; look for a mistake in its name",
-                what, path);
-  return fs.read(path);
-}
-
 }  // namespace moraine

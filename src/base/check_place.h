@@ -20,7 +20,4 @@ void check_file_place(FileSystem& fs, const std::string& what, const std::string
 // For files in `folder`, which is there, or can be made with its parents. Makes none.
 void check_folder_place(FileSystem& fs, const std::string& what, const std::string& folder);
 
-// What stands in a file that a flag names: kNotFound and kInvalidArgument (a folder) name the flag.
-std::string read_named_file(FileSystem& fs, const std::string& what, const std::string& path);
-
 }  // namespace moraine

@@ -64,14 +64,5 @@ TEST_F(Places, OfAFolder) {
   refused(check("/proc/new/folder"), "wanted a place that can be written to");
 }
 
-TEST_F(Places, AFileThatAFlagNames) {
-  const auto read = [&](const std::string& path) {
-    return [&, path] { (void)read_named_file(fs, "bench --chart", path); };
-  };
-  EXPECT_EQ(read_named_file(fs, "bench --chart", at("file")), "kept");
-  refused(read(folder), "this is a folder");
-  refused(read(at("none")), at("none") + ": there is no such file");
-}
-
 }  // namespace
 }  // namespace moraine

@@ -9,11 +9,11 @@
 #include <optional>
 #include <thread>
 
-#include "base/check_place.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/json.h"
+#include "base/named_file.h"
 #include "base/pool.h"
 #include "base/thread.h"
 #include "bench/given_routes.h"

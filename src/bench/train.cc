@@ -8,9 +8,9 @@
 #include <ctime>
 #include <utility>
 
-#include "base/check_place.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/named_file.h"
 #include "base/resident.h"
 #include "bench/free_transport.h"
 #include "bench/random_batch.h"

@@ -1,7 +1,7 @@
 // `moraine import` and `moraine export`: model directories from public layouts or random weights, and back.
-#include "base/check_place.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/named_file.h"
 #include "base/pool.h"
 #include "checkpoint/history.h"
 #include "cli/commands.h"

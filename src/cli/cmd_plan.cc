@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <deque>
 
-#include "base/check_place.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/named_file.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/placement_flags.h"

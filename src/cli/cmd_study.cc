@@ -1,9 +1,9 @@
 // `moraine study`: blocks compared at equal compute.
 #include <csignal>
 
-#include "base/check_place.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/named_file.h"
 #include "base/process.h"
 #include "cli/commands.h"
 #include "cli/flags.h"

@@ -4,11 +4,11 @@
 #include <ctime>
 
 #include "base/asked_flip.h"
-#include "base/check_place.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/named_file.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/on_ranks.h"

@@ -61,6 +61,8 @@ void print_step(const StepMetrics& metrics) { say("{}\n", human_line(metrics)); 
 
 void print_profile(const std::string& text) { say_text(text); }
 
+void print_no_profile() { say("profile: no step was left to watch\n"); }
+
 void print_sample(int64_t step, const std::string& text) {
   say("--- sample at step {}\n{}\n---\n", step, text);
 }
