@@ -88,8 +88,8 @@ void put_q8(const float (&w)[kBlock], int64_t j, uint8_t* block) {
   for (int64_t i = 0; i < kBlock; i += 4) std::memcpy(block + i * kPackPanel + 4 * j, bytes + i, 4);
 }
 
-// The power of two that brings a positive number below 1.
-float below_one(float value) {
+// The power of two that brings a positive number near 1: from 2^-23 to below 4.
+float near_one(float value) {
   int exponent = 0;
   std::frexp(value, &exponent);
   return std::ldexp(1.0f, -std::clamp(exponent, -126, 126));
@@ -112,9 +112,10 @@ float choose_scale(WeightFormat format, const WeightBlock& block) {
   const float largest = largest_of(block);
   if (std::isnan(largest)) return largest;
   if (std::abs(largest) < kLeast) return 0;
-  // Sums of squares must neither overflow nor vanish: powers of two change no bit of what is left.
+  // Sums of squares do not overflow, nor vanish but for importances 2^-75 below the largest: powers of two change no
+  // bit of what is left.
   const float most = *std::max_element(block.importance, block.importance + kBlock);
-  const float less = below_one(std::abs(largest)), of_importance = most > 0 ? below_one(most) : 1;
+  const float less = near_one(std::abs(largest)), of_importance = most > 0 ? near_one(most) : 1;
   WeightBlock b;
   for (int64_t i = 0; i < kBlock; ++i) {
     b.w[i] = block.w[i] * less;

@@ -5,7 +5,7 @@
 // key heads. It packs each block of keys once, and all its panels use it. The rows of a panel belong
 // to one group of positions: sixteen rows of one head, or, where the batch has few rows of a document
 // (decoding), several heads that share keys. Then all key heads take turns, with tiles at a block of keys,
-// with vectors at a group (attention_few.h): heads lie side by side in memory, which decoding waits for,
+// with vectors at a strip (attention_few.h): heads lie side by side in memory, which decoding waits for,
 // and are read from it together.
 #include "kernels/attention.h"
 

@@ -43,8 +43,7 @@ class KeyStrip {
   static constexpr int64_t kGroups = F::kPair;
 
   static int64_t scratch_words(int64_t d) {
-    return attention::round_up(d, kGroup) * key_step() +
-           kGroups * kGroup / F::kPair * value_step(d);
+    return words<F>(d) * key_step() + kGroups * kGroup / F::kPair * value_step(d);
   }
   KeyStrip(const AttentionForward& a, const attention::Part& part, const KeyHeads& heads,
            Word* scratch)
@@ -54,7 +53,7 @@ class KeyStrip {
         d_(a.k.dims[2]),
         value_step_(value_step(d_)),
         keys_(scratch),
-        values_(scratch + attention::round_up(d_, kGroup) * key_step()) {}
+        values_(scratch + words<F>(d_) * key_step()) {}
 
   static constexpr int64_t key_step() {
     return attention::right_layout(0, kGroups * kGroup, false).step;
