@@ -216,10 +216,10 @@ void check_machine_place(FileSystem& fs, const std::string& what, const std::str
   try {
     (void)load_machine(fs, path);
   } catch (const Error& e) {
+    if (e.code() != Code::kCorrupt) throw;
     throw_error(Code::kInvalidArgument,
-                "{} {}: it holds something else than a machine ({}); remove it, or choose another "
-                "name",
-                what, path, e.what());
+                "{} {}: what is there is no whole machine file; remove it, or choose another name",
+                what, path);
   }
 }
 

@@ -28,6 +28,7 @@
 #include "train/step_watch.h"
 #include "train/storage_report.h"
 #include "train/stored.h"
+#include "train/time_split.h"
 
 namespace moraine {
 namespace {
@@ -111,10 +112,11 @@ StepMetrics step_metrics(const Run& run, const StepPlan& plan, const StepResult&
   m.tokens_per_s = static_cast<double>(plan.batch_tokens) / seconds;
   pace.tokens_per_s =
       pace.tokens_per_s == 0 ? m.tokens_per_s : 0.8 * pace.tokens_per_s + 0.2 * m.tokens_per_s;
+  const bool bf16 = compute_dtype(run.config) == DType::kBF16;
   const double peak = run.gpu != nullptr  // that is not measured
                           ? 0
-                          : matmul_gflops(run.machine, compute_dtype(run.config) == DType::kBF16);
-  if (peak > 0) m.percent_of_peak = 100 * pace.profile.flops() / seconds / (peak * 1e9);
+                          : rank_limits(run.machine, run.pool.threads(), bf16).flops_s;
+  if (peak > 0) m.percent_of_peak = 100 * pace.profile.flops() / seconds / peak;
   pace.step_seconds = seconds;
   pace.average_seconds =
       pace.average_seconds == 0 ? seconds : 0.95 * pace.average_seconds + 0.05 * seconds;
@@ -253,8 +255,7 @@ Stopped take_steps(Run& run, Observer& observer) {
     const std::string reason = replan.ask(run, plan, pace.step_seconds);
     if (!reason.empty()) return begin_move(run, reason, pace.tokens_per_s);
   }
-  if (pace.watch.on() && pace.watch.watched() == 0 && run.first())
-    say("profile: no step was left to watch\n");
+  if (pace.watch.on() && pace.watch.watched() == 0 && run.first()) print_no_profile();
   return Stopped::kAtTheEnd;
 }
 
