@@ -109,10 +109,12 @@ void declare_of_models(Flags& flags, BenchFlags& f) {
               "prefill, decode, serve: as of `moraine serve`.")
       .heeded_by("prefill, decode, serve")
       .integer("prompt-tokens", &f.serve.prompt_tokens,
-               "serve: of each request; default: this, or what the model has room for.", 1, 1 << 20)
+               "serve: of each request; default: 256, or what the model has room for.", 1, 1 << 20)
       .heeded_by("serve")
-      .integer("new-tokens", &f.serve.new_tokens,
-               "serve, masks: of each answer; serve's default: likewise.", 2, 1 << 20)
+      .integer(
+          "new-tokens", &f.serve.new_tokens,
+          "serve, masks: of each answer; default: 64, or what the model has room for; masks 128.",
+          2, 1 << 20)
       .heeded_by("serve, masks")
       .text("concurrency", &f.concurrency,
             "decode, serve, masks: sequences at a time, one load for each number.")
@@ -174,9 +176,9 @@ void declare(Flags& flags, BenchFlags& f) {
                1, 1 << 20)
       .heeded_by("train, step, plan, growth, experts, decode")
       .text("ranks", &f.ranks,
-            "storage, plan: rank counts, as threads of this process; plan: 1,2,4,8. comm, train, "
-            "step, experts: one number; default one for each usable core (comm), 1 (train, step), "
-            "2 (experts).")
+            "storage, plan: rank counts, as threads of this process; default 2,4,8, of plan "
+            "1,2,4,8. comm, train, step, experts: one number; one for each usable core (comm), 1 "
+            "(train, step), 2 (experts).")
       .heeded_by("storage, plan, comm, train, step, experts")
       .integer("mib", &f.mib, "storage: MiB of state, all ranks together.", 8, 1 << 20)
       .heeded_by("storage")

@@ -1,13 +1,14 @@
 // `moraine quantize`: a model packed for serving, in a file that is mapped; what it lost is measured.
 #include "base/check_place.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/resident.h"
 #include "cli/commands.h"
-#include "cli/comparison.h"
 #include "cli/flags.h"
 #include "cli/progress.h"
+#include "cli/quantize_report.h"
 #include "cli/quantize_text.h"
 #include "cli/text_windows.h"
 #include "eval/observed_pass.h"
@@ -19,14 +20,11 @@
 #include "model/write_packed.h"
 #include "tensor/arena.h"
 
-#include <cmath>
-
 namespace moraine {
 namespace {
 
 // What is refused unless told: KL divergence from the model in bf16, nats a token.
 constexpr double kMostKlQ8 = 0.02, kMostKlQ4 = 0.1;
-constexpr int64_t kTellingTokens = 1000;  // a KL of fewer says little
 constexpr int64_t kMomentsShare = 4;  // of the memory that is free a quarter, for moments of inputs
 
 struct QuantizeFlags {
@@ -102,6 +100,8 @@ void check_places(const QuantizeFlags& f) {
 
 // What nobody would heed is refused.
 void check_is_heeded(const QuantizeFlags& f, const Flags& flags) {
+  if (flags.given("field") && !flags.given("input"))
+    throw_error(Code::kInvalidArgument, "quantize --field: there is no --input to read it in");
   if (f.quantises() && !f.no_report) return;
   for (const char* name : {"input", "reference", "max-kl", "field", "calibration-tokens",
                            "report-tokens", "context"}) {
@@ -249,58 +249,6 @@ void print_coverage(const WeightCalibration& calibration) {
       calibration.tokens(), c.enough, c.all, kEnoughRows, c.fewest);
 }
 
-int64_t folder_bytes(FileSystem& fs, const std::string& folder) {
-  int64_t bytes = 0;
-  for (const std::string& name : fs.list(folder)) bytes += fs.file_bytes(join_path(folder, name));
-  return bytes;
-}
-
-// A figure that says less than it seems to.
-void print_doubts(const TokenWindows& text, int64_t tokens) {
-  if (text.shared)
-    say("the text is one window: the model was calibrated on what it is judged by; give a longer "
-        "one, or a smaller --context\n");
-  if (tokens < kTellingTokens)
-    say("{} tokens say little about a model; give a longer text, or more --report-tokens\n",
-        tokens);
-}
-
-void check_lost(const QuantizeFlags& f, const Comparison& result, const std::string& unchecked) {
-  if (result.kl <= f.most_kl()) return;
-  if (std::isnan(result.kl))
-    throw_error(Code::kInvalidArgument,
-                "quantize: predictions are not numbers, of the model or of what was made of it, "
-                "which stays in {}; take another checkpoint",
-                unchecked);
-  throw_error(Code::kInvalidArgument,
-              "quantize: a KL divergence of {:.4f} nats a token is above {}; the model stays in "
-              "{}: move it to {} if it will do, or remove it and take other types; --max-kl {:.2g} "
-              "would have accepted it",
-              result.kl, f.most_kl(), unchecked, f.out, 1.1 * result.kl);
-}
-
-void report(const QuantizeFlags& f, LoadedModel& reference, const TokenWindows& text,
-            const std::string& unchecked) {
-  FileSystem& fs = posix_file_system();
-  LoadOptions load;
-  load.threads = f.threads;
-  load.tokens = whole_windows(kObservedRows, f.text.context);
-  load.positions = f.text.context;
-  const std::unique_ptr<LoadedModel> other =
-      LoadedModel::open(ModelDirectory::open(fs, unchecked), load);
-  const Comparison result = compare_models(reference, *other, text.report);
-  if (f.json) {
-    Json line = comparison_json(result);
-    line["model"] = f.out, line["type"] = f.type, line["text"] = text.what;
-    line["calibrated_on_it"] = text.shared, line["bytes"] = folder_bytes(fs, unchecked);
-    fmt::print("{}\n", json_text(line));
-  } else {
-    fmt::print("against bf16, on {}: {}", text.what, comparison_text(result));
-  }
-  print_doubts(text, result.tokens);
-  check_lost(f, result, unchecked);
-}
-
 // With what takes no time first: a mistake is not found out minutes later.
 void quantise(QuantizeFlags& f, const Weights& weights) {
   FileSystem& fs = posix_file_system();
@@ -328,7 +276,14 @@ void quantise(QuantizeFlags& f, const Weights& weights) {
     if (calibration != nullptr) print_coverage(*calibration);
     write(f, weights, unchecked, calibration.get());
   }
-  report(f, *reference, text, unchecked);
+  report_quantised({.out = f.out,
+                    .type = f.type,
+                    .made = unchecked,
+                    .most_kl = f.most_kl(),
+                    .context = f.text.context,
+                    .threads = f.threads,
+                    .json = f.json},
+                   *reference, text);
   fs.rename(unchecked, f.out);
   fs.sync_directory(parent_path(f.out));
 }
@@ -356,9 +311,17 @@ void cmd_quantize(const CommandLine& line) {
     weights.verify();
     write(f, weights, f.out, nullptr);
   }
-  if (f.json) return;
   const int64_t parameters = build_parameters(directory.config()).total_count,
                 bytes = folder_bytes(posix_file_system(), f.out);
+  if (f.json) {
+    if (f.quantises() && !f.no_report) return;  // the report's line has said it
+    fmt::print("{}\n", json_text({{"model", f.out},
+                                  {"type", f.type},
+                                  {"from", directory.path()},
+                                  {"parameters", parameters},
+                                  {"bytes", bytes}}));
+    return;
+  }
   fmt::print("model={} type={} from={} parameters={} bytes={} bits_a_parameter={:.2f}\n", f.out,
              f.type, directory.path(), parameters, bytes,
              8 * static_cast<double>(bytes) / static_cast<double>(parameters));

@@ -44,13 +44,16 @@ std::vector<std::vector<int32_t>> sample_windows(LoadedModel& model, const TextB
   return windows;
 }
 
-// Windows from the front that hold at least so many tokens.
+// Windows from the front that hold about so many tokens: one at least, and all but one at most, if there are two.
 std::vector<std::vector<int32_t>> take_front(std::vector<std::vector<int32_t>>& windows,
                                              int64_t tokens) {
   std::vector<std::vector<int32_t>> front;
   size_t n = 0;
-  for (int64_t taken = 0; n < windows.size() && taken < tokens; ++n)
-    taken += static_cast<int64_t>(windows[n].size()) - 1;
+  for (int64_t taken = 0; n < std::max<size_t>(1, windows.size() - 1); ++n) {
+    const int64_t here = static_cast<int64_t>(windows[n].size()) - 1;
+    if (n > 0 && taken + here / 2 >= tokens) break;
+    taken += here;
+  }
   front.assign(windows.begin(), windows.begin() + static_cast<int64_t>(n));
   windows.erase(windows.begin(), windows.begin() + static_cast<int64_t>(n));
   return front;
@@ -64,11 +67,17 @@ TokenWindows divide(TokenWindows windows, const TextWanted& wanted) {
       found < both ? wanted.calibration_tokens * found / both : wanted.calibration_tokens;
   if (wanted.calibration_tokens == 0) return windows;
   std::vector<std::vector<int32_t>> rest = windows.report;
-  windows.calibration = take_front(rest, std::max<int64_t>(1, share));
+  windows.calibration = take_front(rest, share);
   if (!wanted.calibrates) windows.calibration.clear();
   windows.shared = rest.empty() && wanted.calibrates;
   if (!rest.empty()) windows.report = std::move(rest);
   return windows;
+}
+
+// Two windows at least, so that each part has one.
+int64_t tokens_wanted(const TextWanted& wanted) {
+  const int64_t both = wanted.calibration_tokens + wanted.report_tokens;
+  return wanted.calibration_tokens == 0 ? both : std::max(both, 2 * wanted.context);
 }
 
 TextBegin begin_of(const ModelDirectory& directory, const Tokenizer* tokenizer) {
@@ -86,12 +95,11 @@ TokenWindows read_quantize_text(const TextWanted& wanted, const ModelDirectory& 
   input.json_field = wanted.json_field;
   TokenWindows windows;
   windows.what = wanted.inputs.front() + (wanted.inputs.size() > 1 ? " and more" : "");
-  windows.report =
-      read_windows(wanted.inputs, {.tokenizer = *tokenizer,
-                                   .begin = begin_of(directory, tokenizer.get()),
-                                   .context = wanted.context,
-                                   .tokens_max = wanted.calibration_tokens + wanted.report_tokens,
-                                   .input = input});
+  windows.report = read_windows(wanted.inputs, {.tokenizer = *tokenizer,
+                                                .begin = begin_of(directory, tokenizer.get()),
+                                                .context = wanted.context,
+                                                .tokens_max = tokens_wanted(wanted),
+                                                .input = input});
   return divide(std::move(windows), wanted);
 }
 
@@ -101,13 +109,15 @@ TokenWindows sample_quantize_text(const TextWanted& wanted, const ModelDirectory
   const auto windows_of = [&](int64_t n) {
     return (n + wanted.context - 2) / (wanted.context - 1);
   };
-  const int64_t first = windows_of(wanted.calibration_tokens),
-                skipped = wanted.calibrates ? 0 : first;
+  const int64_t first = windows_of(wanted.calibration_tokens);
   TokenWindows windows;
   windows.what = "samples of the model itself";
-  windows.report = sample_windows(model, begin_of(directory, tokenizer.get()), wanted.context,
-                                  skipped, first + windows_of(wanted.report_tokens) - skipped);
-  return wanted.calibrates ? divide(std::move(windows), wanted) : windows;
+  const TextBegin begin = begin_of(directory, tokenizer.get());
+  if (wanted.calibrates && first > 0)
+    windows.calibration = sample_windows(model, begin, wanted.context, 0, first);
+  windows.report =
+      sample_windows(model, begin, wanted.context, first, windows_of(wanted.report_tokens));
+  return windows;
 }
 
 }  // namespace moraine

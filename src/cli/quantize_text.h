@@ -10,7 +10,7 @@
 namespace moraine {
 
 // Calibration takes the first windows of the text, the report those behind, which are the same ones whether anything is
-// calibrated or not. A text that is too short for both is divided in their ratio; one window serves for both.
+// calibrated or not. A text that is too short for both is divided in about their ratio; one window serves for both.
 struct TokenWindows {
   std::vector<std::vector<int32_t>> calibration, report;
   std::string what;     // "FILE", or "samples of the model itself"
