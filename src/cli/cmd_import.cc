@@ -115,11 +115,24 @@ std::vector<CheckpointFile> random_language(FileSystem& fs, const ImportFlags& f
   return read_tokenizer_files(fs, tokenizer);
 }
 
+// What nobody would heed is refused.
+void check_is_heeded(const std::string& assignment) {
+  const std::string key = assignment.substr(0, assignment.find('='));
+  if (key.starts_with("model.") || key == "data.tokenizer" || key == "train.seed") return;
+  throw_error(Code::kInvalidArgument,
+              "import --random --set {}: a model is made of model.*, data.tokenizer and train.seed "
+              "alone; leave it out",
+              assignment);
+}
+
 void import_random(const ImportFlags& f) {
   FileSystem& fs = posix_file_system();
   SettingsTable settings =
       SettingsTable::parse(read_named_file(fs, "import --random", f.random), f.random);
-  for (const std::string& assignment : f.assignments) settings.set(assignment);
+  for (const std::string& assignment : f.assignments) {
+    check_is_heeded(assignment);
+    settings.set(assignment);
+  }
   ModelConfig config = read_model_config(settings.table("model"));
   const std::vector<CheckpointFile> files = random_language(fs, f, settings, config);
   const ParameterTable table = build_parameters(config);

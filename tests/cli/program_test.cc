@@ -119,6 +119,8 @@ TEST_F(ProgramCli, ARandomModelIsMadeOfAConfig) {
   expect_error({"import", "--out", folder.file("e")}, 10, "either --from FOLDER or --random");
   expect_error({"import", "--from", "x", "--seed", "3", "--out", folder.file("e")}, 10,
                "belong to --random");
+  expect_error({"import", "--random", config, "--set", "modle.layers=1", "--out", folder.file("e")},
+               10, "a model is made of model.*, data.tokenizer and train.seed alone");
   EXPECT_FALSE(posix_file_system().exists(folder.file("e")));
 }
 
