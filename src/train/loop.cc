@@ -14,6 +14,7 @@
 #include "comm/end_by.h"
 #include "comm/thread_ranks.h"
 #include "train/console.h"
+#include "train/dead_experts.h"
 #include "train/diverged.h"
 #include "train/learning_rate.h"
 #include "train/move.h"
@@ -142,12 +143,12 @@ void tell_placement(const Run& run, const std::optional<PlacementChange>& placed
 
 void tell_dead_experts(const Run& run, Pace& pace, const StepMetrics& m, int64_t tokens) {
   const ModelConfig& model = run.config.model;
-  if (!pace.dead_experts.add(m, model.layers, tokens) || !run.first()) return;
+  if (!pace.dead_experts.add(m.dead_experts, tokens) || !run.first()) return;
   log_event(Level::kWarning, "experts.dead",
             "step={} dead={} of={} reason=\"a quarter of them had no token for 100 steps\" "
             "remedy=\"they may come back; if not, begin anew with a larger model.init_std (small "
-            "models 0.05), a lower "
-            "optimizer.learning_rate, or a higher optimizer.balance_learning_rate\"",
+            "models 0.05), a lower optimizer.learning_rate, or a higher "
+            "optimizer.balance_learning_rate\"",
             m.step, m.dead_experts, model.layers * model.experts);
 }
 
@@ -233,7 +234,8 @@ void settle_if_watched(const Run& run, Pace& pace) {
 
 // To the end of the run, until others could be met, or until the steps have another layout.
 Stopped take_steps(Run& run, Observer& observer) {
-  Pace pace{.dead_experts = DeadExperts(run.config.model.experts)};
+  const ModelConfig& model = run.config.model;
+  Pace pace{.dead_experts = DeadExperts(model.layers, model.experts)};
   Replan replan;
   pace.started = run.options.kept != nullptr ? run.options.kept->started : now_seconds();
   pace.watch = begin_watch(run);

@@ -138,20 +138,7 @@ int64_t end_of_step(const MappedFile& file, int64_t step) {
   return 0;
 }
 
-constexpr int64_t kDeadSteps = 100, kTokensForEach = 16;
-constexpr double kDeadShare = 0.25;
-
 }  // namespace
-
-bool DeadExperts::add(const StepMetrics& metrics, int64_t layers, int64_t tokens) {
-  const bool many = static_cast<double>(metrics.dead_experts) >=
-                    kDeadShare * static_cast<double>(layers * experts_);
-  if (experts_ < 2 || !many || tokens < kTokensForEach * experts_) {
-    steps_ = 0;
-    return false;
-  }
-  return ++steps_ == kDeadSteps;
-}
 
 void set_load(StepMetrics* metrics, const Tensor& load, bool skip, bool with_layers) {
   const int64_t L = load.dims[0], C = load.dims[1], E = skip ? C - 1 : C;

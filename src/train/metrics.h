@@ -51,19 +51,6 @@ struct StepMetrics {
 // layer_loads only if `with_layers`.
 void set_load(StepMetrics* metrics, const Tensor& load, bool skip, bool with_layers);
 
-// Whether routing has collapsed: a quarter of the (layer, expert) pairs had no token for 100 steps in a row, in steps
-// with 16 tokens and more for each expert. A run's first steps leave experts without tokens for fewer (docs/model.md).
-class DeadExperts {
- public:
-  explicit DeadExperts(int64_t experts) : experts_(experts) {}  // of a layer
-  // Once, when it has; again if it had ended meanwhile.
-  bool add(const StepMetrics& metrics, int64_t layers, int64_t tokens);
-
- private:
-  const int64_t experts_;
-  int64_t steps_ = 0;
-};
-
 // "step 1200/50000  loss 2.3141  norm 0.41  lr 3.0e-4  812 ms  12.9k tok/s  41.2% of peak
 //  balance 1.21 ent 0.99 skip 0.0% dead 0  left 12m03s", in one line; what is unknown is left out.
 std::string human_line(const StepMetrics& metrics);

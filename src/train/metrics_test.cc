@@ -167,25 +167,5 @@ TEST(Metrics, LoadSummary) {
   EXPECT_DOUBLE_EQ(m.load_max_over_mean, 0);
 }
 
-TEST(Metrics, ExpertsThatStayDeadAreToldOnce) {
-  constexpr int64_t kLayers = 3, kExperts = 8, kTokens = 16 * kExperts;
-  DeadExperts watch(kExperts);
-  StepMetrics dead, alive;
-  dead.dead_experts = 6, alive.dead_experts = 5;
-  const auto told = [&](const StepMetrics& m, int64_t steps, int64_t tokens) {
-    int64_t times = 0;
-    for (int64_t i = 0; i < steps; ++i) times += watch.add(m, kLayers, tokens);
-    return times;
-  };
-  EXPECT_EQ(told(dead, 99, kTokens), 0);
-  EXPECT_EQ(told(alive, 1, kTokens), 0);
-  EXPECT_EQ(told(dead, 99, kTokens), 0);
-  EXPECT_EQ(told(dead, 1, kTokens), 1);
-  EXPECT_EQ(told(dead, 1000, kTokens), 0);
-  EXPECT_EQ(told(alive, 1, kTokens), 0);
-  EXPECT_EQ(told(dead, 100, kTokens), 1);
-  EXPECT_EQ(told(dead, 300, kTokens - 1), 0);  // some have none by chance
-}
-
 }  // namespace
 }  // namespace moraine
