@@ -120,7 +120,7 @@ class FewRows {
       static_assert(KeyStrip<F>::kGroups == 1);
       const attention::KeyRows<Element> rows = strip_.rows_of(strip.from, h);
       if (rows.rows == kGroup && d_ == width_) {
-        cpu::AskRows later = strip_.ahead_of(block_, block_.count() + strip.from - block_.from, h);
+        cpu::AskRows later = strip_.ahead_of_values(block_, strip.from, h);
         attention::for_asking_pieces(later, d_, [&](int64_t c, int64_t n) {
           add(strip, h, Values<Element>{rows.v, strip_.stride(), c, n});
         });

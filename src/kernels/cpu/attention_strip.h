@@ -62,7 +62,7 @@ class KeyStrip {
   const Word* keys(int64_t group) const { return keys_ + group * kGroup; }  // of the strip
   const Word* values() const { return values_; }
 
-  // Of head number h. `block`: what is gone through before another head's turn at values.
+  // Of head number h. `block`: the groups whose keys are all gone through before their values.
   void pack_keys(const GroupRange& block, const GroupRange& strip, int64_t h) {
     for (int64_t g = strip.from; g <= strip.to; ++g) {
       const attention::KeyRows<Element> rows = rows_of(g, h);
@@ -79,7 +79,7 @@ class KeyStrip {
     constexpr int64_t kRows = kGroup / attention::kAskingPieces;
     for (int64_t g = strip.from; g <= strip.to; ++g) {
       const attention::KeyRows<Element> rows = rows_of(g, h);
-      cpu::AskRows later = ahead_of(block, block.count() + g - block.from, h);
+      cpu::AskRows later = ahead_of_values(block, g, h);
       Word* to = values_ + (g - strip.from) * kGroup / F::kPair * value_step_;
       for (int64_t r = 0; r < kGroup; r += kRows) {
         later.share();
@@ -93,6 +93,18 @@ class KeyStrip {
   attention::KeyRows<Element> rows_of(int64_t group, int64_t h) const {
     return memory_.rows(part_, group, heads_.first + h);
   }
+  // What pack_values asks for meanwhile.
+  cpu::AskRows ahead_of_values(const GroupRange& block, int64_t group, int64_t h) const {
+    return ahead_of(block, block.count() + group - block.from, h);
+  }
+
+ private:
+  static constexpr int64_t kGroupsAhead = 2;
+
+  static int64_t value_step(int64_t d) {
+    return attention::right_layout(0, attention::round_up(d, kGroup), false).step;
+  }
+
   // Head h's share of what is read kGroupsAhead behind number `at` of the block's groups of keys and, behind them, of
   // values. Into L2: what L1 waits for from memory keeps it from what has come to L2 meanwhile.
   cpu::AskRows ahead_of(const GroupRange& block, int64_t at, int64_t h) const {
@@ -109,13 +121,6 @@ class KeyStrip {
              .bytes = heads_.count * d_ * kSize,
              .stride = stride() * kSize},
             attention::kAskingPieces};
-  }
-
- private:
-  static constexpr int64_t kGroupsAhead = 2;
-
-  static int64_t value_step(int64_t d) {
-    return attention::right_layout(0, attention::round_up(d, kGroup), false).step;
   }
 
   const attention::KeyMemory<Element> memory_;
