@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <iterator>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/pool.h"
+#include "bench/put_line.h"
 #include "machine/machine.h"
 #include "train/auto_dtype.h"
 #include "train/time_split.h"
@@ -132,20 +132,21 @@ std::string slope_text(double slope) {
 
 void print(const Sweep& sweep, const Point& p, bool json) {
   if (json) {
-    fmt::print("{}\n", json_text({{"bench", "growth"},
-                                  {"what", sweep.name},
-                                  {"value", p.value},
-                                  {"step_ms", 1e3 * p.step_seconds},
-                                  {"token_us", 1e6 * p.seconds},
-                                  {"token_us_floor", 1e6 * p.floor},
-                                  {"token_flops", p.flops},
-                                  {"slope", p.slope},
-                                  {"slope_floor", p.floor_slope}}));
+    put_now(json_text({{"bench", "growth"},
+                       {"what", sweep.name},
+                       {"value", p.value},
+                       {"step_ms", 1e3 * p.step_seconds},
+                       {"token_us", 1e6 * p.seconds},
+                       {"token_us_floor", 1e6 * p.floor},
+                       {"token_flops", p.flops},
+                       {"slope", p.slope},
+                       {"slope_floor", p.floor_slope}}));
     return;
   }
-  fmt::print("{:<12} {:>8} {:>9.1f}ms {:>11.2f}us {:>7} {:>11.2f}us {:>7} {:>9.1f} {:>8.1f}\n",
-             sweep.name, p.value, 1e3 * p.step_seconds, 1e6 * p.seconds, slope_text(p.slope),
-             1e6 * p.floor, slope_text(p.floor_slope), p.seconds / p.floor, 1e-6 * p.flops);
+  put_now(
+      fmt::format("{:<12} {:>8} {:>9.1f}ms {:>11.2f}us {:>7} {:>11.2f}us {:>7} {:>9.1f} {:>8.1f}",
+                  sweep.name, p.value, 1e3 * p.step_seconds, 1e6 * p.seconds, slope_text(p.slope),
+                  1e6 * p.floor, slope_text(p.floor_slope), p.seconds / p.floor, 1e-6 * p.flops));
 }
 
 LineChart chart_of(const Sweep& sweep, const std::vector<Point>& points) {
@@ -190,7 +191,6 @@ void bench_growth(const BenchGrowthOptions& o) {
       Point p = point_of(value, time_steps(config, o.train.steps, threads), *limits);
       set_slopes(p, points.empty() ? nullptr : &points.back());
       print(sweep, p, o.train.json);
-      std::fflush(stdout);  // into a file too: the next line can take minutes
       if (o.progress) o.progress(++done, total);
       points.push_back(p);
     }

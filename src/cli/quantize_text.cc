@@ -61,11 +61,10 @@ std::vector<std::vector<int32_t>> take_front(std::vector<std::vector<int32_t>>& 
 
 // What of the text, which stands in `report`, is for calibration.
 TokenWindows divide(TokenWindows windows, const TextWanted& wanted) {
-  const int64_t found = predicted_tokens(windows.report),
-                both = wanted.calibration_tokens + wanted.report_tokens;
-  const int64_t share =
-      found < both ? wanted.calibration_tokens * found / both : wanted.calibration_tokens;
   if (wanted.calibration_tokens == 0) return windows;
+  const int64_t both = wanted.calibration_tokens + wanted.report_tokens,
+                found = std::min(predicted_tokens(windows.report), both),
+                share = wanted.calibration_tokens * found / both;
   std::vector<std::vector<int32_t>> rest = windows.report;
   windows.calibration = take_front(rest, share);
   if (!wanted.calibrates) windows.calibration.clear();
