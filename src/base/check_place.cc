@@ -25,6 +25,10 @@ void check_file_place(FileSystem& fs, const std::string& what, const std::string
   if (fs.is_directory(path))
     throw_error(Code::kInvalidArgument, "{} {}: this is a folder; wanted the name of a file", what,
                 path);
+  if (fs.is_special(path))
+    throw_error(Code::kInvalidArgument,
+                "{} {}: this is a device, a pipe or a socket; wanted the name of a file", what,
+                path);
   if (!fs.is_directory(folder))
     throw_error(Code::kInvalidArgument,
                 "{} {}: there is no folder {}; make it, or choose another place", what, path,

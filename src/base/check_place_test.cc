@@ -2,6 +2,7 @@
 #include "base/check_place.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <functional>
@@ -42,6 +43,10 @@ TEST_F(Places, OfAFile) {
   EXPECT_EQ(fs.list(folder), std::vector<std::string>{"file"});
   EXPECT_EQ(fs.read(at("file")), "kept");
   refused(check(folder), "this is a folder");
+  ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
+  refused(check(at("pipe")), "this is a device, a pipe or a socket");
+  EXPECT_EQ(fs.kind(at("pipe")), FileKind::kPipe);
+  fs.remove_all(at("pipe"));
   refused(check(at("none/new")), "there is no folder " + at("none") + "; make it");
   refused(check(at("file/new")), "there is no folder " + at("file"));
   refused(check("/proc/new.html"),

@@ -163,6 +163,10 @@ class PosixFileSystem : public FileSystem {
     struct stat s {};
     return is_there(::stat(path.c_str(), &s), path) && S_ISDIR(s.st_mode);
   }
+  bool is_special(const std::string& path) override {
+    struct stat s {};
+    return is_there(::stat(path.c_str(), &s), path) && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
+  }
   int64_t file_bytes(const std::string& path) override { return status(path).st_size; }
   int64_t free_bytes(const std::string& folder) override {
     struct statvfs s {};
@@ -284,6 +288,9 @@ void MappedFile::will_not_need(int64_t offset, int64_t bytes) const {
 }
 
 void FileSystem::write_atomic(const std::string& path, const std::string& content) {
+  if (is_special(path))
+    throw_error(Code::kInvalidArgument,
+                "write {}: this is a device, a pipe or a socket; wanted the name of a file", path);
   const std::string partial = path + ".partial";
   const std::unique_ptr<WritableFile> file = create(partial);
   file->append(content.data(), static_cast<int64_t>(content.size()));

@@ -119,6 +119,27 @@ TEST_F(Files, APipeIsNoFile) {
   }
 }
 
+TEST_F(Files, NoFileTakesThePlaceOfAPipe) {
+  const std::string pipe = join_path(folder, "pipe"), link = join_path(folder, "link");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  ASSERT_EQ(::symlink(pipe.c_str(), link.c_str()), 0);
+  for (const std::string& path : {pipe, link}) {
+    EXPECT_TRUE(fs.is_special(path));
+    const FileKind before = fs.kind(path);
+    try {
+      fs.write_atomic(path, "text");
+      ADD_FAILURE() << path;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kInvalidArgument) << e.what();
+    }
+    EXPECT_EQ(fs.kind(path), before);
+    EXPECT_FALSE(fs.exists(path + ".partial"));
+  }
+  const std::string file = write("a", "x");
+  EXPECT_FALSE(fs.is_special(file) || fs.is_special(folder) || fs.is_special(file + "/none"));
+  EXPECT_TRUE(fs.is_special("/dev/null"));
+}
+
 TEST_F(Files, ANameIsLookedAtWithoutFollowingIt) {
   const std::string file = write("a", "x"), link = join_path(folder, "link"),
                     pipe = join_path(folder, "pipe");
