@@ -49,7 +49,7 @@ struct Pace {
   double step_seconds = 0;     // the last one's
   int64_t steps = 0;           // of this process
   DeadExperts dead_experts;
-  Profile profile;     // of the step that goes on
+  Profile profile{};   // of the step that goes on
   StepWatch watch{0};  // if it was asked for
 };
 
