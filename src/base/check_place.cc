@@ -21,7 +21,7 @@ void try_file(FileSystem& fs, const std::string& what, const std::string& place,
 }  // namespace
 
 void check_file_place(FileSystem& fs, const std::string& what, const std::string& path) {
-  const std::string folder = parent_path(path);
+  const std::string place = fs.end_of_links(path), folder = parent_path(place);
   if (fs.is_directory(path))
     throw_error(Code::kInvalidArgument, "{} {}: this is a folder; wanted the name of a file", what,
                 path);
@@ -33,7 +33,7 @@ void check_file_place(FileSystem& fs, const std::string& what, const std::string
     throw_error(Code::kInvalidArgument,
                 "{} {}: there is no folder {}; make it, or choose another place", what, path,
                 folder);
-  try_file(fs, what, path, path + ".partial");  // the name that write_atomic makes first
+  try_file(fs, what, path, place + ".partial");  // the name that write_atomic makes first
 }
 
 void check_folder_place(FileSystem& fs, const std::string& what, const std::string& folder) {

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -167,6 +168,18 @@ class PosixFileSystem : public FileSystem {
     struct stat s {};
     return is_there(::stat(path.c_str(), &s), path) && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
   }
+  std::string end_of_links(const std::string& path) override {
+    std::string at = path;
+    for (int links = 0; kind(at) == FileKind::kLink; ++links) {
+      char next[PATH_MAX];
+      errno = links < 40 ? 0 : ELOOP;
+      const ssize_t bytes = links < 40 ? ::readlink(at.c_str(), next, sizeof(next)) : -1;
+      if (bytes < 0) fail("follow", path);
+      const std::string name(next, static_cast<size_t>(bytes));
+      at = name.starts_with('/') ? name : join_path(parent_path(at), name);
+    }
+    return at;
+  }
   int64_t file_bytes(const std::string& path) override { return status(path).st_size; }
   int64_t free_bytes(const std::string& folder) override {
     struct statvfs s {};
@@ -291,13 +304,14 @@ void FileSystem::write_atomic(const std::string& path, const std::string& conten
   if (is_special(path))
     throw_error(Code::kInvalidArgument,
                 "write {}: this is a device, a pipe or a socket; wanted the name of a file", path);
-  const std::string partial = path + ".partial";
+  const std::string place = end_of_links(path);
+  const std::string partial = place + ".partial";
   const std::unique_ptr<WritableFile> file = create(partial);
   file->append(content.data(), static_cast<int64_t>(content.size()));
   file->sync();
   file->close();
-  rename(partial, path);
-  sync_directory(parent_path(path));
+  rename(partial, place);
+  sync_directory(parent_path(place));
 }
 
 void FileSystem::make_durable_directories(const std::string& path) {

@@ -140,6 +140,32 @@ TEST_F(Files, NoFileTakesThePlaceOfAPipe) {
   EXPECT_TRUE(fs.is_special("/dev/null"));
 }
 
+TEST_F(Files, ALinkStaysWhereAFileIsWritten) {
+  fs.make_directories(join_path(folder, "far"));
+  const std::string file = join_path(folder, "far/a"), near = join_path(folder, "far/near"),
+                    link = join_path(folder, "link"), round = join_path(folder, "round");
+  ASSERT_EQ(::symlink("far/near", link.c_str()), 0);
+  ASSERT_EQ(::symlink("a", near.c_str()), 0);
+  ASSERT_EQ(::symlink("round", round.c_str()), 0);
+  EXPECT_EQ(fs.end_of_links(file), file);
+  EXPECT_EQ(fs.end_of_links(link), file);
+  for (const char* text : {"made", "replaced"}) {  // the first through a link that leads to nothing
+    fs.write_atomic(link, text);
+    EXPECT_EQ(fs.read(file), text);
+    EXPECT_EQ(fs.kind(link), FileKind::kLink);
+    EXPECT_EQ(fs.kind(near), FileKind::kLink);
+    EXPECT_EQ(fs.kind(file), FileKind::kFile);
+  }
+  EXPECT_EQ(fs.list(folder), (std::vector<std::string>{"far", "link", "round"}));
+  try {
+    fs.write_atomic(round, "text");
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kIo);
+    EXPECT_NE(std::string(e.what()).find(round), std::string::npos) << e.what();
+  }
+}
+
 TEST_F(Files, ANameIsLookedAtWithoutFollowingIt) {
   const std::string file = write("a", "x"), link = join_path(folder, "link"),
                     pipe = join_path(folder, "pipe");

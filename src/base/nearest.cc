@@ -1,6 +1,8 @@
 // Nearest: the Levenshtein distance, computed with two rows of its table.
 #include "base/nearest.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -35,6 +37,21 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
     }
   }
   return best;
+}
+
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates,
+                         const Suggestion& form) {
+  std::vector<std::string> begun, near;
+  for (const std::string& c : candidates) {
+    if (c.starts_with(name)) begun.push_back(c);
+    if (2 * edit_distance(name, c) < static_cast<int64_t>(std::max(name.size(), c.size())))
+      near.push_back(c);
+  }
+  const std::string best = name.empty() ? "" : nearest_name(name, begun.empty() ? near : begun);
+  std::string text;
+  if (!best.empty()) text = fmt::format("; did you mean {}{}{}?", form.quote, best, form.quote);
+  if (!form.then.empty()) text += fmt::format("{} {}", text.empty() ? ";" : "", form.then);
+  return text;
 }
 
 }  // namespace moraine

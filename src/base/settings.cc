@@ -388,8 +388,10 @@ void SettingsTable::read(const Fields& fields, const std::vector<std::string>& i
     }
     std::vector<std::string> known = ignore;
     for (const Field& f : fields) known.push_back(f.name);
-    throw_error(Code::kInvalidArgument, "{}: unknown key; did you mean \"{}\"?", where(key),
-                nearest_name(key, known));
+    std::string remedy = did_you_mean(key, known, {.quote = "\""});
+    if (remedy.empty() && !known.empty())
+      remedy = fmt::format("; known are {}", fmt::join(known, ", "));
+    throw_error(Code::kInvalidArgument, "{}: unknown key{}", where(key), remedy);
   }
 }
 

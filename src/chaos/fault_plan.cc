@@ -47,8 +47,8 @@ ChaosFault chaos_fault(const std::string& name) {
     if (name == kind.name) return kind.fault;
     names.emplace_back(kind.name);
   }
-  throw_error(Code::kInvalidArgument, "chaos: no fault '{}'; did you mean {}? `--help` lists them",
-              name, nearest_name(name, names));
+  throw_error(Code::kInvalidArgument, "chaos: no fault '{}'{}", name,
+              did_you_mean(name, names, {.then = "`--help` lists them"}));
 }
 
 std::vector<PlannedFault> plan_faults(const FaultPlanOptions& o) {

@@ -99,6 +99,7 @@ class FaultyFileSystem : public FileSystem {
   std::unique_ptr<MappedFile> map(const std::string& path) override { return base_.map(path); }
   bool exists(const std::string& path) override { return base_.exists(path); }
   FileKind kind(const std::string& path) override { return base_.kind(path); }
+  std::string end_of_links(const std::string& path) override { return base_.end_of_links(path); }
   bool is_special(const std::string& path) override { return base_.is_special(path); }
   bool is_directory(const std::string& path) override { return base_.is_directory(path); }
   int64_t file_bytes(const std::string& path) override { return base_.file_bytes(path); }

@@ -20,8 +20,8 @@ std::string page(const std::string& name) {
     if (!c.hidden) shown.push_back({c.name, c.summary});
   }
   if (name.empty()) return program_man_page(shown);
-  throw_error(Code::kInvalidArgument, "no command '{}'; did you mean {}?", name,
-              nearest_name(name, names));
+  throw_error(Code::kInvalidArgument, "no command '{}'{}", name,
+              did_you_mean(name, names, {.then = "'moraine --help' lists the commands"}));
 }
 
 }  // namespace

@@ -277,8 +277,8 @@ void Flags::refuse_unknown() const {
                   "unknown argument {}; a value stands behind its flag, and `--help` lists them",
                   extra);
     const std::string name = extra.substr(0, extra.find('='));
-    throw_error(Code::kInvalidArgument, "unknown argument {}; did you mean {}? `--help` lists them",
-                extra, nearest_name(name, names));
+    throw_error(Code::kInvalidArgument, "unknown argument {}{}", extra,
+                did_you_mean(name, names, {.then = "`--help` lists them"}));
   }
 }
 

@@ -80,9 +80,9 @@ int run(const char* name, void (*command)(const CommandLine&), std::span<char*> 
 int unknown(const std::string& name) {
   std::vector<std::string> names;
   for (const Command& c : commands()) names.push_back(c.name);
-  std::fprintf(stderr,
-               "moraine: no command '%s'; did you mean %s? 'moraine --help' lists the commands\n",
-               printable(name, 64).c_str(), nearest_name(name, names).c_str());
+  const std::string seen = printable(name, 64);
+  std::fprintf(stderr, "moraine: no command '%s'%s\n", seen.c_str(),
+               did_you_mean(seen, names, {.then = "'moraine --help' lists the commands"}).c_str());
   return kExitUsage;
 }
 

@@ -28,6 +28,7 @@ class FailingFileSystem : public FileSystem {
   bool exists(const std::string& path) override { return real_.exists(path); }
   FileKind kind(const std::string& path) override { return real_.kind(path); }
   bool is_special(const std::string& path) override { return real_.is_special(path); }
+  std::string end_of_links(const std::string& path) override { return real_.end_of_links(path); }
   bool is_directory(const std::string& path) override { return real_.is_directory(path); }
   int64_t file_bytes(const std::string& path) override { return real_.file_bytes(path); }
   int64_t free_bytes(const std::string& folder) override { return real_.free_bytes(folder); }
