@@ -72,7 +72,7 @@ class FileSystem {
   virtual bool is_directory(const std::string& path) = 0;
   // A pipe, a socket or a device: other programs mean it by its name, so no file may take its place.
   virtual bool is_special(const std::string& path) = 0;
-  // The name at the end of a chain of links, there or not; `path` itself if it is no link. kIo for more than 40 of them.
+  // The name at the end of a chain of links, there or not; `path` itself if it is no link. kIo for more than 40.
   virtual std::string end_of_links(const std::string& path) = 0;
   virtual int64_t file_bytes(const std::string& path) = 0;
   virtual int64_t free_bytes(const std::string& folder) = 0;  // that its disk gives to this user
@@ -83,8 +83,9 @@ class FileSystem {
   virtual void truncate(const std::string& path, int64_t bytes) = 0;
   virtual void sync_directory(const std::string& path) = 0;
 
-  // Writes `path`.partial, syncs, renames: readers see the old file or the new, never a mixture. Links stay: the file at
-  // their end is written, beside itself. kInvalidArgument, and nothing is written, if a pipe, a socket or a device has that name.
+  // Writes `path`.partial, syncs, renames: readers see the old file or the new, never a mixture. Links stay: the file
+  // at their end is written, beside itself. kInvalidArgument, and nothing is written, if a pipe, a socket or a device
+  // has that name.
   void write_atomic(const std::string& path, const std::string& content);
 
   // make_directories, and a power cut can not take away again what it has made.

@@ -16,8 +16,8 @@ struct Suggestion {
   std::string_view then = "";   // the remedy behind it, or in its place
 };
 
-// "; did you mean NAME? THEN": the nearest of those that begin as it was typed, else the nearest of those that share more than half of
-// their letters with it. If there is none, "; THEN", and "" if that is empty.
+// "; did you mean NAME? THEN": the nearest of those that begin as it was typed, else the nearest of those that share
+// more than half of their letters with it. If there is none, "; THEN", and "" if that is empty.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates,
                          const Suggestion& form = {});
 

@@ -72,33 +72,6 @@ HWY_INLINE __m512i integers_of(const uint8_t* run, int64_t step) {
   }
 }
 
-// Integers of 4 or 6 bits of a run to bytes: to [16][128].
-template <int kBits>
-HWY_INLINE void unpack_run(const uint8_t* run, uint8_t* to) {
-  constexpr int P = kParts<kBits>;
-  HWY_UNROLL(8)
-  for (int64_t step = 0; step < kSteps<kBits>; ++step) {
-    HWY_UNROLL(2)
-    for (int64_t at = 0; at < kRowBytes; at += 64) {
-      __m512i q[4] = {integers_of<kBits, 0>(run + at, step), integers_of<kBits, 1>(run + at, step)};
-      if constexpr (P == 4) {
-        q[2] = integers_of<kBits, 2>(run + at, step);
-        q[3] = integers_of<kBits, 3>(run + at, step);
-      }
-      HWY_UNROLL(4)
-      for (int p = 0; p < P; ++p)
-        _mm512_store_si512(to + (step + p * kSteps<kBits>)*kRowBytes + at, q[p]);
-    }
-  }
-}
-
-// The same of a block, run after run.
-template <int kBits>
-HWY_INLINE void unpack_block(const uint8_t* block, uint8_t* to) {
-  for (int64_t run = 0; run < kRuns; ++run)
-    unpack_run<kBits>(block + run * kRunBytes<kBits>, to + run * kRunBytes<8>);
-}
-
 }  // namespace moraine::cpu
 
 HWY_POP_ATTRIBUTES

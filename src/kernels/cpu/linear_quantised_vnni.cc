@@ -15,9 +15,11 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,avx2,bmi,
 namespace moraine::cpu {
 namespace {
 
-constexpr int kFew = 6;  // rows for which a block of weights is unpacked in registers
-constexpr int kMany =
-    14;  // at a time otherwise: 28 sums, two weights, one of four inputs: 31 registers
+constexpr int kFew = 4;  // rows that take all blocks of a panel, or of several, one after the other
+constexpr int kFewFar = 6;  // the same, of panels from memory that nobody else asks for
+// At a time otherwise: 28 sums, two weights, one of four inputs: 31 registers.
+constexpr int kMany = 14;
+static_assert((kMany + 1) / 2 > kFew, "all parts of many rows are many");
 
 // Panels at once, each a stream of its own: few rows wait for memory, which gives one stream 85 to 95 % of what it
 // gives four (Zen 4, a file's pages). More rows would have no registers for their sums.
@@ -53,12 +55,12 @@ HWY_INLINE void add_products(__m512i& sum, __m512i q, __m512i x) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(q), "v"(x));
 }
 
-// Asks for a step's share of a block of kBits into L1.
+// Asks for a step of a run into L1.
 template <int kBits>
-HWY_INLINE void ask_for_step(const uint8_t* block, int64_t step) {
-  const uint8_t* const at = block + step * kRowBytes * kBits / 8;
-  __builtin_prefetch(at);
-  if constexpr (kBits > 4) __builtin_prefetch(at + 64);
+HWY_INLINE void ask_for_step(const uint8_t* run, int64_t step) {
+  constexpr int64_t kStep = kRunBytes<kBits> / kSteps<kBits>;
+  HWY_UNROLL(6)
+  for (int64_t line = 0; line < kStep; line += 64) __builtin_prefetch(run + step * kStep + line);
 }
 
 // Asks into L2 for a step's lines of P panels that are 4 KiB further on, where nobody else asks: few rows wait for
@@ -100,28 +102,24 @@ HWY_INLINE void add_step(__m512i (&sums)[M][V], const Weights& w, const int8_t* 
   if constexpr (kParted > 2) add_part<kBits, 3>(sums, w, r, step);
 }
 
-// The same of a block of kBits, which stands there as kStored. kFar: panels come from memory.
-template <int kBits, int kStored, bool kFar, int M, int V>
+// The same of a block. kFar: panels come from memory.
+template <int kBits, bool kFar, int M, int V>
 HWY_INLINE void add_steps(__m512i (&sums)[M][V], Weights w, const int8_t* r) {
-  static_assert(M <= kFew || kStored == 8);
-  if constexpr (M > kFew) {
-    HWY_UNROLL(2)
-    for (int64_t step = 0; step < kRuns * kSteps<8>; ++step) {
-      add_step<8>(sums, w, r, step);
-      ask_for_step<kBits>(w.next, step);
+  for (int64_t run = 0; run < kRuns; ++run) {
+    for (int64_t step = 0; step < kSteps<kBits>; ++step) {
+      if constexpr (kFar) {
+        ask_further_on<kBits, V / 2>(w, step);
+      } else if constexpr (M > kFew) {
+        ask_for_step<kBits>(w.next + run * kRunBytes<kBits>, step);
+      }
+      add_step<kBits>(sums, w, r, step);
     }
-    return;
-  }
-  for (int64_t run = 0; run < kRuns; ++run, w.integers += kRunBytes<kStored>, r += kQuantisedRun) {
-    for (int64_t step = 0; step < kSteps<kStored>; ++step) {
-      if constexpr (kFar) ask_further_on<kStored, V / 2>(w, step);
-      add_step<kStored>(sums, w, r, step);
-    }
+    w.integers += kRunBytes<kBits>, r += kQuantisedRun;
   }
 }
 
-// c[i] (+)= M rows times a block of P panels of integers of kBits, which stand there as kStored.
-template <int kBits, int kStored, int M, int P, bool kFar = false>
+// c[i] (+)= M rows times a block of P panels.
+template <int kBits, int M, int P, bool kFar = false>
 HWY_INLINE void add_block(const Rows& at, const Weights& block) {
   constexpr int V = 2 * P;
   __m512i sums[M][V];
@@ -132,7 +130,7 @@ HWY_INLINE void add_block(const Rows& at, const Weights& block) {
     HWY_UNROLL(8)
     for (int v = 0; v < V; ++v) sums[i][v] = offset;
   }
-  add_steps<kBits, kStored, kFar>(sums, block, at.rows->r + at.block * kQuantisedBlock);
+  add_steps<kBits, kFar>(sums, block, at.rows->r + at.block * kQuantisedBlock);
   // A condition for each in place of the mask makes gcc 12 keep sums in memory.
   const __mmask16 before = at.add ? 0xffff : 0;
   const int64_t c_stride = at.c_stride;
@@ -160,33 +158,31 @@ HWY_INLINE void add_block(const Rows& at, const Weights& block) {
 
 // All rows of a tile x P panels from `panel` on.
 template <int kBits, int M, int P, bool kFar>
-void few_rows_panels(const Tile& t, int64_t panel, AskAhead& next) {
+void few_rows_panels(const Tile& t, int64_t panel) {
   const uint8_t* w = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
   for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kBits>) {
-    next.step();
-    add_block<kBits, kBits, M, P, kFar>({.rows = static_cast<const QuantisedRow*>(t.a),
-                                         .block = b,
-                                         .c = t.c + panel * kPanel,
-                                         .c_stride = t.c_stride,
-                                         .add = b > 0 || t.add},
-                                        {w, scales_of<kBits>(w), t.b_stride});
+    add_block<kBits, M, P, kFar>({.rows = static_cast<const QuantisedRow*>(t.a),
+                                  .block = b,
+                                  .c = t.c + panel * kPanel,
+                                  .c_stride = t.c_stride,
+                                  .add = b > 0 || t.add},
+                                 {w, scales_of<kBits>(w), t.b_stride});
   }
 }
 
-template <int kBits, int M, bool kFar = false>
+template <int kBits, int M, bool kFar>
 void few_rows(const Tile& t) {
   constexpr int P = panels_for(M);
-  AskAhead next(t.ahead, t.panels * t.steps);
   int64_t panel = 0;
-  for (; panel + P <= t.panels; panel += P) few_rows_panels<kBits, M, P, kFar>(t, panel, next);
-  for (; panel < t.panels; ++panel) few_rows_panels<kBits, M, 1, kFar>(t, panel, next);
+  for (; panel + P <= t.panels; panel += P) few_rows_panels<kBits, M, P, kFar>(t, panel);
+  for (; panel < t.panels; ++panel) few_rows_panels<kBits, M, 1, kFar>(t, panel);
 }
 
-template <int kBits, int... M>
+// For 1 .. kFew or, of panels from memory, kFewFar rows.
+template <int kBits, bool kFar, int... M>
 void few_rows_of(const Tile& t, std::integer_sequence<int, M...>) {
-  static constexpr void (*kTiles[])(const Tile&) = {few_rows<kBits, M + 1>...};
-  static constexpr void (*kFarTiles[])(const Tile&) = {few_rows<kBits, M + 1, true>...};
-  (t.far && t.ahead.lines == 0 ? kFarTiles : kTiles)[t.rows - 1](t);
+  static constexpr void (*kTiles[])(const Tile&) = {few_rows<kBits, M + 1, kFar>...};
+  kTiles[t.rows - 1](t);
 }
 
 // -------------------------------------------------------------------------------------------- many rows
@@ -194,7 +190,7 @@ void few_rows_of(const Tile& t, std::integer_sequence<int, M...>) {
 // M of a tile's rows, whose sums of this panel are at `sums`, [M][32].
 template <int kBits, int M>
 void many_rows(const QuantisedRow* rows, int64_t block, float* sums, const Weights& weights) {
-  add_block<kBits, 8, M, 1>({rows, block, sums, kPanel, /*add=*/true}, weights);
+  add_block<kBits, M, 1>({rows, block, sums, kPanel, /*add=*/true}, weights);
 }
 
 // For kFew + 1 .. kMany rows.
@@ -205,7 +201,7 @@ auto many_rows_of(int64_t rows, std::integer_sequence<int, M...>) {
   return kTiles[rows - kFew - 1];
 }
 
-// A block of a panel stays in L1, unpacked, until all rows have taken it, and so do the panel's sums.
+// A block of a panel stays in L1 until all rows have taken it, and so do the panel's sums.
 template <int kBits>
 class ManyRows {
  public:
@@ -234,19 +230,16 @@ class ManyRows {
 
  private:
   void add(int64_t block, const uint8_t* w, const uint8_t* next) {
-    if constexpr (kBits < 8) unpack_block<kBits>(w, integers_);
     if (t_.next != nullptr) t_.next->turn();
     for (int64_t i = 0; i < parts_; ++i) {
       next_.step();
       multiply_[i](static_cast<const QuantisedRow*>(t_.a) + begin_[i], block,
-                   sums_ + begin_[i] * kPanel,
-                   {kBits < 8 ? integers_ : w, scales_of<kBits>(w), 0, next});
+                   sums_ + begin_[i] * kPanel, {w, scales_of<kBits>(w), 0, next});
     }
   }
 
   static constexpr int64_t kMostParts = (kQuantisedRows + kMany - 1) / kMany;
   alignas(64) float sums_[kQuantisedRows * kPanel];
-  alignas(64) uint8_t integers_[kBits < 8 ? kRuns * kRunBytes<8> : 64];
   const Tile& t_;
   const int64_t parts_;
   AskAhead next_;
@@ -257,8 +250,10 @@ class ManyRows {
 
 template <int kBits>
 void vnni_tile(const Tile& t) {
-  if (t.rows <= kFew) return few_rows_of<kBits>(t, std::make_integer_sequence<int, kFew>());
-  ManyRows<kBits>(t).run();
+  const bool far = t.far && t.ahead.lines == 0;
+  if (t.rows > (far ? kFewFar : kFew)) return ManyRows<kBits>(t).run();
+  far ? few_rows_of<kBits, true>(t, std::make_integer_sequence<int, kFewFar>())
+      : few_rows_of<kBits, false>(t, std::make_integer_sequence<int, kFew>());
 }
 
 }  // namespace
