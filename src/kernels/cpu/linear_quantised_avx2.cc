@@ -28,7 +28,11 @@ constexpr int kVectors = kPackPanel / 8;       // of a panel: 8 columns, four in
 constexpr int kTogether = 2;                   // vectors of a tile in registers
 constexpr int kRows = 4;                       // and rows
 constexpr int64_t kFewRows = 2;                // for which unpacking does not pay
-constexpr int64_t kAskingRows = 8;             // that wait for a pack from memory
+// Panels from memory at once. Rows that take less time than memory gain by many streams; more rows lost a third (q8).
+template <int kBits>
+constexpr int64_t panels_for(int64_t rows) {
+  return kBits * rows <= 8 ? AskPanels::kPanels : 2;
+}
 
 HWY_INLINE __m256i load_bytes(const void* from) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
@@ -222,12 +226,11 @@ auto tile_for(int64_t rows, std::integer_sequence<int, M...>) {
   return kTiles[rows - 1];
 }
 
-// Calls f(panel, b, its bytes) for every block of every panel. Few rows take a block of each of some panels from memory
-// in turn, and ask for the next block of these, or the first one of those behind them.
+// Calls f(panel, b, its bytes) for every block of every panel. Of panels from memory a block of each of some is taken
+// in turn, and the next block of these, or the first one of those behind them, asked for.
 template <int kBits, class Visit>
 HWY_INLINE void for_blocks(const Tile& t, const Visit& f) {
-  const bool asks = t.far && t.rows <= kAskingRows;
-  const int64_t at_once = asks ? AskPanels::kPanels : 1;
+  const int64_t at_once = t.far ? panels_for<kBits>(t.rows) : 1;
   const auto block_at = [&](int64_t panel, int64_t b) HWY_ATTR {
     return static_cast<const uint8_t*>(t.b) + panel * t.b_stride + b * kBlockBytes<kBits>;
   };
@@ -239,7 +242,7 @@ HWY_INLINE void for_blocks(const Tile& t, const Visit& f) {
       const AskPanels next(block_at(next0, last ? 0 : b + 1), t.b_stride,
                            std::min(next0 + at_once, t.panels) - next0, kBlockBytes<kBits>);
       for (int64_t p = 0; p < panels; ++p) {
-        next.share(p, asks ? panels : 0);
+        next.share(p, t.far ? panels : 0);
         f(panel0 + p, b, block_at(panel0 + p, b));
       }
     }
