@@ -15,6 +15,7 @@ struct Ahead {
   const uint8_t* data = nullptr;
   int64_t stream = 0;  // bytes from one stream to the next
   int64_t lines = 0;   // of each stream
+  bool part = false;   // other tiles ask for the rest
 };
 
 // Asks for a share of it at every one of `steps` calls of step(), which may be none.

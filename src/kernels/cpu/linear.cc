@@ -294,8 +294,6 @@ class RowsTask {
   // The share of tile i of n in asking for what comes after the piece: the next panel, or the first one of the next
   // block of the sum.
   Ahead ahead_of(const Block& b, const Piece& piece, size_t i, size_t n) const {
-    if (e_.ahead_streams == 1) n = i == 0 ? 1 : 0;  // the others find the panel in cache
-    if (n == 0) return {};
     const bool last = piece.panel1 == b.panel1;
     const int64_t k0 = last ? piece.k1 : piece.k0,
                   k1 = last ? std::min(k0 + e_.sum_block, p_.w.k) : piece.k1;
@@ -306,7 +304,8 @@ class RowsTask {
                   end = even_begin(stream, static_cast<int64_t>(n), static_cast<int64_t>(i) + 1);
     return {.data = right_panel(b.group, last ? b.panel0 : piece.panel1, k0) + at * Ahead::kLine,
             .stream = stream * Ahead::kLine,
-            .lines = end - at};
+            .lines = end - at,
+            .part = n > 1};
   }
 
   // Where a piece is computed.

@@ -93,8 +93,13 @@ HWY_INLINE void add_step(const uint32_t* a, const uint8_t* b, int64_t stride, in
   }
 }
 
-// V column vectors (V / 2 panels) from panel `panel` on, for M rows. kAhead: heeds t.ahead.
-template <int M, int V, bool kColumns, bool kAhead = false>
+// Of the panel behind this one: what a tile that has it for itself comes to next, into L1, or the tile's part of it, into
+// L2, a line at each step. Tiles that share a panel would else wait for memory in the first one's turn, and memory for
+// them in the others'.
+enum class Asks { kNothing, kNext, kPart };
+
+// V column vectors (V / 2 panels) from panel `panel` on, for M rows.
+template <int M, int V, bool kColumns, Asks kAsks = Asks::kNothing>
 HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
   const uint32_t* a = static_cast<const uint32_t*>(t.a);
   const uint8_t* b = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
@@ -120,7 +125,10 @@ HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
     if (t.next != nullptr) t.next->turn();
     const int64_t step1 = std::min(step0 + run, t.steps);
     for (int64_t step = step0; step < step1; ++step) {
-      if constexpr (kAhead) ask_for_step(t, b, step + kStepsAhead);
+      if constexpr (kAsks == Asks::kNext) ask_for_step(t, b, step + kStepsAhead);
+      if constexpr (kAsks == Asks::kPart) {
+        if (step < t.ahead.lines) __builtin_prefetch(t.ahead.data + step * Ahead::kLine, 0, 2);
+      }
       add_step<M, V, kColumns>(a, b, t.b_stride, step, sums);
     }
   }
@@ -136,7 +144,9 @@ void tile_rows(const Tile& t) {
   constexpr int V = vectors_for(M);
   int64_t panel = 0;
   if constexpr (!kColumns) {
-    if (t.ahead.lines > 0) tile_part<M, 2, false, true>(t, panel++);
+    if (t.ahead.lines > 0)
+      t.ahead.part ? tile_part<M, 2, false, Asks::kPart>(t, panel++)
+                   : tile_part<M, 2, false, Asks::kNext>(t, panel++);
   }
   for (; panel + V / 2 <= t.panels; panel += V / 2) tile_part<M, V, kColumns>(t, panel);
   if constexpr (V > 2) {

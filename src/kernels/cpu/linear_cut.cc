@@ -89,13 +89,17 @@ RowsCut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
   const int64_t steps = std::max<int64_t>(1, ceil_div(p.w.k, e.row_step));
   int64_t block_panels = std::max<int64_t>(
       1, e.right_bytes / (e.step_bytes * std::min(steps, e.sum_block / e.row_step)));
-  // What is streamed need not stay; but nothing is asked for before a task begins, so these are large.
-  if (streams(p, e) && w.most_rows >= e.ahead_rows && w.most_tiles <= kMaxTilesAtOnce)
-    block_panels = kTaskPanels / w.most_tiles;
+  // What is streamed need not stay; but nothing is asked for before a task begins, so these are large. All tiles of a
+  // group take a panel while it is there.
+  const bool streamed =
+      streams(p, e) && w.most_rows >= e.ahead_rows && w.most_tiles <= kMaxTilesAtOnce;
+  if (streamed) block_panels = kTaskPanels / w.most_tiles;
   // Sums that wait for the next block of the sum have to have room.
   if (p.w.k > e.sum_block)
     block_panels = std::min(block_panels, kWaitingPanels / std::min(w.most_tiles, kMaxRowTiles));
-  return cut_by(w, wanted, block_panels, 1);
+  RowsCut cut = cut_by(w, wanted, block_panels, streamed ? w.most_tiles : 1);
+  if (streamed && w.groups * cut.column_blocks >= threads) cut.row_tiles = w.most_tiles;
+  return cut;
 }
 
 int64_t waiting_bytes(const RowsProduct& p, const LinearEngine& e, const RowsCut& cut) {

@@ -52,5 +52,27 @@ TEST(LinearCut, SumsThatWaitHaveRoom) {
   });
 }
 
+// Else each tile's task would read it for itself.
+TEST(LinearCut, TilesTakeAPanelFromMemoryTogether) {
+  int64_t seen = 0;
+  for_each_isa([&](Isa cap) {
+    for (const WeightFormat format : kFormats) {
+      const LinearEngine e = linear_engine(product_of(1, 1, format, {}).w);
+      for (const int64_t tiles : {2, 3, 4}) {
+        const int64_t rows = tiles * e.tile_rows - 1, bounds[] = {0, rows};
+        const RowsProduct p = product_of(16384, 2048, format, bounds);
+        if (!streams(p, e) || rows < e.ahead_rows) continue;
+        for (const int threads : {1, 2, 16}) {
+          const RowsCut cut = choose_cut(p, e, threads);
+          EXPECT_EQ(cut.row_tiles, tiles) << isa_name(cap) << " " << weight_format_name(format);
+          EXPECT_GE(cut.column_blocks, threads);
+          ++seen;
+        }
+      }
+    }
+  });
+  if (seen == 0) GTEST_SKIP() << "NOT TESTED: no engine of this machine asks for what comes next";
+}
+
 }  // namespace
 }  // namespace moraine::cpu
