@@ -320,7 +320,7 @@ TEST(Quantised, PacksThatComeFromMemoryGiveTheSameBits) {
     for (int64_t i = 0; i < times; ++i)
       std::memcpy(static_cast<uint8_t*>(many.data) + i * bytes, few.data,
                   static_cast<size_t>(bytes));
-    for (const int64_t rows : {1, 3, 4, 16, 33, 100, 129}) {
+    for (const int64_t rows : {1, 3, 4, 5, 6, 7, 16, 33, 100, 129}) {
       SCOPED_TRACE(fmt::format("{} rows={}", weight_format_name(format), rows));
       const Tensor want = product(rig, x.rows(0, rows), few, {}, DType::kF32),
                    got = product(rig, x.rows(0, rows), many, {}, DType::kF32);

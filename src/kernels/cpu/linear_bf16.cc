@@ -34,8 +34,8 @@ constexpr int64_t kStepsAhead = 128, kStepsBefore = 16;
 
 // Column vectors held at once: 8 chains at least hide the latency of 4 cycles at 2 per cycle. Up to five rows wait for
 // memory, which gives more to streams of two panels and more, without being asked, than to one: up to a third (Zen 4).
-constexpr int kFew = 5;
-constexpr int vectors_for(int rows) { return rows <= 2 ? 8 : rows <= kFew ? 4 : 2; }
+constexpr int kUnasked = 5;
+constexpr int vectors_for(int rows) { return rows <= 2 ? 8 : rows <= kUnasked ? 4 : 2; }
 
 template <bool kColumns>
 HWY_INLINE __m512bh left(const uint32_t* a, int64_t row, int64_t step) {
@@ -153,7 +153,7 @@ template <int M, bool kColumns>
 void tile_rows(const Tile& t) {
   constexpr int V = vectors_for(M);
   int64_t panel = 0;
-  if constexpr (!kColumns) {
+  if constexpr (!kColumns && M > kUnasked) {
     if (t.ahead.lines > 0)
       t.ahead.part ? tile_part<M, 2, false, Asks::kPart>(t, panel++)
                    : tile_part<M, 2, false, Asks::kNext>(t, panel++);
@@ -289,7 +289,7 @@ constexpr LinearEngine kEngine = {.tile_rows = kTileRows,
                                   .column_step = 2,
                                   .column_round = 1,
                                   .step_cost = 16,
-                                  .ahead_rows = kFew + 1,
+                                  .ahead_rows = kUnasked + 1,
                                   .ahead_streams = 1,
                                   .turn_steps = NextRows::kSteps,
                                   .rounds = true,

@@ -14,8 +14,10 @@ constexpr int64_t kWaitingPanels = 32 * kMaxRowTiles;  // of all row tiles of a 
 constexpr int64_t kTogether = 4;      // panels that a tile of few rows takes; a task has a multiple
 constexpr int64_t kPartPanels = 32;   // of a task whose tiles take turns at parts of panels
 constexpr int64_t kMinPartTiles = 2;  // fewer do not pay for it
-constexpr double kTaskCost = 40e3;    // of step_cost: about 5 us, a loop's start is 1 to 3
-constexpr double kByteCost = 0.6;     // of a byte of a pack, in the same: 13 GB/s
+constexpr int64_t kEnoughTasks =
+    4;  // of a thread, for the last ones not to leave others idle for long
+constexpr double kTaskCost = 40e3;  // of step_cost: about 5 us, a loop's start is 1 to 3
+constexpr double kByteCost = 0.6;   // of a byte of a pack, in the same: 13 GB/s
 
 // What there is to cut.
 struct Whole {
@@ -89,17 +91,24 @@ RowsCut choose_cut(const RowsProduct& p, const LinearEngine& e, int threads) {
   const int64_t steps = std::max<int64_t>(1, ceil_div(p.w.k, e.row_step));
   int64_t block_panels = std::max<int64_t>(
       1, e.right_bytes / (e.step_bytes * std::min(steps, e.sum_block / e.row_step)));
-  // What is streamed need not stay; but nothing is asked for before a task begins, so these are large. All tiles of a
-  // group take a panel while it is there.
+  // What is streamed need not stay; but nothing is asked for before a task begins, so these are large.
   const bool streamed =
       streams(p, e) && w.most_rows >= e.ahead_rows && w.most_tiles <= kMaxTilesAtOnce;
   if (streamed) block_panels = kTaskPanels / w.most_tiles;
   // Sums that wait for the next block of the sum have to have room.
   if (p.w.k > e.sum_block)
     block_panels = std::min(block_panels, kWaitingPanels / std::min(w.most_tiles, kMaxRowTiles));
-  RowsCut cut = cut_by(w, wanted, block_panels, streamed ? w.most_tiles : 1);
-  if (streamed && w.groups * cut.column_blocks >= threads) cut.row_tiles = w.most_tiles;
-  return cut;
+  if (streamed) {  // all tiles of a group take a panel while it is there, if that keeps all threads busy
+    Whole groups = w;
+    groups.tiles = w.groups, groups.most_tiles = 1;
+    RowsCut cut = cut_by(groups, wanted, block_panels, 1);
+    const int64_t tasks = w.groups * cut.column_blocks;
+    if (tasks % threads == 0 || tasks >= kEnoughTasks * threads) {
+      cut.row_tiles = w.most_tiles;
+      return cut;
+    }
+  }
+  return cut_by(w, wanted, block_panels, 1);
 }
 
 int64_t waiting_bytes(const RowsProduct& p, const LinearEngine& e, const RowsCut& cut) {

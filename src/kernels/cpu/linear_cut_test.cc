@@ -1,4 +1,4 @@
-// Fails if a product over rows is cut into tasks whose sums have no room.
+// Fails if a product over rows is cut into tasks whose sums have no room, or that read the same weights.
 #include "kernels/cpu/linear_cut.h"
 
 #include <fmt/format.h>

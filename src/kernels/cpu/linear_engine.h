@@ -137,11 +137,10 @@ struct LinearEngine {
   // Steps of a block of a weight gradient's sum. Shorter blocks add to dw more often, longer ones leave fewer columns
   // in L2: vdpbf16ps 2048 x 1024 x 512 (Zen 5) runs at 79 % of peak with 512, at 93 % with 256.
   int64_t column_steps = 256;
-  double step_cost;    // of a full tile, per panel: about as many multiply-adds of 16 lanes
-  int64_t ahead_rows;  // least rows of a product whose row_tile heeds Tile::ahead; 0: none does
-  int64_t
-      ahead_streams;  // at once: kStreams by AskAhead; or 1, from Tile::b on, or a part of what comes behind it
-  int64_t turn_steps;  // of a tile between two turns of Tile::next; 0: none heeds it
+  double step_cost;       // of a full tile, per panel: about as many multiply-adds of 16 lanes
+  int64_t ahead_rows;     // least rows of a product whose row_tile heeds Tile::ahead; 0: none does
+  int64_t ahead_streams;  // at once: kStreams by AskAhead, or 1
+  int64_t turn_steps;     // of a tile between two turns of Tile::next; 0: none heeds it
   bool in_place =
       false;  // row_tile heeds Tile::a_row: rows of bf16 on cache lines, of whole lines, are not copied
   bool rounds =

@@ -16,9 +16,8 @@ namespace moraine::cpu {
 namespace {
 
 constexpr int kFew = 4;  // rows that take all blocks of a panel, or of several, one after the other
-constexpr int kFewFar = 6;  // the same, of panels from memory that nobody else asks for
-// At a time otherwise: 28 sums, two weights, one of four inputs: 31 registers.
-constexpr int kMany = 14;
+constexpr int kFewFar = 6;  // the same, of panels from memory where the tile asks for none
+constexpr int kMany = 14;   // at a time otherwise: with two weights and a mask or two all registers
 static_assert((kMany + 1) / 2 > kFew, "all parts of many rows are many");
 
 // Panels at once, each a stream of its own: few rows wait for memory, which gives one stream 85 to 95 % of what it
