@@ -72,7 +72,8 @@ class FileSystem {
   virtual bool is_directory(const std::string& path) = 0;
   // A pipe, a socket or a device: other programs mean it by its name, so no file may take its place.
   virtual bool is_special(const std::string& path) = 0;
-  // The name at the end of a chain of links, there or not; `path` itself if it is no link. kIo for more than 40.
+  // The name at the end of a chain of links, there or not; `path` itself if it is no link. kIo for links that the
+  // system does not follow, as a loop of them.
   virtual std::string end_of_links(const std::string& path) = 0;
   virtual int64_t file_bytes(const std::string& path) = 0;
   virtual int64_t free_bytes(const std::string& folder) = 0;  // that its disk gives to this user

@@ -4,7 +4,7 @@
 // the effective config, and docs/configuration.md come from that declaration.
 //
 // Errors: kInvalidArgument with the key, its place in the file, what was found and what is allowed; an
-//         unknown key names the nearest known one.
+//         unknown key names a known one that is near, or all.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Flags: one command's options, declared once: parsing, messages, --help, man pages and completion
 // come from the declaration.
 //
-// Errors: kInvalidArgument; an unknown flag names the nearest known one.
+// Errors: kInvalidArgument; an unknown flag names a known one that is near.
 #pragma once
 
 #include <cstdint>

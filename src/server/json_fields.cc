@@ -212,9 +212,11 @@ void JsonFields::done() const {
   for (const auto& [name, value] : object_.items()) {
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
     const std::string seen = printable(name, 64);
-    throw RequestError(fmt::format("'{}' is no field that this endpoint knows{}", place_of(seen),
-                                   did_you_mean(name.substr(0, 64), known_, {.quote = "'"})),
-                       place_of(seen), "unknown_parameter");
+    throw RequestError(
+        fmt::format("'{}' is no field that this endpoint knows{}", place_of(seen),
+                    did_you_mean(name.substr(0, 64), known_,
+                                 {.quote = "'", .then = "docs/serving.md lists its fields"})),
+        place_of(seen), "unknown_parameter");
   }
 }
 

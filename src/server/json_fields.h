@@ -3,7 +3,7 @@
 //   JsonFields fields(json, "");
 //   n = fields.integer("n", 1, 1, 128);
 //   fields.ignore({"user"}); fields.refuse("suffix", "...");
-//   fields.done();        // a member that nobody asked for is an error that names the nearest known one
+//   fields.done();        // a member that nobody asked for is an error that names a known one that is near
 //
 // A member that is null counts as absent, as in the OpenAI protocol.
 // Errors: RequestError naming the member, what was found and what is allowed.
