@@ -75,12 +75,13 @@ HWY_INLINE void put_rounded(BF16* c, int64_t stride, const __m512 (&sums)[M][V])
 // the first one's turn, which waits for memory then, and memory for the others.
 enum class Asks { kNothing, kNext, kPart };
 
-// Steps behind `step` of the panel at b, or of what comes behind it.
+// Step `step` of the panel at b, or of what comes behind it.
+HWY_INLINE const uint8_t* step_of(const Tile& t, const uint8_t* b, int64_t step) {
+  return step < t.steps ? b + step * kStepBytes : t.ahead.data + (step - t.steps) * kStepBytes;
+}
 HWY_INLINE void ask_for_next(const Tile& t, const uint8_t* b, int64_t step) {
-  const auto at = [&](int64_t s) HWY_ATTR {
-    return s < t.steps ? b + s * kStepBytes : t.ahead.data + (s - t.steps) * kStepBytes;
-  };
-  const uint8_t *far = at(step + kStepsAhead), *near = at(step + kStepsBefore);
+  const uint8_t *far = step_of(t, b, step + kStepsAhead),
+                *near = step_of(t, b, step + kStepsBefore);
   __builtin_prefetch(far, 0, 2);
   __builtin_prefetch(far + Ahead::kLine, 0, 2);
   __builtin_prefetch(near);
