@@ -1,5 +1,5 @@
 // `moraine generate`: continues a prompt.
-#include <fmt/ranges.h>  // fmt::join, in newer versions
+#include <fmt/format.h>
 
 #include <cstdio>
 #include <utility>
@@ -104,7 +104,7 @@ void generate_on(Transport& transport, const ModelDirectory& directory, const To
   std::function<void(const std::string&)> on_text;
   // The prompt goes first, and nothing of a request that is refused.
   std::string unprinted = f.has_tokens ? "" : f.prompt;
-  if (!f.json && tokenizer != nullptr) {
+  if (!f.json) {
     on_text = [&](const std::string& piece) {
       const std::string text = std::exchange(unprinted, {}) + piece;
       std::fwrite(text.data(), 1, text.size(), stdout);
@@ -115,12 +115,7 @@ void generate_on(Transport& transport, const ModelDirectory& directory, const To
       {model->ctx(), model->model(), model->cache(), tokenizer, alone ? nullptr : &ranks.steps},
       f.request, on_text);
   if (on_text) on_text("");
-  if (f.json) {
-    print_json(result);
-  } else {
-    fmt::print("{}\n",
-               tokenizer == nullptr ? fmt::format("{}", fmt::join(result.tokens, " ")) : "");
-  }
+  f.json ? print_json(result) : fmt::print("\n");
 }
 
 }  // namespace

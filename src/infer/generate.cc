@@ -1,6 +1,8 @@
 // Generate: an engine with one request.
 #include "infer/generate.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "infer/engine.h"
 
@@ -20,6 +22,8 @@ GenerateResult generate(const GenerateWith& with, const Request& request,
     result.tokens.push_back(piece.score.chosen.token);
     result.logprobs.push_back(piece.score.chosen.logprob);
     show(piece.text);
+    if (with.tokenizer == nullptr && on_text)
+      on_text(fmt::format("{}{}", result.tokens.size() > 1 ? " " : "", result.tokens.back()));
   };
   listener.on_finish = [&](const Ended& ended) {
     show(ended.text);

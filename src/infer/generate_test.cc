@@ -66,6 +66,18 @@ TEST_P(Generate, ChunksAndThreadsChangeNothing) {
   EXPECT_EQ(got.logprobs, want.logprobs);
 }
 
+TEST_P(Generate, TokensAreShownOneByOneWithoutATokenizer) {
+  const auto m = load(GetParam());
+  std::vector<std::string> shown;
+  const GenerateResult got =
+      run(*m, request(1, 5), nullptr, [&](const std::string& piece) { shown.push_back(piece); });
+  ASSERT_EQ(got.tokens.size(), 5u);
+  ASSERT_EQ(shown.size(), 5u);
+  for (size_t i = 0; i < 5; ++i)
+    EXPECT_EQ(shown[i], fmt::format("{}{}", i > 0 ? " " : "", got.tokens[i]));
+  EXPECT_EQ(got.text, "");
+}
+
 TEST_P(Generate, LogprobsAreTheScorersToTheBit) {
   const auto m = load(GetParam(), 1, kPositions);
   for (const double temperature : {0.0, 0.7, 1.5}) {
