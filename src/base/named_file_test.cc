@@ -10,7 +10,7 @@ namespace moraine {
 namespace {
 
 TEST(NamedFile, ErrorsNameTheFlag) {
-  const TestFolder folder;
+  const testing::TestFolder folder;
   folder.write("a.toml", "text");
   FileSystem& fs = posix_file_system();
   EXPECT_EQ(read_named_file(fs, "train --config", folder.file("a.toml")), "text");
