@@ -27,7 +27,8 @@ struct GenerateWith {
 };
 
 // The prompt goes in chunks of as many rows as the model takes. on_text gets each piece of finished text, without a
-// tokenizer the tokens' numbers with spaces between them; may be empty. Errors: those of Engine::submit; kInvalidArgument if the engine could not go on.
+// tokenizer the tokens' numbers with spaces between them; may be empty.
+// Errors: those of Engine::submit; kInvalidArgument if the engine could not go on.
 GenerateResult generate(const GenerateWith& with, const Request& request,
                         const std::function<void(const std::string&)>& on_text = {});
 
