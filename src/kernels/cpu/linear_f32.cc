@@ -55,12 +55,22 @@ HWY_INLINE const uint8_t* right(const void* b, int64_t stride, int64_t vector) {
 // with it, 8 rows of a pack that comes from memory 1.5 times. With 8 lanes large packs come in parts, which stay in L1.
 constexpr int64_t steps_ahead(int rows) { return kLanes < 16 ? 0 : rows <= 8 ? 32 : 16; }
 
-// Bytes from `step` of V vectors' panels to what is asked for at it: a later step, or one of the panels behind.
-template <int M, int V>
-HWY_INLINE int64_t bytes_ahead(const Tile& t, int64_t step) {
-  constexpr int64_t kStepBytes = kPanel * 4, kBytes = steps_ahead(M) * kStepBytes;
-  if (step + steps_ahead(M) < t.steps) return kBytes;
-  return std::max(1, V / kPanelVectors) * t.b_stride - t.steps * kStepBytes + kBytes;
+// Bytes from `step` of V vectors' panels to what is asked for at it: the step so many steps later, or one of the panels
+// behind.
+template <int V>
+HWY_INLINE int64_t bytes_ahead(const Tile& t, int64_t step, int64_t steps) {
+  constexpr int64_t kStepBytes = kPanel * 4;
+  if (step + steps < t.steps) return steps * kStepBytes;
+  return std::max(1, V / kPanelVectors) * t.b_stride - (t.steps - steps) * kStepBytes;
+}
+
+// Before that a line of a panel from memory is asked for into L2, since L1 waits for few at a time: tiles of 4 to 16
+// rows are 1.05 to 1.4 times as fast with it (Zen 4).
+constexpr int64_t kStepsFar = kLanes < 16 ? 0 : 128;
+template <int V>
+HWY_INLINE void ask_far(const uint8_t* const* b, int64_t step, int64_t ahead) {
+  HWY_UNROLL(8)
+  for (int v = 0; v < V; ++v) __builtin_prefetch(b[v] + step * kPanel * 4 + ahead, 0, 2);
 }
 
 template <int M, int V>
@@ -167,10 +177,13 @@ HWY_INLINE void tile_part(const Tile& t, int64_t first) {
   const int64_t run = whole ? t.steps : NextRows::kSteps;
   for (int64_t step0 = 0; step0 < t.steps; step0 += run) {
     if (t.next != nullptr) t.next->turn();
-    const int64_t ahead = bytes_ahead<M, V>(t, step0);
+    const int64_t ahead = bytes_ahead<V>(t, step0, steps_ahead(M)),
+                  far = bytes_ahead<V>(t, step0, kStepsFar);
+    const bool asks_far = kStepsFar > 0 && t.far;
     const int64_t step1 = std::min(step0 + run, t.steps);
     for (int64_t step = step0; step < step1; ++step) {
       ask_for_step<M, V>(b, step, ahead);
+      if (asks_far) ask_far<V>(b, step, far);
       if constexpr (std::is_same_v<B, BF16>) {
         step_bf16<M, V>(a, b, step, sums);
       } else {

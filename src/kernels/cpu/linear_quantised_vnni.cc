@@ -28,8 +28,9 @@ constexpr int panels_for(int rows) { return rows == 1 ? 4 : rows <= 4 ? 2 : 1; }
 struct Weights {
   const uint8_t* integers;
   const uint8_t* scales;
-  int64_t stride;                 // bytes from a panel to the next
-  const uint8_t* next = nullptr;  // of many rows: the block behind it in the pack
+  int64_t stride;                  // bytes from a panel to the next
+  const uint8_t* next = nullptr;   // of many rows: the block behind it in the pack
+  const uint8_t* later = nullptr;  // and of the panel behind, the same block; or null
 };
 
 // The same block of some rows, and their floats: there are none yet in the first block of a product.
@@ -60,6 +61,16 @@ HWY_INLINE void ask_for_step(const uint8_t* run, int64_t step) {
   constexpr int64_t kStep = kRunBytes<kBits> / kSteps<kBits>;
   HWY_UNROLL(6)
   for (int64_t line = 0; line < kStep; line += 64) __builtin_prefetch(run + step * kStep + line);
+}
+
+// The same into L2, if there is something to ask for.
+template <int kBits>
+HWY_INLINE void ask_later(const uint8_t* block, int64_t run, int64_t step) {
+  constexpr int64_t kStep = kRunBytes<kBits> / kSteps<kBits>;
+  if (block == nullptr) return;
+  const uint8_t* const at = block + run * kRunBytes<kBits> + step * kStep;
+  HWY_UNROLL(6)
+  for (int64_t line = 0; line < kStep; line += 64) __builtin_prefetch(at + line, 0, 2);
 }
 
 // Asks into L2 for a step's lines of P panels that are 4 KiB further on, where nobody else asks: few rows wait for
@@ -110,6 +121,7 @@ HWY_INLINE void add_steps(__m512i (&sums)[M][V], Weights w, const int8_t* r) {
         ask_further_on<kBits, V / 2>(w, step);
       } else if constexpr (M > kFew) {
         ask_for_step<kBits>(w.next + run * kRunBytes<kBits>, step);
+        ask_later<kBits>(w.later, run, step);
       }
       add_step<kBits>(sums, w, r, step);
     }
@@ -230,10 +242,13 @@ class ManyRows {
  private:
   void add(int64_t block, const uint8_t* w, const uint8_t* next) {
     if (t_.next != nullptr) t_.next->turn();
-    for (int64_t i = 0; i < parts_; ++i) {
-      next_.step();
+    // Step by step: in eight places 5 to 10 rows of q8 are 0.85 to 0.94 times as fast, of q4 1.02 to 1.05 (Zen 4).
+    const bool whole = kBits > 4 && t_.ahead.lines > 0 && !t_.ahead.part;
+    const uint8_t* later = whole ? t_.ahead.data + block * kBlockBytes<kBits> : nullptr;
+    for (int64_t i = 0; i < parts_; ++i, later = nullptr) {
+      if (!whole) next_.step();
       multiply_[i](static_cast<const QuantisedRow*>(t_.a) + begin_[i], block,
-                   sums_ + begin_[i] * kPanel, {w, scales_of<kBits>(w), 0, next});
+                   sums_ + begin_[i] * kPanel, {w, scales_of<kBits>(w), 0, next, later});
     }
   }
 
