@@ -171,8 +171,8 @@ class PosixFileSystem : public FileSystem {
   std::string end_of_links(const std::string& path) override {
     std::string at = path;
     while (kind(at) == FileKind::kLink) {
-      struct stat s {
-      };  // follows it, so the system refuses a loop, and a stranger's link in a folder where all may write
+      // Follows it, so the system refuses a loop, and a stranger's link in a folder where all may write.
+      struct stat s {};
       if (::stat(at.c_str(), &s) != 0 && errno != ENOENT) fail("follow", path);
       char next[PATH_MAX];
       const ssize_t bytes = ::readlink(at.c_str(), next, sizeof(next));

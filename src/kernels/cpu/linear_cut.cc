@@ -14,10 +14,9 @@ constexpr int64_t kWaitingPanels = 32 * kMaxRowTiles;  // of all row tiles of a 
 constexpr int64_t kTogether = 4;      // panels that a tile of few rows takes; a task has a multiple
 constexpr int64_t kPartPanels = 32;   // of a task whose tiles take turns at parts of panels
 constexpr int64_t kMinPartTiles = 2;  // fewer do not pay for it
-constexpr int64_t kEnoughTasks =
-    4;  // of a thread, for the last ones not to leave others idle for long
-constexpr double kTaskCost = 40e3;  // of step_cost: about 5 us, a loop's start is 1 to 3
-constexpr double kByteCost = 0.6;   // of a byte of a pack, in the same: 13 GB/s
+constexpr int64_t kEnoughTasks = 4;   // of a thread: few are idle during the last ones
+constexpr double kTaskCost = 40e3;    // of step_cost: about 5 us, a loop's start is 1 to 3
+constexpr double kByteCost = 0.6;     // of a byte of a pack, in the same: 13 GB/s
 
 // What there is to cut.
 struct Whole {

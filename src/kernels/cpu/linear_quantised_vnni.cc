@@ -55,36 +55,31 @@ HWY_INLINE void add_products(__m512i& sum, __m512i q, __m512i x) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(q), "v"(x));
 }
 
-// Asks for a step of a run into L1.
-template <int kBits>
+// Asks for the lines of a step of a run.
+enum Into { kIntoL2 = 2, kIntoL1 = 3 };
+template <int kBits, Into kInto>
 HWY_INLINE void ask_for_step(const uint8_t* run, int64_t step) {
   constexpr int64_t kStep = kRunBytes<kBits> / kSteps<kBits>;
   HWY_UNROLL(6)
-  for (int64_t line = 0; line < kStep; line += 64) __builtin_prefetch(run + step * kStep + line);
+  for (int64_t line = 0; line < kStep; line += 64)
+    __builtin_prefetch(run + step * kStep + line, 0, kInto);
 }
 
-// The same into L2, if there is something to ask for.
-template <int kBits>
-HWY_INLINE void ask_later(const uint8_t* block, int64_t run, int64_t step) {
-  constexpr int64_t kStep = kRunBytes<kBits> / kSteps<kBits>;
-  if (block == nullptr) return;
-  const uint8_t* const at = block + run * kRunBytes<kBits> + step * kStep;
-  HWY_UNROLL(6)
-  for (int64_t line = 0; line < kStep; line += 64) __builtin_prefetch(at + line, 0, 2);
-}
-
-// Asks into L2 for a step's lines of P panels that are 4 KiB further on, where nobody else asks: few rows wait for
-// memory less by it than by the machine's own prefetch alone (one row Zen 4, one to six Emerald Rapids; elsewhere not
-// measured).
+// Asks for a step of P panels that are 4 KiB further on, where nobody else asks: few rows wait for memory less by it
+// than by the machine's own prefetch alone (one row Zen 4, one to six Emerald Rapids; elsewhere not measured).
 template <int kBits, int P>
 HWY_INLINE void ask_further_on(const Weights& w, int64_t step) {
-  constexpr int64_t kFurther = 4096, kStep = kRunBytes<kBits> / kSteps<kBits>;
+  constexpr int64_t kFurther = 4096;
   HWY_UNROLL(4)
-  for (int p = 0; p < P; ++p) {
-    const uint8_t* const at = w.integers + p * w.stride + step * kStep + kFurther;
-    HWY_UNROLL(4)
-    for (int64_t line = 0; line < kStep; line += 64) __builtin_prefetch(at + line, 0, 2);
-  }
+  for (int p = 0; p < P; ++p)
+    ask_for_step<kBits, kIntoL2>(w.integers + p * w.stride + kFurther, step);
+}
+
+// Asks for what is needed behind a block of many rows.
+template <int kBits>
+HWY_INLINE void ask_behind_block(const Weights& w, int64_t run, int64_t step) {
+  ask_for_step<kBits, kIntoL1>(w.next + run * kRunBytes<kBits>, step);
+  if (w.later != nullptr) ask_for_step<kBits, kIntoL2>(w.later + run * kRunBytes<kBits>, step);
 }
 
 // sums[i][v] += products of one part of a step.
@@ -120,8 +115,7 @@ HWY_INLINE void add_steps(__m512i (&sums)[M][V], Weights w, const int8_t* r) {
       if constexpr (kFar) {
         ask_further_on<kBits, V / 2>(w, step);
       } else if constexpr (M > kFew) {
-        ask_for_step<kBits>(w.next + run * kRunBytes<kBits>, step);
-        ask_later<kBits>(w.later, run, step);
+        ask_behind_block<kBits>(w, run, step);
       }
       add_step<kBits>(sums, w, r, step);
     }
