@@ -82,9 +82,24 @@ HWY_INLINE void ask_behind_block(const Weights& w, int64_t run, int64_t step) {
   if (w.later != nullptr) ask_for_step<kBits, kIntoL2>(w.later + run * kRunBytes<kBits>, step);
 }
 
-// sums[i][v] += products of one part of a step.
-template <int kBits, int kPart, int M, int V>
-HWY_INLINE void add_part(__m512i (&sums)[M][V], const Weights& w, const int8_t* r, int64_t step) {
+// Either, of a tile of M rows and V vectors; `w` is at the run. kFar: panels come from memory.
+template <int kBits, bool kFar, int M, int V>
+HWY_INLINE void ask_ahead(const Weights& w, int64_t run, int64_t step) {
+  if constexpr (kFar) {
+    ask_further_on<kBits, V / 2>(w, step);
+  } else if constexpr (M > kFew) {
+    ask_behind_block<kBits>(w, run, step);
+  }
+}
+
+struct Nothing {
+  HWY_INLINE void operator()(int) const {}
+};
+
+// sums[i][v] += products of one part of a step, and then_row(i).
+template <int kBits, int kPart, int M, int V, class ThenRow>
+HWY_INLINE void add_part(__m512i (&sums)[M][V], const Weights& w, const int8_t* r, int64_t step,
+                         const ThenRow& then_row) {
   __m512i q[V];
   HWY_UNROLL(8)
   for (int v = 0; v < V; ++v)
@@ -94,39 +109,49 @@ HWY_INLINE void add_part(__m512i (&sums)[M][V], const Weights& w, const int8_t* 
     const __m512i x = four(r + i * kRow + 4 * (step + kPart * kSteps<kBits>));
     HWY_UNROLL(8)
     for (int v = 0; v < V; ++v) add_products(sums[i][v], q[v], x);
+    then_row(i);
   }
 }
 
-// The same of a whole step.
-template <int kBits, int M, int V>
-HWY_INLINE void add_step(__m512i (&sums)[M][V], const Weights& w, const int8_t* r, int64_t step) {
+// The same of a whole step, and then_row(i) behind the last part.
+template <int kBits, int M, int V, class ThenRow>
+HWY_INLINE void add_step(__m512i (&sums)[M][V], const Weights& w, const int8_t* r, int64_t step,
+                         const ThenRow& then_row) {
   constexpr int kParted = kParts<kBits>;
-  add_part<kBits, 0>(sums, w, r, step);
-  if constexpr (kParted > 1) add_part<kBits, 1>(sums, w, r, step);
-  if constexpr (kParted > 2) add_part<kBits, 2>(sums, w, r, step);
-  if constexpr (kParted > 2) add_part<kBits, 3>(sums, w, r, step);
+  if constexpr (kParted > 1) add_part<kBits, 0>(sums, w, r, step, Nothing());
+  if constexpr (kParted > 2) add_part<kBits, 1>(sums, w, r, step, Nothing());
+  if constexpr (kParted > 2) add_part<kBits, 2>(sums, w, r, step, Nothing());
+  add_part<kBits, kParted - 1>(sums, w, r, step, then_row);
 }
 
-// The same of a block. kFar: panels come from memory.
-template <int kBits, bool kFar, int M, int V>
-HWY_INLINE void add_steps(__m512i (&sums)[M][V], Weights w, const int8_t* r) {
+// The same of a block, and then_row(i) once its products are all there.
+template <int kBits, bool kFar, int M, int V, class ThenRow>
+HWY_INLINE void add_steps(__m512i (&sums)[M][V], Weights w, const int8_t* r,
+                          const ThenRow& then_row) {
   for (int64_t run = 0; run < kRuns; ++run) {
-    for (int64_t step = 0; step < kSteps<kBits>; ++step) {
-      if constexpr (kFar) {
-        ask_further_on<kBits, V / 2>(w, step);
-      } else if constexpr (M > kFew) {
-        ask_behind_block<kBits>(w, run, step);
-      }
-      add_step<kBits>(sums, w, r, step);
+    const bool last = run + 1 == kRuns;
+    for (int64_t step = 0; step < kSteps<kBits> - (last ? 1 : 0); ++step) {
+      ask_ahead<kBits, kFar, M, V>(w, run, step);
+      add_step<kBits>(sums, w, r, step, Nothing());
     }
+    if (last) break;
     w.integers += kRunBytes<kBits>, r += kQuantisedRun;
   }
+  add_step<kBits>(sums, w, r, kSteps<kBits> - 1, then_row);
+}
+
+// The last step asks for nothing: behind the loop, that makes gcc 12 keep sums in memory. Its lines are asked for here.
+template <int kBits, bool kFar, int M, int V>
+HWY_INLINE void ask_ahead_of_end(Weights w) {
+  w.integers += (kRuns - 1) * kRunBytes<kBits>;
+  ask_ahead<kBits, kFar, M, V>(w, kRuns - 1, kSteps<kBits> - 1);
 }
 
 // c[i] (+)= M rows times a block of P panels.
 template <int kBits, int M, int P, bool kFar = false>
 HWY_INLINE void add_block(const Rows& at, const Weights& block) {
   constexpr int V = 2 * P;
+  ask_ahead_of_end<kBits, kFar, M, V>(block);
   __m512i sums[M][V];
   HWY_UNROLL(16)
   for (int i = 0; i < M; ++i) {
@@ -135,7 +160,6 @@ HWY_INLINE void add_block(const Rows& at, const Weights& block) {
     HWY_UNROLL(8)
     for (int v = 0; v < V; ++v) sums[i][v] = offset;
   }
-  add_steps<kBits, kFar>(sums, block, at.rows->r + at.block * kQuantisedBlock);
   // A condition for each in place of the mask makes gcc 12 keep sums in memory.
   const __mmask16 before = at.add ? 0xffff : 0;
   const int64_t c_stride = at.c_stride;
@@ -143,20 +167,20 @@ HWY_INLINE void add_block(const Rows& at, const Weights& block) {
   float* c = at.c;
   // With addresses that it knows, gcc 12 keeps all of them, and what they point to, in memory.
   if constexpr (M > kFew) asm volatile("" : "+r"(c), "+r"(rows));
+  // Row by row, while products of the rows behind it go on: 7 to 32 rows take 1.02 to 1.05 times as long if all sums
+  // become floats at the end (Zen 5).
   __m512 scales[V];
-  HWY_UNROLL(8)
-  for (int v = 0; v < V; ++v)
-    scales[v] = load_scales(block.scales + v / 2 * block.stride + v % 2 * 32);
-  HWY_UNROLL(16)
-  for (int i = 0; i < M; ++i) {
+  const auto finish_row = [&](int i) HWY_ATTR __attribute__((always_inline)) {
     const __m512 step = _mm512_set1_ps(rows[i].step[at.block]);
     HWY_UNROLL(8)
     for (int v = 0; v < V; ++v) {
+      if (i == 0) scales[v] = load_scales(block.scales + v / 2 * block.stride + v % 2 * 32);
       float* const to = c + i * c_stride + 16 * v;
       const __m512 y = _mm512_maskz_loadu_ps(before, to);
       _mm512_storeu_ps(to, add_scaled(y, sums[i][v], step, scales[v]));
     }
-  }
+  };
+  add_steps<kBits, kFar>(sums, block, at.rows->r + at.block * kQuantisedBlock, finish_row);
 }
 
 // --------------------------------------------------------------------------------------------- few rows
