@@ -81,6 +81,24 @@ Isa from_environment() {
   throw_error(Code::kInvalidArgument, "MORAINE_ISA={}: this machine has {}", name, names);
 }
 
+// Zen 5 and what came later, of which nothing else is known.
+bool machine_is_zen5() {
+#if defined(__x86_64__)
+  constexpr uint32_t kZen5 = 0x1a;
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  __builtin_cpu_init();
+  if (__builtin_cpu_is("amd") == 0 || __get_cpuid(1, &a, &b, &c, &d) == 0) return false;
+  return (a >> 8 & 15) + (a >> 20 & 255) >= kZen5;  // base and extended family
+#else
+  return false;
+#endif
+}
+
+std::atomic<bool>& into_l1() {
+  static std::atomic<bool> value{machine_is_zen5()};
+  return value;
+}
+
 std::atomic<Isa>& current() {
   static std::atomic<Isa> value{from_environment()};
   return value;
@@ -130,6 +148,9 @@ std::vector<Isa> supported_isas() {
   }
   return isas;
 }
+
+bool machine_reads_into_l1() { return into_l1().load(std::memory_order_relaxed); }
+void set_reads_into_l1(bool value) { into_l1().store(value); }
 
 void set_isa_cap(Isa cap) {
   cap_highway(cap);

@@ -62,6 +62,17 @@ void for_each_isa(const F& f) {
   set_isa_cap(before);
 }
 
+// The same with each way to read from memory.
+template <class F>
+void for_each_isa_and_read(const F& f) {
+  const bool before = machine_reads_into_l1();
+  for (const bool into_l1 : {false, true}) {
+    set_reads_into_l1(into_l1);
+    for_each_isa([&](Isa cap) { f(cap, into_l1); });
+  }
+  set_reads_into_l1(before);
+}
+
 // Compares `gradient` with central differences of `loss()` over the f64 tensor `parameter`, at up to
 // `samples` elements: |numeric - gradient| <= 1e-6 * (|gradient| + rms(gradient) + floor).
 template <class F>

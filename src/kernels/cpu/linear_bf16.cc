@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/linear_pairs.h"
+#include "kernels/isa.h"
 
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,avx2,bmi,bmi2")
 
@@ -27,15 +28,21 @@ constexpr int kColumnWidth = 16;  // one vector of words
 constexpr int kLanes = 16;
 constexpr int64_t kStepBytes = kPanel * 4;
 
-// Lines are asked for from memory into L2, 16 KiB ahead, and from there into L1, for which few can be on their way at
-// once: tiles of 6 to 14 rows are 1.1 to 1.5 times as fast as with 8 KiB ahead into L1 (Zen 4, two threads that read 50
-// GB/s).
-constexpr int64_t kStepsAhead = 128, kStepsBefore = 16;
+// How lines are asked for from memory. kIntoL1 (machine_reads_into_l1): into L1, 8 KiB ahead. kByL2: into L2, 16 KiB
+// ahead, and from there into L1. Tiles of 6 to 14 rows are 1.1 to 1.5 times as fast by L2 on a Zen 4, whose two threads
+// read 50 GB/s, and 0.8 to 0.97 times on a Zen 5.
+enum class Reads { kIntoL1, kByL2 };
+constexpr int64_t kStepsIntoL2 = 128, kStepsIntoL1 = 64, kStepsFromL2 = 16;
 
-// Column vectors held at once: 8 chains at least hide the latency of 4 cycles at 2 per cycle. Up to five rows wait for
-// memory, which gives more to streams of two panels and more, without being asked, than to one: up to a third (Zen 4).
-constexpr int kUnasked = 5;
-constexpr int vectors_for(int rows) { return rows <= 2 ? 8 : rows <= kUnasked ? 4 : 2; }
+// Column vectors held at once: 8 chains at least hide the latency of 4 cycles at 2 per cycle. Few rows wait for memory.
+// Streams of two panels and more, without being asked, get up to a third more of it on a Zen 4 than one that asks, and
+// 0.87 to 0.97 of it on a Zen 5.
+template <Reads kReads>
+constexpr int kUnasked = kReads == Reads::kByL2 ? 5 : 2;
+template <Reads kReads>
+constexpr int vectors_for(int rows) {
+  return rows <= 2 ? 8 : rows <= kUnasked<kReads> ? 4 : 2;
+}
 
 template <bool kColumns>
 HWY_INLINE __m512bh left(const uint32_t* a, int64_t row, int64_t step) {
@@ -73,19 +80,22 @@ HWY_INLINE void put_rounded(BF16* c, int64_t stride, const __m512 (&sums)[M][V])
 
 // What a tile asks for at a step. Tiles that share a panel each ask for a part of the next one: else all would come in
 // the first one's turn, which waits for memory then, and memory for the others.
-enum class Asks { kNothing, kNext, kPart };
+enum class Asks { kNothing, kNext, kNextByL2, kPart };
 
 // Step `step` of the panel at b, or of what comes behind it.
 HWY_INLINE const uint8_t* step_of(const Tile& t, const uint8_t* b, int64_t step) {
   return step < t.steps ? b + step * kStepBytes : t.ahead.data + (step - t.steps) * kStepBytes;
 }
+template <bool kByL2>
 HWY_INLINE void ask_for_next(const Tile& t, const uint8_t* b, int64_t step) {
-  const uint8_t *far = step_of(t, b, step + kStepsAhead),
-                *near = step_of(t, b, step + kStepsBefore);
-  __builtin_prefetch(far, 0, 2);
-  __builtin_prefetch(far + Ahead::kLine, 0, 2);
+  const uint8_t* near = step_of(t, b, step + (kByL2 ? kStepsFromL2 : kStepsIntoL1));
   __builtin_prefetch(near);
   __builtin_prefetch(near + Ahead::kLine);
+  if constexpr (kByL2) {
+    const uint8_t* far = step_of(t, b, step + kStepsIntoL2);
+    __builtin_prefetch(far, 0, 2);
+    __builtin_prefetch(far + Ahead::kLine, 0, 2);
+  }
 }
 
 // A line of the tile's part, into L2.
@@ -138,7 +148,8 @@ HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
     if (t.next != nullptr) t.next->turn();
     const int64_t step1 = std::min(step0 + run, t.steps);
     for (int64_t step = step0; step < step1; ++step) {
-      if constexpr (kAsks == Asks::kNext) ask_for_next(t, b, step);
+      if constexpr (kAsks == Asks::kNext) ask_for_next<false>(t, b, step);
+      if constexpr (kAsks == Asks::kNextByL2) ask_for_next<true>(t, b, step);
       if constexpr (kAsks == Asks::kPart) ask_for_part(t, step);
       add_step<M, V, kColumns>(a, b, t.b_stride, step, sums);
     }
@@ -150,14 +161,15 @@ HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
   t.add ? put<M, V, true>(c, t.c_stride, sums) : put<M, V, false>(c, t.c_stride, sums);
 }
 
-template <int M, bool kColumns>
+template <int M, bool kColumns, Reads kReads>
 void tile_rows(const Tile& t) {
-  constexpr int V = vectors_for(M);
+  constexpr int V = vectors_for<kReads>(M);
+  constexpr Asks kNext = kReads == Reads::kByL2 ? Asks::kNextByL2 : Asks::kNext;
   int64_t panel = 0;
-  if constexpr (!kColumns && M > kUnasked) {
+  if constexpr (!kColumns && M > kUnasked<kReads>) {
     if (t.ahead.lines > 0)
       t.ahead.part ? tile_part<M, 2, false, Asks::kPart>(t, panel++)
-                   : tile_part<M, 2, false, Asks::kNext>(t, panel++);
+                   : tile_part<M, 2, false, kNext>(t, panel++);
   }
   for (; panel + V / 2 <= t.panels; panel += V / 2) tile_part<M, V, kColumns>(t, panel);
   if constexpr (V > 2) {
@@ -165,15 +177,18 @@ void tile_rows(const Tile& t) {
   }
 }
 
-template <bool kColumns, int... M>
+template <bool kColumns, Reads kReads, int... M>
 void tile_of(const Tile& t, std::integer_sequence<int, M...>) {
-  static constexpr void (*kTiles[])(const Tile&) = {tile_rows<M + 1, kColumns>...};
+  static constexpr void (*kTiles[])(const Tile&) = {tile_rows<M + 1, kColumns, kReads>...};
   kTiles[t.rows - 1](t);
 }
 
-template <bool kColumns>
-void tile(const Tile& t) {
-  tile_of<kColumns>(t, std::make_integer_sequence<int, kTileRows>());
+template <Reads kReads>
+void row_tile(const Tile& t) {
+  tile_of<false, kReads>(t, std::make_integer_sequence<int, kTileRows>());
+}
+void column_tile(const Tile& t) {
+  tile_of<true, Reads::kByL2>(t, std::make_integer_sequence<int, kTileRows>());
 }
 
 HWY_INLINE __m512i round_32(const float* from) {
@@ -282,6 +297,7 @@ void finish(const Finish& f) {
   }
 }
 
+template <Reads kReads>
 constexpr LinearEngine kEngine = {.tile_rows = kTileRows,
                                   .column_width = kColumnWidth,
                                   .sum_block = 2 * kBlockWords,
@@ -290,20 +306,22 @@ constexpr LinearEngine kEngine = {.tile_rows = kTileRows,
                                   .column_step = 2,
                                   .column_round = 1,
                                   .step_cost = 16,
-                                  .ahead_rows = kUnasked + 1,
+                                  .ahead_rows = kUnasked<kReads> + 1,
                                   .ahead_streams = 1,
                                   .turn_steps = NextRows::kSteps,
                                   .rounds = true,
                                   .copy_rows = copy_rows,
                                   .copy_right = copy_columns<2>,
                                   .copy_left = copy_columns<1>,
-                                  .row_tile = tile<false>,
-                                  .column_tile = tile<true>,
+                                  .row_tile = row_tile<kReads>,
+                                  .column_tile = column_tile,
                                   .finish = finish};
 
 }  // namespace
 
-const LinearEngine* bf16_engine() { return &kEngine; }
+const LinearEngine* bf16_engine() {
+  return machine_reads_into_l1() ? &kEngine<Reads::kIntoL1> : &kEngine<Reads::kByL2>;
+}
 
 }  // namespace moraine::cpu
 
