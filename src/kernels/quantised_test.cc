@@ -17,6 +17,7 @@ namespace moraine {
 namespace {
 
 using testing::for_each_isa;
+using testing::for_each_read;
 using testing::Rig;
 using testing::tolerance;
 
@@ -321,13 +322,16 @@ TEST(Quantised, PacksThatComeFromMemoryGiveTheSameBits) {
       std::memcpy(static_cast<uint8_t*>(many.data) + i * bytes, few.data,
                   static_cast<size_t>(bytes));
     for (const int64_t rows : {1, 3, 4, 5, 6, 7, 16, 33, 100, 129}) {
-      SCOPED_TRACE(fmt::format("{} rows={}", weight_format_name(format), rows));
-      const Tensor want = product(rig, x.rows(0, rows), few, {}, DType::kF32),
-                   got = product(rig, x.rows(0, rows), many, {}, DType::kF32);
-      int64_t differ = 0;
-      for (int64_t i = 0; i < got.count(); ++i)
-        differ += got.as<float>()[i] != want.as<float>()[i / (n * times) * n + i % n];
-      EXPECT_EQ(differ, 0);
+      const Tensor want = product(rig, x.rows(0, rows), few, {}, DType::kF32);
+      for_each_read([&](bool into_l1) {
+        SCOPED_TRACE(
+            fmt::format("{} into L1: {} rows={}", weight_format_name(format), into_l1, rows));
+        const Tensor got = product(rig, x.rows(0, rows), many, {}, DType::kF32);
+        int64_t differ = 0;
+        for (int64_t i = 0; i < got.count(); ++i)
+          differ += got.as<float>()[i] != want.as<float>()[i / (n * times) * n + i % n];
+        EXPECT_EQ(differ, 0);
+      });
     }
   }
 }

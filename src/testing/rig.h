@@ -62,13 +62,13 @@ void for_each_isa(const F& f) {
   set_isa_cap(before);
 }
 
-// The same with each way to read from memory.
+// The same with each way of reading weights from memory.
 template <class F>
-void for_each_isa_and_read(const F& f) {
+void for_each_read(const F& f) {
   const bool before = machine_reads_into_l1();
   for (const bool into_l1 : {false, true}) {
     set_reads_into_l1(into_l1);
-    for_each_isa([&](Isa cap) { f(cap, into_l1); });
+    f(into_l1);
   }
   set_reads_into_l1(before);
 }

@@ -2,6 +2,7 @@
 // many as those hold, and are then added to floats in memory.
 #include "kernels/cpu/linear_quantised.h"
 #include "kernels/cpu/linear_quantised_lanes.h"
+#include "kernels/isa.h"
 
 #if defined(__x86_64__)
 
@@ -20,9 +21,16 @@ constexpr int kFewFar = 6;  // the same, of panels from memory where the tile as
 constexpr int kMany = 14;   // at a time otherwise: with two weights and a mask or two all registers
 static_assert((kMany + 1) / 2 > kFew, "all parts of many rows are many");
 
+// What a tile asks for between its products.
+enum class AsksFor { kNothing, kFurtherIntoL2, kFurtherIntoL1, kNextBlock };
+
 // Panels at once, each a stream of its own: few rows wait for memory, which gives one stream 85 to 95 % of what it
-// gives four (Zen 4, a file's pages). More rows would have no registers for their sums.
-constexpr int panels_for(int rows) { return rows == 1 ? 4 : rows <= 4 ? 2 : 1; }
+// gives four (Zen 4, a file's pages), and two as much where lines come into L1 (Zen 5). More rows would have no
+// registers for their sums.
+template <AsksFor kAsks>
+constexpr int panels_for(int rows) {
+  return rows == 1 && kAsks != AsksFor::kFurtherIntoL1 ? 4 : rows <= 4 ? 2 : 1;
+}
 
 // A block of some panels.
 struct Weights {
@@ -55,40 +63,41 @@ HWY_INLINE void add_products(__m512i& sum, __m512i q, __m512i x) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(q), "v"(x));
 }
 
-// Asks for the lines of a step of a run.
+// AsksFor for lines [begin, end) of a step of a run.
 enum Into { kIntoL2 = 2, kIntoL1 = 3 };
+template <int kBits>
+constexpr int64_t kLines = kRunBytes<kBits> / kSteps<kBits> / 64;  // of a step
 template <int kBits, Into kInto>
-HWY_INLINE void ask_for_step(const uint8_t* run, int64_t step) {
-  constexpr int64_t kStep = kRunBytes<kBits> / kSteps<kBits>;
+HWY_INLINE void ask_for_lines(const uint8_t* run, int64_t step, int64_t begin, int64_t end) {
   HWY_UNROLL(6)
-  for (int64_t line = 0; line < kStep; line += 64)
-    __builtin_prefetch(run + step * kStep + line, 0, kInto);
+  for (int64_t line = begin; line < end; ++line)
+    __builtin_prefetch(run + (step * kLines<kBits> + line) * 64, 0, kInto);
 }
 
-// Asks for a step of P panels that are 4 KiB further on, where nobody else asks: few rows wait for memory less by it
-// than by the machine's own prefetch alone (one row Zen 4, one to six Emerald Rapids; elsewhere not measured).
-template <int kBits, int P>
+// Lines of P panels that are further on, where nobody else asks: few rows wait for memory less by it than by the
+// machine's own prefetch alone. 4 KiB into L2 (one row Zen 4, one to six Emerald Rapids), 2 KiB into L1 (Zen 5). Some
+// between the products of each part: in one go requests wait for one another, and then none is on its way while the
+// products go on.
+template <int kBits, int kPart, Into kInto, int P>
 HWY_INLINE void ask_further_on(const Weights& w, int64_t step) {
-  constexpr int64_t kFurther = 4096;
+  constexpr int64_t kFurther = kInto == kIntoL1 ? 2048 : 4096;
   HWY_UNROLL(4)
   for (int p = 0; p < P; ++p)
-    ask_for_step<kBits, kIntoL2>(w.integers + p * w.stride + kFurther, step);
+    ask_for_lines<kBits, kInto>(w.integers + p * w.stride + kFurther, step,
+                                kLines<kBits> * kPart / kParts<kBits>,
+                                kLines<kBits> * (kPart + 1) / kParts<kBits>);
 }
 
-// Asks for what is needed behind a block of many rows.
-template <int kBits>
-HWY_INLINE void ask_behind_block(const Weights& w, int64_t run, int64_t step) {
-  ask_for_step<kBits, kIntoL1>(w.next + run * kRunBytes<kBits>, step);
-  if (w.later != nullptr) ask_for_step<kBits, kIntoL2>(w.later + run * kRunBytes<kBits>, step);
-}
-
-// Either, of a tile of M rows and V vectors; `w` is at the run. kFar: panels come from memory.
-template <int kBits, bool kFar, int M, int V>
+// Before the products of part kPart of a step; `w` is at run number `run` of its block. Of many rows all at the first
+// part: at others that makes gcc 12 keep sums in memory.
+template <int kBits, int kPart, AsksFor kAsks, int P>
 HWY_INLINE void ask_ahead(const Weights& w, int64_t run, int64_t step) {
-  if constexpr (kFar) {
-    ask_further_on<kBits, V / 2>(w, step);
-  } else if constexpr (M > kFew) {
-    ask_behind_block<kBits>(w, run, step);
+  if constexpr (kAsks == AsksFor::kFurtherIntoL2) ask_further_on<kBits, kPart, kIntoL2, P>(w, step);
+  if constexpr (kAsks == AsksFor::kFurtherIntoL1) ask_further_on<kBits, kPart, kIntoL1, P>(w, step);
+  if constexpr (kAsks == AsksFor::kNextBlock && kPart == 0) {
+    const int64_t at = run * kRunBytes<kBits>;
+    ask_for_lines<kBits, kIntoL1>(w.next + at, step, 0, kLines<kBits>);
+    if (w.later != nullptr) ask_for_lines<kBits, kIntoL2>(w.later + at, step, 0, kLines<kBits>);
   }
 }
 
@@ -96,10 +105,17 @@ struct Nothing {
   HWY_INLINE void operator()(int) const {}
 };
 
+// Where a block is.
+struct Place {
+  int64_t run, step;
+};
+
 // sums[i][v] += products of one part of a step, and then_row(i).
-template <int kBits, int kPart, int M, int V, class ThenRow>
-HWY_INLINE void add_part(__m512i (&sums)[M][V], const Weights& w, const int8_t* r, int64_t step,
+template <int kBits, int kPart, AsksFor kAsks, int M, int V, class ThenRow>
+HWY_INLINE void add_part(__m512i (&sums)[M][V], const Weights& w, const int8_t* r, Place at,
                          const ThenRow& then_row) {
+  const int64_t step = at.step;
+  ask_ahead<kBits, kPart, kAsks, V / 2>(w, at.run, step);
   __m512i q[V];
   HWY_UNROLL(8)
   for (int v = 0; v < V; ++v)
@@ -114,44 +130,39 @@ HWY_INLINE void add_part(__m512i (&sums)[M][V], const Weights& w, const int8_t* 
 }
 
 // The same of a whole step, and then_row(i) behind the last part.
-template <int kBits, int M, int V, class ThenRow>
-HWY_INLINE void add_step(__m512i (&sums)[M][V], const Weights& w, const int8_t* r, int64_t step,
+template <int kBits, AsksFor kAsks, int M, int V, class ThenRow>
+HWY_INLINE void add_step(__m512i (&sums)[M][V], const Weights& w, const int8_t* r, Place at,
                          const ThenRow& then_row) {
   constexpr int kParted = kParts<kBits>;
-  if constexpr (kParted > 1) add_part<kBits, 0>(sums, w, r, step, Nothing());
-  if constexpr (kParted > 2) add_part<kBits, 1>(sums, w, r, step, Nothing());
-  if constexpr (kParted > 2) add_part<kBits, 2>(sums, w, r, step, Nothing());
-  add_part<kBits, kParted - 1>(sums, w, r, step, then_row);
+  if constexpr (kParted > 1) add_part<kBits, 0, kAsks>(sums, w, r, at, Nothing());
+  if constexpr (kParted > 2) add_part<kBits, 1, kAsks>(sums, w, r, at, Nothing());
+  if constexpr (kParted > 2) add_part<kBits, 2, kAsks>(sums, w, r, at, Nothing());
+  add_part<kBits, kParted - 1, kAsks>(sums, w, r, at, then_row);
 }
 
-// The same of a block, and then_row(i) once its products are all there.
-template <int kBits, bool kFar, int M, int V, class ThenRow>
+// The same of a block, and then_row(i) once its products are all there. The last step of many rows asks for nothing, as
+// that makes gcc 12 keep sums in memory; add_block does it before.
+template <int kBits, AsksFor kAsks, int M, int V, class ThenRow>
 HWY_INLINE void add_steps(__m512i (&sums)[M][V], Weights w, const int8_t* r,
                           const ThenRow& then_row) {
+  constexpr int64_t kLast = kSteps<kBits> - 1;
+  constexpr AsksFor kAsksLast = kAsks == AsksFor::kNextBlock ? AsksFor::kNothing : kAsks;
   for (int64_t run = 0; run < kRuns; ++run) {
     const bool last = run + 1 == kRuns;
-    for (int64_t step = 0; step < kSteps<kBits> - (last ? 1 : 0); ++step) {
-      ask_ahead<kBits, kFar, M, V>(w, run, step);
-      add_step<kBits>(sums, w, r, step, Nothing());
-    }
+    for (int64_t step = 0; step < kSteps<kBits> - (last ? 1 : 0); ++step)
+      add_step<kBits, kAsks>(sums, w, r, {run, step}, Nothing());
     if (last) break;
     w.integers += kRunBytes<kBits>, r += kQuantisedRun;
   }
-  add_step<kBits>(sums, w, r, kSteps<kBits> - 1, then_row);
-}
-
-// The last step asks for nothing: behind the loop, that makes gcc 12 keep sums in memory. Its lines are asked for here.
-template <int kBits, bool kFar, int M, int V>
-HWY_INLINE void ask_ahead_of_end(Weights w) {
-  w.integers += (kRuns - 1) * kRunBytes<kBits>;
-  ask_ahead<kBits, kFar, M, V>(w, kRuns - 1, kSteps<kBits> - 1);
+  add_step<kBits, kAsksLast>(sums, w, r, {kRuns - 1, kLast}, then_row);
 }
 
 // c[i] (+)= M rows times a block of P panels.
-template <int kBits, int M, int P, bool kFar = false>
+template <int kBits, AsksFor kAsks, int M, int P>
 HWY_INLINE void add_block(const Rows& at, const Weights& block) {
   constexpr int V = 2 * P;
-  ask_ahead_of_end<kBits, kFar, M, V>(block);
+  if constexpr (kAsks == AsksFor::kNextBlock)
+    ask_ahead<kBits, 0, kAsks, P>(block, kRuns - 1, kSteps<kBits> - 1);
   __m512i sums[M][V];
   HWY_UNROLL(16)
   for (int i = 0; i < M; ++i) {
@@ -180,37 +191,40 @@ HWY_INLINE void add_block(const Rows& at, const Weights& block) {
       _mm512_storeu_ps(to, add_scaled(y, sums[i][v], step, scales[v]));
     }
   };
-  add_steps<kBits, kFar>(sums, block, at.rows->r + at.block * kQuantisedBlock, finish_row);
+  add_steps<kBits, kAsks>(sums, block, at.rows->r + at.block * kQuantisedBlock, finish_row);
 }
 
 // --------------------------------------------------------------------------------------------- few rows
 
 // All rows of a tile x P panels from `panel` on.
-template <int kBits, int M, int P, bool kFar>
+template <int kBits, AsksFor kAsks, int M, int P>
 void few_rows_panels(const Tile& t, int64_t panel) {
   const uint8_t* w = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
   for (int64_t b = 0; b < t.steps; ++b, w += kBlockBytes<kBits>) {
-    add_block<kBits, M, P, kFar>({.rows = static_cast<const QuantisedRow*>(t.a),
-                                  .block = b,
-                                  .c = t.c + panel * kPanel,
-                                  .c_stride = t.c_stride,
-                                  .add = b > 0 || t.add},
-                                 {w, scales_of<kBits>(w), t.b_stride});
+    add_block<kBits, kAsks, M, P>({.rows = static_cast<const QuantisedRow*>(t.a),
+                                   .block = b,
+                                   .c = t.c + panel * kPanel,
+                                   .c_stride = t.c_stride,
+                                   .add = b > 0 || t.add},
+                                  {w, scales_of<kBits>(w), t.b_stride});
   }
 }
 
-template <int kBits, int M, bool kFar>
+template <int kBits, AsksFor kAsks, int M>
 void few_rows(const Tile& t) {
-  constexpr int P = panels_for(M);
+  constexpr int P = panels_for<kAsks>(M);
+  // Two streams of one row of q8 get 91 % of memory without being asked, 88 with (Zen 5).
+  constexpr bool kUnasked = kBits == 8 && M == 1 && kAsks == AsksFor::kFurtherIntoL1;
+  constexpr AsksFor kHere = kUnasked ? AsksFor::kNothing : kAsks;
   int64_t panel = 0;
-  for (; panel + P <= t.panels; panel += P) few_rows_panels<kBits, M, P, kFar>(t, panel);
-  for (; panel < t.panels; ++panel) few_rows_panels<kBits, M, 1, kFar>(t, panel);
+  for (; panel + P <= t.panels; panel += P) few_rows_panels<kBits, kHere, M, P>(t, panel);
+  for (; panel < t.panels; ++panel) few_rows_panels<kBits, kHere, M, 1>(t, panel);
 }
 
 // For 1 .. kFew or, of panels from memory, kFewFar rows.
-template <int kBits, bool kFar, int... M>
+template <int kBits, AsksFor kAsks, int... M>
 void few_rows_of(const Tile& t, std::integer_sequence<int, M...>) {
-  static constexpr void (*kTiles[])(const Tile&) = {few_rows<kBits, M + 1, kFar>...};
+  static constexpr void (*kTiles[])(const Tile&) = {few_rows<kBits, kAsks, M + 1>...};
   kTiles[t.rows - 1](t);
 }
 
@@ -219,7 +233,7 @@ void few_rows_of(const Tile& t, std::integer_sequence<int, M...>) {
 // M of a tile's rows, whose sums of this panel are at `sums`, [M][32].
 template <int kBits, int M>
 void many_rows(const QuantisedRow* rows, int64_t block, float* sums, const Weights& weights) {
-  add_block<kBits, M, 1>({rows, block, sums, kPanel, /*add=*/true}, weights);
+  add_block<kBits, AsksFor::kNextBlock, M, 1>({rows, block, sums, kPanel, /*add=*/true}, weights);
 }
 
 // For kFew + 1 .. kMany rows.
@@ -284,8 +298,11 @@ template <int kBits>
 void vnni_tile(const Tile& t) {
   const bool far = t.far && t.ahead.lines == 0;
   if (t.rows > (far ? kFewFar : kFew)) return ManyRows<kBits>(t).run();
-  far ? few_rows_of<kBits, true>(t, std::make_integer_sequence<int, kFewFar>())
-      : few_rows_of<kBits, false>(t, std::make_integer_sequence<int, kFew>());
+  if (!far)
+    return few_rows_of<kBits, AsksFor::kNothing>(t, std::make_integer_sequence<int, kFew>());
+  constexpr auto kRowsFar = std::make_integer_sequence<int, kFewFar>();
+  machine_reads_into_l1() ? few_rows_of<kBits, AsksFor::kFurtherIntoL1>(t, kRowsFar)
+                          : few_rows_of<kBits, AsksFor::kFurtherIntoL2>(t, kRowsFar);
 }
 
 }  // namespace
