@@ -33,9 +33,18 @@ bool machine_has_slow_bf16_dot() {
   return __builtin_cpu_is("intel") != 0 && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
          (d & kAvx512Fp16) != 0;
 }
+
+bool machine_is_zen5_or_later() {
+  constexpr uint32_t kZen5 = 0x1a;
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  __builtin_cpu_init();
+  if (__builtin_cpu_is("amd") == 0 || __get_cpuid(1, &a, &b, &c, &d) == 0) return false;
+  return (a >> 8 & 15) + (a >> 20 & 255) >= kZen5;  // base and extended family
+}
 #else
 bool machine_has_avx512_bf16() { return false; }
 bool machine_has_slow_bf16_dot() { return false; }
+bool machine_is_zen5_or_later() { return false; }
 #endif
 
 Isa detect_once() {
@@ -81,21 +90,8 @@ Isa from_environment() {
   throw_error(Code::kInvalidArgument, "MORAINE_ISA={}: this machine has {}", name, names);
 }
 
-// Zen 5 and what came later, of which nothing else is known.
-bool machine_is_zen5() {
-#if defined(__x86_64__)
-  constexpr uint32_t kZen5 = 0x1a;
-  uint32_t a = 0, b = 0, c = 0, d = 0;
-  __builtin_cpu_init();
-  if (__builtin_cpu_is("amd") == 0 || __get_cpuid(1, &a, &b, &c, &d) == 0) return false;
-  return (a >> 8 & 15) + (a >> 20 & 255) >= kZen5;  // base and extended family
-#else
-  return false;
-#endif
-}
-
 std::atomic<bool>& into_l1() {
-  static std::atomic<bool> value{machine_is_zen5()};
+  static std::atomic<bool> value{machine_is_zen5_or_later()};
   return value;
 }
 

@@ -28,11 +28,11 @@ std::vector<Isa> supported_isas();  // on this machine, ascending
 bool machine_has_vnni();            // vpdpbusd in 512 bits
 void set_isa_cap(Isa cap);          // tests and benches only; not while a kernel runs
 
-// Whether lines from memory are best asked for into L1 at once. A Zen 5 (AMD's family 1Ah) gets all that memory gives
-// in this way; on a Zen 4 few can be on their way into L1, so they are asked for into L2 first. Others were not
-// measured, and do as that does. No result depends on it.
+// Whether tiles of few rows best ask for lines from memory into L1 at once. A Zen 5 gets all that memory gives in this
+// way, and what comes after it (AMD's family 1Ah and later) is taken to; on a Zen 4 few lines can be on their way into
+// L1, so they are asked for into L2 first, as they are elsewhere. No result depends on it.
 bool machine_reads_into_l1();
-void set_reads_into_l1(bool into_l1);  // as set_isa_cap
+void set_reads_into_l1(bool value);  // as set_isa_cap
 
 // Which of the supported ones is the fastest.
 Isa fastest_isa(Isa last, bool slow_bf16_dot);

@@ -1,8 +1,8 @@
 // AskAhead: memory that is needed next, asked for into L2 while something else is computed.
 //
 // In several places at once: memory gives one stream of lines 13 GB/s where it gives eight 20 (2 threads of a
-// Sapphire Rapids, products of 32 rows and fewer). A Zen 4 and a Zen 5 get more from one stream, without a break, from
-// Tile::b on into `data` (linear_bf16.cc).
+// Sapphire Rapids, products of 32 rows and fewer). Tiles of bf16 on a Zen 4 and a Zen 5 get more from one stream,
+// without a break, from Tile::b on into `data` (linear_bf16.cc).
 #pragma once
 
 #include <algorithm>

@@ -36,12 +36,12 @@ constexpr int64_t kStepsIntoL2 = 128, kStepsIntoL1 = 64, kStepsFromL2 = 16;
 
 // Column vectors held at once: 8 chains at least hide the latency of 4 cycles at 2 per cycle. Few rows wait for memory.
 // Streams of two panels and more, without being asked, get up to a third more of it on a Zen 4 than one that asks, and
-// 0.87 to 0.97 of it on a Zen 5.
+// 0.87 to 0.98 of it on a Zen 5.
 template <Reads kReads>
-constexpr int kUnasked = kReads == Reads::kByL2 ? 5 : 2;
+constexpr int kUnaskedRows = kReads == Reads::kByL2 ? 5 : 2;
 template <Reads kReads>
 constexpr int vectors_for(int rows) {
-  return rows <= 2 ? 8 : rows <= kUnasked<kReads> ? 4 : 2;
+  return rows <= 2 ? 8 : rows <= std::max(3, kUnaskedRows<kReads>) ? 4 : 2;
 }
 
 template <bool kColumns>
@@ -80,14 +80,15 @@ HWY_INLINE void put_rounded(BF16* c, int64_t stride, const __m512 (&sums)[M][V])
 
 // What a tile asks for at a step. Tiles that share a panel each ask for a part of the next one: else all would come in
 // the first one's turn, which waits for memory then, and memory for the others.
-enum class Asks { kNothing, kNext, kNextByL2, kPart };
+enum class Asks { kNothing, kNext, kPart };
 
 // Step `step` of the panel at b, or of what comes behind it.
 HWY_INLINE const uint8_t* step_of(const Tile& t, const uint8_t* b, int64_t step) {
   return step < t.steps ? b + step * kStepBytes : t.ahead.data + (step - t.steps) * kStepBytes;
 }
-template <bool kByL2>
+template <Reads kReads>
 HWY_INLINE void ask_for_next(const Tile& t, const uint8_t* b, int64_t step) {
+  constexpr bool kByL2 = kReads == Reads::kByL2;
   const uint8_t* near = step_of(t, b, step + (kByL2 ? kStepsFromL2 : kStepsIntoL1));
   __builtin_prefetch(near);
   __builtin_prefetch(near + Ahead::kLine);
@@ -122,7 +123,7 @@ HWY_INLINE void add_step(const uint32_t* a, const uint8_t* b, int64_t stride, in
 }
 
 // V column vectors (V / 2 panels) from panel `panel` on, for M rows.
-template <int M, int V, bool kColumns, Asks kAsks = Asks::kNothing>
+template <int M, int V, bool kColumns, Asks kAsks = Asks::kNothing, Reads kReads = Reads::kByL2>
 HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
   const uint32_t* a = static_cast<const uint32_t*>(t.a);
   const uint8_t* b = static_cast<const uint8_t*>(t.b) + panel * t.b_stride;
@@ -148,8 +149,7 @@ HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
     if (t.next != nullptr) t.next->turn();
     const int64_t step1 = std::min(step0 + run, t.steps);
     for (int64_t step = step0; step < step1; ++step) {
-      if constexpr (kAsks == Asks::kNext) ask_for_next<false>(t, b, step);
-      if constexpr (kAsks == Asks::kNextByL2) ask_for_next<true>(t, b, step);
+      if constexpr (kAsks == Asks::kNext) ask_for_next<kReads>(t, b, step);
       if constexpr (kAsks == Asks::kPart) ask_for_part(t, step);
       add_step<M, V, kColumns>(a, b, t.b_stride, step, sums);
     }
@@ -164,12 +164,11 @@ HWY_INLINE void tile_part(const Tile& t, int64_t panel) {
 template <int M, bool kColumns, Reads kReads>
 void tile_rows(const Tile& t) {
   constexpr int V = vectors_for<kReads>(M);
-  constexpr Asks kNext = kReads == Reads::kByL2 ? Asks::kNextByL2 : Asks::kNext;
   int64_t panel = 0;
-  if constexpr (!kColumns && M > kUnasked<kReads>) {
+  if constexpr (!kColumns && M > kUnaskedRows<kReads>) {
     if (t.ahead.lines > 0)
       t.ahead.part ? tile_part<M, 2, false, Asks::kPart>(t, panel++)
-                   : tile_part<M, 2, false, kNext>(t, panel++);
+                   : tile_part<M, 2, false, Asks::kNext, kReads>(t, panel++);
   }
   for (; panel + V / 2 <= t.panels; panel += V / 2) tile_part<M, V, kColumns>(t, panel);
   if constexpr (V > 2) {
@@ -187,7 +186,7 @@ template <Reads kReads>
 void row_tile(const Tile& t) {
   tile_of<false, kReads>(t, std::make_integer_sequence<int, kTileRows>());
 }
-void column_tile(const Tile& t) {
+void column_tile(const Tile& t) {  // asks for nothing: either way
   tile_of<true, Reads::kByL2>(t, std::make_integer_sequence<int, kTileRows>());
 }
 
@@ -306,7 +305,7 @@ constexpr LinearEngine kEngine = {.tile_rows = kTileRows,
                                   .column_step = 2,
                                   .column_round = 1,
                                   .step_cost = 16,
-                                  .ahead_rows = kUnasked<kReads> + 1,
+                                  .ahead_rows = kUnaskedRows<kReads> + 1,
                                   .ahead_streams = 1,
                                   .turn_steps = NextRows::kSteps,
                                   .rounds = true,

@@ -66,10 +66,11 @@ HWY_INLINE int64_t bytes_ahead(const Tile& t, int64_t step, int64_t steps) {
 }
 
 // Before that a line of a panel from memory is asked for into L2. With it 4 to 8 rows are 1.2 to 1.4 times as fast on a
-// Zen 4, 12 to 16 1.1 times; on a Zen 5 1 to 3 rows 0.85 times, 4 to 7 0.92 to 1.0, 9 to 28 1.1 to 1.4 times.
+// Zen 4, one and two 1.0 to 1.05, 12 and more 1.1 times. On a Zen 5 tiles of 1 to 3 rows are 0.84 to 0.9 times as fast,
+// of 4 to 7 0.91 to 1.0, of 8 1.0 to 1.06, of more 1.05 to 1.4 times.
 constexpr int64_t kStepsFar = kLanes < 16 ? 0 : 128;
-inline bool asks_far(const Tile& t, int rows) {
-  return kStepsFar > 0 && t.far && (rows >= 8 || (rows >= 4 && !machine_reads_into_l1()));
+inline bool gains_by_l2(const Tile& t, int rows) {
+  return kStepsFar > 0 && t.far && (rows >= 8 || !machine_reads_into_l1());
 }
 template <int V>
 HWY_INLINE void ask_far(const uint8_t* const* b, int64_t step, int64_t ahead) {
@@ -179,7 +180,7 @@ HWY_INLINE void tile_part(const Tile& t, int64_t first) {
   // Column panels are short, and lie nearly side by side: one distance does for all their steps.
   const bool whole = (kColumns || steps_ahead(M) == 0) && t.next == nullptr;
   const int64_t run = whole ? t.steps : NextRows::kSteps;
-  const bool from_memory = asks_far(t, M);
+  const bool by_l2 = gains_by_l2(t, M);
   for (int64_t step0 = 0; step0 < t.steps; step0 += run) {
     if (t.next != nullptr) t.next->turn();
     const int64_t ahead = bytes_ahead<V>(t, step0, steps_ahead(M)),
@@ -187,7 +188,7 @@ HWY_INLINE void tile_part(const Tile& t, int64_t first) {
     const int64_t step1 = std::min(step0 + run, t.steps);
     for (int64_t step = step0; step < step1; ++step) {
       ask_for_step<M, V>(b, step, ahead);
-      if (from_memory) ask_far<V>(b, step, far);
+      if (by_l2) ask_far<V>(b, step, far);
       if constexpr (std::is_same_v<B, BF16>) {
         step_bf16<M, V>(a, b, step, sums);
       } else {

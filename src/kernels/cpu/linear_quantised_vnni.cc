@@ -63,7 +63,7 @@ HWY_INLINE void add_products(__m512i& sum, __m512i q, __m512i x) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(q), "v"(x));
 }
 
-// AsksFor for lines [begin, end) of a step of a run.
+// Asks for lines [begin, end) of a step of a run.
 enum Into { kIntoL2 = 2, kIntoL1 = 3 };
 template <int kBits>
 constexpr int64_t kLines = kRunBytes<kBits> / kSteps<kBits> / 64;  // of a step
@@ -75,9 +75,9 @@ HWY_INLINE void ask_for_lines(const uint8_t* run, int64_t step, int64_t begin, i
 }
 
 // Lines of P panels that are further on, where nobody else asks: few rows wait for memory less by it than by the
-// machine's own prefetch alone. 4 KiB into L2 (one row Zen 4, one to six Emerald Rapids), 2 KiB into L1 (Zen 5). Some
-// between the products of each part: in one go requests wait for one another, and then none is on its way while the
-// products go on.
+// machine's own prefetch alone. 4 KiB into L2 (one row Zen 4, one to six Emerald Rapids, all lines of a step at once),
+// 2 KiB into L1 (Zen 5). Some between the products of each part: in one go requests waited for one another on a Zen 5,
+// and then none was on its way while the products went on.
 template <int kBits, int kPart, Into kInto, int P>
 HWY_INLINE void ask_further_on(const Weights& w, int64_t step) {
   constexpr int64_t kFurther = kInto == kIntoL1 ? 2048 : 4096;
@@ -88,8 +88,8 @@ HWY_INLINE void ask_further_on(const Weights& w, int64_t step) {
                                 kLines<kBits> * (kPart + 1) / kParts<kBits>);
 }
 
-// Before the products of part kPart of a step; `w` is at run number `run` of its block. Of many rows all at the first
-// part: at others that makes gcc 12 keep sums in memory.
+// Before the products of part kPart of a step of run number `run`, at which `w.integers` is. Of many rows all at the
+// first part: at others that makes gcc 12 keep sums in memory.
 template <int kBits, int kPart, AsksFor kAsks, int P>
 HWY_INLINE void ask_ahead(const Weights& w, int64_t run, int64_t step) {
   if constexpr (kAsks == AsksFor::kFurtherIntoL2) ask_further_on<kBits, kPart, kIntoL2, P>(w, step);
@@ -105,7 +105,7 @@ struct Nothing {
   HWY_INLINE void operator()(int) const {}
 };
 
-// Where a block is.
+// A step of a block.
 struct Place {
   int64_t run, step;
 };
@@ -178,8 +178,8 @@ HWY_INLINE void add_block(const Rows& at, const Weights& block) {
   float* c = at.c;
   // With addresses that it knows, gcc 12 keeps all of them, and what they point to, in memory.
   if constexpr (M > kFew) asm volatile("" : "+r"(c), "+r"(rows));
-  // Row by row, while products of the rows behind it go on: 7 to 32 rows take 1.02 to 1.05 times as long if all sums
-  // become floats at the end (Zen 5).
+  // Row by row, while products of the rows behind it go on: 11 rows and more of q8 and q4 take 1.02 to 1.05 times as
+  // long if all sums become floats at the end (Zen 5).
   __m512 scales[V];
   const auto finish_row = [&](int i) HWY_ATTR __attribute__((always_inline)) {
     const __m512 step = _mm512_set1_ps(rows[i].step[at.block]);
@@ -214,8 +214,8 @@ template <int kBits, AsksFor kAsks, int M>
 void few_rows(const Tile& t) {
   constexpr int P = panels_for<kAsks>(M);
   // Two streams of one row of q8 get 91 % of memory without being asked, 88 with (Zen 5).
-  constexpr bool kUnasked = kBits == 8 && M == 1 && kAsks == AsksFor::kFurtherIntoL1;
-  constexpr AsksFor kHere = kUnasked ? AsksFor::kNothing : kAsks;
+  constexpr bool kAlone = kBits == 8 && M == 1 && kAsks == AsksFor::kFurtherIntoL1;
+  constexpr AsksFor kHere = kAlone ? AsksFor::kNothing : kAsks;
   int64_t panel = 0;
   for (; panel + P <= t.panels; panel += P) few_rows_panels<kBits, kHere, M, P>(t, panel);
   for (; panel < t.panels; ++panel) few_rows_panels<kBits, kHere, M, 1>(t, panel);
