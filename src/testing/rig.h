@@ -62,7 +62,7 @@ void for_each_isa(const F& f) {
   set_isa_cap(before);
 }
 
-// The same with each way of reading weights from memory.
+// Runs f once for each way of reading weights from memory (machine_reads_into_l1); restores the machine's after.
 template <class F>
 void for_each_read(const F& f) {
   const bool before = machine_reads_into_l1();

@@ -214,8 +214,8 @@ template <int kBits, AsksFor kAsks, int M>
 void few_rows(const Tile& t) {
   constexpr int P = panels_for<kAsks>(M);
   // Two streams of one row of q8 get 91 % of memory without being asked, 88 with (Zen 5).
-  constexpr bool kAlone = kBits == 8 && M == 1 && kAsks == AsksFor::kFurtherIntoL1;
-  constexpr AsksFor kHere = kAlone ? AsksFor::kNothing : kAsks;
+  constexpr bool kUnasked = kBits == 8 && M == 1 && kAsks == AsksFor::kFurtherIntoL1;
+  constexpr AsksFor kHere = kUnasked ? AsksFor::kNothing : kAsks;
   int64_t panel = 0;
   for (; panel + P <= t.panels; panel += P) few_rows_panels<kBits, kHere, M, P>(t, panel);
   for (; panel < t.panels; ++panel) few_rows_panels<kBits, kHere, M, 1>(t, panel);
