@@ -16,7 +16,7 @@
 #include "infer/page_pool.h"
 #include "model/loaded_model.h"
 #include "model/model_directory.h"
-#include "model/write_model.h"
+#include "model/model_place.h"
 #include "model/write_packed.h"
 #include "tensor/arena.h"
 
@@ -34,7 +34,9 @@ struct QuantizeFlags {
   int64_t threads = 0;
   TextWanted text = {};
 
+  bool measures() const { return quantises() && !no_report; }
   std::string unchecked() const { return out + ".unchecked"; }
+  std::string made() const { return measures() ? unchecked() : out; }
   bool has(const std::string& t) const {
     return type == t || attention == t || down == t || head == t;
   }
@@ -86,13 +88,11 @@ void check_places(const QuantizeFlags& f) {
   if (fs.kind(f.out) != FileKind::kNothing)
     throw_error(Code::kInvalidArgument,
                 "quantize --out {}: it exists already; remove it or choose another name", f.out);
-  const bool measured = f.quantises() && !f.no_report;
-  if (measured && fs.kind(f.unchecked()) != FileKind::kNothing)
+  if (f.measures() && fs.kind(f.unchecked()) != FileKind::kNothing)
     throw_error(Code::kInvalidArgument,
                 "quantize --out {}: {} is left of a quantize that lost too much or was stopped; "
                 "move it to {} if it will do, else remove it",
                 f.out, f.unchecked(), f.out);
-  check_partial(fs, measured ? f.unchecked() : f.out);
   if (f.has_max_kl && !(f.max_kl >= 0))
     throw_error(Code::kInvalidArgument, "quantize --max-kl {}: wanted 0 or more", f.max_kl);
   check_folder_place(fs, "quantize --out", parent_path(f.out));
@@ -102,7 +102,7 @@ void check_places(const QuantizeFlags& f) {
 void check_is_heeded(const QuantizeFlags& f, const Flags& flags) {
   if (flags.given("field") && !flags.given("input"))
     throw_error(Code::kInvalidArgument, "quantize --field: there is no --input to read it in");
-  if (f.quantises() && !f.no_report) return;
+  if (f.measures()) return;
   for (const char* name : {"input", "reference", "max-kl", "field", "calibration-tokens",
                            "report-tokens", "context"}) {
     if (!flags.given(name)) continue;
@@ -226,7 +226,7 @@ std::unique_ptr<WeightCalibration> calibrate(const QuantizeFlags& f, const Weigh
 }
 
 // `calibration`: null: each weight is rounded alone.
-void write(const QuantizeFlags& f, const Weights& weights, const std::string& out,
+void write(const QuantizeFlags& f, const Weights& weights, ModelPlace& place,
            WeightCalibration* calibration) {
   Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());
   Arena arena(Arena::Mode::kReal);
@@ -239,7 +239,7 @@ void write(const QuantizeFlags& f, const Weights& weights, const std::string& ou
       return calibration->factor(source, group);
     };
   }
-  write_packed_model(ctx, posix_file_system(), out, model);
+  write_packed_model(ctx, place, model);
 }
 
 void print_coverage(const WeightCalibration& calibration) {
@@ -249,11 +249,27 @@ void print_coverage(const WeightCalibration& calibration) {
       calibration.tokens(), c.enough, c.all, kEnoughRows, c.fewest);
 }
 
-// With what takes no time first: a mistake is not found out minutes later.
-void quantise(QuantizeFlags& f, const Weights& weights) {
+// What was made, and puts it in its place.
+void measure(const QuantizeFlags& f, LoadedModel& reference, const TokenWindows& text) {
+  const std::string made = f.made();
+  report_quantised({.out = f.out,
+                    .type = f.type,
+                    .made = made,
+                    .most_kl = f.most_kl(),
+                    .context = f.text.context,
+                    .threads = f.threads,
+                    .json = f.json},
+                   reference, text);
   FileSystem& fs = posix_file_system();
-  const ModelDirectory computes = ModelDirectory::open(
-      fs, f.reference.empty() ? f.from : f.reference, ModelDirectory::Verify::kAsRead);
+  fs.rename(made, f.out);
+  fs.sync_directory(parent_path(f.out));
+}
+
+// With what takes no time first: a mistake is not found out minutes later.
+void quantise(QuantizeFlags& f, const Weights& weights, ModelPlace& place) {
+  const ModelDirectory computes =
+      ModelDirectory::open(posix_file_system(), f.reference.empty() ? f.from : f.reference,
+                           ModelDirectory::Verify::kAsRead);
   check_same_model(weights.directory().config(), computes.config(), f.reference);
   check_reference_is_whole(computes, f.reference);
   f.text.context = std::min(f.text.context, computes.config().max_positions);
@@ -269,23 +285,13 @@ void quantise(QuantizeFlags& f, const Weights& weights) {
   if (!f.reference.empty()) Weights(computes).verify();
   const std::unique_ptr<LoadedModel> reference = LoadedModel::open(computes, reference_options(f));
   if (f.text.inputs.empty()) text = sample_quantize_text(f.text, computes, *reference);
-  const std::string unchecked = f.unchecked();
   {
     std::unique_ptr<WeightCalibration> calibration;
     if (!text.calibration.empty()) calibration = calibrate(f, weights, *reference, text);
     if (calibration != nullptr) print_coverage(*calibration);
-    write(f, weights, unchecked, calibration.get());
+    write(f, weights, place, calibration.get());
   }
-  report_quantised({.out = f.out,
-                    .type = f.type,
-                    .made = unchecked,
-                    .most_kl = f.most_kl(),
-                    .context = f.text.context,
-                    .threads = f.threads,
-                    .json = f.json},
-                   *reference, text);
-  fs.rename(unchecked, f.out);
-  fs.sync_directory(parent_path(f.out));
+  measure(f, *reference, text);
 }
 
 }  // namespace
@@ -305,16 +311,19 @@ void cmd_quantize(const CommandLine& line) {
       ModelDirectory::open(posix_file_system(), f.from, ModelDirectory::Verify::kAsRead);
   const Weights weights(directory);
   check_packed_room(posix_file_system(), f.out, packed_of(f, weights));
-  if (f.quantises() && !f.no_report) {
-    quantise(f, weights);
-  } else {
-    weights.verify();
-    write(f, weights, f.out, nullptr);
+  {
+    ModelPlace place(posix_file_system(), f.made());
+    if (f.measures()) {
+      quantise(f, weights, place);
+    } else {
+      weights.verify();
+      write(f, weights, place, nullptr);
+    }
   }
   const int64_t parameters = build_parameters(directory.config()).total_count,
                 bytes = folder_bytes(posix_file_system(), f.out);
   if (f.json) {
-    if (f.quantises() && !f.no_report) return;  // the report's line has said it
+    if (f.measures()) return;  // the report's line has said it
     fmt::print("{}\n", json_text({{"model", f.out},
                                   {"type", f.type},
                                   {"from", directory.path()},

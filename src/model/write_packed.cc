@@ -9,7 +9,6 @@
 #include "kernels/elementwise.h"
 #include "kernels/error_feedback.h"
 #include "kernels/quantised.h"
-#include "model/write_model.h"
 
 namespace moraine {
 namespace {
@@ -171,14 +170,20 @@ void check_packed_room(FileSystem& fs, const std::string& directory, const Packe
   check_room(fs, directory, content_of(model, [](const PackSource&) { return TensorBytes(); }));
 }
 
-void write_packed_model(Context& ctx, FileSystem& fs, const std::string& directory,
-                        const PackedToWrite& model) {
+void write_packed_model(Context& ctx, ModelPlace& place, const PackedToWrite& model) {
   DirectoryContent content = content_of(model, [&](const PackSource& source) -> TensorBytes {
     const auto stream = std::make_shared<PackStream>(ctx, model, source);
     return [stream](int64_t offset, int64_t count, void* out) { stream->read(offset, count, out); };
   });
   count_progress(content, model.progress);
-  write_directory(fs, directory, content);
+  place.write(content);
+}
+
+void write_packed_model(Context& ctx, FileSystem& fs, const std::string& directory,
+                        const PackedToWrite& model) {
+  check_packed_room(fs, directory, model);
+  ModelPlace place(fs, directory);
+  write_packed_model(ctx, place, model);
 }
 
 }  // namespace moraine

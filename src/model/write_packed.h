@@ -1,7 +1,8 @@
 // WritePacked: a packed model (model/packed_model.h) of any source of weights, pack by pack.
 //
-// Made whole or not at all, as WriteModel does it, with the same errors; and kCorrupt for a weight that would be
-// quantised and is not finite.
+// Made whole or not at all.
+//
+// Errors: those of ModelPlace; kCorrupt for a weight that would be quantised and is not finite.
 // Memory: one piece of a pack, as f32 rows and packed: 48 MiB, or 32 rows if these are more; 32 MiB more where errors
 //         are fed back.
 // Cost:   reads every weight once; packing is memory-bound, so the disk is what takes the time. Where errors are fed
@@ -16,6 +17,7 @@
 #include "base/file_system.h"
 #include "checkpoint/checkpoint.h"
 #include "kernels/context.h"
+#include "model/model_place.h"
 #include "model/packed_model.h"
 #include "model/parameters.h"
 
@@ -38,6 +40,9 @@ struct PackedToWrite {
 std::vector<PackSource> few_bit_sources(const PackedToWrite& model);
 // kIo if the disk has no room for it.
 void check_packed_room(FileSystem& fs, const std::string& directory, const PackedToWrite& model);
+// To a place whose room was checked.
+void write_packed_model(Context& ctx, ModelPlace& place, const PackedToWrite& model);
+// The same, to a place of its own.
 void write_packed_model(Context& ctx, FileSystem& fs, const std::string& directory,
                         const PackedToWrite& model);
 
