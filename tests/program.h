@@ -62,6 +62,11 @@ class Program {
 
   pid_t pid() const { return pid_; }
   void send(int signal) const { ::kill(pid_, signal); }
+  bool runs() const {
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == 0;
+  }
   Ended wait() {
     int status = 0;
     ::waitpid(pid_, &status, 0);

@@ -6,6 +6,7 @@
 #include "checkpoint/history.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/interrupts.h"
 #include "cli/progress.h"
 #include "model/model_directory.h"
 #include "model/parameters.h"
@@ -195,6 +196,7 @@ void cmd_import(const CommandLine& line) {
     throw_error(Code::kInvalidArgument, "wanted either --from FOLDER or --random CONFIG");
   if (f.random.empty() && (f.seed_given || !f.tokenizer.empty() || !f.assignments.empty()))
     throw_error(Code::kInvalidArgument, "--seed, --set and --tokenizer belong to --random");
+  const Interrupts interrupts("import --out " + f.out);
   f.random.empty() ? import_public(f) : import_random(f);
 }
 

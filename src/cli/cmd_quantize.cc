@@ -7,6 +7,7 @@
 #include "base/resident.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/interrupts.h"
 #include "cli/progress.h"
 #include "cli/quantize_report.h"
 #include "cli/quantize_text.h"
@@ -252,14 +253,22 @@ void print_coverage(const WeightCalibration& calibration) {
 // What was made, and puts it in its place.
 void measure(const QuantizeFlags& f, LoadedModel& reference, const TokenWindows& text) {
   const std::string made = f.made();
-  report_quantised({.out = f.out,
-                    .type = f.type,
-                    .made = made,
-                    .most_kl = f.most_kl(),
-                    .context = f.text.context,
-                    .threads = f.threads,
-                    .json = f.json},
-                   reference, text);
+  try {
+    report_quantised({.out = f.out,
+                      .type = f.type,
+                      .made = made,
+                      .most_kl = f.most_kl(),
+                      .context = f.text.context,
+                      .threads = f.threads,
+                      .json = f.json},
+                     reference, text);
+  } catch (const Error& e) {
+    if (e.code() != Code::kInterrupted) throw;
+    throw_error(Code::kInterrupted,
+                "quantize --out {}: interrupted while it was measured; the model is whole, in {}: "
+                "move it to {} if it will do, else remove it",
+                f.out, made, f.out);
+  }
   FileSystem& fs = posix_file_system();
   fs.rename(made, f.out);
   fs.sync_directory(parent_path(f.out));
@@ -311,6 +320,7 @@ void cmd_quantize(const CommandLine& line) {
       ModelDirectory::open(posix_file_system(), f.from, ModelDirectory::Verify::kAsRead);
   const Weights weights(directory);
   check_packed_room(posix_file_system(), f.out, packed_of(f, weights));
+  const Interrupts interrupts("quantize --out " + f.out);
   {
     ModelPlace place(posix_file_system(), f.made());
     if (f.measures()) {

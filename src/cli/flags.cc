@@ -36,7 +36,7 @@ constexpr ExitCode kExitCodes[] = {
     {15, "peer lost"},
     {16, "timeout"},
     {17, "device"},
-    {18, "interrupted, state saved: run again to go on"},
+    {18, "interrupted: run again to go on"},
     {20, "rank diverged"},
 };
 

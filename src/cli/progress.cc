@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "cli/interrupts.h"
 #include "train/metrics.h"
 
 namespace moraine {
@@ -38,6 +39,7 @@ void ProgressLine::print(const std::string& line) {
 double ProgressLine::seconds() const { return now_seconds() - started_; }
 
 void ProgressLine::update(int64_t done, int64_t total, const char* unit) {
+  throw_if_interrupted();
   if (!shown_) return;
   const double now = now_seconds();
   if (now - printed_ < (terminal_ ? 0.2 : 5.0) && done != total) return;

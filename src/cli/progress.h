@@ -14,6 +14,7 @@ class ProgressLine {
   ~ProgressLine();                           // as finish(), unless an Error passes
   // `done` of `total` (0: unknown) in `unit`, "B" or "tokens". All of it is told by finish(): what is
   // behind the count may go on, as the last documents of a file that was read.
+  // Errors: kInterrupted, where a command listens (cli/interrupts.h).
   void update(int64_t done, int64_t total, const char* unit);
   void finish();  // ends the line
   double seconds() const;

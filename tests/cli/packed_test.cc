@@ -258,6 +258,35 @@ TEST_F(PackedCli, ATextIsDividedBetweenCalibrationAndReport) {
 }
 
 // They have as many parameters, or the same matrices.
+// A directory is held from the beginning, and is given up by who is told to end.
+TEST_F(PackedCli, WhatIsToldToEndLeavesNothing) {
+  const auto told = [&](const TestFolder& output, const std::string& partial, int signal,
+                        const std::vector<std::string>& args) {
+    Program program(output.path(), args);
+    while (!posix_file_system().exists(file(partial + "/lock")) && program.runs()) ::usleep(1000);
+    if (args[0] == "quantize") refused(args, "works in it already");
+    program.send(signal);
+    const Ended ended = program.wait();
+    EXPECT_EQ(ended.exit_code, 18) << ended.err;
+    EXPECT_FALSE(posix_file_system().exists(file("m")));
+    EXPECT_FALSE(posix_file_system().exists(file(partial)));
+    return ended.err;
+  };
+  const TestFolder output;
+  const std::string model = source_path("tests/golden/native-tiny"),
+                    shape = source_path("configs/demo.toml");
+  EXPECT_NE(told(output, "m.unchecked.partial", SIGINT,
+                 {"quantize", "--model", model, "--type", "q4", "--report-tokens", "20000000",
+                  "--out", file("m")})
+                .find("interrupted by SIGINT; what it had written is removed"),
+            std::string::npos);
+  EXPECT_NE(told(output, "m.partial", SIGTERM,
+                 {"import", "--random", shape, "--set", "model.layers=60", "model.vocab_size=512",
+                  "data.tokenizer=", "--out", file("m")})
+                .find("interrupted by SIGTERM"),
+            std::string::npos);
+}
+
 TEST_F(PackedCli, AReferenceOfAnotherShapeIsRefused) {
   const auto make = [&](const std::string& name, const std::string& more) {
     posix_file_system().write_atomic(
