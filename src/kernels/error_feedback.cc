@@ -19,6 +19,7 @@ constexpr int64_t kRowsAtOnce = cpu::kRoundedRows;  // of a task
 // Mean square of an input that was never seen, over that of all.
 constexpr double kUnseen = 0x1p-20;
 constexpr double kLeastShrinkage = 0x1p-14;  // far above what f32 loses of a pivot
+constexpr double kMoreShrinkage = 4;         // times as much, where that was not enough
 
 // A block of inputs of a factor.
 struct Slab {
@@ -121,12 +122,14 @@ void fill_slab(Context& ctx, const Correlations& c, float kept, const Slab& slab
 }
 
 // The block on the diagonal: what is below it of L L^T becomes L. No pivot is below rho, the least eigenvalue, but for
-// what was rounded, of which rho keeps well clear.
-void factor_diagonal(const Slab& slab, float rho) {
+// what was rounded, of which rho keeps well clear; false if not: sums over thousands of rows that are alike have lost
+// more, and what such a pivot divides would grow from input to input.
+bool factor_diagonal(const Slab& slab, float rho) {
   const int64_t width = slab.width;
   std::vector<float> column(static_cast<size_t>(width));
   for (int64_t i = 0; i < width; ++i) {
     float* pivot_row = slab.data + i * width;
+    if (!(pivot_row[i] > rho / 2)) return false;
     const float pivot = std::sqrt(std::max(pivot_row[i], rho));
     pivot_row[i] = pivot;
     for (int64_t j = i + 1; j < width; ++j) {
@@ -136,6 +139,7 @@ void factor_diagonal(const Slab& slab, float rho) {
       for (int64_t c = i + 1; c <= j; ++c) row[c] -= row[i] * column[static_cast<size_t>(c)];
     }
   }
+  return true;
 }
 
 // Rows below that block: a becomes a L^-T.
@@ -156,6 +160,29 @@ void solve_below(Context& ctx, const Slab& slab, int64_t k) {
       }
     }
   });
+}
+
+// L of the correlations, shrunk by rho; false if that is too little.
+bool factor_shrunk(Context& ctx, const FeedbackFactor& a, const Correlations& correlations,
+                   double rho) {
+  const int64_t k = correlations.k, blocks = ceil_div(k, kSlabInputs);
+  for (int64_t b = 0; b < blocks; ++b)
+    fill_slab(ctx, correlations, static_cast<float>(1 - rho), slab_of(a.factor, k, b));
+  for (int64_t b = 0; b < blocks; ++b) {
+    const Slab slab = slab_of(a.factor, k, b);
+    if (!factor_diagonal(slab, static_cast<float>(rho))) return false;
+    solve_below(ctx, slab, k);
+    for (int64_t c = b + 1; c < blocks; ++c) {
+      const Slab later = slab_of(a.factor, k, c);
+      add_product(ctx, {.c = rows_of(later, later.begin, k),
+                        .a = rows_of(slab, later.begin, k),
+                        .b = rows_of(slab, later.begin, later.begin + later.width),
+                        .alpha = -1,
+                        .b_is_kn = false,
+                        .scratch = a.scratch});
+    }
+  }
+  return true;
 }
 
 // L of the shrunk correlations becomes F and D of the inputs.
@@ -257,23 +284,9 @@ double make_feedback_factor(Context& ctx, const FeedbackFactor& a) {
   const std::vector<float> sizes = sizes_of(a, k);
   Correlations correlations{a.moments.as<float>(), k, a.rows, {}};
   for (const float size : sizes) correlations.inverse.push_back(1 / size);
-  const double rho = shrinkage(ctx, correlations);
-  for (int64_t b = 0; b < blocks; ++b)
-    fill_slab(ctx, correlations, static_cast<float>(1 - rho), slab_of(a.factor, k, b));
-  for (int64_t b = 0; b < blocks; ++b) {
-    const Slab slab = slab_of(a.factor, k, b);
-    factor_diagonal(slab, static_cast<float>(rho));
-    solve_below(ctx, slab, k);
-    for (int64_t c = b + 1; c < blocks; ++c) {
-      const Slab later = slab_of(a.factor, k, c);
-      add_product(ctx, {.c = rows_of(later, later.begin, k),
-                        .a = rows_of(slab, later.begin, k),
-                        .b = rows_of(slab, later.begin, later.begin + later.width),
-                        .alpha = -1,
-                        .b_is_kn = false,
-                        .scratch = a.scratch});
-    }
-  }
+  double rho = shrinkage(ctx, correlations);
+  // At 1 the correlations are gone, and each pivot is 1.
+  while (!factor_shrunk(ctx, a, correlations, rho)) rho = std::min(1.0, kMoreShrinkage * rho);
   for (int64_t b = 0; b < blocks; ++b) finish_slab(ctx, sizes, slab_of(a.factor, k, b));
   return rho;
 }

@@ -10,7 +10,8 @@
 //   shrink   correlations C of the inputs become (1 - rho) C + rho I, rho = ((1 - 2/k) tr C^2 + k^2) / ((T + 1 - 2/k)
 //            (tr C^2 - k)), from max(2^-14, k 2^-24) to 1: few rows say little about how inputs go together, and
 //            rho = 1 leaves rounding to the nearest, weighted by the mean squares; below the least, inputs that depend
-//            on each other would ask more of f32 than it has
+//            on each other would ask more of f32 than it has. Four times as much, and again, where moments have lost
+//            so much that a pivot is below half of rho
 //
 // Shapes: k inputs, T rows seen, n rows of weights, B = ceil(k / 128) blocks of b inputs, the last of fewer.
 // Types:  f32; tr C^2 in double. An input that was never seen counts as 2^-20 of the mean; if none was, all alike.

@@ -317,6 +317,23 @@ TEST(ErrorFeedback, InputsThatDependOnEachOtherAskNoMoreOfF32ThanItHas) {
   EXPECT_LT(loss_of(x, w, fed_back), 0.1 * loss_of(x, w, nearest));
 }
 
+// The same row thousands of times: its moments are sums that have lost more than the least shrinkage. It was a factor
+// of infinities and NaN.
+TEST(ErrorFeedback, MomentsThatHaveLostMoreAreShrunkMore) {
+  Rig rig;
+  constexpr int64_t k = 400, kTimes = 1 << 14;
+  const Tensor x = rig.normal({1, k}, DType::kF32, 21), w = rig.normal({32, k}, DType::kF32, 22);
+  const Tensor moments = moments_of(rig, x), lost = rig.normal({k, k}, DType::kF32, 23, 0x1p-11);
+  for (int64_t i = 0; i < k * k; ++i) moments.as<float>()[i] *= kTimes * (1 + lost.as<float>()[i]);
+  const Made made = make_factor(rig, moments, kTimes);
+  EXPECT_GT(made.rho, 0x1p-14);
+  EXPECT_LT(made.rho, 0.5);
+  testing::expect_finite(made.factor, "factor");
+  const Tensor fed_back = feed_back(rig, w, made.factor, WeightFormat::kQ4).v;
+  testing::expect_finite(fed_back, "v");
+  EXPECT_LT(loss_of(x, w, fed_back), loss_of(x, w, unpack(rig, pack(rig, w, WeightFormat::kQ4))));
+}
+
 // Each input of the first block goes with one of the second, whose errors it takes as they are.
 TEST(ErrorFeedback, AScaleIsChosenForWhatLaterBlocksLeave) {
   Rig rig;
