@@ -18,6 +18,7 @@ void check_packed(const PackedMatrix& w, DType dtype, int64_t groups, int64_t n,
            static_cast<long>(groups));
   MR_CHECK(w.n == n && w.k == k, "pack is %ld x %ld, tensors say %ld x %ld", static_cast<long>(w.n),
            static_cast<long>(w.k), static_cast<long>(n), static_cast<long>(k));
+  MR_CHECK(k > 0 || w.format == WeightFormat::kPlain, "integers of no inputs");
 }
 
 int64_t groups_of(std::span<const int64_t> rows) { return static_cast<int64_t>(rows.size()) - 1; }
@@ -156,7 +157,9 @@ namespace {
 void pack_quantised(Context& ctx, const PackMatrix& a) {
   const PackedMatrix& p = a.packed;
   if (ctx.backend == Backend::kGpu) refuse_gpu("pack_matrix of quantised weights");
+  MR_CHECK(p.data != nullptr, "a pack has no memory");
   MR_CHECK(!a.transpose, "quantised packs are for forward products");
+  MR_CHECK(a.scales.empty() || has_few_bits(p.format), "q8 chooses its scales");
   check_dtype(a.w, "w", DType::kF32);
   check_tensor(a.scales, "scales", DType::kF32, {p.groups * p.n, ceil_div(p.k, kQuantisedBlock)},
                true);

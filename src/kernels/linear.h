@@ -8,7 +8,7 @@
 //
 // A weight is packed once after it changed (pack_matrix) and then streamed by every product.
 //
-// Shapes:   T rows, n outputs, k inputs, G groups. Any sizes, also 0 rows.
+// Shapes:   T rows, n outputs, k inputs, G groups. Any sizes, also 0 rows; of quantised packs one input at least.
 // Types:    x, dy: f32 or bf16 and the same as the pack's. y, dx: that type or f32. dw, dbias, bias: f32.
 //           Sums in f32. The ref backend takes f64 everywhere as well.
 // Aliasing: outputs overlap nothing.

@@ -195,8 +195,10 @@ TEST(GpuMuon, MovesWeightsAsTheCpuWithinRounding) {
                            .momentum_dtype = nesterov ? DType::kF32 : DType::kBF16,
                            .weight_decay = 0.2};
     Rig host;
-    const Tensor scratch = host.zeros(
-        {muon_scratch_bytes(matrices, o.ns_dtype, host.ctx.pool->threads())}, DType::kU8);
+    const auto scratch_for = [&](int matrices_at_once) {
+      return host.zeros({muon_scratch_bytes(matrices, o.ns_dtype, matrices_at_once)}, DType::kU8);
+    };
+    const Tensor scratch = scratch_for(host.ctx.pool->threads());
     const Tensor start = host.normal({1300}, DType::kF32, 1, 0.02);
     const MuonBuffers want = two_steps(host, o, [&](const MuonBuffers& b, const Tensor& g) {
       muon_step(host.ctx, muon_call(b, g, scratch, matrices, o));
@@ -204,7 +206,7 @@ TEST(GpuMuon, MovesWeightsAsTheCpuWithinRounding) {
     GpuRig rig({.wave = 32});
     const MuonBuffers got = two_steps(host, o, [&](const MuonBuffers& b, const Tensor& g) {
       const MuonBuffers device = {rig.put(b.weights), rig.put(b.momentum)};
-      muon_step(*rig.gpu, muon_call(device, rig.put(g), rig.put(scratch), matrices, o));
+      muon_step(rig.ctx, muon_call(device, rig.put(g), rig.put(scratch_for(1)), matrices, o));
       rig.gpu->copy_out(b.weights.data, device.weights.data, b.weights.bytes());
       rig.gpu->copy_out(b.momentum.data, device.momentum.data, b.momentum.bytes());
     });

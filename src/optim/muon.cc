@@ -133,7 +133,7 @@ void check_muon(const MuonStep& a, int threads) {
 void muon_step(Context& ctx, const MuonStep& a) {
   if (a.matrices.empty()) return;
   const DType compute = a.options.ns_dtype;
-  const int threads = ctx.pool->threads();
+  const int threads = ctx.backend == Backend::kGpu ? 1 : ctx.pool->threads();
   check_muon(a, threads);
   double flops = 0, elements = 0;
   std::vector<int64_t> small, large;

@@ -184,8 +184,9 @@ Optimizer::Optimizer(std::span<const ParameterSpec> specs, const OptimizerOption
       *t = arena.take_host("optimizer.balance_host", "optimizer", DType::kF32,
                            {layout_.balance_rows, layout_.balance_cols});
   }
+  const int at_once = arena.on_device() ? 1 : threads;  // matrices
   scratch_ = arena.take("optimizer.scratch", "scratch", DType::kU8,
-                        {muon_scratch_bytes(layout_.matrices, options.muon.ns_dtype, threads)});
+                        {muon_scratch_bytes(layout_.matrices, options.muon.ns_dtype, at_once)});
 }
 
 void Optimizer::step(Context& ctx, const OptimizerStep& a) {
