@@ -354,6 +354,8 @@ void compare(const EvalFlags& f, const ModelDirectory& directory) {
                                      other = open_model(f, directory, kObservedRows, context);
   const Comparison result = compare_models(*first, *other, windows);
   fmt::print("{}", f.json ? json_text(comparison_json(result)) + "\n" : comparison_text(result));
+  if (std::isnan(result.kl))
+    throw_error(Code::kDiverged, "eval compare: {}; take another checkpoint", not_numbers(result));
 }
 
 // Every rank reads the same inputs, and computes its part of their windows.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "cli/progress.h"
@@ -42,6 +43,14 @@ std::string comparison_text(const Comparison& c) {
   text += fmt::format(" route_flips={:.4f}\nroute flips by layer, percent:", mean(c.flips));
   for (const double flips : c.flips) text += fmt::format(" {:.2f}", 100 * flips);
   return text + "\n";
+}
+
+std::string not_numbers(const Comparison& c) {
+  const bool reference = std::isnan(c.loss_reference), other = std::isnan(c.loss);
+  return fmt::format("predictions of {} are not numbers", reference && other ? "both models"
+                                                          : reference
+                                                              ? "the model that is compared with"
+                                                              : "the model that is compared");
 }
 
 Json comparison_json(const Comparison& c) {

@@ -19,5 +19,7 @@ Comparison compare_models(LoadedModel& reference, LoadedModel& other,
 // "tokens=... loss_reference=... loss=... kl=... top1_agreement=... route_flips=..." and a line with the layers'.
 std::string comparison_text(const Comparison& comparison);
 Json comparison_json(const Comparison& comparison);
+// Of one whose KL divergence is NaN: whose predictions are not numbers.
+std::string not_numbers(const Comparison& comparison);
 
 }  // namespace moraine

@@ -83,12 +83,14 @@ double Comparison::most_flips() const {
 ModelComparison::ModelComparison(const EvalModel& reference, const EvalModel& other)
     : reference_(reference), other_(other) {
   const ModelConfig &a = reference.model.config(), &b = other.model.config();
-  if (a.vocab_size != b.vocab_size || a.layers != b.layers || a.experts != b.experts) {
-    throw_error(Code::kInvalidArgument,
-                "compare: one model has {} layers, {} experts and {} tokens, the other {}, {} and "
-                "{}; wanted two forms of the same model",
-                a.layers, a.experts, a.vocab_size, b.layers, b.experts, b.vocab_size);
-  }
+  const auto shape = [](const ModelConfig& c) {
+    return fmt::format("{} layers, {} experts, {} of them for a token, and {} tokens", c.layers,
+                       c.experts, c.experts_per_token, c.vocab_size);
+  };
+  if (shape(a) == shape(b)) return;
+  throw_error(Code::kInvalidArgument,
+              "compare: one model has {}, the other {}; wanted two forms of the same model",
+              shape(a), shape(b));
 }
 
 void ModelComparison::add(Documents documents) {

@@ -31,7 +31,7 @@ struct Comparison {
 // Two models of the same vocabulary, each with its own memory; neither divided among ranks.
 class ModelComparison {
  public:
-  // Errors: kInvalidArgument if the vocabularies or the layers differ.
+  // Errors: kInvalidArgument if the vocabularies, the layers or the numbers of experts differ.
   ModelComparison(const EvalModel& reference, const EvalModel& other);
 
   // Compares the predictions of ids[1..] of each document, which has two tokens at least; all but their last tokens are

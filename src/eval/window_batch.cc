@@ -2,6 +2,7 @@
 #include "eval/window_batch.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -94,7 +95,13 @@ void WindowBatch::run(const std::function<void(int64_t owner, double loss)>& tak
     all_gather(ranks, make_tensor(losses.data(), DType::kF64, {rows()}), shares);
   }
   for (size_t t = 0; t < losses.size(); ++t) {
-    if (target_[t] >= 0) take(owner_[t], losses[t]);
+    if (target_[t] < 0) continue;
+    if (std::isnan(losses[t]))
+      throw_error(Code::kDiverged,
+                  "score: the model's prediction of token {} is not a number: it has diverged, or "
+                  "its weights are damaged; take another checkpoint",
+                  target_[t]);
+    take(owner_[t], losses[t]);
   }
   for (std::vector<int32_t>* v : {&token_, &position_, &target_}) v->clear();
   owner_.clear();

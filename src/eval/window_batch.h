@@ -7,7 +7,8 @@
 //
 // Order:   losses come in the order of the windows, of each in the order of its tokens. A row's bits depend on its
 //          own window alone, so how windows are grouped into passes leaves no trace.
-// Errors:  kInvalidArgument for ids outside the vocabulary. A window of more rows than the model has is a bug.
+// Errors:  kInvalidArgument for ids outside the vocabulary; kDiverged for a loss that is NaN. A window of more rows
+//          than the model has is a bug.
 // Cost:    one forward pass of the rows together; on P ranks, of about a P-th of them.
 #pragma once
 

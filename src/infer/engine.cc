@@ -391,7 +391,10 @@ void Engine::score_rows(const Tensor& hidden) {
       const size_t at = begin + static_cast<size_t>(i);
       TokenScore score = score_row(wanted_[at], logits.as<float>() + i * V, lse_.as<double>()[i],
                                    head_.candidates(i));
-      scored_[at] = add_token(wanted_[at], std::move(score));
+      const double lse = lse_.as<double>()[i];
+      const bool is_number = !std::isnan(logits.as<float>()[i * V + score.chosen.token]) &&
+                             !(wants_logprobs(wanted_[at]) && std::isnan(lse));
+      scored_[at] = add_token(wanted_[at], std::move(score), is_number);
     });
   }
 }
@@ -432,7 +435,7 @@ TokenScore Engine::score_row(const Row& row, const float* logits, double lse,
 }
 
 // Here, where all threads are, because the text of a token waits for memory.
-Engine::Scored Engine::add_token(const Row& row, TokenScore score) {
+Engine::Scored Engine::add_token(const Row& row, TokenScore score, bool is_number) {
   Scored scored{.piece = {.score = std::move(score), .text = ""}};
   if (!row.draws) return scored;
   Sequence& s = *row.sequence;
@@ -441,6 +444,8 @@ Engine::Scored Engine::add_token(const Row& row, TokenScore score) {
   const std::vector<int32_t>& ends = s.request.end_ids;
   if (!row.mask.empty() && (row.mask[word] >> (token % 64) & 1) == 0) {
     scored.token = Token::kImpossible;
+  } else if (!is_number) {
+    scored.token = Token::kNotANumber;
   } else if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
     scored.token = Token::kEnds;
   } else {
@@ -492,6 +497,11 @@ void Engine::take_token(const Row& row, const Scored& scored) {
   const Request& r = s.request;
   if (scored.token == Token::kImpossible)
     return finish(s.id, Finish::kError, "no token of the vocabulary continues the answer");
+  if (scored.token == Token::kNotANumber)
+    return finish(s.id, Finish::kError,
+                  fmt::format("the model's prediction of position {} is not a number: it has "
+                              "diverged, or its weights are damaged; take another checkpoint",
+                              row.position + 1));
   if (scored.token == Token::kEnds) return finish(s.id, Finish::kStop);
   s.tokens.push_back(token);
   if (r.sampling.penalizes()) s.counts.add_answer(token);

@@ -93,7 +93,7 @@ class Engine {
   };
 
   // What its logits came to; of a row that draws also what the token does to the text.
-  enum class Token { kGoesOn, kEnds, kImpossible };
+  enum class Token { kGoesOn, kEnds, kImpossible, kNotANumber };
   struct Scored {
     TokenPiece piece;
     Token token = Token::kGoesOn;
@@ -112,7 +112,7 @@ class Engine {
   Tensor gather_rows(const Tensor& hidden, std::span<const Row> rows);
   TokenScore score_row(const Row& row, const float* logits, double lse,
                        std::span<const int32_t> among) const;
-  static Scored add_token(const Row& row, TokenScore score);
+  static Scored add_token(const Row& row, TokenScore score, bool is_number);
   void conclude(const std::vector<Scheduler::Piece>& plan);
   void take_token(const Row& row, const Scored& scored);
   void finish(int64_t id, Finish reason, const std::string& error = "");

@@ -1,6 +1,6 @@
 // Sampler: picks the next token from logits, as a function of (seed, choice, position).
 //
-//   A logit that is NaN counts as the least likely.
+//   A logit that is NaN counts as the least likely; of a token that has one, the engine says so and draws no more.
 //   adjusted logit of id, in this order:
 //     repetition_penalty r   logit > 0 ? logit / r : logit * r    for ids of the prompt or the answer
 //     frequency_penalty f    - f * (times in the answer)

@@ -248,5 +248,40 @@ TEST_F(EvalProgram, CompareSaysHowFarAModelIsFromAnother) {
       {"empty.txt", "no document of two tokens"});
 }
 
+// It was scored with a total of 0, and went on with words.
+TEST_F(EvalProgram, PredictionsThatAreNotNumbersAreNoAnswer) {
+  const ModelDirectory from = ModelDirectory::open(posix_file_system(), file("model"));
+  const ParameterTable table = build_parameters(from.config());
+  const int64_t bad = table.find("model.norm.weight")->offset;
+  write_model_directory(posix_file_system(), file("nan"),
+                        {.config = from.config(),
+                         .weights =
+                             [&](int64_t begin, const Tensor& out) {
+                               from.read_elements(table, begin, out);
+                               if (begin <= bad && bad < begin + out.count())
+                                 out.as<float>()[bad - begin] = NAN;
+                             },
+                         .dtype = DType::kF32,
+                         .language_files = from.language_files()});
+  folder.write("q.jsonl", "{\"context\": \"a b\", \"choices\": [\" c\", \" d\"], \"answer\": 0}\n");
+  const auto expect = [&](int code, std::vector<std::string> args) {
+    args.insert(args.end(), {"--model", file("nan")});
+    const Ended ended = run_program(folder.path(), args);
+    EXPECT_EQ(ended.exit_code, code) << args[1] << ": " << ended.err;
+    EXPECT_NE(ended.err.find("not a number"), std::string::npos) << ended.err;
+  };
+  expect(14, {"eval", "score", "--tokens", "1 2 3"});
+  expect(14, {"eval", "perplexity", "--input", file("a.jsonl"), "--context", "16"});
+  expect(14, {"eval", "choice", "--input", file("q.jsonl")});
+  expect(10, {"generate", "--tokens", "1 2 3", "--max-tokens", "3"});
+  expect(10, {"generate", "--tokens", "1 2 3", "--max-tokens", "3", "--json"});
+  const Ended compared =
+      run_program(folder.path(), {"eval", "compare", "--model", file("nan"), "--reference",
+                                  file("model"), "--input", file("a.jsonl"), "--context", "16"});
+  EXPECT_EQ(compared.exit_code, 14);
+  EXPECT_NE(compared.err.find("the model that is compared are not"), std::string::npos)
+      << compared.err;
+}
+
 }  // namespace
 }  // namespace moraine
