@@ -1,7 +1,9 @@
-// BetweenRanks: a rank's core.
+// BetweenRanks: a rank's core, and a message.
 #include "bench/between_ranks.h"
 
 #include <sched.h>
+
+#include "comm/exchange.h"
 
 namespace moraine {
 
@@ -17,6 +19,19 @@ void bind_to_core(int rank) {
     sched_setaffinity(0, sizeof one, &one);
     return;
   }
+}
+
+void move_and_answer(Communicator& comm, std::vector<std::byte>& data) {
+  std::vector<std::byte> word(kAnswerBytes);
+  Exchange e(comm, Operation::kMessage);
+  if (comm.rank() == 0) {
+    e.send(1, data);
+    e.receive(1, word);
+  } else {
+    e.receive(0, data);
+    e.send(0, word);
+  }
+  e.wait_sent();
 }
 
 }  // namespace moraine

@@ -195,6 +195,11 @@ void report_fit(const Table& table, const BenchCommOptions& options) {
   save_machine(fs, options.machine_file, machine);
 }
 
+void check_machine(const BenchCommOptions& options) {
+  if (!options.machine_file.empty())
+    check_machine_place(posix_file_system(), "bench comm --machine", options.machine_file);
+}
+
 void explain(const BenchCommOptions& options) {
   if (options.json) return;
   put_line(
@@ -214,6 +219,7 @@ void bench_under_mpi(const BenchCommOptions& options) {
                 "bench comm: the launcher started {} rank{}; wanted mpirun -n {}, without --ranks",
                 ranks, ranks == 1 ? "" : "s", std::max(2, options.ranks));
   }
+  if (transport->rank() == 0) check_machine(options);
   CommMeasureOptions measure;
   measure.rival = true;
   const Table table = {transport->name(), ranks, measure_comm(*transport, measure),
@@ -265,8 +271,7 @@ void bench_comm(const BenchCommOptions& options) {
   const int ranks = options.ranks > 0 ? options.ranks : std::max(2, usable_cores());
   if (ranks < 2)
     throw_error(Code::kInvalidArgument, "bench comm: --ranks {}: wanted 2 or more", ranks);
-  if (!options.machine_file.empty())
-    check_machine_place(posix_file_system(), "bench comm --machine", options.machine_file);
+  check_machine(options);
   explain(options);
   const Table processes = bench_processes(ranks);  // forks: before there are threads
   print_table(processes, options.json);

@@ -57,7 +57,10 @@ ServerUrl parse_server_url(const std::string& url) {
   const size_t bracket = rest.starts_with('[') ? rest.find(']') : 0;
   if (bracket == std::string_view::npos) refuse("its host has no closing bracket");
   const size_t colon = rest.find(':', bracket);
-  ServerUrl server{.host = std::string(rest.substr(0, colon)), .port = "80", .text = url};
+  ServerUrl server{.host = std::string(rest.substr(0, colon)),
+                   .port = "80",
+                   .authority = std::string(rest),
+                   .text = url};
   if (bracket > 0) server.host = server.host.substr(1, bracket - 1);
   if (server.host.empty()) refuse("it has no host");
   if (colon != std::string_view::npos) {
@@ -155,7 +158,7 @@ HttpClient::Answer HttpClient::ask(const char* method, const std::string& path,
   send(
       fmt::format("{} {} HTTP/1.1\r\nhost: {}\r\n{}content-type: application/json\r\n"
                   "content-length: {}\r\n\r\n{}",
-                  method, path, server_.host, key_line_, json.size(), json));
+                  method, path, server_.authority, key_line_, json.size(), json));
   std::string head = until("\r\n\r\n");
   std::transform(head.begin(), head.end(), head.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

@@ -14,7 +14,9 @@
 namespace moraine {
 
 struct ServerUrl {
-  std::string host, port, text;  // text: as given, for messages
+  std::string host, port;
+  std::string authority;  // both as they were written: "[::1]:8080"
+  std::string text;       // as given, for messages
 };
 ServerUrl parse_server_url(const std::string& url);  // "http://127.0.0.1:8080"
 

@@ -105,8 +105,9 @@ class Sequences {
                std::vector<HeadRow>(static_cast<size_t>(n), row));
   }
 
-  // Of the packs and of n sequences' keys and values before `position`.
-  double step_bytes(int64_t n, int64_t position) {
+  // A step of a token of each. Returns the bytes that it reads: packs, and n sequences' keys and values before
+  // `position`.
+  double run_counted_step(int64_t n, int64_t position) {
     const HeadStats before = head_->stats();
     PacksRead packs(model->model());
     model->model().observe(&packs);
@@ -225,7 +226,7 @@ class DecodeRounds {
       ctx_.profile = &profile;
       for (; i < end; ++i) {
         const double begin = now_seconds();
-        d.bytes = sequences_.step_bytes(n, o.context + i);
+        d.bytes = sequences_.run_counted_step(n, o.context + i);
         seconds.push_back(now_seconds() - begin);
         tell(o, line, i + 1, o.steps);
         here.push_back(d.bytes / seconds.back() * 1e-9);

@@ -9,9 +9,9 @@
 //            (infer/head_pass.h) its copy, and of itself the panels that greedy draws want
 //
 // No engine: no scheduler, and no draw but what a head in two stages has to know of it (`bench serve` has those).
-// Tokens are random. The peaks are measured before and after each line; ratios are medians of steps against their mean.
+// Tokens are random. Peaks are measured before and after; of decode in eight rounds, and ratios are their medians.
 //
-// Output: a table, or with `json` an object per line; prefill's table has below each prompt where its time went
+// Output: a table, or with `json` an object per line; below each line of a table where its time went
 //         (train/time_split.h).
 #pragma once
 
@@ -21,8 +21,11 @@
 #include <vector>
 
 #include "infer/step_rows.h"
+#include "model/head.h"
 
 namespace moraine {
+
+constexpr int64_t kMostSequences = kHeadRows;  // at a step: their logits are made together
 
 struct BenchInferenceOptions {
   std::string model_path;

@@ -16,7 +16,6 @@
 #include "bench/raw_streams.h"
 #include "comm/all_ranks.h"
 #include "comm/collectives.h"
-#include "comm/exchange.h"
 #include "comm/rails/rail_address.h"
 #include "comm/rails_transport.h"
 #include "kernels/peak.h"
@@ -24,7 +23,7 @@
 namespace moraine {
 namespace {
 
-constexpr int64_t kWord = 8;
+constexpr int64_t kWord = kAnswerBytes;  // there and back, halved
 constexpr int64_t kSizes[] = {kWord, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
 constexpr double kRailBurstSeconds = 0.1;
 
@@ -32,20 +31,6 @@ struct Row {
   int64_t bytes = 0;
   std::vector<double> ours, raw;  // seconds
 };
-
-// Rank 0's bytes to rank 1, which answers a word; of a word: there and back, halved.
-void move_over_rails(Communicator& comm, std::vector<std::byte>& data) {
-  std::vector<std::byte> word(kWord);
-  Exchange e(comm, Operation::kMessage);
-  if (comm.rank() == 0) {
-    e.send(1, data);
-    e.receive(1, word);
-  } else {
-    e.receive(0, data);
-    e.send(0, word);
-  }
-  e.wait_sent();
-}
 
 double time_of(int64_t repetitions, const std::function<void()>& body) {
   const double begin = now_seconds();
@@ -56,7 +41,7 @@ double time_of(int64_t repetitions, const std::function<void()>& body) {
 Row measure(Communicator& comm, RawStreams& streams, int64_t bytes, int64_t rounds) {
   Row row{.bytes = bytes, .ours = {}, .raw = {}};
   std::vector<std::byte> data(static_cast<size_t>(bytes), std::byte{3});
-  const auto ours = [&] { move_over_rails(comm, data); };
+  const auto ours = [&] { move_and_answer(comm, data); };
   const auto raw = [&] { bytes == kWord ? streams.ping() : streams.transfer(data); };
   std::vector<int64_t> repetitions = {
       std::clamp<int64_t>(static_cast<int64_t>(kRailBurstSeconds / time_of(3, ours)), 1, 1000)};
@@ -131,15 +116,19 @@ void bench_two_processes(BenchRailsOptions options) {
     options.rails = {fmt::format("127.0.1.{}", options.rank + 1),
                      fmt::format("127.0.2.{}", options.rank + 1)};
   if (child == 0) {
+    int code = 0;
     try {
       bench_rank(options);
-    } catch (const Error&) {
-      _exit(1);
+    } catch (const Error& e) {
+      std::fprintf(stderr, "moraine bench rails: rank 1: %s\n", e.what());
+      code = 1;
     }
-    _exit(0);
+    _exit(code);
   }
   bench_rank(options);
-  waitpid(child, nullptr, 0);
+  int status = 0;
+  if (waitpid(child, &status, 0) != child || status != 0)
+    throw_error(Code::kPeerLost, "bench rails: rank 1 failed");
 }
 
 }  // namespace

@@ -13,7 +13,6 @@
 #include "bench/rails.h"
 #include "comm/all_ranks.h"
 #include "comm/collectives.h"
-#include "comm/exchange.h"
 #include "comm/rails/cut_links.h"
 #include "comm/rails_transport.h"
 #include "kernels/peak.h"
@@ -33,21 +32,6 @@ void ask_for_cut(const Asking& a) {
   char word = 'c';
   const bool ok = write(a.ask[1], &word, 1) == 1 && read(a.answer[0], &word, 1) == 1;
   if (!ok) throw_error(Code::kIo, "bench rails: the process that cuts links is gone");
-}
-
-double move_once(Communicator& comm, std::vector<std::byte>& data) {
-  std::vector<std::byte> word(8);
-  const double begin = now_seconds();
-  Exchange e(comm, Operation::kMessage);
-  if (comm.rank() == 0) {
-    e.send(1, data);
-    e.receive(1, word);
-  } else {
-    e.receive(0, data);
-    e.send(0, word);
-  }
-  e.wait_sent();
-  return now_seconds() - begin;
 }
 
 struct LostRow {
@@ -96,8 +80,9 @@ void measure_rank(const BenchRailsOptions& o, const Asking& asking, int rank) {
     std::vector<double> seconds;
     for (int64_t round = -kWarmUps; round < o.rounds; ++round) {
       barrier(comm);
-      const double each = move_once(comm, data);
-      if (round >= 0) seconds.push_back(each);
+      const double begin = now_seconds();
+      move_and_answer(comm, data);
+      if (round >= 0) seconds.push_back(now_seconds() - begin);
     }
     row.seconds = spread_of(seconds);
     if (row.lost == 0) row.all = row.seconds;

@@ -62,12 +62,14 @@ bool is_fitted(const RunConfig& config, int cores, const MeshPlan& plan) {
   });
 }
 
+// What is written again when all is measured.
 Machine read_machine(const BenchStepOptions& o, const char* what) {
   if (o.machine_file.empty())
     throw_error(Code::kInvalidArgument,
                 "bench {}: --machine is missing: wanted the file that `moraine bench gemm "
                 "--machine FILE` and `moraine bench comm --machine FILE` have written",
                 what);
+  check_machine_place(posix_file_system(), fmt::format("bench {} --machine", what), o.machine_file);
   return load_machine(posix_file_system(), o.machine_file);
 }
 

@@ -20,12 +20,12 @@ namespace moraine {
 
 struct BenchStepOptions {
   BenchTrainOptions train;
-  std::string machine_file;         // read and, by `bench step`, written
+  std::string machine_file;         // read, and written again
   std::vector<int64_t> ranks = {};  // bench plan; empty: 1, 2, 4, 8
   int64_t rounds = 1;
 };
 
-// Errors: kInvalidArgument without a machine file.
+// Errors: kInvalidArgument without a machine file, or where it cannot be written.
 void bench_step(const BenchStepOptions& options);
 void bench_plan(const BenchStepOptions& options);
 

@@ -149,7 +149,7 @@ void declare(Flags& flags, BenchFlags& f) {
       .flag("json", &f.options.json, "Print one JSON line per measurement.")
       .text("machine", &f.options.machine_file,
             "memory, gemm, comm, step: machine file to write or update, which `train --machine` "
-            "and `plan` read; plan: to predict with.")
+            "and `plan` read; plan: to predict with, and to tell how well that went.")
       .heeded_by("memory, gemm, comm, step, plan")
       .text("config", &f.config_path,
             "train, step, plan, growth: config of the run. experts: likewise; default: a small "
@@ -170,10 +170,10 @@ void declare(Flags& flags, BenchFlags& f) {
       .heeded_by("growth")
       .integer("most", &f.growth.most, "growth: largest value.", 1, 1 << 20)
       .heeded_by("growth")
-      .integer("steps", &f.steps,
-               "train, step, experts: optimizer steps measured; plan: of each plan, 3; growth: at "
-               "each value, 2; decode: steps, 32.",
-               1, 1 << 20)
+      .integer(
+          "steps", &f.steps,
+          "train, step: optimizer steps; experts: 12; plan, each: 3; growth, each: 2; decode: 32.",
+          1, 1 << 20)
       .heeded_by("train, step, plan, growth, experts, decode")
       .text("ranks", &f.ranks,
             "storage, plan: rank counts, as threads of this process; default 2,4,8, of plan "
@@ -206,12 +206,14 @@ void declare(Flags& flags, BenchFlags& f) {
   declare_of_models(flags, f);
   flags.text("device", &f.device, "gpu: gpu, gpu:1 the second, or emulated:RULE, on small shapes.")
       .integer("threads", &f.threads,
-               "0: one per usable core; not of storage, comm, rails and gpu.", 0, 1024)
+               "0: one per usable core, of train for all ranks, of experts for each.", 0, 1024)
       .heeded_by("memory, gemm, train, step, plan, growth, experts, prefill, decode, serve, masks");
 }
 
-std::vector<int64_t> parse_concurrency(const BenchFlags& f) {
-  return parse_numbers(f.concurrency, {.flag = "concurrency", .least = 1, .most = 1024});
+constexpr int64_t kMostRequests = 1024;  // at once
+
+std::vector<int64_t> parse_concurrency(const BenchFlags& f, int64_t most) {
+  return parse_numbers(f.concurrency, {.flag = "concurrency", .least = 1, .most = most});
 }
 
 void run_masks(const Flags& flags, const BenchFlags& f) {
@@ -221,7 +223,7 @@ void run_masks(const Flags& flags, const BenchFlags& f) {
                       .threads = f.threads,
                       .json = f.options.json};
   if (flags.given("new-tokens")) o.new_tokens = f.serve.new_tokens;
-  if (!f.concurrency.empty()) o.concurrency = parse_concurrency(f);
+  if (!f.concurrency.empty()) o.concurrency = parse_concurrency(f, kMostRequests);
   bench_masks(o);
 }
 
@@ -233,7 +235,7 @@ void run_inference(const Flags& flags, const BenchFlags& f) {
                           .head = f.serve.head,
                           .json = f.options.json};
   if (flags.given("steps")) o.steps = f.steps;
-  if (!f.concurrency.empty()) o.sequences = parse_concurrency(f);
+  if (!f.concurrency.empty()) o.sequences = parse_concurrency(f, kMostSequences);
   o.rows = f.rows;
   if (!f.prompts.empty())
     o.prompts = parse_numbers(f.prompts, {.flag = "prompts", .least = 1, .most = 1 << 24});
@@ -291,7 +293,7 @@ void run_http_load(const Flags& flags, const BenchFlags& f) {
                     .prompt_tokens = f.serve.prompt_tokens,
                     .new_tokens = f.serve.new_tokens,
                     .json = f.options.json};
-  if (!f.concurrency.empty()) o.concurrency = parse_concurrency(f);
+  if (!f.concurrency.empty()) o.concurrency = parse_concurrency(f, kMostRequests);
   bench_http_load(o);
 }
 
@@ -304,7 +306,7 @@ void run_serve(const Flags& flags, BenchFlags& f) {
   f.serve.new_tokens_asked = flags.given("new-tokens");
   f.serve.threads = f.threads;
   f.serve.json = f.options.json;
-  if (!f.concurrency.empty()) f.serve.concurrency = parse_concurrency(f);
+  if (!f.concurrency.empty()) f.serve.concurrency = parse_concurrency(f, kMostRequests);
   if (!f.tpot.empty())
     f.serve.tpot_ms = parse_numbers(f.tpot, {.flag = "tpot-ms", .least = 0, .most = 1 << 20});
   bench_serve(f.serve);

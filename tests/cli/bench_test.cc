@@ -104,16 +104,31 @@ TEST(BenchProgram, MorePositionsThanTheModelWasMadeForAreRefusedByTheirFlags) {
   }
 }
 
+TEST(BenchProgram, MoreSequencesThanAHeadTakesAtOnceAreRefused) {
+  const TestFolder folder;
+  const auto decode = [&](const char* sequences) {
+    return run_program(folder.path(),
+                       {"bench", "decode", "--model", source_path(kModel), "--context", "2",
+                        "--steps", "1", "--concurrency", sequences});
+  };
+  EXPECT_EQ(decode("256").exit_code, 0);
+  const Ended ended = decode("257");
+  EXPECT_EQ(ended.exit_code, 10);
+  EXPECT_NE(ended.err.find("--concurrency"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("256"), std::string::npos) << ended.err;
+}
+
 // It took what the kernel promised, until the kernel ended it without a word.
 TEST(BenchProgram, ACacheThatIsLargerThanMemoryIsRefused) {
   const TestFolder folder;
   const std::string model =
       random_model(folder, "heads = 8\nkv_heads = 8\nhead_dim = 128\nmax_positions = 2097152\n");
   const Ended ended = run_program(folder.path(), {"bench", "decode", "--model", model, "--context",
-                                                  "1048576", "--concurrency", "1024"});
-  EXPECT_EQ(ended.exit_code, 10);  // of 8 TiB of keys and values
+                                                  "1048576", "--concurrency", "256"});
+  EXPECT_EQ(ended.exit_code, 10);  // of 2 TiB of keys and values
   EXPECT_EQ(ended.out, "");
-  for (const char* piece : {"open model ", "keys and values of 10", " are free; a shorter context"})
+  for (const char* piece :
+       {"open model ", "keys and values of 268", " are free; a shorter context"})
     EXPECT_NE(ended.err.find(piece), std::string::npos) << ended.err;
 }
 
@@ -251,6 +266,8 @@ TEST(BenchProgram, APlaceThatCanNotBeWrittenIsFoundBeforeMeasuring) {
       {"bench", "memory", "--machine"},
       {"bench", "gemm", "--machine"},
       {"bench", "comm", "--machine"},
+      {"bench", "step", "--config", config, "--machine"},
+      {"bench", "plan", "--config", config, "--machine"},
       {"tokenizer", "train", "--input", config, "--vocab-size", "300", "--out"}};
   for (std::vector<std::string> args : all) {
     args.push_back(config + "/page.html");  // its folder is a file
