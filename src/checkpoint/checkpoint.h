@@ -51,6 +51,7 @@ struct CheckpointOptions {
   int64_t max_file_bytes = int64_t{4} << 30;
   // Not 0: u8 tensors stand first in a file, each at a multiple of this, which their sizes must be too.
   int64_t page_bytes = 0;
+  bool alone = false;  // no other is in the folder: errors say nothing of those before it
 };
 
 struct CheckpointWritten {

@@ -230,7 +230,7 @@ CheckpointWritten write_checkpoint_distributed(Communicator& comm, FileSystem& f
   } catch (const Error& error) {
     // A peer that was lost may still be writing there: then the next save clears it.
     if (comm.rank() == 0 && error.code() != Code::kPeerLost) drop_partial(fs, write.partial());
-    if (error.code() == Code::kInterrupted) throw;  // by who fills the tensors, and says so
+    if (content.options.alone) throw;
     throw_error(error.code(), "save checkpoint step-{} in {}: {}; the checkpoints before it stay",
                 content.info.step, root, error.what());
   }

@@ -8,12 +8,14 @@
 #include "cli/flags.h"
 #include "cli/interrupts.h"
 #include "cli/progress.h"
+#include "cli/tokens_flag.h"
 #include "model/model_directory.h"
 #include "model/parameters.h"
 #include "model/public_layout.h"
 #include "model/write_model.h"
 #include "tensor/arena.h"
 #include "tokenizer/tokenizer.h"
+#include "train/run_config.h"
 
 namespace moraine {
 namespace {
@@ -43,11 +45,30 @@ void print_imported(const std::string& out, const ModelConfig& config) {
              skip_name(config.skip));
 }
 
+// A tokenizer that can not be read would stop every later command, also those that need no text.
+void check_language(const ModelDirectory& directory) {
+  std::unique_ptr<Tokenizer> tokenizer;
+  try {
+    tokenizer = tokenizer_of(directory.tokenizer_json());
+  } catch (const Error& e) {
+    throw_error(e.code(),
+                "import --from {}: {}; to import the model without text, remove its tokenizer.json",
+                directory.path(), e.what());
+  }
+  const int64_t most = directory.config().vocab_size;
+  if (tokenizer == nullptr || tokenizer->vocabulary_size() <= most) return;
+  throw_error(Code::kInvalidArgument,
+              "import --from {}: its tokenizer has {} tokens, the model {}; wanted as many at "
+              "most: another tokenizer.json, or none",
+              directory.path(), tokenizer->vocabulary_size(), most);
+}
+
 void import_public(const ImportFlags& f) {
   FileSystem& fs = posix_file_system();
   const ModelDirectory directory =
       ModelDirectory::open(fs, f.from, ModelDirectory::Verify::kAsRead);
   directory.check_weights();
+  check_language(directory);
   const ParameterTable table = build_parameters(directory.config());
   ProgressLine progress("import");
   write_model_directory(
@@ -134,8 +155,10 @@ void import_random(const ImportFlags& f) {
     check_is_heeded(assignment);
     settings.set(assignment);
   }
+  check_run_keys(settings);
   ModelConfig config = read_model_config(settings.table("model"));
   const std::vector<CheckpointFile> files = random_language(fs, f, settings, config);
+  check_model_config(config, f.random + ": model");  // its size may be the tokenizer's
   const ParameterTable table = build_parameters(config);
   const InitialValues values{table, config, seed_of(f, settings)};
   Pool pool(usable_cores());
@@ -207,6 +230,7 @@ void check_export_folder(FileSystem& fs, const std::string& out) {
   const char* held = fs.exists(join_path(out, "config.json"))                     ? "a model"
                      : fs.exists(join_path(out, "manifest.json"))                 ? "a checkpoint"
                      : fs.is_directory(out) && !list_checkpoints(fs, out).empty() ? "a run"
+                     : fs.is_directory(out) && !fs.list(out).empty()              ? "other files"
                                                                                   : nullptr;
   if (held != nullptr)
     throw_error(Code::kInvalidArgument,
@@ -244,12 +268,17 @@ void cmd_export(const CommandLine& line) {
         "\"{}\" for skipped tokens\n",
         skip_name(skip), layout, skip_name(expressed));
   }
-  write_public_model(fs, out,
-                     {.config = model.directory.config(),
-                      .table = model.table,
-                      .master = model.master,
-                      .language_files = model.directory.language_files()},
-                     options);
+  const Interrupts interrupts("export --out " + out);
+  ProgressLine progress("export");
+  write_public_model(
+      fs, out,
+      {.config = model.directory.config(),
+       .table = model.table,
+       .master = model.master,
+       .language_files = model.directory.language_files(),
+       .progress = [&](int64_t done, int64_t total) { progress.update(done, total, "B"); }},
+      options);
+  progress.finish();
   fmt::print("model={} layout={} dtype={}\n", out, layout, dtype_name(options.dtype));
 }
 

@@ -11,8 +11,8 @@ namespace moraine {
 // "1 2 3" to ids. Errors: kInvalidArgument with the word that is not an id, and `where` it stands.
 std::vector<int32_t> parse_tokens(const std::string& text, const std::string& where = "--tokens");
 
-// Ids of `tokens` if given, else of `text` through the tokenizer (which must not be null then).
-// With `add_special`, also what the tokenizer puts around a text.
+// Ids of `tokens` if given, else of `text` through the tokenizer (which must not be null then), with what it puts
+// around a text.
 std::vector<int32_t> tokens_or_text(const std::string& tokens, const std::string& text,
                                     bool has_tokens, const Tokenizer* tokenizer);
 

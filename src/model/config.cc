@@ -117,6 +117,10 @@ void check_model_config(const ModelConfig& c, const std::string& where) {
     fail(fmt::format("heads = {} is not divisible by kv_heads = {}; allowed kv_heads: its divisors",
                      c.heads, c.kv_heads));
   }
+  for (const auto& [name, id] : {std::pair("bos_id", c.bos_id), std::pair("eos_id", c.eos_id)}) {
+    if (c.vocab_size > 0 && id >= c.vocab_size)
+      fail(fmt::format("{} = {} is no token of vocab_size = {}", name, id, c.vocab_size));
+  }
   if (c.rotary() % 2 != 0) {
     fail(
         fmt::format("rotary_fraction = {} of head_dim = {} rotates {} channels; the count must be "

@@ -1,4 +1,4 @@
-// A checkpoint, renamed to what was asked for.
+// A checkpoint or another folder, renamed to what was asked for.
 #include "model/model_place.h"
 
 #include <fmt/format.h>
@@ -11,6 +11,7 @@ namespace {
 
 // Of headers and manifest: about 300 bytes for a tensor, and some.
 constexpr int64_t kBytesPerTensor = 1024, kBytesBeside = int64_t{1} << 20;
+constexpr const char* kMade = "made";  // what `fill` fills, in `<directory>.partial`
 
 // What to remove: what a killed write of the same model has left, if anything.
 std::string room_to_make(FileSystem& fs, const std::string& directory) {
@@ -48,7 +49,7 @@ void check_partial(FileSystem& fs, const std::string& directory) {
 // What a killed one has left.
 void clear(FileSystem& fs, const std::string& directory, const std::string& root) {
   const auto is_ours = [](const std::string& name) {
-    return name.starts_with("step-") || name == kLockName;
+    return name.starts_with("step-") || name == kMade || name == kLockName;
   };
   for (const std::string& name : fs.list(root)) {
     if (is_ours(name)) continue;
@@ -66,7 +67,8 @@ void clear(FileSystem& fs, const std::string& directory, const std::string& root
 
 ModelPlace::ModelPlace(FileSystem& fs, const std::string& name)
     : fs_(fs), directory_(directory_to_make(name)), root_(directory_ + ".partial") {
-  if (fs.kind(directory_) != FileKind::kNothing)
+  const FileKind kind = fs.kind(directory_);
+  if (kind != FileKind::kNothing && !(kind == FileKind::kFolder && fs.list(directory_).empty()))
     throw_error(Code::kInvalidArgument,
                 "write model {}: it exists already; remove it or choose another name", directory_);
   check_partial(fs, directory_);
@@ -83,13 +85,27 @@ ModelPlace::~ModelPlace() {
 }
 
 void ModelPlace::write(const DirectoryContent& content) {
+  CheckpointOptions options = content.options;
+  options.alone = true;
   // A checkpoint is written under its step's name; a model directory has its own.
   const CheckpointWritten written = write_checkpoint(fs_, root_,
                                                      {.info = content.info,
                                                       .tensors = content.tensors,
                                                       .files = content.files,
-                                                      .options = content.options});
-  fs_.rename(written.directory, directory_);
+                                                      .options = options});
+  put_in_place(written.directory);
+}
+
+void ModelPlace::write(const std::function<void(const std::string& folder)>& fill) {
+  const std::string made = join_path(root_, kMade);
+  fs_.make_directories(made);
+  fill(made);
+  fs_.sync_directory(made);
+  put_in_place(made);
+}
+
+void ModelPlace::put_in_place(const std::string& made) {
+  fs_.rename(made, directory_);
   fs_.sync_directory(parent_path(directory_));
 }
 
@@ -107,6 +123,10 @@ void check_room(FileSystem& fs, const std::string& directory, const DirectoryCon
     wanted = add_saturated(wanted, t.tensor.bytes() + kBytesPerTensor);
   for (const CheckpointFile& file : content.files)
     wanted = add_saturated(wanted, static_cast<int64_t>(file.content.size()));
+  check_room(fs, directory, wanted);
+}
+
+void check_room(FileSystem& fs, const std::string& directory, int64_t wanted) {
   std::string at = parent_path(directory);
   while (!fs.exists(at)) at = parent_path(at);
   const int64_t free = fs.free_bytes(at);

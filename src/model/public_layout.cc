@@ -3,16 +3,20 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
 
 #include "base/error.h"
 #include "checkpoint/safetensors/writer.h"
+#include "model/model_place.h"
 #include "model/stored_weight.h"
 
 namespace moraine {
 namespace {
+
+constexpr int64_t kBesideWeights = int64_t{1} << 20;  // of a tokenizer, headers and an index
 
 struct Rename {
   const char* native;
@@ -179,7 +183,11 @@ void append_slice(SafetensorsWriter& writer, const Slice& slice) {
   }
 }
 
-void write_file(FileSystem& fs, const std::string& path, const std::vector<Slice>& slices) {
+int64_t slice_bytes(const Slice& s) { return s.tensor.count() * dtype_bytes(s.dtype); }
+
+// `written` hears of each slice.
+void write_file(FileSystem& fs, const std::string& path, const std::vector<Slice>& slices,
+                const std::function<void(const Slice&)>& written) {
   std::vector<SafetensorsSpec> specs;
   for (const Slice& s : slices) {
     specs.push_back(
@@ -189,8 +197,56 @@ void write_file(FileSystem& fs, const std::string& path, const std::vector<Slice
   const std::vector<size_t> order = aligned_order(specs);
   for (const size_t i : order) ordered.push_back(specs[i]);
   SafetensorsWriter writer(fs, path, ordered);
-  for (const size_t i : order) append_slice(writer, slices[i]);
+  for (const size_t i : order) {
+    append_slice(writer, slices[i]);
+    written(slices[i]);
+  }
   writer.finish();
+}
+
+// What goes into which file, in the order of the parameters.
+struct Shards {
+  std::vector<std::vector<Slice>> files = std::vector<std::vector<Slice>>(1);
+  int64_t bytes = 0;  // of all
+
+  std::string name(size_t i) const {
+    return files.size() == 1 ? "model.safetensors"
+                             : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
+  }
+};
+
+Shards divide(const std::vector<Slice>& slices, int64_t most) {
+  Shards shards;
+  int64_t bytes = 0;
+  for (const Slice& slice : slices) {
+    const int64_t size = slice_bytes(slice);
+    if (bytes > 0 && bytes + size > most) {
+      shards.files.emplace_back();
+      bytes = 0;
+    }
+    shards.files.back().push_back(slice);
+    bytes += size;
+    shards.bytes += size;
+  }
+  return shards;
+}
+
+void write_shards(FileSystem& fs, const std::string& folder, const Shards& shards,
+                  const std::function<void(int64_t done, int64_t total)>& progress) {
+  Json map = Json::object();
+  int64_t done = 0;
+  const auto written = [&](const Slice& slice) {
+    done += slice_bytes(slice);
+    if (progress) progress(done, shards.bytes);
+  };
+  for (size_t i = 0; i < shards.files.size(); ++i) {
+    const std::string name = shards.name(i);
+    write_file(fs, join_path(folder, name), shards.files[i], written);
+    for (const Slice& s : shards.files[i]) map[s.name] = name;
+  }
+  if (shards.files.size() == 1) return;
+  const Json index = {{"metadata", {{"total_size", shards.bytes}}}, {"weight_map", map}};
+  fs.write_atomic(join_path(folder, "model.safetensors.index.json"), json_text(index, 2) + "\n");
 }
 
 }  // namespace
@@ -232,47 +288,27 @@ void read_public_elements(const PublicWeights& w, const Parameter& p, int64_t be
   }
 }
 
-void write_public_model(FileSystem& fs, const std::string& folder, const ModelToExport& model,
+void write_public_model(FileSystem& fs, const std::string& name, const ModelToExport& model,
                         const ExportOptions& options) {
   const ModelConfig& c = model.config;
   const std::string reason = not_exportable(c);
   if (!reason.empty())
-    throw_error(Code::kInvalidArgument, "export to {}: the model has {}", folder, reason);
-  fs.make_directories(folder);
-  // Shards in parameter order; config.json last, so that a cut export is not taken for a model.
-  std::vector<std::vector<Slice>> shards(1);
-  int64_t bytes = 0, total = 0;
-  for (const Slice& slice : slices_of(c, model.table, model.master, options)) {
-    const int64_t size = slice.tensor.count() * dtype_bytes(slice.dtype);
-    if (bytes > 0 && bytes + size > options.shard_bytes) {
-      shards.emplace_back();
-      bytes = 0;
-    }
-    shards.back().push_back(slice);
-    bytes += size;
-    total += size;
-  }
-  Json map = Json::object();
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string name =
-        shards.size() == 1 ? "model.safetensors"
-                           : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    write_file(fs, join_path(folder, name), shards[i]);
-    for (const Slice& s : shards[i]) map[s.name] = name;
-  }
-  if (shards.size() > 1) {
-    const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-    fs.write_atomic(join_path(folder, "model.safetensors.index.json"), json_text(index, 2) + "\n");
-  }
-  // A loader wants to know the class of a tokenizer; files that came with the model say it themselves.
-  if (!model.language_files.empty()) {
-    fs.write_atomic(join_path(folder, "tokenizer_config.json"),
-                    json_text(Json{{"tokenizer_class", "PreTrainedTokenizerFast"}}, 2) + "\n");
-  }
-  for (const CheckpointFile& file : model.language_files)
-    fs.write_atomic(join_path(folder, file.name), file.content);
-  fs.write_atomic(join_path(folder, "config.json"),
-                  write_public_config(c, options.layout, dtype_name(options.dtype)));
+    throw_error(Code::kInvalidArgument, "export to {}: the model has {}", name, reason);
+  const Shards shards =
+      divide(slices_of(c, model.table, model.master, options), options.shard_bytes);
+  const std::string directory = directory_to_make(name);
+  check_room(fs, directory, shards.bytes + kBesideWeights);  // what else there is takes less
+  ModelPlace(fs, directory).write([&](const std::string& folder) {
+    write_shards(fs, folder, shards, model.progress);
+    // A loader wants to know the class of a tokenizer; files that came with the model say it themselves.
+    if (!model.language_files.empty())
+      fs.write_atomic(join_path(folder, "tokenizer_config.json"),
+                      json_text(Json{{"tokenizer_class", "PreTrainedTokenizerFast"}}, 2) + "\n");
+    for (const CheckpointFile& file : model.language_files)
+      fs.write_atomic(join_path(folder, file.name), file.content);
+    fs.write_atomic(join_path(folder, "config.json"),
+                    write_public_config(c, options.layout, dtype_name(options.dtype)));
+  });
 }
 
 }  // namespace moraine

@@ -3,9 +3,10 @@
 // Our parameter names are those of the native layout. The legacy layout has two alternating layers
 // for each of our blocks and one matrix per expert (docs/model.md, layouts).
 //
-// Errors: kNotFound and kInvalidArgument with the tensor's name and both shapes.
+// Errors: kNotFound and kInvalidArgument with the tensor's name and both shapes; of writing those of ModelPlace.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,10 +46,11 @@ struct ModelToExport {
   const ParameterTable& table;
   Tensor master;  // the flat f32 buffer of `table`
   std::span<const CheckpointFile> language_files = {};
+  std::function<void(int64_t done, int64_t total)> progress = {};  // bytes
 };
-// Writes config.json, weights (one file, or indexed shards above `shard_bytes`) and the tokenizer's files into
-// `folder`.
-void write_public_model(FileSystem& fs, const std::string& folder, const ModelToExport& model,
+// Makes a folder of config.json, weights (one file, or indexed shards above `shard_bytes`) and the tokenizer's files,
+// whole or not at all (model/model_place.h).
+void write_public_model(FileSystem& fs, const std::string& name, const ModelToExport& model,
                         const ExportOptions& options);
 
 }  // namespace moraine

@@ -69,6 +69,7 @@ RunConfig complete_config(FileSystem& fs, RunConfig c) {
                 c.model.vocab_size, meaning.vocabulary_size - 1, meaning.vocabulary_size);
   }
   if (c.model.eos_id < 0) c.model.eos_id = meaning.eos_id;
+  check_model_config(c.model, "model");
   return c;
 }
 

@@ -411,9 +411,8 @@ void complete_phases(const SettingsTable& settings, RunConfig& c) {
   check_length(c);
 }
 
-}  // namespace
-
-RunConfig read_run_config(const SettingsTable& settings) {
+// Every key, each by itself.
+RunConfig read_keys(const SettingsTable& settings) {
   RunConfig c;
   settings.read({}, {"model", "data", "train", "optimizer", "spike", "checkpoint", "report",
                      "parallel", "phase", "supervise"});
@@ -438,6 +437,15 @@ RunConfig read_run_config(const SettingsTable& settings) {
     phase.train = read_sources(table);
     c.phases.push_back(phase);
   }
+  return c;
+}
+
+}  // namespace
+
+void check_run_keys(const SettingsTable& settings) { (void)read_keys(settings); }
+
+RunConfig read_run_config(const SettingsTable& settings) {
+  RunConfig c = read_keys(settings);
   check_train(settings, c);
   complete_phases(settings, c);
   check_options(optimizer_options(c));
@@ -445,7 +453,7 @@ RunConfig read_run_config(const SettingsTable& settings) {
     if (phase.train.empty()) phase.train = c.data.train;
     if (phase.train.empty())
       throw_error(Code::kInvalidArgument, "{}: wanted a dataset directory",
-                  data_table.where("train"));
+                  settings.table("data").where("train"));
   }
   return c;
 }

@@ -151,6 +151,8 @@ struct RunConfig {
 };
 
 RunConfig read_run_config(const SettingsTable& settings);
+// The names and values of all keys alone: for those that need a part of a run's config.
+void check_run_keys(const SettingsTable& settings);
 // What print_run_config wrote in this or an earlier version. `name` is for messages.
 RunConfig read_saved_config(const std::string& text, const std::string& name);
 std::string print_run_config(const RunConfig& config);  // TOML that reads back the same

@@ -163,6 +163,48 @@ TEST_F(Cli, WhatAModelSaysAboutTextGoesWithIt) {
   EXPECT_EQ(refused.out, "");
 }
 
+// What a killed export has left is no part of the next one, and two at once are not one.
+TEST_F(Cli, AnExportIsWholeOrNotThere) {
+  FileSystem& fs = posix_file_system();
+  const std::vector<std::string> args = {"export", "--model", golden("native-tiny"), "--out",
+                                         file("public")};
+  fs.make_directories(file("public.partial/made"));
+  fs.write_atomic(file("public.partial/made/model-00001-of-00009.safetensors"), "cut");
+  must(args);
+  EXPECT_EQ(fs.list(file("public")),
+            (std::vector<std::string>{"config.json", "model.safetensors"}));
+  EXPECT_FALSE(fs.exists(file("public.partial")));
+  expect_error(args, 10, {"holds a model already"});
+  fs.make_directories(file("mine"));
+  fs.write_atomic(file("mine/notes.txt"), "mine");
+  expect_error({"export", "--model", golden("native-tiny"), "--out", file("mine")}, 10,
+               {"holds other files already"});
+  fs.remove_all(file("mine/notes.txt"));  // an empty one is as good as none
+  must({"export", "--model", golden("native-tiny"), "--out", file("mine")});
+}
+
+TEST_F(Cli, AnImportRefusesWhatWouldNotWorkLater) {
+  FileSystem& fs = posix_file_system();
+  const auto random = [&](const std::string& text) {
+    fs.write_atomic(file("c.toml"), text);
+    return std::vector<std::string>{"import", "--random", file("c.toml"), "--out", file("random")};
+  };
+  expect_error(random("[modle]\nlayers = 2\n[model]\nvocab_size = 50\n"), 10,
+               {"c.toml:1: modle", "did you mean \"model\""});
+  expect_error(random("[model]\nvocab_size = 50\n[train]\nsede = 5\n"), 10,
+               {"train.sede: unknown key"});
+  expect_error(random("[model]\nvocab_size = 50\neos_id = 50\n"), 10,
+               {"eos_id = 50 is no token of vocab_size = 50"});
+  const std::string from = file("from");
+  fs.make_directories(from);
+  for (const char* name : {"config.json", "model.safetensors"})
+    fs.write_atomic(join_path(from, name), fs.read(join_path(golden("native-tiny"), name)));
+  fs.write_atomic(join_path(from, "tokenizer.json"), "junk");
+  expect_error({"import", "--from", from, "--out", file("junk")}, 12,
+               {from, "tokenizer.json", "to import the model without text, remove its"});
+  EXPECT_FALSE(fs.exists(file("junk")));
+}
+
 TEST_F(Cli, OneModelInEveryFormGivesTheSameBits) {
   const auto m = [&](const std::vector<std::string>& args) { return must(args); };
   for (const char* name : {"native-tiny", "legacy-tiny", "native-tiny-bf16", "native-swa"}) {
