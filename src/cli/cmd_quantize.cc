@@ -10,6 +10,7 @@
 #include "cli/interrupts.h"
 #include "cli/progress.h"
 #include "cli/quantize_report.h"
+#include "cli/quantize_source.h"
 #include "cli/quantize_text.h"
 #include "cli/text_windows.h"
 #include "eval/observed_pass.h"
@@ -31,13 +32,19 @@ constexpr int64_t kMomentsShare = 4;  // of the memory that is free a quarter, f
 struct QuantizeFlags {
   std::string from, out, type = "bf16", reference, attention, down, head;
   double max_kl = 0;
-  bool has_max_kl = false, no_report = false, json = false;
+  bool has_max_kl = false, has_context = false, no_report = false, json = false;
   int64_t threads = 0;
   TextWanted text = {};
 
   bool measures() const { return quantises() && !no_report; }
+  // What was asked for besides: "down=q4".
+  std::vector<std::pair<std::string, std::string>> others() const {
+    std::vector<std::pair<std::string, std::string>> given = {
+        {"attention", attention}, {"down", down}, {"head", head}};
+    std::erase_if(given, [](const auto& other) { return other.second.empty(); });
+    return given;
+  }
   std::string unchecked() const { return out + ".unchecked"; }
-  std::string made() const { return measures() ? unchecked() : out; }
   bool has(const std::string& t) const {
     return type == t || attention == t || down == t || head == t;
   }
@@ -94,13 +101,13 @@ void check_places(const QuantizeFlags& f) {
                 "quantize --out {}: {} is left of a quantize that lost too much or was stopped; "
                 "move it to {} if it will do, else remove it",
                 f.out, f.unchecked(), f.out);
-  if (f.has_max_kl && !(f.max_kl >= 0))
-    throw_error(Code::kInvalidArgument, "quantize --max-kl {}: wanted 0 or more", f.max_kl);
   check_folder_place(fs, "quantize --out", parent_path(f.out));
 }
 
-// What nobody would heed is refused.
-void check_is_heeded(const QuantizeFlags& f, const Flags& flags) {
+// What nobody would heed is refused as well.
+void check_values(const QuantizeFlags& f, const Flags& flags) {
+  if (f.has_max_kl && !(f.max_kl >= 0))
+    throw_error(Code::kInvalidArgument, "quantize --max-kl {}: wanted 0 or more", f.max_kl);
   if (flags.given("field") && !flags.given("input"))
     throw_error(Code::kInvalidArgument, "quantize --field: there is no --input to read it in");
   if (f.measures()) return;
@@ -109,41 +116,6 @@ void check_is_heeded(const QuantizeFlags& f, const Flags& flags) {
     if (!flags.given(name)) continue;
     throw_error(Code::kInvalidArgument, "quantize --{}: nothing is measured {}; leave it out", name,
                 f.quantises() ? "with --no-report" : "of bf16, whose answers are the model's");
-  }
-}
-
-void check_same_model(const ModelConfig& model, const ModelConfig& reference,
-                      const std::string& path) {
-  const auto parts = [](const ModelConfig& c) {
-    std::vector<std::string> texts = {fmt::format("experts_per_token = {}", c.experts_per_token),
-                                      fmt::format("heads = {}", c.heads),
-                                      fmt::format("kv_heads = {}", c.kv_heads)};
-    for (const PackSource& s : pack_sources(c, build_parameters(c)))
-      texts.push_back(fmt::format("{} [{}, {}, {}]", s.name, s.groups, s.n, s.k));
-    return texts;
-  };
-  const std::vector<std::string> wanted = parts(model), found = parts(reference);
-  const auto [want, got] = std::mismatch(wanted.begin(), wanted.end(), found.begin(), found.end());
-  if (want == wanted.end() && got == found.end()) return;
-  throw_error(Code::kInvalidArgument,
-              "quantize --reference {}: it has {} where the model has {}; wanted another form of "
-              "the same model",
-              path, got == found.end() ? "nothing" : *got,
-              want == wanted.end() ? "nothing" : *want);
-}
-
-// What is reported is the loss against bf16: packs of integers have losses of their own.
-void check_reference_is_whole(const ModelDirectory& reference, const std::string& path) {
-  if (!reference.packed()) return;
-  try {
-    reference.open_packed()->check_weights();
-  } catch (const Error& e) {
-    if (e.code() != Code::kInvalidArgument) throw;
-    throw_error(
-        Code::kInvalidArgument,
-        "quantize --reference {}: it has packs of integers; wanted the model itself, or one "
-        "packed with --type bf16",
-        path);
   }
 }
 
@@ -162,34 +134,8 @@ LoadOptions reference_options(const QuantizeFlags& f) {
   return load;
 }
 
-// The weights to pack. One that is packed already gives the rounded weights of its packs.
-class Weights {
- public:
-  explicit Weights(const ModelDirectory& directory)
-      : directory_(directory),
-        table_(build_parameters(directory.config())),
-        packed_(directory.packed() ? directory.open_packed() : nullptr) {
-    packed_ ? packed_->check_weights() : directory.check_weights();
-  }
-  // Before read(). Mapping packs verifies none; what has checksums otherwise is verified as it is read.
-  void verify() const {
-    if (!packed_) return;
-    ProgressLine progress("verify");
-    packed_->verify([&](int64_t done, int64_t total) { progress.update(done, total, "B"); });
-  }
-  const ModelDirectory& directory() const { return directory_; }
-  void read(int64_t begin, const Tensor& out) const {
-    packed_ ? packed_->read_elements(begin, out) : directory_.read_elements(table_, begin, out);
-  }
-
- private:
-  const ModelDirectory& directory_;
-  const ParameterTable table_;
-  const std::unique_ptr<PackedModel> packed_;
-};
-
 // It holds to `weights`.
-PackedToWrite packed_of(const QuantizeFlags& f, const Weights& weights) {
+PackedToWrite packed_of(const QuantizeFlags& f, const QuantizeSource& weights) {
   const ModelDirectory& directory = weights.directory();
   PackedToWrite model = {
       .config = directory.config(),
@@ -208,7 +154,7 @@ PackedToWrite packed_of(const QuantizeFlags& f, const Weights& weights) {
 }
 
 // Of the matrices that are packed in 6 or 4 bits.
-std::unique_ptr<WeightCalibration> calibrate(const QuantizeFlags& f, const Weights& weights,
+std::unique_ptr<WeightCalibration> calibrate(const QuantizeFlags& f, const QuantizeSource& weights,
                                              LoadedModel& model, const TokenWindows& text) {
   auto line = std::make_shared<std::unique_ptr<ProgressLine>>();
   const auto progress = [line](int64_t part, int64_t parts, int64_t done, int64_t total) {
@@ -227,7 +173,7 @@ std::unique_ptr<WeightCalibration> calibrate(const QuantizeFlags& f, const Weigh
 }
 
 // `calibration`: null: each weight is rounded alone.
-void write(const QuantizeFlags& f, const Weights& weights, ModelPlace& place,
+void write(const QuantizeFlags& f, const QuantizeSource& weights, ModelPlace& place,
            WeightCalibration* calibration) {
   Pool pool(f.threads > 0 ? static_cast<int>(f.threads) : usable_cores());
   Arena arena(Arena::Mode::kReal);
@@ -251,12 +197,16 @@ void print_coverage(const WeightCalibration& calibration) {
 }
 
 // What was made, and puts it in its place.
-void measure(const QuantizeFlags& f, LoadedModel& reference, const TokenWindows& text) {
-  const std::string made = f.made();
+void measure(const QuantizeFlags& f, const ModelDirectory& from, LoadedModel& reference,
+             const TokenWindows& text) {
+  const std::string made = f.unchecked();
   try {
     report_quantised({.out = f.out,
                       .type = f.type,
+                      .others = f.others(),
                       .made = made,
+                      .from = from.path(),
+                      .parameters = build_parameters(from.config()).total_count,
                       .most_kl = f.most_kl(),
                       .context = f.text.context,
                       .threads = f.threads,
@@ -275,13 +225,18 @@ void measure(const QuantizeFlags& f, LoadedModel& reference, const TokenWindows&
 }
 
 // With what takes no time first: a mistake is not found out minutes later.
-void quantise(QuantizeFlags& f, const Weights& weights, ModelPlace& place) {
+void quantise(QuantizeFlags f, const QuantizeSource& weights, ModelPlace& place) {
   const ModelDirectory computes =
       ModelDirectory::open(posix_file_system(), f.reference.empty() ? f.from : f.reference,
                            ModelDirectory::Verify::kAsRead);
-  check_same_model(weights.directory().config(), computes.config(), f.reference);
-  check_reference_is_whole(computes, f.reference);
-  f.text.context = std::min(f.text.context, computes.config().max_positions);
+  if (!f.reference.empty()) check_reference(weights, computes, f.reference);
+  const int64_t positions =
+      std::min(computes.config().max_positions, weights.directory().config().max_positions);
+  if (f.has_context && f.text.context > positions)
+    throw_error(Code::kInvalidArgument,
+                "quantize --context {}: the model was made for {} positions (max_positions)",
+                f.text.context, positions);
+  f.text.context = std::min(f.text.context, positions);
   if (f.text.context < 2)
     throw_error(Code::kInvalidArgument,
                 "quantize: the model has one position, and predicts nothing to report on; say "
@@ -291,7 +246,7 @@ void quantise(QuantizeFlags& f, const Weights& weights, ModelPlace& place) {
   TokenWindows text;
   if (!f.text.inputs.empty()) text = read_quantize_text(f.text, computes);
   weights.verify();
-  if (!f.reference.empty()) Weights(computes).verify();
+  if (!f.reference.empty()) QuantizeSource(computes).verify();
   const std::unique_ptr<LoadedModel> reference = LoadedModel::open(computes, reference_options(f));
   if (f.text.inputs.empty()) text = sample_quantize_text(f.text, computes, *reference);
   {
@@ -300,7 +255,27 @@ void quantise(QuantizeFlags& f, const Weights& weights, ModelPlace& place) {
     if (calibration != nullptr) print_coverage(*calibration);
     write(f, weights, place, calibration.get());
   }
-  measure(f, *reference, text);
+  measure(f, weights.directory(), *reference, text);
+}
+
+void print_made(const QuantizeFlags& f, const ModelDirectory& from) {
+  const int64_t parameters = build_parameters(from.config()).total_count,
+                bytes = folder_bytes(posix_file_system(), f.out);
+  if (f.json) {
+    Json line = {{"model", f.out},
+                 {"type", f.type},
+                 {"from", from.path()},
+                 {"parameters", parameters},
+                 {"bytes", bytes}};
+    for (const auto& [name, type] : f.others()) line[name] = type;
+    fmt::print("{}\n", json_text(line));
+    return;
+  }
+  std::string types = "type=" + f.type;
+  for (const auto& [name, type] : f.others()) types += fmt::format(" {}={}", name, type);
+  fmt::print("model={} {} from={} parameters={} bytes={} bits_a_parameter={:.2f}\n", f.out, types,
+             from.path(), parameters, bytes,
+             8 * static_cast<double>(bytes) / static_cast<double>(parameters));
 }
 
 }  // namespace
@@ -312,38 +287,26 @@ void cmd_quantize(const CommandLine& line) {
               "read. The model is packed piece by piece; q8, q6 and q4 end with what they lost.");
   declare(flags, f);
   if (!flags.parse(line)) return;
-  f.has_max_kl = flags.given("max-kl");
+  f.has_max_kl = flags.given("max-kl"), f.has_context = flags.given("context");
   f.out = directory_to_make(f.out);
-  check_is_heeded(f, flags);
+  check_values(f, flags);
   check_places(f);
   const ModelDirectory directory =
       ModelDirectory::open(posix_file_system(), f.from, ModelDirectory::Verify::kAsRead);
-  const Weights weights(directory);
+  const QuantizeSource weights(directory);
   check_packed_room(posix_file_system(), f.out, packed_of(f, weights));
   const Interrupts interrupts("quantize --out " + f.out);
   {
-    ModelPlace place(posix_file_system(), f.made());
+    ModelPlace place(posix_file_system(), f.out);
     if (f.measures()) {
-      quantise(f, weights, place);
+      ModelPlace unchecked(posix_file_system(), f.unchecked());
+      quantise(f, weights, unchecked);
     } else {
       weights.verify();
       write(f, weights, place, nullptr);
     }
   }
-  const int64_t parameters = build_parameters(directory.config()).total_count,
-                bytes = folder_bytes(posix_file_system(), f.out);
-  if (f.json) {
-    if (f.measures()) return;  // the report's line has said it
-    fmt::print("{}\n", json_text({{"model", f.out},
-                                  {"type", f.type},
-                                  {"from", directory.path()},
-                                  {"parameters", parameters},
-                                  {"bytes", bytes}}));
-    return;
-  }
-  fmt::print("model={} type={} from={} parameters={} bytes={} bits_a_parameter={:.2f}\n", f.out,
-             f.type, directory.path(), parameters, bytes,
-             8 * static_cast<double>(bytes) / static_cast<double>(parameters));
+  if (!f.json || !f.measures()) print_made(f, directory);  // else the report's line has said it
 }
 
 }  // namespace moraine

@@ -30,10 +30,11 @@ void print_doubts(const TokenWindows& text, int64_t tokens) {
 void check_lost(const QuantizeReport& r, const Comparison& result) {
   if (result.kl <= r.most_kl) return;
   if (std::isnan(result.kl))
-    throw_error(Code::kInvalidArgument,
-                "quantize: predictions are not numbers, of the model or of what was made of it, "
-                "which stays in {}; take another checkpoint",
-                r.made);
+    throw_error(Code::kInvalidArgument, "quantize: {}; what was made stays in {}; {}",
+                not_numbers(result), r.made,
+                std::isnan(result.loss_reference)
+                    ? "take another checkpoint"
+                    : "take another text to calibrate on, or --calibration-tokens 0");
   throw_error(Code::kInvalidArgument,
               "quantize: a KL divergence of {:.4f} nats a token is above {}; the model stays in "
               "{}: move it to {} if it will do, or remove it and take other types; --max-kl {:.2g} "
@@ -54,8 +55,12 @@ void report_quantised(const QuantizeReport& r, LoadedModel& reference, const Tok
   const Comparison result = compare_models(reference, *other, text.report);
   if (r.json) {
     Json line = comparison_json(result);
-    line["model"] = r.out, line["type"] = r.type, line["text"] = text.what;
-    line["calibrated_on_it"] = text.shared, line["bytes"] = folder_bytes(fs, r.made);
+    line["model"] = result.kl <= r.most_kl ? r.out : r.made, line["type"] = r.type;
+    for (const auto& [name, type] : r.others) line[name] = type;
+    line["from"] = r.from, line["parameters"] = r.parameters;
+    line["bytes"] = folder_bytes(fs, r.made);
+    line["max_kl"] = r.most_kl, line["accepted"] = result.kl <= r.most_kl;
+    line["text"] = text.what, line["calibrated_on_it"] = text.shared;
     fmt::print("{}\n", json_text(line));
   } else {
     fmt::print("against bf16, on {}: {}", text.what, comparison_text(result));

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/file_system.h"
 #include "cli/quantize_text.h"
@@ -11,9 +13,12 @@
 namespace moraine {
 
 struct QuantizeReport {
-  std::string out, type;  // as the user calls them
-  std::string made;       // where the model is, until it has been judged
-  double most_kl;         // nats a token
+  std::string out, type;                                    // as the user calls them
+  std::vector<std::pair<std::string, std::string>> others;  // of some matrices: {"down", "q4"}
+  std::string made;  // where the model is, until it has been judged
+  std::string from;  // what it was made of
+  int64_t parameters;
+  double most_kl;  // nats a token
   int64_t context, threads;
   bool json;
 };

@@ -73,10 +73,12 @@ TokenWindows divide(TokenWindows windows, const TextWanted& wanted) {
   return windows;
 }
 
-// Two windows at least, so that each part has one.
+// Calibration takes whole windows, and leaves the report what it is to have.
 int64_t tokens_wanted(const TextWanted& wanted) {
-  const int64_t both = wanted.calibration_tokens + wanted.report_tokens;
-  return wanted.calibration_tokens == 0 ? both : std::max(both, 2 * wanted.context);
+  if (wanted.calibration_tokens == 0) return wanted.report_tokens;
+  const int64_t windows =
+      std::max<int64_t>(1, (wanted.calibration_tokens + wanted.context / 2) / wanted.context);
+  return std::max(windows * wanted.context + wanted.report_tokens, 2 * wanted.context);
 }
 
 TextBegin begin_of(const ModelDirectory& directory, const Tokenizer* tokenizer) {
@@ -90,6 +92,11 @@ TokenWindows read_quantize_text(const TextWanted& wanted, const ModelDirectory& 
   if (tokenizer == nullptr)
     throw_error(Code::kInvalidArgument,
                 "the model has no tokenizer; text cannot be read: leave --input out");
+  if (tokenizer->vocabulary_size() > directory.config().vocab_size)
+    throw_error(Code::kInvalidArgument,
+                "the tokenizer of {} has {} tokens, its model {}; text cannot be read: leave "
+                "--input out, or import the model with its own tokenizer",
+                directory.path(), tokenizer->vocabulary_size(), directory.config().vocab_size);
   TextInputOptions input;
   input.json_field = wanted.json_field;
   TokenWindows windows;

@@ -50,6 +50,7 @@ void WeightCalibration::read(int64_t part) {
   int64_t total = 0;
   for (const std::vector<int32_t>& ids : options_.windows)
     total += std::max<int64_t>(0, static_cast<int64_t>(ids.size()) - 1);
+  if (options_.progress) options_.progress(part, parts(), 0, total);
   for (auto& pass : divide_windows(options_.windows, model_.model.options().tokens)) {
     for (std::span<const int32_t>& ids : pass) ids = ids.first(ids.size() - 1);
     moments_->add(model_, pass);

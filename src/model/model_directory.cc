@@ -207,8 +207,8 @@ void ModelDirectory::check_weights() const {
   if (state_->packed) {
     throw_error(
         Code::kInvalidArgument,
-        "open model {}: this is a packed model, for generate, chat, eval and serve alone; use "
-        "the directory that it was made from",
+        "open model {}: this is a packed model, for generate, chat, eval and serve, and of bf16 "
+        "for quantize; use the directory that it was made from",
         state_->path);
   }
   for (const Parameter& p : build_parameters(state_->config).all) {

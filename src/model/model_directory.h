@@ -3,7 +3,8 @@
 //   checkpoint  step-<n>/ or an imported model: manifest.json, weights, config, tokenizer
 //   run         a training output: its newest checkpoint that verifies
 //   public      config.json and safetensors in the native or legacy layout
-//   packed      a checkpoint of packs, for computing alone (model/packed_model.h): it has no weights to read
+//   packed      a checkpoint of packs, to compute with (model/packed_model.h); weights are read of packs of bf16 alone,
+//               by PackedModel::read_elements
 //
 // Errors: kNotFound if the path is none of these; else those of the formats.
 #pragma once

@@ -260,11 +260,16 @@ TEST_F(PackedCli, ATextIsDividedBetweenCalibrationAndReport) {
 // They have as many parameters, or the same matrices.
 // A directory is held from the beginning, and is given up by who is told to end.
 TEST_F(PackedCli, WhatIsToldToEndLeavesNothing) {
+  const std::string model = source_path("tests/golden/native-tiny"),
+                    shape = source_path("configs/demo.toml");
   const auto told = [&](const TestFolder& output, const std::string& partial, int signal,
                         const std::vector<std::string>& args) {
     Program program(output.path(), args);
     while (!posix_file_system().exists(file(partial + "/lock")) && program.runs()) ::usleep(1000);
-    if (args[0] == "quantize") refused(args, "works in it already");
+    if (args[0] == "quantize") {
+      refused(args, "works in it already");
+      refused({"quantize", "--model", model, "--out", file("m")}, "works in it already");
+    }
     program.send(signal);
     const Ended ended = program.wait();
     EXPECT_EQ(ended.exit_code, 18) << ended.err;
@@ -273,8 +278,6 @@ TEST_F(PackedCli, WhatIsToldToEndLeavesNothing) {
     return ended.err;
   };
   const TestFolder output;
-  const std::string model = source_path("tests/golden/native-tiny"),
-                    shape = source_path("configs/demo.toml");
   EXPECT_NE(told(output, "m.unchecked.partial", SIGINT,
                  {"quantize", "--model", model, "--type", "q4", "--report-tokens", "20000000",
                   "--out", file("m")})
@@ -288,12 +291,12 @@ TEST_F(PackedCli, WhatIsToldToEndLeavesNothing) {
 }
 
 TEST_F(PackedCli, AReferenceOfAnotherShapeIsRefused) {
-  const auto make = [&](const std::string& name, const std::string& more) {
+  const auto make = [&](const std::string& name, const std::string& more, int positions = 64) {
     posix_file_system().write_atomic(
         file(name + ".toml"),
         "[model]\nvocab_size = 64\nhidden = 32\nlayers = 1\nattention = \"gqa\"\nhead_dim = 4\n"
-        "experts = 4\nexpert_hidden = 32\nrouter_hidden = 8\nmax_positions = 64\n" +
-            more);
+        "experts = 4\nexpert_hidden = 32\nrouter_hidden = 8\nmax_positions = " +
+            std::to_string(positions) + "\n" + more);
     must({"import", "--random", file(name + ".toml"), "--out", file(name)});
     return file(name);
   };
@@ -307,6 +310,17 @@ TEST_F(PackedCli, AReferenceOfAnotherShapeIsRefused) {
           "it has heads = 9 where the model has heads = 8");
   refused(with(make("two", "heads = 8\nkv_heads = 2\nexperts_per_token = 2\n")),
           "it has experts_per_token = 2 where");
+  posix_file_system().rename(model, file("seed-1"));
+  must({"import", "--random", file("model.toml"), "--seed", "2", "--out", model});
+  refused(with(file("seed-1")), "is not the model's: it is of another step, or another model");
+  posix_file_system().remove_all(model);
+  posix_file_system().rename(file("seed-1"), model);
+  // One with more positions is the same model: the text is read in as many as both have.
+  const std::string longer = make("longer", "heads = 8\nkv_heads = 2\n", 128);
+  must({"quantize", "--model", model, "--out", file("x"), "--type", "q4", "--report-tokens", "200",
+        "--max-kl", "9", "--reference", longer});
+  refused({"quantize", "--model", model, "--out", file("y"), "--type", "q4", "--context", "65"},
+          "quantize --context 65: the model was made for 64 positions");
 }
 
 TEST_F(PackedCli, AModelThatLostTooMuchIsNotPutInPlace) {
