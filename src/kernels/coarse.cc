@@ -144,8 +144,7 @@ void make_coarse(Context& ctx, const PackedMatrix& exact, CoarseMatrix& coarse) 
   OpTimer timer(ctx.profile, "make_coarse", 0,
                 static_cast<double>(packed_bytes(exact) + packed_bytes(coarse.pack)));
   const PanelCopy copy(exact, coarse);
-  ctx.pool->parallel_for((exact.n + kPackPanel - 1) / kPackPanel,
-                         [&](int64_t panel, int) { copy.run(panel); });
+  ctx.pool->parallel_for(packed_panels(exact.n), [&](int64_t panel, int) { copy.run(panel); });
   coarse.norm_most = 0;
   for (int64_t v = 0; v < exact.n; ++v) {
     // A NaN or an infinity of one word stays.
@@ -173,7 +172,8 @@ void coarse_interval(const CoarseMatrix& w, const RowLengths& row, const CoarseI
   const int64_t n = w.pack.n;
   const float size = float_from(row.size), rest = float_from(row.rest);
   const float floor =
-      float_from(0x1p-100 * static_cast<double>(w.pack.k + 64) * (1 + 2 * w.norm_most + row.size));
+      float_from(static_cast<double>(kLeastBlock) * static_cast<double>(w.pack.k + 64) *
+                 (1 + 2 * w.norm_most + row.size));
   // Five roundings of the sum and one of each difference: 2^-20 of the reach and 2^-22 of the number are more.
   const float more = 1 + 0x1p-20f, of_coarse = 0x1p-22f;
   const float *error = w.error.as<float>(), *norm = w.norm.as<float>();

@@ -127,7 +127,7 @@ Tensor one_group(const Tensor& bias) {
 
 int64_t packed_bytes(DType dtype, int64_t groups, int64_t n, int64_t k) {
   if (dtype == DType::kF64) return groups * n * k * dtype_bytes(dtype);
-  const int64_t padded_n = (n + kPackPanel - 1) / kPackPanel * kPackPanel;
+  const int64_t padded_n = packed_panels(n) * kPackPanel;
   const int64_t padded_k = dtype == DType::kBF16 ? (k + 1) / 2 * 2 : k;
   return groups * padded_n * padded_k * dtype_bytes(dtype);
 }
@@ -164,7 +164,7 @@ void pack_quantised(Context& ctx, const PackMatrix& a) {
   check_tensor(a.scales, "scales", DType::kF32, {p.groups * p.n, ceil_div(p.k, kQuantisedBlock)},
                true);
   OpTimer timer(ctx.profile, "pack_matrix", 0, static_cast<double>(a.w.bytes() + packed_bytes(p)));
-  const int64_t panels = (p.n + kPackPanel - 1) / kPackPanel;
+  const int64_t panels = packed_panels(p.n);
   ctx.pool->parallel_for(p.groups * panels, [&](int64_t task, int) {
     quantise_panel(a, task / panels, task % panels);
   });
@@ -207,7 +207,7 @@ void linear_forward(Context& ctx, const LinearForward& a) {
 void linear_forward_panels(Context& ctx, const LinearForwardPanels& a) {
   MR_CHECK(a.x.rank == 2, "x has rank %d", a.x.rank);
   check_activation(a.x, "x");
-  const int64_t T = a.x.dims[0], n = a.w.n, panels = (n + kPackPanel - 1) / kPackPanel;
+  const int64_t T = a.x.dims[0], n = a.w.n, panels = packed_panels(n);
   check_shape(a.y, "y", {T, n});
   check_output(a.y, "y", a.x.dtype);
   check_packed(a.w, a.x.dtype, 1, n, a.x.dims[1]);

@@ -30,6 +30,7 @@
 namespace moraine {
 
 constexpr int64_t kPackPanel = 32;  // columns of a pack that stand together
+constexpr int64_t packed_panels(int64_t n) { return (n + kPackPanel - 1) / kPackPanel; }
 
 // What the bytes of a pack are. kQ8, kQ6, kQ4: blocks of integers with a scale each (kernels/quantised.h).
 enum class WeightFormat : uint8_t {

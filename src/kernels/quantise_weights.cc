@@ -12,7 +12,6 @@ namespace moraine {
 namespace {
 
 constexpr int64_t kBlock = kQuantisedBlock;
-constexpr float kLeast = 0x1p-100f;  // blocks that are smaller count as zero
 
 // The least bf16 number from `value` on; value > 0.
 float bf16_from(float value) {
@@ -76,9 +75,9 @@ float largest_size_of(const float (&w)[kBlock]) {
 void put_q8(const float (&w)[kBlock], int64_t j, uint8_t* block) {
   const float largest = largest_size_of(w);
   float scale = std::isnan(largest) ? largest : 0;
-  if (largest >= kLeast) scale = bf16_from(largest / 127);
+  if (largest >= kLeastBlock) scale = bf16_from(largest / 127);
   put_scale<8>(scale, j, block);
-  const float inverse = largest >= kLeast ? 1 / scale : 0;
+  const float inverse = largest >= kLeastBlock ? 1 / scale : 0;
   uint8_t bytes[kBlock];
   for (int64_t i = 0; i < kBlock; ++i) {
     const float value = inverse == 0 ? 0 : w[i] * inverse;  // 0, not NaN, where the scale is NaN
@@ -111,7 +110,7 @@ WeightBlock block_of(const PackMatrix& a, int64_t group, int64_t n, int64_t at) 
 float choose_scale(WeightFormat format, const WeightBlock& block) {
   const float largest = largest_of(block);
   if (std::isnan(largest)) return largest;
-  if (std::abs(largest) < kLeast) return 0;
+  if (std::abs(largest) < kLeastBlock) return 0;
   // Sums of squares do not overflow, nor vanish but for importances 2^-75 below the largest: powers of two change no
   // bit of what is left.
   const float most = *std::max_element(block.importance, block.importance + kBlock);

@@ -7,17 +7,16 @@
 #include <limits>
 
 #include "base/check.h"
+#include "kernels/ceil_div.h"
 #include "kernels/widened.h"
 
 namespace moraine {
 namespace {
 
-int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
-
 // kPer elements of a row stand together in a step.
 template <class E, int64_t kPer>
 void read_plain_elements(const PackedMatrix& w, int64_t group, int64_t n, float* out) {
-  const int64_t steps = round_up(w.k, kPer) / kPer, panels = round_up(w.n, kPackPanel) / kPackPanel;
+  const int64_t steps = ceil_div(w.k, kPer), panels = packed_panels(w.n);
   const E* row = static_cast<const E*>(w.data) +
                  ((group * panels + n / kPackPanel) * steps * kPackPanel + n % kPackPanel) * kPer;
   for (int64_t i = 0; i < w.k; ++i) out[i] = widened(row[i / kPer * kPer * kPackPanel + i % kPer]);
@@ -70,9 +69,7 @@ int64_t quantised_block_bytes(WeightFormat format) {
 }
 
 int64_t quantised_bytes(WeightFormat format, int64_t groups, int64_t n, int64_t k) {
-  const int64_t panels = round_up(n, kPackPanel) / kPackPanel;
-  const int64_t blocks = round_up(k, kQuantisedBlock) / kQuantisedBlock;
-  return groups * panels * blocks * quantised_block_bytes(format);
+  return groups * packed_panels(n) * ceil_div(k, kQuantisedBlock) * quantised_block_bytes(format);
 }
 
 void read_packed_row(const PackedMatrix& w, int64_t group, int64_t n, float* out) {
@@ -80,8 +77,8 @@ void read_packed_row(const PackedMatrix& w, int64_t group, int64_t n, float* out
   const int bits = integer_bits(w.format);
   const auto read = bits == 8 ? read_block<8> : bits == 6 ? read_block<6> : read_block<4>;
   const int64_t block_bytes = quantised_block_bytes(w.format),
-                panel_bytes = quantised_bytes(w.format, 1, 1, w.k),
-                panels = round_up(w.n, kPackPanel) / kPackPanel, j = n % kPackPanel;
+                panel_bytes = quantised_bytes(w.format, 1, 1, w.k), panels = packed_panels(w.n),
+                j = n % kPackPanel;
   const uint8_t* block =
       static_cast<const uint8_t*>(w.data) + (group * panels + n / kPackPanel) * panel_bytes;
   for (int64_t i = 0; i < w.k; i += kQuantisedBlock, block += block_bytes) {
@@ -95,7 +92,7 @@ void read_packed_row(const PackedMatrix& w, int64_t group, int64_t n, float* out
 
 QuantisedStep quantised_step(float largest) {
   if (!std::isfinite(largest)) return {std::numeric_limits<float>::quiet_NaN(), 0};
-  if (largest < 0x1p-100f) return {0, 0};
+  if (largest < kLeastBlock) return {0, 0};
   return {largest / 127, 127 / largest};
 }
 

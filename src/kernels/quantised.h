@@ -36,6 +36,7 @@ namespace moraine {
 
 constexpr int64_t kQuantisedBlock = 128;  // inputs that share a scale
 constexpr int64_t kQuantisedRun = 64;     // inputs whose bytes stand together
+constexpr float kLeastBlock = 0x1p-100f;  // a block whose largest size is smaller counts as zero
 
 // "plain", "q8", "q6", "q4".
 const char* weight_format_name(WeightFormat format);

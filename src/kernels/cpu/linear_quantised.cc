@@ -59,7 +59,7 @@ struct Steps {
 };
 HWY_INLINE void find_steps(Steps& all) {
   const DF df;
-  const VF most = hn::Set(df, 127.0f), none = hn::Set(df, 0x1p-100f),
+  const VF most = hn::Set(df, 127.0f), none = hn::Set(df, kLeastBlock),
            finite = hn::Set(df, std::numeric_limits<float>::max()),
            nan = hn::Set(df, std::numeric_limits<float>::quiet_NaN());
   for (int64_t b = 0; b < Steps::kCount; b += kLanes) {

@@ -136,7 +136,7 @@ HWY_INLINE void find_steps(__m256 largest, RowSteps& all) {
   const __m256 most = _mm256_set1_ps(127.0f);
   const __mmask8 finite = _mm256_cmp_ps_mask(
                      largest, _mm256_set1_ps(std::numeric_limits<float>::max()), _CMP_LE_OQ),
-                 some = _mm256_cmp_ps_mask(largest, _mm256_set1_ps(0x1p-100f), _CMP_GE_OQ);
+                 some = _mm256_cmp_ps_mask(largest, _mm256_set1_ps(kLeastBlock), _CMP_GE_OQ);
   _mm256_store_ps(all.inverse, _mm256_maskz_div_ps(finite & some, most, largest));
   const __m256 nan = _mm256_set1_ps(std::numeric_limits<float>::quiet_NaN());
   _mm256_store_ps(all.step,

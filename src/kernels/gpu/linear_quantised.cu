@@ -24,7 +24,7 @@ struct RowStep {
 MR_DEVICE RowStep row_step(int32_t largest_bits) {
   if (largest_bits >= 0x7f800000) return {from_bits(0x7fc00000u), 0};
   const float largest = from_bits(static_cast<uint32_t>(largest_bits));
-  if (largest < 0x1p-100f) return {0, 0};
+  if (largest < 0x1p-100f) return {0, 0};  // kLeastBlock
   return {largest / 127, 127 / largest};
 }
 
