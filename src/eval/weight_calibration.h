@@ -15,6 +15,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "eval/input_moments.h"
@@ -35,8 +37,8 @@ class WeightCalibration {
   // Errors: those of InputMoments.
   WeightCalibration(const EvalModel& model, Options options);
 
-  // [feedback_factor_count(k)], valid until the next call. `source`: one of those of the options. Errors: kCorrupt for
-  // inputs that are infinite or NaN.
+  // [feedback_factor_count(k)], valid until another one is asked for. `source`: one of those of the options.
+  // Errors: kCorrupt for inputs that are infinite or NaN.
   Tensor factor(const PackSource& source, int64_t group);
 
   InputMoments::Coverage coverage() const { return moments_->coverage(); }
@@ -51,6 +53,7 @@ class WeightCalibration {
   std::vector<std::vector<WatchedGroups>> parts_;
   int64_t part_ = -1;  // that moments_ are of
   std::unique_ptr<InputMoments> moments_;
+  std::pair<std::string, int64_t> made_;  // whose factor_ it is
   std::vector<float> factor_;
   std::vector<uint8_t> scratch_;
 };

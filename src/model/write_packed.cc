@@ -84,8 +84,8 @@ class PackStream {
   // Rows of one group become multiples of the scales that are returned; or are left as they are, without any.
   Tensor feed_back(const Tensor& rows) {
     if (!model_.feedback || !has_few_bits(shape_.format)) return {};
-    if (row_ % source_.n == 0) factor_ = model_.feedback(source_, row_ / source_.n);
-    if (factor_.empty()) return {};
+    const Tensor factor = model_.feedback(source_, row_ / source_.n);
+    if (factor.empty()) return {};
     const int64_t count = rows.dims[0], blocks = ceil_div(source_.k, kQuantisedBlock);
     errors_.resize(static_cast<size_t>(rows.count()));
     scales_.resize(static_cast<size_t>(count * blocks));
@@ -94,7 +94,7 @@ class PackStream {
     feed_back_errors(
         ctx_, {.w = rows,
                .scales = scales,
-               .factor = factor_,
+               .factor = factor,
                .format = shape_.format,
                .errors = make_tensor(errors_.data(), DType::kF32, {rows.count()}),
                .scratch = make_tensor(scratch_.data(), DType::kU8, {feedback_scratch_bytes()})});
@@ -106,7 +106,6 @@ class PackStream {
   const PackSource source_;
   const PackedMatrix shape_;
   int64_t row_ = 0, given_ = 0;
-  Tensor factor_;  // of the group that row_ is in
   std::vector<float> rows_, errors_, scales_;
   std::vector<uint8_t> piece_, scratch_;
   size_t piece_at_ = 0;

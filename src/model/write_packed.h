@@ -31,8 +31,8 @@ struct PackedToWrite {
   std::array<const PackType*, kServedMatrices> matrix = {};
   int64_t step = 0;  // of the checkpoint that the weights are from
   std::span<const CheckpointFile> language_files;
-  // Of few_bit_sources(), each in turn: what errors of a group's weights are fed back with (kernels/error_feedback.h),
-  // valid until the next call; empty: each weight is rounded alone.
+  // Of few_bit_sources(), each in turn, for every piece of a group: what errors of its weights are fed back with
+  // (kernels/error_feedback.h), valid until the next call; empty: each weight is rounded alone.
   std::function<Tensor(const PackSource&, int64_t group)> feedback = {};
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes
 };
