@@ -140,6 +140,11 @@ class Talk {
     request.end_ids = model_->end_ids;
     if (!model_->turn_end.empty()) request.stop.push_back(model_->turn_end);
     const int64_t room = model_->context - static_cast<int64_t>(request.prompt.size());
+    if (room < 1 && !is_answered())
+      throw_error(Code::kInvalidArgument,
+                  "the first message takes {} positions with what the template puts around it, and "
+                  "there are {}; shorten it, or give a larger --context",
+                  request.prompt.size(), model_->context);
     if (room < 1)
       throw_error(Code::kInvalidArgument,
                   "the conversation fills the {} positions there are; begin a new one with /new",
@@ -160,6 +165,11 @@ class Talk {
     if (inbox.finish() == Finish::kError) throw_error(Code::kInvalidArgument, "{}", inbox.error());
     if (inbox.finish() == Finish::kLength) say_error("(cut at --max-tokens, or no position left)");
     return all;
+  }
+
+  bool is_answered() const {
+    return std::any_of(conversation_.messages.begin(), conversation_.messages.end(),
+                       [](const Json& message) { return message["role"] == "assistant"; });
   }
 
   static void say_error(const std::string& text) { fmt::print(stderr, "{}\n", text); }

@@ -265,8 +265,8 @@ void cmd_export(const CommandLine& line) {
       options.layout == Layout::kNative ? SkipKind::kZero : SkipKind::kIdentity;
   if (skip != expressed) {
     say("export: the model was made with skip = \"{}\"; code for the {} layout computes "
-        "\"{}\" for skipped tokens\n",
-        skip_name(skip), layout, skip_name(expressed));
+        "\"{}\" for skipped tokens, so its answers differ; --layout {} keeps them\n",
+        skip_name(skip), layout, skip_name(expressed), layout == "native" ? "legacy" : "native");
   }
   const Interrupts interrupts("export --out " + out);
   ProgressLine progress("export");

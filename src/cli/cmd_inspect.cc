@@ -1,8 +1,10 @@
 // `moraine inspect`: what is in a checkpoint, a run, a dataset, a shard or a weight file, and
 // whether it is whole.
+#include <functional>
 #include <memory>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/describe.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -11,28 +13,42 @@
 namespace moraine {
 namespace {
 
-void inspect_data(const std::string& path, bool json, bool verify) {
-  FileSystem& fs = posix_file_system();
-  const Dataset dataset(fs, path);
-  const Inspection description = describe_dataset(dataset);
-  fmt::print("{}\n", json ? description.json : description.text);
-  if (!verify) return;
-  Pool pool(usable_cores());
-  const Verification verification = verify_dataset(fs, pool, path);
-  fmt::print("{}\n", json ? verification.report().json : verification.report().text);
+// What there is, and, if it is asked for, whether it is whole: as JSON one object, else as it is known.
+void show(const std::string& path, const Inspection& description, bool json,
+          const std::function<Verification()>& verify) {
+  if (!json) fmt::print("{}\n", description.text);
+  if (!verify) {
+    if (json) fmt::print("{}\n", description.json);
+    return;
+  }
+  const Verification verification = verify();
+  const Inspection report = verification.report();
+  if (json) {
+    Json line = parse_json(description.json, path);
+    line["verified"] = parse_json(report.json, path);
+    fmt::print("{}\n", json_text(line));
+  } else {
+    fmt::print("{}\n", report.text);
+  }
   if (!verification.problems.empty())
     throw_error(Code::kCorrupt, "inspect {}: {}", path, verification.problems.front());
 }
 
+void inspect_data(const std::string& path, bool json, bool verify) {
+  FileSystem& fs = posix_file_system();
+  const auto verified = [&] {
+    Pool pool(usable_cores());
+    return verify_dataset(fs, pool, path);
+  };
+  show(path, describe_dataset(Dataset(fs, path)), json,
+       verify ? std::function<Verification()>(verified) : nullptr);
+}
+
 void inspect_shard(const std::string& path, bool json, bool verify) {
   const TokenShard shard(posix_file_system(), path);
-  const Inspection description = describe_shard(shard, path);
-  fmt::print("{}\n", json ? description.json : description.text);
-  if (!verify) return;
-  const Verification verification = verify_shard(shard);
-  fmt::print("{}\n", json ? verification.report().json : verification.report().text);
-  if (!verification.problems.empty())
-    throw_error(Code::kCorrupt, "inspect {}: {}", path, verification.problems.front());
+  const auto verified = [&] { return verify_shard(shard); };
+  show(path, describe_shard(shard, path), json,
+       verify ? std::function<Verification()>(verified) : nullptr);
 }
 
 // A weight file by its name, or by the text that follows its first number.

@@ -223,6 +223,8 @@ std::string TextInput::where(int64_t line) const {
 std::vector<std::string> expand_inputs(FileSystem& files, const std::vector<std::string>& paths) {
   std::vector<std::string> expanded;
   for (const std::string& path : paths) {
+    if (path.empty())
+      throw_error(Code::kInvalidArgument, "an input has an empty name; give a file or a folder");
     if (!files.exists(path)) throw_error(Code::kNotFound, "read {}: no such file or folder", path);
     if (!files.is_directory(path)) {
       if (text_suffix(path).empty()) unknown_suffix(path);

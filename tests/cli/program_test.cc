@@ -314,6 +314,11 @@ TEST_F(ProgramCli, InspectKnowsShardsAndUnfinishedDatasets) {
   const std::string shown = must({"inspect", shard});
   EXPECT_NE(shown.find("ok: 1 shards"), std::string::npos) << shown;
   EXPECT_EQ(parse_json(must({"inspect", shard, "--quick", "--json"}))["kind"], "shard");
+  for (const std::string& path : {shard, folder.file("d")}) {
+    const Json told = parse_json(must({"inspect", path, "--json"}));
+    EXPECT_EQ(told["verified"]["ok"], true) << path;
+    EXPECT_EQ(told["verified"]["shards"], 1) << path;
+  }
   EXPECT_EQ(must({"inspect", shard, "--hash"}).size(), 33u);
   std::string bad = whole;
   bad[70] = static_cast<char>(bad[70] ^ 1);
