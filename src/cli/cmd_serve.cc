@@ -98,7 +98,20 @@ void declare_http(Flags& flags, ServeFlags& f) {
               "steps go out together. 0: each token.");
 }
 
+constexpr double kMostSeconds = 1e9;  // thirty years: clocks count nanoseconds in 64 bits
+
 void check(const Flags& flags, const ServeFlags& f) {
+  if (f.model.rows < f.model.sequences)
+    throw_error(Code::kInvalidArgument,
+                "--rows {}: each of --sequences {} has a row of a step; wanted as many at least",
+                f.model.rows, f.model.sequences);
+  for (const auto& [name, seconds] :
+       {std::pair("queue", f.model.queue_seconds), std::pair("reload", f.reload_seconds),
+        std::pair("drain", f.http.drain_seconds), std::pair("ping", f.ping_seconds)}) {
+    if (seconds > kMostSeconds)
+      throw_error(Code::kInvalidArgument, "--{}-seconds {}: wanted {} at most", name, seconds,
+                  kMostSeconds);
+  }
   if (flags.given("name") && f.model.name.empty())
     throw_error(Code::kInvalidArgument, "--name is empty; wanted a name, or no --name");
   for (const std::string& origin : f.cors_origins) {

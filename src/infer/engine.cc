@@ -171,7 +171,8 @@ void Engine::run() {
     }
   } catch (const std::exception& error) {
     stop();
-    finish_all(Finish::kError, error.what());
+    // What it says of ranks, hosts and files is for the log of who runs it.
+    finish_all(Finish::kError, "the engine failed; its log says why");
     throw;
   }
   finish_all(Finish::kCancelled, "");

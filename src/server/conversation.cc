@@ -242,8 +242,9 @@ PlannedConversation plan_conversation(const ConversationRequest& conversation,
   if (calls) plan.grammar = tools_grammar(use, model.tool_format, form, *model.grammars);
   plan.parser.format = calls ? model.tool_format : ToolFormat::kNone;
   plan.parser.tools = use.tools;
+  const bool is_free = use.choice == "auto" || use.choice == "none";  // of a grammar
   plan.parser.starts_in_reasoning =
-      plan.parser.reasoning && prompt_opens_reasoning(prompt.text) && use.choice == "auto";
+      plan.parser.reasoning && prompt_opens_reasoning(prompt.text) && is_free;
   return plan;
 }
 

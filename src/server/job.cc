@@ -89,7 +89,12 @@ void Job::hear() {
   for (ChoiceEvent& event : heard_) {
     if (ended_) break;
     AnswerChoice& choice = choices_[event.choice];
-    std::visit([&](auto& what) { happened(choice, what, event.at); }, event.what);
+    try {
+      std::visit([&](auto& what) { happened(choice, what, event.at); }, event.what);
+    } catch (const std::bad_alloc&) {
+      fail(
+          RequestError("the answer is larger than the memory there is", "", "internal_error", 500));
+    }
   }
   heard_.clear();
 }
