@@ -1,7 +1,9 @@
 // The config of the run that goes on, or two measured peaks.
 #include "train/auto_dtype.h"
 
+#include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/history.h"
 #include "comm/agree.h"
 
 namespace moraine {
@@ -19,12 +21,28 @@ std::string reason_of(const Machine& m) {
       bf16_is_faster(m) ? "cheaper than moving all" : "dearer than moving all", m.isa);
 }
 
-// kAuto: there is none.
+// kAuto: there is none, or it cannot be read.
+Precision dtype_in(FileSystem& fs, const std::string& folder) {
+  const std::string saved = join_path(folder, "config.toml");
+  if (!fs.exists(saved)) return Precision::kAuto;
+  try {
+    return read_saved_config(fs.read(saved), saved).train.dtype;
+  } catch (const Error&) {
+    return Precision::kAuto;
+  }
+}
+
+// kAuto: there is none. A run's own file is written anew when it goes on, and may be damaged or left behind; each
+// checkpoint carries it too.
 Precision dtype_of_the_run(const Run& run) {
   const std::string& resume = run.options.resume;
-  const std::string saved = join_path(resume == "auto" ? run.options.out : resume, "config.toml");
-  if (resume == "never" || !run.fs.exists(saved)) return Precision::kAuto;
-  return read_saved_config(run.fs.read(saved), saved).train.dtype;
+  if (resume == "never") return Precision::kAuto;
+  if (resume != "auto") return dtype_in(run.fs, resume);
+  Precision found = dtype_in(run.fs, run.options.out);
+  const std::vector<int64_t> steps = list_checkpoints(run.fs, run.options.out);
+  for (auto step = steps.rbegin(); step != steps.rend() && found == Precision::kAuto; ++step)
+    found = dtype_in(run.fs, checkpoint_path(run.fs, run.options.out, *step));
+  return found;
 }
 
 }  // namespace

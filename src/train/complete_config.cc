@@ -27,20 +27,21 @@ void adopt_model(FileSystem& fs, RunConfig& c) {
 
 }  // namespace
 
-void adopt_own_model(FileSystem& fs, const std::string& out, RunConfig& c) {
+bool adopt_own_model(FileSystem& fs, const std::string& out, RunConfig& c) {
   const std::vector<int64_t> steps = list_checkpoints(fs, out);
   const std::string saved = join_path(out, "config.toml");
-  if (steps.empty() || !fs.exists(saved)) return;
+  if (steps.empty() || !fs.exists(saved)) return false;
   RunConfig own;
   try {
     own = read_saved_config(fs.read(saved), saved);
   } catch (const Error&) {
-    return;  // it is written anew; the checkpoint has the config that counts
+    return false;  // it is written anew; the checkpoint has the config that counts
   }
-  if (own.train.init != c.train.init) return;  // check_same_run will say so
+  if (own.train.init != c.train.init) return false;  // check_same_run will say so
   c.model = own.model;
   if (c.data.tokenizer.empty() && fs.exists(join_path(out, "tokenizer.json")))
     c.data.tokenizer = out;
+  return true;
 }
 
 void check_positions(const RunConfig& c) {
@@ -57,8 +58,8 @@ void check_positions(const RunConfig& c) {
     check(fmt::format("phase[{}].sequence", i), c.phases[i].sequence);
 }
 
-RunConfig complete_config(FileSystem& fs, RunConfig c) {
-  if (!c.train.init.empty() && c.model.vocab_size == 0) adopt_model(fs, c);
+RunConfig complete_config(FileSystem& fs, RunConfig c, bool has_own_model) {
+  if (!c.train.init.empty() && !has_own_model) adopt_model(fs, c);
   if (c.phases.front().train.empty()) return c;
   const TokenMeaning meaning = read_manifest(fs, c.phases.front().train.front().path).meaning;
   if (c.model.vocab_size == 0) c.model.vocab_size = meaning.vocabulary_size;

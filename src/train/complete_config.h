@@ -9,15 +9,15 @@
 
 namespace moraine {
 
-// Vocabulary from the data, shape from train.init.
-RunConfig complete_config(FileSystem& fs, RunConfig config);
+// Vocabulary from the data, shape from train.init, unless that is a run's own already (adopt_own_model).
+RunConfig complete_config(FileSystem& fs, RunConfig config, bool has_own_model = false);
 
 // A document may be as long as a sequence, and whatever opens the model refuses more than model.max_positions: what was
 // learnt beyond that could never be used.
 void check_positions(const RunConfig& config);
 
 // The shape and tokenizer of a run that has begun in `out` are its own: the model it started from
-// may be gone.
-void adopt_own_model(FileSystem& fs, const std::string& out, RunConfig& config);
+// may be gone. False where there is none, or it cannot be read.
+bool adopt_own_model(FileSystem& fs, const std::string& out, RunConfig& config);
 
 }  // namespace moraine

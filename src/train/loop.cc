@@ -78,9 +78,10 @@ bool stop_if_asked(Run& run, Pace& pace) {
   fault_point("stop.saved");
   barrier_before_stop(run);
   fault_point("stop.agreed");
-  throw_error(
-      Code::kInterrupted, "{} after step {} of {}; saved {}; run the same command again to go on",
-      signal ? "signal" : "time limit", run.state.step, run.timeline.steps(), written.directory);
+  throw_error(Code::kInterrupted,
+              "{} after step {} of {}; saved {}; run the same command again{} to go on",
+              signal ? "signal" : "time limit", run.state.step, run.timeline.steps(),
+              written.directory, run.options.resume == "auto" ? "" : " with --resume auto");
 }
 
 // In which ranks check each other: also where a save or the end comes next.

@@ -67,7 +67,7 @@ Observer::Validation Observer::validate() {
   double total = 0;
   for (const double sum : nll) total += sum;
   const double bytes = static_cast<double>(counts[1]);
-  return {.loss = total / static_cast<double>(std::max<int64_t>(1, counts[0])),
+  return {.loss = counts[0] > 0 ? total / static_cast<double>(counts[0]) : NAN,
           .bits_per_byte = counts[1] > 0 ? total / std::log(2.0) / bytes : NAN};
 }
 

@@ -222,9 +222,9 @@ std::unique_ptr<Run> open_run(FileSystem& fs, const RunConfig& given, const RunO
                               Transport& transport) {
   RunKept* const kept = options.kept;
   RunConfig config = given;
-  if (!given.train.init.empty() && options.resume != "never")
-    adopt_own_model(fs, options.out, config);
-  config = complete_config(fs, config);
+  const bool has_own_model = !given.train.init.empty() && options.resume != "never" &&
+                             adopt_own_model(fs, options.out, config);
+  config = complete_config(fs, config, has_own_model);
   // A run that began before there was this rule goes on.
   if (list_checkpoints(fs, options.out).empty()) check_positions(config);
   check_device_config(config, transport.size());

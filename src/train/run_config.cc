@@ -323,7 +323,12 @@ Fields without_train(Fields fields) {
   return fields;
 }
 
+constexpr int64_t kMostPositions = int64_t{1} << 32;  // of a slot: what a buffer has is countable
+
 void check_batch(const std::string& where, int64_t batch, int64_t slots, int64_t sequence) {
+  if (batch / slots > kMostPositions)
+    throw_error(Code::kInvalidArgument, "{} = {}: a slot of {} would have {} positions; at most {}",
+                where, batch, slots, batch / slots, kMostPositions);
   if (batch % (slots * sequence) == 0 && batch > 0) return;
   const int64_t unit = slots * sequence,
                 nearest = std::max<int64_t>(1, (batch + unit / 2) / unit) * unit;
@@ -396,6 +401,11 @@ void complete_phases(const SettingsTable& settings, RunConfig& c) {
   for (size_t i = 0; i < c.phases.size(); ++i) {
     PhaseConfig& phase = c.phases[i];
     const std::string where = fmt::format("phase[{}]", i);
+    if (phase.learning_rate > 0 && c.optimizer.learning_rate <= 0)
+      throw_error(Code::kInvalidArgument,
+                  "{}.learning_rate = {}: it is taken in units of optimizer.learning_rate, which "
+                  "is 0; give that one",
+                  where, phase.learning_rate);
     if (phase.tokens == 0 && phase.steps == 0)
       throw_error(Code::kInvalidArgument, "{}.tokens is missing", where);
     const int64_t sequence = phase.sequence > 0 ? phase.sequence : c.train.sequence;

@@ -215,6 +215,16 @@ TEST(RunConfig, RulesBetweenKeys) {
                {"model.shape", "unknown shape \"zaya1-9b\"", "zaya1-8b"});
 }
 
+// The first made every weight NaN, the second stopped at a check.
+TEST(RunConfig, ARateWithoutItsUnitAndABatchBeyondCountingAreRefused) {
+  expect_error(std::string(kData) +
+                   "[optimizer]\nlearning_rate = 0\n[[phase]]\ntokens = 1\nlearning_rate = 1e-3\n",
+               {"phase[0].learning_rate = 0.001", "optimizer.learning_rate, which is 0"});
+  expect_error(
+      std::string(kData) + "[train]\nsteps = 1\nbatch_tokens = 72057594037927936\n",
+      {"train.batch_tokens = 72057594037927936", "9007199254740992 positions; at most 4294967296"});
+}
+
 TEST(RunConfig, SequencesFitTheModelsPositions) {
   const std::string model = "[model]\nmax_positions = 512\n" + std::string(kData);
   EXPECT_NO_THROW(check_positions(parse(model + "[train]\ntokens = 1\nsequence = 512\n")));

@@ -98,18 +98,18 @@ void RunData::fix_skipped(int64_t number) {
   const std::vector<double> begin = loader(number).epochs_at(0),
                             end = loader(number).epochs_at(skipped(number));
   for (size_t i = 0; i < begin.size(); ++i)
-    add_range(&left_out_[phase.options.sources[i].path], {begin[i], end[i]});
+    add_range(&left_out_[hash_hex(phase.hashes[i])], {begin[i], end[i]});
   skips_.erase(number);
 }
 
 std::vector<double> RunData::start_epochs(int64_t phase) const {
   std::vector<double> epochs;
-  for (const MixtureSource& source : phases_[static_cast<size_t>(phase)]->options.sources) {
+  for (const Hash128& dataset : phases_[static_cast<size_t>(phase)]->hashes) {
     double consumed = 0;
     for (int64_t before = phase - 1; before >= 0 && consumed == 0; --before) {
       const Phase& earlier = *phases_[static_cast<size_t>(before)];
       for (size_t i = 0; i < earlier.options.sources.size(); ++i) {
-        if (earlier.options.sources[i].path == source.path)
+        if (earlier.hashes[i] == dataset)
           consumed = loader(before).epochs_at(earlier.sequences + skipped(before))[i];
       }
     }
@@ -125,8 +125,8 @@ const Loader& RunData::loader(int64_t number) const {
   LoaderOptions options = phase.options;
   options.start_epochs = start_epochs(number);
   options.left_out.clear();
-  for (const MixtureSource& source : options.sources) {
-    const auto found = left_out_.find(source.path);
+  for (const Hash128& dataset : phase.hashes) {
+    const auto found = left_out_.find(hash_hex(dataset));
     options.left_out.push_back(found == left_out_.end() ? std::vector<EpochRange>()
                                                         : found->second);
   }

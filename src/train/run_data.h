@@ -49,8 +49,9 @@ class RunData {
 
   FileSystem& fs_;
   std::vector<std::unique_ptr<Phase>> phases_;
-  std::map<int64_t, int64_t> skips_;                         // by phase: of its mixture
-  std::map<std::string, std::vector<EpochRange>> left_out_;  // by dataset: ascending, apart
+  std::map<int64_t, int64_t> skips_;  // by phase: of its mixture
+  std::map<std::string, std::vector<EpochRange>>
+      left_out_;  // by a dataset's hash: ascending, apart
   Hash128 hash_;
 };
 

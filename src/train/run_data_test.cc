@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "base/error.h"
 #include "base/test_folder.h"
 #include "data/test_dataset.h"
@@ -55,6 +57,13 @@ TEST_F(RunDataTest, APhaseGoesOnWhereADatasetWasLeft) {
   const RunData late(fs_, c, timeline);
   EXPECT_EQ(late.loader(3).epochs_at(20), data.loader(3).epochs_at(20));
   EXPECT_EQ(late.hash(), data.hash());
+  // A dataset is what is in it, wherever it lies: a run that goes on may find a later phase's copy elsewhere.
+  std::filesystem::copy(a, folder_.file("copy"), std::filesystem::copy_options::recursive);
+  RunConfig moved = c;
+  moved.phases[3].train[0].path = folder_.file("copy");
+  const RunData elsewhere(fs_, moved, timeline);
+  EXPECT_EQ(elsewhere.hash(), data.hash());
+  EXPECT_EQ(elsewhere.loader(3).epochs_at(20), data.loader(3).epochs_at(20));
 }
 
 // Also if the later phase was looked at before the rollback, as a step looks ahead.

@@ -46,6 +46,8 @@ StepDifference first_other_step(const RunConfig& run, const RunConfig& now, int6
   for (int64_t step = 0; step < steps; ++step) {
     if (step >= after.steps())
       return {step, fmt::format("is not taken: the run would have {} steps", after.steps())};
+    if (step >= before.steps())
+      return {step, fmt::format("is none of the {} that the run had", before.steps())};
     const StepPlan a = before.at(step), b = after.at(step);
     if (!same_place(a, b)) return {step, "would be of another phase or batch"};
     const double rate_a = learning_rate_scale(run, before, a),

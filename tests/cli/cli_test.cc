@@ -86,6 +86,12 @@ TEST_F(Cli, MistypedCommandsAndFlagsNameTheNearest) {
   expect_error({"eval", "perplexity", "--model", "x", "--tokens", "5"}, 10,
                {"--tokens: eval perplexity does not heed it; it is of eval score"});
   expect_error({"export", "--model", "x", "--out", "y", "--layout", "natve"}, 10, {"native"});
+  expect_error({"serve", "--model", golden("native-tiny"), "--rows", "8"}, 10,
+               {"--rows 8: each of --sequences 16 has a row"});
+  for (const char* wait : {"queue", "reload", "drain", "ping"})
+    expect_error(
+        {"serve", "--model", golden("native-tiny"), std::string("--") + wait + "-seconds", "1e10"},
+        10, {std::string("--") + wait + "-seconds 10000000000: wanted 1000000000 at most"});
   expect_error({"train"}, 10, {"--config is missing"});
   expect_error({"train", "--config", "x", "--profile-steps", "3"}, 10,
                {"--profile-steps", "without --profile"});
@@ -361,6 +367,13 @@ TEST_F(Cli, AdaptsAPublicModel) {
                                  "3\ndtype = \"f32\"\n[optimizer]\nlearning_rate = 1e-3\n");
   const std::string line = must({"train", "--config", file("adapt.toml"), "--machine",
                                  tiny.root() + "/machine.json", "--out", file("out")});
+  // Another shape is not that model's, whatever else is said of it.
+  for (const char* other : {"model.hidden=16", "model.rope_theta=1234", "model.vocab_size=320"})
+    expect_error(
+        {"train", "--config", file("adapt.toml"), "--machine", tiny.root() + "/machine.json",
+         "--out", file("other"), "--set", "model.vocab_size=300", "--set", other},
+        10, {"the shape comes with the model: leave [model] out"});
+  EXPECT_FALSE(posix_file_system().exists(file("other")));
   const auto m = [&](const std::vector<std::string>& args) { return must(args); };
   EXPECT_NE(score(file("out"), this, m), score(golden("native-tiny"), this, m));
   EXPECT_EQ(must({"inspect", value_of(line, "checkpoint"), "--hash"}),
