@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/test_folder.h"
+#include "model/model_directory.h"
 #include "model/write_model.h"
 #include "tests/program.h"
 #include "tests/tiny_run.h"
