@@ -111,6 +111,22 @@ TEST(Chat, ToolsAreCalled) {
   EXPECT_EQ(id.substr(0, 5), "call_");
 }
 
+// A prompt that leaves the answer inside of its reasoning does so whether tools may be called or not.
+TEST(Chat, AnOpenReasoningIsCutWithoutToolsToo) {
+  TestServer server;
+  server.generator->script = "I plan.</think>Yes.";
+  Json messages = user("Hi");
+  messages.push_back({{"role", "assistant"}, {"content", "<think>\n"}});
+  const Json without = {{"messages", messages}, {"add_generation_prompt", false}};
+  Json none = without;
+  none["tools"] = Json::array({weather_tool()}), none["tool_choice"] = "none";
+  for (const Json& body : {without, none}) {
+    const Json message = server.post_json(kChat, body)["choices"][0]["message"];
+    EXPECT_EQ(message["content"], "Yes.");
+    EXPECT_EQ(message["reasoning_content"], "I plan.");
+  }
+}
+
 TEST(Chat, EarlierCallsAndResultsReachTheTemplate) {
   TestServer server;
   const Json call = {
