@@ -486,6 +486,22 @@ TEST(Responses, BadFieldsAreNamed) {
       200);
 }
 
+TEST(Responses, AStreamWithoutATokenEndsAsTheWholeAnswer) {
+  TestServer server;
+  for (const char* script : {"", "<think>Hm.</think>"}) {
+    server.generator->script = script;
+    const Json whole = server.post_json("/v1/responses", {{"input", "Hi"}})["output"];
+    const SseStream stream(server.post("/v1/responses", {{"input", "Hi"}, {"stream", true}}).body);
+    const Json& streamed = stream.data.back()["response"]["output"];
+    ASSERT_EQ(streamed.size(), whole.size()) << script;
+    for (size_t i = 0; i < whole.size(); ++i) {
+      EXPECT_EQ(streamed[i]["type"], whole[i]["type"]);
+      EXPECT_EQ(streamed[i]["content"], whole[i]["content"]);
+    }
+    EXPECT_EQ(whole.back()["content"][0]["text"], "");
+  }
+}
+
 TEST(Responses, AStreamHasItsEventsInOrder) {
   TestServer server;
   server.generator->script = kCalls;

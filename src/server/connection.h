@@ -66,6 +66,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void flush();
   void on_gone(std::function<void(Delivery)> gone);
 
+  void forget_body();  // it is the handler's: no longer counted
+
  private:
   enum class Stage { kOpening, kHeader, kBody, kWork, kLinger, kClosed };
 
@@ -85,7 +87,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void arm();
   void ring_at_deadline();
   void timer_rang();
-  void forget_body();
 
   ConnectionHost& host_;
   std::unique_ptr<ClientWire> wire_;

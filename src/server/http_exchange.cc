@@ -20,6 +20,13 @@ HttpExchange::~HttpExchange() {
   });
 }
 
+std::string HttpExchange::take_body() {
+  post_([connection = connection_] {
+    if (const auto c = connection.lock()) c->forget_body();
+  });
+  return std::move(request_.body);
+}
+
 void HttpExchange::respond(HttpResponse response, std::function<void(Delivery)> became) {
   answered_ = true;
   post_([connection = connection_, response = std::move(response), became = std::move(became)] {

@@ -41,8 +41,8 @@ class HttpExchange {
   HttpExchange& operator=(const HttpExchange&) = delete;
 
   const HttpRequest& request() const { return request_; }
-  // Frees the body's memory, once it was read.
-  std::string take_body() { return std::move(request_.body); }
+  // Whose memory it then is; the limit of all bodies counts it no more.
+  std::string take_body();
 
   void respond(HttpResponse response, std::function<void(Delivery)> became = {});
   // `ping` is sent in silences.

@@ -65,6 +65,7 @@ class Echo {
       if (r.path == "/stream")
         exchange->start_stream({.content_type = "text/event-stream"}, ": ping\n\n");
       std::lock_guard lock(mutex);
+      body = exchange->take_body();
       held = exchange;
       began.set_value();
       return;
@@ -87,6 +88,7 @@ class Echo {
   std::thread thread;
   std::mutex mutex;
   std::shared_ptr<HttpExchange> held;
+  std::string body;  // of the held one
   std::promise<void> began, gone;
   int64_t cut = 0;
 };
@@ -251,6 +253,24 @@ TEST(HttpServer, BodiesOfAllTogetherHaveALimit) {
   half.send("x");
   EXPECT_EQ(half.answer().status, 200);
   EXPECT_EQ(echo.counts().bodies_bytes, 0);
+}
+
+// It was counted until its answer was complete, which may be minutes.
+TEST(HttpServer, ABodyThatTheHandlerHasTakenCountsNoMore) {
+  Limits limits;
+  limits.bodies_bytes = 10000;
+  Echo echo(limits);
+  TestClient held(echo.port());
+  held.send("POST /hold HTTP/1.1\r\nhost: a\r\ncontent-length: 6000\r\n\r\n" +
+            std::string(6000, 'x'));
+  echo.began.get_future().wait();
+  EXPECT_EQ(echo.counts().bodies_bytes, 0);
+  EXPECT_EQ(echo.body.size(), 6000u);
+  TestClient other(echo.port());
+  EXPECT_EQ(other.post("/", std::string(9000, 'x')).status, 200);
+  echo.held->respond({.body = "late"});
+  echo.held = nullptr;
+  EXPECT_EQ(held.answer().body, "late");
 }
 
 TEST(HttpServer, HalfRequestsEndByTime) {

@@ -1,6 +1,8 @@
 // Responses format: response objects, and the events of their streams.
 #include "server/responses_format.h"
 
+#include <algorithm>
+
 #include "base/clock.h"
 
 namespace moraine {
@@ -112,14 +114,26 @@ struct ResponsesWriter {
     item_key.clear();
     return out;
   }
+  std::string open_message() {
+    std::string out = open_item("message", message_item(Json::array(), "in_progress"));
+    out += item_event("response.content_part.added", {{"part", text_part("")}});
+    return out;
+  }
+  // Of all that was told: an answer without any has an empty message, as whole() gives it.
+  std::string close_answer(bool cut) {
+    std::string out = close_item(cut);
+    const bool says = std::any_of(output.begin(), output.end(),
+                                  [](const Json& done) { return done["type"] != "reasoning"; });
+    if (says) return out;
+    out += open_message();
+    out += close_item(cut);
+    return out;
+  }
   std::string delta(const AnswerChoice& choice, const ReplyDelta& d) {
     std::string out;
     switch (d.kind) {
       case ReplyDelta::Kind::kContent:
-        if (item_key != "message") {
-          out = open_item("message", message_item(Json::array(), "in_progress"));
-          out += item_event("response.content_part.added", {{"part", text_part("")}});
-        }
+        if (item_key != "message") out = open_message();
         item_text += d.text;
         return out + item_event("response.output_text.delta",
                                 {{"delta", d.text}, {"logprobs", Json::array()}});
@@ -183,7 +197,7 @@ AnswerFormat responses_format(ResponsesFormat format) {
   };
   f.end_choice = [w, cut](AnswerChoice& choice) {
     *cut = choice.finish == Finish::kLength;
-    return w->close_item(*cut);
+    return w->close_answer(*cut);
   };
   f.end = [w, cut](const Usage& usage) {
     return w->event(*cut ? "response.incomplete" : "response.completed",
