@@ -49,6 +49,20 @@ std::optional<int64_t> mark_of_this_past(const Run& run) {
   }
 }
 
+// The one that the run went on from, where it has saved none of its own since. Empty: there is none.
+std::string directory_it_began_with(const Run& run) {
+  const std::string& given = run.options.resume;
+  if (given == "auto" || given == "never") return "";
+  try {
+    const Checkpoint checkpoint = Checkpoint::open(run.fs, given);
+    const int64_t step = checkpoint.info().step;
+    return step <= run.state.step && is_regular_save(run.config, step) ? given : "";
+  } catch (const Error& e) {  // by now it may be gone
+    warn_unfit(given, e.what());
+    return "";
+  }
+}
+
 // Rank 0 verifies it. Empty: there is none.
 std::string directory_to_go_back_to(const Run& run) {
   const std::optional<int64_t> mark = mark_of_this_past(run);
@@ -56,7 +70,7 @@ std::string directory_to_go_back_to(const Run& run) {
   const auto checkpoint = newest_good(run.fs, run.options.out, warn_unfit, [&](int64_t step) {
     return step <= newest && (step == mark || is_regular_save(run.config, step));
   });
-  return checkpoint ? checkpoint->directory() : "";
+  return checkpoint ? checkpoint->directory() : directory_it_began_with(run);
 }
 
 [[noreturn]] void give_up(Run& run, const std::string& reason) {

@@ -135,6 +135,18 @@ TEST_F(BadSteps, ARollbackNeverGoesForward) {
   EXPECT_EQ(again.hash(), whole.hash());
 }
 
+// It has saved nothing yet when it must go back: to where it began.
+TEST_F(BadSteps, ARunThatGoesOnElsewhereGoesBackToWhereItBegan) {
+  const RunConfig c = config("policy = \"rollback\"\nrollbacks_max = 100", 8);
+  const std::string first = tiny.out("first");
+  const Outcome whole = tiny.train(c, tiny.out("whole"));
+  ASSERT_FALSE(tiny.train_steps(c, first, 32).result);
+  const Outcome elsewhere =
+      tiny.train(posix_file_system(), c, tiny.out("elsewhere"), nullptr, first + "/step-32");
+  EXPECT_NE(elsewhere.log.find("to_step=32"), std::string::npos) << elsewhere.log;
+  EXPECT_EQ(elsewhere.hash(), whole.hash());
+}
+
 // Found by the first of two ranks; both go back further.
 TEST_F(BadSteps, ARollbackPassesOverADamagedCheckpoint) {
   const RunConfig c = config("policy = \"rollback\"\nrollbacks_max = 100", 8);
