@@ -97,6 +97,21 @@ TEST_F(Forged, ValuesOfTheLoop) {
       << later.error->what();
 }
 
+// The first four steps are those of the longer run; the fifth is none of the shorter one. It stopped at a check.
+TEST_F(Forged, AStepThatTheRunCannotHaveTakenIsRefusedByALongerOne) {
+  const std::string out = tiny.out("run"),
+                    rates = "[optimizer]\nschedule = \"constant\"\nwarmup_tokens = 128\n";
+  ASSERT_TRUE(tiny.train(config(rates), out).result);
+  forge(out + "/step-4", [](CheckpointInfo& info) { info.step = 4000; });
+  fs.rename(out + "/step-4", out + "/step-4000");
+  RunConfig longer = config(rates);
+  longer.train.steps = longer.phases[0].steps = 5000;
+  const Outcome later = tiny.train(longer, out);
+  ASSERT_TRUE(later.error);
+  EXPECT_NE(std::string(later.error->what()).find("step-4000"), std::string::npos)
+      << later.error->what();
+}
+
 TEST_F(Forged, TheRotaryBaseOfAModel) {
   ModelConfig model = config().model;
   const std::string directory = tiny.out("model");

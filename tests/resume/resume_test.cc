@@ -206,6 +206,14 @@ TEST_P(ResumeF32, AutoTakesTheFasterTypeAndKeepsTheRuns) {
   const std::string want = tiny.train(f32, tiny.out("f32")).hash(), out = tiny.out("mixed");
   EXPECT_FALSE(tiny.train_steps(f32, out, 4).result);
   EXPECT_EQ(tiny.train(automatic, out).hash(), want);
+  // The run's own file may be damaged or left behind; its checkpoints say it too.
+  for (const bool damaged : {true, false}) {
+    const std::string again = tiny.out(damaged ? "damaged" : "gone");
+    EXPECT_FALSE(tiny.train_steps(f32, again, 4).result);
+    posix_file_system().remove_all(again + "/config.toml");
+    if (damaged) posix_file_system().write_atomic(again + "/config.toml", "x");
+    EXPECT_EQ(tiny.train(automatic, again).hash(), want);
+  }
 }
 
 TEST_P(ResumeF32, MovedDataAndNamedCheckpoint) {
